@@ -1,0 +1,5 @@
+//! In-memory data structures that scale on many-core NUMA servers.
+
+pub use archipelago_index as index;
+pub use archipelago_platform as platform;
+pub use archipelago_sync as sync;

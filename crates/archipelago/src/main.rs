@@ -1,0 +1,3 @@
+//! The `archipelago` command.
+
+fn main() {}

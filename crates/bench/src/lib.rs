@@ -1,0 +1,1 @@
+//! Workloads, drivers, peers behind adapters, measurement and reports.

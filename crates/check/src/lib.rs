@@ -1,0 +1,1 @@
+//! Test support: recorded histories and the checkers that judge them.

@@ -1,0 +1,175 @@
+//! Keys: any type with an order-preserving encoding.
+//!
+//! An index never compares keys of the user's type. It compares their *encodings*, of which there are two forms:
+//! [`Word`] (a `u64`, for integers up to 64 bits) and [`Bytes`] (a byte string of any length, for everything else).
+//! Layouts are chosen by form at compile time: words are stored inline, byte strings with prefix truncation.
+//! There is no reserved key: 0, `MAX`, the empty string and strings with zero bytes are keys like any other.
+
+use core::fmt::Debug;
+
+/// A family of encodings: what an index compares and stores.
+pub trait Form: Copy + Send + Sync + 'static {
+    /// A borrowed encoding, ordered as the keys are.
+    type Probe<'a>: Copy + Ord + Debug;
+
+    /// Which of the two forms this is.
+    const KIND: FormKind;
+}
+
+/// The two forms, for code that must tell them apart at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormKind {
+    /// See [`Word`].
+    Word,
+    /// See [`Bytes`].
+    Bytes,
+}
+
+/// Keys that fit one `u64`.
+#[derive(Clone, Copy, Debug)]
+pub enum Word {}
+
+/// Keys that are byte strings, in lexicographic order.
+#[derive(Clone, Copy, Debug)]
+pub enum Bytes {}
+
+impl Form for Word {
+    type Probe<'a> = u64;
+    const KIND: FormKind = FormKind::Word;
+}
+
+impl Form for Bytes {
+    type Probe<'a> = &'a [u8];
+    const KIND: FormKind = FormKind::Bytes;
+}
+
+/// Something that can be looked up: a key, or a borrowed form of one (`str` for `String`).
+///
+/// The encoding is order-preserving and injective: `a < b` exactly when `a`'s encoding is less than `b`'s. An
+/// implementation that breaks this gives a map in a surprising order, never undefined behaviour.
+pub trait Encode {
+    /// The encoding's form.
+    type Form: Form;
+
+    /// Calls `f` with the encoding of `self`.
+    fn encode<R>(&self, f: impl FnOnce(<Self::Form as Form>::Probe<'_>) -> R) -> R;
+}
+
+/// A borrowed encoding of a `T`.
+pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
+
+/// A key of an ordered index.
+pub trait Key: Encode + Clone + Send + Sync + 'static {
+    /// What a scan shows of a key without allocating: `u64` for `u64`, `&str` for `String`.
+    type Ref<'a>;
+
+    /// The key, borrowed from its encoding.
+    ///
+    /// # Safety
+    /// `probe` is an encoding made by `Self::encode`.
+    unsafe fn decode_ref<'a>(probe: Probe<'a, Self>) -> Self::Ref<'a>;
+
+    /// The key, rebuilt from its encoding.
+    ///
+    /// # Safety
+    /// `probe` is an encoding made by `Self::encode`.
+    unsafe fn decode(probe: Probe<'_, Self>) -> Self;
+}
+
+macro_rules! word_keys {
+    ($($t:ty: |$x:ident| $to:expr, |$w:ident| $from:expr;)*) => { $(
+        impl Encode for $t {
+            type Form = Word;
+            #[inline]
+            fn encode<R>(&self, f: impl FnOnce(u64) -> R) -> R {
+                let $x = *self;
+                f($to)
+            }
+        }
+
+        impl Key for $t {
+            type Ref<'a> = $t;
+            #[inline]
+            unsafe fn decode_ref<'a>($w: Probe<'a, Self>) -> Self::Ref<'a> {
+                $from
+            }
+            #[inline]
+            unsafe fn decode($w: u64) -> $t {
+                $from
+            }
+        }
+    )* };
+}
+
+// Signed integers: flipping the sign bit maps the signed order onto the unsigned one.
+word_keys! {
+    u8: |x| u64::from(x), |w| w as u8;
+    u16: |x| u64::from(x), |w| w as u16;
+    u32: |x| u64::from(x), |w| w as u32;
+    u64: |x| x, |w| w;
+    usize: |x| x as u64, |w| w as usize;
+    i8: |x| u64::from(x as u8 ^ 0x80), |w| (w as u8 ^ 0x80) as i8;
+    i16: |x| u64::from(x as u16 ^ 0x8000), |w| (w as u16 ^ 0x8000) as i16;
+    i32: |x| u64::from(x as u32 ^ (1 << 31)), |w| (w as u32 ^ (1 << 31)) as i32;
+    i64: |x| x as u64 ^ (1 << 63), |w| (w ^ (1 << 63)) as i64;
+    isize: |x| x as i64 as u64 ^ (1 << 63), |w| (w ^ (1 << 63)) as i64 as isize;
+    bool: |x| u64::from(x), |w| w != 0;
+    char: |x| u64::from(u32::from(x)), |w| char::from_u32(w as u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+}
+
+impl Encode for [u8] {
+    type Form = Bytes;
+    #[inline]
+    fn encode<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(self)
+    }
+}
+
+impl Encode for str {
+    type Form = Bytes;
+    #[inline]
+    fn encode<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(self.as_bytes())
+    }
+}
+
+macro_rules! byte_keys {
+    ($($t:ty $(, const $n:ident)?: $r:ty, |$x:ident| $to:expr, |$p:ident| $by_ref:expr, $from:expr;)*) => { $(
+        impl$(<const $n: usize>)? Encode for $t {
+            type Form = Bytes;
+            #[inline]
+            fn encode<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+                let $x = self;
+                f($to)
+            }
+        }
+
+        impl$(<const $n: usize>)? Key for $t {
+            type Ref<'a> = $r;
+            #[inline]
+            unsafe fn decode_ref<'a>($p: Probe<'a, Self>) -> Self::Ref<'a> {
+                $by_ref
+            }
+            #[inline]
+            unsafe fn decode($p: &[u8]) -> $t {
+                $from
+            }
+        }
+    )* };
+}
+
+byte_keys! {
+    Vec<u8>: &'a [u8], |x| x, |p| p, p.to_vec();
+    Box<[u8]>: &'a [u8], |x| x, |p| p, p.into();
+    [u8; N], const N: [u8; N], |x| x, |p| p.try_into().expect("an encoding of [u8; N] has N bytes"),
+        p.try_into().expect("an encoding of [u8; N] has N bytes");
+    u128: u128, |x| &x.to_be_bytes(), |p| u128::from_be_bytes(p.try_into().expect("16 bytes")),
+        u128::from_be_bytes(p.try_into().expect("16 bytes"));
+    i128: i128, |x| &((*x as u128) ^ (1 << 127)).to_be_bytes(),
+        |p| (u128::from_be_bytes(p.try_into().expect("16 bytes")) ^ (1 << 127)) as i128,
+        (u128::from_be_bytes(p.try_into().expect("16 bytes")) ^ (1 << 127)) as i128;
+    // SAFETY: by `decode`'s contract the bytes are some String's.
+    String: &'a str, |x| x.as_bytes(), |p| unsafe { core::str::from_utf8_unchecked(p) },
+        // SAFETY: by `decode`'s contract the bytes are some String's.
+        unsafe { core::str::from_utf8_unchecked(p) }.to_owned();
+}

@@ -1,0 +1,10 @@
+//! Concurrent ordered maps.
+//!
+//! All of them implement [`OrderedIndex`]; benchmarks, tests and figures are written once against it.
+
+mod index;
+mod key;
+mod value;
+
+pub use index::{OrderedIndex, OrderedSession};
+pub use key::{Bytes, Encode, Form, FormKind, Key, Probe, Word};

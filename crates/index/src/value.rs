@@ -1,0 +1,67 @@
+//! Values: one 64-bit word in the index, whatever their type.
+//!
+//! Primitive numbers, `bool`, `char` and `()` are stored in the word itself. Any other type is boxed and the word is
+//! its address; readers use it by reference under an RCU guard, so whoever takes a word out of an index must retire it
+//! ([`retire`]) instead of dropping it. The choice is made at compile time (comparing `TypeId`s folds to a constant).
+
+use core::any::TypeId;
+
+/// Whether values of type `V` live in the word itself.
+#[inline]
+pub(crate) fn is_inline<V: 'static>() -> bool {
+    macro_rules! any_of {
+        ($($t:ty),*) => { false $(|| TypeId::of::<V>() == TypeId::of::<$t>())* };
+    }
+    any_of!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, bool, char, ())
+}
+
+/// Turns a value into its word. The word owns the value.
+#[inline]
+pub(crate) fn into_word<V: 'static>(value: V) -> u64 {
+    if is_inline::<V>() {
+        let mut word = 0u64;
+        // SAFETY: an inline type has at most 8 bytes, none of them padding, so the word is fully initialised.
+        unsafe { core::ptr::write((&raw mut word).cast::<V>(), value) };
+        word
+    } else {
+        Box::into_raw(Box::new(value)).expose_provenance() as u64
+    }
+}
+
+/// Calls `f` with the value behind `word`.
+///
+/// # Safety
+/// `word` was made by `into_word::<V>` and, if boxed, is not yet reclaimed: the caller owns it or holds the guard
+/// under which it was read.
+#[inline]
+pub(crate) unsafe fn with_ref<V: 'static, R>(word: u64, f: impl FnOnce(&V) -> R) -> R {
+    if is_inline::<V>() {
+        // SAFETY: `into_word` wrote a `V` at the start of this word.
+        f(unsafe { &*(&raw const word).cast::<V>() })
+    } else {
+        // SAFETY: the box is alive by this function's contract.
+        f(unsafe { &*core::ptr::with_exposed_provenance::<V>(word as usize) })
+    }
+}
+
+/// A clone of the value behind `word`.
+///
+/// # Safety
+/// As for [`with_ref`].
+#[inline]
+pub(crate) unsafe fn clone_of<V: Clone + 'static>(word: u64) -> V {
+    // SAFETY: passed on.
+    unsafe { with_ref(word, V::clone) }
+}
+
+/// Drops the value behind `word`.
+///
+/// # Safety
+/// The caller owns the word, and no reader can still use it.
+#[inline]
+pub(crate) unsafe fn drop_word<V: 'static>(word: u64) {
+    if !is_inline::<V>() {
+        // SAFETY: the word came from `Box::into_raw` and is owned by the caller.
+        drop(unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<V>(word as usize)) });
+    }
+}

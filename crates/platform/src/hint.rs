@@ -1,0 +1,27 @@
+//! Hints to the processor: busy-wait and prefetch.
+
+/// Tells the machine that the calling thread is waiting for another one. Every wait loop of the house calls it.
+#[inline]
+pub fn spin_loop() {
+    #[cfg(not(loom))]
+    core::hint::spin_loop();
+    #[cfg(loom)]
+    loom::hint::spin_loop();
+}
+
+/// Starts fetching the cache line at `line` for reading, without waiting. Any address is allowed, even a dangling one.
+#[inline]
+pub fn prefetch_read<T: ?Sized>(line: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch never faults and has no architectural effect, whatever the address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: `prfm` never faults and has no architectural effect, whatever the address.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) line.cast::<u8>(), options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = line;
+}

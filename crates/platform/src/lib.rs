@@ -1,0 +1,17 @@
+//! The door to the machine.
+//!
+//! Everything above this crate reaches atomics, threads, time, topology and memory placement through it, and never
+//! through `core::sync::atomic`, `std::sync`, `std::thread` or `std::time` directly (the *door rule*, see
+//! `docs/architecture.md`). One source then runs in several worlds:
+//!
+//! | world | built with | answers |
+//! |---|---|---|
+//! | native | default | is it fast, here |
+//! | model | `--cfg loom` | is it right under the weak memory model (small primitives only) |
+
+pub mod atomic;
+pub mod hint;
+pub mod pad;
+pub mod sync;
+pub mod thread;
+pub mod time;

@@ -1,0 +1,10 @@
+//! The blocking primitives of `std`, behind the door.
+//!
+//! For cold paths only (registration, growth, statistics): hot paths use atomics and the house's own locks.
+
+#[cfg(loom)]
+pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(not(loom))]
+pub use std::sync::{
+    Arc, Barrier, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};

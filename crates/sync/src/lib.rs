@@ -1,0 +1,1 @@
+//! Synchronization: version locks, backoff, and RCU (the one reclamation of the house).
