@@ -12,7 +12,11 @@
 pub mod atomic;
 pub mod hint;
 pub mod pad;
+pub mod racy;
+pub mod simd;
 pub mod sync;
 pub mod thread;
 pub mod time;
 pub mod topology;
+
+pub use racy::touch;
