@@ -11,6 +11,7 @@
 
 pub mod atomic;
 pub mod hint;
+pub mod memory;
 pub mod pad;
 pub mod racy;
 pub mod simd;
