@@ -10,6 +10,8 @@
 //! | model | `--cfg loom` | is it right under the weak memory model (small primitives only) |
 
 pub mod atomic;
+pub mod clock;
+pub mod cpu;
 pub mod hint;
 pub mod memory;
 pub mod pad;
