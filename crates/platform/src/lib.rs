@@ -13,6 +13,8 @@ pub mod atomic;
 pub mod clock;
 pub mod cpu;
 pub mod hint;
+#[cfg(not(loom))]
+pub mod machine;
 pub mod memory;
 pub mod pad;
 pub mod racy;
