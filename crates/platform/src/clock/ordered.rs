@@ -19,7 +19,7 @@ pub enum ClockKind {
     Logical,
 }
 
-/// A clock whose stamps order events across threads; see the [module](self) for what exactly is promised.
+/// A clock whose stamps order events across threads; the module's page says what exactly is promised.
 ///
 /// ```
 /// use archipelago_platform::clock::OrderedClock;
