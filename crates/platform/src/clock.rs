@@ -18,7 +18,7 @@
 //! # Differences from the paper
 //! ORDO measures every pair of CPUs. We measure one CPU against all others and add the two largest bounds, which bounds
 //! every pair (`a` to hub plus hub to `b`), takes linear time, and gives a bound at most twice as wide. Where the
-//! processor promises no constant counter, or a node cannot be measured, the clock is *logical*: one shared
+//! processor promises no constant counter, or a node cannot be measured to within 20 us, the clock is *logical*: one shared
 //! counter, always right, slower with many threads. The bound holds for the CPUs that the process could use when the
 //! topology was first read, not for others that it is let onto later. Counters that drift apart are not covered, and neither is a virtual
 //! machine that moves to another host while the process runs: "invariant TSC" rules out the first.

@@ -25,13 +25,19 @@ const BUDGET: Duration = Duration::from_millis(15);
 /// Tries per pair; ORDO makes 100 000 in hours, and the minimum hardly moves after the first hundred.
 const TRIES: u32 = 200;
 
+/// A bound wider than this many microseconds is of no use: waiting for it to pass costs more than a shared counter
+/// does. Sound machines stay below one. What exceeds it is a measurement on a machine so busy that the two threads never
+/// ran at the same time; it is right, but milliseconds wide.
+const WIDEST: f64 = 20.0;
+
 /// What [`measure`] found.
 pub(super) struct Measured {
     pub(super) uncertainty: u64,
     pub(super) ticks_per_microsecond: f64,
 }
 
-/// Bounds the difference between any two of the CPUs that this process may use. `None` if that cannot be done.
+/// Bounds the difference between any two of the CPUs that this process may use. `None` if that cannot be done, or not
+/// closely enough to be of use.
 pub(super) fn measure(topology: &Topology) -> Option<Measured> {
     let start = (Instant::now(), counter::read());
     let bounds = bounds_to_hub(topology)?;
@@ -41,7 +47,8 @@ pub(super) fn measure(topology: &Topology) -> Option<Measured> {
     }
     let ticks = counter::read().wrapping_sub(start.1);
     let ticks_per_microsecond = ticks as f64 / start.0.elapsed().as_nanos() as f64 * 1e3;
-    Some(Measured { uncertainty: widest_pair(bounds), ticks_per_microsecond })
+    let uncertainty = widest_pair(bounds);
+    (uncertainty as f64 <= WIDEST * ticks_per_microsecond).then_some(Measured { uncertainty, ticks_per_microsecond })
 }
 
 /// The bound for any two of the measured CPUs: from one to the hub, and from the hub to the other.
