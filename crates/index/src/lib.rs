@@ -2,6 +2,7 @@
 //!
 //! All of them implement [`OrderedIndex`]; benchmarks, tests and figures are written once against it.
 
+mod hydra;
 mod index;
 mod key;
 mod value;
