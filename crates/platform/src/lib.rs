@@ -15,3 +15,4 @@ pub mod pad;
 pub mod sync;
 pub mod thread;
 pub mod time;
+pub mod topology;
