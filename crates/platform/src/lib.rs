@@ -11,7 +11,9 @@
 
 pub mod atomic;
 pub mod hint;
+pub mod membarrier;
 pub mod pad;
+pub mod per_thread;
 pub mod sync;
 pub mod thread;
 pub mod time;

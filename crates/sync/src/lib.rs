@@ -1,1 +1,4 @@
 //! Synchronization: version locks, backoff, and RCU (the one reclamation of the house).
+
+pub mod backoff;
+pub mod version_lock;
