@@ -220,7 +220,8 @@ impl Runs {
         let cell = run.aux as usize + bucket.min(u64::from(run.buckets) - 1) as usize;
         debug_assert!(cell + 1 < self.table.len());
         // SAFETY: the table has `buckets + 1` cells from `aux` on.
-        let (low, high) = unsafe { (*self.table.get_unchecked(cell) as usize, *self.table.get_unchecked(cell + 1) as usize) };
+        let (low, high) =
+            unsafe { (*self.table.get_unchecked(cell) as usize, *self.table.get_unchecked(cell + 1) as usize) };
         let start = run.start as usize + low;
         if high - low > CROWDED {
             let words = &self.words.as_slice()[start..run.start as usize + high];
