@@ -14,6 +14,8 @@
 //! Masstree has such a trie with a B+-tree per node; here a node is a [`Run`] in arrays that all nodes share, since
 //! nothing ever changes.
 
+use archipelago_platform::hint::prefetch_read;
+
 use super::runs::{Run, Runs};
 use super::words::{Count, Counter, Scalar, flip, unflip};
 use super::{AnchorIndex, Page};
@@ -44,6 +46,11 @@ pub fn pack(rest: &[u8]) -> u64 {
     if len == 0 { 0 } else { place(0) | place(len / 2) | place(len - 1) | len as u64 }
 }
 
+/// The bytes of a slice, from the slice in big-endian order.
+fn unpack(slice: &[u8; 8]) -> &[u8] {
+    &slice[..SLICE.min(usize::from(slice[SLICE]))]
+}
+
 /// Whether a slice leads to a child.
 #[inline(always)]
 pub fn continues(slice: u64) -> bool {
@@ -70,9 +77,10 @@ pub struct Node {
     pub run: Run,
 }
 
-/// The rest of an anchor, behind the last slice that it shares with another one's path.
+/// The end of an anchor that shares no more of its path with another one: at most [`SLICE`] bytes, packed. (One with
+/// more left has a node of its own.)
 pub struct Tail<P> {
-    pub rest: Text,
+    pub rest: u64,
     pub page: P,
 }
 
@@ -107,6 +115,12 @@ impl<P: Page> Trie<P> {
         let (slice, slot) = (unflip(self.runs.word(position)), self.slots[position]);
         // SAFETY: the builder writes a child's number where the slice continues, and a page where it does not.
         (slice, unsafe { if continues(slice) { Entry::Child(slot.child) } else { Entry::Page(slot.page) } })
+    }
+
+    /// Starts fetching the slots from `position` on.
+    #[inline(always)]
+    fn near(&self, position: usize) {
+        prefetch_read(self.slots.as_ptr().wrapping_add(position));
     }
 
     /// The page of the greatest anchor at or under the slot.
@@ -153,7 +167,7 @@ impl<P: Page> Trie<P> {
             }
             let slice = pack(rest);
             // SAFETY: the run is our own, and building sealed the runs; `C` is the caller's.
-            let count = unsafe { self.runs.count::<C>(&node.run, flip(slice)) };
+            let count = unsafe { self.runs.count::<C>(&node.run, flip(slice), |position| self.near(position)) };
             if count == 0 {
                 break;
             }
@@ -169,7 +183,7 @@ impl<P: Page> Trie<P> {
             }
             rest = &rest[SLICE..];
             next = match self.child(child) {
-                Child::Tail(tail) if rest >= self.text(tail.rest) => return tail.page,
+                Child::Tail(tail) if pack(rest) >= tail.rest => return tail.page,
                 Child::Tail(_) => break,
                 Child::Node(node) => Some(node),
             };
@@ -296,17 +310,27 @@ impl<P: Page> Iterator for Cursor<'_, P> {
             let (slice, entry) = self.trie.entry(*position);
             *position += 1;
             self.path.truncate(*depth);
-            self.path.extend_from_slice(&slice.to_be_bytes()[..SLICE.min(usize::from(slice as u8))]);
+            self.path.extend_from_slice(unpack(&slice.to_be_bytes()));
             match entry {
                 Entry::Page(page) => return Some(page),
                 Entry::Child(child) => match self.trie.child(child) {
                     Child::Node(node) => self.enter(node),
                     Child::Tail(tail) => {
-                        self.path.extend_from_slice(self.trie.text(tail.rest));
+                        self.path.extend_from_slice(unpack(&tail.rest.to_be_bytes()));
                         return Some(tail.page);
                     }
                 },
             }
         }
+    }
+}
+
+//BENCH
+impl<P: Page> super::Snapshot<Bytes, P> {
+    pub fn shape(&self) -> String {
+        let t = &self.index;
+        let big = t.nodes.iter().filter(|n| n.run.range().len() > 16).count();
+        let per: Vec<_> = t.nodes.iter().take(20).map(|n| n.run.range().len()).collect();
+        format!("nodes {} big {big} tails {} text {} positions {} first {per:?} node {}B runs {}", t.nodes.len(), t.tails.len(), t.text.len(), t.runs.positions(), size_of::<Node>(), t.runs.bytes())
     }
 }

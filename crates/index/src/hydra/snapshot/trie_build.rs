@@ -65,10 +65,9 @@ impl<P: Page> Trie<P> {
             self.runs.push(flip(slice));
             let slot = if !continues(slice) {
                 Slot { page: anchor(first).1 }
-            } else if end - first == 1 {
+            } else if end - first == 1 && anchor(first).0.len() <= depth + SLICE {
                 let (bytes, page) = anchor(first);
-                let rest = self.add_text(&bytes[depth..]);
-                self.tails.push(Tail { rest, page });
+                self.tails.push(Tail { rest: pack(&bytes[depth..]), page });
                 Slot { child: (self.tails.len() - 1) as u32 | TAIL }
             } else {
                 queue.push(Pending { first, end, depth });

@@ -1,7 +1,9 @@
 //! The search layer of word keys: one run of anchors and, beside it, their pages.
 
+use archipelago_platform::hint::prefetch_read;
+
 use super::merge::Merge;
-use super::runs::{Run, Runs};
+use super::runs::{BATCH, Run, Runs};
 use super::words::{Counter, Scalar, flip};
 use super::{AnchorIndex, Page};
 use crate::key::Word;
@@ -42,7 +44,7 @@ impl<P: Page> WordIndex<P> {
         let Some(run) = &self.run else { return 0 };
         match self.counter {
             // SAFETY: our own, sealed runs; the scalar counter needs nothing.
-            Counter::Scalar => unsafe { self.runs.count::<Scalar>(run, flip(key)) },
+            Counter::Scalar => unsafe { self.runs.count::<Scalar>(run, flip(key), |count| self.near(count)) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: AVX2 was detected, our own run.
             Counter::Avx2 => unsafe { self.count_avx2(run, flip(key)) },
@@ -55,7 +57,34 @@ impl<P: Page> WordIndex<P> {
     #[target_feature(enable = "avx2,bmi1")]
     unsafe fn count_avx2(&self, run: &Run, key: i64) -> usize {
         // SAFETY: passed on from the caller; `finish` sealed the runs.
-        unsafe { self.runs.count::<super::words::Avx2>(run, key) }
+        unsafe { self.runs.count::<super::words::Avx2>(run, key, |count| self.near(count)) }
+    }
+
+    /// [`Self::count`] of a batch.
+    #[inline]
+    fn count_many(&self, run: &Run, keys: &[i64; BATCH]) -> [usize; BATCH] {
+        match self.counter {
+            // SAFETY: our own, sealed runs; the scalar counter needs nothing.
+            Counter::Scalar => unsafe { self.runs.count_many::<Scalar>(run, keys, |count| self.near(count)) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: AVX2 was detected, our own run.
+            Counter::Avx2 => unsafe { self.count_many_avx2(run, keys) },
+        }
+    }
+
+    /// # Safety
+    /// AVX2 is there, and `run` is our own.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1")]
+    unsafe fn count_many_avx2(&self, run: &Run, keys: &[i64; BATCH]) -> [usize; BATCH] {
+        // SAFETY: passed on from the caller; `finish` sealed the runs.
+        unsafe { self.runs.count_many::<super::words::Avx2>(run, keys, |count| self.near(count)) }
+    }
+
+    /// Starts fetching the pages of the anchors from `position` on.
+    #[inline(always)]
+    fn near(&self, position: usize) {
+        prefetch_read(self.pages.as_ptr().wrapping_add(position + 1));
     }
 
     fn anchors(&self) -> impl Iterator<Item = u64> {
@@ -100,7 +129,14 @@ impl<P: Page> AnchorIndex<Word, P> for WordIndex<P> {
     }
 
     fn jump_many(&self, probes: &[u64], pages: &mut [P]) {
-        for (&probe, page) in probes.iter().zip(pages) {
+        let Some(run) = &self.run else { return pages.fill(self.pages[0]) };
+        let (probes, rest) = probes.as_chunks::<BATCH>();
+        let (pages, rest_pages) = pages.as_chunks_mut::<BATCH>();
+        for (probes, pages) in probes.iter().zip(pages) {
+            let counts = self.count_many(run, &probes.map(flip));
+            *pages = counts.map(|count| self.pages[count]);
+        }
+        for (&probe, page) in rest.iter().zip(rest_pages) {
             *page = self.jump(probe);
         }
     }

@@ -5,6 +5,8 @@
 //! per look-up, not once per word. There are two counters, chosen once per process ([`Counter`]): four-lane
 //! AVX2, and a branch-free scalar loop for everything else.
 
+use archipelago_platform::hint::prefetch_read;
+
 /// Words per cache line.
 pub const LINE: usize = 8;
 
@@ -85,6 +87,14 @@ impl Words {
     pub fn as_slice(&self) -> &[i64] {
         // SAFETY: a `Line` is `LINE` words without padding (repr(C)), so `lines` is that many initialised words.
         unsafe { core::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * LINE) }
+    }
+
+    /// Starts fetching the line of the word at `index`, and of the seventh word after it.
+    #[inline(always)]
+    pub fn prefetch(&self, index: usize) {
+        let word = self.lines.as_ptr().cast::<i64>().wrapping_add(index);
+        prefetch_read(word);
+        prefetch_read(word.wrapping_add(LINE - 1));
     }
 
     /// The word at `index` and what follows it.
