@@ -11,7 +11,7 @@
 //! HydraList's search layer is an adaptive radix tree that is updated in place. This one is never updated: it is built
 //! anew by a sequential merge, needs no locks, no versions and no pointers, and answers in a few lines touched.
 
-use super::words::{Count, LINE, SHORT, Words, unflip};
+use super::words::{Count, LINE, ROOM, SHORT, Words, trim};
 
 /// Keys that are looked up side by side.
 pub const BATCH: usize = 16;
@@ -95,9 +95,11 @@ impl Runs {
         self.table.clear();
     }
 
-    /// Makes room for `words` more.
-    pub fn reserve(&mut self, words: usize) {
-        self.words.reserve(words);
+    /// Makes room for as much as `like` holds, and `words` in all.
+    pub fn reserve(&mut self, words: usize, like: &Self) {
+        self.words.reserve(words.max(like.words.len()));
+        self.levels.reserve(like.levels.len());
+        self.table.reserve_exact(like.table.len() + like.table.len() / ROOM);
     }
 
     /// Starts a run that will have `len` words, and returns the position of the first one.
@@ -112,6 +114,11 @@ impl Runs {
     #[inline(always)]
     pub fn push(&mut self, word: i64) {
         self.words.push(word);
+    }
+
+    /// Adds many words, as if by [`Self::push`].
+    pub fn extend(&mut self, words: &[i64]) {
+        self.words.extend(words);
     }
 
     /// Ends the run that started at `start`.
@@ -143,6 +150,7 @@ impl Runs {
     pub fn seal(&mut self) {
         self.words.seal();
         self.levels.seal();
+        trim(&mut self.table);
     }
 
     /// The word at a position.
@@ -168,20 +176,19 @@ impl Runs {
         }
         let buckets = bucket_of(last, shift) as usize + 1;
         let aux = self.table.len();
-        self.table.resize(aux + buckets + 1, words.len() as u32);
+        // First the end of each bucket that has words, in the next one's cell; then the cells of empty ones.
+        self.table.resize(aux + buckets + 1, 0);
         let table = &mut self.table[aux..];
-        let (mut filled, mut crowded) = (0, 0);
         for (position, &word) in words.iter().enumerate() {
-            let bucket = bucket_of(word, shift) as usize;
-            if filled <= bucket {
-                if filled > 0 {
-                    crowded += over(position - table[filled - 1] as usize);
-                }
-                table[filled..=bucket].fill(position as u32);
-                filled = bucket + 1;
-            }
+            table[bucket_of(word, shift) as usize + 1] = position as u32 + 1;
         }
-        crowded += over(words.len() - table[buckets - 1] as usize);
+        let (mut filled, mut crowded) = (0, 0);
+        for cell in table {
+            let size = cell.saturating_sub(filled);
+            crowded += if size > CROWDED as u32 { size as usize } else { 0 };
+            filled = filled.max(*cell);
+            *cell = filled;
+        }
         if crowded * CROWDED_SHARE > words.len() {
             self.table.truncate(aux);
             return false;
@@ -357,15 +364,10 @@ impl Runs {
         run.kind == Kind::Radix
     }
 
-    /// The words of a run, in their own order.
-    pub fn iter(&self, run: &Run) -> impl Iterator<Item = u64> {
-        self.words.as_slice()[run.range()].iter().map(|&word| unflip(word))
+    /// The words of a run.
+    pub fn words(&self, run: &Run) -> &[i64] {
+        &self.words.as_slice()[run.range()]
     }
-}
-
-/// The words that a bucket of this size adds to the crowd.
-fn over(bucket: usize) -> usize {
-    if bucket > CROWDED { bucket } else { 0 }
 }
 
 #[inline(always)]

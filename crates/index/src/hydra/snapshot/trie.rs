@@ -14,6 +14,8 @@
 //! Masstree has such a trie with a B+-tree per node; here a node is a [`Run`] in arrays that all nodes share, since
 //! nothing ever changes.
 
+use core::cmp::Ordering;
+
 use archipelago_platform::hint::prefetch_read;
 
 use super::runs::{Run, Runs};
@@ -64,16 +66,17 @@ pub union Slot<P: Copy> {
     pub child: u32,
 }
 
-/// Where some bytes are in the shared text.
+/// What a node skips: its place in the shared text, and its first eight bytes as a big-endian, zero-padded word.
 #[derive(Clone, Copy)]
-pub struct Text {
+pub struct Prefix {
     pub start: u32,
     pub len: u32,
+    pub lead: u64,
 }
 
 /// See the module's text.
 pub struct Node {
-    pub prefix: Text,
+    pub prefix: Prefix,
     pub run: Run,
 }
 
@@ -106,8 +109,22 @@ enum Entry<P> {
 
 impl<P: Page> Trie<P> {
     #[inline(always)]
-    fn text(&self, text: Text) -> &[u8] {
-        &self.text[text.start as usize..][..text.len as usize]
+    fn text(&self, prefix: Prefix) -> &[u8] {
+        &self.text[prefix.start as usize..][..prefix.len as usize]
+    }
+
+    /// Whether a string is among those that start with `prefix` (`Equal`), before or behind all of them.
+    #[inline(always)]
+    fn side(&self, rest: &[u8], prefix: Prefix) -> Ordering {
+        if prefix.len == 0 {
+            return Ordering::Equal;
+        }
+        if let (Some(eight), true) = (rest.first_chunk::<8>(), prefix.len <= 8) {
+            let mask = u64::MAX << (64 - 8 * prefix.len);
+            return (u64::from_be_bytes(*eight) & mask).cmp(&prefix.lead);
+        }
+        let prefix = self.text(prefix);
+        if rest.starts_with(prefix) { Ordering::Equal } else { rest.cmp(prefix) }
     }
 
     #[inline(always)]
@@ -159,11 +176,10 @@ impl<P: Page> Trie<P> {
         let mut floor = None;
         let mut next = self.nodes.first();
         while let Some(node) = next {
-            let prefix = self.text(node.prefix);
-            match rest.strip_prefix(prefix) {
-                Some(behind) => rest = behind,
-                None if rest < prefix => break,
-                None => return self.last_of(node.run.range().end - 1),
+            match self.side(rest, node.prefix) {
+                Ordering::Less => break,
+                Ordering::Equal => rest = &rest[node.prefix.len as usize..],
+                Ordering::Greater => return self.last_of(node.run.range().end - 1),
             }
             let slice = pack(rest);
             // SAFETY: the run is our own, and building sealed the runs; `C` is the caller's.
@@ -194,7 +210,7 @@ impl<P: Page> Trie<P> {
     /// # Safety
     /// AVX2 is there.
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     unsafe fn jump_avx2(&self, probe: &[u8]) -> P {
         // SAFETY: passed on from the caller.
         unsafe { self.jump_with::<super::words::Avx2>(probe) }
