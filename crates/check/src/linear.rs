@@ -271,7 +271,8 @@ impl<'a, M: Model> Search<'a, M> {
         }
         writeln!(text, "State there: {:?}", worst.config.state).ok();
         writeln!(text, "None of these can come next, and one of them must:").ok();
-        let mut stuck: Vec<_> = (0..self.lanes.len()).filter_map(|lane| self.head(&worst.config.placed, lane)).collect();
+        let mut stuck: Vec<_> =
+            (0..self.lanes.len()).filter_map(|lane| self.head(&worst.config.placed, lane)).collect();
         stuck.retain(|e| e.invoked <= worst.bound);
         stuck.sort_by_key(|e| e.returned);
         for entry in &stuck {

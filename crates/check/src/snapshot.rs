@@ -298,8 +298,10 @@ fn violation<K: Debug, V: Debug>(title: &str, involved: &[(usize, &Txn<K, V>)]) 
 
 fn show<K: Debug, V: Debug>(index: usize, txn: &Txn<K, V>) -> String {
     let Txn { thread, begin, end, outcome, actions } = txn;
-    format!("  T{index} thread {thread} began [{}..{}] ended [{}..{}] {outcome:?}: {actions:?}\n",
-        begin.0, begin.1, end.0, end.1)
+    format!(
+        "  T{index} thread {thread} began [{}..{}] ended [{}..{}] {outcome:?}: {actions:?}\n",
+        begin.0, begin.1, end.0, end.1
+    )
 }
 
 /// Names a cycle by the anomaly it is.

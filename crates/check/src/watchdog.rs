@@ -15,10 +15,14 @@ pub const USUAL: Duration = Duration::from_secs(120);
 /// Runs `test` and returns its result; ends the process with a report when it takes longer than `limit`. The test may
 /// leave notes about its progress, the last of which are part of the report.
 pub fn watchdog<R>(limit: Duration, test: impl FnOnce(&Notes) -> R) -> R {
-    watch(limit, |report| {
-        eprintln!("{report}");
-        std::process::abort();
-    }, test)
+    watch(
+        limit,
+        |report| {
+            eprintln!("{report}");
+            std::process::abort();
+        },
+        test,
+    )
 }
 
 /// Where a watched test notes how far it has come. Clones note to the same place.
@@ -121,14 +125,18 @@ mod tests {
     #[cfg_attr(miri, ignore = "reads the operating system's thread list")]
     fn a_hang_is_reported_with_its_notes() {
         let said = Mutex::new(None);
-        watch(Duration::from_millis(20), |report| *said.lock().unwrap() = Some(report), |notes| {
-            for round in 0..100 {
-                notes.note(format!("round {round}"));
-            }
-            while said.lock().unwrap().is_none() {
-                thread::yield_now();
-            }
-        });
+        watch(
+            Duration::from_millis(20),
+            |report| *said.lock().unwrap() = Some(report),
+            |notes| {
+                for round in 0..100 {
+                    notes.note(format!("round {round}"));
+                }
+                while said.lock().unwrap().is_none() {
+                    thread::yield_now();
+                }
+            },
+        );
         let report = said.into_inner().unwrap().unwrap();
         assert!(report.contains("a_hang_is_reported_with_its_notes"), "{report}");
         assert!(report.contains("round 99") && !report.contains("round 9\n"), "{report}");

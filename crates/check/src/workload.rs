@@ -201,8 +201,11 @@ pub fn hostile_bytes() -> Vec<Vec<u8>> {
 
 /// As [`hostile_bytes`], for strings: what of it is text, and characters of every encoded length.
 pub fn hostile_strings() -> Vec<String> {
-    let mut keys: BTreeSet<String> = hostile_bytes().into_iter().filter_map(|key| String::from_utf8(key).ok()).collect();
-    keys.extend(["\u{80}", "\u{7FF}", "\u{800}", "\u{FFFF}", "\u{10000}", "\u{10FFFF}", "é", "e\u{301}"].map(String::from));
+    let mut keys: BTreeSet<String> =
+        hostile_bytes().into_iter().filter_map(|key| String::from_utf8(key).ok()).collect();
+    keys.extend(
+        ["\u{80}", "\u{7FF}", "\u{800}", "\u{FFFF}", "\u{10000}", "\u{10FFFF}", "é", "e\u{301}"].map(String::from),
+    );
     keys.into_iter().collect()
 }
 

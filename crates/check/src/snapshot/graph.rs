@@ -28,10 +28,13 @@ pub(super) struct Edge {
     pub(super) why: Why,
 }
 
+/// Where an edge leads, and the dependency it stands for, if any, with its key.
+type Out = (usize, Option<(Edge, String)>);
+
 pub(super) struct Graph {
     level: Level,
-    /// Per node: where its edges lead, with the dependency they stand for, if any, and its key.
-    edges: Vec<Vec<(usize, Option<(Edge, String)>)>>,
+    /// The edges of each node.
+    edges: Vec<Vec<Out>>,
     /// Nodes below this are moments, the others instants.
     moments: usize,
 }
@@ -115,7 +118,8 @@ impl Graph {
         for (node, edges) in self.edges.iter().enumerate() {
             edges.iter().for_each(|&(to, _)| backward[to].push(node));
         }
-        let forward: Vec<Vec<usize>> = self.edges.iter().map(|edges| edges.iter().map(|&(to, _)| to).collect()).collect();
+        let forward: Vec<Vec<usize>> =
+            self.edges.iter().map(|edges| edges.iter().map(|&(to, _)| to).collect()).collect();
         for (out, into) in [(&forward, &backward), (&backward, &forward)] {
             let mut degree: Vec<usize> = into.iter().map(|from| from.iter().filter(|&&n| left[n]).count()).collect();
             let mut bare: Vec<usize> = (0..left.len()).filter(|&node| left[node] && degree[node] == 0).collect();
