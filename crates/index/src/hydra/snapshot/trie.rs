@@ -347,6 +347,14 @@ impl<P: Page> super::Snapshot<Bytes, P> {
         let t = &self.index;
         let big = t.nodes.iter().filter(|n| n.run.range().len() > 16).count();
         let per: Vec<_> = t.nodes.iter().take(20).map(|n| n.run.range().len()).collect();
-        format!("nodes {} big {big} tails {} text {} positions {} first {per:?} node {}B runs {}", t.nodes.len(), t.tails.len(), t.text.len(), t.runs.positions(), size_of::<Node>(), t.runs.bytes())
+        format!(
+            "nodes {} big {big} tails {} text {} positions {} first {per:?} node {}B runs {}",
+            t.nodes.len(),
+            t.tails.len(),
+            t.text.len(),
+            t.runs.positions(),
+            size_of::<Node>(),
+            t.runs.bytes()
+        )
     }
 }
