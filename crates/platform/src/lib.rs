@@ -15,8 +15,10 @@ pub mod cpu;
 pub mod hint;
 #[cfg(not(loom))]
 pub mod machine;
+pub mod membarrier;
 pub mod memory;
 pub mod pad;
+pub mod per_thread;
 pub mod racy;
 pub mod simd;
 pub mod sync;

@@ -26,8 +26,8 @@ const BUDGET: Duration = Duration::from_millis(15);
 const TRIES: u32 = 200;
 
 /// A bound wider than this many microseconds is of no use: waiting for it to pass costs more than a shared counter
-/// does. Sound machines stay below one. What exceeds it is a measurement on a machine so busy that the two threads never
-/// ran at the same time; it is right, but milliseconds wide.
+/// does. Sound machines stay below one. What exceeds it is a measurement on a machine so busy that the two threads
+/// never ran at the same time; it is right, but milliseconds wide.
 const WIDEST: f64 = 20.0;
 
 /// What [`measure`] found.

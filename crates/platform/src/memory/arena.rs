@@ -1,9 +1,9 @@
 //! Blocks of one size, near one node: what an index's nodes are made of.
 //!
-//! Blocks are cut from chunks. The first chunks hold a block or so and later ones half of what the arena has, up to
-//! 2 MiB, so that a small arena is small and a large one lives in huge pages on its node. Allocation takes from the
-//! fullest chunk that has room, which lets the others drain; a drained chunk's memory goes back to the operating system,
-//! but for one spare, which keeps an arena at a chunk's brink from mapping and unmapping all the time.
+//! Blocks are cut from chunks. The first chunks hold a block or so and later ones half of what the arena has, up to 2
+//! MiB, so that a small arena is small and a large one lives in huge pages on its node. Allocation takes from the
+//! fullest chunk that has room, which lets the others drain; a drained chunk's memory goes back to the operating
+//! system, but for one spare, which keeps an arena at a chunk's brink from mapping and unmapping all the time.
 //!
 //! One lock guards an arena. An index allocates once in tens of inserts, and the lock is held for some tens of
 //! instructions: chunks are found by binary search over an array of addresses, lists are doubly linked, and no system

@@ -40,8 +40,8 @@ impl Topology {
         MACHINE.get_or_init(Topology::from_os)
     }
 
-    /// Reads the machine's topology, restricted to the CPUs that the calling thread may use. Where the operating system does not
-    /// tell, one node with as many CPUs as [`available_parallelism`](std::thread::available_parallelism) says.
+    /// Reads the machine's topology, restricted to the CPUs that the calling thread may use. Where the operating system
+    /// does not tell, one node with as many CPUs as [`available_parallelism`](std::thread::available_parallelism) says.
     pub fn from_os() -> Topology {
         #[cfg(all(target_os = "linux", not(loom)))]
         if !cfg!(miri)
