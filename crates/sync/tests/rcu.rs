@@ -336,21 +336,24 @@ fn many_short_domains() {
 /// A reader that a thread-local keeps past the end of the thread's slot must not disturb the slot's next owner.
 #[test]
 fn a_reader_in_a_thread_local_leaves_the_next_owner_alone() {
-    const ROUNDS: usize = scaled(100_000, 50);
-    struct Late(Option<Reader<'static>>);
-    impl Late {
-        fn churn(reader: Reader<'_>) {
-            (0..ROUNDS).for_each(|_| drop(reader.enter()));
-        }
+    const ROUNDS: usize = scaled(400_000, 50);
+    struct Late(Option<(&'static Domain, Reader<'static>)>);
+    fn churn(reader: Reader<'_>) {
+        (0..ROUNDS).for_each(|_| drop(reader.enter()));
     }
     impl Drop for Late {
         fn drop(&mut self) {
-            let Some(late) = self.0 else { return };
-            let domain = late.enter().domain();
+            let Some((domain, late)) = self.0 else { return };
+            let started = Barrier::new(2);
             thread::scope(|scope| {
-                // The smallest free slot: the one that this thread gave back.
-                scope.spawn(|| Late::churn(domain.reader()));
-                Late::churn(late);
+                scope.spawn(|| {
+                    // Takes the smallest free slot: the one that the late thread gave back.
+                    let reader = domain.reader();
+                    started.wait();
+                    churn(reader);
+                });
+                started.wait();
+                churn(late);
             });
         }
     }
@@ -361,7 +364,7 @@ fn a_reader_in_a_thread_local_leaves_the_next_owner_alone() {
     // SAFETY: freed below, when the threads that use it have ended.
     let shared: &'static Domain = unsafe { &*domain };
     // The thread-local is registered before the slot, so its destructor runs after the slot's.
-    let late = thread::spawn(move || LATE.with(|late| late.borrow_mut().0 = Some(shared.reader())));
+    let late = thread::spawn(move || LATE.with(|late| late.borrow_mut().0 = Some((shared, shared.reader()))));
     late.join().unwrap();
     assert_eq!(shared.stats().active_readers, 0);
     // SAFETY: the threads have ended.
