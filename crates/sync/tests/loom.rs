@@ -285,7 +285,7 @@ fn rcu_synchronize_waits_for_readers() {
 /// Three parties: one retires, one reads, and one advances the epoch meanwhile. This is what the third epoch is for.
 #[test]
 fn rcu_an_advance_under_way_does_not_shorten_the_grace_period() {
-    each_flavour(2, |shared| {
+    each_flavour(1, |shared| {
         let reader = {
             let shared = shared.clone();
             thread::spawn(move || shared.read())
