@@ -49,7 +49,7 @@ mod measure {
 
     fn rcu(flavour: Flavour, shared: &AtomicPtr<u64>, threads: usize) {
         let domain = Domain::with_flavour(flavour);
-        // SAFETY (of each read below): the object lives as long as `shared`, and is never retired.
+        // SAFETY: the object lives as long as `shared`, and is never retired.
         let read = || unsafe { *shared.load(Ordering::Acquire) };
         let entered = median(threads, READS, || {
             let reader = domain.reader();
@@ -77,6 +77,7 @@ mod measure {
     fn crossbeam(shared: &AtomicPtr<u64>, threads: usize) {
         use crossbeam_epoch::{self as epoch, Owned};
         let collector = epoch::Collector::new();
+        // SAFETY: as in `rcu`.
         let read = || unsafe { *shared.load(Ordering::Acquire) };
         let entered = median(threads, READS, || {
             let handle = collector.register();
