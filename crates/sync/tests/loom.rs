@@ -83,13 +83,15 @@ fn version_lock_an_unchanged_unlock_keeps_versions_valid() {
     });
 }
 
+/// A plain word under a version lock: loom says when two threads are at it at once.
+struct Guarded(VersionLock, UnsafeCell<u64>);
+// SAFETY: the cell is touched under the lock only, which is what the test checks.
+unsafe impl Sync for Guarded {}
+// SAFETY: as above.
+unsafe impl Send for Guarded {}
+
 #[test]
 fn version_lock_is_exclusive() {
-    struct Guarded(VersionLock, UnsafeCell<u64>);
-    // SAFETY: the cell is touched under the lock only, which is what the test checks.
-    unsafe impl Sync for Guarded {}
-    // SAFETY: as above.
-    unsafe impl Send for Guarded {}
     fn increment(guarded: &Guarded) {
         assert!(guarded.0.lock());
         // SAFETY: the lock is held.
@@ -106,6 +108,32 @@ fn version_lock_is_exclusive() {
         other.join().unwrap();
         // SAFETY: the other thread has ended.
         assert_eq!(guarded.1.with(|value| unsafe { *value }), 2);
+    });
+}
+
+/// An unlock without a change puts back a version that another thread may have read long before: what the first holder
+/// read under the lock must come before what the next one writes all the same.
+#[test]
+fn version_lock_at_an_old_version_comes_after_the_unlock_that_restored_it() {
+    model(4, || {
+        let guarded = Arc::new(Guarded(VersionLock::new(), UnsafeCell::new(0)));
+        let seen = guarded.0.read();
+        let other = {
+            let guarded = guarded.clone();
+            thread::spawn(move || {
+                if guarded.0.try_lock() {
+                    // SAFETY: the lock is held.
+                    guarded.1.with(|value| unsafe { *value });
+                    guarded.0.unlock_unchanged();
+                }
+            })
+        };
+        if guarded.0.try_lock_at(seen) {
+            // SAFETY: the lock is held.
+            guarded.1.with_mut(|value| unsafe { *value += 1 });
+            guarded.0.unlock();
+        }
+        other.join().unwrap();
     });
 }
 
