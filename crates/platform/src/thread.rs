@@ -12,6 +12,9 @@ pub use std::thread::{
 };
 
 #[cfg(loom)]
+pub use std::thread::panicking;
+
+#[cfg(loom)]
 pub use loom::thread_local;
 #[cfg(not(loom))]
 pub use std::thread_local;

@@ -88,8 +88,8 @@ fn churn_with_threads(domain: Domain, threads: usize, rounds: usize) {
 #[test]
 fn one_thread_holds_a_few_bags_back() {
     each_flavour(|domain| {
-        let (domain, drops) = (domain().with_bag_limit(8), AtomicUsize::new(0));
-        for _ in 0..1_000 {
+        let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_limit(8));
+        for _ in 0..scaled(1_000, 60) {
             retire_new(&domain.pin(), &drops);
             assert!(domain.stats().pending <= 8 * 5);
         }
@@ -98,20 +98,20 @@ fn one_thread_holds_a_few_bags_back() {
 
 #[test]
 fn few_threads() {
-    each_flavour(|domain| churn_with_threads(domain(), 2, scaled(20_000, 50)));
-    each_flavour(|domain| churn_with_threads(domain().with_bag_limit(1), 4, scaled(5_000, 20)));
+    each_flavour(|domain| churn_with_threads(domain(), 2, scaled(20_000, 20)));
+    each_flavour(|domain| churn_with_threads(domain().with_bag_limit(1), 4, scaled(5_000, 6)));
 }
 
 #[test]
 fn more_threads_than_cores() {
-    each_flavour(|domain| churn_with_threads(domain(), scaled(32, 6), scaled(2_000, 10)));
+    each_flavour(|domain| churn_with_threads(domain(), scaled(32, 5), scaled(2_000, 6)));
 }
 
 #[test]
 fn threads_that_come_and_go_strand_nothing() {
     each_flavour(|domain| {
-        let (domain, drops) = (domain().with_bag_limit(4), AtomicUsize::new(0));
-        let threads = scaled(1_000, 20);
+        let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_limit(4));
+        let threads = scaled(1_000, 8);
         for _ in 0..threads / 4 {
             thread::scope(|scope| {
                 for _ in 0..4 {
@@ -131,7 +131,8 @@ fn threads_that_come_and_go_strand_nothing() {
 #[test]
 fn the_living_reclaim_for_the_dead_without_being_asked() {
     each_flavour(|domain| {
-        let (domain, dead, living) = (domain().with_bag_limit(4), AtomicUsize::new(0), AtomicUsize::new(0));
+        let (dead, living) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let domain = domain().with_bag_limit(4);
         thread::scope(|scope| {
             scope.spawn(|| (0..3).for_each(|_| retire_new(&domain.pin(), &dead)));
         });
@@ -146,7 +147,7 @@ fn the_living_reclaim_for_the_dead_without_being_asked() {
 #[test]
 fn a_stalled_reader_stops_reclamation_and_is_reported() {
     each_flavour(|domain| {
-        let (domain, drops) = (domain().with_bag_limit(4), AtomicUsize::new(0));
+        let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_limit(4));
         let (stalled, done) = (Barrier::new(2), Barrier::new(2));
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -174,7 +175,7 @@ fn a_stalled_reader_stops_reclamation_and_is_reported() {
 #[test]
 fn nested_guards_protect_until_the_last_ends() {
     each_flavour(|domain| {
-        let (domain, drops) = (domain().with_bag_limit(1), AtomicUsize::new(0));
+        let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_limit(1));
         let reader = domain.reader();
         let outer = reader.enter();
         let inner = reader.enter();
@@ -206,9 +207,9 @@ fn a_forgotten_guard_only_delays() {
 #[test]
 fn synchronize_waits_for_the_readers_before_it() {
     each_flavour(|domain| {
-        let (domain, drops) = (domain(), AtomicUsize::new(0));
+        let (drops, domain) = (AtomicUsize::new(0), domain());
         let shared = AtomicPtr::new(Tracked::boxed(&drops));
-        let rounds = scaled(300, 5);
+        let rounds = scaled(300, 2);
         let stop = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..2 {
@@ -254,7 +255,7 @@ fn a_panicking_reclaim_loses_and_repeats_nothing() {
         }
     }
     each_flavour(|domain| {
-        let counts: Vec<_> = (0..50).map(|_| AtomicUsize::new(0)).collect();
+        let counts: Vec<_> = (0..scaled(50, 14)).map(|_| AtomicUsize::new(0)).collect();
         let third = AtomicUsize::new(0);
         let retire_all = |domain: &Domain| {
             let mut panics = 0;
@@ -284,6 +285,7 @@ fn a_panicking_reclaim_loses_and_repeats_nothing() {
 
 #[test]
 fn reclaim_functions_may_retire() {
+    const LINKS: usize = scaled(100, 8);
     /// A chain: reclaiming one link retires the next.
     struct Link<'c> {
         domain: *const Domain,
@@ -304,21 +306,21 @@ fn reclaim_functions_may_retire() {
         }
     }
     each_flavour(|domain| {
-        let (domain, drops) = (domain().with_bag_limit(1), AtomicUsize::new(0));
-        let first = Box::into_raw(Box::new(Link { domain: &domain, left: 100, drops: &drops }));
+        let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_limit(1));
+        let first = Box::into_raw(Box::new(Link { domain: &domain, left: LINKS, drops: &drops }));
         // SAFETY: as in `next`.
         unsafe { domain.pin().retire(first.cast(), core::ptr::null_mut(), next) };
         while domain.stats().pending > 0 {
             domain.collect();
         }
-        assert_eq!(drops.load(Ordering::Relaxed), 101);
+        assert_eq!(drops.load(Ordering::Relaxed), LINKS + 1);
     });
 }
 
 #[test]
 fn many_short_domains() {
     let drops = AtomicUsize::new(0);
-    let domains = scaled(10_000, 50);
+    let domains = scaled(10_000, 12);
     for number in 0..domains {
         let mut domain = Domain::new();
         if number % 2 == 0 {
@@ -336,21 +338,24 @@ fn many_short_domains() {
 /// A reader that a thread-local keeps past the end of the thread's slot must not disturb the slot's next owner.
 #[test]
 fn a_reader_in_a_thread_local_leaves_the_next_owner_alone() {
-    const ROUNDS: usize = scaled(100_000, 50);
-    struct Late(Option<Reader<'static>>);
-    impl Late {
-        fn churn(reader: Reader<'_>) {
-            (0..ROUNDS).for_each(|_| drop(reader.enter()));
-        }
+    const ROUNDS: usize = scaled(400_000, 10);
+    struct Late(Option<(&'static Domain, Reader<'static>)>);
+    fn churn(reader: Reader<'_>) {
+        (0..ROUNDS).for_each(|_| drop(reader.enter()));
     }
     impl Drop for Late {
         fn drop(&mut self) {
-            let Some(late) = self.0 else { return };
-            let domain = late.enter().domain();
+            let Some((domain, late)) = self.0 else { return };
+            let started = Barrier::new(2);
             thread::scope(|scope| {
-                // The smallest free slot: the one that this thread gave back.
-                scope.spawn(|| Late::churn(domain.reader()));
-                Late::churn(late);
+                scope.spawn(|| {
+                    // Takes the smallest free slot: the one that the late thread gave back.
+                    let reader = domain.reader();
+                    started.wait();
+                    churn(reader);
+                });
+                started.wait();
+                churn(late);
             });
         }
     }
@@ -361,7 +366,7 @@ fn a_reader_in_a_thread_local_leaves_the_next_owner_alone() {
     // SAFETY: freed below, when the threads that use it have ended.
     let shared: &'static Domain = unsafe { &*domain };
     // The thread-local is registered before the slot, so its destructor runs after the slot's.
-    let late = thread::spawn(move || LATE.with(|late| late.borrow_mut().0 = Some(shared.reader())));
+    let late = thread::spawn(move || LATE.with(|late| late.borrow_mut().0 = Some((shared, shared.reader()))));
     late.join().unwrap();
     assert_eq!(shared.stats().active_readers, 0);
     // SAFETY: the threads have ended.

@@ -103,10 +103,9 @@ impl FirstPanic {
                 }
             }));
             if let Err(payload) = result {
-                // A payload whose own drop panics must not stop the series: later ones are leaked.
                 match self.0 {
                     None => self.0 = Some(payload),
-                    Some(_) => mem::forget(payload),
+                    Some(_) => drop_quietly(payload),
                 }
             }
         }
@@ -117,5 +116,12 @@ impl FirstPanic {
         if let Some(payload) = self.0 {
             resume_unwind(payload);
         }
+    }
+}
+
+/// A payload's own drop may panic too, which must not stop the series; what that panic carries is leaked.
+fn drop_quietly(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        mem::forget(another);
     }
 }

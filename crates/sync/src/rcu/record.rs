@@ -45,6 +45,7 @@ impl Record {
         }
     }
 
+    #[inline(never)]
     fn enter_nested(&self, state: u64) {
         assert!(state & NESTING < NESTING, "65,535 guards of one domain are alive in one thread; drop some");
         self.state.store(state + 1, Ordering::Release);
