@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::runs::Runs;
-use super::words::{Counter, flip};
+use super::runs::{Run, Runs};
+use super::words::{Count, Counter, Scalar, flip};
 use super::{Bytes, Snapshot, Word};
 
 const HEAD: u64 = u64::MAX;
@@ -209,14 +209,21 @@ proptest! {
         for key in probes.into_iter().chain(around(&model)) {
             let want = model.range(..=key).count();
             // SAFETY: the object's own run; the scalar counter needs nothing.
-            assert_eq!(unsafe { runs.count::<super::words::Scalar>(&run, flip(key), |_| ()) }, want);
+            assert_eq!(unsafe { count::<Scalar>(&runs, &run, flip(key)) }, want);
             #[cfg(target_arch = "x86_64")]
             if Counter::detect() == Counter::Avx2 {
                 // SAFETY: the object's own run; AVX2 was detected.
-                assert_eq!(unsafe { runs.count::<super::words::Avx2>(&run, flip(key), |_| ()) }, want);
+                assert_eq!(unsafe { count::<super::words::Avx2>(&runs, &run, flip(key)) }, want);
             }
         }
     }
+}
+
+/// # Safety
+/// As for [`Runs::approach`].
+unsafe fn count<C: Count>(runs: &Runs, run: &Run, key: i64) -> usize {
+    // SAFETY: passed on from the caller.
+    unsafe { runs.land::<C>(run, runs.approach::<C>(run, key), key) }
 }
 
 /// Large enough for several levels, of every kind.
@@ -229,6 +236,16 @@ fn many_words() {
     for model in [uniform, clustered, skewed] {
         check_words(&words(&model), &model, &around(&model));
     }
+}
+
+/// The greatest key as an anchor that begins a line of its own, behind lines full of smaller ones.
+#[test]
+fn greatest_word_alone_in_its_line() {
+    let mut keys: Vec<u64> = (0..64 * 8u64).map(|i| (i / 64) << 34 | i % 64).collect();
+    keys.push(u64::MAX);
+    let model = number(keys);
+    let probes: Vec<u64> = (u64::MAX - 20..=u64::MAX).rev().collect();
+    check_words(&words(&model), &model, &probes);
 }
 
 /// The kind is the one that suits the keys.
