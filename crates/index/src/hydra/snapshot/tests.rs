@@ -11,6 +11,8 @@ use super::{Bytes, Snapshot, Word};
 
 const HEAD: u64 = u64::MAX;
 
+type Changes<K> = Vec<(K, u64)>;
+
 /// The anchors as a snapshot, each leading to its own number.
 fn words(anchors: &BTreeMap<u64, u64>) -> Snapshot<Word, u64> {
     Snapshot::build(HEAD, &anchors.iter().map(|(&anchor, &page)| (anchor, page)).collect::<Vec<_>>())
@@ -122,7 +124,7 @@ fn changes<K: Ord + Clone>(
     model: &BTreeMap<K, u64>,
     new: Vec<(K, u64)>,
     picks: &[(usize, u64)],
-) -> (Vec<(K, u64)>, Vec<(K, u64)>) {
+) -> (Changes<K>, Changes<K>) {
     let mut removes: Vec<(K, u64)> = new.iter().filter(|(_, page)| page % 3 == 0).cloned().collect();
     let mut inserts = new;
     for &(index, page) in picks {
@@ -145,8 +147,6 @@ fn merge_strings(
     removes: &[(Vec<u8>, u64)],
     spare: Option<Snapshot<Bytes, u64>>,
 ) -> Snapshot<Bytes, u64> {
-    let borrow = |entries: &'_ [(Vec<u8>, u64)]| -> Vec<(Vec<u8>, u64)> { entries.to_vec() };
-    let (inserts, removes) = (borrow(inserts), borrow(removes));
     let inserts: Vec<(&[u8], u64)> = inserts.iter().map(|(anchor, page)| (&anchor[..], *page)).collect();
     let removes: Vec<(&[u8], u64)> = removes.iter().map(|(anchor, page)| (&anchor[..], *page)).collect();
     snapshot.merge(&inserts, &removes, spare)
@@ -241,7 +241,7 @@ fn many_words() {
 /// The greatest key as an anchor that begins a line of its own, behind lines full of smaller ones.
 #[test]
 fn greatest_word_alone_in_its_line() {
-    let mut keys: Vec<u64> = (0..64 * 8u64).map(|i| (i / 64) << 34 | i % 64).collect();
+    let mut keys: Vec<u64> = (0..64 * 8u64).map(|i| (i / 64 * (1 << 34)) + i % 64).collect();
     keys.push(u64::MAX);
     let model = number(keys);
     let probes: Vec<u64> = (u64::MAX - 20..=u64::MAX).rev().collect();
