@@ -63,6 +63,13 @@ impl Run {
         (self.len as usize + (1 << (3 * level)) - 1) >> (3 * level)
     }
 
+    /// The words that word `child` of level 1 leads to.
+    #[inline(always)]
+    fn leaf(&self, child: usize) -> Near {
+        let low = (child * LINE) as u32;
+        Near { low, high: self.len.min(low + LINE as u32) }
+    }
+
     /// The lines where the levels below the top one start, downwards.
     #[inline(always)]
     fn inner_levels(&self) -> impl Iterator<Item = usize> {
@@ -71,6 +78,21 @@ impl Run {
             line += self.level(level + 2);
             line
         })
+    }
+}
+
+/// Where in a run the answer lies: the count is at least `low` and at most `high`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Near {
+    low: u32,
+    high: u32,
+}
+
+impl Near {
+    /// The least count possible.
+    #[inline(always)]
+    pub fn low(self) -> usize {
+        self.low as usize
     }
 }
 
@@ -214,111 +236,82 @@ impl Runs {
         }
     }
 
-    /// How many words of `run` are `<= key`. Calls `near` with a position at or just before the last of them, as soon
-    /// as it is known and before the words there arrive, so that what lies beside the words can be fetched meanwhile.
+    /// The first half of a search, which touches table or levels but no words: a few words of which the last one
+    /// `<= key` is one, or the one before them. What lies beside them can be fetched before [`Self::land`].
     ///
     /// # Safety
     /// `run` was made by this object, which is sealed, and the processor has what `C` needs.
     #[inline(always)]
-    pub unsafe fn count<C: Count>(&self, run: &Run, key: i64, near: impl Fn(usize)) -> usize {
+    pub unsafe fn approach<C: Count>(&self, run: &Run, key: i64) -> Near {
         if key < run.first {
-            return 0;
+            return Near { low: 0, high: 0 };
         }
         // SAFETY: passed on from the caller, and `key >= run.first`.
         unsafe {
             match run.kind {
-                Kind::Short => self.count_short::<C>(run, key, near),
-                Kind::Radix => self.count_bucket::<C>(run, self.bucket(run, key, near), key),
-                Kind::Tree if key == i64::MAX => run.len as usize,
+                Kind::Short => Near { low: 0, high: run.len },
+                Kind::Radix => self.bucket(run, key),
+                // The only key that padding does not exceed.
+                Kind::Tree if key == i64::MAX => Near { low: run.len, high: run.len },
                 Kind::Tree => {
                     let mut child = self.tree_top::<C>(run, key);
                     for level in run.inner_levels() {
                         child = self.tree_step::<C>(level, child, key);
                     }
-                    near(run.start as usize + child * LINE);
-                    self.tree_leaf::<C>(run, child, key)
+                    run.leaf(child)
                 }
             }
         }
     }
 
-    /// [`Self::count`] of each of `keys`, step by step for all of them, so that their cache misses overlap.
+    /// [`Self::approach`] of each of `keys`, level by level for all of them, so that their cache misses overlap.
     ///
     /// # Safety
-    /// As for [`Self::count`].
+    /// As for [`Self::approach`].
     #[inline(always)]
-    pub unsafe fn count_many<C: Count>(&self, run: &Run, keys: &[i64; BATCH], near: impl Fn(usize)) -> [usize; BATCH] {
-        // Keys outside are answered by the one next to them, and corrected at the end.
+    pub unsafe fn approach_many<C: Count>(&self, run: &Run, keys: &[i64; BATCH]) -> [Near; BATCH] {
+        let mut near = [Near { low: run.len, high: run.len }; BATCH];
+        if run.kind != Kind::Tree {
+            for (near, &key) in near.iter_mut().zip(keys) {
+                // SAFETY: passed on from the caller.
+                *near = unsafe { self.approach::<C>(run, key) };
+            }
+            return near;
+        }
+        let mut children = [0; BATCH];
+        // A key below all leads to the first line and is counted right there. The greatest one is seen to at the end.
         let inner = keys.map(|key| key.clamp(run.first, i64::MAX - 1));
-        // SAFETY: passed on from the caller, and `inner` keys are `>= run.first`.
-        let mut counts = unsafe {
-            match run.kind {
-                Kind::Short => inner.map(|key| self.count_short::<C>(run, key, &near)),
-                Kind::Radix => {
-                    let buckets = inner.map(|key| {
-                        self.bucket(run, key, |position| {
-                            near(position);
-                            self.words.prefetch(position);
-                        })
-                    });
-                    each(|i| self.count_bucket::<C>(run, buckets[i], inner[i]))
-                }
-                Kind::Tree => {
-                    let mut children = inner.map(|key| self.tree_top::<C>(run, key));
-                    for level in run.inner_levels() {
-                        children = each(|i| self.tree_step::<C>(level, children[i], inner[i]));
-                    }
-                    children.iter().for_each(|child| near(run.start as usize + child * LINE));
-                    each(|i| self.tree_leaf::<C>(run, children[i], inner[i]))
-                }
-            }
-        };
-        for (count, &key) in counts.iter_mut().zip(keys) {
-            if key < run.first {
-                *count = 0;
-            } else if key == i64::MAX {
-                *count = run.len as usize;
+        for (child, &key) in children.iter_mut().zip(&inner) {
+            // SAFETY: passed on from the caller, and `run.first <= key < i64::MAX`.
+            *child = unsafe { self.tree_top::<C>(run, key) };
+        }
+        for level in run.inner_levels() {
+            for (child, &key) in children.iter_mut().zip(&inner) {
+                // SAFETY: as above; each child came from the level above.
+                *child = unsafe { self.tree_step::<C>(level, *child, key) };
             }
         }
-        counts
+        for ((near, &child), &key) in near.iter_mut().zip(&children).zip(keys) {
+            if key < i64::MAX {
+                *near = run.leaf(child);
+            }
+        }
+        near
     }
 
-    /// # Safety
-    /// As for [`Self::count`].
-    #[inline(always)]
-    unsafe fn count_short<C: Count>(&self, run: &Run, key: i64, near: impl Fn(usize)) -> usize {
-        near(run.start as usize);
-        // SAFETY: the run's words are within the sealed array; `C` is the caller's.
-        unsafe { C::short(self.words.at(run.start as usize), run.len as usize, key) }
-    }
-
-    /// Where a key's bucket begins and ends in its radix run, `key >= run.first`.
+    /// The second half of a search: how many words of `run` are `<= key`.
     ///
     /// # Safety
-    /// As for [`Self::count`].
+    /// As for [`Self::approach`], from which `near` came.
     #[inline(always)]
-    unsafe fn bucket(&self, run: &Run, key: i64, near: impl Fn(usize)) -> (usize, usize) {
-        let bucket = (key as u64).wrapping_sub(run.first as u64) >> run.shift;
-        let cell = run.aux as usize + bucket.min(u64::from(run.buckets) - 1) as usize;
-        debug_assert!(cell + 1 < self.table.len());
-        // SAFETY: the table has `buckets + 1` cells from `aux` on.
-        let (low, high) = unsafe { (*self.table.get_unchecked(cell), *self.table.get_unchecked(cell + 1)) };
-        near((run.start + low) as usize);
-        (low as usize, high as usize)
-    }
-
-    /// The count within a radix run, given the key's bucket.
-    ///
-    /// # Safety
-    /// As for [`Self::count`].
-    #[inline(always)]
-    unsafe fn count_bucket<C: Count>(&self, run: &Run, (low, high): (usize, usize), key: i64) -> usize {
+    pub unsafe fn land<C: Count>(&self, run: &Run, near: Near, key: i64) -> usize {
+        let (low, len) = (near.low as usize, (near.high - near.low) as usize);
         let start = run.start as usize + low;
-        if high - low > CROWDED {
-            return low + self.count_crowd(start..run.start as usize + high, key);
+        if len > CROWDED {
+            return low + self.count_crowd(start..start + len, key);
         }
-        // SAFETY: the table's cells are at most `run.len`, so `start` is within the sealed words; `C` is the caller's.
-        low + unsafe { C::short(self.words.at(start), high - low, key) }
+        // SAFETY: `low` is at most the run's length, so `start` is within the sealed words; `C` is the caller's.
+        low + unsafe { C::short(self.words.at(start), len, key) }
     }
 
     #[cold]
@@ -326,11 +319,30 @@ impl Runs {
         self.words.as_slice()[crowd].partition_point(|&word| word <= key)
     }
 
+    /// Starts fetching the words that [`Self::land`] will read.
+    #[inline(always)]
+    pub fn prefetch(&self, run: &Run, near: Near) {
+        self.words.prefetch((run.start + near.low) as usize);
+    }
+
+    /// A key's bucket in its radix run.
+    ///
+    /// # Safety
+    /// As for [`Self::approach`], for `key >= run.first`.
+    #[inline(always)]
+    unsafe fn bucket(&self, run: &Run, key: i64) -> Near {
+        let bucket = (key as u64).wrapping_sub(run.first as u64) >> run.shift;
+        let cell = run.aux as usize + bucket.min(u64::from(run.buckets) - 1) as usize;
+        debug_assert!(cell + 1 < self.table.len());
+        // SAFETY: the table has `buckets + 1` cells from `aux` on.
+        unsafe { Near { low: *self.table.get_unchecked(cell), high: *self.table.get_unchecked(cell + 1) } }
+    }
+
     /// Which word of a tree run's top level is the last one `<= key`. It leads to the line of that number, one level
     /// below, whose first word it is.
     ///
     /// # Safety
-    /// As for [`Self::count`], for `run.first <= key < i64::MAX`.
+    /// As for [`Self::approach`], for `run.first <= key < i64::MAX`.
     #[inline(always)]
     unsafe fn tree_top<C: Count>(&self, run: &Run, key: i64) -> usize {
         let words = run.level(u32::from(run.shift));
@@ -348,16 +360,6 @@ impl Runs {
         child * LINE + unsafe { C::line(self.levels.at((level + child) * LINE), key) } - 1
     }
 
-    /// The count, from the line of words that the levels lead to.
-    ///
-    /// # Safety
-    /// As for [`Self::tree_step`].
-    #[inline(always)]
-    unsafe fn tree_leaf<C: Count>(&self, run: &Run, child: usize, key: i64) -> usize {
-        // SAFETY: there is a line of words for each word of level 1.
-        child * LINE + unsafe { C::line(self.words.at(run.start as usize + child * LINE), key) }
-    }
-
     /// Whether the run has a radix table.
     #[cfg(test)]
     pub fn is_radix(run: &Run) -> bool {
@@ -368,9 +370,4 @@ impl Runs {
     pub fn words(&self, run: &Run) -> &[i64] {
         &self.words.as_slice()[run.range()]
     }
-}
-
-#[inline(always)]
-fn each(of: impl FnMut(usize) -> usize) -> [usize; BATCH] {
-    core::array::from_fn(of)
 }

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::runs::Runs;
-use super::words::{Counter, flip};
+use super::runs::{Run, Runs};
+use super::words::{Count, Counter, Scalar, flip};
 use super::{Bytes, Snapshot, Word};
 
 const HEAD: u64 = u64::MAX;
+
+type Changes<K> = Vec<(K, u64)>;
 
 /// The anchors as a snapshot, each leading to its own number.
 fn words(anchors: &BTreeMap<u64, u64>) -> Snapshot<Word, u64> {
@@ -122,7 +124,7 @@ fn changes<K: Ord + Clone>(
     model: &BTreeMap<K, u64>,
     new: Vec<(K, u64)>,
     picks: &[(usize, u64)],
-) -> (Vec<(K, u64)>, Vec<(K, u64)>) {
+) -> (Changes<K>, Changes<K>) {
     let mut removes: Vec<(K, u64)> = new.iter().filter(|(_, page)| page % 3 == 0).cloned().collect();
     let mut inserts = new;
     for &(index, page) in picks {
@@ -145,8 +147,6 @@ fn merge_strings(
     removes: &[(Vec<u8>, u64)],
     spare: Option<Snapshot<Bytes, u64>>,
 ) -> Snapshot<Bytes, u64> {
-    let borrow = |entries: &'_ [(Vec<u8>, u64)]| -> Vec<(Vec<u8>, u64)> { entries.to_vec() };
-    let (inserts, removes) = (borrow(inserts), borrow(removes));
     let inserts: Vec<(&[u8], u64)> = inserts.iter().map(|(anchor, page)| (&anchor[..], *page)).collect();
     let removes: Vec<(&[u8], u64)> = removes.iter().map(|(anchor, page)| (&anchor[..], *page)).collect();
     snapshot.merge(&inserts, &removes, spare)
@@ -209,14 +209,21 @@ proptest! {
         for key in probes.into_iter().chain(around(&model)) {
             let want = model.range(..=key).count();
             // SAFETY: the object's own run; the scalar counter needs nothing.
-            assert_eq!(unsafe { runs.count::<super::words::Scalar>(&run, flip(key), |_| ()) }, want);
+            assert_eq!(unsafe { count::<Scalar>(&runs, &run, flip(key)) }, want);
             #[cfg(target_arch = "x86_64")]
             if Counter::detect() == Counter::Avx2 {
                 // SAFETY: the object's own run; AVX2 was detected.
-                assert_eq!(unsafe { runs.count::<super::words::Avx2>(&run, flip(key), |_| ()) }, want);
+                assert_eq!(unsafe { count::<super::words::Avx2>(&runs, &run, flip(key)) }, want);
             }
         }
     }
+}
+
+/// # Safety
+/// As for [`Runs::approach`].
+unsafe fn count<C: Count>(runs: &Runs, run: &Run, key: i64) -> usize {
+    // SAFETY: passed on from the caller.
+    unsafe { runs.land::<C>(run, runs.approach::<C>(run, key), key) }
 }
 
 /// Large enough for several levels, of every kind.
@@ -229,6 +236,16 @@ fn many_words() {
     for model in [uniform, clustered, skewed] {
         check_words(&words(&model), &model, &around(&model));
     }
+}
+
+/// The greatest key as an anchor that begins a line of its own, behind lines full of smaller ones.
+#[test]
+fn greatest_word_alone_in_its_line() {
+    let mut keys: Vec<u64> = (0..64 * 8u64).map(|i| (i / 64 * (1 << 34)) + i % 64).collect();
+    keys.push(u64::MAX);
+    let model = number(keys);
+    let probes: Vec<u64> = (u64::MAX - 20..=u64::MAX).rev().collect();
+    check_words(&words(&model), &model, &probes);
 }
 
 /// The kind is the one that suits the keys.

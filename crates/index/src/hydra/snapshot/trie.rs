@@ -18,7 +18,7 @@ use core::cmp::Ordering;
 
 use archipelago_platform::hint::prefetch_read;
 
-use super::runs::{Run, Runs};
+use super::runs::{BATCH, Near, Run, Runs};
 use super::words::{Count, Counter, Scalar, flip, unflip};
 use super::{AnchorIndex, Page};
 use crate::key::Bytes;
@@ -134,31 +134,26 @@ impl<P: Page> Trie<P> {
         (slice, unsafe { if continues(slice) { Entry::Child(slot.child) } else { Entry::Page(slot.page) } })
     }
 
-    /// Starts fetching the slots from `position` on.
-    #[inline(always)]
-    fn near(&self, position: usize) {
-        prefetch_read(self.slots.as_ptr().wrapping_add(position));
-    }
-
     /// The page of the greatest anchor at or under the slot.
     fn last_of(&self, mut position: usize) -> P {
         loop {
             match self.entry(position).1 {
                 Entry::Page(page) => return page,
                 Entry::Child(child) => match self.child(child) {
-                    Child::Tail(tail) => return tail.page,
-                    Child::Node(node) => position = node.run.range().end - 1,
+                    At::Tail(tail) => return tail.page,
+                    At::Node(node) => position = node.run.range().end - 1,
+                    At::Found(page) => return page,
                 },
             }
         }
     }
 
     #[inline(always)]
-    fn child(&self, child: u32) -> Child<'_, P> {
+    fn child(&self, child: u32) -> At<'_, P> {
         if child & TAIL != 0 {
-            Child::Tail(&self.tails[(child & !TAIL) as usize])
+            At::Tail(&self.tails[(child & !TAIL) as usize])
         } else {
-            Child::Node(&self.nodes[child as usize])
+            At::Node(&self.nodes[child as usize])
         }
     }
 
@@ -166,54 +161,139 @@ impl<P: Page> Trie<P> {
         self.head.expect("a filled trie has a head page")
     }
 
-    /// The descent.
+    fn descent<'a>(&'a self, probe: &'a [u8]) -> Descent<'a, P> {
+        match self.nodes.first() {
+            Some(root) => Descent { rest: probe, slice: 0, near: Near::default(), floor: None, at: At::Node(root) },
+            None => Descent { rest: probe, slice: 0, near: Near::default(), floor: None, at: At::Found(self.head()) },
+        }
+    }
+
+    /// First half of a step: to the words that matter in the node's run.
     ///
     /// # Safety
     /// The processor has what `C` needs.
     #[inline(always)]
-    unsafe fn jump_with<C: Count>(&self, probe: &[u8]) -> P {
-        let mut rest = probe;
-        let mut floor = None;
-        let mut next = self.nodes.first();
-        while let Some(node) = next {
-            match self.side(rest, node.prefix) {
-                Ordering::Less => break,
-                Ordering::Equal => rest = &rest[node.prefix.len as usize..],
-                Ordering::Greater => return self.last_of(node.run.range().end - 1),
-            }
-            let slice = pack(rest);
-            // SAFETY: the run is our own, and building sealed the runs; `C` is the caller's.
-            let count = unsafe { self.runs.count::<C>(&node.run, flip(slice), |position| self.near(position)) };
-            if count == 0 {
-                break;
-            }
-            let position = node.run.range().start + count - 1;
-            let (found, entry) = self.entry(position);
-            let child = match entry {
-                Entry::Page(page) => return page,
-                Entry::Child(_) if found != slice => return self.last_of(position),
-                Entry::Child(child) => child,
-            };
-            if count > 1 {
-                floor = Some(position - 1);
-            }
-            rest = &rest[SLICE..];
-            next = match self.child(child) {
-                Child::Tail(tail) if pack(rest) >= tail.rest => return tail.page,
-                Child::Tail(_) => break,
-                Child::Node(node) => Some(node),
-            };
+    unsafe fn approach<'a, C: Count>(&'a self, descent: &mut Descent<'a, P>) {
+        let node = match descent.at {
+            At::Node(node) => node,
+            At::Tail(tail) if pack(descent.rest) >= tail.rest => return descent.at = At::Found(tail.page),
+            At::Tail(_) => return descent.at = At::Found(self.floor(descent)),
+            At::Found(_) => return,
+        };
+        match self.side(descent.rest, node.prefix) {
+            Ordering::Less => return descent.at = At::Found(self.floor(descent)),
+            Ordering::Equal => descent.rest = &descent.rest[node.prefix.len as usize..],
+            Ordering::Greater => return descent.at = At::Found(self.last_of(node.run.range().end - 1)),
         }
-        floor.map_or_else(|| self.head(), |position| self.last_of(position))
+        descent.slice = pack(descent.rest);
+        // SAFETY: the run is our own, and building sealed the runs; `C` is the caller's.
+        descent.near = unsafe { self.runs.approach::<C>(&node.run, flip(descent.slice)) };
+        let before = (node.run.range().start + descent.near.low()).wrapping_sub(1);
+        prefetch_read(self.slots.as_ptr().wrapping_add(before));
+    }
+
+    /// Second half of a step: to the slot, and if that is a child's on to the child.
+    ///
+    /// # Safety
+    /// The processor has what `C` needs.
+    #[inline(always)]
+    unsafe fn land<'a, C: Count>(&'a self, descent: &mut Descent<'a, P>) {
+        let At::Node(node) = descent.at else { return };
+        // SAFETY: the run is our own, and building sealed the runs; `C` is the caller's.
+        let count = unsafe { self.runs.land::<C>(&node.run, descent.near, flip(descent.slice)) };
+        if count == 0 {
+            return descent.at = At::Found(self.floor(descent));
+        }
+        let position = node.run.range().start + count - 1;
+        let (found, entry) = self.entry(position);
+        descent.at = match entry {
+            Entry::Page(page) => At::Found(page),
+            Entry::Child(_) if found != descent.slice => At::Found(self.last_of(position)),
+            Entry::Child(child) => {
+                if count > 1 {
+                    descent.floor = Some(position - 1);
+                }
+                descent.rest = &descent.rest[SLICE..];
+                self.child(child)
+            }
+        };
+    }
+
+    /// The page before the descent's path.
+    fn floor(&self, descent: &Descent<'_, P>) -> P {
+        descent.floor.map_or_else(|| self.head(), |position| self.last_of(position))
     }
 
     /// # Safety
-    /// AVX2 is there.
+    /// The processor has what `C` needs.
+    #[inline(always)]
+    unsafe fn jump_with<C: Count>(&self, probe: &[u8]) -> P {
+        let mut descent = self.descent(probe);
+        loop {
+            // SAFETY: passed on from the caller.
+            unsafe { self.approach::<C>(&mut descent) };
+            if let At::Found(page) = descent.at {
+                return page;
+            }
+            // SAFETY: passed on from the caller.
+            unsafe { self.land::<C>(&mut descent) };
+            if let At::Found(page) = descent.at {
+                return page;
+            }
+        }
+    }
+
+    /// Look-ups side by side: each half step is made for all of them, and fetches what the next one needs.
+    ///
+    /// # Safety
+    /// The processor has what `C` needs.
+    #[inline(always)]
+    unsafe fn jump_many_with<C: Count>(&self, probes: &[&[u8]; BATCH], pages: &mut [P; BATCH]) {
+        let mut descents = probes.map(|probe| self.descent(probe));
+        loop {
+            for descent in &mut descents {
+                // SAFETY: passed on from the caller.
+                unsafe { self.approach::<C>(descent) };
+                if let At::Node(node) = descent.at {
+                    self.runs.prefetch(&node.run, descent.near);
+                }
+            }
+            for descent in &mut descents {
+                // SAFETY: passed on from the caller.
+                unsafe { self.land::<C>(descent) };
+                match descent.at {
+                    At::Node(node) => prefetch_read(node),
+                    At::Tail(tail) => prefetch_read(tail),
+                    At::Found(_) => {}
+                }
+            }
+            if descents.iter().all(|descent| matches!(descent.at, At::Found(_))) {
+                break;
+            }
+        }
+        for (descent, page) in descents.iter().zip(pages) {
+            if let At::Found(found) = descent.at {
+                *page = found;
+            }
+        }
+    }
+
+    /// # Safety
+    /// AVX2 and its companions are there ([`Counter::detect`]).
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     unsafe fn jump_avx2(&self, probe: &[u8]) -> P {
         // SAFETY: passed on from the caller.
         unsafe { self.jump_with::<super::words::Avx2>(probe) }
+    }
+
+    /// # Safety
+    /// AVX2 and its companions are there ([`Counter::detect`]).
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    unsafe fn jump_many_avx2(&self, probes: &[&[u8]; BATCH], pages: &mut [P; BATCH]) {
+        // SAFETY: passed on from the caller.
+        unsafe { self.jump_many_with::<super::words::Avx2>(probes, pages) }
     }
 
     /// A cursor before the first anchor.
@@ -226,9 +306,25 @@ impl<P: Page> Trie<P> {
     }
 }
 
-enum Child<'a, P> {
-    Tail(&'a Tail<P>),
+/// How far a look-up has come.
+#[derive(Clone, Copy)]
+enum At<'a, P> {
     Node(&'a Node),
+    Tail(&'a Tail<P>),
+    Found(P),
+}
+
+/// A look-up under way.
+struct Descent<'a, P> {
+    at: At<'a, P>,
+    /// What is left of the probe.
+    rest: &'a [u8],
+    /// The packed first bytes of that, between the halves of a step.
+    slice: u64,
+    /// Where that is in the node's run, between the halves of a step.
+    near: Near,
+    /// The slot just before the path, if there is one.
+    floor: Option<usize>,
 }
 
 impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
@@ -270,7 +366,18 @@ impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
     }
 
     fn jump_many(&self, probes: &[&[u8]], pages: &mut [P]) {
-        for (probe, page) in probes.iter().zip(pages) {
+        let (probes, rest) = probes.as_chunks::<BATCH>();
+        let (pages, rest_pages) = pages.as_chunks_mut::<BATCH>();
+        for (probes, pages) in probes.iter().zip(pages) {
+            match self.counter {
+                // SAFETY: the scalar counter needs nothing.
+                Counter::Scalar => unsafe { self.jump_many_with::<Scalar>(probes, pages) },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: AVX2 was detected.
+                Counter::Avx2 => unsafe { self.jump_many_avx2(probes, pages) },
+            }
+        }
+        for (probe, page) in rest.iter().zip(rest_pages) {
             *page = self.jump(probe);
         }
     }
@@ -330,31 +437,14 @@ impl<P: Page> Iterator for Cursor<'_, P> {
             match entry {
                 Entry::Page(page) => return Some(page),
                 Entry::Child(child) => match self.trie.child(child) {
-                    Child::Node(node) => self.enter(node),
-                    Child::Tail(tail) => {
+                    At::Node(node) => self.enter(node),
+                    At::Tail(tail) => {
                         self.path.extend_from_slice(unpack(&tail.rest.to_be_bytes()));
                         return Some(tail.page);
                     }
+                    At::Found(page) => return Some(page),
                 },
             }
         }
-    }
-}
-
-//BENCH
-impl<P: Page> super::Snapshot<Bytes, P> {
-    pub fn shape(&self) -> String {
-        let t = &self.index;
-        let big = t.nodes.iter().filter(|n| n.run.range().len() > 16).count();
-        let per: Vec<_> = t.nodes.iter().take(20).map(|n| n.run.range().len()).collect();
-        format!(
-            "nodes {} big {big} tails {} text {} positions {} first {per:?} node {}B runs {}",
-            t.nodes.len(),
-            t.tails.len(),
-            t.text.len(),
-            t.runs.positions(),
-            size_of::<Node>(),
-            t.runs.bytes()
-        )
     }
 }

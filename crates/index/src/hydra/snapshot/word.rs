@@ -3,8 +3,8 @@
 use archipelago_platform::hint::prefetch_read;
 
 use super::merge::Merge;
-use super::runs::{BATCH, Run, Runs};
-use super::words::{Counter, ROOM, Scalar, flip, trim, unflip};
+use super::runs::{BATCH, Near, Run, Runs};
+use super::words::{Count, Counter, ROOM, Scalar, flip, trim, unflip};
 use super::{AnchorIndex, Page};
 use crate::key::Word;
 
@@ -40,52 +40,64 @@ impl<P: Page> WordIndex<P> {
     }
 
     /// How many anchors are `<= key`.
-    #[inline]
-    fn count(&self, key: u64) -> usize {
-        let Some(run) = &self.run else { return 0 };
-        match self.counter {
-            // SAFETY: our own, sealed runs; the scalar counter needs nothing.
-            Counter::Scalar => unsafe { self.runs.count::<Scalar>(run, flip(key), |count| self.near(count)) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: AVX2 was detected, our own run.
-            Counter::Avx2 => unsafe { self.count_avx2(run, flip(key)) },
-        }
-    }
-
+    ///
     /// # Safety
-    /// AVX2 is there, and `run` is our own.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    unsafe fn count_avx2(&self, run: &Run, key: i64) -> usize {
-        // SAFETY: passed on from the caller; `finish` sealed the runs.
-        unsafe { self.runs.count::<super::words::Avx2>(run, key, |count| self.near(count)) }
+    /// The processor has what `C` needs.
+    #[inline(always)]
+    unsafe fn count<C: Count>(&self, key: u64) -> usize {
+        let Some(run) = &self.run else { return 0 };
+        let key = flip(key);
+        // SAFETY: our own run, sealed by `finish`; `C` is the caller's.
+        unsafe {
+            let near = self.runs.approach::<C>(run, key);
+            self.prefetch_pages(near);
+            self.runs.land::<C>(run, near, key)
+        }
     }
 
     /// [`Self::count`] of a batch.
-    #[inline]
-    fn count_many(&self, run: &Run, keys: &[i64; BATCH]) -> [usize; BATCH] {
-        match self.counter {
-            // SAFETY: our own, sealed runs; the scalar counter needs nothing.
-            Counter::Scalar => unsafe { self.runs.count_many::<Scalar>(run, keys, |count| self.near(count)) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: AVX2 was detected, our own run.
-            Counter::Avx2 => unsafe { self.count_many_avx2(run, keys) },
+    ///
+    /// # Safety
+    /// The processor has what `C` needs.
+    #[inline(always)]
+    unsafe fn count_many<C: Count>(&self, keys: &[u64; BATCH]) -> [usize; BATCH] {
+        let Some(run) = &self.run else { return [0; BATCH] };
+        let keys = keys.map(flip);
+        // SAFETY: our own run, sealed by `finish`; `C` is the caller's.
+        let near = unsafe { self.runs.approach_many::<C>(run, &keys) };
+        for &near in &near {
+            self.runs.prefetch(run, near);
+            self.prefetch_pages(near);
         }
+        let mut counts = [0; BATCH];
+        for ((count, &key), &near) in counts.iter_mut().zip(&keys).zip(&near) {
+            // SAFETY: as above.
+            *count = unsafe { self.runs.land::<C>(run, near, key) };
+        }
+        counts
     }
 
     /// # Safety
-    /// AVX2 is there, and `run` is our own.
+    /// AVX2 and its companions are there ([`Counter::detect`]).
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    unsafe fn count_many_avx2(&self, run: &Run, keys: &[i64; BATCH]) -> [usize; BATCH] {
-        // SAFETY: passed on from the caller; `finish` sealed the runs.
-        unsafe { self.runs.count_many::<super::words::Avx2>(run, keys, |count| self.near(count)) }
+    unsafe fn count_avx2(&self, key: u64) -> usize {
+        // SAFETY: passed on from the caller.
+        unsafe { self.count::<super::words::Avx2>(key) }
     }
 
-    /// Starts fetching the pages of the anchors from `position` on.
+    /// # Safety
+    /// AVX2 and its companions are there ([`Counter::detect`]).
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    unsafe fn count_many_avx2(&self, keys: &[u64; BATCH]) -> [usize; BATCH] {
+        // SAFETY: passed on from the caller.
+        unsafe { self.count_many::<super::words::Avx2>(keys) }
+    }
+
     #[inline(always)]
-    fn near(&self, position: usize) {
-        prefetch_read(self.pages.as_ptr().wrapping_add(position + 1));
+    fn prefetch_pages(&self, near: Near) {
+        prefetch_read(self.pages.as_ptr().wrapping_add(near.low()));
     }
 
     /// The anchors, flipped.
@@ -136,18 +148,29 @@ impl<P: Page> AnchorIndex<Word, P> for WordIndex<P> {
 
     #[inline]
     fn jump(&self, key: u64) -> P {
-        let count = self.count(key);
+        let count = match self.counter {
+            // SAFETY: the scalar counter needs nothing.
+            Counter::Scalar => unsafe { self.count::<Scalar>(key) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: AVX2 was detected.
+            Counter::Avx2 => unsafe { self.count_avx2(key) },
+        };
         debug_assert!(count < self.pages.len());
         // SAFETY: a count of anchors is at most their number, and there is one page more than anchors.
         unsafe { *self.pages.get_unchecked(count) }
     }
 
     fn jump_many(&self, probes: &[u64], pages: &mut [P]) {
-        let Some(run) = &self.run else { return pages.fill(self.pages[0]) };
         let (probes, rest) = probes.as_chunks::<BATCH>();
         let (pages, rest_pages) = pages.as_chunks_mut::<BATCH>();
         for (probes, pages) in probes.iter().zip(pages) {
-            let counts = self.count_many(run, &probes.map(flip));
+            let counts = match self.counter {
+                // SAFETY: the scalar counter needs nothing.
+                Counter::Scalar => unsafe { self.count_many::<Scalar>(probes) },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: AVX2 was detected.
+                Counter::Avx2 => unsafe { self.count_many_avx2(probes) },
+            };
             *pages = counts.map(|count| self.pages[count]);
         }
         for (&probe, page) in rest.iter().zip(rest_pages) {

@@ -5,6 +5,9 @@
 //! per look-up, not once per word. There are two counters, chosen once per process ([`Counter`]): four-lane
 //! AVX2, and a branch-free scalar loop for everything else.
 
+#[cfg(target_arch = "x86_64")]
+use core::arch::x86_64::*;
+
 use archipelago_platform::hint::prefetch_read;
 
 /// Arrays are given, and may keep, one part in this many of room beyond what they hold.
@@ -71,7 +74,7 @@ impl Words {
 
     #[inline]
     pub fn push(&mut self, word: i64) {
-        if self.len % LINE == 0 {
+        if self.len.is_multiple_of(LINE) {
             self.lines.push(EMPTY);
         }
         self.lines[self.len / LINE].0[self.len % LINE] = word;
@@ -131,7 +134,9 @@ impl Words {
     }
 }
 
-/// A way to count. The functions are `inline(always)` so that they compile with their caller's target features.
+/// A way to count. The functions are `inline(always)`, and so is everything between them and the functions that enable
+/// target features: what is not inlined there would call every single instruction as a function. (For the same reason
+/// there are plain loops on that way, no closures.)
 pub trait Count: Copy {
     /// How many of the eight sorted words at `line` are `<= key`, given that they are ascending.
     ///
@@ -172,36 +177,50 @@ impl Count for Scalar {
 pub enum Avx2 {}
 
 #[cfg(target_arch = "x86_64")]
+impl Avx2 {
+    /// A bit for each of four words: is it greater?
+    ///
+    /// # Safety
+    /// Four words are readable at `words`, and AVX2 is there.
+    #[inline(always)]
+    unsafe fn greater(words: *const i64, key: i64) -> __m256i {
+        // SAFETY: the caller's contract.
+        unsafe { _mm256_cmpgt_epi64(_mm256_loadu_si256(words.cast()), _mm256_set1_epi64x(key)) }
+    }
+
+    /// [`Self::greater`] as four bits.
+    ///
+    /// # Safety
+    /// As for [`Self::greater`].
+    #[inline(always)]
+    unsafe fn bits(words: *const i64, key: i64) -> u32 {
+        // SAFETY: the caller's contract.
+        unsafe { _mm256_movemask_pd(_mm256_castsi256_pd(Self::greater(words, key))) as u32 }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 impl Count for Avx2 {
     #[inline(always)]
     unsafe fn line(line: *const i64, key: i64) -> usize {
-        use core::arch::x86_64::*;
         // SAFETY: eight words are readable and AVX2 is there by the caller's contract.
-        unsafe {
-            let key = _mm256_set1_epi64x(key);
-            let low = _mm256_cmpgt_epi64(_mm256_loadu_si256(line.cast()), key);
-            let high = _mm256_cmpgt_epi64(_mm256_loadu_si256(line.add(4).cast()), key);
-            let greater = _mm256_packs_epi32(low, high);
-            LINE - (_mm256_movemask_ps(_mm256_castsi256_ps(greater)) as u32).count_ones() as usize
-        }
+        let greater = unsafe {
+            let greater = _mm256_packs_epi32(Self::greater(line, key), Self::greater(line.add(4), key));
+            _mm256_movemask_ps(_mm256_castsi256_ps(greater)) as u32
+        };
+        LINE - greater.count_ones() as usize
     }
 
     #[inline(always)]
     unsafe fn short(words: *const i64, len: usize, key: i64) -> usize {
-        use core::arch::x86_64::*;
         // Words past `len` may be out of order, so it is the first greater word that tells, not the number of them.
         // SAFETY: `SHORT` words are readable and AVX2 is there by the caller's contract.
-        let greater = |at: usize| unsafe {
-            let words = _mm256_loadu_si256(words.add(at).cast());
-            let greater = _mm256_cmpgt_epi64(words, _mm256_set1_epi64x(key));
-            (_mm256_movemask_pd(_mm256_castsi256_pd(greater)) as u32) << at
-        };
-        let mut mask = greater(0) | greater(4) | 1 << SHORT;
+        let mut greater = unsafe { Self::bits(words, key) | Self::bits(words.add(4), key) << 4 } | 1 << SHORT;
         if len > LINE {
-            mask |= greater(8) | greater(12);
+            // SAFETY: as above.
+            greater |= unsafe { Self::bits(words.add(8), key) << 8 | Self::bits(words.add(12), key) << 12 };
         }
-        let count = mask.trailing_zeros() as usize;
-        count.min(len)
+        (greater.trailing_zeros() as usize).min(len)
     }
 }
 
