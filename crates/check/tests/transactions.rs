@@ -9,6 +9,7 @@ use archipelago_platform::thread;
 use proptest::prelude::*;
 use rand::RngExt;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 type T = Txn<char, u32>;
 
@@ -289,11 +290,11 @@ fn transact(store: &Mutex<Store>, stamps: &Recorder<(), ()>, rng: &mut Rng, thre
         let as_of = if bug == Bug::NoSnapshot { u64::MAX } else { snapshot };
         let store = store.lock().unwrap();
         let seen = store.versions.get(&key).and_then(|v| v.iter().rev().find(|(at, _)| *at <= as_of)).map(|v| v.1);
-        if !mine.contains_key(&key) {
+        if let Entry::Vacant(unwritten) = mine.entry(key) {
             actions.push(Action::Read(key, seen));
             if rng.random_bool(0.5) {
                 actions.push(Action::Write(key, value + i));
-                mine.insert(key, value + i);
+                unwritten.insert(value + i);
             }
         }
     }
