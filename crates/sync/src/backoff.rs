@@ -1,0 +1,85 @@
+//! How every wait loop of the house waits: spin a little, then give the processor away.
+//!
+//! A lock holder that runs on another core lets go within tens of nanoseconds, so a waiter first spins, doubling the
+//! pause each step. A holder that was preempted needs *this* core back, so after a few steps the waiter yields at every
+//! step: right when threads outnumber cores. In the model world each step yields at once, which is what lets the
+//! model's scheduler run the thread waited for.
+
+use core::cell::Cell;
+
+use archipelago_platform::thread;
+
+/// Steps that spin (1, 2, 4, … pauses) before a waiter starts to yield: 63 pauses, 1 to 3 µs.
+const SPIN_STEPS: u32 = if cfg!(loom) { 0 } else { 6 };
+
+/// The state of one wait loop.
+///
+/// ```
+/// use archipelago_platform::atomic::{AtomicBool, Ordering};
+/// use archipelago_platform::thread;
+/// use archipelago_sync::backoff::Backoff;
+///
+/// let ready = AtomicBool::new(false);
+/// thread::scope(|scope| {
+///     scope.spawn(|| ready.store(true, Ordering::Release));
+///     let backoff = Backoff::new();
+///     while !ready.load(Ordering::Acquire) {
+///         backoff.wait();
+///     }
+/// });
+/// ```
+#[derive(Debug, Default)]
+pub struct Backoff {
+    step: Cell<u32>,
+}
+
+impl Backoff {
+    /// A wait that has not begun.
+    pub const fn new() -> Self {
+        Self { step: Cell::new(0) }
+    }
+
+    /// Waits one step, longer than the last; from the seventh on it yields the processor to any other ready thread.
+    #[inline]
+    pub fn wait(&self) {
+        let step = self.step.get();
+        if step >= SPIN_STEPS {
+            return thread::yield_now();
+        }
+        self.step.set(step + 1);
+        for _ in 0..1_u32 << step {
+            archipelago_platform::hint::spin_loop();
+        }
+    }
+
+    /// Whether the next [`wait`](Self::wait) yields: the moment to take another path, or to park.
+    #[inline]
+    pub fn is_yielding(&self) -> bool {
+        self.step.get() >= SPIN_STEPS
+    }
+
+    /// Starts over with short spins: call it after progress was made.
+    #[inline]
+    pub fn reset(&self) {
+        self.step.set(0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spins_then_yields_then_starts_over() {
+        let backoff = Backoff::new();
+        for _ in 0..SPIN_STEPS {
+            assert!(!backoff.is_yielding());
+            backoff.wait();
+        }
+        assert!(backoff.is_yielding());
+        backoff.wait();
+        assert!(backoff.is_yielding());
+        backoff.reset();
+        assert!(!backoff.is_yielding());
+    }
+}
