@@ -188,7 +188,7 @@ fn legal_history(rng: &mut Rng, level: Level, threads: usize, keys: u8, txns: us
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 200 }))]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 200 }, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn legal_histories_are_accepted(seed: u64, threads in 1usize..6, keys in 1u8..9, txns in 1usize..150) {
