@@ -23,7 +23,7 @@ const SHRINK: Mix = Mix { get: 3, insert: 2, update: 2, remove: 8, scan: 2 };
 pub fn few_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
     let pool = K::pool(6);
     watchdog(USUAL, |notes| {
-        for round in 0..sized(12, 1) {
+        for round in 0..sized(30, 1) {
             notes.note(format!("round {round}"));
             let index = make();
             one_history(&index, &pool, 3 + round % 2, sized(400, 15), &[Mix::EVEN], round as u64);
@@ -36,7 +36,7 @@ pub fn few_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check
 pub fn many_keys_at_once<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
     let pool = K::pool(sized(600, 40));
     watchdog(USUAL, |notes| {
-        for round in 0..sized(2, 1) {
+        for round in 0..sized(4, 1) {
             notes.note(format!("round {round}"));
             let index = make();
             one_history(&index, &pool, 4, sized(2000, 30), &[GROW, SHRINK, GROW, SHRINK], 100 + round as u64);

@@ -181,7 +181,7 @@ pub fn churn<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: i
         let mut sorted: Vec<_> = pool.iter().cloned().zip((0..).map(|place| stamped(place, 0))).collect();
         sorted.sort();
         let index = make();
-        for round in 0..sized(6, 2) {
+        for round in 0..sized(10, 2) {
             in_shares(THREADS, |share| {
                 let session = index.pin();
                 for (place, key) in pool.iter().enumerate().skip(share).step_by(THREADS) {
