@@ -7,6 +7,7 @@
 //! | [`map`] | the same for ordered maps: key by key, with scans judged by what they promise |
 //! | [`snapshot`] | is a history of transactions snapshot-isolated, is it serializable? |
 //! | [`workload`] | seeded keys and operation mixes, the same on every run |
+//! | [`topologies`](mod@topologies) | imagined machines of 1, 2, 4 and 8 nodes |
 //! | [`drops`] | values that know how many of them are alive |
 //! | [`watchdog`] | turns a hanging test into one that dies and says where |
 //!
@@ -14,8 +15,8 @@
 //! `assert_ok` panics with the counter-example.
 //!
 //! # Why not a published checker
-//! - *stateright* (0.31) is a model checker that carries a linearizability tester along: heavy to build, its tester
-//!   explores permutations without memoisation and has no step budget, so a few hundred operations are its end.
+//! - *stateright* (0.31) is a model checker that carries a linearizability tester along: heavy to build, and its
+//!   tester recurses through interleavings with neither memoisation nor a step budget.
 //! - *todc-utils* (0.1) and *lincheck* (0.2.1) are stale, have neither per-key decomposition (without which thousands
 //!   of map operations are out of reach) nor a notion of a scan that is not atomic over several keys.
 //! - None of them judges snapshot isolation.
@@ -30,5 +31,6 @@ pub mod history;
 pub mod linear;
 pub mod map;
 pub mod snapshot;
+pub mod topologies;
 pub mod watchdog;
 pub mod workload;

@@ -13,6 +13,9 @@
 //! a moment whose interval is over before another's begins is earlier, so a snapshot older than the transaction's
 //! begin is a violation too.
 //!
+//! Of aborted transactions only what each read by itself is judged. Where they too are promised a snapshot, record them
+//! as committed without their writes.
+//!
 //! For serializability a transaction is one moment, and no cycle of any kind is allowed.
 //!
 //! # The order of versions

@@ -223,7 +223,7 @@ fn legal_history(rng: &mut Rng, threads: usize, keys: u8, ops: usize, atomic: bo
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 300 }))]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 300 }, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn legal_histories_are_accepted(seed: u64, threads in 1usize..6, keys in 1u8..9, ops in 1usize..250) {

@@ -9,6 +9,7 @@ use archipelago_platform::thread;
 use proptest::prelude::*;
 use rand::RngExt;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 type T = Txn<char, u32>;
 
@@ -187,7 +188,7 @@ fn legal_history(rng: &mut Rng, level: Level, threads: usize, keys: u8, txns: us
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 3 } else { 200 }))]
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 200 }, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn legal_histories_are_accepted(seed: u64, threads in 1usize..6, keys in 1u8..9, txns in 1usize..150) {
@@ -289,11 +290,11 @@ fn transact(store: &Mutex<Store>, stamps: &Recorder<(), ()>, rng: &mut Rng, thre
         let as_of = if bug == Bug::NoSnapshot { u64::MAX } else { snapshot };
         let store = store.lock().unwrap();
         let seen = store.versions.get(&key).and_then(|v| v.iter().rev().find(|(at, _)| *at <= as_of)).map(|v| v.1);
-        if !mine.contains_key(&key) {
+        if let Entry::Vacant(unwritten) = mine.entry(key) {
             actions.push(Action::Read(key, seen));
             if rng.random_bool(0.5) {
                 actions.push(Action::Write(key, value + i));
-                mine.insert(key, value + i);
+                unwritten.insert(value + i);
             }
         }
     }

@@ -1,0 +1,55 @@
+//! The conformance suite tried on itself: a right map passes it, and every planted bug is found.
+
+mod common;
+
+use common::conformance;
+use common::reference::{Bug, Reference};
+use common::{histories, model, threads, values};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+conformance!(words, u64, Reference::new());
+conformance!(signed, i64, Reference::new());
+conformance!(half_words, u32, Reference::new());
+conformance!(double_words, u128, Reference::new());
+conformance!(arrays, [u8; 12], Reference::new());
+conformance!(bytes, Vec<u8>, Reference::new());
+conformance!(strings, String, Reference::new(), |map| map.assert_at_rest());
+
+/// Whether the suite's test finds a bug in maps of words, in one of a few runs: threads meet by chance.
+macro_rules! finds {
+    ($test:path, $bug:expr) => {{
+        let run = || $test(|| Reference::<u64, _>::with($bug), |_| ());
+        (stringify!($test), $bug, (0..5).any(|_| catch_unwind(AssertUnwindSafe(run)).is_err()))
+    }};
+}
+
+// Runs shrunk for Miri are too short to meet every bug.
+#[cfg(not(miri))]
+#[test]
+fn every_planted_bug_is_found() {
+    let found = [
+        finds!(threads::overwritten_keys_never_hide, Bug::OverwriteHides),
+        finds!(histories::few_keys, Bug::OverwriteHides),
+        finds!(histories::many_keys_at_once, Bug::OverwriteHides),
+        finds!(values::long_values, Bug::OverwriteHides),
+        finds!(histories::few_keys, Bug::UpdateLosesWrites),
+        finds!(model::many_keys, Bug::RemoveForgets),
+        finds!(threads::churn, Bug::RemoveForgets),
+        finds!(threads::own_writes, Bug::RemoveForgets),
+        finds!(threads::more_threads_than_cores, Bug::RemoveForgets),
+        finds!(threads::threads_come_and_go, Bug::RemoveForgets),
+        finds!(model::any_sequence, Bug::WrongOldValue),
+        finds!(histories::many_keys_at_once, Bug::WrongOldValue),
+        finds!(histories::many_keys_at_once, Bug::ScanByPosition),
+        finds!(threads::overwritten_keys_never_hide, Bug::ScanByPosition),
+        finds!(model::any_sequence, Bug::ScanStopsShort),
+        finds!(model::bounds, Bug::ScanStopsShort),
+        finds!(model::bounds, Bug::ScanSkipsFirst),
+        finds!(threads::own_writes, Bug::ScanSkipsFirst),
+        finds!(model::any_sequence, Bug::GetManySwaps),
+        finds!(histories::few_keys, Bug::GetManySwaps),
+        finds!(values::drops, Bug::Leaks),
+    ];
+    let missed: Vec<_> = found.iter().filter(|(_, _, found)| !found).collect();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
