@@ -2,9 +2,11 @@
 //!
 //! All of them implement [`OrderedIndex`]; benchmarks, tests and figures are written once against it.
 
+pub mod art;
 mod index;
 mod key;
 mod value;
 
+pub use art::Art;
 pub use index::{OrderedIndex, OrderedSession};
 pub use key::{Bytes, Encode, Form, FormKind, Key, Probe, Word};
