@@ -17,3 +17,4 @@ pub mod per_thread;
 pub mod sync;
 pub mod thread;
 pub mod time;
+pub mod topology;

@@ -1,4 +1,7 @@
-//! Threads, thread-locals, and the small dense number every live thread has.
+//! Threads, thread-locals, the small dense number every live thread has, and the CPU it is pinned to.
+
+mod pinning;
+mod slot;
 
 #[cfg(loom)]
 pub use loom::thread::{Builder, JoinHandle, Thread, current, park, spawn, yield_now};
@@ -13,12 +16,8 @@ pub use loom::thread_local;
 #[cfg(not(loom))]
 pub use std::thread_local;
 
-/// Who the calling thread is: a dense index, unique among live threads and reused after a thread ends, and the NUMA
-/// node it was last known to run on. Correctness never depends on `node`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadSlot {
-    /// Dense index: the smallest that no live thread had when this one first asked.
-    pub index: usize,
-    /// NUMA node index (see `topology`), 0 on one-node machines.
-    pub node: usize,
-}
+#[cfg(not(loom))]
+pub(crate) use pinning::pinned;
+pub use pinning::{Pinning, allowed_cpus, pin_current};
+pub(crate) use slot::note_node;
+pub use slot::{ThreadSlot, slot, slots_high_water};

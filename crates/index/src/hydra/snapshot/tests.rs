@@ -1,0 +1,286 @@
+//! Snapshots against `BTreeMap`.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::runs::Runs;
+use super::words::{Counter, flip};
+use super::{Bytes, Snapshot, Word};
+
+const HEAD: u64 = u64::MAX;
+
+/// The anchors as a snapshot, each leading to its own number.
+fn words(anchors: &BTreeMap<u64, u64>) -> Snapshot<Word, u64> {
+    Snapshot::build(HEAD, &anchors.iter().map(|(&anchor, &page)| (anchor, page)).collect::<Vec<_>>())
+}
+
+fn strings(anchors: &BTreeMap<Vec<u8>, u64>) -> Snapshot<Bytes, u64> {
+    Snapshot::build(HEAD, &anchors.iter().map(|(anchor, &page)| (&anchor[..], page)).collect::<Vec<_>>())
+}
+
+fn number<K: Ord>(keys: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
+    let mut map: BTreeMap<K, u64> = keys.into_iter().map(|key| (key, 0)).collect();
+    map.values_mut().zip(0..).for_each(|(page, number)| *page = number);
+    map
+}
+
+/// Asks for `probes`, one by one and together.
+fn check_words(snapshot: &Snapshot<Word, u64>, model: &BTreeMap<u64, u64>, probes: &[u64]) {
+    let want = probes.iter().map(|key| model.range(..=key).next_back().map_or(HEAD, |(_, &page)| page));
+    let want: Vec<u64> = want.collect();
+    let got: Vec<u64> = probes.iter().map(|&key| snapshot.jump(key)).collect();
+    assert_eq!(got, want);
+    let mut many = vec![0; probes.len()];
+    snapshot.jump_many(probes, &mut many);
+    assert_eq!(many, want);
+    assert_eq!(snapshot.len(), model.len());
+    assert!(snapshot.entries().eq(model.values().copied()));
+}
+
+fn check_strings(snapshot: &Snapshot<Bytes, u64>, model: &BTreeMap<Vec<u8>, u64>, probes: &[Vec<u8>]) {
+    let probes: Vec<&[u8]> = probes.iter().map(|probe| &probe[..]).collect();
+    let mut many = vec![0; probes.len()];
+    snapshot.jump_many(&probes, &mut many);
+    for (probe, many) in probes.into_iter().zip(many) {
+        let want = model.range::<[u8], _>((std::ops::Bound::Unbounded, std::ops::Bound::Included(probe)));
+        let want = want.last().map_or(HEAD, |(_, &page)| page);
+        assert_eq!((snapshot.jump(probe), many), (want, want), "{probe:?}");
+    }
+    assert_eq!(snapshot.len(), model.len());
+    assert!(snapshot.entries().eq(model.values().copied()));
+}
+
+/// Each anchor, its neighbours and the ends.
+fn around(anchors: &BTreeMap<u64, u64>) -> Vec<u64> {
+    let near = anchors.keys().flat_map(|&anchor| [anchor.wrapping_sub(1), anchor, anchor.wrapping_add(1)]);
+    near.chain([0, 1, 1 << 63, u64::MAX - 1, u64::MAX]).collect()
+}
+
+/// Each anchor, its prefixes, and what lies just beside it.
+fn beside(anchors: &BTreeMap<Vec<u8>, u64>) -> Vec<Vec<u8>> {
+    let mut probes = vec![vec![], vec![0], vec![255; 20]];
+    for anchor in anchors.keys() {
+        probes.push(anchor.clone());
+        probes.push([&anchor[..], &[0]].concat());
+        probes.push([&anchor[..], &[255; 9]].concat());
+        if let Some((&last, init)) = anchor.split_last() {
+            probes.push(init.to_vec());
+            probes.push([init, &[last.wrapping_sub(1)]].concat());
+            probes.push([init, &[last.wrapping_add(1)]].concat());
+            let middle = anchor.len() / 2;
+            probes.push(anchor[..middle].to_vec());
+            probes.push([&anchor[..middle], &[anchor[middle].wrapping_add(1)]].concat());
+            probes.push([&anchor[..middle], &[anchor[middle].wrapping_sub(1)]].concat());
+        }
+    }
+    probes
+}
+
+fn word_sets() -> impl Strategy<Value = Vec<u64>> {
+    let ends = prop::sample::select(vec![0, 1, u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1]);
+    let clusters = vec((any::<u64>(), 1u64..200, 1u64..50), 0..12).prop_map(|runs| {
+        runs.into_iter().flat_map(|(from, step, len)| (0..len).map(move |i| from.wrapping_add(i * step))).collect()
+    });
+    prop_oneof![
+        vec(any::<u64>(), 0..600),
+        vec(prop_oneof![any::<u64>(), ends], 0..40),
+        clusters,
+        (any::<u64>(), 0u64..700).prop_map(|(from, len)| (0..len).map(|i| from.wrapping_add(i)).collect()),
+        vec(0u64..1000, 0..600),
+        vec((0u32..64).prop_map(|bit| 1 << bit), 0..200),
+    ]
+}
+
+fn string() -> impl Strategy<Value = Vec<u8>> {
+    let letters = prop::sample::select(vec![0, 1, b'a', b'b', 255]);
+    let domains = prop::sample::select(vec!["gmail.com@", "gmail.com", "yahoo.com@", "g", "gmail.co\0\0\0\0"]);
+    prop_oneof![
+        vec(letters.clone(), 0..24),
+        vec(any::<u8>(), 0..12),
+        (0usize..60).prop_map(|len| vec![b'a'; len]),
+        (0usize..60).prop_map(|len| vec![0; len]),
+        (0usize..60).prop_map(|len| vec![255; len]),
+        (domains, vec(b'a'..b'e', 0..12)).prop_map(|(domain, name)| [domain.as_bytes(), &name].concat()),
+        vec(letters, 0..3).prop_map(|end| [vec![b'x'; 300], end].concat()),
+    ]
+}
+
+/// The model's version of a merge.
+fn apply<K: Ord + Clone>(model: &mut BTreeMap<K, u64>, inserts: &[(K, u64)], removes: &[(K, u64)]) {
+    model.extend(inserts.iter().cloned());
+    for (anchor, page) in removes {
+        if model.get(anchor) == Some(page) {
+            model.remove(anchor);
+        }
+    }
+}
+
+/// Changes of a model: pages new and old, right and wrong, sorted.
+fn changes<K: Ord + Clone>(
+    model: &BTreeMap<K, u64>,
+    new: Vec<(K, u64)>,
+    picks: &[(usize, u64)],
+) -> (Vec<(K, u64)>, Vec<(K, u64)>) {
+    let mut removes: Vec<(K, u64)> = new.iter().filter(|(_, page)| page % 3 == 0).cloned().collect();
+    let mut inserts = new;
+    for &(index, page) in picks {
+        if let Some((anchor, &old)) = model.iter().nth(index % model.len().max(1)) {
+            match page % 4 {
+                0 => inserts.push((anchor.clone(), page)),
+                1 => removes.push((anchor.clone(), page)),
+                _ => removes.push((anchor.clone(), old)),
+            }
+        }
+    }
+    inserts.sort_by(|a, b| a.0.cmp(&b.0));
+    removes.sort_by(|a, b| a.0.cmp(&b.0));
+    (inserts, removes)
+}
+
+fn merge_strings(
+    snapshot: &Snapshot<Bytes, u64>,
+    inserts: &[(Vec<u8>, u64)],
+    removes: &[(Vec<u8>, u64)],
+    spare: Option<Snapshot<Bytes, u64>>,
+) -> Snapshot<Bytes, u64> {
+    let borrow = |entries: &'_ [(Vec<u8>, u64)]| -> Vec<(Vec<u8>, u64)> { entries.to_vec() };
+    let (inserts, removes) = (borrow(inserts), borrow(removes));
+    let inserts: Vec<(&[u8], u64)> = inserts.iter().map(|(anchor, page)| (&anchor[..], *page)).collect();
+    let removes: Vec<(&[u8], u64)> = removes.iter().map(|(anchor, page)| (&anchor[..], *page)).collect();
+    snapshot.merge(&inserts, &removes, spare)
+}
+
+proptest! {
+    #[test]
+    fn words_agree_with_a_map(keys in word_sets(), probes in vec(any::<u64>(), 50)) {
+        let model = number(keys);
+        let snapshot = words(&model);
+        check_words(&snapshot, &model, &probes);
+        check_words(&snapshot, &model, &around(&model));
+    }
+
+    #[test]
+    fn strings_agree_with_a_map(keys in vec(string(), 0..120), probes in vec(string(), 50)) {
+        let model = number(keys);
+        let snapshot = strings(&model);
+        check_strings(&snapshot, &model, &probes);
+        check_strings(&snapshot, &model, &beside(&model));
+    }
+
+    #[test]
+    fn words_merge(keys in word_sets(), rounds in vec((vec((any::<u64>(), 0u64..9), 0..40), vec(any::<(usize, u64)>(), 0..60)), 1..4)) {
+        let mut model = number(keys);
+        let (mut snapshot, mut spare) = (words(&model), None);
+        for (new, picks) in rounds {
+            let (inserts, removes) = changes(&model, new, &picks);
+            apply(&mut model, &inserts, &removes);
+            let next = snapshot.merge(&inserts, &removes, spare);
+            spare = Some(std::mem::replace(&mut snapshot, next));
+            check_words(&snapshot, &model, &around(&model));
+        }
+    }
+
+    #[test]
+    fn strings_merge(keys in vec(string(), 0..120), rounds in vec((vec((string(), 0u64..9), 0..40), vec(any::<(usize, u64)>(), 0..60)), 1..4)) {
+        let mut model = number(keys);
+        let (mut snapshot, mut spare) = (strings(&model), None);
+        for (new, picks) in rounds {
+            let (inserts, removes) = changes(&model, new, &picks);
+            apply(&mut model, &inserts, &removes);
+            let next = merge_strings(&snapshot, &inserts, &removes, spare);
+            spare = Some(std::mem::replace(&mut snapshot, next));
+            check_strings(&snapshot, &model, &beside(&model));
+        }
+    }
+
+    #[test]
+    fn both_counters_agree(keys in word_sets(), probes in vec(any::<u64>(), 20)) {
+        let model = number(keys);
+        let mut runs = Runs::default();
+        let start = runs.start(model.len());
+        model.keys().for_each(|&key| runs.push(flip(key)));
+        if model.is_empty() {
+            return Ok(());
+        }
+        let run = runs.finish(start);
+        runs.seal();
+        for key in probes.into_iter().chain(around(&model)) {
+            let want = model.range(..=key).count();
+            // SAFETY: the object's own run; the scalar counter needs nothing.
+            assert_eq!(unsafe { runs.count::<super::words::Scalar>(&run, flip(key)) }, want);
+            #[cfg(target_arch = "x86_64")]
+            if Counter::detect() == Counter::Avx2 {
+                // SAFETY: the object's own run; AVX2 was detected.
+                assert_eq!(unsafe { runs.count::<super::words::Avx2>(&run, flip(key)) }, want);
+            }
+        }
+    }
+}
+
+/// Large enough for several levels, of every kind.
+#[test]
+fn many_words() {
+    let mix = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let uniform = number((0..20_000).map(mix));
+    let clustered = number((0..20_000u64).map(|i| (i / 100) * (1 << 34) + i % 100 * 7 + 1));
+    let skewed = number((0..20_000u64).map(|i| mix(i) >> (mix(i ^ 77) % 60)));
+    for model in [uniform, clustered, skewed] {
+        check_words(&words(&model), &model, &around(&model));
+    }
+}
+
+/// The kind is the one that suits the keys.
+#[test]
+fn kinds() {
+    let kind = |keys: &mut dyn Iterator<Item = u64>| {
+        let mut runs = Runs::default();
+        let start = runs.start(usize::MAX);
+        keys.for_each(|key| runs.push(flip(key)));
+        let run = runs.finish(start);
+        Runs::is_radix(&run)
+    };
+    assert!(kind(&mut (0..10_000)));
+    assert!(kind(&mut (0..10_000).map(|i| i * 16 + i % 7)));
+    assert!(!kind(&mut (0..10_000).map(|i| (i / 100) * (1 << 34) + i % 100)));
+    assert!(!kind(&mut (0..10)), "too short");
+}
+
+#[test]
+fn long_common_prefixes() {
+    let long = vec![b'p'; 10_000];
+    let ends = (0..200u32).map(|i| [&long[..], &(i * 977 % 256).to_be_bytes(), &i.to_be_bytes()].concat());
+    let model = number(ends.chain([long[..9_999].to_vec(), long.clone(), vec![]]));
+    let snapshot = strings(&model);
+    check_strings(&snapshot, &model, &beside(&model));
+    assert!(snapshot.bytes() < 40_000, "the prefix is held once, not {} bytes", snapshot.bytes());
+}
+
+/// A trie as deep as it gets: every anchor a prefix of the next one. Recursion would not survive it.
+#[test]
+fn nested_prefixes() {
+    let text = vec![b'n'; 12_000];
+    let anchors: Vec<(&[u8], u64)> = (0..6_000).map(|i| (&text[..i * 2], i as u64)).collect();
+    let snapshot = Snapshot::<Bytes, u64>::build(HEAD, &anchors);
+    for len in (0..12_000).step_by(94) {
+        assert_eq!(snapshot.jump(&text[..len]), len as u64 / 2);
+        assert_eq!(snapshot.jump(&[&text[..len], b"m"].concat()), len as u64 / 2);
+    }
+    assert_eq!(snapshot.jump(b"o"), 5_999);
+    let merged = snapshot.merge(&[], &anchors[5_800..], None);
+    assert!(merged.entries().eq(0..5_800));
+}
+
+#[test]
+fn nothing_and_one() {
+    let none = Snapshot::<Word, u64>::build(HEAD, &[]);
+    assert_eq!((none.jump(0), none.jump(u64::MAX), none.len()), (HEAD, HEAD, 0));
+    let zero = none.merge(&[(0, 7)], &[], None);
+    assert_eq!((zero.jump(0), zero.jump(u64::MAX), zero.len()), (7, 7, 1));
+    let none = Snapshot::<Bytes, u64>::build(HEAD, &[]);
+    assert_eq!((none.jump(b""), none.len()), (HEAD, 0));
+    let empty = none.merge(&[(b"", 7)], &[], None);
+    assert_eq!((empty.jump(b""), empty.jump(b"a"), empty.len()), (7, 7, 1));
+    assert_eq!(empty.merge(&[], &[(b"", 7)], Some(none)).jump(b"a"), HEAD);
+}

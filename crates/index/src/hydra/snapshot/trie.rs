@@ -1,0 +1,312 @@
+//! The search layer of byte strings: a trie of runs over 7-byte slices.
+//!
+//! A node stands for all anchors that share a path. It skips what they have in common beyond that (a prefix of any
+//! length), then tells them apart by the next seven bytes, packed big-endian and zero-padded into the upper bytes of a
+//! word whose lowest byte is `min(bytes left, 8)`. Such words order as the strings do: where the seven bytes are equal,
+//! a string that ends earlier has the smaller count (so trailing zero bytes are no ambiguity), and 8, *continues*, is
+//! the greatest. Equal words below 8 mean equal strings; equal words that continue lead to a child: a node, or the
+//! *tail* of the only anchor there.
+//!
+//! The word's *slot* beside it is the anchor's page or the child's number. A predecessor needs one descent and no
+//! backtracking: on the way down `floor`, the slot just before the path, is remembered, and every subtree of smaller
+//! anchors ends in its last slot.
+//!
+//! Masstree has such a trie with a B+-tree per node; here a node is a [`Run`] in arrays that all nodes share, since
+//! nothing ever changes.
+
+use super::runs::{Run, Runs};
+use super::words::{Count, Counter, Scalar, flip, unflip};
+use super::{AnchorIndex, Page};
+use crate::key::Bytes;
+
+/// Bytes told apart by one node.
+pub const SLICE: usize = 7;
+
+/// The lowest byte of a slice of a string that goes on behind it.
+const CONTINUES: u8 = 8;
+
+/// Set in the number of a child that is a tail.
+pub const TAIL: u32 = 1 << 31;
+
+/// Packs the first bytes of what is left of a string.
+#[inline(always)]
+pub fn pack(rest: &[u8]) -> u64 {
+    if let Some(eight) = rest.first_chunk::<8>() {
+        return u64::from_be_bytes(*eight) & !0xff | u64::from(CONTINUES);
+    }
+    let len = rest.len();
+    if let (Some(head), Some(tail)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
+        // The two overlap, with equal bytes in equal places.
+        let (head, tail) = (u32::from_be_bytes(*head), u32::from_be_bytes(*tail));
+        return u64::from(head) << 32 | u64::from(tail) << (64 - 8 * len) | len as u64;
+    }
+    let place = |index: usize| u64::from(rest[index]) << (56 - 8 * index);
+    if len == 0 { 0 } else { place(0) | place(len / 2) | place(len - 1) | len as u64 }
+}
+
+/// Whether a slice leads to a child.
+#[inline(always)]
+pub fn continues(slice: u64) -> bool {
+    slice as u8 == CONTINUES
+}
+
+/// A page, or the number of a child where the slice continues.
+#[derive(Clone, Copy)]
+pub union Slot<P: Copy> {
+    pub page: P,
+    pub child: u32,
+}
+
+/// Where some bytes are in the shared text.
+#[derive(Clone, Copy)]
+pub struct Text {
+    pub start: u32,
+    pub len: u32,
+}
+
+/// See the module's text.
+pub struct Node {
+    pub prefix: Text,
+    pub run: Run,
+}
+
+/// The rest of an anchor, behind the last slice that it shares with another one's path.
+pub struct Tail<P> {
+    pub rest: Text,
+    pub page: P,
+}
+
+/// See the module's text. Built by the neighbouring module.
+pub struct Trie<P: Copy> {
+    pub(super) runs: Runs,
+    /// One per position of `runs`: a page where the word there does not continue (padding has none).
+    pub(super) slots: Vec<Slot<P>>,
+    /// The root is the first one.
+    pub(super) nodes: Vec<Node>,
+    pub(super) tails: Vec<Tail<P>>,
+    pub(super) text: Vec<u8>,
+    pub(super) head: Option<P>,
+    pub(super) len: usize,
+    counter: Counter,
+}
+
+/// A slot, by whether its word continues.
+enum Entry<P> {
+    Page(P),
+    Child(u32),
+}
+
+impl<P: Page> Trie<P> {
+    #[inline(always)]
+    fn text(&self, text: Text) -> &[u8] {
+        &self.text[text.start as usize..][..text.len as usize]
+    }
+
+    #[inline(always)]
+    fn entry(&self, position: usize) -> (u64, Entry<P>) {
+        let (slice, slot) = (unflip(self.runs.word(position)), self.slots[position]);
+        // SAFETY: the builder writes a child's number where the slice continues, and a page where it does not.
+        (slice, unsafe { if continues(slice) { Entry::Child(slot.child) } else { Entry::Page(slot.page) } })
+    }
+
+    /// The page of the greatest anchor at or under the slot.
+    fn last_of(&self, mut position: usize) -> P {
+        loop {
+            match self.entry(position).1 {
+                Entry::Page(page) => return page,
+                Entry::Child(child) => match self.child(child) {
+                    Child::Tail(tail) => return tail.page,
+                    Child::Node(node) => position = node.run.range().end - 1,
+                },
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn child(&self, child: u32) -> Child<'_, P> {
+        if child & TAIL != 0 {
+            Child::Tail(&self.tails[(child & !TAIL) as usize])
+        } else {
+            Child::Node(&self.nodes[child as usize])
+        }
+    }
+
+    fn head(&self) -> P {
+        self.head.expect("a filled trie has a head page")
+    }
+
+    /// The descent.
+    ///
+    /// # Safety
+    /// The processor has what `C` needs.
+    #[inline(always)]
+    unsafe fn jump_with<C: Count>(&self, probe: &[u8]) -> P {
+        let mut rest = probe;
+        let mut floor = None;
+        let mut next = self.nodes.first();
+        while let Some(node) = next {
+            let prefix = self.text(node.prefix);
+            match rest.strip_prefix(prefix) {
+                Some(behind) => rest = behind,
+                None if rest < prefix => break,
+                None => return self.last_of(node.run.range().end - 1),
+            }
+            let slice = pack(rest);
+            // SAFETY: the run is our own, and building sealed the runs; `C` is the caller's.
+            let count = unsafe { self.runs.count::<C>(&node.run, flip(slice)) };
+            if count == 0 {
+                break;
+            }
+            let position = node.run.range().start + count - 1;
+            let (found, entry) = self.entry(position);
+            let child = match entry {
+                Entry::Page(page) => return page,
+                Entry::Child(_) if found != slice => return self.last_of(position),
+                Entry::Child(child) => child,
+            };
+            if count > 1 {
+                floor = Some(position - 1);
+            }
+            rest = &rest[SLICE..];
+            next = match self.child(child) {
+                Child::Tail(tail) if rest >= self.text(tail.rest) => return tail.page,
+                Child::Tail(_) => break,
+                Child::Node(node) => Some(node),
+            };
+        }
+        floor.map_or_else(|| self.head(), |position| self.last_of(position))
+    }
+
+    /// # Safety
+    /// AVX2 is there.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1")]
+    unsafe fn jump_avx2(&self, probe: &[u8]) -> P {
+        // SAFETY: passed on from the caller.
+        unsafe { self.jump_with::<super::words::Avx2>(probe) }
+    }
+
+    /// A cursor before the first anchor.
+    pub(super) fn cursor(&self) -> Cursor<'_, P> {
+        let mut cursor = Cursor { trie: self, open: Vec::new(), path: Vec::new() };
+        if let Some(root) = self.nodes.first() {
+            cursor.enter(root);
+        }
+        cursor
+    }
+}
+
+enum Child<'a, P> {
+    Tail(&'a Tail<P>),
+    Node(&'a Node),
+}
+
+impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
+    type Entries<'a>
+        = Cursor<'a, P>
+    where
+        P: 'a;
+
+    fn empty() -> Self {
+        Self {
+            runs: Runs::default(),
+            slots: Vec::new(),
+            nodes: Vec::new(),
+            tails: Vec::new(),
+            text: Vec::new(),
+            head: None,
+            len: 0,
+            counter: Counter::detect(),
+        }
+    }
+
+    fn fill(&mut self, head: P, anchors: &[(&[u8], P)]) {
+        self.build(head, anchors.len(), |index| anchors[index]);
+    }
+
+    fn fill_merged<'a>(&mut self, old: &Self, inserts: &'a [(&'a [u8], P)], removes: &'a [(&'a [u8], P)]) {
+        self.build_merged(old, inserts, removes);
+    }
+
+    #[inline]
+    fn jump(&self, probe: &[u8]) -> P {
+        match self.counter {
+            // SAFETY: the scalar counter needs nothing.
+            Counter::Scalar => unsafe { self.jump_with::<Scalar>(probe) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: AVX2 was detected.
+            Counter::Avx2 => unsafe { self.jump_avx2(probe) },
+        }
+    }
+
+    fn jump_many(&self, probes: &[&[u8]], pages: &mut [P]) {
+        for (probe, page) in probes.iter().zip(pages) {
+            *page = self.jump(probe);
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn bytes(&self) -> usize {
+        self.runs.bytes()
+            + self.slots.capacity() * size_of::<Slot<P>>()
+            + self.nodes.capacity() * size_of::<Node>()
+            + self.tails.capacity() * size_of::<Tail<P>>()
+            + self.text.capacity()
+    }
+
+    fn entries(&self) -> Cursor<'_, P> {
+        self.cursor()
+    }
+}
+
+/// An in-order walk that rebuilds each anchor as it goes: the trie holds all their bytes.
+pub struct Cursor<'a, P: Copy> {
+    trie: &'a Trie<P>,
+    /// The nodes on the way: the next position, the end, and how much of `path` leads to the node's slices.
+    open: Vec<(usize, usize, usize)>,
+    path: Vec<u8>,
+}
+
+impl<'a, P: Page> Cursor<'a, P> {
+    fn enter(&mut self, node: &Node) {
+        self.path.extend_from_slice(self.trie.text(node.prefix));
+        let run = node.run.range();
+        self.open.push((run.start, run.end, self.path.len()));
+    }
+
+    /// The anchor of the page returned last.
+    pub fn anchor(&self) -> &[u8] {
+        &self.path
+    }
+}
+
+impl<P: Page> Iterator for Cursor<'_, P> {
+    type Item = P;
+
+    fn next(&mut self) -> Option<P> {
+        loop {
+            let (position, end, depth) = self.open.last_mut()?;
+            if position == end {
+                self.open.pop();
+                continue;
+            }
+            let (slice, entry) = self.trie.entry(*position);
+            *position += 1;
+            self.path.truncate(*depth);
+            self.path.extend_from_slice(&slice.to_be_bytes()[..SLICE.min(usize::from(slice as u8))]);
+            match entry {
+                Entry::Page(page) => return Some(page),
+                Entry::Child(child) => match self.trie.child(child) {
+                    Child::Node(node) => self.enter(node),
+                    Child::Tail(tail) => {
+                        self.path.extend_from_slice(self.trie.text(tail.rest));
+                        return Some(tail.page);
+                    }
+                },
+            }
+        }
+    }
+}

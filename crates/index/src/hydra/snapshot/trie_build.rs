@@ -1,0 +1,122 @@
+//! Building a trie from sorted strings, breadth first, and merging changes into one.
+//!
+//! Nodes are numbered in the order in which their parents meet them, so a queue of anchor ranges is all the state there
+//! is: no recursion, whatever the strings. The upper nodes, which every look-up touches, end up side by side.
+
+use super::Page;
+use super::merge::Merge;
+use super::trie::{Node, SLICE, Slot, TAIL, Tail, Text, Trie, continues, pack};
+use super::words::flip;
+use crate::key::Bytes;
+
+/// A node that has its number but not its contents: the anchors `first..end`, which agree in `depth` bytes.
+struct Pending {
+    first: usize,
+    end: usize,
+    depth: usize,
+}
+
+impl<P: Page> Trie<P> {
+    /// Replaces the contents by `len` anchors, ascending and distinct.
+    ///
+    /// # Panics
+    /// If there are 2^31 anchors, or 4 GiB of text after sharing.
+    pub(super) fn build<'a>(&mut self, head: P, len: usize, anchor: impl Fn(usize) -> (&'a [u8], P)) {
+        assert!(len < TAIL as usize, "a snapshot holds fewer than 2^31 anchors");
+        self.runs.clear();
+        self.slots.clear();
+        self.nodes.clear();
+        self.tails.clear();
+        self.text.clear();
+        self.runs.reserve(len);
+        self.slots.reserve(len);
+        (self.head, self.len) = (Some(head), len);
+        let mut queue = Vec::new();
+        let mut groups = Vec::new();
+        if len > 0 {
+            queue.push(Pending { first: 0, end: len, depth: 0 });
+        }
+        while self.nodes.len() < queue.len() {
+            let Pending { first, end, depth } = queue[self.nodes.len()];
+            let (least, greatest) = (&anchor(first).0[depth..], &anchor(end - 1).0[depth..]);
+            let common = least.iter().zip(greatest).take_while(|(a, b)| a == b).count();
+            let prefix = self.add_text(&least[..common]);
+            let depth = depth + common;
+            group(first..end, |index| pack(&anchor(index).0[depth..]), &mut groups);
+            self.add_run(&groups, end, depth + SLICE, prefix, &anchor, &mut queue);
+        }
+        self.runs.seal();
+    }
+
+    /// Adds the node whose slices are `groups` (and where each one's anchors start), its tails, and its child nodes to the queue.
+    fn add_run<'a>(
+        &mut self,
+        groups: &[(u64, usize)],
+        end: usize,
+        depth: usize,
+        prefix: Text,
+        anchor: &impl Fn(usize) -> (&'a [u8], P),
+        queue: &mut Vec<Pending>,
+    ) {
+        let start = self.runs.start(groups.len());
+        self.slots.resize(start, Slot { child: 0 });
+        for (index, &(slice, first)) in groups.iter().enumerate() {
+            let end = groups.get(index + 1).map_or(end, |&(_, next)| next);
+            self.runs.push(flip(slice));
+            let slot = if !continues(slice) {
+                Slot { page: anchor(first).1 }
+            } else if end - first == 1 {
+                let (bytes, page) = anchor(first);
+                let rest = self.add_text(&bytes[depth..]);
+                self.tails.push(Tail { rest, page });
+                Slot { child: (self.tails.len() - 1) as u32 | TAIL }
+            } else {
+                queue.push(Pending { first, end, depth });
+                Slot { child: (queue.len() - 1) as u32 }
+            };
+            self.slots.push(slot);
+        }
+        let run = self.runs.finish(start);
+        self.nodes.push(Node { prefix, run });
+    }
+
+    fn add_text(&mut self, bytes: &[u8]) -> Text {
+        let start = self.text.len();
+        self.text.extend_from_slice(bytes);
+        assert!(u32::try_from(self.text.len()).is_ok(), "a snapshot holds less than 4 GiB of text");
+        Text { start: start as u32, len: bytes.len() as u32 }
+    }
+
+    /// Replaces the contents by those of `old` with the changes. The anchors are rebuilt in passing, into a buffer that
+    /// is dropped afterwards.
+    pub(super) fn build_merged<'a>(&mut self, old: &Self, inserts: &'a [(&'a [u8], P)], removes: &'a [(&'a [u8], P)]) {
+        let mut bytes = Vec::with_capacity(old.text.len() + SLICE * 2 * (old.len + inserts.len()));
+        let mut entries = Vec::with_capacity(old.len + inserts.len());
+        let mut emit = |anchor: &[u8], page: P| {
+            bytes.extend_from_slice(anchor);
+            entries.push((bytes.len(), page));
+        };
+        let mut merge = Merge::<Bytes, P>::new(inserts, removes);
+        let mut cursor = old.cursor();
+        while let Some(page) = cursor.next() {
+            merge.old(cursor.anchor(), page, &mut emit);
+        }
+        merge.finish(emit);
+        let head = old.head.expect("a filled trie has a head page");
+        self.build(head, entries.len(), |index| {
+            let start = if index == 0 { 0 } else { entries[index - 1].0 };
+            (&bytes[start..entries[index].0], entries[index].1)
+        });
+    }
+}
+
+/// Splits a range of anchors by slice: each distinct one and its first anchor.
+fn group(range: core::ops::Range<usize>, slice: impl Fn(usize) -> u64, groups: &mut Vec<(u64, usize)>) {
+    groups.clear();
+    for index in range {
+        let slice = slice(index);
+        if groups.last().is_none_or(|&(last, _)| last != slice) {
+            groups.push((slice, index));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Pinning threads to CPUs.
+
+use core::cell::Cell;
+use std::io;
+
+use crate::topology::{CpuId, Topology};
+
+/// How threads are laid over the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Pinning {
+    /// Where the operating system likes.
+    #[default]
+    None,
+    /// Node after node; within a node all cores before any core's second hardware thread.
+    FillNodeFirst,
+    /// One thread per node in turn.
+    Spread,
+}
+
+impl Pinning {
+    /// The CPU of each of `threads` threads, `None` where the operating system is to choose. With more threads than
+    /// CPUs, the CPUs are dealt out again from the first.
+    pub fn assign(self, topology: &Topology, threads: usize) -> Vec<Option<CpuId>> {
+        let order = match self {
+            Pinning::None => return vec![None; threads],
+            Pinning::FillNodeFirst => topology.fill_order(),
+            Pinning::Spread => topology.spread_order().to_vec(),
+        };
+        order.into_iter().map(Some).cycle().take(threads).collect()
+    }
+}
+
+std::thread_local! {
+    static PINNED: Cell<Option<CpuId>> = const { Cell::new(None) };
+}
+
+/// The CPU that [`pin_current`] last pinned this thread to.
+#[cfg(not(loom))]
+pub(crate) fn pinned() -> Option<CpuId> {
+    PINNED.with(Cell::get)
+}
+
+/// Pins the calling thread to a CPU of [`Topology::current`]. If that is synthetic, the CPU is not a real one: the
+/// thread is from now on taken to run there, and the operating system is not asked for anything.
+///
+/// # Errors
+/// If the topology does not have the CPU (which includes CPUs that the process may not use), or the operating system
+/// refuses, or it has no such call (only Linux has).
+pub fn pin_current(cpu: CpuId) -> io::Result<()> {
+    let topology = Topology::current();
+    let Some(node) = topology.node_of(cpu) else {
+        let sentence = format!("CPU {} is not one that this process may use; choose from: {topology}", cpu.0);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
+    };
+    if !topology.is_synthetic() {
+        set_affinity(cpu)?;
+    }
+    PINNED.with(|pinned| pinned.set(Some(cpu)));
+    super::note_node(node.0);
+    Ok(())
+}
+
+/// The CPUs that the calling thread may run on, ascending; `None` where the operating system does not tell.
+pub fn allowed_cpus() -> Option<Vec<CpuId>> {
+    affinity()
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod linux {
+    use std::io;
+
+    use crate::topology::CpuId;
+
+    /// A CPU mask of the kernel's, large enough for any kernel (`CONFIG_NR_CPUS` is at most 8192).
+    type Mask = [u64; 128];
+
+    pub(super) fn set_affinity(cpu: CpuId) -> io::Result<()> {
+        let mut mask: Mask = [0; 128];
+        let Some(word) = mask.get_mut(cpu.0 / 64) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "CPU numbers end at 8191"));
+        };
+        *word |= 1 << (cpu.0 % 64);
+        // SAFETY: `mask` is a readable array of the size given, and 0 names the calling thread.
+        let result = unsafe { libc::sched_setaffinity(0, size_of::<Mask>(), mask.as_ptr().cast()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    pub(super) fn affinity() -> Option<Vec<CpuId>> {
+        let mut mask: Mask = [0; 128];
+        // SAFETY: `mask` is a writable array of the size given, and 0 names the calling thread.
+        let result = unsafe { libc::sched_getaffinity(0, size_of::<Mask>(), mask.as_mut_ptr().cast()) };
+        let has = |cpu: &usize| mask[cpu / 64] >> (cpu % 64) & 1 == 1;
+        (result == 0).then(|| (0..mask.len() * 64).filter(has).map(CpuId).collect())
+    }
+}
+#[cfg(all(target_os = "linux", not(miri)))]
+use linux::{affinity, set_affinity};
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn set_affinity(_: CpuId) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "Threads cannot be pinned to CPUs on this operating system."))
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn affinity() -> Option<Vec<CpuId>> {
+    None
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn cpus(pinning: Pinning, topology: &Topology, threads: usize) -> Vec<Option<usize>> {
+        pinning.assign(topology, threads).into_iter().map(|cpu| cpu.map(|cpu| cpu.0)).collect()
+    }
+
+    #[test]
+    fn assigns() {
+        let topology = Topology::synthetic(2, 2);
+        assert_eq!(cpus(Pinning::None, &topology, 2), [None, None]);
+        assert_eq!(cpus(Pinning::FillNodeFirst, &topology, 5), [0, 1, 2, 3, 0].map(Some));
+        assert_eq!(cpus(Pinning::Spread, &topology, 5), [0, 2, 1, 3, 0].map(Some));
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn pins_to_every_allowed_cpu_and_to_no_other() {
+        if Topology::current().is_synthetic() {
+            return;
+        }
+        let pin_everywhere = || {
+            for cpu in allowed_cpus().unwrap() {
+                pin_current(cpu).unwrap();
+                assert_eq!(allowed_cpus().unwrap(), [cpu]);
+            }
+            let error = pin_current(CpuId(8000)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        };
+        std::thread::spawn(pin_everywhere).join().unwrap();
+    }
+}

@@ -1,0 +1,168 @@
+//! The process's own topology, and where in it the calling thread is.
+
+#[cfg(not(loom))]
+use core::cell::Cell;
+use std::sync::OnceLock;
+
+use super::{CpuId, Topology, TopologyError};
+
+/// The environment variable that replaces the machine's topology by a synthetic one.
+const VARIABLE: &str = "ARCHIPELAGO_TOPOLOGY";
+
+impl Topology {
+    /// The topology that `ARCHIPELAGO_TOPOLOGY` describes (see [`Topology::parse`]), `None` if it is unset or empty.
+    ///
+    /// # Errors
+    /// If the variable has a value that is no topology. A program checks this first, since
+    /// [`Topology::current`] can only panic.
+    pub fn from_env() -> Result<Option<Topology>, TopologyError> {
+        match std::env::var_os(VARIABLE) {
+            Some(text) if !text.is_empty() => Topology::parse(&text.to_string_lossy()).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The topology of this process: [`from_env`](Self::from_env)'s, else [`from_os`](Self::from_os)'s. Read once.
+    ///
+    /// # Panics
+    /// If `ARCHIPELAGO_TOPOLOGY` has a value that is no topology.
+    pub fn current() -> &'static Topology {
+        static CURRENT: OnceLock<Topology> = OnceLock::new();
+        CURRENT.get_or_init(|| match Topology::from_env() {
+            Ok(topology) => topology.unwrap_or_else(Topology::from_os),
+            Err(error) => panic!("{VARIABLE}: {error}"),
+        })
+    }
+
+    /// The machine's topology, restricted to the CPUs that the process may use. Where the operating system does not
+    /// tell, one node with as many CPUs as [`available_parallelism`](std::thread::available_parallelism) says.
+    pub fn from_os() -> Topology {
+        #[cfg(all(target_os = "linux", not(loom)))]
+        if !cfg!(miri)
+            && let Some(topology) = super::sysfs::read("/sys".as_ref(), crate::thread::allowed_cpus().as_deref())
+        {
+            return topology;
+        }
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let one_node = Topology::builder().node(0, 0..cpus).real().build();
+        one_node.expect("one node with at least one CPU is a topology")
+    }
+}
+
+#[cfg(not(loom))]
+std::thread_local! {
+    static PLACE: Cell<Place> = const { Cell::new(Place { cpu: CpuId(0), uses: 0 }) };
+}
+
+/// The CPU that the thread was last seen on, and how often that may still be used before looking again.
+#[cfg(not(loom))]
+#[derive(Clone, Copy)]
+struct Place {
+    cpu: CpuId,
+    uses: u32,
+}
+
+/// How often [`Topology::node_of_current`] uses a CPU number before it asks again. Asking costs tens of nanoseconds,
+/// and the scheduler moves a thread to another node once in many milliseconds at most.
+#[cfg(not(loom))]
+const USES: u32 = 128;
+
+impl Topology {
+    /// The index of the node on which the calling thread runs: a hint, for choosing the nearest of several things.
+    ///
+    /// On one node this is 0 without looking. On a real topology the CPU is asked for once in 128 calls, so that the
+    /// answer may be stale for a thread that is not pinned. On a synthetic one, a thread is where it was pinned, else
+    /// on the CPU that [`spread_order`](Self::spread_order) gives its slot, so that threads are dealt out to all nodes.
+    /// A CPU that the topology does not have counts as on node 0.
+    #[inline]
+    pub fn node_of_current(&self) -> usize {
+        if self.nodes().len() == 1 { 0 } else { self.node_among_many() }
+    }
+
+    #[cfg(not(loom))]
+    fn node_among_many(&self) -> usize {
+        let cpu = if self.is_synthetic() { self.synthetic_cpu() } else { recent_cpu() };
+        let node = self.node_of(cpu).map_or(0, |node| node.0);
+        if core::ptr::eq(self, Topology::current()) {
+            crate::thread::note_node(node);
+        }
+        node
+    }
+
+    #[cfg(not(loom))]
+    fn synthetic_cpu(&self) -> CpuId {
+        let order = self.spread_order();
+        crate::thread::pinned().unwrap_or_else(|| order[crate::thread::slot().index % order.len()])
+    }
+
+    #[cfg(loom)]
+    fn node_among_many(&self) -> usize {
+        crate::thread::slot().index % self.nodes().len()
+    }
+}
+
+#[cfg(not(loom))]
+fn recent_cpu() -> CpuId {
+    if let Some(cpu) = crate::thread::pinned() {
+        return cpu;
+    }
+    PLACE.with(|place| {
+        let Place { mut cpu, uses } = place.get();
+        if uses == 0 {
+            cpu = current_cpu().unwrap_or(CpuId(0));
+        }
+        place.set(Place { cpu, uses: if uses == 0 { USES } else { uses - 1 } });
+        cpu
+    })
+}
+
+/// The CPU that the calling thread runs on at this moment, by the operating system; `None` where it does not tell.
+pub fn current_cpu() -> Option<CpuId> {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        // SAFETY: the call has no precondition.
+        let cpu = unsafe { libc::sched_getcpu() };
+        usize::try_from(cpu).ok().map(CpuId)
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    None
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn current_is_one_and_the_same() {
+        assert!(core::ptr::eq(Topology::current(), Topology::current()));
+        assert!(Topology::current().node_of_current() < Topology::current().nodes().len());
+    }
+
+    #[test]
+    fn synthetic_threads_are_dealt_out_to_all_nodes() {
+        let topology = Topology::synthetic(4, 2);
+        let barrier = std::sync::Barrier::new(12);
+        let nodes = std::thread::scope(|scope| {
+            let ask = || {
+                let (index, node) = (crate::thread::slot().index, topology.node_of_current());
+                barrier.wait();
+                (index, node)
+            };
+            let threads: Vec<_> = (0..12).map(|_| scope.spawn(ask)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        for (index, node) in nodes {
+            assert_eq!(node, index % 4);
+        }
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn real_cpus_are_known() {
+        let cpu = current_cpu().unwrap();
+        assert!(crate::thread::allowed_cpus().unwrap().contains(&cpu));
+        // A real topology of two nodes, one CPU each, as far as this process is concerned.
+        let two = Topology::builder().node(0, [1]).node(1, [0]).real().build().unwrap();
+        assert!(two.node_of_current() < 2);
+    }
+}
