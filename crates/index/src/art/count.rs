@@ -2,6 +2,7 @@
 
 use archipelago_platform::atomic::{AtomicI64, Ordering};
 use archipelago_platform::pad::CachePadded;
+use archipelago_platform::thread;
 
 const STRIPES: usize = 16;
 
@@ -14,7 +15,7 @@ pub(super) struct Counter {
 impl Counter {
     pub(super) fn add(&self, by: i64) {
         // Relaxed: the count orders nothing.
-        self.stripes[stripe()].fetch_add(by, Ordering::Relaxed);
+        self.stripes[thread::slot().index % STRIPES].fetch_add(by, Ordering::Relaxed);
     }
 
     /// The sum. While others count it may be off by what they count meanwhile; a negative sum is shown as 0.
@@ -26,8 +27,4 @@ impl Counter {
     pub(super) fn reset(&mut self) {
         *self = Counter::default();
     }
-}
-
-fn stripe() -> usize {
-    0
 }

@@ -15,7 +15,7 @@ use super::edge::{Edge, Target};
 use super::leaf::Leaf;
 use super::node::{Kind, Node};
 use super::reclaim;
-use super::sync::{Protocol, Restart, Seen, WriteSync};
+use super::sync::{Locked, Protocol, Restart, Seen, WriteSync};
 use super::write_olc::OptimisticLockCoupling;
 use super::write_rowex::Rowex;
 use crate::Form;
@@ -264,10 +264,11 @@ impl<F: Form> RawArt<F> {
                 if parent.get(node_position) != node.edge() || !becomes_too_small(node, position) {
                     return Err(Restart);
                 }
-                let smaller = smaller::<P, F>(parent, node, position, guard)?;
+                let (smaller, merged) = smaller::<P, F>(parent, node, position)?;
                 parent.replace(node_position, smaller);
-                locked.replaced(guard);
+                let replaced = [Some(locked.replaced()), merged.map(Locked::replaced)];
                 parent_locked.changed();
+                replaced.into_iter().flatten().for_each(|node| reclaim::retire_node(node, guard));
             }
         }
         reclaim::retire_leaf(leaf, guard);
@@ -319,8 +320,9 @@ fn add_growing<P: Protocol, F: Form>(
     let larger = node.copy(node.kind().larger(), node.gap(parent.level() + 1), None);
     larger.add(position, Leaf::<F>::create(key, word));
     parent.replace(node_position, larger.edge());
-    locked.replaced(guard);
+    let replaced = locked.replaced();
     parent_locked.changed();
+    reclaim::retire_node(replaced, guard);
     Ok(())
 }
 
@@ -381,28 +383,25 @@ fn becomes_too_small(node: Node<'_>, position: usize) -> bool {
     }
 }
 
-/// What takes the place of `node` when it loses the edge at `position`: a smaller copy, or the one edge that is left.
+/// What takes the place of `node` when it loses the edge at `position`: a smaller copy, or the one edge that is left. A
+/// node that is left may have to be copied to make its prefix longer; it is then returned too, locked, to be retired.
 /// `parent` and `node` are locked.
-fn smaller<P: Protocol, F: Form>(
+fn smaller<'g, P: Protocol, F: Form>(
     parent: Node<'_>,
-    node: Node<'_>,
+    node: Node<'g>,
     position: usize,
-    guard: &Guard<'_>,
-) -> Result<Edge, Restart> {
+) -> Result<(Edge, Option<Locked<'g>>), Restart> {
     let depth = parent.level() + 1;
     if node.kind() != Kind::Node4 {
-        return Ok(node.copy(node.kind().smaller(), node.gap(depth), Some(position)).edge());
+        return Ok((node.copy(node.kind().smaller(), node.gap(depth), Some(position)).edge(), None));
     }
     let (left, edge) = node.entries().find(|e| e.0 != position).expect("a node holds at least two edges");
-    // SAFETY: loaded under `guard`.
-    let Target::Node(child) = (unsafe { edge.target::<F>() }) else { return Ok(edge) };
+    // SAFETY: loaded under the guard that `'g` borrows.
+    let Target::Node(child) = (unsafe { edge.target::<'g, F>() }) else { return Ok((edge, None)) };
     if child.reaches(depth) {
-        return Ok(edge);
+        return Ok((edge, None));
     }
     let locked = Seen::<P>::enter(child)?.lock()?;
-    let byte = (left - 1) as u8;
-    let prefix = [node.gap(depth), &[byte], child.gap(node.level() + 1)].concat();
-    let copy = child.copy(child.kind(), &prefix, None);
-    locked.replaced(guard);
-    Ok(copy.edge())
+    let prefix = [node.gap(depth), &[(left - 1) as u8], child.gap(node.level() + 1)].concat();
+    Ok((child.copy(child.kind(), &prefix, None).edge(), Some(locked)))
 }

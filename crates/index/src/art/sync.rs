@@ -1,8 +1,6 @@
 //! What the two write synchronisations of the paper share, and the three questions on which they differ.
 
 use super::node::Node;
-use super::reclaim;
-use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::VersionLock;
 
 /// How writers keep out of each other's and of readers' way. Both are from "The ART of Practical Synchronization"
@@ -81,11 +79,14 @@ impl<'g> Locked<'g> {
         core::mem::forget(self);
     }
 
-    /// Unlocks a node that nothing leads to any more, for ever, and hands it to `guard` to be freed.
-    pub(super) fn replaced(self, guard: &Guard<'_>) {
+    /// Unlocks a node that nothing leads to any more, for ever. The caller retires it, once it holds no lock:
+    /// reclamation may run the destructors of users' values, which may use the tree.
+    #[must_use]
+    pub(super) fn replaced(self) -> Node<'g> {
         self.0.lock().unlock_obsolete();
-        reclaim::retire_node(self.0, guard);
+        let node = self.0;
         core::mem::forget(self);
+        node
     }
 }
 
