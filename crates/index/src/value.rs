@@ -6,7 +6,7 @@
 
 use core::any::TypeId;
 
-use crate::hydra::shim::rcu::Guard;
+use archipelago_sync::rcu::Guard;
 
 /// Whether values of type `V` live in the word itself.
 #[inline]

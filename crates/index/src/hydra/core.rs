@@ -7,11 +7,11 @@ use super::oplog::{Kind, Op, PagePtr, ThreadCell};
 use super::page::Page;
 use super::shim::clock::OrderedClock;
 use super::shim::memory::BlockArena;
-use super::shim::rcu::{Domain, Guard};
 use crate::key::KeyForm;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::Weak;
+use archipelago_sync::rcu::{Domain, Guard};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 

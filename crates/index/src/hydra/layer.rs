@@ -9,10 +9,10 @@
 use super::config::SearchLayerKind;
 use super::oplog::{MergedLog, PagePtr};
 use super::page::Page;
-use super::shim::rcu::Guard;
 use super::snapshot::Snapshot;
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicPtr, Ordering::*};
+use archipelago_sync::rcu::Guard;
 
 /// A replica.
 pub(crate) enum Layer<F: KeyForm> {

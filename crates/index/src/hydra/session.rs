@@ -6,13 +6,13 @@ use super::list::{Put, When};
 use super::map::HydraList;
 use super::oplog::ThreadCell;
 use super::page::{Page, PageForm};
-use super::shim::rcu::{Guard, Reader};
 use super::snapshot::SearchForm;
 use crate::key::KeyForm;
 use crate::value;
 use crate::{Encode, Key, OrderedSession};
 use ::core::borrow::Borrow;
 use ::core::ops::RangeBounds;
+use archipelago_sync::rcu::{Guard, Reader};
 use archipelago_sync::version_lock::Version;
 
 /// Keys that [`HydraList`] can hold: every [`Key`] (both forms have a page layout).

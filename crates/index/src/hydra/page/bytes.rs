@@ -20,10 +20,10 @@
 //! after the version under which it was read has been validated ([`Seen`]).
 
 use super::{Page, PageCopy, PageForm, Removed, Seen};
-use crate::hydra::shim::{racy, simd};
 use crate::key::Bytes;
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
+use archipelago_platform::simd;
 use archipelago_sync::version_lock::VersionLock;
 use core::cmp::Ordering;
 use core::hash::Hasher;
@@ -449,9 +449,11 @@ impl Page<Bytes> for BytesPage {
         copy.len = self.len();
         copy.meta = self.meta();
         let slots = copy.len * SLOT;
-        racy::copy_words(&self.words[..slots], &mut copy.words[..slots]);
-        let floor = copy.meta.floor;
-        racy::copy_words(&self.words[floor..], &mut copy.words[floor..]);
+        for used in [0..slots, copy.meta.floor..WORDS] {
+            for (to, from) in copy.words[used.clone()].iter_mut().zip(&self.words[used]) {
+                *to = from.load(Relaxed);
+            }
+        }
         copy.sorted = copy.meta.sorted >= copy.len;
         copy.order = IN_ORDER;
     }

@@ -11,10 +11,10 @@
 //! separate arrays 5-10 % slower on look-ups, and 47 slots the smallest page at which tags beat comparing all keys.
 
 use super::{Page, PageCopy, PageForm, Removed, Seen, partition_point};
-use crate::hydra::shim::simd;
 use crate::key::Word;
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
+use archipelago_platform::simd;
 use archipelago_sync::version_lock::VersionLock;
 
 /// Entries per page.
