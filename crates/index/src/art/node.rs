@@ -18,7 +18,7 @@
 //! of the call, or null if at some moment of the call there was none.
 
 use super::edge::{Edge, Slot};
-use super::matching::match_bytes;
+use super::matching::Matching;
 use archipelago_platform::atomic::{AtomicU8, AtomicU16, Ordering};
 use archipelago_sync::version_lock::VersionLock;
 use core::alloc::Layout;
@@ -68,9 +68,9 @@ impl Kind {
 
     fn layout(self, prefix_len: usize) -> Layout {
         let size = self.size() + if prefix_len > INLINE_PREFIX { prefix_len } else { 0 };
-        // A Node4 is one cache line, if its prefix is short.
-        let align = if size <= 64 { 64 } else { 16 };
-        Layout::from_size_align(size, align).expect("a key is shorter than 4 GiB")
+        // Four tag bits. Asking for whole lines would be dear: allocators round such blocks up, and give 64-byte blocks
+        // on lines anyway.
+        Layout::from_size_align(size, 16).expect("a key is shorter than 4 GiB")
     }
 }
 
@@ -111,12 +111,15 @@ struct Direct {
     children: [Slot; 256],
 }
 
-impl<const N: usize> Sparse<N> {
+impl<const N: usize> Sparse<N>
+where
+    [AtomicU8; N]: Matching,
+{
     /// The child's slot. Reading the byte again after the child (`Acquire`) tells whether the slot was taken for
     /// another byte in between: a writer stores the new byte before the new child (`Release`).
     #[inline(always)]
     fn find(&self, byte: u8) -> Option<(&Slot, Edge)> {
-        let mut candidates = match_bytes(&self.bytes, byte);
+        let mut candidates = self.bytes.matching(byte);
         while candidates != 0 {
             let i = candidates.trailing_zeros() as usize;
             let child = self.children[i].load();
@@ -281,6 +284,12 @@ impl<'g> Node<'g> {
     #[inline(always)]
     pub(super) fn lock(self) -> &'g VersionLock {
         &self.header().lock
+    }
+
+    /// Starts fetching the header, for whoever will lock the node: a look-up in a large node does not touch its line.
+    #[inline(always)]
+    pub(super) fn fetch_header(self) {
+        archipelago_platform::hint::prefetch_read(self.edge.node_address().cast_const());
     }
 
     /// The length of the string that the node stands for: the index of the byte that its children are told apart by.

@@ -174,17 +174,11 @@ impl<F: Form> RawArt<F> {
     ) -> Result<Option<u64>, Restart> {
         let mut parent = None;
         let mut node = self.root(guard);
-        let mut depth = 0;
+        let mut level = 0;
         loop {
+            node.fetch_header();
             let holder = Seen::<P>::enter(node)?;
-            let gap = node.gap(depth);
-            let common = common_prefix(&key[depth..], gap);
-            if common < gap.len() {
-                let parent = parent.expect("the root has no prefix");
-                branch_above::<P, F>(parent, node, depth + common, key, word)?;
-                return Ok(None);
-            }
-            let position = position_of(key, node.level());
+            let position = position_of(key, level);
             let edge = node.get(position);
             holder.check()?;
             // SAFETY: loaded under `guard`.
@@ -213,7 +207,16 @@ impl<F: Form> RawArt<F> {
                 }
                 Target::Leaf(leaf) => return Ok(Some(leaf.word())),
                 Target::Node(child) => {
-                    depth = node.level() + 1;
+                    let depth = level + 1;
+                    level = child.level_below(level);
+                    if level > depth {
+                        let gap = child.gap(depth);
+                        let common = common_prefix(&key[depth..], gap);
+                        if common < gap.len() {
+                            branch_above::<P, F>(holder, child, depth + common, key, word)?;
+                            return Ok(None);
+                        }
+                    }
                     (parent, node) = (Some(holder), child);
                 }
             }
