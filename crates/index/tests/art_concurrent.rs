@@ -145,7 +145,7 @@ fn churn(sync: WriteSync, threads: u64, ops: u64, key: impl Fn(u64) -> u64 + Syn
 
 #[test]
 fn own_keys_under_churn() {
-    let ops = if cfg!(miri) { 60 } else { 20_000 };
+    let ops = if cfg!(miri) { 20 } else { 20_000 };
     for sync in BOTH {
         watchdog(USUAL, |_| churn(sync, if cfg!(miri) { 2 } else { 4 }, ops, |i| i));
         watchdog(USUAL, |_| {
@@ -165,7 +165,7 @@ fn own_keys_under_churn_with_more_threads_than_cores() {
 /// Keys that are always there are seen by every walk, in both directions, whatever comes and goes between them.
 #[test]
 fn walks_miss_nothing_that_stays() {
-    let (stay, walks) = if cfg!(miri) { (5u64, 3) } else { (400, 400) };
+    let (stay, walks) = if cfg!(miri) { (5u64, 2) } else { (400, 400) };
     for sync in BOTH {
         watchdog(USUAL, |_| {
             let art: &Art<Vec<u8>, u64> = &Art::with_write_sync(sync);
@@ -211,7 +211,7 @@ fn walks_miss_nothing_that_stays() {
 /// Threads come and go; every value is dropped exactly once, most of them while the map lives.
 #[test]
 fn values_are_dropped_once() {
-    let (generations, ops) = if cfg!(miri) { (2, 30) } else { (30, 2_000) };
+    let (generations, ops) = if cfg!(miri) { (2, 10) } else { (30, 2_000) };
     for sync in BOTH {
         watchdog(USUAL, |_| {
             let drops = DropCounter::new();

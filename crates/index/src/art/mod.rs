@@ -43,7 +43,8 @@ use archipelago_sync::rcu::Domain;
 use core::fmt::{self, Debug};
 use core::marker::PhantomData;
 use count::Counter;
-use raw::RawArt;
+#[allow(unused_imports, reason = "for HydraList's search layer")]
+pub(crate) use raw::RawArt;
 
 /// A concurrent ordered map: an adaptive radix tree.
 ///

@@ -24,7 +24,7 @@ use archipelago_sync::version_lock::VersionLock;
 use core::alloc::Layout;
 use core::marker::PhantomData;
 
-/// Prefixes up to this length lie in the header, longer ones behind the node in the same allocation.
+/// Prefixes up to this length lie behind the header, longer ones behind the node in the same allocation.
 const INLINE_PREFIX: usize = 4;
 /// How many children ahead an ordered walk over a Node256 fetches.
 const FETCH_AHEAD: usize = 16;
@@ -66,6 +66,11 @@ impl Kind {
         [size_of::<Node4>(), size_of::<Node16>(), size_of::<Indexed>(), size_of::<Direct>()][self as usize]
     }
 
+    /// Where a prefix of this length lies in the allocation.
+    fn prefix_at(self, len: usize) -> usize {
+        if len <= INLINE_PREFIX { INLINE_PREFIX_AT } else { self.size() }
+    }
+
     fn layout(self, prefix_len: usize) -> Layout {
         let size = self.size() + if prefix_len > INLINE_PREFIX { prefix_len } else { 0 };
         // Four tag bits. Asking for whole lines would be dear: allocators round such blocks up, and give 64-byte blocks
@@ -80,8 +85,10 @@ struct Header {
     terminal: Slot,
     level: u32,
     prefix_len: u32,
-    inline_prefix: [u8; INLINE_PREFIX],
 }
+
+/// Every kind has its place for a short prefix right behind the header (in the header it would be padded).
+const INLINE_PREFIX_AT: usize = size_of::<Header>();
 
 type Node4 = Sparse<4>;
 type Node16 = Sparse<16>;
@@ -90,6 +97,7 @@ type Node16 = Sparse<16>;
 #[repr(C)]
 struct Sparse<const N: usize> {
     header: Header,
+    inline_prefix: [u8; INLINE_PREFIX],
     bytes: [AtomicU8; N],
     children: [Slot; N],
 }
@@ -98,6 +106,7 @@ struct Sparse<const N: usize> {
 #[repr(C)]
 struct Indexed {
     header: Header,
+    inline_prefix: [u8; INLINE_PREFIX],
     count: AtomicU16,
     index: [AtomicU8; 256],
     children: [Slot; 48],
@@ -107,6 +116,7 @@ struct Indexed {
 #[repr(C)]
 struct Direct {
     header: Header,
+    inline_prefix: [u8; INLINE_PREFIX],
     count: AtomicU16,
     children: [Slot; 256],
 }
@@ -215,19 +225,13 @@ impl<'g> Node<'g> {
         if address.is_null() {
             std::alloc::handle_alloc_error(layout);
         }
-        let mut inline_prefix = [0; INLINE_PREFIX];
-        if prefix.len() <= INLINE_PREFIX {
-            inline_prefix[..prefix.len()].copy_from_slice(prefix);
-        } else {
-            // SAFETY: the layout has room for the prefix behind the node.
-            unsafe { address.add(kind.size()).copy_from_nonoverlapping(prefix.as_ptr(), prefix.len()) };
-        }
+        // SAFETY: the layout has room there for a prefix of this length.
+        unsafe { address.add(kind.prefix_at(prefix.len())).copy_from_nonoverlapping(prefix.as_ptr(), prefix.len()) };
         let header = Header {
             lock: VersionLock::new(),
             terminal: Slot::empty(),
             level: u32::try_from(level).expect("a key is shorter than 4 GiB"),
             prefix_len: prefix.len() as u32,
-            inline_prefix,
         };
         // SAFETY: every kind (`repr(C)`) starts with the header.
         unsafe { address.cast::<Header>().write(header) };
@@ -320,13 +324,10 @@ impl<'g> Node<'g> {
     }
 
     fn prefix(self) -> &'g [u8] {
-        let header = self.header();
-        let len = header.prefix_len as usize;
-        if len <= INLINE_PREFIX {
-            return &header.inline_prefix[..len];
-        }
+        let len = self.header().prefix_len as usize;
+        let address = self.edge.node_address().cast::<u8>();
         // SAFETY: `create` wrote `len` bytes there, which never change; alive for 'g.
-        unsafe { core::slice::from_raw_parts(self.edge.node_address().cast::<u8>().add(self.kind().size()), len) }
+        unsafe { core::slice::from_raw_parts(address.add(self.kind().prefix_at(len)), len) }
     }
 
     /// The edge at `position`, null if none.
@@ -474,5 +475,12 @@ mod tests {
         assert_eq!(size_of::<Node16>(), 176);
         assert_eq!(size_of::<Indexed>(), 672);
         assert_eq!(size_of::<Direct>(), 2080);
+        let inline = [
+            core::mem::offset_of!(Node4, inline_prefix),
+            core::mem::offset_of!(Node16, inline_prefix),
+            core::mem::offset_of!(Indexed, inline_prefix),
+            core::mem::offset_of!(Direct, inline_prefix),
+        ];
+        assert_eq!(inline, [INLINE_PREFIX_AT; 4]);
     }
 }

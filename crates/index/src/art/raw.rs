@@ -11,6 +11,7 @@
 //! at that moment, that is the moment the key was absent; if it had been replaced, it was frozen at the replacement,
 //! which came after the call found a way into it, and *then* the key was absent.
 
+use super::cursor::Cursor;
 use super::edge::{Edge, Target};
 use super::leaf::Leaf;
 use super::node::{Kind, Node};
@@ -22,6 +23,7 @@ use crate::Form;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use core::marker::PhantomData;
+use core::ops::Bound;
 
 /// A concurrent adaptive radix tree from byte strings to words, its leaves laid out for keys of form `F`.
 pub(crate) struct RawArt<F: Form> {
@@ -130,6 +132,12 @@ impl<F: Form> RawArt<F> {
     /// Removes `key` if its word is `word`; tells whether it was.
     pub(crate) fn remove_if(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> bool {
         with_protocol!(self, remove_once(key, Some(word), guard)).is_some()
+    }
+
+    /// The word of the greatest key that is not above `key`.
+    #[allow(dead_code, reason = "for HydraList's search layer")]
+    pub(crate) fn predecessor(&self, key: &[u8], guard: &Guard<'_>) -> Option<u64> {
+        Cursor::<_, true>::new(self, guard).next(Bound::Included(key)).map(Leaf::word)
     }
 
     /// The descent of everything that needs the key to be there. Skips prefixes: the whole key is compared at the leaf.
@@ -407,4 +415,31 @@ fn smaller<'g, P: Protocol, F: Form>(
     let locked = Seen::<P>::enter(child)?.lock()?;
     let prefix = [node.gap(depth), &[(left - 1) as u8], child.gap(node.level() + 1)].concat();
     Ok((child.copy(child.kind(), &prefix, None).edge(), Some(locked)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bytes;
+    use archipelago_sync::rcu::Domain;
+
+    #[test]
+    fn predecessors() {
+        let domain = Domain::new();
+        let guard = &domain.pin();
+        // SAFETY: one domain.
+        let tree: RawArt<Bytes> = unsafe { RawArt::new(WriteSync::default()) };
+        assert!(tree.is_empty(guard) && tree.predecessor(b"zzz", guard).is_none());
+        let anchors: [&[u8]; 7] = [b"", b"a", b"abc", b"abcdefgh", b"abd", b"b\0", b"zz"];
+        for (word, key) in anchors.iter().enumerate() {
+            assert_eq!(tree.insert(key, word as u64, guard), None);
+        }
+        let probes: [&[u8]; 9] = [b"\0", b"a", b"abcd", b"abcdefghi", b"abce", b"abz", b"b", b"c", b"\xff"];
+        for probe in probes {
+            let expected = anchors.iter().rposition(|anchor| *anchor <= probe).map(|word| word as u64);
+            assert_eq!(tree.predecessor(probe, guard), expected, "of {probe:?}");
+        }
+        assert!(!tree.remove_if(b"", 1, guard) && tree.remove_if(b"", 0, guard));
+        assert_eq!(tree.predecessor(b"\0", guard), None);
+    }
 }

@@ -5,7 +5,7 @@ use super::form::{self, with_bytes};
 use super::iter::Range;
 use super::raw::RawArt;
 use super::{Art, leaf::Leaf};
-use crate::value::{clone_of, drop_word, into_word, is_inline, with_ref};
+use crate::value::{clone_of, drop_word, into_word, retire, with_ref};
 use crate::{Encode, Key, OrderedSession};
 use archipelago_sync::rcu::{Guard, Reader};
 use core::borrow::Borrow;
@@ -244,16 +244,8 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
 
 /// Retires the value behind `word`, which the caller has taken out of the map, and returns a clone of it.
 fn retire_and_clone<V: Clone + Send + Sync + 'static>(word: u64, guard: &Guard<'_>) -> V {
-    fn free<V: 'static>(raw: *mut (), _: *mut ()) {
-        // SAFETY: taken out of the map before it was retired, and the grace period is over.
-        unsafe { drop_word::<V>(raw.expose_provenance() as u64) };
-    }
-    if !is_inline::<V>() {
-        let raw = core::ptr::with_exposed_provenance_mut(word as usize);
-        // SAFETY: taken out of the map by this thread, so retired once and only in use by readers that entered before;
-        // `V` is `Send`, so any thread may drop it.
-        unsafe { guard.retire(raw, core::ptr::null_mut(), free::<V>) };
-    }
+    // SAFETY: this thread took the word out of the map, so it owns it; `V` is `Send`, so any thread may drop it.
+    unsafe { retire::<V>(guard, word) };
     // SAFETY: retired under `guard`, so not reclaimed before it is dropped.
     unsafe { clone_of(word) }
 }
