@@ -2,11 +2,13 @@
 //!
 //! All of them implement [`OrderedIndex`]; benchmarks, tests and figures are written once against it.
 
+pub mod art;
 pub mod hydra;
 mod index;
 mod key;
 mod value;
 
+pub use art::Art;
 pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
 pub use key::{Bytes, Encode, Form, FormKind, Key, KeyForm, Probe, Word};

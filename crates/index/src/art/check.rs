@@ -1,0 +1,61 @@
+//! The tree's invariants, checked node by node while nobody writes.
+
+use super::edge::Target;
+use super::node::{Kind, Node};
+use super::raw::RawArt;
+use crate::Form;
+use archipelago_sync::rcu::Guard;
+
+/// Walks the whole tree and panics at the first broken invariant; returns the number of entries.
+///
+/// Only while nobody writes.
+pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> usize {
+    let root = tree.root(guard);
+    assert_eq!((root.kind(), root.level()), (Kind::Node256, 0), "the root is a Node256 for the empty string");
+    let mut entries = 0;
+    let mut last: Option<&[u8]> = None;
+    // Nodes to visit with the string each must stand for, and leaves met on the way; the last pushed comes first in
+    // key order.
+    let mut open = vec![(root.edge(), Vec::new())];
+    while let Some((edge, path)) = open.pop() {
+        // SAFETY: loaded under `guard`.
+        match unsafe { edge.target::<F>() } {
+            Target::Nothing => unreachable!("a node shows no empty positions"),
+            Target::Leaf(leaf) => {
+                assert!(leaf.key().starts_with(&path), "a leaf's key starts with its path");
+                assert!(last.is_none_or(|last| last < leaf.key()), "leaves are in key order");
+                last = Some(leaf.key());
+                entries += 1;
+            }
+            Target::Node(node) => {
+                let path = check_node(node, path, node == root);
+                let below: Vec<_> = node.entries().collect();
+                for (position, edge) in below.into_iter().rev() {
+                    let mut path = path.clone();
+                    path.extend(position.checked_sub(1).map(|byte| byte as u8));
+                    // SAFETY: loaded under `guard`.
+                    if let (0, Target::Leaf(leaf)) = (position, unsafe { edge.target::<F>() }) {
+                        assert_eq!(leaf.key(), path, "a terminal's key ends at its node");
+                    }
+                    open.push((edge, path));
+                }
+            }
+        }
+    }
+    entries
+}
+
+/// Checks one node reached by `path`; returns the string it stands for.
+fn check_node(node: Node<'_>, mut path: Vec<u8>, is_root: bool) -> Vec<u8> {
+    assert!(node.lock().read().is_free(), "no node in the tree is locked or obsolete");
+    let children = node.entries().filter(|e| e.0 > 0).count();
+    assert_eq!(children, node.children(), "the count is that of the children");
+    assert!(children <= node.kind().capacity());
+    assert!(is_root || node.len() >= 2, "a node holds at least two edges");
+    assert!(is_root || node.kind() == Kind::Node4 || children > node.kind().shrink_at(), "no node is too large");
+    assert!(node.reaches(path.len()), "the stored prefix reaches back to the parent");
+    assert_eq!(node.edge().skips() || is_root, node.level() > path.len() || node.edge().skips() || is_root);
+    path.extend(node.gap(path.len()));
+    assert_eq!(path.len(), node.level(), "the path's length is the level");
+    path
+}

@@ -1,0 +1,230 @@
+//! Ordered walks: lower bounds, predecessors and iteration in both directions, holding no lock.
+//!
+//! A cursor keeps the path to where it stands, with the version each node had when it was entered, and checks the
+//! version after each look into a node. If it changed, the cursor seeks again from the last leaf it gave out. Both
+//! write synchronisations bump versions, so walks are the same under either.
+//!
+//! Why nothing is missed: a node that is not obsolete holds *all* keys that start with its string (`node.rs`). When a
+//! look into a node is validated, no key lay between the position asked for and the one found, at that moment; and the
+//! cursor goes on from there. So a key that is there throughout is passed over by no step. Nothing comes twice,
+//! because each step moves on in the key order, and a new seek starts strictly after the last leaf.
+//!
+//! Leaves are produced in batches and fetched as they are produced, so that their cache misses overlap.
+
+use super::edge::Target;
+use super::leaf::Leaf;
+use super::node::{Node, POSITIONS};
+use super::raw::{RawArt, common_prefix, position_of};
+use super::sync::Restart;
+use crate::Form;
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::rcu::Guard;
+use archipelago_sync::version_lock::Version;
+use core::cmp::Ordering;
+use core::ops::Bound;
+
+/// Leaves in a batch: enough to keep all of a core's outstanding misses busy.
+pub(super) const BATCH: usize = 16;
+/// Path nodes kept in the cursor itself; deeper ones go to the heap.
+const INLINE_DEPTH: usize = 12;
+
+/// Where a walk stands in one node. `position` is where to look next: the first position not yet passed going up, the
+/// one after the last not yet passed going down.
+#[derive(Clone, Copy)]
+struct Frame<'g> {
+    node: Node<'g>,
+    version: Version,
+    position: usize,
+}
+
+/// A walk over the leaves, downwards if `DOWN`.
+pub(super) struct Cursor<'g, F: Form, const DOWN: bool> {
+    root: Node<'g>,
+    path: [Option<Frame<'g>>; INLINE_DEPTH],
+    deep: Vec<Frame<'g>>,
+    depth: usize,
+    seated: bool,
+    last: Option<Leaf<'g, F>>,
+}
+
+/// What one step found.
+enum Step<'g, F> {
+    Leaf(Leaf<'g, F>),
+    End,
+}
+
+/// Leaves given out by [`Cursor::fill`], in the walk's order.
+pub(super) struct Batch<'g, F> {
+    leaves: [Option<Leaf<'g, F>>; BATCH],
+    taken: usize,
+    filled: usize,
+}
+
+impl<'g, F: Form> Batch<'g, F> {
+    pub(super) fn new() -> Self {
+        Batch { leaves: [None; BATCH], taken: 0, filled: 0 }
+    }
+
+    /// The next leaf, if one is left.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<Leaf<'g, F>> {
+        if self.taken == self.filled {
+            return None;
+        }
+        self.taken += 1;
+        self.leaves[self.taken - 1]
+    }
+}
+
+impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
+    pub(super) fn new(tree: &RawArt<F>, guard: &'g Guard<'_>) -> Self {
+        Self::at(tree.root(guard))
+    }
+
+    /// A walk over the tree with this root.
+    pub(super) fn at(root: Node<'g>) -> Self {
+        Cursor { root, path: [None; INLINE_DEPTH], deep: Vec::new(), depth: 0, seated: false, last: None }
+    }
+
+    /// Fills the (used up) batch with the next leaves, at most `limit`. Nothing in it means the walk is over.
+    ///
+    /// `start` is where the walk begins; pass the same each time.
+    pub(super) fn fill(&mut self, start: Bound<&[u8]>, batch: &mut Batch<'g, F>, limit: usize) {
+        (batch.taken, batch.filled) = (0, 0);
+        let backoff = Backoff::new();
+        while batch.filled < limit.min(BATCH) {
+            match self.seat(start).and_then(|()| self.step()) {
+                Ok(Step::Leaf(leaf)) => {
+                    leaf.edge().prefetch();
+                    self.last = Some(leaf);
+                    batch.leaves[batch.filled] = Some(leaf);
+                    batch.filled += 1;
+                }
+                Ok(Step::End) => return,
+                Err(Restart) => {
+                    self.seated = false;
+                    backoff.wait();
+                }
+            }
+        }
+    }
+
+    /// The next leaf alone.
+    pub(super) fn next(&mut self, start: Bound<&[u8]>) -> Option<Leaf<'g, F>> {
+        let mut batch = Batch::new();
+        self.fill(start, &mut batch, 1);
+        batch.take()
+    }
+
+    /// Finds the place of the last leaf given out, or `start`, unless the path is good already.
+    fn seat(&mut self, start: Bound<&[u8]>) -> Result<(), Restart> {
+        if self.seated {
+            return Ok(());
+        }
+        self.deep.clear();
+        self.depth = 0;
+        match self.last.map_or(start, |leaf| Bound::Excluded(leaf.key())) {
+            Bound::Unbounded => self.enter(self.root, Self::edge_of_node())?,
+            Bound::Included(key) => self.seek(key, true)?,
+            Bound::Excluded(key) => self.seek(key, false)?,
+        }
+        self.seated = true;
+        Ok(())
+    }
+
+    /// The position that has the whole node before it.
+    const fn edge_of_node() -> usize {
+        if DOWN { POSITIONS } else { 0 }
+    }
+
+    /// The position from which `position` is (or is not) still to come.
+    const fn around(position: usize, include: bool) -> usize {
+        if DOWN == include { position + 1 } else { position }
+    }
+
+    fn enter(&mut self, node: Node<'g>, position: usize) -> Result<(), Restart> {
+        let version = node.lock().read_unlocked();
+        if version.is_obsolete() {
+            return Err(Restart);
+        }
+        let frame = Frame { node, version, position };
+        match self.path.get_mut(self.depth) {
+            Some(place) => *place = Some(frame),
+            None => self.deep.push(frame),
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        self.depth -= 1;
+        self.deep.truncate(self.depth.saturating_sub(INLINE_DEPTH));
+    }
+
+    #[inline]
+    fn top(&mut self) -> Option<&mut Frame<'g>> {
+        let top = self.depth.checked_sub(1)?;
+        if top < INLINE_DEPTH { self.path[top].as_mut() } else { self.deep.last_mut() }
+    }
+
+    /// Builds the path to where `key` is or would be.
+    fn seek(&mut self, key: &[u8], include: bool) -> Result<(), Restart> {
+        let mut node = self.root;
+        let mut depth = 0;
+        loop {
+            let (rest, gap) = (&key[depth..], node.gap(depth));
+            let common = common_prefix(rest, gap);
+            if common < gap.len() {
+                // The node's keys are all on one side of `key`: take all of them or none.
+                let node_is_above = rest.get(common).is_none_or(|byte| *byte < gap[common]);
+                return if node_is_above != DOWN { self.enter(node, Self::edge_of_node()) } else { Ok(()) };
+            }
+            let position = position_of(key, node.level());
+            self.enter(node, Self::around(position, false))?;
+            let frame = self.top().expect("just entered");
+            let edge = node.get(position);
+            if !node.lock().validate(frame.version) {
+                return Err(Restart);
+            }
+            // SAFETY: loaded under the guard that `'g` borrows.
+            match unsafe { edge.target::<F>() } {
+                Target::Nothing => return Ok(()),
+                Target::Leaf(leaf) => {
+                    let wanted = match leaf.key().cmp(key) {
+                        Ordering::Equal => include,
+                        Ordering::Less => DOWN,
+                        Ordering::Greater => !DOWN,
+                    };
+                    frame.position = Self::around(position, wanted);
+                    return Ok(());
+                }
+                Target::Node(child) => {
+                    depth = node.level() + 1;
+                    node = child;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn step(&mut self) -> Result<Step<'g, F>, Restart> {
+        loop {
+            let Some(frame) = self.top() else { return Ok(Step::End) };
+            let found = if DOWN { frame.node.last_before(frame.position) } else { frame.node.next_at(frame.position) };
+            if !frame.node.lock().validate(frame.version) {
+                return Err(Restart);
+            }
+            let Some((position, edge)) = found else {
+                self.leave();
+                continue;
+            };
+            frame.position = Self::around(position, false);
+            // SAFETY: loaded under the guard that `'g` borrows.
+            match unsafe { edge.target() } {
+                Target::Nothing => unreachable!("the walk passes over empty positions"),
+                Target::Leaf(leaf) => return Ok(Step::Leaf(leaf)),
+                Target::Node(child) => self.enter(child, Self::edge_of_node())?,
+            }
+        }
+    }
+}

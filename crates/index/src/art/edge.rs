@@ -1,0 +1,125 @@
+//! Edges: what a slot of the tree holds. One tagged pointer: nothing, a leaf, or a node of one of four kinds.
+//!
+//! ```text
+//! bit 0      1 = leaf (all other bits are its address)
+//! bits 1-2   kind of node
+//! bit 3      the node skips: it stores a prefix, so its level must be read from its header
+//! ```
+//! Leaves are 8-aligned, nodes 16-aligned, so the tags are free. A reader learns from the edge alone where in the node
+//! its slot is, and asks for that line without waiting for the node's header.
+//!
+//! [`Edge`] is only bits. [`Edge::target`] turns it into a [`Leaf`] or [`Node`] that may be dereferenced for as long as
+//! a guard is held: that is the one unsafe step, everything after it is safe.
+
+use super::leaf::Leaf;
+use super::node::{Kind, Node};
+use archipelago_platform::atomic::{AtomicPtr, Ordering};
+
+const LEAF: usize = 1;
+const KIND_SHIFT: u32 = 1;
+const SKIPS: usize = 1 << 3;
+const NODE_TAGS: usize = 15;
+
+/// The value of a [`Slot`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Edge(*mut ());
+
+/// Where an edge leads.
+pub(super) enum Target<'g, F> {
+    Nothing,
+    Leaf(Leaf<'g, F>),
+    Node(Node<'g>),
+}
+
+impl Edge {
+    pub(super) const NULL: Edge = Edge(core::ptr::null_mut());
+
+    pub(super) fn to_leaf(leaf: *mut ()) -> Edge {
+        Edge(leaf.map_addr(|address| address | LEAF))
+    }
+
+    pub(super) fn to_node(node: *mut (), kind: Kind, skips: bool) -> Edge {
+        Edge(node.map_addr(|address| address | (kind as usize) << KIND_SHIFT | if skips { SKIPS } else { 0 }))
+    }
+
+    #[inline(always)]
+    pub(super) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The node's kind. Meaningless for other edges.
+    #[inline(always)]
+    pub(super) fn kind(self) -> Kind {
+        Kind::ALL[(self.0.addr() >> KIND_SHIFT) & 3]
+    }
+
+    /// Whether the node stores a prefix. Meaningless for other edges.
+    #[inline(always)]
+    pub(super) fn skips(self) -> bool {
+        self.0.addr() & SKIPS != 0
+    }
+
+    /// The node's address without tags. Meaningless for other edges.
+    #[inline(always)]
+    pub(super) fn node_address(self) -> *mut () {
+        self.0.map_addr(|address| address & !NODE_TAGS)
+    }
+
+    /// Starts fetching what the edge leads to; a null edge is allowed.
+    #[inline(always)]
+    pub(super) fn prefetch(self) {
+        archipelago_platform::hint::prefetch_read(self.0.cast_const());
+    }
+
+    /// The edge as bare bits, for retiring.
+    pub(super) fn into_raw(self) -> *mut () {
+        self.0
+    }
+
+    /// The inverse of [`into_raw`](Self::into_raw).
+    pub(super) fn from_raw(raw: *mut ()) -> Edge {
+        Edge(raw)
+    }
+
+    /// What the edge leads to.
+    ///
+    /// # Safety
+    /// The edge was loaded from a tree with leaves of form `F`, and what it leads to is not freed during `'g`: a guard
+    /// taken before the load is held for `'g`, or the tree is owned.
+    #[inline(always)]
+    pub(super) unsafe fn target<'g, F: crate::Form>(self) -> Target<'g, F> {
+        if self.is_null() {
+            Target::Nothing
+        } else if self.0.addr() & LEAF != 0 {
+            // SAFETY: tagged as a leaf by `to_leaf`; alive for 'g by this function's contract.
+            Target::Leaf(unsafe { Leaf::from_address(self.0.map_addr(|address| address & !LEAF)) })
+        } else {
+            // SAFETY: not null and not a leaf, so made by `to_node`; alive for 'g by this function's contract.
+            Target::Node(unsafe { Node::from_edge(self) })
+        }
+    }
+}
+
+/// A place in a node that holds an edge.
+///
+/// Writers store with `Release` after they have initialised what the edge leads to; readers load with `Acquire`, so
+/// they see it initialised.
+pub(super) struct Slot(AtomicPtr<()>);
+
+impl Slot {
+    #[inline(always)]
+    pub(super) fn load(&self) -> Edge {
+        Edge(self.0.load(Ordering::Acquire))
+    }
+
+    #[inline(always)]
+    pub(super) fn store(&self, edge: Edge) {
+        self.0.store(edge.0, Ordering::Release);
+    }
+}
+
+impl Slot {
+    pub(super) const fn empty() -> Slot {
+        Slot(AtomicPtr::new(core::ptr::null_mut()))
+    }
+}

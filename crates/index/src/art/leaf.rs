@@ -1,0 +1,142 @@
+//! Leaves: one whole key and one value word each (lazy expansion: the path to a leaf may be shorter than its key).
+//!
+//! Keys of form [`Word`](crate::Word) have 16-byte leaves. Byte strings follow a 12-byte head in the same allocation.
+//! The key never changes; the value word is atomic and is written under the lock of the node that holds the leaf.
+
+use super::edge::Edge;
+use crate::{Form, FormKind};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use core::alloc::Layout;
+use core::marker::PhantomData;
+
+#[repr(C, align(16))]
+struct WordLeaf {
+    value: AtomicU64,
+    key: [u8; 8],
+}
+
+#[repr(C)]
+struct BytesHead {
+    value: AtomicU64,
+    len: u32,
+}
+
+const BYTES_AT: usize = core::mem::offset_of!(BytesHead, len) + size_of::<u32>();
+
+/// A leaf that is not freed during `'g`.
+pub(super) struct Leaf<'g, F> {
+    address: *mut (),
+    _marker: PhantomData<(&'g AtomicU64, F)>,
+}
+
+impl<F> Clone for Leaf<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for Leaf<'_, F> {}
+
+impl<F> PartialEq for Leaf<'_, F> {
+    fn eq(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+}
+
+impl<'g, F: Form> Leaf<'g, F> {
+    /// Allocates a leaf. It belongs to whoever publishes the edge.
+    ///
+    /// # Panics
+    /// If the key has 4 GiB or more.
+    pub(super) fn create(key: &[u8], word: u64) -> Edge {
+        let len = u32::try_from(key.len()).expect("a key is shorter than 4 GiB");
+        let layout = layout(F::KIND, key.len());
+        // SAFETY: no leaf has size 0.
+        let address = unsafe { std::alloc::alloc(layout) };
+        if address.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        match F::KIND {
+            FormKind::Word => {
+                let key = key.try_into().expect("a word's encoding has 8 bytes");
+                // SAFETY: freshly allocated with this type's layout.
+                unsafe { address.cast::<WordLeaf>().write(WordLeaf { value: AtomicU64::new(word), key }) };
+            }
+            FormKind::Bytes => {
+                let head = address.cast::<BytesHead>();
+                // SAFETY: freshly allocated, with room for the head's fields and `len` bytes from `BYTES_AT` on. The
+                // head's tail padding is not written: the key starts there.
+                unsafe {
+                    (&raw mut (*head).value).write(AtomicU64::new(word));
+                    (&raw mut (*head).len).write(len);
+                    address.add(BYTES_AT).copy_from_nonoverlapping(key.as_ptr(), key.len());
+                }
+            }
+        }
+        Edge::to_leaf(address.cast())
+    }
+
+    /// # Safety
+    /// `address` is that of a leaf made by [`create`](Self::create) for the same form, not freed during `'g`.
+    #[inline(always)]
+    pub(super) unsafe fn from_address(address: *mut ()) -> Self {
+        Leaf { address, _marker: PhantomData }
+    }
+
+    pub(super) fn edge(self) -> Edge {
+        Edge::to_leaf(self.address)
+    }
+
+    /// The whole key.
+    #[inline(always)]
+    pub(super) fn key(self) -> &'g [u8] {
+        match F::KIND {
+            // SAFETY: alive for 'g and made for this form (`from_address`); the key never changes.
+            FormKind::Word => unsafe { &(*self.address.cast::<WordLeaf>()).key },
+            // SAFETY: as above; `len` bytes were written at `BYTES_AT`.
+            FormKind::Bytes => unsafe {
+                let len = (&raw const (*self.address.cast::<BytesHead>()).len).read();
+                core::slice::from_raw_parts(self.address.cast::<u8>().add(BYTES_AT), len as usize)
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn value(self) -> &'g AtomicU64 {
+        // SAFETY: alive for 'g; both layouts (`repr(C)`) start with the value.
+        unsafe { &*self.address.cast::<AtomicU64>() }
+    }
+
+    /// The value word. `Acquire`: whoever sees a boxed value's address sees the value (partner: [`swap`](Self::swap)).
+    #[inline(always)]
+    pub(super) fn word(self) -> u64 {
+        self.value().load(Ordering::Acquire)
+    }
+
+    /// Replaces the value word. Only under the lock of the node that holds the leaf, which is why a plain load and
+    /// store are enough.
+    pub(super) fn swap(self, word: u64) -> u64 {
+        let old = self.value().load(Ordering::Relaxed);
+        self.value().store(word, Ordering::Release);
+        old
+    }
+
+    /// Frees the leaf, not what its word stands for.
+    ///
+    /// # Safety
+    /// Nobody can reach the leaf any more.
+    pub(super) unsafe fn free(self) {
+        let layout = layout(F::KIND, self.key().len());
+        // SAFETY: allocated by `create` with this layout.
+        unsafe { std::alloc::dealloc(self.address.cast(), layout) };
+    }
+}
+
+fn layout(kind: FormKind, key_len: usize) -> Layout {
+    match kind {
+        FormKind::Word => Layout::new::<WordLeaf>(),
+        FormKind::Bytes => {
+            Layout::from_size_align(BYTES_AT + key_len, align_of::<BytesHead>()).expect("a key is shorter than 4 GiB")
+        }
+    }
+}

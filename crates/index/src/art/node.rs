@@ -1,0 +1,486 @@
+//! Nodes: four kinds that hold 4, 16, 48 or 256 children (Leis et al., ICDE 2013, section III).
+//!
+//! **A node stands for one byte string, for ever.** Its `level` is that string's length, and the node stores the
+//! string's last `prefix_len` bytes; both are written once, before the node is published. Every key below the node
+//! starts with the string. The authors shorten a node's prefix in place when a key branches off inside it, and all the
+//! trouble of their readers comes from there. Here the new node is put between the old one and its parent, and the old
+//! one keeps more prefix than it needs: *how much of it counts is decided by the parent's level* ([`Node::gap`]). Only
+//! a merge, which makes a prefix longer, copies a node.
+//!
+//! Positions: 0 is the *terminal*, the leaf whose key ends at this node's level; `1 + b` is the child for byte `b`.
+//! So positions are in key order, and no byte is special.
+//!
+//! Invariants, kept by `raw.rs`:
+//! - terminal and children change only under the node's lock, and never after the node is obsolete;
+//! - a published node other than the root holds at least two edges.
+//!
+//! What a reader without the lock may rely on: [`Node::get`] returns an edge that was at this position at some moment
+//! of the call, or null if at some moment of the call there was none.
+
+use super::edge::{Edge, Slot};
+use super::matching::Matching;
+use archipelago_platform::atomic::{AtomicU8, AtomicU16, Ordering};
+use archipelago_sync::version_lock::VersionLock;
+use core::alloc::Layout;
+use core::marker::PhantomData;
+
+/// Prefixes up to this length lie behind the header, longer ones behind the node in the same allocation.
+const INLINE_PREFIX: usize = 4;
+/// How many children ahead an ordered walk over a Node256 fetches.
+const FETCH_AHEAD: usize = 16;
+/// Positions of a node: the terminal and 256 bytes.
+pub(super) const POSITIONS: usize = 257;
+
+/// A node's layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Node4,
+    Node16,
+    Node48,
+    Node256,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 4] = [Kind::Node4, Kind::Node16, Kind::Node48, Kind::Node256];
+
+    /// How many children fit.
+    pub(super) fn capacity(self) -> usize {
+        [4, 16, 48, 256][self as usize]
+    }
+
+    pub(super) fn larger(self) -> Kind {
+        Kind::ALL[(self as usize + 1).min(3)]
+    }
+
+    pub(super) fn smaller(self) -> Kind {
+        Kind::ALL[(self as usize).saturating_sub(1)]
+    }
+
+    /// With this many children or fewer the next smaller kind is used. Some slack below its capacity keeps an insert
+    /// after a removal from copying the node again.
+    pub(super) fn shrink_at(self) -> usize {
+        [0, 3, 12, 37][self as usize]
+    }
+
+    fn size(self) -> usize {
+        [size_of::<Node4>(), size_of::<Node16>(), size_of::<Indexed>(), size_of::<Direct>()][self as usize]
+    }
+
+    /// Where a prefix of this length lies in the allocation.
+    fn prefix_at(self, len: usize) -> usize {
+        if len <= INLINE_PREFIX { INLINE_PREFIX_AT } else { self.size() }
+    }
+
+    fn layout(self, prefix_len: usize) -> Layout {
+        let size = self.size() + if prefix_len > INLINE_PREFIX { prefix_len } else { 0 };
+        // Four tag bits. Asking for whole lines would be dear: allocators round such blocks up, and give 64-byte blocks
+        // on lines anyway.
+        Layout::from_size_align(size, 16).expect("a key is shorter than 4 GiB")
+    }
+}
+
+#[repr(C)]
+struct Header {
+    lock: VersionLock,
+    terminal: Slot,
+    level: u32,
+    prefix_len: u32,
+}
+
+/// Every kind has its place for a short prefix right behind the header (in the header it would be padded).
+const INLINE_PREFIX_AT: usize = size_of::<Header>();
+
+type Node4 = Sparse<4>;
+type Node16 = Sparse<16>;
+
+/// Unsorted bytes and children side by side. A slot is free when its child is null, whatever its byte says.
+#[repr(C)]
+struct Sparse<const N: usize> {
+    header: Header,
+    inline_prefix: [u8; INLINE_PREFIX],
+    bytes: [AtomicU8; N],
+    children: [Slot; N],
+}
+
+/// `index[b]` is one more than the place of `b`'s child, 0 for none.
+#[repr(C)]
+struct Indexed {
+    header: Header,
+    inline_prefix: [u8; INLINE_PREFIX],
+    count: AtomicU16,
+    index: [AtomicU8; 256],
+    children: [Slot; 48],
+}
+
+/// A child for every byte.
+#[repr(C)]
+struct Direct {
+    header: Header,
+    inline_prefix: [u8; INLINE_PREFIX],
+    count: AtomicU16,
+    children: [Slot; 256],
+}
+
+impl<const N: usize> Sparse<N>
+where
+    [AtomicU8; N]: Matching,
+{
+    /// The child's slot. Reading the byte again after the child (`Acquire`) tells whether the slot was taken for
+    /// another byte in between: a writer stores the new byte before the new child (`Release`).
+    #[inline(always)]
+    fn find(&self, byte: u8) -> Option<(&Slot, Edge)> {
+        let mut candidates = self.bytes.matching(byte);
+        while candidates != 0 {
+            let i = candidates.trailing_zeros() as usize;
+            let child = self.children[i].load();
+            if !child.is_null() && self.bytes[i].load(Ordering::Relaxed) == byte {
+                return Some((&self.children[i], child));
+            }
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
+    fn add(&self, byte: u8, child: Edge) {
+        let free = self.children.iter().position(|slot| slot.load().is_null()).expect("the caller saw room");
+        self.bytes[free].store(byte, Ordering::Relaxed);
+        self.children[free].store(child);
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (usize, Edge)> {
+        let pairs = self.bytes.iter().zip(&self.children);
+        pairs.map(|(byte, slot)| (1 + byte.load(Ordering::Relaxed) as usize, slot.load())).filter(|e| !e.1.is_null())
+    }
+}
+
+impl Indexed {
+    #[inline(always)]
+    fn find(&self, byte: u8) -> Option<(&Slot, Edge)> {
+        let index = &self.index[byte as usize];
+        let place = index.load(Ordering::Acquire);
+        let slot = self.children.get((place as usize).wrapping_sub(1))?;
+        let child = slot.load();
+        // As in `Sparse::find`: was the place given to another byte meanwhile?
+        (!child.is_null() && index.load(Ordering::Relaxed) == place).then_some((slot, child))
+    }
+
+    fn add(&self, byte: u8, child: Edge) {
+        let free = self.children.iter().position(|slot| slot.load().is_null()).expect("the caller saw room");
+        self.children[free].store(child);
+        self.index[byte as usize].store(free as u8 + 1, Ordering::Release);
+    }
+
+    fn entry(&self, byte: usize) -> Option<(usize, Edge)> {
+        self.find(byte as u8).map(|(_, child)| (1 + byte, child))
+    }
+}
+
+impl Direct {
+    fn entry(&self, byte: usize) -> Option<(usize, Edge)> {
+        let child = self.children[byte].load();
+        (!child.is_null()).then_some((1 + byte, child))
+    }
+
+    /// Starts fetching what lies some way ahead of `byte` in a walk.
+    #[inline(always)]
+    fn fetch_ahead(&self, byte: Option<usize>) {
+        if let Some(slot) = byte.and_then(|byte| self.children.get(byte)) {
+            slot.load().prefetch();
+        }
+    }
+}
+
+fn bump(count: &AtomicU16, by: i16) {
+    // Only under the lock; readers of the count take it as a hint.
+    count.store(count.load(Ordering::Relaxed).wrapping_add_signed(by), Ordering::Relaxed);
+}
+
+/// A node that is not freed during `'g`.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'g> {
+    edge: Edge,
+    _marker: PhantomData<&'g Header>,
+}
+
+enum Body<'g> {
+    Node4(&'g Node4),
+    Node16(&'g Node16),
+    Node48(&'g Indexed),
+    Node256(&'g Direct),
+}
+
+impl PartialEq for Node<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.edge == other.edge
+    }
+}
+
+impl<'g> Node<'g> {
+    /// Allocates an empty node that stands for a string of length `level` ending in `prefix`. It belongs to whoever
+    /// publishes its edge.
+    pub(super) fn create(kind: Kind, level: usize, prefix: &[u8]) -> Node<'g> {
+        let layout = kind.layout(prefix.len());
+        // SAFETY: no node has size 0. Zeroed memory is valid for all fields: null slots, zero counts and bytes.
+        let address = unsafe { std::alloc::alloc_zeroed(layout) };
+        if address.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        // SAFETY: the layout has room there for a prefix of this length.
+        unsafe { address.add(kind.prefix_at(prefix.len())).copy_from_nonoverlapping(prefix.as_ptr(), prefix.len()) };
+        let header = Header {
+            lock: VersionLock::new(),
+            terminal: Slot::empty(),
+            level: u32::try_from(level).expect("a key is shorter than 4 GiB"),
+            prefix_len: prefix.len() as u32,
+        };
+        // SAFETY: every kind (`repr(C)`) starts with the header.
+        unsafe { address.cast::<Header>().write(header) };
+        Node { edge: Edge::to_node(address.cast(), kind, !prefix.is_empty()), _marker: PhantomData }
+    }
+
+    /// # Safety
+    /// The edge was made by [`create`](Self::create), and its node is not freed during `'g`.
+    #[inline(always)]
+    pub(super) unsafe fn from_edge(edge: Edge) -> Node<'g> {
+        Node { edge, _marker: PhantomData }
+    }
+
+    /// Frees the node, not what it holds.
+    ///
+    /// # Safety
+    /// Nobody can reach the node any more.
+    pub(super) unsafe fn free(self) {
+        let layout = self.edge.kind().layout(self.header().prefix_len as usize);
+        // SAFETY: allocated by `create` with this layout.
+        unsafe { std::alloc::dealloc(self.edge.node_address().cast(), layout) };
+    }
+
+    #[inline(always)]
+    pub(super) fn edge(self) -> Edge {
+        self.edge
+    }
+
+    #[inline(always)]
+    pub(super) fn kind(self) -> Kind {
+        self.edge.kind()
+    }
+
+    #[inline(always)]
+    fn header(self) -> &'g Header {
+        // SAFETY: alive for 'g (`create`, `from_edge`); every kind starts with the header.
+        unsafe { &*self.edge.node_address().cast::<Header>() }
+    }
+
+    #[inline(always)]
+    fn body(self) -> Body<'g> {
+        let address = self.edge.node_address();
+        // SAFETY: alive for 'g (`create`, `from_edge`), and the edge's tag is the kind the node was created with.
+        unsafe {
+            match self.edge.kind() {
+                Kind::Node4 => Body::Node4(&*address.cast()),
+                Kind::Node16 => Body::Node16(&*address.cast()),
+                Kind::Node48 => Body::Node48(&*address.cast()),
+                Kind::Node256 => Body::Node256(&*address.cast()),
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn lock(self) -> &'g VersionLock {
+        &self.header().lock
+    }
+
+    /// Starts fetching the header, for whoever will lock the node: a look-up in a large node does not touch its line.
+    #[inline(always)]
+    pub(super) fn fetch_header(self) {
+        archipelago_platform::hint::prefetch_read(self.edge.node_address().cast_const());
+    }
+
+    /// The length of the string that the node stands for: the index of the byte that its children are told apart by.
+    #[inline(always)]
+    pub(super) fn level(self) -> usize {
+        self.header().level as usize
+    }
+
+    /// The level, told by the parent's if the node stores no prefix: without touching the header.
+    #[inline(always)]
+    pub(super) fn level_below(self, parent_level: usize) -> usize {
+        if self.edge.skips() { self.level() } else { parent_level + 1 }
+    }
+
+    /// The part of the node's string from `depth` on.
+    ///
+    /// `depth` is 0 for the root, else one more than the level of a node that is or was the parent: the stored prefix
+    /// reaches back at least that far.
+    #[inline]
+    pub(super) fn gap(self, depth: usize) -> &'g [u8] {
+        let prefix = self.prefix();
+        &prefix[prefix.len() - (self.level() - depth)..]
+    }
+
+    /// Whether the stored prefix reaches back to `depth`.
+    pub(super) fn reaches(self, depth: usize) -> bool {
+        self.level() - self.prefix().len() <= depth
+    }
+
+    fn prefix(self) -> &'g [u8] {
+        let len = self.header().prefix_len as usize;
+        let address = self.edge.node_address().cast::<u8>();
+        // SAFETY: `create` wrote `len` bytes there, which never change; alive for 'g.
+        unsafe { core::slice::from_raw_parts(address.add(self.kind().prefix_at(len)), len) }
+    }
+
+    /// The edge at `position`, null if none.
+    #[inline(always)]
+    pub(super) fn get(self, position: usize) -> Edge {
+        let Some(byte) = position.checked_sub(1) else { return self.header().terminal.load() };
+        let found = match self.body() {
+            Body::Node4(node) => node.find(byte as u8),
+            Body::Node16(node) => node.find(byte as u8),
+            Body::Node48(node) => node.find(byte as u8),
+            Body::Node256(node) => return node.children[byte as u8 as usize].load(),
+        };
+        found.map_or(Edge::NULL, |(_, child)| child)
+    }
+
+    /// Replaces an edge that is there. Under the lock.
+    pub(super) fn replace(self, position: usize, edge: Edge) {
+        let Some(byte) = position.checked_sub(1) else { return self.header().terminal.store(edge) };
+        let found = match self.body() {
+            Body::Node4(node) => node.find(byte as u8),
+            Body::Node16(node) => node.find(byte as u8),
+            Body::Node48(node) => node.find(byte as u8),
+            Body::Node256(node) => return node.children[byte].store(edge),
+        };
+        found.expect("the caller saw an edge here under the lock").0.store(edge);
+    }
+
+    /// Adds an edge at a position that has none. Under the lock, with [room](Self::has_room).
+    pub(super) fn add(self, position: usize, edge: Edge) {
+        let Some(byte) = position.checked_sub(1) else { return self.header().terminal.store(edge) };
+        match self.body() {
+            Body::Node4(node) => node.add(byte as u8, edge),
+            Body::Node16(node) => node.add(byte as u8, edge),
+            Body::Node48(node) => {
+                node.add(byte as u8, edge);
+                bump(&node.count, 1);
+            }
+            Body::Node256(node) => {
+                node.children[byte].store(edge);
+                bump(&node.count, 1);
+            }
+        }
+    }
+
+    /// Removes an edge that is there. Under the lock.
+    pub(super) fn clear(self, position: usize) {
+        match self.body() {
+            Body::Node48(node) if position > 0 => {
+                let place = node.index[position - 1].load(Ordering::Relaxed);
+                node.index[position - 1].store(0, Ordering::Release);
+                node.children[place as usize - 1].store(Edge::NULL);
+                bump(&node.count, -1);
+            }
+            Body::Node256(node) if position > 0 => {
+                node.children[position - 1].store(Edge::NULL);
+                bump(&node.count, -1);
+            }
+            _ => self.replace(position, Edge::NULL),
+        }
+    }
+
+    /// How many children there are, the terminal not counted. A hint without the lock.
+    pub(super) fn children(self) -> usize {
+        match self.body() {
+            Body::Node4(node) => node.entries().count(),
+            Body::Node16(node) => node.entries().count(),
+            Body::Node48(node) => node.count.load(Ordering::Relaxed) as usize,
+            Body::Node256(node) => node.count.load(Ordering::Relaxed) as usize,
+        }
+    }
+
+    /// How many edges there are, the terminal counted. A hint without the lock.
+    pub(super) fn len(self) -> usize {
+        self.children() + usize::from(!self.header().terminal.load().is_null())
+    }
+
+    /// Whether an edge can be added at `position`. A hint without the lock.
+    pub(super) fn has_room(self, position: usize) -> bool {
+        position == 0 || self.kind() == Kind::Node256 || self.children() < self.kind().capacity()
+    }
+
+    /// The first edge at or after `position`. Without the lock: meaningful if the node's version did not change.
+    #[inline]
+    pub(super) fn next_at(self, position: usize) -> Option<(usize, Edge)> {
+        let Some(from) = position.checked_sub(1) else {
+            let terminal = self.header().terminal.load();
+            return if terminal.is_null() { self.next_at(1) } else { Some((0, terminal)) };
+        };
+        match self.body() {
+            Body::Node4(node) => node.entries().filter(|e| e.0 >= position).min_by_key(|e| e.0),
+            Body::Node16(node) => node.entries().filter(|e| e.0 >= position).min_by_key(|e| e.0),
+            Body::Node48(node) => (from..256).find_map(|byte| node.entry(byte)),
+            Body::Node256(node) => (from..256).find_map(|byte| {
+                node.fetch_ahead(byte.checked_add(FETCH_AHEAD));
+                node.entry(byte)
+            }),
+        }
+    }
+
+    /// The last edge before `position`. Without the lock: meaningful if the node's version did not change.
+    #[inline]
+    pub(super) fn last_before(self, position: usize) -> Option<(usize, Edge)> {
+        let end = position.checked_sub(1)?;
+        let child = match self.body() {
+            Body::Node4(node) => node.entries().filter(|e| e.0 < position).max_by_key(|e| e.0),
+            Body::Node16(node) => node.entries().filter(|e| e.0 < position).max_by_key(|e| e.0),
+            Body::Node48(node) => (0..end).rev().find_map(|byte| node.entry(byte)),
+            Body::Node256(node) => (0..end).rev().find_map(|byte| {
+                node.fetch_ahead(byte.checked_sub(FETCH_AHEAD));
+                node.entry(byte)
+            }),
+        };
+        let terminal = self.header().terminal.load();
+        child.or_else(|| (!terminal.is_null()).then_some((0, terminal)))
+    }
+
+    /// All edges in position order. Under the lock, or when nobody writes.
+    pub(super) fn entries(self) -> impl Iterator<Item = (usize, Edge)> {
+        let mut next = 0;
+        core::iter::from_fn(move || {
+            let found = self.next_at(next)?;
+            next = found.0 + 1;
+            Some(found)
+        })
+    }
+
+    /// A copy of another kind and with another stored prefix (the string is the same), without the edge at `except`.
+    /// Under the lock. It belongs to whoever publishes its edge.
+    pub(super) fn copy(self, kind: Kind, prefix: &[u8], except: Option<usize>) -> Node<'g> {
+        let copy = Node::create(kind, self.level(), prefix);
+        for (position, edge) in self.entries().filter(|e| Some(e.0) != except) {
+            copy.add(position, edge);
+        }
+        copy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts() {
+        assert_eq!(size_of::<Node4>(), 64);
+        assert_eq!(size_of::<Node16>(), 176);
+        assert_eq!(size_of::<Indexed>(), 672);
+        assert_eq!(size_of::<Direct>(), 2080);
+        let inline = [
+            core::mem::offset_of!(Node4, inline_prefix),
+            core::mem::offset_of!(Node16, inline_prefix),
+            core::mem::offset_of!(Indexed, inline_prefix),
+            core::mem::offset_of!(Direct, inline_prefix),
+        ];
+        assert_eq!(inline, [INLINE_PREFIX_AT; 4]);
+    }
+}

@@ -1,0 +1,445 @@
+//! The tree itself: byte strings to words, concurrently. `Art` is built on it, and so is HydraList's search layer.
+//!
+//! Every operation descends from the root. The root is a Node256 that is never replaced; below it nodes are replaced
+//! by larger and smaller copies. Writers lock the node whose slot they change, and its parent too when they replace
+//! the node. See `node.rs` for the invariants and `sync.rs` for the two ways to keep out of each other's way.
+//!
+//! Words are opaque here: replacing or removing one hands it back, and whoever called decides what becomes of it.
+//!
+//! Why a look-up without checks (ROWEX) is linearizable: it compares whole keys at the leaf, so a hit is a leaf that
+//! was in the tree during the call. A miss rests on one slot, empty or leading elsewhere. If the slot's node was live
+//! at that moment, that is the moment the key was absent; if it had been replaced, it was frozen at the replacement,
+//! which came after the call found a way into it, and *then* the key was absent.
+
+use super::cursor::Cursor;
+use super::edge::{Edge, Target};
+use super::leaf::Leaf;
+use super::node::{Kind, Node};
+use super::reclaim;
+use super::sync::{Locked, Protocol, Restart, Seen, WriteSync};
+use super::write_olc::OptimisticLockCoupling;
+use super::write_rowex::Rowex;
+use crate::Form;
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::rcu::Guard;
+use core::marker::PhantomData;
+use core::ops::Bound;
+
+/// A concurrent adaptive radix tree from byte strings to words, its leaves laid out for keys of form `F`.
+pub(crate) struct RawArt<F: Form> {
+    root: Edge,
+    sync: WriteSync,
+    _leaves: PhantomData<F>,
+}
+
+// SAFETY: nodes and leaves are atomics and immutable bytes, and belong to the tree.
+unsafe impl<F: Form> Send for RawArt<F> {}
+// SAFETY: as above; all changes follow `sync.rs`.
+unsafe impl<F: Form> Sync for RawArt<F> {}
+
+/// Where a key's leaf is.
+struct Place<'g, P: Protocol, F> {
+    parent: Option<Seen<'g, P>>,
+    holder: Seen<'g, P>,
+    position: usize,
+    leaf: Leaf<'g, F>,
+}
+
+/// The position at which a node of level `level` continues with `key`, which is at least that long.
+#[inline(always)]
+pub(super) fn position_of(key: &[u8], level: usize) -> usize {
+    key.get(level).map_or(0, |&byte| 1 + byte as usize)
+}
+
+/// The length of the longest common prefix.
+#[inline]
+pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+fn until_done<T>(mut attempt: impl FnMut() -> Result<T, Restart>) -> T {
+    let backoff = Backoff::new();
+    loop {
+        match attempt() {
+            Ok(done) => return done,
+            Err(Restart) => backoff.wait(),
+        }
+    }
+}
+
+/// Runs `attempt` with the protocol of the tree, until it succeeds.
+macro_rules! with_protocol {
+    ($tree:expr, $attempt:ident($($argument:expr),*)) => {
+        match $tree.sync {
+            WriteSync::OptimisticLockCoupling => {
+                until_done(|| $tree.$attempt::<OptimisticLockCoupling>($($argument),*))
+            }
+            WriteSync::Rowex => until_done(|| $tree.$attempt::<Rowex>($($argument),*)),
+        }
+    };
+}
+
+impl<F: Form> RawArt<F> {
+    /// An empty tree.
+    ///
+    /// # Safety
+    /// All guards passed to the tree's methods are of one domain.
+    pub(crate) unsafe fn new(sync: WriteSync) -> Self {
+        RawArt { root: Node::create(Kind::Node256, 0, &[]).edge(), sync, _leaves: PhantomData }
+    }
+
+    pub(super) fn root<'g>(&self, _: &'g Guard<'_>) -> Node<'g> {
+        // SAFETY: the root lives as long as the tree, and no method returns anything that outlives the borrow of it.
+        unsafe { Node::from_edge(self.root) }
+    }
+
+    /// Which write synchronisation the tree was made with.
+    pub(super) fn write_sync(&self) -> WriteSync {
+        self.sync
+    }
+
+    /// Whether there is no entry.
+    pub(crate) fn is_empty(&self, guard: &Guard<'_>) -> bool {
+        self.root(guard).len() == 0
+    }
+
+    /// The leaf of `key`.
+    #[inline]
+    pub(super) fn get<'g>(&self, key: &[u8], guard: &'g Guard<'_>) -> Option<Leaf<'g, F>> {
+        with_protocol!(self, find_once(key, guard))
+    }
+
+    /// Inserts or replaces; returns the word replaced.
+    pub(crate) fn insert(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> Option<u64> {
+        with_protocol!(self, insert_once(key, word, true, guard))
+    }
+
+    /// Inserts if the key is not there; otherwise returns its word.
+    pub(crate) fn insert_if_absent(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> Option<u64> {
+        with_protocol!(self, insert_once(key, word, false, guard))
+    }
+
+    /// Replaces the word of `key` if it is `old`; tells whether it was.
+    pub(crate) fn replace(&self, key: &[u8], old: u64, new: u64, guard: &Guard<'_>) -> bool {
+        with_protocol!(self, replace_once(key, old, new, guard))
+    }
+
+    /// Removes `key`; returns its word.
+    pub(crate) fn remove(&self, key: &[u8], guard: &Guard<'_>) -> Option<u64> {
+        with_protocol!(self, remove_once(key, None, guard))
+    }
+
+    /// Removes `key` if its word is `word`; tells whether it was.
+    pub(crate) fn remove_if(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> bool {
+        with_protocol!(self, remove_once(key, Some(word), guard)).is_some()
+    }
+
+    /// The word of the greatest key that is not above `key`.
+    #[allow(dead_code, reason = "for HydraList's search layer")]
+    pub(crate) fn predecessor(&self, key: &[u8], guard: &Guard<'_>) -> Option<u64> {
+        Cursor::<_, true>::new(self, guard).next(Bound::Included(key)).map(Leaf::word)
+    }
+
+    /// The descent of everything that needs the key to be there. Skips prefixes: the whole key is compared at the leaf.
+    #[inline(always)]
+    fn locate<'g, P: Protocol>(&self, key: &[u8], guard: &'g Guard<'_>) -> Result<Option<Place<'g, P, F>>, Restart> {
+        let mut parent = None;
+        let mut node = self.root(guard);
+        let mut level = 0;
+        loop {
+            let holder = Seen::<P>::enter(node)?;
+            let position = position_of(key, level);
+            let edge = node.get(position);
+            holder.check()?;
+            // SAFETY: loaded under `guard`.
+            match unsafe { edge.target() } {
+                Target::Nothing => return Ok(None),
+                Target::Leaf(leaf) => {
+                    return Ok((leaf.key() == key).then_some(Place { parent, holder, position, leaf }));
+                }
+                Target::Node(child) => {
+                    level = child.level_below(level);
+                    if level > key.len() {
+                        return Ok(None);
+                    }
+                    (parent, node) = (Some(holder), child);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn find_once<'g, P: Protocol>(&self, key: &[u8], guard: &'g Guard<'_>) -> Result<Option<Leaf<'g, F>>, Restart> {
+        Ok(self.locate::<P>(key, guard)?.map(|place| place.leaf))
+    }
+
+    fn insert_once<P: Protocol>(
+        &self,
+        key: &[u8],
+        word: u64,
+        overwrite: bool,
+        guard: &Guard<'_>,
+    ) -> Result<Option<u64>, Restart> {
+        let mut parent = None;
+        let mut node = self.root(guard);
+        let mut level = 0;
+        loop {
+            node.fetch_header();
+            let holder = Seen::<P>::enter(node)?;
+            let position = position_of(key, level);
+            let edge = node.get(position);
+            holder.check()?;
+            // SAFETY: loaded under `guard`.
+            match unsafe { edge.target::<F>() } {
+                Target::Nothing => {
+                    match parent {
+                        Some(parent) if !node.has_room(position) => {
+                            add_growing::<P, F>(parent, holder, position, key, word, guard)?;
+                        }
+                        _ => add::<P, F>(holder, position, key, word)?,
+                    }
+                    return Ok(None);
+                }
+                Target::Leaf(leaf) if leaf.key() != key => {
+                    branch_below::<P, F>(holder, position, leaf, key, word)?;
+                    return Ok(None);
+                }
+                Target::Leaf(leaf) if overwrite => {
+                    let locked = holder.lock()?;
+                    if node.get(position) != edge {
+                        return Err(Restart);
+                    }
+                    let old = leaf.swap(word);
+                    drop(locked);
+                    return Ok(Some(old));
+                }
+                Target::Leaf(leaf) => return Ok(Some(leaf.word())),
+                Target::Node(child) => {
+                    let depth = level + 1;
+                    level = child.level_below(level);
+                    if level > depth {
+                        let gap = child.gap(depth);
+                        let common = common_prefix(&key[depth..], gap);
+                        if common < gap.len() {
+                            branch_above::<P, F>(holder, child, depth + common, key, word)?;
+                            return Ok(None);
+                        }
+                    }
+                    (parent, node) = (Some(holder), child);
+                }
+            }
+        }
+    }
+
+    fn replace_once<P: Protocol>(&self, key: &[u8], old: u64, new: u64, guard: &Guard<'_>) -> Result<bool, Restart> {
+        let Some(Place { holder, position, leaf, .. }) = self.locate::<P>(key, guard)? else { return Ok(false) };
+        let _locked = holder.lock()?;
+        if holder.node.get(position) != leaf.edge() {
+            return Err(Restart);
+        }
+        if leaf.word() != old {
+            return Ok(false);
+        }
+        leaf.swap(new);
+        Ok(true)
+    }
+
+    fn remove_once<P: Protocol>(
+        &self,
+        key: &[u8],
+        expected: Option<u64>,
+        guard: &Guard<'_>,
+    ) -> Result<Option<u64>, Restart> {
+        let Some(Place { parent, holder, position, leaf }) = self.locate::<P>(key, guard)? else { return Ok(None) };
+        let node = holder.node;
+        let parent = parent.filter(|_| becomes_too_small(node, position));
+        // From the root downwards.
+        let parent_locked = parent.map(Seen::lock).transpose()?;
+        let locked = holder.lock()?;
+        if node.get(position) != leaf.edge() {
+            return Err(Restart);
+        }
+        let word = leaf.word();
+        if expected.is_some_and(|expected| expected != word) {
+            return Ok(None);
+        }
+        match parent.zip(parent_locked) {
+            None if node.edge() != self.root && becomes_too_small(node, position) => return Err(Restart),
+            None => {
+                node.clear(position);
+                locked.changed();
+            }
+            Some((parent, parent_locked)) => {
+                let parent = parent.node;
+                let node_position = position_of(key, parent.level());
+                if parent.get(node_position) != node.edge() || !becomes_too_small(node, position) {
+                    return Err(Restart);
+                }
+                let (smaller, merged) = smaller::<P, F>(parent, node, position)?;
+                parent.replace(node_position, smaller);
+                let replaced = [Some(locked.replaced()), merged.map(Locked::replaced)];
+                parent_locked.changed();
+                replaced.into_iter().flatten().for_each(|node| reclaim::retire_node(node, guard));
+            }
+        }
+        reclaim::retire_leaf(leaf, guard);
+        Ok(Some(word))
+    }
+
+    /// Frees everything, showing each word on the way. The tree is empty afterwards.
+    pub(super) fn clear(&mut self, visit: impl FnMut(u64)) {
+        let root = core::mem::replace(&mut self.root, Node::create(Kind::Node256, 0, &[]).edge());
+        // SAFETY: `&mut self`: nobody else uses the tree, and the old root is forgotten.
+        unsafe { reclaim::free_tree::<F>(Node::from_edge(root), visit) };
+    }
+}
+
+impl<F: Form> Drop for RawArt<F> {
+    fn drop(&mut self) {
+        // SAFETY: `&mut self`: nobody else uses the tree, and nobody will.
+        unsafe { reclaim::free_tree::<F>(Node::from_edge(self.root), |_| ()) };
+    }
+}
+
+/// Adds a leaf to a node that has room.
+fn add<P: Protocol, F: Form>(holder: Seen<'_, P>, position: usize, key: &[u8], word: u64) -> Result<(), Restart> {
+    let locked = holder.lock()?;
+    if !holder.node.get(position).is_null() || !holder.node.has_room(position) {
+        return Err(Restart);
+    }
+    holder.node.add(position, Leaf::<F>::create(key, word));
+    locked.changed();
+    Ok(())
+}
+
+/// Adds a leaf to a full node: puts a larger copy in its place.
+fn add_growing<P: Protocol, F: Form>(
+    parent: Seen<'_, P>,
+    holder: Seen<'_, P>,
+    position: usize,
+    key: &[u8],
+    word: u64,
+    guard: &Guard<'_>,
+) -> Result<(), Restart> {
+    let (parent_locked, locked) = (parent.lock()?, holder.lock()?);
+    let (parent, node) = (parent.node, holder.node);
+    let node_position = position_of(key, parent.level());
+    let unchanged = parent.get(node_position) == node.edge() && node.get(position).is_null();
+    if !unchanged || node.has_room(position) {
+        return Err(Restart);
+    }
+    let larger = node.copy(node.kind().larger(), node.gap(parent.level() + 1), None);
+    larger.add(position, Leaf::<F>::create(key, word));
+    parent.replace(node_position, larger.edge());
+    let replaced = locked.replaced();
+    parent_locked.changed();
+    reclaim::retire_node(replaced, guard);
+    Ok(())
+}
+
+/// The key leaves `node`'s string at `level`, before its end: puts a node for the common part between `node` and its
+/// parent. `node` itself does not change.
+fn branch_above<P: Protocol, F: Form>(
+    parent: Seen<'_, P>,
+    node: Node<'_>,
+    level: usize,
+    key: &[u8],
+    word: u64,
+) -> Result<(), Restart> {
+    let locked = parent.lock()?;
+    let parent = parent.node;
+    let node_position = position_of(key, parent.level());
+    if parent.get(node_position) != node.edge() {
+        return Err(Restart);
+    }
+    let gap = node.gap(parent.level() + 1);
+    let common = level - parent.level() - 1;
+    let branch = Node::create(Kind::Node4, level, &gap[..common]);
+    branch.add(1 + gap[common] as usize, node.edge());
+    branch.add(position_of(key, level), Leaf::<F>::create(key, word));
+    parent.replace(node_position, branch.edge());
+    locked.changed();
+    Ok(())
+}
+
+/// Another key's leaf is where the key's should be: puts a node there that holds both.
+fn branch_below<P: Protocol, F: Form>(
+    holder: Seen<'_, P>,
+    position: usize,
+    other: Leaf<'_, F>,
+    key: &[u8],
+    word: u64,
+) -> Result<(), Restart> {
+    let locked = holder.lock()?;
+    let node = holder.node;
+    if node.get(position) != other.edge() {
+        return Err(Restart);
+    }
+    // A terminal has the path's key, so this is a child, and both keys go on to the byte it stands for.
+    let depth = node.level() + 1;
+    let level = depth + common_prefix(&key[depth..], &other.key()[depth..]);
+    let branch = Node::create(Kind::Node4, level, &key[depth..level]);
+    branch.add(position_of(other.key(), level), other.edge());
+    branch.add(position_of(key, level), Leaf::<F>::create(key, word));
+    node.replace(position, branch.edge());
+    locked.changed();
+    Ok(())
+}
+
+/// Whether `node` is replaced when it loses the edge at `position`.
+fn becomes_too_small(node: Node<'_>, position: usize) -> bool {
+    match node.kind() {
+        Kind::Node4 => node.len() <= 2,
+        kind => position > 0 && node.children() <= kind.shrink_at() + 1,
+    }
+}
+
+/// What takes the place of `node` when it loses the edge at `position`: a smaller copy, or the one edge that is left. A
+/// node that is left may have to be copied to make its prefix longer; it is then returned too, locked, to be retired.
+/// `parent` and `node` are locked.
+fn smaller<'g, P: Protocol, F: Form>(
+    parent: Node<'_>,
+    node: Node<'g>,
+    position: usize,
+) -> Result<(Edge, Option<Locked<'g>>), Restart> {
+    let depth = parent.level() + 1;
+    if node.kind() != Kind::Node4 {
+        return Ok((node.copy(node.kind().smaller(), node.gap(depth), Some(position)).edge(), None));
+    }
+    let (left, edge) = node.entries().find(|e| e.0 != position).expect("a node holds at least two edges");
+    // SAFETY: loaded under the guard that `'g` borrows.
+    let Target::Node(child) = (unsafe { edge.target::<'g, F>() }) else { return Ok((edge, None)) };
+    if child.reaches(depth) {
+        return Ok((edge, None));
+    }
+    let locked = Seen::<P>::enter(child)?.lock()?;
+    let prefix = [node.gap(depth), &[(left - 1) as u8], child.gap(node.level() + 1)].concat();
+    Ok((child.copy(child.kind(), &prefix, None).edge(), Some(locked)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bytes;
+    use archipelago_sync::rcu::Domain;
+
+    #[test]
+    fn predecessors() {
+        let domain = Domain::new();
+        let guard = &domain.pin();
+        // SAFETY: one domain.
+        let tree: RawArt<Bytes> = unsafe { RawArt::new(WriteSync::default()) };
+        assert!(tree.is_empty(guard) && tree.predecessor(b"zzz", guard).is_none());
+        let anchors: [&[u8]; 7] = [b"", b"a", b"abc", b"abcdefgh", b"abd", b"b\0", b"zz"];
+        for (word, key) in anchors.iter().enumerate() {
+            assert_eq!(tree.insert(key, word as u64, guard), None);
+        }
+        let probes: [&[u8]; 9] = [b"\0", b"a", b"abcd", b"abcdefghi", b"abce", b"abz", b"b", b"c", b"\xff"];
+        for probe in probes {
+            let expected = anchors.iter().rposition(|anchor| *anchor <= probe).map(|word| word as u64);
+            assert_eq!(tree.predecessor(probe, guard), expected, "of {probe:?}");
+        }
+        assert!(!tree.remove_if(b"", 1, guard) && tree.remove_if(b"", 0, guard));
+        assert_eq!(tree.predecessor(b"\0", guard), None);
+    }
+}

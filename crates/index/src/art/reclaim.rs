@@ -1,0 +1,56 @@
+//! Handing nodes and leaves to RCU, and freeing a whole tree.
+
+use super::edge::{Edge, Target};
+use super::leaf::Leaf;
+use super::node::Node;
+use crate::Form;
+use archipelago_sync::rcu::Guard;
+
+/// Frees `node` (not what it holds) once no reader can be in it. The caller has unlinked it and marked it obsolete.
+pub(super) fn retire_node(node: Node<'_>, guard: &Guard<'_>) {
+    fn free(raw: *mut (), _: *mut ()) {
+        // SAFETY: made by `Node::create`; unlinked before it was retired, and the grace period is over.
+        unsafe { Node::from_edge(Edge::from_raw(raw)).free() };
+    }
+    // SAFETY: unlinked, so only readers that entered before can still be in it; retired once, by the thread that made
+    // it obsolete under its lock; `free` may run on any thread.
+    unsafe { guard.retire(node.edge().into_raw(), core::ptr::null_mut(), free) };
+}
+
+/// Frees `leaf` (not what its word stands for) once no reader can use it. The caller has unlinked it.
+pub(super) fn retire_leaf<F: Form>(leaf: Leaf<'_, F>, guard: &Guard<'_>) {
+    fn free<F: Form>(raw: *mut (), _: *mut ()) {
+        // SAFETY: made by `Leaf::create` for `F`; unlinked before it was retired, and the grace period is over.
+        let Target::Leaf(leaf) = (unsafe { Edge::from_raw(raw).target::<F>() }) else { unreachable!("not a leaf") };
+        // SAFETY: as above.
+        unsafe { leaf.free() };
+    }
+    // SAFETY: unlinked, so only readers that entered before can still use it; retired once, by the thread that took it
+    // out under the lock of its node; `free` may run on any thread.
+    unsafe { guard.retire(leaf.edge().into_raw(), core::ptr::null_mut(), free::<F>) };
+}
+
+/// Frees everything below and including `root`, showing each value word on the way.
+///
+/// # Safety
+/// Nobody else uses the tree, now or later.
+pub(super) unsafe fn free_tree<F: Form>(root: Node<'_>, mut visit: impl FnMut(u64)) {
+    // A stack of its own: a tree of long keys may be deeper than the thread's stack.
+    let mut nodes = vec![root];
+    while let Some(node) = nodes.pop() {
+        for (_, edge) in node.entries() {
+            // SAFETY: the tree is owned, and what it holds is not freed before it is visited.
+            match unsafe { edge.target::<F>() } {
+                Target::Nothing => {}
+                Target::Node(child) => nodes.push(child),
+                Target::Leaf(leaf) => {
+                    visit(leaf.word());
+                    // SAFETY: the tree is owned and each leaf is held once.
+                    unsafe { leaf.free() };
+                }
+            }
+        }
+        // SAFETY: the tree is owned and each node is held once.
+        unsafe { node.free() };
+    }
+}

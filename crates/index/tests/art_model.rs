@@ -1,0 +1,346 @@
+//! `Art` against `BTreeMap`: random operations, hostile keys, both write synchronisations, invariants checked on the way.
+
+use archipelago_index::art::{Art, WriteSync};
+use archipelago_index::{Bytes, Encode, Key, Probe};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::ops::Bound;
+
+const BOTH: [WriteSync; 2] = [WriteSync::OptimisticLockCoupling, WriteSync::Rowex];
+
+#[derive(Clone, Debug)]
+enum Op<K> {
+    Insert(K, u32),
+    Remove(K),
+    Update(K, u32),
+    GetOrInsert(K, u32),
+    Get(K),
+    Scan(K, usize),
+    ScanBack(K, usize),
+    Range(Bound<K>, Bound<K>, Vec<bool>),
+    PopFirst,
+    PopLast,
+}
+
+fn ops<K: Clone + Debug + 'static>(
+    key: impl Strategy<Value = K> + Clone + 'static,
+) -> impl Strategy<Value = Vec<Op<K>>> {
+    let bound = prop_oneof![
+        Just(Bound::Unbounded),
+        key.clone().prop_map(Bound::Included),
+        key.clone().prop_map(Bound::Excluded)
+    ];
+    let op = prop_oneof![
+        8 => (key.clone(), any::<u32>()).prop_map(|(k, v)| Op::Insert(k, v)),
+        4 => key.clone().prop_map(Op::Remove),
+        1 => (key.clone(), any::<u32>()).prop_map(|(k, v)| Op::Update(k, v)),
+        1 => (key.clone(), any::<u32>()).prop_map(|(k, v)| Op::GetOrInsert(k, v)),
+        1 => key.clone().prop_map(Op::Get),
+        2 => (key.clone(), 0..40usize).prop_map(|(k, n)| Op::Scan(k, n)),
+        2 => (key, 0..40usize).prop_map(|(k, n)| Op::ScanBack(k, n)),
+        2 => (bound.clone(), bound, proptest::collection::vec(any::<bool>(), 0..60))
+            .prop_map(|(a, b, ends)| Op::Range(a, b, ends)),
+        1 => Just(Op::PopFirst),
+        1 => Just(Op::PopLast),
+    ];
+    proptest::collection::vec(op, 1..if cfg!(miri) { 12 } else { 400 })
+}
+
+/// The model's keys in `(start, end)`, empty when they cross.
+fn model_range<K: Ord + Clone>(model: &BTreeMap<K, String>, start: &Bound<K>, end: &Bound<K>) -> Vec<(K, String)> {
+    let after = |k: &K| match start {
+        Bound::Unbounded => true,
+        Bound::Included(s) => k >= s,
+        Bound::Excluded(s) => k > s,
+    };
+    let before = |k: &K| match end {
+        Bound::Unbounded => true,
+        Bound::Included(e) => k <= e,
+        Bound::Excluded(e) => k < e,
+    };
+    model.iter().filter(|(k, _)| after(k) && before(k)).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+fn run<K: Key + Ord + Debug>(sync: WriteSync, ops: &[Op<K>]) {
+    let art: Art<K, String> = Art::with_write_sync(sync);
+    let mut model = BTreeMap::new();
+    let value = |v: &u32| v.to_string();
+    let map = art.pin();
+    for op in ops {
+        match op {
+            Op::Insert(k, v) => assert_eq!(map.insert(k, value(v)), model.insert(k.clone(), value(v))),
+            Op::Remove(k) => assert_eq!(map.remove(k), model.remove(k)),
+            Op::Update(k, v) => {
+                let old = model.get(k).cloned();
+                if let Some(old) = &old {
+                    model.insert(k.clone(), format!("{old}{v}").chars().take(20).collect());
+                }
+                let f = |old: &String| format!("{old}{v}").chars().take(20).collect();
+                assert_eq!(map.update(k, f), old);
+            }
+            Op::GetOrInsert(k, v) => {
+                let expected = model.entry(k.clone()).or_insert_with(|| value(v)).clone();
+                assert_eq!(map.get_or_insert_with(k, || value(v)), expected);
+            }
+            Op::Get(k) => {
+                assert_eq!(map.get(k), model.get(k).cloned());
+                assert_eq!(map.contains_key(k), model.contains_key(k));
+            }
+            Op::Scan(k, n) => {
+                let mut seen = Vec::new();
+                let visited = map.scan(k, *n, |_, v| seen.push(v.clone()));
+                let expected: Vec<_> = model.range(k..).take(*n).map(|(_, v)| v.clone()).collect();
+                assert_eq!((visited, seen), (expected.len(), expected));
+            }
+            Op::ScanBack(k, n) => {
+                let mut seen = Vec::new();
+                map.scan_rev(k, *n, |_, v| seen.push(v.clone()));
+                let expected: Vec<_> = model.range(..=k).rev().take(*n).map(|(_, v)| v.clone()).collect();
+                assert_eq!(seen, expected);
+            }
+            Op::Range(start, end, ends) => {
+                let mut expected = model_range(&model, start, end).into_iter();
+                let mut range = map.range::<K, _>((start.as_ref(), end.as_ref()));
+                for front in ends {
+                    if *front {
+                        assert_eq!(range.next(), expected.next());
+                    } else {
+                        assert_eq!(range.next_back(), expected.next_back());
+                    }
+                }
+            }
+            Op::PopFirst => assert_eq!(map.pop_first(), model.pop_first()),
+            Op::PopLast => assert_eq!(map.pop_last(), model.pop_last()),
+        }
+    }
+    check(&art, &model);
+    // And down to nothing again, every shrinking on the way.
+    for (i, key) in model.keys().cloned().collect::<Vec<_>>().iter().enumerate() {
+        assert_eq!(map.remove(key), model.remove(key));
+        if i % 16 == 0 {
+            check(&art, &model);
+        }
+    }
+    check(&art, &model);
+    assert!(art.is_empty());
+}
+
+fn check<K: Key + Ord + Debug>(art: &Art<K, String>, model: &BTreeMap<K, String>) {
+    art.check_invariants();
+    let map = art.pin();
+    assert_eq!(art.len(), model.len());
+    assert_eq!(art.is_empty(), model.is_empty());
+    assert!(map.iter().eq(model.clone()));
+    assert!(map.iter().rev().eq(model.clone().into_iter().rev()));
+    assert_eq!(map.first_key_value(), model.clone().pop_first());
+    assert_eq!(map.last_key_value(), model.clone().pop_last());
+    for (key, value) in model {
+        assert_eq!(map.get_with(key, String::clone).as_ref(), Some(value));
+    }
+}
+
+/// Few distinct bytes, many shared prefixes, keys that are prefixes of other keys, zero bytes, the empty key.
+fn short_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
+    proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(127), Just(255)], 0..6)
+}
+
+/// Fan-outs that go through every kind of node, behind prefixes of any length.
+fn wide_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
+    let stem = prop_oneof![Just(0usize), Just(1), Just(4), Just(5), Just(40), Just(300)];
+    (stem, any::<u8>(), proptest::option::of(0..3u8)).prop_map(|(len, byte, tail)| {
+        let mut key = vec![7; len];
+        key.push(byte);
+        key.extend(tail);
+        key
+    })
+}
+
+/// 10 kB keys that part at every depth.
+fn long_bytes() -> impl Strategy<Value = Vec<u8>> + Clone {
+    let longest = if cfg!(miri) { 300 } else { 10_000 };
+    (0..longest, any::<bool>(), any::<bool>()).prop_map(move |(at, other, cut)| {
+        let mut key = vec![0; longest];
+        key[at] = u8::from(other);
+        if cut {
+            key.truncate(at);
+        }
+        key
+    })
+}
+
+fn clustered_u64() -> impl Strategy<Value = u64> + Clone {
+    prop_oneof![
+        0..600u64,
+        any::<u64>(),
+        (0..300u64).prop_map(|x| x << 40),
+        (0..300u64).prop_map(|x| u64::MAX - x * 257),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 1 } else { 60 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn u64_keys(ops in ops(clustered_u64())) {
+        for sync in BOTH { run(sync, &ops); }
+    }
+
+    #[test]
+    fn i64_keys(ops in ops(clustered_u64().prop_map(|x| x as i64))) {
+        for sync in BOTH { run(sync, &ops); }
+    }
+
+    #[test]
+    fn string_keys(ops in ops("[a-c]{0,5}(@(x|xy|xyz)\\.com)?")) {
+        for sync in BOTH { run(sync, &ops); }
+    }
+
+    #[test]
+    fn short_byte_keys(ops in ops(short_bytes())) {
+        for sync in BOTH { run(sync, &ops); }
+    }
+
+    #[test]
+    fn wide_byte_keys(ops in ops(wide_bytes())) {
+        for sync in BOTH { run(sync, &ops); }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 1 } else { 10 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn long_byte_keys(ops in ops(long_bytes())) {
+        for sync in BOTH { run(sync, &ops); }
+    }
+}
+
+/// A chain of keys, each a prefix of the next: one node per byte, deeper than a thread's stack could recurse.
+#[test]
+fn staircase() {
+    let steps = if cfg!(miri) { 20 } else { 3_000 };
+    for sync in BOTH {
+        let art: Art<Vec<u8>, u64> = Art::with_write_sync(sync);
+        let map = art.pin();
+        let longest = vec![9u8; steps];
+        for len in 0..steps {
+            // From both ends, so that prefixes are cut short and stay.
+            let len = if len % 2 == 0 { len / 2 } else { steps - 1 - len / 2 };
+            assert_eq!(map.insert(&longest[..len], len as u64), None);
+        }
+        art.check_invariants();
+        assert!(map.iter().map(|(key, _)| key.len()).eq(0..steps));
+        assert!(map.iter().rev().map(|(key, _)| key.len()).eq((0..steps).rev()));
+        for len in (0..steps).step_by(3) {
+            assert_eq!(map.remove(&longest[..len]), Some(len as u64));
+        }
+        art.check_invariants();
+        assert!(map.iter().map(|(key, _)| key.len()).eq((0..steps).filter(|len| len % 3 != 0)));
+    }
+}
+
+/// Every kind of node with every number of children, up and down, with a terminal and without.
+#[test]
+fn every_fanout() {
+    for sync in BOTH {
+        for terminal in [false, true] {
+            let art: Art<Vec<u8>, u64> = Art::with_write_sync(sync);
+            let map = art.pin();
+            if terminal {
+                map.insert(&b"stem"[..], 1000);
+            }
+            let key = |byte: u64| [b"stem", &[byte as u8 ^ 0x5a][..], b"tail"].concat();
+            // Just past the smallest Node256 when steps are slow.
+            let step = if cfg!(miri) { 5 } else { 1 };
+            let check = |byte: u64| {
+                if !cfg!(miri) || byte.is_multiple_of(50) {
+                    art.check_invariants();
+                }
+            };
+            for byte in (0..256).step_by(step) {
+                assert_eq!(map.insert(&key(byte), byte), None);
+                check(byte);
+            }
+            for byte in (0..256).step_by(step) {
+                assert_eq!(map.get(&key(byte)), Some(byte));
+                assert_eq!(map.remove(&key(byte)), Some(byte));
+                check(byte);
+            }
+            assert_eq!(art.len(), usize::from(terminal));
+        }
+    }
+}
+
+#[test]
+fn integers_of_every_width_keep_their_order() {
+    fn run<K: Key + Ord + Debug + Copy>(keys: &[K]) {
+        let art: Art<K, ()> = keys.iter().map(|&key| (key, ())).collect();
+        let mut sorted = keys.to_vec();
+        sorted.sort();
+        assert!(art.pin().iter().map(|entry| entry.0).eq(sorted));
+        art.check_invariants();
+    }
+    run(&[u8::MAX, 0, 1, 127, 128]);
+    run(&[u16::MAX, 0, 1, 255, 256]);
+    run(&[u64::MAX, 0, 1, 255, 256, 1 << 63]);
+    run(&[i8::MIN, i8::MAX, 0, -1, 1]);
+    run(&[i64::MIN, i64::MAX, 0, -1, 1]);
+    run(&[u128::MAX, 0, 1, 1 << 127]);
+    run(&[i128::MIN, i128::MAX, 0, -1]);
+    run(&['a', 'é', '\u{10ffff}', '\0']);
+}
+
+#[test]
+fn borrowed_keys_and_traits() {
+    let mut art: Art<String, Vec<u8>> = [("b".to_owned(), vec![2]), ("a".to_owned(), vec![1])].into_iter().collect();
+    art.extend([("c".to_owned(), vec![3])]);
+    assert_eq!(format!("{art:?}"), r#"{"a": [1], "b": [2], "c": [3]}"#);
+    let map = art.pin();
+    assert_eq!(map.get("b"), Some(vec![2]));
+    assert_eq!(map.range::<str, _>((Bound::Included("b"), Bound::Unbounded)).count(), 2);
+    assert_eq!(map.remove("b"), Some(vec![2]));
+    let mut keys = Vec::new();
+    map.scan("", 10, |key, _| keys.push(key.to_owned()));
+    assert_eq!(keys, ["a", "c"]);
+    art.clear();
+    assert!(art.is_empty());
+    assert_eq!(art.len(), 0);
+    art.check_invariants();
+}
+
+/// A type of its own as a key.
+#[test]
+fn keys_of_a_users_type() {
+    #[derive(Clone, Debug, PartialEq)]
+    struct Pair(u16, String);
+    impl Encode for Pair {
+        type Form = Bytes;
+        fn encode<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+            f(&[&self.0.to_be_bytes(), self.1.as_bytes()].concat())
+        }
+    }
+    impl Key for Pair {
+        type Ref<'a> = Pair;
+        unsafe fn decode_ref<'a>(probe: Probe<'a, Self>) -> Self::Ref<'a> {
+            // SAFETY: passed on.
+            unsafe { Self::decode(probe) }
+        }
+        unsafe fn decode(probe: &[u8]) -> Pair {
+            Pair(u16::from_be_bytes([probe[0], probe[1]]), String::from_utf8(probe[2..].to_vec()).expect("as encoded"))
+        }
+    }
+    let art: Art<Pair, u64> = Art::new();
+    let map = art.pin();
+    map.insert(&Pair(300, "b".into()), 1);
+    map.insert(&Pair(2, "z".into()), 2);
+    assert_eq!(map.iter().collect::<Vec<_>>(), [(Pair(2, "z".into()), 2), (Pair(300, "b".into()), 1)]);
+}
