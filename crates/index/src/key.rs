@@ -5,6 +5,7 @@
 //! Layouts are chosen by form at compile time: words are stored inline, byte strings with prefix truncation.
 //! There is no reserved key: 0, `MAX`, the empty string and strings with zero bytes are keys like any other.
 
+use crate::hydra::{PageForm, SearchForm};
 use core::fmt::Debug;
 
 /// A family of encodings: what an index compares and stores.
@@ -43,13 +44,19 @@ impl Form for Bytes {
     const KIND: FormKind = FormKind::Bytes;
 }
 
+/// A form that the house's structures have layouts for. Both forms are; users never need to name it.
+pub trait KeyForm: PageForm + SearchForm {}
+
+impl KeyForm for Word {}
+impl KeyForm for Bytes {}
+
 /// Something that can be looked up: a key, or a borrowed form of one (`str` for `String`).
 ///
 /// The encoding is order-preserving and injective: `a < b` exactly when `a`'s encoding is less than `b`'s. An
 /// implementation that breaks this gives a map in a surprising order, never undefined behaviour.
 pub trait Encode {
     /// The encoding's form.
-    type Form: Form;
+    type Form: KeyForm;
 
     /// Calls `f` with the encoding of `self`.
     fn encode<R>(&self, f: impl FnOnce(<Self::Form as Form>::Probe<'_>) -> R) -> R;

@@ -2,10 +2,11 @@
 //!
 //! All of them implement [`OrderedIndex`]; benchmarks, tests and figures are written once against it.
 
-mod hydra;
+pub mod hydra;
 mod index;
 mod key;
 mod value;
 
+pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
-pub use key::{Bytes, Encode, Form, FormKind, Key, Probe, Word};
+pub use key::{Bytes, Encode, Form, FormKind, Key, KeyForm, Probe, Word};

@@ -6,6 +6,8 @@
 
 use core::any::TypeId;
 
+use archipelago_sync::rcu::Guard;
+
 /// Whether values of type `V` live in the word itself.
 #[inline]
 pub(crate) fn is_inline<V: 'static>() -> bool {
@@ -63,5 +65,22 @@ pub(crate) unsafe fn drop_word<V: 'static>(word: u64) {
     if !is_inline::<V>() {
         // SAFETY: the word came from `Box::into_raw` and is owned by the caller.
         drop(unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<V>(word as usize)) });
+    }
+}
+
+/// Retires a value taken out of an index: it is dropped when no reader can still use it.
+///
+/// # Safety
+/// The caller owns the word, and readers that enter from now on cannot find it.
+#[inline]
+pub(crate) unsafe fn retire<V: 'static>(guard: &Guard<'_>, word: u64) {
+    unsafe fn reclaim<V: 'static>(word: *mut (), _: *mut ()) {
+        // SAFETY: RCU calls this once, when no reader is left.
+        unsafe { drop_word::<V>(word.expose_provenance() as u64) }
+    }
+    if !is_inline::<V>() {
+        let word = core::ptr::with_exposed_provenance_mut(word as usize);
+        // SAFETY: passed on.
+        unsafe { guard.retire(word, core::ptr::null_mut(), reclaim::<V>) }
     }
 }

@@ -14,7 +14,11 @@ pub mod hint;
 pub mod membarrier;
 pub mod pad;
 pub mod per_thread;
+pub mod racy;
+pub mod simd;
 pub mod sync;
 pub mod thread;
 pub mod time;
 pub mod topology;
+
+pub use racy::touch;

@@ -1,4 +1,5 @@
 //! Synchronization: version locks, backoff, and RCU (the one reclamation of the house).
 
 pub mod backoff;
+pub mod rcu;
 pub mod version_lock;

@@ -1,4 +1,34 @@
-//! HydraList: a sorted list of data nodes under an asynchronously refreshed search layer (thesis ch. 4).
+//! **HydraList** (Mathew and Min, VLDB'20; thesis chapter 4): an ordered map in two layers.
+//!
+//! ```text
+//!  search layer   one replica per NUMA node: key -> jump node, changed in the background, may be stale
+//!  ─────────────────────────────────────────────────────────────────────────────────────────────────────
+//!  data list      [low ... high) -> [low ... high) -> [low ... high)     pages of unsorted entries with tags
+//! ```
+//!
+//! Where things are: the pages and their layouts in [`page`]; walking, point operations, splits and merges in
+//! [`list`]; scans both ways in [`scan`]; op logs in [`oplog`], combiner, updaters and reclamation in [`maintain`];
+//! the search layer in [`layer`] (the read-mostly kind in [`snapshot`], the thesis's radix tree in
+//! [`art`](crate::art)); the types users see in [`map`] and [`iter`].
 
-#[expect(dead_code, reason = "not wired up yet")]
+mod config;
+mod core;
+mod iter;
+mod layer;
+mod list;
+mod maintain;
+mod map;
+mod oplog;
+mod page;
+mod scan;
+mod session;
+pub(crate) mod shim;
 mod snapshot;
+
+pub use config::{Maintainers, SearchLayerKind};
+pub use iter::{Iter, Range};
+pub use map::{Builder, HydraList};
+pub use session::Session;
+
+pub(crate) use page::PageForm;
+pub(crate) use snapshot::SearchForm;

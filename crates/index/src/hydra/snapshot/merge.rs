@@ -21,6 +21,15 @@ impl<'a, F: SearchForm, P: Page> Merge<'a, F, P> {
         Self { inserts, removes }
     }
 
+    /// The least anchor with a change not yet consumed: old entries before it may bypass [`Self::old`].
+    pub fn next(&self) -> Option<F::Probe<'a>> {
+        match (self.inserts.first(), self.removes.first()) {
+            (Some(&(insert, _)), Some(&(remove, _))) => Some(insert.min(remove)),
+            (Some(&(anchor, _)), None) | (None, Some(&(anchor, _))) => Some(anchor),
+            (None, None) => None,
+        }
+    }
+
     /// Takes the next old entry.
     #[inline(always)]
     pub fn old(&mut self, anchor: F::Probe<'_>, mut page: P, mut emit: impl for<'p> FnMut(F::Probe<'p>, P)) {

@@ -11,7 +11,10 @@
 //! HydraList's search layer is an adaptive radix tree that is updated in place. This one is never updated: it is built
 //! anew by a sequential merge, needs no locks, no versions and no pointers, and answers in a few lines touched.
 
-use super::words::{Count, LINE, SHORT, Words, unflip};
+use super::words::{Count, LINE, ROOM, SHORT, Words, trim};
+
+/// Keys that are looked up side by side.
+pub const BATCH: usize = 16;
 
 /// Words per bucket aimed at: the table has between `len / 2 PER_BUCKET` and `len / PER_BUCKET` buckets.
 const PER_BUCKET: usize = 2;
@@ -59,6 +62,16 @@ impl Run {
     fn level(&self, level: u32) -> usize {
         (self.len as usize + (1 << (3 * level)) - 1) >> (3 * level)
     }
+
+    /// The lines where the levels below the top one start, downwards.
+    #[inline(always)]
+    fn inner_levels(&self) -> impl Iterator<Item = usize> {
+        let mut line = self.aux as usize;
+        (1..u32::from(self.shift)).rev().map(move |level| {
+            line += self.level(level + 2);
+            line
+        })
+    }
 }
 
 /// Runs and their search structures, in three arrays whatever the number of runs.
@@ -82,9 +95,11 @@ impl Runs {
         self.table.clear();
     }
 
-    /// Makes room for `words` more.
-    pub fn reserve(&mut self, words: usize) {
-        self.words.reserve(words);
+    /// Makes room for as much as `like` holds, and `words` in all.
+    pub fn reserve(&mut self, words: usize, like: &Self) {
+        self.words.reserve(words.max(like.words.len()));
+        self.levels.reserve(like.levels.len());
+        self.table.reserve_exact(like.table.len() + like.table.len() / ROOM);
     }
 
     /// Starts a run that will have `len` words, and returns the position of the first one.
@@ -99,6 +114,11 @@ impl Runs {
     #[inline(always)]
     pub fn push(&mut self, word: i64) {
         self.words.push(word);
+    }
+
+    /// Adds many words, as if by [`Self::push`].
+    pub fn extend(&mut self, words: &[i64]) {
+        self.words.extend(words);
     }
 
     /// Ends the run that started at `start`.
@@ -130,6 +150,7 @@ impl Runs {
     pub fn seal(&mut self) {
         self.words.seal();
         self.levels.seal();
+        trim(&mut self.table);
     }
 
     /// The word at a position.
@@ -155,20 +176,19 @@ impl Runs {
         }
         let buckets = bucket_of(last, shift) as usize + 1;
         let aux = self.table.len();
-        self.table.resize(aux + buckets + 1, words.len() as u32);
+        // First the end of each bucket that has words, in the next one's cell; then the cells of empty ones.
+        self.table.resize(aux + buckets + 1, 0);
         let table = &mut self.table[aux..];
-        let (mut filled, mut crowded) = (0, 0);
         for (position, &word) in words.iter().enumerate() {
-            let bucket = bucket_of(word, shift) as usize;
-            if filled <= bucket {
-                if filled > 0 {
-                    crowded += over(position - table[filled - 1] as usize);
-                }
-                table[filled..=bucket].fill(position as u32);
-                filled = bucket + 1;
-            }
+            table[bucket_of(word, shift) as usize + 1] = position as u32 + 1;
         }
-        crowded += over(words.len() - table[buckets - 1] as usize);
+        let (mut filled, mut crowded) = (0, 0);
+        for cell in table {
+            let size = cell.saturating_sub(filled);
+            crowded += if size > CROWDED as u32 { size as usize } else { 0 };
+            filled = filled.max(*cell);
+            *cell = filled;
+        }
         if crowded * CROWDED_SHARE > words.len() {
             self.table.truncate(aux);
             return false;
@@ -194,62 +214,148 @@ impl Runs {
         }
     }
 
-    /// How many words of `run` are `<= key`.
+    /// How many words of `run` are `<= key`. Calls `near` with a position at or just before the last of them, as soon
+    /// as it is known and before the words there arrive, so that what lies beside the words can be fetched meanwhile.
     ///
     /// # Safety
     /// `run` was made by this object, which is sealed, and the processor has what `C` needs.
     #[inline(always)]
-    pub unsafe fn count<C: Count>(&self, run: &Run, key: i64) -> usize {
+    pub unsafe fn count<C: Count>(&self, run: &Run, key: i64, near: impl Fn(usize)) -> usize {
         if key < run.first {
             return 0;
         }
-        // SAFETY: passed on from the caller. Positions below `start + len` are in `words`, which is sealed.
+        // SAFETY: passed on from the caller, and `key >= run.first`.
         unsafe {
             match run.kind {
-                Kind::Short => C::short(self.words.at(run.start as usize), run.len as usize, key),
-                Kind::Radix => self.count_radix::<C>(run, key),
-                Kind::Tree => self.count_tree::<C>(run, key),
+                Kind::Short => self.count_short::<C>(run, key, near),
+                Kind::Radix => self.count_bucket::<C>(run, self.bucket(run, key, near), key),
+                Kind::Tree if key == i64::MAX => run.len as usize,
+                Kind::Tree => {
+                    let mut child = self.tree_top::<C>(run, key);
+                    for level in run.inner_levels() {
+                        child = self.tree_step::<C>(level, child, key);
+                    }
+                    near(run.start as usize + child * LINE);
+                    self.tree_leaf::<C>(run, child, key)
+                }
             }
         }
     }
 
-    /// [`Self::count`] in a radix run, for `key >= run.first`.
+    /// [`Self::count`] of each of `keys`, step by step for all of them, so that their cache misses overlap.
+    ///
+    /// # Safety
+    /// As for [`Self::count`].
     #[inline(always)]
-    unsafe fn count_radix<C: Count>(&self, run: &Run, key: i64) -> usize {
+    pub unsafe fn count_many<C: Count>(&self, run: &Run, keys: &[i64; BATCH], near: impl Fn(usize)) -> [usize; BATCH] {
+        // Keys outside are answered by the one next to them, and corrected at the end.
+        let inner = keys.map(|key| key.clamp(run.first, i64::MAX - 1));
+        // SAFETY: passed on from the caller, and `inner` keys are `>= run.first`.
+        let mut counts = unsafe {
+            match run.kind {
+                Kind::Short => inner.map(|key| self.count_short::<C>(run, key, &near)),
+                Kind::Radix => {
+                    let buckets = inner.map(|key| {
+                        self.bucket(run, key, |position| {
+                            near(position);
+                            self.words.prefetch(position);
+                        })
+                    });
+                    each(|i| self.count_bucket::<C>(run, buckets[i], inner[i]))
+                }
+                Kind::Tree => {
+                    let mut children = inner.map(|key| self.tree_top::<C>(run, key));
+                    for level in run.inner_levels() {
+                        children = each(|i| self.tree_step::<C>(level, children[i], inner[i]));
+                    }
+                    children.iter().for_each(|child| near(run.start as usize + child * LINE));
+                    each(|i| self.tree_leaf::<C>(run, children[i], inner[i]))
+                }
+            }
+        };
+        for (count, &key) in counts.iter_mut().zip(keys) {
+            if key < run.first {
+                *count = 0;
+            } else if key == i64::MAX {
+                *count = run.len as usize;
+            }
+        }
+        counts
+    }
+
+    /// # Safety
+    /// As for [`Self::count`].
+    #[inline(always)]
+    unsafe fn count_short<C: Count>(&self, run: &Run, key: i64, near: impl Fn(usize)) -> usize {
+        near(run.start as usize);
+        // SAFETY: the run's words are within the sealed array; `C` is the caller's.
+        unsafe { C::short(self.words.at(run.start as usize), run.len as usize, key) }
+    }
+
+    /// Where a key's bucket begins and ends in its radix run, `key >= run.first`.
+    ///
+    /// # Safety
+    /// As for [`Self::count`].
+    #[inline(always)]
+    unsafe fn bucket(&self, run: &Run, key: i64, near: impl Fn(usize)) -> (usize, usize) {
         let bucket = (key as u64).wrapping_sub(run.first as u64) >> run.shift;
         let cell = run.aux as usize + bucket.min(u64::from(run.buckets) - 1) as usize;
         debug_assert!(cell + 1 < self.table.len());
         // SAFETY: the table has `buckets + 1` cells from `aux` on.
-        let (low, high) = unsafe { (*self.table.get_unchecked(cell) as usize, *self.table.get_unchecked(cell + 1) as usize) };
+        let (low, high) = unsafe { (*self.table.get_unchecked(cell), *self.table.get_unchecked(cell + 1)) };
+        near((run.start + low) as usize);
+        (low as usize, high as usize)
+    }
+
+    /// The count within a radix run, given the key's bucket.
+    ///
+    /// # Safety
+    /// As for [`Self::count`].
+    #[inline(always)]
+    unsafe fn count_bucket<C: Count>(&self, run: &Run, (low, high): (usize, usize), key: i64) -> usize {
         let start = run.start as usize + low;
         if high - low > CROWDED {
-            let words = &self.words.as_slice()[start..run.start as usize + high];
-            return low + words.partition_point(|&word| word <= key);
+            return low + self.count_crowd(start..run.start as usize + high, key);
         }
         // SAFETY: the table's cells are at most `run.len`, so `start` is within the sealed words; `C` is the caller's.
         low + unsafe { C::short(self.words.at(start), high - low, key) }
     }
 
-    /// [`Self::count`] in a tree run, for `key >= run.first`: every line that is counted begins with a word `<= key`.
+    #[cold]
+    fn count_crowd(&self, crowd: core::ops::Range<usize>, key: i64) -> usize {
+        self.words.as_slice()[crowd].partition_point(|&word| word <= key)
+    }
+
+    /// Which word of a tree run's top level is the last one `<= key`. It leads to the line of that number, one level
+    /// below, whose first word it is.
+    ///
+    /// # Safety
+    /// As for [`Self::count`], for `run.first <= key < i64::MAX`.
     #[inline(always)]
-    unsafe fn count_tree<C: Count>(&self, run: &Run, key: i64) -> usize {
-        if key == i64::MAX {
-            // The only key that padding does not exceed.
-            return run.len as usize;
-        }
-        let height = u32::from(run.shift);
-        let mut line = run.aux as usize;
+    unsafe fn tree_top<C: Count>(&self, run: &Run, key: i64) -> usize {
+        let words = run.level(u32::from(run.shift));
         // SAFETY: the top level has at most `SHORT` words, and levels are sealed.
-        let mut child = unsafe { C::short(self.levels.at(line * LINE), run.level(height), key) } - 1;
-        line += run.level(height + 1);
-        for level in (1..height).rev() {
-            // SAFETY: `child` is a word of the level above, and this level has a line for each of those.
-            child = child * LINE + unsafe { C::line(self.levels.at((line + child) * LINE), key) } - 1;
-            line += run.level(level + 1);
-        }
-        // SAFETY: `child` is a word of level 1, and the words have a line for each of those.
-        let count = unsafe { C::line(self.words.at(run.start as usize + child * LINE), key) };
-        child * LINE + count
+        unsafe { C::short(self.levels.at(run.aux as usize * LINE), words, key) - 1 }
+    }
+
+    /// The same one level further down, in the level that starts at line `level`.
+    ///
+    /// # Safety
+    /// As for [`Self::tree_top`]; `child` came from the level above.
+    #[inline(always)]
+    unsafe fn tree_step<C: Count>(&self, level: usize, child: usize, key: i64) -> usize {
+        // SAFETY: each level has a line for each word of the level above. The line's first word is `<= key`.
+        child * LINE + unsafe { C::line(self.levels.at((level + child) * LINE), key) } - 1
+    }
+
+    /// The count, from the line of words that the levels lead to.
+    ///
+    /// # Safety
+    /// As for [`Self::tree_step`].
+    #[inline(always)]
+    unsafe fn tree_leaf<C: Count>(&self, run: &Run, child: usize, key: i64) -> usize {
+        // SAFETY: there is a line of words for each word of level 1.
+        child * LINE + unsafe { C::line(self.words.at(run.start as usize + child * LINE), key) }
     }
 
     /// Whether the run has a radix table.
@@ -258,13 +364,13 @@ impl Runs {
         run.kind == Kind::Radix
     }
 
-    /// The words of a run, in their own order.
-    pub fn iter(&self, run: &Run) -> impl Iterator<Item = u64> {
-        self.words.as_slice()[run.range()].iter().map(|&word| unflip(word))
+    /// The words of a run.
+    pub fn words(&self, run: &Run) -> &[i64] {
+        &self.words.as_slice()[run.range()]
     }
 }
 
-/// The words that a bucket of this size adds to the crowd.
-fn over(bucket: usize) -> usize {
-    if bucket > CROWDED { bucket } else { 0 }
+#[inline(always)]
+fn each(of: impl FnMut(usize) -> usize) -> [usize; BATCH] {
+    core::array::from_fn(of)
 }

@@ -209,11 +209,11 @@ proptest! {
         for key in probes.into_iter().chain(around(&model)) {
             let want = model.range(..=key).count();
             // SAFETY: the object's own run; the scalar counter needs nothing.
-            assert_eq!(unsafe { runs.count::<super::words::Scalar>(&run, flip(key)) }, want);
+            assert_eq!(unsafe { runs.count::<super::words::Scalar>(&run, flip(key), |_| ()) }, want);
             #[cfg(target_arch = "x86_64")]
             if Counter::detect() == Counter::Avx2 {
                 // SAFETY: the object's own run; AVX2 was detected.
-                assert_eq!(unsafe { runs.count::<super::words::Avx2>(&run, flip(key)) }, want);
+                assert_eq!(unsafe { runs.count::<super::words::Avx2>(&run, flip(key), |_| ()) }, want);
             }
         }
     }

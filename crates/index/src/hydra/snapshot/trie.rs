@@ -14,6 +14,10 @@
 //! Masstree has such a trie with a B+-tree per node; here a node is a [`Run`] in arrays that all nodes share, since
 //! nothing ever changes.
 
+use core::cmp::Ordering;
+
+use archipelago_platform::hint::prefetch_read;
+
 use super::runs::{Run, Runs};
 use super::words::{Count, Counter, Scalar, flip, unflip};
 use super::{AnchorIndex, Page};
@@ -44,6 +48,11 @@ pub fn pack(rest: &[u8]) -> u64 {
     if len == 0 { 0 } else { place(0) | place(len / 2) | place(len - 1) | len as u64 }
 }
 
+/// The bytes of a slice, from the slice in big-endian order.
+fn unpack(slice: &[u8; 8]) -> &[u8] {
+    &slice[..SLICE.min(usize::from(slice[SLICE]))]
+}
+
 /// Whether a slice leads to a child.
 #[inline(always)]
 pub fn continues(slice: u64) -> bool {
@@ -57,22 +66,24 @@ pub union Slot<P: Copy> {
     pub child: u32,
 }
 
-/// Where some bytes are in the shared text.
+/// What a node skips: its place in the shared text, and its first eight bytes as a big-endian, zero-padded word.
 #[derive(Clone, Copy)]
-pub struct Text {
+pub struct Prefix {
     pub start: u32,
     pub len: u32,
+    pub lead: u64,
 }
 
 /// See the module's text.
 pub struct Node {
-    pub prefix: Text,
+    pub prefix: Prefix,
     pub run: Run,
 }
 
-/// The rest of an anchor, behind the last slice that it shares with another one's path.
+/// The end of an anchor that shares no more of its path with another one: at most [`SLICE`] bytes, packed. (One with
+/// more left has a node of its own.)
 pub struct Tail<P> {
-    pub rest: Text,
+    pub rest: u64,
     pub page: P,
 }
 
@@ -98,8 +109,22 @@ enum Entry<P> {
 
 impl<P: Page> Trie<P> {
     #[inline(always)]
-    fn text(&self, text: Text) -> &[u8] {
-        &self.text[text.start as usize..][..text.len as usize]
+    fn text(&self, prefix: Prefix) -> &[u8] {
+        &self.text[prefix.start as usize..][..prefix.len as usize]
+    }
+
+    /// Whether a string is among those that start with `prefix` (`Equal`), before or behind all of them.
+    #[inline(always)]
+    fn side(&self, rest: &[u8], prefix: Prefix) -> Ordering {
+        if prefix.len == 0 {
+            return Ordering::Equal;
+        }
+        if let (Some(eight), true) = (rest.first_chunk::<8>(), prefix.len <= 8) {
+            let mask = u64::MAX << (64 - 8 * prefix.len);
+            return (u64::from_be_bytes(*eight) & mask).cmp(&prefix.lead);
+        }
+        let prefix = self.text(prefix);
+        if rest.starts_with(prefix) { Ordering::Equal } else { rest.cmp(prefix) }
     }
 
     #[inline(always)]
@@ -107,6 +132,12 @@ impl<P: Page> Trie<P> {
         let (slice, slot) = (unflip(self.runs.word(position)), self.slots[position]);
         // SAFETY: the builder writes a child's number where the slice continues, and a page where it does not.
         (slice, unsafe { if continues(slice) { Entry::Child(slot.child) } else { Entry::Page(slot.page) } })
+    }
+
+    /// Starts fetching the slots from `position` on.
+    #[inline(always)]
+    fn near(&self, position: usize) {
+        prefetch_read(self.slots.as_ptr().wrapping_add(position));
     }
 
     /// The page of the greatest anchor at or under the slot.
@@ -145,15 +176,14 @@ impl<P: Page> Trie<P> {
         let mut floor = None;
         let mut next = self.nodes.first();
         while let Some(node) = next {
-            let prefix = self.text(node.prefix);
-            match rest.strip_prefix(prefix) {
-                Some(behind) => rest = behind,
-                None if rest < prefix => break,
-                None => return self.last_of(node.run.range().end - 1),
+            match self.side(rest, node.prefix) {
+                Ordering::Less => break,
+                Ordering::Equal => rest = &rest[node.prefix.len as usize..],
+                Ordering::Greater => return self.last_of(node.run.range().end - 1),
             }
             let slice = pack(rest);
             // SAFETY: the run is our own, and building sealed the runs; `C` is the caller's.
-            let count = unsafe { self.runs.count::<C>(&node.run, flip(slice)) };
+            let count = unsafe { self.runs.count::<C>(&node.run, flip(slice), |position| self.near(position)) };
             if count == 0 {
                 break;
             }
@@ -169,7 +199,7 @@ impl<P: Page> Trie<P> {
             }
             rest = &rest[SLICE..];
             next = match self.child(child) {
-                Child::Tail(tail) if rest >= self.text(tail.rest) => return tail.page,
+                Child::Tail(tail) if pack(rest) >= tail.rest => return tail.page,
                 Child::Tail(_) => break,
                 Child::Node(node) => Some(node),
             };
@@ -180,7 +210,7 @@ impl<P: Page> Trie<P> {
     /// # Safety
     /// AVX2 is there.
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     unsafe fn jump_avx2(&self, probe: &[u8]) -> P {
         // SAFETY: passed on from the caller.
         unsafe { self.jump_with::<super::words::Avx2>(probe) }
@@ -296,17 +326,35 @@ impl<P: Page> Iterator for Cursor<'_, P> {
             let (slice, entry) = self.trie.entry(*position);
             *position += 1;
             self.path.truncate(*depth);
-            self.path.extend_from_slice(&slice.to_be_bytes()[..SLICE.min(usize::from(slice as u8))]);
+            self.path.extend_from_slice(unpack(&slice.to_be_bytes()));
             match entry {
                 Entry::Page(page) => return Some(page),
                 Entry::Child(child) => match self.trie.child(child) {
                     Child::Node(node) => self.enter(node),
                     Child::Tail(tail) => {
-                        self.path.extend_from_slice(self.trie.text(tail.rest));
+                        self.path.extend_from_slice(unpack(&tail.rest.to_be_bytes()));
                         return Some(tail.page);
                     }
                 },
             }
         }
+    }
+}
+
+//BENCH
+impl<P: Page> super::Snapshot<Bytes, P> {
+    pub fn shape(&self) -> String {
+        let t = &self.index;
+        let big = t.nodes.iter().filter(|n| n.run.range().len() > 16).count();
+        let per: Vec<_> = t.nodes.iter().take(20).map(|n| n.run.range().len()).collect();
+        format!(
+            "nodes {} big {big} tails {} text {} positions {} first {per:?} node {}B runs {}",
+            t.nodes.len(),
+            t.tails.len(),
+            t.text.len(),
+            t.runs.positions(),
+            size_of::<Node>(),
+            t.runs.bytes()
+        )
     }
 }

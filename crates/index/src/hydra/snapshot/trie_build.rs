@@ -5,8 +5,8 @@
 
 use super::Page;
 use super::merge::Merge;
-use super::trie::{Node, SLICE, Slot, TAIL, Tail, Text, Trie, continues, pack};
-use super::words::flip;
+use super::trie::{Node, Prefix, SLICE, Slot, TAIL, Tail, Trie, continues, pack};
+use super::words::{ROOM, flip, trim};
 use crate::key::Bytes;
 
 /// A node that has its number but not its contents: the anchors `first..end`, which agree in `depth` bytes.
@@ -28,8 +28,6 @@ impl<P: Page> Trie<P> {
         self.nodes.clear();
         self.tails.clear();
         self.text.clear();
-        self.runs.reserve(len);
-        self.slots.reserve(len);
         (self.head, self.len) = (Some(head), len);
         let mut queue = Vec::new();
         let mut groups = Vec::new();
@@ -40,12 +38,30 @@ impl<P: Page> Trie<P> {
             let Pending { first, end, depth } = queue[self.nodes.len()];
             let (least, greatest) = (&anchor(first).0[depth..], &anchor(end - 1).0[depth..]);
             let common = least.iter().zip(greatest).take_while(|(a, b)| a == b).count();
-            let prefix = self.add_text(&least[..common]);
+            let prefix = self.add_prefix(&least[..common]);
             let depth = depth + common;
             group(first..end, |index| pack(&anchor(index).0[depth..]), &mut groups);
             self.add_run(&groups, end, depth + SLICE, prefix, &anchor, &mut queue);
         }
         self.runs.seal();
+        trim(&mut self.slots);
+        trim(&mut self.nodes);
+        trim(&mut self.tails);
+        trim(&mut self.text);
+    }
+
+    /// Makes room for as much as `like` holds, and a little more.
+    fn reserve(&mut self, like: &Self) {
+        fn reserve<T>(array: &mut Vec<T>, like: &[T]) {
+            array.clear();
+            array.reserve_exact(like.len() + like.len() / ROOM);
+        }
+        self.runs.clear();
+        self.runs.reserve(0, &like.runs);
+        reserve(&mut self.slots, &like.slots);
+        reserve(&mut self.nodes, &like.nodes);
+        reserve(&mut self.tails, &like.tails);
+        reserve(&mut self.text, &like.text);
     }
 
     /// Adds the node whose slices are `groups` (and where each one's anchors start), its tails, and its child nodes to the queue.
@@ -54,7 +70,7 @@ impl<P: Page> Trie<P> {
         groups: &[(u64, usize)],
         end: usize,
         depth: usize,
-        prefix: Text,
+        prefix: Prefix,
         anchor: &impl Fn(usize) -> (&'a [u8], P),
         queue: &mut Vec<Pending>,
     ) {
@@ -65,10 +81,9 @@ impl<P: Page> Trie<P> {
             self.runs.push(flip(slice));
             let slot = if !continues(slice) {
                 Slot { page: anchor(first).1 }
-            } else if end - first == 1 {
+            } else if end - first == 1 && anchor(first).0.len() <= depth + SLICE {
                 let (bytes, page) = anchor(first);
-                let rest = self.add_text(&bytes[depth..]);
-                self.tails.push(Tail { rest, page });
+                self.tails.push(Tail { rest: pack(&bytes[depth..]), page });
                 Slot { child: (self.tails.len() - 1) as u32 | TAIL }
             } else {
                 queue.push(Pending { first, end, depth });
@@ -80,11 +95,14 @@ impl<P: Page> Trie<P> {
         self.nodes.push(Node { prefix, run });
     }
 
-    fn add_text(&mut self, bytes: &[u8]) -> Text {
+    fn add_prefix(&mut self, bytes: &[u8]) -> Prefix {
         let start = self.text.len();
         self.text.extend_from_slice(bytes);
         assert!(u32::try_from(self.text.len()).is_ok(), "a snapshot holds less than 4 GiB of text");
-        Text { start: start as u32, len: bytes.len() as u32 }
+        let mut lead = [0; 8];
+        let short = bytes.len().min(8);
+        lead[..short].copy_from_slice(&bytes[..short]);
+        Prefix { start: start as u32, len: bytes.len() as u32, lead: u64::from_be_bytes(lead) }
     }
 
     /// Replaces the contents by those of `old` with the changes. The anchors are rebuilt in passing, into a buffer that
@@ -102,6 +120,7 @@ impl<P: Page> Trie<P> {
             merge.old(cursor.anchor(), page, &mut emit);
         }
         merge.finish(emit);
+        self.reserve(old);
         let head = old.head.expect("a filled trie has a head page");
         self.build(head, entries.len(), |index| {
             let start = if index == 0 { 0 } else { entries[index - 1].0 };

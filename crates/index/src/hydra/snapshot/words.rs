@@ -5,6 +5,16 @@
 //! per look-up, not once per word. There are two counters, chosen once per process ([`Counter`]): four-lane
 //! AVX2, and a branch-free scalar loop for everything else.
 
+use archipelago_platform::hint::prefetch_read;
+
+/// Arrays are given, and may keep, one part in this many of room beyond what they hold.
+pub const ROOM: usize = 16;
+
+/// Gives back memory that doubling took and that is not needed.
+pub fn trim<T>(array: &mut Vec<T>) {
+    array.shrink_to(array.len() + 4 * array.len() / ROOM);
+}
+
 /// Words per cache line.
 pub const LINE: usize = 8;
 
@@ -53,9 +63,10 @@ impl Words {
         self.len = 0;
     }
 
-    /// Makes room for `words` more.
+    /// Makes room for `words` in all, and a little more.
     pub fn reserve(&mut self, words: usize) {
-        self.lines.reserve(words / LINE + 4);
+        let lines = words / LINE;
+        self.lines.reserve_exact((lines + lines / ROOM + 4).saturating_sub(self.lines.len()));
     }
 
     #[inline]
@@ -65,6 +76,18 @@ impl Words {
         }
         self.lines[self.len / LINE].0[self.len % LINE] = word;
         self.len += 1;
+    }
+
+    /// Appends many words.
+    pub fn extend(&mut self, words: &[i64]) {
+        let start = self.len;
+        self.len += words.len();
+        self.lines.resize(self.len.div_ceil(LINE), EMPTY);
+        let lines = self.lines.as_mut_ptr().cast::<i64>();
+        // SAFETY: a `Line` is `LINE` words without padding (repr(C)); the lines for `len` words were just made, and are
+        // borrowed by nobody else.
+        let all = unsafe { core::slice::from_raw_parts_mut(lines, self.len) };
+        all[start..].copy_from_slice(words);
     }
 
     /// Pads to a whole number of lines with the greatest word.
@@ -78,6 +101,7 @@ impl Words {
         self.align();
         let len = self.lines.len();
         self.lines.resize(len + SHORT / LINE, EMPTY);
+        trim(&mut self.lines);
     }
 
     /// All words, padding included.
@@ -85,6 +109,14 @@ impl Words {
     pub fn as_slice(&self) -> &[i64] {
         // SAFETY: a `Line` is `LINE` words without padding (repr(C)), so `lines` is that many initialised words.
         unsafe { core::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * LINE) }
+    }
+
+    /// Starts fetching the line of the word at `index`, and of the seventh word after it.
+    #[inline(always)]
+    pub fn prefetch(&self, index: usize) {
+        let word = self.lines.as_ptr().cast::<i64>().wrapping_add(index);
+        prefetch_read(word);
+        prefetch_read(word.wrapping_add(LINE - 1));
     }
 
     /// The word at `index` and what follows it.
@@ -149,21 +181,26 @@ impl Count for Avx2 {
             let key = _mm256_set1_epi64x(key);
             let low = _mm256_cmpgt_epi64(_mm256_loadu_si256(line.cast()), key);
             let high = _mm256_cmpgt_epi64(_mm256_loadu_si256(line.add(4).cast()), key);
-            let greater = _mm256_movemask_pd(_mm256_castsi256_pd(low)) as u32
-                | (_mm256_movemask_pd(_mm256_castsi256_pd(high)) as u32) << 4;
-            (greater | 1 << LINE).trailing_zeros() as usize
+            let greater = _mm256_packs_epi32(low, high);
+            LINE - (_mm256_movemask_ps(_mm256_castsi256_ps(greater)) as u32).count_ones() as usize
         }
     }
 
     #[inline(always)]
     unsafe fn short(words: *const i64, len: usize, key: i64) -> usize {
-        // SAFETY: passed on from the caller; `SHORT` is two lines. The first greater word of a line is found even when
-        // words past `len` are out of order, and a count that ran into them is cut to `len`.
-        let mut count = unsafe { Self::line(words, key) };
-        if count == LINE && len > LINE {
-            // SAFETY: as above.
-            count += unsafe { Self::line(words.add(LINE), key) };
+        use core::arch::x86_64::*;
+        // Words past `len` may be out of order, so it is the first greater word that tells, not the number of them.
+        // SAFETY: `SHORT` words are readable and AVX2 is there by the caller's contract.
+        let greater = |at: usize| unsafe {
+            let words = _mm256_loadu_si256(words.add(at).cast());
+            let greater = _mm256_cmpgt_epi64(words, _mm256_set1_epi64x(key));
+            (_mm256_movemask_pd(_mm256_castsi256_pd(greater)) as u32) << at
+        };
+        let mut mask = greater(0) | greater(4) | 1 << SHORT;
+        if len > LINE {
+            mask |= greater(8) | greater(12);
         }
+        let count = mask.trailing_zeros() as usize;
         count.min(len)
     }
 }
@@ -180,7 +217,11 @@ impl Counter {
     /// The fastest one here.
     pub fn detect() -> Self {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("bmi1") {
+        if std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("bmi1")
+            && std::arch::is_x86_feature_detected!("bmi2")
+            && std::arch::is_x86_feature_detected!("popcnt")
+        {
             return Self::Avx2;
         }
         Self::Scalar

@@ -1,0 +1,408 @@
+//! Is a history linearizable? Wing and Gong's search with Lowe's memoisation.
+//!
+//! A history is linearizable when its operations can be put into one order that (1) keeps every "A was over before B
+//! began" and (2) a sequential [`Model`] accepts, answers included. The search builds such an order from the front: of
+//! the operations that nothing outstanding precedes it tries each that the model accepts, and backtracks. A
+//! configuration (which operations are placed, model state) that failed once is never entered again.
+//!
+//! # What differs from Wing–Gong–Lowe
+//! - The set of placed operations is not a bit set over the history but one count per *lane*. Lanes are chains of
+//!   operations that follow each other in real time (as many lanes as operations ever overlapped), so the counts say
+//!   exactly which operations are placed, in a few words, however long the history and however many its threads.
+//! - An operation that may come next and leaves the state as it is (a read with a right answer) is placed at once,
+//!   with no alternative tried. Sound: in any order that works from here, that operation can be moved to the front
+//!   without changing a state any other operation sees.
+//!
+//! Worst-case time is exponential in the number of overlapping writes, hence the step budget and the honest
+//! [`Verdict::Undecided`].
+
+use crate::history::Entry;
+use core::cmp::Reverse;
+use core::fmt::{self, Debug, Write};
+use core::hash::Hash;
+use rustc_hash::FxHashSet;
+use std::collections::BinaryHeap;
+
+/// A sequential specification.
+pub trait Model {
+    /// What is asked.
+    type Op: Debug;
+    /// What is answered.
+    type Ret: Debug;
+    /// The state between operations.
+    type State: Clone + Eq + Hash + Debug;
+
+    /// The state before the first operation.
+    fn initial(&self) -> Self::State;
+
+    /// The state after `op` was answered with `ret` in `state`; `None` when that answer is wrong there. Several
+    /// answers may be right in one state; state and answer together determine the next state.
+    fn step(&self, state: &Self::State, op: &Self::Op, ret: &Self::Ret) -> Option<Self::State>;
+}
+
+/// The default step budget: calls of [`Model::step`], a few seconds of them.
+pub const DEFAULT_STEPS: u64 = 5_000_000;
+
+/// What a checker concluded.
+#[derive(Clone, Debug)]
+#[must_use]
+pub enum Verdict {
+    /// The history is legal.
+    Ok,
+    /// It is not, and here is why.
+    Violation(CounterExample),
+    /// The step budget ran out first (or, for transactions, the history does not tell enough).
+    Undecided(String),
+}
+
+impl Verdict {
+    /// Whether the history is legal for certain.
+    pub fn is_ok(&self) -> bool {
+        matches!(self, Verdict::Ok)
+    }
+
+    /// Whether the history is illegal for certain.
+    pub fn is_violation(&self) -> bool {
+        matches!(self, Verdict::Violation(_))
+    }
+
+    /// # Panics
+    /// With the counter-example when the history is illegal, and when the checker could not decide.
+    #[track_caller]
+    pub fn assert_ok(&self) {
+        match self {
+            Verdict::Ok => {}
+            Verdict::Violation(example) => panic!("{example}"),
+            Verdict::Undecided(why) => panic!("undecided: {why}"),
+        }
+    }
+}
+
+/// Why a history is illegal, for a human.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterExample {
+    /// One line: what is wrong.
+    pub title: String,
+    /// The smallest failing window: the end of the longest order that works, the state there, and the operations
+    /// none of which can follow.
+    pub text: String,
+}
+
+impl fmt::Display for CounterExample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{}", self.title, self.text)
+    }
+}
+
+/// Judges `entries` (in any order; see [`crate::history`] for what their stamps mean) with [`DEFAULT_STEPS`].
+pub fn check<M: Model>(model: &M, entries: &[Entry<M::Op, M::Ret>]) -> Verdict {
+    check_within(model, entries, DEFAULT_STEPS)
+}
+
+/// As [`check`], giving up after `steps` calls of [`Model::step`].
+pub fn check_within<M: Model>(model: &M, entries: &[Entry<M::Op, M::Ret>], steps: u64) -> Verdict {
+    Search::new(model, entries, steps).run()
+}
+
+/// Which operations are placed (a count per lane), and the model's state after them.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Config<S> {
+    placed: Vec<u32>,
+    state: S,
+}
+
+/// A configuration with the alternatives not yet tried.
+struct Frame<S> {
+    config: Config<S>,
+    options: Vec<(usize, S)>,
+    order_len: usize,
+}
+
+/// A configuration nothing can follow.
+struct DeadEnd<S> {
+    config: Config<S>,
+    /// By this stamp an operation has returned that cannot be placed.
+    bound: u64,
+    order_len: usize,
+    order_tail: Vec<usize>,
+}
+
+/// How much of a failing order a counter-example shows.
+const SHOWN: usize = 12;
+
+struct Search<'a, M: Model> {
+    model: &'a M,
+    entries: &'a [Entry<M::Op, M::Ret>],
+    lanes: Vec<Vec<usize>>,
+    steps_left: u64,
+    /// The order being tried, as indices of entries.
+    order: Vec<usize>,
+    worst: Option<DeadEnd<M::State>>,
+}
+
+struct OutOfSteps;
+
+impl<'a, M: Model> Search<'a, M> {
+    fn new(model: &'a M, entries: &'a [Entry<M::Op, M::Ret>], steps: u64) -> Self {
+        let lanes = lanes(entries);
+        Search { model, entries, lanes, steps_left: steps, order: Vec::with_capacity(entries.len()), worst: None }
+    }
+
+    fn run(mut self) -> Verdict {
+        match self.find_order() {
+            Ok(true) => Verdict::Ok,
+            Ok(false) => Verdict::Violation(self.explain()),
+            Err(OutOfSteps) => {
+                Verdict::Undecided(format!("the step budget ran out on {} operations", self.entries.len()))
+            }
+        }
+    }
+
+    fn find_order(&mut self) -> Result<bool, OutOfSteps> {
+        let mut config = Config { placed: vec![0; self.lanes.len()], state: self.model.initial() };
+        let mut failed = FxHashSet::default();
+        let mut frames: Vec<Frame<M::State>> = Vec::new();
+        loop {
+            self.place_reads(&mut config)?;
+            if self.order.len() == self.entries.len() {
+                return Ok(true);
+            }
+            // Entered before (and then either failed or still being tried further down the stack): nothing new here.
+            if failed.insert(config.clone()) {
+                let options = self.options(&config)?;
+                frames.push(Frame { config, options, order_len: self.order.len() });
+            }
+            let Some(next) = self.backtrack(&mut frames) else { return Ok(false) };
+            config = next;
+        }
+    }
+
+    /// The next alternative of the deepest frame that has one.
+    fn backtrack(&mut self, frames: &mut Vec<Frame<M::State>>) -> Option<Config<M::State>> {
+        loop {
+            let frame = frames.last_mut()?;
+            if let Some((lane, state)) = frame.options.pop() {
+                self.order.truncate(frame.order_len);
+                let mut config = Config { placed: frame.config.placed.clone(), state };
+                self.place(&mut config.placed, lane);
+                return Some(config);
+            }
+            frames.pop();
+        }
+    }
+
+    fn place(&mut self, placed: &mut [u32], lane: usize) {
+        self.order.push(self.lanes[lane][placed[lane] as usize]);
+        placed[lane] += 1;
+    }
+
+    /// The next operation of a lane.
+    fn head(&self, placed: &[u32], lane: usize) -> Option<&'a Entry<M::Op, M::Ret>> {
+        self.lanes[lane].get(placed[lane] as usize).map(|&index| &self.entries[index])
+    }
+
+    /// The first stamp by which an operation not yet placed has returned: whatever was invoked later must wait.
+    fn bound(&self, placed: &[u32]) -> u64 {
+        (0..self.lanes.len()).filter_map(|lane| self.head(placed, lane)).map(|e| e.returned).min().unwrap_or(u64::MAX)
+    }
+
+    fn step(&mut self, state: &M::State, e: &Entry<M::Op, M::Ret>) -> Result<Option<M::State>, OutOfSteps> {
+        self.steps_left = self.steps_left.checked_sub(1).ok_or(OutOfSteps)?;
+        Ok(self.model.step(state, &e.op, &e.ret))
+    }
+
+    /// Places every operation that may come next and leaves the state as it is.
+    fn place_reads(&mut self, config: &mut Config<M::State>) -> Result<(), OutOfSteps> {
+        loop {
+            let bound = self.bound(&config.placed);
+            let before = self.order.len();
+            for lane in 0..self.lanes.len() {
+                while let Some(entry) = self.head(&config.placed, lane).filter(|e| e.invoked <= bound) {
+                    if self.step(&config.state, entry)?.is_none_or(|next| next != config.state) {
+                        break;
+                    }
+                    self.place(&mut config.placed, lane);
+                }
+            }
+            if self.order.len() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What may come next and the state it leads to; the operation that returns first is last, to be tried first.
+    fn options(&mut self, config: &Config<M::State>) -> Result<Vec<(usize, M::State)>, OutOfSteps> {
+        let bound = self.bound(&config.placed);
+        let mut options = Vec::new();
+        for lane in 0..self.lanes.len() {
+            if let Some(entry) = self.head(&config.placed, lane).filter(|e| e.invoked <= bound)
+                && let Some(state) = self.step(&config.state, entry)?
+            {
+                options.push((Reverse(entry.returned), lane, state));
+            }
+        }
+        options.sort_by_key(|&(returned, ..)| returned);
+        if options.is_empty() {
+            self.note_dead_end(config, bound);
+        }
+        Ok(options.into_iter().map(|(_, lane, state)| (lane, state)).collect())
+    }
+
+    /// Keeps the dead end that got furthest. All operations that returned before its bound can be ordered; those that
+    /// returned by its bound cannot, or some order would have got further. So it ends the shortest failing prefix.
+    fn note_dead_end(&mut self, config: &Config<M::State>, bound: u64) {
+        let reached = (bound, self.order.len());
+        if self.worst.as_ref().is_none_or(|worst| (worst.bound, worst.order_len) < reached) {
+            let order_tail = self.order[self.order.len().saturating_sub(SHOWN)..].to_vec();
+            self.worst = Some(DeadEnd { config: config.clone(), bound, order_len: self.order.len(), order_tail });
+        }
+    }
+
+    fn explain(&self) -> CounterExample {
+        let worst = self.worst.as_ref().expect("a failed search has met a dead end");
+        let mut text = String::new();
+        let hidden = worst.order_len - worst.order_tail.len();
+        writeln!(text, "The longest order that works ({} of {} operations):", worst.order_len, self.entries.len()).ok();
+        if hidden > 0 {
+            writeln!(text, "  ... {hidden} operations ...").ok();
+        }
+        for &index in &worst.order_tail {
+            writeln!(text, "  {}", Shown(&self.entries[index])).ok();
+        }
+        writeln!(text, "State there: {:?}", worst.config.state).ok();
+        writeln!(text, "None of these can come next, and one of them must:").ok();
+        let mut stuck: Vec<_> =
+            (0..self.lanes.len()).filter_map(|lane| self.head(&worst.config.placed, lane)).collect();
+        stuck.retain(|e| e.invoked <= worst.bound);
+        stuck.sort_by_key(|e| e.returned);
+        for entry in &stuck {
+            writeln!(text, "  {}", Shown(entry)).ok();
+        }
+        CounterExample { title: format!("not linearizable: no place for {}", Shown(stuck[0])), text }
+    }
+}
+
+/// One operation on one line: thread, stamps, what was asked and answered.
+pub(crate) struct Shown<'a, Op, Ret>(pub(crate) &'a Entry<Op, Ret>);
+
+impl<Op: Debug, Ret: Debug> fmt::Display for Shown<'_, Op, Ret> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Entry { thread, invoked, returned, op, ret } = self.0;
+        write!(f, "thread {thread:>2} [{invoked:>6} ..{returned:>6}] {op:?} -> {ret:?}")
+    }
+}
+
+/// Splits the history into the fewest chains of operations that follow each other in real time.
+fn lanes<Op, Ret>(entries: &[Entry<Op, Ret>]) -> Vec<Vec<usize>> {
+    let mut by_invocation: Vec<usize> = (0..entries.len()).collect();
+    by_invocation.sort_by_key(|&index| entries[index].invoked);
+    let mut lanes: Vec<Vec<usize>> = Vec::new();
+    let mut free_from = BinaryHeap::new();
+    for index in by_invocation {
+        let lane = match free_from.peek() {
+            Some(&Reverse((returned, lane))) if returned < entries[index].invoked => {
+                free_from.pop();
+                lane
+            }
+            _ => {
+                lanes.push(Vec::new());
+                lanes.len() - 1
+            }
+        };
+        lanes[lane].push(index);
+        free_from.push(Reverse((entries[index].returned, lane)));
+    }
+    lanes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A register: writes are answered with the old value, reads with the value.
+    struct Register;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Op {
+        Read,
+        Write(u32),
+    }
+
+    impl Model for Register {
+        type Op = Op;
+        type Ret = u32;
+        type State = u32;
+
+        fn initial(&self) -> u32 {
+            0
+        }
+
+        fn step(&self, state: &u32, op: &Op, ret: &u32) -> Option<u32> {
+            (state == ret).then_some(match op {
+                Op::Read => *state,
+                Op::Write(value) => *value,
+            })
+        }
+    }
+
+    fn entry(thread: usize, invoked: u64, returned: u64, op: Op, ret: u32) -> Entry<Op, u32> {
+        Entry { thread, invoked, returned, op, ret }
+    }
+
+    #[test]
+    fn overlapping_operations_may_take_either_order() {
+        for read in [0, 7] {
+            check(&Register, &[entry(0, 1, 4, Op::Write(7), 0), entry(1, 2, 3, Op::Read, read)]).assert_ok();
+        }
+        assert!(check(&Register, &[entry(0, 1, 4, Op::Write(7), 0), entry(1, 2, 3, Op::Read, 8)]).is_violation());
+    }
+
+    #[test]
+    fn a_stale_read_is_explained() {
+        let history = [entry(0, 1, 2, Op::Write(7), 0), entry(1, 3, 4, Op::Read, 0), entry(0, 5, 6, Op::Read, 7)];
+        let Verdict::Violation(example) = check(&Register, &history) else { panic!("a stale read was accepted") };
+        assert!(example.title.contains("thread  1 [     3 ..     4] Read -> 0"), "{example}");
+        assert!(example.text.contains("(1 of 3 operations)"), "{example}");
+        assert!(example.text.contains("State there: 7"), "{example}");
+        assert!(!example.text.contains("[     5"), "what came later is not part of the window: {example}");
+    }
+
+    #[test]
+    fn reads_that_saw_new_then_old_are_caught() {
+        // Both reads overlap the write, but the second began after the first was over.
+        let history = [entry(0, 1, 10, Op::Write(7), 0), entry(1, 2, 3, Op::Read, 7), entry(2, 4, 5, Op::Read, 0)];
+        assert!(check(&Register, &history).is_violation());
+    }
+
+    #[test]
+    fn equal_stamps_claim_nothing() {
+        check(&Register, &[entry(0, 1, 2, Op::Write(7), 0), entry(1, 2, 3, Op::Read, 0)]).assert_ok();
+    }
+
+    #[test]
+    fn a_spent_budget_is_admitted() {
+        // Twelve overlapping writes and a wrong read: nothing to find, and far too many orders to try in 100 steps.
+        let mut history: Vec<_> = (0..12).map(|t| entry(t, 1, 100, Op::Write(1), u32::from(t > 0))).collect();
+        history.push(entry(12, 101, 102, Op::Read, 5));
+        assert!(matches!(check_within(&Register, &history, 10), Verdict::Undecided(_)));
+        assert!(check(&Register, &history).is_violation());
+    }
+
+    #[test]
+    #[should_panic(expected = "undecided")]
+    fn undecided_is_not_ok() {
+        check_within(&Register, &[entry(0, 1, 2, Op::Read, 0)], 0).assert_ok();
+    }
+
+    #[test]
+    fn many_short_lived_threads_need_few_lanes() {
+        let history: Vec<_> = (0..500).map(|t| entry(t, 10 * t as u64, 10 * t as u64 + 15, Op::Read, 0)).collect();
+        assert_eq!(lanes(&history).len(), 2);
+        check(&Register, &history).assert_ok();
+    }
+
+    #[test]
+    fn the_empty_history_is_legal() {
+        check(&Register, &[]).assert_ok();
+    }
+}

@@ -1,0 +1,144 @@
+//! Turns a hanging test into one that dies and says where.
+//!
+//! A deadlocked thread cannot be stopped from outside, so the only way out is to end the process. Before it does, the
+//! watchdog prints what it knows: which test, how long, the last notes of the test, and (on Linux) what every thread
+//! of the process is doing.
+
+use archipelago_platform::sync::{Arc, Condvar, Mutex};
+use archipelago_platform::thread;
+use archipelago_platform::time::{Duration, Instant};
+use core::fmt::Write;
+
+/// The usual limit: far beyond any test's time on a busy machine.
+pub const USUAL: Duration = Duration::from_secs(120);
+
+/// Runs `test` and returns its result; ends the process with a report when it takes longer than `limit`. The test may
+/// leave notes about its progress, the last of which are part of the report.
+pub fn watchdog<R>(limit: Duration, test: impl FnOnce(&Notes) -> R) -> R {
+    watch(
+        limit,
+        |report| {
+            eprintln!("{report}");
+            std::process::abort();
+        },
+        test,
+    )
+}
+
+/// Where a watched test notes how far it has come. Clones note to the same place.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+/// How many notes a report shows.
+const SHOWN: usize = 16;
+
+impl Notes {
+    /// Notes a step.
+    pub fn note(&self, step: impl Into<String>) {
+        if let Ok(mut lines) = self.lines.lock() {
+            if lines.len() == SHOWN {
+                lines.remove(0);
+            }
+            lines.push(step.into());
+        }
+    }
+}
+
+/// Tells the watching thread that the test is over, also when it panicked.
+struct Over<'a>(&'a (Mutex<bool>, Condvar));
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut over) = self.0.0.lock() {
+            *over = true;
+        }
+        self.0.1.notify_all();
+    }
+}
+
+fn watch<R>(limit: Duration, late: impl FnOnce(String) + Send, test: impl FnOnce(&Notes) -> R) -> R {
+    let notes = Notes::default();
+    let over = (Mutex::new(false), Condvar::new());
+    let name = thread::current().name().unwrap_or("unnamed").to_owned();
+    let start = Instant::now();
+    thread::scope(|s| {
+        s.spawn(|| {
+            let guard = over.0.lock().expect("nothing panics under this lock");
+            let (guard, wait) =
+                over.1.wait_timeout_while(guard, limit, |over| !*over).expect("nothing panics under this lock");
+            drop(guard);
+            if wait.timed_out() {
+                late(report(&name, start.elapsed(), &notes));
+            }
+        });
+        let _over = Over(&over);
+        test(&notes)
+    })
+}
+
+fn report(name: &str, elapsed: Duration, notes: &Notes) -> String {
+    let mut text = format!("\nwatchdog: `{name}` hangs: not over after {:.1} s\nlast notes:\n", elapsed.as_secs_f64());
+    if let Ok(lines) = notes.lines.try_lock() {
+        for line in lines.iter() {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    let _ = write!(text, "threads (id, name, state, user and system time in ticks, waiting in):\n{}", threads());
+    text
+}
+
+/// What the operating system tells about each thread of this process; empty where it tells nothing.
+fn threads() -> String {
+    let mut text = String::new();
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return text };
+    for task in tasks.flatten() {
+        let file = |name| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let stat = file("stat");
+        // After the name in parentheses: state is field 3, user and system time are fields 14 and 15.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3).copied().unwrap_or("?");
+        let (id, name) = (task.file_name().to_string_lossy().into_owned(), file("comm"));
+        let (state, user, system) = (field(3), field(14), field(15));
+        let _ = writeln!(text, "  {id:>8} {:<16} {state} {user:>6} {system:>6} {}", name.trim(), file("wchan"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_in_time_is_left_alone() {
+        assert_eq!(watchdog(USUAL, |_| 7), 7);
+    }
+
+    #[test]
+    fn a_panic_passes_through() {
+        let caught = std::panic::catch_unwind(|| watchdog(USUAL, |_| panic!("as planned")));
+        assert!(caught.is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads the operating system's thread list")]
+    fn a_hang_is_reported_with_its_notes() {
+        let said = Mutex::new(None);
+        watch(
+            Duration::from_millis(20),
+            |report| *said.lock().unwrap() = Some(report),
+            |notes| {
+                for round in 0..100 {
+                    notes.note(format!("round {round}"));
+                }
+                while said.lock().unwrap().is_none() {
+                    thread::yield_now();
+                }
+            },
+        );
+        let report = said.into_inner().unwrap().unwrap();
+        assert!(report.contains("a_hang_is_reported_with_its_notes"), "{report}");
+        assert!(report.contains("round 99") && !report.contains("round 9\n"), "{report}");
+    }
+}

@@ -1,0 +1,104 @@
+//! The search layer: from a key to a jump node (thesis §4.3.2), one replica per NUMA node (§4.3.5).
+//!
+//! Any page at or left of the key is a right answer, so a layer may be arbitrarily stale. What it must never do is
+//! lead to a page right of the key, or to a page whose removal it has been told of and applied.
+//!
+//! Readers call [`Layer::jump`] at any time under a guard of the map's domain; [`Layer::apply`] is called by one
+//! updater at a time.
+
+use super::config::SearchLayerKind;
+use super::oplog::{MergedLog, PagePtr};
+use super::page::Page;
+use super::snapshot::Snapshot;
+use crate::key::KeyForm;
+use archipelago_platform::atomic::{AtomicPtr, Ordering::*};
+use archipelago_sync::rcu::Guard;
+
+/// A replica.
+pub(crate) enum Layer<F: KeyForm> {
+    Snapshot(SnapshotLayer<F>),
+}
+
+impl<F: KeyForm> Layer<F> {
+    pub(super) fn new(kind: SearchLayerKind, head: PagePtr<F>) -> Self {
+        match kind {
+            SearchLayerKind::Snapshot => Self::Snapshot(SnapshotLayer::new(head)),
+            SearchLayerKind::Art => Self::Snapshot(SnapshotLayer::new(head)),
+        }
+    }
+
+    /// A page at or left of `key`.
+    #[inline]
+    pub(super) fn jump(&self, key: F::Probe<'_>) -> PagePtr<F> {
+        match self {
+            Self::Snapshot(layer) => layer.current().jump(key),
+        }
+    }
+
+    /// Applies a round: inserts first, then removes of anchors that still lead to the page removed.
+    pub(super) fn apply(&self, guard: &Guard<'_>, log: &MergedLog<F>) {
+        match self {
+            Self::Snapshot(layer) => layer.apply(guard, log),
+        }
+    }
+}
+
+impl<F: KeyForm> Layer<F> {
+    /// Bytes of memory held.
+    pub(super) fn bytes(&self, _: &Guard<'_>) -> usize {
+        match self {
+            Self::Snapshot(layer) => layer.current().bytes(),
+        }
+    }
+
+    /// At quiescence: that every page the layer leads to is live.
+    pub(super) fn check(&self, _: &Guard<'_>) {
+        match self {
+            Self::Snapshot(layer) => layer.current().entries().for_each(|page| {
+                // SAFETY: a page that a layer leads to is not retired.
+                let version = unsafe { page.0.as_ref() }.lock().read();
+                assert!(!version.is_locked(), "pages are not locked at quiescence");
+            }),
+        }
+    }
+}
+
+/// A read-mostly layer: an immutable snapshot, merged anew and published at every round.
+///
+/// The thesis's radix tree changes in place, so it cannot be laid out for reading alone. But a layer may be stale:
+/// look-ups do not care whether an anchor appears at once or a thousand splits later. So this one is rebuilt from
+/// sorted anchors, sequentially, into buffers that are used in turn.
+pub(crate) struct SnapshotLayer<F: KeyForm> {
+    current: AtomicPtr<Snapshot<F, PagePtr<F>>>,
+}
+
+impl<F: KeyForm> SnapshotLayer<F> {
+    fn new(head: PagePtr<F>) -> Self {
+        Self { current: AtomicPtr::new(Box::into_raw(Box::new(Snapshot::build(head, &[])))) }
+    }
+
+    #[inline]
+    fn current(&self) -> &Snapshot<F, PagePtr<F>> {
+        // SAFETY: the pointer is never null; a replaced snapshot is retired to RCU, and our caller holds a guard.
+        // Acquire pairs with the Release of the swap in `apply`.
+        unsafe { &*self.current.load(Acquire) }
+    }
+
+    fn apply(&self, guard: &Guard<'_>, log: &MergedLog<F>) {
+        // SAFETY: pages in logs and in snapshots are retired only after this round has been applied.
+        let anchored = |page: &PagePtr<F>| unsafe { (page.anchor(), *page) };
+        let inserts: &[_] = log.inserts.iter().map(anchored).collect::<Vec<_>>().leak();
+        let removes: &[_] = log.removes.iter().map(anchored).collect::<Vec<_>>().leak();
+        let next = self.current().merge(inserts, removes, None);
+        let old = self.current.swap(Box::into_raw(Box::new(next)), AcqRel);
+        // SAFETY: unpublished just now, by the only updater.
+        unsafe { guard.retire_box(old) };
+    }
+}
+
+impl<F: KeyForm> Drop for SnapshotLayer<F> {
+    fn drop(&mut self) {
+        // SAFETY: the current snapshot is owned by the layer.
+        drop(unsafe { Box::from_raw(self.current.load(Relaxed)) });
+    }
+}

@@ -1,0 +1,315 @@
+//! The data list: finding the target node, point operations, splits and merges (thesis §4.3.2, §4.3.3, §4.3.6).
+//!
+//! Every operation starts at a *jump node*, any page whose `low` is at or below the key, and walks right to the
+//! *target node*, the page whose range holds the key. It is right however stale the jump node is:
+//!
+//! - A page's `low` never rises and a live page's never changes, so a page that once was at or left of a key stays so.
+//! - Splits move keys right: the walk follows (`key >= high` means go to `next`).
+//! - Merges move keys *left*, into the page before, and leave a forward pointer there: an obsolete page sends the walk
+//!   left, to a page whose `low` is lower still.
+//!
+//! The thesis walks both ways over a doubly linked list and restarts from a deleted node's neighbour (its code spins
+//! there for ever). Here there is no `prev` to keep right: whoever needs the page before one asks the search layer for
+//! a key just below and walks right.
+//!
+//! Locks: one page at a time, except a merge, which holds a page and *tries* the next one. So there is no deadlock.
+
+use super::core::{Core, Local};
+use super::oplog::Kind;
+use super::page::{Page, Removed};
+use crate::key::KeyForm;
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::version_lock::Version;
+
+/// When [`Core::put`] stores.
+#[derive(Clone, Copy)]
+pub(crate) enum When {
+    /// Whether the key is there or not.
+    Always,
+    /// Only if the key is not there.
+    Absent,
+    /// Only if the key is there with exactly this value word.
+    Holds(u64),
+}
+
+/// What [`Core::put`] did.
+pub(crate) enum Put {
+    /// The key was not there and is now.
+    Inserted,
+    /// The key was there; this is the word replaced, now owned by the caller.
+    Replaced(u64),
+    /// Nothing was stored: the key is there with this word.
+    Kept(u64),
+    /// Nothing was stored: the key is not there.
+    Missing,
+}
+
+impl<F: KeyForm> Core<F> {
+    /// The page whose range holds `key`, and a version of it that was free (not locked, not obsolete) at that time.
+    ///
+    /// `from` is a page at or left of the key, protected by the caller's guard.
+    #[inline]
+    pub(crate) fn target<'g>(&self, from: &'g F::Page, key: F::Probe<'_>) -> (&'g F::Page, Version) {
+        self.walk(from, |page, version| page.is_beyond(key, Some(version)))
+    }
+
+    /// Walks right from `from` while `leave(page)`, following forward pointers of obsolete pages.
+    #[inline]
+    fn walk<'g>(&self, from: &'g F::Page, leave: impl Fn(&F::Page, Version) -> bool) -> (&'g F::Page, Version) {
+        let mut page = from;
+        let mut backoff = Backoff::new();
+        loop {
+            let version = page.lock().read();
+            if version.is_obsolete() {
+                // SAFETY: a forward pointer leads to a page that is reclaimed only after this one (`maintain.rs`),
+                // and this one is protected by the caller's guard.
+                page = unsafe { &*page.next() };
+                continue;
+            }
+            if version.is_locked() {
+                backoff.wait();
+                continue;
+            }
+            if !leave(page, version) {
+                return (page, version);
+            }
+            let next = page.next();
+            if page.lock().validate(version) && !next.is_null() {
+                // SAFETY: validated, so `next` was this live page's neighbour: not yet retired, and the caller's
+                // guard was entered before any retirement to come.
+                page = unsafe { &*next };
+            }
+        }
+    }
+
+    /// The page with the greatest keys below `bound`: `low < bound <= high`. `from` is a page with `low < bound`.
+    #[inline]
+    pub(crate) fn before<'g>(&self, from: &'g F::Page, bound: F::Probe<'_>) -> (&'g F::Page, Version) {
+        self.walk(from, |page, version| page.ends_before(bound, Some(version)))
+    }
+
+    /// The last page.
+    pub(crate) fn last<'g>(&self, from: &'g F::Page) -> (&'g F::Page, Version) {
+        self.walk(from, |page, _| !page.next().is_null())
+    }
+
+    /// Calls `read` with the value word of `key`. The word stays valid under the caller's guard.
+    #[inline]
+    pub(crate) fn get(&self, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
+        let mut page = from;
+        loop {
+            let (target, version) = self.target(page, key);
+            let found = target.find(key, tag, Some(version)).map(|slot| target.value(slot));
+            if target.lock().validate(version) {
+                return found;
+            }
+            page = target;
+        }
+    }
+
+    /// Stores `value` under `key`.
+    ///
+    /// Existing keys are replaced under the page's lock too. An atomic swap without it would be unsound: a split,
+    /// merge or sort may move the entry between look-up and swap, and the swap would then hit another key's slot or a
+    /// page that is no longer reachable. The lock word and the tags share a line that the look-up has just fetched,
+    /// so the lock costs two operations on an owned line.
+    #[inline]
+    pub(crate) fn put(
+        &self,
+        local: &Local<'_, F>,
+        from: &F::Page,
+        key: F::Probe<'_>,
+        tag: u8,
+        value: u64,
+        when: When,
+    ) -> Put {
+        let mut page = from;
+        let mut backoff = Backoff::new();
+        loop {
+            let (target, version) = self.target(page, key);
+            page = target;
+            if !page.lock().try_lock_at(version) {
+                backoff.wait();
+                continue;
+            }
+            // The version was free and in range when read and has not changed since: the key belongs here.
+            if let Some(slot) = page.find(key, tag, None) {
+                let old = page.value(slot);
+                let store = match when {
+                    When::Always => true,
+                    When::Absent => false,
+                    When::Holds(expected) => old == expected,
+                };
+                if !store {
+                    page.lock().unlock_unchanged();
+                    return Put::Kept(old);
+                }
+                page.set_value(slot, value);
+                page.lock().unlock();
+                return Put::Replaced(old);
+            }
+            if matches!(when, When::Holds(_)) {
+                page.lock().unlock_unchanged();
+                return Put::Missing;
+            }
+            if page.push(key, tag, value) {
+                page.lock().unlock();
+                return Put::Inserted;
+            }
+            self.split(local, page, key);
+        }
+    }
+
+    /// Takes `key` out.
+    pub(crate) fn take(&self, local: &Local<'_, F>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<Removed> {
+        let mut page = from;
+        let mut backoff = Backoff::new();
+        loop {
+            let (target, version) = self.target(page, key);
+            page = target;
+            if page.find(key, tag, Some(version)).is_none() && page.lock().validate(version) {
+                return None;
+            }
+            if !page.lock().try_lock_at(version) {
+                backoff.wait();
+                continue;
+            }
+            let Some(slot) = page.find(key, tag, None) else {
+                page.lock().unlock_unchanged();
+                return None;
+            };
+            let removed = page.remove(slot);
+            self.unlock_or_shrink(local, page);
+            return Some(removed);
+        }
+    }
+
+    /// Takes the least entry out: `found` receives its key and value word. False if the map was empty at one moment
+    /// during the call.
+    ///
+    /// Linearizable: the entry is taken while its page is locked and every page before it is seen to have been empty
+    /// since before the lock.
+    pub(crate) fn take_first(&self, local: &Local<'_, F>, found: impl FnOnce(F::Probe<'_>, u64)) -> Option<Removed> {
+        let mut backoff = Backoff::new();
+        let mut empty: Vec<(&F::Page, Version)> = Vec::new();
+        'retry: loop {
+            empty.clear();
+            let mut page = self.head();
+            loop {
+                let (target, version) = self.walk(page, |_, _| false);
+                if target.len() > 0 {
+                    if target.lock().try_lock_at(version) {
+                        if empty.iter().all(|(page, version)| page.lock().validate(*version)) {
+                            return Some(self.take_least(local, target, found));
+                        }
+                        target.lock().unlock_unchanged();
+                    }
+                    backoff.wait();
+                    continue 'retry;
+                }
+                let next = target.next();
+                empty.push((target, version));
+                if next.is_null() {
+                    if empty.iter().all(|(page, version)| page.lock().validate(*version)) {
+                        return None;
+                    }
+                    continue 'retry;
+                }
+                if !target.lock().validate(version) {
+                    continue 'retry;
+                }
+                // SAFETY: validated; see `walk`.
+                page = unsafe { &*next };
+            }
+        }
+    }
+
+    /// Takes the least entry out of a locked, non-empty page and unlocks it.
+    fn take_least(&self, local: &Local<'_, F>, page: &F::Page, found: impl FnOnce(F::Probe<'_>, u64)) -> Removed {
+        use super::page::PageCopy;
+        let mut copy = <F::Page as Page<F>>::Copy::new();
+        let mut scratch = Default::default();
+        page.copy_all(&mut copy);
+        if copy.sort() {
+            page.write_back(&copy);
+        }
+        copy.prepare(&mut scratch);
+        let (key, value) = copy.entry(0, &mut scratch);
+        let slot = page.find(key, F::tag(key), None).expect("a locked page does not change");
+        let removed = page.remove(slot);
+        self.unlock_or_shrink(local, page);
+        found(key, value);
+        removed
+    }
+
+    /// Splits the locked page to make room for `key`, and unlocks it.
+    #[cold]
+    fn split(&self, local: &Local<'_, F>, page: &F::Page, key: F::Probe<'_>) {
+        let fresh = self.allocate(local.node);
+        // SAFETY: `fresh` is an unused block of the right layout, and `page` is locked by us.
+        if !unsafe { page.split(fresh.as_ptr(), key) } {
+            page.lock().unlock();
+            // SAFETY: nothing was written to the block, and nobody else knows it.
+            unsafe { self.release_block(fresh) };
+            return;
+        }
+        // Logged before the lock is released: whoever later merges the new page away logs after this.
+        self.log(local, Kind::Insert, fresh);
+        page.lock().unlock();
+        self.after_structure_change(local);
+    }
+
+    /// Unlocks a page that has just lost an entry, merging it with a neighbour if it has become underfull.
+    fn unlock_or_shrink(&self, local: &Local<'_, F>, page: &F::Page) {
+        if !page.is_underfull() {
+            page.lock().unlock();
+            return;
+        }
+        let merged = self.merge_next(local, page);
+        // A full right neighbour says nothing about the left one. Asking costs a search, so ask now and then, and
+        // surely when the page runs empty.
+        let try_left = !merged && page.len().is_multiple_of(4);
+        page.lock().unlock();
+        if merged || (try_left && self.merge_into_previous(local, page)) {
+            self.after_structure_change(local);
+        }
+    }
+
+    /// Merges the page after `page` (locked by us) into it, if the two fit and the lock is free.
+    fn merge_next(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
+        let next = page.next();
+        if next.is_null() {
+            return false;
+        }
+        // SAFETY: a locked page's neighbour cannot become obsolete, so it is not retired.
+        let right = unsafe { &*next };
+        if !right.lock().try_lock() {
+            return false;
+        }
+        if !page.absorb(right) {
+            right.lock().unlock_unchanged();
+            return false;
+        }
+        right.set_next(page);
+        self.log(local, Kind::Remove, right.into());
+        right.lock().unlock_obsolete();
+        true
+    }
+
+    /// Merges `page` (not locked) into the page before it, if the two fit and the locks are free.
+    fn merge_into_previous(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
+        let low = page.low();
+        let Some(below) = F::just_below(low) else { return false };
+        let (left, version) = self.before(local.jump(F::probe(&below)), low);
+        if !core::ptr::eq(left.next(), page) || !left.lock().try_lock_at(version) {
+            return false;
+        }
+        let merged = self.merge_next(local, left);
+        if merged {
+            left.lock().unlock()
+        } else {
+            left.lock().unlock_unchanged()
+        }
+        merged
+    }
+}

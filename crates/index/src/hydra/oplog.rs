@@ -1,0 +1,130 @@
+//! Op logs: how structure changes of the data list reach the search layers (thesis §4.3.4, figure 4.7).
+//!
+//! Every thread appends `(Insert | Remove, page, stamp)` to its own log while it still holds the page's lock. The
+//! combiner drains all logs into one *merged log*, which every replica's updater applies.
+//!
+//! The thesis orders a merged log by time stamp alone, which is not enough: draining is not atomic, so a `Remove` may
+//! be drained one round before the `Insert` that precedes it in time. Two rules make the result independent of when
+//! logs are drained and of how exact the clock is:
+//!
+//! 1. A `Remove` is applied **one round after** it was drained, and within a round inserts come first. Its `Insert`
+//!    was logged before (under the same page locks), so it was drained no later than the round after.
+//! 2. A `Remove` names its page and takes away the anchor only if it still leads to that page.
+//!
+//! Stamps only choose between two pages inserted for the *same* anchor in one round. A wrong choice there would cost
+//! a few hops, never an answer.
+
+use super::page::Page;
+use crate::key::KeyForm;
+use archipelago_platform::atomic::{AtomicIsize, Ordering::*};
+use archipelago_platform::sync::Mutex;
+use core::ptr::NonNull;
+
+/// A page's address, shared between threads under the rules of `maintain.rs`.
+pub(crate) struct PagePtr<F: KeyForm>(pub NonNull<F::Page>);
+
+impl<F: KeyForm> Clone for PagePtr<F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: KeyForm> Copy for PagePtr<F> {}
+
+impl<F: KeyForm> PartialEq for PagePtr<F> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<F: KeyForm> Eq for PagePtr<F> {}
+
+// SAFETY: pages are Sync, and a PagePtr gives no access by itself.
+unsafe impl<F: KeyForm> Send for PagePtr<F> {}
+// SAFETY: as above.
+unsafe impl<F: KeyForm> Sync for PagePtr<F> {}
+
+impl<F: KeyForm> PagePtr<F> {
+    /// The page's anchor key.
+    ///
+    /// # Safety
+    /// The page is not reclaimed during `'a`.
+    pub(crate) unsafe fn anchor<'a>(self) -> F::Probe<'a> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.0.as_ref() }.low()
+    }
+}
+
+/// What happened to a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// It was linked into the list.
+    Insert,
+    /// It was merged away.
+    Remove,
+}
+
+/// One entry of an op log.
+pub(crate) struct Op<F: KeyForm> {
+    pub kind: Kind,
+    pub page: PagePtr<F>,
+    pub stamp: u64,
+}
+
+/// What one thread writes for the whole map: its op log and its share of the entry count.
+pub(crate) struct ThreadCell<F: KeyForm> {
+    log: Mutex<Vec<Op<F>>>,
+    count: AtomicIsize,
+}
+
+impl<F: KeyForm> ThreadCell<F> {
+    pub(crate) fn new() -> Self {
+        Self { log: Mutex::new(Vec::new()), count: AtomicIsize::new(0) }
+    }
+
+    pub(crate) fn append(&self, op: Op<F>) {
+        self.log.lock().expect("nothing panics while holding an op log").push(op);
+    }
+
+    pub(crate) fn drain_into(&self, ops: &mut Vec<Op<F>>) {
+        ops.append(&mut self.log.lock().expect("nothing panics while holding an op log"));
+    }
+
+    /// Changes this thread's share of the count. Only the owning thread calls it, so no read-modify-write is needed.
+    #[inline]
+    pub(crate) fn add(&self, change: isize) {
+        self.count.store(self.count.load(Relaxed) + change, Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> isize {
+        self.count.load(Relaxed)
+    }
+}
+
+/// A round's changes for every search layer, sorted by anchor. Inserts apply before removes.
+pub(crate) struct MergedLog<F: KeyForm> {
+    /// Rounds count from 1.
+    pub id: u64,
+    pub inserts: Vec<PagePtr<F>>,
+    pub removes: Vec<PagePtr<F>>,
+}
+
+impl<F: KeyForm> MergedLog<F> {
+    /// Builds round `id` from the ops just drained and the removes drained the round before.
+    /// Returns it with the removes that wait for the next round.
+    pub(crate) fn new(id: u64, mut ops: Vec<Op<F>>, mut removes: Vec<PagePtr<F>>) -> (Self, Vec<PagePtr<F>>) {
+        ops.sort_by_key(|op| op.stamp);
+        let pages = |kind| ops.iter().filter(move |op| op.kind == kind).map(|op| op.page);
+        let mut inserts: Vec<_> = pages(Kind::Insert).collect();
+        let later = pages(Kind::Remove).collect();
+        // SAFETY: pages named in logs are retired only after the logs have been applied (`maintain.rs`).
+        let order = |a: &PagePtr<F>, b: &PagePtr<F>| unsafe { a.anchor().cmp(&b.anchor()) };
+        inserts.sort_by(order); // stable: of equal anchors the youngest stays last
+        inserts.reverse();
+        // SAFETY: as above.
+        inserts.dedup_by(|a, b| unsafe { a.anchor() == b.anchor() });
+        inserts.reverse();
+        removes.sort_by(order);
+        (Self { id, inserts, removes }, later)
+    }
+}

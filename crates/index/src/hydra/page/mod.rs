@@ -1,0 +1,216 @@
+//! Data nodes ("pages"): the slotted nodes of the data list (thesis §4.3.1, figure 4.4).
+//!
+//! A page holds the entries of one key range `[low, high)`, unsorted, with a one-byte *tag* (fingerprint) per slot.
+//! Two layouts implement [`Page`]: [`word`] for keys that are a `u64` and [`bytes`] for byte strings.
+//!
+//! What both keep, and the list relies on:
+//! 1. Occupied slots are dense: slots `0..len` have a non-zero tag, the others a zero tag.
+//! 2. The first `sorted` slots are in ascending key order. (This replaces the thesis's permutation array: a scan that
+//!    finds a page unsorted sorts it in place, so the next scan copies a run instead of chasing indices.)
+//! 3. `low` never changes while a page is live; `high` is the next page's `low`, or +∞ on the last page.
+//! 4. Everything a reader may see while a writer works is an atomic. Readers use what they read only after
+//!    [`VersionLock::validate`], or in ways that are harmless if it is garbage.
+//! 5. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), for ever.
+
+pub(crate) mod bytes;
+pub(crate) mod word;
+
+use crate::key::Form;
+use archipelago_sync::version_lock::{Version, VersionLock};
+
+/// Under what a caller reads a page: optimistically at a version, or (`None`) holding its lock.
+///
+/// Layouts that keep pointers validate the version before they follow one.
+pub type Seen = Option<Version>;
+
+/// A key form that has a page layout.
+pub trait PageForm: Form {
+    /// The layout.
+    type Page: Page<Self>;
+
+    /// A key kept by itself: scan positions, bounds.
+    type Owned: Clone + Send + Sync + 'static;
+
+    /// Keeps `key`.
+    fn own(key: Self::Probe<'_>) -> Self::Owned;
+
+    /// The kept key.
+    fn probe(owned: &Self::Owned) -> Self::Probe<'_>;
+
+    /// Some key less than `bound` with few or no keys in between; `None` if `bound` is the least key.
+    fn just_below(bound: Self::Probe<'_>) -> Option<Self::Owned>;
+
+    /// The least key greater than `key`; `None` if it is the greatest.
+    fn just_above(key: Self::Probe<'_>) -> Option<Self::Owned>;
+
+    /// The least key.
+    fn least() -> Self::Owned;
+
+    /// Some key with few or no keys above it.
+    fn great() -> Self::Owned;
+
+    /// The tag of `key`: a hash byte that is never zero.
+    fn tag(key: Self::Probe<'_>) -> u8;
+}
+
+/// What [`Page::remove`] took out of a page.
+pub struct Removed {
+    /// The entry's value word.
+    pub value: u64,
+    /// Memory outside the page that held the key, or null. To be reclaimed by [`Page::reclaim_key`].
+    pub key: *mut (),
+}
+
+/// A data node. Methods are in two groups by who may call them; `unsafe` ones say more.
+///
+/// Dropping is the list's business: pages live in an arena and are returned to it by [`Page::destroy`].
+pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
+    /// A private, consistent, sortable copy of some of a page's entries.
+    type Copy: PageCopy<F>;
+
+    /// Writes a fresh, unlocked, empty page to `at`. Its range goes from `low` to `next`'s `low` (null: +∞).
+    ///
+    /// # Safety
+    /// `at` is valid for writes and nobody else can reach it; `next` is null or a page that stays.
+    unsafe fn init(at: *mut Self, low: F::Probe<'_>, next: *const Self);
+
+    /// The version lock.
+    fn lock(&self) -> &VersionLock;
+
+    /// The next page (null on the last), or the forward pointer of an obsolete page.
+    fn next(&self) -> *const Self;
+
+    // ---- Optimistic: any time, to be validated --------------------------------------------------------------------
+
+    /// Starts fetching the lines that an optimistic look-up will touch first.
+    fn prefetch(page: *const Self);
+
+    /// Whether `key >= high`.
+    fn is_beyond(&self, key: F::Probe<'_>, seen: Seen) -> bool;
+
+    /// Whether `high < bound`: the page and all before it hold nothing at or above `high`.
+    fn ends_before(&self, bound: F::Probe<'_>, seen: Seen) -> bool;
+
+    /// The slots whose tag matches, as a bit mask.
+    fn candidates(&self, tag: u8) -> u64;
+
+    /// Starts fetching the entry in `slot`.
+    fn prefetch_slot(&self, slot: usize);
+
+    /// The first slot of `candidates` that holds `key`.
+    fn find_among(&self, candidates: u64, key: F::Probe<'_>, seen: Seen) -> Option<usize>;
+
+    /// The slot that holds `key`.
+    #[inline]
+    fn find(&self, key: F::Probe<'_>, tag: u8, seen: Seen) -> Option<usize> {
+        let candidates = self.candidates(tag);
+        if candidates == 0 { None } else { self.find_among(candidates, key, seen) }
+    }
+
+    /// The value word in `slot`.
+    fn value(&self, slot: usize) -> u64;
+
+    /// How many entries there are.
+    fn len(&self) -> usize;
+
+    /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more).
+    fn copy_from(&self, from: F::Probe<'_>, limit: usize, copy: &mut Self::Copy);
+
+    /// Copies out all entries.
+    fn copy_all(&self, copy: &mut Self::Copy);
+
+    // ---- Under the lock -------------------------------------------------------------------------------------------
+
+    /// Sets `next`.
+    fn set_next(&self, next: *const Self);
+
+    /// Replaces the value word in `slot`; returns the old one.
+    fn set_value(&self, slot: usize, value: u64) -> u64;
+
+    /// Adds an entry whose key is in range and not there yet. False, with nothing changed, if there is no room.
+    fn push(&self, key: F::Probe<'_>, tag: u8, value: u64) -> bool;
+
+    /// Takes an entry out.
+    fn remove(&self, slot: usize) -> Removed;
+
+    /// Puts the entries of a *whole* copy back in the copy's order. The copy was validated at the version at which
+    /// the lock was then taken.
+    fn write_back(&self, copy: &Self::Copy);
+
+    /// Makes room for `key` in the full page: either tidies up in place and returns false, or moves the upper part
+    /// of the entries to a fresh page written to `right`, links it behind this one and returns true.
+    ///
+    /// # Safety
+    /// `right` is valid for writes and nobody else can reach it; the caller holds the lock.
+    unsafe fn split(&self, right: *mut Self, key: F::Probe<'_>) -> bool;
+
+    /// Whether the page is so empty that it should look for a neighbour to merge with.
+    fn is_underfull(&self) -> bool;
+
+    /// Takes over all entries and the range of `right`, the next page, locked too, if they fit well. The caller then
+    /// makes `right` obsolete.
+    fn absorb(&self, right: &Self) -> bool;
+
+    // ---- Ownership ------------------------------------------------------------------------------------------------
+
+    /// The lower bound. Immutable while the page is reachable.
+    fn low(&self) -> F::Probe<'_>;
+
+    /// Frees what the page owns outside itself, except values and keys of live entries.
+    ///
+    /// # Safety
+    /// Called once, when nobody can reach the page any more.
+    unsafe fn destroy(at: *mut Self);
+
+    /// Reclaims [`Removed::key`].
+    ///
+    /// # Safety
+    /// `key` is not null, came from [`Page::remove`] and no reader can still use it.
+    unsafe fn reclaim_key(key: *mut ());
+
+    /// Checks the page's own invariants at quiescence.
+    fn check(&self);
+}
+
+/// See [`Page::Copy`]. Valid only after the version it was read under was validated.
+pub trait PageCopy<F: PageForm>: Sized {
+    /// Room for building keys in.
+    type Scratch: Default;
+
+    /// An empty copy.
+    fn new() -> Self;
+
+    /// Sorts if necessary; true if the page itself is worth sorting (the copy is whole and was not sorted).
+    fn sort(&mut self) -> bool;
+
+    /// How many entries the copy has.
+    fn len(&self) -> usize;
+
+    /// The first position, in sorted order, whose key is `>= key`.
+    fn lower_bound(&self, key: F::Probe<'_>) -> usize;
+
+    /// Gets `scratch` ready for this copy's entries.
+    fn prepare(&self, scratch: &mut Self::Scratch) {
+        let _ = scratch;
+    }
+
+    /// The entry at a position in sorted order. `scratch` was prepared for this copy.
+    fn entry<'s>(&self, at: usize, scratch: &'s mut Self::Scratch) -> (F::Probe<'s>, u64);
+}
+
+/// The first index in `start..end` for which `before` is false; `before` is monotonous, or racing with a writer and
+/// the result meaningless.
+#[inline]
+pub(crate) fn partition_point(mut start: usize, end: usize, before: impl Fn(usize) -> bool) -> usize {
+    let mut size = end - start;
+    while size > 0 {
+        let half = size / 2;
+        if before(start + half) {
+            start += half + 1;
+            size -= half + 1;
+        } else {
+            size = half;
+        }
+    }
+    start
+}

@@ -1,0 +1,115 @@
+//! Scans of the data list, both ways (thesis figure 4.12).
+//!
+//! A scan copies one page at a time, validates the copy, and only then shows it. It goes on at the *key* where the
+//! page ended, not at a position, so splits and merges in between neither double nor hide an entry: a key that is in
+//! the map throughout is in the range of exactly one page at any time, and the ranges visited follow one another
+//! without gap or overlap. (The thesis restarts the whole scan when any page fails to validate, and reads `next` after
+//! validation, which can show entries twice.)
+//!
+//! The thesis keeps a permutation array per page, rebuilt when a scan finds the page changed. Here the scan that finds
+//! a page unsorted sorts its copy and, if nobody is in the way, puts the entries back in order: one line less per
+//! page, and the next scan copies a contiguous run.
+
+use super::core::{Core, Local};
+use super::page::{Page, PageCopy};
+use crate::key::KeyForm;
+use archipelago_platform::hint;
+
+impl<F: KeyForm> Core<F> {
+    /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns how many.
+    pub(crate) fn scan(
+        &self,
+        local: &Local<'_, F>,
+        from: F::Probe<'_>,
+        limit: usize,
+        mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize {
+        let mut copy = <F::Page as Page<F>>::Copy::new();
+        let mut scratch = Default::default();
+        let mut seen = 0;
+        let mut page = local.jump(from);
+        // The bound of the first page is the caller's key; of later ones, the low key of the page itself.
+        let mut next_low: Option<&F::Page> = None;
+        while seen < limit {
+            let bound = next_low.map_or(from, |page| page.low());
+            let (target, version) = self.target(page, bound);
+            target.copy_from(bound, limit - seen, &mut copy);
+            let next = target.next();
+            if !target.lock().validate(version) {
+                page = target;
+                continue;
+            }
+            F::Page::prefetch(next);
+            if copy.sort() && target.lock().try_lock_at(version) {
+                target.write_back(&copy);
+                target.lock().unlock();
+            }
+            copy.prepare(&mut scratch);
+            for at in copy.lower_bound(bound)..copy.len() {
+                let (key, value) = copy.entry(at, &mut scratch);
+                seen += 1;
+                if !visit(key, value) || seen == limit {
+                    return seen;
+                }
+            }
+            if next.is_null() {
+                break;
+            }
+            // SAFETY: validated above: `next` was a live page's neighbour, and our guard is older.
+            let next = unsafe { &*next };
+            (page, next_low) = (next, Some(next));
+        }
+        seen
+    }
+
+    /// Visits up to `limit` entries below `bound` (`None`: all), descending, until `visit` returns false.
+    pub(crate) fn scan_back<'b>(
+        &self,
+        local: &'b Local<'_, F>,
+        bound: Option<F::Probe<'b>>,
+        limit: usize,
+        mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize {
+        let mut copy = <F::Page as Page<F>>::Copy::new();
+        let mut scratch = Default::default();
+        let mut seen = 0;
+        // The bound of later pages is the low key of the page visited before.
+        let mut previous: Option<&F::Page> = None;
+        while seen < limit {
+            let bound = match previous {
+                Some(page) => Some(page.low()),
+                None => bound,
+            };
+            let (target, version) = match bound {
+                Some(bound) => {
+                    let Some(below) = F::just_below(bound) else { break };
+                    self.before(local.jump(F::probe(&below)), bound)
+                }
+                None => self.last(local.jump(F::probe(&F::great()))),
+            };
+            target.copy_all(&mut copy);
+            if !target.lock().validate(version) {
+                hint::spin_loop();
+                continue;
+            }
+            if copy.sort() && target.lock().try_lock_at(version) {
+                target.write_back(&copy);
+                target.lock().unlock();
+            }
+            copy.prepare(&mut scratch);
+            let end = bound.map_or(copy.len(), |bound| copy.lower_bound(bound));
+            for at in (0..end).rev() {
+                let (key, value) = copy.entry(at, &mut scratch);
+                seen += 1;
+                if !visit(key, value) || seen == limit {
+                    return seen;
+                }
+            }
+            if ::core::ptr::eq(target, self.head()) {
+                break;
+            }
+            previous = Some(target);
+        }
+        seen
+    }
+}

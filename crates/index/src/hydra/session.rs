@@ -1,0 +1,482 @@
+//! A thread's handle on a map: the operations.
+
+use super::core::{Core, Local};
+use super::iter::Range;
+use super::list::{Put, When};
+use super::map::HydraList;
+use super::oplog::ThreadCell;
+use super::page::{Page, PageForm};
+use super::snapshot::SearchForm;
+use crate::key::KeyForm;
+use crate::value;
+use crate::{Encode, Key, OrderedSession};
+use ::core::borrow::Borrow;
+use ::core::ops::RangeBounds;
+use archipelago_sync::rcu::{Guard, Reader};
+use archipelago_sync::version_lock::Version;
+
+/// Keys that [`HydraList`] can hold: every [`Key`] (both forms have a page layout).
+pub(crate) type FormOf<K> = <K as Encode>::Form;
+
+/// This thread's session on a [`HydraList`]: made by [`HydraList::pin`], cheap, neither `Send` nor `Sync`.
+///
+/// It holds no lock and no guard between calls, so keeping one for long delays nothing. It remembers the NUMA node it
+/// was made on; after the thread has moved to another node it stays right, but reads that other node's search layer.
+///
+/// All operations on single keys are linearizable. They cost one search-layer look-up and, nearly always, one page;
+/// expected O(log n) comparisons in a few cache lines for words, O(key length) for byte strings.
+pub struct Session<'m, K: Key, V: Send + Sync + 'static> {
+    map: &'m HydraList<K, V>,
+    core: &'m Core<FormOf<K>>,
+    reader: Reader<'m>,
+    cell: &'m ThreadCell<FormOf<K>>,
+    node: usize,
+}
+
+/// Look-ups in flight at a time in [`Session::get_many`]: enough to hide a memory access behind the others'.
+const BATCH: usize = 32;
+
+impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
+    pub(super) fn new(map: &'m HydraList<K, V>) -> Self {
+        let core = map.core();
+        let node = core.config.topology.node_of_current().min(core.layers.len() - 1);
+        Self { map, core, reader: core.domain.reader(), cell: core.cell(), node }
+    }
+
+    /// The map this is a session of.
+    pub fn map(&self) -> &'m HydraList<K, V> {
+        self.map
+    }
+
+    #[inline]
+    fn local<'g>(&self, guard: &'g Guard<'m>) -> Local<'g, FormOf<K>>
+    where
+        'm: 'g,
+    {
+        Local { core: self.core, guard, cell: self.cell, node: self.node }
+    }
+
+    /// Calls `read` with the value of `key`, by reference, without cloning it.
+    #[inline]
+    pub fn get_with<Q, R>(&self, key: &Q, read: impl FnOnce(&V) -> R) -> Option<R>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        let guard = self.reader.enter();
+        let local = self.local(&guard);
+        let word = key.encode(|key| self.core.get(local.jump(key), key, FormOf::<K>::tag(key)))?;
+        // SAFETY: the word was in the map under our guard, so its value is not reclaimed yet.
+        Some(unsafe { value::with_ref(word, read) })
+    }
+
+    /// Whether `key` is in the map.
+    #[inline]
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        self.get_with(key, |_| ()).is_some()
+    }
+
+    /// Inserts or replaces, with a borrowed key and without looking at the old value. True if there was one.
+    #[inline]
+    pub fn upsert<Q>(&self, key: &Q, value: V) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        self.put(key, value, |_| ()).is_some()
+    }
+
+    /// Removes without looking at the value. True if there was one.
+    pub fn delete<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        self.take(key, |_| ()).is_some()
+    }
+
+    /// Visits up to `limit` entries with keys `>= from`, ascending; returns how many.
+    ///
+    /// Holds no lock. Never visits a key twice, never misses a key that was in the map throughout the call; entries
+    /// that come and go meanwhile may or may not be seen. Each entry was in the map at some moment during the call.
+    /// Memory reclamation waits while `visit` runs.
+    pub fn scan<Q>(&self, from: &Q, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &V)) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        let guard = self.reader.enter();
+        let local = self.local(&guard);
+        from.encode(|from| {
+            self.core.scan(&local, from, limit, |key, word| {
+                // SAFETY: the key is an encoding of a K; the word was in the map under our guard.
+                unsafe { value::with_ref(word, |value| visit(K::decode_ref(key), value)) };
+                true
+            })
+        })
+    }
+
+    /// As [`scan`](Self::scan), descending over keys `<= from`.
+    pub fn scan_rev<Q>(&self, from: &Q, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &V)) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        let guard = self.reader.enter();
+        let local = self.local(&guard);
+        let above = from.encode(FormOf::<K>::just_above);
+        let bound = above.as_ref().map(FormOf::<K>::probe);
+        self.core.scan_back(&local, bound, limit, |key, word| {
+            // SAFETY: as in `scan`.
+            unsafe { value::with_ref(word, |value| visit(K::decode_ref(key), value)) };
+            true
+        })
+    }
+
+    /// Adds entries that are expected in ascending key order: each search starts where the last one ended.
+    pub(super) fn append(&self, entries: impl IntoIterator<Item = (K, V)>) {
+        let mut previous: Option<K> = None;
+        for (key, value) in entries {
+            let _ = &previous;
+            self.upsert(&key, value);
+            previous = Some(key);
+        }
+    }
+
+    /// Waits until every search layer knows of everything done to the map before the call. Never needed for right
+    /// answers; useful before measuring.
+    pub fn sync(&self) {
+        let guard = self.reader.enter();
+        self.core.catch_up(&self.local(&guard));
+    }
+
+    /// Inserts or replaces; `old` sees the value replaced.
+    #[inline]
+    fn put<Q, R>(&self, key: &Q, value: V, old: impl FnOnce(&V) -> R) -> Option<R>
+    where
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        let guard = self.reader.enter();
+        let word = value::into_word(value);
+        match key.encode(|key| self.store(&guard, key, word, When::Always)) {
+            Put::Replaced(word) => Some(self.retire_value(&guard, word, old)),
+            Put::Inserted => {
+                self.cell.add(1);
+                None
+            }
+            Put::Kept(_) | Put::Missing => unreachable!("`When::Always` always stores"),
+        }
+    }
+
+    #[inline]
+    fn store(&self, guard: &Guard<'m>, key: crate::Probe<'_, K>, word: u64, when: When) -> Put {
+        let local = self.local(guard);
+        self.core.put(&local, local.jump(key), key, FormOf::<K>::tag(key), word, when)
+    }
+
+    fn take<Q, R>(&self, key: &Q, old: impl FnOnce(&V) -> R) -> Option<R>
+    where
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        let guard = self.reader.enter();
+        let local = self.local(&guard);
+        let removed = key.encode(|key| self.core.take(&local, local.jump(key), key, FormOf::<K>::tag(key)))?;
+        self.cell.add(-1);
+        self.retire_key(&guard, removed.key);
+        Some(self.retire_value(&guard, removed.value, old))
+    }
+
+    /// Retires a value that has been taken out of the map, and shows it to `last` (valid: our guard is older).
+    #[inline]
+    fn retire_value<R>(&self, guard: &Guard<'m>, word: u64, last: impl FnOnce(&V) -> R) -> R {
+        // SAFETY: the word is out of the map and ours alone to retire; the guard keeps it until `last` has run.
+        unsafe {
+            value::retire::<V>(guard, word);
+            value::with_ref(word, last)
+        }
+    }
+
+    fn retire_key(&self, guard: &Guard<'m>, key: *mut ()) {
+        unsafe fn reclaim<F: KeyForm>(key: *mut (), _: *mut ()) {
+            // SAFETY: RCU calls this once, when no reader is left.
+            unsafe { F::Page::reclaim_key(key) }
+        }
+        if !key.is_null() {
+            // SAFETY: the key is out of the map and ours alone to retire.
+            unsafe { guard.retire(key, ::core::ptr::null_mut(), reclaim::<FormOf<K>>) }
+        }
+    }
+
+    /// Shows up to `limit` entries in `from..bound` to `visit`, ascending. For iterators.
+    pub(super) fn scan_range(
+        &self,
+        from: &<FormOf<K> as PageForm>::Owned,
+        bound: Option<&<FormOf<K> as PageForm>::Owned>,
+        limit: usize,
+        mut visit: impl FnMut(crate::Probe<'_, K>, u64),
+    ) {
+        let guard = self.reader.enter();
+        let bound = bound.map(FormOf::<K>::probe);
+        self.core.scan(&self.local(&guard), FormOf::<K>::probe(from), limit, |key, word| {
+            let inside = bound.is_none_or(|bound| FormOf::<K>::compare(key, bound).is_lt());
+            if inside {
+                visit(key, word);
+            }
+            inside
+        });
+    }
+
+    /// Shows up to `limit` entries in `from..bound` to `visit`, descending. For iterators.
+    pub(super) fn scan_range_back(
+        &self,
+        from: &<FormOf<K> as PageForm>::Owned,
+        bound: Option<&<FormOf<K> as PageForm>::Owned>,
+        limit: usize,
+        mut visit: impl FnMut(crate::Probe<'_, K>, u64),
+    ) {
+        let guard = self.reader.enter();
+        let (from, bound) = (FormOf::<K>::probe(from), bound.map(FormOf::<K>::probe));
+        self.core.scan_back(&self.local(&guard), bound, limit, |key, word| {
+            let inside = FormOf::<K>::compare(key, from).is_ge();
+            if inside {
+                visit(key, word);
+            }
+            inside
+        });
+    }
+}
+
+impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
+    /// The value of `key`.
+    #[inline]
+    pub fn get<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        self.get_with(key, V::clone)
+    }
+
+    /// The values of several keys, in order. Faster than one by one: the memory accesses of up to 32 look-ups are
+    /// started before the first is waited for. Each look-up is linearizable on its own.
+    pub fn get_many<Q>(&self, keys: &[Q]) -> Vec<Option<V>>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>>,
+    {
+        let mut found = Vec::with_capacity(keys.len());
+        self.get_many_into(keys, &mut found);
+        found
+    }
+
+    fn get_many_into<Q>(&self, keys: &[Q], found: &mut Vec<Option<V>>)
+    where
+        Q: Encode<Form = FormOf<K>>,
+    {
+        let guard = self.reader.enter();
+        let local = self.local(&guard);
+        for keys in keys.chunks(BATCH) {
+            let mut stops = [None; BATCH];
+            for (key, stop) in keys.iter().zip(&mut stops) {
+                let page = key.encode(|key| local.jump(key));
+                <FormOf<K> as PageForm>::Page::prefetch(page);
+                *stop = Some(Stop { page, version: None, slot: 0 });
+            }
+            for (key, stop) in keys.iter().zip(stops.iter_mut().flatten()) {
+                key.encode(|key| self.approach(stop, key));
+            }
+            found.extend(keys.iter().zip(stops.iter().flatten()).map(|(key, stop)| {
+                let word = key.encode(|key| self.arrive(stop, key))?;
+                // SAFETY: the word was in the map under our guard.
+                Some(unsafe { value::clone_of(word) })
+            }));
+        }
+    }
+
+    /// Goes on from a jump node that has been prefetched to the target's entry, and starts fetching that.
+    #[inline]
+    fn approach(&self, stop: &mut Stop<'_, FormOf<K>>, key: crate::Probe<'_, K>) {
+        let (page, version) = self.core.target(stop.page, key);
+        let candidates = page.candidates(FormOf::<K>::tag(key));
+        *stop = Stop { page, version: Some(version), slot: candidates };
+        if candidates != 0 {
+            page.prefetch_slot(candidates.trailing_zeros() as usize);
+        }
+    }
+
+    /// Ends what `approach` began; starts over if the page has changed in between.
+    #[inline]
+    fn arrive(&self, stop: &Stop<'_, FormOf<K>>, key: crate::Probe<'_, K>) -> Option<u64> {
+        let version = stop.version.expect("approached");
+        let slot = if stop.slot == 0 { None } else { stop.page.find_among(stop.slot, key, Some(version)) };
+        let found = slot.map(|slot| stop.page.value(slot));
+        if stop.page.lock().validate(version) {
+            return found;
+        }
+        self.core.get(stop.page, key, FormOf::<K>::tag(key))
+    }
+
+    /// Inserts or replaces; returns the value replaced.
+    #[inline]
+    pub fn insert(&self, key: K, value: V) -> Option<V> {
+        self.put(&key, value, V::clone)
+    }
+
+    /// The value of `key`, inserting `make()` first if there is none. `make` runs outside any lock; of two threads
+    /// that race, both may run it and one result is dropped.
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> V {
+        if let Some(value) = self.get(&key) {
+            return value;
+        }
+        let guard = self.reader.enter();
+        let value = make();
+        let word = value::into_word(value.clone());
+        match key.encode(|key| self.store(&guard, key, word, When::Absent)) {
+            Put::Inserted => {
+                self.cell.add(1);
+                value
+            }
+            Put::Kept(existing) => {
+                // SAFETY: our word was not stored, so it is still ours alone; the existing one is under our guard.
+                unsafe {
+                    value::drop_word::<V>(word);
+                    value::clone_of(existing)
+                }
+            }
+            Put::Replaced(_) | Put::Missing => unreachable!("`When::Absent` inserts or keeps"),
+        }
+    }
+
+    /// Replaces the value of a key that is there by `f(&old)`, atomically; returns the old value. `f` runs outside
+    /// any lock, and again if another thread changed the value meanwhile.
+    pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        let guard = self.reader.enter();
+        let local = self.local(&guard);
+        key.encode(|key| {
+            let tag = FormOf::<K>::tag(key);
+            let mut page = local.jump(key);
+            loop {
+                let old = self.core.get(page, key, tag)?;
+                // SAFETY: the word was in the map under our guard, which also keeps its address from being reused.
+                let new = value::into_word(unsafe { value::with_ref(old, &mut f) });
+                match self.core.put(&local, page, key, tag, new, When::Holds(old)) {
+                    Put::Replaced(old) => return Some(self.retire_value(&guard, old, V::clone)),
+                    // SAFETY: the new word was not stored, so it is still ours alone.
+                    Put::Kept(_) | Put::Missing => unsafe { value::drop_word::<V>(new) },
+                    Put::Inserted => unreachable!("`When::Holds` does not insert"),
+                }
+                page = local.jump(key);
+            }
+        })
+    }
+
+    /// Removes; returns the value removed.
+    pub fn remove<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        self.take(key, V::clone)
+    }
+
+    /// The entry with the least key, as a [`scan`](Self::scan) of one entry.
+    pub fn first_key_value(&self) -> Option<(K, V)> {
+        self.range::<K, _>(..).next()
+    }
+
+    /// The entry with the greatest key, as a [`scan_rev`](Self::scan_rev) of one entry.
+    pub fn last_key_value(&self) -> Option<(K, V)> {
+        self.range::<K, _>(..).next_back()
+    }
+
+    /// Removes the entry with the least key and returns it. Linearizable: it was the least when it was removed.
+    pub fn pop_first(&self) -> Option<(K, V)> {
+        let guard = self.reader.enter();
+        let mut found = None;
+        let removed = self.core.take_first(&self.local(&guard), |key, _| {
+            // SAFETY: the key is an encoding of a K.
+            found = Some(unsafe { K::decode(key) });
+        })?;
+        self.cell.add(-1);
+        let value = self.retire_value(&guard, removed.value, V::clone);
+        self.retire_key(&guard, removed.key);
+        found.map(|key| (key, value))
+    }
+
+    /// An iterator over the entries whose keys lie in `range`, ascending; `.rev()` descends. A range whose start is
+    /// after its end is empty.
+    ///
+    /// Holds no lock and, between calls, no guard. Ordered; never yields a key twice; never misses a key that was in
+    /// the map throughout. It fetches a few entries ahead, so what it yields may have changed since.
+    pub fn range<Q, R>(&self, range: R) -> Range<'m, K, V>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+        R: RangeBounds<Q>,
+    {
+        Range::new(Self::new(self.map), range)
+    }
+
+    /// An iterator over all entries, ascending; see [`range`](Self::range).
+    pub fn iter(&self) -> Range<'m, K, V> {
+        self.range::<K, _>(..)
+    }
+}
+
+/// How far a look-up of a batch has come.
+struct Stop<'g, F: KeyForm> {
+    page: &'g F::Page,
+    version: Option<Version>,
+    /// Candidate slots.
+    slot: u64,
+}
+
+impl<F: KeyForm> Clone for Stop<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: KeyForm> Copy for Stop<'_, F> {}
+
+impl<K: Key, V: Clone + Send + Sync + 'static> OrderedSession<K, V> for Session<'_, K, V> {
+    #[inline]
+    fn get(&self, key: &K) -> Option<V> {
+        self.get(key)
+    }
+
+    #[inline]
+    fn insert(&self, key: &K, value: V) -> Option<V> {
+        self.put(key, value, V::clone)
+    }
+
+    #[inline]
+    fn update(&self, key: &K, f: impl FnMut(&V) -> V) -> Option<V> {
+        self.update(key, f)
+    }
+
+    fn remove(&self, key: &K) -> Option<V> {
+        self.remove(key)
+    }
+
+    fn scan(&self, from: &K, limit: usize, visit: impl FnMut(K::Ref<'_>, &V)) -> usize {
+        self.scan(from, limit, visit)
+    }
+
+    fn scan_rev(&self, from: &K, limit: usize, visit: impl FnMut(K::Ref<'_>, &V)) -> Option<usize> {
+        Some(self.scan_rev(from, limit, visit))
+    }
+
+    fn get_many(&self, keys: &[K], found: &mut Vec<Option<V>>) {
+        found.clear();
+        self.get_many_into(keys, found);
+    }
+}

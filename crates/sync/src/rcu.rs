@@ -1,0 +1,52 @@
+//! Read-copy-update: the one memory reclamation of the house.
+//!
+//! A structure owns a [`Domain`]. Who reads it enters a critical section and holds a [`Guard`]; who unlinks a node
+//! *retires* it, and the domain reclaims it once every guard that might have seen it is gone. Domains share nothing.
+//!
+//! Epoch-based reclamation after Fraser (2004), shaped for many cores:
+//!
+//! - One [`Record`](record::Record) per thread slot, in memory of its thread: entering and leaving are one store each.
+//! - Each thread bags its own garbage and reclaims it itself, so freed memory goes back where it came from. Bags lie
+//!   behind a small lock that the owner takes uncontended; it is there so that anybody may take what a finished or idle
+//!   thread left behind.
+//! - No thread of its own: retiring drives the epoch, at most one barrier per bag.
+//! - Two flavours of barrier, see [`Flavour`].
+//!
+//! # Why nothing is reclaimed too early
+//!
+//! *Enter* by R: read the global epoch r (Acquire), publish (r, active) in the record (Release store), barrier B_R, then
+//! read the structure. *Leave*: Release store of "inactive". *Retire* by T, inside a guard and after the unlink; when a
+//! bag is full T *seals* it with e, the global epoch read inside that guard. *Advance* by A from g to g+1: read g
+//! (Acquire), barrier B_A, Acquire loads of all records; if each is inactive or active at g, compare-and-exchange g to
+//! g+1 (Release). *Reclaim* what was sealed with e after an Acquire load of the epoch that returned at least e+3.
+//!
+//! B_R and B_A are such that of any two one comes first, and then what precedes it is seen by what follows the other
+//! (both `SeqCst` fences; or light and heavy membarrier: two B_R order nothing, and nothing below needs that).
+//!
+//! 1. *A successful advance from e+1 comes after T's leave.* If B_A came before B_T, then T, which read e after B_T,
+//!    would have read e+1 at least. So B_T came first and A saw T's publication or something newer. T published at most e,
+//!    so, not being refused, A saw T's leave or a newer store of that record: T's leave happens before the epoch
+//!    becomes e+2. (Every store to a record is a Release, so a newer one carries the leave with it.)
+//! 2. *Who published r ≥ e+2 does not see the object*: its Acquire load of r read the epoch from 1 or from a later
+//!    advance, each of which read its predecessor with Acquire; so the unlink, which happens before T's leave, happens
+//!    before its reads.
+//! 3. *A successful advance from e+2 comes after the leave of every R that saw the object.* By 2, r ≤ e+1. If B_A came
+//!    before B_R, then the unlink (before T's leave, before A's read of e+2, before B_A) would be seen by R. So B_R
+//!    came first, A saw R's publication or something newer, and, not being refused, R's leave or newer: R's leave
+//!    happens before the epoch becomes e+3, hence before the reclaim. ∎
+//!
+//! Sealing needs no barrier for this; the price is one epoch more than in schemes whose retirers fence.
+//!
+//! A record made after A walked the table is like one whose publication A did not see: R's creation of it precedes B_R.
+//! A thread slot that passes from a finished thread to a new one passes with happens-before, so a record has one owner
+//! at a time; a guard forgotten by the first stays counted and pins the epoch for the second, which delays reclamation
+//! and nothing else. A guard may outlive its thread's slot only inside a thread-local destructor; then it is left
+//! counted for ever (see [`Guard`]).
+
+mod domain;
+mod garbage;
+mod reader;
+mod record;
+
+pub use domain::{Domain, Flavour, Stats};
+pub use reader::{Guard, Reader};

@@ -1,0 +1,121 @@
+//! Retired objects waiting for their grace period: an open bag that fills, and sealed bags that ripen in order.
+
+use core::any::Any;
+use core::mem;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// A bag sealed with epoch e is ripe when the epoch is e + 3; the parent module proves it.
+pub(super) const GRACE: u64 = 3;
+
+/// How many emptied bags a record keeps for reuse: as many as are ripening at once in the steady state.
+const SPARES: usize = 4;
+
+/// One retired object and how to get rid of it.
+pub(super) struct Retired {
+    pub(super) object: *mut (),
+    pub(super) context: *mut (),
+    pub(super) reclaim: unsafe fn(*mut (), *mut ()),
+}
+
+// SAFETY: `Guard::retire` has the caller promise that any thread may reclaim the object.
+unsafe impl Send for Retired {}
+
+/// Retired objects that nobody can reach once the epoch is `sealed + GRACE`.
+pub(super) struct Bag {
+    sealed: u64,
+    items: Vec<Retired>,
+}
+
+/// What one thread slot has retired and not yet reclaimed.
+#[derive(Default)]
+pub(super) struct Garbage {
+    open: Vec<Retired>,
+    /// By rising epoch.
+    sealed: VecDeque<Bag>,
+    spare: Vec<Vec<Retired>>,
+    /// The epoch after the owner last sealed or looked.
+    last_seen: u64,
+}
+
+impl Garbage {
+    /// Adds to the open bag and says how many it holds now.
+    pub(super) fn push(&mut self, item: Retired) -> usize {
+        self.open.push(item);
+        self.open.len()
+    }
+
+    /// Seals the open bag. `epoch` was read by the caller inside a guard, after everything in the bag was retired.
+    pub(super) fn seal(&mut self, epoch: u64) {
+        if self.open.is_empty() {
+            return;
+        }
+        let items = mem::replace(&mut self.open, self.spare.pop().unwrap_or_default());
+        // Two sealers may come here in the opposite order of their reads; later is safe, and keeps the order.
+        let sealed = self.sealed.back().map_or(epoch, |last| last.sealed.max(epoch));
+        self.sealed.push_back(Bag { sealed, items });
+    }
+
+    /// Takes the oldest bag if it is ripe at `epoch`.
+    pub(super) fn take_ripe(&mut self, epoch: u64) -> Option<Bag> {
+        if self.sealed.front()?.sealed + GRACE <= epoch { self.sealed.pop_front() } else { None }
+    }
+
+    /// Keeps an emptied bag's memory for the next one.
+    pub(super) fn put_spare(&mut self, bag: Bag) {
+        debug_assert!(bag.items.is_empty());
+        if self.spare.len() < SPARES {
+            self.spare.push(bag.items);
+        }
+    }
+
+    /// Remembers that the owner was here at `epoch`, and returns when it was here before.
+    pub(super) fn visit(&mut self, epoch: u64) -> u64 {
+        mem::replace(&mut self.last_seen, epoch)
+    }
+
+    /// The epoch at the owner's last visit.
+    pub(super) fn last_visit(&self) -> u64 {
+        self.last_seen
+    }
+
+    /// Objects retired and not taken.
+    pub(super) fn pending(&self) -> usize {
+        self.open.len() + self.sealed.iter().map(|bag| bag.items.len()).sum::<usize>()
+    }
+}
+
+/// The first panic of a series of reclaim functions; the rest of the series runs all the same.
+#[derive(Default)]
+pub(super) struct FirstPanic(Option<Box<dyn Any + Send>>);
+
+impl FirstPanic {
+    /// Reclaims and removes every object of the bag.
+    ///
+    /// # Safety
+    /// The bag's grace period is over, or nobody can be reading the domain any more.
+    pub(super) unsafe fn reclaim(&mut self, bag: &mut Bag) {
+        while !bag.items.is_empty() {
+            let result = catch_unwind(AssertUnwindSafe(|| {
+                while let Some(item) = bag.items.pop() {
+                    // SAFETY: the caller's promise is what the retirer's `retire` asked for; popped, so run once.
+                    unsafe { (item.reclaim)(item.object, item.context) }
+                }
+            }));
+            if let Err(payload) = result {
+                // A payload whose own drop panics must not stop the series: later ones are leaked.
+                match self.0 {
+                    None => self.0 = Some(payload),
+                    Some(_) => mem::forget(payload),
+                }
+            }
+        }
+    }
+
+    /// Goes on with the first panic, if there was one.
+    pub(super) fn resume(self) {
+        if let Some(payload) = self.0 {
+            resume_unwind(payload);
+        }
+    }
+}

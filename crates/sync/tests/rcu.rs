@@ -1,0 +1,369 @@
+//! RCU natively: every retired object is reclaimed once and not too early, whatever threads, guards and panics do.
+#![cfg(not(loom))]
+
+use core::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use archipelago_platform::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use archipelago_platform::sync::Barrier;
+use archipelago_platform::thread;
+use archipelago_sync::rcu::{Domain, Flavour, Guard, Reader};
+
+const fn scaled(native: usize, miri: usize) -> usize {
+    if cfg!(miri) { miri } else { native }
+}
+
+fn each_flavour(test: impl Fn(&dyn Fn() -> Domain)) {
+    for flavour in [Flavour::Epoch, Flavour::Membarrier] {
+        test(&|| Domain::with_flavour(flavour));
+    }
+}
+
+/// An object that reads as alive until it is dropped, and counts its drops.
+struct Tracked<'c> {
+    alive: AtomicUsize,
+    drops: &'c AtomicUsize,
+}
+
+const ALIVE: usize = 0x600D;
+
+impl<'c> Tracked<'c> {
+    fn boxed(drops: &'c AtomicUsize) -> *mut Self {
+        Box::into_raw(Box::new(Self { alive: AtomicUsize::new(ALIVE), drops }))
+    }
+
+    fn check(&self) {
+        assert_eq!(self.alive.load(Ordering::Relaxed), ALIVE, "read after it was reclaimed");
+    }
+}
+
+impl Drop for Tracked<'_> {
+    fn drop(&mut self) {
+        assert_eq!(self.alive.swap(0xDEAD, Ordering::Relaxed), ALIVE, "reclaimed twice");
+        self.drops.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn retire_new(guard: &Guard<'_>, drops: &AtomicUsize) {
+    // SAFETY: never linked anywhere; `drops` outlives the domain in every test here.
+    unsafe { guard.retire_box(Tracked::boxed(drops)) }
+}
+
+/// Replaces the shared object `rounds` times and reads it each time, under a guard.
+fn churn(domain: &Domain, shared: &AtomicPtr<Tracked<'_>>, drops: &AtomicUsize, rounds: usize) {
+    let reader = domain.reader();
+    for _ in 0..rounds {
+        let guard = reader.enter();
+        // SAFETY: read from the structure inside the guard.
+        unsafe { &*shared.load(Ordering::Acquire) }.check();
+        let fresh = Tracked { alive: AtomicUsize::new(ALIVE), drops };
+        // The cast shortens or stretches nothing: `drops` outlives the domain in every test here.
+        let old = shared.swap(Box::into_raw(Box::new(fresh)).cast(), Ordering::AcqRel);
+        // SAFETY: the swap unlinked it, so this thread alone retires it.
+        unsafe { guard.retire_box(old) };
+        // SAFETY: this guard began before the object was retired.
+        unsafe { &*old }.check();
+    }
+}
+
+fn churn_with_threads(domain: Domain, threads: usize, rounds: usize) {
+    let drops = AtomicUsize::new(0);
+    let shared = AtomicPtr::new(Tracked::boxed(&drops));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| churn(&domain, &shared, &drops, rounds));
+        }
+    });
+    let pending = domain.stats().pending;
+    assert_eq!(drops.load(Ordering::Relaxed) + pending, threads * rounds);
+    domain.collect();
+    assert_eq!(domain.stats().pending, 0);
+    assert_eq!(drops.load(Ordering::Relaxed), threads * rounds);
+    drop(domain);
+    // SAFETY: the last object was never retired.
+    drop(unsafe { Box::from_raw(shared.into_inner()) });
+    assert_eq!(drops.load(Ordering::Relaxed), threads * rounds + 1);
+}
+
+#[test]
+fn one_thread_holds_a_few_bags_back() {
+    each_flavour(|domain| {
+        let (domain, drops) = (domain().with_bag_limit(8), AtomicUsize::new(0));
+        for _ in 0..1_000 {
+            retire_new(&domain.pin(), &drops);
+            assert!(domain.stats().pending <= 8 * 5);
+        }
+    });
+}
+
+#[test]
+fn few_threads() {
+    each_flavour(|domain| churn_with_threads(domain(), 2, scaled(20_000, 50)));
+    each_flavour(|domain| churn_with_threads(domain().with_bag_limit(1), 4, scaled(5_000, 20)));
+}
+
+#[test]
+fn more_threads_than_cores() {
+    each_flavour(|domain| churn_with_threads(domain(), scaled(32, 6), scaled(2_000, 10)));
+}
+
+#[test]
+fn threads_that_come_and_go_strand_nothing() {
+    each_flavour(|domain| {
+        let (domain, drops) = (domain().with_bag_limit(4), AtomicUsize::new(0));
+        let threads = scaled(1_000, 20);
+        for _ in 0..threads / 4 {
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let guard = domain.pin();
+                        (0..3).for_each(|_| retire_new(&guard, &drops));
+                    });
+                }
+            });
+        }
+        domain.collect();
+        assert_eq!(drops.load(Ordering::Relaxed), threads * 3);
+        assert_eq!(domain.stats().pending, 0);
+    });
+}
+
+#[test]
+fn the_living_reclaim_for_the_dead_without_being_asked() {
+    each_flavour(|domain| {
+        let (domain, dead, living) = (domain().with_bag_limit(4), AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| (0..3).for_each(|_| retire_new(&domain.pin(), &dead)));
+        });
+        // This thread has its slot since before the other ended, or has it now; either way it goes on retiring.
+        for _ in 0..4 * 40 {
+            retire_new(&domain.pin(), &living);
+        }
+        assert_eq!(dead.load(Ordering::Relaxed), 3);
+    });
+}
+
+#[test]
+fn a_stalled_reader_stops_reclamation_and_is_reported() {
+    each_flavour(|domain| {
+        let (domain, drops) = (domain().with_bag_limit(4), AtomicUsize::new(0));
+        let (stalled, done) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _guard = domain.pin();
+                stalled.wait();
+                done.wait();
+            });
+            stalled.wait();
+            for _ in 0..100 {
+                retire_new(&domain.pin(), &drops);
+            }
+            domain.collect();
+            let stats = domain.stats();
+            assert_eq!((stats.pending, drops.load(Ordering::Relaxed)), (100, 0));
+            assert_eq!((stats.active_readers, stats.oldest_reader_lag), (1, 1));
+            assert!(stats.refused_advances > 5);
+            done.wait();
+        });
+        domain.collect();
+        assert_eq!(drops.load(Ordering::Relaxed), 100);
+        assert_eq!(domain.stats().refused_advances, 0);
+    });
+}
+
+#[test]
+fn nested_guards_protect_until_the_last_ends() {
+    each_flavour(|domain| {
+        let (domain, drops) = (domain().with_bag_limit(1), AtomicUsize::new(0));
+        let reader = domain.reader();
+        let outer = reader.enter();
+        let inner = reader.enter();
+        retire_new(&inner, &drops);
+        drop(outer);
+        domain.collect();
+        assert_eq!(drops.load(Ordering::Relaxed), 0);
+        assert_eq!(domain.stats().active_readers, 1);
+        drop(inner);
+        domain.collect();
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+        assert_eq!(domain.stats().active_readers, 0);
+    });
+}
+
+#[test]
+fn a_forgotten_guard_only_delays() {
+    let drops = AtomicUsize::new(0);
+    {
+        let domain = Domain::new().with_bag_limit(1);
+        core::mem::forget(domain.pin());
+        (0..10).for_each(|_| retire_new(&domain.pin(), &drops));
+        domain.collect();
+        assert_eq!(drops.load(Ordering::Relaxed), 0);
+    }
+    assert_eq!(drops.load(Ordering::Relaxed), 10);
+}
+
+#[test]
+fn synchronize_waits_for_the_readers_before_it() {
+    each_flavour(|domain| {
+        let (domain, drops) = (domain(), AtomicUsize::new(0));
+        let shared = AtomicPtr::new(Tracked::boxed(&drops));
+        let rounds = scaled(300, 5);
+        let stop = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while stop.load(Ordering::Relaxed) == 0 {
+                        let _guard = domain.pin();
+                        // SAFETY: read from the structure inside the guard.
+                        let object = unsafe { &*shared.load(Ordering::Acquire) };
+                        (0..20).for_each(|_| object.check());
+                    }
+                });
+            }
+            for _ in 0..rounds {
+                let old = shared.swap(Tracked::boxed(&drops), Ordering::AcqRel);
+                domain.synchronize();
+                // SAFETY: unlinked above, and all guards from before that have ended.
+                drop(unsafe { Box::from_raw(old) });
+            }
+            stop.store(1, Ordering::Relaxed);
+        });
+        // SAFETY: no reader is left.
+        drop(unsafe { Box::from_raw(shared.into_inner()) });
+        assert_eq!(drops.load(Ordering::Relaxed), rounds + 1);
+    });
+}
+
+#[test]
+#[should_panic(expected = "drop the guard first")]
+fn synchronize_inside_a_guard_panics() {
+    let domain = Domain::new();
+    let _guard = domain.pin();
+    domain.synchronize();
+}
+
+#[test]
+fn a_panicking_reclaim_loses_and_repeats_nothing() {
+    unsafe fn count_then_panic(count: *mut (), every_third: *mut ()) {
+        // SAFETY: both are counters that outlive the domain.
+        let (count, third) = unsafe { (&*count.cast::<AtomicUsize>(), &*every_third.cast::<AtomicUsize>()) };
+        count.fetch_add(1, Ordering::Relaxed);
+        if third.fetch_add(1, Ordering::Relaxed) % 3 == 2 {
+            panic!("planted");
+        }
+    }
+    each_flavour(|domain| {
+        let counts: Vec<_> = (0..50).map(|_| AtomicUsize::new(0)).collect();
+        let third = AtomicUsize::new(0);
+        let retire_all = |domain: &Domain| {
+            let mut panics = 0;
+            for count in &counts {
+                let guard = domain.pin();
+                let (count, third) = (core::ptr::from_ref(count).cast_mut(), core::ptr::from_ref(&third).cast_mut());
+                let retired = catch_unwind(AssertUnwindSafe(|| {
+                    // SAFETY: the counters outlive the domain and are atomics.
+                    unsafe { guard.retire(count.cast(), third.cast(), count_then_panic) }
+                }));
+                panics += usize::from(retired.is_err());
+            }
+            panics
+        };
+        let exactly = |times| assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == times));
+
+        let first = domain().with_bag_limit(4);
+        assert!(retire_all(&first) > 0);
+        assert!(catch_unwind(AssertUnwindSafe(|| first.collect())).is_err());
+        exactly(1);
+        let second = domain();
+        assert_eq!(retire_all(&second), 0);
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(second))).is_err());
+        exactly(2);
+    });
+}
+
+#[test]
+fn reclaim_functions_may_retire() {
+    /// A chain: reclaiming one link retires the next.
+    struct Link<'c> {
+        domain: *const Domain,
+        left: usize,
+        drops: &'c AtomicUsize,
+    }
+    unsafe fn next(link: *mut (), _: *mut ()) {
+        // SAFETY: made by `Box::into_raw` below, retired once.
+        let mut link = unsafe { Box::from_raw(link.cast::<Link<'_>>()) };
+        link.drops.fetch_add(1, Ordering::Relaxed);
+        if link.left > 0 {
+            link.left -= 1;
+            // SAFETY: the test collects until the chain ends, before it drops the domain.
+            let domain = unsafe { &*link.domain };
+            // SAFETY: never linked anywhere; `next` frees it.
+            unsafe { domain.pin().retire(Box::into_raw(link).cast(), core::ptr::null_mut(), next) };
+            domain.collect();
+        }
+    }
+    each_flavour(|domain| {
+        let (domain, drops) = (domain().with_bag_limit(1), AtomicUsize::new(0));
+        let first = Box::into_raw(Box::new(Link { domain: &domain, left: 100, drops: &drops }));
+        // SAFETY: as in `next`.
+        unsafe { domain.pin().retire(first.cast(), core::ptr::null_mut(), next) };
+        while domain.stats().pending > 0 {
+            domain.collect();
+        }
+        assert_eq!(drops.load(Ordering::Relaxed), 101);
+    });
+}
+
+#[test]
+fn many_short_domains() {
+    let drops = AtomicUsize::new(0);
+    let domains = scaled(10_000, 50);
+    for number in 0..domains {
+        let mut domain = Domain::new();
+        if number % 2 == 0 {
+            retire_new(&domain.pin(), &drops);
+        }
+        if number % 4 == 0 {
+            domain.drain_all();
+            assert_eq!(domain.stats().pending, 0);
+        }
+    }
+    assert_eq!(drops.load(Ordering::Relaxed), domains / 2);
+    assert!(size_of::<Domain>() <= 512, "{}", size_of::<Domain>());
+}
+
+/// A reader that a thread-local keeps past the end of the thread's slot must not disturb the slot's next owner.
+#[test]
+fn a_reader_in_a_thread_local_leaves_the_next_owner_alone() {
+    const ROUNDS: usize = scaled(100_000, 50);
+    struct Late(Option<Reader<'static>>);
+    impl Late {
+        fn churn(reader: Reader<'_>) {
+            (0..ROUNDS).for_each(|_| drop(reader.enter()));
+        }
+    }
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let Some(late) = self.0 else { return };
+            let domain = late.enter().domain();
+            thread::scope(|scope| {
+                // The smallest free slot: the one that this thread gave back.
+                scope.spawn(|| Late::churn(domain.reader()));
+                Late::churn(late);
+            });
+        }
+    }
+    archipelago_platform::thread::thread_local! {
+        static LATE: RefCell<Late> = const { RefCell::new(Late(None)) };
+    }
+    let domain: *mut Domain = Box::into_raw(Box::new(Domain::new()));
+    // SAFETY: freed below, when the threads that use it have ended.
+    let shared: &'static Domain = unsafe { &*domain };
+    // The thread-local is registered before the slot, so its destructor runs after the slot's.
+    let late = thread::spawn(move || LATE.with(|late| late.borrow_mut().0 = Some(shared.reader())));
+    late.join().unwrap();
+    assert_eq!(shared.stats().active_readers, 0);
+    // SAFETY: the threads have ended.
+    drop(unsafe { Box::from_raw(domain) });
+}
