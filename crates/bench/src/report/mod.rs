@@ -1,6 +1,8 @@
-//! Reports: the measurements as rows, and the rows as a table, JSON lines, CSV or a page with charts.
+//! Reports: the measurements as rows, and the rows as tables, JSON lines, CSV or a page with charts.
 
+mod chart;
 pub mod csv;
+mod date;
 pub mod html;
 pub mod json;
 pub mod table;
@@ -154,6 +156,30 @@ fn ratio(series: &Series, baseline: &Series) -> Option<f64> {
         let other = baseline.samples.iter().find(|other| other.run == sample.run)?;
         Some(sample.mops / other.mops)
     }))
+}
+
+/// What a workload does, in a few words.
+fn title(workload: &str) -> &str {
+    match workload {
+    "load" => "load",
+    "a" => "A: 50% read, 50% update",
+    "b" => "B: 95% read, 5% update",
+    "c" => "C: reads",
+    "d" => "D: 95% read the latest, 5% insert",
+    "e" => "E: 95% scan 1-100, 5% insert",
+    "f" => "F: 50% read, 50% read-modify-write",
+    other => other,
+    }
+}
+
+/// Three digits are all that a benchmark is worth.
+fn digits(mops: f64) -> String {
+    match mops {
+        m if m >= 100.0 => format!("{m:.0}"),
+        m if m >= 10.0 => format!("{m:.1}"),
+        m if m >= 1.0 => format!("{m:.2}"),
+        m => format!("{m:.3}"),
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::Row;
+use super::{Row, digits};
 
 /// Writes the rows.
 ///
@@ -28,17 +28,7 @@ pub fn write(rows: &[Row], mut out: impl Write) -> io::Result<()> {
 fn title(row: &Row) -> String {
     let threads = if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) };
     let batch = if row.batch > 0 { format!(", {} look-ups at a time", row.batch) } else { String::new() };
-    let what = match row.workload.as_str() {
-        "load" => "load",
-        "a" => "A: 50% read, 50% update",
-        "b" => "B: 95% read, 5% update",
-        "c" => "C: reads",
-        "d" => "D: 95% read the latest, 5% insert",
-        "e" => "E: 95% scan 1-100, 5% insert",
-        "f" => "F: 50% read, 50% read-modify-write",
-        other => other,
-    };
-    format!("{what}{batch}; {threads}, {} {} keys", row.count, row.keys)
+    format!("{}{batch}; {threads}, {} {} keys", super::title(&row.workload), row.count, row.keys)
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -69,14 +59,4 @@ fn table(rows: &[Row]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
-}
-
-/// Three digits are all that a benchmark is worth.
-fn digits(mops: f64) -> String {
-    match mops {
-        m if m >= 100.0 => format!("{m:.0}"),
-        m if m >= 10.0 => format!("{m:.1}"),
-        m if m >= 1.0 => format!("{m:.2}"),
-        m => format!("{m:.3}"),
-    }
 }
