@@ -10,8 +10,13 @@
 //! | model | `--cfg loom` | is it right under the weak memory model (small primitives only) |
 
 pub mod atomic;
+pub mod clock;
+pub mod cpu;
 pub mod hint;
+#[cfg(not(loom))]
+pub mod machine;
 pub mod membarrier;
+pub mod memory;
 pub mod pad;
 pub mod per_thread;
 pub mod racy;

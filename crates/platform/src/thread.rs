@@ -16,8 +16,8 @@ pub use loom::thread_local;
 #[cfg(not(loom))]
 pub use std::thread_local;
 
-#[cfg(not(loom))]
-pub(crate) use pinning::pinned;
 pub use pinning::{Pinning, allowed_cpus, pin_current};
+#[cfg(not(loom))]
+pub(crate) use pinning::{pinned, set_affinity};
 pub(crate) use slot::note_node;
 pub use slot::{ThreadSlot, slot, slots_high_water};

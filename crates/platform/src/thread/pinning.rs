@@ -74,7 +74,8 @@ mod linux {
     /// A CPU mask of the kernel's, large enough for any kernel (`CONFIG_NR_CPUS` is at most 8192).
     type Mask = [u64; 128];
 
-    pub(super) fn set_affinity(cpu: CpuId) -> io::Result<()> {
+    /// Pins the calling thread to a CPU of the operating system's, whatever the topology.
+    pub(crate) fn set_affinity(cpu: CpuId) -> io::Result<()> {
         let mut mask: Mask = [0; 128];
         let Some(word) = mask.get_mut(cpu.0 / 64) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "CPU numbers end at 8191"));
@@ -94,10 +95,12 @@ mod linux {
     }
 }
 #[cfg(all(target_os = "linux", not(miri)))]
-use linux::{affinity, set_affinity};
+use linux::affinity;
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(crate) use linux::set_affinity;
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
-fn set_affinity(_: CpuId) -> io::Result<()> {
+pub(crate) fn set_affinity(_: CpuId) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "Threads cannot be pinned to CPUs on this operating system."))
 }
 

@@ -167,7 +167,8 @@ impl Topology {
         Builder::default()
     }
 
-    /// `nodes` nodes with `cpus_per_node` CPUs each, without SMT. Node 0 has the first CPUs, node 1 the next, and so on.
+    /// `nodes` nodes with `cpus_per_node` CPUs each, without SMT. Node 0 has the first CPUs, node 1 the next, and so
+    /// on.
     ///
     /// # Panics
     /// If either number is 0, or there would be more than 65 536 CPUs.

@@ -22,20 +22,26 @@ impl Topology {
         }
     }
 
-    /// The topology of this process: [`from_env`](Self::from_env)'s, else [`from_os`](Self::from_os)'s. Read once.
+    /// The topology of this process: [`from_env`](Self::from_env)'s, else [`machine`](Self::machine). Read once.
     ///
     /// # Panics
     /// If `ARCHIPELAGO_TOPOLOGY` has a value that is no topology.
     pub fn current() -> &'static Topology {
-        static CURRENT: OnceLock<Topology> = OnceLock::new();
-        CURRENT.get_or_init(|| match Topology::from_env() {
-            Ok(topology) => topology.unwrap_or_else(Topology::from_os),
-            Err(error) => panic!("{VARIABLE}: {error}"),
-        })
+        static SYNTHETIC: OnceLock<Option<Topology>> = OnceLock::new();
+        let read = || Topology::from_env().unwrap_or_else(|error| panic!("{VARIABLE}: {error}"));
+        SYNTHETIC.get_or_init(read).as_ref().unwrap_or_else(|| Topology::machine())
     }
 
-    /// The machine's topology, restricted to the CPUs that the process may use. Where the operating system does not
-    /// tell, one node with as many CPUs as [`available_parallelism`](std::thread::available_parallelism) says.
+    /// The real machine as far as this process may use it, whatever `ARCHIPELAGO_TOPOLOGY` says: what
+    /// [`from_os`](Self::from_os) found when first asked. [`pin_current`](crate::thread::pin_current) sees to it that
+    /// this is before any thread was pinned.
+    pub fn machine() -> &'static Topology {
+        static MACHINE: OnceLock<Topology> = OnceLock::new();
+        MACHINE.get_or_init(Topology::from_os)
+    }
+
+    /// Reads the machine's topology, restricted to the CPUs that the calling thread may use. Where the operating system
+    /// does not tell, one node with as many CPUs as [`available_parallelism`](std::thread::available_parallelism) says.
     pub fn from_os() -> Topology {
         #[cfg(all(target_os = "linux", not(loom)))]
         if !cfg!(miri)

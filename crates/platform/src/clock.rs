@@ -1,0 +1,33 @@
+//! Ordered clocks: time stamps that threads on different CPUs can compare without sharing a word.
+//!
+//! After ORDO, as HydraList uses it to order the per-thread logs of its asynchronous updates (thesis §4.3.4). Reading
+//! the processor's cycle counter costs tens of nanoseconds whatever the number of threads, where a shared counter's
+//! line would travel between them. The counters of different CPUs may differ by a constant, so a clock knows its
+//! *uncertainty*, an upper bound on that difference measured on this machine, and stamps closer than it are not
+//! ordered.
+//!
+//! # Guarantee
+//! Let a call of [`OrderedClock::now`] that returned `a` happen before a call that returned `b`, on the same clock and
+//! on any threads. Then `b > a - uncertainty`; with an uncertainty of 0, `b > a`. Put the other way round, which is how
+//! it is used: if `b >= a + uncertainty` and the two differ, the call for `b` did not happen before the call for `a`
+//! ([`OrderedClock::is_before`]); and a stamp from [`OrderedClock::new_after`]`(a)` is more than the uncertainty above
+//! `a`, so that every thread that compares the two finds `a` before it.
+//!
+//! Reading the clock is ordered with memory accesses as a happens-before edge needs it: what precedes the call in
+//! program order has been loaded before the counter is read, and nothing after the call starts earlier.
+//!
+//! # Differences from the paper
+//! ORDO measures every pair of CPUs. We measure one CPU against all others and add the two largest bounds, which bounds
+//! every pair (`a` to hub plus hub to `b`), takes linear time, and gives a bound at most twice as wide. Where the
+//! processor promises no constant counter, or a node cannot be measured to within 20 us, the clock is *logical*: one
+//! shared counter, always right, slower with many threads. The bound holds for the CPUs that the process could use when
+//! the topology was first read, not for others that it is let onto later. Counters that drift apart are not covered,
+//! and neither is a virtual machine that moves to another host while the process runs: "invariant TSC" rules out the
+//! first.
+
+#[cfg(not(loom))]
+mod calibrate;
+mod counter;
+mod ordered;
+
+pub use ordered::{ClockKind, OrderedClock};

@@ -1,0 +1,207 @@
+//! Measuring by how much the counters of two CPUs may differ.
+//!
+//! A thread on CPU `i` reads its counter, and passes the value to a thread on CPU `j` through one cache line; that one
+//! reads its own counter at once. The difference is the counters' difference plus the time that the line took, so it
+//! is never less than the counters' difference, and the smallest of many tries is close to it. Both directions
+//! together bound the difference from both sides, and the larger of the two is the pair's bound. A try that was
+//! interrupted is merely a bad one. (ORDO, algorithm 1.)
+//!
+//! One CPU is the hub and is measured against one hardware thread of every core, the nodes in turn. Whatever is left
+//! when the time is up is taken to be like its node's others: the cores of one socket share their counter's clock and
+//! its reset. If a whole node is left, there is no bound.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::counter;
+use crate::hint;
+use crate::pad::CachePadded;
+use crate::topology::{CpuId, Topology};
+
+/// Time for all pairs together.
+const BUDGET: Duration = Duration::from_millis(15);
+
+/// Tries per pair; ORDO makes 100 000 in hours, and the minimum hardly moves after the first hundred.
+const TRIES: u32 = 200;
+
+/// A bound wider than this many microseconds is of no use: waiting for it to pass costs more than a shared counter
+/// does. Sound machines stay below one. What exceeds it is a measurement on a machine so busy that the two threads
+/// never ran at the same time; it is right, but milliseconds wide.
+const WIDEST: f64 = 20.0;
+
+/// What [`measure`] found.
+pub(super) struct Measured {
+    pub(super) uncertainty: u64,
+    pub(super) ticks_per_microsecond: f64,
+}
+
+/// Bounds the difference between any two of the CPUs that this process may use. `None` if that cannot be done, or not
+/// closely enough to be of use.
+pub(super) fn measure(topology: &Topology) -> Option<Measured> {
+    let start = (Instant::now(), counter::read());
+    let bounds = bounds_to_hub(topology)?;
+    // A short measurement would tell the rate badly.
+    while start.0.elapsed() < Duration::from_millis(1) {
+        hint::spin_loop();
+    }
+    let ticks = counter::read().wrapping_sub(start.1);
+    let ticks_per_microsecond = ticks as f64 / start.0.elapsed().as_nanos() as f64 * 1e3;
+    let uncertainty = widest_pair(bounds);
+    (uncertainty as f64 <= WIDEST * ticks_per_microsecond).then_some(Measured { uncertainty, ticks_per_microsecond })
+}
+
+/// The bound for any two of the measured CPUs: from one to the hub, and from the hub to the other.
+fn widest_pair(mut bounds: Vec<u64>) -> u64 {
+    bounds.sort_unstable_by(|a, b| b.cmp(a));
+    // One more, since the guarantee is a strict inequality.
+    bounds.iter().take(2).sum::<u64>() + 1
+}
+
+/// The bounds between the hub and the CPUs that were measured; `None` if some node has none.
+fn bounds_to_hub(topology: &Topology) -> Option<Vec<u64>> {
+    let first_threads = |cpu: &&CpuId| topology.cpu(**cpu).is_some_and(|cpu| cpu.smt_rank == 0);
+    let mut cpus = topology.spread_order().iter().filter(first_threads).copied();
+    let hub = cpus.next()?;
+    let others: Vec<CpuId> = cpus.collect();
+    let bounds = bounds_of_pairs(hub, &others)?;
+    let wanted: BTreeSet<_> = others.iter().map(|&cpu| topology.node_of(cpu)).collect();
+    let measured = others.iter().zip(&bounds).filter(|(_, bound)| bound.is_some());
+    let measured: BTreeSet<_> = measured.map(|(&cpu, _)| topology.node_of(cpu)).collect();
+    (measured == wanted).then(|| bounds.into_iter().flatten().collect())
+}
+
+/// Measures each of `others` against `hub`; `None` for those for which there was no time.
+fn bounds_of_pairs(hub: CpuId, others: &[CpuId]) -> Option<Vec<Option<u64>>> {
+    let deadline = Instant::now() + BUDGET;
+    let lines: Vec<Line> = others.iter().map(|_| Line::default()).collect();
+    // Two threads of our own, since the caller's affinity is not ours to change. The remote side goes from CPU to CPU.
+    let at_hub = || {
+        let pinned = crate::thread::set_affinity(hub);
+        lines.iter().map(|line| pinned.is_ok().then(|| line.play(Side::Hub, deadline)).flatten()).collect::<Vec<_>>()
+    };
+    let remote = || {
+        let visit = |(&cpu, line): (&CpuId, &Line)| match crate::thread::set_affinity(cpu) {
+            Ok(()) => line.play(Side::Remote, deadline),
+            Err(_) => line.give_up(),
+        };
+        others.iter().zip(&lines).map(visit).collect::<Vec<_>>()
+    };
+    let (to_hub, from_hub) = std::thread::scope(|scope| {
+        let (hub, remote) = (scope.spawn(at_hub), scope.spawn(remote));
+        (hub.join(), remote.join())
+    });
+    Some(to_hub.ok()?.into_iter().zip(from_hub.ok()?).map(|(to, from)| Some(to?.max(from?))).collect())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Hub,
+    Remote,
+}
+
+/// The line between two CPUs: whose turn it is, and the last sender's reading.
+#[derive(Default)]
+struct Line {
+    /// Counts messages: the hub sends the even ones, the remote side the odd ones. With the reading it is one message;
+    /// the two words lie in one line, and the turn is written last.
+    turn: CachePadded<(AtomicU64, AtomicU64)>,
+    /// The remote side is on its CPU. Until then the hub yields instead of spinning, since both may be on one CPU.
+    placed: AtomicBool,
+    /// A side gave up.
+    over: AtomicBool,
+}
+
+impl Line {
+    /// Sends and receives in turn; the smallest difference received, never below 0.
+    fn play(&self, side: Side, deadline: Instant) -> Option<u64> {
+        match side {
+            Side::Remote => self.placed.store(true, Ordering::Release),
+            Side::Hub => self.wait_for_remote(deadline)?,
+        }
+        let mut smallest = None;
+        for round in 0..u64::from(TRIES) {
+            let (mine, theirs) = match side {
+                Side::Hub => (2 * round, 2 * round + 1),
+                Side::Remote => (2 * round + 1, 2 * round),
+            };
+            if side == Side::Hub {
+                self.send(mine);
+            }
+            let Some(difference) = self.receive(theirs, deadline) else { break };
+            // The first messages bring the lines and the predictors up.
+            smallest = Some(smallest.map_or(difference, |smallest: u64| smallest.min(difference)));
+            if side == Side::Remote {
+                self.send(mine);
+            }
+        }
+        smallest
+    }
+
+    fn wait_for_remote(&self, deadline: Instant) -> Option<()> {
+        while !self.placed.load(Ordering::Acquire) {
+            if self.is_over(deadline) {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        Some(())
+    }
+
+    fn is_over(&self, deadline: Instant) -> bool {
+        if Instant::now() > deadline {
+            self.give_up();
+        }
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Ends the other side's waiting; there is no measurement.
+    fn give_up(&self) -> Option<u64> {
+        self.over.store(true, Ordering::Relaxed);
+        None
+    }
+
+    fn send(&self, message: u64) {
+        self.turn.1.store(counter::read(), Ordering::Relaxed);
+        // Release: who sees the turn sees the reading. Its partner is the Acquire in `receive`.
+        self.turn.0.store(message + 1, Ordering::Release);
+    }
+
+    /// Waits for a message; how far this CPU's counter is ahead of the reading in it.
+    fn receive(&self, message: u64, deadline: Instant) -> Option<u64> {
+        let mut spins = 0u32;
+        while self.turn.0.load(Ordering::Acquire) != message + 1 {
+            spins += 1;
+            if spins.is_multiple_of(256) && self.is_over(deadline) {
+                return None;
+            }
+            hint::spin_loop();
+        }
+        let arrived = counter::read();
+        Some(arrived.saturating_sub(self.turn.1.load(Ordering::Relaxed)))
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_widest_pair_goes_through_the_hub() {
+        assert_eq!(widest_pair(vec![5, 30, 7, 20]), 51);
+        assert_eq!(widest_pair(vec![30]), 31);
+        assert_eq!(widest_pair(vec![]), 1);
+    }
+
+    #[test]
+    fn messages_alternate_and_an_end_is_noticed() {
+        let line = Line::default();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        std::thread::scope(|scope| {
+            let remote = scope.spawn(|| line.play(Side::Remote, deadline));
+            assert!(line.play(Side::Hub, deadline).is_some());
+            assert!(remote.join().unwrap().is_some());
+        });
+        assert_eq!(Line::default().play(Side::Remote, Instant::now()), None);
+    }
+}

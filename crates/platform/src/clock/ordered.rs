@@ -1,0 +1,227 @@
+//! The clock type: the processor's counter with its uncertainty, or a shared counter.
+
+#[cfg(not(loom))]
+use std::sync::OnceLock;
+
+#[cfg(not(loom))]
+use super::calibrate;
+use super::counter;
+use crate::atomic::{AtomicU64, Ordering};
+use crate::hint;
+use crate::pad::CachePadded;
+
+/// What a clock's stamps are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClockKind {
+    /// Readings of the processor's counter.
+    Hardware,
+    /// Values of a counter that all threads share.
+    Logical,
+}
+
+/// A clock whose stamps order events across threads; the module's page says what exactly is promised.
+///
+/// ```
+/// use archipelago_platform::clock::OrderedClock;
+/// let clock = OrderedClock::shared();
+/// let start = clock.now();
+/// let end = clock.new_after(start);
+/// assert_eq!(clock.is_before(start, end), Some(true));
+/// assert_eq!(clock.is_before(end, start), Some(false));
+/// ```
+#[derive(Debug)]
+pub struct OrderedClock {
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    #[cfg_attr(loom, allow(dead_code))]
+    Hardware {
+        uncertainty: u64,
+        ticks_per_microsecond: f64,
+    },
+    Logical(CachePadded<AtomicU64>),
+}
+
+impl OrderedClock {
+    /// The process's clock. The first call measures the machine, which takes a few milliseconds (20 at most) and two
+    /// threads of its own; if the processor's counter is of no use, the clock is logical.
+    #[cfg(not(loom))]
+    pub fn shared() -> &'static OrderedClock {
+        static SHARED: OnceLock<OrderedClock> = OnceLock::new();
+        SHARED.get_or_init(|| Self::hardware().unwrap_or_else(Self::logical))
+    }
+
+    /// A new clock that counts the calls of [`now`](Self::now). Its uncertainty is 0, and no two stamps are equal.
+    pub fn logical() -> OrderedClock {
+        OrderedClock { source: Source::Logical(CachePadded::new(AtomicU64::new(0))) }
+    }
+
+    #[cfg(not(loom))]
+    fn hardware() -> Option<OrderedClock> {
+        if !counter::is_invariant() {
+            return None;
+        }
+        let measured = calibrate::measure(crate::topology::Topology::machine())?;
+        let calibrate::Measured { uncertainty, ticks_per_microsecond } = measured;
+        Some(OrderedClock { source: Source::Hardware { uncertainty, ticks_per_microsecond } })
+    }
+
+    /// A stamp, in ticks.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        match &self.source {
+            Source::Hardware { .. } => counter::read(),
+            // If one call happens before another, the second finds the first one's value in the counter, or a later
+            // one, and adds to it. Acquire and Release keep memory accesses from moving across the call.
+            Source::Logical(count) => count.fetch_add(1, Ordering::AcqRel) + 1,
+        }
+    }
+
+    /// Stamps at least this many ticks apart are truly ordered. 0 for a logical clock.
+    #[inline]
+    pub fn uncertainty(&self) -> u64 {
+        match self.source {
+            Source::Hardware { uncertainty, .. } => uncertainty,
+            Source::Logical(_) => 0,
+        }
+    }
+
+    /// A stamp that every thread finds after `stamp`. On a hardware clock this waits until the uncertainty has
+    /// passed, some hundreds of nanoseconds after `stamp` was taken.
+    ///
+    /// # Panics
+    /// If a hardware clock's `stamp` is within the uncertainty of `u64::MAX`: it came from no clock.
+    #[inline]
+    pub fn new_after(&self, stamp: u64) -> u64 {
+        match &self.source {
+            Source::Hardware { uncertainty, .. } => {
+                let bound = stamp.checked_add(*uncertainty).expect("the stamp comes from this clock");
+                loop {
+                    let now = counter::read();
+                    if now > bound {
+                        return now;
+                    }
+                    hint::spin_loop();
+                }
+            }
+            Source::Logical(count) => {
+                // Nearly always true already; a stamp of another clock must not make us count up to it.
+                if count.load(Ordering::Relaxed) < stamp {
+                    count.fetch_max(stamp, Ordering::AcqRel);
+                }
+                self.now()
+            }
+        }
+    }
+
+    /// Whether stamp `a` is before stamp `b`: `None` if they are too close to tell. Never `None` on a logical clock.
+    #[inline]
+    pub fn is_before(&self, a: u64, b: u64) -> Option<bool> {
+        let uncertainty = self.uncertainty();
+        if a >= b && a - b >= uncertainty {
+            Some(false)
+        } else if b > a && b - a >= uncertainty {
+            Some(true)
+        } else {
+            None
+        }
+    }
+
+    /// What the stamps are.
+    pub fn kind(&self) -> ClockKind {
+        match self.source {
+            Source::Hardware { .. } => ClockKind::Hardware,
+            Source::Logical(_) => ClockKind::Logical,
+        }
+    }
+
+    /// The rate of a hardware clock, to about a percent: for reports. `None` for a logical clock.
+    pub fn ticks_per_microsecond(&self) -> Option<f64> {
+        match self.source {
+            Source::Hardware { ticks_per_microsecond, .. } => Some(ticks_per_microsecond),
+            Source::Logical(_) => None,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_sees_time_pass() {
+        for clock in [OrderedClock::shared(), &OrderedClock::logical()] {
+            let first = clock.now();
+            let second = clock.now();
+            assert_ne!(clock.is_before(second, first), Some(true));
+            let third = clock.new_after(second);
+            assert!(third > second + clock.uncertainty());
+            assert_eq!(clock.is_before(second, third), Some(true));
+            assert_eq!(clock.is_before(third, second), Some(false));
+        }
+    }
+
+    #[test]
+    fn three_answers() {
+        let clock = OrderedClock { source: Source::Hardware { uncertainty: 10, ticks_per_microsecond: 1.0 } };
+        assert_eq!(clock.is_before(100, 110), Some(true));
+        assert_eq!(clock.is_before(100, 109), None);
+        assert_eq!(clock.is_before(100, 100), None);
+        assert_eq!(clock.is_before(100, 91), None);
+        assert_eq!(clock.is_before(100, 90), Some(false));
+        assert_eq!(clock.is_before(0, u64::MAX), Some(true));
+        let clock = OrderedClock::logical();
+        assert_eq!((clock.is_before(1, 2), clock.is_before(2, 2)), (Some(true), Some(false)));
+    }
+
+    #[test]
+    fn a_logical_clock_starts_behind_any_stamp() {
+        let clock = OrderedClock::logical();
+        assert!(clock.new_after(1 << 40) > 1 << 40);
+        assert!(clock.now() > 1 << 40);
+        assert_eq!((clock.kind(), clock.uncertainty()), (ClockKind::Logical, 0));
+    }
+
+    /// Stamps handed from thread to thread through a lock: each new one is after the last, in everybody's eyes, and
+    /// plain readings break the promise of the module by nothing.
+    #[test]
+    fn causality_through_a_lock() {
+        for clock in [OrderedClock::shared(), &OrderedClock::logical()] {
+            let last = Mutex::new(clock.now());
+            let rounds = if cfg!(miri) { 20 } else { 20_000 };
+            let work = |after: bool| {
+                for _ in 0..rounds {
+                    let mut last = last.lock().unwrap();
+                    let stamp = if after { clock.new_after(*last) } else { clock.now() };
+                    assert_ne!(clock.is_before(stamp, *last), Some(true));
+                    assert!(stamp + clock.uncertainty() > *last);
+                    assert!(!after || clock.is_before(*last, stamp) == Some(true));
+                    *last = stamp;
+                }
+            };
+            let work = &work;
+            std::thread::scope(|scope| {
+                for after in [true, false, true, false] {
+                    scope.spawn(move || work(after));
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn logical_stamps_are_unique() {
+        let clock = OrderedClock::logical();
+        let (threads, rounds) = (4, if cfg!(miri) { 10 } else { 10_000 });
+        let stamps = std::thread::scope(|scope| {
+            let take = || (0..rounds).map(|_| clock.now()).collect::<Vec<_>>();
+            let handles: Vec<_> = (0..threads).map(|_| scope.spawn(take)).collect();
+            handles.into_iter().flat_map(|handle| handle.join().unwrap()).collect::<Vec<_>>()
+        });
+        let unique: std::collections::HashSet<_> = stamps.iter().collect();
+        assert_eq!(unique.len(), threads * rounds);
+    }
+}

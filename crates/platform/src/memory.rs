@@ -1,0 +1,9 @@
+//! Memory: blocks of one size placed on a chosen node, and how much memory there is.
+
+mod arena;
+mod chunk;
+mod pages;
+mod usage;
+
+pub use arena::BlockArena;
+pub use usage::{available_bytes, resident_bytes, total_bytes};
