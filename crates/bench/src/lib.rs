@@ -1,1 +1,55 @@
-//! Workloads, drivers, peers behind adapters, measurement and reports.
+//! Workloads, drivers, peers behind adapters, measurement and reports: the `archipelago` command without its `main`.
+
+mod args;
+mod driver;
+mod failure;
+mod interrupt;
+mod keys;
+mod measure;
+mod peers;
+mod registry;
+mod report;
+mod resources;
+mod stats;
+mod workload;
+mod ycsb;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Bench, Cli, Command};
+use failure::Failure;
+
+/// The exit code for wrong arguments and everything else that one sentence explains.
+const WRONG: u8 = 2;
+
+/// Runs the command line `args` (the first is the program's name).
+///
+/// `release_memory` makes the program's allocator give free memory back to the system; it is called around
+/// measurements of resident memory.
+///
+/// Returns 0 when all went well, 1 when one of this library's indexes fails the exam, 2 after one sentence on standard
+/// error when the arguments or the surroundings do not permit it, 130 when interrupted.
+pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, release_memory: fn()) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        // Also --help and --version, which are errors to clap only; it knows the stream and the code.
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG));
+        }
+    };
+    execute(&cli, release_memory).unwrap_or_else(|failure| {
+        eprintln!("archipelago: {failure}");
+        ExitCode::from(WRONG)
+    })
+}
+
+fn execute(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failure> {
+    match &cli.command {
+        Some(Command::Bench { what: Bench::Ycsb(args) }) => ycsb::run(args, release_memory),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}

@@ -1,0 +1,209 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use archipelago_platform::thread::Pinning;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Archipelago: in-memory data structures that scale on many-core NUMA servers.
+#[derive(Debug, Parser)]
+#[command(name = "archipelago", version, after_help = "Without a command: a short tour (under a minute).")]
+pub struct Cli {
+    /// What to do; nothing for the tour.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure indexes, ours beside their peers
+    Bench {
+        /// What to measure.
+        #[command(subcommand)]
+        what: Bench,
+    },
+    /// Print the machine as the library sees it
+    Machine,
+}
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// YCSB: load, then the workloads A to F
+    Ycsb(Box<Ycsb>),
+    /// The correctness exam: a model, own writes, overwritten keys
+    Verify(Verify),
+}
+
+/// `bench ycsb`
+#[derive(Clone, Debug, Args)]
+pub struct Ycsb {
+    /// Indexes, comma-separated; also all, ours, peers
+    #[arg(long, default_value = "all")]
+    pub index: String,
+    /// Workloads, comma-separated: load, a, b, c, d, e, f, or all. They run in the order load, a, b, c, f, d, e
+    #[arg(long, default_value = "load,a,b,c,d,e,f")]
+    pub workload: String,
+    /// int, clustered, sequential, email, a file with one key per line, or - for standard input
+    #[arg(long, default_value = "int", value_name = "KIND|FILE|-")]
+    pub keys: String,
+    /// Keys to load (10M, 5k, 1_000); for a file all of it, unless said [default: 10M]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
+    /// Operations per workload and run, all threads together (E: an eighth)
+    #[arg(long, value_parser = count, default_value = "2M")]
+    pub ops: usize,
+    /// Thread counts, comma-separated [default: 1 and the number of CPUs]
+    #[arg(long, value_parser = count, value_delimiter = ',')]
+    pub threads: Vec<usize>,
+    /// Which keys are popular: zipf:S, uniform, latest (D always reads the latest)
+    #[arg(long, default_value = "zipf:0.99")]
+    pub distribution: String,
+    /// Of keys and operations: the same seed gives the same work
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Runs; the median is reported
+    #[arg(long, value_parser = count, default_value = "3")]
+    pub runs: usize,
+    /// What goes to standard output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Also write a self-contained HTML report with charts
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Also measure the latency of every 8th operation (makes the rest slower)
+    #[arg(long)]
+    pub latency: bool,
+    /// The index that ratios are to [default: the fastest peer of each column]
+    #[arg(long, value_name = "INDEX")]
+    pub baseline: Option<String>,
+    /// In C, look up so many keys at a time
+    #[arg(long, value_parser = count, value_name = "N")]
+    pub batch: Option<usize>,
+    /// Where threads run
+    #[arg(long, value_enum, default_value_t = Pin::None)]
+    pub pin: Pin,
+}
+
+/// `bench verify`
+#[derive(Clone, Debug, Args)]
+pub struct Verify {
+    /// Indexes, comma-separated; also all, ours, peers
+    #[arg(long, default_value = "all")]
+    pub index: String,
+    /// About how long each part of the exam may take, per index and kind of keys
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Of keys and operations
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Formats of standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// One object per line
+    Json,
+    /// With a header line
+    Csv,
+}
+
+/// Thread placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pin {
+    /// Wherever the system likes
+    None,
+    /// Fill one NUMA node after the other
+    Fill,
+    /// Deal threads out to the NUMA nodes in turn
+    Spread,
+}
+
+impl Pin {
+    /// The driver's word for it.
+    pub fn pinning(self) -> Pinning {
+        match self {
+            Pin::None => Pinning::None,
+            Pin::Fill => Pinning::FillNodeFirst,
+            Pin::Spread => Pinning::Spread,
+        }
+    }
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pin::None => "none",
+            Pin::Fill => "fill",
+            Pin::Spread => "spread",
+        }
+    }
+}
+
+/// A positive number, with underscores and `k`, `M` or `G` (thousands) as one likes.
+fn count(text: &str) -> Result<usize, String> {
+    let wrong = || format!("'{text}' is not a positive number (as in 1000, 1_000, 5k, 10M)");
+    let plain = text.replace('_', "");
+    let (digits, unit) = match plain.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&plain[..at], 1_000),
+        Some((at, 'm' | 'M')) => (&plain[..at], 1_000_000),
+        Some((at, 'g' | 'G')) => (&plain[..at], 1_000_000_000),
+        _ => (plain.as_str(), 1),
+    };
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let number: usize = digits.parse().map_err(|_| wrong())?;
+    match number.checked_mul(unit) {
+        None | Some(0) => Err(wrong()),
+        Some(number) => Ok(number),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err(format!("'{text}' is not a number of seconds (above 0, at most a day)")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn numbers_take_suffixes_and_underscores() {
+        assert_eq!(count("7"), Ok(7));
+        assert_eq!(count("1_000"), Ok(1000));
+        assert_eq!(count("5k"), Ok(5000));
+        assert_eq!(count("10M"), Ok(10_000_000));
+        assert_eq!(count("2G"), Ok(2_000_000_000));
+        for wrong in ["", "k", "0", "-1", "+1", "1.5M", "ten", "10MM", "99999999999G", "é"] {
+            assert!(count(wrong).is_err(), "{wrong} was taken for a number");
+        }
+    }
+
+    #[test]
+    fn thread_counts_are_a_list() {
+        let cli = Cli::try_parse_from(["archipelago", "bench", "ycsb", "--threads", "1,2,16"]).unwrap();
+        let Some(Command::Bench { what: Bench::Ycsb(ycsb) }) = cli.command else { panic!("not parsed as bench ycsb") };
+        assert_eq!(ycsb.threads, [1, 2, 16]);
+        assert_eq!(ycsb.ops, 2_000_000);
+    }
+
+    #[test]
+    fn a_tiny_exam_is_allowed_and_an_endless_one_is_not() {
+        assert_eq!(seconds("0.1"), Ok(0.1));
+        assert!(seconds("0").is_err());
+        assert!(seconds("inf").is_err());
+        assert!(seconds("nan").is_err());
+    }
+}

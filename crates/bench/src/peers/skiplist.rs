@@ -1,0 +1,56 @@
+//! crossbeam-skiplist: a lock-free skip list. Overwriting is `insert`, which is not atomic in 0.1.3.
+
+use archipelago_index::{OrderedIndex, OrderedSession};
+use crossbeam_skiplist::SkipMap;
+
+use crate::keys::BenchKey;
+use crate::registry::Contender;
+
+/// `crossbeam_skiplist::SkipMap`.
+pub struct SkipList<K>(SkipMap<K, u64>);
+
+impl<K: BenchKey> Contender<K> for SkipList<K> {
+    const UPDATES_IN_PLACE: bool = false;
+    const INSERT_RETURNS_OLD: bool = false;
+
+    fn empty() -> Self {
+        SkipList(SkipMap::new())
+    }
+}
+
+impl<K: BenchKey> OrderedIndex<K, u64> for SkipList<K> {
+    type Session<'a> = &'a Self;
+
+    fn pin(&self) -> &Self {
+        self
+    }
+}
+
+impl<K: BenchKey> OrderedSession<K, u64> for &SkipList<K> {
+    #[inline]
+    fn get(&self, key: &K) -> Option<u64> {
+        self.0.get(key).map(|entry| *entry.value())
+    }
+
+    #[inline]
+    fn insert(&self, key: &K, value: u64) -> Option<u64> {
+        self.0.insert(key.clone(), value);
+        None
+    }
+
+    /// Not atomic: the map has no such operation.
+    fn update(&self, key: &K, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
+        let old = self.get(key)?;
+        self.insert(key, f(&old));
+        Some(old)
+    }
+
+    fn remove(&self, key: &K) -> Option<u64> {
+        self.0.remove(key).map(|entry| *entry.value())
+    }
+
+    #[inline]
+    fn scan(&self, from: &K, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &u64)) -> usize {
+        self.0.range(from..).take(limit).map(|entry| visit(entry.key().shown(), entry.value())).count()
+    }
+}

@@ -1,0 +1,17 @@
+//! JSON lines: one object per row.
+
+use std::io::{self, Write};
+
+use super::Row;
+
+/// Writes the rows.
+///
+/// # Errors
+/// If writing fails.
+pub fn write(rows: &[Row], mut out: impl Write) -> io::Result<()> {
+    for row in rows {
+        serde_json::to_writer(&mut out, row)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! A table for the terminal: one per thread count and workload.
+
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use super::{Row, digits};
+
+/// Writes the rows.
+///
+/// # Errors
+/// If writing fails.
+pub fn write(rows: &[Row], mut out: impl Write) -> io::Result<()> {
+    for group in rows.chunk_by(|one, other| one.threads == other.threads && one.workload == other.workload) {
+        writeln!(out, "{}", title(&group[0]))?;
+        writeln!(out, "{}\n", table(group))?;
+    }
+    if rows.first().is_some_and(|row| row.partial) {
+        writeln!(out, "PARTIAL: the measurement was interrupted; the figures are of the runs that were complete.")?;
+    }
+    for row in rows.iter().filter(|row| row.misses > 0) {
+        let Row { structure, workload, threads, misses, .. } = row;
+        writeln!(out, "WRONG: {structure} missed {misses} present keys in workload {workload}, {threads} threads.")?;
+    }
+    Ok(())
+}
+
+fn title(row: &Row) -> String {
+    let threads = if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) };
+    let batch = if row.batch > 0 { format!(", {} look-ups at a time", row.batch) } else { String::new() };
+    format!("{}{batch}; {threads}, {} {} keys", super::title(&row.workload), row.count, row.keys)
+}
+
+fn table(rows: &[Row]) -> Table {
+    let latency = rows.iter().any(|row| row.p50_ns.is_some());
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
+    let baseline = rows[0].baseline.as_deref().unwrap_or("baseline");
+    let mut header: Vec<String> = ["index", "Mops/s", "min", "max"].map(String::from).to_vec();
+    header.push(format!("x {baseline}"));
+    header.extend(["ns/op", "cpu ns/op", "B/key"].map(String::from));
+    if latency {
+        header.extend(["p50 ns", "p99 ns", "p99.9 ns", "max ns"].map(String::from));
+    }
+    table.set_header(header);
+    for row in rows {
+        let mut cells = vec![row.structure.clone(), digits(row.mops), digits(row.mops_min), digits(row.mops_max)];
+        cells.push(row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")));
+        cells.push(format!("{:.0}", row.ns_per_op));
+        cells.push(row.cpu_ns_per_op.map_or("-".to_owned(), |ns| format!("{ns:.0}")));
+        cells.push(row.bytes_per_key.map_or("-".to_owned(), |bytes| format!("{bytes:.1}")));
+        if latency {
+            let figure = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| ns.to_string());
+            cells.extend([row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns].map(figure));
+        }
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}

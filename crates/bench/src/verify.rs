@@ -1,0 +1,164 @@
+//! `bench verify`: an exam that any concurrent ordered map must pass.
+//!
+//! | part | what must hold |
+//! |---|---|
+//! | model | one thread, random operations: every answer is `BTreeMap`'s, scans from present and absent keys included |
+//! | own writes | two writers on interleaved keys: each sees its own inserts, overwrites and removals at once, by look-up and by scan |
+//! | overwrites | a key that is only ever overwritten is always found, by look-up and by scan, with a value that was written to it |
+//! | neighbours | a key that is never touched is always found, whatever is inserted and removed around it |
+//!
+//! Each part stops at its first finding or after the time given.
+
+mod concurrent;
+mod model;
+mod own;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use archipelago_platform::time::{Duration, Instant};
+use comfy_table::{ContentArrangement, Table, presets};
+
+use crate::args::Verify;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::keys::{self, BenchKey, KeyKind};
+use crate::registry::{self, Contender, Info, Visit};
+
+/// What was found wrong, `Err` with the first finding.
+type Verdict = Result<(), String>;
+
+/// Keys of the exam, of each kind.
+const KEYS: usize = 100_000;
+
+/// One index's results with one kind of keys.
+struct Report {
+    info: &'static Info,
+    keys: &'static str,
+    verdicts: Vec<Verdict>,
+}
+
+const PARTS: [&str; 4] = ["model", "own writes", "overwrites", "neighbours"];
+
+/// Examines, prints who passes what, and returns 1 if one of this library's indexes fails.
+///
+/// # Errors
+/// If an index is not known.
+pub fn run(args: &Verify) -> Result<ExitCode, Failure> {
+    let indexes = registry::select(&args.index)?;
+    interrupt::install();
+    let mut words = keys::words(&KeyKind::Int, KEYS, 0, args.seed).loaded;
+    words.extend([0, 1, u64::MAX - 1, u64::MAX]);
+    let mut emails = keys::emails(KEYS, 0, args.seed).loaded;
+    emails.extend(awkward_strings());
+    let mut reports = Vec::new();
+    for info in indexes {
+        let time = Duration::from_secs_f64(args.seconds);
+        examine(info, "u64", &words, args.seed, time, &mut reports);
+        if info.bytes {
+            examine(info, "email", &emails, args.seed, time, &mut reports);
+        }
+        if interrupt::requested() {
+            eprintln!("Interrupted; what follows is partial.");
+            print(&reports);
+            return Ok(ExitCode::from(crate::INTERRUPTED));
+        }
+    }
+    print(&reports);
+    let failed = reports.iter().any(|report| report.info.ours && report.verdicts.iter().any(Result::is_err));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Keys that are prefixes of each other, the empty one, long ones.
+fn awkward_strings() -> Vec<Vec<u8>> {
+    let prefixes = (0..24).map(|length| b"gmail.com@john.smith.jr."[..length].to_vec());
+    let long = (1..=8).map(|eighths| vec![b'~'; 31 * eighths]);
+    prefixes.chain(long).chain([vec![0xff], vec![0xff; 9]]).collect()
+}
+
+fn examine<K: BenchKey>(
+    info: &'static Info,
+    name: &'static str,
+    keys: &[K],
+    seed: u64,
+    time: Duration,
+    reports: &mut Vec<Report>,
+) {
+    let mut sorted = keys.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut exam = Exam { keys: &sorted, seed, time, verdicts: Vec::new() };
+    eprintln!("examining {} with {name} keys", info.name);
+    K::dispatch(info, &mut exam);
+    reports.push(Report { info, keys: name, verdicts: exam.verdicts });
+}
+
+struct Exam<'a, K> {
+    /// Ascending and distinct.
+    keys: &'a [K],
+    seed: u64,
+    time: Duration,
+    verdicts: Vec<Verdict>,
+}
+
+impl<K: BenchKey> Visit<K> for Exam<'_, K> {
+    fn visit<I: Contender<K>>(&mut self, _: &'static Info) {
+        let Exam { keys, seed, .. } = *self;
+        self.part(|until| model::examine::<K, I>(keys, seed, until));
+        self.part(|until| own::examine::<K, I>(keys, until));
+        self.part(|until| concurrent::overwrites::<K, I>(keys, seed, until));
+        self.part(|until| concurrent::neighbours::<K, I>(keys, seed, until));
+    }
+}
+
+impl<K> Exam<'_, K> {
+    fn part(&mut self, part: impl FnOnce(Clock) -> Verdict) {
+        let clock = Clock { time: self.time };
+        // An index that panics has failed; the others go on.
+        let verdict = catch_unwind(AssertUnwindSafe(|| part(clock)));
+        self.verdicts.push(verdict.unwrap_or_else(|_| Err("it panicked".to_owned())));
+    }
+}
+
+/// How long a part may take; the time runs from [`start`](Clock::start), after the keys are loaded.
+#[derive(Clone, Copy)]
+struct Clock {
+    time: Duration,
+}
+
+impl Clock {
+    fn start(self) -> Deadline {
+        Deadline(Instant::now() + self.time)
+    }
+}
+
+/// When a part must end.
+#[derive(Clone, Copy)]
+struct Deadline(Instant);
+
+impl Deadline {
+    fn passed(self) -> bool {
+        Instant::now() >= self.0 || interrupt::requested()
+    }
+}
+
+fn print(reports: &[Report]) {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["index", "keys"].into_iter().chain(PARTS));
+    for report in reports {
+        let cells = report.verdicts.iter().map(|verdict| if verdict.is_ok() { "ok" } else { "FAIL" });
+        table.add_row([report.info.name, report.keys].into_iter().chain(cells));
+    }
+    println!("{table}");
+    for report in reports {
+        for (part, verdict) in PARTS.iter().zip(&report.verdicts) {
+            if let Err(finding) = verdict {
+                println!("{} ({} keys), {part}: {finding}", report.info.name, report.keys);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! The parts in which readers check, while others write, that what is there is found.
+
+use archipelago_index::OrderedSession;
+use archipelago_platform::thread;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::{Clock, Deadline, Verdict};
+use crate::keys::BenchKey;
+use crate::registry::Contender;
+
+/// Threads of each role.
+const WRITERS: u64 = 2;
+const READERS: u64 = 2;
+
+/// Entries of the longest scan.
+const LONGEST_SCAN: usize = 100;
+
+/// Keys that are overwritten: few, so that readers and writers meet.
+const OVERWRITTEN: usize = 2000;
+
+/// All keys are always there and overwritten all the time.
+pub fn overwrites<K: BenchKey, I: Contender<K>>(keys: &[K], seed: u64, clock: Clock) -> Verdict {
+    let keys = &keys[..keys.len().min(OVERWRITTEN)];
+    let overwrite = |session: &I::Session<'_>, rng: &mut SmallRng| {
+        let at = rng.random_range(0..keys.len());
+        let value = value(at, rng.random());
+        if rng.random() {
+            session.insert(&keys[at], value);
+        } else {
+            session.update(&keys[at], |_| value);
+        }
+    };
+    examine::<K, I>(keys, seed, clock, overwrite)
+}
+
+/// Every other key is never touched; those between come and go.
+pub fn neighbours<K: BenchKey, I: Contender<K>>(keys: &[K], seed: u64, clock: Clock) -> Verdict {
+    let (stable, moving): (Vec<_>, Vec<_>) = keys.iter().cloned().enumerate().partition(|(at, _)| at % 2 == 0);
+    let stable: Vec<K> = stable.into_iter().map(|(_, key)| key).collect();
+    let churn = |session: &I::Session<'_>, rng: &mut SmallRng| {
+        // A stretch of neighbours, so that pages fill up, split, run empty and merge.
+        let from = rng.random_range(0..moving.len());
+        let stretch = &moving[from..moving.len().min(from + 200)];
+        if rng.random() {
+            stretch.iter().for_each(|(at, key)| _ = session.insert(key, *at as u64));
+        } else {
+            stretch.iter().for_each(|(_, key)| _ = session.remove(key));
+        }
+    };
+    examine::<K, I>(&stable, seed, clock, churn)
+}
+
+/// A value that tells to which key it was written.
+fn value(at: usize, random: u32) -> u64 {
+    (at as u64) << 32 | u64::from(random)
+}
+
+/// Loads `stable`, then lets writers do `write` again and again while readers look for `stable`.
+fn examine<K: BenchKey, I: Contender<K>>(
+    stable: &[K],
+    seed: u64,
+    clock: Clock,
+    write: impl Fn(&I::Session<'_>, &mut SmallRng) + Sync,
+) -> Verdict {
+    let index = &I::empty();
+    {
+        let session = index.pin();
+        stable.iter().enumerate().for_each(|(at, key)| _ = session.insert(key, value(at, 0)));
+    }
+    let deadline = clock.start();
+    let write = &write;
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            scope.spawn(move || {
+                let session = index.pin();
+                let mut rng = SmallRng::seed_from_u64(seed ^ (writer + 1) << 40);
+                while !deadline.passed() {
+                    (0..64).for_each(|_| write(&session, &mut rng));
+                }
+            });
+        }
+        let start = |reader| scope.spawn(move || read::<K, I>(index, stable, seed ^ (reader + 1) << 48, deadline));
+        let readers: Vec<_> = (0..READERS).map(start).collect();
+        readers.into_iter().map(|reader| reader.join().expect("panics end the part")).collect()
+    })
+}
+
+fn read<K: BenchKey, I: Contender<K>>(index: &I, stable: &[K], seed: u64, deadline: Deadline) -> Verdict {
+    let session = &index.pin();
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut verdict = Ok(());
+    while verdict.is_ok() && !deadline.passed() {
+        for _ in 0..32 {
+            let at = rng.random_range(0..stable.len());
+            verdict = verdict.and_then(|()| get::<K, I>(session, stable, at));
+        }
+        let at = rng.random_range(0..stable.len());
+        let limit = rng.random_range(1..=LONGEST_SCAN);
+        verdict = verdict.and_then(|()| scan::<K, I>(session, stable, at, limit));
+    }
+    verdict
+}
+
+fn get<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, stable: &[K], at: usize) -> Verdict {
+    match session.get(&stable[at]) {
+        Some(value) if value >> 32 == at as u64 => Ok(()),
+        Some(value) => Err(format!("get {:?} returns {value}, which was never written to it", stable[at])),
+        None => Err(format!("get misses {:?}, which is always there", stable[at])),
+    }
+}
+
+/// Scans from a stable key: up to the last key shown, every stable key must be among those shown, in order.
+fn scan<K: BenchKey, I: Contender<K>>(
+    session: &I::Session<'_>,
+    stable: &[K],
+    at: usize,
+    limit: usize,
+) -> Verdict {
+    let mut seen: Vec<(K, u64)> = Vec::with_capacity(limit);
+    session.scan(&stable[at], limit, |key, value| seen.push((K::from_shown(key), *value)));
+    if let Some(pair) = seen.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
+        return Err(format!("scan shows {:?} and then {:?}", pair[0].0, pair[1].0));
+    }
+    if seen.len() < limit.min(stable.len() - at) {
+        return Err(format!("scan of {limit} from {:?} shows only {} entries", stable[at], seen.len()));
+    }
+    let last = &seen.last().expect("a limit of at least 1 and a stable key").0;
+    let mut shown = seen.iter();
+    for (at, key) in stable.iter().enumerate().skip(at).take_while(|(_, key)| *key <= last) {
+        match shown.find(|(shown, _)| shown >= key) {
+            Some((shown, value)) if shown == key && value >> 32 == at as u64 => {}
+            Some((shown, value)) if shown == key => {
+                return Err(format!("scan shows {value} for {key:?}, which was never written to it"));
+            }
+            _ => return Err(format!("scan misses {key:?}, which is always there")),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! The model part: one thread, every answer compared with `BTreeMap`'s.
+
+use std::collections::BTreeMap;
+
+use archipelago_index::OrderedSession;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::{Clock, Verdict};
+use crate::keys::BenchKey;
+use crate::registry::Contender;
+
+/// Entries of the longest scan.
+const LONGEST_SCAN: usize = 120;
+
+pub fn examine<K: BenchKey, I: Contender<K>>(keys: &[K], seed: u64, clock: Clock) -> Verdict {
+    let index = I::empty();
+    let mut pair = Pair::<K, I> { session: index.pin(), model: BTreeMap::new() };
+    // Every other key, so that scans can start from absent ones.
+    for (i, key) in keys.iter().enumerate().step_by(2) {
+        pair.insert(key, i as u64)?;
+    }
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let deadline = clock.start();
+    let mut steps = 0u64;
+    loop {
+        let key = &keys[rng.random_range(0..keys.len())];
+        match rng.random_range(0..100) {
+            0..30 => pair.insert(key, steps)?,
+            30..45 => pair.remove(key)?,
+            45..55 => pair.update(key)?,
+            55..80 => pair.get(key)?,
+            _ => pair.scan(key, rng.random_range(0..=LONGEST_SCAN))?,
+        }
+        steps += 1;
+        if steps.is_multiple_of(1024) && deadline.passed() {
+            return pair.everything(&keys[0]);
+        }
+    }
+}
+
+struct Pair<'a, K: BenchKey, I: Contender<K> + 'a> {
+    session: I::Session<'a>,
+    model: BTreeMap<K, u64>,
+}
+
+impl<K: BenchKey, I: Contender<K>> Pair<'_, K, I> {
+    fn insert(&mut self, key: &K, value: u64) -> Verdict {
+        let old = self.session.insert(key, value);
+        let expected = self.model.insert(key.clone(), value);
+        // Those that cannot tell return nothing.
+        if I::INSERT_RETURNS_OLD { same("insert", key, old, expected) } else { Ok(()) }
+    }
+
+    fn remove(&mut self, key: &K) -> Verdict {
+        same("remove", key, self.session.remove(key), self.model.remove(key))
+    }
+
+    fn get(&mut self, key: &K) -> Verdict {
+        same("get", key, self.session.get(key), self.model.get(key).copied())
+    }
+
+    fn update(&mut self, key: &K) -> Verdict {
+        let next = |old: &u64| old.wrapping_mul(31).wrapping_add(7);
+        let old = self.session.update(key, next);
+        let expected = self.model.get_mut(key).map(|value| std::mem::replace(value, next(value)));
+        same("update", key, old, expected)
+    }
+
+    fn scan(&mut self, from: &K, limit: usize) -> Verdict {
+        let mut seen: Vec<(K, u64)> = Vec::with_capacity(limit);
+        let count = self.session.scan(from, limit, |key, value| seen.push((K::from_shown(key), *value)));
+        if count != seen.len() {
+            return Err(format!("scan says it visited {count} entries and visited {}", seen.len()));
+        }
+        let expected: Vec<(K, u64)> = self.model.range(from..).take(limit).map(|(k, v)| (k.clone(), *v)).collect();
+        if seen == expected {
+            return Ok(());
+        }
+        let present = if self.model.contains_key(from) { "present" } else { "absent" };
+        let at = seen.iter().zip(&expected).take_while(|(one, other)| one == other).count();
+        Err(format!(
+            "scan of {limit} from {present} key {from:?}: entry {at} is {:?}, should be {:?}",
+            seen.get(at),
+            expected.get(at)
+        ))
+    }
+
+    /// One scan over all there is.
+    fn everything(&mut self, least: &K) -> Verdict {
+        self.scan(least, self.model.len() + 1)
+    }
+}
+
+fn same<K: BenchKey>(what: &str, key: &K, found: Option<u64>, expected: Option<u64>) -> Verdict {
+    if found == expected { Ok(()) } else { Err(format!("{what} {key:?} returns {found:?}, should be {expected:?}")) }
+}

@@ -1,0 +1,261 @@
+//! YCSB's workloads as streams of operations, made before anything is timed.
+//!
+//! | workload | operations | keys |
+//! |---|---|---|
+//! | load | inserts | every key, in loading order |
+//! | A | 50 % read, 50 % update | by the distribution |
+//! | B | 95 % read, 5 % update | by the distribution |
+//! | C | reads | by the distribution |
+//! | D | 95 % read, 5 % insert | the latest inserted ones; inserts are of new keys |
+//! | E | 95 % scan of 1 to 100 entries, 5 % insert | scans start by the distribution; inserts are of new keys |
+//! | F | 50 % read, 50 % read-modify-write | by the distribution |
+//!
+//! Every key that is read is in the index (hits only). Each thread has a stream and inserts keys of its own; in D it
+//! takes what it inserted itself, after that what was loaded last, for the latest, since nobody knows beforehand what
+//! the other threads will have inserted.
+//!
+//! A stream holds copies of its keys in the order of use: fetching the next one is a sequential read, so that what is
+//! measured is the index's cache misses and not the workload's.
+
+use core::fmt;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution as _, Zipf};
+
+use crate::failure::Failure;
+
+/// One of YCSB's workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Workload {
+    /// Insert everything.
+    Load,
+    /// Half updates.
+    A,
+    /// Few updates.
+    B,
+    /// Reads.
+    C,
+    /// Read-modify-write.
+    F,
+    /// Read the latest.
+    D,
+    /// Scans.
+    E,
+}
+
+impl Workload {
+    /// In the order in which they run on one index: those that insert come last, so that the others meet the same
+    /// index whichever were chosen.
+    pub const ALL: [Workload; 7] =
+        [Workload::Load, Workload::A, Workload::B, Workload::C, Workload::F, Workload::D, Workload::E];
+
+    /// The name in reports and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Load => "load",
+            Workload::A => "a",
+            Workload::B => "b",
+            Workload::C => "c",
+            Workload::D => "d",
+            Workload::E => "e",
+            Workload::F => "f",
+        }
+    }
+
+    /// Whether it inserts keys that were held back.
+    pub fn inserts(self) -> bool {
+        matches!(self, Workload::D | Workload::E)
+    }
+
+    /// How many of `ops` operations to run: a scan costs as much as many look-ups, so E has an eighth.
+    pub fn share(self, ops: usize) -> usize {
+        if self == Workload::E { ops.div_ceil(8) } else { ops }
+    }
+
+    /// Parses a comma-separated list, or `all`, into running order.
+    ///
+    /// # Errors
+    /// If a name is not known.
+    pub fn parse_list(list: &str) -> Result<Vec<Workload>, Failure> {
+        let mut chosen = Vec::new();
+        for name in list.split(',').map(|name| name.trim().to_ascii_lowercase()) {
+            match Workload::ALL.into_iter().find(|workload| workload.name() == name) {
+                Some(workload) => chosen.push(workload),
+                None if name == "all" => chosen.extend(Workload::ALL),
+                None => {
+                    let known = "load, a, b, c, d, e, f (or all)";
+                    return Err(Failure::new(format!("unknown workload '{name}'; known are {known}")));
+                }
+            }
+        }
+        chosen.sort_unstable();
+        chosen.dedup();
+        Ok(chosen)
+    }
+
+    fn draw(self, rng: &mut SmallRng) -> Kind {
+        let percent = rng.random_range(0..100u32);
+        match self {
+            Workload::A if percent < 50 => Kind::Update,
+            Workload::B if percent < 5 => Kind::Update,
+            Workload::F if percent < 50 => Kind::Modify,
+            Workload::D | Workload::E if percent < 5 => Kind::Insert,
+            Workload::E => Kind::Scan,
+            _ => Kind::Read,
+        }
+    }
+}
+
+/// Which of the keys are popular.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    /// All alike.
+    Uniform,
+    /// Rank `r` in proportion to `1 / r^s`, the ranks scattered over the keys by a hash, as YCSB does.
+    Zipf(f64),
+    /// As `Zipf(0.99)`, but the rank is the age: what was inserted last is the most popular.
+    Latest,
+}
+
+impl Distribution {
+    /// Parses `uniform`, `latest`, `zipf` or `zipf:S`.
+    ///
+    /// # Errors
+    /// If it is none of these, or `S` is not a positive number.
+    pub fn parse(text: &str) -> Result<Distribution, Failure> {
+        match text {
+            "uniform" => Ok(Distribution::Uniform),
+            "latest" => Ok(Distribution::Latest),
+            "zipf" => Ok(Distribution::Zipf(0.99)),
+            _ => match text.strip_prefix("zipf:").and_then(|s| s.parse().ok()) {
+                Some(s) if f64::is_finite(s) && s > 0.0 => Ok(Distribution::Zipf(s)),
+                _ => Err(Failure::new(format!(
+                    "unknown distribution '{text}'; known are zipf:S (S > 0, as in zipf:0.99), uniform, latest"
+                ))),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Distribution::Uniform => f.write_str("uniform"),
+            Distribution::Zipf(s) => write!(f, "zipf:{s}"),
+            Distribution::Latest => f.write_str("latest"),
+        }
+    }
+}
+
+/// What an operation does with its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Looks it up.
+    Read,
+    /// Overwrites its value.
+    Update,
+    /// Adds it.
+    Insert,
+    /// Visits entries from it on.
+    Scan,
+    /// Looks it up, then overwrites its value.
+    Modify,
+}
+
+/// One operation, without its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// What to do.
+    pub kind: Kind,
+    /// Entries to visit, for scans.
+    pub span: u8,
+}
+
+/// The operations of one thread and, beside them, their keys.
+#[derive(Debug, PartialEq)]
+pub struct Stream<K> {
+    /// What to do.
+    pub ops: Vec<Op>,
+    /// The key of each.
+    pub keys: Vec<K>,
+}
+
+/// Longest scan.
+const LONGEST_SCAN: u8 = 100;
+
+/// Makes `ops` operations of `workload` over `loaded`, inserting from `fresh`. If `fresh` runs out, what would be an
+/// insert is a read (in E a scan).
+pub fn stream<K: Clone>(
+    workload: Workload,
+    distribution: Distribution,
+    ops: usize,
+    loaded: &[K],
+    fresh: &[K],
+    seed: u64,
+) -> Stream<K> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let distribution = if workload == Workload::D { Distribution::Latest } else { distribution };
+    let chooser = Chooser::new(distribution, loaded.len());
+    let mut made = Stream { ops: Vec::with_capacity(ops), keys: Vec::with_capacity(ops) };
+    let mut inserted = 0;
+    for _ in 0..ops {
+        let mut kind = workload.draw(&mut rng);
+        if kind == Kind::Insert && inserted == fresh.len() {
+            kind = if workload == Workload::E { Kind::Scan } else { Kind::Read };
+        }
+        let span = if kind == Kind::Scan { rng.random_range(1..=LONGEST_SCAN) } else { 0 };
+        let key = if kind == Kind::Insert {
+            inserted += 1;
+            &fresh[inserted - 1]
+        } else {
+            chooser.choose(loaded, &fresh[..inserted], &mut rng)
+        };
+        made.ops.push(Op { kind, span });
+        made.keys.push(key.clone());
+    }
+    made
+}
+
+/// Draws keys by a distribution.
+struct Chooser {
+    distribution: Distribution,
+    zipf: Zipf<f64>,
+}
+
+impl Chooser {
+    fn new(distribution: Distribution, keys: usize) -> Chooser {
+        let exponent = if let Distribution::Zipf(s) = distribution { s } else { 0.99 };
+        let zipf = Zipf::new(keys as f64, exponent).expect("at least one key and a positive exponent");
+        Chooser { distribution, zipf }
+    }
+
+    /// 0 for the most popular.
+    fn rank(&self, rng: &mut SmallRng) -> usize {
+        self.zipf.sample(rng) as usize - 1
+    }
+
+    fn choose<'a, K>(&self, loaded: &'a [K], inserted: &'a [K], rng: &mut SmallRng) -> &'a K {
+        match self.distribution {
+            Distribution::Uniform => &loaded[rng.random_range(0..loaded.len())],
+            Distribution::Zipf(_) => &loaded[scatter(self.rank(rng)) % loaded.len()],
+            Distribution::Latest => {
+                let age = self.rank(rng);
+                match age.checked_sub(inserted.len()) {
+                    None => &inserted[inserted.len() - 1 - age],
+                    Some(age) => &loaded[loaded.len() - 1 - age],
+                }
+            }
+        }
+    }
+}
+
+/// FNV-1a over the eight bytes of the rank, YCSB's scrambling.
+fn scatter(rank: usize) -> usize {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    (rank as u64).to_le_bytes().into_iter().fold(0xcbf2_9ce4_8422_2325, mix) as usize
+}
+
+#[cfg(test)]
+mod tests;
