@@ -117,12 +117,7 @@ struct Prepared<K> {
     streams: Vec<Stream<K>>,
 }
 
-fn prepare<K: BenchKey>(
-    plan: &Plan,
-    keys: &KeySet<K>,
-    threads: usize,
-    progress: &ProgressBar,
-) -> Vec<Prepared<K>> {
+fn prepare<K: BenchKey>(plan: &Plan, keys: &KeySet<K>, threads: usize, progress: &ProgressBar) -> Vec<Prepared<K>> {
     // Load first: it has no streams and always happens.
     let mut prepared = vec![Prepared { workload: Workload::Load, streams: Vec::with_capacity(threads) }];
     prepared[0].streams.resize_with(threads, || Stream { ops: Vec::new(), keys: Vec::new() });

@@ -3,7 +3,7 @@
 //! An index is named at run time but must be called without indirection, so the code that uses one is generic and is
 //! handed over as a [`Visit`]: [`Roster::dispatch`] turns the name into the type.
 
-use archipelago_index::OrderedIndex;
+use archipelago_index::{Art, HydraList, OrderedIndex};
 
 use crate::failure::Failure;
 use crate::keys::BenchKey;
@@ -18,6 +18,18 @@ pub trait Contender<K: BenchKey>: OrderedIndex<K, u64> + Sized {
 
     /// An empty index.
     fn empty() -> Self;
+}
+
+impl<K: BenchKey> Contender<K> for HydraList<K, u64> {
+    fn empty() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: BenchKey> Contender<K> for Art<K, u64> {
+    fn empty() -> Self {
+        Self::new()
+    }
 }
 
 /// Code that works with any contender.
@@ -48,7 +60,8 @@ const PLAIN: Info =
 
 /// All of them, ours first, in the order of reports.
 pub static INDEXES: &[Info] = &[
-    // Ours go here, as they are finished: `Info { name: "hydralist", ours: true, ..PLAIN }` and a line in `dispatch_any`.
+    Info { name: "hydralist", ours: true, ..PLAIN },
+    Info { name: "art", ours: true, ..PLAIN },
     #[cfg(feature = "peers")]
     Info { name: "arctic", zero_bytes: false, ..PLAIN },
     #[cfg(feature = "peers")]
@@ -114,7 +127,8 @@ where
 {
     use crate::peers::*;
     match info.name {
-        // Ours go here.
+        "hydralist" => visit.visit::<HydraList<K, u64>>(info),
+        "art" => visit.visit::<Art<K, u64>>(info),
         #[cfg(feature = "peers")]
         "ferntree" => visit.visit::<ferntree::FernTree<K>>(info),
         #[cfg(feature = "peers")]

@@ -46,7 +46,11 @@ fn plan(args: &Ycsb, kind: &KeyKind, release_memory: fn()) -> Result<Plan, Failu
     let indexes: Vec<&'static Info> =
         chosen.into_iter().filter(|info| !info.exam_only && (info.bytes || !kind.is_bytes())).collect();
     if indexes.is_empty() {
-        return Err(Failure::new(format!("--index {}: none of them can be timed with {} keys", args.index, kind.name())));
+        return Err(Failure::new(format!(
+            "--index {}: none of them can be timed with {} keys",
+            args.index,
+            kind.name()
+        )));
     }
     if let Some(name) = &args.baseline
         && !indexes.iter().any(|info| info.name == name)
@@ -67,11 +71,7 @@ fn plan(args: &Ycsb, kind: &KeyKind, release_memory: fn()) -> Result<Plan, Failu
         distribution: Distribution::parse(&args.distribution)?,
         seed: args.seed,
         runs: args.runs,
-        settings: Settings {
-            pinning: args.pin.pinning(),
-            latency: args.latency,
-            batch: args.batch.unwrap_or(0),
-        },
+        settings: Settings { pinning: args.pin.pinning(), latency: args.latency, batch: args.batch.unwrap_or(0) },
         release_memory,
     })
 }

@@ -30,8 +30,8 @@ const DOMAINS: [(&str, u32); 16] = [
 
 const FIRST: [&str; 32] = [
     "james", "mary", "john", "linda", "robert", "susan", "michael", "karen", "david", "nancy", "li", "wei", "anna",
-    "peter", "olga", "ivan", "maria", "jose", "ahmed", "fatima", "yuki", "ken", "emma", "lucas", "sofia", "noah", "mia",
-    "paul", "laura", "tom", "eva", "max",
+    "peter", "olga", "ivan", "maria", "jose", "ahmed", "fatima", "yuki", "ken", "emma", "lucas", "sofia", "noah",
+    "mia", "paul", "laura", "tom", "eva", "max",
 ];
 
 const LAST: [&str; 32] = [

@@ -50,7 +50,13 @@ pub fn page(rows: &[Row], about: &About<'_>) -> String {
 fn head(page: &mut String, about: &About<'_>) {
     let Common { keys, count, distribution, seed, pin, .. } = about.common;
     add(page, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
-    add(page, &format!("<title>Archipelago: YCSB, {count} {} keys</title><style>{STYLE}</style></head><body>\n", escape(keys)));
+    add(
+        page,
+        &format!(
+            "<title>Archipelago: YCSB, {count} {} keys</title><style>{STYLE}</style></head><body>\n",
+            escape(keys)
+        ),
+    );
     add(page, &format!("<h1>YCSB, {count} {} keys</h1>\n", escape(keys)));
     if about.partial {
         let sentence = "the measurement was interrupted; the figures are of the runs that were complete.";
@@ -69,7 +75,8 @@ fn head(page: &mut String, about: &About<'_>) {
 
 fn figures(page: &mut String, rows: &[&Row]) {
     let latency = rows.iter().any(|row| row.p50_ns.is_some());
-    let mut header = vec!["index", "threads", "Mops/s", "min", "max", "ratio", "to", "ns/op", "cpu ns/op", "B/key", "runs"];
+    let mut header =
+        vec!["index", "threads", "Mops/s", "min", "max", "ratio", "to", "ns/op", "cpu ns/op", "B/key", "runs"];
     if latency {
         header.extend(["p50 ns", "p90 ns", "p99 ns", "p99.9 ns", "max ns"]);
     }
@@ -79,7 +86,8 @@ fn figures(page: &mut String, rows: &[&Row]) {
     }
     add(page, "</tr>\n");
     for row in rows {
-        let some = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
+        let some =
+            |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
         let mut cells = vec![escape(&row.structure), row.threads.to_string()];
         cells.extend([row.mops, row.mops_min, row.mops_max].map(super::digits));
         cells.extend([some(row.ratio, 2), escape(row.baseline.as_deref().unwrap_or("-"))]);

@@ -144,9 +144,7 @@ fn baseline<'a>(series: &Series, results: &'a Results, common: &Common) -> Optio
     let column = results.series.iter().filter(|s| s.workload == series.workload && s.threads == series.threads);
     match &common.baseline {
         Some(name) => column.into_iter().find(|s| s.info.name == name),
-        None => column
-            .filter(|s| !s.info.ours)
-            .max_by(|one, other| median_speed(one).total_cmp(&median_speed(other))),
+        None => column.filter(|s| !s.info.ours).max_by(|one, other| median_speed(one).total_cmp(&median_speed(other))),
     }
 }
 
@@ -161,14 +159,14 @@ fn ratio(series: &Series, baseline: &Series) -> Option<f64> {
 /// What a workload does, in a few words.
 fn title(workload: &str) -> &str {
     match workload {
-    "load" => "load",
-    "a" => "A: 50% read, 50% update",
-    "b" => "B: 95% read, 5% update",
-    "c" => "C: reads",
-    "d" => "D: 95% read the latest, 5% insert",
-    "e" => "E: 95% scan 1-100, 5% insert",
-    "f" => "F: 50% read, 50% read-modify-write",
-    other => other,
+        "load" => "load",
+        "a" => "A: 50% read, 50% update",
+        "b" => "B: 95% read, 5% update",
+        "c" => "C: reads",
+        "d" => "D: 95% read the latest, 5% insert",
+        "e" => "E: 95% scan 1-100, 5% insert",
+        "f" => "F: 50% read, 50% read-modify-write",
+        other => other,
     }
 }
 

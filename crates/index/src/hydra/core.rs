@@ -5,12 +5,13 @@ use super::layer::Layer;
 use super::maintain::Maintenance;
 use super::oplog::{Kind, Op, PagePtr, ThreadCell};
 use super::page::Page;
-use super::shim::clock::OrderedClock;
-use super::shim::memory::BlockArena;
 use crate::key::KeyForm;
+use archipelago_platform::clock::OrderedClock;
+use archipelago_platform::memory::BlockArena;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::Weak;
+use archipelago_platform::topology::NodeId;
 use archipelago_sync::rcu::{Domain, Guard};
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -49,14 +50,14 @@ impl<F: KeyForm> Local<'_, F> {
     pub(crate) fn jump(&self, key: F::Probe<'_>) -> &F::Page {
         // SAFETY: a page is retired only after no layer leads to it; one that a layer leads to now is protected by
         // our guard, which was entered before.
-        unsafe { self.core.layers[self.node].jump(key).0.as_ref() }
+        unsafe { self.core.layers[self.node].jump(self.guard, key).0.as_ref() }
     }
 }
 
 impl<F: KeyForm> Core<F> {
     pub(crate) fn new(config: Config, this: Weak<Self>) -> Self {
         let nodes = config.topology.nodes().len().max(1);
-        let arena = |node| BlockArena::new(Layout::new::<F::Page>(), (nodes > 1).then_some(node));
+        let arena = |node| BlockArena::new(Layout::new::<F::Page>(), (nodes > 1).then_some(NodeId(node)));
         let arenas = Box::new(Arenas((0..nodes).map(arena).collect()));
         let head = arenas.0[0].alloc().cast::<F::Page>();
         // SAFETY: a fresh block of the page's layout.
@@ -129,7 +130,7 @@ impl<F: KeyForm> Core<F> {
         usize::try_from(sum).unwrap_or(0)
     }
 
-    /// Bytes of memory held for pages and search layers.
+    /// Bytes of memory held for pages and, where it is known (snapshots), search layers.
     pub(crate) fn bytes(&self) -> usize {
         let pages: usize = self.arenas.0.iter().map(BlockArena::bytes_held).sum();
         let guard = self.domain.pin();

@@ -10,6 +10,7 @@ use super::config::SearchLayerKind;
 use super::oplog::{MergedLog, PagePtr};
 use super::page::Page;
 use super::snapshot::Snapshot;
+use crate::art::{RawArt, WriteSync};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicPtr, Ordering::*};
 use archipelago_sync::rcu::Guard;
@@ -17,21 +18,23 @@ use archipelago_sync::rcu::Guard;
 /// A replica.
 pub(crate) enum Layer<F: KeyForm> {
     Snapshot(SnapshotLayer<F>),
+    Art(ArtLayer<F>),
 }
 
 impl<F: KeyForm> Layer<F> {
     pub(super) fn new(kind: SearchLayerKind, head: PagePtr<F>) -> Self {
         match kind {
             SearchLayerKind::Snapshot => Self::Snapshot(SnapshotLayer::new(head)),
-            SearchLayerKind::Art => Self::Snapshot(SnapshotLayer::new(head)),
+            SearchLayerKind::Art => Self::Art(ArtLayer::new(head)),
         }
     }
 
     /// A page at or left of `key`.
     #[inline]
-    pub(super) fn jump(&self, key: F::Probe<'_>) -> PagePtr<F> {
+    pub(super) fn jump(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> PagePtr<F> {
         match self {
             Self::Snapshot(layer) => layer.current().jump(key),
+            Self::Art(layer) => layer.jump(guard, key),
         }
     }
 
@@ -39,27 +42,28 @@ impl<F: KeyForm> Layer<F> {
     pub(super) fn apply(&self, guard: &Guard<'_>, log: &MergedLog<F>) {
         match self {
             Self::Snapshot(layer) => layer.apply(guard, log),
+            Self::Art(layer) => layer.apply(guard, log),
         }
     }
 }
 
 impl<F: KeyForm> Layer<F> {
-    /// Bytes of memory held.
+    /// Bytes of memory held, as far as it is known.
     pub(super) fn bytes(&self, _: &Guard<'_>) -> usize {
         match self {
             Self::Snapshot(layer) => layer.current().bytes(),
+            Self::Art(_) => 0,
         }
     }
 
-    /// At quiescence: that every page the layer leads to is live.
+    /// At quiescence: that every page a snapshot leads to can be looked at. (The tree has its own check.)
     pub(super) fn check(&self, _: &Guard<'_>) {
-        match self {
-            Self::Snapshot(layer) => layer.current().entries().for_each(|page| {
-                // SAFETY: a page that a layer leads to is not retired.
-                let version = unsafe { page.0.as_ref() }.lock().read();
-                assert!(!version.is_locked(), "pages are not locked at quiescence");
-            }),
-        }
+        let Self::Snapshot(layer) = self else { return };
+        layer.current().entries().for_each(|page| {
+            // SAFETY: a page that a layer leads to is not retired.
+            let version = unsafe { page.0.as_ref() }.lock().read();
+            assert!(!version.is_locked(), "pages are not locked at quiescence");
+        });
     }
 }
 
@@ -85,11 +89,11 @@ impl<F: KeyForm> SnapshotLayer<F> {
     }
 
     fn apply(&self, guard: &Guard<'_>, log: &MergedLog<F>) {
-        // SAFETY: pages in logs and in snapshots are retired only after this round has been applied.
+        // SAFETY: pages in logs are retired only after their round has been applied.
         let anchored = |page: &PagePtr<F>| unsafe { (page.anchor(), *page) };
-        let inserts: &[_] = log.inserts.iter().map(anchored).collect::<Vec<_>>().leak();
-        let removes: &[_] = log.removes.iter().map(anchored).collect::<Vec<_>>().leak();
-        let next = self.current().merge(inserts, removes, None);
+        let inserts: Vec<_> = log.inserts.iter().map(anchored).collect();
+        let removes: Vec<_> = log.removes.iter().map(anchored).collect();
+        let next = self.current().merge(&inserts, &removes, None);
         let old = self.current.swap(Box::into_raw(Box::new(next)), AcqRel);
         // SAFETY: unpublished just now, by the only updater.
         unsafe { guard.retire_box(old) };
@@ -100,5 +104,50 @@ impl<F: KeyForm> Drop for SnapshotLayer<F> {
     fn drop(&mut self) {
         // SAFETY: the current snapshot is owned by the layer.
         drop(unsafe { Box::from_raw(self.current.load(Relaxed)) });
+    }
+}
+
+/// The thesis's layer: an adaptive radix tree of anchors, changed in place under ROWEX.
+pub(crate) struct ArtLayer<F: KeyForm> {
+    tree: RawArt<F>,
+    head: PagePtr<F>,
+}
+
+impl<F: KeyForm> ArtLayer<F> {
+    fn new(head: PagePtr<F>) -> Self {
+        // SAFETY: all guards that reach the layer are of the map's domain.
+        Self { tree: unsafe { RawArt::new(WriteSync::Rowex) }, head }
+    }
+
+    #[inline]
+    fn jump(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> PagePtr<F> {
+        match F::with_bytes(key, |key| self.tree.predecessor(key, guard)) {
+            Some(word) => Self::page(word),
+            None => self.head,
+        }
+    }
+
+    fn apply(&self, guard: &Guard<'_>, log: &MergedLog<F>) {
+        // SAFETY: pages in logs are retired only after their round has been applied.
+        let with_anchor = |page: &PagePtr<F>, f: &dyn Fn(&[u8])| unsafe { F::with_bytes(page.anchor(), f) };
+        for page in &log.inserts {
+            with_anchor(page, &|anchor| {
+                self.tree.insert(anchor, Self::word(*page), guard);
+            });
+        }
+        for page in &log.removes {
+            with_anchor(page, &|anchor| {
+                self.tree.remove_if(anchor, Self::word(*page), guard);
+            });
+        }
+    }
+
+    fn word(page: PagePtr<F>) -> u64 {
+        page.0.as_ptr().expose_provenance() as u64
+    }
+
+    fn page(word: u64) -> PagePtr<F> {
+        let page = core::ptr::with_exposed_provenance_mut(word as usize);
+        PagePtr(core::ptr::NonNull::new(page).expect("the tree holds pages"))
     }
 }

@@ -57,7 +57,7 @@ impl<F: KeyForm> Core<F> {
     #[inline]
     fn walk<'g>(&self, from: &'g F::Page, leave: impl Fn(&F::Page, Version) -> bool) -> (&'g F::Page, Version) {
         let mut page = from;
-        let mut backoff = Backoff::new();
+        let backoff = Backoff::new();
         loop {
             let version = page.lock().read();
             if version.is_obsolete() {
@@ -124,7 +124,7 @@ impl<F: KeyForm> Core<F> {
         when: When,
     ) -> Put {
         let mut page = from;
-        let mut backoff = Backoff::new();
+        let backoff = Backoff::new();
         loop {
             let (target, version) = self.target(page, key);
             page = target;
@@ -163,7 +163,7 @@ impl<F: KeyForm> Core<F> {
     /// Takes `key` out.
     pub(crate) fn take(&self, local: &Local<'_, F>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<Removed> {
         let mut page = from;
-        let mut backoff = Backoff::new();
+        let backoff = Backoff::new();
         loop {
             let (target, version) = self.target(page, key);
             page = target;
@@ -190,7 +190,7 @@ impl<F: KeyForm> Core<F> {
     /// Linearizable: the entry is taken while its page is locked and every page before it is seen to have been empty
     /// since before the lock.
     pub(crate) fn take_first(&self, local: &Local<'_, F>, found: impl FnOnce(F::Probe<'_>, u64)) -> Option<Removed> {
-        let mut backoff = Backoff::new();
+        let backoff = Backoff::new();
         let mut empty: Vec<(&F::Page, Version)> = Vec::new();
         'retry: loop {
             empty.clear();

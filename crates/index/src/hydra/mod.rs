@@ -22,7 +22,6 @@ mod oplog;
 mod page;
 mod scan;
 mod session;
-pub(crate) mod shim;
 mod snapshot;
 
 pub use config::{Maintainers, SearchLayerKind};

@@ -94,6 +94,11 @@ impl BlockArena {
         drop(released);
     }
 
+    /// Whether a live block is one of this arena's. Logarithmic time in the number of chunks.
+    pub fn owns(&self, block: NonNull<u8>) -> bool {
+        self.state().chunk_of(block.addr().get()).is_some()
+    }
+
     /// Memory that the arena holds, in bytes: its chunks, whether their blocks are live or free.
     pub fn bytes_held(&self) -> usize {
         self.state().bytes
@@ -151,6 +156,12 @@ impl State {
         Some(self.take_from(spare))
     }
 
+    /// The chunk that holds the block at `addr`.
+    fn chunk_of(&self, addr: usize) -> Option<ChunkRef> {
+        let at = self.chunks.partition_point(|chunk| chunk.addr() <= addr);
+        at.checked_sub(1).map(|at| self.chunks[at]).filter(|chunk| chunk.contains(addr))
+    }
+
     /// A block of a chunk that is not full, and is listed unless it is empty.
     fn take_from(&mut self, chunk: ChunkRef) -> NonNull<u8> {
         let before = chunk.class();
@@ -173,9 +184,7 @@ impl State {
     /// # Safety
     /// As for [`BlockArena::free`].
     unsafe fn put(&mut self, addr: usize) -> [Option<Pages>; 2] {
-        let at = self.chunks.partition_point(|chunk| chunk.addr() <= addr);
-        let chunk = at.checked_sub(1).map(|at| self.chunks[at]).filter(|chunk| chunk.contains(addr));
-        let chunk = chunk.expect("the block is not of this arena");
+        let chunk = self.chunk_of(addr).expect("the block is not of this arena");
         let before = chunk.class();
         // SAFETY: the block lies in this chunk, so that it came from it; the rest is passed on.
         unsafe { chunk.put(addr) };

@@ -354,6 +354,11 @@ impl PageForm for Bytes {
     }
 
     #[inline]
+    fn with_bytes<R>(key: &[u8], f: impl FnOnce(&[u8]) -> R) -> R {
+        f(key)
+    }
+
+    #[inline]
     fn tag(key: &[u8]) -> u8 {
         let mut hasher = rustc_hash::FxHasher::default();
         hasher.write(key);
@@ -763,8 +768,8 @@ impl PageCopy<Bytes> for BytesCopy {
         let slot = usize::from(self.order[at]) * SLOT;
         let (info, value, prefix) = (self.info(at), self.words[slot + 1], self.meta.prefix);
         if info.len() == BOXED {
-            // SAFETY: a validated copy's boxed keys live as long as the guard or lock under which it is used.
             key.resize(prefix, 0);
+            // SAFETY: a validated copy's boxed keys live as long as the guard or lock under which it is used.
             let whole = unsafe { boxed(self.words[info.place()]) };
             key.extend_from_slice(&whole[prefix..]);
             return (key, value);

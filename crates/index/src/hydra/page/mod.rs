@@ -49,6 +49,9 @@ pub trait PageForm: Form {
     /// Some key with few or no keys above it.
     fn great() -> Self::Owned;
 
+    /// Calls `f` with the byte string that stands for `key`, in the same order.
+    fn with_bytes<R>(key: Self::Probe<'_>, f: impl FnOnce(&[u8]) -> R) -> R;
+
     /// The tag of `key`: a hash byte that is never zero.
     fn tag(key: Self::Probe<'_>) -> u8;
 }

@@ -133,6 +133,11 @@ impl PageForm for Word {
     }
 
     #[inline]
+    fn with_bytes<R>(key: u64, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(&key.to_be_bytes())
+    }
+
+    #[inline]
     fn tag(key: u64) -> u8 {
         // The top byte of a multiplicative hash; zero means "empty slot" and is moved to one.
         ((key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).max(1)
@@ -401,7 +406,7 @@ impl PageCopy<Word> for WordCopy {
     }
 
     #[inline]
-    fn entry<'s>(&self, at: usize, (): &'s mut ()) -> (u64, u64) {
+    fn entry(&self, at: usize, (): &mut ()) -> (u64, u64) {
         self.pairs[at]
     }
 }

@@ -10,14 +10,14 @@ use super::{Page, SearchForm};
 
 /// The changes not yet consumed. Old entries go in through [`Self::old`] in ascending order, then [`Self::finish`];
 /// the result's entries come out of `emit` in ascending order.
-pub struct Merge<'a, F: SearchForm, P> {
-    inserts: &'a [(F::Probe<'a>, P)],
-    removes: &'a [(F::Probe<'a>, P)],
+pub struct Merge<'s, 'a, F: SearchForm, P> {
+    inserts: &'s [(F::Probe<'a>, P)],
+    removes: &'s [(F::Probe<'a>, P)],
 }
 
-impl<'a, F: SearchForm, P: Page> Merge<'a, F, P> {
+impl<'s, 'a, F: SearchForm, P: Page> Merge<'s, 'a, F, P> {
     /// Both are sorted by anchor. Of several inserts of one anchor the last counts.
-    pub fn new(inserts: &'a [(F::Probe<'a>, P)], removes: &'a [(F::Probe<'a>, P)]) -> Self {
+    pub fn new(inserts: &'s [(F::Probe<'a>, P)], removes: &'s [(F::Probe<'a>, P)]) -> Self {
         Self { inserts, removes }
     }
 

@@ -181,11 +181,6 @@ impl Runs {
         self.words.as_slice()[position]
     }
 
-    /// Number of positions, padding included.
-    pub fn positions(&self) -> usize {
-        self.words.len()
-    }
-
     /// Tries the radix table; leaves no trace if too many words are in crowded buckets.
     fn build_table(&mut self, run: &mut Run) -> bool {
         let words = &self.words.as_slice()[run.range()];

@@ -350,7 +350,7 @@ impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
         self.build(head, anchors.len(), |index| anchors[index]);
     }
 
-    fn fill_merged<'a>(&mut self, old: &Self, inserts: &'a [(&'a [u8], P)], removes: &'a [(&'a [u8], P)]) {
+    fn fill_merged<'a>(&mut self, old: &Self, inserts: &[(&'a [u8], P)], removes: &[(&'a [u8], P)]) {
         self.build_merged(old, inserts, removes);
     }
 

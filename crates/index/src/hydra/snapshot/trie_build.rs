@@ -107,7 +107,7 @@ impl<P: Page> Trie<P> {
 
     /// Replaces the contents by those of `old` with the changes. The anchors are rebuilt in passing, into a buffer that
     /// is dropped afterwards.
-    pub(super) fn build_merged<'a>(&mut self, old: &Self, inserts: &'a [(&'a [u8], P)], removes: &'a [(&'a [u8], P)]) {
+    pub(super) fn build_merged<'a>(&mut self, old: &Self, inserts: &[(&'a [u8], P)], removes: &[(&'a [u8], P)]) {
         let mut bytes = Vec::with_capacity(old.text.len() + SLICE * 2 * (old.len + inserts.len()));
         let mut entries = Vec::with_capacity(old.len + inserts.len());
         let mut emit = |anchor: &[u8], page: P| {

@@ -124,9 +124,9 @@ impl<P: Page> AnchorIndex<Word, P> for WordIndex<P> {
         self.finish();
     }
 
-    fn fill_merged<'a>(&mut self, old: &Self, inserts: &'a [(u64, P)], removes: &'a [(u64, P)]) {
+    fn fill_merged<'a>(&mut self, old: &Self, inserts: &[(u64, P)], removes: &[(u64, P)]) {
         self.start(old.pages[0], old.len() + inserts.len(), &old.runs);
-        let mut merge = Merge::<Word, P>::new(inserts, removes);
+        let mut merge = Merge::<'_, 'a, Word, P>::new(inserts, removes);
         let mut words = old.anchors();
         let mut pages = &old.pages[1..];
         while let Some(change) = merge.next() {
