@@ -107,9 +107,12 @@ fn gather(tallies: Vec<Tally>) -> Outcome {
     outcome
 }
 
-/// A histogram for latencies of any size, to three digits.
-pub fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("three digits are allowed")
+/// Latencies above a minute count as a minute.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// A histogram of latencies in nanoseconds, to three digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(LONGEST_NS, 3).expect("three digits are allowed")
 }
 
 fn serve<K: BenchKey, I: Contender<K>>(

@@ -5,12 +5,15 @@ mod driver;
 mod failure;
 mod interrupt;
 mod keys;
+mod machine;
 mod measure;
 mod peers;
 mod registry;
 mod report;
 mod resources;
 mod stats;
+mod tour;
+mod verify;
 mod workload;
 mod ycsb;
 
@@ -24,6 +27,9 @@ use failure::Failure;
 
 /// The exit code for wrong arguments and everything else that one sentence explains.
 const WRONG: u8 = 2;
+
+/// The exit code after Ctrl-C, as shells have it.
+const INTERRUPTED: u8 = 130;
 
 /// Runs the command line `args` (the first is the program's name).
 ///
@@ -48,8 +54,14 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, release_
 }
 
 fn execute(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failure> {
+    machine::check_environment()?;
     match &cli.command {
+        None => tour::run(release_memory),
+        Some(Command::Machine) => {
+            println!("{}", machine::describe());
+            Ok(ExitCode::SUCCESS)
+        }
         Some(Command::Bench { what: Bench::Ycsb(args) }) => ycsb::run(args, release_memory),
-        _ => Ok(ExitCode::SUCCESS),
+        Some(Command::Bench { what: Bench::Verify(args) }) => verify::run(args),
     }
 }

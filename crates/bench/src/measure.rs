@@ -193,6 +193,7 @@ impl<K: BenchKey> Visit<K> for One<'_, K> {
         }
         self.progress.set_message(format!("dropping {}", info.name));
         drop(index);
+        (self.plan.release_memory)();
     }
 }
 

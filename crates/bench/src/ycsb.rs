@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use archipelago_platform::thread::available_parallelism;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -11,17 +12,16 @@ use crate::driver::Settings;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::keys::{self, BenchKey, KeyKind, KeySet};
+use crate::machine;
 use crate::measure::{self, Plan, Results};
 use crate::registry::{self, Info};
+use crate::report::html::About;
 use crate::report::{self, Common};
 use crate::resources;
 use crate::workload::{Distribution, Workload};
 
 /// Keys, if `--count` does not say.
 const DEFAULT_COUNT: usize = 10_000_000;
-
-/// The exit code after Ctrl-C, as shells have it.
-const INTERRUPTED: u8 = 130;
 
 /// Measures and reports.
 ///
@@ -130,7 +130,7 @@ fn measure_and_report<K: BenchKey>(
         baseline: args.baseline.clone(),
     };
     report(args, &results, &common)?;
-    Ok(if results.partial { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+    Ok(if results.partial { ExitCode::from(crate::INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
 /// Leaves out the indexes that cannot hold these keys, and says so.
@@ -175,7 +175,14 @@ fn report(args: &Ycsb, results: &Results, common: &Common) -> Result<(), Failure
         _ => {}
     }
     if let Some(path) = &args.report {
-        let page = report::html::page(&rows, common);
+        let about = About {
+            command: &std::env::args().collect::<Vec<_>>().join(" "),
+            machine: &machine::describe(),
+            time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+            common,
+            partial: results.partial,
+        };
+        let page = report::html::page(&rows, &about);
         std::fs::write(path, page)
             .map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
         eprintln!("The report is in {}.", path.display());

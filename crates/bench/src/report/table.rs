@@ -1,4 +1,4 @@
-//! A table for the terminal: one per thread count and workload.
+//! Tables for the terminal: one per thread count and workload, and an overview.
 
 use std::io::{self, Write};
 
@@ -15,6 +15,9 @@ pub fn write(rows: &[Row], mut out: impl Write) -> io::Result<()> {
         writeln!(out, "{}", title(&group[0]))?;
         writeln!(out, "{}\n", table(group))?;
     }
+    if rows.chunk_by(|one, other| one.workload == other.workload).nth(1).is_some() {
+        overview(rows, &mut out)?;
+    }
     if rows.first().is_some_and(|row| row.partial) {
         writeln!(out, "PARTIAL: the measurement was interrupted; the figures are of the runs that were complete.")?;
     }
@@ -25,16 +28,68 @@ pub fn write(rows: &[Row], mut out: impl Write) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes one table per thread count: a line for each index, a column for each workload, in it the throughput and the
+/// ratio to the baseline.
+///
+/// # Errors
+/// If writing fails.
+pub fn overview(rows: &[Row], mut out: impl Write) -> io::Result<()> {
+    for rows in rows.chunk_by(|one, other| one.threads == other.threads) {
+        let mut workloads: Vec<&str> = Vec::new();
+        let mut indexes: Vec<&str> = Vec::new();
+        for row in rows {
+            if !workloads.contains(&row.workload.as_str()) {
+                workloads.push(&row.workload);
+            }
+            if !indexes.contains(&row.structure.as_str()) {
+                indexes.push(&row.structure);
+            }
+        }
+        let mut table = plain();
+        table.set_header([threads(&rows[0]).as_str()].into_iter().chain(workloads.iter().copied()).chain(["B/key"]));
+        for index in indexes {
+            let find = |workload: &&str| rows.iter().find(|row| row.structure == index && row.workload == *workload);
+            let cells = workloads.iter().map(|workload| find(workload).map_or("-".to_owned(), summary));
+            let memory = rows.iter().find(|row| row.structure == index).and_then(|row| row.bytes_per_key);
+            let memory = memory.map_or("-".to_owned(), |bytes| format!("{bytes:.1}"));
+            table.add_row([index.to_owned()].into_iter().chain(cells).chain([memory]));
+        }
+        align(&mut table);
+        writeln!(out, "{table}")?;
+    }
+    writeln!(out, "Million operations per second, and in brackets the ratio to the baseline of the column.")
+}
+
+fn summary(row: &Row) -> String {
+    let ratio = row.ratio.map_or(String::new(), |ratio| format!(" ({ratio:.2}x)"));
+    format!("{}{ratio}", digits(row.mops))
+}
+
+fn threads(row: &Row) -> String {
+    if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) }
+}
+
+fn plain() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
+    table
+}
+
+/// Names to the left, figures to the right.
+fn align(table: &mut Table) {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}
+
 fn title(row: &Row) -> String {
-    let threads = if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) };
     let batch = if row.batch > 0 { format!(", {} look-ups at a time", row.batch) } else { String::new() };
-    format!("{}{batch}; {threads}, {} {} keys", super::title(&row.workload), row.count, row.keys)
+    format!("{}{batch}; {}, {} {} keys", super::title(&row.workload), threads(row), row.count, row.keys)
 }
 
 fn table(rows: &[Row]) -> Table {
     let latency = rows.iter().any(|row| row.p50_ns.is_some());
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
+    let mut table = plain();
     let baseline = rows[0].baseline.as_deref().unwrap_or("baseline");
     let mut header: Vec<String> = ["index", "Mops/s", "min", "max"].map(String::from).to_vec();
     header.push(format!("x {baseline}"));
@@ -55,8 +110,6 @@ fn table(rows: &[Row]) -> Table {
         }
         table.add_row(cells);
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align(&mut table);
     table
 }

@@ -82,7 +82,7 @@ fn examine<K: BenchKey, I: Contender<K>>(
         }
         let start = |reader| scope.spawn(move || read::<K, I>(index, stable, seed ^ (reader + 1) << 48, deadline));
         let readers: Vec<_> = (0..READERS).map(start).collect();
-        readers.into_iter().map(|reader| reader.join().expect("panics end the part")).collect()
+        readers.into_iter().try_for_each(|reader| reader.join().expect("panics end the part"))
     })
 }
 
@@ -111,12 +111,7 @@ fn get<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, stable: &[K], at:
 }
 
 /// Scans from a stable key: up to the last key shown, every stable key must be among those shown, in order.
-fn scan<K: BenchKey, I: Contender<K>>(
-    session: &I::Session<'_>,
-    stable: &[K],
-    at: usize,
-    limit: usize,
-) -> Verdict {
+fn scan<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, stable: &[K], at: usize, limit: usize) -> Verdict {
     let mut seen: Vec<(K, u64)> = Vec::with_capacity(limit);
     session.scan(&stable[at], limit, |key, value| seen.push((K::from_shown(key), *value)));
     if let Some(pair) = seen.windows(2).find(|pair| pair[0].0 >= pair[1].0) {

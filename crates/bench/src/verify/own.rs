@@ -15,7 +15,7 @@ pub fn examine<K: BenchKey, I: Contender<K>>(keys: &[K], clock: Clock) -> Verdic
     thread::scope(|scope| {
         let start = |writer| scope.spawn(move || write::<K, I>(index, keys, writer, deadline));
         let writers: Vec<_> = (0..WRITERS).map(start).collect();
-        writers.into_iter().map(|writer| writer.join().expect("panics end the part")).collect()
+        writers.into_iter().try_for_each(|writer| writer.join().expect("panics end the part"))
     })
 }
 

@@ -1,0 +1,86 @@
+//! What the command does without arguments: says what this is and shows it at work, in under a minute.
+
+use std::io;
+use std::process::ExitCode;
+
+use archipelago_platform::thread::{Pinning, available_parallelism};
+use indicatif::ProgressBar;
+
+use crate::driver::Settings;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::keys::{self, KeyKind};
+use crate::machine;
+use crate::measure::{self, Plan};
+use crate::registry::{INDEXES, Info};
+use crate::report::{self, Common};
+use crate::workload::{Distribution, Workload};
+
+/// Keys of the demonstration.
+const COUNT: usize = 1_000_000;
+/// Operations of each workload; enough for a first impression.
+const OPS: usize = 500_000;
+/// The peers that the tour shows beside ours.
+const PEERS: [&str; 5] = ["arctic", "ferntree", "scc-treeindex", "crossbeam-skiplist", "rwlock-btreemap"];
+
+const ABOUT: &str = "\
+Archipelago is a Rust library of in-memory data structures for servers with many cores and several memory nodes.
+Such a machine is an archipelago: every node's memory is fast nearby and dear from afar. The structures here keep work
+on its own node and cross over seldom, in batches. They can be used like std's BTreeMap, from any number of threads.
+";
+
+const NEXT: &str = "\
+Where to go next:
+  archipelago bench ycsb --count 10M                  all workloads, all indexes, in earnest (many minutes)
+  archipelago bench ycsb --keys email --workload c,e  strings: point reads and scans only
+  archipelago bench ycsb --report report.html         the same with charts
+  archipelago bench verify                            the exam: which index gives wrong answers?
+  archipelago machine                                 this machine in detail
+  archipelago bench ycsb --help                       everything that can be set
+";
+
+/// Takes the tour.
+///
+/// # Errors
+/// If standard output cannot be written to.
+pub fn run(release_memory: fn()) -> Result<ExitCode, Failure> {
+    interrupt::install();
+    println!("{ABOUT}\nThis machine:\n{}\n", machine::describe());
+    let plan = plan(release_memory);
+    let threads = plan.threads[0];
+    println!("Loading {COUNT} random keys into each index, then reading and scanning, with {threads} thread(s):");
+    let keys = keys::words(&KeyKind::Int, COUNT, plan.fresh_wanted(), plan.seed);
+    let results = measure::measure(&plan, &keys, &ProgressBar::hidden());
+    let common = Common {
+        keys: KeyKind::Int.name().to_owned(),
+        count: COUNT,
+        seed: plan.seed,
+        distribution: plan.distribution.to_string(),
+        batch: 0,
+        pin: "none".to_owned(),
+        baseline: None,
+    };
+    let rows = report::rows(&results, &common);
+    let written = report::table::overview(&rows, io::stdout().lock());
+    written.map_err(|error| Failure::new(format!("cannot write to standard output: {error}")))?;
+    if results.partial {
+        return Ok(ExitCode::from(crate::INTERRUPTED));
+    }
+    println!("One short run on a machine that may be busy: a first impression, no more.\n\n{NEXT}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plan(release_memory: fn()) -> Plan {
+    let shown = |info: &&'static Info| info.ours || PEERS.contains(&info.name);
+    Plan {
+        indexes: INDEXES.iter().filter(shown).collect(),
+        workloads: vec![Workload::Load, Workload::C, Workload::E],
+        threads: vec![available_parallelism().map_or(1, usize::from).min(8)],
+        ops: OPS,
+        distribution: Distribution::Zipf(0.99),
+        seed: 1,
+        runs: 1,
+        settings: Settings { pinning: Pinning::None, latency: false, batch: 0 },
+        release_memory,
+    }
+}

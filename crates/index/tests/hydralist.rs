@@ -1,0 +1,43 @@
+//! HydraList in the conformance suite: every kind of key, both search layers, with and without background threads,
+//! machines of one to eight nodes, and search layers that are never brought up to date.
+
+mod common;
+
+use archipelago_index::HydraList;
+use archipelago_index::hydra::{Builder, Maintainers, SearchLayerKind};
+use archipelago_platform::topology::Topology;
+use common::conformance;
+
+conformance!(words, u64, HydraList::new(), |map| map.check_invariants());
+conformance!(signed, i64, HydraList::new(), |map| map.check_invariants());
+conformance!(double_words, u128, HydraList::new(), |map| map.check_invariants());
+conformance!(arrays, [u8; 12], HydraList::new(), |map| map.check_invariants());
+conformance!(bytes, Vec<u8>, HydraList::new(), |map| map.check_invariants());
+conformance!(strings, String, HydraList::new(), |map| map.check_invariants());
+
+conformance!(words_by_tree, u64, Builder::default().search_layer(SearchLayerKind::Art).build(), |map| map
+    .check_invariants());
+conformance!(
+    bytes_by_tree,
+    Vec<u8>,
+    Builder::default().search_layer(SearchLayerKind::Art).topology(Topology::synthetic(2, 2)).build(),
+    |map| map.check_invariants()
+);
+conformance!(words_without_threads, u64, Builder::default().maintainers(Maintainers::Clients).build(), |map| map
+    .check_invariants());
+conformance!(words_on_two_nodes, u64, Builder::default().topology(Topology::synthetic(2, 2)).build(), |map| map
+    .check_invariants());
+conformance!(bytes_on_four_nodes, Vec<u8>, Builder::default().topology(Topology::synthetic(4, 2)).build(), |map| map
+    .check_invariants());
+conformance!(words_on_eight_nodes, u64, Builder::default().topology(Topology::synthetic(8, 1)).build(), |map| map
+    .check_invariants());
+
+/// A map whose search layer never learns of anything: every search walks from the first page.
+fn stale<K: archipelago_index::Key, V: Send + Sync + 'static>() -> HydraList<K, V> {
+    let map = HydraList::new();
+    map.pause_maintenance(true);
+    map
+}
+
+conformance!(stale_words, u64, stale(), |map| map.check_invariants());
+conformance!(stale_bytes, Vec<u8>, stale(), |map| map.check_invariants());
