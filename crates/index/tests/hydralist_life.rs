@@ -9,7 +9,7 @@ fn scatter(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-const MANY: u64 = if cfg!(miri) { 500 } else { 100_000 };
+const MANY: u64 = if cfg!(miri) { 500 } else { 2_000_000 };
 
 #[test]
 fn an_empty_map_is_small_and_many_can_be_made() {
@@ -34,13 +34,14 @@ fn memory_is_given_back_when_everything_is_removed() {
         (0..20).for_each(|_| map.sync());
         map.check_invariants();
         assert!(map.is_empty());
-        assert!(map.bytes() <= peak / 10 + 8192, "{} of {peak} bytes are left", map.bytes());
+        // An arena in use keeps one empty chunk (2 MiB at most) in hand.
+        assert!(map.bytes() <= peak / 10, "{} of {peak} bytes are left", map.bytes());
     }
 }
 
 #[test]
 fn iterators_meet_in_the_middle() {
-    let model: BTreeMap<u64, u64> = (0..MANY / 50).map(|n| (scatter(n), n)).collect();
+    let model: BTreeMap<u64, u64> = (0..MANY / 1000).map(|n| (scatter(n), n)).collect();
     let map: HydraList<u64, u64> = model.iter().map(|(key, value)| (*key, *value)).collect();
     let session = map.pin();
     for turn in 1..7 {

@@ -150,8 +150,8 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     /// Waits until every search layer knows of everything done to the map before the call. Never needed for right
     /// answers; useful before measuring.
     pub fn sync(&self) {
-        let guard = self.reader.enter();
-        self.core.catch_up(&self.local(&guard));
+        self.core.catch_up(&self.local(&self.reader.enter()));
+        self.core.reclaim_retired();
     }
 
     /// Inserts or replaces; `old` sees the value replaced.
