@@ -88,7 +88,7 @@ macro_rules! fixed_parts {
                 to.push(&$to);
             }
             #[inline]
-            unsafe fn read<'a>(bytes: &mut &'a [u8], _: bool) -> $t {
+            unsafe fn read(bytes: &mut &[u8], _: bool) -> $t {
                 let $b = take(bytes);
                 $from
             }
@@ -196,8 +196,9 @@ macro_rules! string_parts {
 string_parts! {
     Vec<u8>: [u8], |x| x, |s| s, s.into_owned();
     Box<[u8]>: [u8], |x| x, |s| s, s.into();
-    // SAFETY (of `utf8`): by `read`'s contract the bytes are some string's.
+    // SAFETY: by `read`'s contract the bytes are some string's.
     String: str, |x| x.as_bytes(), |s| unsafe { utf8(s) }, s.into_owned();
+    // SAFETY: as for `String`.
     Box<str>: str, |x| x.as_bytes(), |s| unsafe { utf8(s) }, s.into();
 }
 
