@@ -49,4 +49,4 @@ mod reader;
 mod record;
 
 pub use domain::{Domain, Flavour, Stats};
-pub use reader::{Guard, Reader};
+pub use reader::{Guard, HeldBack, Reader};

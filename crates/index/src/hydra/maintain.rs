@@ -24,7 +24,7 @@ use archipelago_platform::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering:
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use archipelago_platform::thread::{self, JoinHandle, Thread};
-use archipelago_platform::topology::Topology;
+use archipelago_platform::topology::NodeId;
 use std::collections::VecDeque;
 
 /// The state of a map's maintenance.
@@ -148,6 +148,8 @@ impl<F: KeyForm> Core<F> {
 
     /// Brings the replica of `node` up to the last round.
     fn update(&self, local: &Local<'_, F>, node: usize) {
+        // Destructors of users' values, which may use the map, must not run under the lock.
+        let _held_back = local.guard.reader().hold_back();
         let updater = &self.maintenance.updaters[node];
         let busy = updater.busy.lock().expect("updating does not panic");
         let applied = updater.applied.load(Relaxed);
@@ -265,7 +267,7 @@ impl<F: KeyForm> Core<F> {
     fn maintain(&self, node: usize, wake: &Wake) {
         if self.layers.len() > 1 {
             // A hint only: without it the replica may be built on another node's memory.
-            bind_to_node(&self.config.topology, node);
+            let _ = thread::bind_current(&self.config.topology, NodeId(node));
         }
         let cell = self.cell();
         while wake.wait(node) {
@@ -326,13 +328,5 @@ impl Wake {
         for thread in self.sleepers.iter().filter_map(|sleeper| sleeper.thread.get()) {
             thread.unpark();
         }
-    }
-}
-
-/// Keeps the calling thread on a node's processors, if the machine really has that node and lets us.
-fn bind_to_node(topology: &Topology, node: usize) {
-    let cpu = topology.cpus().iter().find(|cpu| !topology.is_synthetic() && cpu.node.0 == node);
-    if let Some(cpu) = cpu {
-        let _ = thread::pin_current(cpu.id);
     }
 }

@@ -6,7 +6,7 @@ use archipelago_platform::thread;
 
 use super::domain::Domain;
 use super::garbage::Retired;
-use super::record::Record;
+use super::record::{Reclaiming, Record};
 
 /// The calling thread's way into a [`Domain`]: finds the thread's record once, so that [`enter`](Self::enter) need not.
 ///
@@ -43,6 +43,13 @@ impl<'d> Reader<'d> {
         self.domain.reader()
     }
 
+    /// Until the result is dropped, this thread runs no reclaim functions of this domain: what it retires waits for its
+    /// turns after that. For code that retires while it holds locks which a reclaim function (the destructor of a
+    /// user's value, perhaps) might ask for, or which its panic would poison.
+    pub fn hold_back(&self) -> HeldBack<'d> {
+        HeldBack { _reclaiming: self.record.begin_reclaiming(), not_send: PhantomData }
+    }
+
     /// Begins a critical section: nothing retired from now on is reclaimed while the guard lives. Guards nest; inner
     /// ones are as good as the outermost. Never waits.
     ///
@@ -52,6 +59,14 @@ impl<'d> Reader<'d> {
     pub fn enter(&self) -> Guard<'d> {
         Guard::begin(if self.owns_record() { *self } else { self.renewed() })
     }
+}
+
+/// See [`Reader::hold_back`].
+#[must_use]
+pub struct HeldBack<'d> {
+    /// `None` if reclamation was being held back, or was running, already.
+    _reclaiming: Option<Reclaiming<'d>>,
+    not_send: PhantomData<*mut ()>,
 }
 
 /// A critical section of one thread on one [`Domain`]: what was reachable since it began is not reclaimed before it ends.
