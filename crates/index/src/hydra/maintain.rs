@@ -149,7 +149,7 @@ impl<F: KeyForm> Core<F> {
     /// Brings the replica of `node` up to the last round.
     fn update(&self, local: &Local<'_, F>, node: usize) {
         // Destructors of users' values, which may use the map, must not run under the lock.
-        let _held_back = local.guard.reader().hold_back();
+        let _held_back = local.guard.hold_back();
         let updater = &self.maintenance.updaters[node];
         let busy = updater.busy.lock().expect("updating does not panic");
         let applied = updater.applied.load(Relaxed);
