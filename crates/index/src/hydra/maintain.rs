@@ -79,6 +79,25 @@ struct Wake {
 struct Sleeper {
     work: AtomicBool,
     thread: OnceLock<Thread>,
+    roused: AtomicU64,
+    done: AtomicU64,
+    wakes: AtomicU64,
+}
+
+/// What background work has been done so far, for tests.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MaintenanceStats {
+    /// Rounds of maintenance.
+    pub rounds: u64,
+    /// Background threads.
+    pub threads: usize,
+    /// How often one of them was told that there is work.
+    pub roused: u64,
+    /// How often one of them has finished such work. Equal to `roused`: all of them sleep, or are about to.
+    pub done: u64,
+    /// How often one of them has come out of its sleep, for whatever reason.
+    pub wakes: u64,
 }
 
 impl<F: KeyForm> Maintenance<F> {
@@ -209,6 +228,18 @@ impl<F: KeyForm> Core<F> {
         self.maintenance.paused.store(paused, Relaxed);
     }
 
+    pub(crate) fn maintenance_stats(&self) -> MaintenanceStats {
+        let rounds = self.lock_combiner().round;
+        let mut stats = MaintenanceStats { rounds, ..Default::default() };
+        let Some(Some(wake)) = self.maintenance.background.wake.get() else { return stats };
+        stats.threads = wake.sleepers.len();
+        // `done` first (Acquire, with the Release in `wait`): what a thread roused before it was done is counted then.
+        stats.done = wake.sleepers.iter().map(|sleeper| sleeper.done.load(Acquire)).sum();
+        stats.roused = wake.sleepers.iter().map(|sleeper| sleeper.roused.load(Acquire)).sum();
+        stats.wakes = wake.sleepers.iter().map(|sleeper| sleeper.wakes.load(Acquire)).sum();
+        stats
+    }
+
     /// Obsolete pages that have not been handed to RCU, for the destructor.
     pub(super) fn take_unretired(&mut self) -> Vec<PagePtr<F>> {
         use super::oplog::Kind;
@@ -281,6 +312,7 @@ impl<F: KeyForm> Core<F> {
             self.reclaim(&local);
             drop(guard);
             self.reclaim_retired();
+            wake.sleepers[node].done.fetch_add(1, Release);
         }
     }
 
@@ -303,10 +335,11 @@ impl Wake {
         let sleeper = &self.sleepers[node];
         // The swap lets only one of many callers pay for the system call. Its Release pairs with the Acquire in
         // `wait`. An unpark is not lost if the thread does not sleep yet.
-        if !sleeper.work.swap(true, AcqRel)
-            && let Some(thread) = sleeper.thread.get()
-        {
-            thread.unpark();
+        if !sleeper.work.swap(true, AcqRel) {
+            sleeper.roused.fetch_add(1, Release);
+            if let Some(thread) = sleeper.thread.get() {
+                thread.unpark();
+            }
         }
     }
 
@@ -320,6 +353,7 @@ impl Wake {
                 return true;
             }
             thread::park();
+            self.sleepers[node].wakes.fetch_add(1, Release);
         }
     }
 

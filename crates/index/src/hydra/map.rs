@@ -3,6 +3,7 @@
 use super::config::{Config, Maintainers, SearchLayerKind};
 use super::core::Core;
 use super::iter::Iter;
+use super::maintain::MaintenanceStats;
 use super::page::{Page, PageForm};
 use super::session::{FormOf, Session};
 use crate::value::DropAll;
@@ -110,6 +111,12 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
     #[doc(hidden)]
     pub fn check_invariants(&self) {
         self.core.check_invariants();
+    }
+
+    /// For tests: what background work has been done.
+    #[doc(hidden)]
+    pub fn maintenance_stats(&self) -> MaintenanceStats {
+        self.core.maintenance_stats()
     }
 
     /// For tests: stops the search layers from being brought up to date until called with `false`.

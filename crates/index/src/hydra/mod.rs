@@ -28,6 +28,8 @@ mod snapshot;
 pub use bulk::IntoIter;
 pub use config::{Maintainers, SearchLayerKind};
 pub use iter::{Iter, Range};
+#[doc(hidden)]
+pub use maintain::MaintenanceStats;
 pub use map::{Builder, HydraList};
 pub use session::Session;
 
