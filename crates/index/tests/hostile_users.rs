@@ -5,6 +5,7 @@ mod common;
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_index::hydra::{Maintainers, SearchLayerKind};
 use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::sync::{Arc, Barrier, LazyLock};
@@ -199,21 +200,25 @@ impl Clone for Reentrant {
 }
 
 static WRITES_FROM_DROP: AtomicUsize = AtomicUsize::new(0);
-static REENTERED: LazyLock<HydraList<u64, Reentrant>> =
-    LazyLock::new(|| HydraList::builder().topology(Topology::synthetic(2, 1)).build());
+static REENTERED: LazyLock<HydraList<u64, Reentrant>> = LazyLock::new(|| {
+    let builder = HydraList::builder().topology(Topology::synthetic(2, 1));
+    // So that it is the threads that remove values which also retire nodes of the search layer.
+    builder.maintainers(Maintainers::Clients).search_layer(SearchLayerKind::Art).build()
+});
 
 impl Drop for Reentrant {
     fn drop(&mut self) {
         if self.last {
             return;
         }
-        WRITES_FROM_DROP.fetch_add(1, Ordering::Relaxed);
+        let write = WRITES_FROM_DROP.fetch_add(1, Ordering::Relaxed) as u64;
         let session = REENTERED.pin();
-        let other = (1 << 63) | self.key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        // Always a new key, so that pages split.
+        let other = (1 << 63) | write.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         session.upsert(&other, Reentrant { key: other, last: true });
         session.get_with(&self.key, |value| assert_eq!(value.key, self.key));
         session.delete(&(other ^ 1));
-        if self.key.is_multiple_of(16) {
+        if write % 512 < 4 {
             session.sync();
         }
     }
