@@ -20,7 +20,7 @@ use super::config::Maintainers;
 use super::core::{Core, Local};
 use super::oplog::{MergedLog, Op, PagePtr};
 use crate::key::KeyForm;
-use archipelago_platform::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use archipelago_platform::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering::*};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use archipelago_platform::thread::{self, JoinHandle, Thread};
@@ -29,8 +29,8 @@ use std::collections::VecDeque;
 
 /// The state of a map's maintenance.
 pub(crate) struct Maintenance<F: KeyForm> {
-    /// Structure changes since the last round.
-    pending: CachePadded<AtomicUsize>,
+    /// Structure changes since the last round. Below zero for a moment when a change is drained before it is counted.
+    pending: CachePadded<AtomicIsize>,
     /// How many make a round due.
     due_at: AtomicUsize,
     combiner: Mutex<Combiner<F>>,
@@ -105,7 +105,7 @@ impl<F: KeyForm> Maintenance<F> {
         let combiner =
             Combiner { round: 0, anchors: 1, delayed: Vec::new(), logs: VecDeque::new(), removed: VecDeque::new() };
         Self {
-            pending: CachePadded::new(AtomicUsize::new(0)),
+            pending: CachePadded::new(AtomicIsize::new(0)),
             due_at: AtomicUsize::new(1),
             combiner: Mutex::new(combiner),
             updaters: (0..nodes).map(|_| Updater { applied: AtomicU64::new(0), busy: Mutex::new(()) }).collect(),
@@ -119,10 +119,11 @@ impl<F: KeyForm> Core<F> {
     /// Notes a split or merge; starts a round if one is due. The caller holds no lock.
     pub(super) fn after_structure_change(&self, local: &Local<'_, F>) {
         let state = &self.maintenance;
-        if state.pending.fetch_add(1, Relaxed) + 1 < state.due_at.load(Relaxed) || state.paused.load(Relaxed) {
+        let due_at = state.due_at.load(Relaxed);
+        if state.pending.fetch_add(1, Relaxed) + 1 < due_at as isize || state.paused.load(Relaxed) {
             return;
         }
-        let small = state.due_at.load(Relaxed) <= self.due_at(self.config.tuning.inline_anchors);
+        let small = due_at <= self.due_at(self.config.tuning.inline_anchors);
         if small || self.config.maintainers == Maintainers::Clients || !self.wake_background() {
             self.round_in_passing(local);
         }
@@ -161,7 +162,7 @@ impl<F: KeyForm> Core<F> {
             combiner.removed.push_back((log.id, log.removes.clone()));
         }
         combiner.logs.push_back(Arc::new(log));
-        self.maintenance.pending.fetch_sub(drained, Relaxed);
+        self.maintenance.pending.fetch_sub(drained as isize, Relaxed);
         self.maintenance.due_at.store(self.due_at(combiner.anchors), Relaxed);
     }
 
