@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 10 } else { 2000 }, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn pairs((a, b) in (((bytes(), bytes()), (bytes(), bytes())))) {
+    fn pairs((a, b) in ((bytes(), bytes()), (bytes(), bytes()))) {
         hold(&a, &b);
         // The first parts alike, the second decides.
         hold(&(a.0.clone(), a.1.clone()), &(a.0.clone(), b.1.clone()));

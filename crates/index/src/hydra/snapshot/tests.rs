@@ -171,7 +171,14 @@ fn merge_strings(
     snapshot.merge(&inserts, &removes)
 }
 
+/// Under Miri, which is a thousand times slower, everything is smaller.
+const fn sized(native: usize, miri: usize) -> usize {
+    if cfg!(miri) { miri } else { native }
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig { cases: sized(256, 2) as u32, failure_persistence: None, ..Default::default() })]
+
     #[test]
     fn words_agree_with_a_map(keys in word_sets(), probes in vec(any::<u64>(), 50)) {
         let model = number(keys);
@@ -247,9 +254,10 @@ unsafe fn count<C: Count>(runs: &Runs, run: &Run, key: i64) -> usize {
 #[test]
 fn many_words() {
     let mix = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let uniform = number((0..20_000).map(mix));
-    let clustered = number((0..20_000u64).map(|i| (i / 100) * (1 << 34) + i % 100 * 7 + 1));
-    let skewed = number((0..20_000u64).map(|i| mix(i) >> (mix(i ^ 77) % 60)));
+    let count = sized(20_000, 700) as u64;
+    let uniform = number((0..count).map(mix));
+    let clustered = number((0..count).map(|i| (i / 100) * (1 << 34) + i % 100 * 7 + 1));
+    let skewed = number((0..count).map(|i| mix(i) >> (mix(i ^ 77) % 60)));
     for model in [uniform, clustered, skewed] {
         check_words(&words(&model), &model, &around(&model));
     }
@@ -284,7 +292,8 @@ fn kinds() {
 #[test]
 fn long_common_prefixes() {
     let long = vec![b'p'; 10_000];
-    let ends = (0..200u32).map(|i| [&long[..], &(i * 977 % 256).to_be_bytes(), &i.to_be_bytes()].concat());
+    let ends =
+        (0..sized(200, 8) as u32).map(|i| [&long[..], &(i * 977 % 256).to_be_bytes(), &i.to_be_bytes()].concat());
     let model = number(ends.chain([long[..9_999].to_vec(), long.clone(), vec![]]));
     let snapshot = strings(&model);
     check_strings(&snapshot, &model, &beside(&model));
@@ -294,16 +303,18 @@ fn long_common_prefixes() {
 /// A trie as deep as it gets: every anchor a prefix of the next one. Recursion would not survive it.
 #[test]
 fn nested_prefixes() {
-    let text = vec![b'n'; 12_000];
-    let anchors: Vec<(&[u8], u64)> = (0..6_000).map(|i| (&text[..i * 2], i as u64)).collect();
+    let count = sized(6_000, 300);
+    let text = vec![b'n'; 2 * count];
+    let anchors: Vec<(&[u8], u64)> = (0..count).map(|i| (&text[..i * 2], i as u64)).collect();
     let snapshot = Snapshot::<Bytes, u64>::build(HEAD, &anchors);
-    for len in (0..12_000).step_by(94) {
+    for len in (0..2 * count).step_by(94) {
         assert_eq!(snapshot.jump(&text[..len]), len as u64 / 2);
         assert_eq!(snapshot.jump(&[&text[..len], b"m"].concat()), len as u64 / 2);
     }
-    assert_eq!(snapshot.jump(b"o"), 5_999);
-    let merged = snapshot.merge(&[], &anchors[5_800..]);
-    assert!(merged.entries().eq(0..5_800));
+    assert_eq!(snapshot.jump(b"o"), count as u64 - 1);
+    let left = count - count / 30;
+    let merged = snapshot.merge(&[], &anchors[left..]);
+    assert!(merged.entries().eq(0..left as u64));
 }
 
 #[test]
