@@ -1,5 +1,6 @@
-//! Synchronization: version locks, backoff, and RCU (the one reclamation of the house).
+//! Synchronization: version locks, backoff, RCU (the one reclamation of the house), and MV-RLU.
 
 pub mod backoff;
+pub mod mvrlu;
 pub mod rcu;
 pub mod version_lock;
