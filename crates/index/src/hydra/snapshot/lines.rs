@@ -12,6 +12,8 @@
 //! Invariants: places within a line ascend strictly, up to padding. An anchor's place is the least one that no key below the
 //! anchor has; so whoever is at or above that place is at or above the anchor.
 
+use archipelago_platform::memory::Array;
+
 /// Anchors per line.
 pub const ANCHORS: usize = 7;
 
@@ -73,13 +75,13 @@ impl Node {
         let (first, last) = (anchors[0], anchors[anchors.len() - 1]);
         let span = last - first;
         // A little room behind the last anchor, so that larger keys are told from it.
-        let limit = span.saturating_add(span / 256 + 1).min(u64::MAX - first);
+        let limit = span.saturating_add(span / 256 + 1).min(u64::MAX - first).max(1);
         // Two at least, so that of anchors that share a place the first and the last part.
         let lines =
             anchors.len().div_ceil(share).max(2).min(usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(1));
-        // Rounded down, so that `limit` itself is in the last line. At most 2^64 - 1, as there are at most `limit + 1`
-        // lines.
-        let factor = (((lines as u128) << 64) - 1) / (u128::from(limit) + 1);
+        // The greatest one that leaves `limit` itself in the last line. It is `lines` at least, so rounding down leaves
+        // the last anchor in another line than the first.
+        let factor = ((((lines as u128) << 64) - 1) / u128::from(limit)).min(u128::from(u64::MAX));
         (Self { first, limit, factor: factor as u64, start: start as u32 }, lines)
     }
 
@@ -193,20 +195,22 @@ pub fn prefetch(lines: &[Line], root: &Node, key: u64) {
 ///
 /// # Panics
 /// From 2^31 anchors on.
-pub fn build(anchors: &[u64], ids: &[u32], lines: &mut Vec<Line>) -> Node {
+pub fn build(anchors: &[u64], ids: &[u32], lines: &mut Array<Line>) -> Node {
     assert!(anchors.len() < MARK as usize, "a snapshot holds fewer than 2^31 anchors");
     if anchors.is_empty() {
         // Every key's place in the default node is the beginning of line 0.
         lines.push(Line::leaf([PAD; ANCHORS], 0, [ids[0]; 8]));
         return Node::default();
     }
+    // An eighth more than the root takes, for crowded buckets.
+    *lines = Array::with_capacity(anchors.len() * 9 / (8 * FILL) + 2, None);
     Builder { anchors, ids, lines }.node(0, anchors.len())
 }
 
 struct Builder<'a> {
     anchors: &'a [u64],
     ids: &'a [u32],
-    lines: &'a mut Vec<Line>,
+    lines: &'a mut Array<Line>,
 }
 
 impl Builder<'_> {
@@ -219,7 +223,7 @@ impl Builder<'_> {
         if anchors.len() > CLUSTER && Self::crowded(&node, anchors) * 2 > anchors.len() {
             (node, count) = Node::over(anchors, CLUSTER, start);
         }
-        self.lines.resize(start + count, Line { places: [PAD; 8], ids: [0; 8] });
+        self.lines.extend_with(Line { places: [PAD; 8], ids: [0; 8] }, count);
         let mut at = from;
         for line in start..start + count {
             at = self.line(&node, line, at, to);

@@ -317,6 +317,13 @@ fn nested_prefixes() {
     assert!(merged.entries().eq(0..left as u64));
 }
 
+/// Anchors so far apart that distances have no room to be scaled up, and two of them in one place.
+#[test]
+fn both_ends() {
+    let model = number([0, 1 << 63, u64::MAX - 1, u64::MAX]);
+    check_words(&words(&model), &model, &around(&model));
+}
+
 #[test]
 fn nothing_and_one() {
     let none = Snapshot::<Word, u64>::build(HEAD, &[]);

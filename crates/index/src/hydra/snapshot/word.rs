@@ -6,25 +6,25 @@ use super::lines::{self, Found, Line, Node};
 use super::merge::Merge;
 use super::{AnchorIndex, Page};
 use crate::key::Word;
-use archipelago_platform::memory::FrozenSlice;
+use archipelago_platform::memory::Array;
 use core::marker::PhantomData;
 
 /// See the module's text.
 pub struct WordIndex<P> {
     root: Node,
     head: u32,
-    lines: FrozenSlice<Line>,
+    lines: Array<Line>,
     pages: PageIds,
-    anchors: Vec<u64>,
+    anchors: Array<u64>,
     /// The head page, then one page per anchor.
-    ids: Vec<u32>,
+    ids: Array<u32>,
     of: PhantomData<P>,
 }
 
 impl<P: Page> WordIndex<P> {
     fn start(&mut self, head: P, room: usize) {
-        self.anchors.reserve_exact(room);
-        self.ids.reserve_exact(room + 1);
+        self.anchors = Array::with_capacity(room, None);
+        self.ids = Array::with_capacity(room + 1, None);
         self.head = self.pages.acquire(head).expect("there is room for the first page");
         self.ids.push(self.head);
     }
@@ -40,11 +40,7 @@ impl<P: Page> WordIndex<P> {
     }
 
     fn finish(&mut self) {
-        let mut lines = Vec::new();
-        self.root = lines::build(&self.anchors, &self.ids, &mut lines);
-        self.lines = FrozenSlice::copy_of(&lines, None);
-        self.anchors.shrink_to_fit();
-        self.ids.shrink_to_fit();
+        self.root = lines::build(&self.anchors, &self.ids, &mut self.lines);
     }
 
     /// The page of a number from `ids` or `lines`.
@@ -71,10 +67,10 @@ impl<P: Page> AnchorIndex<Word, P> for WordIndex<P> {
         Self {
             root: Node::default(),
             head: 0,
-            lines: FrozenSlice::default(),
+            lines: Array::default(),
             pages: PageIds::default(),
-            anchors: Vec::new(),
-            ids: Vec::new(),
+            anchors: Array::default(),
+            ids: Array::default(),
             of: PhantomData,
         }
     }
@@ -133,10 +129,7 @@ impl<P: Page> AnchorIndex<Word, P> for WordIndex<P> {
     }
 
     fn bytes(&self) -> usize {
-        self.lines.bytes()
-            + self.pages.bytes()
-            + self.anchors.capacity() * size_of::<u64>()
-            + self.ids.capacity() * size_of::<u32>()
+        self.lines.bytes() + self.pages.bytes() + self.anchors.bytes() + self.ids.bytes()
     }
 
     fn entries(&self) -> Entries<'_, P> {
