@@ -63,15 +63,27 @@ macro_rules! initial {
     }};
 }
 
+mod cna;
+mod cohort;
 mod distributed;
 mod home;
+mod mcs;
+mod nodes;
+mod queue;
 mod readers;
+mod shfl;
 mod slots;
+mod ticket;
 mod ttas;
 mod wait;
 
+pub use cna::RawCna;
+pub use cohort::{Cohort, Part, RawCohort, RawHmcs};
 pub use distributed::RawDistributedRwLock;
 pub use lock_api::{MappedMutexGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use mcs::RawMcs;
+pub use shfl::RawShfl;
+pub use ticket::RawTicket;
 pub use ttas::{RawTas, RawTtas};
 
 /// A `T` under the [distributed reader-writer lock](RawDistributedRwLock).

@@ -7,7 +7,9 @@ mod mutex;
 mod rwlock;
 
 use archipelago_platform::thread;
-use archipelago_sync::lock::{RawDistributedRwLock, RawTas, RawTtas};
+use archipelago_sync::lock::{
+    RawCna, RawCohort, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTas, RawTicket, RawTtas,
+};
 
 /// As many as asked for, fewer where each step is interpreted.
 const fn scaled(native: usize, miri: usize) -> usize {
@@ -101,6 +103,12 @@ macro_rules! rwlocks {
 mutexes! {
     tas: RawTas,
     ttas: RawTtas,
+    ticket: RawTicket,
+    mcs: RawMcs,
+    cna: RawCna,
+    hmcs: RawHmcs,
+    cohort: RawCohort,
+    shfl: RawShfl,
 }
 
 rwlocks! {

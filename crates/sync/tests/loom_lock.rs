@@ -12,7 +12,10 @@
 
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
-use archipelago_sync::lock::{Mutex, RawDistributedRwLock, RawTtas, RwLock, RwLockWriteGuard};
+use archipelago_sync::lock::{
+    Mutex, RawCna, RawCohort, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTicket, RawTtas, RwLock,
+    RwLockWriteGuard,
+};
 use lock_api::{RawMutex, RawRwLock, RawRwLockDowngrade};
 use loom::cell::UnsafeCell;
 
@@ -146,6 +149,42 @@ fn downgrades<R: RawRwLockDowngrade + Default + Send + Sync + 'static>() {
 #[test]
 fn ttas() {
     mutex::<RawTtas>();
+}
+
+#[test]
+fn ticket() {
+    mutex::<RawTicket>();
+    counts::<RawTicket>(2, 2, 1);
+}
+
+#[test]
+fn mcs() {
+    mutex::<RawMcs>();
+    counts::<RawMcs>(2, 2, 1);
+}
+
+#[test]
+fn cna() {
+    mutex::<RawCna>();
+    counts::<RawCna>(2, 2, 1);
+}
+
+#[test]
+fn hmcs() {
+    mutex::<RawHmcs>();
+    counts::<RawHmcs>(2, 2, 1);
+}
+
+#[test]
+fn cohort() {
+    mutex::<RawCohort>();
+    counts::<RawCohort>(2, 2, 1);
+}
+
+#[test]
+fn shfl() {
+    mutex::<RawShfl>();
+    counts::<RawShfl>(2, 2, 1);
 }
 
 #[test]
