@@ -56,10 +56,11 @@ macro_rules! constructors {
 macro_rules! initial {
     () => {{
         #[cfg(not(loom))]
-        let unlocked = Self::new();
+        {
+            Self::new()
+        }
         #[cfg(loom)]
-        let unlocked = panic!("the model world has no constant locks: use `from_raw`");
-        unlocked
+        panic!("the model world has no constant locks: use `from_raw`")
     }};
 }
 

@@ -2,7 +2,7 @@
 
 use archipelago_platform::topology::Topology;
 
-/// Number of nodes. In the model world there are two, and threads alternate between them.
+/// Number of nodes. In the model world there are two: the first for a model's first two threads, the other for the rest.
 #[inline]
 pub(super) fn count() -> usize {
     if cfg!(loom) { 2 } else { Topology::current().nodes().len() }
@@ -11,5 +11,5 @@ pub(super) fn count() -> usize {
 /// The node that the calling thread runs on, below [`count`]. May be stale; nothing right or wrong depends on it.
 #[inline]
 pub(super) fn here() -> usize {
-    if cfg!(loom) { archipelago_platform::thread::slot().index % 2 } else { Topology::current().node_of_current() }
+    if cfg!(loom) { archipelago_platform::thread::slot().index / 2 % 2 } else { Topology::current().node_of_current() }
 }
