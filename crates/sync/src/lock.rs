@@ -54,22 +54,27 @@ macro_rules! constructors {
 
 /// The value of `INIT`, which the model world can do without: its tests build locks with `from_raw`.
 macro_rules! initial {
-    () => {{
+    () => {
+        initial!(Self::new())
+    };
+    ($unlocked:expr) => {{
         #[cfg(not(loom))]
         {
-            Self::new()
+            $unlocked
         }
         #[cfg(loom)]
         panic!("the model world has no constant locks: use `from_raw`")
     }};
 }
 
+mod bravo;
 mod cna;
 mod cohort;
 mod distributed;
 mod home;
 mod mcs;
 mod nodes;
+mod numa_rw;
 mod queue;
 mod readers;
 mod shfl;
@@ -78,11 +83,13 @@ mod ticket;
 mod ttas;
 mod wait;
 
+pub use bravo::RawBravo;
 pub use cna::RawCna;
 pub use cohort::{Cohort, Part, RawCohort, RawHmcs};
 pub use distributed::RawDistributedRwLock;
 pub use lock_api::{MappedMutexGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use mcs::RawMcs;
+pub use numa_rw::{CohortRw, Neutral, PreferReaders, PreferWriters, Preference, RawCrwNp, RawCrwRp, RawCrwWp, Side};
 pub use shfl::RawShfl;
 pub use ticket::RawTicket;
 pub use ttas::{RawTas, RawTtas};

@@ -8,7 +8,8 @@ mod rwlock;
 
 use archipelago_platform::thread;
 use archipelago_sync::lock::{
-    RawCna, RawCohort, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTas, RawTicket, RawTtas,
+    RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTas,
+    RawTicket, RawTtas,
 };
 
 /// As many as asked for, fewer where each step is interpreted.
@@ -113,11 +114,36 @@ mutexes! {
 
 rwlocks! {
     distributed: RawDistributedRwLock,
+    crw_np: RawCrwNp,
+    crw_rp: RawCrwRp,
+    crw_wp: RawCrwWp,
+    bravo_np: RawBravo<RawCrwNp>,
+    bravo_distributed: RawBravo<RawDistributedRwLock>,
 }
 
 #[test]
 fn distributed_prefers_writers() {
     rwlock::prefers_writers::<RawDistributedRwLock>();
+}
+
+#[test]
+fn crw_wp_prefers_writers() {
+    rwlock::prefers_writers::<RawCrwWp>();
+}
+
+#[test]
+fn crw_np_lets_writers_in() {
+    rwlock::prefers_writers::<RawCrwNp>();
+}
+
+#[test]
+fn bravo_lets_writers_in() {
+    rwlock::prefers_writers::<RawBravo<RawCrwNp>>();
+}
+
+#[test]
+fn crw_rp_prefers_readers() {
+    rwlock::prefers_readers::<RawCrwRp>();
 }
 
 #[test]
@@ -131,4 +157,34 @@ fn distributed_shares_slots() {
     for slots in 1..4 {
         rwlock::excludes_with(|| RawDistributedRwLock::with_slots(slots));
     }
+}
+
+/// The suite again on imagined machines. Which node a thread is on is the process's matter, so each machine is a process
+/// of its own: this test program, started again with the topology in its environment.
+#[test]
+#[cfg(not(miri))]
+fn on_machines_of_several_nodes() {
+    const VARIABLE: &str = "ARCHIPELAGO_TOPOLOGY";
+    if std::env::var_os(VARIABLE).is_some() {
+        return;
+    }
+    for topology in archipelago_check::topologies::topologies() {
+        let (nodes, cpus) = (topology.nodes().len(), topology.cpus().len());
+        let text = format!("{nodes}x{}", cpus / nodes);
+        let program = std::env::current_exe().expect("this program's path");
+        let output = std::process::Command::new(program).env(VARIABLE, &text).output().expect("starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "on {text}:\n{said}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// Waiters of several nodes at once, more than cores: what CNA sets aside, what cohorts leave to heirs, and what the
+/// shuffling mutex moves must all come back.
+#[test]
+fn mixed_nodes_many_waiters() {
+    mutex::everybody_waits::<RawCna>();
+    mutex::everybody_waits::<RawHmcs>();
+    mutex::everybody_waits::<RawCohort>();
+    mutex::everybody_waits::<RawShfl>();
+    mutex::everybody_waits::<RawMcs>();
 }

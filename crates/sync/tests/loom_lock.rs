@@ -13,8 +13,8 @@
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::lock::{
-    Mutex, RawCna, RawCohort, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTicket, RawTtas, RwLock,
-    RwLockWriteGuard,
+    Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
+    RawTicket, RawTtas, RwLock, RwLockWriteGuard,
 };
 use lock_api::{RawMutex, RawRwLock, RawRwLockDowngrade};
 use loom::cell::UnsafeCell;
@@ -94,8 +94,8 @@ fn mutex<R: RawMutex + Default + Send + Sync + 'static>() {
     tries::<R>();
 }
 
-/// A writer and a reader, each coming twice; then two writers and a reader.
-fn rwlock<R: RawRwLock + Default + Send + Sync + 'static>() {
+/// A writer and a reader, each coming twice.
+fn reader_and_writer<R: RawRwLock + Default + Send + Sync + 'static>() {
     model(3, || {
         let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
         in_threads(1, &count, |number, count: &RwLock<R, Cell>| {
@@ -108,6 +108,11 @@ fn rwlock<R: RawRwLock + Default + Send + Sync + 'static>() {
         });
         assert_eq!(count.read().get(), 2);
     });
+}
+
+/// As above, and two writers with a reader.
+fn rwlock<R: RawRwLock + Default + Send + Sync + 'static>() {
+    reader_and_writer::<R>();
     model(2, || {
         let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
         in_threads(2, &count, |number, count: &RwLock<R, Cell>| match number {
@@ -182,6 +187,30 @@ fn cohort() {
 fn shfl() {
     mutex::<RawShfl>();
     counts::<RawShfl>(2, 2, 1);
+}
+
+#[test]
+fn crw_np() {
+    reader_and_writer::<RawCrwNp>();
+    rwlock_tries::<RawCrwNp>();
+}
+
+#[test]
+fn crw_rp() {
+    rwlock::<RawCrwRp>();
+    rwlock_tries::<RawCrwRp>();
+}
+
+#[test]
+fn crw_wp() {
+    rwlock::<RawCrwWp>();
+    rwlock_tries::<RawCrwWp>();
+}
+
+#[test]
+fn bravo() {
+    rwlock::<RawBravo<RawDistributedRwLock>>();
+    rwlock_tries::<RawBravo<RawDistributedRwLock>>();
 }
 
 #[test]

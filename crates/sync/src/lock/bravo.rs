@@ -101,8 +101,8 @@ impl<R: RawRwLock> RawBravo<R> {
         }
         let Some(entry) = HELD.with(|row| row.iter().position(|entry| entry.get() == 0)) else { return false };
         self.readers.arrive(shard(), lines);
-        // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the Release in `after_slow_read`: what the
-        // last writer did is seen.
+        // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the store in `after_slow_read`: what the last
+        // writer did is seen.
         let entered = self.biased.load(Ordering::SeqCst);
         if entered {
             HELD.with(|row| row[entry].set(self.identity.load(Ordering::Relaxed)));
@@ -121,8 +121,8 @@ impl<R: RawRwLock> RawBravo<R> {
                 let fresh = fresh_identity();
                 // Only the first to come sets it. Relaxed: published by `biased`, and whoever loses reads the winner's.
                 let _ = self.identity.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
-                // Release pairs with the loads in `try_read_by_bias`.
-                self.biased.store(true, Ordering::Release);
+                // `SeqCst` for the argument at `readers`. As a Release it pairs with the loads in `try_read_by_bias`.
+                self.biased.store(true, Ordering::SeqCst);
             }
             reads => self.inhibited.store(reads - 1, Ordering::Relaxed),
         }
@@ -170,7 +170,7 @@ fn fresh_identity() -> u64 {
 // gone that came by the bias, see the module's text. Guards stay on their thread, so the row tells each reader truly by
 // which way it came, and the shard is the one it came by.
 unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
-    const INIT: Self = Self::over(R::INIT);
+    const INIT: Self = initial!(Self::over(R::INIT));
     type GuardMarker = GuardNoSend;
 
     #[inline]
@@ -222,7 +222,7 @@ unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
         if self.revoke() {
             if !self.readers.are_gone(lines) {
                 // The readers inside stay, so the bias must, for the next writer to wait for them.
-                self.biased.store(true, Ordering::Release);
+                self.biased.store(true, Ordering::SeqCst);
                 // SAFETY: locked above.
                 unsafe { self.under.unlock_exclusive() };
                 return false;

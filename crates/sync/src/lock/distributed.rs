@@ -70,7 +70,7 @@ impl RawDistributedRwLock {
 
     #[inline]
     fn writer_is_here(&self) -> bool {
-        // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the Release in `unlock_exclusive`.
+        // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the store in `lower_flag`.
         self.shared.writer.load(Ordering::SeqCst)
     }
 
@@ -85,9 +85,14 @@ impl RawDistributedRwLock {
     }
 
     fn try_raise_flag(&self) -> bool {
-        // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the Release in `unlock_exclusive`.
+        // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the store in `lower_flag`.
         !self.shared.writer.load(Ordering::Relaxed)
             && self.shared.writer.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    fn lower_flag(&self) {
+        // `SeqCst` for the argument at `readers`. As a Release it pairs with `writer_is_here` and `try_raise_flag`.
+        self.shared.writer.store(false, Ordering::SeqCst);
     }
 
     #[inline]
@@ -139,15 +144,14 @@ unsafe impl RawRwLock for RawDistributedRwLock {
         }
         let alone = self.shared.readers.are_gone(self.slots());
         if !alone {
-            self.shared.writer.store(false, Ordering::Release);
+            self.lower_flag();
         }
         alone
     }
 
     #[inline]
     unsafe fn unlock_exclusive(&self) {
-        // Release pairs with `writer_is_here` and `try_raise_flag`.
-        self.shared.writer.store(false, Ordering::Release);
+        self.lower_flag();
     }
 
     fn is_locked(&self) -> bool {
@@ -163,6 +167,6 @@ unsafe impl RawRwLock for RawDistributedRwLock {
 unsafe impl RawRwLockDowngrade for RawDistributedRwLock {
     unsafe fn downgrade(&self) {
         self.shared.readers.arrive(shard(), self.slots());
-        self.shared.writer.store(false, Ordering::Release);
+        self.lower_flag();
     }
 }

@@ -126,8 +126,8 @@ impl<P: Preference> CohortRw<P> {
         self.readers.depart(leave_node(), nodes::count);
     }
 
-    /// Whether a writer wants the readers gone. `SeqCst` for the argument at `readers`; as an Acquire it pairs with the
-    /// Release in `lower_flag`.
+    /// Whether a writer wants the readers gone. `SeqCst`, like every change of the flag, for the argument at `readers`; as
+    /// an Acquire it pairs with the store in `lower_flag`.
     fn flag_is_up(&self) -> bool {
         self.flag.load(Ordering::SeqCst)
     }
@@ -141,7 +141,7 @@ impl<P: Preference> CohortRw<P> {
     }
 
     fn lower_flag(&self) {
-        self.flag.store(false, Ordering::Release);
+        self.flag.store(false, Ordering::SeqCst);
     }
 
     /// Counts the reader in if no writer wants the readers gone.

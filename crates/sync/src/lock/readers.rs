@@ -6,13 +6,15 @@
 //!
 //! # Why reader and writer never miss each other
 //!
-//! Reader: (r1) add 1 to a piece; (r2) load the flag. Writer: (w1) set the flag; (w2) load the piece. All four are
-//! `SeqCst`, so they have one order. If r2 comes before w1 in it, then r1 comes before w2: the writer sees the reader and
-//! waits. Otherwise the reader sees the writer. With anything weaker both could overlook the other.
+//! Reader: (r1) add 1 to a piece; (r2) load the flag. Writer: (w1) set the flag; (w2) load the piece. These four, and all
+//! other changes of the flag and the pieces, are `SeqCst`, so they have one order, in which each load sees the last
+//! change before it. If r2 comes before w1, then r1 comes before w2: the writer sees the reader and waits. Otherwise the
+//! reader sees the writer. With anything weaker both could overlook the other. (C++20's rules would do with Release
+//! where a reader leaves and where the flag is lowered, since coherence orders those; Miri's model of them would not.)
 //!
-//! A reader counts itself out with Release. The zero that the writer then loads comes from that decrement or from a
-//! later one of the same piece; decrements and increments are read-modify-writes, so they all belong to its release
-//! sequence, and everything the reader did happens before what the writer does next.
+//! The zero that the writer loads comes from the reader's decrement or from a later change of the same piece; changes of
+//! pieces are read-modify-writes, so they all belong to the decrement's release sequence, and everything the reader did
+//! happens before what the writer does next.
 //!
 //! It does no harm that a writer looks at one piece after another: a reader that comes into a piece already looked at
 //! sees the flag and leaves without having read.
@@ -51,7 +53,7 @@ impl Readers {
     /// Counts a reader out, in the piece where it came in.
     #[inline]
     pub(super) fn depart(&self, slot: usize, pieces: impl FnOnce() -> usize) {
-        let before = self.piece(slot, pieces).fetch_sub(1, Ordering::Release);
+        let before = self.piece(slot, pieces).fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0, "a reader left that had not come");
     }
 
@@ -63,7 +65,7 @@ impl Readers {
         }
     }
 
-    /// Whether no piece counts a reader. As above, for a writer that does not wait.
+    /// Whether no piece counts a reader. As [`wait_gone`](Self::wait_gone), for a writer that does not wait.
     pub(super) fn are_gone(&self, pieces: impl FnOnce() -> usize) -> bool {
         model_fence();
         self.counts.get_or_make(pieces).iter().all(|count| count.load(Ordering::SeqCst) == 0)

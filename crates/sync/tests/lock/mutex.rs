@@ -24,6 +24,26 @@ pub fn counts<R: RawMutex + Send + Sync>() {
     }
 }
 
+/// A holder lets a long queue form before it unlocks, again and again, and everybody in it is served.
+pub fn everybody_waits<R: RawMutex + Send + Sync>() {
+    let (threads, rounds) = (scaled(12, 5), scaled(60, 3));
+    let count = Mutex::<R, usize>::new(0);
+    let work = |number: usize| {
+        for round in 0..rounds {
+            let mut guard = count.lock();
+            *guard += 1;
+            if (number + round) % threads == 0 {
+                // Long enough for the others to queue up.
+                for _ in 0..threads * 4 {
+                    thread::yield_now();
+                }
+            }
+        }
+    };
+    watchdog(USUAL, |_| in_threads(threads, work));
+    assert_eq!(count.into_inner(), threads * rounds);
+}
+
 /// `try_lock` fails while the lock is held, by whomever, takes it when it is free, and never breaks exclusion.
 pub fn try_lock<R: RawMutex + Send + Sync>() {
     let count = Mutex::<R, usize>::new(0);
