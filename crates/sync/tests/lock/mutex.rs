@@ -135,7 +135,9 @@ pub fn in_last_destructors<R: RawMutex + Send + Sync + 'static>() {
     thread::thread_local! {
         static LAST: RefCell<Last> = const { RefCell::new(Last(None)) };
     }
-    let count: &'static Mutex<R, usize> = Box::leak(Box::new(Mutex::new(0)));
+    let leaked: *mut Mutex<R, usize> = Box::into_raw(Box::new(Mutex::new(0)));
+    // SAFETY: freed below, when the threads that use it have ended.
+    let count: &'static Mutex<R, usize> = unsafe { &*leaked };
     let (threads, rounds) = (4, scaled(50, 2));
     let work = move || {
         // Registered before any lock is taken, so run after whatever the locks registered.
@@ -154,8 +156,8 @@ pub fn in_last_destructors<R: RawMutex + Send + Sync + 'static>() {
         }
     });
     assert_eq!(*count.lock(), threads * rounds);
-    // SAFETY: leaked above, and all threads that knew it have ended.
-    drop(unsafe { Box::from_raw(core::ptr::from_ref(count).cast_mut()) });
+    // SAFETY: from above, and all threads that knew it have ended.
+    drop(unsafe { Box::from_raw(leaked) });
 }
 
 /// Guards may travel: the thread that unlocks need not be the one that locked.

@@ -55,6 +55,8 @@ pub fn shares<R: RawRwLock + Send + Sync>() {
             let guard = pair.read();
             all_in.wait();
             assert!(pair.is_locked() && !pair.is_locked_exclusive());
+            // Apart, because a try may look like a writer while it lasts.
+            all_in.wait();
             assert!(pair.try_write().is_none());
             all_in.wait();
             drop(guard);
@@ -178,7 +180,9 @@ pub fn in_last_destructors<R: RawRwLock + Send + Sync + 'static>() {
     thread::thread_local! {
         static LAST: RefCell<Last> = const { RefCell::new(Last(None)) };
     }
-    let pair: &'static Pair<R> = Box::leak(Box::new(Pair::new([0; 2])));
+    let leaked: *mut Pair<R> = Box::into_raw(Box::new(Pair::new([0; 2])));
+    // SAFETY: freed below, when the threads that use it have ended.
+    let pair: &'static Pair<R> = unsafe { &*leaked };
     let work = move || {
         LAST.with(|last| last.borrow_mut().0 = Some(Box::new(|| ())));
         let guard = pair.read();
@@ -199,8 +203,8 @@ pub fn in_last_destructors<R: RawRwLock + Send + Sync + 'static>() {
         }
     });
     assert_eq!(*pair.read(), [threads * rounds; 2]);
-    // SAFETY: leaked above, and all threads that knew it have ended.
-    drop(unsafe { Box::from_raw(core::ptr::from_ref(pair).cast_mut()) });
+    // SAFETY: from above, and all threads that knew it have ended.
+    drop(unsafe { Box::from_raw(leaked) });
 }
 
 /// Once a writer waits for a reader inside, no new reader comes in before it.
