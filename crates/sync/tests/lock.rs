@@ -159,6 +159,16 @@ fn distributed_shares_slots() {
     }
 }
 
+/// The table in `docs/mechanisms/locks.md`.
+#[test]
+fn sizes_are_as_documented() {
+    assert_eq!((size_of::<RawTas>(), size_of::<RawTtas>(), size_of::<RawTicket>()), (1, 1, 8));
+    assert_eq!((size_of::<RawMcs>(), size_of::<RawCna>(), size_of::<RawShfl>()), (16, 40, 16));
+    assert_eq!((size_of::<RawCohort>(), size_of::<RawHmcs>()), (32, 40));
+    assert_eq!((size_of::<RawDistributedRwLock>(), size_of::<RawCrwNp>()), (128, 56));
+    assert_eq!(size_of::<RawBravo<RawCrwNp>>(), 32 + size_of::<RawCrwNp>());
+}
+
 /// The suite again on imagined machines. Which node a thread is on is the process's matter, so each machine is a process
 /// of its own: this test program, started again with the topology in its environment.
 #[test]

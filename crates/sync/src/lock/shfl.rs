@@ -260,7 +260,7 @@ impl Waiter {
         let mut group = first;
         let mut before = first;
         let mut looks = 0;
-        // SAFETY (whole loop): linked waiters stay until they have been first and taken the lock; this thread is first.
+        // SAFETY: linked waiters stay until they have been first and have taken the lock; this thread is first.
         while let Some(at) = unsafe { before.next.load(Ordering::Acquire).as_ref() } {
             looks += 1;
             let after = at.next.load(Ordering::Acquire);

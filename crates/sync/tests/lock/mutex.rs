@@ -32,7 +32,7 @@ pub fn everybody_waits<R: RawMutex + Send + Sync>() {
         for round in 0..rounds {
             let mut guard = count.lock();
             *guard += 1;
-            if (number + round) % threads == 0 {
+            if (number + round).is_multiple_of(threads) {
                 // Long enough for the others to queue up.
                 for _ in 0..threads * 4 {
                     thread::yield_now();
