@@ -304,7 +304,7 @@ impl<F: KeyForm> Core<F> {
         let cell = self.cell();
         while wake.wait(node) {
             let guard = self.domain.pin();
-            let local = Local { core: self, guard: &guard, cell, node };
+            let local = Local { guard: &guard, cell, node, layer: &self.layers[node] };
             if node == 0 {
                 self.combine(&mut self.lock_combiner());
                 (1..self.layers.len()).for_each(|other| wake.rouse(other));

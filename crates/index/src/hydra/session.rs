@@ -2,6 +2,7 @@
 
 use super::core::{Core, Local};
 use super::iter::Range;
+use super::layer::Layer;
 use super::list::{End, Put, When};
 use super::map::HydraList;
 use super::oplog::ThreadCell;
@@ -32,6 +33,7 @@ pub struct Session<'m, K: Key, V: Send + Sync + 'static> {
     pub(super) reader: Reader<'m>,
     cell: &'m ThreadCell<FormOf<K>>,
     node: usize,
+    layer: &'m Layer<FormOf<K>>,
 }
 
 /// Look-ups in flight at a time in [`Session::get_many`]: enough to hide a memory access behind the others'.
@@ -41,7 +43,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     pub(super) fn new(map: &'m HydraList<K, V>) -> Self {
         let core = map.core();
         let node = core.config.topology.node_of_current().min(core.layers.len() - 1);
-        Self { map, core, reader: core.domain.reader(), cell: core.cell(), node }
+        Self { map, core, reader: core.domain.reader(), cell: core.cell(), node, layer: &core.layers[node] }
     }
 
     /// The number of entries; see [`HydraList::len`].
@@ -64,7 +66,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     where
         'm: 'g,
     {
-        Local { core: self.core, guard, cell: self.cell, node: self.node }
+        Local { guard, cell: self.cell, node: self.node, layer: self.layer }
     }
 
     /// Calls `read` with the value of `key`, by reference, without cloning it.
@@ -309,6 +311,9 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         let guard = self.reader.enter();
         let local = self.local(&guard);
         for keys in keys.chunks(BATCH) {
+            for key in keys {
+                key.encode(|key| self.layer.prefetch(key));
+            }
             let mut stops = [None; BATCH];
             for (key, stop) in keys.iter().zip(&mut stops) {
                 let page = key.encode(|key| local.jump(key));
