@@ -76,12 +76,18 @@ impl DropAll {
         // SAFETY: passed on.
         let result = catch_unwind(AssertUnwindSafe(|| unsafe { drop_word::<V>(word) }));
         if let Err(payload) = result {
-            // What later panics carry is leaked: its drop might panic too.
             match self.0 {
                 None => self.0 = Some(payload),
-                Some(_) => core::mem::forget(payload),
+                Some(_) => drop_quietly(payload),
             }
         }
+    }
+}
+
+/// Drops what a panic carried. That may panic in its turn; what that panic carries is leaked.
+fn drop_quietly(payload: Box<dyn core::any::Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        core::mem::forget(another);
     }
 }
 
@@ -134,8 +140,7 @@ pub(crate) unsafe fn retire<V: 'static>(guard: &Guard<'_>, word: u64) {
     unsafe fn reclaim<V: 'static>(word: *mut (), _: *mut ()) {
         // SAFETY: RCU calls this once, when no reader is left.
         let result = catch_unwind(AssertUnwindSafe(|| unsafe { drop_word::<V>(word.expose_provenance() as u64) }));
-        // What the panic carries is leaked: its drop might panic too.
-        result.unwrap_or_else(core::mem::forget);
+        result.unwrap_or_else(drop_quietly);
     }
     if !is_inline::<V>() {
         let word = core::ptr::with_exposed_provenance_mut(word as usize);
