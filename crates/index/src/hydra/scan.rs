@@ -38,8 +38,12 @@ impl<F: KeyForm> Core<F> {
         while seen < limit {
             let bound = next_low.map_or(from, |page| page.low());
             let (target, version) = self.target(page, bound);
-            target.copy_from(bound, limit - seen, &mut copy);
             let next = target.next();
+            if limit - seen > FILL / 2 {
+                // It is not validated yet, but any address may be fetched from.
+                F::Page::prefetch_all(next);
+            }
+            target.copy_from(bound, limit - seen, &mut copy);
             if !target.lock().validate(version) {
                 page = target;
                 continue;
@@ -49,11 +53,7 @@ impl<F: KeyForm> Core<F> {
                 target.lock().unlock();
             }
             copy.prepare(&mut scratch);
-            let first = copy.lower_bound(bound);
-            if seen + copy.len() - first < limit {
-                F::Page::prefetch_all(next);
-            }
-            for at in first..copy.len() {
+            for at in copy.lower_bound(bound)..copy.len() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;
                 if !visit(key, value) || seen == limit {

@@ -1,6 +1,6 @@
 //! A private copy of a [`BytesPage`]'s entries, to sort, search and read.
 
-use super::layout::{BOXED, IN_SLOT, Info, LONG_HIGH, Meta, SLOT, SLOTS, WORDS, boxed, compare, tail_words};
+use super::layout::{BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare, tail_words};
 use super::{Bytes, BytesPage, PageCopy};
 use archipelago_platform::atomic::Ordering::Relaxed;
 use core::cmp::Ordering;
@@ -28,9 +28,12 @@ pub struct BytesCopy {
     pub(super) tags: [u8; SLOTS],
 }
 
-/// Where keys are put together: the prefix stays, suffixes come and go behind it.
+/// Where keys are put together: the prefix stays, suffixes come and go behind it. Long enough for any that is not boxed.
 #[derive(Default)]
 pub struct Scratch(Vec<u8>);
+
+/// The longest suffix that is put together: words are written whole.
+const SUFFIX: usize = LONG_KEY.next_multiple_of(8) + 8;
 
 impl BytesCopy {
     pub(super) fn take_tags(&mut self, page: &BytesPage) {
@@ -140,6 +143,7 @@ impl PageCopy<Bytes> for BytesCopy {
     fn prepare(&self, scratch: &mut Scratch) {
         scratch.0.clear();
         self.write_prefix(&mut scratch.0);
+        scratch.0.resize(self.meta.prefix + SUFFIX, 0);
     }
 
     #[inline]
@@ -147,19 +151,15 @@ impl PageCopy<Bytes> for BytesCopy {
         let slot = usize::from(self.order[at]) * SLOT;
         let (info, value, prefix) = (self.info(at), self.words[slot + 1], self.meta.prefix);
         if info.len() == BOXED {
-            key.resize(prefix, 0);
             // SAFETY: a validated copy's boxed keys live as long as the guard or lock under which it is used.
-            let whole = unsafe { boxed(self.words[info.place()]) };
-            key.extend_from_slice(&whole[prefix..]);
-            return (key, value);
+            return (unsafe { boxed(self.words[info.place()]) }, value);
         }
-        let tail = info.tail_words();
-        key.resize(prefix + IN_SLOT + 8 * tail, 0);
-        let suffix = &mut key[prefix..];
+        let suffix = &mut key[prefix..][..SUFFIX];
         suffix[..8].copy_from_slice(&self.words[slot].to_be_bytes());
         suffix[8..IN_SLOT].copy_from_slice(&(info.middle() as u32).to_be_bytes());
-        for (at, bytes) in suffix[IN_SLOT..].chunks_exact_mut(8).enumerate() {
-            bytes.copy_from_slice(&self.words[info.place() + at].to_be_bytes());
+        let tail = &self.words[info.place()..][..info.tail_words()];
+        for (bytes, word) in suffix[IN_SLOT..].chunks_exact_mut(8).zip(tail) {
+            bytes.copy_from_slice(&word.to_be_bytes());
         }
         (&key[..prefix + info.len() as usize], value)
     }
