@@ -55,4 +55,4 @@ mod records;
 
 pub use domain::{Domain, Flavour, Stats};
 pub use quiescent::QuiescentReader;
-pub use reader::{Guard, Reader};
+pub use reader::{Guard, HeldBack, Reader};

@@ -398,6 +398,26 @@ fn a_panicking_reclaim_loses_and_repeats_nothing() {
 }
 
 #[test]
+fn held_back_reclamation_comes_later() {
+    each_flavour(|make| {
+        let (domain, drops) = (make().with_bag_limit(1), AtomicUsize::new(0));
+        let reader = domain.reader();
+        let retire = || (0..20).for_each(|_| retire_new(&reader.enter(), &drops));
+        let held_back = reader.enter().hold_back();
+        let again = reader.enter().hold_back();
+        retire();
+        drop(again);
+        retire();
+        assert_eq!(drops.load(Ordering::Relaxed), 0, "reclaimed although it was held back");
+        drop(held_back);
+        retire();
+        assert!(drops.load(Ordering::Relaxed) >= 40, "reclamation did not go on");
+        drop(domain);
+        assert_eq!(drops.load(Ordering::Relaxed), 60);
+    });
+}
+
+#[test]
 fn reclaim_functions_may_retire() {
     const LINKS: usize = scaled(100, 8);
     /// A chain: reclaiming one link retires the next.

@@ -15,6 +15,9 @@ use super::page::{Page, PageCopy};
 use crate::key::KeyForm;
 use archipelago_platform::hint;
 
+/// Entries of a page, about, that is not the first of a scan: to tell how many pages the scan will visit.
+const FILL: usize = 32;
+
 impl<F: KeyForm> Core<F> {
     /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns how many.
     pub(crate) fn scan(
@@ -28,6 +31,8 @@ impl<F: KeyForm> Core<F> {
         let mut scratch = Default::default();
         let mut seen = 0;
         let mut page = local.jump(from);
+        F::Page::prefetch_all(page);
+        local.layer.prefetch_followers(from, limit / FILL);
         // The bound of the first page is the caller's key; of later ones, the low key of the page itself.
         let mut next_low: Option<&F::Page> = None;
         while seen < limit {
@@ -39,13 +44,16 @@ impl<F: KeyForm> Core<F> {
                 page = target;
                 continue;
             }
-            F::Page::prefetch(next);
             if copy.sort() && target.lock().try_lock_at(version) {
                 target.write_back(&copy);
                 target.lock().unlock();
             }
             copy.prepare(&mut scratch);
-            for at in copy.lower_bound(bound)..copy.len() {
+            let first = copy.lower_bound(bound);
+            if seen + copy.len() - first < limit {
+                F::Page::prefetch_all(next);
+            }
+            for at in first..copy.len() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;
                 if !visit(key, value) || seen == limit {

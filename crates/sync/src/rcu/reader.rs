@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use super::domain::Domain;
 use super::garbage::Retired;
-use super::record::Record;
+use super::record::{Reclaiming, Record};
 use super::records::Claim;
 
 /// A way into a [`Domain`] that has a record of its own, so that [`enter`](Self::enter) costs a store.
@@ -67,6 +67,13 @@ impl<'d> Guard<'d> {
         self.record
     }
 
+    /// Until the result is dropped, retiring under this guard (and others of its [`Reader`]) runs no reclaim functions:
+    /// what is retired waits for a turn after that. For code that retires while it holds locks which a reclaim function
+    /// (the destructor of a user's value, perhaps) might ask for, or which its panic would poison.
+    pub fn hold_back(&self) -> HeldBack<'d> {
+        HeldBack { _reclaiming: self.record.begin_reclaiming(), not_send: PhantomData }
+    }
+
     /// Hands `object` over: `reclaim(object, context)` runs once, in any thread, after every guard that may have seen
     /// the object has ended; at the latest when the domain is dropped. Allocates only as bags grow, which ends soon.
     /// Every time a bag fills up, ripe objects of this thread are reclaimed here, with no lock held.
@@ -111,6 +118,14 @@ impl<'d> Guard<'d> {
         // SAFETY: the caller's promise; `drop_box` needs no context.
         unsafe { self.retire(object.cast(), core::ptr::null_mut(), drop_box::<T>) }
     }
+}
+
+/// See [`Guard::hold_back`].
+#[must_use]
+pub struct HeldBack<'d> {
+    /// `None` if reclamation was being held back, or was running, already.
+    _reclaiming: Option<Reclaiming<'d>>,
+    not_send: PhantomData<*mut ()>,
 }
 
 impl Drop for Guard<'_> {
