@@ -49,7 +49,7 @@ impl<Op: Send + Sync> Log<Op> {
     /// If an operation's destructor does.
     pub(crate) fn recycle(&self) -> bool {
         let busy = &self.recycler.busy;
-        if busy.load(Ordering::Relaxed) || busy.swap(true, Ordering::Acquire) {
+        if busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
         let _turn = Turn(self);
