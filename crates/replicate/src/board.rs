@@ -183,7 +183,6 @@ impl<Q, A> Board<Q, A> {
     pub(crate) fn idle(&self, id: SlotId) {
         debug_assert!(self.is(id, CLAIMED));
         self.slot(id).state.store(IDLE, Ordering::Release);
-        self.enlist(id);
     }
 
     /// Frees a slot that is the caller's: idle, claimed or answered.

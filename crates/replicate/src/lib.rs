@@ -1,8 +1,27 @@
-//! Node replication and combining: sequential structures made concurrent, black-box.
+//! Node replication and flat combining: sequential structures made concurrent, without looking inside them.
+//!
+//! | type | how | good for |
+//! |---|---|---|
+//! | [`Replicated`] | one replica per NUMA node, a shared log, a combiner per node | contended structures, reads, several nodes |
+//!
+//! Both take any [`Sequential`] structure. Guide: `docs/mechanisms/node-replication.md`.
 
-#[allow(dead_code)]
+#[cfg_attr(loom, allow(dead_code))]
 mod board;
 #[cfg_attr(loom, allow(dead_code))]
 mod cell;
-#[allow(dead_code)]
+#[cfg_attr(loom, allow(dead_code))]
 mod log;
+#[cfg(not(loom))]
+mod nr;
+#[cfg(not(loom))]
+mod poison;
+#[cfg(not(loom))]
+mod sequential;
+
+#[cfg(not(loom))]
+pub use nr::{BATCH_CLASSES, Builder, Handle, Observer, ReadFuture, Replicable, Replicated, Stats, WriteFuture};
+#[cfg(not(loom))]
+pub use poison::Poisoned;
+#[cfg(not(loom))]
+pub use sequential::{ClosureWrite, Closures, FromFns, Sequential};
