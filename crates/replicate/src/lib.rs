@@ -3,6 +3,7 @@
 //! | type | how | good for |
 //! |---|---|---|
 //! | [`Replicated`] | one replica per NUMA node, a shared log, a combiner per node | contended structures, reads, several nodes |
+//! | [`Combined`] | one structure, flat combining; reads combined (FC) or under a distributed lock (FC+) | one node, little memory |
 //!
 //! Both take any [`Sequential`] structure. Guide: `docs/mechanisms/node-replication.md`.
 
@@ -13,12 +14,18 @@ mod cell;
 #[cfg_attr(loom, allow(dead_code))]
 mod log;
 #[cfg(not(loom))]
-mod nr;
+pub mod combine;
+#[cfg(not(loom))]
+pub mod nr;
 #[cfg(not(loom))]
 mod poison;
 #[cfg(not(loom))]
 mod sequential;
+#[cfg(not(loom))]
+mod wait;
 
+#[cfg(not(loom))]
+pub use combine::{Combined, CombinedHandle};
 #[cfg(not(loom))]
 pub use nr::{BATCH_CLASSES, Builder, Handle, Observer, ReadFuture, Replicable, Replicated, Stats, WriteFuture};
 #[cfg(not(loom))]

@@ -6,18 +6,15 @@ use core::ops::ControlFlow;
 
 use archipelago_platform::atomic::Ordering;
 use archipelago_platform::sync::Arc;
-use archipelago_platform::thread;
 use archipelago_sync::backoff::Backoff;
 
 use super::engine::Shared;
 use super::future::{ReadFuture, WriteFuture};
 use super::{Owner, Replicable};
-use crate::board::{Board, Refused, Sleeper, SlotId};
+use crate::board::{Board, SlotId};
 use crate::poison::Poisoned;
 use crate::sequential::{ClosureWrite, Closures};
-
-/// How often a waiting thread yields the processor before it parks.
-const YIELDS: u32 = 64;
+use crate::wait::submit;
 
 /// One thread's access to a [`Replicated`](super::Replicated) structure. It keeps the structure alive, and frees its
 /// slot when it is dropped. It may be sent to another thread; then it still works on the replica it was made for.
@@ -175,62 +172,12 @@ fn post<T: Replicable>(
         shared.poison.check()?;
         backoff.wait();
     };
-    board.post(slot, operation);
-    let mut waiter = Waiter { board, slot, slept: false };
-    backoff.reset();
-    let mut yields = 0;
-    loop {
-        if let Some(answer) = board.answer(slot) {
-            return answer.map_err(|Refused| shared.poison.why());
-        }
-        if let Err(poisoned) = shared.poison.check()
-            && board.retract(slot).is_some()
-        {
-            return Err(poisoned);
-        }
-        // A dedicated combiner is given the time of the spins.
-        if (!shared.dedicated || backoff.is_yielding()) && help_self(shared, at) {
-            continue;
-        }
-        if yields < YIELDS {
-            yields += u32::from(backoff.is_yielding());
-            backoff.wait();
-        } else if !waiter.is_urgent(shared, at) {
-            thread::park();
-        }
-    }
-}
-
-/// Combines for the replica if nobody does.
-fn help_self<T: Replicable>(shared: &Shared<T>, at: usize) -> bool {
-    let Some(mut turn) = shared.try_turn(at) else { return false };
-    // An error reaches this thread's request, too.
-    let _ = shared.combine(at, &mut turn, iter::empty(), |_| {});
-    true
-}
-
-/// A thread that waits at a slot, and may have left word there how to wake it.
-struct Waiter<'b, W, R> {
-    board: &'b Board<W, R>,
-    slot: SlotId,
-    slept: bool,
-}
-
-impl<W, R> Waiter<'_, W, R> {
-    /// Leaves word, and looks once more whether there is something to do at once. If not, the thread may park.
-    fn is_urgent<T: Replicable>(&mut self, shared: &Shared<T>, at: usize) -> bool {
-        self.board.sleep(self.slot, Sleeper::Thread(thread::current()), !self.slept);
-        self.slept = true;
-        self.board.answer_is_there(self.slot) || shared.poison.check().is_err() || help_self(shared, at)
-    }
-}
-
-impl<W, R> Drop for Waiter<'_, W, R> {
-    fn drop(&mut self) {
-        if self.slept {
-            self.board.wide_awake();
-        }
-    }
+    submit(board, &shared.poison, slot, operation, shared.dedicated, || {
+        let Some(mut turn) = shared.try_turn(at) else { return false };
+        // An error reaches this thread's request, too.
+        let _ = shared.combine(at, &mut turn, iter::empty(), |_| {});
+        true
+    })
 }
 
 impl<T: Replicable> Drop for Handle<T> {
