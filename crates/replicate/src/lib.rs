@@ -11,10 +11,10 @@
 mod board;
 #[cfg_attr(loom, allow(dead_code))]
 mod cell;
-#[cfg_attr(loom, allow(dead_code))]
-mod log;
 #[cfg(not(loom))]
 pub mod combine;
+#[cfg_attr(loom, allow(dead_code))]
+mod log;
 #[cfg(not(loom))]
 pub mod nr;
 #[cfg(not(loom))]

@@ -149,7 +149,9 @@ fn a_panic_reaches_everyone() {
                             let result = match at % 4 {
                                 0 => handle.read(&0),
                                 1 if thread == 0 && at > round * 20 => handle.write(Change::Panic),
-                                2 => handle.write_many(vec![Change::Note(counter.value(at))]).map(|mut all| all.remove(0)),
+                                2 => handle
+                                    .write_many(vec![Change::Note(counter.value(at))])
+                                    .map(|mut all| all.remove(0)),
                                 _ => handle.write(Change::Note(counter.value(at))),
                             };
                             if let Err(error) = result {

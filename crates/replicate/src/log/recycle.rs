@@ -54,7 +54,8 @@ impl<Op: Send + Sync> Log<Op> {
         }
         let _turn = Turn(self);
         // Acquire in `local_tail`: the replicas have read what is dropped now.
-        let low = (0..self.local_tails.len()).map(|reader| self.local_tail(reader)).min().unwrap_or_else(|| self.tail());
+        let low =
+            (0..self.local_tails.len()).map(|reader| self.local_tail(reader)).min().unwrap_or_else(|| self.tail());
         // Relaxed: written under `busy` only.
         let before = self.min.load(Ordering::Relaxed);
         debug_assert!(before <= low, "a replica can not be behind what was recycled");

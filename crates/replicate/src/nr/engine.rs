@@ -187,9 +187,11 @@ impl<T: Replicable> Shared<T> {
             replica.counts.batch(count);
             self.observe(range.end)?;
             let slots = piece.start;
-            self.replay(at, combiner, range.start, range.end, |offset, response, taken| match offset.checked_sub(of_own) {
-                None => answer(response),
-                Some(posted) => replica.board.prepare(taken[slots + posted], response),
+            self.replay(at, combiner, range.start, range.end, |offset, response, taken| {
+                match offset.checked_sub(of_own) {
+                    None => answer(response),
+                    Some(posted) => replica.board.prepare(taken[slots + posted], response),
+                }
             })?;
             // With one replica, whatever is answered is in it.
             if self.replicas.len() > 1 {
