@@ -6,6 +6,23 @@
 //! | [`Combined`] | one structure, flat combining; reads combined (FC) or under a distributed lock (FC+) | one node, little memory |
 //!
 //! Both take any [`Sequential`] structure. Guide: `docs/mechanisms/node-replication.md`.
+//!
+//! ```
+//! use archipelago_replicate::{Closures, Poisoned, Replicated};
+//! use std::collections::BTreeMap;
+//!
+//! fn main() -> Result<(), Poisoned> {
+//!     let scores = Replicated::new(|| Closures::new(BTreeMap::<String, u64>::new()));
+//!     std::thread::scope(|scope| {
+//!         for player in ["ada", "bob", "cleo"] {
+//!             let mut scores = scores.handle(); // one per thread
+//!             scope.spawn(move || scores.update(move |map| *map.entry(player.into()).or_default() += 10));
+//!         }
+//!     });
+//!     println!("{:?}", scores.handle().view(|map| map.clone())?);
+//!     Ok(())
+//! }
+//! ```
 
 #[cfg_attr(loom, allow(dead_code))]
 mod board;
