@@ -157,7 +157,7 @@ impl Engine {
         }
         Engine {
             costs: Costs::new(&machine, &config),
-            memory: Memory::new(&machine),
+            memory: Memory::new(&machine, config.overlap),
             threads: Vec::new(),
             current: 0,
             heap: Heap::default(),

@@ -20,6 +20,5 @@ pub mod world;
 
 pub use config::{Config, Fault, Placement, Point, Schedule, replay_seed};
 pub use machine::Machine;
-pub use memory::Kind;
 pub use report::{Outcome, Report, Stats};
 pub use run::{Client, run, run_with};

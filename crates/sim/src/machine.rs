@@ -84,7 +84,9 @@ pub struct Occupancy {
     /// Nanoseconds between two lines over one link.
     pub link: f64,
     /// How many requests from the owner's own socket may overtake a remote one that waits for the same line.
-    pub local_bypass: u32,
+    pub local_bypass: u8,
+    /// Misses that a core can have outstanding.
+    pub miss_buffers: usize,
 }
 
 /// Hardware transactions.

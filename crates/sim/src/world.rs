@@ -165,20 +165,33 @@ pub fn work(ns: u64) {
 
 /// Starts fetching the line of `addr` for reading, without waiting.
 pub fn prefetch(addr: *const ()) {
-    let _ = addr;
+    let Some(engine) = engine() else { return };
+    while matches!(with(engine, |engine| engine.prefetch(addr.addr())), Step::Suspend) {
+        switch::wait(engine);
+    }
 }
 
 /// Says that the memory from `addr` has its home on `node`, whoever touches it first. Whole pages of 4 KiB.
 pub fn set_home(addr: *const (), len: usize, node: usize) {
     if let Some(engine) = engine() {
-        with(engine, |engine| engine.memory.set_home(addr.addr(), len, node % engine.machine.sockets));
+        with(engine, |engine| {
+            let home = node % engine.machine.sockets;
+            engine.memory.place(addr.addr(), len, Some(home));
+        });
     }
 }
 
 /// Says that the memory goes back to the operating system: its next first touch decides about its home.
 pub fn release(addr: *const (), len: usize) {
     if let Some(engine) = engine() {
-        with(engine, |engine| engine.memory.forget(addr.addr(), len));
+        with(engine, |engine| engine.memory.place(addr.addr(), len, None));
+    }
+}
+
+/// Puts memory into the third-level cache of `node`, unchanged: what a long warm-up would do.
+pub fn warm(addr: *const (), len: usize, node: usize) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| engine.memory.warm(addr.addr(), len, node % engine.machine.sockets));
     }
 }
 

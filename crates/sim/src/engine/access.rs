@@ -13,6 +13,9 @@ use crate::config::{Fault, Point};
 use crate::memory::{Kind, NONE};
 use crate::rng;
 
+/// How far into a line's queue the search for the owner's neighbours goes.
+const SEARCHED: usize = 32;
+
 impl Engine {
     /// Tries to make an access of the running thread. After [`Step::Go`] the caller does the real access at once.
     #[inline]
@@ -37,17 +40,17 @@ impl Engine {
             }
         }
         let line = self.memory.line(addr, self.threads[me].socket);
-        if self.timed() && !self.threads[me].granted && self.must_queue(line) {
+        if self.timed() && !self.threads[me].granted && self.must_queue(line, kind) {
             return Step::Suspend;
         }
-        self.threads[me].granted = false;
+        let queued = std::mem::take(&mut self.threads[me].granted);
         self.count(line, kind);
         self.tx_conflict(line, kind);
         if self.threads[me].tx.depth > 0 && !self.tx_track(line, addr, size, kind) {
             return Step::Doomed;
         }
         if self.timed() {
-            self.charge(line, kind);
+            self.charge(line, kind, queued, addr);
         } else {
             self.threads[me].clock = self.now + self.costs.l1;
             self.now = self.threads[me].clock;
@@ -93,14 +96,11 @@ impl Engine {
     }
 
     /// Joins the line's queue if the line is being transferred.
-    fn must_queue(&mut self, line: u32) -> bool {
+    fn must_queue(&mut self, line: u32, kind: Kind) -> bool {
         let me = self.current;
         let (clock, core) = (self.threads[me].clock, self.threads[me].core);
         let record = &mut self.memory.lines[line as usize];
-        if record.queue_head == NONE && record.busy <= clock {
-            return false;
-        }
-        if self.memory.private(core, line) {
+        if record.queue_head == NONE && record.busy <= clock || self.memory.private(core, line, kind) {
             return false;
         }
         let record = &mut self.memory.lines[line as usize];
@@ -108,24 +108,39 @@ impl Engine {
         self.threads[me].queue_next = NONE;
         if record.queue_head == NONE {
             record.queue_head = me as u32;
+            record.queue_tail = me as u32;
             let free = record.busy;
             self.heap.put(me, free);
         } else {
-            self.threads[record.queue_tail as usize].queue_next = me as u32;
+            let tail = std::mem::replace(&mut record.queue_tail, me as u32);
+            self.threads[tail as usize].queue_next = me as u32;
         }
-        self.memory.lines[line as usize].queue_tail = me as u32;
         true
     }
 
-    /// The line is free at `time` and its queue's head was popped: takes the winner out of the queue.
+    /// The line is free at `time` and its queue's head was popped from the heap: takes the winner out of the queue.
     pub(super) fn grant(&mut self, line: u32, time: u64) -> usize {
+        let head = self.memory.lines[line as usize].queue_head;
+        let before = self.overtaker(line, head);
         let record = &mut self.memory.lines[line as usize];
-        let winner = record.queue_head;
-        record.queue_head = self.threads[winner as usize].queue_next;
-        if record.queue_head == NONE {
-            record.queue_tail = NONE;
-        } else {
-            // Its access of this very instant will say when the line is free again; until then this holds the place.
+        record.bypassed = if before.is_some() { record.bypassed + 1 } else { 0 };
+        let winner = match before {
+            Some(before) => {
+                let winner = self.threads[before as usize].queue_next;
+                let next = self.threads[winner as usize].queue_next;
+                self.threads[before as usize].queue_next = next;
+                if next == NONE {
+                    record.queue_tail = before;
+                }
+                winner
+            }
+            None => {
+                record.queue_head = self.threads[head as usize].queue_next;
+                head
+            }
+        };
+        if record.queue_head != NONE {
+            // The access of this very instant will say when the line is free again; until then this keeps the place.
             self.heap.put(record.queue_head as usize, time);
         }
         let thread = &mut self.threads[winner as usize];
@@ -136,36 +151,94 @@ impl Engine {
         winner as usize
     }
 
-    /// Advances the running thread's clock, and the line's, by what the access costs.
-    fn charge(&mut self, line: u32, kind: Kind) {
+    /// The thread in the queue behind which somebody stands who is served before the head, if there is one.
+    fn overtaker(&self, line: u32, head: u32) -> Option<u32> {
+        let owner = self.memory.owner_socket(line)?;
+        let record = &self.memory.lines[line as usize];
+        if self.threads[head as usize].socket == owner || record.bypassed >= self.machine.occupancy.local_bypass {
+            return None;
+        }
+        let mut before = head;
+        for _ in 0..SEARCHED {
+            let next = self.threads[before as usize].queue_next;
+            if next == NONE {
+                break;
+            }
+            if self.threads[next as usize].socket == owner {
+                return Some(before);
+            }
+            before = next;
+        }
+        None
+    }
+
+    /// Advances the running thread's clock, and the line's, by what the access costs. `queued`: it waited for the line.
+    fn charge(&mut self, line: u32, kind: Kind, queued: bool, addr: usize) {
         let me = self.current;
         if kind == Kind::Rmw {
             self.drain_stores();
-            self.advance(self.costs.locked);
         }
         let core = self.threads[me].core;
-        if self.memory.private(core, line) {
-            let cost = self.memory.access(core, line, kind);
-            self.advance(cost.latency);
-            return;
+        if self.memory.private(core, line, kind) {
+            if let Some(arrival) = self.memory.arrival(core, line, self.threads[me].clock) {
+                self.threads[me].clock = arrival;
+            }
+            let mut time = self.memory.hit(core, line, kind);
+            if kind == Kind::Rmw {
+                time += self.costs.locked;
+            }
+            return self.advance(time);
         }
-        let cost = self.memory.access(core, line, kind);
-        let thread = &mut self.threads[me];
-        let jitter = rng::below(&mut thread.rng, self.config.jitter_ps + 1);
-        let start = thread.clock;
+        let start = self.threads[me].clock;
+        let cost = self.memory.miss(core, line, kind, start, !queued, addr);
         let record = &mut self.memory.lines[line as usize];
         record.busy = start + cost.occupancy;
         if record.queue_head != NONE {
             self.heap.put(record.queue_head as usize, record.busy);
-            self.horizon = self.heap.earliest().min(self.horizon.max(start));
+            self.horizon = self.heap.earliest().min(self.deadline());
         }
-        let done = start + cost.latency + jitter;
-        if kind == Kind::Store {
-            thread.stores_until = thread.stores_until.max(done);
-            thread.clock += self.costs.l1;
-        } else {
-            thread.clock = done;
+        let thread = &mut self.threads[me];
+        let done = start + cost.latency + rng::below(&mut thread.rng, self.config.jitter_ps + 1);
+        match kind {
+            Kind::Load => thread.clock = done,
+            Kind::Rmw => {
+                thread.clock = done;
+                self.advance(self.costs.locked);
+            }
+            Kind::Store => self.buffer_store(start, done),
         }
+    }
+
+    /// A store that misses drains in the background: overlapped with others if misses overlap, in order in any case.
+    fn buffer_store(&mut self, start: u64, done: u64) {
+        let (overlaps, slack) = (self.memory.overlaps(), self.memory.store_slack());
+        let thread = &mut self.threads[self.current];
+        let serial = thread.stores_until.max(start) + (done - start);
+        let overlapped = done.max(thread.stores_until + self.costs.l1);
+        thread.stores_until = if overlaps { overlapped } else { serial };
+        thread.clock = (start + self.costs.l1).max(thread.stores_until.saturating_sub(slack));
+    }
+
+    /// Starts fetching a line; [`Step::Go`] when done.
+    pub(crate) fn prefetch(&mut self, addr: usize) -> Step {
+        let me = self.current;
+        if self.unwinding || self.threads[me].untimed || !self.timed() {
+            return Step::Go(NONE);
+        }
+        if !self.my_turn() {
+            return Step::Suspend;
+        }
+        let (core, socket, now) = (self.threads[me].core, self.threads[me].socket, self.threads[me].clock);
+        let line = self.memory.line(addr, socket);
+        self.memory.stats.accesses += 1;
+        let record = &self.memory.lines[line as usize];
+        // A line that others fight for is left to the access itself.
+        if record.busy <= now && record.queue_head == NONE && !self.memory.private(core, line, Kind::Load) {
+            self.tx_conflict(line, Kind::Load);
+            self.threads[me].clock = self.memory.prefetch(core, line, now, addr);
+        }
+        self.advance(self.costs.l1 / 2);
+        Step::Go(line)
     }
 
     /// The running thread's access changed the value of a word on `line`.

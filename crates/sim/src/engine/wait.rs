@@ -84,7 +84,8 @@ impl Engine {
 
     /// A line changed: those who spin on it see so when the invalidation has reached them and their turn is over.
     pub(super) fn wake_watchers(&mut self, line: u32) {
-        let at = self.threads[self.current].clock;
+        let me = &self.threads[self.current];
+        let (at, from) = (me.clock, me.socket);
         loop {
             let head = self.memory.lines[line as usize].watch;
             if head == NONE {
@@ -95,7 +96,8 @@ impl Engine {
             let thread = &mut self.threads[id];
             thread.rechecks = 0;
             let turn = rng::below(&mut thread.rng, self.costs.pause + self.config.jitter_ps + 1);
-            self.wake(id, at + turn);
+            let notice = self.memory.notice(from, thread.socket);
+            self.wake(id, at + notice + turn);
         }
     }
 
