@@ -4,12 +4,14 @@
 //! ([`Machine::preset`]) or a TOML file ([`Machine::from_toml`]); both are checked by [`Machine::check`]. Every number
 //! has a source in [`Machine::sources`], which is the word "estimate" where nobody measured it.
 
+mod check;
 mod presets;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use check::{MachineError, Number};
 pub use presets::PRESETS;
 
 /// A cache that one core or one socket has.
@@ -77,6 +79,8 @@ pub struct Latency {
 pub struct Occupancy {
     /// Part of a transfer's latency during which the line can't be given to the next core, 0 to 1.
     pub transfer: f64,
+    /// Nanoseconds for which a core keeps a line that others wait for, beyond that.
+    pub hold: f64,
     /// Nanoseconds between two reads of one line that several cores share.
     pub shared_read: f64,
     /// Nanoseconds between two lines from one socket's memory.

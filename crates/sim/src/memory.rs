@@ -125,6 +125,7 @@ struct Times {
     shared_read: u64,
     /// Per 256 of the latency.
     transfer: u64,
+    hold: u64,
 }
 
 pub(crate) struct Memory {
@@ -183,6 +184,7 @@ impl Memory {
                 memory: list(&latency.memory),
                 shared_read: ps(occupancy.shared_read),
                 transfer: (occupancy.transfer * 256.0) as u64,
+                hold: ps(occupancy.hold),
             },
             hops: machine.hops.iter().flatten().copied().collect(),
             members: (0..sockets).map(members).collect(),
@@ -256,8 +258,8 @@ impl Memory {
     fn fetch(&mut self, core: usize, socket: usize, line: u32, kind: Kind, now: u64) -> Cost {
         let record = &self.lines[line as usize];
         let (owner, shared, home) = (record.owner, record.shared, usize::from(record.home));
-        let part = self.times.transfer;
-        let transfer = |latency: u64| Cost { latency, occupancy: latency * part / 256 };
+        let (part, hold) = (self.times.transfer, self.times.hold);
+        let transfer = |latency: u64| Cost { latency, occupancy: latency * part / 256 + hold };
         if owner != NOBODY && usize::from(owner) != core {
             let from = usize::from(owner) / self.per_socket;
             if from == socket {
@@ -324,7 +326,7 @@ impl Memory {
         }
         if last > 0 {
             cost.latency = cost.latency.max(last);
-            cost.occupancy = cost.occupancy.max(last * self.times.transfer / 256);
+            cost.occupancy = cost.occupancy.max(last * self.times.transfer / 256 + self.times.hold);
         }
         let record = &mut self.lines[line as usize];
         record.copies = [0; MAX_CORES / 64];

@@ -55,6 +55,7 @@ pub fn run_with<S, T>(
     teardown: impl FnOnce(S) -> T,
 ) -> (Report, Option<T>) {
     assert!(threads > 0, "a simulation needs a client thread");
+    machine.check().expect("the machine is valid");
     let wall = Instant::now();
     let mut engine = Box::new(Engine::new(Arc::new(machine.clone()), config.clone(), threads));
     let engine: *mut Engine = &mut *engine;
