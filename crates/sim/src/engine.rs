@@ -19,6 +19,7 @@ mod wait;
 
 use std::sync::Arc;
 
+use crate::arena::Arena;
 use crate::config::{Config, Fault, Placement, Point, Schedule};
 use crate::machine::Machine;
 use crate::memory::{Memory, ps};
@@ -143,6 +144,8 @@ pub(crate) struct Engine {
     pub(crate) hash: u64,
     pub(crate) failure: Option<Outcome>,
     pub(crate) unwinding: bool,
+    /// What the program's allocations come from.
+    pub(crate) arena: Option<Arena>,
 }
 
 impl Engine {
@@ -183,6 +186,7 @@ impl Engine {
             hash: 0xcbf2_9ce4_8422_2325,
             failure: None,
             unwinding: false,
+            arena: Arena::new(),
             machine,
             config,
         }

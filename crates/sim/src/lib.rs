@@ -9,6 +9,7 @@
 //! `--cfg archipelago_sim`. What the model leaves out, and what may therefore not be claimed from it, is told in
 //! `docs/virtual-machine.md`.
 
+mod arena;
 mod config;
 mod engine;
 pub mod machine;
@@ -18,6 +19,7 @@ mod rng;
 mod run;
 pub mod world;
 
+pub use arena::SimAlloc;
 pub use config::{Config, Fault, Placement, Point, Schedule, replay_seed};
 pub use machine::Machine;
 pub use report::{Outcome, Report, Stats};

@@ -5,6 +5,7 @@
 //! another.
 
 use core::cell::Cell;
+use core::ptr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use corosensei::stack::DefaultStack;
@@ -12,6 +13,7 @@ use corosensei::{Coroutine, CoroutineResult};
 
 use super::thread::{Role, Stackful, Status, Unwinding};
 use super::{Engine, Outcome, Start};
+use crate::arena::{self, Cache};
 
 thread_local! {
     static ENGINE: Cell<*mut Engine> = const { Cell::new(std::ptr::null_mut()) };
@@ -90,11 +92,16 @@ pub(crate) fn unwind() -> ! {
 fn resume(engine: *mut Engine, id: usize) {
     // SAFETY: the engine outlives the run. The coroutine is boxed and only taken out below, so it stays where it is
     // while other threads are spawned.
-    let stack: *mut Stackful = unsafe { &mut *engine }.threads[id].stack.as_deref_mut().expect("an unfinished thread");
-    let outer = ENGINE.replace(engine);
+    let thread = &mut unsafe { &mut *engine }.threads[id];
+    let heap: *mut Cache = &mut *thread.heap;
+    let stack: *mut Stackful = thread.stack.as_deref_mut().expect("an unfinished thread");
+    // SAFETY: as above; the arena stays in its place.
+    let arena = unsafe { &(*engine).arena }.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let outer = (ENGINE.replace(engine), arena::route(arena, heap));
     // SAFETY: nobody else uses this coroutine: it is not resumed from inside itself.
     let result = unsafe { (*stack).resume(()) };
-    ENGINE.set(outer);
+    ENGINE.set(outer.0);
+    arena::route(outer.1.0, outer.1.1);
     if matches!(result, CoroutineResult::Return(())) {
         // SAFETY: as above; the coroutine has ended.
         let stack = unsafe { &mut *engine }.threads[id].stack.take();

@@ -3,6 +3,7 @@
 use corosensei::{Coroutine, Yielder};
 
 use super::tx::Tx;
+use crate::arena::Cache;
 use crate::memory::NONE;
 
 /// Most lines that a spinning thread watches.
@@ -119,6 +120,8 @@ pub(crate) struct Thread {
     pub(crate) unwinding: Unwinding,
     pub(crate) yielder: *const Yielder<(), ()>,
     pub(crate) stack: Option<Box<Stackful>>,
+    /// Its part of the heap; boxed, since the allocator keeps a pointer while the thread runs.
+    pub(crate) heap: Box<Cache>,
 }
 
 impl Thread {
@@ -154,6 +157,7 @@ impl Thread {
             unwinding: Unwinding::No,
             yielder: std::ptr::null(),
             stack: None,
+            heap: Box::new(Cache::new()),
         }
     }
 

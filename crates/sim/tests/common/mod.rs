@@ -61,6 +61,12 @@ impl Word {
         self.set(0);
     }
 
+    /// Takes and releases the lock.
+    pub fn lock_and_count(&self) {
+        self.lock();
+        self.unlock();
+    }
+
     /// Not through the model.
     pub fn peek(&self) -> u64 {
         self.0.load(Relaxed)
