@@ -12,6 +12,7 @@
 mod arena;
 mod config;
 mod engine;
+mod explore;
 pub mod machine;
 mod memory;
 mod report;
@@ -21,6 +22,7 @@ pub mod world;
 
 pub use arena::SimAlloc;
 pub use config::{Config, Fault, Placement, Point, Schedule, replay_seed};
+pub use explore::{explore, find};
 pub use machine::Machine;
 pub use report::{Outcome, Report, Stats};
 pub use run::{Client, run, run_with};

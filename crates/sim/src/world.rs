@@ -236,7 +236,7 @@ fn read_clock(engine: *mut Engine, cost: u64) -> u64 {
     }
     with(engine, |engine| engine.advance(cost));
     // In turn, so that a time stamp lies between those of the accesses before and after it.
-    while with(engine, |engine| engine.timed() && !engine.me().untimed && !engine.my_turn()) {
+    while !with(engine, |engine| engine.step()) {
         switch::wait(engine);
     }
     with(engine, |engine| engine.me().clock)

@@ -67,6 +67,12 @@ impl Engine {
         self.explored_turn()
     }
 
+    /// As [`my_turn`](Self::my_turn), for steps that are no accesses; the scheduler's choice is used up.
+    pub(crate) fn step(&mut self) -> bool {
+        let me = self.current;
+        self.unwinding || std::mem::take(&mut self.threads[me].granted) || self.threads[me].untimed || self.my_turn()
+    }
+
     fn stall(&mut self, time: u64) {
         let me = self.current;
         self.threads[me].clock += time;

@@ -90,8 +90,8 @@ pub(crate) struct Tx {
     /// Lines written per set of the first-level cache.
     sets: Vec<u8>,
     undo: Vec<Old>,
-    /// Accesses until a planned abort.
-    fuse: u64,
+    /// Accesses until a planned abort; it comes at the end at the latest.
+    fuse: Option<u64>,
 }
 
 /// Which transactions have a line.
@@ -120,8 +120,8 @@ impl Engine {
         thread.tx.doomed = None;
         thread.tx.sets.clear();
         thread.tx.sets.resize(self.costs.l1_sets, 0);
-        thread.tx.fuse =
-            if rng::chance(&mut thread.rng, spurious) { 1 + rng::below(&mut thread.rng, 8) } else { u64::MAX };
+        let planned = rng::chance(&mut thread.rng, spurious);
+        thread.tx.fuse = planned.then(|| rng::below(&mut thread.rng, 8));
         self.memory.stats.tx_begun += 1;
         let begin = self.costs.tx_begin;
         self.drain_stores();
@@ -131,14 +131,15 @@ impl Engine {
     /// Ends the running thread's innermost transaction. The outermost one commits, or tells why it didn't.
     pub(crate) fn tx_end(&mut self) -> Result<(), Abort> {
         let thread = &mut self.threads[self.current];
-        thread.tx.depth -= 1;
-        if thread.tx.depth > 0 {
+        if thread.tx.depth > 1 {
+            thread.tx.depth -= 1;
             return Ok(());
         }
-        if thread.tx.doomed.is_none() && thread.tx.fuse != u64::MAX {
+        if thread.tx.fuse.is_some() {
             self.tx_doom(self.current, Abort(0));
         }
         let thread = &mut self.threads[self.current];
+        thread.tx.depth = 0;
         if let Some(why) = thread.tx.doomed.take() {
             self.advance(self.costs.tx_abort);
             return Err(why);
@@ -198,10 +199,13 @@ impl Engine {
     /// Takes an access of the running thread's transaction into its sets. False: it is doomed now.
     pub(crate) fn tx_track(&mut self, line: u32, addr: usize, size: usize, kind: Kind) -> bool {
         let me = self.current;
-        self.threads[me].tx.fuse = self.threads[me].tx.fuse.saturating_sub(1);
-        if self.threads[me].tx.fuse == 0 {
-            self.tx_doom(me, Abort(0));
-            return false;
+        match &mut self.threads[me].tx.fuse {
+            Some(0) => {
+                self.tx_doom(me, Abort(0));
+                return false;
+            }
+            Some(fuse) => *fuse -= 1,
+            None => {}
         }
         let mark = self.mark_of(line);
         let mark = &mut self.marks.marks[mark as usize];

@@ -70,7 +70,7 @@ fn start(unwinds: bool) -> Result<(), Abort> {
 pub fn end() -> Result<(), Abort> {
     let engine = engine().expect("a transaction ends in the run in which it began");
     // The commit takes its turn like an access, so that it stands in the order of virtual time.
-    while with(engine, |engine| engine.timed() && !engine.unwinding && !engine.me().untimed && !engine.my_turn()) {
+    while !with(engine, |engine| engine.step()) {
         super::switch::suspend(engine);
     }
     with(engine, |engine| {

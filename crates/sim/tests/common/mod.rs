@@ -67,6 +67,12 @@ impl Word {
         self.unlock();
     }
 
+    /// Releases and takes the lock.
+    pub fn lock_and_count_free(&self) {
+        self.unlock();
+        self.lock();
+    }
+
     /// Not through the model.
     pub fn peek(&self) -> u64 {
         self.0.load(Relaxed)
