@@ -23,7 +23,8 @@ fn single(machine: &Machine, turns: u64, words: usize, step: impl Fn(&[Word], u6
         time.set(world::now_ps() - start);
     };
     let setup = || (0..words).map(|_| Word::new(0)).collect();
-    run_with(machine, &Config::seeded(1), 1, setup, body, drop::<Vec<Word>>).0.assert_done();
+    let config = Config { stall_ns: u64::MAX, ..Config::seeded(1) };
+    run_with(machine, &config, 1, setup, body, drop::<Vec<Word>>).0.assert_done();
     time.get() as f64 / turns as f64 / 1000.0
 }
 
@@ -156,10 +157,13 @@ fn main() {
     let name = std::env::args().nth(1).unwrap_or_else(|| "xeon-e7-8870v3-4s".to_string());
     let machine = Machine::preset(&name).expect("a preset's name");
     let lines = |kib: usize| kib << 10 >> 6;
-    let walk = |words: &[Word], turn: u64| drop(words[(turn * 7919) as usize % words.len()].get() == 1);
+    let walk = |words: &[Word], turn: u64| assert!(words[(turn * 7919) as usize % words.len()].get() == 0);
     println!("{name}, simulated\n\nns per access, one thread:");
-    println!("  load, first level          {:8.1}", single(&machine, 1000, 1, |words, _| drop(words[0].get() == 1)));
-    println!("  fetch_add, first level     {:8.1}", single(&machine, 1000, 1, |words, _| drop(words[0].add(1) == 1)));
+    println!("  load, first level          {:8.1}", single(&machine, 1000, 1, |words, _| assert!(words[0].get() < 2)));
+    println!(
+        "  fetch_add, first level     {:8.1}",
+        single(&machine, 1000, 1, |words, _| assert!(words[0].add(1) < 1 << 32))
+    );
     for kib in [16, 128, 4096, 65536] {
         println!("  loads all over {kib:6} KiB  {:8.1}", single(&machine, lines(kib) as u64, lines(kib), walk));
     }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::arena::Arena;
 use crate::config::{Config, Fault, Placement, Point, Schedule};
 use crate::machine::Machine;
-use crate::memory::{Memory, ps};
+use crate::memory::{Memory, host_prefetch, ps};
 use crate::report::Outcome;
 use crate::rng;
 use heap::Heap;
@@ -114,6 +114,8 @@ pub(crate) struct Engine {
     /// The running thread.
     pub(crate) current: usize,
     heap: Heap,
+    /// The thread that gave way last and has to be put back into the heap.
+    returned: Option<usize>,
     /// The running thread gives way before an access when its clock has passed this.
     horizon: u64,
     /// Threads that can take a step, in schedules other than virtual time.
@@ -135,6 +137,9 @@ pub(crate) struct Engine {
     pub(crate) clients_left: usize,
     pub(crate) clients_end: u64,
     last_progress: u64,
+    /// `Config::stall_ns` and `limit_ns` in picoseconds.
+    stall: u64,
+    limit: u64,
     changes: u64,
     pub(crate) stamp: u64,
     rng: u64,
@@ -164,6 +169,7 @@ impl Engine {
             threads: Vec::new(),
             current: 0,
             heap: Heap::default(),
+            returned: None,
             horizon: 0,
             ready: Vec::new(),
             chosen: None,
@@ -178,6 +184,8 @@ impl Engine {
             clients_left: clients,
             clients_end: 0,
             last_progress: 0,
+            stall: config.stall_ns.saturating_mul(1000).min(u64::MAX / 4),
+            limit: config.limit_ns.saturating_mul(1000),
             changes: 0,
             stamp: 0,
             rng,
@@ -357,7 +365,7 @@ impl Engine {
     }
 
     /// A client did something that may end another one's wait.
-    fn progress(&mut self, id: usize) {
+    pub(crate) fn progress(&mut self, id: usize) {
         self.changes += 1;
         if self.threads[id].role != Role::Daemon {
             self.last_progress = self.last_progress.max(self.threads[id].clock);
@@ -368,10 +376,10 @@ impl Engine {
     pub(crate) fn finish(&mut self, panic: Option<String>) {
         let id = self.current;
         let thread = &mut self.threads[id];
-        if thread.tx.depth > 0 {
-            thread.tx.depth = 1;
+        if thread.tx_depth > 0 {
+            thread.tx_depth = 1;
             self.tx_doom(id, tx::Abort(0));
-            self.threads[id].tx.depth = 0;
+            self.threads[id].tx_depth = 0;
         }
         let thread = &mut self.threads[id];
         if thread.working() {
@@ -418,6 +426,7 @@ impl Engine {
         }
         self.current = id;
         self.horizon = self.heap.earliest().min(self.deadline());
+        self.prepare();
         self.memory.stats.switches += 1;
         self.hash = (self.hash ^ (clock << 10 | id as u64)).wrapping_mul(0x0000_0100_0000_01b3);
         Ok(id)
@@ -425,15 +434,18 @@ impl Engine {
 
     /// The running thread gave way: unless it waits, it stands in line again.
     pub(crate) fn gave_way(&mut self) {
-        let (id, thread) = (self.current, &self.threads[self.current]);
-        if self.timed() && thread.status == Status::Ready {
-            self.heap.put(id, thread.clock);
+        if self.timed() && self.threads[self.current].status == Status::Ready {
+            self.returned = Some(self.current);
         }
     }
 
     fn next_in_time(&mut self) -> Result<usize, Outcome> {
         loop {
-            let Some((time, id)) = self.heap.pop() else { return Err(self.verdict()) };
+            let first = match self.returned.take() {
+                Some(id) => Some(self.heap.exchange(id, self.threads[id].clock)),
+                None => self.heap.pop(),
+            };
+            let Some((time, id)) = first else { return Err(self.verdict()) };
             self.threads[id].clock = self.threads[id].clock.max(time);
             match self.threads[id].status {
                 Status::Ready => return Ok(id),
@@ -447,9 +459,21 @@ impl Engine {
         }
     }
 
+    /// Brings what the next thread but this one will need into the host's cache.
+    #[inline]
+    fn prepare(&self) {
+        let Some(next) = self.heap.first() else { return };
+        let thread = &self.threads[next];
+        for offset in [0, 64, 128, 192] {
+            host_prefetch((thread.stopped_at as *const u8).wrapping_add(offset));
+        }
+        self.memory.prepare(thread.pending, thread.core, thread.socket);
+    }
+
     /// When a run without progress is given up.
+    #[inline]
     fn deadline(&self) -> u64 {
-        (self.config.limit_ns.saturating_mul(1000)).min(self.last_progress.saturating_add(self.config.stall_ns * 1000))
+        self.limit.min(self.last_progress + self.stall)
     }
 
     /// What a run is called in which nothing more will happen.

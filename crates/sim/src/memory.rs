@@ -15,7 +15,7 @@ mod traffic;
 use crate::machine::Machine;
 use crate::report::Stats;
 use stream::Misses;
-use table::{Fresh, Table};
+use table::Table;
 use tags::{Tags, Used};
 use traffic::Traffic;
 
@@ -78,11 +78,11 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    fn new(fresh: Fresh) -> Line {
+    fn new(colour: u32, home: u8) -> Line {
         Line {
             busy: 0,
             copies: [0; MAX_CORES / 64],
-            colour: fresh.colour,
+            colour,
             version: 0,
             watch: NONE,
             queue_head: NONE,
@@ -90,7 +90,7 @@ impl Line {
             tx: NONE,
             owner: NOBODY,
             shared: 0,
-            home: fresh.home,
+            home,
             dirty: false,
             bypassed: 0,
         }
@@ -200,11 +200,29 @@ impl Memory {
     /// The line that holds `addr`; a new one has its home on `socket` unless its page has another.
     #[inline]
     pub(crate) fn line(&mut self, addr: usize, socket: usize) -> u32 {
-        let (line, fresh) = self.table.line(addr, socket);
-        if let Some(fresh) = fresh {
-            self.lines.push(Line::new(fresh));
+        let found = self.table.line(addr, socket);
+        if let Some(home) = found.fresh {
+            self.lines.push(Line::new(found.colour, home));
         }
-        line
+        found.line
+    }
+
+    /// An access to `addr` will come some time: brings what finds its line into the host's cache.
+    #[inline]
+    pub(crate) fn expect(&self, addr: usize) {
+        self.table.prepare(addr);
+    }
+
+    /// The access to `addr` will come very soon: brings its line's record and sets into the host's cache.
+    #[inline]
+    pub(crate) fn prepare(&self, addr: usize, core: usize, socket: usize) {
+        let Some(found) = self.table.peek(addr) else { return };
+        let record = &raw const self.lines[found.line as usize];
+        host_prefetch(record);
+        host_prefetch(record.cast::<u8>().wrapping_add(64));
+        self.l1.prepare(core, found.colour);
+        self.l2.prepare(core, found.colour);
+        self.l3.prepare(socket, found.colour);
     }
 
     /// Whether the core needs nobody's help for an access of this kind.
@@ -475,6 +493,18 @@ impl Memory {
     pub(crate) fn bytes(&self) -> usize {
         self.lines.capacity() * size_of::<Line>() + self.table.bytes()
     }
+}
+
+/// Brings a line into the real machine's cache, if that is possible.
+#[inline]
+pub(crate) fn host_prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults and changes nothing that a program can see.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 #[inline]

@@ -26,8 +26,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Whether [`Config::until_ns`] is still to come: what a measuring loop asks. Costs as much as [`world::now`].
+    /// Whether [`Config::until_ns`] is still to come: what a measuring loop asks. Costs as much as [`world::now`], and
+    /// is progress ([`Config::stall_ns`]) even if nothing else is.
     pub fn running(&self) -> bool {
+        if let Some(engine) = switch::engine() {
+            // SAFETY: the running coroutine's engine; the reference ends here.
+            let engine = unsafe { &mut *engine };
+            engine.progress(engine.current);
+        }
         world::now() < self.until_ns
     }
 }

@@ -24,7 +24,7 @@ impl Engine {
         if self.unwinding {
             return if self.must_unwind() { Step::Unwind } else { Step::Go(NONE) };
         }
-        if self.threads[me].tx.depth > 0 && self.threads[me].tx.doomed.is_some() {
+        if self.threads[me].tx_depth > 0 && self.threads[me].tx.doomed.is_some() {
             return Step::Doomed;
         }
         if self.threads[me].untimed {
@@ -36,6 +36,8 @@ impl Engine {
                 self.stall(stall);
             }
             if !self.my_turn() {
+                self.threads[me].pending = addr;
+                self.memory.expect(addr);
                 return Step::Suspend;
             }
         }
@@ -46,7 +48,7 @@ impl Engine {
         let queued = std::mem::take(&mut self.threads[me].granted);
         self.count(line, kind);
         self.tx_conflict(line, kind);
-        if self.threads[me].tx.depth > 0 && !self.tx_track(line, addr, size, kind) {
+        if self.threads[me].tx_depth > 0 && !self.tx_track(line, addr, size, kind) {
             return Step::Doomed;
         }
         if self.timed() {
@@ -250,7 +252,7 @@ impl Engine {
     /// The running thread's access changed the value of a word on `line`.
     #[inline]
     pub(crate) fn changed(&mut self, line: u32) {
-        if line == NONE || self.threads[self.current].tx.depth > 0 {
+        if line == NONE || self.threads[self.current].tx_depth > 0 {
             return;
         }
         self.threads[self.current].changed = true;
@@ -269,7 +271,7 @@ impl Engine {
     /// Aborts the running thread's transaction because it does what no transaction can: waits or enters the kernel.
     /// True if there was one.
     pub(crate) fn tx_forbids(&mut self) -> bool {
-        let inside = self.threads[self.current].tx.depth > 0;
+        let inside = self.threads[self.current].tx_depth > 0;
         if inside {
             self.tx_doom(self.current, Abort(0));
         }

@@ -69,7 +69,9 @@ fn drop_locals(engine: *mut Engine) {
 /// Gives way: returns when the scheduler has chosen the running thread again.
 pub(crate) fn suspend(engine: *mut Engine) {
     // SAFETY: `engine` is valid while a coroutine runs; the reference ends here.
-    let yielder = unsafe { &mut *engine }.me().yielder;
+    let thread = unsafe { &mut *engine }.me();
+    let yielder = thread.yielder;
+    thread.stopped_at = (&raw const yielder).addr();
     // SAFETY: the yielder lives at the bottom of the running coroutine's stack.
     unsafe { (*yielder).suspend(()) };
 }
@@ -133,7 +135,7 @@ pub(crate) fn unwind_all(engine: *mut Engine) -> usize {
         (*engine).unwinding = true;
         for thread in &mut (*engine).threads {
             thread.unwinding = if thread.status == Status::Done { Unwinding::No } else { Unwinding::Asked };
-            thread.tx.depth = 0;
+            thread.tx_depth = 0;
         }
         (*engine).threads.len()
     };

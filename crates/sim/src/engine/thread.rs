@@ -77,51 +77,60 @@ pub(crate) struct Local {
 
 pub(crate) type Stackful = Coroutine<(), (), ()>;
 
+/// In the order of use: what every access needs comes first.
+#[repr(C)]
 pub(crate) struct Thread {
     /// Virtual picoseconds.
     pub(crate) clock: u64,
     /// When the store buffer will be empty.
     pub(crate) stores_until: u64,
-    pub(crate) cpu: usize,
-    pub(crate) core: usize,
-    pub(crate) socket: usize,
-    pub(crate) status: Status,
-    pub(crate) role: Role,
-    pub(crate) slot: usize,
     /// Accesses made.
     pub(crate) accesses: u64,
     /// The next access before which a fault strikes.
     pub(crate) fault_access: u64,
     /// The time from which on a fault strikes.
     pub(crate) fault_clock: u64,
+    pub(crate) core: usize,
+    pub(crate) socket: usize,
+    pub(crate) rng: u64,
+
+    pub(crate) status: Status,
+    pub(crate) role: Role,
+    pub(crate) unwinding: Unwinding,
     /// Set-up and tear-down take no time.
     pub(crate) untimed: bool,
     /// The scheduler chose it for the access that it stands before.
     pub(crate) granted: bool,
-    /// Lines loaded since the last turn of a spin loop, with their versions.
-    pub(crate) seen: [(u32, u32); WATCHED],
-    pub(crate) seen_count: usize,
     /// Since the last turn of a spin loop: made a locked access or a store; changed a value.
     pub(crate) locked: bool,
     pub(crate) changed: bool,
-    /// Turns of the spin loop without any change in the machine in between.
-    pub(crate) rechecks: u32,
-    pub(crate) recheck_epoch: u64,
     pub(crate) token: bool,
     pub(crate) timed_out: bool,
+    /// Nesting depth of transactions; 0 outside.
+    pub(crate) tx_depth: u32,
     /// The next thread in a line's queue.
     pub(crate) queue_next: u32,
-    pub(crate) tx: Tx,
-    pub(crate) locals: Vec<Local>,
-    pub(crate) rng: u64,
-    /// Higher runs first under PCT.
-    pub(crate) priority: u64,
-    pub(crate) passages: Vec<(&'static str, u64)>,
-    pub(crate) unwinding: Unwinding,
+    /// What the access that it stands before asks for, and where on its stack it stopped: hints for the host's cache.
+    pub(crate) pending: usize,
+    pub(crate) stopped_at: usize,
     pub(crate) yielder: *const Yielder<(), ()>,
     pub(crate) stack: Option<Box<Stackful>>,
     /// Its part of the heap; boxed, since the allocator keeps a pointer while the thread runs.
     pub(crate) heap: Box<Cache>,
+
+    /// Lines accessed since the last turn of a spin loop, with their versions.
+    pub(crate) seen_count: usize,
+    pub(crate) seen: [(u32, u32); WATCHED],
+    /// Turns of the spin loop without any change in the machine in between.
+    pub(crate) rechecks: u32,
+    pub(crate) recheck_epoch: u64,
+    pub(crate) tx: Tx,
+    pub(crate) locals: Vec<Local>,
+    /// Higher runs first under PCT.
+    pub(crate) priority: u64,
+    pub(crate) passages: Vec<(&'static str, u64)>,
+    pub(crate) cpu: usize,
+    pub(crate) slot: usize,
 }
 
 impl Thread {
@@ -149,6 +158,9 @@ impl Thread {
             token: false,
             timed_out: false,
             queue_next: NONE,
+            tx_depth: 0,
+            pending: 0,
+            stopped_at: 0,
             tx: Tx::default(),
             locals: Vec::new(),
             rng,

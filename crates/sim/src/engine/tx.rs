@@ -80,8 +80,6 @@ impl Old {
 /// A thread's transaction.
 #[derive(Default)]
 pub(crate) struct Tx {
-    /// Nesting depth; 0 outside.
-    pub(crate) depth: u32,
     pub(crate) doomed: Option<Abort>,
     /// Whether a doomed transaction leaves its body by unwinding.
     pub(crate) unwinds: bool,
@@ -112,8 +110,8 @@ impl Engine {
     pub(crate) fn tx_begin(&mut self, unwinds: bool) {
         let spurious = self.costs.tx_spurious;
         let thread = &mut self.threads[self.current];
-        thread.tx.depth += 1;
-        if thread.tx.depth > 1 {
+        thread.tx_depth += 1;
+        if thread.tx_depth > 1 {
             return;
         }
         thread.tx.unwinds = unwinds;
@@ -131,15 +129,15 @@ impl Engine {
     /// Ends the running thread's innermost transaction. The outermost one commits, or tells why it didn't.
     pub(crate) fn tx_end(&mut self) -> Result<(), Abort> {
         let thread = &mut self.threads[self.current];
-        if thread.tx.depth > 1 {
-            thread.tx.depth -= 1;
+        if thread.tx_depth > 1 {
+            thread.tx_depth -= 1;
             return Ok(());
         }
         if thread.tx.fuse.is_some() {
             self.tx_doom(self.current, Abort(0));
         }
         let thread = &mut self.threads[self.current];
-        thread.tx.depth = 0;
+        thread.tx_depth = 0;
         if let Some(why) = thread.tx.doomed.take() {
             self.advance(self.costs.tx_abort);
             return Err(why);
@@ -159,11 +157,12 @@ impl Engine {
 
     /// Aborts a thread's transaction: its writes are gone when this returns.
     pub(crate) fn tx_doom(&mut self, victim: usize, why: Abort) {
+        let depth = self.threads[victim].tx_depth;
         let tx = &mut self.threads[victim].tx;
-        if tx.depth == 0 || tx.doomed.is_some() {
+        if depth == 0 || tx.doomed.is_some() {
             return;
         }
-        let nested = if tx.depth > 1 { Abort::NESTED } else { 0 };
+        let nested = if depth > 1 { Abort::NESTED } else { 0 };
         tx.doomed = Some(Abort(why.0 | nested));
         for old in tx.undo.drain(..).rev() {
             // SAFETY: the transaction wrote this memory through the door, all simulated threads share this OS thread,

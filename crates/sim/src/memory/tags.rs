@@ -54,6 +54,13 @@ impl Tags {
         }
     }
 
+    /// Brings the line's set into the host's cache.
+    #[inline]
+    pub(crate) fn prepare(&self, cache: usize, colour: u32) {
+        let start = (cache * self.sets as usize + self.set_of(colour)) * self.ways;
+        super::host_prefetch(&raw const self.tags[start]);
+    }
+
     #[inline]
     fn set_of(&self, colour: u32) -> usize {
         if self.hashed {

@@ -75,17 +75,17 @@ pub fn end() -> Result<(), Abort> {
     }
     with(engine, |engine| {
         // Unwinding forgets transactions.
-        if engine.me().tx.depth == 0 && engine.unwinding {
+        if engine.me().tx_depth == 0 && engine.unwinding {
             return Err(Abort(0));
         }
-        assert!(engine.me().tx.depth > 0, "no transaction to end");
+        assert!(engine.me().tx_depth > 0, "no transaction to end");
         engine.tx_end()
     })
 }
 
 /// Whether the calling thread is in a transaction.
 pub fn inside() -> bool {
-    engine().is_some_and(|engine| with(engine, |engine| engine.me().tx.depth > 0))
+    engine().is_some_and(|engine| with(engine, |engine| engine.me().tx_depth > 0))
 }
 
 /// Whether the calling thread's transaction can no longer commit.
@@ -110,8 +110,8 @@ fn abort_quietly() {
 /// Leaves the body of a doomed transaction, if it is one that unwinds and does not do so already.
 pub(super) fn leave(engine: *mut Engine) {
     let unwinds = with(engine, |engine| {
-        let tx = &mut engine.me().tx;
-        tx.depth > 0 && std::mem::take(&mut tx.unwinds)
+        let thread = engine.me();
+        thread.tx_depth > 0 && std::mem::take(&mut thread.tx.unwinds)
     });
     if unwinds {
         resume_unwind(Box::new(Doomed));
