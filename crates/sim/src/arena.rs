@@ -77,6 +77,8 @@ impl Arena {
             }
             let base = LOW + number * SPAN;
             if map(base) as usize == base {
+                // SAFETY: the mapping just made; an advice only.
+                unsafe { libc::madvise(base as *mut libc::c_void, SPAN, libc::MADV_HUGEPAGE) };
                 return Some(Arena { number, next: Cell::new(base + PAGE) });
             }
             ALIVE[number].store(0, Ordering::Release);

@@ -468,6 +468,11 @@ impl Engine {
             host_prefetch((thread.stopped_at as *const u8).wrapping_add(offset));
         }
         self.memory.prepare(thread.pending, thread.core, thread.socket);
+        for follower in self.heap.followers() {
+            let thread = &raw const self.threads[follower];
+            host_prefetch(thread);
+            host_prefetch(thread.cast::<u8>().wrapping_add(64));
+        }
     }
 
     /// When a run without progress is given up.

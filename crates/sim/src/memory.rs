@@ -202,9 +202,19 @@ impl Memory {
     pub(crate) fn line(&mut self, addr: usize, socket: usize) -> u32 {
         let found = self.table.line(addr, socket);
         if let Some(home) = found.fresh {
-            self.lines.push(Line::new(found.colour, home));
+            self.add(Line::new(found.colour, home));
         }
         found.line
+    }
+
+    #[cold]
+    fn add(&mut self, line: Line) {
+        if self.lines.len() == self.lines.capacity() {
+            self.lines.reserve(self.lines.len().max(64));
+            let room = self.lines.spare_capacity_mut();
+            use_huge_pages(room);
+        }
+        self.lines.push(line);
     }
 
     /// An access to `addr` will come some time: brings what finds its line into the host's cache.
@@ -223,6 +233,8 @@ impl Memory {
         self.l1.prepare(core, found.colour);
         self.l2.prepare(core, found.colour);
         self.l3.prepare(socket, found.colour);
+        // The program's own word.
+        host_prefetch(addr as *const u8);
     }
 
     /// Whether the core needs nobody's help for an access of this kind.
@@ -505,6 +517,19 @@ pub(crate) fn host_prefetch<T>(at: *const T) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+/// Asks the operating system for huge pages behind a large array: the model looks all over them.
+pub(crate) fn use_huge_pages<T>(array: &[T]) {
+    let bytes = size_of_val(array);
+    #[cfg(target_os = "linux")]
+    if bytes >= 4 << 20 {
+        let start = array.as_ptr().addr().next_multiple_of(4096);
+        // SAFETY: whole pages inside of the array; the advice changes no contents.
+        unsafe { libc::madvise(start as *mut libc::c_void, bytes - 4096, libc::MADV_HUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = bytes;
 }
 
 #[inline]

@@ -192,8 +192,10 @@ impl Engine {
                 self.threads[me].clock = arrival;
             }
             let mut time = self.memory.hit(core, line, kind);
-            if kind == Kind::Rmw {
-                time += self.costs.locked;
+            match kind {
+                Kind::Load => {}
+                Kind::Store => self.keep_order(line),
+                Kind::Rmw => time += self.costs.locked,
             }
             return self.advance(time);
         }
@@ -201,6 +203,10 @@ impl Engine {
         let cost = self.memory.miss(core, line, kind, start, !queued, addr);
         let record = &mut self.memory.lines[line as usize];
         record.busy = start + cost.occupancy;
+        if kind == Kind::Store {
+            self.keep_order(line);
+        }
+        let record = &self.memory.lines[line as usize];
         if record.queue_head != NONE {
             self.heap.put(record.queue_head as usize, record.busy);
             self.horizon = self.heap.earliest().min(self.deadline());
@@ -215,6 +221,13 @@ impl Engine {
             }
             Kind::Store => self.buffer_store(start, done),
         }
+    }
+
+    /// Stores become visible in order: nobody gets the line before those that still drain are done.
+    fn keep_order(&mut self, line: u32) {
+        let until = self.threads[self.current].stores_until;
+        let record = &mut self.memory.lines[line as usize];
+        record.busy = record.busy.max(until);
     }
 
     /// A store that misses drains in the background: overlapped with others if misses overlap, in order in any case.

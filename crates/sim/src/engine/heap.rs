@@ -97,6 +97,12 @@ impl Heap {
         self.entries.first().map(|entry| entry.thread as usize)
     }
 
+    /// The threads after the first: one of them comes second.
+    #[inline]
+    pub(crate) fn followers(&self) -> impl Iterator<Item = usize> + '_ {
+        self.entries.iter().skip(1).take(4).map(|entry| entry.thread as usize)
+    }
+
     fn settle(&mut self, at: usize, entry: Entry) {
         if at > 0 && entry.before(self.entries[(at - 1) / 4]) { self.up(at, entry) } else { self.down(at, entry) }
     }

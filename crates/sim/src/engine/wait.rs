@@ -85,7 +85,7 @@ impl Engine {
     /// A line changed: those who spin on it see so when the invalidation has reached them and their turn is over.
     pub(super) fn wake_watchers(&mut self, line: u32) {
         let me = &self.threads[self.current];
-        let (at, from) = (me.clock, me.socket);
+        let (at, from) = (me.clock.max(me.stores_until), me.socket);
         loop {
             let head = self.memory.lines[line as usize].watch;
             if head == NONE {

@@ -66,6 +66,7 @@ fn cube() -> Vec<Vec<u8>> {
 }
 
 const HASWELL_EX: Sources = &[
+    ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
     ("sockets", "the paper's machine"),
     ("cores_per_socket", "Intel ARK"),
     ("threads_per_core", "Intel ARK"),
@@ -112,7 +113,7 @@ fn haswell_ex(name: &str, cores: usize, ghz: f64) -> Machine {
             clock: 11.0,
         },
         occupancy: Occupancy {
-            transfer: 0.7,
+            transfer: 1.0,
             hold: 0.0,
             shared_read: 6.0,
             memory: 1.1,
@@ -133,6 +134,7 @@ fn haswell_ex(name: &str, cores: usize, ghz: f64) -> Machine {
 }
 
 const SKYLAKE_SP: Sources = &[
+    ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
     ("sockets", "the paper's machine"),
     ("cores_per_socket", "Intel ARK"),
     ("threads_per_core", "Intel ARK"),
@@ -173,7 +175,7 @@ fn skylake_sp(name: &str, sockets: usize, hops: Vec<Vec<u8>>) -> Machine {
             clock: 10.0,
         },
         occupancy: Occupancy {
-            transfer: 0.7,
+            transfer: 1.0,
             hold: 0.0,
             shared_read: 6.0,
             memory: 0.6,
@@ -186,6 +188,7 @@ fn skylake_sp(name: &str, sockets: usize, hops: Vec<Vec<u8>>) -> Machine {
 }
 
 const SANDY_BRIDGE_EP: Sources = &[
+    ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
     ("sockets", "the paper's machine"),
     ("cores_per_socket", "Intel ARK"),
     ("threads_per_core", "Intel ARK"),
@@ -218,6 +221,7 @@ fn sandy_bridge_ep(name: &str) -> Machine {
 }
 
 const ROME: Sources = &[
+    ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
     ("caches.l1", "AnandTech 14694, EPYC 7742: 32 KiB"),
     ("caches.l2", "AnandTech 14694, EPYC 7742: 512 KiB"),
     ("caches.l3", "AnandTech 14694, EPYC 7742: 16 MiB per group of 4 cores"),
@@ -263,6 +267,7 @@ fn rome(name: &str) -> Machine {
 }
 
 const THIS_HOST: Sources = &[
+    ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
     ("sockets", "lscpu"),
     ("cores_per_socket", "lscpu"),
     ("threads_per_core", "lscpu"),

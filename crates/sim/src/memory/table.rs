@@ -70,7 +70,10 @@ impl Numbers {
     #[cold]
     fn grow(&mut self) {
         let mask = self.slots.len() * 2 - 1;
-        let old = std::mem::replace(&mut self.slots, vec![EMPTY; mask + 1]);
+        let mut slots = Vec::with_capacity(mask + 1);
+        super::use_huge_pages(slots.spare_capacity_mut());
+        slots.resize(mask + 1, EMPTY);
+        let old = std::mem::replace(&mut self.slots, slots);
         for slot in old.into_iter().filter(|slot| slot.value != NONE) {
             let mut at = slot_of(slot.key, mask);
             while self.slots[at].value != NONE {

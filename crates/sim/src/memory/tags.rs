@@ -29,7 +29,9 @@ pub(crate) enum Used {
 
 impl Tags {
     pub(crate) fn new(caches: usize, cache: Cache, hashed: bool) -> Self {
-        Tags { tags: vec![0; caches * cache.sets * cache.ways], sets: cache.sets as u64, ways: cache.ways, hashed }
+        let tags = vec![0; caches * cache.sets * cache.ways];
+        super::use_huge_pages(&tags);
+        Tags { tags, sets: cache.sets as u64, ways: cache.ways, hashed }
     }
 
     /// Uses a line in cache number `cache`: it is there afterwards, as the most recently used of its set.
