@@ -11,6 +11,7 @@ mod peers;
 mod registry;
 mod report;
 mod resources;
+mod sets;
 mod stats;
 mod tour;
 mod verify;
@@ -62,6 +63,7 @@ fn execute(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Some(Command::Bench { what: Bench::Ycsb(args) }) => ycsb::run(args, release_memory),
+        Some(Command::Bench { what: Bench::Sets(args) }) => sets::run(args),
         Some(Command::Bench { what: Bench::Verify(args) }) => verify::run(args),
     }
 }
