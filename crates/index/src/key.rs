@@ -4,9 +4,14 @@
 //! [`Word`] (a `u64`, for integers up to 64 bits) and [`Bytes`] (a byte string of any length, for everything else).
 //! Layouts are chosen by form at compile time: words are stored inline, byte strings with prefix truncation.
 //! There is no reserved key: 0, `MAX`, the empty string and strings with zero bytes are keys like any other.
+//! Tuples are in [`tuple`].
+
+mod tuple;
 
 use crate::hydra::{PageForm, SearchForm};
 use core::fmt::Debug;
+
+pub use tuple::KeyPart;
 
 /// A family of encodings: what an index compares and stores.
 pub trait Form: Copy + Send + Sync + 'static {
@@ -65,7 +70,19 @@ pub trait Encode {
 /// A borrowed encoding of a `T`.
 pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 
-/// A key of an ordered index.
+/// A key of an ordered index: integers, `bool`, `char`, byte arrays, strings, byte vectors, tuples of these, and
+/// whatever else implements it.
+///
+/// ```
+/// use archipelago_index::HydraList;
+///
+/// let map: HydraList<(u32, String), &str> = HydraList::new();
+/// let map = map.pin();
+/// map.insert((7, "b".into()), "second");
+/// map.insert((7, "a".into()), "first");
+/// assert_eq!(map.range((7, String::new())..(8, String::new())).count(), 2);
+/// assert_eq!(map.first_key_value(), Some(((7, "a".into()), "first")));
+/// ```
 pub trait Key: Encode + Clone + Send + Sync + 'static {
     /// What a scan shows of a key without allocating: `u64` for `u64`, `&str` for `String`.
     type Ref<'a>;
@@ -179,4 +196,8 @@ byte_keys! {
     String: &'a str, |x| x.as_bytes(), |p| unsafe { core::str::from_utf8_unchecked(p) },
         // SAFETY: by `decode`'s contract the bytes are some String's.
         unsafe { core::str::from_utf8_unchecked(p) }.to_owned();
+    // SAFETY: as for `String`.
+    Box<str>: &'a str, |x| x.as_bytes(), |p| unsafe { core::str::from_utf8_unchecked(p) },
+        // SAFETY: as for `String`.
+        unsafe { core::str::from_utf8_unchecked(p) }.into();
 }

@@ -11,4 +11,4 @@ mod value;
 pub use art::Art;
 pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
-pub use key::{Bytes, Encode, Form, FormKind, Key, KeyForm, Probe, Word};
+pub use key::{Bytes, Encode, Form, FormKind, Key, KeyForm, KeyPart, Probe, Word};

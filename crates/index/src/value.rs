@@ -4,9 +4,9 @@
 //! its address; readers use it by reference under an RCU guard, so whoever takes a word out of an index must retire it
 //! ([`retire`]) instead of dropping it. The choice is made at compile time (comparing `TypeId`s folds to a constant).
 
-use core::any::TypeId;
-
 use archipelago_sync::rcu::Guard;
+use core::any::TypeId;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Whether values of type `V` live in the word itself.
 #[inline]
@@ -56,6 +56,51 @@ pub(crate) unsafe fn clone_of<V: Clone + 'static>(word: u64) -> V {
     unsafe { with_ref(word, V::clone) }
 }
 
+/// Drops values, every one, also after the drop of one has panicked; goes on with the first panic when dropped itself.
+pub(crate) struct DropAll(Option<Box<dyn core::any::Any + Send>>);
+
+impl DropAll {
+    pub(crate) fn new() -> Self {
+        Self(None)
+    }
+
+    /// Drops the value behind `word`.
+    ///
+    /// # Safety
+    /// As for [`drop_word`].
+    #[inline]
+    pub(crate) unsafe fn drop_word<V: 'static>(&mut self, word: u64) {
+        if is_inline::<V>() {
+            return;
+        }
+        // SAFETY: passed on.
+        let result = catch_unwind(AssertUnwindSafe(|| unsafe { drop_word::<V>(word) }));
+        if let Err(payload) = result {
+            match self.0 {
+                None => self.0 = Some(payload),
+                Some(_) => drop_quietly(payload),
+            }
+        }
+    }
+}
+
+/// Drops what a panic carried. That may panic in its turn; what that panic carries is leaked.
+fn drop_quietly(payload: Box<dyn core::any::Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        core::mem::forget(another);
+    }
+}
+
+impl Drop for DropAll {
+    fn drop(&mut self) {
+        if let Some(payload) = self.0.take()
+            && !archipelago_platform::thread::panicking()
+        {
+            resume_unwind(payload);
+        }
+    }
+}
+
 /// Drops the value behind `word`.
 ///
 /// # Safety
@@ -68,7 +113,25 @@ pub(crate) unsafe fn drop_word<V: 'static>(word: u64) {
     }
 }
 
+/// The value behind `word`.
+///
+/// # Safety
+/// The caller owns the word, and no reader can still use it.
+#[inline]
+pub(crate) unsafe fn from_word<V: 'static>(word: u64) -> V {
+    if is_inline::<V>() {
+        // SAFETY: `into_word` wrote a `V` at the start of this word; inline types are `Copy`.
+        unsafe { core::ptr::read((&raw const word).cast::<V>()) }
+    } else {
+        // SAFETY: the word came from `Box::into_raw` and is owned by the caller.
+        *unsafe { Box::from_raw(core::ptr::with_exposed_provenance_mut::<V>(word as usize)) }
+    }
+}
+
 /// Retires a value taken out of an index: it is dropped when no reader can still use it.
+///
+/// That may be in any later operation of any thread, or in a background thread: nobody who could do something about a
+/// panic of its drop. So such a panic is reported (by the panic hook, as all are) and ends there.
 ///
 /// # Safety
 /// The caller owns the word, and readers that enter from now on cannot find it.
@@ -76,7 +139,8 @@ pub(crate) unsafe fn drop_word<V: 'static>(word: u64) {
 pub(crate) unsafe fn retire<V: 'static>(guard: &Guard<'_>, word: u64) {
     unsafe fn reclaim<V: 'static>(word: *mut (), _: *mut ()) {
         // SAFETY: RCU calls this once, when no reader is left.
-        unsafe { drop_word::<V>(word.expose_provenance() as u64) }
+        let result = catch_unwind(AssertUnwindSafe(|| unsafe { drop_word::<V>(word.expose_provenance() as u64) }));
+        result.unwrap_or_else(drop_quietly);
     }
     if !is_inline::<V>() {
         let word = core::ptr::with_exposed_provenance_mut(word as usize);

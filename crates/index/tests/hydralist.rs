@@ -14,6 +14,8 @@ conformance!(double_words, u128, HydraList::new(), |map| map.check_invariants())
 conformance!(arrays, [u8; 12], HydraList::new(), |map| map.check_invariants());
 conformance!(bytes, Vec<u8>, HydraList::new(), |map| map.check_invariants());
 conformance!(strings, String, HydraList::new(), |map| map.check_invariants());
+conformance!(pairs, (u32, String), HydraList::new(), |map| map.check_invariants());
+conformance!(triples, (Vec<u8>, i16, Vec<u8>), HydraList::new(), |map| map.check_invariants());
 
 conformance!(words_by_tree, u64, Builder::default().search_layer(SearchLayerKind::Art).build(), |map| map
     .check_invariants());

@@ -19,7 +19,7 @@ pub use loom::thread_local;
 #[cfg(not(loom))]
 pub use std::thread_local;
 
-pub use pinning::{Pinning, allowed_cpus, pin_current};
+pub use pinning::{Pinning, allowed_cpus, bind_current, pin_current};
 #[cfg(not(loom))]
 pub(crate) use pinning::{pinned, set_affinity};
 pub(crate) use slot::note_node;

@@ -43,8 +43,9 @@ mod measure {
         })
     }
 
-    fn line(name: &str, threads: usize, ns: [f64; 3]) {
-        println!("{name:<22} {threads:>7} {:>18.2} {:>18.2} {:>18.1}", ns[0], ns[1], ns[2]);
+    fn line(name: &str, threads: usize, ns: [f64; 5]) {
+        let columns: String = ns.iter().map(|ns| format!(" {ns:>12.2}")).collect();
+        println!("{name:<16} {threads:>7}{columns}");
     }
 
     fn rcu(flavour: Flavour, shared: &AtomicPtr<u64>, threads: usize) {
@@ -64,6 +65,19 @@ mod measure {
                 black_box(read());
             }
         });
+        let empty = median(threads, READS, || {
+            let reader = domain.reader();
+            for _ in 0..READS {
+                drop(reader.enter());
+            }
+        });
+        let quiescent = median(threads, READS, || {
+            let mut reader = domain.quiescent_reader();
+            for _ in 0..READS {
+                reader.enter();
+                reader.quiescent();
+            }
+        });
         let retired = median(threads, RETIRES, || {
             let reader = domain.reader();
             for number in 0..RETIRES as u64 {
@@ -71,7 +85,7 @@ mod measure {
                 unsafe { reader.enter().retire_box(Box::into_raw(Box::new(number))) };
             }
         });
-        line(&format!("{:?}", domain.flavour()), threads, [entered, pinned, retired]);
+        line(&format!("{:?}", domain.flavour()), threads, [empty, quiescent, entered, pinned, retired]);
     }
 
     fn crossbeam(shared: &AtomicPtr<u64>, threads: usize) {
@@ -100,14 +114,19 @@ mod measure {
                 unsafe { guard.defer_destroy(Owned::new(number).into_shared(&guard)) };
             }
         });
-        line("crossbeam-epoch", threads, [entered, pinned, retired]);
+        let empty = median(threads, READS, || {
+            let handle = collector.register();
+            for _ in 0..READS {
+                drop(handle.pin());
+            }
+        });
+        line("crossbeam-epoch", threads, [empty, f64::NAN, entered, pinned, retired]);
     }
 
     pub fn all() {
-        println!(
-            "{:<22} {:>7} {:>18} {:>18} {:>18}",
-            "ns per operation", "threads", "reader.enter+read", "domain.pin+read", "new+retire+free"
-        );
+        let columns = ["enter+leave", "quiescent", "enter+read", "pin+read", "retire+free"];
+        let columns: String = columns.iter().map(|name| format!(" {name:>12}")).collect();
+        println!("{:<16} {:>7}{columns}", "ns per operation", "threads");
         let shared = AtomicPtr::new(Box::into_raw(Box::new(7)));
         for threads in [1, 2] {
             rcu(Flavour::Membarrier, &shared, threads);

@@ -5,12 +5,14 @@
 //!
 //! Epoch-based reclamation after Fraser (2004), shaped for many cores:
 //!
-//! - One [`Record`](record::Record) per thread slot, in memory of its thread: entering and leaving are one store each.
+//! - One record per [`Reader`] and per thread slot, in memory of its thread: entering and leaving are one store each.
 //! - Each thread bags its own garbage and reclaims it itself, so freed memory goes back where it came from. Bags lie
 //!   behind a small lock that the owner takes uncontended; it is there so that anybody may take what a finished or idle
 //!   thread left behind.
 //! - No thread of its own: retiring drives the epoch, at most one barrier per bag.
-//! - Two flavours of barrier, see [`Flavour`].
+//! - Two flavours of barrier, see [`Flavour`]; and a third flavour of reading on either, see [`QuiescentReader`].
+//! - A reader that does not leave stops reclamation. That is never silent: see [`Stats`] and
+//!   [`Domain::with_backlog_limit`].
 //!
 //! # Why nothing is reclaimed too early
 //!
@@ -38,15 +40,19 @@
 //! Sealing needs no barrier for this; the price is one epoch more than in schemes whose retirers fence.
 //!
 //! A record made after A walked the table is like one whose publication A did not see: R's creation of it precedes B_R.
-//! A thread slot that passes from a finished thread to a new one passes with happens-before, so a record has one owner
-//! at a time; a guard forgotten by the first stays counted and pins the epoch for the second, which delays reclamation
-//! and nothing else. A guard may outlive its thread's slot only inside a thread-local destructor; then it is left
-//! counted for ever (see [`Guard`]).
+//! A thread slot passes from a finished thread to a new one with happens-before, and so does the claim to a reader's
+//! record, so a record has one owner at a time; a guard forgotten by the first stays counted and pins the epoch, which
+//! delays reclamation and nothing else. A guard of a slot's own record may outlive the thread's slot only inside a
+//! thread-local destructor; then it is left counted for ever (see [`Guard`]).
 
+mod backlog;
 mod domain;
 mod garbage;
+mod quiescent;
 mod reader;
 mod record;
+mod records;
 
 pub use domain::{Domain, Flavour, Stats};
-pub use reader::{Guard, Reader};
+pub use quiescent::QuiescentReader;
+pub use reader::{Guard, HeldBack, Reader};

@@ -335,3 +335,54 @@ fn rcu_an_advance_under_way_does_not_shorten_the_grace_period() {
         collector.join().unwrap();
     });
 }
+
+/// A claimed record passes from a thread that ended to another one, which must not be mistaken for the first.
+#[test]
+fn rcu_a_record_changes_hands() {
+    each_flavour(2, |shared| {
+        let (first, second) = {
+            let run = |shared: &Arc<Shared>| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    let reader = shared.domain.reader();
+                    let _guard = reader.enter();
+                    drop(reader);
+                    let object = shared.object.load(Ordering::Acquire);
+                    if !object.is_null() {
+                        // SAFETY: the guard protects it.
+                        unsafe { &*object }.0.with(|value| assert_eq!(unsafe { *value }, 1));
+                    }
+                })
+            };
+            (run(shared), run(shared))
+        };
+        shared.retire();
+        first.join().unwrap();
+        shared.domain.collect();
+        second.join().unwrap();
+    });
+}
+
+#[test]
+fn rcu_a_quiescent_reader_is_waited_for() {
+    each_flavour(2, |shared| {
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let mut reader = shared.domain.quiescent_reader();
+                for _ in 0..2 {
+                    let _guard = reader.enter();
+                    let object = shared.object.load(Ordering::Acquire);
+                    if !object.is_null() {
+                        // SAFETY: the guard protects it.
+                        unsafe { &*object }.0.with(|value| assert_eq!(unsafe { *value }, 1));
+                    }
+                    reader.quiescent();
+                }
+            })
+        };
+        shared.retire();
+        shared.domain.collect();
+        reader.join().unwrap();
+    });
+}

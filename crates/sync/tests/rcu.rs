@@ -5,7 +5,7 @@ use core::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use archipelago_platform::sync::Barrier;
+use archipelago_platform::sync::{Arc, Barrier};
 use archipelago_platform::thread;
 use archipelago_sync::rcu::{Domain, Flavour, Guard, Reader};
 
@@ -173,6 +173,114 @@ fn a_stalled_reader_stops_reclamation_and_is_reported() {
 }
 
 #[test]
+fn a_backlog_over_its_limit_is_reported_at_each_doubling() {
+    let (drops, reports) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let seen = reports.clone();
+    let domain = Domain::with_flavour(Flavour::Epoch).with_bag_limit(8).with_backlog_limit(64, move |stats| {
+        assert!(stats.pending > 64 && stats.active_readers >= 1);
+        seen.fetch_add(1, Ordering::Relaxed);
+    });
+    for round in 1..=2 {
+        let stuck = domain.reader().enter();
+        (0..64 * 8).for_each(|_| retire_new(&domain.pin(), &drops));
+        // Above 64 at 72, above 144 at 152, above 304 at 312.
+        assert_eq!(reports.load(Ordering::Relaxed), 3 * round);
+        drop(stuck);
+        domain.collect();
+        assert_eq!(drops.load(Ordering::Relaxed), 64 * 8 * round);
+    }
+}
+
+#[test]
+fn a_quiescent_reader_protects_until_it_says_so() {
+    each_flavour(|domain| {
+        let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_limit(1));
+        let mut reader = domain.quiescent_reader();
+        for round in 1..=3 {
+            retire_new(reader.enter(), &drops);
+            domain.collect();
+            assert_eq!(drops.load(Ordering::Relaxed), round - 1);
+            for _ in 0..4 {
+                reader.quiescent();
+                domain.collect();
+            }
+            assert_eq!(drops.load(Ordering::Relaxed), round);
+        }
+        retire_new(reader.enter(), &drops);
+        reader.offline(|| {
+            domain.synchronize();
+            domain.collect();
+            assert_eq!(drops.load(Ordering::Relaxed), 4);
+        });
+        assert_eq!(domain.stats().active_readers, 1);
+        assert!(catch_unwind(AssertUnwindSafe(|| reader.offline(|| panic!("planted")))).is_err());
+        assert_eq!(domain.stats().active_readers, 1);
+        drop(reader);
+        assert_eq!(domain.stats().active_readers, 0);
+    });
+}
+
+#[test]
+fn quiescent_readers_read_beside_writers() {
+    each_flavour(|domain| {
+        let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_limit(4));
+        let shared = AtomicPtr::new(Tracked::boxed(&drops));
+        let rounds = scaled(20_000, 20);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut reader = domain.quiescent_reader();
+                    for _ in 0..rounds {
+                        let _guard = reader.enter();
+                        // SAFETY: read from the structure inside the guard.
+                        unsafe { &*shared.load(Ordering::Acquire) }.check();
+                        reader.quiescent();
+                    }
+                });
+            }
+            scope.spawn(|| churn(&domain, &shared, &drops, rounds));
+        });
+        domain.collect();
+        assert_eq!(drops.load(Ordering::Relaxed), rounds);
+        // SAFETY: never retired, and no reader is left.
+        drop(unsafe { Box::from_raw(shared.load(Ordering::Relaxed)) });
+    });
+}
+
+#[test]
+fn a_guard_may_outlive_its_reader_whose_record_is_then_used_again() {
+    each_flavour(|domain| {
+        let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_limit(1));
+        for round in 0..100 {
+            let reader = domain.reader();
+            let (guard, _inner) = (reader.enter(), reader.enter());
+            drop(reader);
+            retire_new(&guard, &drops);
+            // Must not take the record of the guard above.
+            drop(domain.reader().enter());
+            domain.collect();
+            assert_eq!((drops.load(Ordering::Relaxed), domain.stats().active_readers), (round, 1));
+            drop(guard);
+            drop(_inner);
+            domain.collect();
+        }
+    });
+}
+
+/// Readers, unlike guards, may be dropped after their domain, so that sessions may stay in scope.
+#[test]
+fn a_reader_may_be_dropped_after_its_domain() {
+    let drops = AtomicUsize::new(0);
+    let domain = Domain::new();
+    let (reader, other) = (domain.reader(), domain.reader());
+    retire_new(&reader.enter(), &drops);
+    core::mem::forget(other.enter());
+    core::mem::forget(domain.reader().enter());
+    drop(domain);
+    assert_eq!(drops.load(Ordering::Relaxed), 1);
+}
+
+#[test]
 fn nested_guards_protect_until_the_last_ends() {
     each_flavour(|domain| {
         let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_limit(1));
@@ -237,10 +345,16 @@ fn synchronize_waits_for_the_readers_before_it() {
 }
 
 #[test]
-#[should_panic(expected = "drop the guard first")]
 fn synchronize_inside_a_guard_panics() {
     let domain = Domain::new();
-    let _guard = domain.pin();
+    let (pinned, entered, quiescent) = (domain.pin(), domain.reader().enter(), domain.quiescent_reader());
+    let refused = || catch_unwind(AssertUnwindSafe(|| domain.synchronize())).is_err();
+    assert!(refused());
+    drop(pinned);
+    assert!(refused());
+    drop(entered);
+    assert!(refused());
+    drop(quiescent);
     domain.synchronize();
 }
 
@@ -280,6 +394,26 @@ fn a_panicking_reclaim_loses_and_repeats_nothing() {
         assert_eq!(retire_all(&second), 0);
         assert!(catch_unwind(AssertUnwindSafe(|| drop(second))).is_err());
         exactly(2);
+    });
+}
+
+#[test]
+fn held_back_reclamation_comes_later() {
+    each_flavour(|make| {
+        let (domain, drops) = (make().with_bag_limit(1), AtomicUsize::new(0));
+        let reader = domain.reader();
+        let retire = || (0..20).for_each(|_| retire_new(&reader.enter(), &drops));
+        let held_back = reader.enter().hold_back();
+        let again = reader.enter().hold_back();
+        retire();
+        drop(again);
+        retire();
+        assert_eq!(drops.load(Ordering::Relaxed), 0, "reclaimed although it was held back");
+        drop(held_back);
+        retire();
+        assert!(drops.load(Ordering::Relaxed) >= 40, "reclamation did not go on");
+        drop(domain);
+        assert_eq!(drops.load(Ordering::Relaxed), 60);
     });
 }
 
@@ -340,22 +474,22 @@ fn many_short_domains() {
 fn a_reader_in_a_thread_local_leaves_the_next_owner_alone() {
     const ROUNDS: usize = scaled(400_000, 10);
     struct Late(Option<(&'static Domain, Reader<'static>)>);
-    fn churn(reader: Reader<'_>) {
+    fn churn(reader: &Reader<'_>) {
         (0..ROUNDS).for_each(|_| drop(reader.enter()));
     }
     impl Drop for Late {
         fn drop(&mut self) {
-            let Some((domain, late)) = self.0 else { return };
+            let Some((domain, late)) = self.0.take() else { return };
             let started = Barrier::new(2);
             thread::scope(|scope| {
                 scope.spawn(|| {
                     // Takes the smallest free slot: the one that the late thread gave back.
                     let reader = domain.reader();
                     started.wait();
-                    churn(reader);
+                    churn(&reader);
                 });
                 started.wait();
-                churn(late);
+                churn(&late);
             });
         }
     }

@@ -7,6 +7,7 @@ use super::raw::RawArt;
 use super::{leaf::Leaf, session};
 use crate::{Encode, Key};
 use archipelago_sync::rcu::Guard;
+use core::fmt;
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 use core::ops::{Bound, RangeBounds};
@@ -113,3 +114,9 @@ impl<K: Key, V: Clone + Send + Sync + 'static> DoubleEndedIterator for Range<'_,
 }
 
 impl<K: Key, V: Clone + Send + Sync + 'static> FusedIterator for Range<'_, K, V> {}
+
+impl<K: Key, V> fmt::Debug for Range<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Range").finish_non_exhaustive()
+    }
+}

@@ -37,7 +37,7 @@ pub use iter::Range;
 pub use session::ArtSession;
 pub use sync::WriteSync;
 
-use crate::value::drop_word;
+use crate::value::DropAll;
 use crate::{Key, OrderedIndex};
 use archipelago_sync::rcu::Domain;
 use core::fmt::{self, Debug};
@@ -104,9 +104,13 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Art<K, V> {
     }
 
     /// Removes all entries.
+    ///
+    /// # Panics
+    /// With what a value's drop panicked with first; all are dropped by then.
     pub fn clear(&mut self) {
+        let mut values = DropAll::new();
         // SAFETY: each word is shown once, and `&mut self` says that nobody reads it.
-        self.tree.clear(|word| unsafe { drop_word::<V>(word) });
+        self.tree.clear(|word| unsafe { values.drop_word::<V>(word) });
         self.count.reset();
     }
 
@@ -155,6 +159,21 @@ impl<K: Key, V: Clone + Send + Sync + 'static> FromIterator<(K, V)> for Art<K, V
         let mut map = Self::new();
         map.extend(entries);
         map
+    }
+}
+
+impl<'a, K: Key, V: Clone + Send + Sync + 'static> IntoIterator for &'a Art<K, V> {
+    type Item = (K, V);
+    type IntoIter = Range<'a, K, V>;
+
+    fn into_iter(self) -> Range<'a, K, V> {
+        self.pin().iter()
+    }
+}
+
+impl<K: Key, V: Clone + Send + Sync + 'static, const N: usize> From<[(K, V); N]> for Art<K, V> {
+    fn from(entries: [(K, V); N]) -> Self {
+        entries.into_iter().collect()
     }
 }
 

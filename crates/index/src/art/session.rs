@@ -9,6 +9,7 @@ use crate::value::{clone_of, drop_word, into_word, retire, with_ref};
 use crate::{Encode, Key, OrderedSession};
 use archipelago_sync::rcu::{Guard, Reader};
 use core::borrow::Borrow;
+use core::fmt;
 use core::ops::{Bound, RangeBounds, RangeFull};
 
 /// A thread's handle on an [`Art`]; see [`Art::pin`].
@@ -185,17 +186,17 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
     }
 
     /// The entries with keys in `range`, in order, from both ends. See [`Range`].
-    pub fn range<Q, R>(&self, range: R) -> Range<'_, K, V>
+    pub fn range<Q, R>(&self, range: R) -> Range<'a, K, V>
     where
         K: Borrow<Q>,
         Q: Encode<Form = K::Form> + ?Sized,
         R: RangeBounds<Q>,
     {
-        Range::new(self.tree(), self.reader.enter(), range)
+        Range::new(&self.art.tree, self.reader.enter(), range)
     }
 
     /// All entries, in order, from both ends. See [`Range`].
-    pub fn iter(&self) -> Range<'_, K, V> {
+    pub fn iter(&self) -> Range<'a, K, V> {
         self.range::<K, RangeFull>(..)
     }
 
@@ -239,6 +240,12 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
             }
         }
         visited
+    }
+}
+
+impl<K: Key, V: Clone + Send + Sync + 'static> fmt::Debug for ArtSession<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArtSession").finish_non_exhaustive()
     }
 }
 

@@ -38,10 +38,11 @@ struct Arenas(Vec<BlockArena>);
 
 /// What an operation knows about where it runs.
 pub(crate) struct Local<'a, F: KeyForm> {
-    pub core: &'a Core<F>,
     pub guard: &'a Guard<'a>,
     pub cell: &'a ThreadCell<F>,
     pub node: usize,
+    /// That node's search layer.
+    pub layer: &'a Layer<F>,
 }
 
 impl<F: KeyForm> Local<'_, F> {
@@ -50,7 +51,7 @@ impl<F: KeyForm> Local<'_, F> {
     pub(crate) fn jump(&self, key: F::Probe<'_>) -> &F::Page {
         // SAFETY: a page is retired only after no layer leads to it; one that a layer leads to now is protected by
         // our guard, which was entered before.
-        unsafe { self.core.layers[self.node].jump(self.guard, key).0.as_ref() }
+        unsafe { self.layer.jump(self.guard, key).0.as_ref() }
     }
 }
 

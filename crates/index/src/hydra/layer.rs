@@ -8,8 +8,8 @@
 
 use super::config::SearchLayerKind;
 use super::oplog::{MergedLog, PagePtr};
-use super::page::Page;
-use super::snapshot::Snapshot;
+use super::page::Page as _;
+use super::snapshot::{self, Snapshot};
 use crate::art::{RawArt, WriteSync};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicPtr, Ordering::*};
@@ -30,11 +30,27 @@ impl<F: KeyForm> Layer<F> {
     }
 
     /// A page at or left of `key`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn jump(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> PagePtr<F> {
         match self {
             Self::Snapshot(layer) => layer.current().jump(key),
             Self::Art(layer) => layer.jump(guard, key),
+        }
+    }
+
+    /// Starts fetching what [`Self::jump`] will read first.
+    #[inline]
+    pub(super) fn prefetch(&self, key: F::Probe<'_>) {
+        if let Self::Snapshot(layer) = self {
+            layer.current().prefetch(key);
+        }
+    }
+
+    /// Starts fetching up to `count` pages behind the one where [`Self::jump`] leads, where that is cheap to know.
+    #[inline]
+    pub(super) fn prefetch_followers(&self, key: F::Probe<'_>, count: usize) {
+        if let Self::Snapshot(layer) = self {
+            layer.current().followers(key, count, |page| F::Page::prefetch_all(page.0.as_ptr()));
         }
     }
 
@@ -67,6 +83,21 @@ impl<F: KeyForm> Layer<F> {
     }
 }
 
+impl<F: KeyForm> snapshot::Page for PagePtr<F> {
+    const STRIDE: usize = size_of::<F::Page>();
+
+    fn addr(self) -> usize {
+        self.0.as_ptr().expose_provenance()
+    }
+
+    #[inline(always)]
+    unsafe fn at(addr: usize) -> Self {
+        let page = core::ptr::with_exposed_provenance_mut(addr);
+        // SAFETY: the address came from `addr`, by the caller's promise.
+        Self(unsafe { core::ptr::NonNull::new_unchecked(page) })
+    }
+}
+
 /// A read-mostly layer: an immutable snapshot, merged anew and published at every round.
 ///
 /// The thesis's radix tree changes in place, so it cannot be laid out for reading alone. But a layer may be stale:
@@ -93,7 +124,7 @@ impl<F: KeyForm> SnapshotLayer<F> {
         let anchored = |page: &PagePtr<F>| unsafe { (page.anchor(), *page) };
         let inserts: Vec<_> = log.inserts.iter().map(anchored).collect();
         let removes: Vec<_> = log.removes.iter().map(anchored).collect();
-        let next = self.current().merge(&inserts, &removes, None);
+        let next = self.current().merge(&inserts, &removes);
         let old = self.current.swap(Box::into_raw(Box::new(next)), AcqRel);
         // SAFETY: unpublished just now, by the only updater.
         unsafe { guard.retire_box(old) };
@@ -119,7 +150,7 @@ impl<F: KeyForm> ArtLayer<F> {
         Self { tree: unsafe { RawArt::new(WriteSync::Rowex) }, head }
     }
 
-    #[inline]
+    #[inline(never)]
     fn jump(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> PagePtr<F> {
         match F::with_bytes(key, |key| self.tree.predecessor(key, guard)) {
             Some(word) => Self::page(word),
@@ -143,11 +174,11 @@ impl<F: KeyForm> ArtLayer<F> {
     }
 
     fn word(page: PagePtr<F>) -> u64 {
-        page.0.as_ptr().expose_provenance() as u64
+        snapshot::Page::addr(page) as u64
     }
 
     fn page(word: u64) -> PagePtr<F> {
-        let page = core::ptr::with_exposed_provenance_mut(word as usize);
-        PagePtr(core::ptr::NonNull::new(page).expect("the tree holds pages"))
+        // SAFETY: the tree holds what `word` made.
+        unsafe { snapshot::Page::at(word as usize) }
     }
 }

@@ -16,7 +16,7 @@
 
 use super::core::{Core, Local};
 use super::oplog::Kind;
-use super::page::{Page, Removed};
+use super::page::{Page, PageCopy, Removed};
 use crate::key::KeyForm;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::version_lock::Version;
@@ -43,6 +43,16 @@ pub(crate) enum Put {
     /// Nothing was stored: the key is not there.
     Missing,
 }
+
+/// One end of the list.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    First,
+    Last,
+}
+
+/// What was seen has changed since: look again.
+struct Changed;
 
 impl<F: KeyForm> Core<F> {
     /// The page whose range holds `key`, and a version of it that was free (not locked, not obsolete) at that time.
@@ -160,8 +170,15 @@ impl<F: KeyForm> Core<F> {
         }
     }
 
-    /// Takes `key` out.
-    pub(crate) fn take(&self, local: &Local<'_, F>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<Removed> {
+    /// Takes `key` out; if a word is expected, only if that is its value word.
+    pub(crate) fn take(
+        &self,
+        local: &Local<'_, F>,
+        from: &F::Page,
+        key: F::Probe<'_>,
+        tag: u8,
+        expected: Option<u64>,
+    ) -> Option<Removed> {
         let mut page = from;
         let backoff = Backoff::new();
         loop {
@@ -174,7 +191,8 @@ impl<F: KeyForm> Core<F> {
                 backoff.wait();
                 continue;
             }
-            let Some(slot) = page.find(key, tag, None) else {
+            let held = |slot: &usize| expected.is_none_or(|word| page.value(*slot) == word);
+            let Some(slot) = page.find(key, tag, None).filter(held) else {
                 page.lock().unlock_unchanged();
                 return None;
             };
@@ -184,49 +202,99 @@ impl<F: KeyForm> Core<F> {
         }
     }
 
-    /// Takes the least entry out: `found` receives its key and value word. False if the map was empty at one moment
-    /// during the call.
+    /// A page at or left of `key`: `near`, or the page after it, if one of the two has the key in its range. For keys
+    /// that come in order.
+    pub(crate) fn jump_from<'g>(
+        &self,
+        near: Option<&'g F::Page>,
+        local: &'g Local<'g, F>,
+        key: F::Probe<'_>,
+    ) -> &'g F::Page {
+        let mut near = near.filter(|page| F::compare(page.low(), key).is_le());
+        for _ in 0..2 {
+            let Some(page) = near else { break };
+            let version = page.lock().read();
+            let (beyond, next) = (page.is_beyond(key, Some(version)), page.next());
+            if !version.is_free() || !page.lock().validate(version) {
+                break;
+            }
+            if !beyond {
+                return page;
+            }
+            // SAFETY: validated; see `walk`.
+            near = unsafe { next.as_ref() };
+        }
+        local.jump(key)
+    }
+
+    /// Takes the least or the greatest entry out, if there is any: `found` receives its key.
     ///
-    /// Linearizable: the entry is taken while its page is locked and every page before it is seen to have been empty
-    /// since before the lock.
-    pub(crate) fn take_first(&self, local: &Local<'_, F>, found: impl FnOnce(F::Probe<'_>, u64)) -> Option<Removed> {
+    /// Linearizable: the entry is taken while its page is locked and every page between it and that end of the list is
+    /// seen to have been empty since before the lock; without an entry, all pages were empty at one moment.
+    pub(crate) fn take_end(&self, local: &Local<'_, F>, end: End, found: impl FnOnce(F::Probe<'_>)) -> Option<Removed> {
         let backoff = Backoff::new();
-        let mut empty: Vec<(&F::Page, Version)> = Vec::new();
-        'retry: loop {
-            empty.clear();
-            let mut page = self.head();
-            loop {
-                let (target, version) = self.walk(page, |_, _| false);
-                if target.len() > 0 {
-                    if target.lock().try_lock_at(version) {
-                        if empty.iter().all(|(page, version)| page.lock().validate(*version)) {
-                            return Some(self.take_least(local, target, found));
-                        }
-                        target.lock().unlock_unchanged();
-                    }
-                    backoff.wait();
-                    continue 'retry;
-                }
-                let next = target.next();
-                empty.push((target, version));
-                if next.is_null() {
-                    if empty.iter().all(|(page, version)| page.lock().validate(*version)) {
-                        return None;
-                    }
-                    continue 'retry;
-                }
-                if !target.lock().validate(version) {
-                    continue 'retry;
-                }
-                // SAFETY: validated; see `walk`.
-                page = unsafe { &*next };
+        loop {
+            match self.lock_end(local, end) {
+                Ok(Some(page)) => return Some(self.take_from_end(local, page, end, found)),
+                Ok(None) => return None,
+                Err(Changed) => backoff.wait(),
             }
         }
     }
 
-    /// Takes the least entry out of a locked, non-empty page and unlocks it.
-    fn take_least(&self, local: &Local<'_, F>, page: &F::Page, found: impl FnOnce(F::Probe<'_>, u64)) -> Removed {
-        use super::page::PageCopy;
+    /// Locks the first non-empty page from an end of the list; `None` if there is none.
+    fn lock_end<'g>(&'g self, local: &'g Local<'g, F>, end: End) -> Result<Option<&'g F::Page>, Changed> {
+        let mut empty: Vec<(&F::Page, Version)> = Vec::new();
+        let still_empty = |empty: &[(&F::Page, Version)]| empty.iter().all(|(page, seen)| page.lock().validate(*seen));
+        let mut at = Some(match end {
+            End::First => self.walk(self.head(), |_, _| false),
+            End::Last => self.last(local.jump(F::probe(&F::great()))),
+        });
+        while let Some((page, version)) = at {
+            if page.len() > 0 {
+                if !page.lock().try_lock_at(version) {
+                    return Err(Changed);
+                }
+                if still_empty(&empty) {
+                    return Ok(Some(page));
+                }
+                page.lock().unlock_unchanged();
+                return Err(Changed);
+            }
+            empty.push((page, version));
+            at = match end {
+                End::First => {
+                    let next = page.next();
+                    if !page.lock().validate(version) {
+                        return Err(Changed);
+                    }
+                    // SAFETY: validated; see `walk`.
+                    unsafe { next.as_ref() }.map(|next| self.walk(next, |_, _| false))
+                }
+                End::Last => match F::just_below(page.low()) {
+                    None => None,
+                    Some(below) => {
+                        let left = self.before(local.jump(F::probe(&below)), page.low());
+                        // Read at the version that comes with `left`, which is validated later.
+                        if !core::ptr::eq(left.0.next(), page) {
+                            return Err(Changed);
+                        }
+                        Some(left)
+                    }
+                },
+            };
+        }
+        if still_empty(&empty) { Ok(None) } else { Err(Changed) }
+    }
+
+    /// Takes the outermost entry out of a locked, non-empty page and unlocks it.
+    fn take_from_end(
+        &self,
+        local: &Local<'_, F>,
+        page: &F::Page,
+        end: End,
+        found: impl FnOnce(F::Probe<'_>),
+    ) -> Removed {
         let mut copy = <F::Page as Page<F>>::Copy::new();
         let mut scratch = Default::default();
         page.copy_all(&mut copy);
@@ -234,11 +302,15 @@ impl<F: KeyForm> Core<F> {
             page.write_back(&copy);
         }
         copy.prepare(&mut scratch);
-        let (key, value) = copy.entry(0, &mut scratch);
+        let at = match end {
+            End::First => 0,
+            End::Last => copy.len() - 1,
+        };
+        let key = copy.entry(at, &mut scratch).0;
         let slot = page.find(key, F::tag(key), None).expect("a locked page does not change");
         let removed = page.remove(slot);
         self.unlock_or_shrink(local, page);
-        found(key, value);
+        found(key);
         removed
     }
 

@@ -20,17 +20,17 @@ use super::config::Maintainers;
 use super::core::{Core, Local};
 use super::oplog::{MergedLog, Op, PagePtr};
 use crate::key::KeyForm;
-use archipelago_platform::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use archipelago_platform::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering::*};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use archipelago_platform::thread::{self, JoinHandle, Thread};
-use archipelago_platform::topology::Topology;
+use archipelago_platform::topology::NodeId;
 use std::collections::VecDeque;
 
 /// The state of a map's maintenance.
 pub(crate) struct Maintenance<F: KeyForm> {
-    /// Structure changes since the last round.
-    pending: CachePadded<AtomicUsize>,
+    /// Structure changes since the last round. Below zero for a moment when a change is drained before it is counted.
+    pending: CachePadded<AtomicIsize>,
     /// How many make a round due.
     due_at: AtomicUsize,
     combiner: Mutex<Combiner<F>>,
@@ -79,6 +79,25 @@ struct Wake {
 struct Sleeper {
     work: AtomicBool,
     thread: OnceLock<Thread>,
+    roused: AtomicU64,
+    done: AtomicU64,
+    wakes: AtomicU64,
+}
+
+/// What background work has been done so far, for tests.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MaintenanceStats {
+    /// Rounds of maintenance.
+    pub rounds: u64,
+    /// Background threads.
+    pub threads: usize,
+    /// How often one of them was told that there is work.
+    pub roused: u64,
+    /// How often one of them has finished such work. Equal to `roused`: all of them sleep, or are about to.
+    pub done: u64,
+    /// How often one of them has come out of its sleep, for whatever reason.
+    pub wakes: u64,
 }
 
 impl<F: KeyForm> Maintenance<F> {
@@ -86,7 +105,7 @@ impl<F: KeyForm> Maintenance<F> {
         let combiner =
             Combiner { round: 0, anchors: 1, delayed: Vec::new(), logs: VecDeque::new(), removed: VecDeque::new() };
         Self {
-            pending: CachePadded::new(AtomicUsize::new(0)),
+            pending: CachePadded::new(AtomicIsize::new(0)),
             due_at: AtomicUsize::new(1),
             combiner: Mutex::new(combiner),
             updaters: (0..nodes).map(|_| Updater { applied: AtomicU64::new(0), busy: Mutex::new(()) }).collect(),
@@ -100,10 +119,11 @@ impl<F: KeyForm> Core<F> {
     /// Notes a split or merge; starts a round if one is due. The caller holds no lock.
     pub(super) fn after_structure_change(&self, local: &Local<'_, F>) {
         let state = &self.maintenance;
-        if state.pending.fetch_add(1, Relaxed) + 1 < state.due_at.load(Relaxed) || state.paused.load(Relaxed) {
+        let due_at = state.due_at.load(Relaxed);
+        if state.pending.fetch_add(1, Relaxed) + 1 < due_at as isize || state.paused.load(Relaxed) {
             return;
         }
-        let small = state.due_at.load(Relaxed) <= self.due_at(self.config.tuning.inline_anchors);
+        let small = due_at <= self.due_at(self.config.tuning.inline_anchors);
         if small || self.config.maintainers == Maintainers::Clients || !self.wake_background() {
             self.round_in_passing(local);
         }
@@ -142,12 +162,14 @@ impl<F: KeyForm> Core<F> {
             combiner.removed.push_back((log.id, log.removes.clone()));
         }
         combiner.logs.push_back(Arc::new(log));
-        self.maintenance.pending.fetch_sub(drained, Relaxed);
+        self.maintenance.pending.fetch_sub(drained as isize, Relaxed);
         self.maintenance.due_at.store(self.due_at(combiner.anchors), Relaxed);
     }
 
     /// Brings the replica of `node` up to the last round.
     fn update(&self, local: &Local<'_, F>, node: usize) {
+        // Destructors of users' values, which may use the map, must not run under the lock.
+        let _held_back = local.guard.hold_back();
         let updater = &self.maintenance.updaters[node];
         let busy = updater.busy.lock().expect("updating does not panic");
         let applied = updater.applied.load(Relaxed);
@@ -205,6 +227,18 @@ impl<F: KeyForm> Core<F> {
     /// A test hook: no rounds are started until it is called with `false`.
     pub(crate) fn pause_rounds(&self, paused: bool) {
         self.maintenance.paused.store(paused, Relaxed);
+    }
+
+    pub(crate) fn maintenance_stats(&self) -> MaintenanceStats {
+        let rounds = self.lock_combiner().round;
+        let mut stats = MaintenanceStats { rounds, ..Default::default() };
+        let Some(Some(wake)) = self.maintenance.background.wake.get() else { return stats };
+        stats.threads = wake.sleepers.len();
+        // `done` first (Acquire, with the Release in `wait`): what a thread roused before it was done is counted then.
+        stats.done = wake.sleepers.iter().map(|sleeper| sleeper.done.load(Acquire)).sum();
+        stats.roused = wake.sleepers.iter().map(|sleeper| sleeper.roused.load(Acquire)).sum();
+        stats.wakes = wake.sleepers.iter().map(|sleeper| sleeper.wakes.load(Acquire)).sum();
+        stats
     }
 
     /// Obsolete pages that have not been handed to RCU, for the destructor.
@@ -265,12 +299,12 @@ impl<F: KeyForm> Core<F> {
     fn maintain(&self, node: usize, wake: &Wake) {
         if self.layers.len() > 1 {
             // A hint only: without it the replica may be built on another node's memory.
-            bind_to_node(&self.config.topology, node);
+            let _ = thread::bind_current(&self.config.topology, NodeId(node));
         }
         let cell = self.cell();
         while wake.wait(node) {
             let guard = self.domain.pin();
-            let local = Local { core: self, guard: &guard, cell, node };
+            let local = Local { guard: &guard, cell, node, layer: &self.layers[node] };
             if node == 0 {
                 self.combine(&mut self.lock_combiner());
                 (1..self.layers.len()).for_each(|other| wake.rouse(other));
@@ -279,6 +313,7 @@ impl<F: KeyForm> Core<F> {
             self.reclaim(&local);
             drop(guard);
             self.reclaim_retired();
+            wake.sleepers[node].done.fetch_add(1, Release);
         }
     }
 
@@ -301,10 +336,11 @@ impl Wake {
         let sleeper = &self.sleepers[node];
         // The swap lets only one of many callers pay for the system call. Its Release pairs with the Acquire in
         // `wait`. An unpark is not lost if the thread does not sleep yet.
-        if !sleeper.work.swap(true, AcqRel)
-            && let Some(thread) = sleeper.thread.get()
-        {
-            thread.unpark();
+        if !sleeper.work.swap(true, AcqRel) {
+            sleeper.roused.fetch_add(1, Release);
+            if let Some(thread) = sleeper.thread.get() {
+                thread.unpark();
+            }
         }
     }
 
@@ -318,6 +354,7 @@ impl Wake {
                 return true;
             }
             thread::park();
+            self.sleepers[node].wakes.fetch_add(1, Release);
         }
     }
 
@@ -326,13 +363,5 @@ impl Wake {
         for thread in self.sleepers.iter().filter_map(|sleeper| sleeper.thread.get()) {
             thread.unpark();
         }
-    }
-}
-
-/// Keeps the calling thread on a node's processors, if the machine really has that node and lets us.
-fn bind_to_node(topology: &Topology, node: usize) {
-    let cpu = topology.cpus().iter().find(|cpu| !topology.is_synthetic() && cpu.node.0 == node);
-    if let Some(cpu) = cpu {
-        let _ = thread::pin_current(cpu.id);
     }
 }

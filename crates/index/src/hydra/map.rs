@@ -3,9 +3,10 @@
 use super::config::{Config, Maintainers, SearchLayerKind};
 use super::core::Core;
 use super::iter::Iter;
+use super::maintain::MaintenanceStats;
 use super::page::{Page, PageForm};
 use super::session::{FormOf, Session};
-use crate::value;
+use crate::value::DropAll;
 use crate::{Key, OrderedIndex};
 use ::core::fmt;
 use ::core::marker::PhantomData;
@@ -28,7 +29,8 @@ use archipelago_platform::topology::Topology;
 /// are primitive numbers are stored inline; others are boxed, and read by reference under a guard.
 ///
 /// Two maps share nothing. Dropping a map ends its background threads and drops every entry; dropping entries that
-/// were removed or replaced earlier may happen any time after no thread can still be reading them.
+/// were removed or replaced earlier may happen any time after no thread can still be reading them, in any thread that
+/// uses the map: a panic of such a drop is reported by the panic hook and goes no further.
 pub struct HydraList<K: Key, V: Send + Sync + 'static> {
     core: Arc<Core<FormOf<K>>>,
     // Owns V; Send and Sync as if it held entries behind a lock that hands out shared references from any thread.
@@ -42,7 +44,15 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
     }
 
     /// Configures a map.
-    pub fn builder() -> Builder {
+    ///
+    /// ```
+    /// use archipelago_index::HydraList;
+    /// use archipelago_index::hydra::Maintainers;
+    ///
+    /// let map = HydraList::<u64, String>::builder().maintainers(Maintainers::Clients).build();
+    /// map.pin().insert(1, "one".into());
+    /// ```
+    pub fn builder() -> Builder<K, V> {
         Builder::default()
     }
 
@@ -81,9 +91,17 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
     /// Entries out of order are inserted all the same, more slowly; of equal keys the last one stays.
     pub fn from_sorted(entries: impl IntoIterator<Item = (K, V)>) -> Self {
         let map = Self::new();
-        map.pin().append(entries);
+        map.pin().extend(entries);
         map.sync();
         map
+    }
+
+    /// Removes all entries and gives all memory back. (To empty a map that others use, see [`Session::retain`].)
+    ///
+    /// # Panics
+    /// With what a value's drop panicked with first; all are dropped by then.
+    pub fn clear(&mut self) {
+        *self = Builder { config: self.core.config.clone(), map: PhantomData }.build();
     }
 
     /// Checks every internal invariant. For tests: call it when no other thread uses the map.
@@ -93,6 +111,12 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
     #[doc(hidden)]
     pub fn check_invariants(&self) {
         self.core.check_invariants();
+    }
+
+    /// For tests: what background work has been done.
+    #[doc(hidden)]
+    pub fn maintenance_stats(&self) -> MaintenanceStats {
+        self.core.maintenance_stats()
     }
 
     /// For tests: stops the search layers from being brought up to date until called with `false`.
@@ -105,12 +129,13 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
 impl<K: Key, V: Send + Sync + 'static> Drop for HydraList<K, V> {
     fn drop(&mut self) {
         self.core.stop_background();
+        let mut values = DropAll::new();
         self.core.for_each_page(|page| {
             for slot in (0..page.len()).rev() {
                 let removed = page.remove(slot);
                 // SAFETY: nobody else uses the map (sessions borrow it), so the entry is ours.
                 unsafe {
-                    value::drop_word::<V>(removed.value);
+                    values.drop_word::<V>(removed.value);
                     if !removed.key.is_null() {
                         <FormOf<K> as PageForm>::Page::reclaim_key(removed.key);
                     }
@@ -146,6 +171,12 @@ impl<K: Key, V: Send + Sync + 'static> FromIterator<(K, V)> for HydraList<K, V> 
     }
 }
 
+impl<K: Key, V: Send + Sync + 'static, const N: usize> From<[(K, V); N]> for HydraList<K, V> {
+    fn from(entries: [(K, V); N]) -> Self {
+        entries.into_iter().collect()
+    }
+}
+
 impl<K: Key, V: Send + Sync + 'static> Extend<(K, V)> for HydraList<K, V> {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
         (&*self).extend(entries);
@@ -154,10 +185,7 @@ impl<K: Key, V: Send + Sync + 'static> Extend<(K, V)> for HydraList<K, V> {
 
 impl<K: Key, V: Send + Sync + 'static> Extend<(K, V)> for &HydraList<K, V> {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        let session = self.pin();
-        for (key, value) in entries {
-            session.upsert(&key, value);
-        }
+        self.pin().extend(entries);
     }
 }
 
@@ -219,13 +247,13 @@ impl<'de, K: Key + serde::Deserialize<'de>, V: Send + Sync + serde::Deserialize<
 }
 
 /// Configures a [`HydraList`]; every setting has a default that needs no thought.
-#[derive(Clone, Debug, Default)]
 #[must_use]
-pub struct Builder {
+pub struct Builder<K, V> {
     config: Config,
+    map: PhantomData<fn() -> (K, V)>,
 }
 
-impl Builder {
+impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
     /// The machine to lay the map out for: one search-layer replica per NUMA node. Default: the machine this runs on.
     pub fn topology(mut self, topology: Topology) -> Self {
         self.config.topology = topology;
@@ -245,7 +273,25 @@ impl Builder {
     }
 
     /// Builds the map.
-    pub fn build<K: Key, V: Send + Sync + 'static>(self) -> HydraList<K, V> {
+    pub fn build(self) -> HydraList<K, V> {
         HydraList { core: Arc::new_cyclic(|this| Core::new(self.config, this.clone())), entries: PhantomData }
+    }
+}
+
+impl<K, V> Default for Builder<K, V> {
+    fn default() -> Self {
+        Self { config: Config::default(), map: PhantomData }
+    }
+}
+
+impl<K, V> Clone for Builder<K, V> {
+    fn clone(&self) -> Self {
+        Self { config: self.config.clone(), map: PhantomData }
+    }
+}
+
+impl<K, V> fmt::Debug for Builder<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Builder").field(&self.config).finish()
     }
 }

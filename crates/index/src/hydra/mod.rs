@@ -9,8 +9,9 @@
 //! Where things are: the pages and their layouts in [`page`]; walking, point operations, splits and merges in
 //! [`list`]; scans both ways in [`scan`]; op logs in [`oplog`], combiner, updaters and reclamation in [`maintain`];
 //! the search layer in [`layer`] (the read-mostly kind in [`snapshot`], the thesis's radix tree in
-//! [`art`](crate::art)); the types users see in [`map`] and [`iter`].
+//! [`art`](crate::art)); the types users see in [`map`], [`session`], [`bulk`] and [`iter`].
 
+mod bulk;
 mod config;
 mod core;
 mod iter;
@@ -24,8 +25,11 @@ mod scan;
 mod session;
 mod snapshot;
 
+pub use bulk::IntoIter;
 pub use config::{Maintainers, SearchLayerKind};
 pub use iter::{Iter, Range};
+#[doc(hidden)]
+pub use maintain::MaintenanceStats;
 pub use map::{Builder, HydraList};
 pub use session::Session;
 

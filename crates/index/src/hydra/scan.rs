@@ -15,6 +15,9 @@ use super::page::{Page, PageCopy};
 use crate::key::KeyForm;
 use archipelago_platform::hint;
 
+/// Entries of a page, about, that is not the first of a scan: to tell how many pages the scan will visit.
+const FILL: usize = 32;
+
 impl<F: KeyForm> Core<F> {
     /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns how many.
     pub(crate) fn scan(
@@ -28,18 +31,23 @@ impl<F: KeyForm> Core<F> {
         let mut scratch = Default::default();
         let mut seen = 0;
         let mut page = local.jump(from);
+        F::Page::prefetch_all(page);
+        local.layer.prefetch_followers(from, limit / FILL);
         // The bound of the first page is the caller's key; of later ones, the low key of the page itself.
         let mut next_low: Option<&F::Page> = None;
         while seen < limit {
             let bound = next_low.map_or(from, |page| page.low());
             let (target, version) = self.target(page, bound);
-            target.copy_from(bound, limit - seen, &mut copy);
             let next = target.next();
+            if limit - seen > FILL / 2 {
+                // It is not validated yet, but any address may be fetched from.
+                F::Page::prefetch_all(next);
+            }
+            target.copy_from(bound, limit - seen, &mut copy);
             if !target.lock().validate(version) {
                 page = target;
                 continue;
             }
-            F::Page::prefetch(next);
             if copy.sort() && target.lock().try_lock_at(version) {
                 target.write_back(&copy);
                 target.lock().unlock();

@@ -2,15 +2,17 @@
 
 use super::core::{Core, Local};
 use super::iter::Range;
-use super::list::{Put, When};
+use super::layer::Layer;
+use super::list::{End, Put, When};
 use super::map::HydraList;
 use super::oplog::ThreadCell;
-use super::page::{Page, PageForm};
+use super::page::{Page, PageForm, Removed};
 use super::snapshot::SearchForm;
 use crate::key::KeyForm;
 use crate::value;
 use crate::{Encode, Key, OrderedSession};
 use ::core::borrow::Borrow;
+use ::core::fmt;
 use ::core::ops::RangeBounds;
 use archipelago_sync::rcu::{Guard, Reader};
 use archipelago_sync::version_lock::Version;
@@ -26,11 +28,12 @@ pub(crate) type FormOf<K> = <K as Encode>::Form;
 /// All operations on single keys are linearizable. They cost one search-layer look-up and, nearly always, one page;
 /// expected O(log n) comparisons in a few cache lines for words, O(key length) for byte strings.
 pub struct Session<'m, K: Key, V: Send + Sync + 'static> {
-    map: &'m HydraList<K, V>,
-    core: &'m Core<FormOf<K>>,
-    reader: Reader<'m>,
+    pub(super) map: &'m HydraList<K, V>,
+    pub(super) core: &'m Core<FormOf<K>>,
+    pub(super) reader: Reader<'m>,
     cell: &'m ThreadCell<FormOf<K>>,
     node: usize,
+    layer: &'m Layer<FormOf<K>>,
 }
 
 /// Look-ups in flight at a time in [`Session::get_many`]: enough to hide a memory access behind the others'.
@@ -40,7 +43,17 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     pub(super) fn new(map: &'m HydraList<K, V>) -> Self {
         let core = map.core();
         let node = core.config.topology.node_of_current().min(core.layers.len() - 1);
-        Self { map, core, reader: core.domain.reader(), cell: core.cell(), node }
+        Self { map, core, reader: core.domain.reader(), cell: core.cell(), node, layer: &core.layers[node] }
+    }
+
+    /// The number of entries; see [`HydraList::len`].
+    pub fn len(&self) -> usize {
+        self.core.len()
+    }
+
+    /// Whether there are no entries, with the consistency of [`len`](Self::len).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The map this is a session of.
@@ -49,11 +62,11 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     }
 
     #[inline]
-    fn local<'g>(&self, guard: &'g Guard<'m>) -> Local<'g, FormOf<K>>
+    pub(super) fn local<'g>(&self, guard: &'g Guard<'m>) -> Local<'g, FormOf<K>>
     where
         'm: 'g,
     {
-        Local { core: self.core, guard, cell: self.cell, node: self.node }
+        Local { guard, cell: self.cell, node: self.node, layer: self.layer }
     }
 
     /// Calls `read` with the value of `key`, by reference, without cloning it.
@@ -137,16 +150,6 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
         })
     }
 
-    /// Adds entries that are expected in ascending key order: each search starts where the last one ended.
-    pub(super) fn append(&self, entries: impl IntoIterator<Item = (K, V)>) {
-        let mut previous: Option<K> = None;
-        for (key, value) in entries {
-            let _ = &previous;
-            self.upsert(&key, value);
-            previous = Some(key);
-        }
-    }
-
     /// Waits until every search layer knows of everything done to the map before the call. Never needed for right
     /// answers; useful before measuring.
     pub fn sync(&self) {
@@ -162,10 +165,17 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     {
         let guard = self.reader.enter();
         let word = value::into_word(value);
-        match key.encode(|key| self.store(&guard, key, word, When::Always)) {
-            Put::Replaced(word) => Some(self.retire_value(&guard, word, old)),
+        let put = key.encode(|key| self.store(&guard, key, word, When::Always));
+        self.settle(&guard, put, old)
+    }
+
+    /// What is left to do after a [`When::Always`]: counting, or retiring the value replaced, which `old` sees.
+    #[inline]
+    pub(super) fn settle<R>(&self, guard: &Guard<'m>, put: Put, old: impl FnOnce(&V) -> R) -> Option<R> {
+        match put {
+            Put::Replaced(word) => Some(self.retire_value(guard, word, old)),
             Put::Inserted => {
-                self.cell.add(1);
+                self.count(1);
                 None
             }
             Put::Kept(_) | Put::Missing => unreachable!("`When::Always` always stores"),
@@ -183,11 +193,32 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
         Q: Encode<Form = FormOf<K>> + ?Sized,
     {
         let guard = self.reader.enter();
-        let local = self.local(&guard);
-        let removed = key.encode(|key| self.core.take(&local, local.jump(key), key, FormOf::<K>::tag(key)))?;
-        self.cell.add(-1);
-        self.retire_key(&guard, removed.key);
-        Some(self.retire_value(&guard, removed.value, old))
+        key.encode(|key| self.take_encoded(&guard, key, None, old))
+    }
+
+    pub(super) fn take_encoded<R>(
+        &self,
+        guard: &Guard<'m>,
+        key: crate::Probe<'_, K>,
+        expected: Option<u64>,
+        old: impl FnOnce(&V) -> R,
+    ) -> Option<R> {
+        let local = self.local(guard);
+        let removed = self.core.take(&local, local.jump(key), key, FormOf::<K>::tag(key), expected)?;
+        Some(self.let_go(guard, removed, old))
+    }
+
+    /// Counts entries that came or went.
+    #[inline]
+    pub(super) fn count(&self, change: isize) {
+        self.cell.add(change);
+    }
+
+    /// What is left to do after an entry has been taken out; `old` sees its value.
+    fn let_go<R>(&self, guard: &Guard<'m>, removed: Removed, old: impl FnOnce(&V) -> R) -> R {
+        self.count(-1);
+        self.retire_key(guard, removed.key);
+        self.retire_value(guard, removed.value, old)
     }
 
     /// Retires a value that has been taken out of the map, and shows it to `last` (valid: our guard is older).
@@ -280,6 +311,9 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         let guard = self.reader.enter();
         let local = self.local(&guard);
         for keys in keys.chunks(BATCH) {
+            for key in keys {
+                key.encode(|key| self.layer.prefetch(key));
+            }
             let mut stops = [None; BATCH];
             for (key, stop) in keys.iter().zip(&mut stops) {
                 let page = key.encode(|key| local.jump(key));
@@ -337,7 +371,7 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         let word = value::into_word(value.clone());
         match key.encode(|key| self.store(&guard, key, word, When::Absent)) {
             Put::Inserted => {
-                self.cell.add(1);
+                self.count(1);
                 value
             }
             Put::Kept(existing) => {
@@ -399,16 +433,23 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
 
     /// Removes the entry with the least key and returns it. Linearizable: it was the least when it was removed.
     pub fn pop_first(&self) -> Option<(K, V)> {
+        self.pop(End::First)
+    }
+
+    /// Removes the entry with the greatest key and returns it. Linearizable: it was the greatest when it was removed.
+    pub fn pop_last(&self) -> Option<(K, V)> {
+        self.pop(End::Last)
+    }
+
+    fn pop(&self, end: End) -> Option<(K, V)> {
         let guard = self.reader.enter();
-        let mut found = None;
-        let removed = self.core.take_first(&self.local(&guard), |key, _| {
+        let mut popped = None;
+        let removed = self.core.take_end(&self.local(&guard), end, |key| {
             // SAFETY: the key is an encoding of a K.
-            found = Some(unsafe { K::decode(key) });
+            popped = Some(unsafe { K::decode(key) });
         })?;
-        self.cell.add(-1);
-        let value = self.retire_value(&guard, removed.value, V::clone);
-        self.retire_key(&guard, removed.key);
-        found.map(|key| (key, value))
+        let value = self.let_go(&guard, removed, V::clone);
+        popped.map(|key| (key, value))
     }
 
     /// An iterator over the entries whose keys lie in `range`, ascending; `.rev()` descends. A range whose start is
@@ -428,6 +469,12 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
     /// An iterator over all entries, ascending; see [`range`](Self::range).
     pub fn iter(&self) -> Range<'m, K, V> {
         self.range::<K, _>(..)
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> fmt::Debug for Session<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("node", &self.node).finish_non_exhaustive()
     }
 }
 

@@ -144,3 +144,46 @@ impl TestKey for String {
         shown.to_owned()
     }
 }
+
+impl TestKey for (u32, String) {
+    fn least() -> Self {
+        (0, String::new())
+    }
+
+    fn hostile() -> Vec<Self> {
+        let strings = String::hostile();
+        let numbers = u32::hostile().into_iter().cycle();
+        numbers.zip(strings).flat_map(|(number, string)| [(number, string.clone()), (0, string)]).collect()
+    }
+
+    fn ordinary(count: usize) -> Vec<Self> {
+        u32::ordinary(count).into_iter().map(|n| n % 16).zip(String::ordinary(count)).collect()
+    }
+
+    fn owned((number, string): Self::Ref<'_>) -> Self {
+        (number, string.into_owned())
+    }
+}
+
+impl TestKey for (Vec<u8>, i16, Vec<u8>) {
+    fn least() -> Self {
+        (Vec::new(), i16::MIN, Vec::new())
+    }
+
+    fn hostile() -> Vec<Self> {
+        let strings = Vec::<u8>::hostile();
+        let numbers = [i16::MIN, -1, 0, 1, i16::MAX].into_iter().cycle();
+        let pairs = strings.iter().zip(strings.iter().rev()).zip(numbers);
+        pairs.map(|((a, b), number)| (a.clone(), number, b.clone())).collect()
+    }
+
+    fn ordinary(count: usize) -> Vec<Self> {
+        let strings = String::ordinary(count).into_iter().map(String::into_bytes);
+        let rest = u32::ordinary(count).into_iter();
+        rest.zip(strings).map(|(n, string)| (string[..string.len() / 2].to_vec(), n as i16, string)).collect()
+    }
+
+    fn owned((first, number, last): Self::Ref<'_>) -> Self {
+        (first.into_owned(), number, last.into_owned())
+    }
+}

@@ -77,11 +77,11 @@ fn bounds_of_pairs(hub: CpuId, others: &[CpuId]) -> Option<Vec<Option<u64>>> {
     let lines: Vec<Line> = others.iter().map(|_| Line::default()).collect();
     // Two threads of our own, since the caller's affinity is not ours to change. The remote side goes from CPU to CPU.
     let at_hub = || {
-        let pinned = crate::thread::set_affinity(hub);
+        let pinned = crate::thread::set_affinity(&[hub]);
         lines.iter().map(|line| pinned.is_ok().then(|| line.play(Side::Hub, deadline)).flatten()).collect::<Vec<_>>()
     };
     let remote = || {
-        let visit = |(&cpu, line): (&CpuId, &Line)| match crate::thread::set_affinity(cpu) {
+        let visit = |(&cpu, line): (&CpuId, &Line)| match crate::thread::set_affinity(&[cpu]) {
             Ok(()) => line.play(Side::Remote, deadline),
             Err(_) => line.give_up(),
         };

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use std::io;
 
-use crate::topology::{CpuId, Topology};
+use crate::topology::{CpuId, NodeId, Topology};
 
 /// How threads are laid over the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ std::thread_local! {
     static PINNED: Cell<Option<CpuId>> = const { Cell::new(None) };
 }
 
-/// The CPU that [`pin_current`] last pinned this thread to.
+/// The CPU that [`pin_current`] last pinned this thread to, or one of the node that [`bind_current`] bound it to.
 #[cfg(not(loom))]
 pub(crate) fn pinned() -> Option<CpuId> {
     PINNED.with(Cell::get)
@@ -53,10 +53,31 @@ pub fn pin_current(cpu: CpuId) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
     };
     if !topology.is_synthetic() {
-        set_affinity(cpu)?;
+        set_affinity(&[cpu])?;
     }
     PINNED.with(|pinned| pinned.set(Some(cpu)));
     super::note_node(node.0);
+    Ok(())
+}
+
+/// Keeps the calling thread on the CPUs of one of `topology`'s nodes; the operating system chooses among them. If the
+/// topology is synthetic, the thread is from now on taken to run on the node's first CPU, and the operating system is
+/// not asked for anything.
+///
+/// # Errors
+/// As [`pin_current`].
+pub fn bind_current(topology: &Topology, node: NodeId) -> io::Result<()> {
+    let Some(cpus) = topology.nodes().get(node.0).map(|node| &node.cpus) else {
+        let sentence = format!("there is no node {}; choose from: {topology}", node.0);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
+    };
+    if !topology.is_synthetic() {
+        set_affinity(cpus)?;
+    }
+    PINNED.with(|pinned| pinned.set(cpus.first().copied()));
+    if topology == Topology::current() {
+        super::note_node(node.0);
+    }
     Ok(())
 }
 
@@ -74,13 +95,15 @@ mod linux {
     /// A CPU mask of the kernel's, large enough for any kernel (`CONFIG_NR_CPUS` is at most 8192).
     type Mask = [u64; 128];
 
-    /// Pins the calling thread to a CPU of the operating system's, whatever the topology.
-    pub(crate) fn set_affinity(cpu: CpuId) -> io::Result<()> {
+    /// Keeps the calling thread on CPUs of the operating system's, whatever the topology.
+    pub(crate) fn set_affinity(cpus: &[CpuId]) -> io::Result<()> {
         let mut mask: Mask = [0; 128];
-        let Some(word) = mask.get_mut(cpu.0 / 64) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "CPU numbers end at 8191"));
-        };
-        *word |= 1 << (cpu.0 % 64);
+        for cpu in cpus {
+            let Some(word) = mask.get_mut(cpu.0 / 64) else {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "CPU numbers end at 8191"));
+            };
+            *word |= 1 << (cpu.0 % 64);
+        }
         // SAFETY: `mask` is a readable array of the size given, and 0 names the calling thread.
         let result = unsafe { libc::sched_setaffinity(0, size_of::<Mask>(), mask.as_ptr().cast()) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -100,7 +123,7 @@ use linux::affinity;
 pub(crate) use linux::set_affinity;
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
-pub(crate) fn set_affinity(_: CpuId) -> io::Result<()> {
+pub(crate) fn set_affinity(_: &[CpuId]) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "Threads cannot be pinned to CPUs on this operating system."))
 }
 
@@ -140,5 +163,33 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         };
         std::thread::spawn(pin_everywhere).join().unwrap();
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn binds_to_all_cpus_of_a_node() {
+        let bind = || {
+            let machine = Topology::machine();
+            for node in machine.nodes() {
+                bind_current(machine, node.id).unwrap();
+                assert_eq!(allowed_cpus().unwrap(), node.cpus);
+                assert_eq!((machine.node_of_current(), super::super::slot().node), (node.id.0, node.id.0));
+            }
+            let error = bind_current(machine, NodeId(machine.nodes().len())).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        };
+        std::thread::spawn(bind).join().unwrap();
+    }
+
+    #[test]
+    fn binding_to_an_imagined_node_is_remembered() {
+        let bind = || {
+            let topology = Topology::synthetic(4, 2);
+            for node in [3, 1] {
+                bind_current(&topology, NodeId(node)).unwrap();
+                assert_eq!(topology.node_of_current(), node);
+            }
+        };
+        std::thread::spawn(bind).join().unwrap();
     }
 }

@@ -2,16 +2,20 @@
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::{membarrier, thread};
 
+use super::backlog::Backlog;
 use super::garbage::{FirstPanic, GRACE, Garbage};
+use super::quiescent::QuiescentReader;
 use super::reader::{Guard, Reader};
-use super::record::Record;
+use super::record::{Entry, Record};
+use super::records::Records;
 use crate::backoff::Backoff;
 
-/// Objects per bag. 64 spread one barrier (a microsecond or so with membarrier) to some ten nanoseconds per object.
-const DEFAULT_BAG_LIMIT: usize = 64;
+/// Objects per bag. With fences an advance costs a walk over the records; membarrier interrupts the other running
+/// threads too, 3 to 10 us in all, which a larger bag spreads to some ten nanoseconds per object.
+const EPOCH_BAG: usize = 64;
+const MEMBARRIER_BAG: usize = 256;
 
 /// A thread that has not sealed a bag for this many epochs is idle or finished: others reclaim for it, and they look
 /// for such threads whenever the epoch is a multiple of this.
@@ -67,12 +71,14 @@ pub struct Domain {
     clock: CachePadded<Clock>,
     flavour: Flavour,
     bag_limit: usize,
-    records: PerThread<CachePadded<Record>>,
+    backlog: Backlog,
+    records: Records,
 }
 
 /// The words that change when the epoch advances, on a line of their own: readers look at the fields beside it often.
 struct Clock {
-    epoch: AtomicU64,
+    /// The word of the present epoch's [`Entry`].
+    entry: AtomicU64,
     /// See [`Stats::refused_advances`].
     refused: AtomicU64,
 }
@@ -87,18 +93,34 @@ impl Domain {
     pub fn with_flavour(wanted: Flavour) -> Self {
         let flavour = if membarrier::available() { wanted } else { Flavour::Epoch };
         Self {
-            clock: CachePadded::new(Clock { epoch: AtomicU64::new(0), refused: AtomicU64::new(0) }),
+            clock: CachePadded::new(Clock { entry: AtomicU64::new(Entry::FIRST.word()), refused: AtomicU64::new(0) }),
             flavour,
-            bag_limit: DEFAULT_BAG_LIMIT,
-            records: PerThread::new(),
+            bag_limit: match flavour {
+                Flavour::Epoch => EPOCH_BAG,
+                Flavour::Membarrier => MEMBARRIER_BAG,
+            },
+            backlog: Backlog::unlimited(),
+            records: Records::new(),
         }
     }
 
-    /// The same domain with bags of `items` objects (64 if not set; 0 counts as 1): each thread reclaims in batches of
-    /// that many and holds about four batches back.
+    /// The same domain with bags of `items` objects (64 if not set, 256 with membarrier; 0 counts as 1): each reader, and
+    /// each thread that pins, reclaims in batches of that many and holds about four batches back.
     #[must_use]
     pub fn with_bag_limit(mut self, items: usize) -> Self {
         self.bag_limit = items.max(1);
+        self
+    }
+
+    /// The same domain with a limit to its garbage: when more than `objects` sealed objects wait for their grace period
+    /// (a reader is stuck, or has been preempted), `report` is called with the state of things, again each time that
+    /// their number has doubled, and each thread that fills a bag gives the processor away once, so that readers may
+    /// catch up. Nothing is dropped and nobody blocks: RCU cannot reclaim under a stuck reader, it can only say so.
+    ///
+    /// `report` runs in a thread that retires, inside its guard: it must not call [`synchronize`](Self::synchronize).
+    #[must_use]
+    pub fn with_backlog_limit(mut self, objects: usize, report: impl Fn(Stats) + Send + Sync + 'static) -> Self {
+        self.backlog = Backlog::limited(objects, Box::new(report));
         self
     }
 
@@ -107,19 +129,25 @@ impl Domain {
         self.flavour
     }
 
-    /// This thread's way in. Makes the thread's record on its first call.
+    /// A way in for this thread, cheaper to enter by than [`pin`](Self::pin).
     #[inline]
     pub fn reader(&self) -> Reader<'_> {
         Reader::new(self)
     }
 
-    /// Begins a critical section: [`reader`](Self::reader) and [`Reader::enter`] in one.
+    /// A reader of the `qsbr` flavour: inside a guard at all times, and free of cost there, for threads that call
+    /// [`QuiescentReader::quiescent`] often. Works in a domain of any flavour, beside other readers.
+    pub fn quiescent_reader(&self) -> QuiescentReader<'_> {
+        QuiescentReader::new(self)
+    }
+
+    /// Begins a critical section of this thread, without a [`Reader`] at hand.
     ///
     /// # Panics
-    /// As [`Reader::enter`].
+    /// If this thread has 65,535 such guards of this domain already.
     #[inline]
     pub fn pin(&self) -> Guard<'_> {
-        Guard::begin(self.reader())
+        Guard::begin(self, self.records.own())
     }
 
     /// Waits until every guard that is alive now has ended. What this thread unlinked before the call is then its own.
@@ -128,7 +156,7 @@ impl Domain {
     /// If the calling thread is inside a guard of this domain: it would wait for itself.
     pub fn synchronize(&self) {
         assert!(
-            self.reader().record().nesting() == 0,
+            !self.records.iter().any(Record::is_active_here),
             "synchronize() inside a guard of the same domain would wait for itself: drop the guard first"
         );
         // As if this thread had retired something right now, inside a guard.
@@ -156,11 +184,11 @@ impl Domain {
         let guard = self.pin();
         let epoch = self.epoch_in(&guard);
         for record in self.records.iter() {
-            record.garbage().seal(epoch);
+            self.seal(record, epoch);
         }
-        let me = guard.reader();
+        let me = guard.record();
         drop(guard);
-        let Some(_reclaiming) = me.record().begin_reclaiming() else { return };
+        let Some(_reclaiming) = me.begin_reclaiming() else { return };
         let mut now = self.epoch();
         while now < epoch + GRACE {
             let advanced = self.try_advance();
@@ -187,7 +215,7 @@ impl Domain {
     fn drain(&mut self) -> FirstPanic {
         let mut panic = FirstPanic::default();
         for record in self.records.iter() {
-            record.garbage().seal(0);
+            self.seal(record, 0);
             // `&mut self`: no guard is alive that anybody could still read under, so every bag is ripe.
             self.reclaim_ripe(record, u64::MAX, &mut panic);
         }
@@ -208,8 +236,8 @@ impl Domain {
     }
 
     #[inline]
-    pub(super) fn record(&self, slot: usize) -> &Record {
-        self.records.get_or(slot, || CachePadded::new(Record::new(slot)))
+    pub(super) fn records(&self) -> &Records {
+        &self.records
     }
 
     #[inline]
@@ -219,8 +247,14 @@ impl Domain {
 
     /// The epoch. Acquire, see the proof in the parent module.
     #[inline]
-    pub(super) fn epoch(&self) -> u64 {
-        self.clock.epoch.load(Ordering::Acquire)
+    fn epoch(&self) -> u64 {
+        self.entry().epoch()
+    }
+
+    /// What a reader that enters publishes: the epoch. Acquire, as above.
+    #[inline]
+    pub(super) fn entry(&self) -> Entry {
+        Entry::from_word(self.clock.entry.load(Ordering::Acquire))
     }
 
     /// An epoch to seal with: the proof needs it to be read inside a guard, after all of the bag was retired.
@@ -251,7 +285,8 @@ impl Domain {
 
     /// Advances the epoch if no reader is behind; returns the epoch after the attempt.
     fn try_advance(&self) -> u64 {
-        let epoch = self.epoch();
+        let entry = self.entry();
+        let epoch = entry.epoch();
         // A reader that is visibly behind saves the dear barrier; only the look after the barrier counts.
         let hopeless = self.flavour == Flavour::Membarrier && !self.readers_are_at(epoch);
         if hopeless || {
@@ -262,9 +297,10 @@ impl Domain {
             return epoch;
         }
         self.clock.refused.store(0, Ordering::Relaxed);
-        match self.clock.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire) {
+        let (old, new) = (entry.word(), entry.next().word());
+        match self.clock.entry.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => epoch + 1,
-            Err(now) => now,
+            Err(now) => Entry::from_word(now).epoch(),
         }
     }
 
@@ -272,12 +308,12 @@ impl Domain {
     #[cold]
     pub(super) fn seal_and_reclaim(&self, guard: &Guard<'_>) {
         let epoch = self.epoch_in(guard);
-        let me = guard.reader().record();
-        let before = {
-            let mut garbage = me.garbage();
-            garbage.seal(epoch);
-            garbage.visit(epoch)
-        };
+        let me = guard.record();
+        self.seal(me, epoch);
+        let before = me.garbage().visit(epoch);
+        if self.backlog.is_over_limit() {
+            self.backlog.press(|| self.stats());
+        }
         let Some(_reclaiming) = me.begin_reclaiming() else { return };
         // If others have moved the epoch since this thread's last turn, they have paid the barrier for it too.
         let now = if before == epoch { self.try_advance() } else { epoch };
@@ -297,10 +333,16 @@ impl Domain {
         for record in self.records.iter() {
             let idle = |garbage: &Garbage| garbage.last_visit() + IDLE_EPOCHS <= epoch;
             if idle(&record.garbage()) {
-                record.garbage().seal(epoch);
+                self.seal(record, epoch);
                 self.reclaim_ripe(record, epoch, panic);
             }
         }
+    }
+
+    /// Seals the record's open bag with `epoch`, which was read inside a guard, after everything in it was retired.
+    fn seal(&self, record: &Record, epoch: u64) {
+        let sealed = record.garbage().seal(epoch);
+        self.backlog.add(sealed);
     }
 
     /// Runs the record's bags that are ripe at `epoch`, an epoch that was reached.
@@ -309,6 +351,7 @@ impl Domain {
             // Its own statement, so that the lock is released before reclaim functions run.
             let ripe = record.garbage().take_ripe(epoch);
             let Some(mut bag) = ripe else { return };
+            self.backlog.subtract(bag.len());
             // SAFETY: `take_ripe` gave a bag whose grace period is over, by the proof in the parent module.
             unsafe { panic.reclaim(&mut bag) };
             record.garbage().put_spare(bag);

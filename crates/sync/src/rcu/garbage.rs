@@ -27,7 +27,13 @@ pub(super) struct Bag {
     items: Vec<Retired>,
 }
 
-/// What one thread slot has retired and not yet reclaimed.
+impl Bag {
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+}
+
+/// What one record's owners have retired and not yet reclaimed.
 #[derive(Default)]
 pub(super) struct Garbage {
     open: Vec<Retired>,
@@ -45,15 +51,18 @@ impl Garbage {
         self.open.len()
     }
 
-    /// Seals the open bag. `epoch` was read by the caller inside a guard, after everything in the bag was retired.
-    pub(super) fn seal(&mut self, epoch: u64) {
-        if self.open.is_empty() {
-            return;
+    /// Seals the open bag and says how many it holds. `epoch` was read by the caller inside a guard, after everything in
+    /// the bag was retired.
+    pub(super) fn seal(&mut self, epoch: u64) -> usize {
+        let count = self.open.len();
+        if count == 0 {
+            return 0;
         }
         let items = mem::replace(&mut self.open, self.spare.pop().unwrap_or_default());
         // Two sealers may come here in the opposite order of their reads; later is safe, and keeps the order.
         let sealed = self.sealed.back().map_or(epoch, |last| last.sealed.max(epoch));
         self.sealed.push_back(Bag { sealed, items });
+        count
     }
 
     /// Takes the oldest bag if it is ripe at `epoch`.

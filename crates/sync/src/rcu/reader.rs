@@ -2,27 +2,64 @@
 
 use core::marker::PhantomData;
 
-use archipelago_platform::thread;
-
 use super::domain::Domain;
 use super::garbage::Retired;
-use super::record::Record;
+use super::record::{Reclaiming, Record};
+use super::records::Claim;
 
-/// The calling thread's way into a [`Domain`]: finds the thread's record once, so that [`enter`](Self::enter) need not.
+/// A way into a [`Domain`] that has a record of its own, so that [`enter`](Self::enter) costs a store.
 ///
-/// A plain copyable reference; it keeps nothing from being reclaimed.
-#[derive(Clone, Copy)]
+/// It keeps nothing from being reclaimed; its guards may outlive it. Making one costs one compare-and-exchange, once the
+/// thread's slot has had as many readers at a time before; its memory stays with the domain.
 pub struct Reader<'d> {
+    domain: &'d Domain,
+    /// Of the domain's, and this thread's, so this is not `Send`.
+    claim: Claim,
+}
+
+impl<'d> Reader<'d> {
+    #[inline]
+    pub(super) fn new(domain: &'d Domain) -> Self {
+        Self { domain, claim: domain.records().claim() }
+    }
+
+    /// Begins a critical section: nothing retired from now on is reclaimed while the guard lives. Guards nest; inner
+    /// ones are as good as the outermost. Never waits. About a nanosecond with its end ([`Flavour::Membarrier`]).
+    ///
+    /// [`Flavour::Membarrier`]: super::Flavour::Membarrier
+    ///
+    /// # Panics
+    /// If this reader has 65,535 guards already.
+    #[inline]
+    pub fn enter(&self) -> Guard<'d> {
+        // SAFETY: claimed from this domain.
+        Guard::begin(self.domain, unsafe { self.claim.record_in(self.domain.records()) })
+    }
+}
+
+/// A critical section of one thread on one [`Domain`]: what was reachable since it began is not reclaimed before it ends.
+///
+/// A forgotten guard (`mem::forget`), or one from [`Domain::pin`] that is dropped by a thread-local destructor after the
+/// thread gave its slot back, holds up the domain's reclamation for good, and does no other harm.
+pub struct Guard<'d> {
     domain: &'d Domain,
     record: &'d Record,
     /// The record belongs to this thread.
     not_send: PhantomData<*mut ()>,
 }
 
-impl<'d> Reader<'d> {
+impl<'d> Guard<'d> {
+    /// Enters by `record`, which is this thread's.
     #[inline]
-    pub(super) fn new(domain: &'d Domain) -> Self {
-        Self { domain, record: domain.record(thread::slot().index), not_send: PhantomData }
+    pub(super) fn begin(domain: &'d Domain, record: &'d Record) -> Self {
+        record.enter(|| domain.entry(), || domain.reader_barrier());
+        Self { domain, record, not_send: PhantomData }
+    }
+
+    /// The domain this guard is on.
+    #[inline]
+    pub fn domain(&self) -> &'d Domain {
+        self.domain
     }
 
     #[inline]
@@ -30,56 +67,11 @@ impl<'d> Reader<'d> {
         self.record
     }
 
-    /// Whether this thread still has the slot whose record this is: not so in thread-local destructors that run after
-    /// the slot was given back.
-    #[inline]
-    fn owns_record(&self) -> bool {
-        thread::slot().index == self.record.slot
-    }
-
-    /// The reader of the slot that this thread has now. Out of line, so that entering stays a few instructions.
-    #[cold]
-    fn renewed(&self) -> Self {
-        self.domain.reader()
-    }
-
-    /// Begins a critical section: nothing retired from now on is reclaimed while the guard lives. Guards nest; inner
-    /// ones are as good as the outermost. Never waits.
-    ///
-    /// # Panics
-    /// If this thread has 65,535 guards of this domain already.
-    #[inline]
-    pub fn enter(&self) -> Guard<'d> {
-        Guard::begin(if self.owns_record() { *self } else { self.renewed() })
-    }
-}
-
-/// A critical section of one thread on one [`Domain`]: what was reachable since it began is not reclaimed before it ends.
-///
-/// A forgotten guard (`mem::forget`), or one that is dropped by a thread-local destructor after the thread gave its slot
-/// back, holds up the domain's reclamation for good, and does no other harm.
-pub struct Guard<'d> {
-    reader: Reader<'d>,
-}
-
-impl<'d> Guard<'d> {
-    /// Enters by `reader`, whose record this thread owns at the moment.
-    #[inline]
-    pub(super) fn begin(reader: Reader<'d>) -> Self {
-        reader.record.enter(|| reader.domain.epoch(), || reader.domain.reader_barrier());
-        Self { reader }
-    }
-
-    /// The domain this guard is on.
-    #[inline]
-    pub fn domain(&self) -> &'d Domain {
-        self.reader.domain
-    }
-
-    /// The reader this guard came from.
-    #[inline]
-    pub fn reader(&self) -> Reader<'d> {
-        self.reader
+    /// Until the result is dropped, retiring under this guard (and others of its [`Reader`]) runs no reclaim functions:
+    /// what is retired waits for a turn after that. For code that retires while it holds locks which a reclaim function
+    /// (the destructor of a user's value, perhaps) might ask for, or which its panic would poison.
+    pub fn hold_back(&self) -> HeldBack<'d> {
+        HeldBack { _reclaiming: self.record.begin_reclaiming(), not_send: PhantomData }
     }
 
     /// Hands `object` over: `reclaim(object, context)` runs once, in any thread, after every guard that may have seen
@@ -97,13 +89,13 @@ impl<'d> Guard<'d> {
     ///   retire and enter again, but not when it is run by [`Domain::drain_all`] or by the domain's drop.
     #[inline]
     pub unsafe fn retire(&self, object: *mut (), context: *mut (), reclaim: unsafe fn(*mut (), *mut ())) {
-        if !self.reader.owns_record() {
+        if !self.record.is_mine() {
             // SAFETY: the same promise. (A late thread-local destructor: another record, in a guard of its own.)
-            return unsafe { self.reader.enter().retire(object, context, reclaim) };
+            return unsafe { self.domain.pin().retire(object, context, reclaim) };
         }
-        let held = self.reader.record.garbage().push(Retired { object, context, reclaim });
-        if held >= self.reader.domain.bag_limit() {
-            self.reader.domain.seal_and_reclaim(self);
+        let held = self.record.garbage().push(Retired { object, context, reclaim });
+        if held >= self.domain.bag_limit() {
+            self.domain.seal_and_reclaim(self);
         }
     }
 
@@ -128,12 +120,20 @@ impl<'d> Guard<'d> {
     }
 }
 
+/// See [`Guard::hold_back`].
+#[must_use]
+pub struct HeldBack<'d> {
+    /// `None` if reclamation was being held back, or was running, already.
+    _reclaiming: Option<Reclaiming<'d>>,
+    not_send: PhantomData<*mut ()>,
+}
+
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
         // Without the slot the record is another thread's to write, so the guard stays counted.
-        if self.reader.owns_record() {
-            self.reader.record.leave();
+        if self.record.is_mine() {
+            self.record.leave();
         }
     }
 }

@@ -88,6 +88,14 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Starts fetching the lines that an optimistic look-up will touch first.
     fn prefetch(page: *const Self);
 
+    /// Starts fetching all of a page, for a scan.
+    #[inline]
+    fn prefetch_all(page: *const Self) {
+        for offset in (0..size_of::<Self>()).step_by(64) {
+            archipelago_platform::hint::prefetch_read(page.wrapping_byte_add(offset));
+        }
+    }
+
     /// Whether `key >= high`.
     fn is_beyond(&self, key: F::Probe<'_>, seen: Seen) -> bool;
 

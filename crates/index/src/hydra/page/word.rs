@@ -75,8 +75,8 @@ impl WordPage {
         self.tags[slot].store(tag, Relaxed);
     }
 
-    /// Makes `pairs` the page's entries; `sorted` of them lead in order.
-    fn fill(&self, pairs: &[(u64, u64)], sorted: usize) {
+    /// Makes `pairs`, ascending, the page's entries.
+    fn fill(&self, pairs: &[(u64, u64)]) {
         let old = self.len();
         for (slot, &pair) in pairs.iter().enumerate() {
             self.put(slot, pair, Word::tag(pair.0));
@@ -84,21 +84,21 @@ impl WordPage {
         for slot in pairs.len()..old {
             self.tags[slot].store(0, Relaxed);
         }
-        self.set_sorted(sorted);
+        self.set_sorted(pairs.len());
     }
 
     /// Splits so that keys from `pivot` on live in `right`, which gets `upper`.
     ///
     /// # Safety
     /// As for [`Page::split`].
-    unsafe fn hand_over(&self, right: *mut Self, pivot: u64, upper: &[(u64, u64)], sorted: usize) {
+    unsafe fn hand_over(&self, right: *mut Self, pivot: u64, upper: &[(u64, u64)]) {
         let next = self.next.load(Relaxed);
         // SAFETY: `right` is ours to write, by the caller's promise.
         let fresh = unsafe {
             Self::init(right, pivot, next);
             &*right
         };
-        fresh.fill(upper, sorted);
+        fresh.fill(upper);
         self.high.store(pivot, Relaxed);
         self.set_next(right);
     }
@@ -230,13 +230,13 @@ impl Page<Word> for WordPage {
         // Sorted: copy only what is asked for. A racing writer can make this search meaningless, not unsafe.
         let start = partition_point(0, len, |slot| self.key(slot) < from);
         let end = len.min(start.saturating_add(limit));
-        copy.take(self, start, end, true, start == 0 && end == len);
+        copy.take(self, start..end, end - start, false);
     }
 
     #[inline]
     fn copy_all(&self, copy: &mut WordCopy) {
         let len = self.len();
-        copy.take(self, 0, len, self.sorted() >= len, true);
+        copy.take(self, 0..len, self.sorted().min(len), true);
     }
 
     fn set_next(&self, next: *const Self) {
@@ -281,27 +281,25 @@ impl Page<Word> for WordPage {
     }
 
     fn write_back(&self, copy: &WordCopy) {
-        self.fill(copy.pairs(), copy.len);
+        self.fill(copy.pairs());
     }
 
     unsafe fn split(&self, right: *mut Self, key: u64) -> bool {
         let mut copy = WordCopy::new();
         self.copy_all(&mut copy);
-        let (pairs, sorted) = (&mut copy.pairs[..copy.len], copy.sorted);
-        if sorted && pairs[SLOTS - 1].0 < key {
+        let in_order = copy.run == copy.len;
+        copy.sort();
+        let pairs = &copy.pairs[..copy.len];
+        if in_order && pairs[SLOTS - 1].0 < key {
             // Keys arrive in ascending order: leave this page full and go on in an empty one.
             // SAFETY: passed on.
-            unsafe { self.hand_over(right, key, &[], 0) };
+            unsafe { self.hand_over(right, key, &[]) };
             return true;
         }
-        let middle = SLOTS / 2;
-        if !sorted {
-            pairs.select_nth_unstable_by_key(middle, |pair| pair.0);
-        }
-        let (lower, upper) = pairs.split_at(middle);
+        let (lower, upper) = pairs.split_at(SLOTS / 2);
         // SAFETY: passed on.
-        unsafe { self.hand_over(right, upper[0].0, upper, if sorted { upper.len() } else { 0 }) };
-        self.fill(lower, if sorted { lower.len() } else { 0 });
+        unsafe { self.hand_over(right, upper[0].0, upper) };
+        self.fill(lower);
         true
     }
 
@@ -358,17 +356,38 @@ impl Page<Word> for WordPage {
 pub struct WordCopy {
     pairs: [(u64, u64); SLOTS],
     len: usize,
-    sorted: bool,
+    /// So many entries lead in order.
+    run: usize,
+    /// Whether these are all entries of their page.
     whole: bool,
 }
 
 impl WordCopy {
     #[inline]
-    fn take(&mut self, page: &WordPage, start: usize, end: usize, sorted: bool, whole: bool) {
-        for (pair, slot) in self.pairs.iter_mut().zip(start..end) {
+    fn take(&mut self, page: &WordPage, slots: core::ops::Range<usize>, run: usize, whole: bool) {
+        self.len = slots.len();
+        for (pair, slot) in self.pairs.iter_mut().zip(slots) {
             *pair = page.pair(slot);
         }
-        (self.len, self.sorted, self.whole) = (end - start, sorted, whole);
+        (self.run, self.whole) = (run, whole);
+    }
+
+    /// Sorts what came behind the run, and merges the two.
+    fn merge_tail(&mut self) {
+        let mut tail = [(0, 0); SLOTS];
+        let tail = &mut tail[..self.len - self.run];
+        tail.copy_from_slice(&self.pairs[self.run..self.len]);
+        tail.sort_unstable_by_key(|pair| pair.0);
+        let (mut run, mut to) = (self.run, self.len);
+        for &pair in tail.iter().rev() {
+            while run > 0 && self.pairs[run - 1].0 > pair.0 {
+                (run, to) = (run - 1, to - 1);
+                self.pairs[to] = self.pairs[run];
+            }
+            to -= 1;
+            self.pairs[to] = pair;
+        }
+        self.run = self.len;
     }
 
     #[inline]
@@ -382,16 +401,15 @@ impl PageCopy<Word> for WordCopy {
 
     #[inline]
     fn new() -> Self {
-        Self { pairs: [(0, 0); SLOTS], len: 0, sorted: true, whole: false }
+        Self { pairs: [(0, 0); SLOTS], len: 0, run: 0, whole: false }
     }
 
     #[inline]
     fn sort(&mut self) -> bool {
-        if self.sorted {
+        if self.run == self.len {
             return false;
         }
-        self.pairs[..self.len].sort_unstable_by_key(|pair| pair.0);
-        self.sorted = true;
+        self.merge_tail();
         self.whole
     }
 

@@ -4,15 +4,17 @@
 //! under ROWEX while readers descend it. Because the layer may lag behind the data list anyway, this one goes the
 //! whole way: a snapshot is built, published, read without any synchronisation, and replaced by the next one, which a
 //! sequential merge makes out of it and the changes logged meanwhile. What that buys is layouts that an updatable tree
-//! cannot have: no pointers, no versions, nodes that are exactly cache lines ([`runs`], [`trie`]).
+//! cannot have: no pointers, no versions, nodes that are exactly cache lines.
 //!
-//! * Words: one run of anchors, searched by radix table or static search tree ([`word`]).
-//! * Byte strings: a trie whose nodes are such runs over 7-byte slices ([`trie`]).
+//! * Words: an interpolation trie, nearly always one cache line per look-up ([`word`], [`lines`]).
+//! * Byte strings: a trie of sorted runs of 7-byte slices ([`trie`], [`runs`]).
 //!
-//! Answers are exact for the anchors in the snapshot. Invariants of a snapshot: anchors are distinct; what is below all
-//! anchors belongs to the head page; nothing changes after building, so `&self` methods need no ordering of their own
-//! (publication is the owner's release store, a reader's acquire load).
+//! Invariants of a snapshot: anchors are distinct; what is below all anchors belongs to the head page; an answer is the
+//! page of the greatest anchor at most the key or, seldom, of one further left; nothing changes after building, so
+//! `&self` methods need no ordering of their own (publication is the owner's release store, a reader's acquire load).
 
+mod ids;
+mod lines;
 mod merge;
 mod runs;
 #[cfg(test)]
@@ -28,9 +30,19 @@ use core::fmt;
 use crate::key::{Bytes, Form, Word};
 
 /// What an anchor leads to: a page pointer or id, compared to tell pages apart.
-pub trait Page: Copy + PartialEq {}
+pub trait Page: Copy + PartialEq {
+    /// Distance of pages that lie side by side.
+    const STRIDE: usize;
 
-impl<P: Copy + PartialEq> Page for P {}
+    /// Its address.
+    fn addr(self) -> usize;
+
+    /// The page at an address.
+    ///
+    /// # Safety
+    /// The address came from [`Self::addr`].
+    unsafe fn at(addr: usize) -> Self;
+}
 
 /// A form of keys that has a search layer. Both have.
 pub trait SearchForm: Form {
@@ -70,14 +82,24 @@ pub trait AnchorIndex<F: SearchForm, P: Page> {
     /// An object without memory, to be filled before anything else.
     fn empty() -> Self;
 
-    /// Replaces what is there, reusing its memory.
+    /// Fills an empty one.
     fn fill(&mut self, head: P, anchors: &[(F::Probe<'_>, P)]);
 
-    /// Replaces what is there by `old` with the changes, reusing memory.
+    /// Fills an empty one with what is in `old`, and the changes.
     fn fill_merged<'a>(&mut self, old: &Self, inserts: &[(F::Probe<'a>, P)], removes: &[(F::Probe<'a>, P)]);
 
     fn jump(&self, probe: F::Probe<'_>) -> P;
-    fn jump_many(&self, probes: &[F::Probe<'_>], pages: &mut [P]);
+
+    /// See [`Snapshot::prefetch`].
+    fn prefetch(&self, probe: F::Probe<'_>) {
+        let _ = probe;
+    }
+
+    /// See [`Snapshot::followers`].
+    fn followers(&self, probe: F::Probe<'_>, count: usize, each: impl FnMut(P)) {
+        let _ = (probe, count, each);
+    }
+
     fn len(&self) -> usize;
     fn bytes(&self) -> usize;
     fn entries(&self) -> Self::Entries<'_>;
@@ -102,31 +124,32 @@ impl<F: SearchForm, P: Page> Snapshot<F, P> {
 
     /// This snapshot with changes: `inserts` first (an existing anchor gets the new page), then `removes` (ignored
     /// unless the anchor then leads to that very page). Both ascending; of several inserts of one anchor the last
-    /// counts. Linear in the number of anchors. The memory of `spare` is used first: with the last snapshot but one,
-    /// which no reader sees any more, a rebuild touches no fresh memory.
+    /// counts. Linear in the number of anchors.
     ///
     /// # Panics
     /// From about 2^31 anchors on.
-    pub fn merge<'a>(&self, inserts: &[(F::Probe<'a>, P)], removes: &[(F::Probe<'a>, P)], spare: Option<Self>) -> Self {
-        let mut index = spare.map_or_else(F::Index::empty, |spare| spare.index);
+    pub fn merge<'a>(&self, inserts: &[(F::Probe<'a>, P)], removes: &[(F::Probe<'a>, P)]) -> Self {
+        let mut index = F::Index::empty();
         index.fill_merged(&self.index, inserts, removes);
         Self { index }
     }
 
-    /// The page of the greatest anchor at most `probe`, or the head page.
-    #[inline]
+    /// The page of the greatest anchor at most `probe`, or one a little further left; the head page if there is none.
+    #[inline(always)]
     pub fn jump(&self, probe: F::Probe<'_>) -> P {
         self.index.jump(probe)
     }
 
-    /// [`Self::jump`] for each of `probes` into the same place of `pages`, their cache misses overlapped.
-    ///
-    /// # Panics
-    /// If the lengths differ.
-    #[cfg_attr(not(test), expect(dead_code, reason = "get_many does not collect probes yet"))]
-    pub fn jump_many(&self, probes: &[F::Probe<'_>], pages: &mut [P]) {
-        assert_eq!(probes.len(), pages.len(), "one page per probe");
-        self.index.jump_many(probes, pages);
+    /// Starts fetching what [`Self::jump`] will read first.
+    #[inline(always)]
+    pub fn prefetch(&self, probe: F::Probe<'_>) {
+        self.index.prefetch(probe);
+    }
+
+    /// Calls `each` with up to `count` pages that follow the one that [`Self::jump`] returns, if that is cheap to know.
+    #[inline]
+    pub fn followers(&self, probe: F::Probe<'_>, count: usize, each: impl FnMut(P)) {
+        self.index.followers(probe, count, each);
     }
 
     /// The pages in the order of their anchors, without the head page.

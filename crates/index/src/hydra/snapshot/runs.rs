@@ -13,9 +13,6 @@
 
 use super::words::{Count, LINE, ROOM, SHORT, Words, trim};
 
-/// Keys that are looked up side by side.
-pub const BATCH: usize = 16;
-
 /// Words per bucket aimed at: the table has between `len / 2 PER_BUCKET` and `len / PER_BUCKET` buckets.
 const PER_BUCKET: usize = 2;
 
@@ -138,11 +135,6 @@ impl Runs {
         self.words.push(word);
     }
 
-    /// Adds many words, as if by [`Self::push`].
-    pub fn extend(&mut self, words: &[i64]) {
-        self.words.extend(words);
-    }
-
     /// Ends the run that started at `start`.
     ///
     /// # Panics
@@ -259,41 +251,6 @@ impl Runs {
         }
     }
 
-    /// [`Self::approach`] of each of `keys`, level by level for all of them, so that their cache misses overlap.
-    ///
-    /// # Safety
-    /// As for [`Self::approach`].
-    #[inline(always)]
-    pub unsafe fn approach_many<C: Count>(&self, run: &Run, keys: &[i64; BATCH]) -> [Near; BATCH] {
-        let mut near = [Near { low: run.len, high: run.len }; BATCH];
-        if run.kind != Kind::Tree {
-            for (near, &key) in near.iter_mut().zip(keys) {
-                // SAFETY: passed on from the caller.
-                *near = unsafe { self.approach::<C>(run, key) };
-            }
-            return near;
-        }
-        let mut children = [0; BATCH];
-        // A key below all leads to the first line and is counted right there. The greatest one is seen to at the end.
-        let inner = keys.map(|key| key.clamp(run.first, i64::MAX - 1));
-        for (child, &key) in children.iter_mut().zip(&inner) {
-            // SAFETY: passed on from the caller, and `run.first <= key < i64::MAX`.
-            *child = unsafe { self.tree_top::<C>(run, key) };
-        }
-        for level in run.inner_levels() {
-            for (child, &key) in children.iter_mut().zip(&inner) {
-                // SAFETY: as above; each child came from the level above.
-                *child = unsafe { self.tree_step::<C>(level, *child, key) };
-            }
-        }
-        for ((near, &child), &key) in near.iter_mut().zip(&children).zip(keys) {
-            if key < i64::MAX {
-                *near = run.leaf(child);
-            }
-        }
-        near
-    }
-
     /// The second half of a search: how many words of `run` are `<= key`.
     ///
     /// # Safety
@@ -312,12 +269,6 @@ impl Runs {
     #[cold]
     fn count_crowd(&self, crowd: core::ops::Range<usize>, key: i64) -> usize {
         self.words.as_slice()[crowd].partition_point(|&word| word <= key)
-    }
-
-    /// Starts fetching the words that [`Self::land`] will read.
-    #[inline(always)]
-    pub fn prefetch(&self, run: &Run, near: Near) {
-        self.words.prefetch((run.start + near.low) as usize);
     }
 
     /// A key's bucket in its radix run.
@@ -359,10 +310,5 @@ impl Runs {
     #[cfg(test)]
     pub fn is_radix(run: &Run) -> bool {
         run.kind == Kind::Radix
-    }
-
-    /// The words of a run.
-    pub fn words(&self, run: &Run) -> &[i64] {
-        &self.words.as_slice()[run.range()]
     }
 }

@@ -18,7 +18,7 @@ use core::cmp::Ordering;
 
 use archipelago_platform::hint::prefetch_read;
 
-use super::runs::{BATCH, Near, Run, Runs};
+use super::runs::{Near, Run, Runs};
 use super::words::{Count, Counter, Scalar, flip, unflip};
 use super::{AnchorIndex, Page};
 use crate::key::Bytes;
@@ -243,41 +243,6 @@ impl<P: Page> Trie<P> {
         }
     }
 
-    /// Look-ups side by side: each half step is made for all of them, and fetches what the next one needs.
-    ///
-    /// # Safety
-    /// The processor has what `C` needs.
-    #[inline(always)]
-    unsafe fn jump_many_with<C: Count>(&self, probes: &[&[u8]; BATCH], pages: &mut [P; BATCH]) {
-        let mut descents = probes.map(|probe| self.descent(probe));
-        loop {
-            for descent in &mut descents {
-                // SAFETY: passed on from the caller.
-                unsafe { self.approach::<C>(descent) };
-                if let At::Node(node) = descent.at {
-                    self.runs.prefetch(&node.run, descent.near);
-                }
-            }
-            for descent in &mut descents {
-                // SAFETY: passed on from the caller.
-                unsafe { self.land::<C>(descent) };
-                match descent.at {
-                    At::Node(node) => prefetch_read(node),
-                    At::Tail(tail) => prefetch_read(tail),
-                    At::Found(_) => {}
-                }
-            }
-            if descents.iter().all(|descent| matches!(descent.at, At::Found(_))) {
-                break;
-            }
-        }
-        for (descent, page) in descents.iter().zip(pages) {
-            if let At::Found(found) = descent.at {
-                *page = found;
-            }
-        }
-    }
-
     /// # Safety
     /// AVX2 and its companions are there ([`Counter::detect`]).
     #[cfg(target_arch = "x86_64")]
@@ -285,15 +250,6 @@ impl<P: Page> Trie<P> {
     unsafe fn jump_avx2(&self, probe: &[u8]) -> P {
         // SAFETY: passed on from the caller.
         unsafe { self.jump_with::<super::words::Avx2>(probe) }
-    }
-
-    /// # Safety
-    /// AVX2 and its companions are there ([`Counter::detect`]).
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    unsafe fn jump_many_avx2(&self, probes: &[&[u8]; BATCH], pages: &mut [P; BATCH]) {
-        // SAFETY: passed on from the caller.
-        unsafe { self.jump_many_with::<super::words::Avx2>(probes, pages) }
     }
 
     /// A cursor before the first anchor.
@@ -354,7 +310,7 @@ impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
         self.build_merged(old, inserts, removes);
     }
 
-    #[inline]
+    #[inline(never)]
     fn jump(&self, probe: &[u8]) -> P {
         match self.counter {
             // SAFETY: the scalar counter needs nothing.
@@ -362,23 +318,6 @@ impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: AVX2 was detected.
             Counter::Avx2 => unsafe { self.jump_avx2(probe) },
-        }
-    }
-
-    fn jump_many(&self, probes: &[&[u8]], pages: &mut [P]) {
-        let (probes, rest) = probes.as_chunks::<BATCH>();
-        let (pages, rest_pages) = pages.as_chunks_mut::<BATCH>();
-        for (probes, pages) in probes.iter().zip(pages) {
-            match self.counter {
-                // SAFETY: the scalar counter needs nothing.
-                Counter::Scalar => unsafe { self.jump_many_with::<Scalar>(probes, pages) },
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: AVX2 was detected.
-                Counter::Avx2 => unsafe { self.jump_many_avx2(probes, pages) },
-            }
-        }
-        for (probe, page) in rest.iter().zip(rest_pages) {
-            *page = self.jump(probe);
         }
     }
 

@@ -8,8 +8,6 @@
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::*;
 
-use archipelago_platform::hint::prefetch_read;
-
 /// Arrays are given, and may keep, one part in this many of room beyond what they hold.
 pub const ROOM: usize = 16;
 
@@ -81,18 +79,6 @@ impl Words {
         self.len += 1;
     }
 
-    /// Appends many words.
-    pub fn extend(&mut self, words: &[i64]) {
-        let start = self.len;
-        self.len += words.len();
-        self.lines.resize(self.len.div_ceil(LINE), EMPTY);
-        let lines = self.lines.as_mut_ptr().cast::<i64>();
-        // SAFETY: a `Line` is `LINE` words without padding (repr(C)); the lines for `len` words were just made, and are
-        // borrowed by nobody else.
-        let all = unsafe { core::slice::from_raw_parts_mut(lines, self.len) };
-        all[start..].copy_from_slice(words);
-    }
-
     /// Pads to a whole number of lines with the greatest word.
     pub fn align(&mut self) {
         self.len = self.lines.len() * LINE;
@@ -112,14 +98,6 @@ impl Words {
     pub fn as_slice(&self) -> &[i64] {
         // SAFETY: a `Line` is `LINE` words without padding (repr(C)), so `lines` is that many initialised words.
         unsafe { core::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * LINE) }
-    }
-
-    /// Starts fetching the line of the word at `index`, and of the seventh word after it.
-    #[inline(always)]
-    pub fn prefetch(&self, index: usize) {
-        let word = self.lines.as_ptr().cast::<i64>().wrapping_add(index);
-        prefetch_read(word);
-        prefetch_read(word.wrapping_add(LINE - 1));
     }
 
     /// The word at `index` and what follows it.

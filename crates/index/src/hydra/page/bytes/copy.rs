@@ -1,0 +1,166 @@
+//! A private copy of a [`BytesPage`]'s entries, to sort, search and read.
+
+use super::layout::{BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare, tail_words};
+use super::{Bytes, BytesPage, PageCopy};
+use archipelago_platform::atomic::Ordering::Relaxed;
+use core::cmp::Ordering;
+
+/// The order of sorted slots.
+pub(super) const IN_ORDER: [u8; SLOTS] = {
+    let mut order = [0; SLOTS];
+    let mut at = 0;
+    while at < SLOTS {
+        order[at] = at as u8;
+        at += 1;
+    }
+    order
+};
+
+/// A copy of a [`BytesPage`]'s entries.
+pub struct BytesCopy {
+    pub(super) words: [u64; WORDS],
+    pub(super) meta: Meta,
+    pub(super) len: usize,
+    pub(super) sorted: bool,
+    /// Slots in key order.
+    pub(super) order: [u8; SLOTS],
+    /// Filled only for rebuilding pages.
+    pub(super) tags: [u8; SLOTS],
+}
+
+/// Where keys are put together: the prefix stays, suffixes come and go behind it. Long enough for any that is not boxed.
+#[derive(Default)]
+pub struct Scratch(Vec<u8>);
+
+/// The longest suffix that is put together: words are written whole.
+const SUFFIX: usize = LONG_KEY.next_multiple_of(8) + 8;
+
+impl BytesCopy {
+    pub(super) fn take_tags(&mut self, page: &BytesPage) {
+        self.tags = core::array::from_fn(|slot| page.tags[slot].load(Relaxed));
+    }
+
+    #[inline]
+    pub(super) fn info(&self, at: usize) -> Info {
+        Info(self.words[usize::from(self.order[at]) * SLOT + 2])
+    }
+
+    /// The address of a boxed key, else 0.
+    pub(super) fn address(&self, at: usize) -> u64 {
+        let info = self.info(at);
+        if info.len() == BOXED { self.words[info.place()] } else { 0 }
+    }
+
+    pub(super) fn key_len(&self, at: usize) -> usize {
+        match self.address(at) {
+            0 => self.meta.prefix + self.info(at).len() as usize,
+            // SAFETY: a validated copy's boxed keys live as long as the guard or lock under which it is used.
+            address => unsafe { boxed(address) }.len(),
+        }
+    }
+
+    /// Words that all entries would take under another prefix.
+    pub(super) fn words_under(&self, prefix: usize) -> usize {
+        (0..self.len).map(|at| SLOT + tail_words(self.key_len(at), prefix)).sum()
+    }
+
+    /// Where to split so that both sides take about the same space.
+    pub(super) fn middle(&self) -> usize {
+        let half = self.words_under(self.meta.prefix) / 2;
+        let mut words = 0;
+        let full = (0..self.len).position(|at| {
+            words += SLOT + self.info(at).tail_words();
+            words > half
+        });
+        full.unwrap_or(self.len / 2).clamp(1, self.len - 1)
+    }
+
+    #[inline]
+    pub(super) fn compare(&self, key: &[u8], at: usize) -> Ordering {
+        compare(key, self.meta.prefix, usize::from(self.order[at]), |at| self.words[at], || true)
+    }
+
+    /// Compares two entries, by position.
+    pub(super) fn compare_entries(&self, a: usize, b: usize) -> Ordering {
+        let slot = |at: usize| usize::from(self.order[at]) * SLOT;
+        let (ia, ib) = (self.info(a), self.info(b));
+        let short = self.words[slot(a)].cmp(&self.words[slot(b)]).then(ia.middle().cmp(&ib.middle()));
+        if short.is_ne() {
+            return short;
+        }
+        let mut scratch = Scratch::default();
+        self.prepare(&mut scratch);
+        self.compare(self.entry(a, &mut scratch).0, b)
+    }
+
+    /// The bytes of `high`, of which the prefix is a part.
+    pub(super) fn write_prefix(&self, prefix: &mut Vec<u8>) {
+        let top = WORDS - self.meta.high_words();
+        if self.meta.high > LONG_HIGH {
+            // SAFETY: a validated copy's bound lives as long as the guard or lock under which it is used.
+            prefix.extend_from_slice(unsafe { boxed(self.words[top]) });
+        } else {
+            prefix.extend(self.words[top..].iter().flat_map(|word| word.to_be_bytes()));
+        }
+        prefix.truncate(self.meta.prefix);
+    }
+}
+
+impl PageCopy<Bytes> for BytesCopy {
+    type Scratch = Scratch;
+
+    fn new() -> Self {
+        let meta = Meta { sorted: 0, prefix: 0, floor: WORDS, high: 0 };
+        Self { words: [0; WORDS], meta, len: 0, sorted: true, order: IN_ORDER, tags: [0; SLOTS] }
+    }
+
+    fn sort(&mut self) -> bool {
+        if self.sorted {
+            return false;
+        }
+        // Sorting by the first eight bytes of the suffix nearly always settles it.
+        let mut heads: [(u64, u8); SLOTS] = core::array::from_fn(|slot| (self.words[slot * SLOT], slot as u8));
+        let heads = &mut heads[..self.len];
+        heads.sort_unstable_by(|a, b| {
+            a.0.cmp(&b.0).then_with(|| self.compare_entries(usize::from(a.1), usize::from(b.1)))
+        });
+        for (order, head) in self.order.iter_mut().zip(heads) {
+            *order = head.1;
+        }
+        self.sorted = true;
+        true
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn lower_bound(&self, key: &[u8]) -> usize {
+        crate::hydra::page::partition_point(0, self.len, |at| self.compare(key, at).is_gt())
+    }
+
+    fn prepare(&self, scratch: &mut Scratch) {
+        scratch.0.clear();
+        self.write_prefix(&mut scratch.0);
+        scratch.0.resize(self.meta.prefix + SUFFIX, 0);
+    }
+
+    #[inline]
+    fn entry<'s>(&self, at: usize, Scratch(key): &'s mut Scratch) -> (&'s [u8], u64) {
+        let slot = usize::from(self.order[at]) * SLOT;
+        let (info, value, prefix) = (self.info(at), self.words[slot + 1], self.meta.prefix);
+        if info.len() == BOXED {
+            // SAFETY: a validated copy's boxed keys live as long as the guard or lock under which it is used.
+            return (unsafe { boxed(self.words[info.place()]) }, value);
+        }
+        let suffix = &mut key[prefix..][..SUFFIX];
+        suffix[..8].copy_from_slice(&self.words[slot].to_be_bytes());
+        suffix[8..IN_SLOT].copy_from_slice(&(info.middle() as u32).to_be_bytes());
+        let tail = &self.words[info.place()..][..info.tail_words()];
+        for (bytes, word) in suffix[IN_SLOT..].chunks_exact_mut(8).zip(tail) {
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
+        (&key[..prefix + info.len() as usize], value)
+    }
+}

@@ -1,0 +1,160 @@
+//! Changing a locked [`BytesPage`]: adding entries, rebuilding under other bounds, splitting, merging.
+
+use super::copy::{BytesCopy, Scratch};
+use super::layout::{
+    BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, chunk, common, compare, tail_words,
+};
+use super::{BytesPage, Page, PageCopy};
+use archipelago_platform::atomic::Ordering::*;
+
+/// A page is underfull below this many entries, if they use less than this many words too; two are merged when
+/// together they have at most twice as much.
+pub(super) const UNDERFULL: usize = SLOTS / 4;
+pub(super) const UNDERFULL_WORDS: usize = WORDS * 3 / 8;
+
+impl BytesPage {
+    /// Words in use by live entries and `high`.
+    pub(super) fn live_words(&self) -> usize {
+        let tails = (0..self.len()).map(|slot| SLOT + Info(self.word(slot * SLOT + 2)).tail_words());
+        tails.sum::<usize>() + self.meta().high_words()
+    }
+
+    /// Adds an entry behind the others. The key is in range, `address` its box if it is long.
+    pub(super) fn append(&self, key: &[u8], tag: u8, value: u64, address: u64) -> bool {
+        let (len, mut meta) = (self.len(), self.meta());
+        let tail = tail_words(key.len(), meta.prefix);
+        if len == SLOTS || SLOT * (len + 1) + tail > meta.floor {
+            return false;
+        }
+        let last = len.wrapping_sub(1);
+        if meta.sorted == len && (len == 0 || compare(key, meta.prefix, last, |at| self.word(at), || true).is_gt()) {
+            meta.sorted = len + 1;
+        }
+        meta.floor -= tail;
+        let long = key.len() > LONG_KEY;
+        if long {
+            self.set_word(meta.floor, address);
+        } else {
+            for at in 0..tail {
+                self.set_word(meta.floor + at, chunk(key, meta.prefix + IN_SLOT + 8 * at));
+            }
+        }
+        let stored = if long { BOXED } else { (key.len() - meta.prefix) as u64 };
+        self.set_word(len * SLOT, chunk(key, meta.prefix));
+        self.set_word(len * SLOT + 1, value);
+        self.set_word(len * SLOT + 2, Info::new(chunk(key, meta.prefix + 8) >> 32, meta.floor, stored).0);
+        self.set_meta(meta);
+        self.tags[len].store(tag, Relaxed);
+        true
+    }
+
+    /// Empties the page and gives it an upper bound: `high`, boxed at `address` in case it is long.
+    pub(super) fn reset(&self, high: Option<(&[u8], u64)>) {
+        self.tags.iter().for_each(|tag| tag.store(0, Relaxed));
+        let prefix = high.map_or(0, |(high, _)| common(self.low(), high).min(0xFFFF));
+        let len = high.map_or(0, |(high, _)| high.len().min(LONG_HIGH + 1));
+        let mut meta = Meta { sorted: 0, prefix, floor: WORDS, high: len };
+        meta.floor -= meta.high_words();
+        self.set_meta(meta);
+        if let Some((high, address)) = high {
+            let long = high.len() > LONG_HIGH;
+            for at in meta.floor..WORDS {
+                self.set_word(at, if long { address } else { chunk(high, 8 * (at - meta.floor)) });
+            }
+        }
+    }
+
+    /// `high` with the address of its box, for a page that is locked or private. `None` on the last page.
+    pub(super) fn bound<'a>(&self, next: *const Self, buffer: &'a mut Vec<u8>) -> Option<(&'a [u8], u64)> {
+        if next.is_null() {
+            return None;
+        }
+        // SAFETY: a locked page's neighbour is not retired.
+        let low = unsafe { (*next).low.load(Relaxed) };
+        // SAFETY: a page's `low` lives as long as the page.
+        buffer.extend_from_slice(unsafe { &*low });
+        Some((buffer, low.expose_provenance() as u64))
+    }
+
+    /// Adds entries of a copy, which are known to fit, in the copy's order.
+    pub(super) fn refill(&self, copy: &BytesCopy, range: core::ops::Range<usize>) {
+        let mut scratch = Scratch::default();
+        copy.prepare(&mut scratch);
+        for at in range {
+            let (slot, address) = (usize::from(copy.order[at]), copy.address(at));
+            let (key, value) = copy.entry(at, &mut scratch);
+            assert!(self.append(key, copy.tags[slot], value, address), "entries fit where they were measured to fit");
+        }
+    }
+
+    pub(super) fn copied(&self) -> BytesCopy {
+        let mut copy = BytesCopy::new();
+        self.copy_all(&mut copy);
+        copy.take_tags(self);
+        copy
+    }
+
+    /// See [`Page::split`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn split_for(&self, right: *mut Self, key: &[u8]) -> bool {
+        let mut copy = self.copied();
+        let ascending = copy.sorted;
+        copy.sort();
+        let len = copy.len;
+        let (mut buffer, next) = (Vec::new(), self.next.load(Relaxed));
+        // Room may have been lost to tails of removed keys only.
+        if len < SLOTS && self.live_words() <= WORDS * 3 / 4 {
+            self.reset(self.bound(next, &mut buffer));
+            self.refill(&copy, 0..len);
+            return false;
+        }
+        let (mut left_scratch, mut right_scratch) = (Scratch::default(), Scratch::default());
+        copy.prepare(&mut left_scratch);
+        copy.prepare(&mut right_scratch);
+        let last = copy.entry(len - 1, &mut left_scratch).0;
+        // Keys that arrive in ascending order leave this page full and go on in an empty one, if the new bound fits.
+        let fits = || {
+            let prefix = common(self.low(), &key[..common(last, key) + 1]);
+            copy.words_under(prefix) + LONG_HIGH / 8 <= WORDS
+        };
+        let middle = if ascending && last < key && fits() { len } else { copy.middle() };
+        let below = copy.entry(middle - 1, &mut left_scratch).0;
+        let above = if middle == len { key } else { copy.entry(middle, &mut right_scratch).0 };
+        let separator = &above[..common(below, above) + 1];
+        // SAFETY: `right` is ours to write, by the caller's promise.
+        let fresh = unsafe {
+            Self::init(right, separator, next);
+            &*right
+        };
+        fresh.refill(&copy, middle..len);
+        self.reset(self.bound(fresh, &mut buffer));
+        self.refill(&copy, 0..middle);
+        self.set_next(fresh);
+        true
+    }
+
+    /// See [`Page::absorb`].
+    pub(super) fn take_over(&self, right: &Self) -> bool {
+        if self.len() + right.len() > 2 * UNDERFULL {
+            return false;
+        }
+        let (mut ours, mut theirs) = (self.copied(), right.copied());
+        let next = right.next();
+        let mut buffer = Vec::new();
+        let high = self.bound(next, &mut buffer);
+        let prefix = high.map_or(0, |(high, _)| common(self.low(), high).min(0xFFFF));
+        let words = ours.words_under(prefix) + theirs.words_under(prefix) + LONG_HIGH / 8;
+        if words > 2 * UNDERFULL_WORDS {
+            return false;
+        }
+        ours.sort();
+        theirs.sort();
+        self.reset(high);
+        self.refill(&ours, 0..ours.len);
+        self.refill(&theirs, 0..theirs.len);
+        self.set_next(next);
+        true
+    }
+}

@@ -1,0 +1,352 @@
+//! The page for byte-string keys: 1280 bytes, 20 cache lines, up to 48 slots.
+//!
+//! ```text
+//!    0  version lock     8  Meta (sorted run, prefix length, heap floor, length of high)     16  48 tags  -> line 0
+//!   64  slots, 3 words each, growing up:  head (8 bytes) | value | next 4 bytes, tail's place, length
+//!       ...
+//!       heap, growing down: tails of keys; at its very top the bytes of `high`
+//! 1264  low (boxed)     1272  next
+//! ```
+//!
+//! All keys of `[low, high)` share the common prefix of the two bounds, so it is not stored with the keys; of the rest,
+//! the *suffix*, twelve bytes sit in the slot and what is longer (the *tail*) in the heap. Words hold bytes big-endian
+//! and padded with zeros: comparing words as integers, and lengths last, is comparing strings. Keys longer than
+//! [`LONG_KEY`] are boxed whole, immutable, and reclaimed through RCU; the slot still has their first twelve bytes.
+//!
+//! A look-up touches line 0, the slot's line, and the last lines (the bound, `next`); the tail's line for long
+//! suffixes. Bounds are as short as can be: the shortest string that separates the two halves of a split.
+//!
+//! What a racing reader may get wrong is bounded: indices are clamped, and a pointer read from a page is followed only
+//! after the version under which it was read has been validated ([`Seen`]).
+//!
+//! Words and their packing are in [`layout`], what changes a locked page in [`edit`], what scans read in [`copy`].
+
+mod copy;
+mod edit;
+mod layout;
+
+use super::{Page, PageCopy, PageForm, Removed, Seen};
+use crate::key::Bytes;
+use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
+use archipelago_platform::hint;
+use archipelago_platform::simd;
+use archipelago_sync::version_lock::VersionLock;
+use copy::{BytesCopy, IN_ORDER, Scratch};
+use core::cmp::Ordering;
+use core::hash::Hasher;
+use edit::{UNDERFULL, UNDERFULL_WORDS};
+use layout::{BOXED, Boxed, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, chunk, compare};
+
+/// See the module's drawing.
+#[repr(C, align(64))]
+pub struct BytesPage {
+    lock: VersionLock,
+    meta: AtomicU64,
+    tags: [AtomicU8; SLOTS],
+    words: [AtomicU64; WORDS],
+    low: AtomicPtr<Boxed>,
+    next: AtomicPtr<BytesPage>,
+}
+
+const _: () = assert!(size_of::<BytesPage>() == 1280);
+
+impl BytesPage {
+    #[inline]
+    fn meta(&self) -> Meta {
+        Meta::unpack(self.meta.load(Relaxed))
+    }
+
+    fn set_meta(&self, meta: Meta) {
+        self.meta.store(meta.pack(), Relaxed);
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        self.words[at].load(Relaxed)
+    }
+
+    fn set_word(&self, at: usize, word: u64) {
+        self.words[at].store(word, Relaxed);
+    }
+
+    #[inline]
+    fn trusts(&self, seen: Seen) -> bool {
+        seen.is_none_or(|version| self.lock.validate(version))
+    }
+
+    /// How `key` compares with `high`; meaningless on the last page.
+    #[inline]
+    fn compare_high(&self, key: &[u8], seen: Seen) -> Ordering {
+        let meta = self.meta();
+        let top = WORDS - meta.high_words();
+        if meta.high > LONG_HIGH {
+            let address = self.word(top);
+            // SAFETY: validated: the word is the next page's `low`, which outlives the caller's guard or lock.
+            return if self.trusts(seen) { key.cmp(unsafe { boxed(address) }) } else { Ordering::Less };
+        }
+        for at in top..WORDS {
+            let order = chunk(key, 8 * (at - top)).cmp(&self.word(at));
+            if order.is_ne() {
+                return order;
+            }
+        }
+        key.len().cmp(&meta.high)
+    }
+}
+
+impl PageForm for Bytes {
+    type Page = BytesPage;
+    type Owned = Vec<u8>;
+
+    fn own(key: &[u8]) -> Vec<u8> {
+        key.to_vec()
+    }
+
+    fn probe(owned: &Vec<u8>) -> &[u8] {
+        owned
+    }
+
+    fn just_below(bound: &[u8]) -> Option<Vec<u8>> {
+        let (&last, rest) = bound.split_last()?;
+        let mut below = rest.to_vec();
+        if last > 0 {
+            below.push(last - 1);
+            below.extend([0xFF; 8]);
+        }
+        Some(below)
+    }
+
+    fn just_above(key: &[u8]) -> Option<Vec<u8>> {
+        Some([key, &[0]].concat())
+    }
+
+    fn least() -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn great() -> Vec<u8> {
+        vec![0xFF; 8]
+    }
+
+    #[inline]
+    fn with_bytes<R>(key: &[u8], f: impl FnOnce(&[u8]) -> R) -> R {
+        f(key)
+    }
+
+    #[inline]
+    fn tag(key: &[u8]) -> u8 {
+        let mut hasher = rustc_hash::FxHasher::default();
+        hasher.write(key);
+        // The hasher rotates its best bits to the bottom; zero means "empty slot" and is moved to one.
+        ((hasher.finish() >> 16) as u8).max(1)
+    }
+}
+
+impl Page<Bytes> for BytesPage {
+    type Copy = BytesCopy;
+
+    unsafe fn init(at: *mut Self, low: &[u8], next: *const Self) {
+        let page = Self {
+            lock: VersionLock::new(),
+            meta: AtomicU64::new(0),
+            tags: [const { AtomicU8::new(0) }; SLOTS],
+            words: [const { AtomicU64::new(0) }; WORDS],
+            low: AtomicPtr::new(Box::into_raw(Box::new(low.into()))),
+            next: AtomicPtr::new(next.cast_mut()),
+        };
+        page.reset(page.bound(next, &mut Vec::new()));
+        // SAFETY: by the caller's promise.
+        unsafe { at.write(page) }
+    }
+
+    #[inline]
+    fn lock(&self) -> &VersionLock {
+        &self.lock
+    }
+
+    #[inline]
+    fn next(&self) -> *const Self {
+        // Acquire pairs with the Release in `set_next`: whoever gets the pointer sees the page initialised.
+        self.next.load(Acquire)
+    }
+
+    #[inline]
+    fn prefetch(page: *const Self) {
+        hint::prefetch_read(page);
+        // The bound and `next` are in the last line.
+        hint::prefetch_read(page.wrapping_byte_add(size_of::<Self>() - 64));
+    }
+
+    #[inline]
+    fn is_beyond(&self, key: &[u8], seen: Seen) -> bool {
+        self.compare_high(key, seen).is_ge() && !self.next().is_null()
+    }
+
+    #[inline]
+    fn ends_before(&self, bound: &[u8], seen: Seen) -> bool {
+        self.compare_high(bound, seen).is_gt() && !self.next().is_null()
+    }
+
+    #[inline]
+    fn candidates(&self, tag: u8) -> u64 {
+        simd::match_bytes(&self.tags, tag)
+    }
+
+    #[inline]
+    fn prefetch_slot(&self, slot: usize) {
+        hint::prefetch_read(&raw const self.words[slot * SLOT]);
+    }
+
+    #[inline]
+    fn find_among(&self, mut candidates: u64, key: &[u8], seen: Seen) -> Option<usize> {
+        let prefix = self.meta().prefix;
+        while candidates != 0 {
+            let slot = candidates.trailing_zeros() as usize;
+            if compare(key, prefix, slot, |at| self.word(at), || self.trusts(seen)).is_eq() {
+                return Some(slot);
+            }
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
+    #[inline]
+    fn value(&self, slot: usize) -> u64 {
+        self.word(slot * SLOT + 1)
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        (self.candidates(0) | 1 << SLOTS).trailing_zeros() as usize
+    }
+
+    #[inline]
+    fn copy_from(&self, _: &[u8], _: usize, copy: &mut BytesCopy) {
+        self.copy_all(copy);
+    }
+
+    fn copy_all(&self, copy: &mut BytesCopy) {
+        copy.len = self.len();
+        copy.meta = self.meta();
+        let slots = copy.len * SLOT;
+        for used in [0..slots, copy.meta.floor..WORDS] {
+            for (to, from) in copy.words[used.clone()].iter_mut().zip(&self.words[used]) {
+                *to = from.load(Relaxed);
+            }
+        }
+        copy.sorted = copy.meta.sorted >= copy.len;
+        copy.order = IN_ORDER;
+    }
+
+    fn set_next(&self, next: *const Self) {
+        self.next.store(next.cast_mut(), Release);
+    }
+
+    #[inline]
+    fn set_value(&self, slot: usize, value: u64) -> u64 {
+        let old = self.value(slot);
+        self.set_word(slot * SLOT + 1, value);
+        old
+    }
+
+    #[inline]
+    fn push(&self, key: &[u8], tag: u8, value: u64) -> bool {
+        if key.len() <= LONG_KEY {
+            return self.append(key, tag, value, 0);
+        }
+        let address = Box::into_raw(Box::new(Boxed::from(key)));
+        let pushed = self.append(key, tag, value, address.expose_provenance() as u64);
+        if !pushed {
+            // SAFETY: made above and not stored.
+            drop(unsafe { Box::from_raw(address) });
+        }
+        pushed
+    }
+
+    fn remove(&self, slot: usize) -> Removed {
+        let (len, mut meta) = (self.len(), self.meta());
+        let value = self.value(slot);
+        let info = Info(self.word(slot * SLOT + 2));
+        let key = if info.len() == BOXED { self.word(info.place()) as usize } else { 0 };
+        let copy_slot = |from: usize, to: usize| {
+            for at in 0..SLOT {
+                self.set_word(to * SLOT + at, self.word(from * SLOT + at));
+            }
+            self.tags[to].store(self.tags[from].load(Relaxed), Relaxed);
+        };
+        if meta.sorted == len {
+            // A sorted page stays sorted: removals in key order (queues, expiry) keep scans cheap.
+            (slot + 1..len).for_each(|from| copy_slot(from, from - 1));
+            meta.sorted -= 1;
+        } else {
+            copy_slot(len - 1, slot);
+            meta.sorted = meta.sorted.min(slot);
+        }
+        self.tags[len - 1].store(0, Relaxed);
+        if len == 1 {
+            meta.floor = WORDS - meta.high_words();
+        }
+        self.set_meta(meta);
+        Removed { value, key: core::ptr::with_exposed_provenance_mut(key) }
+    }
+
+    fn write_back(&self, copy: &BytesCopy) {
+        let tags: [u8; SLOTS] = core::array::from_fn(|slot| self.tags[slot].load(Relaxed));
+        for (to, &from) in copy.order[..copy.len].iter().enumerate() {
+            let from = usize::from(from);
+            for at in 0..SLOT {
+                self.set_word(to * SLOT + at, copy.words[from * SLOT + at]);
+            }
+            self.tags[to].store(tags[from], Relaxed);
+        }
+        self.set_meta(Meta { sorted: copy.len, ..copy.meta });
+    }
+
+    unsafe fn split(&self, right: *mut Self, key: &[u8]) -> bool {
+        // SAFETY: passed on.
+        unsafe { self.split_for(right, key) }
+    }
+
+    fn is_underfull(&self) -> bool {
+        self.len() < UNDERFULL && self.live_words() < UNDERFULL_WORDS
+    }
+
+    fn absorb(&self, right: &Self) -> bool {
+        self.take_over(right)
+    }
+
+    fn low(&self) -> &[u8] {
+        // SAFETY: `low` is set before the page is published, never changed, and freed with the page.
+        unsafe { &*self.low.load(Relaxed) }
+    }
+
+    unsafe fn destroy(at: *mut Self) {
+        // SAFETY: by the caller's promise the page is ours, and this happens once.
+        drop(unsafe { Box::from_raw((*at).low.load(Relaxed)) });
+    }
+
+    unsafe fn reclaim_key(key: *mut ()) {
+        // SAFETY: by the caller's promise; `push` made it.
+        drop(unsafe { Box::from_raw(key.cast::<Boxed>()) });
+    }
+
+    fn check(&self) {
+        let (len, meta) = (self.len(), self.meta());
+        assert!(meta.sorted <= len, "sorted run of {} in {len} entries", meta.sorted);
+        assert!(len * SLOT <= meta.floor, "slots and heap do not overlap");
+        assert!(self.tags[len..].iter().all(|tag| tag.load(Relaxed) == 0), "slots are dense");
+        let mut copy = self.copied();
+        let mut scratch = Scratch::default();
+        let mut previous: Option<Vec<u8>> = None;
+        copy.prepare(&mut scratch);
+        for slot in 0..len {
+            let key = copy.entry(slot, &mut scratch).0;
+            assert_eq!(copy.tags[slot], Bytes::tag(key), "tag of {key:?}");
+            assert!(key >= self.low() && !self.is_beyond(key, None), "{key:?} lies outside its page");
+            assert!(slot >= meta.sorted || previous.as_deref().is_none_or(|it| it < key), "sorted run at {slot}");
+            previous = Some(key.to_vec());
+        }
+        copy.sort();
+        assert!((1..len).all(|at| copy.compare_entries(at - 1, at).is_lt()), "keys are distinct");
+    }
+}

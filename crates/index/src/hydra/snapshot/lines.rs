@@ -1,0 +1,266 @@
+//! An interpolation trie: the position of a word among sorted anchors, computed rather than searched, and one cache
+//! line to look at.
+//!
+//! A [`Node`] divides the span of its anchors into equal buckets, a [`Line`] each, and a multiplication tells a key's
+//! bucket and its place in there to 30 bits. A line holds up to seven anchors' places, and the eight pages between and
+//! beside them. A bucket with more anchors than that, or with two in one place, leads to a node of its own, over the
+//! span of those anchors alone; so clustered keys cost one line more.
+//!
+//! What comes out is the page of the greatest anchor at most the key, or the one before that: keys that share a place
+//! with an anchor and lie just above it are taken for smaller. (Where buckets are narrower than 2^30, none.)
+//!
+//! Invariants: places within a line ascend strictly, up to padding. An anchor's place is the least one that no key below the
+//! anchor has; so whoever is at or above that place is at or above the anchor.
+
+use archipelago_platform::memory::Array;
+
+/// Anchors per line.
+pub const ANCHORS: usize = 7;
+
+/// Anchors per line aimed at: at three, one bucket in eighty is crowded.
+const FILL: usize = 3;
+
+/// When most anchors would sit in crowded buckets, buckets for so many of them are made instead: they are levels of
+/// clusters, and most buckets would lie between them.
+const CLUSTER: usize = 64;
+
+/// Greater than every place.
+const PAD: i32 = i32::MAX;
+
+/// Bits of a place.
+const PLACE_BITS: u32 = 30;
+
+/// Set in the first page of a line that leads to a node; and, in the rank, only to make it negative.
+const MARK: u32 = 1 << 31;
+
+/// Page numbers are less than this.
+pub const MAX_ID: u32 = MARK;
+
+/// See the module's text.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct Line {
+    /// Seven places, then the marked rank of the line's first page (or, of a line that leads to a node, that page).
+    places: [i32; 8],
+    /// The page before the first anchor, then one per anchor. Or, marked, the fields of a node.
+    ids: [u32; 8],
+}
+
+/// A node: which line a key belongs to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Node {
+    /// The least anchor.
+    first: u64,
+    /// Keys farther than this from `first` are as good as at this distance.
+    limit: u64,
+    /// Distance from `first` to position: line number and place, as a fraction.
+    factor: u64,
+    /// Number of its first line.
+    start: u32,
+}
+
+/// Where a search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The page's number.
+    pub id: u32,
+    /// The rank of the page: how many anchors are before it.
+    pub rank: u32,
+}
+
+impl Node {
+    /// A node over `anchors` (at least one) with about one line per `share` of them, from line `start` on. Returns the
+    /// number of lines too.
+    fn over(anchors: &[u64], share: usize, start: usize) -> (Self, usize) {
+        let (first, last) = (anchors[0], anchors[anchors.len() - 1]);
+        let span = last - first;
+        // A little room behind the last anchor, so that larger keys are told from it.
+        let limit = span.saturating_add(span / 256 + 1).min(u64::MAX - first).max(1);
+        // Two at least, so that of anchors that share a place the first and the last part.
+        let lines =
+            anchors.len().div_ceil(share).max(2).min(usize::try_from(limit).unwrap_or(usize::MAX).saturating_add(1));
+        // The greatest one that leaves `limit` itself in the last line. It is `lines` at least, so rounding down leaves
+        // the last anchor in another line than the first.
+        let factor = ((((lines as u128) << 64) - 1) / u128::from(limit)).min(u128::from(u64::MAX));
+        (Self { first, limit, factor: factor as u64, start: start as u32 }, lines)
+    }
+
+    /// A key's line and place. Grows with the key. The key is at least `first`.
+    #[inline(always)]
+    fn place(&self, key: u64) -> (usize, i32) {
+        let distance = (key - self.first).min(self.limit);
+        let position = u128::from(distance) * u128::from(self.factor);
+        (self.start as usize + (position >> 64) as usize, (position as u64 >> (64 - PLACE_BITS)) as i32)
+    }
+
+    /// An anchor's line and place: see the module's invariants.
+    fn place_of_anchor(&self, anchor: u64) -> (usize, i32) {
+        let (line, place) = self.place(anchor);
+        let shared = anchor > self.first && self.place(anchor - 1) == (line, place);
+        (line, place + i32::from(shared))
+    }
+}
+
+impl Line {
+    fn leaf(places: [i32; ANCHORS], rank: usize, ids: [u32; 8]) -> Self {
+        let mut line = Self { places: [PAD; 8], ids };
+        line.places[..ANCHORS].copy_from_slice(&places);
+        line.places[ANCHORS] = (rank as u32 | MARK) as i32;
+        line
+    }
+
+    /// A line that leads to `node`, and to the page `before` for keys below all of that.
+    fn inner(node: Node, before: Found) -> Self {
+        let mut places = [PAD; 8];
+        (places[6], places[7]) = ((before.rank | MARK) as i32, (before.id | MARK) as i32);
+        let halves = |word: u64| [word as u32, (word >> 32) as u32];
+        let ([a, b], [c, d], [e, f]) = (halves(node.first), halves(node.limit), halves(node.factor));
+        // Two marked words count as places at most the key's: the search finds the second one.
+        Self { places, ids: [0, node.start | MARK, a, b, c, d, e, f] }
+    }
+
+    /// How many of the places are at most `place`; the last word always counts, and is not one.
+    #[inline(always)]
+    fn count(&self, place: i32) -> usize {
+        self.places.iter().map(|&at| i32::from(at <= place)).sum::<i32>() as usize - 1
+    }
+
+    /// The node that a marked line leads to, and the page before it.
+    fn node(&self) -> (Node, Found) {
+        let word = |at: usize| u64::from(self.ids[at]) | u64::from(self.ids[at + 1]) << 32;
+        let node = Node { first: word(2), limit: word(4), factor: word(6), start: self.ids[1] & !MARK };
+        (node, Found { id: self.places[7] as u32 & !MARK, rank: self.places[6] as u32 & !MARK })
+    }
+
+    #[inline(always)]
+    fn rank(&self) -> u32 {
+        self.places[ANCHORS] as u32 & !MARK
+    }
+}
+
+/// Finds `key`'s page from `root`, whose lines these are, with `head` for keys below all anchors.
+///
+/// # Safety
+/// `lines` and `root` come from one [`build`].
+#[inline(always)]
+pub unsafe fn find(lines: &[Line], root: &Node, head: u32, key: u64) -> Found {
+    if key < root.first {
+        return Found { id: head, rank: 0 };
+    }
+    let (line, place) = root.place(key);
+    debug_assert!(line < lines.len());
+    // SAFETY: a node's places lead to its own lines, by the caller's promise.
+    let line = unsafe { lines.get_unchecked(line) };
+    let count = line.count(place);
+    let id = line.ids[count & 7];
+    if id & MARK != 0 {
+        // SAFETY: passed on.
+        return unsafe { find_deep(lines, line, key) };
+    }
+    Found { id, rank: line.rank() + count as u32 }
+}
+
+/// Goes on at the node that `line` leads to.
+///
+/// # Safety
+/// As for [`find`]; `line` is one of `lines`.
+#[inline(never)]
+unsafe fn find_deep<'a>(lines: &'a [Line], mut line: &'a Line, key: u64) -> Found {
+    loop {
+        let (node, before) = line.node();
+        if key < node.first {
+            return before;
+        }
+        let (at, place) = node.place(key);
+        debug_assert!(at < lines.len());
+        // SAFETY: as in `find`.
+        line = unsafe { lines.get_unchecked(at) };
+        let count = line.count(place);
+        let id = line.ids[count & 7];
+        if id & MARK == 0 {
+            return Found { id, rank: line.rank() + count as u32 };
+        }
+    }
+}
+
+/// Starts fetching the line where [`find`] will look first.
+#[inline(always)]
+pub fn prefetch(lines: &[Line], root: &Node, key: u64) {
+    if key >= root.first {
+        archipelago_platform::hint::prefetch_read(lines.as_ptr().wrapping_add(root.place(key).0));
+    }
+}
+
+/// Lays out lines for `anchors`, ascending, which lead to `ids[1..]`; `ids[0]` is the page before.
+///
+/// # Panics
+/// From 2^31 anchors on.
+pub fn build(anchors: &[u64], ids: &[u32], lines: &mut Array<Line>) -> Node {
+    assert!(anchors.len() < MARK as usize, "a snapshot holds fewer than 2^31 anchors");
+    if anchors.is_empty() {
+        // Every key's place in the default node is the beginning of line 0.
+        lines.push(Line::leaf([PAD; ANCHORS], 0, [ids[0]; 8]));
+        return Node::default();
+    }
+    // An eighth more than the root takes, for crowded buckets.
+    *lines = Array::with_capacity(anchors.len() * 9 / (8 * FILL) + 2, None);
+    Builder { anchors, ids, lines }.node(0, anchors.len())
+}
+
+struct Builder<'a> {
+    anchors: &'a [u64],
+    ids: &'a [u32],
+    lines: &'a mut Array<Line>,
+}
+
+impl Builder<'_> {
+    /// A node over the anchors `from..to`. Recursion is as deep as the trie: a level halves the span at least, so the
+    /// depth is 64 at most.
+    fn node(&mut self, from: usize, to: usize) -> Node {
+        let anchors = &self.anchors[from..to];
+        let start = self.lines.len();
+        let (mut node, mut count) = Node::over(anchors, FILL, start);
+        if anchors.len() > CLUSTER && Self::crowded(&node, anchors) * 2 > anchors.len() {
+            (node, count) = Node::over(anchors, CLUSTER, start);
+        }
+        self.lines.extend_with(Line { places: [PAD; 8], ids: [0; 8] }, count);
+        let mut at = from;
+        for line in start..start + count {
+            at = self.line(&node, line, at, to);
+        }
+        debug_assert_eq!(at, to, "every anchor has a line");
+        node
+    }
+
+    /// Fills `line` with the anchors that belong there, which start at `from`; returns where they end.
+    fn line(&mut self, node: &Node, line: usize, from: usize, to: usize) -> usize {
+        let mut places = [PAD; ANCHORS];
+        let mut end = from;
+        while end < to {
+            let (at, place) = node.place_of_anchor(self.anchors[end]);
+            if at != line {
+                break;
+            }
+            if let Some(slot) = places.get_mut(end - from) {
+                *slot = place;
+            }
+            end += 1;
+        }
+        let count = end - from;
+        self.lines[line] = if count <= ANCHORS && places[..count].windows(2).all(|two| two[0] < two[1]) {
+            let mut ids = [0; 8];
+            ids[..=count].copy_from_slice(&self.ids[from..=end]);
+            Line::leaf(places, from, ids)
+        } else {
+            let child = self.node(from, end);
+            Line::inner(child, Found { id: self.ids[from], rank: from as u32 })
+        };
+        end
+    }
+
+    /// How many of the anchors share a bucket with too many others.
+    fn crowded(node: &Node, anchors: &[u64]) -> usize {
+        let same = |a: &u64, b: &u64| node.place(*a).0 == node.place(*b).0;
+        anchors.chunk_by(same).map(<[u64]>::len).filter(|&len| len > ANCHORS).sum()
+    }
+}

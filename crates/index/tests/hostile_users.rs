@@ -1,0 +1,325 @@
+//! What users' code may do to a map: closures and destructors that panic or use the map themselves, threads that end
+//! while it is being dropped.
+
+mod common;
+
+use archipelago_check::drops::{Counted, DropCounter};
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_index::hydra::{Maintainers, SearchLayerKind};
+use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
+use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::sync::{Arc, Barrier, LazyLock};
+use archipelago_platform::thread;
+use archipelago_platform::topology::Topology;
+use common::{contents, sized};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+fn panics(f: impl FnOnce()) {
+    assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "the panic went missing");
+}
+
+/// A value whose drop or clone panics, if it is armed; counted all the same.
+struct Explosive {
+    counted: Counted,
+    in_drop: bool,
+    in_clone: bool,
+}
+
+impl Explosive {
+    fn new(counter: DropCounter, tag: u64) -> Self {
+        Explosive { counted: counter.value(tag), in_drop: false, in_clone: false }
+    }
+
+    /// Panics when it is cloned.
+    fn in_clone(counter: DropCounter, tag: u64) -> Self {
+        Explosive { counted: counter.value(tag), in_drop: false, in_clone: true }
+    }
+
+    /// Panics when it is dropped, one in `every`.
+    fn in_drop(counter: DropCounter, tag: u64, every: u64) -> Self {
+        Explosive { counted: counter.value(tag), in_drop: tag.is_multiple_of(every), in_clone: false }
+    }
+}
+
+impl Clone for Explosive {
+    fn clone(&self) -> Self {
+        assert!(!self.in_clone, "as planned, in clone");
+        // Clones are harmless.
+        Explosive { counted: self.counted.clone(), in_drop: false, in_clone: false }
+    }
+}
+
+impl Drop for Explosive {
+    fn drop(&mut self) {
+        assert!(!self.in_drop || thread::panicking(), "as planned, in drop");
+    }
+}
+
+const KEYS: u64 = sized(2_000, 60) as u64;
+
+/// Every closure that a user passes panics once; the map goes on as if the call had not been made.
+fn closures_panic<I: OrderedIndex<u64, Explosive>>(map: I, get_or_insert: impl Fn(&I, u64, &dyn Fn() -> Explosive)) {
+    let counter = DropCounter::new();
+    let session = map.pin();
+    for key in 0..KEYS {
+        session.insert(&key, Explosive::new(counter, key));
+    }
+    for key in (0..KEYS).step_by(7) {
+        panics(|| {
+            session.update(&key, |_| panic!("as planned, in update"));
+        });
+        panics(|| get_or_insert(&map, KEYS + key, &|| panic!("as planned, in make")));
+        panics(|| {
+            session.scan(&key, 3, |_, _| panic!("as planned, in a scan"));
+        });
+        panics(|| {
+            session.scan_rev(&key, 3, |_, _| panic!("as planned, in a scan"));
+        });
+        assert!(session.get(&(KEYS + key)).is_none());
+        assert_eq!(session.update(&key, |old| old.clone()).map(|old| old.counted.tag()), Some(key));
+    }
+    // Writers of the other half find no lock left behind.
+    thread::scope(|s| {
+        s.spawn(|| {
+            let session = map.pin();
+            for key in (0..KEYS).step_by(2) {
+                assert_eq!(session.remove(&key).map(|old| old.counted.tag()), Some(key));
+            }
+        });
+    });
+    assert_eq!(contents(&session).len() as u64, KEYS / 2);
+    drop(session);
+    drop(map);
+    counter.assert_all_dropped();
+}
+
+#[test]
+fn closures_panic_in_a_hydralist() {
+    closures_panic(HydraList::new(), |map, key, make| {
+        map.pin().get_or_insert_with(key, make);
+    });
+    closures_panic(Art::new(), |map, key, make| {
+        map.pin().get_or_insert_with(&key, make);
+    });
+}
+
+/// Values whose clone panics when the map hands them out: the entry is replaced or gone, as the call says.
+fn clones_panic<I: OrderedIndex<u64, Explosive>>(map: I) {
+    let counter = DropCounter::new();
+    let session = map.pin();
+    let armed = |key| Explosive::in_clone(counter, key);
+    for key in 0..KEYS {
+        session.insert(&key, armed(key));
+    }
+    for key in (0..KEYS).step_by(3) {
+        panics(|| drop(session.get(&key)));
+        panics(|| drop(session.insert(&key, armed(key))));
+        panics(|| drop(session.remove(&key)));
+        assert!(session.get(&key).is_none(), "removed, although nobody learnt what");
+        panics(|| drop(session.update(&(key + 1).min(KEYS - 1), |old| armed(old.counted.tag()))));
+    }
+    drop(session);
+    drop(map);
+    counter.assert_all_dropped();
+}
+
+#[test]
+fn clones_panic_in_every_map() {
+    clones_panic(HydraList::<u64, Explosive>::new());
+    clones_panic(Art::<u64, Explosive>::new());
+}
+
+/// Values whose drop panics: in the map's own drop the panic goes on after everything is dropped; later than the call
+/// that removed them it is reported and stops there.
+fn drops_panic<I: OrderedIndex<u64, Explosive>>(make: impl Fn() -> I) {
+    let counter = DropCounter::new();
+    let armed = |key| Explosive::in_drop(counter, key, 5);
+    let map = make();
+    thread::scope(|s| {
+        for t in 0..2 {
+            let (map, armed) = (&map, &armed);
+            s.spawn(move || {
+                let session = map.pin();
+                for round in 0..4 {
+                    for key in (t..KEYS).step_by(2) {
+                        session.insert(&key, armed(key + round));
+                    }
+                    for key in (t..KEYS).step_by(4) {
+                        assert!(session.remove(&key).is_some());
+                    }
+                }
+            });
+        }
+    });
+    map.quiesce();
+    assert_eq!(contents(&map.pin()).len() as u64, KEYS / 2);
+    panics(|| drop(map));
+    counter.assert_all_dropped();
+    // Without values that panic, no panic.
+    let map = make();
+    map.pin().insert(&1, armed(1));
+    drop(map);
+    counter.assert_all_dropped();
+}
+
+#[test]
+fn drops_panic_in_every_map() {
+    drops_panic(HydraList::new);
+    drops_panic(|| HydraList::builder().topology(Topology::synthetic(4, 1)).build());
+    drops_panic(Art::new);
+}
+
+/// A panicking drop while another panic is under way would end the process.
+#[test]
+fn a_map_dropped_by_a_panic_says_nothing_more() {
+    let counter = DropCounter::new();
+    let unwind = catch_unwind(|| {
+        let map = HydraList::new();
+        let tree: Art<u64, _> = Art::new();
+        for key in 0..50u64 {
+            map.pin().insert(key, Explosive::in_drop(counter, key, 1));
+            tree.pin().insert(&key, Explosive::in_drop(counter, key, 1));
+        }
+        panic!("the first");
+    });
+    assert_eq!(unwind.unwrap_err().downcast_ref(), Some(&"the first"));
+    counter.assert_all_dropped();
+}
+
+/// A value whose destructor writes to the map it was in.
+struct Reentrant {
+    key: u64,
+    last: bool,
+}
+
+impl Clone for Reentrant {
+    fn clone(&self) -> Self {
+        Reentrant { key: self.key, last: true }
+    }
+}
+
+static WRITES_FROM_DROP: AtomicUsize = AtomicUsize::new(0);
+static REENTERED: LazyLock<HydraList<u64, Reentrant>> = LazyLock::new(|| {
+    let builder = HydraList::builder().topology(Topology::synthetic(2, 1));
+    // So that it is the threads that remove values which also retire nodes of the search layer.
+    builder.maintainers(Maintainers::Clients).search_layer(SearchLayerKind::Art).build()
+});
+
+impl Drop for Reentrant {
+    fn drop(&mut self) {
+        if self.last {
+            return;
+        }
+        let write = WRITES_FROM_DROP.fetch_add(1, Ordering::Relaxed) as u64;
+        let session = REENTERED.pin();
+        // Always a new key, so that pages split.
+        let other = (1 << 63) | write.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        session.upsert(&other, Reentrant { key: other, last: true });
+        session.get_with(&self.key, |value| assert_eq!(value.key, self.key));
+        session.delete(&(other ^ 1));
+        if write % 512 < 4 {
+            session.sync();
+        }
+    }
+}
+
+/// Values are dropped from within any operation, so their destructors may run in the middle of splits, merges and
+/// rounds of maintenance: never while the map holds a lock that they need.
+#[test]
+fn destructors_may_use_the_map() {
+    watchdog(USUAL, |_| {
+        let keys = sized(20_000, 200) as u64;
+        thread::scope(|s| {
+            for t in 0..2 {
+                s.spawn(move || {
+                    let session = REENTERED.pin();
+                    for round in 0..3 {
+                        for key in (t..keys).step_by(2) {
+                            session.upsert(&key, Reentrant { key, last: false });
+                        }
+                        for key in (t..keys).step_by(2) {
+                            assert!(session.delete(&key), "round {round}");
+                        }
+                    }
+                });
+            }
+        });
+        (0..20).for_each(|_| REENTERED.sync());
+        REENTERED.pin().retain(|_, _| false);
+        (0..20).for_each(|_| REENTERED.sync());
+        REENTERED.check_invariants();
+        assert!(WRITES_FROM_DROP.load(Ordering::Relaxed) as u64 > keys);
+    });
+}
+
+/// The last owner drops the map at the very moment other threads end their sessions, with work for the background
+/// threads still to do.
+#[test]
+fn maps_end_while_sessions_end() {
+    watchdog(USUAL, |notes| {
+        for round in 0..sized(300, 4) {
+            notes.note(format!("round {round}"));
+            let nodes = 1 << (round % 4);
+            let map: HydraList<u64, String> = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();
+            // Some large enough for background threads.
+            let keys = if round % 10 == 0 { sized(40_000, 100) } else { 300 } as u64;
+            map.pin().extend((0..keys).map(|n| (n, n.to_string())));
+            let (map, barrier) = (Arc::new(map), Arc::new(Barrier::new(3)));
+            let threads: Vec<_> = (0..3u64)
+                .map(|t| {
+                    let (map, barrier) = (map.clone(), barrier.clone());
+                    thread::spawn(move || {
+                        let session = map.pin();
+                        barrier.wait();
+                        for key in (t * 100..keys).step_by(1 + round % 3).take(200) {
+                            session.remove(&key);
+                            session.insert(key + keys, "new".into());
+                        }
+                    })
+                })
+                .collect();
+            drop(map);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        }
+    });
+}
+
+/// Thread-locals whose destructors use a map when the thread has given back nearly everything it had.
+#[test]
+fn threads_use_a_map_on_their_way_out() {
+    static MAP: LazyLock<HydraList<u64, String>> = LazyLock::new(HydraList::new);
+
+    struct Late(u64);
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let session = MAP.pin();
+            session.insert(self.0, "late".into());
+            assert_eq!(session.get(&self.0).as_deref(), Some("late"));
+            session.remove(&(self.0 - 1));
+        }
+    }
+
+    thread::thread_local! {
+        static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
+    }
+    let threads = sized(400, 8) as u64;
+    for wave in 0..threads / 4 {
+        let threads: Vec<_> = (0..4)
+            .map(|t| {
+                let key = (wave * 4 + t) * 2 + 1;
+                thread::spawn(move || {
+                    // Its destructor is registered before that of anything the map uses, so it runs after them.
+                    LATE.with(|late| *late.borrow_mut() = Some(Late(key)));
+                    MAP.pin().insert(key - 1, "early".into());
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+    MAP.sync();
+    MAP.check_invariants();
+    assert_eq!(MAP.len() as u64, threads);
+    assert!(MAP.pin().iter().all(|(key, value)| key % 2 == 1 && value == "late"));
+}

@@ -1,0 +1,154 @@
+//! Memory: given back when entries are, flat under churn, small when there is little in the map; and maps by the
+//! thousand.
+
+mod common;
+
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_index::hydra::SearchLayerKind;
+use archipelago_index::{HydraList, Key};
+use archipelago_platform::thread;
+use archipelago_platform::topology::Topology;
+use common::sized;
+
+/// Distinct keys, far apart.
+fn scatter(n: u64) -> u64 {
+    n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+fn email(n: u64) -> String {
+    format!("user{:x}@example{}.org", scatter(n), n % 10)
+}
+
+/// Too long for a page: kept in boxes of their own.
+fn long(n: u64) -> String {
+    format!("{}{:x}", "long ".repeat(60), scatter(n))
+}
+
+/// Loads `count` keys with four threads and removes them, the same ones or each other's, and says what is held at the
+/// peak and in the end. Nobody calls `sync` in between, so it is the map itself that lets go.
+fn fill_and_empty<K: Key>(count: u64, make: fn(u64) -> K, nodes: usize) -> (usize, usize) {
+    watchdog(USUAL, |_| {
+        let map: HydraList<K, u64> = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();
+        let share = |t: u64, change: fn(&HydraList<K, u64>, K, u64)| {
+            let map = &map;
+            move || (t..count).step_by(4).for_each(|n| change(map, make(n), n))
+        };
+        thread::scope(|s| {
+            for t in 0..4 {
+                s.spawn(share(t, |map, key, n| assert_eq!(map.pin().insert(key, n), None)));
+            }
+        });
+        let peak = map.bytes();
+        thread::scope(|s| {
+            for t in 0..4 {
+                s.spawn(share((t + nodes as u64) % 4, |map, key, n| assert_eq!(map.pin().remove(&key), Some(n))));
+            }
+        });
+        assert!(map.is_empty());
+        (0..4).for_each(|_| map.sync());
+        map.check_invariants();
+        (peak, map.bytes())
+    })
+}
+
+fn assert_given_back((peak, left): (usize, usize)) {
+    // An arena in use keeps one empty chunk (2 MiB at most) in hand.
+    assert!(left <= peak / 10, "{left} of {peak} bytes are left");
+}
+
+#[cfg(not(miri))]
+#[test]
+fn words_are_given_back() {
+    assert_given_back(fill_and_empty(1_500_000, scatter, 1));
+    assert_given_back(fill_and_empty(1_500_000, |n| n, 1));
+}
+
+#[cfg(not(miri))]
+#[test]
+fn strings_are_given_back() {
+    assert_given_back(fill_and_empty(600_000, email, 1));
+    assert_given_back(fill_and_empty(1_000_000, |n| format!("{n:08}"), 1));
+}
+
+#[test]
+fn small_maps_shrink_to_nothing() {
+    for nodes in [1, 4] {
+        let count = sized(20_000, 200) as u64;
+        for (_, left) in [fill_and_empty(count, scatter, nodes), fill_and_empty(count, long, nodes)] {
+            // As much as the arenas of each node keep in hand.
+            assert!(left <= nodes << 20, "{left} bytes are left");
+        }
+    }
+}
+
+/// Windows of keys that slide and fill and empty, by several threads: the most memory of any later round is what the
+/// first rounds needed.
+fn churn<K: Key>(map: HydraList<K, u64>, make: fn(u64) -> K) {
+    let window = sized(20_000, 60) as u64;
+    let round = |t: u64, round: u64| {
+        let session = map.pin();
+        let nth = |n: u64| make((n * 2 + t) << 8 | round);
+        for n in 0..2 * window {
+            assert_eq!(session.insert(nth(n), n), None);
+            if n >= window {
+                assert_eq!(session.remove(&nth(n - window)), Some(n - window));
+            }
+        }
+        let most = map.bytes();
+        (window..2 * window).for_each(|n| assert_eq!(session.remove(&nth(n)), Some(n)));
+        most
+    };
+    let rounds = || {
+        let number = core::cell::Cell::new(0);
+        let next = move || {
+            number.set(number.get() + 1);
+            number.get()
+        };
+        let together = |number: u64| {
+            thread::scope(|s| {
+                let threads: Vec<_> = (0..2).map(|t| s.spawn(move || round(t, number))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+            })
+        };
+        core::iter::repeat_with(next).map(together)
+    };
+    let most: Vec<usize> = rounds().take(sized(12, 3)).collect();
+    let (first, later) = most.split_at(most.len() / 3);
+    let limit = first.iter().max().unwrap() * 5 / 4 + (2 << 20);
+    assert!(later.iter().all(|&bytes| bytes <= limit), "memory grows: {most:?}");
+    map.check_invariants();
+    assert!(map.is_empty());
+}
+
+#[test]
+fn churn_of_words_is_flat() {
+    churn(HydraList::new(), scatter);
+    churn(HydraList::new(), |n| n);
+    churn(HydraList::builder().search_layer(SearchLayerKind::Art).build(), scatter);
+}
+
+#[test]
+fn churn_of_strings_is_flat() {
+    churn(HydraList::new(), email);
+    churn(HydraList::new(), |n| format!("{n:020}"));
+}
+
+/// Maps of every size made and dropped, small ones by the thousand, some with background threads at work.
+#[test]
+fn ten_thousand_maps() {
+    for n in 0..sized(10_000, 20) as u64 {
+        let map: HydraList<u64, String> = HydraList::new();
+        map.pin().extend((0..n % 50).map(|key| (scatter(key), "value".to_owned())));
+        assert_eq!(map.len() as u64, n % 50);
+    }
+    let threads = || std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    let mut most = 0;
+    for n in 0..sized(60, 0) as u64 {
+        let map = HydraList::builder().topology(Topology::synthetic(1 << (n % 4), 1)).build();
+        map.pin().extend((0..40_000u64).map(|key| (scatter(key), n)));
+        assert_eq!(map.maintenance_stats().threads, 1 << (n % 4));
+        most = most.max(threads());
+    }
+    // Other tests of this file run meanwhile, with a few threads each.
+    assert!(most < 60, "{most} threads: dropped maps leave theirs behind");
+}

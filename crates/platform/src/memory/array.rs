@@ -1,0 +1,155 @@
+//! Large arrays of plain data that are built, read at random, and given back whole.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+use std::alloc::Layout;
+
+use super::pages::Pages;
+use crate::topology::NodeId;
+
+/// A growable array of plain data in memory of its own. From 64 KiB on that is mapped from the operating system, so
+/// that dropping it gives it back at once, and capacity that was never written costs nothing; from 2 MiB on it lies in
+/// huge pages; and it prefers a given NUMA node where the machine has several.
+///
+/// ```
+/// use archipelago_platform::memory::Array;
+///
+/// let mut squares = Array::with_capacity(3, None);
+/// squares.extend_from_slice(&[0, 1, 4]);
+/// squares.push(9);
+/// assert_eq!(squares[..], [0, 1, 4, 9]);
+/// ```
+pub struct Array<T: Copy> {
+    /// `None` if there is no capacity.
+    pages: Option<Pages>,
+    len: usize,
+    node: Option<NodeId>,
+    items: PhantomData<T>,
+}
+
+// SAFETY: it owns its items.
+unsafe impl<T: Copy + Send> Send for Array<T> {}
+// SAFETY: as above; `&Array` gives out shared references only.
+unsafe impl<T: Copy + Sync> Sync for Array<T> {}
+
+impl<T: Copy> Array<T> {
+    /// An empty array with room for `capacity` items. If there is no memory, this ends the process as a failing
+    /// `Box::new` does.
+    ///
+    /// # Panics
+    /// If `T` has no size, or the capacity exceeds the address space.
+    pub fn with_capacity(capacity: usize, node: Option<NodeId>) -> Self {
+        assert!(size_of::<T>() > 0, "items have a size");
+        let layout = Layout::array::<T>(capacity).expect("an array fits the address space");
+        let pages = (capacity > 0).then(|| Pages::allocate(Pages::round_up(layout), node));
+        Self { pages, len: 0, node, items: PhantomData }
+    }
+
+    /// Adds an item. Amortised constant time.
+    ///
+    /// # Panics
+    /// As [`with_capacity`](Self::with_capacity), if it has to grow.
+    #[inline]
+    pub fn push(&mut self, item: T) {
+        self.extend_from_slice(&[item]);
+    }
+
+    /// Adds items.
+    ///
+    /// # Panics
+    /// As [`with_capacity`](Self::with_capacity), if it has to grow.
+    #[inline]
+    pub fn extend_from_slice(&mut self, items: &[T]) {
+        self.make_room(items.len());
+        // SAFETY: there is room for so many items behind the first `len`, and it is ours alone.
+        unsafe { self.start().add(self.len).copy_from_nonoverlapping(NonNull::from(items).cast(), items.len()) };
+        self.len += items.len();
+    }
+
+    /// Adds `more` items that are copies of `item`.
+    ///
+    /// # Panics
+    /// As [`with_capacity`](Self::with_capacity), if it has to grow.
+    pub fn extend_with(&mut self, item: T, more: usize) {
+        self.make_room(more);
+        (0..more).for_each(|_| self.push(item));
+    }
+
+    /// Bytes of address space held; what was never written is not backed by memory.
+    pub fn bytes(&self) -> usize {
+        self.pages.as_ref().map_or(0, Pages::size)
+    }
+
+    #[inline]
+    fn make_room(&mut self, more: usize) {
+        if self.bytes() / size_of::<T>() - self.len < more {
+            self.grow(more);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, more: usize) {
+        let capacity = self.len.saturating_add(more).max(self.len + self.len / 4).max(4);
+        let mut larger = Self::with_capacity(capacity, self.node);
+        larger.extend_from_slice(self);
+        *self = larger;
+    }
+
+    #[inline(always)]
+    fn start(&self) -> NonNull<T> {
+        self.pages.as_ref().map_or(NonNull::dangling(), |pages| pages.start().cast())
+    }
+}
+
+impl<T: Copy> Default for Array<T> {
+    fn default() -> Self {
+        Self::with_capacity(0, None)
+    }
+}
+
+impl<T: Copy> Deref for Array<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: the first `len` items are written, and borrowed with `self`.
+        unsafe { NonNull::slice_from_raw_parts(self.start(), self.len).as_ref() }
+    }
+}
+
+impl<T: Copy> DerefMut for Array<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`; `self` is borrowed mutably.
+        unsafe { NonNull::slice_from_raw_parts(self.start(), self.len).as_mut() }
+    }
+}
+
+impl<T: Copy + fmt::Debug> fmt::Debug for Array<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_and_keeps_its_items() {
+        let many = if cfg!(miri) { 20_000 } else { 600_000 };
+        let mut array = Array::default();
+        assert!(array.is_empty());
+        for i in 0..many {
+            array.push(i);
+        }
+        array.extend_with(7, 5);
+        array[0] = 9;
+        assert_eq!(array.len(), many as usize + 5);
+        assert!(array[1..many as usize].iter().copied().eq(1..many));
+        assert_eq!((array[0], array[many as usize + 4]), (9, 7));
+        assert!(array.bytes() >= array.len() * 4);
+    }
+}

@@ -1,0 +1,98 @@
+//! Locks for many cores and several NUMA nodes, each usable through [`lock_api`]'s guards.
+//!
+//! Every raw lock here implements [`lock_api::RawMutex`] or [`lock_api::RawRwLock`], so `Mutex<RawTtas, u64>` has the
+//! names and meanings that users of `parking_lot` know. Which one to choose, how fair each is and what it costs in
+//! memory: `docs/mechanisms/locks.md`.
+//!
+//! ```
+//! use archipelago_sync::lock::{DistributedRwLock, Mutex, RawTtas};
+//!
+//! let count: Mutex<RawTtas, u64> = Mutex::new(0);
+//! *count.lock() += 1;
+//! assert_eq!(count.into_inner(), 1);
+//!
+//! let words = DistributedRwLock::new(vec!["read", "mostly"]);
+//! assert_eq!(words.read().len(), 2);
+//! words.write().push("indeed");
+//! ```
+//!
+//! What holds for all of them:
+//!
+//! - *Ordering.* Taking a lock is an Acquire of the Release by whoever let go of it before (for a writer: of all readers
+//!   before it, too).
+//! - *Waiting* goes through [`Backoff`](crate::backoff::Backoff): spin, then yield, and for some locks park; so they are
+//!   right, if not equally quick, when threads outnumber cores.
+//! - *Panics.* A guard unlocks when it is dropped by a panic. There is no poisoning: the next holder sees what was left.
+//! - *The node* a thread runs on is asked for when it takes a lock, and only ever chooses among right answers: a wrong
+//!   or stale one costs time.
+//! - *Leaked guards* keep a lock held for ever, and do nothing worse.
+
+/// `new` and `Default` of a raw lock. Loom's atomics have no `const` constructor.
+macro_rules! constructors {
+    ($lock:ident = $unlocked:expr) => {
+        impl $lock {
+            /// An unlocked lock.
+            #[cfg(not(loom))]
+            pub const fn new() -> Self {
+                $unlocked
+            }
+
+            /// An unlocked lock.
+            #[cfg(loom)]
+            pub fn new() -> Self {
+                $unlocked
+            }
+        }
+
+        impl Default for $lock {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+    };
+}
+
+/// The value of `INIT`, which the model world can do without: its tests build locks with `from_raw`.
+macro_rules! initial {
+    () => {
+        initial!(Self::new())
+    };
+    ($unlocked:expr) => {{
+        #[cfg(not(loom))]
+        {
+            $unlocked
+        }
+        #[cfg(loom)]
+        panic!("the model world has no constant locks: use `from_raw`")
+    }};
+}
+
+mod bravo;
+mod cna;
+mod cohort;
+mod distributed;
+mod home;
+mod mcs;
+mod nodes;
+mod numa_rw;
+mod queue;
+mod readers;
+mod shfl;
+mod slots;
+mod ticket;
+mod ttas;
+mod wait;
+
+pub use bravo::RawBravo;
+pub use cna::RawCna;
+pub use cohort::{Cohort, Part, RawCohort, RawHmcs};
+pub use distributed::RawDistributedRwLock;
+pub use lock_api::{MappedMutexGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use mcs::RawMcs;
+pub use numa_rw::{CohortRw, Neutral, PreferReaders, PreferWriters, Preference, RawCrwNp, RawCrwRp, RawCrwWp, Side};
+pub use shfl::RawShfl;
+pub use ticket::RawTicket;
+pub use ttas::{RawTas, RawTtas};
+
+/// A `T` under the [distributed reader-writer lock](RawDistributedRwLock).
+pub type DistributedRwLock<T> = RwLock<RawDistributedRwLock, T>;

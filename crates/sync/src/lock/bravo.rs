@@ -1,0 +1,247 @@
+//! A bias towards readers for any reader-writer lock, after BRAVO (Dice and Kogan 2019).
+//!
+//! While the bias is on, a reader does not touch the lock underneath: it counts itself in on a line of its own and looks
+//! whether the bias still is on. A writer takes the lock underneath and, if the bias is on, *revokes* it: switches it off
+//! and waits for the readers that came by it. Reads switch it on again, but only after so many of them went through the
+//! lock underneath that writers are slowed down by a tenth at most.
+//!
+//! What differs from the paper: the table of visible readers belongs to the lock instead of the process (no two locks
+//! know of each other; the price is memory, which is allocated when the bias is first switched on); and the bias is
+//! inhibited for a number of reads rather than a time, so no clock is read.
+//!
+//! # How a reader remembers by which way it came
+//! `lock_api` hands nothing from taking a lock to releasing it. A thread-local row of [`ROW`] entries holds the identity
+//! of every lock that the thread holds by the bias, once per hold; a thread that holds more goes the other way. Identities
+//! are never given to two locks, so an entry that a leaked guard left behind is never taken for another lock's. When a
+//! thread holds one lock by both ways, it does not matter which it leaves first: both keep writers out.
+//!
+//! # Why reader and writer never miss each other
+//! As argued at [`readers`](super::readers), with the flag `biased` upside down. `biased` is switched on only by who
+//! holds the lock underneath, and every writer that finds it on waits for the counts; so whenever it is off and no writer
+//! is inside, no reader is inside by the bias.
+
+use core::cell::Cell;
+
+use archipelago_platform::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use archipelago_platform::thread;
+use archipelago_platform::topology::Topology;
+use lock_api::{GuardNoSend, RawRwLock};
+
+use super::home::shard;
+use super::readers::Readers;
+
+/// Locks that a thread can hold by their biases at once.
+const ROW: usize = 8;
+
+/// Reads through the lock underneath per line that a revocation looks at, before the bias is switched on again. A look
+/// costs about a cache miss, and so does such a read; so at most a tenth of the time goes into revoking. The paper's N.
+const READS_PER_LOOK: u32 = 9;
+
+#[cfg(not(loom))]
+thread::thread_local! {
+    static HELD: [Cell<u64>; ROW] = const { [const { Cell::new(0) }; ROW] };
+}
+#[cfg(loom)]
+thread::thread_local! {
+    static HELD: [Cell<u64>; ROW] = [const { Cell::new(0) }; ROW];
+}
+
+/// BRAVO-style wrapper: reads scale as if each thread had the lock to itself, writes cost more after reads. `R` underneath
+/// decides about fairness among writers and while the bias is off.
+///
+/// ```
+/// use archipelago_sync::lock::{RawBravo, RawCrwNp, RwLock};
+///
+/// let table: RwLock<RawBravo<RawCrwNp>, Vec<u32>> = RwLock::default();
+/// table.write().push(7);
+/// assert_eq!(*table.read(), [7]);
+/// ```
+#[derive(Debug)]
+pub struct RawBravo<R> {
+    biased: AtomicBool,
+    /// Reads to go through `under` before the bias is switched on.
+    inhibited: AtomicU32,
+    /// 0 until the bias was switched on.
+    identity: AtomicU64,
+    readers: Readers,
+    under: R,
+}
+
+impl<R: RawRwLock> RawBravo<R> {
+    /// An unlocked lock over the unlocked lock `under`.
+    #[cfg(not(loom))]
+    pub const fn over(under: R) -> Self {
+        Self {
+            biased: AtomicBool::new(false),
+            inhibited: AtomicU32::new(0),
+            identity: AtomicU64::new(0),
+            readers: Readers::new(),
+            under,
+        }
+    }
+
+    /// An unlocked lock over the unlocked lock `under`.
+    #[cfg(loom)]
+    pub fn over(under: R) -> Self {
+        Self {
+            biased: AtomicBool::new(false),
+            inhibited: AtomicU32::new(0),
+            identity: AtomicU64::new(0),
+            readers: Readers::new(),
+            under,
+        }
+    }
+
+    /// Counts the reader in on its own line, if the bias is on.
+    #[inline]
+    fn try_read_by_bias(&self) -> bool {
+        // Acquire: `identity` was set before the bias was first switched on.
+        if !self.biased.load(Ordering::Acquire) {
+            return false;
+        }
+        let Some(entry) = HELD.with(|row| row.iter().position(|entry| entry.get() == 0)) else { return false };
+        self.readers.arrive(shard(), lines);
+        // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the store in `after_slow_read`: what the last
+        // writer did is seen.
+        let entered = self.biased.load(Ordering::SeqCst);
+        if entered {
+            HELD.with(|row| row[entry].set(self.identity.load(Ordering::Relaxed)));
+        } else {
+            self.readers.depart(shard(), lines);
+        }
+        entered
+    }
+
+    /// Switches the bias on, unless it was revoked a short while ago. Called by a reader that holds `under`.
+    fn after_slow_read(&self) {
+        // Relaxed, and a plain store: readers that race lose counts, and nothing else.
+        match self.inhibited.load(Ordering::Relaxed) {
+            0 if self.biased.load(Ordering::Relaxed) => {}
+            0 => {
+                let fresh = fresh_identity();
+                // Only the first to come sets it. Relaxed: published by `biased`, and whoever loses reads the winner's.
+                let _ = self.identity.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
+                // `SeqCst` for the argument at `readers`. As a Release it pairs with the loads in `try_read_by_bias`.
+                self.biased.store(true, Ordering::SeqCst);
+            }
+            reads => self.inhibited.store(reads - 1, Ordering::Relaxed),
+        }
+    }
+
+    /// Switches the bias off. Called by a writer that holds `under`; says whether it was on, that is, whether readers
+    /// may be inside by it.
+    fn revoke(&self) -> bool {
+        let biased = self.biased.load(Ordering::Relaxed);
+        if biased {
+            self.biased.store(false, Ordering::SeqCst);
+        }
+        biased
+    }
+
+    fn inhibit(&self) {
+        self.inhibited.store(READS_PER_LOOK * lines() as u32, Ordering::Relaxed);
+    }
+}
+
+impl<R: RawRwLock + Default> Default for RawBravo<R> {
+    fn default() -> Self {
+        Self::over(R::default())
+    }
+}
+
+/// Lines that readers count themselves on: one for every CPU; in the model world as few as can be.
+fn lines() -> usize {
+    if cfg!(loom) { 2 } else { Topology::current().cpus().len() }
+}
+
+/// A number that no other lock of this process has.
+fn fresh_identity() -> u64 {
+    #[cfg(not(loom))]
+    {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+    // A model has one lock.
+    #[cfg(loom)]
+    1
+}
+
+// SAFETY: a writer holds `under` exclusively, which keeps out the readers that hold it shared; and it has seen every reader
+// gone that came by the bias, see the module's text. Guards stay on their thread, so the row tells each reader truly by
+// which way it came, and the shard is the one it came by.
+unsafe impl<R: RawRwLock> RawRwLock for RawBravo<R> {
+    const INIT: Self = initial!(Self::over(R::INIT));
+    type GuardMarker = GuardNoSend;
+
+    #[inline]
+    fn lock_shared(&self) {
+        if !self.try_read_by_bias() {
+            self.under.lock_shared();
+            self.after_slow_read();
+        }
+    }
+
+    fn try_lock_shared(&self) -> bool {
+        if self.try_read_by_bias() {
+            return true;
+        }
+        let locked = self.under.try_lock_shared();
+        if locked {
+            self.after_slow_read();
+        }
+        locked
+    }
+
+    #[inline]
+    unsafe fn unlock_shared(&self) {
+        // Relaxed: a thread that holds the lock by the bias has read the identity already. 0 would find a free entry.
+        let identity = self.identity.load(Ordering::Relaxed);
+        let entry = HELD.with(|row| row.iter().position(|entry| identity != 0 && entry.get() == identity));
+        match entry {
+            Some(entry) => {
+                HELD.with(|row| row[entry].set(0));
+                self.readers.depart(shard(), lines);
+            }
+            // SAFETY: the caller holds the lock, and not by the bias.
+            None => unsafe { self.under.unlock_shared() },
+        }
+    }
+
+    fn lock_exclusive(&self) {
+        self.under.lock_exclusive();
+        if self.revoke() {
+            self.readers.wait_gone(lines);
+            self.inhibit();
+        }
+    }
+
+    fn try_lock_exclusive(&self) -> bool {
+        if !self.under.try_lock_exclusive() {
+            return false;
+        }
+        if self.revoke() {
+            if !self.readers.are_gone(lines) {
+                // The readers inside stay, so the bias must, for the next writer to wait for them.
+                self.biased.store(true, Ordering::SeqCst);
+                // SAFETY: locked above.
+                unsafe { self.under.unlock_exclusive() };
+                return false;
+            }
+            self.inhibit();
+        }
+        true
+    }
+
+    unsafe fn unlock_exclusive(&self) {
+        // SAFETY: the caller holds the lock for writing.
+        unsafe { self.under.unlock_exclusive() };
+    }
+
+    fn is_locked(&self) -> bool {
+        self.under.is_locked() || !self.readers.are_gone(lines)
+    }
+
+    fn is_locked_exclusive(&self) -> bool {
+        self.under.is_locked_exclusive()
+    }
+}

@@ -1,0 +1,161 @@
+//! Lock cohorting (Dice, Marathe and Shavit 2012): a lock per node, and one lock over them, that stays on a node.
+//!
+//! To hold the lock, a thread holds its node's lock, and its node holds the global one. Who unlocks and finds a waiter on
+//! its own node leaves the global lock to it and gives up the node's lock only; after [`MAX_PASSES`] of these, or
+//! without such a waiter, it gives up the global lock first. So the lock, and what it guards, changes nodes seldom, and
+//! fewer threads than nodes ever wait for the global word.
+//!
+//! Any two locks do that can be unlocked by another thread than locked them and that know whether somebody waits. Two
+//! pairs are offered:
+//!
+//! - [`RawCohort`], ticket locks on both floors: C-TKT-TKT of the paper;
+//! - [`RawHmcs`], MCS queues on both floors: the hierarchical MCS lock (Chabbi, Fagan and Mellor-Crummey 2015), on a
+//!   machine whose levels are nodes. What differs from that paper: two levels; the count of passes lies beside the
+//!   node's queue rather than in the waiters' nodes; waiters bring no nodes (see [`queue`](super::queue)).
+//!
+//! Invariants: `inherited` and `passes` of a node are touched only by who holds that node's lock, `holder` only by who
+//! holds the whole lock (relaxed accesses: the locks order them). `inherited` is true only from when a holder leaves the
+//! global lock to a waiter of its node until that waiter takes it.
+
+use archipelago_platform::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use archipelago_platform::pad::CachePadded;
+use lock_api::{GuardSend, RawMutex};
+
+use super::mcs::RawMcs;
+use super::nodes;
+use super::slots::Slots;
+use super::ticket::RawTicket;
+
+/// Hand-overs within a node before the global lock is given up: the papers' 64 to 100.
+const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 64 };
+
+/// A mutex that cohorts are built from: anybody may unlock it, and the holder can see whether somebody waits.
+pub trait Part: RawMutex + Default {
+    /// Whether a thread waits in `lock`. For the holder to ask; it may rely on a yes, and a no may be out of date.
+    fn has_waiters(&self) -> bool;
+}
+
+/// Cohort lock of ticket locks, C-TKT-TKT: served by node, in order within a node, bounded bypassing; 32 bytes, and 256
+/// more per node once it was used. For heavy contention from several nodes.
+pub type RawCohort = Cohort<RawTicket>;
+
+/// Hierarchical MCS lock of two levels: as [`RawCohort`], but every waiter waits on a word of its own, which pays with
+/// many waiters per node.
+pub type RawHmcs = Cohort<RawMcs>;
+
+/// A cohort of locks of one kind. See [`RawCohort`] and [`RawHmcs`].
+#[derive(Debug)]
+pub struct Cohort<L> {
+    global: L,
+    locals: Slots<Local<L>>,
+    /// Index of the node whose lock the holder holds.
+    holder: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Local<L> {
+    /// On a line of its own: waiters look at it all the time.
+    lock: CachePadded<L>,
+    /// The node's next holder finds the global lock already held for it.
+    inherited: AtomicBool,
+    passes: AtomicU32,
+}
+
+impl<L: Part> Cohort<L> {
+    /// An unlocked lock.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self { global: L::INIT, locals: Slots::new(), holder: AtomicUsize::new(0) }
+    }
+
+    /// An unlocked lock.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self { global: L::default(), locals: Slots::new(), holder: AtomicUsize::new(0) }
+    }
+
+    #[inline]
+    fn local(&self, node: usize) -> &CachePadded<Local<L>> {
+        let locals = self.locals.get_or_make(nodes::count);
+        &locals[node & (locals.len() - 1)]
+    }
+}
+
+impl<L: Part> Default for Cohort<L> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// SAFETY: the holder holds `global`, itself or by inheritance from a thread that left it locked, and has one heir.
+unsafe impl<L: Part> RawMutex for Cohort<L> {
+    const INIT: Self = initial!();
+    type GuardMarker = GuardSend;
+
+    fn lock(&self) {
+        let node = nodes::here();
+        let local = self.local(node);
+        local.lock.lock();
+        if !local.take_inheritance() {
+            self.global.lock();
+        }
+        self.holder.store(node, Ordering::Relaxed);
+    }
+
+    fn try_lock(&self) -> bool {
+        let node = nodes::here();
+        let local = self.local(node);
+        if !local.lock.try_lock() {
+            return false;
+        }
+        let locked = local.take_inheritance() || self.global.try_lock();
+        if locked {
+            self.holder.store(node, Ordering::Relaxed);
+        } else {
+            // SAFETY: locked above.
+            unsafe { local.lock.unlock() };
+        }
+        locked
+    }
+
+    unsafe fn unlock(&self) {
+        let local = self.local(self.holder.load(Ordering::Relaxed));
+        if !local.bequeath() {
+            // Before the node's lock, so that the node's next holder does not queue behind its own node.
+            // SAFETY: the caller holds the whole lock, hence the global one.
+            unsafe { self.global.unlock() };
+        }
+        // SAFETY: the caller holds the whole lock, hence its node's.
+        unsafe { local.lock.unlock() };
+    }
+
+    fn is_locked(&self) -> bool {
+        self.global.is_locked()
+    }
+}
+
+impl<L: Part> Part for Cohort<L> {
+    fn has_waiters(&self) -> bool {
+        self.global.has_waiters() || self.local(self.holder.load(Ordering::Relaxed)).lock.has_waiters()
+    }
+}
+
+impl<L: Part> Local<L> {
+    /// For who just locked the node's lock: whether the global lock came with it.
+    fn take_inheritance(&self) -> bool {
+        let inherited = self.inherited.load(Ordering::Relaxed);
+        if inherited {
+            self.inherited.store(false, Ordering::Relaxed);
+        }
+        inherited
+    }
+
+    /// Leaves the global lock to a waiter of this node, if there is one and it is not yet other nodes' turn.
+    fn bequeath(&self) -> bool {
+        let passes = self.passes.load(Ordering::Relaxed);
+        let heir = passes < MAX_PASSES && self.lock.has_waiters();
+        self.passes.store(if heir { passes + 1 } else { 0 }, Ordering::Relaxed);
+        self.inherited.store(heir, Ordering::Relaxed);
+        heir
+    }
+}

@@ -1,0 +1,172 @@
+//! The distributed reader-writer lock of the node-replication paper, section 3.8.
+//!
+//! One padded count per reader slot, and one flag for the writer. A reader looks at the flag, counts itself in on its
+//! own slot's line, and looks at the flag again; the writer sets the flag and waits until the counts are zero, without
+//! touching them. So each side enters with one atomic write, on different cache lines, and readers on different slots
+//! never meet. (Vyukov's lock, from which it comes, has the writer take every slot's lock.)
+//!
+//! What differs from the paper: a slot holds a count rather than a bit, so that threads may share it when there are more
+//! of them than slots; and readers and writers that wait yield the processor.
+//!
+//! Fairness: writers are preferred. New readers wait as soon as a writer has set the flag, so a writer waits for the
+//! readers inside and no others; readers may starve if writers keep coming, and writers race for the flag.
+//! A thread that holds a read lock and takes another one of the same lock may therefore deadlock with a writer between.
+
+use archipelago_platform::atomic::{AtomicBool, Ordering};
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::topology::Topology;
+use lock_api::{GuardNoSend, RawRwLock, RawRwLockDowngrade};
+
+use super::home::shard;
+use super::readers::Readers;
+use super::wait::wait_until;
+
+/// Distributed reader-writer lock: very cheap reads that scale, dear writes, 128 bytes and as many again per slot.
+///
+/// Reading: one atomic addition on the slot's line, one subtraction to leave. Writing: O(slots). Slots are chosen by
+/// [`ThreadSlot`](archipelago_platform::thread::ThreadSlot) index modulo their number, and allocated by the first use.
+///
+/// ```
+/// use archipelago_sync::lock::{DistributedRwLock, RawDistributedRwLock};
+///
+/// // As many slots as there will be reading threads: here those of one node.
+/// let lock = DistributedRwLock::from_raw(RawDistributedRwLock::with_slots(28), [0; 4]);
+/// lock.write()[2] = 7;
+/// assert_eq!(lock.read()[2], 7);
+/// ```
+#[derive(Debug)]
+pub struct RawDistributedRwLock {
+    shared: CachePadded<Shared>,
+}
+
+/// What readers and writers share. Apart from the flag it does not change.
+#[derive(Debug)]
+struct Shared {
+    writer: AtomicBool,
+    readers: Readers,
+    /// How many slots to make; 0 means one for every CPU.
+    slots: usize,
+}
+
+constructors!(
+    RawDistributedRwLock =
+        Self { shared: CachePadded::new(Shared { writer: AtomicBool::new(false), readers: Readers::new(), slots: 0 }) }
+);
+
+impl RawDistributedRwLock {
+    /// An unlocked lock with `slots` reader slots, rounded up to a power of two; 0 means one for every CPU of the
+    /// process, as [`new`](Self::new) does.
+    pub fn with_slots(slots: usize) -> Self {
+        Self { shared: CachePadded::new(Shared { writer: AtomicBool::new(false), readers: Readers::new(), slots }) }
+    }
+
+    #[inline]
+    fn slots(&self) -> impl FnOnce() -> usize {
+        let slots = self.shared.slots;
+        // The model world walks as few slots as it can.
+        let default = || if cfg!(loom) { 2 } else { Topology::current().cpus().len() };
+        move || if slots > 0 { slots } else { default() }
+    }
+
+    #[inline]
+    fn writer_is_here(&self) -> bool {
+        // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the store in `lower_flag`.
+        self.shared.writer.load(Ordering::SeqCst)
+    }
+
+    #[cold]
+    fn lock_shared_slowly(&self) {
+        loop {
+            wait_until(|| !self.writer_is_here());
+            if self.try_lock_shared() {
+                return;
+            }
+        }
+    }
+
+    fn try_raise_flag(&self) -> bool {
+        // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the store in `lower_flag`.
+        !self.shared.writer.load(Ordering::Relaxed)
+            && self.shared.writer.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    fn lower_flag(&self) {
+        // `SeqCst` for the argument at `readers`. As a Release it pairs with `writer_is_here` and `try_raise_flag`.
+        self.shared.writer.store(false, Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn depart(&self) {
+        self.shared.readers.depart(shard(), self.slots());
+    }
+}
+
+// SAFETY: a writer holds the flag, which one thread at a time can set, and has seen every reader gone that did not see
+// the flag; see `readers`. A reader leaves by the slot by which it came, since guards stay on their thread and a
+// thread's shard never changes.
+unsafe impl RawRwLock for RawDistributedRwLock {
+    const INIT: Self = initial!();
+    type GuardMarker = GuardNoSend;
+
+    #[inline]
+    fn lock_shared(&self) {
+        if !self.try_lock_shared() {
+            self.lock_shared_slowly();
+        }
+    }
+
+    #[inline]
+    fn try_lock_shared(&self) -> bool {
+        if self.shared.writer.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.shared.readers.arrive(shard(), self.slots());
+        let entered = !self.writer_is_here();
+        if !entered {
+            self.depart();
+        }
+        entered
+    }
+
+    #[inline]
+    unsafe fn unlock_shared(&self) {
+        self.depart();
+    }
+
+    fn lock_exclusive(&self) {
+        wait_until(|| self.try_raise_flag());
+        self.shared.readers.wait_gone(self.slots());
+    }
+
+    fn try_lock_exclusive(&self) -> bool {
+        if !self.try_raise_flag() {
+            return false;
+        }
+        let alone = self.shared.readers.are_gone(self.slots());
+        if !alone {
+            self.lower_flag();
+        }
+        alone
+    }
+
+    #[inline]
+    unsafe fn unlock_exclusive(&self) {
+        self.lower_flag();
+    }
+
+    fn is_locked(&self) -> bool {
+        self.is_locked_exclusive() || !self.shared.readers.are_gone(self.slots())
+    }
+
+    fn is_locked_exclusive(&self) -> bool {
+        self.shared.writer.load(Ordering::Relaxed)
+    }
+}
+
+// SAFETY: the writer counts itself in as a reader before it lets go of the flag, so no other writer comes between.
+unsafe impl RawRwLockDowngrade for RawDistributedRwLock {
+    unsafe fn downgrade(&self) {
+        self.shared.readers.arrive(shard(), self.slots());
+        self.lower_flag();
+    }
+}

@@ -1,0 +1,86 @@
+//! A lock's cells, one per cache line, made when first needed.
+//!
+//! A lock must be constructible in a constant, and one that is never contended or never read should stay small; so the
+//! cells (one per reader slot, or one per node) are allocated by the first who asks and freed with the lock.
+//!
+//! Invariants: `cells` goes from null to its final value once, by a compare-and-exchange; it then points at a leaked
+//! boxed slice of `len` cells, and `len` no longer changes.
+
+use core::{ptr, slice};
+
+use archipelago_platform::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use archipelago_platform::pad::CachePadded;
+
+/// A power of two of padded cells, none until the first call of [`get_or_make`](Self::get_or_make).
+#[derive(Debug)]
+pub(super) struct Slots<T> {
+    cells: AtomicPtr<CachePadded<T>>,
+    len: AtomicUsize,
+}
+
+// SAFETY: a box of cells, as far as threads are concerned: shared references to cells are all it hands out.
+unsafe impl<T: Send + Sync> Send for Slots<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Slots<T> {}
+
+impl<T: Default> Slots<T> {
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Self {
+        Self { cells: AtomicPtr::new(ptr::null_mut()), len: AtomicUsize::new(0) }
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        Self { cells: AtomicPtr::new(ptr::null_mut()), len: AtomicUsize::new(0) }
+    }
+
+    /// All cells. The first call makes as many as `wanted` says, rounded up to a power of two; `wanted` must always give
+    /// the same lock the same number.
+    #[inline]
+    pub(super) fn get_or_make(&self, wanted: impl FnOnce() -> usize) -> &[CachePadded<T>] {
+        // Acquire pairs with the Release in `make`: the length and the cells are seen as made.
+        let cells = self.cells.load(Ordering::Acquire);
+        if cells.is_null() {
+            return self.make(wanted());
+        }
+        // SAFETY: a non-null pointer is a boxed slice of `len` cells that lives as long as `self`.
+        unsafe { slice::from_raw_parts(cells, self.len.load(Ordering::Relaxed)) }
+    }
+
+    #[cold]
+    fn make(&self, wanted: usize) -> &[CachePadded<T>] {
+        let len = wanted.max(1).next_power_of_two();
+        let fresh: Box<[CachePadded<T>]> = (0..len).map(|_| CachePadded::default()).collect();
+        let fresh = Box::into_raw(fresh).cast::<CachePadded<T>>();
+        // Before the pointer, so that whoever sees that sees this. Racing makers store the same number.
+        self.len.store(len, Ordering::Relaxed);
+        match self.cells.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just made with this length, and from now on freed with `self` only.
+            Ok(_) => unsafe { slice::from_raw_parts(fresh, len) },
+            Err(winner) => {
+                // SAFETY: made above, and nobody else saw it.
+                unsafe { free(fresh, len) };
+                // SAFETY: the winner's cells, of the same length, live as long as `self`.
+                unsafe { slice::from_raw_parts(winner, len) }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `cells` is a leaked boxed slice of `len` cells, and nobody uses it any more.
+unsafe fn free<T>(cells: *mut CachePadded<T>, len: usize) {
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(cells, len)) });
+}
+
+impl<T> Drop for Slots<T> {
+    fn drop(&mut self) {
+        // Relaxed: `&mut self` already orders every use before this one.
+        let (cells, len) = (self.cells.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
+        if !cells.is_null() {
+            // SAFETY: made by `make` with this length; `&mut self` says nobody borrows it.
+            unsafe { free(cells, len) };
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The ticket lock (Reed and Kanodia 1979; Mellor-Crummey and Scott 1991): draw a number, wait until it is called.
+//!
+//! First come, first served, in eight bytes. All waiters read one word, so each hand-over costs every waiter a cache
+//! miss: good for few waiters, and as the part that the cohort lock is built from. When threads outnumber cores, the
+//! thread whose turn it is may be the one that does not run; waiters yield the processor to it.
+
+use archipelago_platform::atomic::{AtomicU32, Ordering};
+use lock_api::{GuardSend, RawMutex};
+
+use super::cohort::Part;
+use super::wait::wait_until;
+
+/// Ticket lock: eight bytes, first come, first served. For few threads that must be served in order.
+///
+/// Tickets wrap around, which does no harm as long as fewer than 2^32 threads wait.
+#[derive(Debug)]
+pub struct RawTicket {
+    /// The ticket that the next to come will draw.
+    next: AtomicU32,
+    /// The ticket that holds the lock; equal to `next` when nobody does.
+    serving: AtomicU32,
+}
+
+constructors!(RawTicket = Self { next: AtomicU32::new(0), serving: AtomicU32::new(0) });
+
+impl RawTicket {
+    #[inline]
+    fn wait_for(&self, ticket: u32) {
+        // Acquire pairs with the Release in `unlock`.
+        wait_until(|| self.serving.load(Ordering::Acquire) == ticket);
+    }
+}
+
+// SAFETY: each ticket is drawn once per 2^32, and `serving` moves on only when the holder of the ticket served unlocks.
+unsafe impl RawMutex for RawTicket {
+    const INIT: Self = initial!();
+    type GuardMarker = GuardSend;
+
+    #[inline]
+    fn lock(&self) {
+        // Relaxed: the ticket is only a number; `wait_for` is what orders.
+        self.wait_for(self.next.fetch_add(1, Ordering::Relaxed));
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        let ticket = self.serving.load(Ordering::Relaxed);
+        let next = ticket.wrapping_add(1);
+        let drawn = self.next.compare_exchange(ticket, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if drawn {
+            // Served at once, unless the tickets went once round since `serving` was read: then the ticket drawn is
+            // honest all the same, and must be waited for.
+            self.wait_for(ticket);
+        }
+        drawn
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // Relaxed: only the holder changes `serving`. Release pairs with `wait_for`.
+        self.serving.store(self.serving.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    #[inline]
+    fn is_locked(&self) -> bool {
+        // In this order: `serving` never overtakes `next`, so a free lock is never taken for a held one by much.
+        let serving = self.serving.load(Ordering::Relaxed);
+        self.next.load(Ordering::Relaxed) != serving
+    }
+}
+
+impl Part for RawTicket {
+    #[inline]
+    fn has_waiters(&self) -> bool {
+        let serving = self.serving.load(Ordering::Relaxed);
+        self.next.load(Ordering::Relaxed).wrapping_sub(serving) > 1
+    }
+}

@@ -1,0 +1,79 @@
+//! The thread that looks for grace periods where a domain has one: asleep unless it is woken, gone with the domain.
+
+use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use archipelago_platform::thread::{self, JoinHandle};
+
+use super::domain::Inner;
+use super::handle::Handle;
+
+#[derive(Default)]
+struct Cue {
+    work: bool,
+    stop: bool,
+}
+
+#[derive(Default)]
+struct Bell {
+    cue: Mutex<Cue>,
+    rung: Condvar,
+}
+
+impl Bell {
+    fn cue(&self) -> MutexGuard<'_, Cue> {
+        self.cue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn ring(&self, change: impl FnOnce(&mut Cue)) {
+        change(&mut self.cue());
+        self.rung.notify_one();
+    }
+
+    /// Sleeps until there is work; whether there is, or the thread is to end.
+    fn next(&self) -> bool {
+        let mut cue = self.cue();
+        while !cue.work && !cue.stop {
+            cue = self.rung.wait(cue).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        cue.work = false;
+        !cue.stop
+    }
+}
+
+/// A domain's collecting thread.
+pub(super) struct Background {
+    bell: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// # Panics
+    /// If the system refuses a thread.
+    pub(super) fn start(domain: Weak<Inner>) -> Self {
+        let bell = Arc::new(Bell::default());
+        let thread = {
+            let bell = bell.clone();
+            thread::Builder::new().name("mvrlu-collect".into()).spawn(move || {
+                while bell.next() {
+                    let Some(domain) = domain.upgrade() else { return };
+                    Handle::new(domain).collect_everybody();
+                }
+            })
+        };
+        Self { bell, thread: Some(thread.expect("a thread for the domain's collection")) }
+    }
+
+    pub(super) fn wake(&self) {
+        self.bell.ring(|cue| cue.work = true);
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.bell.ring(|cue| cue.stop = true);
+        // The thread itself may be the last to let go of the domain.
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
+            // It panics only where collecting does, and that was printed.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! A thread's handle on a domain: snapshots, updates, and its turn at collecting.
+
+use core::cell::Cell;
+use core::ptr::NonNull;
+
+use archipelago_platform::atomic::{AtomicPtr, Ordering};
+use archipelago_platform::sync::Arc;
+
+use super::domain::Inner;
+use super::log::Version;
+use super::pool::Pool;
+use super::record::Record;
+use super::tx::{Pending, Tx};
+use super::version::{Copied, Link, Versioned, payload};
+use crate::backoff::Backoff;
+
+/// Committed versions that a handle keeps to itself before it takes its log's lock, in number and in bytes.
+const FRESH: usize = 64;
+const FRESH_BYTES: usize = 64 * 1024;
+
+/// Attempts at a transaction that found the domain's memory full, with a collection before each, until it fails.
+const FULL_ATTEMPTS: usize = 8;
+
+/// Why a transaction was not committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// Another one holds an object, or has changed it since this one's snapshot. Trying again helps.
+    Conflict,
+    /// The domain's memory cap does not allow another version.
+    Full,
+}
+
+impl core::fmt::Display for Abort {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Abort::Conflict => "another transaction holds an object or has changed it: try again",
+            Abort::Full => "versions take all the memory the domain may have: end long snapshots, or raise memory_cap",
+        })
+    }
+}
+
+impl core::error::Error for Abort {}
+
+/// The domain's memory cap left no room for a transaction, however often old versions were collected before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl core::fmt::Display for Full {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        Abort::Full.fmt(f)
+    }
+}
+
+impl core::error::Error for Full {}
+
+/// What a handle has done since it was registered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Transactions committed.
+    pub commits: u64,
+    /// Attempts at transactions that were aborted, by conflict, panic or otherwise.
+    pub aborts: u64,
+}
+
+/// A way into a [`Domain`](super::Domain): one section at a time, by construction.
+pub struct Handle {
+    pub(super) domain: Arc<Inner>,
+    pub(super) record: Arc<Record>,
+    /// The latest local time.
+    last: u64,
+    pub(super) pool: Pool,
+    pub(super) fresh: Vec<Version>,
+    fresh_bytes: usize,
+    /// The write set under way, kept for its memory.
+    pub(super) writes: Vec<Pending>,
+    /// Copies read instead of masters since the last collection.
+    copies_read: Cell<u32>,
+    pub(super) counts: Counts,
+    /// Versions that a failed commit has taken out of their chains again.
+    pub(super) unlinked: Vec<Version>,
+    /// The lock word that made the last attempt fail.
+    pub(super) met: u64,
+}
+
+// SAFETY: a handle owns its record, its pool, and the versions in `fresh`; nothing in it belongs to a thread.
+unsafe impl Send for Handle {}
+
+impl Handle {
+    pub(super) fn new(domain: Arc<Inner>) -> Self {
+        let record = domain.take_record();
+        Self {
+            domain,
+            record,
+            last: 0,
+            pool: Pool::new(),
+            fresh: Vec::new(),
+            fresh_bytes: 0,
+            writes: Vec::new(),
+            copies_read: Cell::new(0),
+            counts: Counts::default(),
+            unlinked: Vec::new(),
+            met: 0,
+        }
+    }
+
+    /// Begins a read-only section: all objects of the domain as they are at this moment. Never waits, is never aborted.
+    #[inline]
+    pub fn read(&mut self) -> Snapshot<'_> {
+        let local = self.enter();
+        Snapshot { handle: self, local }
+    }
+
+    /// Runs `body` as a transaction until it commits, with pauses between attempts that were aborted by conflict; with
+    /// the body's result. Other writers can make it try again, readers cannot. Snapshot isolation; see
+    /// [`update_serializable`](Self::update_serializable).
+    ///
+    /// To give up, let the body return `Ok` with a value that says so before it locks anything.
+    ///
+    /// # Errors
+    /// [`Full`], if the domain has a memory cap and versions take it up.
+    ///
+    /// # Panics
+    /// With what `body` panicked with. The transaction is aborted then.
+    #[inline]
+    pub fn update<R>(&mut self, body: impl FnMut(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Full> {
+        self.retry(body, |handle, body| handle.attempt(false, body))
+    }
+
+    /// As [`update`](Self::update), and serializable among all transactions that commit this way: an attempt is aborted
+    /// if anything that the body read by [`Tx::get`] was changed before the commit. What is read through
+    /// [`Tx::snapshot`] is not watched.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    pub fn update_serializable<R>(&mut self, body: impl FnMut(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Full> {
+        self.retry(body, |handle, body| handle.attempt(true, body))
+    }
+
+    /// One attempt at [`update`](Self::update).
+    ///
+    /// # Errors
+    /// What the body returned, or [`Abort::Conflict`].
+    #[inline]
+    pub fn try_update<R>(&mut self, body: impl FnOnce(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Abort> {
+        self.attempt(false, body)
+    }
+
+    #[inline]
+    fn attempt<R>(
+        &mut self,
+        serializable: bool,
+        body: impl FnOnce(&mut Tx<'_>) -> Result<R, Abort>,
+    ) -> Result<R, Abort> {
+        let mut tx = Tx::begin(self, serializable);
+        let result = body(&mut tx)?;
+        let committed = tx.commit();
+        if !self.unlinked.is_empty() {
+            self.hand_in_unlinked();
+        }
+        committed.map(|()| result)
+    }
+
+    #[cold]
+    fn hand_in_unlinked(&mut self) {
+        // Outside the section: a helper may hold the log and wait for it to end.
+        let tick = self.domain.clock().stamp();
+        let mut log = self.record.log();
+        self.unlinked.drain(..).for_each(|version| log.detach(tick, version));
+    }
+
+    #[inline]
+    fn retry<R, B>(&mut self, mut body: B, attempt: impl Fn(&mut Self, &mut B) -> Result<R, Abort>) -> Result<R, Full> {
+        let backoff = Backoff::new();
+        let mut full = 0;
+        loop {
+            match attempt(self, &mut body) {
+                Ok(result) => return Ok(result),
+                Err(Abort::Full) if full == FULL_ATTEMPTS => return Err(Full),
+                Err(Abort::Full) => {
+                    full += 1;
+                    self.collect();
+                }
+                Err(Abort::Conflict) => self.help_holder(),
+            }
+            backoff.wait();
+        }
+    }
+
+    /// With two versions, who holds the object met may have deferred its write-back.
+    #[inline]
+    fn help_holder(&mut self) {
+        if !self.domain.is_multi_version() {
+            let Self { domain, pool, met, .. } = self;
+            domain.write_back_of_holder(core::mem::take(met), pool);
+        }
+    }
+
+    /// With two versions, outside the section: waits for readers and writes back what was committed, or puts that off.
+    #[cold]
+    pub(super) fn write_back_or_defer(&mut self, stamp: u64) {
+        self.fresh_bytes = 0;
+        let Self { domain, record, pool, fresh, .. } = self;
+        domain.write_back_or_defer(record, stamp, fresh, pool);
+    }
+
+    /// What this handle has done so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Hands everything this handle committed to the collector and collects all logs, as far as sections allow: twice,
+    /// so that without sections elsewhere each object is back to one version, all others freed.
+    pub fn collect(&mut self) {
+        for _ in 0..3 {
+            // Outside the section, as above.
+            self.hand_in();
+            self.enter();
+            self.collect_now();
+            self.record.leave();
+        }
+    }
+
+    /// For the collecting thread.
+    #[cfg(not(loom))]
+    pub(super) fn collect_everybody(&mut self) {
+        self.enter();
+        self.collect_now();
+        self.record.leave();
+    }
+
+    #[inline]
+    pub(super) fn enter(&mut self) -> u64 {
+        let Self { domain, record, .. } = self;
+        self.last = record.enter(domain.clock(), self.last, || domain.reader_barrier());
+        self.last
+    }
+
+    /// Ends the section, after this handle's turn at collecting if it is due.
+    #[inline]
+    pub(super) fn leave(&mut self) {
+        if self.copies_read.get() >= self.domain.tuning().dereference_watermark {
+            self.collect_now();
+        }
+        self.record.leave();
+    }
+
+    /// In a section, of any age: everybody's log is collected.
+    #[cold]
+    fn collect_now(&mut self) {
+        self.copies_read.set(0);
+        // SAFETY: inside a section.
+        unsafe { self.domain.collect_everybody(&mut self.pool) };
+    }
+
+    fn hand_in(&mut self) {
+        self.fresh_bytes = 0;
+        self.record.log().append(&mut self.fresh);
+    }
+
+    /// Takes over versions just committed; in the section that committed them.
+    #[inline]
+    pub(super) fn committed(&mut self, version: Version) {
+        self.fresh_bytes += version.bytes();
+        self.fresh.push(version);
+    }
+
+    /// In a section, after a commit.
+    #[inline]
+    pub(super) fn hand_in_if_many(&mut self) {
+        if self.fresh.len() >= FRESH || self.fresh_bytes >= FRESH_BYTES {
+            self.hand_in_and_collect();
+        }
+    }
+
+    #[cold]
+    fn hand_in_and_collect(&mut self) {
+        self.hand_in();
+        let Self { domain, record, pool, .. } = self;
+        if domain.tuning().concurrent {
+            // SAFETY: inside a section.
+            unsafe {
+                domain.collect(record, false, pool);
+                domain.help_one(pool);
+            }
+        } else if record.log().wants_scan(domain.tuning().low_watermark) {
+            // SAFETY: inside a section.
+            unsafe { domain.collect_everybody(pool) };
+        }
+    }
+
+    /// The version of an object that a snapshot at `local` sees, for as long as that snapshot's section.
+    ///
+    /// # Safety
+    /// This handle is inside a section at `local`, and `'a` ends before it.
+    ///
+    /// # Panics
+    /// If the link is of another domain.
+    #[inline]
+    pub(super) unsafe fn see<'a, T: Versioned>(&self, link: Link<T>, local: u64) -> &'a T {
+        // SAFETY: links are to objects that are not freed while anybody may follow them: who retires or aborts
+        // promises so.
+        let master = unsafe { link.master() };
+        assert!(core::ptr::eq(master.head.domain, self.domain.id()), "a link of another domain");
+        // Acquire: pairs with the Release that linked, or wrote back.
+        if !master.head.newest.load(Ordering::Acquire).is_null() {
+            // SAFETY: the caller's promise.
+            if let Some(copy) = unsafe { self.walk(&master.head.newest, local) } {
+                // SAFETY: chosen at `local`, so kept until the section ends; copies of a `T` hold a `T`, whose bytes
+                // were complete before it was linked.
+                return unsafe { payload::<T>(copy).as_ref() };
+            }
+        }
+        // SAFETY: no version at or before `local` is in the chain, so the master's value is this section's: it is
+        // overwritten only when all sections are at or above the oldest stamp in the chain.
+        unsafe { &*master.value.get() }
+    }
+
+    /// The newest copy of a chain that is visible at `local`.
+    ///
+    /// # Safety
+    /// As for [`see`](Self::see).
+    #[inline]
+    pub(super) unsafe fn walk(&self, newest: &AtomicPtr<Copied>, local: u64) -> Option<NonNull<Copied>> {
+        self.copies_read.set(self.copies_read.get() + 1);
+        let clock = self.domain.clock();
+        self.record.walk(
+            || self.domain.reader_barrier(),
+            || {
+                // Read anew: what was there before the walk began may be pruned.
+                let mut copy = NonNull::new(newest.load(Ordering::Acquire));
+                while let Some(here) = copy {
+                    // SAFETY: reached in a walk at `local`: pruned copies are kept for it, and others above a visible
+                    // one are stamped above `local`, so not superseded at or before the horizon.
+                    let header = unsafe { here.as_ref() };
+                    // SAFETY: as above.
+                    if unsafe { header.is_visible(local, clock) } {
+                        break;
+                    }
+                    copy = NonNull::new(header.older.load(Ordering::Acquire));
+                }
+                copy
+            },
+        )
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.hand_in();
+        self.pool.empty(self.domain.budget());
+        self.record.leave_for_good();
+    }
+}
+
+/// All objects of a domain as they were when it was taken. What it gives lives as long as it does.
+///
+/// A snapshot that lives long keeps one version of each object that is changed meanwhile, and no more.
+/// A forgotten one (`mem::forget`) does so until the handle is used again or dropped.
+pub struct Snapshot<'h> {
+    handle: &'h mut Handle,
+    local: u64,
+}
+
+impl Snapshot<'_> {
+    /// The object, as it was when the snapshot was taken. A load more than a pointer's where the object has no versions
+    /// beside its master.
+    ///
+    /// # Panics
+    /// If the link is of another domain.
+    #[inline]
+    pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
+        // SAFETY: the handle is in the section of this snapshot, until its drop.
+        unsafe { self.handle.see(link, self.local) }
+    }
+
+    /// The time of the snapshot, by the domain's clock: it sees commits stamped at or before it. For tests and logs.
+    pub fn time(&self) -> u64 {
+        self.local
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.handle.leave();
+    }
+}

@@ -1,0 +1,351 @@
+//! A handle's log: its committed versions on their way to the master or to the pool. Every thread collects its own.
+//!
+//! What becomes of a version, with H the domain's horizon (no section, present or future, has a local time below it):
+//!
+//! 1. superseded at or before H: nobody can read it, and nobody follows a pointer to it. Freed.
+//! 2. the newest of its object, and stamped at or before H: nobody reads the master. The value is *written back*, the
+//!    chain is cut off the master, the clock ticks d; freed when H reaches d, since who still reads it began before.
+//! 3. the mark of a retired object, stamped at or before H: waits for a tick as above, then goes with the master.
+//! 4. superseded, and no section's local time lies between its stamp and its successor's: nobody will ever choose it.
+//!    It is *pruned* from the middle of its chain, and freed when everybody who was walking a chain has finished.
+//!    This is what keeps memory in bounds under a reader that is stuck, where H stands still.
+//!
+//! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): that is the paper's
+//! reclamation barrier. It holds the gate shared, and a pruner holds it alone.
+
+use core::ptr::{self, NonNull};
+use std::collections::VecDeque;
+
+use archipelago_platform::atomic::Ordering;
+use archipelago_platform::sync::Arc;
+
+use super::domain::Inner;
+use super::pool::{Budget, Pool};
+use super::record::Record;
+use super::version::{Copied, GONE, Head, NEVER, Shape};
+
+/// A committed version.
+#[derive(Clone, Copy)]
+pub(super) struct Version {
+    pub(super) copy: NonNull<Copied>,
+    pub(super) master: NonNull<Head>,
+    pub(super) shape: &'static Shape,
+    /// The mark of a retired object, without a payload, and the last version of it.
+    pub(super) is_mark: bool,
+}
+
+impl Version {
+    pub(super) fn bytes(&self) -> usize {
+        self.shape.copy.size()
+    }
+
+    /// # Safety
+    /// The copy is not freed: as the log that holds this version has not freed it.
+    unsafe fn copy<'a>(self) -> &'a Copied {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy.as_ref() }
+    }
+}
+
+/// Versions out of their chains, and the walks that may still be among them.
+struct Pruned {
+    versions: Vec<Version>,
+    walks: Vec<(Arc<Record>, u64)>,
+}
+
+pub(super) struct Log {
+    /// Not looked at yet, by rising stamp.
+    committed: VecDeque<Version>,
+    /// Stamped at or before the horizon, and still needed.
+    waiting: Vec<Version>,
+    /// Out of use for whoever begins at or after the tick.
+    detached: VecDeque<(u64, Version)>,
+    pruned: Vec<Pruned>,
+    /// With two versions: the latest stamp in `committed`, and the number of commits there.
+    deferred: (u64, usize),
+    /// Bytes in `committed` and `waiting`.
+    bytes: usize,
+    /// At how many bytes to look for a new horizon, and to prune.
+    scan_at: usize,
+    prune_at: usize,
+}
+
+// SAFETY: the versions in a log are the log's alone to free, and copies and masters may be used from any thread.
+unsafe impl Send for Log {}
+
+impl Log {
+    pub(super) fn new() -> Self {
+        let (committed, waiting, detached, pruned) = Default::default();
+        Self { committed, waiting, detached, pruned, deferred: (0, 0), bytes: 0, scan_at: 0, prune_at: 0 }
+    }
+
+    /// Takes over what a handle has committed.
+    pub(super) fn append(&mut self, fresh: &mut Vec<Version>) {
+        self.bytes += fresh.iter().map(Version::bytes).sum::<usize>();
+        self.committed.extend(fresh.drain(..));
+    }
+
+    /// Versions held, in whatever state.
+    pub(super) fn len(&self) -> usize {
+        let pruned: usize = self.pruned.iter().map(|pruned| pruned.versions.len()).sum();
+        self.committed.len() + self.waiting.len() + self.detached.len() + pruned
+    }
+
+    pub(super) fn wants_scan(&self, low: usize) -> bool {
+        self.bytes >= self.scan_at.max(low)
+    }
+
+    /// After a scan and what followed from it: the next one is due when the log has grown by `low` bytes.
+    pub(super) fn scanned(&mut self, low: usize) {
+        self.scan_at = self.bytes + low;
+    }
+
+    pub(super) fn wants_pruning(&self, low: usize) -> bool {
+        self.bytes >= self.prune_at.max(2 * low)
+    }
+
+    /// Frees and writes back what the horizon allows.
+    ///
+    /// # Safety
+    /// The caller is inside a section of `domain`, whose log this is, and holds the gate.
+    ///
+    /// *Why the section.* Write-back looks whether a copy is the newest and then writes the master. Should a newer
+    /// version c be committed meanwhile, c's own write-back must not begin before ours has ended. We missed c's link, so
+    /// c's stamp is above our local time, and the horizon does not reach it while we are in our section. In the same
+    /// way, a master whose mark we missed (we have read "not superseded") is not freed: its tick is above our time.
+    pub(super) unsafe fn collect(&mut self, domain: &Inner, horizon: u64, pool: &mut Pool) {
+        let budget = domain.budget();
+        self.free_detached(horizon, pool, budget);
+        self.free_pruned(pool, budget);
+        let mut out = Vec::new();
+        let mut waiting = core::mem::take(&mut self.waiting);
+        // SAFETY: the caller's promise.
+        waiting.retain(|version| unsafe { self.step(*version, horizon, pool, budget, &mut out) });
+        while let Some(version) = self.committed.front().copied() {
+            // SAFETY: still in the log. Relaxed: the committer put it there after it knew the stamp.
+            if unsafe { version.copy() }.stamp.load(Ordering::Relaxed) > horizon {
+                break;
+            }
+            self.committed.pop_front();
+            // SAFETY: the caller's promise.
+            if unsafe { self.step(version, horizon, pool, budget, &mut out) } {
+                waiting.push(version);
+            }
+        }
+        self.waiting = waiting;
+        self.scan_at = self.scan_at.min(self.bytes + domain.tuning().low_watermark);
+        self.prune_at = self.prune_at.min(self.bytes + self.bytes / 4);
+        if !out.is_empty() {
+            let tick = domain.clock().stamp();
+            self.detached.extend(out.into_iter().map(|version| (tick, version)));
+        }
+    }
+
+    pub(super) fn free_detached(&mut self, horizon: u64, pool: &mut Pool, budget: &Budget) {
+        while self.detached.front().is_some_and(|(tick, _)| *tick <= horizon) {
+            let (_, version) = self.detached.pop_front().expect("just seen");
+            // SAFETY: every section that was alive at the tick has ended, so nobody has a reference any more.
+            unsafe { free(version, pool, budget) };
+        }
+    }
+
+    /// With two versions: notes that a commit with this stamp was added; how many are now.
+    pub(super) fn note_deferred(&mut self, stamp: u64) -> usize {
+        self.deferred.0 = self.deferred.0.max(stamp);
+        self.deferred.1 += 1;
+        self.deferred.1
+    }
+
+    /// With two versions, in which objects stay locked until they are written back: waits for the readers of what was
+    /// committed before, writes back, unlocks. The copies go when those who read them have ended.
+    pub(super) fn write_back_all(&mut self, domain: &Inner, pool: &mut Pool) {
+        if self.committed.is_empty() {
+            return;
+        }
+        let horizon = domain.wait_for(self.deferred.0);
+        self.deferred = (0, 0);
+        self.free_detached(horizon, pool, domain.budget());
+        for version in &self.committed {
+            // SAFETY: every section is at or above the stamp; the object is locked by us, so nobody else writes it.
+            let is_gone = version.is_mark || !unsafe { write_back(*version) };
+            debug_assert_eq!(is_gone, version.is_mark);
+            // SAFETY: locked by us.
+            let lock = &unsafe { version.master.as_ref() }.lock;
+            lock.store(if is_gone { GONE } else { 0 }, Ordering::Release);
+        }
+        let tick = domain.clock().stamp();
+        self.bytes = 0;
+        self.detached.extend(self.committed.drain(..).map(|version| (tick, version)));
+    }
+
+    /// Looks at a version stamped at or before the horizon; whether it must stay. Detached ones go `out`.
+    ///
+    /// # Safety
+    /// As for [`collect`](Self::collect).
+    unsafe fn step(
+        &mut self,
+        version: Version,
+        horizon: u64,
+        pool: &mut Pool,
+        budget: &Budget,
+        out: &mut Vec<Version>,
+    ) -> bool {
+        // SAFETY: in the log, so not freed.
+        let superseded = unsafe { version.copy() }.superseded.load(Ordering::Acquire);
+        if superseded <= horizon {
+            // SAFETY: rule 1. Sections are all at or above `superseded`, so they stop at the successor or above; no
+            // pruner is at work.
+            unsafe { free_copy(version, pool, budget) };
+        // SAFETY: rule 2; not superseded, so the master is there (see `collect`).
+        } else if superseded == NEVER && (version.is_mark || unsafe { write_back(version) }) {
+            out.push(version);
+        } else {
+            return true;
+        }
+        self.bytes -= version.bytes();
+        false
+    }
+
+    /// Takes versions that nobody will choose out of the middle of their chains.
+    ///
+    /// # Safety
+    /// The caller holds the gate alone. `cuts` are the local times of all sections, rising, and every section that is
+    /// not among them is at or above `floor`. `horizon` is the domain's, and everything at or before it was collected
+    /// from this log.
+    pub(super) unsafe fn prune(&mut self, domain: &Inner, cuts: &[u64], floor: u64, horizon: u64) {
+        let mut versions = Vec::new();
+        let mut keep = |version: Version| {
+            // SAFETY: in the log.
+            let copy = unsafe { version.copy() };
+            let (from, to) = (copy.stamp.load(Ordering::Relaxed), copy.superseded.load(Ordering::Acquire));
+            let nobody_chooses = to > horizon
+                && to <= floor
+                && cuts.partition_point(|cut| *cut < from) == cuts.partition_point(|cut| *cut < to);
+            // SAFETY: superseded after the horizon, so the master is there, and all copies above this one.
+            let unlinked = nobody_chooses && unsafe { unlink(version) };
+            if unlinked {
+                versions.push(version);
+            }
+            !unlinked
+        };
+        self.waiting.retain(|version| keep(*version));
+        self.committed.retain(|version| keep(*version));
+        self.bytes -= versions.iter().map(Version::bytes).sum::<usize>();
+        if !versions.is_empty() {
+            self.pruned.push(Pruned { versions, walks: domain.walks_in_progress() });
+        }
+        self.prune_at = self.bytes + self.bytes / 4;
+    }
+
+    fn free_pruned(&mut self, pool: &mut Pool, budget: &Budget) {
+        self.pruned.retain_mut(|pruned| {
+            pruned.walks.retain(|(record, walk)| record.walk_in_progress() == Some(*walk));
+            if pruned.walks.is_empty() {
+                for version in pruned.versions.drain(..) {
+                    // SAFETY: out of its chain, chosen by nobody, and all walks that may have met it have ended.
+                    unsafe { free_copy(version, pool, budget) };
+                }
+            }
+            !pruned.versions.is_empty()
+        });
+    }
+
+    /// Frees everything; objects that are not retired keep their newest value.
+    ///
+    /// # Safety
+    /// Nobody uses the domain any more.
+    pub(super) unsafe fn drain(&mut self, budget: &Budget) {
+        let mut pool = Pool::new();
+        let all = self.committed.drain(..).chain(self.waiting.drain(..));
+        for version in all {
+            // SAFETY: not freed yet.
+            let last = unsafe { version.copy() }.superseded.load(Ordering::Relaxed) == NEVER;
+            if last && !version.is_mark {
+                // SAFETY: nobody else uses the object; a version that is not superseded by a mark has a master.
+                let written = unsafe { write_back(version) };
+                debug_assert!(written);
+            }
+            // SAFETY: nobody else uses it.
+            unsafe { free(version, &mut pool, budget) };
+        }
+        let pruned = self.pruned.drain(..).flat_map(|pruned| pruned.versions);
+        for version in pruned.chain(self.detached.drain(..).map(|(_, version)| version)) {
+            // SAFETY: as above.
+            unsafe { free(version, &mut pool, budget) };
+        }
+        pool.empty(budget);
+    }
+
+    /// Takes a version whose commit failed after it was linked: out of its chain, but somebody may be looking at it.
+    pub(super) fn detach(&mut self, tick: u64, version: Version) {
+        // Ticks rise, but this log's collector may have drawn a later one already; a little later is as good.
+        let tick = self.detached.back().map_or(tick, |(last, _)| tick.max(*last));
+        self.detached.push_back((tick, version));
+    }
+}
+
+/// Frees a version, with the object if it is the mark of a retired one.
+///
+/// # Safety
+/// Nobody uses it any more, nor the object if it is a mark.
+unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
+    if version.is_mark {
+        // SAFETY: the caller's promise.
+        unsafe { (version.shape.free_master)(version.master) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { free_copy(version, pool, budget) };
+}
+
+/// # Safety
+/// Nobody uses the copy any more.
+unsafe fn free_copy(version: Version, pool: &mut Pool, budget: &Budget) {
+    // SAFETY: the caller's promise; headers need no drop.
+    unsafe { pool.put(version.copy, version.shape.copy, budget) };
+}
+
+/// Rule 2: writes the newest version back and cuts the chain off; `false` if it is not the newest (any more).
+///
+/// # Safety
+/// Every section is at or above the version's stamp, so nobody reads the master's value while the chain is there; and
+/// the caller's own section, if others are at work, keeps other write-backs of this object away.
+unsafe fn write_back(version: Version) -> bool {
+    // SAFETY: the object is not freed, see `Log::collect`.
+    let newest = &unsafe { version.master.as_ref() }.newest;
+    let copy = version.copy.as_ptr();
+    if newest.load(Ordering::Relaxed) != copy {
+        return false;
+    }
+    let shape = version.shape;
+    // SAFETY: both are `size` bytes of one type, in bounds, and apart; the caller's promise keeps readers of the master
+    // away, and the payload does not change.
+    unsafe {
+        let from = copy.byte_add(shape.in_copy as usize).cast::<u8>();
+        let to = version.master.as_ptr().byte_add(shape.in_master as usize).cast::<u8>();
+        ptr::copy_nonoverlapping(from, to, shape.size as usize);
+    }
+    // Release: who finds no chain finds the value.
+    newest.compare_exchange(copy, ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// Rule 4: takes a superseded copy out of its chain.
+///
+/// # Safety
+/// No copy above it in its chain is freed meanwhile, and nobody else unlinks.
+unsafe fn unlink(version: Version) -> bool {
+    let copy = version.copy.as_ptr();
+    // SAFETY: superseded after the horizon, so the object is not freed.
+    let mut above = unsafe { version.master.as_ref() }.newest.load(Ordering::Acquire);
+    // SAFETY: the caller's promise.
+    while let Some(node) = unsafe { above.as_ref() } {
+        let older = node.older.load(Ordering::Acquire);
+        if older == copy {
+            // SAFETY: in the log.
+            let past = unsafe { version.copy() }.older.load(Ordering::Relaxed);
+            node.older.store(past, Ordering::Release);
+            return true;
+        }
+        above = older;
+    }
+    false
+}

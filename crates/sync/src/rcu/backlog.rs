@@ -1,0 +1,56 @@
+//! How many sealed objects a domain holds back, and who is told when they are too many.
+
+use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::thread;
+
+use super::domain::Stats;
+
+type Report = Box<dyn Fn(Stats) + Send + Sync>;
+
+/// The count of sealed objects (kept per bag, so it is off every hot path) and its limit. All Relaxed: it is advice.
+pub(super) struct Backlog {
+    sealed: AtomicUsize,
+    limit: usize,
+    /// The count at which to report next: the limit, doubled with each report, and the limit again after a recovery.
+    next: AtomicUsize,
+    report: Option<Report>,
+}
+
+impl Backlog {
+    pub(super) fn unlimited() -> Self {
+        Self { sealed: AtomicUsize::new(0), limit: usize::MAX, next: AtomicUsize::new(usize::MAX), report: None }
+    }
+
+    pub(super) fn limited(limit: usize, report: Report) -> Self {
+        Self { limit, next: AtomicUsize::new(limit), report: Some(report), ..Self::unlimited() }
+    }
+
+    pub(super) fn add(&self, objects: usize) {
+        self.sealed.fetch_add(objects, Ordering::Relaxed);
+    }
+
+    pub(super) fn subtract(&self, objects: usize) {
+        let before = self.sealed.fetch_sub(objects, Ordering::Relaxed);
+        if before > self.limit && before - objects <= self.limit {
+            self.next.store(self.limit, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_over_limit(&self) -> bool {
+        self.sealed.load(Ordering::Relaxed) > self.limit
+    }
+
+    /// Reports if it is time to, and lets other threads run.
+    #[cold]
+    pub(super) fn press(&self, stats: impl FnOnce() -> Stats) {
+        let (sealed, next) = (self.sealed.load(Ordering::Relaxed), self.next.load(Ordering::Relaxed));
+        let due = sealed > next;
+        // The exchange picks one reporter among several threads.
+        let following = sealed.saturating_mul(2);
+        let exchanged = || self.next.compare_exchange(next, following, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if let Some(report) = self.report.as_ref().filter(|_| due && exchanged()) {
+            report(stats());
+        }
+        thread::yield_now();
+    }
+}

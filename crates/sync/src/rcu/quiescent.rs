@@ -1,0 +1,78 @@
+//! The `qsbr` flavour of reading: inside a critical section at all times, except where the thread says otherwise.
+//!
+//! Quiescent-state-based reclamation as liburcu's `qsbr`, on the same domains and beside ordinary guards: a quiescent
+//! reader is one long guard that is renewed by hand. A renewal when the epoch has not moved is one load, since nobody
+//! waits for it; otherwise it is what leaving and entering are, so the parent module's proof holds as it stands. The
+//! borrow checker sees to it that no reference survives a quiescent state: they borrow the reader, and
+//! [`quiescent`](QuiescentReader::quiescent) wants it whole.
+
+use super::domain::Domain;
+use super::reader::{Guard, Reader};
+use super::record::Entry;
+
+/// A reader that is always inside a guard and says when it holds no reference. See [`Domain::quiescent_reader`].
+///
+/// ```
+/// use archipelago_sync::rcu::Domain;
+///
+/// let domain = Domain::new();
+/// let mut reader = domain.quiescent_reader();
+/// for _ in 0..3 {
+///     let _guard = reader.enter(); // costs nothing, protects what is read under it
+///     reader.quiescent(); // ends the borrow: `_guard` must not be used after this
+/// }
+/// reader.offline(|| domain.synchronize());
+/// ```
+pub struct QuiescentReader<'d> {
+    guard: Guard<'d>,
+    /// The epoch that the guard published, or an older one.
+    published: Entry,
+    _reader: Reader<'d>,
+}
+
+impl<'d> QuiescentReader<'d> {
+    pub(super) fn new(domain: &'d Domain) -> Self {
+        let reader = domain.reader();
+        // An older epoch than the guard's own costs one needless renewal at most.
+        let published = domain.entry();
+        Self { guard: reader.enter(), published, _reader: reader }
+    }
+
+    /// The guard this thread is in: it protects until the next quiescent state. No cost at all.
+    #[inline]
+    pub fn enter(&self) -> &Guard<'d> {
+        &self.guard
+    }
+
+    /// Says that this thread holds no reference into the structure. To be called often (between operations): as long as
+    /// a quiescent reader is silent, nothing is reclaimed in the domain.
+    #[inline]
+    pub fn quiescent(&mut self) {
+        if self.guard.domain().entry() != self.published {
+            self.renew();
+        }
+    }
+
+    #[cold]
+    fn renew(&mut self) {
+        let domain = self.guard.domain();
+        self.published = domain.entry();
+        self.guard.record().renew(self.published);
+        domain.reader_barrier();
+    }
+
+    /// Runs `work` outside any guard: for waiting, sleeping, and [`Domain::synchronize`].
+    pub fn offline<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        /// Enters again, also when `work` panics.
+        struct Online<'r, 'd>(&'r Guard<'d>);
+        impl Drop for Online<'_, '_> {
+            fn drop(&mut self) {
+                let domain = self.0.domain();
+                self.0.record().enter(|| domain.entry(), || domain.reader_barrier());
+            }
+        }
+        self.guard.record().leave();
+        let _online = Online(&self.guard);
+        work()
+    }
+}

@@ -1,0 +1,284 @@
+//! What every reader-writer lock must do, and what those do that prefer one side.
+
+use core::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_platform::atomic::{AtomicBool, AtomicUsize, Ordering};
+use archipelago_platform::sync::Barrier;
+use archipelago_platform::thread;
+use archipelago_sync::lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use lock_api::{RawRwLock, RawRwLockDowngrade};
+
+use super::{in_threads, scaled};
+
+/// Two plain words that are equal whenever no writer is in.
+type Pair<R> = RwLock<R, [usize; 2]>;
+
+/// Adds one to both, now and then with a pause between, in which who gets in by mistake would see or do harm.
+fn write(pair: &mut [usize; 2]) {
+    let before = pair[1];
+    pair[0] += 1;
+    pause(before);
+    pair[1] = before + 1;
+}
+
+/// Checks both, now and then with a pause between.
+fn read(pair: &[usize; 2]) {
+    let first = pair[0];
+    pause(first);
+    assert_eq!(first, pair[1]);
+}
+
+fn pause(at: usize) {
+    if at.is_multiple_of(64) {
+        thread::yield_now();
+    }
+}
+
+/// Writers exclude writers and readers, with few threads and with more threads than cores.
+pub fn excludes<R: RawRwLock + Send + Sync>() {
+    excludes_with(|| R::INIT);
+}
+
+pub fn excludes_with<R: RawRwLock + Send + Sync>(make: impl Fn() -> R) {
+    for (threads, writes_in_4) in [(2, 2), (4, 1), (scaled(16, 4), 1), (3, 4)] {
+        let rounds = scaled(12_000, 40) / threads;
+        let pair = Pair::from_raw(make(), [0; 2]);
+        let writes = AtomicUsize::new(0);
+        let work = |number| {
+            for round in 0..rounds {
+                if (round + number) % 4 < writes_in_4 {
+                    write(&mut pair.write());
+                    writes.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    read(&pair.read());
+                }
+            }
+        };
+        watchdog(USUAL, |_| in_threads(threads, work));
+        assert_eq!(pair.into_inner(), [writes.into_inner(); 2]);
+    }
+}
+
+/// Readers are in together, and a writer is not.
+pub fn shares<R: RawRwLock + Send + Sync>() {
+    let readers = 4;
+    let (pair, all_in) = (Pair::<R>::new([0; 2]), Barrier::new(readers));
+    watchdog(USUAL, |_| {
+        in_threads(readers, |_| {
+            let guard = pair.read();
+            all_in.wait();
+            assert!(pair.is_locked() && !pair.is_locked_exclusive());
+            // Apart, because a try may look like a writer while it lasts.
+            all_in.wait();
+            assert!(pair.try_write().is_none());
+            all_in.wait();
+            drop(guard);
+        });
+    });
+    assert!(!pair.is_locked());
+    assert!(pair.try_write().is_some());
+}
+
+pub fn try_locks<R: RawRwLock + Send + Sync>() {
+    let pair = Pair::<R>::new([0; 2]);
+    {
+        let _one = pair.try_read().expect("free");
+        let _two = pair.try_read().expect("readers share");
+        in_threads(1, |_| assert!(pair.try_read().is_some() && pair.try_write().is_none()));
+        assert!(pair.try_write().is_none());
+    }
+    {
+        let _only = pair.try_write().expect("free");
+        assert!(pair.is_locked() && pair.is_locked_exclusive());
+        assert!(pair.try_read().is_none() && pair.try_write().is_none());
+        in_threads(1, |_| assert!(pair.try_read().is_none() && pair.try_write().is_none()));
+    }
+    let (rounds, writes) = (scaled(2_000, 20), AtomicUsize::new(0));
+    let work = |number| {
+        for _ in 0..rounds {
+            if let Some(mut pair) = (number == 0).then(|| pair.try_write()).flatten() {
+                write(&mut pair);
+                writes.fetch_add(1, Ordering::Relaxed);
+            }
+            pair.try_read().inspect(|pair| read(pair));
+            write(&mut pair.write());
+        }
+    };
+    watchdog(USUAL, |_| in_threads(3, work));
+    assert_eq!(pair.into_inner(), [writes.into_inner() + 3 * rounds; 2]);
+}
+
+/// Threads that begin and end while others contend.
+pub fn come_and_go<R: RawRwLock + Send + Sync>() {
+    let (lines, threads, rounds) = (4, scaled(60, 4), 10);
+    let pair = Pair::<R>::new([0; 2]);
+    let short = || {
+        for _ in 0..rounds {
+            read(&pair.read());
+            write(&mut pair.write());
+        }
+    };
+    let line = |_| (0..threads).for_each(|_| thread::scope(|scope| scope.spawn(short).join().expect("no panic")));
+    watchdog(USUAL, |_| in_threads(lines, line));
+    assert_eq!(pair.into_inner(), [lines * threads * rounds; 2]);
+}
+
+/// Readers and writers that panic let go, with others waiting.
+pub fn panics<R: RawRwLock + Send + Sync>() {
+    let pair = Pair::<R>::new([0; 2]);
+    let rounds = scaled(200, 10);
+    let work = |number| {
+        for round in 0..rounds {
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                let _read = ((round + number) % 2 == 0).then(|| pair.read());
+                if (round + number) % 2 == 1 {
+                    write(&mut pair.write());
+                    let _held = pair.write();
+                    std::panic::resume_unwind(Box::new("planted"));
+                }
+                std::panic::resume_unwind(Box::new("planted"));
+            }));
+            assert!(panicked.is_err());
+        }
+    };
+    watchdog(USUAL, |_| in_threads(4, work));
+    assert_eq!(pair.into_inner(), [2 * rounds; 2]);
+}
+
+/// Several locks held at once, some for reading, and released in another order than they were taken in.
+pub fn nested_out_of_order<R: RawRwLock + Send + Sync>() {
+    enum Held<'l, R: RawRwLock> {
+        Read(RwLockReadGuard<'l, R, [usize; 2]>),
+        Write(RwLockWriteGuard<'l, R, [usize; 2]>),
+    }
+    let pairs: [Pair<R>; 8] = core::array::from_fn(|_| Pair::new([0; 2]));
+    let writes = AtomicUsize::new(0);
+    let work = |number: usize| {
+        for round in 0..scaled(400, 6) {
+            let take = |(at, pair)| match (at + round + number) % 3 {
+                0 => Some(Held::Write(RwLock::write(pair))),
+                _ => Some(Held::Read(RwLock::read(pair))),
+            };
+            let mut held: Vec<Option<Held<'_, R>>> = pairs.iter().enumerate().map(take).collect();
+            for step in 0..held.len() {
+                // 3 has no common divisor with 8, so every guard has its turn.
+                let at = (step * 3 + round + number) % held.len();
+                match held[at].take().expect("each once") {
+                    Held::Read(pair) => read(&pair),
+                    Held::Write(mut pair) => {
+                        write(&mut pair);
+                        writes.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+    };
+    watchdog(USUAL, |_| in_threads(4, work));
+    let written: usize = pairs.into_iter().map(|pair| pair.into_inner()[0]).sum();
+    assert_eq!(written, writes.into_inner());
+}
+
+/// A read guard kept by a thread-local that is older than anything the lock could have there: the slot by which it came
+/// must be found again, though the thread's own number has gone to another thread by then.
+pub fn in_last_destructors<R: RawRwLock + Send + Sync + 'static>() {
+    struct Last(Option<Box<dyn FnOnce()>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.0.take().expect("set below")();
+        }
+    }
+    thread::thread_local! {
+        static LAST: RefCell<Last> = const { RefCell::new(Last(None)) };
+    }
+    let leaked: *mut Pair<R> = Box::into_raw(Box::new(Pair::new([0; 2])));
+    // SAFETY: freed below, when the threads that use it have ended.
+    let pair: &'static Pair<R> = unsafe { &*leaked };
+    let work = move || {
+        LAST.with(|last| last.borrow_mut().0 = Some(Box::new(|| ())));
+        let guard = pair.read();
+        let at_last = move || {
+            // Takes this thread's number, which is free by now.
+            thread::scope(|scope| scope.spawn(|| drop(pair.try_read())).join().expect("no panic"));
+            assert_eq!(guard[0], guard[1]);
+            drop(guard);
+            write(&mut pair.write());
+        };
+        LAST.with(|last| last.borrow_mut().0 = Some(Box::new(at_last)));
+    };
+    let (threads, rounds) = (3, scaled(30, 2));
+    watchdog(USUAL, |_| {
+        for _ in 0..rounds {
+            let running: Vec<_> = (0..threads).map(|_| thread::spawn(work)).collect();
+            running.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        }
+    });
+    assert_eq!(*pair.read(), [threads * rounds; 2]);
+    // SAFETY: from above, and all threads that knew it have ended.
+    drop(unsafe { Box::from_raw(leaked) });
+}
+
+/// Once a writer waits for a reader inside, no new reader comes in before it.
+pub fn prefers_writers<R: RawRwLock + Send + Sync>() {
+    let pair = Pair::<R>::new([0; 2]);
+    watchdog(USUAL, |_| {
+        thread::scope(|scope| {
+            // The second read is by the bias, where there is one.
+            drop(pair.read());
+            let inside = pair.read();
+            scope.spawn(|| write(&mut pair.write()));
+            // Until the writer is there. A lock that let readers in for ever would hang here.
+            while pair.try_read().is_some() {
+                thread::yield_now();
+            }
+            let reader = scope.spawn(|| *pair.read());
+            assert_eq!(inside[0], 0);
+            drop(inside);
+            assert_eq!(reader.join().expect("no panic"), [1, 1]);
+        });
+    });
+}
+
+/// Readers come in while a writer waits for a reader inside.
+pub fn prefers_readers<R: RawRwLock + Send + Sync>() {
+    let (pair, written) = (Pair::<R>::new([0; 2]), AtomicBool::new(false));
+    watchdog(USUAL, |_| {
+        thread::scope(|scope| {
+            let inside = pair.read();
+            scope.spawn(|| {
+                write(&mut pair.write());
+                written.store(true, Ordering::Relaxed);
+            });
+            for _ in 0..scaled(200, 10) {
+                thread::yield_now();
+                // In another thread: a thread's own second read might be let in for its first one's sake.
+                scope.spawn(|| assert_eq!(*pair.read(), [0, 0])).join().expect("no panic");
+            }
+            assert!(!written.load(Ordering::Relaxed));
+            drop(inside);
+        });
+    });
+    assert_eq!(pair.into_inner(), [1, 1]);
+}
+
+/// A writer that becomes a reader lets readers in and no writer between.
+pub fn downgrades<R: RawRwLockDowngrade + Send + Sync>() {
+    let pair = Pair::<R>::new([0; 2]);
+    let rounds = scaled(500, 10);
+    watchdog(USUAL, |_| {
+        in_threads(3, |_| {
+            for _ in 0..rounds {
+                let mut guard = pair.write();
+                write(&mut guard);
+                let mine = guard[0];
+                let guard = RwLockWriteGuard::downgrade(guard);
+                assert_eq!(*guard, [mine; 2]);
+            }
+        });
+    });
+    let guard = RwLockWriteGuard::downgrade(pair.write());
+    in_threads(1, |_| assert!(pair.try_read().is_some() && pair.try_write().is_none()));
+    drop(guard);
+    assert_eq!(pair.into_inner(), [3 * rounds; 2]);
+}

@@ -1,0 +1,221 @@
+//! The locks under the weak memory model, in their smallest interesting configurations.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --release --test loom_lock`
+//!
+//! The value under a lock is a cell that tells loom about every access, so two threads that are in at once, or one whose
+//! entry does not come after the other's exit, are an error in any schedule that allows them.
+//!
+//! `RawTas` is left out: loom lets the write of a try that failed come after the unlock in the word's history, so that
+//! the lock looks taken for ever. Its orderings are those of `RawTtas`. For the like reason no model has two threads
+//! that wait by read-modify-writes.
+#![cfg(loom)]
+
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
+use archipelago_sync::lock::{
+    Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
+    RawTicket, RawTtas, RwLock, RwLockWriteGuard,
+};
+use lock_api::{RawMutex, RawRwLock, RawRwLockDowngrade};
+use loom::cell::UnsafeCell;
+
+/// All schedules with at most this many preemptions.
+fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+/// Runs `work` in the calling thread and in `others` more, each with its number.
+fn in_threads<T: Send + Sync + 'static>(others: usize, shared: &Arc<T>, work: fn(usize, &T)) {
+    let running: Vec<_> = (1..=others)
+        .map(|number| {
+            let shared = shared.clone();
+            thread::spawn(move || work(number, &shared))
+        })
+        .collect();
+    work(0, shared);
+    running.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// A counter that only one thread may be at.
+struct Cell(UnsafeCell<usize>);
+
+// SAFETY: the locks under test keep accesses apart, which is what loom checks.
+unsafe impl Sync for Cell {}
+// SAFETY: as above.
+unsafe impl Send for Cell {}
+
+impl Cell {
+    fn new() -> Self {
+        Self(UnsafeCell::new(0))
+    }
+
+    fn increment(&self) {
+        // SAFETY: the caller holds the lock for writing.
+        self.0.with_mut(|count| unsafe { *count += 1 });
+    }
+
+    fn get(&self) -> usize {
+        // SAFETY: the caller holds the lock.
+        self.0.with(|count| unsafe { *count })
+    }
+}
+
+/// `others` + 1 threads take the lock, the first of them `times` times.
+fn counts<R: RawMutex + Default + Send + Sync + 'static>(preemptions: usize, others: usize, times: usize) {
+    model(preemptions, move || {
+        let count = Arc::new((Mutex::from_raw(R::default(), Cell::new()), times));
+        in_threads(others, &count, |number, (count, times)| {
+            let times = if number == 0 { *times } else { 1 };
+            (0..times).for_each(|_| count.lock().increment());
+        });
+        assert_eq!(count.0.lock().get(), others + times);
+    });
+}
+
+/// Two threads wait, the third only tries.
+fn tries<R: RawMutex + Default + Send + Sync + 'static>() {
+    model(2, || {
+        let count = Arc::new(Mutex::from_raw(R::default(), Cell::new()));
+        in_threads(2, &count, |number, count: &Mutex<R, Cell>| {
+            if number < 2 {
+                count.lock().increment();
+            } else if let Some(count) = count.try_lock() {
+                count.increment();
+            }
+        });
+        assert!(matches!(count.try_lock().expect("free").get(), 2 | 3));
+    });
+}
+
+fn mutex<R: RawMutex + Default + Send + Sync + 'static>() {
+    counts::<R>(3, 1, 2);
+    tries::<R>();
+}
+
+/// A writer and a reader, each coming twice.
+fn reader_and_writer<R: RawRwLock + Default + Send + Sync + 'static>() {
+    model(3, || {
+        let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
+        in_threads(1, &count, |number, count: &RwLock<R, Cell>| {
+            for _ in 0..2 {
+                match number {
+                    0 => count.write().increment(),
+                    _ => assert!(count.read().get() <= 2),
+                }
+            }
+        });
+        assert_eq!(count.read().get(), 2);
+    });
+}
+
+/// As above, and two writers with a reader.
+fn rwlock<R: RawRwLock + Default + Send + Sync + 'static>() {
+    reader_and_writer::<R>();
+    model(2, || {
+        let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
+        in_threads(2, &count, |number, count: &RwLock<R, Cell>| match number {
+            0 => assert!(count.read().get() <= 2),
+            _ => count.write().increment(),
+        });
+        assert_eq!(count.read().get(), 2);
+    });
+}
+
+/// Everybody only tries.
+fn rwlock_tries<R: RawRwLock + Default + Send + Sync + 'static>() {
+    model(3, || {
+        let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
+        in_threads(1, &count, |number, count: &RwLock<R, Cell>| {
+            if number == 0 {
+                count.try_write().inspect(|count| count.increment());
+            } else {
+                count.try_read().inspect(|count| assert!(count.get() <= 1));
+            }
+        });
+        assert!(count.try_write().expect("free").get() <= 1);
+    });
+}
+
+fn downgrades<R: RawRwLockDowngrade + Default + Send + Sync + 'static>() {
+    model(3, || {
+        let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
+        in_threads(1, &count, |_, count: &RwLock<R, Cell>| {
+            let guard = count.write();
+            guard.increment();
+            let mine = guard.get();
+            assert_eq!(RwLockWriteGuard::downgrade(guard).get(), mine);
+        });
+        assert_eq!(count.read().get(), 2);
+    });
+}
+
+#[test]
+fn ttas() {
+    mutex::<RawTtas>();
+}
+
+#[test]
+fn ticket() {
+    mutex::<RawTicket>();
+}
+
+#[test]
+fn mcs() {
+    mutex::<RawMcs>();
+    counts::<RawMcs>(2, 2, 1);
+}
+
+#[test]
+fn cna() {
+    mutex::<RawCna>();
+    counts::<RawCna>(2, 2, 1);
+}
+
+#[test]
+fn hmcs() {
+    mutex::<RawHmcs>();
+}
+
+#[test]
+fn cohort() {
+    mutex::<RawCohort>();
+}
+
+#[test]
+fn shfl() {
+    mutex::<RawShfl>();
+    counts::<RawShfl>(2, 2, 1);
+}
+
+#[test]
+fn crw_np() {
+    reader_and_writer::<RawCrwNp>();
+    rwlock_tries::<RawCrwNp>();
+}
+
+#[test]
+fn crw_rp() {
+    rwlock::<RawCrwRp>();
+    rwlock_tries::<RawCrwRp>();
+}
+
+#[test]
+fn crw_wp() {
+    rwlock::<RawCrwWp>();
+    rwlock_tries::<RawCrwWp>();
+}
+
+#[test]
+fn bravo() {
+    rwlock::<RawBravo<RawDistributedRwLock>>();
+    rwlock_tries::<RawBravo<RawDistributedRwLock>>();
+}
+
+#[test]
+fn distributed() {
+    rwlock::<RawDistributedRwLock>();
+    rwlock_tries::<RawDistributedRwLock>();
+    downgrades::<RawDistributedRwLock>();
+}
