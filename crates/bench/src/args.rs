@@ -34,6 +34,8 @@ pub enum Bench {
     Ycsb(Box<Ycsb>),
     /// Node replication beside locks, combining and a lock-free structure, on its paper's workloads
     Nr(Box<Nr>),
+    /// List, hash table and search tree over RCU, RLU and MV-RLU
+    Sets(Box<Sets>),
     /// The correctness exam: a model, own writes, overwritten keys
     Verify(Verify),
 }
@@ -137,6 +139,50 @@ pub struct Nr {
     /// Where threads run
     #[arg(long, value_enum, default_value_t = Pin::None)]
     pub pin: Pin,
+}
+
+/// `bench sets`
+#[derive(Clone, Debug, Args)]
+pub struct Sets {
+    /// Structures, comma-separated: list, hash, tree, or all
+    #[arg(long, default_value = "all")]
+    pub structure: String,
+    /// Mechanisms, comma-separated: rcu, rlu, mvrlu, their variants (an unknown name lists them), harris, citrus, or all
+    #[arg(long, default_value = "rcu,rlu,mvrlu,harris,citrus")]
+    pub mechanism: String,
+    /// Operations that insert or remove, half each, in percent; comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "2,20,80")]
+    pub update_percent: Vec<u32>,
+    /// Which keys are popular: uniform, zipf:S
+    #[arg(long, default_value = "uniform")]
+    pub distribution: String,
+    /// Keys in the structure; keys are drawn from twice as many
+    #[arg(long, value_parser = count, default_value = "10k")]
+    pub count: usize,
+    /// Buckets of the hash table [default: a tenth of the keys]
+    #[arg(long, value_parser = count)]
+    pub buckets: Option<usize>,
+    /// List and tree: ranges of so many keys' width instead of look-ups
+    #[arg(long, default_value_t = 0)]
+    pub scan: u64,
+    /// Thread counts, comma-separated [default: 1 and the number of CPUs]
+    #[arg(long, value_parser = count, value_delimiter = ',')]
+    pub threads: Vec<usize>,
+    /// Runs; the median is reported
+    #[arg(long, value_parser = count, default_value = "3")]
+    pub runs: usize,
+    /// How long a run takes
+    #[arg(long, default_value_t = 0.5, value_parser = seconds)]
+    pub seconds: f64,
+    /// Of keys and operations; each run has one more
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The mechanism that ratios are to
+    #[arg(long, default_value = "rcu", value_name = "MECHANISM")]
+    pub baseline: String,
+    /// What goes to standard output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
 }
 
 /// `bench verify`

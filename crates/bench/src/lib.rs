@@ -12,6 +12,7 @@ mod peers;
 mod registry;
 mod report;
 mod resources;
+mod sets;
 mod stats;
 mod tour;
 mod verify;
@@ -64,6 +65,7 @@ fn execute(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failure> {
         }
         Some(Command::Bench { what: Bench::Ycsb(args) }) => ycsb::run(args, release_memory),
         Some(Command::Bench { what: Bench::Nr(args) }) => nr::run(args, release_memory),
+        Some(Command::Bench { what: Bench::Sets(args) }) => sets::run(args),
         Some(Command::Bench { what: Bench::Verify(args) }) => verify::run(args),
     }
 }

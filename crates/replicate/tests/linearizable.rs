@@ -40,7 +40,7 @@ fn work(handle: &mut Handle<Ledger>, log: &mut Log<'_, Op, Answer>, seed: u64, o
                 Op::Get(key) => handle.read(key).unwrap(),
                 _ => unreachable!(),
             });
-        } else if dice % 8 == 0 {
+        } else if dice.is_multiple_of(8) {
             let ops: Vec<Op> = (0..3).map(|_| change(&mut state)).collect();
             log.record_many(|| {
                 let answers = handle.write_many(ops.iter().filter_map(Op::change).collect()).unwrap();

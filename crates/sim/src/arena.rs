@@ -46,6 +46,54 @@ impl Cache {
     }
 }
 
+/// Address space from the operating system.
+#[cfg(target_os = "linux")]
+mod os {
+    use super::SPAN;
+
+    /// Maps an arena at `base`; false if something is there.
+    pub(super) fn map(base: usize) -> bool {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the mapping doesn't replace another one; memory is only taken when touched.
+        let at = unsafe { libc::mmap(base as *mut libc::c_void, SPAN, access, flags, -1, 0) } as usize;
+        if at != base {
+            if at != libc::MAP_FAILED as usize {
+                // SAFETY: an old kernel took `base` for a hint; nobody knows of this mapping.
+                unsafe { libc::munmap(at as *mut libc::c_void, SPAN) };
+            }
+            return false;
+        }
+        // SAFETY: the mapping just made; an advice only.
+        unsafe { libc::madvise(base as *mut libc::c_void, SPAN, libc::MADV_HUGEPAGE) };
+        true
+    }
+
+    /// Gives an arena back in which nothing lives any more.
+    pub(super) fn unmap(base: usize) {
+        // SAFETY: an arena that `map` made; the caller's count says that its run is over and its last block freed.
+        unsafe { libc::munmap(base as *mut libc::c_void, SPAN) };
+    }
+
+    /// Gives back the memory of a freed block that has pages of its own.
+    pub(super) fn discard(block: usize, bytes: usize) {
+        // SAFETY: whole pages of an arena that nobody uses any more.
+        unsafe { libc::madvise(block as *mut libc::c_void, bytes, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Elsewhere there are no arenas.
+#[cfg(not(target_os = "linux"))]
+mod os {
+    pub(super) fn map(_base: usize) -> bool {
+        false
+    }
+
+    pub(super) fn unmap(_base: usize) {}
+
+    pub(super) fn discard(_block: usize, _bytes: usize) {}
+}
+
 /// The arena of a run.
 pub(crate) struct Arena {
     number: usize,
@@ -65,20 +113,13 @@ pub(crate) fn route(arena: *const Arena, cache: *mut Cache) -> (*const Arena, *m
 impl Arena {
     /// Reserves address space for a run. `None` if there is none: allocations then come from the system.
     pub(crate) fn new() -> Option<Arena> {
-        // SAFETY: a fixed mapping that must not replace another one; memory is only taken when touched.
-        let map = |at: usize| unsafe {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-            libc::mmap(at as *mut libc::c_void, SPAN, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
-        };
         for _ in 0..ARENAS {
             let number = NEXT.fetch_add(1, Ordering::Relaxed) % ARENAS;
             if ALIVE[number].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 continue;
             }
             let base = LOW + number * SPAN;
-            if map(base) as usize == base {
-                // SAFETY: the mapping just made; an advice only.
-                unsafe { libc::madvise(base as *mut libc::c_void, SPAN, libc::MADV_HUGEPAGE) };
+            if os::map(base) {
                 return Some(Arena { number, next: Cell::new(base + PAGE) });
             }
             ALIVE[number].store(0, Ordering::Release);
@@ -136,8 +177,7 @@ fn forget(number: usize) -> bool {
     if ALIVE[number].fetch_sub(1, Ordering::AcqRel) != 1 {
         return false;
     }
-    // SAFETY: the run is over and its last block is freed.
-    unsafe { libc::munmap((LOW + number * SPAN) as *mut libc::c_void, SPAN) };
+    os::unmap(LOW + number * SPAN);
     true
 }
 
@@ -206,10 +246,7 @@ unsafe impl GlobalAlloc for SimAlloc {
                         (*cache).free[class] = at;
                     }
                 }
-                // SAFETY: whole pages of the arena that nobody uses any more.
-                None => unsafe {
-                    libc::madvise(block.cast(), layout.size(), libc::MADV_DONTNEED);
-                },
+                None => os::discard(at, layout.size()),
             }
         }
         forget(number);

@@ -23,7 +23,7 @@ use crate::arena::Arena;
 use crate::config::{Config, Fault, Placement, Point, Schedule};
 use crate::machine::Machine;
 use crate::memory::{Memory, host_prefetch, ps};
-use crate::report::Outcome;
+use crate::report::{HotLine, Outcome};
 use crate::rng;
 use heap::Heap;
 use thread::{Key, Reason, Role, Status, Thread, Unwinding};
@@ -149,6 +149,8 @@ pub(crate) struct Engine {
     pub(crate) hash: u64,
     pub(crate) failure: Option<Outcome>,
     pub(crate) unwinding: bool,
+    /// Names of memory: from, to, name.
+    pub(crate) labels: Vec<(usize, usize, &'static str)>,
     /// What the program's allocations come from.
     pub(crate) arena: Option<Arena>,
 }
@@ -165,7 +167,7 @@ impl Engine {
         }
         Engine {
             costs: Costs::new(&machine, &config),
-            memory: Memory::new(&machine, config.overlap),
+            memory: Memory::new(&machine, config.overlap, config.schedule == Schedule::VirtualTime),
             threads: Vec::new(),
             current: 0,
             heap: Heap::default(),
@@ -194,6 +196,7 @@ impl Engine {
             hash: 0xcbf2_9ce4_8422_2325,
             failure: None,
             unwinding: false,
+            labels: Vec::new(),
             arena: Arena::new(),
             machine,
             config,
@@ -446,11 +449,12 @@ impl Engine {
                 None => self.heap.pop(),
             };
             let Some((time, id)) = first else { return Err(self.verdict()) };
-            self.threads[id].clock = self.threads[id].clock.max(time);
             match self.threads[id].status {
                 Status::Ready => return Ok(id),
+                // Its clock says since when it has waited.
                 Status::Queued(line) => return Ok(self.grant(line, time)),
                 Status::Spinning | Status::Blocked(_) => {
+                    self.threads[id].clock = self.threads[id].clock.max(time);
                     self.timer(id)?;
                     return Ok(id);
                 }
@@ -501,7 +505,15 @@ impl Engine {
         if asked {
             thread.unwinding = Unwinding::Raised;
         }
-        asked
+        asked && !thread.panicking
+    }
+
+    /// The lines that were waited for longest.
+    pub(crate) fn hot_lines(&self, count: usize) -> Vec<HotLine> {
+        let named = |addr: usize| self.labels.iter().rev().find(|&&(from, to, _)| addr + 64 > from && addr < to);
+        let hottest = self.memory.hottest(count).into_iter();
+        let line = |(addr, waited_ps)| HotLine { label: named(addr).map_or("", |label| label.2), addr, waited_ps };
+        hottest.map(line).collect()
     }
 
     /// The memory of the model that grows with the program's.

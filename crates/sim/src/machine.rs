@@ -77,7 +77,7 @@ pub struct Latency {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Occupancy {
-    /// Part of a transfer's latency during which the line can't be given to the next core, 0 to 1.
+    /// Part of a transfer's latency during which the line can't be given to the next core.
     pub transfer: f64,
     /// Nanoseconds for which a core keeps a line that others wait for, beyond that.
     pub hold: f64,

@@ -12,7 +12,7 @@ mod table;
 mod tags;
 mod traffic;
 
-use crate::machine::Machine;
+use crate::machine::{Cache, Machine};
 use crate::report::Stats;
 use stream::Misses;
 use table::Table;
@@ -75,6 +75,8 @@ pub(crate) struct Line {
     dirty: bool,
     /// Turns taken by the owner's socket before others that waited longer.
     pub(crate) bypassed: u8,
+    /// Time that threads waited for it.
+    pub(crate) waited: u64,
 }
 
 impl Line {
@@ -93,6 +95,7 @@ impl Line {
             home,
             dirty: false,
             bypassed: 0,
+            waited: 0,
         }
     }
 
@@ -157,7 +160,8 @@ pub(crate) struct Cost {
 }
 
 impl Memory {
-    pub(crate) fn new(machine: &Machine, overlap: u32) -> Self {
+    /// The memory of `machine`; `timed` says that somebody will ask what accesses cost.
+    pub(crate) fn new(machine: &Machine, overlap: u32, timed: bool) -> Self {
         let (latency, occupancy) = (&machine.latency, &machine.occupancy);
         let list = |times: &[f64]| times.iter().map(|&time| ps(time)).collect();
         let (sockets, per_socket) = (machine.sockets, machine.cores_per_socket);
@@ -166,12 +170,14 @@ impl Memory {
             (socket * per_socket..(socket + 1) * per_socket).for_each(|core| cores[core / 64] |= 1 << (core % 64));
             cores
         };
+        // Without time there is nothing to look up.
+        let size = |cache: Cache| if timed { cache } else { Cache { sets: 1, ways: 1 } };
         Memory {
             lines: Vec::new(),
             table: Table::new(),
-            l1: Tags::new(machine.cores(), machine.caches.l1, false),
-            l2: Tags::new(machine.cores(), machine.caches.l2, false),
-            l3: Tags::new(sockets, machine.caches.l3, true),
+            l1: Tags::new(machine.cores(), size(machine.caches.l1), false),
+            l2: Tags::new(machine.cores(), size(machine.caches.l2), false),
+            l3: Tags::new(sockets, size(machine.caches.l3), true),
             traffic: Traffic::new(machine),
             misses: vec![Misses::default(); machine.cores()],
             times: Times {
@@ -501,6 +507,16 @@ impl Memory {
         }
     }
 
+    /// The `count` lines that were waited for longest: address and time.
+    pub(crate) fn hottest(&self, count: usize) -> Vec<(usize, u64)> {
+        let mut lines: Vec<u32> = (0..self.lines.len() as u32).collect();
+        lines.retain(|&line| self.lines[line as usize].waited > 0);
+        lines.sort_by_key(|&line| (std::cmp::Reverse(self.lines[line as usize].waited), line));
+        lines.truncate(count);
+        let waited = |line: u32| self.lines[line as usize].waited;
+        self.table.addresses(&lines).into_iter().zip(lines.iter().map(|&line| waited(line))).collect()
+    }
+
     /// Bytes that grow with what the program touches.
     pub(crate) fn bytes(&self) -> usize {
         self.lines.capacity() * size_of::<Line>() + self.table.bytes()
@@ -537,4 +553,4 @@ fn any(a: &Cores, b: &Cores) -> bool {
     a.iter().zip(b).any(|(a, b)| a & b != 0)
 }
 
-const _: () = assert!(size_of::<Line>() <= 80);
+const _: () = assert!(size_of::<Line>() <= 88);

@@ -95,6 +95,17 @@ impl Stats {
     }
 }
 
+/// A line that threads waited for because others were having it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotLine {
+    /// What [`world::label`](crate::world::label) called it; empty if nobody did.
+    pub label: &'static str,
+    /// Its address.
+    pub addr: usize,
+    /// How long all threads together waited for it, in virtual picoseconds.
+    pub waited_ps: u64,
+}
+
 /// What [`run`](crate::run) returns.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -106,6 +117,8 @@ pub struct Report {
     pub end_ns: u64,
     /// Counters of the machine.
     pub stats: Stats,
+    /// The lines that were waited for longest, at most ten, the hottest first.
+    pub hot_lines: Vec<HotLine>,
     /// A hash over every step: equal for equal runs, and practically only for them.
     pub hash: u64,
     /// Time the simulation took on the host, set-up and tear-down included.

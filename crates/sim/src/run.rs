@@ -88,6 +88,7 @@ pub fn run_with<S, T>(
         seed: config.seed,
         end_ns: engine.clients_end / 1000,
         stats: engine.memory.stats,
+        hot_lines: engine.hot_lines(10),
         hash: engine.hash,
         wall: wall.elapsed(),
         model_bytes: engine.model_bytes(),

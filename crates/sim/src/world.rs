@@ -195,6 +195,13 @@ pub fn warm(addr: *const (), len: usize, node: usize) {
     }
 }
 
+/// Names memory: [`Report::hot_lines`](crate::Report::hot_lines) says the name of the last call that covers a line.
+pub fn label(addr: *const (), len: usize, name: &'static str) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| engine.labels.push((addr.addr(), addr.addr() + len, name)));
+    }
+}
+
 /// The node that the memory of `addr` has its home on, if it was touched.
 pub fn home_of(addr: *const ()) -> Option<usize> {
     engine().map(|engine| {

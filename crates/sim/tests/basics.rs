@@ -73,6 +73,28 @@ fn a_panic_is_reported() {
 }
 
 #[test]
+fn threads_that_panic_together_still_unwind() {
+    struct Touches<'a>(&'a Word);
+    impl Drop for Touches<'_> {
+        fn drop(&mut self) {
+            (0..100).for_each(|_| drop(Box::new(self.0.add(1))));
+            world::sleep(1000);
+            self.0.add(1);
+        }
+    }
+    for schedule in [Schedule::VirtualTime, Schedule::Random, Schedule::Pct { depth: 3 }] {
+        let word = Word::new(0);
+        let report = run(&machine(), &Config { schedule, ..Config::seeded(1) }, 6, |_| {
+            let _touches = Touches(&word);
+            word.add(1);
+            panic!("all of them");
+        });
+        assert!(matches!(report.outcome, Outcome::Panicked { .. }), "{}", report.outcome);
+        assert_eq!(report.abandoned, 0);
+    }
+}
+
+#[test]
 fn daemons_serve_and_are_unwound() {
     let word = Word::new(0);
     let ended = Rc::new(Cell::new(false));
@@ -127,4 +149,24 @@ fn opposite_locks_deadlock() {
         });
         assert_eq!(report.outcome, Outcome::Deadlock { waiting: vec![0, 1] });
     }
+}
+
+#[test]
+fn the_hottest_line_is_named() {
+    let setup = || {
+        let words = (0..20).map(|_| Word::new(0)).collect::<Vec<_>>();
+        world::label((&raw const words[7]).cast(), 64, "the counter");
+        words
+    };
+    let body = |words: &Vec<Word>, client: archipelago_sim::Client| {
+        for _ in 0..50 {
+            words[7].add(1);
+            words[client.index].add(1);
+        }
+    };
+    let report = run_with(&machine(), &Config::seeded(1), 6, setup, body, drop).0.assert_done();
+    let (first, second) = (&report.hot_lines[0], report.hot_lines.get(1));
+    assert_eq!((first.label, first.addr % 64), ("the counter", 0));
+    assert!(second.is_none_or(|second| second.waited_ps < first.waited_ps));
+    assert!(first.waited_ps <= report.stats.line_wait_ps);
 }

@@ -14,7 +14,7 @@
 //! per node.
 //!
 //! ```
-//! use archipelago_sync::set::{OverMvRlu, Set, Tree};
+//! use archipelago_sync::set::{OverMvRlu, Set, SetSession, Tree};
 //!
 //! let tree: Tree<OverMvRlu> = Tree::default();
 //! let mut session = tree.session();

@@ -77,6 +77,16 @@ impl<T: Copy> Array<T> {
         (0..more).for_each(|_| self.push(item));
     }
 
+    /// Keeps the first `len` items only; their memory stays held.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// An empty array with a little more room than `like` takes, on the same node: for its successor.
+    pub fn successor_of(like: &Self) -> Self {
+        Self::with_capacity(like.len + like.len / 16 + 1, like.node)
+    }
+
     /// Bytes of address space held; what was never written is not backed by memory.
     pub fn bytes(&self) -> usize {
         self.pages.as_ref().map_or(0, Pages::size)

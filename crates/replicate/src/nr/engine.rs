@@ -122,7 +122,11 @@ impl<T: Replicable> Shared<T> {
         let combiner = turn.combiner();
         combiner.taken.clear();
         combiner.replied = 0;
-        let outcome = self.guarded(|| self.round(at, combiner, own, answer));
+        let outcome = self.guarded(|| {
+            // Under the combiner's lock: a replica that a panic left half changed is not touched again.
+            self.poison.check()?;
+            self.round(at, combiner, own, answer)
+        });
         if outcome.is_err() {
             for &id in &combiner.taken[combiner.replied..] {
                 self.replicas[at].board.reply(id, true);
@@ -135,6 +139,7 @@ impl<T: Replicable> Shared<T> {
     pub(super) fn refresh(&self, at: usize, turn: &mut Turn<'_, T>) -> Result<(), Poisoned> {
         let combiner = turn.combiner();
         self.guarded(|| {
+            self.poison.check()?;
             self.catch_up(at, combiner);
             Ok(())
         })
@@ -265,7 +270,9 @@ impl<T: Replicable> Shared<T> {
             if at == me || self.log.local_tail(at) >= self.visible_tail() {
                 continue;
             }
-            if let Some(mut turn) = self.try_turn(at) {
+            if let Some(mut turn) = self.try_turn(at)
+                && self.poison.check().is_ok()
+            {
                 replica.counts.helper_runs.add(1);
                 self.catch_up(at, turn.combiner());
             }

@@ -5,6 +5,11 @@
 //! scheduler's heap at the time the line becomes free, and then the queue decides who gets it ([`Engine::grant`]):
 //! the first come, unless somebody of the owner's own socket waits too, whom the owner's socket serves without asking
 //! anybody; a bounded number of times.
+//!
+//! A panicking thread's destructors make their accesses without giving way: the run is about to end with that panic,
+//! and another thread must not be seen panicking by them.
+
+use std::thread::panicking;
 
 use super::thread::Status;
 use super::tx::Abort;
@@ -35,14 +40,14 @@ impl Engine {
             if let Some(stall) = self.fault_due() {
                 self.stall(stall);
             }
-            if !self.my_turn() {
+            if !self.my_turn() && !panicking() {
                 self.threads[me].pending = addr;
                 self.memory.expect(addr);
                 return Step::Suspend;
             }
         }
         let line = self.memory.line(addr, self.threads[me].socket);
-        if self.timed() && !self.threads[me].granted && self.must_queue(line, kind) {
+        if self.timed() && !self.threads[me].granted && !panicking() && self.must_queue(line, kind) {
             return Step::Suspend;
         }
         let queued = std::mem::take(&mut self.threads[me].granted);
@@ -72,7 +77,11 @@ impl Engine {
     /// As [`my_turn`](Self::my_turn), for steps that are no accesses; the scheduler's choice is used up.
     pub(crate) fn step(&mut self) -> bool {
         let me = self.current;
-        self.unwinding || std::mem::take(&mut self.threads[me].granted) || self.threads[me].untimed || self.my_turn()
+        self.unwinding
+            || std::mem::take(&mut self.threads[me].granted)
+            || self.threads[me].untimed
+            || self.my_turn()
+            || panicking()
     }
 
     fn stall(&mut self, time: u64) {
@@ -152,7 +161,9 @@ impl Engine {
             self.heap.put(record.queue_head as usize, time);
         }
         let thread = &mut self.threads[winner as usize];
-        self.memory.stats.line_wait_ps += time - thread.clock.min(time);
+        let waited = time - thread.clock.min(time);
+        self.memory.stats.line_wait_ps += waited;
+        self.memory.lines[line as usize].waited += waited;
         thread.clock = time;
         thread.status = Status::Ready;
         thread.granted = true;

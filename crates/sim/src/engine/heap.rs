@@ -6,17 +6,23 @@
 /// Not in the heap.
 const OUT: u32 = u32::MAX;
 
-#[derive(Clone, Copy)]
-struct Entry {
-    time: u64,
-    /// Breaks ties: the order of insertion.
-    turn: u32,
-    thread: u32,
-}
+/// Time, then the order of insertion, which breaks ties, then the thread: one number, so that comparing is no branch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry(u128);
 
 impl Entry {
-    fn before(self, other: Entry) -> bool {
-        (self.time, self.turn) < (other.time, other.turn)
+    fn new(time: u64, turn: u32, thread: usize) -> Entry {
+        Entry(u128::from(time) << 64 | u128::from(turn) << 32 | thread as u128)
+    }
+
+    #[inline]
+    fn time(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    #[inline]
+    fn thread(self) -> usize {
+        self.0 as u32 as usize
     }
 }
 
@@ -31,7 +37,7 @@ impl Heap {
     /// The earliest time in the heap, or the largest number if it is empty.
     #[inline]
     pub(crate) fn earliest(&self) -> u64 {
-        self.entries.first().map_or(u64::MAX, |entry| entry.time)
+        self.entries.first().map_or(u64::MAX, |entry| entry.time())
     }
 
     /// Whether a thread is in.
@@ -45,7 +51,7 @@ impl Heap {
             self.position.resize(thread + 1, OUT);
         }
         self.turn = self.turn.wrapping_add(1);
-        let entry = Entry { time, turn: self.turn, thread: thread as u32 };
+        let entry = Entry::new(time, self.turn, thread);
         match self.position[thread] {
             OUT => {
                 self.entries.push(entry);
@@ -71,51 +77,51 @@ impl Heap {
     /// Takes out the thread with the earliest time.
     pub(crate) fn pop(&mut self) -> Option<(u64, usize)> {
         let first = *self.entries.first()?;
-        self.remove(first.thread as usize);
-        Some((first.time, first.thread as usize))
+        self.remove(first.thread());
+        Some((first.time(), first.thread()))
     }
 
     /// Puts a thread in that is not in, and takes out the one with the earliest time: less work than one by one.
     pub(crate) fn exchange(&mut self, thread: usize, time: u64) -> (u64, usize) {
         let Some(&first) = self.entries.first() else { return (time, thread) };
         // The newcomer goes behind those of its time.
-        if time < first.time {
+        if time < first.time() {
             return (time, thread);
         }
         if self.position.len() <= thread {
             self.position.resize(thread + 1, OUT);
         }
         self.turn = self.turn.wrapping_add(1);
-        self.position[first.thread as usize] = OUT;
-        self.down(0, Entry { time, turn: self.turn, thread: thread as u32 });
-        (first.time, first.thread as usize)
+        self.position[first.thread()] = OUT;
+        self.down(0, Entry::new(time, self.turn, thread));
+        (first.time(), first.thread())
     }
 
     /// The thread with the earliest time.
     #[inline]
     pub(crate) fn first(&self) -> Option<usize> {
-        self.entries.first().map(|entry| entry.thread as usize)
+        self.entries.first().map(|entry| entry.thread())
     }
 
     /// The threads after the first: one of them comes second.
     #[inline]
     pub(crate) fn followers(&self) -> impl Iterator<Item = usize> + '_ {
-        self.entries.iter().skip(1).take(4).map(|entry| entry.thread as usize)
+        self.entries.iter().skip(1).take(4).map(|entry| entry.thread())
     }
 
     fn settle(&mut self, at: usize, entry: Entry) {
-        if at > 0 && entry.before(self.entries[(at - 1) / 4]) { self.up(at, entry) } else { self.down(at, entry) }
+        if at > 0 && entry < self.entries[(at - 1) / 4] { self.up(at, entry) } else { self.down(at, entry) }
     }
 
     fn place(&mut self, at: usize, entry: Entry) {
         self.entries[at] = entry;
-        self.position[entry.thread as usize] = at as u32;
+        self.position[entry.thread()] = at as u32;
     }
 
     fn up(&mut self, mut at: usize, entry: Entry) {
         while at > 0 {
             let parent = (at - 1) / 4;
-            if !entry.before(self.entries[parent]) {
+            if entry > self.entries[parent] {
                 break;
             }
             self.place(at, self.entries[parent]);
@@ -126,16 +132,20 @@ impl Heap {
 
     fn down(&mut self, mut at: usize, entry: Entry) {
         loop {
-            let children = 4 * at + 1..(4 * at + 5).min(self.entries.len());
-            let Some(child) = children.reduce(|a, b| if self.entries[b].before(self.entries[a]) { b } else { a })
-            else {
-                break;
-            };
-            if !self.entries[child].before(entry) {
+            let first = 4 * at + 1;
+            let children = &self.entries[first.min(self.entries.len())..(first + 4).min(self.entries.len())];
+            // The place is found without branches: which child is the least can't be predicted.
+            let (mut least, mut which) = (Entry(u128::MAX), 0);
+            for (k, &child) in children.iter().enumerate() {
+                let less = child < least;
+                least = if less { child } else { least };
+                which = if less { k } else { which };
+            }
+            if least >= entry {
                 break;
             }
-            self.place(at, self.entries[child]);
-            at = child;
+            self.place(at, least);
+            at = first + which;
         }
         self.place(at, entry);
     }

@@ -69,8 +69,13 @@ fn drop_locals(engine: *mut Engine) {
 /// Gives way: returns when the scheduler has chosen the running thread again.
 pub(crate) fn suspend(engine: *mut Engine) {
     // SAFETY: `engine` is valid while a coroutine runs; the reference ends here.
-    let thread = unsafe { &mut *engine }.me();
+    let engine = unsafe { &mut *engine };
+    let over = engine.unwinding;
+    let thread = engine.me();
     let yielder = thread.yielder;
+    if !over {
+        thread.panicking = std::thread::panicking();
+    }
     thread.stopped_at = (&raw const yielder).addr();
     // SAFETY: the yielder lives at the bottom of the running coroutine's stack.
     unsafe { (*yielder).suspend(()) };

@@ -99,6 +99,8 @@ pub(crate) struct Thread {
     pub(crate) unwinding: Unwinding,
     /// Set-up and tear-down take no time.
     pub(crate) untimed: bool,
+    /// It gave way while a panic of its own unwinds it: it can't be unwound by another one.
+    pub(crate) panicking: bool,
     /// The scheduler chose it for the access that it stands before.
     pub(crate) granted: bool,
     /// Since the last turn of a spin loop: made a locked access or a store; changed a value.
@@ -148,6 +150,7 @@ impl Thread {
             fault_access: u64::MAX,
             fault_clock: u64::MAX,
             untimed: false,
+            panicking: false,
             granted: false,
             seen: [(NONE, 0); WATCHED],
             seen_count: 0,

@@ -85,7 +85,7 @@ impl Engine {
     /// A line changed: those who spin on it see so when the invalidation has reached them and their turn is over.
     pub(super) fn wake_watchers(&mut self, line: u32) {
         let me = &self.threads[self.current];
-        let (at, from) = (me.clock.max(me.stores_until), me.socket);
+        let (at, drained, from) = (me.clock, me.stores_until, me.socket);
         loop {
             let head = self.memory.lines[line as usize].watch;
             if head == NONE {
@@ -97,7 +97,8 @@ impl Engine {
             thread.rechecks = 0;
             let turn = rng::below(&mut thread.rng, self.costs.pause + self.config.jitter_ps + 1);
             let notice = self.memory.notice(from, thread.socket);
-            self.wake(id, at + notice + turn);
+            // A store that is done has invalidated every copy.
+            self.wake(id, (at + notice).max(drained) + turn);
         }
     }
 

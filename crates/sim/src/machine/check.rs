@@ -84,7 +84,7 @@ impl Machine {
             add(&format!("latency.{name}"), value, "ns", 0.1, 10_000.0);
         }
         let occupancy = &self.occupancy;
-        add("occupancy.transfer", occupancy.transfer, "of the latency", 0.0, 1.0);
+        add("occupancy.transfer", occupancy.transfer, "of the latency", 0.0, 4.0);
         for (name, value) in [
             ("hold", occupancy.hold),
             ("shared_read", occupancy.shared_read),
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(error.field, "latency.l3");
         assert_eq!(error.to_string(), "`latency.l3` is -1; it must be from 0.1 to 1000 ns");
         let error = wrong("transfer = 0.7", "transfer = 7.0");
-        assert_eq!(error.to_string(), "`occupancy.transfer` is 7; it must be from 0 to 1 of the latency");
+        assert_eq!(error.to_string(), "`occupancy.transfer` is 7; it must be from 0 to 4 of the latency");
         let error = wrong("memory = [90.0, 150.0]", "memory = [90.0]");
         assert_eq!(error.to_string(), "`latency.memory` has 1 numbers; it must have at least 2, for 0 to 1 links");
         assert_eq!(wrong("[[0, 1], [1, 0]]", "[[0, 1]]").field, "hops");

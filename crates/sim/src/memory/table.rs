@@ -170,6 +170,17 @@ impl Table {
         }
     }
 
+    /// The addresses of these lines. Linear in the size of the table.
+    pub(crate) fn addresses(&self, lines: &[u32]) -> Vec<usize> {
+        let mut found = vec![0; lines.len()];
+        for slot in self.lines.slots.iter().filter(|slot| slot.value != NONE) {
+            if let Some(at) = lines.iter().position(|&line| line == slot.value) {
+                found[at] = (slot.key as usize) << 6;
+            }
+        }
+        found
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.lines.bytes() + self.pages.bytes() + self.homes.capacity()
     }

@@ -178,7 +178,7 @@ impl<'h> Tx<'h> {
         }
         // SAFETY: as in `Handle::see`.
         let word = unsafe { link.master() }.head.lock.load(Ordering::Relaxed);
-        let entry = &self.handle.writes[own_index(word, self.handle.record.owner)?];
+        let entry = self.handle.writes.get(own_index(word, self.handle.record.owner)?)?;
         // Owners' numbers are a domain's own, so the word may be another domain's: then `see` panics.
         let ours = entry.master == link.head() && entry.shape.size as usize == size_of::<T>();
         entry.copy.filter(|_| ours).map(payload::<T>)

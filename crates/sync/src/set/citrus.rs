@@ -155,6 +155,8 @@ impl CitrusSession<'_> {
         if !place.holds() || node.is_removed() {
             return None;
         }
+        // As it was linked: a pointer made of the reference could not be freed by.
+        let removed = place.parent.child(place.side);
         let out = match [node.child(LEFT), node.child(RIGHT)] {
             [left, right] if !left.is_null() && !right.is_null() => self.replace(&place, node, guard)?,
             [left, right] => {
@@ -163,7 +165,7 @@ impl CitrusSession<'_> {
                 ptr::null_mut()
             }
         };
-        Some(Some((node.value, [ptr::from_ref(node).cast_mut(), out])))
+        Some(Some((node.value, [removed, out])))
     }
 
     /// Puts a new node with the successor's key in the place of a locked node with two children; the successor.
@@ -182,6 +184,7 @@ impl CitrusSession<'_> {
         if !holds || last.is_removed() {
             return None;
         }
+        let successor = above.child(side);
         let right = if is_child { last.child(RIGHT) } else { node.child(RIGHT) };
         let new = Node::boxed(last.key, last.value, [node.child(LEFT), right]);
         // SAFETY: just made, and kept by its lock, which nobody gets until the successor is out: otherwise there would
@@ -196,7 +199,7 @@ impl CitrusSession<'_> {
             above.set(LEFT, last.child(RIGHT));
         }
         last.removed.store(true, Ordering::Relaxed);
-        Some(ptr::from_ref(last).cast_mut())
+        Some(successor)
     }
 }
 

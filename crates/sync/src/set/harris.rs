@@ -67,7 +67,7 @@ impl Drop for HarrisList {
             let mut node = untagged(head.load(Ordering::Relaxed));
             while !node.is_null() {
                 // SAFETY: linked nodes are boxes that nobody has retired; nobody else uses the list.
-                node = untagged(unsafe { Box::from_raw(node) }.next.into_inner());
+                node = untagged(unsafe { Box::from_raw(node) }.next.load(Ordering::Relaxed));
             }
         }
     }
@@ -140,7 +140,7 @@ impl SetSession for HarrisSession<'_> {
             if unsafe { place.node_with(key) }.is_some() {
                 return false;
             }
-            *new.next.get_mut() = place.at;
+            new.next.store(place.at, Ordering::Relaxed);
             let node = Box::into_raw(new);
             // Release: who finds the node finds it whole.
             if place.link.compare_exchange(place.at, node, Ordering::Release, Ordering::Relaxed).is_ok() {

@@ -11,7 +11,8 @@
 //! HydraList's search layer is an adaptive radix tree that is updated in place. This one is never updated: it is built
 //! anew by a sequential merge, needs no locks, no versions and no pointers, and answers in a few lines touched.
 
-use super::words::{Count, LINE, ROOM, SHORT, Words, trim};
+use super::words::{Count, LINE, SHORT, Words};
+use archipelago_platform::memory::Array;
 
 /// Words per bucket aimed at: the table has between `len / 2 PER_BUCKET` and `len / PER_BUCKET` buckets.
 const PER_BUCKET: usize = 2;
@@ -98,27 +99,22 @@ impl Near {
 pub struct Runs {
     words: Words,
     levels: Words,
-    table: Vec<u32>,
+    table: Array<u32>,
 }
 
 impl Runs {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.words.bytes() + self.levels.bytes() + self.table.capacity() * size_of::<u32>()
+        self.words.bytes() + self.levels.bytes() + self.table.bytes()
     }
 
-    /// Forgets everything, keeps the memory.
-    pub fn clear(&mut self) {
-        self.words.clear();
-        self.levels.clear();
-        self.table.clear();
-    }
-
-    /// Makes room for as much as `like` holds, and `words` in all.
-    pub fn reserve(&mut self, words: usize, like: &Self) {
-        self.words.reserve(words.max(like.words.len()));
-        self.levels.reserve(like.levels.len());
-        self.table.reserve_exact(like.table.len() + like.table.len() / ROOM);
+    /// An empty object with a little more room than `like` takes.
+    pub fn successor_of(like: &Self) -> Self {
+        Self {
+            words: Words::successor_of(&like.words),
+            levels: Words::successor_of(&like.levels),
+            table: Array::successor_of(&like.table),
+        }
     }
 
     /// Starts a run that will have `len` words, and returns the position of the first one.
@@ -164,7 +160,6 @@ impl Runs {
     pub fn seal(&mut self) {
         self.words.seal();
         self.levels.seal();
-        trim(&mut self.table);
     }
 
     /// The word at a position.
@@ -186,7 +181,7 @@ impl Runs {
         let buckets = bucket_of(last, shift) as usize + 1;
         let aux = self.table.len();
         // First the end of each bucket that has words, in the next one's cell; then the cells of empty ones.
-        self.table.resize(aux + buckets + 1, 0);
+        self.table.extend_with(0, buckets + 1);
         let table = &mut self.table[aux..];
         for (position, &word) in words.iter().enumerate() {
             table[bucket_of(word, shift) as usize + 1] = position as u32 + 1;

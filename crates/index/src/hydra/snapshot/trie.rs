@@ -17,6 +17,7 @@
 use core::cmp::Ordering;
 
 use archipelago_platform::hint::prefetch_read;
+use archipelago_platform::memory::Array;
 
 use super::runs::{Near, Run, Runs};
 use super::words::{Count, Counter, Scalar, flip, unflip};
@@ -75,6 +76,7 @@ pub struct Prefix {
 }
 
 /// See the module's text.
+#[derive(Clone, Copy)]
 pub struct Node {
     pub prefix: Prefix,
     pub run: Run,
@@ -82,20 +84,21 @@ pub struct Node {
 
 /// The end of an anchor that shares no more of its path with another one: at most [`SLICE`] bytes, packed. (One with
 /// more left has a node of its own.)
+#[derive(Clone, Copy)]
 pub struct Tail<P> {
     pub rest: u64,
     pub page: P,
 }
 
 /// See the module's text. Built by the neighbouring module.
-pub struct Trie<P: Copy> {
+pub struct Trie<P: Page> {
     pub(super) runs: Runs,
     /// One per position of `runs`: a page where the word there does not continue (padding has none).
-    pub(super) slots: Vec<Slot<P>>,
+    pub(super) slots: Array<Slot<P>>,
     /// The root is the first one.
-    pub(super) nodes: Vec<Node>,
-    pub(super) tails: Vec<Tail<P>>,
-    pub(super) text: Vec<u8>,
+    pub(super) nodes: Array<Node>,
+    pub(super) tails: Array<Tail<P>>,
+    pub(super) text: Array<u8>,
     pub(super) head: Option<P>,
     pub(super) len: usize,
     counter: Counter,
@@ -292,10 +295,10 @@ impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
     fn empty() -> Self {
         Self {
             runs: Runs::default(),
-            slots: Vec::new(),
-            nodes: Vec::new(),
-            tails: Vec::new(),
-            text: Vec::new(),
+            slots: Array::default(),
+            nodes: Array::default(),
+            tails: Array::default(),
+            text: Array::default(),
             head: None,
             len: 0,
             counter: Counter::detect(),
@@ -326,11 +329,7 @@ impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
     }
 
     fn bytes(&self) -> usize {
-        self.runs.bytes()
-            + self.slots.capacity() * size_of::<Slot<P>>()
-            + self.nodes.capacity() * size_of::<Node>()
-            + self.tails.capacity() * size_of::<Tail<P>>()
-            + self.text.capacity()
+        self.runs.bytes() + self.slots.bytes() + self.nodes.bytes() + self.tails.bytes() + self.text.bytes()
     }
 
     fn entries(&self) -> Cursor<'_, P> {
@@ -339,7 +338,7 @@ impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
 }
 
 /// An in-order walk that rebuilds each anchor as it goes: the trie holds all their bytes.
-pub struct Cursor<'a, P: Copy> {
+pub struct Cursor<'a, P: Page> {
     trie: &'a Trie<P>,
     /// The nodes on the way: the next position, the end, and how much of `path` leads to the node's slices.
     open: Vec<(usize, usize, usize)>,

@@ -5,11 +5,14 @@
 
 use super::Page;
 use super::merge::Merge;
+use super::runs::Runs;
 use super::trie::{Node, Prefix, SLICE, Slot, TAIL, Tail, Trie, continues, pack};
-use super::words::{ROOM, flip, trim};
+use super::words::flip;
 use crate::key::Bytes;
+use archipelago_platform::memory::Array;
 
 /// A node that has its number but not its contents: the anchors `first..end`, which agree in `depth` bytes.
+#[derive(Clone, Copy)]
 struct Pending {
     first: usize,
     end: usize,
@@ -17,19 +20,14 @@ struct Pending {
 }
 
 impl<P: Page> Trie<P> {
-    /// Replaces the contents by `len` anchors, ascending and distinct.
+    /// Fills an empty trie with `len` anchors, ascending and distinct.
     ///
     /// # Panics
     /// If there are 2^31 anchors, or 4 GiB of text after sharing.
     pub(super) fn build<'a>(&mut self, head: P, len: usize, anchor: impl Fn(usize) -> (&'a [u8], P)) {
         assert!(len < TAIL as usize, "a snapshot holds fewer than 2^31 anchors");
-        self.runs.clear();
-        self.slots.clear();
-        self.nodes.clear();
-        self.tails.clear();
-        self.text.clear();
         (self.head, self.len) = (Some(head), len);
-        let mut queue = Vec::new();
+        let mut queue = Array::default();
         let mut groups = Vec::new();
         if len > 0 {
             queue.push(Pending { first: 0, end: len, depth: 0 });
@@ -44,24 +42,15 @@ impl<P: Page> Trie<P> {
             self.add_run(&groups, end, depth + SLICE, prefix, &anchor, &mut queue);
         }
         self.runs.seal();
-        trim(&mut self.slots);
-        trim(&mut self.nodes);
-        trim(&mut self.tails);
-        trim(&mut self.text);
     }
 
-    /// Makes room for as much as `like` holds, and a little more.
-    fn reserve(&mut self, like: &Self) {
-        fn reserve<T>(array: &mut Vec<T>, like: &[T]) {
-            array.clear();
-            array.reserve_exact(like.len() + like.len() / ROOM);
-        }
-        self.runs.clear();
-        self.runs.reserve(0, &like.runs);
-        reserve(&mut self.slots, &like.slots);
-        reserve(&mut self.nodes, &like.nodes);
-        reserve(&mut self.tails, &like.tails);
-        reserve(&mut self.text, &like.text);
+    /// Makes room for a little more than `like` holds.
+    fn succeed(&mut self, like: &Self) {
+        self.runs = Runs::successor_of(&like.runs);
+        self.slots = Array::successor_of(&like.slots);
+        self.nodes = Array::successor_of(&like.nodes);
+        self.tails = Array::successor_of(&like.tails);
+        self.text = Array::successor_of(&like.text);
     }
 
     /// Adds the node whose slices are `groups` (and where each one's anchors start), its tails, and its child nodes to the queue.
@@ -72,10 +61,10 @@ impl<P: Page> Trie<P> {
         depth: usize,
         prefix: Prefix,
         anchor: &impl Fn(usize) -> (&'a [u8], P),
-        queue: &mut Vec<Pending>,
+        queue: &mut Array<Pending>,
     ) {
         let start = self.runs.start(groups.len());
-        self.slots.resize(start, Slot { child: 0 });
+        self.slots.extend_with(Slot { child: 0 }, start - self.slots.len());
         for (index, &(slice, first)) in groups.iter().enumerate() {
             let end = groups.get(index + 1).map_or(end, |&(_, next)| next);
             self.runs.push(flip(slice));
@@ -105,11 +94,11 @@ impl<P: Page> Trie<P> {
         Prefix { start: start as u32, len: bytes.len() as u32, lead: u64::from_be_bytes(lead) }
     }
 
-    /// Replaces the contents by those of `old` with the changes. The anchors are rebuilt in passing, into a buffer that
+    /// Fills an empty trie with the contents of `old` and the changes. The anchors are rebuilt in passing, into a buffer that
     /// is dropped afterwards.
     pub(super) fn build_merged<'a>(&mut self, old: &Self, inserts: &[(&'a [u8], P)], removes: &[(&'a [u8], P)]) {
-        let mut bytes = Vec::with_capacity(old.text.len() + SLICE * 2 * (old.len + inserts.len()));
-        let mut entries = Vec::with_capacity(old.len + inserts.len());
+        let mut bytes = Array::with_capacity(old.text.len() + SLICE * 2 * (old.len + inserts.len()), None);
+        let mut entries = Array::with_capacity(old.len + inserts.len(), None);
         let mut emit = |anchor: &[u8], page: P| {
             bytes.extend_from_slice(anchor);
             entries.push((bytes.len(), page));
@@ -120,7 +109,7 @@ impl<P: Page> Trie<P> {
             merge.old(cursor.anchor(), page, &mut emit);
         }
         merge.finish(emit);
-        self.reserve(old);
+        self.succeed(old);
         let head = old.head.expect("a filled trie has a head page");
         self.build(head, entries.len(), |index| {
             let start = if index == 0 { 0 } else { entries[index - 1].0 };

@@ -5,16 +5,9 @@
 //! per look-up, not once per word. There are two counters, chosen once per process ([`Counter`]): four-lane
 //! AVX2, and a branch-free scalar loop for everything else.
 
+use archipelago_platform::memory::Array;
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::*;
-
-/// Arrays are given, and may keep, one part in this many of room beyond what they hold.
-pub const ROOM: usize = 16;
-
-/// Gives back memory that doubling took and that is not needed.
-pub fn trim<T>(array: &mut Vec<T>) {
-    array.shrink_to(array.len() + 4 * array.len() / ROOM);
-}
 
 /// Words per cache line.
 pub const LINE: usize = 8;
@@ -43,7 +36,7 @@ const EMPTY: Line = Line([i64::MAX; LINE]);
 /// A growable array of flipped words that starts on a cache line and is followed by [`SHORT`] readable words once sealed.
 #[derive(Default)]
 pub struct Words {
-    lines: Vec<Line>,
+    lines: Array<Line>,
     len: usize,
 }
 
@@ -55,19 +48,12 @@ impl Words {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.lines.capacity() * size_of::<Line>()
+        self.lines.bytes()
     }
 
-    /// Forgets the words, keeps the memory.
-    pub fn clear(&mut self) {
-        self.lines.clear();
-        self.len = 0;
-    }
-
-    /// Makes room for `words` in all, and a little more.
-    pub fn reserve(&mut self, words: usize) {
-        let lines = words / LINE;
-        self.lines.reserve_exact((lines + lines / ROOM + 4).saturating_sub(self.lines.len()));
+    /// An empty one with a little more room than `like` takes.
+    pub fn successor_of(like: &Self) -> Self {
+        Self { lines: Array::successor_of(&like.lines), len: 0 }
     }
 
     #[inline]
@@ -88,9 +74,7 @@ impl Words {
     /// position stay inside.
     pub fn seal(&mut self) {
         self.align();
-        let len = self.lines.len();
-        self.lines.resize(len + SHORT / LINE, EMPTY);
-        trim(&mut self.lines);
+        self.lines.extend_with(EMPTY, SHORT / LINE);
     }
 
     /// All words, padding included.

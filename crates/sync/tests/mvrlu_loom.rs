@@ -1,0 +1,143 @@
+//! MV-RLU under the weak memory model, in its smallest interesting configurations.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --release --test mvrlu_loom`
+#![cfg(loom)]
+// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+#![allow(clippy::unit_arg)]
+
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
+use archipelago_sync::mvrlu::{Abort, Domain, Link, Tuning};
+
+/// All schedules with at most this many preemptions.
+fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(test);
+}
+
+struct Pair {
+    domain: Domain,
+    links: [Link<u64>; 2],
+}
+
+impl Pair {
+    fn new() -> Arc<Self> {
+        let tuning = Tuning { low_watermark: 1, dereference_watermark: u32::MAX, concurrent: true };
+        let domain = Domain::builder().tuning(tuning).build();
+        let links = [domain.alloc(0), domain.alloc(0)];
+        Arc::new(Self { domain, links })
+    }
+
+    /// One attempt to write both.
+    fn write(&self, value: u64) -> Result<(), Abort> {
+        self.domain.register().try_update(|tx| {
+            *tx.lock(self.links[0])? = value;
+            *tx.lock(self.links[1])? = value;
+            Ok(())
+        })
+    }
+
+    /// Reads both, twice, in one section.
+    fn read(&self) -> u64 {
+        let mut handle = self.domain.register();
+        let snapshot = handle.read();
+        let [first, second] = self.links.map(|link| *snapshot.get(link));
+        assert_eq!(first, second, "torn");
+        assert_eq!(*snapshot.get(self.links[0]), first, "changed");
+        first
+    }
+}
+
+/// A commit, which the reader may have to help, is seen whole or not at all, and by whoever begins after it.
+#[test]
+fn commit_against_read() {
+    model(3, || {
+        let pair = Pair::new();
+        let writer = {
+            let pair = pair.clone();
+            thread::spawn(move || pair.write(1).unwrap())
+        };
+        pair.read();
+        writer.join().unwrap();
+        assert_eq!(pair.read(), 1);
+    });
+}
+
+/// Two commits; the reader may see either of them, or none, but no mixture.
+#[test]
+fn two_commits_against_read() {
+    model(2, || {
+        let pair = Pair::new();
+        let writers = [1, 2].map(|value| {
+            let pair = pair.clone();
+            thread::spawn(move || pair.write(value).is_ok())
+        });
+        pair.read();
+        let committed = writers.map(|writer| writer.join().unwrap());
+        assert!(committed.contains(&true));
+        assert_ne!(pair.read(), 0);
+    });
+}
+
+/// The writer writes back what it has committed while another reads.
+#[test]
+fn write_back_against_read() {
+    model(2, || {
+        let pair = Pair::new();
+        pair.write(1).unwrap();
+        let collector = {
+            let pair = pair.clone();
+            thread::spawn(move || pair.domain.register().collect())
+        };
+        assert_eq!(pair.read(), 1);
+        collector.join().unwrap();
+        assert_eq!(pair.read(), 1);
+        assert_eq!(pair.domain.stats().versions, 0);
+    });
+}
+
+/// The log of a handle that is dropped is collected by another, whenever that comes by.
+#[test]
+fn exit_against_collection() {
+    model(2, || {
+        let pair = Pair::new();
+        let leaver = {
+            let pair = pair.clone();
+            thread::spawn(move || pair.write(1).unwrap())
+        };
+        pair.domain.register().collect();
+        leaver.join().unwrap();
+        pair.domain.register().collect();
+        assert_eq!(pair.domain.stats().versions, 0);
+        assert_eq!(pair.read(), 1);
+    });
+}
+
+/// Of two transactions that each read what the other writes, serializable ones are not both committed.
+#[test]
+fn write_skew_is_prevented() {
+    model(2, || {
+        let pair = Pair::new();
+        let attempts = [0, 1].map(|me| {
+            let pair = pair.clone();
+            thread::spawn(move || {
+                let mut first = true;
+                let mut handle = pair.domain.register();
+                let set = |tx: &mut archipelago_sync::mvrlu::Tx<'_>| {
+                    // One attempt; without it loom would follow the repetitions for ever.
+                    if core::mem::take(&mut first) && *tx.get(pair.links[1 - me]) == 0 {
+                        *tx.lock(pair.links[me])? = 1;
+                    }
+                    Ok(())
+                };
+                handle.update_serializable(set).unwrap();
+            })
+        });
+        attempts.map(|attempt| attempt.join().unwrap());
+        let mut handle = pair.domain.register();
+        let snapshot = handle.read();
+        assert!(*snapshot.get(pair.links[0]) + *snapshot.get(pair.links[1]) <= 1);
+    });
+}
