@@ -127,10 +127,11 @@ impl Queue {
         !self.tail.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether somebody waits: for the holder to ask, who may rely on a yes.
+    /// Whether somebody waits: for the holder to ask, who may rely on a yes. Asks `tail`, which names a waiter sooner than
+    /// `first` does.
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {
-        !self.first.load(Ordering::Relaxed).is_null()
+        self.tail.load(Ordering::Relaxed) != HELD
     }
 }
 
