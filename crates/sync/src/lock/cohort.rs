@@ -14,8 +14,8 @@
 //!   node's queue rather than in the waiters' nodes; waiters bring no nodes (see [`queue`](super::queue)).
 //!
 //! Invariants: `inherited` and `passes` of a node are touched only by who holds that node's lock, `holder` only by who
-//! holds the whole lock (relaxed accesses: the locks order them). While the node's lock is free or changes hands, `inherited`
-//! says whether the last of its holders to hold the whole lock left the global one to the next.
+//! holds the whole lock (relaxed accesses: the locks order them). `inherited` is true only from when a holder leaves the
+//! global lock to a waiter of its node until that waiter takes it.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use archipelago_platform::pad::CachePadded;
@@ -35,7 +35,7 @@ pub trait Part: RawMutex + Default {
     fn has_waiters(&self) -> bool;
 }
 
-/// Cohort lock of ticket locks, C-TKT-TKT: served by node, in order within a node, bounded bypassing; 32 bytes, and 128
+/// Cohort lock of ticket locks, C-TKT-TKT: served by node, in order within a node, bounded bypassing; 32 bytes, and 256
 /// more per node once it was used. For heavy contention from several nodes.
 pub type RawCohort = Cohort<RawTicket>;
 
@@ -52,11 +52,10 @@ pub struct Cohort<L> {
     holder: AtomicUsize,
 }
 
-/// A node's part, on one cache line: whoever takes the node's lock and hands it over writes that line anyway, and a line
-/// more would be one more to fetch between two holders.
 #[derive(Debug, Default)]
 struct Local<L> {
-    lock: L,
+    /// On a line of its own: waiters look at it all the time.
+    lock: CachePadded<L>,
     /// The node's next holder finds the global lock already held for it.
     inherited: AtomicBool,
     passes: AtomicU32,
@@ -97,7 +96,7 @@ unsafe impl<L: Part> RawMutex for Cohort<L> {
         let node = nodes::here();
         let local = self.local(node);
         local.lock.lock();
-        if !local.inherits() {
+        if !local.take_inheritance() {
             self.global.lock();
         }
         self.holder.store(node, Ordering::Relaxed);
@@ -109,7 +108,7 @@ unsafe impl<L: Part> RawMutex for Cohort<L> {
         if !local.lock.try_lock() {
             return false;
         }
-        let locked = local.inherits() || self.global.try_lock();
+        let locked = local.take_inheritance() || self.global.try_lock();
         if locked {
             self.holder.store(node, Ordering::Relaxed);
         } else {
@@ -143,9 +142,12 @@ impl<L: Part> Part for Cohort<L> {
 
 impl<L: Part> Local<L> {
     /// For who just locked the node's lock: whether the global lock came with it.
-    fn inherits(&self) -> bool {
-        // Stays as it is until this holder unlocks and says it anew.
-        self.inherited.load(Ordering::Relaxed)
+    fn take_inheritance(&self) -> bool {
+        let inherited = self.inherited.load(Ordering::Relaxed);
+        if inherited {
+            self.inherited.store(false, Ordering::Relaxed);
+        }
+        inherited
     }
 
     /// Leaves the global lock to a waiter of this node, if there is one and it is not yet other nodes' turn.

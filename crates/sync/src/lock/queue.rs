@@ -127,11 +127,10 @@ impl Queue {
         !self.tail.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether somebody waits: for the holder to ask, who may rely on a yes. Asks `tail`, which names a waiter sooner than
-    /// `first` does.
+    /// Whether somebody waits: for the holder to ask, who may rely on a yes.
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {
-        self.tail.load(Ordering::Relaxed) != HELD
+        !self.first.load(Ordering::Relaxed).is_null()
     }
 }
 

@@ -341,17 +341,6 @@ mod tests {
         assert_eq!((size_of::<RawShfl>(), size_of::<Waiter>()), (16, 32));
     }
 
-    #[test]
-    fn reservation_outlasts_the_unlock() {
-        let lock = RawShfl::new();
-        lock.lock();
-        // As the first waiter leaves it, woken in vain for the last time.
-        lock.state.store(ptr::without_provenance_mut(LOCKED | RESERVED), Ordering::Relaxed);
-        // SAFETY: locked above.
-        unsafe { lock.unlock() };
-        assert!(!lock.is_locked() && !lock.try_lock());
-    }
-
     /// A queue as it may stand: nodes in the order of arrival, and the order after a shuffle by the first.
     fn check_regrouped(arrived: &[usize], expected: &[usize]) {
         let waiters: Vec<Waiter> = arrived.iter().map(|&node| Waiter { node, ..Waiter::new() }).collect();
