@@ -97,6 +97,10 @@ macro_rules! rwlocks {
             fn in_last_destructors() {
                 rwlock::in_last_destructors::<$lock>();
             }
+            #[test]
+            fn leaves_where_it_entered() {
+                rwlock::leaves_where_it_entered::<$lock>();
+            }
         })*
     };
 }

@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_platform::atomic::{AtomicBool, AtomicUsize, Ordering};
 use archipelago_platform::sync::Barrier;
-use archipelago_platform::thread;
+use archipelago_platform::thread::{self, bind_current};
+use archipelago_platform::topology::Topology;
 use archipelago_sync::lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use lock_api::{RawRwLock, RawRwLockDowngrade};
 
@@ -217,6 +218,34 @@ pub fn in_last_destructors<R: RawRwLock + Send + Sync + 'static>() {
     assert_eq!(*pair.read(), [threads * rounds; 2]);
     // SAFETY: from above, and all threads that knew it have ended.
     drop(unsafe { Box::from_raw(leaked) });
+}
+
+/// A reader that moves to another node while it is inside leaves where it came in, though it entered more locks after it
+/// moved and leaves those last. Matters on machines of several nodes, imagined ones included.
+pub fn leaves_where_it_entered<R: RawRwLock + Send + Sync>() {
+    let topology = Topology::current();
+    let nodes = topology.nodes();
+    let (first, second) = (Pair::<R>::new([0; 2]), Pair::<R>::new([0; 2]));
+    // Staying where it was is no error: the system may forbid moving.
+    let go = |node: usize| {
+        if nodes.len() > 1 {
+            drop(bind_current(topology, nodes[node % nodes.len()].id));
+        }
+    };
+    let work = |_| {
+        for node in 0..nodes.len() * 2 {
+            go(node);
+            let one = first.read();
+            go(node + 1);
+            let two = second.read();
+            go(node + 2);
+            drop(one);
+            assert!(first.try_write().is_some() && second.try_write().is_none());
+            drop(two);
+            assert!(!first.is_locked() && !second.is_locked());
+        }
+    };
+    watchdog(USUAL, |_| in_threads(1, work));
 }
 
 /// Once a writer waits for a reader inside, no new reader comes in before it.
