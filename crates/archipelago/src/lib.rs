@@ -2,4 +2,5 @@
 
 pub use archipelago_index as index;
 pub use archipelago_platform as platform;
+pub use archipelago_replicate as replicate;
 pub use archipelago_sync as sync;

@@ -32,6 +32,8 @@ pub enum Command {
 pub enum Bench {
     /// YCSB: load, then the workloads A to F
     Ycsb(Box<Ycsb>),
+    /// Node replication beside locks, combining and a lock-free structure, on its paper's workloads
+    Nr(Box<Nr>),
     /// The correctness exam: a model, own writes, overwritten keys
     Verify(Verify),
 }
@@ -81,6 +83,57 @@ pub struct Ycsb {
     /// In C, look up so many keys at a time
     #[arg(long, value_parser = count, value_name = "N")]
     pub batch: Option<usize>,
+    /// Where threads run
+    #[arg(long, value_enum, default_value_t = Pin::None)]
+    pub pin: Pin,
+}
+
+/// `bench nr`
+#[derive(Clone, Debug, Args)]
+pub struct Nr {
+    /// Workloads, comma-separated: pqueue, dictionary, sorted-set, or all
+    #[arg(long, default_value = "all")]
+    pub workload: String,
+    /// Methods, comma-separated: sl (one lock), rwl (one readers-writer lock), fc and fc+ (flat combining, the latter
+    /// with a lock for readers), nr (node replication), lf (lock-free), or all
+    #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
+    pub method: String,
+    /// Percentages of operations that change the structure, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "0,10,100")]
+    pub update_percent: Vec<u32>,
+    /// Which keys are popular, comma-separated: uniform, zipf:S
+    #[arg(long, default_value = "uniform")]
+    pub distribution: String,
+    /// Random words written between two operations, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    pub external_work: Vec<usize>,
+    /// Thread counts, comma-separated [default: 1 and the number of CPUs]
+    #[arg(long, value_parser = count, value_delimiter = ',')]
+    pub threads: Vec<usize>,
+    /// Items in the structure [default: 200k; sorted-set: 10k]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
+    /// Replicas of node replication [default: one per NUMA node]
+    #[arg(long, value_parser = count)]
+    pub replicas: Option<usize>,
+    /// How long each measurement takes, in milliseconds
+    #[arg(long, value_parser = count, default_value = "300")]
+    pub millis: usize,
+    /// Of keys and operations: the same seed gives the same work
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Runs; the median is reported
+    #[arg(long, value_parser = count, default_value = "5")]
+    pub runs: usize,
+    /// What goes to standard output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Also measure the latency of every operation (makes the rest slower)
+    #[arg(long)]
+    pub latency: bool,
+    /// The method that ratios are to
+    #[arg(long, value_name = "METHOD", default_value = "sl")]
+    pub baseline: String,
     /// Where threads run
     #[arg(long, value_enum, default_value_t = Pin::None)]
     pub pin: Pin,

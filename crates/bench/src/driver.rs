@@ -111,7 +111,7 @@ fn gather(tallies: Vec<Tally>) -> Outcome {
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// A histogram of latencies in nanoseconds, to three digits.
-fn histogram() -> Histogram<u64> {
+pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(LONGEST_NS, 3).expect("three digits are allowed")
 }
 

@@ -7,6 +7,7 @@ mod interrupt;
 mod keys;
 mod machine;
 mod measure;
+mod nr;
 mod peers;
 mod registry;
 mod report;
@@ -62,6 +63,7 @@ fn execute(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Some(Command::Bench { what: Bench::Ycsb(args) }) => ycsb::run(args, release_memory),
+        Some(Command::Bench { what: Bench::Nr(args) }) => nr::run(args, release_memory),
         Some(Command::Bench { what: Bench::Verify(args) }) => verify::run(args),
     }
 }

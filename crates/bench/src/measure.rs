@@ -241,7 +241,8 @@ impl<K: BenchKey> One<'_, K> {
     }
 }
 
-fn per_key(before: Option<u64>, after: Option<u64>, keys: usize) -> Option<f64> {
+/// Resident memory that came in between, per key.
+pub fn per_key(before: Option<u64>, after: Option<u64>, keys: usize) -> Option<f64> {
     let (before, after) = before.zip(after)?;
     Some((after as f64 - before as f64) / keys as f64)
 }

@@ -1,13 +1,12 @@
 //! `bench ycsb`: from the arguments to the reports.
 
-use std::io;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use archipelago_platform::thread::available_parallelism;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::args::{Format, Ycsb};
+use crate::args::Ycsb;
 use crate::driver::Settings;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -152,7 +151,8 @@ fn leave_out_unfit<K: BenchKey>(plan: &mut Plan, keys: &KeySet<K>) -> Result<(),
     if plan.indexes.is_empty() { Err(Failure::new("none of the chosen indexes takes these keys")) } else { Ok(()) }
 }
 
-fn progress_bar(steps: u64) -> ProgressBar {
+/// A bar on standard error with so many steps.
+pub fn progress_bar(steps: u64) -> ProgressBar {
     // Standard error, and hidden if that is no terminal. No steady tick: it would take CPU time from what is measured.
     let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} (left {eta}) {wide_msg}");
@@ -161,19 +161,7 @@ fn progress_bar(steps: u64) -> ProgressBar {
 
 fn report(args: &Ycsb, results: &Results, common: &Common) -> Result<(), Failure> {
     let rows = report::rows(results, common);
-    let out = io::stdout().lock();
-    let written = match args.format {
-        Format::Table => report::table::write(&rows, out),
-        Format::Json => report::json::write(&rows, out),
-        Format::Csv => report::csv::write(&rows, out),
-    };
-    match written {
-        // Whoever closed the pipe has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(Failure::new(format!("cannot write to standard output: {error}")));
-        }
-        _ => {}
-    }
+    report::print(&rows, args.format)?;
     if let Some(path) = &args.report {
         let about = About {
             command: &std::env::args().collect::<Vec<_>>().join(" "),

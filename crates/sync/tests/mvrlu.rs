@@ -422,6 +422,7 @@ fn objects_of_all_sizes() {
         objects_of::<8>(&domain);
         objects_of::<33>(&domain);
         objects_of::<{ 1 << 10 }>(&domain);
+        #[cfg(not(miri))]
         objects_of::<{ 1 << 16 }>(&domain);
         #[cfg(not(miri))]
         objects_of::<{ 1 << 18 }>(&domain);

@@ -7,9 +7,14 @@ pub mod html;
 pub mod json;
 pub mod table;
 
+use std::io;
+
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::measure::{Results, Series};
+use crate::args::Format;
+use crate::failure::Failure;
+use crate::measure::{Results, Sample, Series};
 use crate::stats;
 
 /// One workload on one index with so many threads: a line of JSON, a line of CSV. The order of the fields is part of
@@ -70,6 +75,10 @@ pub struct Row {
     pub p999_ns: Option<u64>,
     /// Greatest latency.
     pub max_ns: Option<u64>,
+    /// Of node replication's benchmark: how many of a hundred operations change the structure.
+    pub update_percent: Option<u32>,
+    /// Of node replication's benchmark: random words written between two operations.
+    pub external_work: Option<usize>,
 }
 
 /// What all rows of a measurement share.
@@ -100,38 +109,80 @@ pub fn rows(results: &Results, common: &Common) -> Vec<Row> {
 }
 
 fn row(series: &Series, results: &Results, common: &Common) -> Row {
-    let speeds: Vec<f64> = series.samples.iter().map(|sample| sample.mops).collect();
-    let mops = median_speed(series);
     let baseline = baseline(series, results, common);
-    let percentile = |p| series.latency.as_ref().map(|histogram| histogram.value_at_percentile(p));
     Row {
         structure: series.info.name.to_owned(),
         workload: series.workload.name().to_owned(),
         keys: common.keys.clone(),
         count: common.count,
-        threads: series.threads,
-        machine: "native".to_owned(),
         seed: common.seed,
-        runs: series.samples.len(),
-        mops,
-        mops_min: speeds.iter().copied().fold(f64::INFINITY, f64::min),
-        mops_max: speeds.iter().copied().fold(0.0, f64::max),
-        ns_per_op: series.threads as f64 * 1000.0 / mops,
-        cpu_ns_per_op: stats::median_of_some(series.samples.iter().map(|sample| sample.cpu_ns)),
-        bytes_per_key: stats::median_of_some(series.samples.iter().map(|sample| sample.bytes_per_key)),
         distribution: common.distribution.clone(),
-        ratio: baseline.and_then(|baseline| ratio(series, baseline)),
+        ratio: baseline.and_then(|baseline| ratio(&series.samples, &baseline.samples)),
         baseline: baseline.map(|baseline| baseline.info.name.to_owned()),
         ops: series.ops,
         batch: if series.workload == crate::workload::Workload::C { common.batch } else { 0 },
         pin: common.pin.clone(),
         misses: series.misses,
         partial: results.partial,
+        ..figures(series.threads, &series.samples, series.latency.as_ref())
+    }
+}
+
+/// A row with the figures only: the rest is for the caller to fill in.
+pub fn figures(threads: usize, samples: &[Sample], latency: Option<&Histogram<u64>>) -> Row {
+    let speeds: Vec<f64> = samples.iter().map(|sample| sample.mops).collect();
+    let mops = stats::median(&speeds).expect("at least one sample");
+    let percentile = |p| latency.map(|histogram| histogram.value_at_percentile(p));
+    Row {
+        structure: String::new(),
+        workload: String::new(),
+        keys: String::new(),
+        count: 0,
+        threads,
+        machine: "native".to_owned(),
+        seed: 0,
+        runs: samples.len(),
+        mops,
+        mops_min: speeds.iter().copied().fold(f64::INFINITY, f64::min),
+        mops_max: speeds.iter().copied().fold(0.0, f64::max),
+        ns_per_op: threads as f64 * 1000.0 / mops,
+        cpu_ns_per_op: stats::median_of_some(samples.iter().map(|sample| sample.cpu_ns)),
+        bytes_per_key: stats::median_of_some(samples.iter().map(|sample| sample.bytes_per_key)),
+        distribution: String::new(),
+        ratio: None,
+        baseline: None,
+        ops: 0,
+        batch: 0,
+        pin: String::new(),
+        misses: 0,
+        partial: false,
         p50_ns: percentile(50.0),
         p90_ns: percentile(90.0),
         p99_ns: percentile(99.0),
         p999_ns: percentile(99.9),
         max_ns: percentile(100.0),
+        update_percent: None,
+        external_work: None,
+    }
+}
+
+/// Writes the rows to standard output.
+///
+/// # Errors
+/// If writing fails, other than because nobody reads on.
+pub fn print(rows: &[Row], format: Format) -> Result<(), Failure> {
+    let out = io::stdout().lock();
+    let written = match format {
+        Format::Table => table::write(rows, out),
+        Format::Json => json::write(rows, out),
+        Format::Csv => csv::write(rows, out),
+    };
+    match written {
+        // Whoever closed the pipe has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -149,9 +200,9 @@ fn baseline<'a>(series: &Series, results: &'a Results, common: &Common) -> Optio
 }
 
 /// The median of the ratios of equal runs.
-fn ratio(series: &Series, baseline: &Series) -> Option<f64> {
-    stats::median_of_some(series.samples.iter().map(|sample| {
-        let other = baseline.samples.iter().find(|other| other.run == sample.run)?;
+pub fn ratio(samples: &[Sample], baseline: &[Sample]) -> Option<f64> {
+    stats::median_of_some(samples.iter().map(|sample| {
+        let other = baseline.iter().find(|other| other.run == sample.run)?;
         Some(sample.mops / other.mops)
     }))
 }
@@ -166,6 +217,8 @@ fn title(workload: &str) -> &str {
         "d" => "D: 95% read the latest, 5% insert",
         "e" => "E: 95% scan 1-100, 5% insert",
         "f" => "F: 50% read, 50% read-modify-write",
+        "pqueue" => "priority queue",
+        "sorted-set" => "sorted set",
         other => other,
     }
 }

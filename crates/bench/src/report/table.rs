@@ -11,11 +11,11 @@ use super::{Row, digits};
 /// # Errors
 /// If writing fails.
 pub fn write(rows: &[Row], mut out: impl Write) -> io::Result<()> {
-    for group in rows.chunk_by(|one, other| one.threads == other.threads && one.workload == other.workload) {
+    for group in rows.chunk_by(|one, other| one.threads == other.threads && column(one) == column(other)) {
         writeln!(out, "{}", title(&group[0]))?;
         writeln!(out, "{}\n", table(group))?;
     }
-    if rows.chunk_by(|one, other| one.workload == other.workload).nth(1).is_some() {
+    if rows.chunk_by(|one, other| column(one) == column(other)).nth(1).is_some() {
         overview(rows, &mut out)?;
     }
     if rows.first().is_some_and(|row| row.partial) {
@@ -35,20 +35,22 @@ pub fn write(rows: &[Row], mut out: impl Write) -> io::Result<()> {
 /// If writing fails.
 pub fn overview(rows: &[Row], mut out: impl Write) -> io::Result<()> {
     for rows in rows.chunk_by(|one, other| one.threads == other.threads) {
-        let mut workloads: Vec<&str> = Vec::new();
+        let mut workloads: Vec<String> = Vec::new();
         let mut indexes: Vec<&str> = Vec::new();
         for row in rows {
-            if !workloads.contains(&row.workload.as_str()) {
-                workloads.push(&row.workload);
+            if !workloads.contains(&column(row)) {
+                workloads.push(column(row));
             }
             if !indexes.contains(&row.structure.as_str()) {
                 indexes.push(&row.structure);
             }
         }
         let mut table = plain();
-        table.set_header([threads(&rows[0]).as_str()].into_iter().chain(workloads.iter().copied()).chain(["B/key"]));
+        table.set_header(
+            [threads(&rows[0]).as_str()].into_iter().chain(workloads.iter().map(String::as_str)).chain(["B/key"]),
+        );
         for index in indexes {
-            let find = |workload: &&str| rows.iter().find(|row| row.structure == index && row.workload == *workload);
+            let find = |workload: &String| rows.iter().find(|row| row.structure == index && column(row) == *workload);
             let cells = workloads.iter().map(|workload| find(workload).map_or("-".to_owned(), summary));
             let memory = rows.iter().find(|row| row.structure == index).and_then(|row| row.bytes_per_key);
             let memory = memory.map_or("-".to_owned(), |bytes| format!("{bytes:.1}"));
@@ -84,7 +86,19 @@ fn align(table: &mut Table) {
 
 fn title(row: &Row) -> String {
     let batch = if row.batch > 0 { format!(", {} look-ups at a time", row.batch) } else { String::new() };
-    format!("{}{batch}; {}, {} {} keys", super::title(&row.workload), threads(row), row.count, row.keys)
+    let cell = column(row);
+    let detail = cell.strip_prefix(&row.workload).unwrap_or("");
+    format!("{}{detail}{batch}; {}, {} {} keys", super::title(&row.workload), threads(row), row.count, row.keys)
+}
+
+/// The workload with what tells it from others of its name.
+fn column(row: &Row) -> String {
+    let Row { workload, distribution, .. } = row;
+    match (row.update_percent, row.external_work) {
+        (Some(updates), Some(0)) => format!("{workload} {updates}% {distribution}"),
+        (Some(updates), Some(work)) => format!("{workload} {updates}% {distribution} e={work}"),
+        _ => workload.clone(),
+    }
 }
 
 fn table(rows: &[Row]) -> Table {

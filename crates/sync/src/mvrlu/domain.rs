@@ -11,7 +11,8 @@ use super::clock::{Clock, ClockKind};
 use super::handle::Handle;
 use super::pool::{Budget, Pool};
 use super::record::Record;
-use super::version::{Link, Versioned};
+use super::version::{Link, Versioned, owner_of};
+use crate::backoff::Backoff;
 
 /// The model world has no background collection.
 #[cfg(loom)]
@@ -59,9 +60,16 @@ pub struct Builder {
     collection: Collection,
     memory_cap: usize,
     tuning: Tuning,
+    /// Two versions only (RLU), and how many commits may be put off to be written back together.
+    two_versions: Option<usize>,
 }
 
 impl Builder {
+    pub(crate) fn two_versions(mut self, deferred: usize) -> Self {
+        self.two_versions = Some(deferred);
+        self
+    }
+
     /// What commits and snapshots are ordered by. [`ClockKind::Logical`] if not set.
     #[must_use]
     pub fn clock(mut self, clock: ClockKind) -> Self {
@@ -97,7 +105,9 @@ impl Builder {
         let inner = |background| Inner {
             clock: Clock::new(self.clock),
             horizon: CachePadded::new(AtomicU64::new(0)),
-            membarrier: membarrier::available(),
+            // With two versions every commit scans.
+            membarrier: self.two_versions.is_none() && membarrier::available(),
+            two_versions: self.two_versions,
             tuning: self.tuning,
             budget: Budget::new(self.memory_cap),
             records: RwLock::new(Vec::new()),
@@ -146,7 +156,13 @@ impl Domain {
     /// A domain made to measure.
     pub fn builder() -> Builder {
         let tuning = Tuning::default();
-        Builder { clock: ClockKind::Logical, collection: Collection::Cooperative, memory_cap: usize::MAX, tuning }
+        Builder {
+            clock: ClockKind::Logical,
+            collection: Collection::Cooperative,
+            memory_cap: usize::MAX,
+            tuning,
+            two_versions: None,
+        }
     }
 
     /// A way in. For one thread at a time; may be sent to another one between sections. O(handles).
@@ -193,6 +209,7 @@ pub(super) struct Inner {
     horizon: CachePadded<AtomicU64>,
     /// Readers enter without a fence, and scans pay for it.
     membarrier: bool,
+    two_versions: Option<usize>,
     tuning: Tuning,
     budget: Budget,
     records: RwLock<Vec<Arc<Record>>>,
@@ -211,6 +228,11 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Inner {
+    #[inline]
+    pub(super) fn is_multi_version(&self) -> bool {
+        self.two_versions.is_none()
+    }
+
     /// What objects name their domain by.
     #[inline]
     pub(super) fn id(&self) -> *const () {
@@ -284,6 +306,9 @@ impl Inner {
     }
 
     unsafe fn collect_log(&self, log: &mut super::log::Log, scan: bool, pool: &mut Pool) {
+        if !self.is_multi_version() {
+            return log.free_detached(self.look(), pool, &self.budget);
+        }
         let low = self.tuning.low_watermark;
         let scan = scan || log.wants_scan(low);
         let look = scan && (self.background.is_none() || log.wants_pruning(low));
@@ -331,6 +356,43 @@ impl Inner {
         self.scan_barrier();
         let walk = |record: &Arc<Record>| record.walk_in_progress().map(|walk| (record.clone(), walk));
         self.records().iter().filter_map(walk).collect()
+    }
+
+    /// With two versions: adds a commit to the log of `record`, and writes the log back if it holds enough.
+    pub(super) fn write_back_or_defer(
+        &self,
+        record: &Record,
+        stamp: u64,
+        fresh: &mut Vec<super::log::Version>,
+        pool: &mut Pool,
+    ) {
+        let mut log = record.log();
+        log.append(fresh);
+        let deferred = self.two_versions.unwrap_or(0);
+        if log.note_deferred(stamp) > deferred {
+            log.write_back_all(self, pool);
+        }
+    }
+
+    /// With two versions: writes back what the holder of an object has put off. Outside any section of the caller's.
+    pub(super) fn write_back_of_holder(&self, word: u64, pool: &mut Pool) {
+        let Some(owner) = owner_of(word) else { return };
+        let record = self.records()[owner].clone();
+        if let Some(mut log) = record.try_log() {
+            log.write_back_all(self, pool);
+        }
+    }
+
+    /// Waits until every section is at or above the stamp. Outside any section of the caller's.
+    pub(super) fn wait_for(&self, stamp: u64) -> u64 {
+        let backoff = Backoff::new();
+        loop {
+            let horizon = self.look();
+            if horizon >= stamp {
+                return horizon;
+            }
+            backoff.wait();
+        }
     }
 
     /// Collects one other log, in turn: so those of threads that have ended or write no more are collected too.

@@ -76,6 +76,10 @@ pub struct Handle {
     /// Copies read instead of masters since the last collection.
     copies_read: Cell<u32>,
     pub(super) counts: Counts,
+    /// Versions that a failed commit has taken out of their chains again.
+    pub(super) unlinked: Vec<Version>,
+    /// The lock word that made the last attempt fail.
+    pub(super) met: u64,
 }
 
 // SAFETY: a handle owns its record, its pool, and the versions in `fresh`; nothing in it belongs to a thread.
@@ -94,6 +98,8 @@ impl Handle {
             writes: Vec::new(),
             copies_read: Cell::new(0),
             counts: Counts::default(),
+            unlinked: Vec::new(),
+            met: 0,
         }
     }
 
@@ -147,8 +153,19 @@ impl Handle {
     ) -> Result<R, Abort> {
         let mut tx = Tx::begin(self, serializable);
         let result = body(&mut tx)?;
-        tx.commit()?;
-        Ok(result)
+        let committed = tx.commit();
+        if !self.unlinked.is_empty() {
+            self.hand_in_unlinked();
+        }
+        committed.map(|()| result)
+    }
+
+    #[cold]
+    fn hand_in_unlinked(&mut self) {
+        // Outside the section: a helper may hold the log and wait for it to end.
+        let tick = self.domain.clock().stamp();
+        let mut log = self.record.log();
+        self.unlinked.drain(..).for_each(|version| log.detach(tick, version));
     }
 
     #[inline]
@@ -163,10 +180,27 @@ impl Handle {
                     full += 1;
                     self.collect();
                 }
-                Err(Abort::Conflict) => {}
+                Err(Abort::Conflict) => self.help_holder(),
             }
             backoff.wait();
         }
+    }
+
+    /// With two versions, who holds the object met may have deferred its write-back.
+    #[inline]
+    fn help_holder(&mut self) {
+        if !self.domain.is_multi_version() {
+            let Self { domain, pool, met, .. } = self;
+            domain.write_back_of_holder(core::mem::take(met), pool);
+        }
+    }
+
+    /// With two versions, outside the section: waits for readers and writes back what was committed, or puts that off.
+    #[cold]
+    pub(super) fn write_back_or_defer(&mut self, stamp: u64) {
+        self.fresh_bytes = 0;
+        let Self { domain, record, pool, fresh, .. } = self;
+        domain.write_back_or_defer(record, stamp, fresh, pool);
     }
 
     /// What this handle has done so far.
@@ -178,8 +212,9 @@ impl Handle {
     /// so that without sections elsewhere each object is back to one version, all others freed.
     pub fn collect(&mut self) {
         for _ in 0..3 {
-            self.enter();
+            // Outside the section, as above.
             self.hand_in();
+            self.enter();
             self.collect_now();
             self.record.leave();
         }

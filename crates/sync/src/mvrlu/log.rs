@@ -22,7 +22,7 @@ use archipelago_platform::sync::Arc;
 use super::domain::Inner;
 use super::pool::{Budget, Pool};
 use super::record::Record;
-use super::version::{Copied, Head, NEVER, Shape};
+use super::version::{Copied, GONE, Head, NEVER, Shape};
 
 /// A committed version.
 #[derive(Clone, Copy)]
@@ -61,6 +61,8 @@ pub(super) struct Log {
     /// Out of use for whoever begins at or after the tick.
     detached: VecDeque<(u64, Version)>,
     pruned: Vec<Pruned>,
+    /// With two versions: the latest stamp in `committed`, and the number of commits there.
+    deferred: (u64, usize),
     /// Bytes in `committed` and `waiting`.
     bytes: usize,
     /// At how many bytes to look for a new horizon, and to prune.
@@ -74,7 +76,7 @@ unsafe impl Send for Log {}
 impl Log {
     pub(super) fn new() -> Self {
         let (committed, waiting, detached, pruned) = Default::default();
-        Self { committed, waiting, detached, pruned, bytes: 0, scan_at: 0, prune_at: 0 }
+        Self { committed, waiting, detached, pruned, deferred: (0, 0), bytes: 0, scan_at: 0, prune_at: 0 }
     }
 
     /// Takes over what a handle has committed.
@@ -113,11 +115,7 @@ impl Log {
     /// way, a master whose mark we missed (we have read "not superseded") is not freed: its tick is above our time.
     pub(super) unsafe fn collect(&mut self, domain: &Inner, horizon: u64, pool: &mut Pool) {
         let budget = domain.budget();
-        while self.detached.front().is_some_and(|(tick, _)| *tick <= horizon) {
-            let (_, version) = self.detached.pop_front().expect("just seen");
-            // SAFETY: every section that was alive at the tick has ended, so nobody has a reference any more.
-            unsafe { free(version, pool, budget) };
-        }
+        self.free_detached(horizon, pool, budget);
         self.free_pruned(pool, budget);
         let mut out = Vec::new();
         let mut waiting = core::mem::take(&mut self.waiting);
@@ -141,6 +139,43 @@ impl Log {
             let tick = domain.clock().stamp();
             self.detached.extend(out.into_iter().map(|version| (tick, version)));
         }
+    }
+
+    pub(super) fn free_detached(&mut self, horizon: u64, pool: &mut Pool, budget: &Budget) {
+        while self.detached.front().is_some_and(|(tick, _)| *tick <= horizon) {
+            let (_, version) = self.detached.pop_front().expect("just seen");
+            // SAFETY: every section that was alive at the tick has ended, so nobody has a reference any more.
+            unsafe { free(version, pool, budget) };
+        }
+    }
+
+    /// With two versions: notes that a commit with this stamp was added; how many are now.
+    pub(super) fn note_deferred(&mut self, stamp: u64) -> usize {
+        self.deferred.0 = self.deferred.0.max(stamp);
+        self.deferred.1 += 1;
+        self.deferred.1
+    }
+
+    /// With two versions, in which objects stay locked until they are written back: waits for the readers of what was
+    /// committed before, writes back, unlocks. The copies go when those who read them have ended.
+    pub(super) fn write_back_all(&mut self, domain: &Inner, pool: &mut Pool) {
+        if self.committed.is_empty() {
+            return;
+        }
+        let horizon = domain.wait_for(self.deferred.0);
+        self.deferred = (0, 0);
+        self.free_detached(horizon, pool, domain.budget());
+        for version in &self.committed {
+            // SAFETY: every section is at or above the stamp; the object is locked by us, so nobody else writes it.
+            let is_gone = version.is_mark || !unsafe { write_back(*version) };
+            debug_assert_eq!(is_gone, version.is_mark);
+            // SAFETY: locked by us.
+            let lock = &unsafe { version.master.as_ref() }.lock;
+            lock.store(if is_gone { GONE } else { 0 }, Ordering::Release);
+        }
+        let tick = domain.clock().stamp();
+        self.bytes = 0;
+        self.detached.extend(self.committed.drain(..).map(|version| (tick, version)));
     }
 
     /// Looks at a version stamped at or before the horizon; whether it must stay. Detached ones go `out`.

@@ -21,7 +21,7 @@ use archipelago_platform::atomic::{Ordering, fence};
 use super::handle::{Abort, Handle};
 use super::log::Version;
 use super::version::{
-    ABORTED, CHECKING, Copied, GONE, Head, LINKED, Link, Shape, Versioned, lock_word, own_index, payload,
+    ABORTED, CHECKING, Copied, DEFERRED, GONE, Head, LINKED, Link, Shape, Versioned, lock_word, own_index, payload,
 };
 
 /// An object in a write set.
@@ -199,6 +199,7 @@ impl<'h> Tx<'h> {
         // Acquire: pairs with the last holder's unlock, after which its versions are linked and stamped. SeqCst for the
         // check of serializable transactions: of two that lock each other's reads one must see the other's lock.
         if word != 0 || head.lock.compare_exchange(0, mine, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            self.handle.met = word;
             return Err(Abort::Conflict);
         }
         // SAFETY: we hold the lock, so the newest copy cannot be superseded, and thus not be pruned; and either it is
@@ -261,7 +262,7 @@ impl Tx<'_> {
     #[inline]
     pub(super) fn commit(mut self) -> Result<(), Abort> {
         if self.leader.is_null() {
-            self.unlock(|_| false);
+            self.unlock(|_| 0);
             self.handle.writes.clear();
         } else {
             self.link();
@@ -271,9 +272,18 @@ impl Tx<'_> {
                 return Err(Abort::Conflict);
             };
             self.publish(stamp);
-            self.unlock(|entry| entry.is_mark);
-            self.hand_over();
-            self.end();
+            if self.handle.domain.is_multi_version() {
+                self.unlock(|entry| if entry.is_mark { GONE } else { 0 });
+                self.hand_over();
+                self.handle.hand_in_if_many();
+                self.end();
+            } else {
+                let owner = self.handle.record.owner;
+                self.unlock(|entry| if entry.copy.is_some() { lock_word(owner, 0) | DEFERRED } else { 0 });
+                self.hand_over();
+                self.end();
+                self.handle.write_back_or_defer(stamp);
+            }
             self.handle.domain.clock().settle(stamp);
             return Ok(());
         }
@@ -319,15 +329,16 @@ impl Tx<'_> {
         }
     }
 
-    fn stamp_serializable(&self) -> Result<u64, Abort> {
-        let (leader, clock) = (self.leader(), self.handle.domain.clock());
+    fn stamp_serializable(&mut self) -> Result<u64, Abort> {
         loop {
+            let (leader, clock) = (self.leader(), self.handle.domain.clock());
             leader.stamp.store(CHECKING, Ordering::Release);
             let stamp = clock.stamp();
             // Between our locks and drawn stamp on one side and our looks on the other; with `hold`'s exchange.
             fence(Ordering::SeqCst);
-            if !self.reads_hold() {
+            if let Some(met) = self.changed_read() {
                 leader.stamp.store(ABORTED, Ordering::Release);
+                self.handle.met = met;
                 return Err(Abort::Conflict);
             }
             if leader.stamp.compare_exchange(CHECKING, stamp, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -336,16 +347,18 @@ impl Tx<'_> {
         }
     }
 
-    /// Whether everything read is still the newest, and no other transaction is about to change it.
-    fn reads_hold(&self) -> bool {
+    /// The lock word of something read that is not the newest any more, or that another transaction is about to change.
+    fn changed_read(&self) -> Option<u64> {
         let reads = self.reads.as_ref().expect("a serializable transaction").borrow();
-        reads.iter().all(|(head, version)| {
+        reads.iter().find_map(|(head, version)| {
             // SAFETY: read in our section, so the object is not freed before it ends.
             let head = unsafe { head.as_ref() };
             // Acquire: pairs with an unlock, so that a version committed before it is seen.
             let word = head.lock.load(Ordering::Acquire);
             // What we hold, `hold` has looked at.
-            own_index(word, self.handle.record.owner).is_some() || word == 0 && self.is_newest(head, *version)
+            let is_own = own_index(word, self.handle.record.owner).is_some();
+            let holds = is_own || word == 0 && self.is_newest(head, *version);
+            (!holds).then_some(word)
         })
     }
 
@@ -379,13 +392,13 @@ impl Tx<'_> {
         }
     }
 
-    /// Lets go of all objects, except that those for which `gone` are never locked again.
+    /// Lets go of all objects, leaving the given word in their locks.
     #[inline]
-    fn unlock(&self, gone: impl Fn(&Pending) -> bool) {
+    fn unlock(&self, word: impl Fn(&Pending) -> u64) {
         for entry in &self.handle.writes {
             // SAFETY: we hold the lock.
             let head = unsafe { entry.master.as_ref() };
-            head.lock.store(if gone(entry) { GONE } else { 0 }, Ordering::Release);
+            head.lock.store(word(entry), Ordering::Release);
         }
     }
 
@@ -405,29 +418,19 @@ impl Tx<'_> {
             }
         }
         self.handle.writes = writes;
-        self.handle.hand_in_if_many();
     }
 
     /// Undoes `link`, whose copies were never visible; readers may be looking at them, so they go through the log.
     #[cold]
     fn unlink(&mut self) {
-        let versions: Vec<Version> = self
-            .handle
-            .writes
-            .iter()
-            .filter_map(|entry| {
-                let copy = entry.copy?;
-                // SAFETY: ours; and the newest of its object, whose lock we hold, so nobody else changes `newest`.
-                let (head, header) = unsafe { (entry.master.as_ref(), copy.as_ref()) };
-                head.newest.store(header.older.load(Ordering::Relaxed), Ordering::Release);
-                Some(Version { copy, master: entry.master, shape: entry.shape, is_mark: false })
-            })
-            .collect();
-        let tick = self.handle.domain.clock().stamp();
-        let mut log = self.handle.record.log();
-        versions.into_iter().for_each(|version| log.detach(tick, version));
-        drop(log);
-        self.handle.writes.iter_mut().for_each(|entry| entry.copy = None);
+        let Handle { writes, unlinked, .. } = &mut *self.handle;
+        for entry in writes {
+            let Some(copy) = entry.copy.take() else { continue };
+            // SAFETY: ours; and the newest of its object, whose lock we hold, so nobody else changes `newest`.
+            let (head, header) = unsafe { (entry.master.as_ref(), copy.as_ref()) };
+            head.newest.store(header.older.load(Ordering::Relaxed), Ordering::Release);
+            unlinked.push(Version { copy, master: entry.master, shape: entry.shape, is_mark: false });
+        }
     }
 }
 
@@ -436,7 +439,7 @@ impl Drop for Tx<'_> {
         if self.ended {
             return;
         }
-        self.unlock(|_| false);
+        self.unlock(|_| 0);
         let Handle { pool, domain, writes, .. } = &mut *self.handle;
         for entry in writes.drain(..) {
             if let Some(copy) = entry.copy {

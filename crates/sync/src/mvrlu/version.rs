@@ -59,10 +59,19 @@ pub(super) fn lock_word(owner: u32, index: usize) -> u64 {
     (u64::from(owner) + 1) << 32 | index as u64
 }
 
-/// The entry that a lock word names, if `owner` holds it.
+/// With two versions: the holder's transaction is over, but its change is not written back.
+pub(super) const DEFERRED: u64 = 1 << 31;
+
+/// The entry that a lock word names, if a transaction of `owner`'s that is under way holds it.
 #[inline]
 pub(super) fn own_index(word: u64, owner: u32) -> Option<usize> {
-    (word >> 32 == u64::from(owner) + 1).then_some((word & 0xFFFF_FFFF) as usize)
+    let is_own = word >> 32 == u64::from(owner) + 1 && word & DEFERRED == 0;
+    is_own.then_some((word & 0xFFFF_FFFF) as usize)
+}
+
+/// Whom a lock word names, if anybody.
+pub(super) fn owner_of(word: u64) -> Option<usize> {
+    (word != 0 && word != GONE).then(|| (word >> 32) as usize - 1)
 }
 
 #[repr(C)]

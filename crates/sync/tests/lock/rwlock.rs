@@ -15,9 +15,25 @@ use super::{in_threads, scaled};
 /// Two plain words that are equal whenever no writer is in.
 type Pair<R> = RwLock<R, [usize; 2]>;
 
+/// Adds one to both, now and then with a pause between, in which who gets in by mistake would see or do harm.
 fn write(pair: &mut [usize; 2]) {
+    let before = pair[1];
     pair[0] += 1;
-    pair[1] += 1;
+    pause(before);
+    pair[1] = before + 1;
+}
+
+/// Checks both, now and then with a pause between.
+fn read(pair: &[usize; 2]) {
+    let first = pair[0];
+    pause(first);
+    assert_eq!(first, pair[1]);
+}
+
+fn pause(at: usize) {
+    if at.is_multiple_of(64) {
+        thread::yield_now();
+    }
 }
 
 /// Writers exclude writers and readers, with few threads and with more threads than cores.
@@ -36,8 +52,7 @@ pub fn excludes_with<R: RawRwLock + Send + Sync>(make: impl Fn() -> R) {
                     write(&mut pair.write());
                     writes.fetch_add(1, Ordering::Relaxed);
                 } else {
-                    let seen = pair.read();
-                    assert_eq!(seen[0], seen[1]);
+                    read(&pair.read());
                 }
             }
         };
@@ -87,9 +102,7 @@ pub fn try_locks<R: RawRwLock + Send + Sync>() {
                 write(&mut pair);
                 writes.fetch_add(1, Ordering::Relaxed);
             }
-            if let Some(pair) = pair.try_read() {
-                assert_eq!(pair[0], pair[1]);
-            }
+            pair.try_read().inspect(|pair| read(pair));
             write(&mut pair.write());
         }
     };
@@ -103,8 +116,7 @@ pub fn come_and_go<R: RawRwLock + Send + Sync>() {
     let pair = Pair::<R>::new([0; 2]);
     let short = || {
         for _ in 0..rounds {
-            let seen = *pair.read();
-            assert_eq!(seen[0], seen[1]);
+            read(&pair.read());
             write(&mut pair.write());
         }
     };
@@ -154,7 +166,7 @@ pub fn nested_out_of_order<R: RawRwLock + Send + Sync>() {
                 // 3 has no common divisor with 8, so every guard has its turn.
                 let at = (step * 3 + round + number) % held.len();
                 match held[at].take().expect("each once") {
-                    Held::Read(pair) => assert_eq!(pair[0], pair[1]),
+                    Held::Read(pair) => read(&pair),
                     Held::Write(mut pair) => {
                         write(&mut pair);
                         writes.fetch_add(1, Ordering::Relaxed);

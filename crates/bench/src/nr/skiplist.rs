@@ -1,0 +1,259 @@
+//! A sequential skip list (Pugh), with ranks where they are wanted: what the methods make concurrent.
+//!
+//! Nodes live in two arrays, one of keys and values and one of links, and are named by number; a freed node's links are
+//! reused by the next one of the same height. Towers are drawn from a generator of the list's own, seeded alike in
+//! every replica.
+
+/// The number that means "none": also the head's.
+const HEAD: u32 = u32::MAX;
+/// Enough for 2^20 entries at one in two, far more than the workloads have.
+const LEVELS: usize = 20;
+
+/// A step to the next node on one level.
+#[derive(Clone, Copy)]
+struct Link {
+    to: u32,
+    /// With ranks: how many entries further on it is (one for the next; up to the end, if there is no next).
+    width: u32,
+}
+
+#[derive(Clone)]
+struct Node<K, V> {
+    key: K,
+    value: V,
+    /// Where its links start.
+    links: u32,
+    height: u8,
+}
+
+/// An ordered map. `RANKS`: keep what [`rank`](Self::rank) needs, which makes changes dearer.
+#[derive(Clone)]
+pub struct SkipList<K, V, const RANKS: bool> {
+    head: [Link; LEVELS],
+    nodes: Vec<Node<K, V>>,
+    links: Vec<Link>,
+    /// Numbers of freed nodes, by height.
+    free: [Vec<u32>; LEVELS + 1],
+    levels: usize,
+    len: usize,
+    random: u64,
+}
+
+/// The last link before a key on every level.
+struct Path {
+    /// The node whose link it is.
+    at: [u32; LEVELS],
+    /// With ranks: that node's rank plus one; 0 for the head.
+    rank: [u32; LEVELS],
+}
+
+impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self {
+            head: [Link { to: HEAD, width: 1 }; LEVELS],
+            nodes: Vec::new(),
+            links: Vec::new(),
+            free: Default::default(),
+            levels: 1,
+            len: 0,
+            random: 0x9E37_79B9_7F4A_7C15,
+        }
+    }
+
+    /// How many entries there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn link(&self, node: u32, level: usize) -> Link {
+        if node == HEAD { self.head[level] } else { self.links[self.nodes[node as usize].links as usize + level] }
+    }
+
+    #[inline]
+    fn link_mut(&mut self, node: u32, level: usize) -> &mut Link {
+        if node == HEAD {
+            return &mut self.head[level];
+        }
+        &mut self.links[self.nodes[node as usize].links as usize + level]
+    }
+
+    fn path(&self, key: &K) -> Path {
+        let mut path = Path { at: [HEAD; LEVELS], rank: [0; LEVELS] };
+        let (mut node, mut rank) = (HEAD, 0);
+        for level in (0..self.levels).rev() {
+            loop {
+                let link = self.link(node, level);
+                if link.to == HEAD || self.nodes[link.to as usize].key >= *key {
+                    break;
+                }
+                node = link.to;
+                rank += link.width;
+            }
+            path.at[level] = node;
+            path.rank[level] = rank;
+        }
+        path
+    }
+
+    /// The node behind the path, if it has the key.
+    fn found(&self, path: &Path, key: &K) -> Option<u32> {
+        let node = self.link(path.at[0], 0).to;
+        (node != HEAD && self.nodes[node as usize].key == *key).then_some(node)
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &K) -> Option<V> {
+        let mut node = HEAD;
+        for level in (0..self.levels).rev() {
+            loop {
+                let to = self.link(node, level).to;
+                if to == HEAD || self.nodes[to as usize].key > *key {
+                    break;
+                }
+                if self.nodes[to as usize].key == *key {
+                    return Some(self.nodes[to as usize].value);
+                }
+                node = to;
+            }
+        }
+        None
+    }
+
+    /// How many keys are smaller than `key`, if that is there.
+    pub fn rank(&self, key: &K) -> Option<usize> {
+        const { assert!(RANKS) };
+        let path = self.path(key);
+        self.found(&path, key).map(|_| path.rank[0] as usize)
+    }
+
+    /// The smallest key.
+    pub fn first(&self) -> Option<K> {
+        (self.len > 0).then(|| self.nodes[self.head[0].to as usize].key)
+    }
+
+    /// Inserts or replaces; the old value.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        let mut path = self.path(&key);
+        if let Some(node) = self.found(&path, &key) {
+            return Some(std::mem::replace(&mut self.nodes[node as usize].value, value));
+        }
+        let height = self.draw_height();
+        while self.levels < height {
+            path.at[self.levels] = HEAD;
+            path.rank[self.levels] = 0;
+            self.head[self.levels] = Link { to: HEAD, width: self.len as u32 + 1 };
+            self.levels += 1;
+        }
+        let node = self.allocate(key, value, height);
+        let place = path.rank[0] + 1;
+        for level in 0..height {
+            let before = self.link_mut(path.at[level], level);
+            let behind = *before;
+            let step = place - path.rank[level];
+            *before = Link { to: node, width: if RANKS { step } else { 1 } };
+            *self.link_mut(node, level) =
+                Link { to: behind.to, width: if RANKS { behind.width + 1 - step } else { 1 } };
+        }
+        if RANKS {
+            (height..self.levels).for_each(|level| self.link_mut(path.at[level], level).width += 1);
+        }
+        self.len += 1;
+        None
+    }
+
+    /// Removes; the old value.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        let path = self.path(key);
+        let node = self.found(&path, key)?;
+        self.unlink(node, &path);
+        Some(self.nodes[node as usize].value)
+    }
+
+    /// Removes the smallest key.
+    pub fn pop_first(&mut self) -> Option<K> {
+        let key = self.first()?;
+        let node = self.head[0].to;
+        self.unlink(node, &Path { at: [HEAD; LEVELS], rank: [0; LEVELS] });
+        Some(key)
+    }
+
+    fn unlink(&mut self, node: u32, path: &Path) {
+        let height = self.nodes[node as usize].height as usize;
+        for level in 0..height {
+            let gone = self.link(node, level);
+            let before = self.link_mut(path.at[level], level);
+            *before = Link { to: gone.to, width: if RANKS { before.width + gone.width - 1 } else { 1 } };
+        }
+        if RANKS {
+            (height..self.levels).for_each(|level| self.link_mut(path.at[level], level).width -= 1);
+        }
+        self.free[height].push(node);
+        self.len -= 1;
+    }
+
+    fn draw_height(&mut self) -> usize {
+        // xorshift64
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (1 + (self.random >> 32).trailing_ones() as usize).min(LEVELS)
+    }
+
+    fn allocate(&mut self, key: K, value: V, height: usize) -> u32 {
+        if let Some(node) = self.free[height].pop() {
+            let old = &mut self.nodes[node as usize];
+            (old.key, old.value) = (key, value);
+            return node;
+        }
+        let links = self.links.len() as u32;
+        self.links.resize(self.links.len() + height, Link { to: HEAD, width: 1 });
+        self.nodes.push(Node { key, value, links, height: height as u8 });
+        self.nodes.len() as u32 - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::SmallRng;
+    use rand::{RngExt, SeedableRng};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn agrees_with_a_btreemap_and_knows_ranks() {
+        let mut rng = SmallRng::seed_from_u64(1);
+        let (mut list, mut plain, mut model) =
+            (SkipList::<u32, u32, true>::new(), SkipList::<u32, u32, false>::new(), BTreeMap::new());
+        for round in 0..20_000 {
+            let key = rng.random_range(0..300);
+            let expected = match rng.random_range(0..5) {
+                0 | 1 => {
+                    assert_eq!(plain.insert(key, round), list.insert(key, round));
+                    model.insert(key, round)
+                }
+                2 => {
+                    assert_eq!(plain.remove(&key), model.get(&key).copied());
+                    assert_eq!(list.remove(&key), model.get(&key).copied());
+                    model.remove(&key)
+                }
+                3 => {
+                    assert_eq!(plain.pop_first(), list.pop_first());
+                    model.pop_first().map(|(_, value)| value)
+                }
+                _ => {
+                    let rank = model.contains_key(&key).then(|| model.range(..key).count());
+                    assert_eq!(list.rank(&key), rank);
+                    model.get(&key).copied()
+                }
+            };
+            let _ = expected;
+            assert_eq!((list.get(&key), list.len()), (model.get(&key).copied(), model.len()));
+            assert_eq!(plain.get(&key), list.get(&key));
+            assert_eq!(list.first(), model.keys().next().copied());
+        }
+        assert!(list.nodes.len() < 700, "freed nodes are reused");
+    }
+}

@@ -1,0 +1,219 @@
+//! The sequential structures of the node-replication paper's evaluation (§4.1, §4.2), and how its generic operations
+//! (add, remove, read) map to theirs.
+
+use std::collections::HashMap;
+
+use archipelago_replicate::Sequential;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::skiplist::SkipList;
+
+/// A generic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Look at something.
+    Read(u64),
+    /// Put something in (for the sorted set: raise a score).
+    Add(u64),
+    /// Take something out (for the sorted set: raise a score).
+    Remove(u64),
+}
+
+/// A structure that is measured.
+pub trait Structure: Sequential<Read: Send + Sync, Write: Send + Sync, Response: Send> + Send + Sync + 'static {
+    /// The structure with `items` in it: the same on every call.
+    fn filled(items: usize) -> Self;
+
+    /// How many keys operations choose from, for `items` in the structure; `None` for all there are.
+    fn key_space(items: usize) -> Option<usize>;
+
+    /// The structure's own operation for a generic one.
+    fn operation(op: Op) -> Result<Self::Read, Self::Write>;
+}
+
+/// A skip list as a priority queue: `insert(random)`, `delete_min`, `find_min`.
+pub struct PriorityQueue(SkipList<u64, (), false>);
+
+/// A change of the queue.
+pub enum QueueWrite {
+    /// Insert this.
+    Insert(u64),
+    /// Remove the smallest.
+    DeleteMin,
+}
+
+impl Sequential for PriorityQueue {
+    type Read = ();
+    type Write = QueueWrite;
+    type Response = Option<u64>;
+
+    fn read(&self, (): &()) -> Option<u64> {
+        self.0.first()
+    }
+
+    fn write(&mut self, operation: &QueueWrite) -> Option<u64> {
+        match operation {
+            QueueWrite::Insert(key) => self.0.insert(*key, ()).map(|()| *key),
+            QueueWrite::DeleteMin => self.0.pop_first(),
+        }
+    }
+}
+
+impl Structure for PriorityQueue {
+    fn filled(items: usize) -> Self {
+        let mut list = SkipList::new();
+        let mut rng = SmallRng::seed_from_u64(7);
+        for _ in 0..items {
+            list.insert(rng.random(), ());
+        }
+        Self(list)
+    }
+
+    fn key_space(_: usize) -> Option<usize> {
+        None
+    }
+
+    fn operation(op: Op) -> Result<(), QueueWrite> {
+        match op {
+            Op::Read(_) => Ok(()),
+            Op::Add(key) => Err(QueueWrite::Insert(key)),
+            Op::Remove(_) => Err(QueueWrite::DeleteMin),
+        }
+    }
+}
+
+/// A skip list as a dictionary: `insert(random)`, `delete(random)`, `lookup(random)`.
+pub struct Dictionary(SkipList<u64, u64, false>);
+
+/// A change of the dictionary.
+pub enum DictionaryWrite {
+    /// Insert this key.
+    Insert(u64),
+    /// Remove this key.
+    Delete(u64),
+}
+
+impl Sequential for Dictionary {
+    type Read = u64;
+    type Write = DictionaryWrite;
+    type Response = Option<u64>;
+
+    fn read(&self, key: &u64) -> Option<u64> {
+        self.0.get(key)
+    }
+
+    fn write(&mut self, operation: &DictionaryWrite) -> Option<u64> {
+        match operation {
+            DictionaryWrite::Insert(key) => self.0.insert(*key, !*key),
+            DictionaryWrite::Delete(key) => self.0.remove(key),
+        }
+    }
+}
+
+impl Structure for Dictionary {
+    /// Every other key, in an order that scatters neighbours in memory.
+    fn filled(items: usize) -> Self {
+        let mut list = SkipList::new();
+        for at in scattered(items) {
+            list.insert(2 * at, at);
+        }
+        Self(list)
+    }
+
+    /// Twice the items: then inserting and deleting random keys leaves the number of items as it is.
+    fn key_space(items: usize) -> Option<usize> {
+        Some(2 * items)
+    }
+
+    fn operation(op: Op) -> Result<u64, DictionaryWrite> {
+        match op {
+            Op::Read(key) => Ok(key),
+            Op::Add(key) => Err(DictionaryWrite::Insert(key)),
+            Op::Remove(key) => Err(DictionaryWrite::Delete(key)),
+        }
+    }
+}
+
+/// Redis's sorted set: a hash table from member to score and a skip list by score, changed together.
+pub struct SortedSet {
+    scores: HashMap<u64, u64>,
+    order: SkipList<(u64, u64), (), true>,
+}
+
+/// `ZINCRBY`: raise a member's score.
+pub struct IncreaseBy(u64, u64);
+
+impl Sequential for SortedSet {
+    /// `ZRANK` of this member.
+    type Read = u64;
+    type Write = IncreaseBy;
+    type Response = Option<u64>;
+
+    fn read(&self, member: &u64) -> Option<u64> {
+        let score = *self.scores.get(member)?;
+        self.order.rank(&(score, *member)).map(|rank| rank as u64)
+    }
+
+    fn write(&mut self, &IncreaseBy(member, by): &IncreaseBy) -> Option<u64> {
+        let score = self.scores.get_mut(&member)?;
+        self.order.remove(&(*score, member));
+        *score = score.wrapping_add(by);
+        self.order.insert((*score, member), ());
+        Some(*score)
+    }
+}
+
+impl Structure for SortedSet {
+    fn filled(items: usize) -> Self {
+        let mut set = Self { scores: HashMap::new(), order: SkipList::new() };
+        for (score, member) in scattered(items).enumerate() {
+            set.scores.insert(member, score as u64);
+            set.order.insert((score as u64, member), ());
+        }
+        set
+    }
+
+    fn key_space(items: usize) -> Option<usize> {
+        Some(items)
+    }
+
+    fn operation(op: Op) -> Result<u64, IncreaseBy> {
+        match op {
+            Op::Read(member) => Ok(member),
+            Op::Add(member) | Op::Remove(member) => Err(IncreaseBy(member, 1 + member % 97)),
+        }
+    }
+}
+
+/// The numbers below `items` in a shuffled order, the same on every call.
+fn scattered(items: usize) -> impl Iterator<Item = u64> {
+    let mut all: Vec<u64> = (0..items as u64).collect();
+    let mut rng = SmallRng::seed_from_u64(7);
+    for at in (1..items).rev() {
+        all.swap(at, rng.random_range(0..=at));
+    }
+    all.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sorted_set_ranks_by_score() {
+        let mut set = SortedSet::filled(100);
+        let first = (0..100).find(|member| set.read(member) == Some(0)).unwrap();
+        assert_eq!(set.write(&IncreaseBy(first, 1_000)), Some(1_000));
+        assert_eq!(set.read(&first), Some(99));
+        assert_eq!(set.read(&100), None);
+    }
+
+    #[test]
+    fn a_queue_gives_the_smallest() {
+        let mut queue = PriorityQueue::filled(10);
+        queue.write(&QueueWrite::Insert(0));
+        assert_eq!((queue.read(&()), queue.write(&QueueWrite::DeleteMin)), (Some(0), Some(0)));
+        assert!(queue.read(&()) > Some(0));
+    }
+}

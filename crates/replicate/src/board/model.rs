@@ -1,0 +1,145 @@
+//! Slot hand-over in the model world: nobody's request is lost, carried out twice or slept over.
+
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
+
+use super::*;
+
+fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+/// A waker that rings. (Loom's `unpark` gets lost when the thread waits for a mutex at that moment.)
+struct Bell(loom::sync::Notify);
+
+impl std::task::Wake for Bell {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.notify();
+    }
+}
+
+/// A combined counter: the least that has a board.
+struct Counter {
+    locked: AtomicBool,
+    board: Board<u32, u32>,
+    sum: RaceCell<u32>,
+}
+
+impl Counter {
+    fn new(slots: usize) -> Arc<Self> {
+        Arc::new(Self { locked: AtomicBool::new(false), board: Board::new(slots), sum: RaceCell::new(0) })
+    }
+
+    /// Combines if nobody does.
+    fn combine(&self) -> bool {
+        // Not `swap`: loom lets one read an old value and yet be the last to write.
+        if self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        let mut taken = Vec::new();
+        self.board.collect(&mut taken);
+        for &id in &taken {
+            let request = self.board.request(id);
+            // SAFETY: under `locked`.
+            let sum = self.sum.with_mut(|sum| unsafe {
+                *sum += request;
+                *sum
+            });
+            self.board.prepare(id, sum);
+            self.board.reply(id, false);
+        }
+        self.locked.store(false, Ordering::Release);
+        self.board.wake_sleepers();
+        true
+    }
+
+    fn add(&self, value: u32, slot: SlotId) -> u32 {
+        let id = loop {
+            match self.board.claim(slot) {
+                Some(id) => break id,
+                None => thread::yield_now(),
+            }
+        };
+        self.board.post(id, value);
+        let bell = std::sync::Arc::new(Bell(loom::sync::Notify::new()));
+        let mut first = true;
+        let sum = loop {
+            self.combine();
+            if let Some(answer) = self.board.answer(id) {
+                break answer.unwrap();
+            }
+            self.board.sleep(id, Sleeper::Task(bell.clone().into()), first);
+            first = false;
+            if self.board.answer_is_there(id) || self.combine() {
+                continue;
+            }
+            bell.0.wait();
+        };
+        if !first {
+            self.board.wide_awake();
+        }
+        sum
+    }
+}
+
+/// The combiner that takes a request answers it, and who sleeps is woken: else loom finds a deadlock.
+#[test]
+fn every_request_is_answered_once() {
+    model(2, || {
+        let counter = Counter::new(2);
+        let other = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.add(1, SlotId(0)))
+        };
+        let mine = counter.add(2, SlotId(1));
+        let theirs = other.join().unwrap();
+        assert!((mine, theirs) == (2, 3) || (mine, theirs) == (3, 1), "{mine} {theirs}");
+        assert_eq!(counter.board.sleepers.load(Ordering::Relaxed), 0);
+    });
+}
+
+/// A slot is taken off the list while its owner posts again.
+#[test]
+fn a_request_is_not_lost_to_ageing() {
+    model(2, || {
+        let counter = Counter::new(2);
+        // Slot 0 is on the list, behind slot 1, and was not used in the last rounds.
+        counter.add(1, SlotId(0));
+        counter.add(1, SlotId(1));
+        let other = {
+            let counter = counter.clone();
+            thread::spawn(move || {
+                counter.combine();
+                counter.combine();
+            })
+        };
+        counter.add(1, SlotId(0));
+        other.join().unwrap();
+        assert_eq!(counter.add(1, SlotId(1)), 4);
+    });
+}
+
+/// Retracting and taking exclude each other.
+#[test]
+fn a_request_is_retracted_or_carried_out() {
+    model(3, || {
+        let counter = Counter::new(1);
+        let id = counter.board.claim(SlotId(0)).unwrap();
+        counter.board.post(id, 5);
+        let other = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.combine())
+        };
+        let retracted = counter.board.retract(id);
+        if retracted.is_none() {
+            counter.board.abandon(id);
+        }
+        other.join().unwrap();
+        let expected = if retracted.is_some() { 0 } else { 5 };
+        // SAFETY: the only thread left.
+        assert_eq!(counter.sum.with(|sum| unsafe { *sum }), expected);
+        assert_eq!(counter.board.claim(SlotId(0)), Some(SlotId(0)), "the slot is free again");
+    });
+}

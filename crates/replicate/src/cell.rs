@@ -1,0 +1,28 @@
+//! A cell whose accesses the model world checks for races; natively `core`'s `UnsafeCell`.
+
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct RaceCell<T>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> RaceCell<T> {
+    #[inline]
+    pub(crate) const fn new(value: T) -> Self {
+        Self(core::cell::UnsafeCell::new(value))
+    }
+
+    /// Runs `f` on the address, for reading.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    /// Runs `f` on the address, for writing.
+    #[inline]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+#[cfg(loom)]
+pub(crate) use loom::cell::UnsafeCell as RaceCell;

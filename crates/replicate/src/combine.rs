@@ -1,0 +1,234 @@
+//! Flat combining (Hendler, Incze, Shavit, Tzafrir), and its variant with reads under a reader-writer lock.
+//!
+//! Threads post requests; whoever gets the combiner's lock carries out all of them, one after the other, on the one
+//! structure there is. Beside a plain lock that saves the structure's way from cache to cache: while many threads wait,
+//! only requests and answers travel.
+//!
+//! In [plain flat combining](Combined::flat) reads are requests, too. In the variant that the node-replication paper
+//! calls FC+ ([`Combined::new`]), readers take the distributed reader-writer lock and read in parallel; the combiner
+//! takes it for writing while it carries out a batch.
+
+use core::fmt;
+use core::mem;
+use core::panic::AssertUnwindSafe;
+use core::ptr::NonNull;
+use std::panic::catch_unwind;
+
+use archipelago_platform::atomic::{Ordering, fence};
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::sync::Arc;
+use archipelago_platform::topology::Topology;
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::lock::{DistributedRwLock, Mutex, MutexGuard, RawTtas};
+
+use crate::board::{Board, SlotId};
+use crate::nr::Replicable;
+use crate::poison::{Poison, Poisoned};
+use crate::wait::submit;
+
+/// A sequential structure made concurrent by flat combining.
+///
+/// Any number of threads work on it through [`handles`](Self::handle). Linearizable; blocking; one copy of the
+/// structure.
+///
+/// ```
+/// use archipelago_replicate::{Combined, FromFns};
+///
+/// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
+/// let stack = Combined::new(FromFns::new(Vec::new(), |stack: &Vec<u64>, _: &()| stack.len(), push));
+/// let mut handle = stack.handle();
+/// assert_eq!(handle.write(7)?, 1);
+/// assert_eq!(handle.read(&())?, 1);
+/// # Ok::<(), archipelago_replicate::Poisoned>(())
+/// ```
+pub struct Combined<T: Replicable> {
+    shared: Arc<Shared<T>>,
+}
+
+/// What is posted.
+enum Request<T: Replicable> {
+    /// The operation stays with its thread, which waits for the answer.
+    Read(NonNull<T::Read>),
+    Write(T::Write),
+}
+
+// SAFETY: a change may be sent. An operation that reads is lent to the combiner, which needs it to be `Sync`:
+// `CombinedHandle::read` asks for that.
+unsafe impl<T: Replicable> Send for Request<T> {}
+
+struct Shared<T: Replicable> {
+    /// The combiner's lock, with the list of the slots it has taken.
+    combiner: CachePadded<Mutex<RawTtas, Vec<SlotId>>>,
+    data: DistributedRwLock<T>,
+    board: Board<Request<T>, T::Response>,
+    poison: Poison,
+    /// Reads are posted like changes, and nobody takes the reader-writer lock.
+    flat: bool,
+}
+
+/// The combiner's lock, held. When it goes, those who fell asleep meanwhile are woken.
+struct Turn<'s, T: Replicable> {
+    shared: &'s Shared<T>,
+    taken: Option<MutexGuard<'s, RawTtas, Vec<SlotId>>>,
+}
+
+impl<T: Replicable> Drop for Turn<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.taken = None;
+        self.shared.board.wake_sleepers();
+    }
+}
+
+impl<T: Replicable> Combined<T> {
+    /// Combining for changes, a distributed reader-writer lock for reads (FC+).
+    pub fn new(data: T) -> Self {
+        Self::build(data, false)
+    }
+
+    /// Plain flat combining (FC): reads are combined, too.
+    pub fn flat(data: T) -> Self {
+        Self::build(data, true)
+    }
+
+    fn build(data: T, flat: bool) -> Self {
+        let slots = (2 * Topology::current().cpus().len()).max(8);
+        let shared = Shared {
+            combiner: CachePadded::default(),
+            data: DistributedRwLock::new(data),
+            board: Board::new(slots),
+            poison: Poison::default(),
+            flat,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A handle for a thread. There may be any number, and they may come and go.
+    pub fn handle(&self) -> CombinedHandle<T> {
+        CombinedHandle { shared: self.shared.clone(), slot: self.shared.board.join() }
+    }
+}
+
+impl<T: Replicable> Shared<T> {
+    #[inline]
+    fn try_turn(&self) -> Option<Turn<'_, T>> {
+        self.combiner.try_lock().map(|taken| Turn { shared: self, taken: Some(taken) })
+    }
+
+    /// Carries out `own` and then all posted requests. A panic poisons the structure: then `own` may be unanswered and
+    /// the others are refused.
+    fn combine(&self, turn: &mut Turn<'_, T>, own: Option<&Request<T>>) -> Result<Option<T::Response>, Poisoned> {
+        let taken = turn.taken.as_mut().expect("held until the turn is over");
+        taken.clear();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            self.poison.check()?;
+            self.board.collect(taken);
+            Ok(self.carry_out(own, taken))
+        }));
+        let outcome = outcome.unwrap_or_else(|panic| {
+            self.poison.set(&*panic);
+            // Partner: the fence in `Board::sleep`.
+            fence(Ordering::SeqCst);
+            self.board.wake_all();
+            Err(self.poison.why())
+        });
+        // Behind the reader-writer lock, so that readers need not wait for this.
+        taken.iter().for_each(|&id| self.board.reply(id, outcome.is_err()));
+        outcome
+    }
+
+    fn carry_out(&self, own: Option<&Request<T>>, taken: &[SlotId]) -> Option<T::Response> {
+        let mut guard = (!self.flat).then(|| self.data.write());
+        // Behind the guard, so that it goes before the guard does.
+        let alarm = self.poison.alarm();
+        let data = match &mut guard {
+            Some(guard) => &mut **guard,
+            // SAFETY: in flat mode only the combiner touches the structure, and its lock is held.
+            None => unsafe { &mut *self.data.data_ptr() },
+        };
+        let mut execute = |request: &Request<T>| match request {
+            // SAFETY: the poster waits for the answer, or is this thread, so what it lent is alive.
+            Request::Read(operation) => data.read(unsafe { operation.as_ref() }),
+            Request::Write(operation) => data.write(operation),
+        };
+        let response = own.map(&mut execute);
+        for &id in taken {
+            let request = self.board.request(id);
+            self.board.prepare(id, execute(&request));
+        }
+        mem::forget(alarm);
+        response
+    }
+
+    /// Carries the request out as the combiner, or posts it and waits.
+    fn execute(&self, preferred: SlotId, request: Request<T>) -> Result<T::Response, Poisoned> {
+        let backoff = Backoff::new();
+        let slot = loop {
+            if let Some(mut turn) = self.try_turn() {
+                let response = self.combine(&mut turn, Some(&request))?;
+                return Ok(response.expect("one's own request is carried out"));
+            }
+            if let Some(slot) = self.board.claim(preferred) {
+                break slot;
+            }
+            self.poison.check()?;
+            backoff.wait();
+        };
+        submit(&self.board, &self.poison, slot, request, false, || {
+            let Some(mut turn) = self.try_turn() else { return false };
+            // An error reaches this thread's request, too.
+            let _ = self.combine(&mut turn, None);
+            true
+        })
+    }
+}
+
+/// One thread's access to a [`Combined`] structure. It keeps the structure alive.
+///
+/// # Errors
+/// Every operation fails with [`Poisoned`] once some operation has panicked while it was combined.
+pub struct CombinedHandle<T: Replicable> {
+    shared: Arc<Shared<T>>,
+    slot: SlotId,
+}
+
+impl<T: Replicable> CombinedHandle<T> {
+    /// Carries out a changing operation.
+    #[inline]
+    pub fn write(&mut self, operation: T::Write) -> Result<T::Response, Poisoned> {
+        self.shared.execute(self.slot, Request::Write(operation))
+    }
+
+    /// Carries out a reading operation.
+    #[inline]
+    pub fn read(&mut self, operation: &T::Read) -> Result<T::Response, Poisoned>
+    where
+        T::Read: Sync,
+    {
+        if self.shared.flat {
+            return self.shared.execute(self.slot, Request::Read(NonNull::from_ref(operation)));
+        }
+        let data = self.shared.data.read();
+        // Under the lock: a panic raises the flag before its writer unlocks.
+        self.shared.poison.check()?;
+        Ok(data.read(operation))
+    }
+}
+
+impl<T: Replicable> Drop for CombinedHandle<T> {
+    fn drop(&mut self) {
+        self.shared.board.leave(self.slot);
+    }
+}
+
+impl<T: Replicable> fmt::Debug for Combined<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Combined").field("flat", &self.shared.flat).finish_non_exhaustive()
+    }
+}
+
+impl<T: Replicable> fmt::Debug for CombinedHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CombinedHandle").finish_non_exhaustive()
+    }
+}

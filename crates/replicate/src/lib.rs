@@ -1,0 +1,51 @@
+//! Node replication and flat combining: sequential structures made concurrent, without looking inside them.
+//!
+//! | type | how | good for |
+//! |---|---|---|
+//! | [`Replicated`] | one replica per NUMA node, a shared log, a combiner per node | contended structures, reads, several nodes |
+//! | [`Combined`] | one structure, flat combining; reads combined (FC) or under a distributed lock (FC+) | one node, little memory |
+//!
+//! Both take any [`Sequential`] structure. Guide: `docs/mechanisms/node-replication.md`.
+//!
+//! ```
+//! use archipelago_replicate::{Closures, Poisoned, Replicated};
+//! use std::collections::BTreeMap;
+//!
+//! fn main() -> Result<(), Poisoned> {
+//!     let scores = Replicated::new(|| Closures::new(BTreeMap::<String, u64>::new()));
+//!     std::thread::scope(|scope| {
+//!         for player in ["ada", "bob", "cleo"] {
+//!             let mut scores = scores.handle(); // one per thread
+//!             scope.spawn(move || scores.update(move |map| *map.entry(player.into()).or_default() += 10));
+//!         }
+//!     });
+//!     println!("{:?}", scores.handle().view(|map| map.clone())?);
+//!     Ok(())
+//! }
+//! ```
+
+#[cfg_attr(loom, allow(dead_code))]
+mod board;
+#[cfg_attr(loom, allow(dead_code))]
+mod cell;
+#[cfg(not(loom))]
+pub mod combine;
+#[cfg_attr(loom, allow(dead_code))]
+mod log;
+#[cfg(not(loom))]
+pub mod nr;
+#[cfg(not(loom))]
+mod poison;
+#[cfg(not(loom))]
+mod sequential;
+#[cfg(not(loom))]
+mod wait;
+
+#[cfg(not(loom))]
+pub use combine::{Combined, CombinedHandle};
+#[cfg(not(loom))]
+pub use nr::{BATCH_CLASSES, Builder, Handle, Observer, ReadFuture, Replicable, Replicated, Stats, WriteFuture};
+#[cfg(not(loom))]
+pub use poison::Poisoned;
+#[cfg(not(loom))]
+pub use sequential::{ClosureWrite, Closures, FromFns, Sequential};

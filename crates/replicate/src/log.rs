@@ -1,0 +1,419 @@
+//! The shared log of node replication (paper §3.4, §3.5 and "log length" in §3.9).
+//!
+//! One sequence of operations, numbered from 0, that combiners append to and every replica replays. It lives in a
+//! circular array of a power of two of entries. Indices:
+//!
+//! | word | who writes it | meaning |
+//! |---|---|---|
+//! | `tail` (the paper's *logTail*) | combiners, by compare-and-exchange | first index that nobody reserved |
+//! | `local_tails[r]` | replica `r`'s combiner | replica `r` has applied everything below |
+//! | `completed` (*completedTail*) | combiners | no operation at or above it has been answered |
+//! | `min` (*logMin*) | the recycler | entries below were applied everywhere, are dropped and may be reused |
+//!
+//! Invariants, asserted in debug builds: `min <= local_tails[r] <= tail`, `completed <= tail`,
+//! `tail < min + capacity`, and a reserved entry is empty until whoever reserved it fills it.
+//!
+//! # Appending
+//! A batch is reserved with one compare-and-exchange on `tail` and filled at leisure, in parallel with other combiners;
+//! each entry's state word says when it is filled (see [`segment`]). Operations are moved in, read in place by every
+//! replica and dropped once, by the recycler.
+//!
+//! # Recycling
+//! Whoever appends and finds less than a quarter of the array free (the paper's low mark) advances `min` to the least
+//! `local_tails`; a try-lock keeps it to one thread at a time. With one replica of operations that need dropping, that
+//! happens after every replay.
+//!
+//! # Growth
+//! One entry is always kept free. Whoever finds the log full in spite of recycling may reserve that one, fill it with a
+//! mark, and let the log go on behind it in a segment of twice the size: its *generation*. Replicas change over when
+//! they replay the mark, and the old segment is freed when all have. `tail` carries the generation beside the index, so
+//! that a reservation names the segment it is in; since a segment can not be freed before all its entries were filled
+//! and replayed, a successful reservation keeps its own segment alive.
+
+mod recycle;
+mod segment;
+
+use core::array;
+use core::ops::Range;
+use core::ptr::{self, NonNull};
+
+use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::topology::{NodeId, Topology};
+use archipelago_sync::backoff::Backoff;
+
+use recycle::Recycler;
+use segment::{Entry, Kind, Segment};
+
+/// Growing doubles, so that this many generations are more than memory could hold.
+const GENERATIONS: usize = if cfg!(loom) { 3 } else { 40 };
+
+/// Bits of the packed tail that are the index: at a billion operations a second, enough for four years.
+const INDEX_BITS: u32 = 57;
+const GENERATION_BITS: u32 = 6;
+const GROWING: u64 = 1 << 63;
+
+/// What the word `tail` holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tail {
+    index: u64,
+    generation: usize,
+    /// The last entry reserved is the mark of a growth under way: nobody may reserve behind it yet.
+    growing: bool,
+}
+
+impl Tail {
+    fn unpack(word: u64) -> Self {
+        Self {
+            index: word & ((1 << INDEX_BITS) - 1),
+            generation: (word >> INDEX_BITS) as usize & ((1 << GENERATION_BITS) - 1),
+            growing: word & GROWING != 0,
+        }
+    }
+
+    fn pack(self) -> u64 {
+        debug_assert!(self.index < 1 << INDEX_BITS && self.generation < GENERATIONS);
+        self.index | (self.generation as u64) << INDEX_BITS | if self.growing { GROWING } else { 0 }
+    }
+}
+
+/// A stretch of the log with an array of its own.
+struct Generation<Op> {
+    /// Index of its first entry; `u64::MAX` until the log has grown to it.
+    base: AtomicU64,
+    segment: AtomicPtr<Segment<Op>>,
+}
+
+/// A place in the log, with what it takes to find the entry there.
+struct Place<Op> {
+    index: u64,
+    generation: usize,
+    /// Index of the generation's first entry.
+    base: u64,
+    /// Of the generation's capacity.
+    bits: u32,
+    entries: NonNull<Entry<Op>>,
+}
+
+impl<Op> Place<Op> {
+    /// The entry at this place.
+    ///
+    /// # Safety
+    /// The place's segment is not freed as long as the reference lives.
+    #[inline]
+    unsafe fn entry<'a>(&self) -> &'a Entry<Op> {
+        let at = (self.index - self.base) as usize & ((1 << self.bits) - 1);
+        // SAFETY: `at` is below the segment's capacity; the caller keeps the segment.
+        unsafe { self.entries.add(at).as_ref() }
+    }
+
+    /// How often the log went over the array before it came to this place.
+    #[inline]
+    fn pass(&self) -> u64 {
+        (self.index - self.base) >> self.bits
+    }
+}
+
+/// A replica's place in the log. There is one for each, made with the log, and who has it is the only one to replay.
+pub(crate) struct Cursor<Op> {
+    reader: usize,
+    place: Place<Op>,
+}
+
+// SAFETY: a cursor only points into the log, which threads share (see `Segment`).
+unsafe impl<Op: Send + Sync> Send for Cursor<Op> {}
+
+impl<Op> Cursor<Op> {
+    /// The index of the first operation not replayed yet.
+    #[inline]
+    pub(crate) fn index(&self) -> u64 {
+        self.place.index
+    }
+}
+
+/// Tells that a batch does not fit at present.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// The log. See the module's text.
+pub(crate) struct Log<Op> {
+    tail: CachePadded<AtomicU64>,
+    completed: CachePadded<AtomicU64>,
+    min: CachePadded<AtomicU64>,
+    local_tails: Box<[CachePadded<AtomicU64>]>,
+    recycler: Recycler<Op>,
+    generations: [Generation<Op>; GENERATIONS],
+    /// Capacity of generation 0, as a power of two.
+    first_bits: u32,
+    last_generation: usize,
+    /// Segments are dealt out to so many nodes in turn.
+    nodes: usize,
+}
+
+impl<Op: Send + Sync> Log<Op> {
+    /// A log for `readers` replicas with room for `capacity` entries, which may grow to `largest`; both are rounded up
+    /// to powers of two. The cursors are the replicas', in order.
+    pub(crate) fn new(readers: usize, capacity: usize, largest: usize) -> (Self, Vec<Cursor<Op>>) {
+        let first_bits = capacity.max(2).next_power_of_two().ilog2();
+        let largest_bits = largest.next_power_of_two().ilog2().max(first_bits);
+        let nodes = if cfg!(loom) { 1 } else { Topology::current().nodes().len() };
+        let first = Box::into_raw(Segment::new(1 << first_bits, Some(NodeId(0))));
+        // SAFETY: just made.
+        let entries = unsafe { (*first).entries() };
+        let start = || Place { index: 0, generation: 0, base: 0, bits: first_bits, entries };
+        let log = Self {
+            tail: CachePadded::new(AtomicU64::new(0)),
+            completed: CachePadded::new(AtomicU64::new(0)),
+            min: CachePadded::new(AtomicU64::new(0)),
+            local_tails: (0..readers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            recycler: Recycler::new(start()),
+            generations: array::from_fn(|generation| Generation {
+                base: AtomicU64::new(if generation == 0 { 0 } else { u64::MAX }),
+                segment: AtomicPtr::new(if generation == 0 { first } else { ptr::null_mut() }),
+            }),
+            first_bits,
+            last_generation: ((largest_bits - first_bits) as usize).min(GENERATIONS - 1),
+            nodes,
+        };
+        (log, (0..readers).map(|reader| Cursor { reader, place: start() }).collect())
+    }
+
+    fn bits(&self, generation: usize) -> u32 {
+        self.first_bits + generation as u32
+    }
+
+    /// The place of index `index`, which lies in `generation`.
+    ///
+    /// The caller knows that the generation has begun (from `tail` or from a replayed mark) and that it is not freed.
+    fn place(&self, generation: usize, index: u64) -> Place<Op> {
+        // Relaxed: how the caller learnt of the generation (Acquire on `tail` or on the mark) came after both stores.
+        let base = self.generations[generation].base.load(Ordering::Relaxed);
+        let segment = NonNull::new(self.generations[generation].segment.load(Ordering::Relaxed));
+        let segment = segment.expect("a generation in use has a segment");
+        debug_assert!(base <= index);
+        // SAFETY: the segment is alive, by the caller's knowledge.
+        let entries = unsafe { segment.as_ref() }.entries();
+        Place { index, generation, base, bits: self.bits(generation), entries }
+    }
+
+    fn tail_now(&self) -> Tail {
+        // Acquire: pairs with the Release of `grow`, so that the generation's base and segment are seen.
+        Tail::unpack(self.tail.load(Ordering::Acquire))
+    }
+
+    /// First index that nobody reserved.
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail_now().index
+    }
+
+    /// Below this index everything was applied by replica `reader`.
+    #[inline]
+    pub(crate) fn local_tail(&self, reader: usize) -> u64 {
+        // Acquire: pairs with the Release in `replay`.
+        self.local_tails[reader].load(Ordering::Acquire)
+    }
+
+    /// No operation at or above this index has been answered.
+    #[inline]
+    pub(crate) fn completed(&self) -> u64 {
+        // Acquire: pairs with the Release of `complete`.
+        self.completed.load(Ordering::Acquire)
+    }
+
+    /// Raises the completed tail to `index`, to be called before an operation below it is answered.
+    #[inline]
+    pub(crate) fn complete(&self, index: u64) {
+        debug_assert!(index <= self.tail(), "only what was appended is completed");
+        if self.completed.load(Ordering::Relaxed) < index {
+            // AcqRel: the Release half pairs with `completed`. A later answer to the waiting thread is ordered behind
+            // this by its own Release, so whoever heard of the answer reads at least `index`.
+            self.completed.fetch_max(index, Ordering::AcqRel);
+        }
+    }
+
+    /// The longest batch that can ever fit.
+    pub(crate) fn longest_batch(&self) -> usize {
+        (1 << self.bits(self.last_generation)) - 1
+    }
+
+    /// Entries of the present segment.
+    pub(crate) fn capacity(&self) -> usize {
+        1 << self.bits(self.tail_now().generation)
+    }
+
+    /// How often the log has grown.
+    pub(crate) fn growths(&self) -> usize {
+        self.tail_now().generation
+    }
+
+    /// Reserves `count` entries in a row, to be filled by the caller without delay: replicas wait for them.
+    ///
+    /// # Errors
+    /// If there is no room: some replica has not applied what lies there. Then replay, [`recycle`](Self::recycle),
+    /// [`grow`](Self::grow) or wait, and try again.
+    pub(crate) fn reserve(&self, count: usize) -> Result<Reservation<'_, Op>, Full> {
+        let count = count as u64;
+        let backoff = Backoff::new();
+        loop {
+            let tail = self.tail_now();
+            if tail.growing {
+                backoff.wait();
+                continue;
+            }
+            let capacity = 1 << self.bits(tail.generation);
+            let base = self.generations[tail.generation].base.load(Ordering::Relaxed);
+            // Acquire: pairs with the Release of the recycler, so that filling comes after the drop of what was there.
+            let low = self.min.load(Ordering::Acquire).max(base);
+            // One entry stays free for the mark of growth. `low` may be newer than `tail`; then the exchange fails.
+            if tail.index + count >= low + capacity {
+                return Err(Full);
+            }
+            let next = Tail { index: tail.index + count, ..tail }.pack();
+            // AcqRel: nothing is published here but the number; it keeps `grow`'s release sequence going.
+            if self.tail.compare_exchange(tail.pack(), next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                // SAFETY of the place: reserved entries of a segment keep it from being freed (module's text).
+                let place = self.place(tail.generation, tail.index);
+                return Ok(Reservation { log: self, place, left: count });
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Whether it is time to recycle: less than a quarter of the array is free.
+    #[inline]
+    pub(crate) fn below_low_mark(&self) -> bool {
+        let tail = self.tail_now();
+        let capacity = 1 << self.bits(tail.generation);
+        let base = self.generations[tail.generation].base.load(Ordering::Relaxed);
+        tail.index + capacity / 4 >= self.min.load(Ordering::Relaxed).max(base) + capacity
+    }
+
+    /// Lets the log go on in a segment of twice the size, if it may. Returns whether it (or another thread) did.
+    pub(crate) fn grow(&self) -> bool {
+        let tail = self.tail_now();
+        if tail.growing {
+            return true;
+        }
+        let (old, new) = (tail.generation, tail.generation + 1);
+        if new > self.last_generation {
+            return false;
+        }
+        let node = NodeId(new % self.nodes);
+        let fresh = Box::into_raw(Segment::new(1 << self.bits(new), Some(node)));
+        let mark = Tail { index: tail.index + 1, generation: old, growing: true };
+        // Acquire: as in `reserve`. The kept entry makes room for the mark.
+        if self.tail.compare_exchange(tail.pack(), mark.pack(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            // Somebody appended or grew.
+            // SAFETY: made above and shown to nobody.
+            drop(unsafe { Box::from_raw(fresh) });
+            return true;
+        }
+        let place = self.place(old, tail.index);
+        self.generations[new].base.store(mark.index, Ordering::Relaxed);
+        self.generations[new].segment.store(fresh, Ordering::Relaxed);
+        // SAFETY: the mark's entry was reserved just now, which keeps its segment.
+        let entry = unsafe { place.entry() };
+        debug_assert!(entry.kind(place.pass()).is_none());
+        // Its Release publishes base and segment to replicas.
+        entry.publish(place.pass(), Kind::Grown);
+        // Release: publishes them to those who append.
+        self.tail.store(Tail { index: mark.index, generation: new, growing: false }.pack(), Ordering::Release);
+        true
+    }
+
+    /// The end of the filled entries in a row from the cursor on, `until` at most.
+    pub(crate) fn filled_until(&self, cursor: &Cursor<Op>, until: u64) -> u64 {
+        debug_assert!(until <= self.tail());
+        let place = &cursor.place;
+        let mut probe = Place { ..*place };
+        while probe.index < until {
+            // SAFETY: the cursor's replica has not gone past this entry, so its segment is not freed.
+            match unsafe { probe.entry() }.kind(probe.pass()) {
+                None => break,
+                // Behind the mark there is another segment: look there when the cursor is there.
+                Some(Kind::Grown) => return probe.index + 1,
+                Some(_) => probe.index += 1,
+            }
+        }
+        probe.index
+    }
+
+    /// Calls `apply` with every operation from the cursor up to `until` and its index, in order, and stops early at an
+    /// entry that is not filled yet. Then everything below the cursor counts as applied by its replica.
+    ///
+    /// If `apply` panics, the cursor stands somewhere on the way and nothing counts as applied.
+    pub(crate) fn replay(&self, cursor: &mut Cursor<Op>, until: u64, mut apply: impl FnMut(u64, &Op)) {
+        let from = cursor.place.index;
+        let place = &mut cursor.place;
+        while place.index < until {
+            // SAFETY: as in `filled_until`.
+            let entry = unsafe { place.entry() };
+            match entry.kind(place.pass()) {
+                None => break,
+                // SAFETY: it holds an operation, and is not recycled before this replica's local tail is behind it,
+                // which happens below.
+                Some(Kind::Operation) => unsafe { entry.with(|operation| apply(place.index, operation)) },
+                Some(Kind::Void) => {}
+                Some(Kind::Grown) => {
+                    *place = self.place(place.generation + 1, place.index + 1);
+                    continue;
+                }
+            }
+            place.index += 1;
+        }
+        if place.index > from {
+            debug_assert!(self.min.load(Ordering::Relaxed) <= from && place.index <= self.tail());
+            debug_assert_eq!(self.local_tails[cursor.reader].load(Ordering::Relaxed), from, "one cursor per replica");
+            // Release: pairs with the Acquire of `recycle`, so that the operations are read before they are dropped,
+            // and with that of `local_tail`.
+            self.local_tails[cursor.reader].store(place.index, Ordering::Release);
+            if self.local_tails.len() == 1 && core::mem::needs_drop::<Op>() {
+                self.recycle();
+            }
+        }
+    }
+}
+
+/// Entries that the holder reserved and has to fill. Those left over when it is dropped are filled with nothing.
+pub(crate) struct Reservation<'l, Op: Send + Sync> {
+    log: &'l Log<Op>,
+    place: Place<Op>,
+    left: u64,
+}
+
+impl<Op: Send + Sync> Reservation<'_, Op> {
+    /// The indices still to be filled.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.place.index..self.place.index + self.left
+    }
+
+    /// Fills the next entry.
+    ///
+    /// # Panics
+    /// If all are filled.
+    #[inline]
+    pub(crate) fn fill(&mut self, operation: Op) {
+        assert!(self.left > 0, "more operations than reserved entries");
+        debug_assert!(self.place.index < self.log.tail());
+        // SAFETY: the entry is reserved by `self` and the last pass over it was recycled before `reserve` found room.
+        unsafe { self.place.entry().fill(self.place.pass(), operation) };
+        self.place.index += 1;
+        self.left -= 1;
+    }
+}
+
+impl<Op: Send + Sync> Drop for Reservation<'_, Op> {
+    fn drop(&mut self) {
+        while self.left > 0 {
+            // SAFETY: as in `fill`: an unfilled entry of ours keeps its segment.
+            unsafe { self.place.entry() }.publish(self.place.pass(), Kind::Void);
+            self.place.index += 1;
+            self.left -= 1;
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
+mod tests;

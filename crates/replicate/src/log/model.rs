@@ -1,0 +1,109 @@
+//! The log in the model world: every interleaving (with a bounded number of preemptions) of appending, replaying,
+//! recycling and growing, under the weak memory model. Operations sit in cells that loom watches for races.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-replicate --release --lib`
+
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
+
+use super::*;
+
+fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+/// Appends one operation if there is room after recycling or growing, and replays what is there. Nothing here waits, so
+/// that every schedule comes to an end. Returns whether it was appended.
+fn round(log: &Log<Box<u64>>, cursor: &mut Cursor<Box<u64>>, value: u64, seen: &mut Vec<u64>) -> bool {
+    let mut reservation = log.reserve(1);
+    if reservation.is_err() {
+        log.replay(cursor, log.tail(), |_, op| seen.push(**op));
+        if log.recycle() || log.grow() {
+            reservation = log.reserve(1);
+        }
+    }
+    let Ok(mut reservation) = reservation else { return false };
+    reservation.fill(Box::new(value));
+    let end = reservation.range().end;
+    drop(reservation);
+    log.replay(cursor, end, |_, op| seen.push(**op));
+    if cursor.index() == end {
+        log.complete(end);
+    }
+    true
+}
+
+/// Two combiners with a replica each; both replicas see the same order.
+fn two_combiners(capacity: usize, largest: usize, rounds: u64, preemptions: usize) {
+    model(preemptions, move || {
+        let (log, cursors) = Log::new(2, capacity, largest);
+        let log = Arc::new(log);
+        let [mut one, mut two] = <[Cursor<Box<u64>>; 2]>::try_from(cursors).ok().unwrap();
+        let other = {
+            let log = log.clone();
+            thread::spawn(move || {
+                let mut seen = Vec::new();
+                let appended = (0..rounds).filter(|value| round(&log, &mut one, 10 + value, &mut seen)).count();
+                (one, seen, appended)
+            })
+        };
+        let mut seen_two = Vec::new();
+        let appended_two = (0..rounds).filter(|value| round(&log, &mut two, 20 + value, &mut seen_two)).count();
+        let (mut one, mut seen_one, appended_one) = other.join().unwrap();
+        for (cursor, seen) in [(&mut one, &mut seen_one), (&mut two, &mut seen_two)] {
+            log.replay(cursor, log.tail(), |_, op| seen.push(**op));
+            assert_eq!(cursor.index(), log.tail(), "everything reserved is filled");
+        }
+        assert_eq!(seen_one, seen_two);
+        assert_eq!(seen_one.len(), appended_one + appended_two);
+        assert!(appended_one + appended_two > 0 && log.completed() <= log.tail());
+    });
+}
+
+#[test]
+fn two_combiners_in_a_roomy_log() {
+    two_combiners(4, 4, 1, 3);
+}
+
+/// Capacity 2 holds one operation at a time: every second append reuses an entry.
+#[test]
+fn two_combiners_wrap_around() {
+    two_combiners(2, 2, 2, 3);
+}
+
+#[test]
+fn two_combiners_grow() {
+    two_combiners(2, 4, 2, 2);
+}
+
+/// An operation that a thread heard was answered is below the completed tail it reads, and a replica brought up to
+/// there has it.
+#[test]
+fn a_reader_finds_what_was_completed() {
+    model(3, || {
+        let (log, cursors) = Log::new(2, 4, 4);
+        let log = Arc::new(log);
+        let [mut writers, mut readers] = <[Cursor<Box<u64>>; 2]>::try_from(cursors).ok().unwrap();
+        let answered = Arc::new(AtomicU64::new(0));
+        let writer = {
+            let (log, answered) = (log.clone(), answered.clone());
+            thread::spawn(move || {
+                round(&log, &mut writers, 7, &mut Vec::new());
+                answered.store(1, Ordering::Relaxed);
+            })
+        };
+        let heard = answered.load(Ordering::Relaxed);
+        let until = log.completed();
+        let mut seen = Vec::new();
+        log.replay(&mut readers, until, |_, op| seen.push(**op));
+        assert_eq!(readers.index(), until, "everything completed is filled");
+        // Relaxed, and still: the completed tail was raised by a read-modify-write before.
+        if heard == 1 && until == 1 {
+            assert_eq!(seen, [7]);
+        }
+        writer.join().unwrap();
+        assert_eq!(log.completed(), 1);
+    });
+}

@@ -1,0 +1,136 @@
+//! Taking back what every replica has applied: operations are dropped, entries become reusable, and segments that the
+//! log has grown out of are freed.
+//!
+//! One thread recycles at a time; whoever finds another at it goes on without. The recycler's own place in the log
+//! equals `min` whenever its lock is free.
+
+use archipelago_platform::atomic::{AtomicBool, Ordering};
+
+use super::{Kind, Log, Place};
+use crate::cell::RaceCell;
+
+/// Where recycling has come to, and the lock over that.
+pub(super) struct Recycler<Op> {
+    busy: AtomicBool,
+    place: RaceCell<Place<Op>>,
+}
+
+// SAFETY: the place is touched under `busy` only; it points into the log, which threads share (see `Segment`).
+unsafe impl<Op: Send + Sync> Sync for Recycler<Op> {}
+// SAFETY: as above.
+unsafe impl<Op: Send + Sync> Send for Recycler<Op> {}
+
+impl<Op> Recycler<Op> {
+    pub(super) fn new(start: Place<Op>) -> Self {
+        Self { busy: AtomicBool::new(false), place: RaceCell::new(start) }
+    }
+}
+
+/// Held while recycling; when it goes, also by a panicking destructor of an operation, `min` is brought up to where
+/// recycling has come.
+struct Turn<'l, Op>(&'l Log<Op>);
+
+impl<Op> Drop for Turn<'_, Op> {
+    fn drop(&mut self) {
+        // SAFETY: `busy` is ours, so nobody else touches the place.
+        let reached = self.0.recycler.place.with(|place| unsafe { (*place).index });
+        // Release: pairs with the Acquire of `reserve`.
+        self.0.min.store(reached, Ordering::Release);
+        // Release: hands the place over to the next one's Acquire.
+        self.0.recycler.busy.store(false, Ordering::Release);
+    }
+}
+
+impl<Op: Send + Sync> Log<Op> {
+    /// Takes back what all replicas have applied. Does nothing while another thread does it. Returns whether there is
+    /// more room than before.
+    ///
+    /// # Panics
+    /// If an operation's destructor does.
+    pub(crate) fn recycle(&self) -> bool {
+        let busy = &self.recycler.busy;
+        if busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        let _turn = Turn(self);
+        // Acquire in `local_tail`: the replicas have read what is dropped now.
+        let low =
+            (0..self.local_tails.len()).map(|reader| self.local_tail(reader)).min().unwrap_or_else(|| self.tail());
+        // Relaxed: written under `busy` only.
+        let before = self.min.load(Ordering::Relaxed);
+        debug_assert!(before <= low, "a replica can not be behind what was recycled");
+        self.take_back(low);
+        before < low
+    }
+}
+
+impl<Op> Log<Op> {
+    /// Drops the operations below `low`, frees the segments that lie below it, and moves the recycler's place there.
+    /// The caller has the recycler's lock (or the log for itself), and nobody will read below `low` any more.
+    fn take_back(&self, low: u64) {
+        self.recycler.place.with_mut(|place| {
+            // SAFETY: the caller has the lock.
+            let place = unsafe { &mut *place };
+            while place.index < low {
+                let next_base = self.base_after(place.generation);
+                drop_operations(place, low.min(next_base));
+                if place.index == next_base {
+                    *place = self.leave_segment(place);
+                }
+            }
+        });
+    }
+
+    /// The index where the generation after `generation` begins.
+    fn base_after(&self, generation: usize) -> u64 {
+        // Relaxed: all replicas are past everything that is taken back, growth marks included, which the Acquire of
+        // their local tails hands on. A base not seen yet is not below what is taken back now.
+        self.generations.get(generation + 1).map_or(u64::MAX, |next| next.base.load(Ordering::Relaxed))
+    }
+
+    /// Frees the segment that `place` stands at the end of; the place's successor.
+    fn leave_segment(&self, place: &Place<Op>) -> Place<Op> {
+        let generation = place.generation + 1;
+        // Relaxed: as for the base.
+        let segment = self.generations[generation].segment.load(Ordering::Relaxed);
+        // SAFETY: only the recycler frees segments, and this one comes later in the log.
+        let entries = unsafe { (*segment).entries() };
+        self.free_segment(place.generation);
+        Place { index: place.index, generation, base: place.index, bits: place.bits + 1, entries }
+    }
+
+    fn free_segment(&self, generation: usize) {
+        let segment = self.generations[generation].segment.swap(core::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: made by `Box::into_raw`. Every entry of it was filled (else it could not have been replayed) and
+        // replayed by all replicas, so that neither reservations nor cursors point into it.
+        drop(unsafe { Box::from_raw(segment) });
+    }
+}
+
+/// Drops the operations from `place` to `end`, which lies in the same segment or just behind it.
+fn drop_operations<Op>(place: &mut Place<Op>, end: u64) {
+    if !core::mem::needs_drop::<Op>() {
+        place.index = end;
+        return;
+    }
+    while place.index < end {
+        // SAFETY: the recycler is in this segment, so it is not freed.
+        let entry = unsafe { place.entry() };
+        let kind = entry.kind(place.pass());
+        // First, so that a destructor which panics is not called again.
+        place.index += 1;
+        if kind == Some(Kind::Operation) {
+            // SAFETY: an operation that all replicas have read, and the place has moved past it.
+            unsafe { entry.drop_operation() };
+        }
+    }
+}
+
+impl<Op> Drop for Log<Op> {
+    fn drop(&mut self) {
+        // Whoever reserved also filled: a reservation borrows the log, and its drop fills what is left.
+        let tail = super::Tail::unpack(self.tail.load(Ordering::Relaxed));
+        self.take_back(tail.index);
+        self.free_segment(tail.generation);
+    }
+}

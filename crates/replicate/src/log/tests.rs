@@ -1,0 +1,211 @@
+use archipelago_check::drops::{Counted, DropCounter};
+use archipelago_platform::sync::Mutex;
+use archipelago_platform::thread;
+
+use super::*;
+
+/// Appends, recycling and growing as needed.
+fn append<Op: Send + Sync>(log: &Log<Op>, ops: Vec<Op>) -> Range<u64> {
+    loop {
+        if let Ok(mut reservation) = log.reserve(ops.len()) {
+            let range = reservation.range();
+            ops.into_iter().for_each(|op| reservation.fill(op));
+            return range;
+        }
+        if !log.recycle() && !log.grow() {
+            thread::yield_now();
+        }
+    }
+}
+
+/// What the cursor's replica gets to see up to the tail.
+fn replayed(log: &Log<Counted>, cursor: &mut Cursor<Counted>) -> Vec<(u64, u64)> {
+    let mut seen = Vec::new();
+    log.replay(cursor, log.tail(), |index, op| seen.push((index, op.tag())));
+    seen
+}
+
+#[test]
+fn packs_and_unpacks_the_tail() {
+    for tail in [
+        Tail { index: 0, generation: 0, growing: false },
+        Tail { index: (1 << INDEX_BITS) - 1, generation: GENERATIONS - 1, growing: true },
+        Tail { index: 77, generation: 5, growing: false },
+    ] {
+        assert_eq!(Tail::unpack(tail.pack()), tail);
+    }
+}
+
+#[test]
+fn operations_are_dropped_when_the_last_replica_has_passed() {
+    let counter = DropCounter::new();
+    let (log, mut cursors) = Log::new(2, 4, 4);
+    let mut next = 0;
+    for _ in 0..20 {
+        append(&log, vec![counter.value(next), counter.value(next + 1)]);
+        assert_eq!(replayed(&log, &mut cursors[0]), [(next, next), (next + 1, next + 1)]);
+        assert!(!log.recycle(), "replica 1 has not passed");
+        assert_eq!(counter.alive(), 2);
+        assert_eq!(replayed(&log, &mut cursors[1]).len(), 2);
+        assert!(log.recycle());
+        assert_eq!(counter.alive(), 0);
+        next += 2;
+    }
+    counter.assert_all_dropped();
+}
+
+#[test]
+fn with_one_replica_operations_are_dropped_at_once() {
+    let counter = DropCounter::new();
+    let (log, mut cursors) = Log::new(1, 4, 4);
+    append(&log, vec![counter.value(0)]);
+    replayed(&log, &mut cursors[0]);
+    counter.assert_all_dropped();
+}
+
+#[test]
+fn a_full_log_grows_up_to_its_limit_and_keeps_the_order() {
+    let counter = DropCounter::new();
+    let (log, mut cursors) = Log::new(2, 2, 8);
+    // Two entries hold one operation and the mark; so do four, and then eight.
+    let mut expected = Vec::new();
+    for tag in 0..1 + 3 + 7 {
+        let range = append(&log, vec![counter.value(tag)]);
+        expected.push((range.start, tag));
+    }
+    assert_eq!(log.reserve(1).err(), Some(Full));
+    assert!(!log.grow());
+    assert_eq!((log.growths(), log.capacity(), log.longest_batch()), (2, 8, 7));
+    for cursor in &mut cursors {
+        let mut seen = Vec::new();
+        while cursor.index() < log.tail() {
+            let until = log.filled_until(cursor, log.tail());
+            log.replay(cursor, until, |index, op| seen.push((index, op.tag())));
+        }
+        assert_eq!(seen, expected);
+    }
+    assert!(log.recycle());
+    assert_eq!(counter.alive(), 0);
+    // The old segments are gone, the new one wraps.
+    assert!(log.generations[0].segment.load(Ordering::Relaxed).is_null());
+    assert!(log.generations[1].segment.load(Ordering::Relaxed).is_null());
+    for round in 0..5 {
+        append(&log, (0..7).map(|at| counter.value(at)).collect());
+        assert_eq!(log.reserve(1).err(), Some(Full), "round {round}");
+        cursors.iter_mut().for_each(|cursor| assert_eq!(replayed(&log, cursor).len(), 7));
+        log.recycle();
+    }
+    counter.assert_all_dropped();
+}
+
+#[test]
+fn a_dropped_log_drops_what_it_holds_across_segments() {
+    let counter = DropCounter::new();
+    let (log, mut cursors) = Log::new(2, 2, 1 << 10);
+    for tag in 0..100 {
+        append(&log, vec![counter.value(tag)]);
+        if tag % 3 == 0 {
+            replayed(&log, &mut cursors[0]);
+        }
+    }
+    drop(log.reserve(3));
+    assert_eq!(counter.alive(), 100);
+    drop(log);
+    counter.assert_all_dropped();
+}
+
+#[test]
+fn replicas_stop_at_an_entry_that_is_not_filled() {
+    let counter = DropCounter::new();
+    let (log, mut cursors) = Log::new(1, 8, 8);
+    append(&log, vec![counter.value(0)]);
+    let mut slow = log.reserve(2).unwrap();
+    append(&log, vec![counter.value(3)]);
+    assert_eq!(replayed(&log, &mut cursors[0]), [(0, 0)]);
+    slow.fill(counter.value(1));
+    assert_eq!(log.filled_until(&cursors[0], log.tail()), 2);
+    assert_eq!(replayed(&log, &mut cursors[0]), [(1, 1)]);
+    // Whoever gives up leaves nothing to wait for.
+    drop(slow);
+    assert_eq!(replayed(&log, &mut cursors[0]), [(3, 3)]);
+    counter.assert_all_dropped();
+}
+
+#[test]
+fn a_destructor_that_panics_is_called_once() {
+    struct Bomb<'a>(&'a AtomicU64);
+    impl Drop for Bomb<'_> {
+        fn drop(&mut self) {
+            assert!(self.0.fetch_add(1, Ordering::Relaxed) != 1, "as planned");
+        }
+    }
+    let drops = AtomicU64::new(0);
+    let (log, mut cursors) = Log::new(1, 8, 8);
+    append(&log, (0..4).map(|_| Bomb(&drops)).collect());
+    let replay = std::panic::AssertUnwindSafe(|| log.replay(&mut cursors[0], 4, |_, _| {}));
+    assert!(std::panic::catch_unwind(replay).is_err());
+    assert_eq!(drops.load(Ordering::Relaxed), 2);
+    assert!(log.recycle());
+    assert_eq!(drops.load(Ordering::Relaxed), 4);
+}
+
+/// Combiners append batches of their own while others' are half filled; all replicas see one order with every
+/// operation once.
+#[test]
+fn all_replicas_see_one_order() {
+    let (threads, batches) = if cfg!(miri) { (2, 12) } else { (4, 2_000) };
+    for (capacity, largest) in [(2, 2), (4, 64), (1 << 12, 1 << 12)] {
+        let counter = DropCounter::new();
+        let (log, cursors) = Log::new(threads, capacity, largest);
+        let longest = log.longest_batch().min(5) as u64;
+        let orders = Mutex::new(Vec::new());
+        let left = AtomicU64::new(threads as u64);
+        thread::scope(|scope| {
+            for (me, mut cursor) in cursors.into_iter().enumerate() {
+                let (log, orders, left) = (&log, &orders, &left);
+                scope.spawn(move || {
+                    let mut seen = Vec::new();
+                    let mut catch_up = |cursor: &mut Cursor<Counted>| {
+                        log.replay(cursor, log.tail(), |index, op| seen.push((index, op.tag())));
+                    };
+                    for batch in 0..batches {
+                        let count = 1 + batch % longest;
+                        let mut reservation = loop {
+                            match log.reserve(count as usize) {
+                                Ok(reservation) => break reservation,
+                                Err(Full) => catch_up(&mut cursor),
+                            }
+                            if !log.recycle() && !log.grow() {
+                                thread::yield_now();
+                            }
+                        };
+                        for at in 0..count {
+                            reservation.fill(counter.value((me as u64) << 32 | batch << 8 | at));
+                        }
+                        let end = reservation.range().end;
+                        while cursor.index() < end {
+                            catch_up(&mut cursor);
+                        }
+                        log.complete(end);
+                    }
+                    left.fetch_sub(1, Ordering::AcqRel);
+                    while left.load(Ordering::Acquire) > 0 || cursor.index() < log.tail() {
+                        catch_up(&mut cursor);
+                        thread::yield_now();
+                    }
+                    orders.lock().unwrap().push(seen);
+                });
+            }
+        });
+        assert_eq!(log.completed(), log.tail());
+        drop(log);
+        counter.assert_all_dropped();
+        let orders = orders.into_inner().unwrap();
+        assert!(orders.iter().all(|order| *order == orders[0]));
+        for me in 0..threads as u64 {
+            let mine = orders[0].iter().map(|&(_, tag)| tag).filter(|tag| tag >> 32 == me);
+            let expected = (0..batches).flat_map(|batch| (0..1 + batch % longest).map(move |at| batch << 8 | at));
+            assert!(mine.map(|tag| tag & 0xFFFF_FFFF).eq(expected), "operations of thread {me}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Node replication: one replica of a sequential structure per NUMA node, kept in step by a shared log of operations.
+//!
+//! After "How to implement any concurrent data structure" (Calciu, Sen, Balakrishnan, Aguilera). A guide, with when
+//! *not* to use it, and the states and orderings behind it: `docs/mechanisms/node-replication.md`.
+
+mod background;
+mod builder;
+mod engine;
+mod future;
+mod handle;
+mod observe;
+mod stats;
+
+use core::fmt;
+
+use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::sync::Arc;
+use archipelago_platform::topology::Topology;
+
+use crate::poison::Poisoned;
+use crate::sequential::Sequential;
+use background::Background;
+use engine::Shared;
+
+pub use builder::Builder;
+pub use future::{ReadFuture, WriteFuture};
+pub use handle::Handle;
+pub use observe::Observer;
+pub use stats::{BATCH_CLASSES, Stats};
+
+/// A [`Sequential`] structure that can be replicated: any whose parts may go from thread to thread. Implemented for all
+/// such types.
+pub trait Replicable: Sequential<Write: Send + Sync, Response: Send> + Send + Sync + 'static {}
+
+impl<T: Sequential<Write: Send + Sync, Response: Send> + Send + Sync + 'static> Replicable for T {}
+
+/// A sequential structure made concurrent by node replication.
+///
+/// Threads work through [`handles`](Self::handle): reads on the replica of their own node, in parallel; changes in
+/// batches that one thread per node, the *combiner*, appends to a log which all replicas replay. Linearizable; blocking
+/// (a thread that is preempted while it combines holds up its replica); memory: one copy of the structure per replica.
+///
+/// ```
+/// use archipelago_replicate::{Replicated, Sequential};
+/// use std::collections::BTreeMap;
+///
+/// #[derive(Default)]
+/// struct Map(BTreeMap<u64, u64>);
+///
+/// impl Sequential for Map {
+///     type Read = u64;
+///     type Write = (u64, u64);
+///     type Response = Option<u64>;
+///     fn read(&self, key: &u64) -> Option<u64> { self.0.get(key).copied() }
+///     fn write(&mut self, &(key, value): &(u64, u64)) -> Option<u64> { self.0.insert(key, value) }
+/// }
+///
+/// let map = Replicated::new(Map::default);
+/// std::thread::scope(|scope| {
+///     for thread in 0..4 {
+///         let mut map = map.handle();
+///         scope.spawn(move || map.write((thread, thread * 10)).unwrap());
+///     }
+/// });
+/// assert_eq!(map.handle().read(&3), Ok(Some(30)));
+/// ```
+pub struct Replicated<T: Replicable> {
+    owner: Arc<Owner<T>>,
+}
+
+/// What the structure and its handles keep alive together: background threads end when the last of them goes.
+struct Owner<T: Replicable> {
+    /// Before `shared`: the threads are joined first.
+    _background: Background,
+    shared: Arc<Shared<T>>,
+    placement: Placement,
+}
+
+impl<T: Replicable> Owner<T> {
+    fn shared(&self) -> &Arc<Shared<T>> {
+        &self.shared
+    }
+}
+
+/// Which replica a new handle gets.
+enum Placement {
+    /// That of the node its thread runs on.
+    Node(Topology),
+    /// One after the other.
+    InTurn(AtomicUsize),
+}
+
+impl<T: Replicable> Replicated<T> {
+    /// Replicates what `init` makes, one replica per NUMA node, with all settings at their defaults.
+    ///
+    /// # Panics
+    /// As [`Builder::build`].
+    pub fn new(init: impl Fn() -> T + Sync) -> Self {
+        Self::builder().build(init)
+    }
+
+    /// For other settings.
+    pub fn builder() -> Builder<T> {
+        Builder::new()
+    }
+
+    /// A handle for the calling thread, on the replica of its node. There may be any number, and they may come and go.
+    pub fn handle(&self) -> Handle<T> {
+        let replicas = self.replicas();
+        let replica = match &self.owner.placement {
+            Placement::Node(topology) => topology.node_of_current() % replicas,
+            Placement::InTurn(next) => next.fetch_add(1, Ordering::Relaxed) % replicas,
+        };
+        Handle::new(&self.owner, replica)
+    }
+
+    /// A handle on the replica with this index.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn handle_on(&self, replica: usize) -> Handle<T> {
+        assert!(replica < self.replicas(), "there are {} replicas, none with index {replica}", self.replicas());
+        Handle::new(&self.owner, replica)
+    }
+
+    /// How many replicas there are.
+    pub fn replicas(&self) -> usize {
+        self.owner.shared.replicas.len()
+    }
+
+    /// Runs `look` on a replica, which reflects every change answered before the call. Changes to that replica wait
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// If the structure is poisoned.
+    ///
+    /// # Panics
+    /// If there is no replica with this index.
+    pub fn inspect<R>(&self, replica: usize, look: impl FnOnce(&T) -> R) -> Result<R, Poisoned> {
+        self.owner.shared.read(replica, look)
+    }
+
+    /// A copy of a replica, which reflects every change answered before the call.
+    ///
+    /// # Errors
+    /// If the structure is poisoned.
+    ///
+    /// # Panics
+    /// If there is no replica with this index.
+    pub fn replica_snapshot(&self, replica: usize) -> Result<T, Poisoned>
+    where
+        T: Clone,
+    {
+        self.inspect(replica, T::clone)
+    }
+
+    /// Brings all replicas up to date and drops what all have applied. Replicas at which a combiner is at work are left
+    /// to it.
+    ///
+    /// # Errors
+    /// If the structure is poisoned.
+    pub fn sync(&self) -> Result<(), Poisoned> {
+        self.owner.shared.sync()
+    }
+
+    /// What the structure did so far.
+    pub fn stats(&self) -> Stats {
+        self.owner.shared.stats()
+    }
+}
+
+impl<T: Replicable> Shared<T> {
+    fn sync(&self) -> Result<(), Poisoned> {
+        self.poison.check()?;
+        for (at, replica) in self.replicas.iter().enumerate() {
+            if self.log.local_tail(at) < self.visible_tail()
+                && let Some(mut turn) = self.try_turn(at)
+            {
+                replica.counts.helper_runs.add(1);
+                self.refresh(at, &mut turn)?;
+            }
+        }
+        self.recycle_guarded()
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            log_growths: self.log.growths() as u64,
+            log_capacity: self.log.capacity() as u64,
+            ..Stats::default()
+        };
+        self.replicas.iter().for_each(|replica| replica.counts.add_to(&mut stats));
+        stats
+    }
+}
+
+impl<T: Replicable> fmt::Debug for Replicated<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replicated").field("replicas", &self.replicas()).finish_non_exhaustive()
+    }
+}

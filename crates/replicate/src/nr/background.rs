@@ -1,0 +1,108 @@
+//! Background threads of a replicated structure: the helper for inactive replicas (paper §3.9), and dedicated combiners
+//! (§3.2). None runs unless asked for. Everything works without them, so that a thread which is not scheduled costs time
+//! and nothing else.
+
+use core::iter;
+
+use archipelago_platform::atomic::{AtomicBool, Ordering};
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread::{self, JoinHandle};
+use archipelago_platform::time::Duration;
+use archipelago_platform::topology::Topology;
+use archipelago_sync::backoff::Backoff;
+
+use super::Replicable;
+use super::engine::Shared;
+
+/// How often an idle dedicated combiner yields before it goes to sleep, and for how long.
+const IDLE_YIELDS: u32 = 1_000;
+const NAP: Duration = Duration::from_millis(2);
+
+/// The threads, which end when this is dropped.
+#[derive(Default)]
+pub(super) struct Background {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts a helper that runs every `helper`, and dedicated combiners placed on the nodes of `dedicated`.
+    ///
+    /// # Panics
+    /// If the operating system refuses a thread.
+    pub(super) fn start<T: Replicable>(
+        shared: &Arc<Shared<T>>,
+        helper: Option<Duration>,
+        dedicated: Option<&Topology>,
+    ) -> Self {
+        let mut background = Self::default();
+        if let Some(interval) = helper {
+            let (shared, stop) = (shared.clone(), background.stop.clone());
+            background.spawn("nr-helper", move || help(&shared, &stop, interval));
+        }
+        for at in 0..dedicated.map_or(0, |_| shared.replicas.len()) {
+            let (shared, stop) = (shared.clone(), background.stop.clone());
+            let nodes = dedicated.filter(|topology| !topology.is_synthetic() && topology.nodes().len() > 1);
+            let cpu = nodes.and_then(|topology| topology.nodes().get(at)?.cpus.last().copied());
+            background.spawn("nr-combiner", move || {
+                if let Some(cpu) = cpu {
+                    // Unpinned, it is slower, not wrong.
+                    let _ = thread::pin_current(cpu);
+                }
+                combine(&shared, &stop, at);
+            });
+        }
+        background
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(run).expect("a thread can be started");
+        self.threads.push(thread);
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            // A structure may own the last handle to itself, and drop it on one of these threads.
+            if thread.thread().id() != thread::current().id() {
+                // They catch the user's panics, and have none of their own to pass on.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// Brings replicas up to date at every interval.
+fn help<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, interval: Duration) {
+    while !stop.load(Ordering::Acquire) {
+        thread::park_timeout(interval);
+        if shared.sync().is_err() {
+            return;
+        }
+    }
+}
+
+/// Combines and replays for replica `at` as long as there is something to do, and then looks less and less often.
+fn combine<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, at: usize) {
+    let backoff = Backoff::new();
+    let mut idle = 0;
+    while !stop.load(Ordering::Acquire) {
+        if let Some(mut turn) = shared.try_turn(at)
+            && (shared.replicas[at].board.has_posts() || shared.log.local_tail(at) < shared.visible_tail())
+        {
+            if shared.combine(at, &mut turn, iter::empty(), |_| {}).is_err() {
+                return;
+            }
+            backoff.reset();
+            idle = 0;
+        } else if idle < IDLE_YIELDS {
+            idle += 1;
+            backoff.wait();
+        } else {
+            thread::park_timeout(NAP);
+        }
+    }
+}

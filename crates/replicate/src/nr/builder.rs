@@ -1,0 +1,189 @@
+//! Settings of a replicated structure, and how it is put together.
+
+use core::fmt;
+
+use archipelago_platform::atomic::{AtomicU64, AtomicUsize};
+use archipelago_platform::sync::{Arc, Mutex};
+use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
+use archipelago_platform::topology::Topology;
+
+use super::background::Background;
+use super::engine::{Replica, Shared};
+use super::observe::{Observed, Observer};
+use super::{Owner, Placement, Replicable, Replicated};
+use crate::log::Log;
+use crate::poison::Poison;
+
+/// Entries of a log that starts small: it grows when it has to.
+const LOG_CAPACITY: usize = 1 << 10;
+/// With one replica nobody lags behind, and a short log stays in the cache.
+const LOG_CAPACITY_OF_ONE: usize = 1 << 7;
+/// How often the log may double, unless said otherwise.
+const LOG_DOUBLINGS: u32 = 10;
+const LEAST_SLOTS: usize = 8;
+
+/// Settings of a [`Replicated`]: [`Replicated::builder`].
+pub struct Builder<T: Replicable> {
+    replicas: Option<usize>,
+    topology: Option<Topology>,
+    log_capacity: Option<usize>,
+    largest_log: Option<usize>,
+    min_batch: usize,
+    slots: Option<usize>,
+    helper: Option<Duration>,
+    dedicated: bool,
+    observer: Option<Box<dyn Observer<T::Write>>>,
+}
+
+impl<T: Replicable> Builder<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            replicas: None,
+            topology: None,
+            log_capacity: None,
+            largest_log: None,
+            min_batch: 1,
+            slots: None,
+            helper: None,
+            dedicated: false,
+            observer: None,
+        }
+    }
+
+    /// So many replicas, dealt out to handles in turn.
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = Some(replicas.max(1));
+        self
+    }
+
+    /// One replica for every node of `topology`; a handle gets the one of its thread's node. The default, with
+    /// [`Topology::current`].
+    #[must_use]
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.topology = Some(topology);
+        self.replicas = None;
+        self
+    }
+
+    /// Entries of the log to begin with, rounded up to a power of two. It grows when it is full (until
+    /// [`largest_log`](Self::largest_log)), so the default need not be changed to be safe.
+    #[must_use]
+    pub fn log_capacity(mut self, entries: usize) -> Self {
+        self.log_capacity = Some(entries);
+        self
+    }
+
+    /// Entries of the log at most, rounded up to a power of two: then whoever appends waits until the slowest replica
+    /// has caught up. Default: 1024 times the [`log_capacity`](Self::log_capacity).
+    #[must_use]
+    pub fn largest_log(mut self, entries: usize) -> Self {
+        self.largest_log = Some(entries);
+        self
+    }
+
+    /// A combiner with fewer operations than this (and than the replica has handles) waits a little for more. Default:
+    /// 1, no waiting.
+    #[must_use]
+    pub fn min_batch(mut self, operations: usize) -> Self {
+        self.min_batch = operations;
+        self
+    }
+
+    /// Slots per replica at which threads post operations. When there are more threads than slots, they share. Default:
+    /// two for each of the node's CPUs, at least 8.
+    #[must_use]
+    pub fn slots(mut self, per_replica: usize) -> Self {
+        self.slots = Some(per_replica);
+        self
+    }
+
+    /// Starts a thread that brings replicas up to date at this interval, so that those that nobody uses do not fill the
+    /// log and operations are dropped in time. Without it, whoever finds the log full does so.
+    #[must_use]
+    pub fn helper(mut self, interval: Duration) -> Self {
+        self.helper = Some(interval);
+        self
+    }
+
+    /// Starts a thread per replica that combines and replays all the time (paper §3.2). For many threads per node; it
+    /// takes a CPU of each.
+    #[must_use]
+    pub fn dedicated_combiners(mut self) -> Self {
+        self.dedicated = true;
+        self
+    }
+
+    /// Shows every operation to `observer`, in log order and before it is applied or answered.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer<T::Write> + 'static) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// Builds the structure: calls `init` once for every replica, on a thread of the replica's node where there are
+    /// several nodes, so that its memory is there. All calls must make equal structures.
+    ///
+    /// # Panics
+    /// If `init` does, or a thread can not be started.
+    pub fn build(self, init: impl Fn() -> T + Sync) -> Replicated<T> {
+        let topology = self.topology.unwrap_or_else(|| Topology::current().clone());
+        let replicas = self.replicas.unwrap_or(topology.nodes().len());
+        let capacity = self.log_capacity.unwrap_or(if replicas == 1 { LOG_CAPACITY_OF_ONE } else { LOG_CAPACITY });
+        let largest = self.largest_log.unwrap_or(capacity.saturating_mul(1 << LOG_DOUBLINGS).min(1 << 40));
+        let readers = replicas + usize::from(self.observer.is_some());
+        let (log, mut cursors) = Log::new(readers, capacity, largest.max(2));
+        let observer = self.observer.map(|observer| {
+            let cursor = cursors.pop().expect("one cursor more than replicas");
+            Mutex::new(Observed::new(cursor, observer))
+        });
+        let cpus = topology.cpus().len().div_ceil(replicas);
+        let slots = self.slots.unwrap_or((2 * cpus).max(LEAST_SLOTS));
+        let make = |(at, cursor)| on_node(&topology, at, || Replica::new(init(), cursor, slots, cpus));
+        let shared = Arc::new(Shared {
+            log,
+            replicas: cursors.into_iter().enumerate().map(make).collect(),
+            poison: Poison::default(),
+            observer,
+            observed: AtomicU64::new(0),
+            min_batch: self.min_batch,
+            dedicated: self.dedicated,
+        });
+        let background = Background::start(&shared, self.helper, self.dedicated.then_some(&topology));
+        let placement = match self.replicas {
+            Some(_) => Placement::InTurn(AtomicUsize::new(0)),
+            None => Placement::Node(topology),
+        };
+        Replicated { owner: Arc::new(Owner { _background: background, shared, placement }) }
+    }
+}
+
+/// Runs `make` on a thread of the node with index `at`, where that makes a difference.
+fn on_node<R: Send>(topology: &Topology, at: usize, make: impl FnOnce() -> R + Send) -> R {
+    let Some(node) = topology.nodes().get(at) else { return make() };
+    if topology.is_synthetic() || topology.nodes().len() == 1 {
+        return make();
+    }
+    let cpu = node.cpus[0];
+    let pinned = move || {
+        // Unpinned, the memory is elsewhere: slower, not wrong.
+        let _ = thread::pin_current(cpu);
+        make()
+    };
+    thread::scope(|scope| scope.spawn(pinned).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+impl<T: Replicable> fmt::Debug for Builder<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("replicas", &self.replicas)
+            .field("log_capacity", &self.log_capacity)
+            .field("largest_log", &self.largest_log)
+            .field("min_batch", &self.min_batch)
+            .field("slots", &self.slots)
+            .field("helper", &self.helper)
+            .field("dedicated", &self.dedicated)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,194 @@
+//! A thread's handle on a replicated structure: posting, waiting, reading.
+
+use core::fmt;
+use core::iter;
+use core::ops::ControlFlow;
+
+use archipelago_platform::atomic::Ordering;
+use archipelago_platform::sync::Arc;
+use archipelago_sync::backoff::Backoff;
+
+use super::engine::Shared;
+use super::future::{ReadFuture, WriteFuture};
+use super::{Owner, Replicable};
+use crate::board::{Board, SlotId};
+use crate::poison::Poisoned;
+use crate::sequential::{ClosureWrite, Closures};
+use crate::wait::submit;
+
+/// One thread's access to a [`Replicated`](super::Replicated) structure. It keeps the structure alive, and frees its
+/// slot when it is dropped. It may be sent to another thread; then it still works on the replica it was made for.
+///
+/// All operations are linearizable: each takes effect at one moment between call and return, over all handles of all
+/// replicas.
+///
+/// # Errors
+/// Every operation fails with [`Poisoned`] once some operation has panicked in `write`.
+pub struct Handle<T: Replicable> {
+    pub(super) shared: Arc<Shared<T>>,
+    pub(super) replica: usize,
+    /// The slot it posts at if that is free.
+    pub(super) slot: SlotId,
+    /// Declared behind `shared`: background threads end when the last owner goes.
+    _owner: Arc<Owner<T>>,
+}
+
+impl<T: Replicable> Handle<T> {
+    pub(super) fn new(owner: &Arc<Owner<T>>, replica: usize) -> Self {
+        let shared = owner.shared().clone();
+        let slot = shared.replicas[replica].board.join();
+        shared.replicas[replica].handles.fetch_add(1, Ordering::Relaxed);
+        Self { shared, replica, slot, _owner: owner.clone() }
+    }
+
+    /// The index of the replica it works on.
+    pub fn replica(&self) -> usize {
+        self.replica
+    }
+
+    /// Carries out a reading operation on the local replica, after all changes that were answered before the call.
+    #[inline]
+    pub fn read(&mut self, operation: &T::Read) -> Result<T::Response, Poisoned> {
+        self.shared.read(self.replica, |data| data.read(operation))
+    }
+
+    /// Carries out a changing operation, on all replicas in the same order. It is in the local replica on return, and
+    /// in the others before anyone reads there.
+    #[inline]
+    pub fn write(&mut self, operation: T::Write) -> Result<T::Response, Poisoned> {
+        self.shared.poison.check()?;
+        if !self.shared.dedicated
+            && let Some(turn) = self.shared.try_turn(self.replica)
+        {
+            return self.shared.write_in_turn(self.replica, turn, operation);
+        }
+        post(&self.shared, self.replica, self.slot, operation)
+    }
+
+    /// Carries out several changing operations as one batch: in order, and with no other operation in between unless
+    /// the batch is longer than the log can ever be ([`Builder::largest_log`](super::Builder::largest_log)).
+    pub fn write_many(&mut self, operations: Vec<T::Write>) -> Result<Vec<T::Response>, Poisoned> {
+        let shared = &*self.shared;
+        let mut responses = Vec::with_capacity(operations.len());
+        let backoff = Backoff::new();
+        loop {
+            shared.poison.check()?;
+            if let Some(mut turn) = shared.try_turn(self.replica) {
+                shared.combine(self.replica, &mut turn, operations.into_iter(), |response| responses.push(response))?;
+                return Ok(responses);
+            }
+            backoff.wait();
+        }
+    }
+
+    /// For changes that often turn out to change nothing (paper §3.9, "fake updates"): reads first, and lets `decide`
+    /// say from the response whether that is the answer ([`ControlFlow::Break`]) or which change is needed. The two are
+    /// two operations: others may come in between, so the change must stand on its own.
+    ///
+    /// ```
+    /// use archipelago_replicate::{FromFns, Replicated};
+    /// use std::collections::BTreeSet;
+    /// use std::ops::ControlFlow;
+    ///
+    /// let has = |set: &BTreeSet<u64>, key: &u64| set.contains(key);
+    /// let remove = |set: &mut BTreeSet<u64>, key: &u64| set.remove(key);
+    /// let set = Replicated::new(|| FromFns::new(BTreeSet::from([1, 2]), has, remove));
+    /// let mut set = set.handle();
+    /// let mut remove = |key| {
+    ///     set.try_read_then_write(&key, |there| if there { ControlFlow::Continue(key) } else { ControlFlow::Break(false) })
+    /// };
+    /// assert_eq!((remove(2)?, remove(7)?), (true, false));
+    /// assert_eq!(set.shared_stats().writes, 1);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
+    pub fn try_read_then_write(
+        &mut self,
+        read: &T::Read,
+        decide: impl FnOnce(T::Response) -> ControlFlow<T::Response, T::Write>,
+    ) -> Result<T::Response, Poisoned> {
+        match decide(self.read(read)?) {
+            ControlFlow::Break(answer) => Ok(answer),
+            ControlFlow::Continue(write) => self.write(write),
+        }
+    }
+
+    /// As [`write`](Self::write), for tasks: where a thread would wait for a combiner, the task is suspended and the
+    /// combiner wakes it. Whoever finds no combiner combines while it is polled. Works with any executor.
+    ///
+    /// Dropped before it is ready, the operation may or may not be carried out.
+    pub fn write_async(&mut self, operation: T::Write) -> WriteFuture<'_, T> {
+        WriteFuture::new(self, operation)
+    }
+
+    /// As [`read`](Self::read), for tasks: see [`write_async`](Self::write_async).
+    pub fn read_async<'h>(&'h mut self, operation: &'h T::Read) -> ReadFuture<'h, T> {
+        ReadFuture::new(self, operation)
+    }
+
+    /// What the whole structure did so far, as [`Replicated::stats`](super::Replicated::stats).
+    pub fn shared_stats(&self) -> super::Stats {
+        self.shared.stats()
+    }
+
+    pub(super) fn board(&self) -> &Board<T::Write, T::Response> {
+        &self.shared.replicas[self.replica].board
+    }
+}
+
+impl<S: Send + Sync + 'static> Handle<Closures<S>> {
+    /// Reads the state.
+    pub fn view<R>(&mut self, look: impl FnOnce(&S) -> R) -> Result<R, Poisoned> {
+        self.shared.read(self.replica, |data| look(data.state()))
+    }
+
+    /// Changes the state: `change` is called once per replica, and must do the same each time.
+    pub fn update<R: Send + 'static>(
+        &mut self,
+        change: impl Fn(&mut S) -> R + Send + Sync + 'static,
+    ) -> Result<R, Poisoned> {
+        let response = self.write(ClosureWrite::new(change))?;
+        Ok(*response.downcast().expect("the response is what this very closure returned"))
+    }
+}
+
+/// Posts the operation and waits until some combiner, possibly this thread, has carried it out.
+#[cold]
+fn post<T: Replicable>(
+    shared: &Shared<T>,
+    at: usize,
+    preferred: SlotId,
+    operation: T::Write,
+) -> Result<T::Response, Poisoned> {
+    let board = &shared.replicas[at].board;
+    let backoff = Backoff::new();
+    let slot = loop {
+        if let Some(slot) = board.claim(preferred) {
+            break slot;
+        }
+        // All slots are in use: no need for one if this thread may combine.
+        if let Some(turn) = shared.try_turn(at) {
+            return shared.write_in_turn(at, turn, operation);
+        }
+        shared.poison.check()?;
+        backoff.wait();
+    };
+    submit(board, &shared.poison, slot, operation, shared.dedicated, || {
+        let Some(mut turn) = shared.try_turn(at) else { return false };
+        // An error reaches this thread's request, too.
+        let _ = shared.combine(at, &mut turn, iter::empty(), |_| {});
+        true
+    })
+}
+
+impl<T: Replicable> Drop for Handle<T> {
+    fn drop(&mut self) {
+        self.board().leave(self.slot);
+        self.shared.replicas[self.replica].handles.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<T: Replicable> fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("replica", &self.replica).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,47 @@
+//! The observer: a hook that sees every operation in log order before any replica applies it, for a durable log.
+
+use core::mem;
+
+use crate::log::{Cursor, Log};
+
+/// Sees every operation, in the order of the log, before any replica applies it and before it is answered.
+///
+/// Calls come from whichever thread combines, one at a time. A panic poisons the structure: that is how to say that an
+/// operation could not be made durable.
+pub trait Observer<W>: Send {
+    /// An operation and its index. Indices rise, with gaps where the log grew.
+    fn operation(&mut self, index: u64, operation: &W);
+
+    /// A batch is over: everything below index `end` may be applied and answered when this returns.
+    fn commit(&mut self, end: u64);
+}
+
+/// The observer with its place in the log.
+pub(super) struct Observed<W> {
+    cursor: Cursor<W>,
+    observer: Box<dyn Observer<W>>,
+    committed: u64,
+}
+
+impl<W: Send + Sync> Observed<W> {
+    pub(super) fn new(cursor: Cursor<W>, observer: Box<dyn Observer<W>>) -> Self {
+        Self { cursor, observer, committed: 0 }
+    }
+
+    /// Shows what is filled below `end`. Returns whether that was everything.
+    pub(super) fn shown(&mut self, log: &Log<W>, end: u64) -> bool {
+        let Self { cursor, observer, .. } = self;
+        log.replay(cursor, end, |index, operation| observer.operation(index, operation));
+        cursor.index() >= end
+    }
+
+    /// Commits what was shown: up to where, if there is anything new.
+    pub(super) fn commit(&mut self) -> Option<u64> {
+        let end = self.cursor.index();
+        if mem::replace(&mut self.committed, end) == end {
+            return None;
+        }
+        self.observer.commit(end);
+        Some(end)
+    }
+}

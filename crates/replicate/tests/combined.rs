@@ -1,0 +1,77 @@
+//! Flat combining: histories, panics, drops; both variants.
+#![cfg(not(loom))]
+
+mod common;
+
+use archipelago_check::drops::DropCounter;
+use archipelago_check::history::Recorder;
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_platform::thread;
+use archipelago_replicate::Combined;
+use common::{Change, Ledger, Op, check};
+
+fn both() -> [Combined<Ledger>; 2] {
+    [Combined::new(Ledger::default()), Combined::flat(Ledger::default())]
+}
+
+#[test]
+fn histories_are_linearizable() {
+    watchdog(USUAL, |_| {
+        for (handles, operations) in if cfg!(miri) { [(2, 10), (3, 4)] } else { [(4, 1000), (40, 50)] } {
+            both().iter().for_each(|combined| run(combined, handles, operations));
+        }
+    });
+}
+
+fn run(combined: &Combined<Ledger>, handles: u64, operations: u64) {
+    let recorder = Recorder::new();
+    thread::scope(|scope| {
+        for me in 0..handles {
+            let recorder = &recorder;
+            scope.spawn(move || {
+                let (mut handle, mut log) = (combined.handle(), recorder.log());
+                for at in 0..operations {
+                    let key = (at * 7 + me) % 3;
+                    let op = match (at * 5 + me * 3) % 4 {
+                        0 => Op::Insert(key, at),
+                        1 => Op::Remove(key),
+                        _ => Op::Get(key),
+                    };
+                    log.record(op, |op| match (op.change(), op) {
+                        (Some(change), _) => handle.write(change).unwrap(),
+                        (None, Op::Get(key)) => handle.read(key).unwrap(),
+                        _ => unreachable!(),
+                    });
+                }
+            });
+        }
+    });
+    check(recorder.finish());
+}
+
+#[test]
+fn operations_are_dropped_once_and_a_panic_reaches_everyone() {
+    watchdog(USUAL, |_| {
+        for combined in both() {
+            let counter = DropCounter::new();
+            thread::scope(|scope| {
+                for me in 0..4 {
+                    let mut handle = combined.handle();
+                    scope.spawn(move || {
+                        for at in 0_u64.. {
+                            let change =
+                                if me == 0 && at == 30 { Change::Panic } else { Change::Note(counter.value(at)) };
+                            if handle.write(change).is_err() || handle.read(&0).is_err() {
+                                return;
+                            }
+                        }
+                    });
+                }
+            });
+            let error = combined.handle().read(&0).unwrap_err();
+            assert_eq!(error.message(), "as planned");
+            drop(combined);
+            counter.assert_all_dropped();
+        }
+    });
+}

@@ -1,0 +1,150 @@
+//! The structure that the tests replicate: a map that numbers its changes, so that every answer tells its place in the
+//! one order of all changes.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+
+use archipelago_check::drops::Counted;
+use archipelago_check::history::{Entry, History};
+use archipelago_check::linear::{self, Model};
+use archipelago_check::map::{self, MapOp, MapRet};
+use archipelago_platform::atomic::{AtomicBool, AtomicUsize, Ordering};
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
+use archipelago_replicate::Sequential;
+
+/// Threads wait at it inside an operation.
+#[derive(Debug, Default)]
+pub struct Gate {
+    pub open: AtomicBool,
+    pub waiting: AtomicUsize,
+}
+
+impl Gate {
+    pub fn pass(&self) {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        while !self.open.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    }
+
+    pub fn open(&self) {
+        self.open.store(true, Ordering::Release);
+    }
+}
+
+pub enum Change {
+    Insert(u64, u64),
+    Remove(u64),
+    /// Changes nothing but the number, on a value that counts its drops.
+    Note(Counted),
+    /// Waits at the gate, on this replica only.
+    Stall(usize, Arc<Gate>),
+    Panic,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// How many changes there were before.
+    pub number: u64,
+    pub value: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    pub replica: usize,
+    pub number: u64,
+    pub map: BTreeMap<u64, u64>,
+}
+
+impl Ledger {
+    /// Makes replicas that know their index.
+    pub fn numbered() -> impl Fn() -> Ledger + Sync {
+        let next = AtomicUsize::new(0);
+        move || Ledger { replica: next.fetch_add(1, Ordering::Relaxed), ..Ledger::default() }
+    }
+
+    pub fn content(&self) -> (u64, BTreeMap<u64, u64>) {
+        (self.number, self.map.clone())
+    }
+}
+
+impl Sequential for Ledger {
+    type Read = u64;
+    type Write = Change;
+    type Response = Answer;
+
+    fn read(&self, key: &u64) -> Answer {
+        Answer { number: self.number, value: self.map.get(key).copied() }
+    }
+
+    fn write(&mut self, change: &Change) -> Answer {
+        let value = match change {
+            Change::Insert(key, value) => self.map.insert(*key, *value),
+            Change::Remove(key) => self.map.remove(key),
+            Change::Note(counted) => Some(counted.tag()),
+            Change::Stall(replica, gate) => {
+                if *replica == self.replica {
+                    gate.pass();
+                }
+                None
+            }
+            Change::Panic => panic!("as planned"),
+        };
+        self.number += 1;
+        Answer { number: self.number - 1, value }
+    }
+}
+
+/// What a test records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    Get(u64),
+    Insert(u64, u64),
+    Remove(u64),
+}
+
+impl Op {
+    pub fn change(&self) -> Option<Change> {
+        match *self {
+            Op::Get(_) => None,
+            Op::Insert(key, value) => Some(Change::Insert(key, value)),
+            Op::Remove(key) => Some(Change::Remove(key)),
+        }
+    }
+}
+
+/// The numbers alone: a counter that changes raise and look-ups read.
+struct Numbers;
+
+impl Model for Numbers {
+    type Op = Op;
+    type Ret = Answer;
+    type State = u64;
+
+    fn initial(&self) -> u64 {
+        0
+    }
+
+    fn step(&self, &state: &u64, op: &Op, answer: &Answer) -> Option<u64> {
+        (answer.number == state).then(|| if matches!(op, Op::Get(_)) { state } else { state + 1 })
+    }
+}
+
+/// Judges a history twice: the order of all changes as told by their numbers, and the map's values key by key.
+pub fn check(history: History<Op, Answer>) {
+    linear::check(&Numbers, history.entries()).assert_ok();
+    let as_map = |entry: &Entry<Op, Answer>| Entry {
+        thread: entry.thread,
+        invoked: entry.invoked,
+        returned: entry.returned,
+        op: match entry.op {
+            Op::Get(key) => MapOp::Get(key),
+            Op::Insert(key, value) => MapOp::Insert(key, value),
+            Op::Remove(key) => MapOp::Remove(key),
+        },
+        ret: MapRet::Value(entry.ret.value),
+    };
+    let history = History::from_entries(history.entries().iter().map(as_map).collect());
+    map::check_map(&BTreeMap::new(), &history, linear::DEFAULT_STEPS).assert_ok();
+}

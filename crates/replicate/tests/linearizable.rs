@@ -1,0 +1,294 @@
+//! Recorded histories of replicated structures are linearizable: many shapes, logs so small that they wrap and grow,
+//! stalled combiners and replicas, handles that come and go.
+#![cfg(not(loom))]
+
+mod common;
+
+use archipelago_check::history::{Log, Recorder};
+use archipelago_check::topologies::topologies;
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
+use archipelago_replicate::{Builder, Handle, Observer, Replicated};
+use common::{Answer, Change, Gate, Ledger, Op, check};
+
+const KEYS: u64 = 4;
+
+/// A small generator, so that each thread's work is its own and the same on every run.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    *state >> 33
+}
+
+fn scaled(count: usize) -> usize {
+    if cfg!(miri) { count.div_ceil(40).min(12) } else { count }
+}
+
+/// `updates` in a hundred are changes, singly or in batches of three.
+fn work(handle: &mut Handle<Ledger>, log: &mut Log<'_, Op, Answer>, seed: u64, operations: usize, updates: u64) {
+    let mut state = seed;
+    let change = |state: &mut u64| {
+        let key = random(state) % KEYS;
+        if random(state).is_multiple_of(3) { Op::Remove(key) } else { Op::Insert(key, random(state)) }
+    };
+    for _ in 0..operations {
+        let dice = random(&mut state) % 100;
+        if dice >= updates {
+            log.record(Op::Get(random(&mut state) % KEYS), |op| match op {
+                Op::Get(key) => handle.read(key).unwrap(),
+                _ => unreachable!(),
+            });
+        } else if dice % 8 == 0 {
+            let ops: Vec<Op> = (0..3).map(|_| change(&mut state)).collect();
+            log.record_many(|| {
+                let answers = handle.write_many(ops.iter().filter_map(Op::change).collect()).unwrap();
+                assert_eq!(answers.len(), 3);
+                assert!(answers.windows(2).all(|pair| pair[0].number + 1 == pair[1].number), "one batch");
+                ops.into_iter().zip(answers)
+            });
+        } else {
+            log.record(change(&mut state), |op| handle.write(op.change().unwrap()).unwrap());
+        }
+    }
+}
+
+/// Runs `handles` threads, checks the history and that the replicas are equal in the end.
+fn run(structure: &Replicated<Ledger>, handles: usize, operations: usize, updates: u64) {
+    let recorder = Recorder::new();
+    thread::scope(|scope| {
+        for seed in 0..handles as u64 {
+            let recorder = &recorder;
+            scope.spawn(move || work(&mut structure.handle(), &mut recorder.log(), seed, operations, updates));
+        }
+    });
+    check(recorder.finish());
+    let first = structure.inspect(0, Ledger::content).unwrap();
+    for replica in 1..structure.replicas() {
+        assert_eq!(structure.inspect(replica, Ledger::content).unwrap(), first, "replica {replica}");
+    }
+}
+
+fn builder() -> Builder<Ledger> {
+    Replicated::builder()
+}
+
+#[test]
+fn every_number_of_replicas() {
+    watchdog(USUAL, |notes| {
+        for replicas in [1, 2, 3, 8] {
+            for updates in [10, 100] {
+                notes.note(format!("{replicas} replicas, {updates} %"));
+                run(&builder().replicas(replicas).build(Ledger::numbered()), 4, scaled(800), updates);
+            }
+        }
+    });
+}
+
+#[test]
+fn logs_that_wrap_all_the_time() {
+    watchdog(USUAL, |_| {
+        for (capacity, largest) in [(2, 2), (4, 4), (8, 8)] {
+            let structure = builder().replicas(3).log_capacity(capacity).largest_log(largest).build(Ledger::numbered());
+            // A batch of three needs more than two entries; with largest 2 it is split, so: single operations only.
+            run(&structure, 4, scaled(500), if capacity == 2 { 0 } else { 60 });
+            if capacity == 2 {
+                thread::scope(|scope| {
+                    for _ in 0..4 {
+                        let mut handle = structure.handle();
+                        scope.spawn(move || {
+                            for at in 0..scaled(300) as u64 {
+                                handle.write(Change::Insert(at % KEYS, at)).unwrap();
+                            }
+                        });
+                    }
+                });
+                assert_eq!(structure.inspect(1, |ledger| ledger.number).unwrap(), 4 * scaled(300) as u64);
+            }
+            assert_eq!(structure.stats().log_growths, 0);
+        }
+    });
+}
+
+#[test]
+fn logs_that_grow() {
+    watchdog(USUAL, |_| {
+        let structure = builder().replicas(4).log_capacity(2).build(Ledger::numbered());
+        run(&structure, 6, scaled(500), 70);
+        assert!(structure.stats().log_growths > 0);
+    });
+}
+
+#[test]
+fn a_batch_longer_than_the_log() {
+    let structure = builder().replicas(2).log_capacity(4).largest_log(8).build(Ledger::numbered());
+    let mut handle = structure.handle();
+    let answers = handle.write_many((0..100).map(|at| Change::Insert(at, at)).collect()).unwrap();
+    assert!(answers.iter().enumerate().all(|(at, answer)| answer.number == at as u64));
+    assert_eq!(handle.write_many(Vec::new()).unwrap(), []);
+    assert_eq!(structure.handle_on(1).read(&99).unwrap(), Answer { number: 100, value: Some(99) });
+}
+
+#[test]
+fn more_threads_than_slots() {
+    watchdog(USUAL, |_| {
+        let structure = builder().replicas(2).slots(2).build(Ledger::numbered());
+        run(&structure, if cfg!(miri) { 4 } else { 64 }, scaled(60), 50);
+    });
+}
+
+#[test]
+fn every_topology() {
+    watchdog(USUAL, |_| {
+        for topology in topologies() {
+            let nodes = topology.nodes().len();
+            let structure = builder().topology(topology).build(Ledger::numbered());
+            assert_eq!(structure.replicas(), nodes);
+            run(&structure, 3, scaled(300), 50);
+        }
+    });
+}
+
+#[test]
+fn large_batches_helper_and_dedicated_combiners() {
+    watchdog(USUAL, |notes| {
+        notes.note("min_batch");
+        let structure = builder().replicas(2).min_batch(4).build(Ledger::numbered());
+        // A batch never waits for more operations than there are handles.
+        let _idle = [0, 1].map(|replica| structure.handle_on(replica));
+        run(&structure, 6, scaled(300), 60);
+        let stats = structure.stats();
+        assert!(stats.batch_waits > 0 && stats.batches <= stats.writes, "{stats:?}");
+        notes.note("dedicated");
+        let dedicated = builder().replicas(2).dedicated_combiners().helper(Duration::from_micros(300));
+        run(&dedicated.build(Ledger::numbered()), 4, scaled(300), 60);
+    });
+}
+
+#[test]
+fn handles_that_come_and_go() {
+    watchdog(USUAL, |_| {
+        let structure = builder().replicas(2).log_capacity(4).slots(2).build(Ledger::numbered());
+        let recorder = Recorder::new();
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let (structure, recorder) = (&structure, &recorder);
+                scope.spawn(move || {
+                    let mut log = recorder.log();
+                    for round in 0..scaled(200) as u64 {
+                        work(&mut structure.handle(), &mut log, thread << 32 | round, 3, 60);
+                    }
+                });
+            }
+        });
+        check(recorder.finish());
+    });
+}
+
+/// The combiner of replica 0 stands still in the middle of replaying. Replica 1 goes on, and the log grows.
+#[test]
+fn a_stalled_replica_does_not_hold_up_the_others() {
+    watchdog(USUAL, |_| {
+        let structure = builder().replicas(2).log_capacity(4).build(Ledger::numbered());
+        let gate = Arc::new(Gate::default());
+        let recorder = Recorder::new();
+        thread::scope(|scope| {
+            let stalled = scope.spawn(|| structure.handle_on(0).write(Change::Stall(0, gate.clone())).unwrap());
+            while gate.waiting.load(Ordering::Acquire) == 0 {
+                thread::yield_now();
+            }
+            // Replica 1 meets the stalled operation too, but passes.
+            assert_eq!(structure.handle_on(1).read(&0).unwrap().number, 0, "it is not completed");
+            let beside: Vec<_> = (0..2)
+                .map(|seed| {
+                    let (structure, recorder) = (&structure, &recorder);
+                    scope.spawn(move || {
+                        let mut handle = structure.handle_on(1);
+                        work(&mut handle, &mut recorder.log(), seed, scaled(200), 80);
+                    })
+                })
+                .collect();
+            beside.into_iter().for_each(|thread| thread.join().unwrap());
+            assert!(structure.stats().log_growths > 0);
+            // A thread of replica 0 has to wait for the stalled combiner.
+            let waiting = scope.spawn(|| structure.handle_on(0).write(Change::Insert(9, 9)).unwrap());
+            thread::sleep(Duration::from_millis(if cfg!(miri) { 1 } else { 20 }));
+            assert!(!waiting.is_finished() && !stalled.is_finished());
+            gate.open();
+            assert_eq!(stalled.join().unwrap().number, 0);
+            waiting.join().unwrap();
+        });
+        let contents = [0, 1].map(|at| structure.inspect(at, Ledger::content).unwrap());
+        assert_eq!(contents[0], contents[1]);
+    });
+}
+
+/// Nobody works on replica 1: whoever finds the log full brings it up to date, without the log growing.
+#[test]
+fn an_inactive_replica_is_helped() {
+    let structure = builder().replicas(2).log_capacity(8).largest_log(8).build(Ledger::numbered());
+    let mut handle = structure.handle_on(0);
+    for at in 0..100 {
+        handle.write(Change::Insert(at, at)).unwrap();
+    }
+    let stats = structure.stats();
+    assert!(stats.helper_runs > 0 && stats.room_waits > 0, "{stats:?}");
+    // And on demand.
+    structure.sync().unwrap();
+    assert_eq!(structure.stats().applied, 200);
+}
+
+#[derive(Clone, Default)]
+struct Journal {
+    seen: Arc<AtomicU64>,
+    committed: Arc<AtomicU64>,
+    next: u64,
+}
+
+impl Observer<Change> for Journal {
+    fn operation(&mut self, index: u64, change: &Change) {
+        assert!(index >= self.next);
+        self.next = index + 1;
+        if let Change::Panic = change {
+            panic!("the disk is full");
+        }
+        self.seen.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn commit(&mut self, end: u64) {
+        assert!(end >= self.next);
+        self.committed.store(self.seen.load(Ordering::Relaxed), Ordering::Release);
+    }
+}
+
+/// Whatever can be read was committed before.
+#[test]
+fn the_observer_sees_everything_first() {
+    watchdog(USUAL, |_| {
+        let journal = Journal::default();
+        let structure = builder().replicas(3).log_capacity(8).observer(journal.clone()).build(Ledger::numbered());
+        let recorder = Recorder::new();
+        thread::scope(|scope| {
+            for seed in 0..4 {
+                let (structure, recorder, journal) = (&structure, &recorder, &journal);
+                scope.spawn(move || {
+                    let mut handle = structure.handle();
+                    for round in 0..scaled(100) as u64 {
+                        work(&mut handle, &mut recorder.log(), seed << 32 | round, 2, 60);
+                        let read = handle.read(&0).unwrap().number;
+                        assert!(read <= journal.committed.load(Ordering::Acquire));
+                    }
+                });
+            }
+        });
+        check(recorder.finish());
+        assert_eq!(journal.committed.load(Ordering::Relaxed), structure.stats().writes);
+        // A refusal is final, and was applied nowhere.
+        let before = structure.stats().applied;
+        let error = structure.handle().write(Change::Panic).unwrap_err();
+        assert_eq!(error.message(), "the disk is full");
+        assert!(structure.stats().applied < before + 3);
+        assert!(structure.handle_on(1).read(&0).is_err());
+    });
+}

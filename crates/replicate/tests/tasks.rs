@@ -1,0 +1,119 @@
+//! Operations as futures: under tokio, under the plainest executor, cancelled, and beside blocking threads.
+#![cfg(not(loom))]
+
+mod common;
+
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::task::Wake;
+
+use archipelago_check::drops::DropCounter;
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_platform::atomic::Ordering;
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread::{self, Thread};
+use archipelago_platform::time::Duration;
+use archipelago_replicate::Replicated;
+use common::{Change, Gate, Ledger};
+
+/// Wakes the thread that runs the future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The plainest executor: parks until it is woken, and trusts in that.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Arc::new(Unpark(thread::current())).into();
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+/// Tasks and threads, more than slots and replicas; nobody is forgotten.
+#[test]
+fn a_plain_executor() {
+    watchdog(USUAL, |_| {
+        let rounds = if cfg!(miri) { 5 } else { 2_000 };
+        let structure = Replicated::builder().replicas(2).slots(3).log_capacity(4).build(Ledger::numbered());
+        thread::scope(|scope| {
+            for me in 0..4 {
+                let mut handle = structure.handle();
+                scope.spawn(move || {
+                    for at in 0..rounds {
+                        if me == 3 {
+                            handle.write(Change::Insert(me, at)).unwrap();
+                        } else {
+                            block_on(handle.write_async(Change::Insert(me, at))).unwrap();
+                        }
+                        assert_eq!(block_on(handle.read_async(&me)).unwrap().value, Some(at));
+                    }
+                });
+            }
+        });
+        assert_eq!(structure.handle().read(&0).unwrap().number, 4 * rounds);
+    });
+}
+
+// Miri has no epoll of the kind that tokio asks for.
+#[cfg(not(miri))]
+#[test]
+fn tokio() {
+    watchdog(USUAL, |_| {
+        let structure = Replicated::builder().replicas(2).slots(4).build(Ledger::numbered());
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let tasks: Vec<_> = (0..50)
+            .map(|me| {
+                let mut handle = structure.handle();
+                runtime.spawn(async move {
+                    for at in 0..100 {
+                        handle.write_async(Change::Insert(me, at)).await.unwrap();
+                        assert_eq!(handle.read_async(&me).await.unwrap().value, Some(at));
+                        tokio::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        runtime.block_on(async {
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        assert_eq!(structure.handle().read(&0).unwrap().number, 5_000);
+    });
+}
+
+/// A task waits for a combiner that stands still; it is not polled until it is woken, and is woken.
+#[test]
+fn a_waiting_task_is_woken_and_a_cancelled_one_leaves_nothing() {
+    watchdog(USUAL, |_| {
+        let counter = DropCounter::new();
+        let structure = Replicated::builder().replicas(1).slots(2).build(Ledger::numbered());
+        let gate = Arc::new(Gate::default());
+        thread::scope(|scope| {
+            scope.spawn(|| structure.handle().write(Change::Stall(0, gate.clone())).unwrap());
+            while gate.waiting.load(Ordering::Acquire) == 0 {
+                thread::yield_now();
+            }
+            let waiting = scope.spawn(|| block_on(structure.handle().write_async(Change::Note(counter.value(1)))));
+            let mut handle = structure.handle();
+            let mut cancelled = Box::pin(handle.write_async(Change::Note(counter.value(2))));
+            assert!(cancelled.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            drop(cancelled);
+            thread::sleep(Duration::from_millis(if cfg!(miri) { 1 } else { 20 }));
+            gate.open();
+            assert_eq!(waiting.join().unwrap().unwrap().value, Some(1));
+        });
+        assert_eq!(structure.handle().read(&0).unwrap().number, 2, "the cancelled operation was not posted any more");
+        drop(structure);
+        counter.assert_all_dropped();
+    });
+}

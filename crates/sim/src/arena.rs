@@ -1,0 +1,257 @@
+//! A heap whose layout depends on the program alone.
+//!
+//! Which words share a cache line is part of a simulation's result, and an ordinary heap decides that by everything that
+//! the process did before. A binary that installs [`SimAlloc`] as its global allocator gets, for what simulated threads
+//! allocate, an arena of its own per run: each thread cuts blocks from chunks of whole pages (so that first touch says
+//! whose node they are on), and freed blocks go to the freeing thread's lists. Everything else comes from the system's
+//! allocator, and so does everything without the installation; runs are then not exactly repeatable.
+//!
+//! Memory that outlives its run (a result, a static made inside of it) stays valid: an arena goes back to the operating
+//! system when the run is over and its last block is freed.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The allocator to install: `#[global_allocator] static ALLOC: SimAlloc = SimAlloc;`
+pub struct SimAlloc;
+
+/// Address space of one arena.
+const SPAN: usize = 1 << 36;
+/// Where arenas lie: high up in the lower half of the address space, where nothing else is mapped.
+const LOW: usize = 0x5000_0000_0000;
+const ARENAS: usize = 256;
+/// What a thread takes at a time.
+const CHUNK: usize = 64 << 10;
+const PAGE: usize = 4096;
+/// Size classes of ordinary blocks, and of those aligned to more than 16 bytes.
+const CLASSES: usize = 60;
+const ALIGNED: usize = 36;
+
+/// Blocks alive in each arena, plus one while its run lasts.
+static ALIVE: [AtomicUsize; ARENAS] = [const { AtomicUsize::new(0) }; ARENAS];
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// The free lists and the chunk of one simulated thread.
+pub(crate) struct Cache {
+    free: [usize; CLASSES],
+    chunk: usize,
+    chunk_end: usize,
+}
+
+impl Cache {
+    pub(crate) const fn new() -> Self {
+        Cache { free: [0; CLASSES], chunk: 0, chunk_end: 0 }
+    }
+}
+
+/// The arena of a run.
+pub(crate) struct Arena {
+    number: usize,
+    next: Cell<usize>,
+}
+
+thread_local! {
+    /// The arena and the cache of the simulated thread that runs on this OS thread.
+    static CURRENT: Cell<(*const Arena, *mut Cache)> = const { Cell::new((null_mut(), null_mut())) };
+}
+
+/// Routes allocations of this OS thread until the next call; null pointers: to the system.
+pub(crate) fn route(arena: *const Arena, cache: *mut Cache) -> (*const Arena, *mut Cache) {
+    CURRENT.replace((arena, cache))
+}
+
+impl Arena {
+    /// Reserves address space for a run. `None` if there is none: allocations then come from the system.
+    pub(crate) fn new() -> Option<Arena> {
+        // SAFETY: a fixed mapping that must not replace another one; memory is only taken when touched.
+        let map = |at: usize| unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+            libc::mmap(at as *mut libc::c_void, SPAN, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        for _ in 0..ARENAS {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed) % ARENAS;
+            if ALIVE[number].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            let base = LOW + number * SPAN;
+            if map(base) as usize == base {
+                // SAFETY: the mapping just made; an advice only.
+                unsafe { libc::madvise(base as *mut libc::c_void, SPAN, libc::MADV_HUGEPAGE) };
+                return Some(Arena { number, next: Cell::new(base + PAGE) });
+            }
+            ALIVE[number].store(0, Ordering::Release);
+        }
+        None
+    }
+
+    fn take(&self, bytes: usize, align: usize) -> usize {
+        let start = self.next.get().next_multiple_of(align.max(PAGE));
+        let end = start + bytes.next_multiple_of(PAGE);
+        if end > LOW + (self.number + 1) * SPAN {
+            return 0;
+        }
+        self.next.set(end);
+        start
+    }
+
+    fn alloc(&self, cache: &mut Cache, layout: Layout) -> *mut u8 {
+        let Some((class, size)) = class_of(layout) else {
+            return self.counted(self.take(layout.size(), layout.align()));
+        };
+        let block = cache.free[class];
+        if block != 0 {
+            // SAFETY: a block in a free list holds the address of the next; nobody else uses it.
+            cache.free[class] = unsafe { *(block as *const usize) };
+            return self.counted(block);
+        }
+        let align = if layout.align() <= 16 { 16 } else { 128 };
+        if cache.chunk.next_multiple_of(align) + size > cache.chunk_end {
+            cache.chunk = self.take(CHUNK, PAGE);
+            if cache.chunk == 0 {
+                return null_mut();
+            }
+            cache.chunk_end = cache.chunk + CHUNK;
+        }
+        let block = cache.chunk.next_multiple_of(align);
+        cache.chunk = block + size;
+        self.counted(block)
+    }
+
+    fn counted(&self, block: usize) -> *mut u8 {
+        ALIVE[self.number].fetch_add(usize::from(block != 0), Ordering::Relaxed);
+        block as *mut u8
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        forget(self.number);
+    }
+}
+
+/// One owner less. Returns whether the arena is gone.
+fn forget(number: usize) -> bool {
+    if ALIVE[number].fetch_sub(1, Ordering::AcqRel) != 1 {
+        return false;
+    }
+    // SAFETY: the run is over and its last block is freed.
+    unsafe { libc::munmap((LOW + number * SPAN) as *mut libc::c_void, SPAN) };
+    true
+}
+
+/// The size class of a block and its size; `None` for blocks that get pages of their own.
+///
+/// Two families, since a class's blocks are reused for each other: multiples of 16 bytes, and multiples of 128 bytes
+/// for what is aligned to more than 16. Eight steps of that unit, then four per doubling.
+fn class_of(layout: Layout) -> Option<(usize, usize)> {
+    let (unit, first) = if layout.align() <= 16 { (16, 0) } else { (128, ALIGNED) };
+    if layout.size() > CHUNK / 4 || layout.align() > 128 {
+        return None;
+    }
+    let size = layout.size().max(1).next_multiple_of(unit);
+    if size <= 8 * unit {
+        return Some((first + size / unit - 1, size));
+    }
+    let bits = (size - 1).ilog2();
+    let size = size.next_multiple_of(1 << (bits - 2));
+    let steps = (size - (1 << bits)) >> (bits - 2);
+    Some((first + 7 + (bits - (8 * unit).ilog2()) as usize * 4 + steps, size))
+}
+
+// SAFETY: blocks are cut from memory that this arena's mapping owns and handed out once until they are freed; foreign
+// addresses go to the system's allocator, which they came from.
+unsafe impl GlobalAlloc for SimAlloc {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let (arena, cache) = CURRENT.get();
+        if arena.is_null() {
+            // SAFETY: passed on.
+            return unsafe { System.alloc(layout) };
+        }
+        // SAFETY: `route` was given pointers that stay valid until its next call, and one OS thread uses them.
+        unsafe { (*arena).alloc(&mut *cache, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if CURRENT.get().0.is_null() {
+            // SAFETY: passed on.
+            return unsafe { System.alloc_zeroed(layout) };
+        }
+        // SAFETY: passed on.
+        let block = unsafe { self.alloc(layout) };
+        // Pages of their own were never used before.
+        if !block.is_null() && class_of(layout).is_some() {
+            // SAFETY: a fresh block of this size.
+            unsafe { block.write_bytes(0, layout.size()) };
+        }
+        block
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let at = block as usize;
+        if !(LOW..LOW + ARENAS * SPAN).contains(&at) {
+            // SAFETY: passed on.
+            return unsafe { System.dealloc(block, layout) };
+        }
+        let number = (at - LOW) / SPAN;
+        let (arena, cache) = CURRENT.get();
+        // SAFETY: as in `alloc`.
+        if !arena.is_null() && unsafe { (*arena).number } == number {
+            match class_of(layout) {
+                Some((class, _)) => {
+                    // SAFETY: the block is free now and large enough for an address.
+                    unsafe {
+                        *(at as *mut usize) = (*cache).free[class];
+                        (*cache).free[class] = at;
+                    }
+                }
+                // SAFETY: whole pages of the arena that nobody uses any more.
+                None => unsafe {
+                    libc::madvise(block.cast(), layout.size(), libc::MADV_DONTNEED);
+                },
+            }
+        }
+        forget(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_hold_their_blocks() {
+        let mut sizes = [0; CLASSES];
+        for size in (1..CHUNK / 4).step_by(3) {
+            for align in [1, 8, 16, 64, 128] {
+                let (class, rounded) = class_of(Layout::from_size_align(size, align).unwrap()).unwrap();
+                let unit = if align <= 16 { 16 } else { 128 };
+                assert!(rounded >= size && rounded % unit == 0 && rounded < 2 * size + unit, "{size} {align}");
+                assert!(sizes[class] == 0 || sizes[class] == rounded, "{size} {align}: class {class} has two sizes");
+                sizes[class] = rounded;
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_do_not_overlap_and_are_reused() {
+        let arena = Arena::new().unwrap();
+        let mut cache = Cache::new();
+        let layout = Layout::from_size_align(100, 8).unwrap();
+        let blocks: Vec<usize> = (0..1000).map(|_| arena.alloc(&mut cache, layout) as usize).collect();
+        assert!(blocks.windows(2).all(|pair| pair[1] >= pair[0] + 100));
+        let outer = route(&arena, &mut cache);
+        // SAFETY: a live block of this arena.
+        unsafe { SimAlloc.dealloc(blocks[7] as *mut u8, layout) };
+        assert_eq!(arena.alloc(&mut cache, layout) as usize, blocks[7]);
+        for block in blocks {
+            // SAFETY: live blocks of this arena.
+            unsafe { SimAlloc.dealloc(block as *mut u8, layout) };
+        }
+        route(outer.0, outer.1);
+        let number = arena.number;
+        drop(arena);
+        assert_eq!(ALIVE[number].load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,147 @@
+//! How one simulation is run: seed, schedule, placement of threads, faults, limits.
+
+/// In which order the simulated threads take their steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// The thread with the smallest virtual clock goes first: what the modelled machine would do. For performance.
+    VirtualTime,
+    /// Before every access a thread is drawn uniformly among those that can run. For finding bugs.
+    Random,
+    /// Probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010): random priorities, the highest runs, and at
+    /// `depth - 1` random steps the running thread drops below all others. Finds any bug of that depth with a
+    /// guaranteed probability.
+    Pct {
+        /// How many ordering constraints the sought bug has, at least 1.
+        depth: u32,
+    },
+}
+
+/// On which hardware threads client threads start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Socket after socket; within one, every core's first hardware thread before any second.
+    Fill,
+    /// Dealt out to the sockets in turn.
+    Spread,
+    /// Client `i` on hardware thread `cpus[i % cpus.len()]`.
+    Cpus(Vec<usize>),
+}
+
+/// When a fault strikes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Point {
+    /// At the thread's first step at or after this virtual time, in nanoseconds.
+    Time(u64),
+    /// Before the thread's access of this number, counted from 1.
+    Access(u64),
+    /// Before any access, with probability one in this many, again and again.
+    OneIn(u64),
+    /// When the thread passes [`world::point`](crate::world::point) with this name for the `nth` time, from 1.
+    Named {
+        /// The name of the point.
+        name: String,
+        /// Which passage of the stalled thread.
+        nth: u64,
+    },
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// A thread loses its processor for a while.
+    Stall {
+        /// Dense index of the thread ([`world::Current::slot`](crate::world::Current::slot)), `None` for any.
+        thread: Option<usize>,
+        /// Where.
+        at: Point,
+        /// For how long, in virtual nanoseconds.
+        for_ns: u64,
+    },
+    /// A node admits no thread for a while: whoever runs there waits.
+    StallNode {
+        /// Which node.
+        node: usize,
+        /// From this virtual time on, in nanoseconds.
+        at_ns: u64,
+        /// For how long, in virtual nanoseconds.
+        for_ns: u64,
+    },
+    /// Every hardware transaction aborts with this probability (0 to 1), for no reason that the program could see.
+    AbortTransactions {
+        /// From 0 to 1.
+        probability: f64,
+    },
+    /// Hardware transactions hold no more lines than this.
+    TransactionCapacity {
+        /// Lines read.
+        read_lines: usize,
+        /// Lines written.
+        write_lines: usize,
+    },
+}
+
+/// The parameters of one simulation. [`Config::default`] is a performance run that needs no further thought.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Decides every random choice. The default is the environment variable `ARCHIPELAGO_SIM_SEED` if it is a number,
+    /// else 1.
+    pub seed: u64,
+    /// In which order threads take steps.
+    pub schedule: Schedule,
+    /// Where client threads start.
+    pub placement: Placement,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// When [`Client::running`](crate::Client::running) turns false, in virtual nanoseconds; `None`: never.
+    pub until_ns: Option<u64>,
+    /// The run is called stalled, or deadlocked if every client waits, when no client has changed a value or woken by
+    /// time for this long. Virtual nanoseconds.
+    pub stall_ns: u64,
+    /// The run is called stalled at this virtual time, in nanoseconds.
+    pub limit_ns: u64,
+    /// The run is called stalled after this many accesses.
+    pub limit_accesses: u64,
+    /// Random delay added to an access that leaves the core, at most this many picoseconds: breaks lock-step.
+    pub jitter_ps: u64,
+    /// How many independent misses of one stream overlap: 1 for none.
+    pub overlap: u32,
+    /// Constant error of each socket's clock in nanoseconds (missing sockets: 0), as
+    /// [`world::clock_ps`](crate::world::clock_ps) shows it.
+    pub clock_skew_ns: Vec<i64>,
+    /// Stack of a simulated thread in bytes.
+    pub stack_bytes: usize,
+    /// About how many accesses the run makes: [`Schedule::Pct`] spreads its change points over them.
+    pub expected_accesses: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            seed: replay_seed().unwrap_or(1),
+            schedule: Schedule::VirtualTime,
+            placement: Placement::Fill,
+            faults: Vec::new(),
+            until_ns: None,
+            stall_ns: 20_000_000,
+            limit_ns: 60_000_000_000,
+            limit_accesses: u64::MAX,
+            jitter_ps: 2_000,
+            overlap: 3,
+            clock_skew_ns: Vec::new(),
+            stack_bytes: 256 << 10,
+            expected_accesses: 1_000,
+        }
+    }
+}
+
+impl Config {
+    /// The default with another seed.
+    pub fn seeded(seed: u64) -> Self {
+        Config { seed, ..Config::default() }
+    }
+}
+
+/// The seed that the environment variable `ARCHIPELAGO_SIM_SEED` asks for, if it is a number.
+pub fn replay_seed() -> Option<u64> {
+    std::env::var("ARCHIPELAGO_SIM_SEED").ok()?.trim().parse().ok()
+}

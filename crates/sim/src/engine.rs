@@ -1,0 +1,511 @@
+//! The scheduler of virtual time: all simulated threads, who runs next, what a step costs.
+//!
+//! One OS thread runs everything. A simulated thread is a stackful coroutine; it gives way before an access whenever
+//! another thread's clock is behind its own, so that accesses happen in the order of virtual time (quantum 0) and the
+//! execution is sequentially consistent.
+//!
+//! # Borrowing
+//! Other threads change the engine while one is suspended, so no reference to it may live across a suspension. Methods
+//! of [`Engine`] therefore never suspend: they say that the thread must ([`Step::Suspend`]), and the functions of
+//! [`switch`], which hold nothing but a raw pointer, do it.
+
+mod access;
+mod explore;
+mod heap;
+pub(crate) mod switch;
+pub(crate) mod thread;
+pub(crate) mod tx;
+mod wait;
+
+use std::sync::Arc;
+
+use crate::arena::Arena;
+use crate::config::{Config, Fault, Placement, Point, Schedule};
+use crate::machine::Machine;
+use crate::memory::{Memory, host_prefetch, ps};
+use crate::report::Outcome;
+use crate::rng;
+use heap::Heap;
+use thread::{Key, Reason, Role, Status, Thread, Unwinding};
+use tx::Marks;
+use wait::Watch;
+
+/// What a running thread has to do about an access.
+pub(crate) enum Step {
+    /// Go ahead; the access is to this line (`NONE` if it isn't accounted).
+    Go(u32),
+    /// Give way, then ask again.
+    Suspend,
+    /// The thread's transaction is doomed: the access must leave no trace.
+    Doomed,
+    /// The run is over: unwind.
+    Unwind,
+}
+
+/// The machine's costs in picoseconds.
+pub(crate) struct Costs {
+    pub(crate) l1: u64,
+    locked: u64,
+    pub(crate) fence: u64,
+    pub(crate) pause: u64,
+    pub(crate) clock: u64,
+    pub(crate) call: u64,
+    wake: u64,
+    /// Per 256.
+    smt: u64,
+    tx_begin: u64,
+    tx_commit: u64,
+    tx_abort: u64,
+    tx_read_lines: usize,
+    tx_write_lines: usize,
+    tx_spurious: f64,
+    l1_sets: usize,
+    l1_ways: usize,
+}
+
+impl Costs {
+    fn new(machine: &Machine, config: &Config) -> Costs {
+        let (latency, tx) = (&machine.latency, machine.transactions);
+        let mut costs = Costs {
+            l1: ps(latency.l1),
+            locked: ps(latency.locked),
+            fence: ps(latency.fence),
+            pause: ps(latency.pause),
+            clock: ps(latency.clock),
+            call: ps(machine.os.call),
+            wake: ps(machine.os.wake),
+            smt: (machine.smt_slowdown * 256.0) as u64,
+            tx_begin: tx.map_or(0, |tx| ps(tx.begin)),
+            tx_commit: tx.map_or(0, |tx| ps(tx.commit)),
+            tx_abort: tx.map_or(0, |tx| ps(tx.abort)),
+            tx_read_lines: tx.map_or(0, |tx| tx.read_lines),
+            tx_write_lines: usize::MAX,
+            tx_spurious: tx.map_or(0.0, |tx| tx.spurious),
+            l1_sets: machine.caches.l1.sets,
+            l1_ways: machine.caches.l1.ways,
+        };
+        for fault in &config.faults {
+            match *fault {
+                Fault::AbortTransactions { probability } => costs.tx_spurious = probability,
+                Fault::TransactionCapacity { read_lines, write_lines } => {
+                    (costs.tx_read_lines, costs.tx_write_lines) = (read_lines, write_lines);
+                }
+                Fault::Stall { .. } | Fault::StallNode { .. } => {}
+            }
+        }
+        costs
+    }
+}
+
+/// A thread that shall be started.
+pub(crate) struct Start {
+    pub(crate) role: Role,
+    pub(crate) cpu: usize,
+    pub(crate) clock: u64,
+    pub(crate) body: Box<dyn FnOnce()>,
+}
+
+pub(crate) struct Engine {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) config: Config,
+    pub(crate) costs: Costs,
+    pub(crate) memory: Memory,
+    pub(crate) threads: Vec<Thread>,
+    /// The running thread.
+    pub(crate) current: usize,
+    heap: Heap,
+    /// The thread that gave way last and has to be put back into the heap.
+    returned: Option<usize>,
+    /// The running thread gives way before an access when its clock has passed this.
+    horizon: u64,
+    /// Threads that can take a step, in schedules other than virtual time.
+    ready: Vec<usize>,
+    /// The exploring scheduler's choice while the running thread gives way to it.
+    chosen: Option<usize>,
+    /// The exploring schedules' only clock.
+    now: u64,
+    watches: Vec<Watch>,
+    waiters: Vec<(Key, usize)>,
+    marks: Marks,
+    /// Threads that keep each core busy.
+    busy_on_core: Vec<u32>,
+    /// Threads placed on each CPU.
+    on_cpu: Vec<u32>,
+    /// Slots that no live thread has, below `threads.len()`.
+    free_slots: Vec<usize>,
+    pub(crate) slots_high_water: usize,
+    pub(crate) clients_left: usize,
+    pub(crate) clients_end: u64,
+    last_progress: u64,
+    /// `Config::stall_ns` and `limit_ns` in picoseconds.
+    stall: u64,
+    limit: u64,
+    changes: u64,
+    pub(crate) stamp: u64,
+    rng: u64,
+    /// Steps at which PCT lowers a priority, descending.
+    change_points: Vec<u64>,
+    lowest_priority: u64,
+    pub(crate) hash: u64,
+    pub(crate) failure: Option<Outcome>,
+    pub(crate) unwinding: bool,
+    /// What the program's allocations come from.
+    pub(crate) arena: Option<Arena>,
+}
+
+impl Engine {
+    pub(crate) fn new(machine: Arc<Machine>, config: Config, clients: usize) -> Engine {
+        let mut rng = config.seed;
+        rng::next(&mut rng);
+        let mut change_points = Vec::new();
+        if let Schedule::Pct { depth } = config.schedule {
+            let steps = config.expected_accesses.max(1);
+            change_points = (1..depth).map(|_| rng::below(&mut rng, steps)).collect();
+            change_points.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        Engine {
+            costs: Costs::new(&machine, &config),
+            memory: Memory::new(&machine, config.overlap),
+            threads: Vec::new(),
+            current: 0,
+            heap: Heap::default(),
+            returned: None,
+            horizon: 0,
+            ready: Vec::new(),
+            chosen: None,
+            now: 0,
+            watches: Vec::new(),
+            waiters: Vec::new(),
+            marks: Marks::default(),
+            busy_on_core: vec![0; machine.cores()],
+            on_cpu: vec![0; machine.cpus()],
+            free_slots: (0..=clients).rev().collect(),
+            slots_high_water: 0,
+            clients_left: clients,
+            clients_end: 0,
+            last_progress: 0,
+            stall: config.stall_ns.saturating_mul(1000).min(u64::MAX / 4),
+            limit: config.limit_ns.saturating_mul(1000),
+            changes: 0,
+            stamp: 0,
+            rng,
+            change_points,
+            lowest_priority: 1 << 32,
+            hash: 0xcbf2_9ce4_8422_2325,
+            failure: None,
+            unwinding: false,
+            arena: Arena::new(),
+            machine,
+            config,
+        }
+    }
+
+    /// Whether virtual time orders the steps.
+    #[inline]
+    pub(crate) fn timed(&self) -> bool {
+        self.config.schedule == Schedule::VirtualTime
+    }
+
+    pub(crate) fn me(&mut self) -> &mut Thread {
+        &mut self.threads[self.current]
+    }
+
+    /// The CPU of client `index`.
+    pub(crate) fn client_cpu(&self, index: usize) -> usize {
+        let order = match &self.config.placement {
+            Placement::Fill => self.machine.fill_order(),
+            Placement::Spread => self.machine.spread_order(),
+            Placement::Cpus(cpus) => cpus.clone(),
+        };
+        order[index % order.len()]
+    }
+
+    /// The CPU of a node that the fewest threads are on, the last in fill order among equals: client threads fill a
+    /// node from its other end.
+    pub(crate) fn idle_cpu(&self, node: usize) -> usize {
+        let cpus = self.machine.cpus_of(node);
+        cpus.min_by_key(|&cpu| (self.on_cpu[cpu], std::cmp::Reverse(cpu))).expect("a socket has CPUs")
+    }
+
+    /// Makes a thread that takes its first step at `start.clock` or later. `slot` is the lowest free one.
+    pub(crate) fn spawn(&mut self, start: Start, slot: Option<usize>) -> usize {
+        let id = self.threads.len();
+        let slot = slot.unwrap_or_else(|| self.free_slots.pop().unwrap_or(self.slots_high_water));
+        self.free_slots.retain(|&free| free != slot);
+        self.slots_high_water = self.slots_high_water.max(slot + 1);
+        let seed = rng::next(&mut self.rng);
+        let mut thread = Thread::new(start.role, slot, seed);
+        thread.priority = (1 << 32) + (rng::next(&mut self.rng) >> 32);
+        thread.clock = start.clock;
+        thread.stack = Some(switch::stackful(self.config.stack_bytes, start.body));
+        self.threads.push(thread);
+        self.watches.resize(self.threads.len() * thread::WATCHED, Watch::default());
+        self.settle(id, start.cpu);
+        self.busy_on_core[self.threads[id].core] += 1;
+        self.plan_faults(id);
+        self.schedule(id);
+        id
+    }
+
+    /// Puts a thread on a CPU.
+    fn settle(&mut self, id: usize, cpu: usize) {
+        self.on_cpu[cpu] += 1;
+        let thread = &mut self.threads[id];
+        (thread.cpu, thread.core, thread.socket) = (cpu, self.machine.core_of(cpu), self.machine.socket_of(cpu));
+    }
+
+    /// Moves the running thread to another CPU.
+    pub(crate) fn migrate(&mut self, cpu: usize) {
+        let (old_cpu, old_core) = (self.me().cpu, self.me().core);
+        self.on_cpu[old_cpu] -= 1;
+        self.busy_on_core[old_core] -= 1;
+        self.settle(self.current, cpu);
+        let core = self.me().core;
+        self.busy_on_core[core] += 1;
+        self.advance(self.costs.call);
+    }
+
+    /// Finds the next fault of a thread.
+    fn plan_faults(&mut self, id: usize) {
+        let (mut next_access, mut next_clock) = (u64::MAX, u64::MAX);
+        let thread = &mut self.threads[id];
+        for fault in &self.config.faults {
+            match fault {
+                Fault::Stall { thread: which, at, .. } if which.is_none_or(|slot| slot == thread.slot) => match at {
+                    Point::Time(ns) if ns * 1000 > thread.clock => next_clock = next_clock.min(ns * 1000),
+                    Point::Access(nth) if *nth > thread.accesses => next_access = next_access.min(*nth),
+                    Point::OneIn(mean) => {
+                        let gap = 1 + rng::below(&mut thread.rng, 2 * (*mean).max(1));
+                        next_access = next_access.min(thread.accesses + gap);
+                    }
+                    _ => {}
+                },
+                Fault::StallNode { node, at_ns, .. } if *node == thread.socket && at_ns * 1000 > thread.clock => {
+                    next_clock = next_clock.min(at_ns * 1000);
+                }
+                _ => {}
+            }
+        }
+        (thread.fault_access, thread.fault_clock) = (next_access, next_clock);
+    }
+
+    /// Whether a fault strikes the running thread before its next access; if so, for how long it stalls.
+    fn fault_due(&mut self) -> Option<u64> {
+        let thread = &self.threads[self.current];
+        let (accesses, clock) = (thread.accesses + 1, thread.clock);
+        if accesses < thread.fault_access && clock < thread.fault_clock {
+            return None;
+        }
+        let (by_access, by_clock) = (accesses >= thread.fault_access, clock >= thread.fault_clock);
+        let (slot, socket, at_access, at_clock) = (thread.slot, thread.socket, thread.fault_access, thread.fault_clock);
+        let mut stall = 0;
+        for fault in &self.config.faults {
+            let due = match fault {
+                Fault::Stall { thread, at, for_ns } if thread.is_none_or(|which| which == slot) => match at {
+                    Point::Time(ns) if by_clock && ns * 1000 == at_clock => *for_ns,
+                    Point::Access(nth) if by_access && *nth == at_access => *for_ns,
+                    Point::OneIn(_) if by_access => *for_ns,
+                    _ => 0,
+                },
+                Fault::StallNode { node, at_ns, for_ns } if *node == socket && by_clock && at_ns * 1000 == at_clock => {
+                    *for_ns
+                }
+                _ => 0,
+            };
+            stall = stall.max(due * 1000);
+        }
+        // The fault of this access is over; `plan_faults` looks behind it.
+        self.threads[self.current].accesses += u64::from(by_access);
+        self.plan_faults(self.current);
+        self.threads[self.current].accesses -= u64::from(by_access);
+        Some(stall)
+    }
+
+    /// The running thread's own work, in picoseconds: longer while the core's other hardware thread works.
+    pub(crate) fn advance(&mut self, time: u64) {
+        let thread = &mut self.threads[self.current];
+        if thread.untimed {
+            return;
+        }
+        let busy = u64::from(self.busy_on_core[thread.core]);
+        let time = if busy > 1 { (time * self.costs.smt / 256) * busy / 2 } else { time };
+        thread.clock += time;
+        self.now = self.now.max(thread.clock);
+    }
+
+    /// Waits for the running thread's store buffer.
+    pub(crate) fn drain_stores(&mut self) {
+        let thread = &mut self.threads[self.current];
+        if !thread.untimed {
+            thread.clock = thread.clock.max(thread.stores_until);
+        }
+    }
+
+    /// Makes a thread eligible, at its clock.
+    fn schedule(&mut self, id: usize) {
+        if self.timed() {
+            let clock = self.threads[id].clock;
+            self.heap.put(id, clock);
+            self.horizon = self.horizon.min(clock);
+        } else {
+            self.heap.remove(id);
+            self.ready.push(id);
+        }
+    }
+
+    /// Wakes a thread that waits: it goes on at `at` or later.
+    fn wake(&mut self, id: usize, at: u64) {
+        let thread = &mut self.threads[id];
+        thread.clock = thread.clock.max(at);
+        if !thread.working() {
+            self.busy_on_core[thread.core] += 1;
+        }
+        thread.status = Status::Ready;
+        self.schedule(id);
+    }
+
+    /// A client did something that may end another one's wait.
+    pub(crate) fn progress(&mut self, id: usize) {
+        self.changes += 1;
+        if self.threads[id].role != Role::Daemon {
+            self.last_progress = self.last_progress.max(self.threads[id].clock);
+        }
+    }
+
+    /// The end of a thread's body: `panic` is the message if it panicked.
+    pub(crate) fn finish(&mut self, panic: Option<String>) {
+        let id = self.current;
+        let thread = &mut self.threads[id];
+        if thread.tx_depth > 0 {
+            thread.tx_depth = 1;
+            self.tx_doom(id, tx::Abort(0));
+            self.threads[id].tx_depth = 0;
+        }
+        let thread = &mut self.threads[id];
+        if thread.working() {
+            self.busy_on_core[thread.core] -= 1;
+        }
+        thread.status = Status::Done;
+        self.on_cpu[thread.cpu] -= 1;
+        let (slot, role, clock) = (thread.slot, thread.role, thread.clock);
+        self.free_slots.push(slot);
+        self.free_slots.sort_unstable_by(|a, b| b.cmp(a));
+        self.progress(id);
+        if let Some(message) = panic
+            && self.failure.is_none()
+            && !self.unwinding
+        {
+            self.failure = Some(Outcome::Panicked { thread: slot, at_ns: clock / 1000, message });
+        }
+        self.wake_key(Key::End(id), usize::MAX, clock);
+        if role == Role::Client {
+            self.clients_left -= 1;
+            self.clients_end = self.clients_end.max(clock);
+            if self.clients_left == 0 {
+                let end = self.clients_end;
+                self.wake_key(Key::Clients, 1, end);
+            }
+        }
+    }
+
+    /// Chooses the thread that runs next; `Err` ends the run.
+    pub(crate) fn next(&mut self) -> Result<usize, Outcome> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        if self.threads[0].status == Status::Done {
+            return Err(Outcome::Done);
+        }
+        if self.memory.stats.accesses >= self.config.limit_accesses {
+            return Err(Outcome::Stalled);
+        }
+        let id = if self.timed() { self.next_in_time()? } else { self.next_explored()? };
+        let clock = self.threads[id].clock;
+        if clock >= self.deadline() {
+            return Err(self.verdict());
+        }
+        self.current = id;
+        self.horizon = self.heap.earliest().min(self.deadline());
+        self.prepare();
+        self.memory.stats.switches += 1;
+        self.hash = (self.hash ^ (clock << 10 | id as u64)).wrapping_mul(0x0000_0100_0000_01b3);
+        Ok(id)
+    }
+
+    /// The running thread gave way: unless it waits, it stands in line again.
+    pub(crate) fn gave_way(&mut self) {
+        if self.timed() && self.threads[self.current].status == Status::Ready {
+            self.returned = Some(self.current);
+        }
+    }
+
+    fn next_in_time(&mut self) -> Result<usize, Outcome> {
+        loop {
+            let first = match self.returned.take() {
+                Some(id) => Some(self.heap.exchange(id, self.threads[id].clock)),
+                None => self.heap.pop(),
+            };
+            let Some((time, id)) = first else { return Err(self.verdict()) };
+            self.threads[id].clock = self.threads[id].clock.max(time);
+            match self.threads[id].status {
+                Status::Ready => return Ok(id),
+                Status::Queued(line) => return Ok(self.grant(line, time)),
+                Status::Spinning | Status::Blocked(_) => {
+                    self.timer(id)?;
+                    return Ok(id);
+                }
+                Status::Done => {}
+            }
+        }
+    }
+
+    /// Brings what the next thread but this one will need into the host's cache.
+    #[inline]
+    fn prepare(&self) {
+        let Some(next) = self.heap.first() else { return };
+        let thread = &self.threads[next];
+        for offset in [0, 64, 128, 192] {
+            host_prefetch((thread.stopped_at as *const u8).wrapping_add(offset));
+        }
+        self.memory.prepare(thread.pending, thread.core, thread.socket);
+        for follower in self.heap.followers() {
+            let thread = &raw const self.threads[follower];
+            host_prefetch(thread);
+            host_prefetch(thread.cast::<u8>().wrapping_add(64));
+        }
+    }
+
+    /// When a run without progress is given up.
+    #[inline]
+    fn deadline(&self) -> u64 {
+        self.limit.min(self.last_progress + self.stall)
+    }
+
+    /// What a run is called in which nothing more will happen.
+    fn verdict(&self) -> Outcome {
+        let clients = self.threads.iter().filter(|thread| thread.role != Role::Daemon);
+        let left: Vec<&Thread> = clients.filter(|thread| thread.status != Status::Done).collect();
+        let blocked = |thread: &&&Thread| matches!(thread.status, Status::Spinning | Status::Blocked(_));
+        if left.iter().filter(blocked).count() < left.len() {
+            return Outcome::Stalled;
+        }
+        // The main thread waits for the clients, which says nothing.
+        let waiting = |thread: &&&Thread| thread.status != Status::Blocked(Reason::Key(Key::Clients));
+        Outcome::Deadlock { waiting: left.iter().filter(waiting).map(|thread| thread.slot).collect() }
+    }
+
+    /// Whether a thread is asked to unwind now.
+    fn must_unwind(&mut self) -> bool {
+        let thread = self.me();
+        let asked = thread.unwinding == Unwinding::Asked;
+        if asked {
+            thread.unwinding = Unwinding::Raised;
+        }
+        asked
+    }
+
+    /// The memory of the model that grows with the program's.
+    pub(crate) fn model_bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+}

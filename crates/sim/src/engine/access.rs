@@ -1,0 +1,315 @@
+//! One access: when it may happen, what it costs, whom it wakes.
+//!
+//! An access takes effect in the instant in which its thread is granted the line. If the line is still being
+//! transferred for an earlier access, the thread joins the line's queue; the thread at the head stands in the
+//! scheduler's heap at the time the line becomes free, and then the queue decides who gets it ([`Engine::grant`]):
+//! the first come, unless somebody of the owner's own socket waits too, whom the owner's socket serves without asking
+//! anybody; a bounded number of times.
+
+use super::thread::Status;
+use super::tx::Abort;
+use super::{Engine, Step};
+use crate::config::{Fault, Point};
+use crate::memory::{Kind, NONE};
+use crate::rng;
+
+/// How far into a line's queue the search for the owner's neighbours goes.
+const SEARCHED: usize = 32;
+
+impl Engine {
+    /// Tries to make an access of the running thread. After [`Step::Go`] the caller does the real access at once.
+    #[inline]
+    pub(crate) fn access(&mut self, addr: usize, size: usize, kind: Kind) -> Step {
+        let me = self.current;
+        if self.unwinding {
+            return if self.must_unwind() { Step::Unwind } else { Step::Go(NONE) };
+        }
+        if self.threads[me].tx_depth > 0 && self.threads[me].tx.doomed.is_some() {
+            return Step::Doomed;
+        }
+        if self.threads[me].untimed {
+            let line = self.memory.line(addr, self.threads[me].socket);
+            return Step::Go(line);
+        }
+        if !self.threads[me].granted {
+            if let Some(stall) = self.fault_due() {
+                self.stall(stall);
+            }
+            if !self.my_turn() {
+                self.threads[me].pending = addr;
+                self.memory.expect(addr);
+                return Step::Suspend;
+            }
+        }
+        let line = self.memory.line(addr, self.threads[me].socket);
+        if self.timed() && !self.threads[me].granted && self.must_queue(line, kind) {
+            return Step::Suspend;
+        }
+        let queued = std::mem::take(&mut self.threads[me].granted);
+        self.count(line, kind);
+        self.tx_conflict(line, kind);
+        if self.threads[me].tx_depth > 0 && !self.tx_track(line, addr, size, kind) {
+            return Step::Doomed;
+        }
+        if self.timed() {
+            self.charge(line, kind, queued, addr);
+        } else {
+            self.threads[me].clock = self.now + self.costs.l1;
+            self.now = self.threads[me].clock;
+        }
+        Step::Go(line)
+    }
+
+    /// Whether the running thread may take a step now.
+    pub(crate) fn my_turn(&mut self) -> bool {
+        if self.timed() {
+            return self.threads[self.current].clock <= self.horizon
+                && self.memory.stats.accesses < self.config.limit_accesses;
+        }
+        self.explored_turn()
+    }
+
+    /// As [`my_turn`](Self::my_turn), for steps that are no accesses; the scheduler's choice is used up.
+    pub(crate) fn step(&mut self) -> bool {
+        let me = self.current;
+        self.unwinding || std::mem::take(&mut self.threads[me].granted) || self.threads[me].untimed || self.my_turn()
+    }
+
+    fn stall(&mut self, time: u64) {
+        let me = self.current;
+        self.threads[me].clock += time;
+        if !self.timed() {
+            self.sleep_until(self.threads[me].clock);
+        }
+    }
+
+    fn count(&mut self, line: u32, kind: Kind) {
+        let thread = &mut self.threads[self.current];
+        thread.accesses += 1;
+        self.memory.stats.accesses += 1;
+        self.hash = (self.hash ^ (u64::from(line) << 2 | kind as u64)).wrapping_mul(0x0000_0100_0000_01b3);
+        if kind == Kind::Load {
+            // A loop that looks at more lines than can be watched doesn't park: `seen_count` says so.
+            if let Some(seen) = thread.seen.get_mut(thread.seen_count) {
+                *seen = (line, self.memory.lines[line as usize].version);
+            }
+            thread.seen_count += 1;
+        } else {
+            thread.locked = true;
+            if let Some(seen) = thread.seen.get_mut(thread.seen_count) {
+                *seen = (line, self.memory.lines[line as usize].version);
+            }
+            thread.seen_count += 1;
+        }
+    }
+
+    /// Joins the line's queue if the line is being transferred.
+    fn must_queue(&mut self, line: u32, kind: Kind) -> bool {
+        let me = self.current;
+        let (clock, core) = (self.threads[me].clock, self.threads[me].core);
+        let record = &mut self.memory.lines[line as usize];
+        if record.queue_head == NONE && record.busy <= clock || self.memory.private(core, line, kind) {
+            return false;
+        }
+        let record = &mut self.memory.lines[line as usize];
+        self.threads[me].status = Status::Queued(line);
+        self.threads[me].queue_next = NONE;
+        if record.queue_head == NONE {
+            record.queue_head = me as u32;
+            record.queue_tail = me as u32;
+            let free = record.busy;
+            self.heap.put(me, free);
+        } else {
+            let tail = std::mem::replace(&mut record.queue_tail, me as u32);
+            self.threads[tail as usize].queue_next = me as u32;
+        }
+        true
+    }
+
+    /// The line is free at `time` and its queue's head was popped from the heap: takes the winner out of the queue.
+    pub(super) fn grant(&mut self, line: u32, time: u64) -> usize {
+        let head = self.memory.lines[line as usize].queue_head;
+        let before = self.overtaker(line, head);
+        let record = &mut self.memory.lines[line as usize];
+        record.bypassed = if before.is_some() { record.bypassed + 1 } else { 0 };
+        let winner = match before {
+            Some(before) => {
+                let winner = self.threads[before as usize].queue_next;
+                let next = self.threads[winner as usize].queue_next;
+                self.threads[before as usize].queue_next = next;
+                if next == NONE {
+                    record.queue_tail = before;
+                }
+                winner
+            }
+            None => {
+                record.queue_head = self.threads[head as usize].queue_next;
+                head
+            }
+        };
+        if record.queue_head != NONE {
+            // The access of this very instant will say when the line is free again; until then this keeps the place.
+            self.heap.put(record.queue_head as usize, time);
+        }
+        let thread = &mut self.threads[winner as usize];
+        self.memory.stats.line_wait_ps += time - thread.clock.min(time);
+        thread.clock = time;
+        thread.status = Status::Ready;
+        thread.granted = true;
+        winner as usize
+    }
+
+    /// The thread in the queue behind which somebody stands who is served before the head, if there is one.
+    fn overtaker(&self, line: u32, head: u32) -> Option<u32> {
+        let owner = self.memory.owner_socket(line)?;
+        let record = &self.memory.lines[line as usize];
+        if self.threads[head as usize].socket == owner || record.bypassed >= self.machine.occupancy.local_bypass {
+            return None;
+        }
+        let mut before = head;
+        for _ in 0..SEARCHED {
+            let next = self.threads[before as usize].queue_next;
+            if next == NONE {
+                break;
+            }
+            if self.threads[next as usize].socket == owner {
+                return Some(before);
+            }
+            before = next;
+        }
+        None
+    }
+
+    /// Advances the running thread's clock, and the line's, by what the access costs. `queued`: it waited for the line.
+    fn charge(&mut self, line: u32, kind: Kind, queued: bool, addr: usize) {
+        let me = self.current;
+        if kind == Kind::Rmw {
+            self.drain_stores();
+        }
+        let core = self.threads[me].core;
+        if self.memory.private(core, line, kind) {
+            if let Some(arrival) = self.memory.arrival(core, line, self.threads[me].clock) {
+                self.threads[me].clock = arrival;
+            }
+            let mut time = self.memory.hit(core, line, kind);
+            match kind {
+                Kind::Load => {}
+                Kind::Store => self.keep_order(line),
+                Kind::Rmw => time += self.costs.locked,
+            }
+            return self.advance(time);
+        }
+        let start = self.threads[me].clock;
+        let cost = self.memory.miss(core, line, kind, start, !queued, addr);
+        let record = &mut self.memory.lines[line as usize];
+        record.busy = start + cost.occupancy;
+        if kind == Kind::Store {
+            self.keep_order(line);
+        }
+        let record = &self.memory.lines[line as usize];
+        if record.queue_head != NONE {
+            self.heap.put(record.queue_head as usize, record.busy);
+            self.horizon = self.heap.earliest().min(self.deadline());
+        }
+        let thread = &mut self.threads[me];
+        let done = start + cost.latency + rng::below(&mut thread.rng, self.config.jitter_ps + 1);
+        match kind {
+            Kind::Load => thread.clock = done,
+            Kind::Rmw => {
+                thread.clock = done;
+                self.advance(self.costs.locked);
+            }
+            Kind::Store => self.buffer_store(start, done),
+        }
+    }
+
+    /// Stores become visible in order: nobody gets the line before those that still drain are done.
+    fn keep_order(&mut self, line: u32) {
+        let until = self.threads[self.current].stores_until;
+        let record = &mut self.memory.lines[line as usize];
+        record.busy = record.busy.max(until);
+    }
+
+    /// A store that misses drains in the background: overlapped with others if misses overlap, in order in any case.
+    fn buffer_store(&mut self, start: u64, done: u64) {
+        let (overlaps, slack) = (self.memory.overlaps(), self.memory.store_slack());
+        let thread = &mut self.threads[self.current];
+        let serial = thread.stores_until.max(start) + (done - start);
+        let overlapped = done.max(thread.stores_until + self.costs.l1);
+        thread.stores_until = if overlaps { overlapped } else { serial };
+        thread.clock = (start + self.costs.l1).max(thread.stores_until.saturating_sub(slack));
+    }
+
+    /// Starts fetching a line; [`Step::Go`] when done.
+    pub(crate) fn prefetch(&mut self, addr: usize) -> Step {
+        let me = self.current;
+        if self.unwinding || self.threads[me].untimed || !self.timed() {
+            return Step::Go(NONE);
+        }
+        if !self.my_turn() {
+            return Step::Suspend;
+        }
+        let (core, socket, now) = (self.threads[me].core, self.threads[me].socket, self.threads[me].clock);
+        let line = self.memory.line(addr, socket);
+        self.memory.stats.accesses += 1;
+        let record = &self.memory.lines[line as usize];
+        // A line that others fight for is left to the access itself.
+        if record.busy <= now && record.queue_head == NONE && !self.memory.private(core, line, Kind::Load) {
+            self.tx_conflict(line, Kind::Load);
+            self.threads[me].clock = self.memory.prefetch(core, line, now, addr);
+        }
+        self.advance(self.costs.l1 / 2);
+        Step::Go(line)
+    }
+
+    /// The running thread's access changed the value of a word on `line`.
+    #[inline]
+    pub(crate) fn changed(&mut self, line: u32) {
+        if line == NONE || self.threads[self.current].tx_depth > 0 {
+            return;
+        }
+        self.threads[self.current].changed = true;
+        self.value_changed(line);
+    }
+
+    pub(super) fn value_changed(&mut self, line: u32) {
+        self.progress(self.current);
+        let record = &mut self.memory.lines[line as usize];
+        record.version = record.version.wrapping_add(1);
+        if record.watch != NONE {
+            self.wake_watchers(line);
+        }
+    }
+
+    /// Aborts the running thread's transaction because it does what no transaction can: waits or enters the kernel.
+    /// True if there was one.
+    pub(crate) fn tx_forbids(&mut self) -> bool {
+        let inside = self.threads[self.current].tx_depth > 0;
+        if inside {
+            self.tx_doom(self.current, Abort(0));
+        }
+        inside
+    }
+
+    /// The running thread passes a named point: for how many nanoseconds it stalls there, if it does.
+    pub(crate) fn passed(&mut self, name: &'static str) -> Option<u64> {
+        let thread = &mut self.threads[self.current];
+        let count = match thread.passages.iter_mut().find(|passage| passage.0 == name) {
+            Some(passage) => {
+                passage.1 += 1;
+                passage.1
+            }
+            None => {
+                thread.passages.push((name, 1));
+                1
+            }
+        };
+        let slot = thread.slot;
+        self.config.faults.iter().find_map(|fault| match fault {
+            Fault::Stall { thread, at: Point::Named { name: which, nth }, for_ns } => {
+                (thread.is_none_or(|which| which == slot) && which == name && *nth == count).then_some(*for_ns)
+            }
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,79 @@
+//! Schedules that look for bugs: random, and probabilistic concurrency testing.
+//!
+//! There is one clock, which every step moves a little, so that executions and their time stamps agree. Threads that
+//! wait for time get it when nobody else can run, and now and then by chance.
+
+use super::thread::Status;
+use super::{Engine, Outcome};
+use crate::config::Schedule;
+use crate::rng;
+
+/// Before one step in this many, time jumps to the next timer.
+const JUMP: u64 = 64;
+
+impl Engine {
+    /// Whether the running thread takes the next step.
+    pub(super) fn explored_turn(&mut self) -> bool {
+        if self.threads[self.current].status != Status::Ready {
+            return false;
+        }
+        let chosen = self.choose();
+        if chosen != self.current {
+            self.chosen = Some(chosen);
+        }
+        chosen == self.current && self.memory.stats.accesses < self.config.limit_accesses && self.now < self.deadline()
+    }
+
+    fn choose(&mut self) -> usize {
+        match self.config.schedule {
+            Schedule::Pct { .. } => {
+                if self.change_points.last().is_some_and(|&step| self.memory.stats.accesses >= step) {
+                    self.change_points.pop();
+                    self.yielded();
+                }
+                let best = self.ready.iter().copied().max_by_key(|&id| self.threads[id].priority);
+                best.expect("somebody is ready")
+            }
+            _ => self.ready[rng::below(&mut self.rng, self.ready.len() as u64) as usize],
+        }
+    }
+
+    /// The running thread lets others go first.
+    pub(crate) fn yielded(&mut self) {
+        self.lowest_priority -= 1;
+        self.threads[self.current].priority = self.lowest_priority;
+    }
+
+    pub(super) fn next_explored(&mut self) -> Result<usize, Outcome> {
+        self.ready.retain(|&id| self.threads[id].status == Status::Ready);
+        let chosen = self.chosen.take();
+        if self.heap.earliest() != u64::MAX && rng::below(&mut self.rng, JUMP) == 0 {
+            self.fire_timer()?;
+        }
+        while self.ready.is_empty() {
+            if self.heap.earliest() == u64::MAX {
+                return Err(self.verdict());
+            }
+            self.fire_timer()?;
+        }
+        let id = match chosen {
+            Some(id) if self.threads[id].status == Status::Ready => id,
+            _ => self.choose(),
+        };
+        let thread = &mut self.threads[id];
+        thread.clock = thread.clock.max(self.now);
+        self.now = thread.clock;
+        thread.granted = true;
+        Ok(id)
+    }
+
+    fn fire_timer(&mut self) -> Result<(), Outcome> {
+        if let Some((time, id)) = self.heap.pop() {
+            self.now = self.now.max(time);
+            self.threads[id].clock = self.now;
+            self.timer(id)?;
+            self.ready.push(id);
+        }
+        Ok(())
+    }
+}

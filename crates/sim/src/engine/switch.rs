@@ -1,0 +1,185 @@
+//! Changing from one simulated thread to another, and unwinding those that did not end.
+//!
+//! These functions hold the engine by a raw pointer only: see the parent module. A thread is unwound by resuming it
+//! once more; it then leaves its body by a panic that no hook sees, its destructors run, and they may wait for one
+//! another.
+
+use core::cell::Cell;
+use core::ptr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult};
+
+use super::thread::{Role, Stackful, Status, Unwinding};
+use super::{Engine, Outcome, Start};
+use crate::arena::{self, Cache};
+
+thread_local! {
+    static ENGINE: Cell<*mut Engine> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+/// The engine, while a simulated thread of it runs on this OS thread.
+#[inline]
+pub(crate) fn engine() -> Option<*mut Engine> {
+    let engine = ENGINE.get();
+    (!engine.is_null()).then_some(engine)
+}
+
+/// The payload that unwinds a thread at the end of a run.
+struct Unwind;
+
+/// A coroutine for a thread's body.
+pub(crate) fn stackful(bytes: usize, body: Box<dyn FnOnce()>) -> Box<Stackful> {
+    let stack = DefaultStack::new(bytes).expect("no memory for the stack of a simulated thread");
+    Box::new(Coroutine::with_stack(stack, move |yielder, ()| {
+        let engine = engine().expect("a coroutine runs in a simulation");
+        // SAFETY: `engine()` is valid while a coroutine runs; no other reference exists (module text).
+        unsafe { &mut *engine }.me().yielder = yielder;
+        // SAFETY: as above.
+        let result = if unsafe { &*engine }.unwinding {
+            drop(body);
+            Ok(())
+        } else {
+            catch_unwind(AssertUnwindSafe(body))
+        };
+        let locals = catch_unwind(AssertUnwindSafe(|| drop_locals(engine)));
+        let message = result.err().or(locals.err()).and_then(|payload| {
+            let said = payload.downcast_ref::<&str>().map(|text| text.to_string());
+            let said = said.or_else(|| payload.downcast_ref::<String>().cloned());
+            (!payload.is::<Unwind>()).then(|| said.unwrap_or_else(|| "a panic without a message".to_string()))
+        });
+        // SAFETY: as above.
+        unsafe { &mut *engine }.finish(message);
+    }))
+}
+
+/// Runs the destructors of the thread's thread-locals, the youngest first, until there are none.
+fn drop_locals(engine: *mut Engine) {
+    loop {
+        // SAFETY: `engine` is valid while a coroutine runs; the reference ends before the destructor is called.
+        let thread = unsafe { &mut *engine }.me();
+        let Some(local) = thread.locals.iter_mut().rev().find(|local| !local.value.is_null()) else { break };
+        let (value, drop) = (std::mem::replace(&mut local.value, std::ptr::null_mut()), local.drop);
+        // SAFETY: the contract of `world::local_set`; the value was just taken out, so this is the only call.
+        unsafe { drop(value) };
+    }
+}
+
+/// Gives way: returns when the scheduler has chosen the running thread again.
+pub(crate) fn suspend(engine: *mut Engine) {
+    // SAFETY: `engine` is valid while a coroutine runs; the reference ends here.
+    let thread = unsafe { &mut *engine }.me();
+    let yielder = thread.yielder;
+    thread.stopped_at = (&raw const yielder).addr();
+    // SAFETY: the yielder lives at the bottom of the running coroutine's stack.
+    unsafe { (*yielder).suspend(()) };
+}
+
+/// Gives way, and unwinds if the run is over when the thread runs again.
+pub(crate) fn wait(engine: *mut Engine) {
+    suspend(engine);
+    // SAFETY: as in `suspend`.
+    if unsafe { &mut *engine }.must_unwind() {
+        unwind();
+    }
+}
+
+/// Leaves the body of a thread whose run is over.
+pub(crate) fn unwind() -> ! {
+    resume_unwind(Box::new(Unwind))
+}
+
+/// Runs a thread until it gives way or ends.
+fn resume(engine: *mut Engine, id: usize) {
+    // SAFETY: the engine outlives the run. The coroutine is boxed and only taken out below, so it stays where it is
+    // while other threads are spawned.
+    let thread = &mut unsafe { &mut *engine }.threads[id];
+    let heap: *mut Cache = &mut *thread.heap;
+    let stack: *mut Stackful = thread.stack.as_deref_mut().expect("an unfinished thread");
+    // SAFETY: as above; the arena stays in its place.
+    let arena = unsafe { &(*engine).arena }.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let outer = (ENGINE.replace(engine), arena::route(arena, heap));
+    // SAFETY: nobody else uses this coroutine: it is not resumed from inside itself.
+    let result = unsafe { (*stack).resume(()) };
+    ENGINE.set(outer.0);
+    arena::route(outer.1.0, outer.1.1);
+    if matches!(result, CoroutineResult::Return(())) {
+        // SAFETY: as above; the coroutine has ended.
+        let stack = unsafe { &mut *engine }.threads[id].stack.take();
+        drop(stack);
+    }
+}
+
+/// Runs all threads until the run ends.
+pub(crate) fn drive(engine: *mut Engine) -> Outcome {
+    loop {
+        // SAFETY: the engine outlives the run; no coroutine runs now.
+        match unsafe { &mut *engine }.next() {
+            Ok(id) => resume(engine, id),
+            Err(outcome) => return outcome,
+        }
+        // SAFETY: as above.
+        unsafe { &mut *engine }.gave_way();
+    }
+}
+
+/// Turns that unwinding threads get while none of them ends.
+const PATIENCE: usize = 1_000;
+
+/// Unwinds every unfinished thread; the main thread last, since clients borrow what lies on its stack. Says how many
+/// had to be abandoned.
+pub(crate) fn unwind_all(engine: *mut Engine) -> usize {
+    // SAFETY: here and below: the engine outlives the run, and no coroutine runs while a reference lives.
+    let threads = unsafe {
+        (*engine).unwinding = true;
+        for thread in &mut (*engine).threads {
+            thread.unwinding = if thread.status == Status::Done { Unwinding::No } else { Unwinding::Asked };
+            thread.tx_depth = 0;
+        }
+        (*engine).threads.len()
+    };
+    let mut idle = 0;
+    while idle < PATIENCE {
+        let mut left = 0;
+        let mut ended = false;
+        for id in (0..threads).rev() {
+            // SAFETY: see above.
+            let (done, main) = unsafe {
+                (*engine).current = id;
+                let thread = &(&(*engine).threads)[id];
+                (thread.status == Status::Done, thread.role == Role::Main)
+            };
+            if done || (main && clients_left(engine) && idle < PATIENCE / 2) {
+                left += usize::from(!done);
+                continue;
+            }
+            resume(engine, id);
+            // SAFETY: see above.
+            let done = unsafe { (&(*engine).threads)[id].status == Status::Done };
+            ended |= done;
+            left += usize::from(!done);
+        }
+        if left == 0 {
+            return 0;
+        }
+        idle = if ended { 0 } else { idle + 1 };
+    }
+    // SAFETY: see above.
+    let threads = unsafe { &mut (*engine).threads };
+    let stacks = threads.iter_mut().filter_map(|thread| thread.stack.take());
+    // Others may hold pointers into these stacks, so they stay.
+    stacks.map(std::mem::forget).count()
+}
+
+fn clients_left(engine: *mut Engine) -> bool {
+    // SAFETY: the engine outlives the run, and no coroutine runs now.
+    let threads = unsafe { &(*engine).threads };
+    threads.iter().any(|thread| thread.role == Role::Client && thread.status != Status::Done)
+}
+
+/// Starts a thread from inside a simulated one.
+pub(crate) fn spawn(engine: *mut Engine, start: Start, slot: Option<usize>) -> usize {
+    // SAFETY: `engine` is valid while a coroutine runs.
+    unsafe { &mut *engine }.spawn(start, slot)
+}

@@ -1,0 +1,34 @@
+//! Looking for bugs: one program under many schedules.
+
+use crate::config::{Config, Schedule, replay_seed};
+use crate::report::{Outcome, Report};
+
+/// Runs `simulate` with `schedules` seeds from `config.seed` on, until a run is not [`Outcome::Done`]: that run's
+/// report. With the environment variable `ARCHIPELAGO_SIM_SEED` it tries that seed only.
+///
+/// `simulate` makes its structures afresh each time, runs them with the configuration it is given, and states what must
+/// hold by assertions inside of the run (in a client, or in the tear-down). A run in virtual time goes first and says how
+/// many steps [`Schedule::Pct`] has to spread its change points over.
+pub fn find(config: &Config, schedules: u64, simulate: impl Fn(&Config) -> Report) -> Option<Report> {
+    let mut config = config.clone();
+    if let Schedule::Pct { .. } = config.schedule {
+        let straight = simulate(&Config { schedule: Schedule::VirtualTime, ..config.clone() });
+        config.expected_accesses = straight.stats.accesses.max(1);
+    }
+    let seeds = match replay_seed() {
+        Some(seed) => seed..seed + 1,
+        None => config.seed..config.seed + schedules,
+    };
+    seeds.map(|seed| simulate(&Config { seed, ..config.clone() })).find(|report| report.outcome != Outcome::Done)
+}
+
+/// As [`find`], for programs that have no bug.
+///
+/// # Panics
+/// If a run is not [`Outcome::Done`]: the message says how it ended and which seed shows it again.
+#[track_caller]
+pub fn explore(config: &Config, schedules: u64, simulate: impl Fn(&Config) -> Report) {
+    if let Some(report) = find(config, schedules, simulate) {
+        report.assert_done();
+    }
+}

@@ -1,0 +1,28 @@
+//! A virtual NUMA machine in deterministic virtual time.
+//!
+//! [`run`] executes a program of many threads on a [`Machine`] that exists only as a model: sockets, caches, links,
+//! hardware transactions. Its threads are coroutines on one OS thread, and a scheduler decides before every access to
+//! shared memory who goes next: by virtual time, to see how the program would scale, or by a bug-finding schedule.
+//! Equal seeds give equal runs.
+//!
+//! The program reaches this crate through [`world`] only, which `archipelago-platform` calls when it is built with
+//! `--cfg archipelago_sim`. What the model leaves out, and what may therefore not be claimed from it, is told in
+//! `docs/virtual-machine.md`.
+
+mod arena;
+mod config;
+mod engine;
+mod explore;
+pub mod machine;
+mod memory;
+mod report;
+mod rng;
+mod run;
+pub mod world;
+
+pub use arena::SimAlloc;
+pub use config::{Config, Fault, Placement, Point, Schedule, replay_seed};
+pub use explore::{explore, find};
+pub use machine::Machine;
+pub use report::{Outcome, Report, Stats};
+pub use run::{Client, run, run_with};

@@ -1,0 +1,192 @@
+//! The modelled machine as plain data: sockets, cores, caches, latencies, occupancies, transactions.
+//!
+//! All times are nanoseconds of an uncontended access, load to use. A machine comes from a preset
+//! ([`Machine::preset`]) or a TOML file ([`Machine::from_toml`]); both are checked by [`Machine::check`]. Every number
+//! has a source in [`Machine::sources`], which is the word "estimate" where nobody measured it.
+
+mod check;
+mod presets;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use check::{MachineError, Number};
+pub use presets::PRESETS;
+
+/// A cache that one core or one socket has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// Number of sets.
+    pub sets: usize,
+    /// Lines of a set.
+    pub ways: usize,
+}
+
+impl Cache {
+    /// Its size in bytes.
+    pub fn bytes(self) -> usize {
+        self.sets * self.ways * 64
+    }
+}
+
+/// The caches of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Caches {
+    /// First level, per core.
+    pub l1: Cache,
+    /// Second level, per core.
+    pub l2: Cache,
+    /// Third level, per socket.
+    pub l3: Cache,
+    /// Whether the third level holds everything that the socket's cores hold; otherwise it holds what they evict.
+    pub l3_inclusive: bool,
+}
+
+/// Uncontended times of single accesses, in nanoseconds. Lists are indexed by the number of hops, from 0.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    /// First-level hit.
+    pub l1: f64,
+    /// Second-level hit.
+    pub l2: f64,
+    /// Hit in the socket's third level.
+    pub l3: f64,
+    /// From the private cache of another core of the socket.
+    pub core_to_core: f64,
+    /// From a cache of another socket that changed the line, by hops; the first number is not used.
+    pub dirty_remote: Vec<f64>,
+    /// From a cache of another socket that has the line unchanged, by hops; the first number is not used.
+    pub clean_remote: Vec<f64>,
+    /// From memory, by hops to its home.
+    pub memory: Vec<f64>,
+    /// What a locked instruction adds.
+    pub locked: f64,
+    /// A full fence, without the stores it waits for.
+    pub fence: f64,
+    /// One turn of a spin loop.
+    pub pause: f64,
+    /// Reading the clock.
+    pub clock: f64,
+}
+
+/// For how long an access keeps others away.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Occupancy {
+    /// Part of a transfer's latency during which the line can't be given to the next core, 0 to 1.
+    pub transfer: f64,
+    /// Nanoseconds for which a core keeps a line that others wait for, beyond that.
+    pub hold: f64,
+    /// Nanoseconds between two reads of one line that several cores share.
+    pub shared_read: f64,
+    /// Nanoseconds between two lines from one socket's memory.
+    pub memory: f64,
+    /// Nanoseconds between two lines over one link.
+    pub link: f64,
+    /// How many requests from the owner's own socket may overtake a remote one that waits for the same line.
+    pub local_bypass: u8,
+    /// Misses that a core can have outstanding.
+    pub miss_buffers: usize,
+}
+
+/// Hardware transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transactions {
+    /// Nanoseconds to begin.
+    pub begin: f64,
+    /// Nanoseconds to commit.
+    pub commit: f64,
+    /// Nanoseconds to abort.
+    pub abort: f64,
+    /// Most lines that a transaction can have read. Written lines must fit the first-level cache, set by set.
+    pub read_lines: usize,
+    /// Probability that a transaction aborts for no visible reason.
+    pub spurious: f64,
+}
+
+/// What the operating system's part of blocking costs, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Os {
+    /// A system call that does little: yielding, waking another thread.
+    pub call: f64,
+    /// From the wake-up call to the first instruction of the woken thread.
+    pub wake: f64,
+}
+
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// NUMA nodes with processors.
+    pub sockets: usize,
+    /// Physical cores of a socket.
+    pub cores_per_socket: usize,
+    /// Hardware threads of a core.
+    pub threads_per_core: usize,
+    /// How many links lie between two sockets; 0 from a socket to itself.
+    pub hops: Vec<Vec<u8>>,
+    /// How much longer a core's own work takes while its other hardware thread works too.
+    pub smt_slowdown: f64,
+    /// The caches.
+    pub caches: Caches,
+    /// Times of accesses.
+    pub latency: Latency,
+    /// How long resources stay busy.
+    pub occupancy: Occupancy,
+    /// Hardware transactions, if the machine has them.
+    pub transactions: Option<Transactions>,
+    /// Costs of blocking.
+    pub os: Os,
+    /// For each number, by the name of its field (`latency.l3`), where it comes from.
+    #[serde(default)]
+    pub sources: BTreeMap<String, String>,
+}
+
+impl Machine {
+    /// Physical cores.
+    pub fn cores(&self) -> usize {
+        self.sockets * self.cores_per_socket
+    }
+
+    /// Hardware threads ("CPUs").
+    pub fn cpus(&self) -> usize {
+        self.cores() * self.threads_per_core
+    }
+
+    /// The physical core of a CPU. CPUs are numbered like Linux does: first every core's first hardware thread,
+    /// socket by socket, then every core's second one.
+    pub fn core_of(&self, cpu: usize) -> usize {
+        cpu % self.cores()
+    }
+
+    /// The socket of a CPU.
+    pub fn socket_of(&self, cpu: usize) -> usize {
+        self.core_of(cpu) / self.cores_per_socket
+    }
+
+    /// The CPUs of a socket: every core's first hardware thread, then every core's second one.
+    pub fn cpus_of(&self, socket: usize) -> impl Iterator<Item = usize> + use<> {
+        let (cores, per_socket) = (self.cores(), self.cores_per_socket);
+        (0..self.threads_per_core)
+            .flat_map(move |rank| (0..per_socket).map(move |c| rank * cores + socket * per_socket + c))
+    }
+
+    /// All CPUs, socket after socket, each as in [`cpus_of`](Self::cpus_of).
+    pub fn fill_order(&self) -> Vec<usize> {
+        (0..self.sockets).flat_map(|socket| self.cpus_of(socket)).collect()
+    }
+
+    /// All CPUs, dealt out to the sockets in turn.
+    pub fn spread_order(&self) -> Vec<usize> {
+        let per_socket: Vec<Vec<usize>> = (0..self.sockets).map(|socket| self.cpus_of(socket).collect()).collect();
+        (0..self.cpus() / self.sockets).flat_map(|rank| per_socket.iter().map(move |cpus| cpus[rank])).collect()
+    }
+}

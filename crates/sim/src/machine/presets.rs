@@ -1,0 +1,353 @@
+//! The machines that come with the crate.
+//!
+//! Written down once, before any structure was run on them, and not changed for any result since. Every number has its
+//! source below; "estimate" means that nobody measured it where we could read it.
+
+use super::{Cache, Caches, Latency, Machine, Occupancy, Os, Transactions};
+
+/// The names of all presets.
+pub const PRESETS: [&str; 7] = [
+    "xeon-e7-4850v3-4s",
+    "xeon-e7-8870v3-4s",
+    "xeon-8180-8s",
+    "xeon-8180-4s",
+    "xeon-e5-4620-4s",
+    "epyc-2s-chiplets",
+    "this-host",
+];
+
+/// What nobody measured.
+const ESTIMATE: &str = "estimate";
+
+/// Fields and their source; a field that starts with one of these names has it.
+type Sources = &'static [(&'static str, &'static str)];
+
+impl Machine {
+    /// The preset of this name (see [`PRESETS`]).
+    pub fn preset(name: &str) -> Option<Machine> {
+        let (machine, sources) = match name {
+            "xeon-e7-4850v3-4s" => (haswell_ex(name, 14, 2.2), HASWELL_EX),
+            "xeon-e7-8870v3-4s" => (haswell_ex(name, 18, 2.1), HASWELL_EX),
+            "xeon-8180-8s" => (skylake_sp(name, 8, cube()), SKYLAKE_SP),
+            "xeon-8180-4s" => (skylake_sp(name, 4, mesh(4)), SKYLAKE_SP),
+            "xeon-e5-4620-4s" => (sandy_bridge_ep(name), SANDY_BRIDGE_EP),
+            "epyc-2s-chiplets" => (rome(name), ROME),
+            "this-host" => (this_host(name), THIS_HOST),
+            _ => return None,
+        };
+        Some(with_sources(machine, sources))
+    }
+}
+
+fn with_sources(mut machine: Machine, sources: Sources) -> Machine {
+    for number in machine.numbers() {
+        let found = sources.iter().find(|(field, _)| number.field.starts_with(field));
+        machine.sources.insert(number.field, found.map_or(ESTIMATE, |found| found.1).to_string());
+    }
+    machine
+}
+
+/// Every socket one link from every other.
+fn mesh(sockets: usize) -> Vec<Vec<u8>> {
+    (0..sockets).map(|a| (0..sockets).map(|b| u8::from(a != b)).collect()).collect()
+}
+
+/// Sockets on a ring.
+fn ring(sockets: usize) -> Vec<Vec<u8>> {
+    let distance = |a: usize, b: usize| a.abs_diff(b).min(sockets - a.abs_diff(b)) as u8;
+    (0..sockets).map(|a| (0..sockets).map(|b| distance(a, b)).collect()).collect()
+}
+
+/// Eight sockets with three links each, along the edges of a cube; the fourth neighbour is the opposite corner's pair,
+/// so that nobody is more than two links away.
+fn cube() -> Vec<Vec<u8>> {
+    let hops = |a: usize, b: usize| (a ^ b).count_ones().min(2) as u8;
+    (0..8).map(|a| (0..8).map(|b| hops(a, b)).collect()).collect()
+}
+
+const HASWELL_EX: Sources = &[
+    ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
+    ("sockets", "the paper's machine"),
+    ("cores_per_socket", "Intel ARK"),
+    ("threads_per_core", "Intel ARK"),
+    ("caches.l1", "Intel Optimization Reference Manual, Haswell: 32 KiB, 8 ways"),
+    ("caches.l2", "Intel Optimization Reference Manual, Haswell: 256 KiB, 8 ways"),
+    ("caches.l3", "Intel ARK: 2.5 MiB per core; 20 ways: CPUID of Haswell-EX"),
+    ("latency.l1", "Intel Optimization Reference Manual, Haswell: 4 cycles, at nominal frequency"),
+    ("latency.l2", "Intel Optimization Reference Manual, Haswell: 12 cycles, at nominal frequency"),
+    (
+        "latency.core_to_core",
+        "Intel forum 700477: MLC, Broadwell-EP with 10 cores: 40.3-42.3 ns; estimate for more cores",
+    ),
+    ("latency.memory.0", "Intel blog 2014: MLC, E7-4800: 135-136 ns"),
+    ("latency.memory.1", "Intel blog 2014: MLC, E7-4800: 194-202 ns"),
+    ("transactions.read_lines", "Nakaike et al., ISCA 2015: Haswell holds 4 MB of transactional loads"),
+];
+
+/// 4 sockets fully connected by QPI. The NR paper's machine (14 cores) and the RCX authors' (18).
+fn haswell_ex(name: &str, cores: usize, ghz: f64) -> Machine {
+    Machine {
+        name: name.to_string(),
+        sockets: 4,
+        cores_per_socket: cores,
+        threads_per_core: 2,
+        hops: mesh(4),
+        smt_slowdown: 1.5,
+        caches: Caches {
+            l1: Cache { sets: 64, ways: 8 },
+            l2: Cache { sets: 512, ways: 8 },
+            l3: Cache { sets: 2048 * cores, ways: 20 },
+            l3_inclusive: true,
+        },
+        latency: Latency {
+            l1: 4.0 / ghz,
+            l2: 12.0 / ghz,
+            l3: 25.0,
+            core_to_core: 48.0,
+            dirty_remote: vec![0.0, 190.0],
+            clean_remote: vec![0.0, 150.0],
+            memory: vec![135.0, 198.0],
+            locked: 8.0,
+            fence: 15.0,
+            pause: 4.5,
+            clock: 11.0,
+        },
+        occupancy: Occupancy {
+            transfer: 1.0,
+            hold: 0.0,
+            shared_read: 6.0,
+            memory: 1.1,
+            link: 4.0,
+            local_bypass: 4,
+            miss_buffers: 10,
+        },
+        transactions: Some(Transactions {
+            begin: 15.0,
+            commit: 10.0,
+            abort: 70.0,
+            read_lines: 65536,
+            spurious: 0.0002,
+        }),
+        os: Os { call: 300.0, wake: 4000.0 },
+        sources: Default::default(),
+    }
+}
+
+const SKYLAKE_SP: Sources = &[
+    ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
+    ("sockets", "the paper's machine"),
+    ("cores_per_socket", "Intel ARK"),
+    ("threads_per_core", "Intel ARK"),
+    ("caches.l1", "Intel Optimization Reference Manual, Skylake-SP: 32 KiB, 8 ways"),
+    ("caches.l2", "Intel Optimization Reference Manual, Skylake-SP: 1 MiB, 16 ways"),
+    ("caches.l3", "Intel Optimization Reference Manual, Skylake-SP: 1.375 MiB per core, 11 ways, not inclusive"),
+    ("latency.l1", "AnandTech 14694, Xeon 8280: 4 cycles; at 2.5 GHz"),
+    ("latency.l2", "AnandTech 14694, Xeon 8280: 14 cycles; at 2.5 GHz"),
+    ("latency.l3", "AnandTech 14694, Xeon 8280: 46 cycles; at 2.5 GHz"),
+    ("latency.memory.0", "Intel forum 1126268: MLC, Xeon Silver 4110: 82 ns; estimate for 28 cores"),
+    ("latency.pause", "Intel Optimization Reference Manual, Skylake: up to 140 cycles"),
+    ("transactions.read_lines", "Nakaike et al., ISCA 2015: Haswell holds 4 MB of transactional loads"),
+];
+
+/// 4 sockets fully connected by UPI, or 8 in a cube. The machine of the HydraList and MV-RLU papers.
+fn skylake_sp(name: &str, sockets: usize, hops: Vec<Vec<u8>>) -> Machine {
+    let ghz = 2.5;
+    Machine {
+        sockets,
+        hops,
+        caches: Caches {
+            l1: Cache { sets: 64, ways: 8 },
+            l2: Cache { sets: 1024, ways: 16 },
+            l3: Cache { sets: 2048 * 28, ways: 11 },
+            l3_inclusive: false,
+        },
+        latency: Latency {
+            l1: 4.0 / ghz,
+            l2: 14.0 / ghz,
+            l3: 46.0 / ghz,
+            core_to_core: 50.0,
+            dirty_remote: vec![0.0, 130.0, 230.0],
+            clean_remote: vec![0.0, 115.0, 205.0],
+            memory: vec![85.0, 145.0, 225.0],
+            locked: 7.2,
+            fence: 13.0,
+            pause: 56.0,
+            clock: 10.0,
+        },
+        occupancy: Occupancy {
+            transfer: 1.0,
+            hold: 0.0,
+            shared_read: 6.0,
+            memory: 0.6,
+            link: 3.5,
+            local_bypass: 4,
+            miss_buffers: 12,
+        },
+        ..haswell_ex(name, 28, ghz)
+    }
+}
+
+const SANDY_BRIDGE_EP: Sources = &[
+    ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
+    ("sockets", "the paper's machine"),
+    ("cores_per_socket", "Intel ARK"),
+    ("threads_per_core", "Intel ARK"),
+    ("hops", "two QPI links per socket: a ring"),
+    ("caches.l1", "Intel Optimization Reference Manual, Sandy Bridge: 32 KiB, 8 ways"),
+    ("caches.l2", "Intel Optimization Reference Manual, Sandy Bridge: 256 KiB, 8 ways"),
+    ("caches.l3", "Intel ARK: 16 MiB"),
+    ("latency.l1", "Intel Optimization Reference Manual, Sandy Bridge: 4 cycles; at 2.2 GHz"),
+    ("latency.l2", "Intel Optimization Reference Manual, Sandy Bridge: 12 cycles; at 2.2 GHz"),
+];
+
+/// 4 sockets on a ring, no transactions.
+fn sandy_bridge_ep(name: &str) -> Machine {
+    let machine = haswell_ex(name, 8, 2.2);
+    Machine {
+        hops: ring(4),
+        caches: Caches { l3: Cache { sets: 16384, ways: 16 }, ..machine.caches },
+        latency: Latency {
+            l3: 18.0,
+            core_to_core: 40.0,
+            dirty_remote: vec![0.0, 180.0, 270.0],
+            clean_remote: vec![0.0, 150.0, 240.0],
+            memory: vec![75.0, 200.0, 290.0],
+            ..machine.latency.clone()
+        },
+        occupancy: Occupancy { memory: 1.8, link: 4.8, ..machine.occupancy },
+        transactions: None,
+        ..machine
+    }
+}
+
+const ROME: Sources = &[
+    ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
+    ("caches.l1", "AnandTech 14694, EPYC 7742: 32 KiB"),
+    ("caches.l2", "AnandTech 14694, EPYC 7742: 512 KiB"),
+    ("caches.l3", "AnandTech 14694, EPYC 7742: 16 MiB per group of 4 cores"),
+    ("latency.l1", "AnandTech 14694, EPYC 7742: 4 cycles at 3.4 GHz"),
+    ("latency.l2", "AnandTech 14694, EPYC 7742: 13 cycles at 3.4 GHz"),
+    ("latency.l3", "AnandTech 14694, EPYC 7742: 10.27 ns"),
+    ("latency.memory.0", "AnandTech 14694, EPYC 7742: 113 ns, four nodes per socket"),
+    ("latency.memory.1", "AnandTech 14694, EPYC 7742: 122 ns, one node per socket"),
+];
+
+/// 2 packages of 8 core groups of 4 cores. What the model calls a socket is a core group: one hop leads to another
+/// group of the package, two to the other package.
+fn rome(name: &str) -> Machine {
+    let groups = 16_usize;
+    let hops = |a: usize, b: usize| if a == b { 0 } else { 1 + u8::from(a / 8 != b / 8) };
+    let machine = haswell_ex(name, 4, 3.4);
+    Machine {
+        sockets: groups,
+        hops: (0..groups).map(|a| (0..groups).map(|b| hops(a, b)).collect()).collect(),
+        caches: Caches {
+            l1: Cache { sets: 64, ways: 8 },
+            l2: Cache { sets: 1024, ways: 8 },
+            l3: Cache { sets: 16384, ways: 16 },
+            l3_inclusive: false,
+        },
+        latency: Latency {
+            l1: 4.0 / 3.4,
+            l2: 13.0 / 3.4,
+            l3: 10.27,
+            core_to_core: 25.0,
+            dirty_remote: vec![0.0, 105.0, 220.0],
+            clean_remote: vec![0.0, 105.0, 220.0],
+            memory: vec![113.0, 122.0, 200.0],
+            locked: 3.0,
+            fence: 10.0,
+            pause: 19.0,
+            clock: 11.0,
+        },
+        occupancy: Occupancy { memory: 1.6, link: 2.0, ..machine.occupancy },
+        transactions: None,
+        ..machine
+    }
+}
+
+const THIS_HOST: Sources = &[
+    ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
+    ("sockets", "lscpu"),
+    ("cores_per_socket", "lscpu"),
+    ("threads_per_core", "lscpu"),
+    ("caches", "lscpu; AMD Zen 3"),
+    ("latency.l1", "measured: chain of dependent loads over 16 KiB"),
+    ("latency.l2", "measured: chain of dependent loads over 256 KiB"),
+    ("latency.l3", "measured: chain of dependent loads over 4 MiB"),
+    ("latency.core_to_core", "measured: compare-and-exchange ping-pong, one way, 116-148 ns"),
+    ("latency.memory.0", "measured: chain of dependent loads over 256 MiB"),
+    ("latency.locked", "measured: private fetch_add, 2.36 ns, less the first-level hit"),
+    ("latency.fence", "measured: store and fence, 2.35 ns"),
+    ("latency.pause", "measured"),
+    ("latency.clock", "measured: rdtsc"),
+    ("occupancy.hold", "measured: fetch_add contended by two, 5-7 ns each, while a transfer takes 120 ns"),
+];
+
+/// The two virtual processors of an EPYC (Zen 3) on which the model is held against native runs.
+fn this_host(name: &str) -> Machine {
+    let machine = rome(name);
+    Machine {
+        sockets: 1,
+        cores_per_socket: 2,
+        threads_per_core: 1,
+        hops: mesh(1),
+        caches: Caches { l3: Cache { sets: 32768, ways: 16 }, ..machine.caches },
+        latency: Latency {
+            l1: 2.05,
+            l2: 4.34,
+            l3: 20.2,
+            core_to_core: 120.0,
+            dirty_remote: vec![0.0],
+            clean_remote: vec![0.0],
+            memory: vec![213.0],
+            locked: 0.3,
+            fence: 2.0,
+            pause: 24.3,
+            clock: 11.2,
+        },
+        occupancy: Occupancy { hold: 85.0, ..machine.occupancy },
+        ..machine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_are_valid_and_every_number_has_a_source() {
+        for name in PRESETS {
+            let machine = Machine::preset(name).unwrap();
+            assert_eq!(machine.name, name);
+            machine.check().unwrap();
+            for number in machine.numbers() {
+                assert!(!machine.sources[&number.field].is_empty(), "{name}: {}", number.field);
+            }
+        }
+        assert!(Machine::preset("pdp-11").is_none());
+    }
+
+    #[test]
+    fn presets_have_the_sizes_of_the_papers() {
+        let cpus = PRESETS.map(|name| Machine::preset(name).unwrap().cpus());
+        assert_eq!(cpus, [112, 144, 448, 224, 64, 128, 2]);
+        let l3 = Machine::preset("xeon-e7-4850v3-4s").unwrap().caches.l3.bytes();
+        assert_eq!(l3, 35 << 20);
+    }
+
+    #[test]
+    fn every_source_names_a_field() {
+        for (machine, sources) in [
+            ("xeon-e7-4850v3-4s", HASWELL_EX),
+            ("xeon-8180-8s", SKYLAKE_SP),
+            ("epyc-2s-chiplets", ROME),
+            ("this-host", THIS_HOST),
+        ] {
+            let numbers = Machine::preset(machine).unwrap().numbers();
+            for (field, _) in sources {
+                assert!(numbers.iter().any(|number| number.field.starts_with(field)), "{machine}: {field}");
+            }
+        }
+    }
+}

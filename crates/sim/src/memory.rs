@@ -1,0 +1,540 @@
+//! The modelled memory system: which cache has which line in what state, and what an access costs.
+//!
+//! Every line has one record: the core that has it for itself (modified or exclusive), the cores with a valid copy, the
+//! sockets whose third-level cache can serve it, its home. Tags ([`tags`]) only say what caches have room for; a copy is
+//! valid as long as the record says so. The states are MESI's with a clean forwarder per socket.
+//!
+//! An access happens in one step when its core is granted the line; what it costs follows from where the data comes
+//! from and who must give up a copy, plus what it waits for on links and at memory controllers ([`traffic`]).
+
+mod stream;
+mod table;
+mod tags;
+mod traffic;
+
+use crate::machine::Machine;
+use crate::report::Stats;
+use stream::Misses;
+use table::Table;
+use tags::{Tags, Used};
+use traffic::Traffic;
+
+/// No line, no thread, no core.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// No core.
+const NOBODY: u16 = u16::MAX;
+
+/// Cores that a machine can have: bits of a line's copy set.
+pub(crate) const MAX_CORES: usize = 256;
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Reads.
+    Load,
+    /// Writes without waiting: the store buffer hides the latency.
+    Store,
+    /// Reads and writes in one step, and waits for both.
+    Rmw,
+}
+
+impl Kind {
+    pub(crate) fn writes(self) -> bool {
+        self != Kind::Load
+    }
+}
+
+/// Nanoseconds of the machine's description to the picoseconds of the model.
+pub(crate) fn ps(ns: f64) -> u64 {
+    (ns * 1000.0).round() as u64
+}
+
+/// Everything that is known of one line.
+pub(crate) struct Line {
+    /// Until when it is being transferred.
+    pub(crate) busy: u64,
+    /// Cores whose private caches have a valid copy.
+    copies: [u64; MAX_CORES / 64],
+    colour: u32,
+    /// Counts changes of value.
+    pub(crate) version: u32,
+    /// First watch of the threads that spin on it.
+    pub(crate) watch: u32,
+    /// Threads that wait for their turn.
+    pub(crate) queue_head: u32,
+    pub(crate) queue_tail: u32,
+    /// The mark of transactions that have it.
+    pub(crate) tx: u32,
+    /// The core that has it modified or exclusive.
+    owner: u16,
+    /// Sockets whose third-level cache can serve it.
+    shared: u16,
+    home: u8,
+    /// Whether the owner changed it.
+    dirty: bool,
+    /// Turns taken by the owner's socket before others that waited longer.
+    pub(crate) bypassed: u8,
+}
+
+impl Line {
+    fn new(colour: u32, home: u8) -> Line {
+        Line {
+            busy: 0,
+            copies: [0; MAX_CORES / 64],
+            colour,
+            version: 0,
+            watch: NONE,
+            queue_head: NONE,
+            queue_tail: NONE,
+            tx: NONE,
+            owner: NOBODY,
+            shared: 0,
+            home,
+            dirty: false,
+            bypassed: 0,
+        }
+    }
+
+    #[inline]
+    fn has(&self, core: usize) -> bool {
+        self.copies[core / 64] >> (core % 64) & 1 != 0
+    }
+
+    fn add(&mut self, core: usize) {
+        self.copies[core / 64] |= 1 << (core % 64);
+    }
+
+    fn remove(&mut self, core: usize) {
+        self.copies[core / 64] &= !(1 << (core % 64));
+    }
+}
+
+/// A set of cores, one bit each.
+type Cores = [u64; MAX_CORES / 64];
+
+/// Times of the machine in picoseconds.
+struct Times {
+    l1: u64,
+    l2: u64,
+    l3: u64,
+    core_to_core: u64,
+    dirty_remote: Vec<u64>,
+    clean_remote: Vec<u64>,
+    memory: Vec<u64>,
+    shared_read: u64,
+    /// Per 256 of the latency.
+    transfer: u64,
+    hold: u64,
+}
+
+pub(crate) struct Memory {
+    pub(crate) lines: Vec<Line>,
+    table: Table,
+    l1: Tags,
+    l2: Tags,
+    l3: Tags,
+    traffic: Traffic,
+    misses: Vec<Misses>,
+    times: Times,
+    hops: Vec<u8>,
+    /// The cores of each socket.
+    members: Vec<Cores>,
+    sockets: usize,
+    per_socket: usize,
+    inclusive: bool,
+    buffers: usize,
+    overlap: u64,
+    pub(crate) stats: Stats,
+}
+
+/// What an access will take.
+#[derive(Clone, Copy)]
+pub(crate) struct Cost {
+    pub(crate) latency: u64,
+    /// For how long the line can't be given to the next.
+    pub(crate) occupancy: u64,
+}
+
+impl Memory {
+    pub(crate) fn new(machine: &Machine, overlap: u32) -> Self {
+        let (latency, occupancy) = (&machine.latency, &machine.occupancy);
+        let list = |times: &[f64]| times.iter().map(|&time| ps(time)).collect();
+        let (sockets, per_socket) = (machine.sockets, machine.cores_per_socket);
+        let members = |socket: usize| {
+            let mut cores = [0; MAX_CORES / 64];
+            (socket * per_socket..(socket + 1) * per_socket).for_each(|core| cores[core / 64] |= 1 << (core % 64));
+            cores
+        };
+        Memory {
+            lines: Vec::new(),
+            table: Table::new(),
+            l1: Tags::new(machine.cores(), machine.caches.l1, false),
+            l2: Tags::new(machine.cores(), machine.caches.l2, false),
+            l3: Tags::new(sockets, machine.caches.l3, true),
+            traffic: Traffic::new(machine),
+            misses: vec![Misses::default(); machine.cores()],
+            times: Times {
+                l1: ps(latency.l1),
+                l2: ps(latency.l2),
+                l3: ps(latency.l3),
+                core_to_core: ps(latency.core_to_core),
+                dirty_remote: list(&latency.dirty_remote),
+                clean_remote: list(&latency.clean_remote),
+                memory: list(&latency.memory),
+                shared_read: ps(occupancy.shared_read),
+                transfer: (occupancy.transfer * 256.0) as u64,
+                hold: ps(occupancy.hold),
+            },
+            hops: machine.hops.iter().flatten().copied().collect(),
+            members: (0..sockets).map(members).collect(),
+            sockets,
+            per_socket,
+            inclusive: machine.caches.l3_inclusive,
+            buffers: machine.occupancy.miss_buffers,
+            overlap: u64::from(overlap.max(1)),
+            stats: Stats::default(),
+        }
+    }
+
+    /// The line that holds `addr`; a new one has its home on `socket` unless its page has another.
+    #[inline]
+    pub(crate) fn line(&mut self, addr: usize, socket: usize) -> u32 {
+        let found = self.table.line(addr, socket);
+        if let Some(home) = found.fresh {
+            self.add(Line::new(found.colour, home));
+        }
+        found.line
+    }
+
+    #[cold]
+    fn add(&mut self, line: Line) {
+        if self.lines.len() == self.lines.capacity() {
+            self.lines.reserve(self.lines.len().max(64));
+            let room = self.lines.spare_capacity_mut();
+            use_huge_pages(room);
+        }
+        self.lines.push(line);
+    }
+
+    /// An access to `addr` will come some time: brings what finds its line into the host's cache.
+    #[inline]
+    pub(crate) fn expect(&self, addr: usize) {
+        self.table.prepare(addr);
+    }
+
+    /// The access to `addr` will come very soon: brings its line's record and sets into the host's cache.
+    #[inline]
+    pub(crate) fn prepare(&self, addr: usize, core: usize, socket: usize) {
+        let Some(found) = self.table.peek(addr) else { return };
+        let record = &raw const self.lines[found.line as usize];
+        host_prefetch(record);
+        host_prefetch(record.cast::<u8>().wrapping_add(64));
+        self.l1.prepare(core, found.colour);
+        self.l2.prepare(core, found.colour);
+        self.l3.prepare(socket, found.colour);
+        // The program's own word.
+        host_prefetch(addr as *const u8);
+    }
+
+    /// Whether the core needs nobody's help for an access of this kind.
+    #[inline]
+    pub(crate) fn private(&self, core: usize, line: u32, kind: Kind) -> bool {
+        let line = &self.lines[line as usize];
+        if kind.writes() { line.owner == core as u16 } else { line.has(core) }
+    }
+
+    /// An access that is [`private`](Self::private): its latency.
+    #[inline]
+    pub(crate) fn hit(&mut self, core: usize, line: u32, kind: Kind) -> u64 {
+        let record = &mut self.lines[line as usize];
+        record.dirty |= kind.writes();
+        let colour = record.colour;
+        if self.l1.touch(core, line, colour) == Used::Hit {
+            self.stats.l1_hits += 1;
+            return self.times.l1;
+        }
+        self.stats.l2_hits += 1;
+        self.l2.touch(core, line, colour);
+        self.times.l2
+    }
+
+    /// When a prefetch of the line by this core arrives, if it hasn't by `now`.
+    #[inline]
+    pub(crate) fn arrival(&mut self, core: usize, line: u32, now: u64) -> Option<u64> {
+        let misses = &mut self.misses[core];
+        if misses.in_flight() { misses.arrival(line, now) } else { None }
+    }
+
+    /// An access that is not private, granted at `now`. `quiet` says that nobody waits for the line, so that it may
+    /// overlap with others of a stream; `addr` is what was asked for.
+    pub(crate) fn miss(&mut self, core: usize, line: u32, kind: Kind, now: u64, quiet: bool, addr: usize) -> Cost {
+        let socket = core / self.per_socket;
+        let mut cost = self.fetch(core, socket, line, kind, now);
+        if kind.writes() {
+            self.take(core, socket, line, &mut cost);
+        } else {
+            self.share(core, socket, line);
+        }
+        self.fill(core, socket, line);
+        let streams = self.overlap > 1 && kind != Kind::Rmw && self.misses[core].follow((addr >> 6) as u64);
+        if streams && quiet {
+            cost.latency = (cost.latency / self.overlap).max(self.times.l2);
+        }
+        cost
+    }
+
+    /// Where the data comes from.
+    fn fetch(&mut self, core: usize, socket: usize, line: u32, kind: Kind, now: u64) -> Cost {
+        let record = &self.lines[line as usize];
+        let (owner, shared, home) = (record.owner, record.shared, usize::from(record.home));
+        let (part, hold) = (self.times.transfer, self.times.hold);
+        let transfer = |latency: u64| Cost { latency, occupancy: latency * part / 256 + hold };
+        if owner != NOBODY && usize::from(owner) != core {
+            let from = usize::from(owner) / self.per_socket;
+            if from == socket {
+                self.stats.owned_local += 1;
+                return transfer(self.times.core_to_core);
+            }
+            let hops = self.hops(socket, from);
+            let time = if record.dirty {
+                self.stats.dirty_remote += 1;
+                self.times.dirty_remote[hops]
+            } else {
+                self.stats.clean_remote += 1;
+                self.times.clean_remote[hops]
+            };
+            return transfer(time + self.send(from, socket, now));
+        }
+        if record.has(core) {
+            debug_assert!(kind.writes());
+            self.stats.upgrades += 1;
+            return transfer(self.times.l3);
+        }
+        let read = Cost { latency: self.times.l3, occupancy: self.times.shared_read };
+        if shared >> socket & 1 != 0 {
+            self.stats.l3_hits += 1;
+            return read;
+        }
+        if any(&record.copies, &self.members[socket]) {
+            self.stats.l3_hits += 1;
+            return Cost { latency: self.times.core_to_core, ..read };
+        }
+        let nearest = self.holders(line).map(|from| (self.hops(socket, from), from)).min();
+        if let Some((hops, from)) =
+            nearest.filter(|&(hops, _)| self.times.clean_remote[hops] <= self.times.memory[self.hops(socket, home)])
+        {
+            self.stats.clean_remote += 1;
+            let latency = self.times.clean_remote[hops] + self.send(from, socket, now);
+            return Cost { latency, ..read };
+        }
+        let hops = self.hops(socket, home);
+        let mut latency = self.times.memory[hops] + self.traffic.fetch(home, now);
+        if hops == 0 {
+            self.stats.memory_local += 1;
+        } else {
+            self.stats.memory_remote += 1;
+            latency += self.send(home, socket, now);
+        }
+        self.stats.link_wait_ps += latency - self.times.memory[hops];
+        Cost { latency, ..read }
+    }
+
+    /// Takes the line for a writer: everybody else's copy goes, which may take longer than fetching the data.
+    fn take(&mut self, core: usize, socket: usize, line: u32, cost: &mut Cost) {
+        let record = &self.lines[line as usize];
+        let mut others = record.copies;
+        others[core / 64] &= !(1 << (core % 64));
+        let mut last = 0;
+        if any(&others, &self.members[socket]) {
+            last = self.times.core_to_core;
+        }
+        for other in (0..self.sockets).filter(|&other| other != socket) {
+            if record.shared >> other & 1 != 0 || any(&others, &self.members[other]) {
+                last = last.max(self.times.clean_remote[self.hops(socket, other)]);
+            }
+        }
+        if last > 0 {
+            cost.latency = cost.latency.max(last);
+            cost.occupancy = cost.occupancy.max(last * self.times.transfer / 256 + self.times.hold);
+        }
+        let record = &mut self.lines[line as usize];
+        record.copies = [0; MAX_CORES / 64];
+        record.add(core);
+        (record.owner, record.dirty, record.shared) = (core as u16, true, 0);
+    }
+
+    /// Gives a reader a copy; the line is its own if nobody else has one and no transaction must notice later writes.
+    fn share(&mut self, core: usize, socket: usize, line: u32) {
+        let record = &mut self.lines[line as usize];
+        if record.owner != NOBODY {
+            let from = usize::from(record.owner) / self.per_socket;
+            (record.owner, record.dirty) = (NOBODY, false);
+            record.shared |= 1 << from | 1 << socket;
+            let colour = record.colour;
+            self.keep(from, line, colour);
+        } else if record.copies == [0; MAX_CORES / 64] && record.shared & !(1 << socket) == 0 && record.tx == NONE {
+            record.owner = core as u16;
+        }
+        self.lines[line as usize].add(core);
+    }
+
+    /// Puts the line into the core's caches.
+    fn fill(&mut self, core: usize, socket: usize, line: u32) {
+        let colour = self.lines[line as usize].colour;
+        self.l1.touch(core, line, colour);
+        if let Used::Pushed(old) = self.l2.touch(core, line, colour) {
+            self.pushed_out(core, socket, old);
+        }
+        let record = &mut self.lines[line as usize];
+        if self.inclusive || record.owner == NOBODY {
+            if record.owner == NOBODY {
+                record.shared |= 1 << socket;
+            }
+            self.keep(socket, line, colour);
+        }
+    }
+
+    /// A core's second-level cache lost a line: the third level gets it.
+    fn pushed_out(&mut self, core: usize, socket: usize, line: u32) {
+        let record = &mut self.lines[line as usize];
+        if !record.has(core) {
+            return;
+        }
+        record.remove(core);
+        if record.owner == core as u16 {
+            (record.owner, record.dirty) = (NOBODY, false);
+        }
+        record.shared |= 1 << socket;
+        let colour = record.colour;
+        self.keep(socket, line, colour);
+    }
+
+    /// The socket's third-level cache has the line from now on; what it pushes out goes.
+    fn keep(&mut self, socket: usize, line: u32, colour: u32) {
+        let Used::Pushed(old) = self.l3.touch(socket, line, colour) else { return };
+        let record = &mut self.lines[old as usize];
+        record.shared &= !(1 << socket);
+        if !self.inclusive {
+            return;
+        }
+        for (copies, members) in record.copies.iter_mut().zip(&self.members[socket]) {
+            *copies &= !members;
+        }
+        if record.owner != NOBODY && usize::from(record.owner) / self.per_socket == socket {
+            (record.owner, record.dirty) = (NOBODY, false);
+        }
+    }
+
+    /// Sockets that have a valid copy somewhere.
+    fn holders(&self, line: u32) -> impl Iterator<Item = usize> + '_ {
+        let record = &self.lines[line as usize];
+        (0..self.sockets).filter(|&s| record.shared >> s & 1 != 0 || any(&record.copies, &self.members[s]))
+    }
+
+    #[inline]
+    fn hops(&self, a: usize, b: usize) -> usize {
+        usize::from(self.hops[a * self.sockets + b])
+    }
+
+    fn send(&mut self, from: usize, to: usize, now: u64) -> u64 {
+        let waited = self.traffic.send(from, to, now);
+        self.stats.link_wait_ps += waited;
+        waited
+    }
+
+    /// Starts fetching a line that is not private, at `now`. Returns when the core can go on.
+    pub(crate) fn prefetch(&mut self, core: usize, line: u32, now: u64, addr: usize) -> u64 {
+        let start = self.misses[core].room(self.buffers, now);
+        let cost = self.miss(core, line, Kind::Load, start, false, addr);
+        self.lines[line as usize].busy = start + cost.occupancy;
+        self.misses[core].depart(line, start + cost.latency);
+        self.stats.prefetches += 1;
+        start
+    }
+
+    /// The socket of the core that has the line for itself.
+    pub(crate) fn owner_socket(&self, line: u32) -> Option<usize> {
+        let owner = self.lines[line as usize].owner;
+        (owner != NOBODY).then(|| usize::from(owner) / self.per_socket)
+    }
+
+    /// How long word of a change takes from one socket to another: half of a transfer.
+    pub(crate) fn notice(&self, from: usize, to: usize) -> u64 {
+        let hops = self.hops(from, to);
+        if hops == 0 { self.times.core_to_core / 2 } else { self.times.clean_remote[hops] / 2 }
+    }
+
+    /// How much of its stores' latency a core can have outstanding.
+    pub(crate) fn store_slack(&self) -> u64 {
+        self.buffers as u64 * self.times.memory[0]
+    }
+
+    /// Whether misses overlap.
+    pub(crate) fn overlaps(&self) -> bool {
+        self.overlap > 1
+    }
+
+    /// Gives memory a home, or takes it away.
+    pub(crate) fn place(&mut self, addr: usize, len: usize, home: Option<usize>) {
+        let lines = &mut self.lines;
+        self.table.place(addr, len, home, |line| {
+            if let Some(home) = home {
+                lines[line as usize].home = home as u8;
+            }
+        });
+    }
+
+    /// The home node of a line.
+    pub(crate) fn home(&self, line: u32) -> usize {
+        usize::from(self.lines[line as usize].home)
+    }
+
+    /// Puts the lines of a range into a socket's third-level cache, unchanged: what a long warm-up would do.
+    pub(crate) fn warm(&mut self, addr: usize, len: usize, socket: usize) {
+        for addr in (addr & !63..addr + len.max(1)).step_by(64) {
+            let line = self.line(addr, socket);
+            let record = &mut self.lines[line as usize];
+            record.shared |= 1 << socket;
+            let colour = record.colour;
+            self.keep(socket, line, colour);
+        }
+    }
+
+    /// Bytes that grow with what the program touches.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lines.capacity() * size_of::<Line>() + self.table.bytes()
+    }
+}
+
+/// Brings a line into the real machine's cache, if that is possible.
+#[inline]
+pub(crate) fn host_prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults and changes nothing that a program can see.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Asks the operating system for huge pages behind a large array: the model looks all over them.
+pub(crate) fn use_huge_pages<T>(array: &[T]) {
+    let bytes = size_of_val(array);
+    #[cfg(target_os = "linux")]
+    if bytes >= 4 << 20 {
+        let start = array.as_ptr().addr().next_multiple_of(4096);
+        // SAFETY: whole pages inside of the array; the advice changes no contents.
+        unsafe { libc::madvise(start as *mut libc::c_void, bytes - 4096, libc::MADV_HUGEPAGE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = bytes;
+}
+
+#[inline]
+fn any(a: &Cores, b: &Cores) -> bool {
+    a.iter().zip(b).any(|(a, b)| a & b != 0)
+}
+
+const _: () = assert!(size_of::<Line>() <= 80);

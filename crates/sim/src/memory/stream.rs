@@ -1,0 +1,107 @@
+//! Memory-level parallelism: what a core does about several misses at once.
+//!
+//! Two mechanisms. A *stream* of misses to neighbouring lines is noticed after two of them, as hardware prefetchers
+//! and out-of-order cores do; from then on its misses overlap, so each costs a fraction. An explicit *prefetch* occupies
+//! a miss buffer until its line arrives; a later access to the line waits for what is left. A line that several cores
+//! fight for takes part in neither: the caller sees to that.
+
+/// Streams that a core can follow at a time.
+const STREAMS: usize = 8;
+
+/// The largest distance between two lines of one stream: padded slots lie two lines apart.
+const STRIDE: i64 = 2;
+
+#[derive(Clone, Copy, Default)]
+struct Stream {
+    last: u64,
+    stride: i64,
+    length: u32,
+}
+
+/// One core's streams and prefetches in flight.
+#[derive(Clone, Default)]
+pub(crate) struct Misses {
+    /// The most recently used first.
+    streams: [Stream; STREAMS],
+    /// Line and time of arrival.
+    flights: Vec<(u32, u64)>,
+}
+
+impl Misses {
+    /// A miss on line address `line`: whether it belongs to a stream and overlaps with its predecessors.
+    pub(crate) fn follow(&mut self, line: u64) -> bool {
+        let continues = |stream: &Stream| {
+            let distance = line.wrapping_sub(stream.last) as i64;
+            let near = (1..=STRIDE).contains(&distance.abs()) && stream.length > 0;
+            near && (stream.stride == 0 || stream.stride == distance)
+        };
+        match self.streams.iter().position(continues) {
+            Some(at) => {
+                let mut stream = self.streams[at];
+                stream.stride = line.wrapping_sub(stream.last) as i64;
+                stream.last = line;
+                stream.length += 1;
+                self.streams.copy_within(..at, 1);
+                self.streams[0] = stream;
+                stream.length > 2
+            }
+            None => {
+                self.streams.copy_within(..STREAMS - 1, 1);
+                self.streams[0] = Stream { last: line, stride: 0, length: 1 };
+                false
+            }
+        }
+    }
+
+    /// Whether any prefetch may be in flight.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    /// When a prefetched line arrives, if it hasn't by `now`.
+    pub(crate) fn arrival(&mut self, line: u32, now: u64) -> Option<u64> {
+        self.flights.retain(|flight| flight.1 > now);
+        self.flights.iter().find(|flight| flight.0 == line).map(|flight| flight.1)
+    }
+
+    /// When one of `buffers` miss buffers is free: `now` or later.
+    pub(crate) fn room(&mut self, buffers: usize, now: u64) -> u64 {
+        self.flights.retain(|flight| flight.1 > now);
+        if self.flights.len() < buffers {
+            return now;
+        }
+        self.flights.iter().map(|flight| flight.1).min().unwrap_or(now)
+    }
+
+    /// A prefetch of `line` that arrives at `at`.
+    pub(crate) fn depart(&mut self, line: u32, at: u64) {
+        self.flights.push((line, at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_noticed_at_the_third_miss() {
+        let mut misses = Misses::default();
+        assert_eq!([100, 101, 102, 103].map(|line| misses.follow(line)), [false, false, true, true]);
+        assert_eq!([50, 48, 46].map(|line| misses.follow(line)), [false, false, true]);
+        assert!(misses.follow(104), "the first stream goes on beside the second");
+        assert_eq!([1000, 1003, 1006, 1009].map(|line| misses.follow(line)), [false; 4]);
+    }
+
+    #[test]
+    fn a_prefetched_line_arrives_once() {
+        let mut misses = Misses::default();
+        misses.depart(7, 500);
+        assert_eq!(misses.arrival(7, 100), Some(500));
+        assert_eq!(misses.arrival(8, 100), None);
+        assert_eq!(misses.room(1, 100), 500);
+        assert_eq!(misses.room(2, 100), 100);
+        assert_eq!(misses.arrival(7, 500), None);
+        assert!(!misses.in_flight());
+    }
+}

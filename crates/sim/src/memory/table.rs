@@ -1,0 +1,211 @@
+//! From addresses to lines: a flat hash table of the lines that the program has touched, and one of their pages.
+//!
+//! Pages are numbered in the order of their first touch, and that number, not the address, decides about cache sets:
+//! where the operating system happens to put memory must not change a run. A page also has a home node, that of its
+//! first toucher unless somebody placed it.
+
+use super::NONE;
+
+/// Picks a slot of a table of `mask + 1` slots, by Fibonacci hashing.
+#[inline]
+fn slot_of(key: u64, mask: usize) -> usize {
+    (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24) as usize & mask
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    key: u64,
+    value: u32,
+    /// Of a line: its colour, here so that its cache sets are known before its record has arrived.
+    colour: u32,
+}
+
+const EMPTY: Slot = Slot { key: 0, value: NONE, colour: 0 };
+
+/// A hash table from 64-bit keys to dense numbers, by linear probing. Nothing is ever taken out.
+struct Numbers {
+    slots: Vec<Slot>,
+    count: usize,
+}
+
+impl Numbers {
+    fn new() -> Self {
+        Numbers { slots: vec![EMPTY; 1 << 10], count: 0 }
+    }
+
+    /// The slot of a key that has a number.
+    #[inline]
+    fn known(&self, key: u64) -> Option<Slot> {
+        let mask = self.slots.len() - 1;
+        let mut at = slot_of(key, mask);
+        loop {
+            let slot = self.slots[at];
+            if slot.value == NONE {
+                return None;
+            }
+            if slot.key == key {
+                return Some(slot);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Gives the next number to a key that has none.
+    #[cold]
+    fn add(&mut self, key: u64, colour: u32) -> u32 {
+        let mask = self.slots.len() - 1;
+        let mut at = slot_of(key, mask);
+        while self.slots[at].value != NONE {
+            at = (at + 1) & mask;
+        }
+        let value = self.count as u32;
+        self.slots[at] = Slot { key, value, colour };
+        self.count += 1;
+        if self.count * 2 > self.slots.len() {
+            self.grow();
+        }
+        value
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let mask = self.slots.len() * 2 - 1;
+        let mut slots = Vec::with_capacity(mask + 1);
+        super::use_huge_pages(slots.spare_capacity_mut());
+        slots.resize(mask + 1, EMPTY);
+        let old = std::mem::replace(&mut self.slots, slots);
+        for slot in old.into_iter().filter(|slot| slot.value != NONE) {
+            let mut at = slot_of(slot.key, mask);
+            while self.slots[at].value != NONE {
+                at = (at + 1) & mask;
+            }
+            self.slots[at] = slot;
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
+    }
+}
+
+/// A page's home before anybody touched it.
+const NOWHERE: u8 = u8::MAX;
+
+/// The numbers of lines and pages.
+pub(crate) struct Table {
+    lines: Numbers,
+    pages: Numbers,
+    /// By page number.
+    homes: Vec<u8>,
+}
+
+/// A line as the table knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Its number.
+    pub(crate) line: u32,
+    /// Page number and position in the page: takes the place of a physical address.
+    pub(crate) colour: u32,
+    /// Its home node, if nobody touched it before.
+    pub(crate) fresh: Option<u8>,
+}
+
+impl Table {
+    pub(crate) fn new() -> Self {
+        Table { lines: Numbers::new(), pages: Numbers::new(), homes: Vec::new() }
+    }
+
+    /// The line of `addr`; `toucher` is the node of who touches it.
+    #[inline]
+    pub(crate) fn line(&mut self, addr: usize, toucher: usize) -> Found {
+        let line = (addr >> 6) as u64;
+        match self.lines.known(line) {
+            Some(slot) => Found { line: slot.value, colour: slot.colour, fresh: None },
+            None => self.fresh(line, toucher),
+        }
+    }
+
+    #[cold]
+    fn fresh(&mut self, line: u64, toucher: usize) -> Found {
+        let page = self.page(line >> 6);
+        let home = &mut self.homes[page];
+        if *home == NOWHERE {
+            *home = toucher as u8;
+        }
+        let (colour, fresh) = ((page as u32) << 6 | (line & 63) as u32, Some(*home));
+        Found { line: self.lines.add(line, colour), colour, fresh }
+    }
+
+    /// The line of `addr` if it was touched before.
+    #[inline]
+    pub(crate) fn peek(&self, addr: usize) -> Option<Found> {
+        let slot = self.lines.known((addr >> 6) as u64)?;
+        Some(Found { line: slot.value, colour: slot.colour, fresh: None })
+    }
+
+    /// Brings what [`line`](Self::line) will look at into the host's cache.
+    #[inline]
+    pub(crate) fn prepare(&self, addr: usize) {
+        let mask = self.lines.slots.len() - 1;
+        super::host_prefetch(&raw const self.lines.slots[slot_of((addr >> 6) as u64, mask)]);
+    }
+
+    fn page(&mut self, page: u64) -> usize {
+        if let Some(slot) = self.pages.known(page) {
+            return slot.value as usize;
+        }
+        self.homes.push(NOWHERE);
+        self.pages.add(page, 0) as usize
+    }
+
+    /// Gives the pages from `addr` a home, or takes it away. Calls `line` for every touched line of theirs.
+    pub(crate) fn place(&mut self, addr: usize, len: usize, home: Option<usize>, mut line: impl FnMut(u32)) {
+        let (first, last) = (addr as u64 >> 12, (addr + len.max(1) - 1) as u64 >> 12);
+        for page in first..=last {
+            let number = self.page(page);
+            self.homes[number] = home.map_or(NOWHERE, |home| home as u8);
+            for slot in (page << 6..(page + 1) << 6).filter_map(|line| self.lines.known(line)) {
+                line(slot.value);
+            }
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.lines.bytes() + self.pages.bytes() + self.homes.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_dense_and_stable() {
+        let mut table = Table::new();
+        let addrs: Vec<usize> = (0..5000).map(|k| 0x7f00_0000_0000 + k * 6400).collect();
+        assert_eq!(table.peek(addrs[0]), None);
+        for (number, addr) in addrs.iter().enumerate() {
+            assert_eq!(table.line(*addr, 0).line, number as u32);
+        }
+        for (number, addr) in addrs.iter().enumerate() {
+            let again = table.line(addr + 63, 1);
+            assert_eq!((again.line, again.fresh), (number as u32, None));
+            assert_eq!(table.peek(*addr), Some(again));
+        }
+    }
+
+    #[test]
+    fn homes_by_first_touch_and_by_placement() {
+        let mut table = Table::new();
+        assert_eq!(table.line(0x10_000, 3).fresh, Some(3));
+        assert_eq!(table.line(0x10_040, 1).fresh, Some(3));
+        table.place(0x20_000, 4096, Some(2), |_| panic!("untouched"));
+        assert_eq!(table.line(0x20_100, 1).fresh, Some(2));
+        let mut met = Vec::new();
+        table.place(0x10_000, 4096, Some(0), |line| met.push(line));
+        assert_eq!(met, [0, 1]);
+        assert_eq!(table.line(0x10_080, 1).fresh, Some(0));
+        table.place(0x10_000, 4096, None, |_| ());
+        assert_eq!(table.line(0x10_0c0, 1).fresh, Some(1));
+    }
+}

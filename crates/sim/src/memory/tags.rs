@@ -1,0 +1,99 @@
+//! Which lines a cache has: sets of ways, least recently used goes first.
+//!
+//! A tag says that a line was brought in and not pushed out since. Whether the copy is still valid stands in the
+//! line's own record, so that invalidating costs no search here. A line's set follows from its colour. The arrays
+//! start as zeros that the operating system hands out on demand: an unused cache takes no memory.
+
+use crate::machine::Cache;
+
+/// The tags of several equal caches: one per core, or one per socket.
+pub(crate) struct Tags {
+    /// Line numbers plus one, 0 for none; each set from the most recently used.
+    tags: Vec<u32>,
+    sets: u64,
+    ways: usize,
+    /// Whether sets are picked by a hash of the colour: shared caches spread addresses over slices.
+    hashed: bool,
+}
+
+/// What happened to a cache when a line was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Used {
+    /// It was there.
+    Hit,
+    /// It was brought in.
+    Missed,
+    /// It was brought in, and pushed this line out.
+    Pushed(u32),
+}
+
+impl Tags {
+    pub(crate) fn new(caches: usize, cache: Cache, hashed: bool) -> Self {
+        let tags = vec![0; caches * cache.sets * cache.ways];
+        super::use_huge_pages(&tags);
+        Tags { tags, sets: cache.sets as u64, ways: cache.ways, hashed }
+    }
+
+    /// Uses a line in cache number `cache`: it is there afterwards, as the most recently used of its set.
+    #[inline]
+    pub(crate) fn touch(&mut self, cache: usize, line: u32, colour: u32) -> Used {
+        let set = self.set_of(colour);
+        let start = (cache * self.sets as usize + set) * self.ways;
+        let ways = &mut self.tags[start..start + self.ways];
+        let tag = line + 1;
+        if ways[0] == tag {
+            return Used::Hit;
+        }
+        let found = ways.iter().position(|&way| way == tag);
+        let last = ways[ways.len() - 1];
+        let at = found.unwrap_or(ways.len() - 1);
+        ways.copy_within(..at, 1);
+        ways[0] = tag;
+        match (found, last) {
+            (Some(_), _) => Used::Hit,
+            (None, 0) => Used::Missed,
+            (None, pushed) => Used::Pushed(pushed - 1),
+        }
+    }
+
+    /// Brings the line's set into the host's cache.
+    #[inline]
+    pub(crate) fn prepare(&self, cache: usize, colour: u32) {
+        let start = (cache * self.sets as usize + self.set_of(colour)) * self.ways;
+        super::host_prefetch(&raw const self.tags[start]);
+    }
+
+    #[inline]
+    fn set_of(&self, colour: u32) -> usize {
+        if self.hashed {
+            let hash = u64::from(colour.wrapping_mul(0x9E37_79B1));
+            ((hash * self.sets) >> 32) as usize
+        } else {
+            (u64::from(colour) & (self.sets - 1)) as usize
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_goes() {
+        let mut tags = Tags::new(2, Cache { sets: 4, ways: 2 }, false);
+        assert_eq!(tags.touch(1, 10, 5), Used::Missed);
+        assert_eq!(tags.touch(1, 11, 9), Used::Missed);
+        assert_eq!(tags.touch(1, 10, 5), Used::Hit);
+        assert_eq!(tags.touch(1, 12, 13), Used::Pushed(11));
+        assert_eq!(tags.touch(1, 13, 6), Used::Missed);
+        assert_eq!(tags.touch(0, 10, 5), Used::Missed);
+    }
+
+    #[test]
+    fn hashed_sets_use_the_whole_cache() {
+        let mut tags = Tags::new(1, Cache { sets: 28_672, ways: 20 }, true);
+        let lines = 28_672 * 10;
+        let pushed = (0..lines).filter(|&line| matches!(tags.touch(0, line, line), Used::Pushed(_))).count();
+        assert!(pushed < lines as usize / 50, "{pushed}");
+    }
+}

@@ -1,0 +1,133 @@
+//! What a simulation answers: how it ended, what it cost, and a hash by which two runs are compared.
+
+use core::fmt;
+
+/// How a simulation ended. Thread numbers are dense indices ([`world::Current::slot`](crate::world::Current::slot)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every client thread returned, and the tear-down too.
+    Done,
+    /// Every client thread waits for something that nobody will do.
+    Deadlock {
+        /// The waiting client threads.
+        waiting: Vec<usize>,
+    },
+    /// Threads run, but no client has changed a value for [`Config::stall_ns`](crate::Config::stall_ns), or one of the
+    /// run's limits is reached.
+    Stalled,
+    /// A thread panicked.
+    Panicked {
+        /// Which one.
+        thread: usize,
+        /// When, in virtual nanoseconds.
+        at_ns: u64,
+        /// The panic's message.
+        message: String,
+    },
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Done => write!(f, "done"),
+            Outcome::Deadlock { waiting } => write!(f, "deadlock: threads {waiting:?} wait for ever"),
+            Outcome::Stalled => write!(f, "stalled: threads run but nothing changes"),
+            Outcome::Panicked { thread, at_ns, message } => {
+                write!(f, "thread {thread} panicked at {at_ns} ns: {message}")
+            }
+        }
+    }
+}
+
+/// Counters of the modelled machine. Times are virtual picoseconds, everything else counts events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Accesses of any kind: the simulation's events.
+    pub accesses: u64,
+    /// Accesses served by the core's first-level cache.
+    pub l1_hits: u64,
+    /// Accesses served by the core's second-level cache.
+    pub l2_hits: u64,
+    /// Accesses served by the socket's shared cache.
+    pub l3_hits: u64,
+    /// Transfers from another core of the same socket that had the line for itself.
+    pub owned_local: u64,
+    /// Transfers of a changed line from another socket.
+    pub dirty_remote: u64,
+    /// Transfers of an unchanged line from another socket's caches.
+    pub clean_remote: u64,
+    /// Accesses served by the socket's own memory.
+    pub memory_local: u64,
+    /// Accesses served by another socket's memory.
+    pub memory_remote: u64,
+    /// Writes to a line that the core had for reading only.
+    pub upgrades: u64,
+    /// Time that accesses waited for a line that was being transferred to others.
+    pub line_wait_ps: u64,
+    /// Time that transfers waited for a busy link or memory controller.
+    pub link_wait_ps: u64,
+    /// Lines fetched by [`world::prefetch`](crate::world::prefetch).
+    pub prefetches: u64,
+    /// Waits in a spin loop until a line changed.
+    pub spin_waits: u64,
+    /// Times a thread blocked: parked, slept, or waited for a wake-up.
+    pub blocks: u64,
+    /// Changes of the running thread.
+    pub switches: u64,
+    /// Transactions begun.
+    pub tx_begun: u64,
+    /// Transactions committed.
+    pub tx_committed: u64,
+    /// Transactions aborted because another thread touched their lines.
+    pub tx_conflicts: u64,
+    /// Transactions aborted because their lines didn't fit.
+    pub tx_capacity: u64,
+    /// Transactions aborted by the program.
+    pub tx_explicit: u64,
+    /// Transactions aborted for no visible reason.
+    pub tx_spurious: u64,
+}
+
+impl Stats {
+    /// Accesses that left the socket.
+    pub fn remote(&self) -> u64 {
+        self.dirty_remote + self.clean_remote + self.memory_remote
+    }
+}
+
+/// What [`run`](crate::run) returns.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The seed it ran with.
+    pub seed: u64,
+    /// When the last client thread ended, in virtual nanoseconds.
+    pub end_ns: u64,
+    /// Counters of the machine.
+    pub stats: Stats,
+    /// A hash over every step: equal for equal runs, and practically only for them.
+    pub hash: u64,
+    /// Time the simulation took on the host, set-up and tear-down included.
+    pub wall: std::time::Duration,
+    /// Memory of the model that grows with what the program touches, in bytes.
+    pub model_bytes: usize,
+    /// Cache lines the program touched.
+    pub lines: usize,
+    /// Threads that did not end even when they were unwound, because a destructor waited for ever: their stacks and
+    /// what lay on them are lost.
+    pub abandoned: usize,
+}
+
+impl Report {
+    /// Returns the report of a run that is [`Outcome::Done`].
+    ///
+    /// # Panics
+    /// If the run ended otherwise; the message says how, and how to run it again.
+    #[track_caller]
+    pub fn assert_done(self) -> Report {
+        let (outcome, seed) = (&self.outcome, self.seed);
+        assert!(*outcome == Outcome::Done, "{outcome} (again with ARCHIPELAGO_SIM_SEED={seed})");
+        self
+    }
+}

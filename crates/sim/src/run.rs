@@ -1,0 +1,133 @@
+//! Running one simulation.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::config::Config;
+use crate::engine::thread::{Key, Role};
+use crate::engine::{Engine, Start, switch};
+use crate::machine::Machine;
+use crate::report::Report;
+use crate::world;
+
+/// What a client thread's body is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    /// Its number, from 0.
+    pub index: usize,
+    /// How many clients there are.
+    pub threads: usize,
+    /// The CPU it starts on.
+    pub cpu: usize,
+    /// The NUMA node it starts on.
+    pub node: usize,
+    until_ns: u64,
+}
+
+impl Client {
+    /// Whether [`Config::until_ns`] is still to come: what a measuring loop asks. Costs as much as [`world::now`], and
+    /// is progress ([`Config::stall_ns`]) even if nothing else is.
+    pub fn running(&self) -> bool {
+        if let Some(engine) = switch::engine() {
+            // SAFETY: the running coroutine's engine; the reference ends here.
+            let engine = unsafe { &mut *engine };
+            engine.progress(engine.current);
+        }
+        world::now() < self.until_ns
+    }
+}
+
+/// Runs `threads` client threads on `machine` and says how it went. See [`run_with`].
+pub fn run(machine: &Machine, config: &Config, threads: usize, body: impl Fn(Client)) -> Report {
+    run_with(machine, config, threads, || (), |(), client| body(client), |()| ()).0
+}
+
+/// Runs `setup`, then `threads` client threads that share its result, then `teardown`.
+///
+/// Set-up and tear-down run in a simulated thread on client 0's CPU, which no virtual time passes for (but for what it
+/// sleeps or waits): where they touch memory first is its home, and background threads that they start are simulated.
+/// The run ends after the tear-down; background threads still alive are then unwound. Unless the outcome is
+/// [`Outcome::Done`](crate::Outcome::Done), the tear-down is not run, and all unfinished threads are unwound.
+///
+/// # Panics
+/// If the machine is not a valid one ([`Machine::check`]), or `threads` is 0.
+pub fn run_with<S, T>(
+    machine: &Machine,
+    config: &Config,
+    threads: usize,
+    setup: impl FnOnce() -> S,
+    body: impl Fn(&S, Client),
+    teardown: impl FnOnce(S) -> T,
+) -> (Report, Option<T>) {
+    assert!(threads > 0, "a simulation needs a client thread");
+    machine.check().expect("the machine is valid");
+    let wall = Instant::now();
+    let mut engine = Box::new(Engine::new(Arc::new(machine.clone()), config.clone(), threads));
+    let engine: *mut Engine = &mut *engine;
+    let result = Cell::new(None);
+    let main = || {
+        let shared = setup();
+        start_clients(config, threads, &|client| body(&shared, client));
+        result.set(Some(teardown(shared)));
+    };
+    // SAFETY: no coroutine runs yet. The main thread ends, or is abandoned on its stack for ever, before this function
+    // returns, so what `main` borrows outlives it.
+    let outcome = unsafe {
+        let body = erase(Box::new(main));
+        let cpu = (*engine).client_cpu(0);
+        let id = (*engine).spawn(Start { role: Role::Main, cpu, clock: 0, body }, Some(threads));
+        (&mut (*engine).threads)[id].untimed = true;
+        switch::drive(engine)
+    };
+    let abandoned = switch::unwind_all(engine);
+    // SAFETY: no coroutine runs any more.
+    let engine = unsafe { &*engine };
+    let report = Report {
+        outcome,
+        seed: config.seed,
+        end_ns: engine.clients_end / 1000,
+        stats: engine.memory.stats,
+        hash: engine.hash,
+        wall: wall.elapsed(),
+        model_bytes: engine.model_bytes(),
+        lines: engine.memory.lines.len(),
+        abandoned,
+    };
+    (report, result.take())
+}
+
+/// Starts the clients and waits for their end. Called in the main thread.
+fn start_clients(config: &Config, threads: usize, body: &dyn Fn(Client)) {
+    let engine = switch::engine().expect("the main thread is simulated");
+    for index in 0..threads {
+        let jitter = world::random() % 50_000;
+        // SAFETY: the running coroutine's engine; the reference ends with the block.
+        let (cpu, node, clock) = unsafe {
+            let engine = &mut *engine;
+            let cpu = engine.client_cpu(index);
+            (cpu, engine.machine.socket_of(cpu), engine.me().clock)
+        };
+        let client = Client { index, threads, cpu, node, until_ns: config.until_ns.unwrap_or(u64::MAX) };
+        // SAFETY: the clients end before the main thread leaves this function; if the run fails, they are unwound, or
+        // abandoned for ever, before it is.
+        let body = unsafe { erase(Box::new(move || body(client))) };
+        let start = Start { role: Role::Client, cpu, clock: clock + jitter, body };
+        switch::spawn(engine, start, Some(index));
+    }
+    // SAFETY: as above.
+    while unsafe { (*engine).clients_left > 0 } {
+        // SAFETY: as above.
+        unsafe { &mut *engine }.wait_for(Key::Clients, None);
+        switch::wait(engine);
+    }
+}
+
+/// Forgets how long a body's borrows last.
+///
+/// # Safety
+/// The body is dropped or abandoned before they end.
+unsafe fn erase<'a>(body: Box<dyn FnOnce() + 'a>) -> Box<dyn FnOnce()> {
+    // SAFETY: only the lifetime differs; the caller keeps it.
+    unsafe { std::mem::transmute(body) }
+}

@@ -1,0 +1,130 @@
+//! Whole simulations: ends, waiting, background threads, unwinding.
+
+mod common;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use archipelago_sim::world;
+use archipelago_sim::{Config, Machine, Outcome, Schedule, run, run_with};
+use common::{Word, machine};
+
+#[test]
+fn counts_to_the_end() {
+    for schedule in [Schedule::VirtualTime, Schedule::Random, Schedule::Pct { depth: 3 }] {
+        let word = Word::new(0);
+        let config = Config { schedule, ..Config::seeded(3) };
+        let report = run(&machine(), &config, 8, |_| {
+            for _ in 0..100 {
+                word.add(1);
+            }
+        });
+        assert_eq!(report.outcome, Outcome::Done);
+        assert_eq!(word.get(), 800);
+        assert!(report.end_ns > 0 && report.stats.accesses >= 800);
+    }
+}
+
+#[test]
+fn spinning_thread_sees_the_change() {
+    for schedule in [Schedule::VirtualTime, Schedule::Random, Schedule::Pct { depth: 3 }] {
+        let (flag, answer) = (Word::new(0), Word::new(0));
+        let config = Config { schedule, ..Config::seeded(3) };
+        let report = run(&machine(), &config, 5, |client| {
+            if client.index == 0 {
+                world::sleep(50_000);
+                answer.set(42);
+                flag.set(1);
+            } else {
+                while flag.get() == 0 {
+                    world::spin_hint();
+                }
+                assert_eq!(answer.get(), 42);
+            }
+        });
+        report.assert_done();
+    }
+}
+
+#[test]
+fn a_panic_is_reported() {
+    let drops = Rc::new(Cell::new(0));
+    struct Count(Rc<Cell<i32>>);
+    impl Drop for Count {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    let word = Word::new(0);
+    let report = run(&machine(), &Config::seeded(1), 4, |client| {
+        let _count = Count(drops.clone());
+        if client.index == 2 {
+            world::sleep(1000);
+            panic!("number {}", client.index);
+        }
+        while word.get() == 0 {
+            world::spin_hint();
+        }
+    });
+    let Outcome::Panicked { thread, at_ns, message } = report.outcome else { panic!("{}", report.outcome) };
+    assert_eq!((thread, message.as_str()), (2, "number 2"));
+    assert!((1000..2000).contains(&at_ns));
+    assert_eq!((drops.get(), report.abandoned), (4, 0));
+}
+
+#[test]
+fn daemons_serve_and_are_unwound() {
+    let word = Word::new(0);
+    let ended = Rc::new(Cell::new(false));
+    struct Set(Rc<Cell<bool>>);
+    impl Drop for Set {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+    let word: &'static Word = Box::leak(Box::new(word));
+    let (report, sum) = run_with(
+        &machine(),
+        &Config::seeded(1),
+        3,
+        || {
+            let set = Set(ended.clone());
+            let body = move || {
+                let _set = set;
+                loop {
+                    world::park();
+                    word.add(1000);
+                }
+            };
+            world::spawn_background(Some(1), Box::new(body)).ok().unwrap()
+        },
+        |&daemon, _| {
+            word.add(1);
+            world::unpark(daemon);
+            while word.get() < 1000 {
+                world::spin_hint();
+            }
+        },
+        |_| word.get(),
+    );
+    assert_eq!(report.outcome, Outcome::Done);
+    assert!(sum.unwrap() >= 1003);
+    assert!(ended.get());
+    assert_eq!(report.abandoned, 0);
+}
+
+#[test]
+fn opposite_locks_deadlock() {
+    for schedule in [Schedule::VirtualTime, Schedule::Random] {
+        let (a, b) = (Word::new(0), Word::new(0));
+        let config = Config { schedule, ..Config::seeded(1) };
+        let report = run(&Machine::preset("xeon-8180-8s").unwrap(), &config, 2, |client| {
+            let (first, second) = if client.index == 0 { (&a, &b) } else { (&b, &a) };
+            first.lock();
+            world::work(1000);
+            world::sleep(1000);
+            second.lock();
+        });
+        assert_eq!(report.outcome, Outcome::Deadlock { waiting: vec![0, 1] });
+    }
+}

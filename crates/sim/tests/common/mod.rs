@@ -1,0 +1,80 @@
+//! A shared word and a small machine for the tests.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use archipelago_sim::{Machine, world};
+
+/// The machine of most tests.
+pub fn machine() -> Machine {
+    Machine::preset("xeon-e7-4850v3-4s").unwrap()
+}
+
+/// A shared word on a line of its own, as the platform's atomics are.
+#[repr(align(64))]
+pub struct Word(AtomicU64);
+
+impl Word {
+    pub const fn new(value: u64) -> Self {
+        Word(AtomicU64::new(value))
+    }
+
+    fn addr(&self) -> *const () {
+        (&raw const self.0).cast()
+    }
+
+    pub fn get(&self) -> u64 {
+        world::load(self.addr(), 8, || self.0.load(Relaxed))
+    }
+
+    pub fn set(&self, value: u64) {
+        world::store(self.addr(), 8, || self.0.swap(value, Relaxed) != value);
+    }
+
+    pub fn add(&self, value: u64) -> u64 {
+        world::update(self.addr(), 8, || (self.0.fetch_add(value, Relaxed), value != 0))
+    }
+
+    pub fn swap(&self, value: u64) -> u64 {
+        world::update(self.addr(), 8, || {
+            let old = self.0.swap(value, Relaxed);
+            (old, old != value)
+        })
+    }
+
+    pub fn cas(&self, old: u64, new: u64) -> bool {
+        world::update(self.addr(), 8, || {
+            let done = self.0.compare_exchange(old, new, Relaxed, Relaxed).is_ok();
+            (done, done && old != new)
+        })
+    }
+
+    /// A test-and-test-and-set lock.
+    pub fn lock(&self) {
+        while self.get() != 0 || self.swap(1) != 0 {
+            world::spin_hint();
+        }
+    }
+
+    pub fn unlock(&self) {
+        self.set(0);
+    }
+
+    /// Takes and releases the lock.
+    pub fn lock_and_count(&self) {
+        self.lock();
+        self.unlock();
+    }
+
+    /// Releases and takes the lock.
+    pub fn lock_and_count_free(&self) {
+        self.unlock();
+        self.lock();
+    }
+
+    /// Not through the model.
+    pub fn peek(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}

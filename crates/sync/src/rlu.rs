@@ -1,0 +1,59 @@
+//! Read-log-update: the two-version rival of [`mvrlu`](crate::mvrlu), with the same programming model.
+//!
+//! After Matveev, Shavit, Felber and Marlier (SOSP 2015). An object has its master and at most one copy, the one of the
+//! writer that holds it. A commit makes the copies visible, *waits* until all sections from before have ended, writes
+//! the copies back and only then unlocks: that wait is what MV-RLU does away with, and what this module is for
+//! measuring.
+//!
+//! It shares everything else with MV-RLU: objects, links, handles, snapshots, transactions, clocks, and the helped
+//! stamp, which closes a gap of the original (two writers that commit together and a reader that begins between them).
+//!
+//! *Deferral*: up to so many commits of a handle are written back together, after one wait. Meanwhile the objects stay
+//! locked; a writer that meets one writes the holder's log back itself. In the original a deferred commit isn't visible
+//! to others until then; here it is at once, so deferral changes speed and nothing else.
+//!
+//! Sections enter with a fence, since commits scan too often for membarriers.
+
+use crate::mvrlu::{self, ClockKind, Handle, Link, Stats, Versioned};
+
+/// Objects with two versions. See [the module](self).
+///
+/// ```
+/// use archipelago_sync::{mvrlu::ClockKind, rlu::Domain};
+///
+/// let domain = Domain::new(ClockKind::Logical, 0);
+/// let link = domain.alloc(1_u64);
+/// let mut handle = domain.register();
+/// handle.update(|tx| {
+///     *tx.lock(link)? += 1;
+///     Ok(())
+/// })?;
+/// assert_eq!(*handle.read().get(link), 2);
+/// # handle.update(|tx| unsafe { tx.retire(link) })?;
+/// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+/// ```
+#[derive(Clone)]
+pub struct Domain(mvrlu::Domain);
+
+impl Domain {
+    /// A domain ordered by this clock, whose handles put off the write-back of up to `deferred` commits.
+    pub fn new(clock: ClockKind, deferred: usize) -> Self {
+        Self(mvrlu::Domain::builder().clock(clock).two_versions(deferred).build())
+    }
+
+    /// As [`mvrlu::Domain::register`]. With this domain, a commit waits for the sections of other handles: a thread that
+    /// commits by one handle while it is in a snapshot by another waits for itself.
+    pub fn register(&self) -> Handle {
+        self.0.register()
+    }
+
+    /// As [`mvrlu::Domain::alloc`].
+    pub fn alloc<T: Versioned>(&self, value: T) -> Link<T> {
+        self.0.alloc(value)
+    }
+
+    /// As [`mvrlu::Domain::stats`].
+    pub fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+}

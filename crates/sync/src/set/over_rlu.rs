@@ -1,0 +1,34 @@
+//! Structures over RLU: as over MV-RLU, which it shares handles with.
+
+use super::mechanism::{Mechanism, Node};
+use super::over_mvrlu::MvLink;
+use crate::mvrlu::{ClockKind, Handle};
+use crate::rlu::Domain;
+
+/// Structures over [`rlu`](crate::rlu): a [`Domain`] of their own. Sessions of one thread must not be used inside each
+/// other's sections, which the structures' operations never do.
+pub struct OverRlu(Domain);
+
+impl OverRlu {
+    /// With a domain of this clock and deferral, as [`Domain::new`].
+    pub fn with(clock: ClockKind, deferred: usize) -> Self {
+        Self(Domain::new(clock, deferred))
+    }
+}
+
+impl Mechanism for OverRlu {
+    type Link = MvLink;
+    type Session<'m> = Handle;
+
+    fn with_scopes(_: usize) -> Self {
+        Self::with(ClockKind::Logical, 0)
+    }
+
+    fn root(&self) -> MvLink {
+        MvLink(self.0.alloc(Node { key: 0, value: 0, next: [None; 2] }))
+    }
+
+    fn session(&self) -> Handle {
+        self.0.register()
+    }
+}

@@ -1,0 +1,125 @@
+//! RLU natively: what MV-RLU promises, with two versions and waits.
+#![cfg(not(loom))]
+// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+#![allow(clippy::unit_arg)]
+
+use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
+use archipelago_platform::thread;
+use archipelago_sync::mvrlu::{ClockKind, Link};
+use archipelago_sync::rlu::Domain;
+
+const fn scaled(native: usize, miri: usize) -> usize {
+    if cfg!(miri) { miri } else { native }
+}
+
+fn each_kind(test: impl Fn(Domain)) {
+    for clock in [ClockKind::Logical, ClockKind::Hardware] {
+        for deferred in [0, 1, 10] {
+            test(Domain::new(clock, deferred));
+        }
+    }
+}
+
+fn retire_all(domain: &Domain, links: &[Link<u64>]) {
+    // SAFETY: the test doesn't use the links any more.
+    domain.register().update(|tx| links.iter().try_for_each(|link| unsafe { tx.retire(*link) })).unwrap();
+}
+
+#[test]
+fn commits_are_seen_at_once_and_not_by_older_snapshots() {
+    each_kind(|domain| {
+        let (link, mut writer, mut reader) = (domain.alloc(0_u64), domain.register(), domain.register());
+        for value in 1..=scaled(200, 10) as u64 {
+            writer.update(|tx| Ok(*tx.lock(link)? = value)).unwrap();
+            assert_eq!(*writer.read().get(link), value);
+            assert_eq!(*reader.read().get(link), value);
+        }
+        retire_all(&domain, &[link]);
+    });
+}
+
+/// A commit waits for a reader that began before it; the reader sees the old value all the while.
+#[test]
+fn a_commit_waits_for_older_readers() {
+    let domain = Domain::new(ClockKind::Logical, 0);
+    let (link, mut reader) = (domain.alloc(1_u64), domain.register());
+    let committed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let snapshot = reader.read();
+        scope.spawn(|| {
+            domain.register().update(|tx| Ok(*tx.lock(link)? = 2)).unwrap();
+            committed.store(true, Ordering::Relaxed);
+        });
+        let mut other = domain.register();
+        while *other.read().get(link) == 1 {
+            thread::yield_now();
+        }
+        for _ in 0..scaled(100, 3) {
+            thread::yield_now();
+            assert_eq!(*snapshot.get(link), 1);
+            assert!(!committed.load(Ordering::Relaxed));
+        }
+        drop(snapshot);
+    });
+    assert!(committed.into_inner());
+    retire_all(&domain, &[link]);
+}
+
+#[test]
+fn snapshots_are_never_torn() {
+    each_kind(|domain| {
+        let links: Vec<Link<u64>> = (0..8).map(|_| domain.alloc(0)).collect();
+        let (next, left) = (AtomicU64::new(0), AtomicU64::new(2));
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut handle = domain.register();
+                    for _ in 0..scaled(1_000, 5) {
+                        let value = next.fetch_add(1, Ordering::Relaxed) + 1;
+                        handle.update(|tx| links.iter().try_for_each(|link| Ok(*tx.lock(*link)? = value))).unwrap();
+                    }
+                    left.fetch_sub(1, Ordering::Relaxed);
+                });
+                scope.spawn(|| {
+                    let mut handle = domain.register();
+                    while left.load(Ordering::Relaxed) > 0 {
+                        let snapshot = handle.read();
+                        let first = *snapshot.get(links[0]);
+                        assert!(links.iter().all(|link| *snapshot.get(*link) == first), "torn");
+                        drop(snapshot);
+                        thread::yield_now();
+                    }
+                });
+            }
+        });
+        retire_all(&domain, &links);
+    });
+}
+
+#[test]
+fn checked_reads_conflict_here_too() {
+    each_kind(|domain| {
+        let links = [domain.alloc(0_u64), domain.alloc(0_u64)];
+        thread::scope(|scope| {
+            for me in 0..2 {
+                let (domain, links) = (&domain, &links);
+                scope.spawn(move || {
+                    let mut handle = domain.register();
+                    for _ in 0..scaled(500, 5) {
+                        handle
+                            .update_serializable(|tx| {
+                                if *tx.get(links[1 - me]) == 0 {
+                                    *tx.lock(links[me])? ^= 1;
+                                }
+                                Ok(())
+                            })
+                            .unwrap();
+                        let snapshot = handle.read();
+                        assert!(*snapshot.get(links[0]) + *snapshot.get(links[1]) <= 1);
+                    }
+                });
+            }
+        });
+        retire_all(&domain, &links);
+    });
+}
