@@ -208,7 +208,7 @@ fn neighbours_finds_what_removals_take_along() {
     assert_found(|| concurrent::neighbours::<u64, Faulty<_, SCAN_BY_POSITION>>(words, SEED, SHORT), "scan");
     assert_found(|| concurrent::neighbours::<u64, Faulty<_, REMOVE_TAKES_TWO>>(words, SEED, SHORT), "");
     assert_found(
-        concurrent::neighbours::<Vec<u8>, Faulty<_, SCAN_BY_POSITION>>(&some_strings(900), SEED, SHORT),
+        || concurrent::neighbours::<Vec<u8>, Faulty<_, SCAN_BY_POSITION>>(&some_strings(900), SEED, SHORT),
         "scan",
     );
 }
