@@ -8,7 +8,7 @@ use crate::measure::Sample;
 use crate::registry;
 use crate::workload::Workload;
 
-const FIELDS: [&str; 27] = [
+const FIELDS: [&str; 29] = [
     "structure",
     "workload",
     "keys",
@@ -36,6 +36,8 @@ const FIELDS: [&str; 27] = [
     "p99_ns",
     "p999_ns",
     "max_ns",
+    "update_percent",
+    "external_work",
 ];
 
 fn common() -> Common {

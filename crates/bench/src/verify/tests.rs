@@ -69,7 +69,7 @@ impl<K: BenchKey, const FAULT: u8> OrderedSession<K, u64> for &Faulty<K, FAULT> 
         }
         let mut map = self.0.write().unwrap();
         if FAULT == OVERWRITE_STRAYS
-            && value % 64 == 0
+            && value.is_multiple_of(64)
             && map.contains_key(key)
             && let Some((_, neighbour)) = map.range_mut(key..).nth(1)
         {
@@ -180,10 +180,10 @@ fn the_model_finds_wrong_answers() {
 #[test]
 fn own_writes_finds_lost_writes() {
     let words = &some_words(200);
-    assert_found(|| own::examine::<u64, Faulty<_, LOSES_WRITES>>(words, SHORT), "just inserted");
+    assert_found(|| own::examine::<u64, Faulty<_, LOSES_WRITES>>(words, SHORT), "its own key");
     assert_found(|| own::examine::<u64, Faulty<_, REMOVE_FORGETS>>(words, SHORT), "just removed");
     assert_found(|| own::examine::<u64, Faulty<_, SCAN_SKIPS_FIRST>>(words, SHORT), "scan from its own key");
-    assert_found(|| own::examine::<Vec<u8>, Faulty<_, LOSES_WRITES>>(&some_strings(200), SHORT), "of its own key");
+    assert_found(|| own::examine::<Vec<u8>, Faulty<_, LOSES_WRITES>>(&some_strings(200), SHORT), "its own key");
 }
 
 #[test]
