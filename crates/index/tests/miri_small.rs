@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 /// Keys of the larger runs.
-const MANY: u64 = if cfg!(miri) { 160 } else { 4_000 };
+const MANY: u64 = if cfg!(miri) { 64 } else { 4_000 };
 
 /// Two nodes, so that there are two search layers and two arenas; the calling thread does all the maintenance.
 fn list<K: Key, V: Send + Sync + 'static>(layer: SearchLayerKind) -> HydraList<K, V> {
