@@ -1,1 +1,211 @@
+//! Reports: the figures are those measured, and every format shows all of them.
 
+use hdrhistogram::Histogram;
+
+use super::html::About;
+use super::*;
+use crate::measure::Sample;
+use crate::registry;
+use crate::workload::Workload;
+
+const FIELDS: [&str; 29] = [
+    "structure",
+    "workload",
+    "keys",
+    "count",
+    "threads",
+    "machine",
+    "seed",
+    "runs",
+    "mops",
+    "mops_min",
+    "mops_max",
+    "ns_per_op",
+    "cpu_ns_per_op",
+    "bytes_per_key",
+    "distribution",
+    "ratio",
+    "baseline",
+    "ops",
+    "batch",
+    "pin",
+    "misses",
+    "partial",
+    "p50_ns",
+    "p90_ns",
+    "p99_ns",
+    "p999_ns",
+    "max_ns",
+    "update_percent",
+    "external_work",
+];
+
+fn common() -> Common {
+    Common {
+        keys: "<words & \"more\">.txt".to_owned(),
+        count: 5000,
+        seed: 9,
+        distribution: "zipf:0.99".to_owned(),
+        batch: 8,
+        pin: "fill".to_owned(),
+        baseline: None,
+    }
+}
+
+/// Runs with these speeds; the CPU time and memory of each follow from its number.
+fn series(name: &str, workload: Workload, threads: usize, speeds: &[f64]) -> Series {
+    let info = registry::INDEXES.iter().find(|info| info.name == name).unwrap();
+    let sample = |(run, &mops): (usize, &f64)| Sample {
+        run,
+        mops,
+        cpu_ns: Some(100.0 + run as f64),
+        bytes_per_key: (run != 1).then_some(20.0 + run as f64),
+    };
+    let samples = speeds.iter().enumerate().map(sample).collect();
+    Series { info, workload, threads, ops: 1000, samples, misses: 0, latency: None }
+}
+
+fn some_results() -> Results {
+    let mut timed = series("hydralist", Workload::C, 2, &[40.0, 10.0, 20.0]);
+    let mut latency = Histogram::new_with_bounds(1, 1_000_000, 3).unwrap();
+    (1..=1000).for_each(|ns| latency.record(ns).unwrap());
+    timed.latency = Some(latency);
+    let series = vec![
+        timed,
+        series("hydralist", Workload::Load, 2, &[1.0, 2.0]),
+        series("rwlock-btreemap", Workload::C, 2, &[10.0, 5.0, 4.0]),
+        series("mutex-btreemap", Workload::C, 2, &[1.0, 1.0, 2.0]),
+        series("hydralist", Workload::C, 1, &[8.0]),
+    ];
+    Results { series, partial: false }
+}
+
+fn find<'a>(rows: &'a [Row], structure: &str, workload: &str, threads: usize) -> &'a Row {
+    let wanted = |row: &&Row| row.structure == structure && row.workload == workload && row.threads == threads;
+    rows.iter().find(wanted).unwrap()
+}
+
+fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn rows_are_by_threads_then_workload_then_index() {
+    let rows = rows(&some_results(), &common());
+    let places: Vec<_> = rows.iter().map(|row| (row.threads, &*row.workload, &*row.structure)).collect();
+    let expected = [
+        (1, "c", "hydralist"),
+        (2, "load", "hydralist"),
+        (2, "c", "hydralist"),
+        (2, "c", "rwlock-btreemap"),
+        (2, "c", "mutex-btreemap"),
+    ];
+    assert_eq!(places, expected);
+}
+
+#[test]
+fn figures_are_medians_of_the_runs() {
+    let rows = rows(&some_results(), &common());
+    let row = find(&rows, "hydralist", "c", 2);
+    assert_eq!((row.mops, row.mops_min, row.mops_max, row.runs), (20.0, 10.0, 40.0, 3));
+    assert_eq!(row.ns_per_op, 100.0, "2 threads, 20 million operations a second together");
+    assert_eq!(row.cpu_ns_per_op, Some(101.0));
+    assert_eq!(row.bytes_per_key, Some(21.0), "of the two runs that could tell");
+    assert_eq!((row.p50_ns, row.p90_ns, row.p99_ns, row.max_ns), (Some(500), Some(900), Some(990), Some(1000)));
+    assert_eq!((row.count, row.seed, row.ops, &*row.machine), (5000, 9, 1000, "native"));
+    assert_eq!((row.batch, find(&rows, "hydralist", "load", 2).batch), (8, 0), "only C has batches");
+}
+
+#[test]
+fn ratios_are_to_the_fastest_peer_run_by_run() {
+    let rows = rows(&some_results(), &common());
+    let row = find(&rows, "hydralist", "c", 2);
+    // 40/10, 10/5, 20/4: the median of the ratios, not the ratio of the medians.
+    assert_eq!((row.ratio, row.baseline.as_deref()), (Some(4.0), Some("rwlock-btreemap")));
+    assert_eq!(find(&rows, "rwlock-btreemap", "c", 2).ratio, Some(1.0));
+    let alone = find(&rows, "hydralist", "c", 1);
+    assert_eq!((alone.ratio, &alone.baseline), (None, &None), "no peer ran with one thread");
+}
+
+#[test]
+fn a_chosen_baseline_is_the_baseline() {
+    let chosen = Common { baseline: Some("mutex-btreemap".to_owned()), ..common() };
+    let rows = rows(&some_results(), &chosen);
+    let row = find(&rows, "hydralist", "c", 2);
+    assert_eq!((row.ratio, row.baseline.as_deref()), (Some(10.0), Some("mutex-btreemap")));
+}
+
+#[test]
+fn json_has_every_field_in_order() {
+    let rows = rows(&some_results(), &common());
+    let text = text(|out| json::write(&rows, out));
+    assert_eq!(text.lines().count(), rows.len());
+    for (line, row) in text.lines().zip(&rows) {
+        let mut at = 0;
+        for field in FIELDS {
+            let found = line[at..].find(&format!("\"{field}\":"));
+            at += found.unwrap_or_else(|| panic!("{field} is missing or out of place in {line}"));
+        }
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(value.as_object().unwrap().len(), FIELDS.len());
+        assert_eq!(value["structure"], row.structure.as_str());
+        assert_eq!(value["keys"], row.keys.as_str());
+        assert_eq!(value["mops"].as_f64(), Some(row.mops));
+        assert_eq!(value["ratio"].as_f64(), row.ratio);
+        assert_eq!(value["p50_ns"].as_u64(), row.p50_ns);
+    }
+}
+
+#[test]
+fn csv_has_a_header_and_leaves_out_what_was_not_measured() {
+    let rows = rows(&some_results(), &common());
+    let text = text(|out| csv::write(&rows, out));
+    let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+    assert_eq!(reader.headers().unwrap(), &FIELDS[..]);
+    let records: Vec<_> = reader.records().map(Result::unwrap).collect();
+    assert_eq!(records.len(), rows.len());
+    let field = |record: usize, name| &records[record][FIELDS.iter().position(|field| *field == name).unwrap()];
+    assert_eq!((field(0, "structure"), field(0, "threads"), field(0, "ratio")), ("hydralist", "1", ""));
+    assert_eq!((field(2, "mops"), field(2, "p99_ns"), field(3, "p99_ns")), ("20.0", "990", ""));
+    assert_eq!(field(0, "keys"), common().keys, "quotes survive");
+}
+
+#[test]
+fn the_table_shows_figures_and_what_is_wrong() {
+    let mut results = some_results();
+    results.series[1].misses = 3;
+    results.partial = true;
+    let text = text(|out| table::write(&rows(&results, &common()), out));
+    for shown in ["C: reads, 8 look-ups at a time; 2 threads", "x rwlock-btreemap", "20.0", "40.0", "4.00", "p99 ns"] {
+        assert!(text.contains(shown), "{shown:?} is missing in\n{text}");
+    }
+    assert!(text.contains("PARTIAL"), "{text}");
+    assert!(text.lines().any(|line| line.contains("hydralist") && line.contains(" 3 ")), "misses are told:\n{text}");
+    let clean = self::text(|out| table::write(&rows(&some_results(), &common()), out));
+    assert!(!clean.contains("PARTIAL") && !clean.contains("missed"), "{clean}");
+}
+
+#[test]
+fn the_page_needs_nothing_else() {
+    let (mut results, common) = (some_results(), common());
+    results.series[1].misses = 3;
+    let rows = rows(&results, &common);
+    let about = About { command: "archipelago <b>", machine: "2 \"CPUs\"", time: 0, common: &common, partial: true };
+    let page = html::page(&rows, &about);
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
+    for elsewhere in ["src=", "href=", "url(", "@import", "<script", "<link", "<iframe"] {
+        assert!(!page.contains(elsewhere), "the page has {elsewhere}");
+    }
+    assert_eq!(page.matches("<svg").count(), 2, "a chart for each workload");
+    assert_eq!(page.matches("<tr>").count(), 2 + rows.len(), "a line for each row and two headers");
+    assert!(page.contains("&lt;words &amp; &quot;more&quot;&gt;.txt") && !page.contains("<words"));
+    assert!(page.contains("archipelago &lt;b&gt;") && page.contains("1970-01-01 00:00 UTC"));
+    assert!(page.contains("Partial:") && page.contains("hydralist missed 3 present keys in workload load"));
+}
+
+#[test]
+fn three_digits_are_enough() {
+    assert_eq!([123.4, 12.34, 1.234, 0.1234, 100.0, 10.0].map(digits), ["123", "12.3", "1.23", "0.123", "100", "10.0"]);
+}

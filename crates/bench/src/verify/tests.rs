@@ -1,1 +1,235 @@
+//! The exam examined: a right map passes, and each part finds a map with the bug it is there for.
 
+use std::collections::BTreeMap;
+
+use archipelago_index::{OrderedIndex, OrderedSession};
+use archipelago_platform::sync::RwLock;
+
+use super::*;
+
+/// A map's faults: what a [`Faulty`] does wrong.
+const NONE: u8 = 0;
+/// Every tenth removal forgets to remove.
+const REMOVE_FORGETS: u8 = 1;
+/// `insert` returns the new value.
+const WRONG_OLD_VALUE: u8 = 2;
+/// Scans begin behind the key they should begin with.
+const SCAN_SKIPS_FIRST: u8 = 3;
+/// Scans stop one short of a limit of 3 or more.
+const SCAN_STOPS_SHORT: u8 = 4;
+/// A write works on a copy of the map, which then replaces it: what others wrote meanwhile is lost.
+const LOSES_WRITES: u8 = 5;
+/// Overwriting removes and inserts, in two steps.
+const OVERWRITE_HIDES: u8 = 6;
+/// Overwriting replaces a neighbour's value now and then.
+const OVERWRITE_STRAYS: u8 = 7;
+/// Scans go on by position, so that a removal before it shifts keys past it.
+const SCAN_BY_POSITION: u8 = 8;
+/// Removing takes the next key away too, when there are many.
+const REMOVE_TAKES_TWO: u8 = 9;
+/// Look-ups panic.
+const PANICS: u8 = 10;
+
+/// One lock around a `BTreeMap`, and a fault.
+struct Faulty<K, const FAULT: u8>(RwLock<BTreeMap<K, u64>>);
+
+impl<K: BenchKey, const FAULT: u8> Contender<K> for Faulty<K, FAULT> {
+    fn empty() -> Self {
+        Faulty(RwLock::new(BTreeMap::new()))
+    }
+}
+
+impl<K: BenchKey, const FAULT: u8> OrderedIndex<K, u64> for Faulty<K, FAULT> {
+    type Session<'a> = &'a Self;
+
+    fn pin(&self) -> &Self {
+        self
+    }
+}
+
+impl<K: BenchKey, const FAULT: u8> OrderedSession<K, u64> for &Faulty<K, FAULT> {
+    fn get(&self, key: &K) -> Option<u64> {
+        assert!(FAULT != PANICS, "this is what the exam must survive");
+        self.0.read().unwrap().get(key).copied()
+    }
+
+    fn insert(&self, key: &K, value: u64) -> Option<u64> {
+        if FAULT == LOSES_WRITES {
+            let mut copy = self.0.read().unwrap().clone();
+            let old = copy.insert(key.clone(), value);
+            archipelago_platform::thread::yield_now();
+            *self.0.write().unwrap() = copy;
+            return old;
+        }
+        if FAULT == OVERWRITE_HIDES {
+            let old = self.0.write().unwrap().remove(key);
+            archipelago_platform::thread::yield_now();
+            self.0.write().unwrap().insert(key.clone(), value);
+            return old;
+        }
+        let mut map = self.0.write().unwrap();
+        if FAULT == OVERWRITE_STRAYS
+            && value.is_multiple_of(64)
+            && map.contains_key(key)
+            && let Some((_, neighbour)) = map.range_mut(key..).nth(1)
+        {
+            *neighbour = value;
+        }
+        let old = map.insert(key.clone(), value);
+        if FAULT == WRONG_OLD_VALUE && old.is_some() { Some(value) } else { old }
+    }
+
+    fn update(&self, key: &K, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
+        let old = self.0.read().unwrap().get(key).copied()?;
+        self.0.write().unwrap().insert(key.clone(), f(&old));
+        Some(old)
+    }
+
+    fn remove(&self, key: &K) -> Option<u64> {
+        let mut map = self.0.write().unwrap();
+        if FAULT == REMOVE_FORGETS && map.len() % 10 == 9 {
+            return map.get(key).copied();
+        }
+        if FAULT == REMOVE_TAKES_TWO
+            && map.len() % 16 == 15
+            && let Some(next) = map.range(key..).nth(1).map(|(next, _)| next.clone())
+        {
+            map.remove(&next);
+        }
+        map.remove(key)
+    }
+
+    fn scan(&self, from: &K, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &u64)) -> usize {
+        let limit = if FAULT == SCAN_STOPS_SHORT && limit >= 3 { limit - 1 } else { limit };
+        let skipped = usize::from(FAULT == SCAN_SKIPS_FIRST);
+        let at_once = if FAULT == SCAN_BY_POSITION { 8 } else { limit };
+        let mut seen = 0;
+        while seen < limit {
+            let wanted = at_once.min(limit - seen);
+            let part: Vec<(K, u64)> = {
+                let map = self.0.read().unwrap();
+                map.range(from..).skip(skipped + seen).take(wanted).map(|(key, value)| (key.clone(), *value)).collect()
+            };
+            part.iter().for_each(|(key, value)| visit(key.shown(), value));
+            seen += part.len();
+            if part.len() < wanted {
+                break;
+            }
+            archipelago_platform::thread::yield_now();
+        }
+        seen
+    }
+}
+
+const SEED: u64 = 5;
+
+/// For one try at a part.
+const SHORT: Clock = Clock { time: Duration::from_millis(30) };
+
+fn some_words(count: u64) -> Vec<u64> {
+    (0..count).map(|n| n * 7).collect()
+}
+
+fn some_strings(count: usize) -> Vec<Vec<u8>> {
+    let mut keys = [keys::emails(count, 0, SEED).loaded, awkward_strings()].concat();
+    keys.sort();
+    keys
+}
+
+/// Examines until something is found: threads meet by chance, and a part's threads stop when its time is up.
+fn assert_found(part: impl Fn() -> Verdict, says: &str) {
+    let finding = (0..500).find_map(|_| part().err()).expect("a fault went unnoticed");
+    assert!(finding.contains(says), "{finding:?} should say {says:?}");
+}
+
+#[test]
+fn right_maps_pass_every_part() {
+    fn pass<K: BenchKey>(keys: &[K]) {
+        model::examine::<K, Faulty<K, NONE>>(keys, SEED, SHORT).unwrap();
+        own::examine::<K, Faulty<K, NONE>>(keys, SHORT).unwrap();
+        concurrent::overwrites::<K, Faulty<K, NONE>>(keys, SEED, SHORT).unwrap();
+        concurrent::neighbours::<K, Faulty<K, NONE>>(keys, SEED, SHORT).unwrap();
+    }
+    pass(&some_words(2000));
+    pass(&some_strings(2000));
+}
+
+#[test]
+fn indexes_of_the_roster_pass() {
+    let mut reports = Vec::new();
+    for info in registry::select("ours,rwlock-btreemap,mutex-btreemap").unwrap() {
+        examine(info, "u64", &[some_words(3000), vec![u64::MAX]].concat(), SEED, SHORT.time, &mut reports);
+        examine(info, "email", &some_strings(1000), SEED, SHORT.time, &mut reports);
+    }
+    assert_eq!(reports.len(), 8);
+    for report in reports {
+        assert_eq!(report.verdicts, [const { Ok(()) }; PARTS.len()], "{} with {} keys", report.info.name, report.keys);
+    }
+}
+
+#[test]
+fn the_model_finds_wrong_answers() {
+    let (words, strings) = (&some_words(500), &some_strings(500));
+    assert_found(|| model::examine::<u64, Faulty<_, REMOVE_FORGETS>>(words, SEED, SHORT), "should be");
+    assert_found(|| model::examine::<u64, Faulty<_, WRONG_OLD_VALUE>>(words, SEED, SHORT), "insert");
+    assert_found(|| model::examine::<u64, Faulty<_, SCAN_SKIPS_FIRST>>(words, SEED, SHORT), "scan of");
+    assert_found(|| model::examine::<u64, Faulty<_, SCAN_STOPS_SHORT>>(words, SEED, SHORT), "should be Some");
+    assert_found(|| model::examine::<Vec<u8>, Faulty<_, REMOVE_TAKES_TWO>>(strings, SEED, SHORT), "should be Some");
+}
+
+#[test]
+fn own_writes_finds_lost_writes() {
+    let words = &some_words(200);
+    assert_found(|| own::examine::<u64, Faulty<_, LOSES_WRITES>>(words, SHORT), "its own key");
+    assert_found(|| own::examine::<u64, Faulty<_, REMOVE_FORGETS>>(words, SHORT), "just removed");
+    assert_found(|| own::examine::<u64, Faulty<_, SCAN_SKIPS_FIRST>>(words, SHORT), "scan from its own key");
+    assert_found(|| own::examine::<Vec<u8>, Faulty<_, LOSES_WRITES>>(&some_strings(200), SHORT), "its own key");
+}
+
+#[test]
+fn overwrites_finds_keys_that_hide() {
+    let words = &some_words(500);
+    assert_found(
+        || concurrent::overwrites::<u64, Faulty<_, OVERWRITE_HIDES>>(words, SEED, SHORT),
+        "which is always there",
+    );
+    assert_found(
+        || concurrent::overwrites::<u64, Faulty<_, OVERWRITE_STRAYS>>(words, SEED, SHORT),
+        "never written to it",
+    );
+    let strings = &some_strings(500);
+    let part = || concurrent::overwrites::<Vec<u8>, Faulty<_, OVERWRITE_HIDES>>(strings, SEED, SHORT);
+    assert_found(part, "which is always there");
+}
+
+#[test]
+fn neighbours_finds_what_removals_take_along() {
+    let words = &some_words(1000);
+    assert_found(|| concurrent::neighbours::<u64, Faulty<_, SCAN_BY_POSITION>>(words, SEED, SHORT), "scan");
+    assert_found(|| concurrent::neighbours::<u64, Faulty<_, REMOVE_TAKES_TWO>>(words, SEED, SHORT), "");
+    assert_found(
+        || concurrent::neighbours::<Vec<u8>, Faulty<_, SCAN_BY_POSITION>>(&some_strings(900), SEED, SHORT),
+        "scan",
+    );
+}
+
+#[test]
+fn a_map_that_panics_has_failed_and_the_exam_goes_on() {
+    let keys = &some_words(100)[..];
+    let mut exam = Exam { keys, seed: SEED, time: SHORT.time, verdicts: Vec::new() };
+    Visit::<u64>::visit::<Faulty<u64, PANICS>>(&mut exam, &registry::INDEXES[0]);
+    assert_eq!(exam.verdicts.len(), PARTS.len());
+    assert!(exam.verdicts.iter().all(|verdict| *verdict == Err("it panicked".to_owned())), "{:?}", exam.verdicts);
+}
+
+#[test]
+fn awkward_strings_are_distinct_and_prefixes_of_each_other() {
+    let mut strings = awkward_strings();
+    assert!(strings.contains(&Vec::new()));
+    assert!(strings.iter().any(|string| string.len() > 200));
+    let count = strings.len();
+    strings.sort();
+    strings.dedup();
+    assert_eq!(strings.len(), count);
+    assert!(strings.windows(2).filter(|pair| pair[1].starts_with(&pair[0])).count() > 20);
+}

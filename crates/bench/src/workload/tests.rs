@@ -1,1 +1,180 @@
+//! Streams: the right operations in the right proportion, on the right keys, and the same ones every time.
 
+use super::*;
+
+const OPS: usize = 40_000;
+const KEYS: u32 = 1000;
+
+fn loaded() -> Vec<u32> {
+    (0..KEYS).collect()
+}
+
+/// Keys that no stream was loaded with.
+fn fresh(count: usize) -> Vec<u32> {
+    (KEYS..).take(count).collect()
+}
+
+fn make(workload: Workload, distribution: Distribution, fresh: &[u32], seed: u64) -> Stream<u32> {
+    let made = stream(workload, distribution, OPS, &loaded(), fresh, seed);
+    assert_eq!((made.ops.len(), made.keys.len()), (OPS, OPS));
+    made
+}
+
+fn percent(made: &Stream<u32>, kind: Kind) -> f64 {
+    made.ops.iter().filter(|op| op.kind == kind).count() as f64 * 100.0 / OPS as f64
+}
+
+#[test]
+fn mixes_are_those_of_ycsb() {
+    let mixes: [(Workload, &[(Kind, f64)]); 6] = [
+        (Workload::A, &[(Kind::Read, 50.0), (Kind::Update, 50.0)]),
+        (Workload::B, &[(Kind::Read, 95.0), (Kind::Update, 5.0)]),
+        (Workload::C, &[(Kind::Read, 100.0)]),
+        (Workload::D, &[(Kind::Read, 95.0), (Kind::Insert, 5.0)]),
+        (Workload::E, &[(Kind::Scan, 95.0), (Kind::Insert, 5.0)]),
+        (Workload::F, &[(Kind::Read, 50.0), (Kind::Modify, 50.0)]),
+    ];
+    for (workload, mix) in mixes {
+        let made = make(workload, Distribution::Uniform, &fresh(OPS), 3);
+        for kind in [Kind::Read, Kind::Update, Kind::Insert, Kind::Scan, Kind::Modify] {
+            let wanted = mix.iter().find(|part| part.0 == kind).map_or(0.0, |part| part.1);
+            let found = percent(&made, kind);
+            // One percent is four standard deviations of a half, nine of a twentieth; of nothing, nothing is allowed.
+            let slack = if wanted == 0.0 || wanted == 100.0 { 0.0 } else { 1.0 };
+            assert!((found - wanted).abs() <= slack, "{workload:?} has {found} % {kind:?}, should have {wanted}");
+        }
+    }
+}
+
+#[test]
+fn scans_visit_1_to_100_entries_and_others_none() {
+    let made = make(Workload::E, Distribution::Uniform, &fresh(OPS), 3);
+    let scans = || made.ops.iter().filter(|op| op.kind == Kind::Scan).map(|op| op.span);
+    assert_eq!((scans().min(), scans().max()), (Some(1), Some(100)));
+    let mean = scans().map(f64::from).sum::<f64>() / scans().count() as f64;
+    assert!((mean - 50.5).abs() < 1.0, "{mean}");
+    assert!(made.ops.iter().all(|op| op.kind == Kind::Scan || op.span == 0));
+}
+
+#[test]
+fn every_key_read_is_there_and_every_key_inserted_is_new() {
+    for workload in [Workload::D, Workload::E] {
+        for distribution in [Distribution::Uniform, Distribution::Zipf(0.99), Distribution::Latest] {
+            let fresh = fresh(OPS);
+            let made = make(workload, distribution, &fresh, 3);
+            let mut inserted = 0;
+            for (op, key) in made.ops.iter().zip(&made.keys) {
+                if op.kind == Kind::Insert {
+                    assert_eq!(*key, fresh[inserted], "fresh keys are inserted in turn");
+                    inserted += 1;
+                } else {
+                    assert!(*key < KEYS || fresh[..inserted].contains(key), "{key} is not there yet");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_fresh_keys_inserts_become_what_the_rest_is() {
+    let made = make(Workload::D, Distribution::Latest, &fresh(10), 3);
+    assert_eq!(made.ops.iter().filter(|op| op.kind == Kind::Insert).count(), 10);
+    assert!((percent(&made, Kind::Read) - 100.0).abs() < 0.1);
+    assert_eq!(percent(&make(Workload::E, Distribution::Uniform, &[], 3), Kind::Scan), 100.0);
+}
+
+#[test]
+fn the_seed_decides() {
+    for workload in [Workload::A, Workload::D, Workload::E] {
+        let once = make(workload, Distribution::Zipf(0.99), &fresh(100), 3);
+        assert_eq!(once, make(workload, Distribution::Zipf(0.99), &fresh(100), 3));
+        assert_ne!(once, make(workload, Distribution::Zipf(0.99), &fresh(100), 4));
+    }
+}
+
+/// How often each loaded key is read.
+fn counts(distribution: Distribution) -> Vec<usize> {
+    let mut counts = vec![0; KEYS as usize];
+    make(Workload::C, distribution, &[], 3).keys.iter().for_each(|key| counts[*key as usize] += 1);
+    counts
+}
+
+/// The part of all draws that rank 1 gets.
+fn share_of_the_first(exponent: f64) -> f64 {
+    1.0 / (1..=KEYS).map(|rank| f64::from(rank).powf(-exponent)).sum::<f64>()
+}
+
+#[test]
+fn uniform_keys_are_all_alike() {
+    let counts = counts(Distribution::Uniform);
+    // 40 expected, with a standard deviation of 6.3.
+    assert!(counts.iter().all(|count| (10..80).contains(count)), "{counts:?}");
+}
+
+#[test]
+fn zipf_makes_few_keys_popular_and_scatters_them() {
+    for exponent in [0.5, 0.99, 1.2] {
+        let mut counts = counts(Distribution::Zipf(exponent));
+        let places: Vec<usize> = (0..counts.len()).filter(|at| counts[*at] * 100 > OPS).collect();
+        assert!(exponent < 0.9 || places.windows(2).any(|pair| pair[1] - pair[0] > 50), "{places:?} are near");
+        counts.sort_unstable();
+        let (found, expected) = (counts[counts.len() - 1] as f64 / OPS as f64, share_of_the_first(exponent));
+        // Another popular rank may be scattered to the same key.
+        assert!(found > 0.85 * expected && found < 2.0 * expected, "{exponent}: {found}, should be {expected}");
+    }
+}
+
+#[test]
+fn latest_reads_the_last_ones_most() {
+    let counts = counts(Distribution::Latest);
+    let (found, expected) = (counts[counts.len() - 1] as f64 / OPS as f64, share_of_the_first(0.99));
+    assert!((found / expected - 1.0).abs() < 0.1, "{found}, should be {expected}");
+    let part = |at: core::ops::Range<usize>| counts[at].iter().sum::<usize>();
+    assert!(part(900..1000) > 5 * part(0..100));
+}
+
+#[test]
+fn d_reads_what_it_inserted_last() {
+    // Whatever the distribution of the others.
+    let made = make(Workload::D, Distribution::Uniform, &fresh(OPS), 3);
+    let (mut newest, mut hits, mut reads) = (KEYS - 1, 0, 0);
+    for (op, key) in made.ops.iter().zip(&made.keys) {
+        match op.kind {
+            Kind::Insert => newest = *key,
+            _ => (hits, reads) = (hits + usize::from(*key == newest), reads + 1),
+        }
+    }
+    let (found, expected) = (f64::from(hits as u32) / f64::from(reads as u32), share_of_the_first(0.99));
+    assert!((found / expected - 1.0).abs() < 0.1, "{found}, should be {expected}");
+}
+
+#[test]
+fn workloads_run_in_their_order_whatever_was_asked_for() {
+    let parse = |list| Workload::parse_list(list).unwrap();
+    assert_eq!(parse("e, A,load,a"), [Workload::Load, Workload::A, Workload::E]);
+    assert_eq!(parse("all"), Workload::ALL);
+    assert_eq!(parse("all,c"), Workload::ALL);
+    assert_eq!(parse("f,d"), [Workload::F, Workload::D]);
+    for wrong in ["", "g", "a,,b", "a b"] {
+        let sentence = Workload::parse_list(wrong).unwrap_err().to_string();
+        assert!(sentence.contains("load, a, b, c, d, e, f"), "{sentence}");
+    }
+}
+
+#[test]
+fn scans_are_an_eighth() {
+    assert_eq!((Workload::E.share(80), Workload::E.share(81), Workload::E.share(1)), (10, 11, 1));
+    assert_eq!((Workload::A.share(80), Workload::D.share(80)), (80, 80));
+}
+
+#[test]
+fn distributions_are_read_as_they_are_shown() {
+    for text in ["uniform", "latest", "zipf:0.99", "zipf:1.5"] {
+        assert_eq!(Distribution::parse(text).unwrap().to_string(), text);
+    }
+    assert_eq!(Distribution::parse("zipf").unwrap(), Distribution::Zipf(0.99));
+    for wrong in ["", "zipf:", "zipf:0", "zipf:-1", "zipf:inf", "zipf:NaN", "normal"] {
+        let sentence = Distribution::parse(wrong).unwrap_err().to_string();
+        assert!(sentence.contains("zipf:S") && sentence.contains("uniform") && sentence.contains("latest"));
+    }
+}

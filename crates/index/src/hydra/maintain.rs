@@ -365,3 +365,6 @@ impl Wake {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! When pages are reclaimed: never while a search layer leads to them, or to a page that forwards to them; and in the
+//! end always. The drain of op logs is raced on purpose, by keeping back what it would have come too early for.
+
+use super::*;
+use crate::HydraList;
+use crate::hydra::config::SearchLayerKind;
+use crate::hydra::oplog::Kind;
+use crate::hydra::page::Page;
+use crate::hydra::page::word::WordPage;
+use crate::hydra::session::Session;
+use crate::key::Word;
+use archipelago_platform::topology::Topology;
+use core::ptr::NonNull;
+
+/// Entries of a full page.
+const FULL: u64 = crate::hydra::page::word::SLOTS as u64;
+/// The least page that is not underfull.
+const ENOUGH: u64 = FULL / 4;
+
+type Address = NonNull<WordPage>;
+
+/// A map on `nodes` nodes with pages of `FULL` consecutive keys each, of which the layers know; no rounds of its own.
+fn map(layer: SearchLayerKind, nodes: usize) -> HydraList<u64, u64> {
+    let map: HydraList<u64, u64> = HydraList::builder()
+        .topology(Topology::synthetic(nodes, 1))
+        .search_layer(layer)
+        .maintainers(Maintainers::Clients)
+        .build();
+    map.pause_maintenance(true);
+    map.pin().extend((0..8 * FULL).map(|key| (key, key)));
+    map.sync();
+    map
+}
+
+/// Where a node's layer leads.
+fn jump(session: &Session<'_, u64, u64>, node: usize, key: u64) -> Address {
+    let guard = session.reader.enter();
+    session.core.layers[node].jump(&guard, key).0
+}
+
+/// One round, applied by `nodes`; and what has been retired is freed.
+fn round(session: &Session<'_, u64, u64>, nodes: core::ops::Range<usize>) {
+    let core = session.core;
+    {
+        let guard = session.reader.enter();
+        let local = session.local(&guard);
+        core.combine(&mut core.lock_combiner());
+        nodes.for_each(|node| core.update(&local, node));
+        core.reclaim(&local);
+    }
+    core.reclaim_retired();
+}
+
+/// Whether the page, which has been drained, is kept from reclamation.
+fn is_kept(core: &Core<Word>, page: Address) -> bool {
+    let combiner = core.lock_combiner();
+    let removed = combiner.removed.iter().flat_map(|(_, pages)| pages);
+    combiner.delayed.iter().chain(removed).any(|kept| kept.0 == page)
+}
+
+/// Merges the fourth page (D) into the third (L), and L into the second (K). Returns D and L; both merges are logged.
+fn merge_twice(session: &Session<'_, u64, u64>) -> (Address, Address) {
+    let (k, l, d) = (FULL, 2 * FULL, 3 * FULL);
+    let (dead, left) = (jump(session, 0, d), jump(session, 0, l));
+    let remove = |keys: core::ops::Range<u64>| keys.for_each(|key| assert_eq!(session.remove(&key), Some(key)));
+    remove(d + ENOUGH..d + FULL);
+    // With one entry fewer than enough, L takes D over.
+    remove(l + ENOUGH - 1..l + FULL);
+    remove(l..l + ENOUGH - 2);
+    remove(d..d + 1);
+    // The same with K and L.
+    remove(k + ENOUGH - 1..k + FULL);
+    // SAFETY: nothing has been reclaimed yet.
+    let (dead_page, left_page) = unsafe { (dead.as_ref(), left.as_ref()) };
+    assert!(dead_page.lock().read().is_obsolete() && core::ptr::eq(dead_page.next(), left_page), "D forwards to L");
+    assert!(left_page.lock().read().is_obsolete() && !left_page.next().is_null(), "L forwards to K");
+    (dead, left)
+}
+
+fn assert_found(session: &Session<'_, u64, u64>) {
+    let d = 3 * FULL;
+    (d + 1..d + ENOUGH).for_each(|key| assert_eq!(session.get(&key), Some(key)));
+    assert_eq!(session.get(&d), None);
+}
+
+/// The drain has passed the log in which D's end is written, but not the one in which L's is: L is drained a round
+/// before D, and must outlive it.
+fn a_page_outlives_those_that_forward_to_it(layer: SearchLayerKind) {
+    let map = map(layer, 2);
+    let session = map.pin();
+    let (core, all) = (session.core, 0..2);
+    let (dead, left) = merge_twice(&session);
+    let mut logged = Vec::new();
+    core.cell().drain_into(&mut logged);
+    let mut logged = logged.into_iter().filter(|op| op.kind == Kind::Remove);
+    let (first, second) = (logged.next().unwrap(), logged.next().unwrap());
+    assert!(first.page.0 == dead && second.page.0 == left && logged.next().is_none());
+    core.cell().append(second);
+    round(&session, all.clone());
+    core.cell().append(first);
+    round(&session, all.clone());
+    // L's end has been applied everywhere, D's nowhere.
+    assert!(all.clone().all(|node| jump(&session, node, 2 * FULL) != left));
+    assert!(all.clone().all(|node| jump(&session, node, 3 * FULL) == dead));
+    assert!(is_kept(core, left), "D still forwards to it");
+    assert_found(&session);
+    round(&session, all.clone());
+    assert!(all.clone().all(|node| jump(&session, node, 3 * FULL) != dead));
+    assert!(is_kept(core, dead), "readers may have found it in a layer just now");
+    (0..3).for_each(|_| round(&session, all.clone()));
+    assert!(!is_kept(core, dead) && !is_kept(core, left), "what nobody leads to is given back");
+    assert_found(&session);
+    map.check_invariants();
+}
+
+#[test]
+fn a_page_outlives_those_that_forward_to_it_in_snapshots() {
+    a_page_outlives_those_that_forward_to_it(SearchLayerKind::Snapshot);
+}
+
+#[test]
+fn a_page_outlives_those_that_forward_to_it_in_trees() {
+    a_page_outlives_those_that_forward_to_it(SearchLayerKind::Art);
+}
+
+/// However many rounds the others apply, what one layer still leads to stays.
+fn pages_wait_for_the_slowest_layer(layer: SearchLayerKind) {
+    const NODES: usize = 4;
+    let map = map(layer, NODES);
+    let session = map.pin();
+    let (dead, left) = merge_twice(&session);
+    for _ in 0..6 {
+        round(&session, 0..NODES - 1);
+        assert_eq!(jump(&session, NODES - 1, 3 * FULL), dead, "this layer stands still");
+        assert!(is_kept(session.core, dead) && is_kept(session.core, left));
+        assert_found(&session);
+    }
+    assert!((0..NODES - 1).all(|node| ![dead, left].contains(&jump(&session, node, 3 * FULL))));
+    (0..3).for_each(|_| round(&session, 0..NODES));
+    assert!((0..NODES).all(|node| ![dead, left].contains(&jump(&session, node, 3 * FULL))));
+    assert!(!is_kept(session.core, dead) && !is_kept(session.core, left), "what nobody leads to is given back");
+    assert_found(&session);
+    map.check_invariants();
+}
+
+#[test]
+fn pages_wait_for_the_slowest_snapshot() {
+    pages_wait_for_the_slowest_layer(SearchLayerKind::Snapshot);
+}
+
+#[test]
+fn pages_wait_for_the_slowest_tree() {
+    pages_wait_for_the_slowest_layer(SearchLayerKind::Art);
+}
+
+/// Reclaim functions may run users' destructors, which may want any lock of the map: none may run while an updater
+/// holds its own, however many bags the round fills.
+#[test]
+fn nothing_is_reclaimed_while_a_layer_is_changed() {
+    static RUN: AtomicUsize = AtomicUsize::new(0);
+    static UNDER_LOCK: AtomicUsize = AtomicUsize::new(0);
+    unsafe fn look(core: *mut (), _: *mut ()) {
+        // SAFETY: the map outlives its domain's objects, which are drained below.
+        let core = unsafe { &*core.cast::<Core<Word>>() };
+        RUN.fetch_add(1, Relaxed);
+        UNDER_LOCK.fetch_add(usize::from(core.maintenance.updaters[0].busy.try_lock().is_err()), Relaxed);
+    }
+    let map = map(SearchLayerKind::Snapshot, 1);
+    let session = map.pin();
+    let core = session.core;
+    let look_later = |guard: &archipelago_sync::rcu::Guard<'_>| {
+        // SAFETY: nobody reaches the object through the domain's structure: there is none.
+        unsafe { guard.retire((&raw const *core).cast_mut().cast(), core::ptr::null_mut(), look) }
+    };
+    // A round retires one snapshot. Whatever number of objects fills a bag, some round's snapshot is the last of one.
+    for number in 0..600 {
+        let guard = session.reader.enter();
+        let local = session.local(&guard);
+        (0..number % 2 + 1).for_each(|_| look_later(&guard));
+        (0..FULL).for_each(|key| assert!(!session.upsert(&(100 * FULL + number * FULL + key), key)));
+        core.combine(&mut core.lock_combiner());
+        core.update(&local, 0);
+        core.reclaim(&local);
+        drop(guard);
+    }
+    core.reclaim_retired();
+    assert!(RUN.load(Relaxed) > 500, "{} ran", RUN.load(Relaxed));
+    assert_eq!(UNDER_LOCK.load(Relaxed), 0, "of {} that ran", RUN.load(Relaxed));
+}

@@ -1,0 +1,242 @@
+//! Small, deterministic runs through everything that is `unsafe` here, sized for Miri; quick natively too.
+//!
+//! Pages of both layouts split, merge, are tidied up and reclaimed; search layers are built and merged anew; keys are
+//! short, long enough to be boxed, and bounds longer than a page keeps; values are words and boxes; the tree's nodes
+//! grow through all their kinds and shrink again. Each once by one thread, and once by two that work side by side.
+
+use archipelago_index::art::WriteSync;
+use archipelago_index::hydra::{Maintainers, SearchLayerKind};
+use archipelago_index::{Art, HydraList, Key};
+use archipelago_platform::thread;
+use archipelago_platform::topology::Topology;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+/// Keys of the larger runs.
+const MANY: u64 = if cfg!(miri) { 64 } else { 4_000 };
+
+/// Two nodes, so that there are two search layers and two arenas; the calling thread does all the maintenance.
+fn list<K: Key, V: Send + Sync + 'static>(layer: SearchLayerKind) -> HydraList<K, V> {
+    let topology = Topology::synthetic(2, 1);
+    HydraList::builder().topology(topology).search_layer(layer).maintainers(Maintainers::Clients).build()
+}
+
+/// Distinct numbers in no order.
+fn scatter(n: u64) -> u64 {
+    n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+fn word(n: u64) -> u64 {
+    scatter(n)
+}
+
+/// Shared prefixes of a few lengths, tails in the heap, some keys boxed, bounds that are too long for a page.
+fn string(n: u64) -> Vec<u8> {
+    let prefix: &[u8] = if n.is_multiple_of(3) { b"" } else { b"a prefix that most of the keys have in common: " };
+    let middle = if n.is_multiple_of(7) { vec![b'l'; 200] } else { Vec::new() };
+    [prefix, &middle, format!("{:016x}", scatter(n)).as_bytes(), &vec![b'+'; n as usize % 5]].concat()
+}
+
+/// One thread: everything a session can do, each answer compared with a model.
+fn alone<K: Key + Ord + Debug>(map: HydraList<K, String>, make: fn(u64) -> K) {
+    let mut model = BTreeMap::new();
+    let value = |n: u64| format!("value {n}");
+    {
+        let session = map.pin();
+        for n in 0..MANY {
+            assert_eq!(session.insert(make(n), value(n)), model.insert(make(n), value(n)));
+        }
+        assert!(session.iter().eq(model.clone()));
+        assert!(session.iter().rev().eq(model.clone().into_iter().rev()));
+        // Replaced, updated, removed, and put back where room was lost to what was removed.
+        for n in (0..MANY).step_by(3) {
+            assert_eq!(session.insert(make(n), value(n + 1)), model.insert(make(n), value(n + 1)));
+            assert_eq!(session.update(&make(n), |old| old.clone() + "!"), Some(value(n + 1)));
+            model.insert(make(n), value(n + 1) + "!");
+            assert_eq!(session.remove(&make(n + 1)), model.remove(&make(n + 1)));
+            let expected = model.entry(make(n + 2)).or_insert_with(|| value(0));
+            assert_eq!(session.get_or_insert_with(make(n + 2), || value(0)), *expected);
+        }
+        map.sync();
+        map.check_invariants();
+        let keys: Vec<K> = (0..40).map(make).collect();
+        assert_eq!(session.get_many(&keys), keys.iter().map(|key| model.get(key).cloned()).collect::<Vec<_>>());
+        for n in (0..MANY).step_by(17) {
+            let (low, high) = (make(n).min(make(n + 1)), make(n).max(make(n + 1)));
+            let range = || model.range(&low..&high).map(|(key, value)| (key.clone(), value.clone()));
+            assert!(session.range(low.clone()..high.clone()).take(30).eq(range().take(30)));
+            assert!(session.range(low.clone()..high.clone()).rev().take(30).eq(range().rev().take(30)));
+        }
+        assert_eq!(session.pop_first(), model.pop_first());
+        assert_eq!(session.pop_last(), model.pop_last());
+        // Shrink: pages merge with what follows them and with what goes before.
+        let mut kept = 0;
+        session.retain(|_, _| {
+            kept += 1;
+            kept % 8 == 0
+        });
+        let mut place = 0;
+        model.retain(|_, _| {
+            place += 1;
+            place % 8 == 0
+        });
+        assert!(session.iter().eq(model.clone()));
+        map.sync();
+        map.check_invariants();
+        // And grow again, in order this time.
+        let sorted: BTreeMap<K, String> = (0..MANY).map(|n| (make(n), value(n))).collect();
+        session.extend(sorted.clone());
+        model.extend(sorted);
+        map.sync();
+        map.check_invariants();
+        assert!(session.iter().eq(model.clone()));
+    }
+    // An owning iterator drops what it did not yield.
+    let mut entries = map.into_iter();
+    assert_eq!(entries.next(), model.pop_first());
+    assert_eq!(entries.next_back(), model.pop_last());
+    assert_eq!(entries.len(), model.len());
+}
+
+#[test]
+fn words_alone() {
+    alone(list::<u64, _>(SearchLayerKind::Snapshot), word);
+}
+
+#[test]
+fn words_alone_by_tree() {
+    alone(list::<u64, _>(SearchLayerKind::Art), word);
+}
+
+#[test]
+fn strings_alone() {
+    alone(list::<Vec<u8>, _>(SearchLayerKind::Snapshot), string);
+}
+
+#[test]
+fn strings_alone_by_tree() {
+    alone(list::<Vec<u8>, _>(SearchLayerKind::Art), string);
+}
+
+/// Two threads: one makes pages split and merge all the time; the other looks, both ways, for what stays.
+fn together<K: Key + Ord + Debug>(map: &HydraList<K, u64>, make: fn(u64) -> K) {
+    let stays: BTreeMap<K, u64> = (0..MANY).step_by(4).map(|n| (make(n), n)).collect();
+    map.pin().extend(stays.clone());
+    thread::scope(|s| {
+        s.spawn(|| {
+            let session = map.pin();
+            let comes_and_goes = || (0..MANY).filter(|n| n % 4 != 0);
+            for _ in 0..2 {
+                comes_and_goes().for_each(|n| assert_eq!(session.insert(make(n), n), None));
+                comes_and_goes().step_by(5).for_each(|n| assert_eq!(session.insert(make(n), n), Some(n)));
+                comes_and_goes().for_each(|n| assert_eq!(session.remove(&make(n)), Some(n)));
+            }
+        });
+        s.spawn(|| {
+            let session = map.pin();
+            for _ in 0..2 {
+                stays.iter().step_by(3).for_each(|(key, n)| assert_eq!(session.get(key), Some(*n)));
+                stays.iter().step_by(5).for_each(|(key, n)| assert_eq!(session.insert(key.clone(), *n), Some(*n)));
+                let seen: Vec<_> = session.iter().filter(|(_, n)| n % 4 == 0).collect();
+                assert!(seen.into_iter().eq(stays.clone()));
+                let seen: Vec<_> = session.iter().rev().filter(|(_, n)| n % 4 == 0).collect();
+                assert!(seen.into_iter().eq(stays.clone().into_iter().rev()));
+                thread::yield_now();
+            }
+        });
+    });
+    map.sync();
+    map.check_invariants();
+    assert!(map.pin().iter().eq(stays));
+}
+
+#[test]
+fn words_together() {
+    together(&list::<u64, _>(SearchLayerKind::Snapshot), word);
+}
+
+#[test]
+fn words_together_by_tree() {
+    together(&list::<u64, _>(SearchLayerKind::Art), word);
+}
+
+#[test]
+fn strings_together() {
+    together(&list::<Vec<u8>, _>(SearchLayerKind::Snapshot), string);
+}
+
+#[test]
+fn strings_together_without_maintenance() {
+    let map = list::<Vec<u8>, _>(SearchLayerKind::Snapshot);
+    map.pause_maintenance(true);
+    together(&map, string);
+}
+
+/// The tree: nodes of every kind, grown and shrunk, keys that end inside others, both write synchronisations.
+#[test]
+fn trees_alone() {
+    let key = |n: u64| match n % 4 {
+        // A node of up to 256 children, below a long prefix.
+        0 => [&b"a prefix of more than a word: "[..], &[n as u8], b"tail"].concat(),
+        // Ends where others go on.
+        1 => vec![b'x'; n as usize / 8],
+        _ => format!("{:x}", scatter(n)).into_bytes(),
+    };
+    for sync in [WriteSync::Rowex, WriteSync::OptimisticLockCoupling] {
+        let tree: Art<Vec<u8>, String> = Art::with_write_sync(sync);
+        let session = tree.pin();
+        let mut model = BTreeMap::new();
+        for n in 0..2 * MANY.min(600) {
+            assert_eq!(session.insert(&key(n), n.to_string()), model.insert(key(n), n.to_string()));
+        }
+        tree.check_invariants();
+        assert!(session.iter().eq(model.clone()));
+        assert!(session.range(key(2)..).rev().eq(model.range(key(2)..).rev().map(|(k, v)| (k.clone(), v.clone()))));
+        for n in 0..2 * MANY.min(600) {
+            if n % 16 != 0 {
+                assert_eq!(session.remove(&key(n)), model.remove(&key(n)));
+            } else {
+                assert_eq!(session.update(&key(n), |old| old.clone() + "!"), model.get(&key(n)).cloned());
+                model.entry(key(n)).and_modify(|old| *old += "!");
+            }
+        }
+        tree.check_invariants();
+        assert_eq!(session.pop_first(), model.pop_first());
+        assert_eq!(session.pop_last(), model.pop_last());
+        assert!(session.iter().eq(model));
+    }
+}
+
+/// Two threads in one tree, on interleaved keys: nodes are replaced under each other's feet.
+fn trees_together<K: Key + Ord + Debug>(make: fn(u64) -> K) {
+    for sync in [WriteSync::Rowex, WriteSync::OptimisticLockCoupling] {
+        let tree: Art<K, u64> = Art::with_write_sync(sync);
+        thread::scope(|s| {
+            for t in 0..2 {
+                let tree = &tree;
+                s.spawn(move || {
+                    let session = tree.pin();
+                    let mine = || (t..MANY).step_by(2);
+                    mine().for_each(|n| assert_eq!(session.insert(&make(n), n), None));
+                    let seen: Vec<_> = session.iter().collect();
+                    assert!(seen.is_sorted() && seen.iter().filter(|(_, n)| n % 2 == t).count() == mine().count());
+                    mine().step_by(2).for_each(|n| assert_eq!(session.remove(&make(n)), Some(n)));
+                    mine().enumerate().for_each(|(at, n)| {
+                        assert_eq!(session.get(&make(n)), (at % 2 == 1).then_some(n));
+                    });
+                });
+            }
+        });
+        tree.check_invariants();
+    }
+}
+
+#[test]
+fn trees_of_words_together() {
+    trees_together(word);
+}
+
+#[test]
+fn trees_of_strings_together() {
+    trees_together(string);
+}
