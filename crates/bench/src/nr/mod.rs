@@ -297,7 +297,7 @@ mod tests {
     fn a_small_sweep() {
         let methods = if cfg!(feature = "peers") { "all" } else { "sl,rwl,fc,fc+,nr" };
         let line = format!(
-            "--method {methods} --workload all --count 500 --millis 2 --threads 2 --runs 1 --update-percent 10,100 \
+            "--method {methods} --workload all --count 500 --millis 20 --threads 2 --runs 1 --update-percent 10,100 \
              --distribution uniform,zipf:1.5 --external-work 4 --replicas 2"
         );
         let args = args(&line);

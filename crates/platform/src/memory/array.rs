@@ -87,14 +87,20 @@ impl<T: Copy> Array<T> {
         Self::with_capacity(like.len + like.len / 16 + 1, like.node)
     }
 
-    /// Bytes of address space held; what was never written is not backed by memory.
+    /// Bytes of memory held. Capacity that was never written is not counted where it is not backed by memory.
     pub fn bytes(&self) -> usize {
-        self.pages.as_ref().map_or(0, Pages::size)
+        self.pages.as_ref().map_or(0, |pages| pages.backed(self.len * size_of::<T>()))
+    }
+
+    /// How many items there is room for.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.pages.as_ref().map_or(0, Pages::size) / size_of::<T>()
     }
 
     #[inline]
     fn make_room(&mut self, more: usize) {
-        if self.bytes() / size_of::<T>() - self.len < more {
+        if self.capacity() - self.len < more {
             self.grow(more);
         }
     }
@@ -160,6 +166,6 @@ mod tests {
         assert_eq!(array.len(), many as usize + 5);
         assert!(array[1..many as usize].iter().copied().eq(1..many));
         assert_eq!((array[0], array[many as usize + 4]), (9, 7));
-        assert!(array.bytes() >= array.len() * 4);
+        assert!(array.capacity() >= array.len() && array.bytes() >= array.len() * 4);
     }
 }

@@ -60,6 +60,11 @@ impl Pages {
     pub(super) fn size(&self) -> usize {
         self.layout.size()
     }
+
+    /// How much of it is backed by memory when its first `written` bytes have been written, huge pages apart.
+    pub(super) fn backed(&self, written: usize) -> usize {
+        if is_mapped(self.layout) { written.next_multiple_of(PAGE).min(self.size()) } else { self.size() }
+    }
 }
 
 fn is_mapped(layout: Layout) -> bool {
