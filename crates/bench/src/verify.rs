@@ -7,7 +7,7 @@
 //! | overwrites | a key that is only ever overwritten is always found, by look-up and by scan, with a value that was written to it |
 //! | neighbours | a key that is never touched is always found, whatever is inserted and removed around it |
 //!
-//! Each part stops at its first finding or after the time given.
+//! A thread stops at its first finding; a part ends when its threads have, after the time given at the latest.
 
 mod concurrent;
 mod model;

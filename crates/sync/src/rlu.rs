@@ -1,4 +1,4 @@
-//! Read-log-update: the two-version rival of [`mvrlu`](crate::mvrlu), with the same programming model.
+//! Read-log-update: the two-version rival of [MV-RLU](crate::mvrlu), with the same programming model.
 //!
 //! After Matveev, Shavit, Felber and Marlier (SOSP 2015). An object has its master and at most one copy, the one of the
 //! writer that holds it. A commit makes the copies visible, *waits* until all sections from before have ended, writes

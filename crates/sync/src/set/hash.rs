@@ -55,7 +55,7 @@ impl<M: Mechanism> Drop for Hash<M> {
     }
 }
 
-/// A session on a [`Hash`].
+/// A session on a [`Hash`](struct@Hash).
 pub struct HashSession<'s, M: Mechanism> {
     session: M::Session<'s>,
     roots: &'s [M::Link],
