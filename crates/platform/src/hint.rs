@@ -3,8 +3,10 @@
 /// Tells the machine that the calling thread is waiting for another one. Every wait loop of the house calls it.
 #[inline]
 pub fn spin_loop() {
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, archipelago_sim)))]
     core::hint::spin_loop();
+    #[cfg(archipelago_sim)]
+    archipelago_sim::world::spin_hint();
     #[cfg(loom)]
     loom::hint::spin_loop();
 }
@@ -12,6 +14,8 @@ pub fn spin_loop() {
 /// Starts fetching the cache line at `line` for reading, without waiting. Any address is allowed, even a dangling one.
 #[inline]
 pub fn prefetch_read<T: ?Sized>(line: *const T) {
+    #[cfg(archipelago_sim)]
+    archipelago_sim::world::prefetch(line.cast());
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch never faults and has no architectural effect, whatever the address.
     unsafe {

@@ -8,11 +8,16 @@
 //! |---|---|---|
 //! | native | default | is it fast, here |
 //! | model | `--cfg loom` | is it right under the weak memory model (small primitives only) |
+//! | simulated | `--cfg archipelago_sim` | how does it bend on a machine that we don't have; does it break under odd schedules |
+
+// This is the door.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod atomic;
 pub mod clock;
 pub mod cpu;
 pub mod hint;
+pub mod htm;
 #[cfg(not(loom))]
 pub mod machine;
 pub mod membarrier;
@@ -21,6 +26,9 @@ pub mod pad;
 pub mod per_thread;
 pub mod racy;
 pub mod simd;
+#[cfg(archipelago_sim)]
+#[doc(hidden)]
+pub mod simulated;
 pub mod sync;
 pub mod thread;
 pub mod time;

@@ -7,7 +7,8 @@
 //! everything before the other's `light`. Two `light`s order nothing. The pair suits protocols with a frequent reader
 //! and a rare writer.
 //!
-//! In the model world both are `SeqCst` fences, which is what the pair amounts to.
+//! In the model world both are `SeqCst` fences, which is what the pair amounts to. The simulated machine is sequentially
+//! consistent: there `light` is free and `heavy` takes a system call's time.
 
 /// Whether the machine has the pair. The first call registers the process with the kernel and later ones are one load.
 /// Where it answers `false`, [`heavy`] must not be called.
@@ -26,13 +27,16 @@ pub fn heavy() {
 /// The free side: keeps the compiler from moving memory accesses across; the processor is reined in by [`heavy`].
 #[inline]
 pub fn light() {
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, archipelago_sim)))]
     crate::atomic::compiler_fence(crate::atomic::Ordering::SeqCst);
+    // Free in virtual time; outside of a run there are real threads, and no system call.
+    #[cfg(archipelago_sim)]
+    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     #[cfg(loom)]
     crate::atomic::fence(crate::atomic::Ordering::SeqCst);
 }
 
-#[cfg(all(target_os = "linux", not(miri), not(loom)))]
+#[cfg(all(target_os = "linux", not(any(miri, loom, archipelago_sim))))]
 mod imp {
     use crate::atomic::{Ordering, fence};
     use crate::sync::OnceLock;
@@ -64,6 +68,18 @@ mod imp {
     }
 }
 
+#[cfg(archipelago_sim)]
+mod imp {
+    pub fn available() -> bool {
+        true
+    }
+
+    pub fn heavy() {
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        archipelago_sim::world::yield_now();
+    }
+}
+
 #[cfg(loom)]
 mod imp {
     pub fn available() -> bool {
@@ -75,7 +91,7 @@ mod imp {
     }
 }
 
-#[cfg(all(any(not(target_os = "linux"), miri), not(loom)))]
+#[cfg(all(any(not(target_os = "linux"), miri), not(any(loom, archipelago_sim))))]
 mod imp {
     pub fn available() -> bool {
         false

@@ -44,7 +44,9 @@ pub fn copy_words<'a>(src: &[AtomicU64], dst: &'a mut [MaybeUninit<u64>]) -> &'a
 /// a pointer, for instance. Natively this does nothing. A simulated machine charges the cache misses here, since
 /// it sees no plain reads.
 #[inline(always)]
-pub fn touch<T>(ptr: *const T, len: usize) {
+pub fn touch<T: ?Sized>(ptr: *const T, len: usize) {
+    #[cfg(archipelago_sim)]
+    archipelago_sim::world::touch(ptr.cast(), len);
     let _ = (ptr, len);
 }
 

@@ -5,8 +5,14 @@ mod slot;
 
 #[cfg(loom)]
 pub use loom::thread::{Builder, JoinHandle, Thread, current, park, spawn, yield_now};
-#[cfg(not(loom))]
+#[cfg(not(any(loom, archipelago_sim)))]
 pub use std::thread::{
+    Builder, JoinHandle, Scope, ScopedJoinHandle, Thread, ThreadId, available_parallelism, current, panicking, park,
+    park_timeout, scope, sleep, spawn, yield_now,
+};
+
+#[cfg(archipelago_sim)]
+pub use crate::simulated::thread::{
     Builder, JoinHandle, Scope, ScopedJoinHandle, Thread, ThreadId, available_parallelism, current, panicking, park,
     park_timeout, scope, sleep, spawn, yield_now,
 };
@@ -14,9 +20,13 @@ pub use std::thread::{
 #[cfg(loom)]
 pub use std::thread::panicking;
 
+#[cfg(archipelago_sim)]
+pub use crate::simulated::local::{AccessError, LocalKey};
+#[cfg(archipelago_sim)]
+pub use crate::simulated_thread_local as thread_local;
 #[cfg(loom)]
 pub use loom::thread_local;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, archipelago_sim)))]
 pub use std::thread_local;
 
 pub use pinning::{Pinning, allowed_cpus, bind_current, pin_current};

@@ -12,6 +12,8 @@
 
 mod build;
 mod current;
+#[cfg(archipelago_sim)]
+mod simulated;
 #[cfg(all(target_os = "linux", not(loom)))]
 mod sysfs;
 

@@ -18,6 +18,7 @@ pub(crate) mod tx;
 mod wait;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arena::Arena;
 use crate::config::{Config, Fault, Placement, Point, Schedule};
@@ -106,6 +107,8 @@ pub(crate) struct Start {
 }
 
 pub(crate) struct Engine {
+    /// Different for every run of the process.
+    pub(crate) number: u64,
     pub(crate) machine: Arc<Machine>,
     pub(crate) config: Config,
     pub(crate) costs: Costs,
@@ -165,7 +168,9 @@ impl Engine {
             change_points = (1..depth).map(|_| rng::below(&mut rng, steps)).collect();
             change_points.sort_unstable_by(|a, b| b.cmp(a));
         }
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
         Engine {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             costs: Costs::new(&machine, &config),
             memory: Memory::new(&machine, config.overlap, config.schedule == Schedule::VirtualTime),
             threads: Vec::new(),

@@ -237,6 +237,17 @@ pub fn clock_ps() -> u64 {
     })
 }
 
+/// By how much [`clock_ps`] may differ between two sockets at one instant, in picoseconds. 0 outside of a run.
+pub fn clock_uncertainty_ps() -> u64 {
+    let Some(engine) = engine() else { return 0 };
+    with(engine, |engine| {
+        let skews =
+            (0..engine.machine.sockets).map(|socket| engine.config.clock_skew_ns.get(socket).copied().unwrap_or(0));
+        let (least, most) = skews.fold((i64::MAX, i64::MIN), |(least, most), skew| (least.min(skew), most.max(skew)));
+        most.abs_diff(least) * 1000
+    })
+}
+
 fn read_clock(engine: *mut Engine, cost: u64) -> u64 {
     if with(engine, |engine| engine.unwinding) {
         return with(engine, |engine| engine.me().clock);
@@ -297,6 +308,23 @@ pub fn slots_high_water() -> usize {
     engine().map_or(0, |engine| with(engine, |engine| engine.slots_high_water))
 }
 
+/// A number that no other run of this process has; `None` outside of a run.
+pub fn run_number() -> Option<u64> {
+    engine().map(|engine| with(engine, |engine| engine.number))
+}
+
+/// Whether the run is over and its unfinished threads are being unwound.
+pub fn ending() -> bool {
+    engine().is_some_and(|engine| with(engine, |engine| engine.unwinding))
+}
+
+/// Runs `f` as if outside of the run: untimed, with memory of the system's. For what outlives the run. `f` must not
+/// wait for another thread.
+pub fn outside<R>(f: impl FnOnce() -> R) -> R {
+    let _back = switch::Outside::step();
+    f()
+}
+
 /// The machine of this run.
 pub fn machine() -> Option<Arc<Machine>> {
     engine().map(|engine| with(engine, |engine| engine.machine.clone()))
@@ -313,6 +341,19 @@ pub fn pin(cpu: usize) -> bool {
     with(engine, |engine| {
         let exists = cpu < engine.machine.cpus();
         if exists {
+            engine.migrate(cpu);
+        }
+        exists
+    })
+}
+
+/// Moves the calling thread to the CPU of a node that the fewest threads are on. False: there is no such node.
+pub fn bind(node: usize) -> bool {
+    let Some(engine) = engine() else { return false };
+    with(engine, |engine| {
+        let exists = node < engine.machine.sockets;
+        if exists && engine.me().socket != node {
+            let cpu = engine.idle_cpu(node);
             engine.migrate(cpu);
         }
         exists
@@ -440,13 +481,17 @@ fn wait_for(key: Key, timeout_ns: Option<u64>, condition: impl Fn() -> bool) -> 
     true
 }
 
-/// Wakes up to `count` threads that wait for `key`, first come, first woken; says how many it woke.
+/// Wakes up to `count` threads that wait for `key`, first come, first woken; says how many it woke. A system call if
+/// there are any.
 pub fn wake(key: usize, count: usize) -> usize {
     let Some(engine) = engine() else { return 0 };
     with(engine, |engine| {
-        engine.advance(engine.costs.call);
-        let at = engine.me().clock;
-        engine.wake_key(Key::User(key), count, at)
+        let at = engine.me().clock + engine.costs.call;
+        let woken = engine.wake_key(Key::User(key), count, at);
+        if woken > 0 {
+            engine.advance(engine.costs.call);
+        }
+        woken
     })
 }
 

@@ -77,7 +77,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> Range<'a, K, V> {
     fn show(&mut self, leaf: Option<Leaf<'a, K::Form>>) -> Option<(K, V)> {
         let inside = leaf.filter(|leaf| {
             let key = leaf.key();
-            (self.front.bound(), self.back.bound()).contains(key)
+            RangeBounds::<[u8]>::contains(&(self.front.bound(), self.back.bound()), key)
                 && self.front.shown.is_none_or(|shown| shown.key() < key)
                 && self.back.shown.is_none_or(|shown| key < shown.key())
         });

@@ -14,6 +14,10 @@ pub(super) fn is_invariant() -> bool {
 /// The counter's value. 0 where there is none; [`is_invariant`] is false there.
 #[inline]
 pub(super) fn read() -> u64 {
+    #[cfg(archipelago_sim)]
+    if archipelago_sim::world::active() {
+        return archipelago_sim::world::clock_ps();
+    }
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
     // SAFETY: `lfence` and `rdtsc` are part of x86-64. The first fence waits until everything before has executed,
     // loads included; the second keeps everything after from starting before the counter was read. A store after the

@@ -42,6 +42,9 @@ enum Source {
         ticks_per_microsecond: f64,
     },
     Logical(CachePadded<AtomicU64>),
+    /// The virtual machine's clocks; a tick is a picosecond.
+    #[cfg(archipelago_sim)]
+    Virtual,
 }
 
 impl OrderedClock {
@@ -49,6 +52,10 @@ impl OrderedClock {
     /// threads of its own; if the processor's counter is of no use, the clock is logical.
     #[cfg(not(loom))]
     pub fn shared() -> &'static OrderedClock {
+        #[cfg(archipelago_sim)]
+        if archipelago_sim::world::active() {
+            return &OrderedClock { source: Source::Virtual };
+        }
         static SHARED: OnceLock<OrderedClock> = OnceLock::new();
         SHARED.get_or_init(|| Self::hardware().unwrap_or_else(Self::logical))
     }
@@ -76,6 +83,8 @@ impl OrderedClock {
             // If one call happens before another, the second finds the first one's value in the counter, or a later
             // one, and adds to it. Acquire and Release keep memory accesses from moving across the call.
             Source::Logical(count) => count.fetch_add(1, Ordering::AcqRel) + 1,
+            #[cfg(archipelago_sim)]
+            Source::Virtual => counter::read(),
         }
     }
 
@@ -85,6 +94,9 @@ impl OrderedClock {
         match self.source {
             Source::Hardware { uncertainty, .. } => uncertainty,
             Source::Logical(_) => 0,
+            // What a perfect measurement would find. One more, since the guarantee is a strict inequality.
+            #[cfg(archipelago_sim)]
+            Source::Virtual => archipelago_sim::world::clock_uncertainty_ps() + 1,
         }
     }
 
@@ -96,8 +108,15 @@ impl OrderedClock {
     #[inline]
     pub fn new_after(&self, stamp: u64) -> u64 {
         match &self.source {
-            Source::Hardware { uncertainty, .. } => {
-                let bound = stamp.checked_add(*uncertainty).expect("the stamp comes from this clock");
+            Source::Logical(count) => {
+                // Nearly always true already; a stamp of another clock must not make us count up to it.
+                if count.load(Ordering::Relaxed) < stamp {
+                    count.fetch_max(stamp, Ordering::AcqRel);
+                }
+                self.now()
+            }
+            _ => {
+                let bound = stamp.checked_add(self.uncertainty()).expect("the stamp comes from this clock");
                 loop {
                     let now = counter::read();
                     if now > bound {
@@ -105,13 +124,6 @@ impl OrderedClock {
                     }
                     hint::spin_loop();
                 }
-            }
-            Source::Logical(count) => {
-                // Nearly always true already; a stamp of another clock must not make us count up to it.
-                if count.load(Ordering::Relaxed) < stamp {
-                    count.fetch_max(stamp, Ordering::AcqRel);
-                }
-                self.now()
             }
         }
     }
@@ -132,8 +144,8 @@ impl OrderedClock {
     /// What the stamps are.
     pub fn kind(&self) -> ClockKind {
         match self.source {
-            Source::Hardware { .. } => ClockKind::Hardware,
             Source::Logical(_) => ClockKind::Logical,
+            _ => ClockKind::Hardware,
         }
     }
 
@@ -142,6 +154,8 @@ impl OrderedClock {
         match self.source {
             Source::Hardware { ticks_per_microsecond, .. } => Some(ticks_per_microsecond),
             Source::Logical(_) => None,
+            #[cfg(archipelago_sim)]
+            Source::Virtual => Some(1e6),
         }
     }
 }

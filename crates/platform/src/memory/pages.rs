@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 const MAPPED: usize = 64 << 10;
 
 /// Whether this world can map memory.
-const CAN_MAP: bool = cfg!(all(target_os = "linux", not(any(miri, loom))));
+const CAN_MAP: bool = cfg!(all(target_os = "linux", not(any(miri, loom, archipelago_sim))));
 
 /// An owned piece of memory, given back when dropped.
 pub(super) struct Pages {
@@ -35,6 +35,8 @@ impl Pages {
         let (size, align) = match size {
             HUGE.. => (size.next_multiple_of(PAGE), align.max(HUGE)),
             MAPPED.. => (size.next_multiple_of(PAGE), align.max(PAGE)),
+            // So that the virtual machine can say whose node it is on.
+            PAGE.. if cfg!(archipelago_sim) => (size.next_multiple_of(PAGE), align.max(PAGE)),
             _ => (size, align),
         };
         Layout::from_size_align(size, align).expect("a chunk is far smaller than the address space")
@@ -50,7 +52,22 @@ impl Pages {
             // SAFETY: the layout is not empty, by this function's contract.
             NonNull::new(unsafe { alloc(layout) })
         };
-        Pages { start: start.unwrap_or_else(|| handle_alloc_error(layout)), layout }
+        let pages = Pages { start: start.unwrap_or_else(|| handle_alloc_error(layout)), layout };
+        pages.set_home(node);
+        pages
+    }
+
+    /// Tells the virtual machine where the memory lies: on `node`, or where it is touched first.
+    fn set_home(&self, node: Option<NodeId>) {
+        #[cfg(archipelago_sim)]
+        if self.layout.size() >= PAGE {
+            let (start, size) = (self.start.as_ptr().cast_const().cast(), self.layout.size());
+            match node {
+                Some(node) => archipelago_sim::world::set_home(start, size, node.0),
+                None => archipelago_sim::world::release(start, size),
+            }
+        }
+        let _ = node;
     }
 
     pub(super) fn start(&self) -> NonNull<u8> {
@@ -73,6 +90,7 @@ fn is_mapped(layout: Layout) -> bool {
 
 impl Drop for Pages {
     fn drop(&mut self) {
+        self.set_home(None);
         if is_mapped(self.layout) {
             // SAFETY: `allocate` mapped exactly this range, and dropping is the last use of it.
             unsafe { mapping::unmap(self.start.as_ptr(), self.layout.size()) };
@@ -83,7 +101,7 @@ impl Drop for Pages {
     }
 }
 
-#[cfg(all(target_os = "linux", not(any(miri, loom))))]
+#[cfg(all(target_os = "linux", not(any(miri, loom, archipelago_sim))))]
 mod mapping {
     use core::ptr::{NonNull, null_mut};
     use std::alloc::Layout;
@@ -153,7 +171,7 @@ mod mapping {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(any(miri, loom)))))]
+#[cfg(not(all(target_os = "linux", not(any(miri, loom, archipelago_sim)))))]
 mod mapping {
     use core::ptr::NonNull;
     use std::alloc::Layout;

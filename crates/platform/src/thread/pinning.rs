@@ -52,6 +52,10 @@ pub fn pin_current(cpu: CpuId) -> io::Result<()> {
         let sentence = format!("CPU {} is not one that this process may use; choose from: {topology}", cpu.0);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
     };
+    #[cfg(archipelago_sim)]
+    if archipelago_sim::world::pin(cpu.0) {
+        return Ok(());
+    }
     if !topology.is_synthetic() {
         set_affinity(&[cpu])?;
     }
@@ -71,6 +75,10 @@ pub fn bind_current(topology: &Topology, node: NodeId) -> io::Result<()> {
         let sentence = format!("there is no node {}; choose from: {topology}", node.0);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
     };
+    #[cfg(archipelago_sim)]
+    if core::ptr::eq(topology, Topology::current()) && archipelago_sim::world::bind(node.0) {
+        return Ok(());
+    }
     if !topology.is_synthetic() {
         set_affinity(cpus)?;
     }

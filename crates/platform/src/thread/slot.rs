@@ -9,7 +9,7 @@
 //! wrong sharing of per-thread state would be worse than a lost number. Neither happens to a thread-local whose
 //! initialiser called [`slot`], because destructors run in the reverse order of initialisation.
 //!
-//! In the model world an index is not reused within one execution.
+//! In the model world an index is not reused within one execution. A simulated thread's slot is the virtual machine's.
 
 use core::cell::Cell;
 
@@ -44,6 +44,10 @@ loom::thread_local! {
 /// On the first call, if `ARCHIPELAGO_TOPOLOGY` has a value that is no topology.
 #[inline]
 pub fn slot() -> ThreadSlot {
+    #[cfg(archipelago_sim)]
+    if let Some(current) = archipelago_sim::world::current() {
+        return ThreadSlot { index: current.slot, node: current.node };
+    }
     let slot = SLOT.with(Cell::get);
     if slot.index != NONE { slot } else { first_call() }
 }
@@ -53,6 +57,10 @@ pub fn slot() -> ThreadSlot {
 /// Whoever got its slot before this call (in happens-before order, or in the single order of sequentially consistent
 /// operations) is counted.
 pub fn slots_high_water() -> usize {
+    #[cfg(archipelago_sim)]
+    if archipelago_sim::world::active() {
+        return archipelago_sim::world::slots_high_water();
+    }
     registry::high_water()
 }
 
@@ -79,7 +87,7 @@ mod registry {
     use std::sync::{Mutex, PoisonError};
 
     use super::{Cell, NONE, SLOT, UNKNOWN};
-    use crate::atomic::{AtomicUsize, Ordering};
+    use core::sync::atomic::{AtomicUsize, Ordering};
 
     /// Indices below `HIGH_WATER` that no live thread has.
     static FREE: Mutex<BinaryHeap<Reverse<usize>>> = Mutex::new(BinaryHeap::new());

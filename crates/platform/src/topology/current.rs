@@ -27,6 +27,10 @@ impl Topology {
     /// # Panics
     /// If `ARCHIPELAGO_TOPOLOGY` has a value that is no topology.
     pub fn current() -> &'static Topology {
+        #[cfg(archipelago_sim)]
+        if let Some(topology) = super::simulated::of_this_run() {
+            return topology;
+        }
         static SYNTHETIC: OnceLock<Option<Topology>> = OnceLock::new();
         let read = || Topology::from_env().unwrap_or_else(|error| panic!("{VARIABLE}: {error}"));
         SYNTHETIC.get_or_init(read).as_ref().unwrap_or_else(|| Topology::machine())
@@ -36,6 +40,10 @@ impl Topology {
     /// [`from_os`](Self::from_os) found when first asked. [`pin_current`](crate::thread::pin_current) sees to it that
     /// this is before any thread was pinned.
     pub fn machine() -> &'static Topology {
+        #[cfg(archipelago_sim)]
+        if let Some(topology) = super::simulated::of_this_run() {
+            return topology;
+        }
         static MACHINE: OnceLock<Topology> = OnceLock::new();
         MACHINE.get_or_init(Topology::from_os)
     }
@@ -87,6 +95,12 @@ impl Topology {
 
     #[cfg(not(loom))]
     fn node_among_many(&self) -> usize {
+        #[cfg(archipelago_sim)]
+        if let Some(current) = archipelago_sim::world::current()
+            && core::ptr::eq(self, Topology::current())
+        {
+            return current.node;
+        }
         let cpu = if self.is_synthetic() { self.synthetic_cpu() } else { recent_cpu() };
         let node = self.node_of(cpu).map_or(0, |node| node.0);
         if core::ptr::eq(self, Topology::current()) {

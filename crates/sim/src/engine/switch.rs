@@ -13,7 +13,7 @@ use corosensei::{Coroutine, CoroutineResult};
 
 use super::thread::{Role, Stackful, Status, Unwinding};
 use super::{Engine, Outcome, Start};
-use crate::arena::{self, Cache};
+use crate::arena::{self, Arena, Cache};
 
 thread_local! {
     static ENGINE: Cell<*mut Engine> = const { Cell::new(std::ptr::null_mut()) };
@@ -24,6 +24,25 @@ thread_local! {
 pub(crate) fn engine() -> Option<*mut Engine> {
     let engine = ENGINE.get();
     (!engine.is_null()).then_some(engine)
+}
+
+/// While it lives, this OS thread acts as if no simulated thread ran.
+pub(crate) struct Outside {
+    engine: *mut Engine,
+    route: (*const Arena, *mut Cache),
+}
+
+impl Outside {
+    pub(crate) fn step() -> Self {
+        Outside { engine: ENGINE.replace(ptr::null_mut()), route: arena::route(ptr::null(), ptr::null_mut()) }
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        ENGINE.set(self.engine);
+        arena::route(self.route.0, self.route.1);
+    }
 }
 
 /// The payload that unwinds a thread at the end of a run.

@@ -1,0 +1,206 @@
+//! Atomic types whose accesses take their turn in virtual time.
+//!
+//! Each wraps `core`'s type of the same layout and does the real access in the instant that the machine grants. The
+//! machine is sequentially consistent; orderings matter only outside of a run, where they are passed on, and in that a
+//! sequentially consistent store waits for the store buffer.
+
+use core::fmt;
+use core::sync::atomic as real;
+
+use archipelago_sim::world;
+pub use real::{Ordering, compiler_fence};
+
+/// As [`core::sync::atomic::fence`].
+#[inline]
+pub fn fence(order: Ordering) {
+    real::fence(order);
+    world::fence(order == Ordering::SeqCst);
+}
+
+/// What all atomic types have, given the type of the value.
+macro_rules! common {
+    ($(<$generic:ident>)? $name:ident, $real:ty, $value:ty) => {
+        impl$(<$generic>)? $name$(<$generic>)? {
+            /// A new atomic word.
+            #[inline]
+            pub const fn new(value: $value) -> Self {
+                Self(<$real>::new(value))
+            }
+
+            /// The value; nobody else can be using the word.
+            #[inline]
+            pub fn into_inner(self) -> $value {
+                self.0.into_inner()
+            }
+
+            /// The value in place; nobody else can be using the word.
+            #[inline]
+            pub fn get_mut(&mut self) -> &mut $value {
+                self.0.get_mut()
+            }
+
+            /// Where the value lies.
+            #[inline]
+            pub const fn as_ptr(&self) -> *mut $value {
+                self.0.as_ptr()
+            }
+
+            #[inline]
+            fn at(&self) -> *const () {
+                (&raw const self.0).cast()
+            }
+
+            /// One access that reads and writes: `op` makes it and returns what it found.
+            #[inline]
+            fn update<R>(&self, op: impl FnOnce(&$real) -> R) -> R {
+                world::update(self.at(), size_of::<$value>(), || {
+                    let before = self.0.load(Ordering::Relaxed);
+                    let result = op(&self.0);
+                    (result, self.0.load(Ordering::Relaxed) != before)
+                })
+            }
+
+            /// Loads the value.
+            #[inline]
+            pub fn load(&self, order: Ordering) -> $value {
+                world::load(self.at(), size_of::<$value>(), || self.0.load(order))
+            }
+
+            /// Stores a value.
+            #[inline]
+            pub fn store(&self, value: $value, order: Ordering) {
+                if order == Ordering::SeqCst {
+                    return self.update(|word| word.store(value, order));
+                }
+                world::store(self.at(), size_of::<$value>(), || {
+                    let before = self.0.load(Ordering::Relaxed);
+                    self.0.store(value, order);
+                    before != value
+                });
+            }
+
+            /// Stores a value and returns the one before.
+            #[inline]
+            pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.update(|word| word.swap(value, order))
+            }
+
+            /// Stores `new` if the value is `current`.
+            ///
+            /// # Errors
+            /// The value, if it is another one.
+            #[inline]
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.update(|word| word.compare_exchange(current, new, success, failure))
+            }
+
+            /// As [`compare_exchange`](Self::compare_exchange); it may fail for no reason on some machines.
+            ///
+            /// # Errors
+            /// The value it found.
+            #[inline]
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
+            }
+
+            /// Replaces the value by what `next` makes of it, again and again until nobody came between.
+            ///
+            /// # Errors
+            /// The value for which `next` returned `None`.
+            #[inline]
+            pub fn fetch_update(
+                &self,
+                set_order: Ordering,
+                fetch_order: Ordering,
+                mut next: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                let mut before = self.load(fetch_order);
+                while let Some(value) = next(before) {
+                    match self.compare_exchange_weak(before, value, set_order, fetch_order) {
+                        Ok(before) => return Ok(before),
+                        Err(found) => before = found,
+                    }
+                }
+                Err(before)
+            }
+        }
+
+        impl$(<$generic>)? From<$value> for $name$(<$generic>)? {
+            fn from(value: $value) -> Self {
+                Self::new(value)
+            }
+        }
+
+        impl$(<$generic>)? fmt::Debug for $name$(<$generic>)? {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+/// Operations that read, compute and write.
+macro_rules! fetch {
+    ($value:ty: $($operation:ident)*) => {$(
+        #[doc = concat!("As `core`'s `", stringify!($operation), "`: returns the value before.")]
+        #[inline]
+        pub fn $operation(&self, value: $value, order: Ordering) -> $value {
+            self.update(|word| word.$operation(value, order))
+        }
+    )*};
+}
+
+macro_rules! integers {
+    ($($name:ident: $value:ty),* $(,)?) => {$(
+        #[doc = concat!("As [`core::sync::atomic::", stringify!($name), "`].")]
+        #[repr(transparent)]
+        #[derive(Default)]
+        pub struct $name(real::$name);
+
+        common!($name, real::$name, $value);
+
+        impl $name {
+            fetch!($value: fetch_add fetch_sub fetch_and fetch_nand fetch_or fetch_xor fetch_max fetch_min);
+        }
+    )*};
+}
+
+integers!(
+    AtomicI8: i8, AtomicI16: i16, AtomicI32: i32, AtomicI64: i64, AtomicIsize: isize,
+    AtomicU8: u8, AtomicU16: u16, AtomicU32: u32, AtomicU64: u64, AtomicUsize: usize,
+);
+
+/// As [`core::sync::atomic::AtomicBool`].
+#[repr(transparent)]
+#[derive(Default)]
+pub struct AtomicBool(real::AtomicBool);
+
+common!(AtomicBool, real::AtomicBool, bool);
+
+impl AtomicBool {
+    fetch!(bool: fetch_and fetch_nand fetch_or fetch_xor);
+}
+
+/// As [`core::sync::atomic::AtomicPtr`].
+#[repr(transparent)]
+pub struct AtomicPtr<T>(real::AtomicPtr<T>);
+
+common!(<T> AtomicPtr, real::AtomicPtr<T>, *mut T);
+
+impl<T> Default for AtomicPtr<T> {
+    fn default() -> Self {
+        Self::new(core::ptr::null_mut())
+    }
+}

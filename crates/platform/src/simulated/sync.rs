@@ -1,0 +1,551 @@
+//! Blocking primitives: `std`'s outside of a run; inside of one their fast paths are accesses to their words, and
+//! waiting is the machine's.
+
+use core::fmt;
+use core::mem;
+use core::ops::{Deref, DerefMut};
+use core::time::Duration;
+use std::sync as std_sync;
+
+use archipelago_sim::world;
+pub use std_sync::{Arc, LockResult, PoisonError, TryLockError, TryLockResult, Weak};
+
+use super::thread::nanoseconds;
+
+/// The address that stands for a lock.
+type Key = usize;
+
+fn key_of<T: ?Sized>(lock: &T) -> Key {
+    core::ptr::from_ref(lock).cast::<()>().addr()
+}
+
+fn word(key: Key) -> *const () {
+    core::ptr::without_provenance(key)
+}
+
+/// Takes a lock by trying, and waiting in between.
+fn acquire<G>(key: Key, attempt: impl Fn() -> TryLockResult<G>) -> LockResult<G> {
+    loop {
+        match access(key, &attempt) {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Err(poisoned),
+            Err(TryLockError::WouldBlock) => {
+                world::wait_while(key, None, || matches!(attempt(), Err(TryLockError::WouldBlock)));
+            }
+        }
+    }
+}
+
+/// One locked access to the word of a lock.
+fn access<G>(key: Key, attempt: impl Fn() -> TryLockResult<G>) -> TryLockResult<G> {
+    world::update(word(key), 1, || {
+        let result = attempt();
+        let taken = !matches!(result, Err(TryLockError::WouldBlock));
+        (result, taken)
+    })
+}
+
+/// Passes on the result of taking a lock with another guard.
+fn map<G, H>(result: LockResult<G>, wrap: impl Fn(G) -> H) -> LockResult<H> {
+    match result {
+        Ok(guard) => Ok(wrap(guard)),
+        Err(poisoned) => Err(PoisonError::new(wrap(poisoned.into_inner()))),
+    }
+}
+
+fn try_map<G, H>(result: TryLockResult<G>, wrap: impl Fn(G) -> H) -> TryLockResult<H> {
+    match result {
+        Ok(guard) => Ok(wrap(guard)),
+        Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
+        Err(TryLockError::Poisoned(poisoned)) => {
+            Err(TryLockError::Poisoned(PoisonError::new(wrap(poisoned.into_inner()))))
+        }
+    }
+}
+
+/// Dropped before the real guard: the access that releases the lock takes its turn.
+struct Turn(Key);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        world::store(word(self.0), 1, || true);
+    }
+}
+
+/// Dropped after the real guard: who waits for the lock looks again.
+struct Wake(Key);
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        world::wake(self.0, usize::MAX);
+    }
+}
+
+/// A guard of `std`'s between the two; fields are dropped in this order.
+struct Held<G> {
+    turn: Turn,
+    guard: G,
+    wake: Wake,
+}
+
+impl<G> Held<G> {
+    fn new(key: Key, guard: G) -> Self {
+        Held { turn: Turn(key), guard, wake: Wake(key) }
+    }
+
+    /// Takes the real guard out, without releasing.
+    fn into_guard(self) -> G {
+        let Held { turn, guard, wake } = self;
+        mem::forget((turn, wake));
+        guard
+    }
+}
+
+/// As [`std::sync::Mutex`].
+#[derive(Default)]
+pub struct Mutex<T: ?Sized>(std_sync::Mutex<T>);
+
+/// As [`std::sync::MutexGuard`].
+#[must_use = "the mutex is released when its guard is dropped"]
+pub struct MutexGuard<'a, T: ?Sized> {
+    held: Held<std_sync::MutexGuard<'a, T>>,
+    mutex: &'a Mutex<T>,
+}
+
+impl<T> Mutex<T> {
+    /// An unlocked mutex.
+    pub const fn new(value: T) -> Self {
+        Mutex(std_sync::Mutex::new(value))
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    /// If a holder panicked.
+    pub fn into_inner(self) -> LockResult<T> {
+        self.0.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Takes the mutex.
+    ///
+    /// # Errors
+    /// If a holder panicked.
+    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        let taken = if world::active() { acquire(key_of(self), || self.0.try_lock()) } else { self.0.lock() };
+        map(taken, |guard| self.held(guard))
+    }
+
+    /// Takes the mutex if it is free.
+    ///
+    /// # Errors
+    /// If it is not, or a holder panicked.
+    pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+        try_map(access(key_of(self), || self.0.try_lock()), |guard| self.held(guard))
+    }
+
+    /// The value in place.
+    ///
+    /// # Errors
+    /// If a holder panicked.
+    pub fn get_mut(&mut self) -> LockResult<&mut T> {
+        self.0.get_mut()
+    }
+
+    /// Whether a holder panicked.
+    pub fn is_poisoned(&self) -> bool {
+        self.0.is_poisoned()
+    }
+
+    fn held<'a>(&'a self, guard: std_sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        MutexGuard { held: Held::new(key_of(self), guard), mutex: self }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.held.guard
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.held.guard
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.guard.fmt(f)
+    }
+}
+
+/// As [`std::sync::Condvar`].
+#[derive(Debug, Default)]
+pub struct Condvar {
+    native: std_sync::Condvar,
+    /// Notifications so far. Touched inside of runs only, which have one OS thread.
+    notified: core::sync::atomic::AtomicUsize,
+}
+
+/// As [`std::sync::WaitTimeoutResult`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    /// Whether the time was over.
+    pub fn timed_out(&self) -> bool {
+        self.0
+    }
+}
+
+impl Condvar {
+    /// A condition variable that nobody waits for.
+    pub const fn new() -> Self {
+        Condvar { native: std_sync::Condvar::new(), notified: core::sync::atomic::AtomicUsize::new(0) }
+    }
+
+    /// Releases the mutex, waits for a notification, and takes the mutex again. May return without one.
+    ///
+    /// # Errors
+    /// If a holder of the mutex panicked.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        let mutex = guard.mutex;
+        if world::active() {
+            self.sleep(guard, None);
+            return mutex.lock();
+        }
+        map(self.native.wait(guard.held.into_guard()), |guard| mutex.held(guard))
+    }
+
+    /// As [`wait`](Self::wait), for `time` at most.
+    ///
+    /// # Errors
+    /// If a holder of the mutex panicked.
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        time: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+        let mutex = guard.mutex;
+        if world::active() {
+            let notified = self.sleep(guard, Some(nanoseconds(time)));
+            return map(mutex.lock(), |guard| (guard, WaitTimeoutResult(!notified)));
+        }
+        let waited = self.native.wait_timeout(guard.held.into_guard(), time);
+        map(waited, |(guard, result)| (mutex.held(guard), WaitTimeoutResult(result.timed_out())))
+    }
+
+    /// Waits while `condition` says so.
+    ///
+    /// # Errors
+    /// If a holder of the mutex panicked.
+    pub fn wait_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<MutexGuard<'a, T>> {
+        while condition(&mut guard) {
+            guard = self.wait(guard)?;
+        }
+        Ok(guard)
+    }
+
+    /// As [`wait_while`](Self::wait_while), for `time` at most.
+    ///
+    /// # Errors
+    /// If a holder of the mutex panicked.
+    pub fn wait_timeout_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        time: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+        let start = super::time::Instant::now();
+        while condition(&mut guard) {
+            let left = time.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Ok((guard, WaitTimeoutResult(true)));
+            }
+            guard = self.wait_timeout(guard, left)?.0;
+        }
+        Ok((guard, WaitTimeoutResult(false)))
+    }
+
+    /// Wakes one waiting thread.
+    pub fn notify_one(&self) {
+        self.notify(1);
+        self.native.notify_one();
+    }
+
+    /// Wakes all waiting threads.
+    pub fn notify_all(&self) {
+        self.notify(usize::MAX);
+        self.native.notify_all();
+    }
+
+    fn notify(&self, count: usize) {
+        if world::active() {
+            self.notified.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+            world::wake(key_of(self), count);
+        }
+    }
+
+    /// Releases the mutex and waits; whether there was a notification. Nothing comes between the mutex's release and
+    /// the falling asleep, since releasing gives way before it happens, not after.
+    fn sleep<T>(&self, guard: MutexGuard<'_, T>, time: Option<u64>) -> bool {
+        let notified = || self.notified.load(core::sync::atomic::Ordering::Relaxed);
+        let before = notified();
+        drop(guard);
+        world::wait_while(key_of(self), time, || notified() == before)
+    }
+}
+
+/// As [`std::sync::RwLock`].
+#[derive(Default)]
+pub struct RwLock<T: ?Sized>(std_sync::RwLock<T>);
+
+/// As [`std::sync::RwLockReadGuard`].
+#[must_use = "the lock is released when its guard is dropped"]
+pub struct RwLockReadGuard<'a, T: ?Sized>(Held<std_sync::RwLockReadGuard<'a, T>>);
+
+/// As [`std::sync::RwLockWriteGuard`].
+#[must_use = "the lock is released when its guard is dropped"]
+pub struct RwLockWriteGuard<'a, T: ?Sized>(Held<std_sync::RwLockWriteGuard<'a, T>>);
+
+impl<T> RwLock<T> {
+    /// An unlocked lock.
+    pub const fn new(value: T) -> Self {
+        RwLock(std_sync::RwLock::new(value))
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    /// If a writer panicked.
+    pub fn into_inner(self) -> LockResult<T> {
+        self.0.into_inner()
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Takes the lock beside other readers.
+    ///
+    /// # Errors
+    /// If a writer panicked.
+    pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
+        let taken = if world::active() { acquire(key_of(self), || self.0.try_read()) } else { self.0.read() };
+        map(taken, |guard| RwLockReadGuard(Held::new(key_of(self), guard)))
+    }
+
+    /// Takes the lock alone.
+    ///
+    /// # Errors
+    /// If a writer panicked.
+    pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
+        let taken = if world::active() { acquire(key_of(self), || self.0.try_write()) } else { self.0.write() };
+        map(taken, |guard| RwLockWriteGuard(Held::new(key_of(self), guard)))
+    }
+
+    /// Takes the lock beside other readers if no writer has it.
+    ///
+    /// # Errors
+    /// If one has, or one panicked.
+    pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
+        try_map(access(key_of(self), || self.0.try_read()), |guard| RwLockReadGuard(Held::new(key_of(self), guard)))
+    }
+
+    /// Takes the lock alone if it is free.
+    ///
+    /// # Errors
+    /// If it is not, or a writer panicked.
+    pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
+        try_map(access(key_of(self), || self.0.try_write()), |guard| RwLockWriteGuard(Held::new(key_of(self), guard)))
+    }
+
+    /// The value in place.
+    ///
+    /// # Errors
+    /// If a writer panicked.
+    pub fn get_mut(&mut self) -> LockResult<&mut T> {
+        self.0.get_mut()
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.guard
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.guard
+    }
+}
+
+impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0.guard
+    }
+}
+
+/// As [`std::sync::OnceLock`].
+pub struct OnceLock<T> {
+    value: std_sync::OnceLock<T>,
+    /// Held by who makes the value.
+    making: Mutex<()>,
+}
+
+impl<T> OnceLock<T> {
+    /// A cell without a value.
+    pub const fn new() -> Self {
+        OnceLock { value: std_sync::OnceLock::new(), making: Mutex::new(()) }
+    }
+
+    /// The value, if there is one.
+    pub fn get(&self) -> Option<&T> {
+        world::load(word(key_of(self)), 1, || self.value.get())
+    }
+
+    /// The value in place, if there is one.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        self.value.get_mut()
+    }
+
+    /// The value, made by `make` if there was none.
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.get() {
+            return value;
+        }
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.get().is_none() {
+            let value = make();
+            world::store(word(key_of(self)), 1, || self.value.set(value).is_ok());
+        }
+        self.value.get().expect("it was set just now")
+    }
+
+    /// Sets the value.
+    ///
+    /// # Errors
+    /// The value, if there was one already.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        let mut value = Some(value);
+        self.get_or_init(|| value.take().expect("it is taken once"));
+        value.map_or(Ok(()), Err)
+    }
+
+    /// Takes the value out.
+    pub fn take(&mut self) -> Option<T> {
+        self.value.take()
+    }
+
+    /// The value, if there is one.
+    pub fn into_inner(self) -> Option<T> {
+        self.value.into_inner()
+    }
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+/// As [`std::sync::LazyLock`].
+pub struct LazyLock<T, F = fn() -> T> {
+    value: OnceLock<T>,
+    make: std_sync::Mutex<Option<F>>,
+}
+
+impl<T, F: FnOnce() -> T> LazyLock<T, F> {
+    /// A value that `make` makes when it is first asked for.
+    pub const fn new(make: F) -> Self {
+        LazyLock { value: OnceLock::new(), make: std_sync::Mutex::new(Some(make)) }
+    }
+}
+
+impl<T, F: FnOnce() -> T> Deref for LazyLock<T, F> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.get_or_init(|| {
+            let make = { self.make.lock().unwrap_or_else(PoisonError::into_inner).take() };
+            make.expect("a lazy value's maker does not panic")()
+        })
+    }
+}
+
+impl<T: fmt::Debug, F> fmt::Debug for LazyLock<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+/// As [`std::sync::Barrier`].
+#[derive(Debug)]
+pub struct Barrier {
+    threads: usize,
+    /// Threads that have come, and rounds that are over.
+    state: Mutex<(usize, usize)>,
+    over: Condvar,
+}
+
+/// As [`std::sync::BarrierWaitResult`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BarrierWaitResult(bool);
+
+impl BarrierWaitResult {
+    /// Whether the caller came last: true for one thread of a round.
+    pub fn is_leader(&self) -> bool {
+        self.0
+    }
+}
+
+impl Barrier {
+    /// A barrier for so many threads.
+    pub const fn new(threads: usize) -> Self {
+        Barrier { threads, state: Mutex::new((0, 0)), over: Condvar::new() }
+    }
+
+    /// Waits until all threads have come.
+    pub fn wait(&self) -> BarrierWaitResult {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 += 1;
+        if state.0 >= self.threads {
+            *state = (0, state.1 + 1);
+            self.over.notify_all();
+            return BarrierWaitResult(true);
+        }
+        let round = state.1;
+        let over = self.over.wait_while(state, |state| state.1 == round);
+        drop(over.unwrap_or_else(PoisonError::into_inner));
+        BarrierWaitResult(false)
+    }
+}

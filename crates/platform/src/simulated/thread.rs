@@ -1,0 +1,332 @@
+//! Threads: simulated ones inside of a run, ordinary ones outside.
+//!
+//! A thread that a simulated one starts is a background thread of the run: the run doesn't wait for it, but whoever
+//! holds its handle may.
+
+use core::marker::PhantomData;
+use core::num::NonZero;
+use core::time::Duration;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex as Plain, PoisonError};
+
+use archipelago_sim::world;
+pub use std::thread::panicking;
+
+use super::sync::{Condvar, Mutex};
+
+/// The identity of a thread, unique in its run or in the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ThreadId(Id);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Id {
+    Native(std::thread::ThreadId),
+    /// Run and number of the thread.
+    Simulated(u64, usize),
+}
+
+/// As [`std::thread::Thread`].
+#[derive(Clone, Debug)]
+pub struct Thread {
+    side: Side,
+    name: Option<Arc<str>>,
+}
+
+#[derive(Clone, Debug)]
+enum Side {
+    Native(std::thread::Thread),
+    Simulated(usize),
+}
+
+impl Thread {
+    /// Gives the thread its token: see [`park`].
+    pub fn unpark(&self) {
+        match &self.side {
+            Side::Native(thread) => thread.unpark(),
+            Side::Simulated(id) => world::unpark(*id),
+        }
+    }
+
+    /// Who it is.
+    pub fn id(&self) -> ThreadId {
+        ThreadId(match &self.side {
+            Side::Native(thread) => Id::Native(thread.id()),
+            Side::Simulated(id) => Id::Simulated(world::run_number().unwrap_or(0), *id),
+        })
+    }
+
+    /// Its name, if it was given one.
+    pub fn name(&self) -> Option<&str> {
+        match &self.side {
+            Side::Native(thread) => thread.name(),
+            Side::Simulated(_) => self.name.as_deref(),
+        }
+    }
+}
+
+/// The calling thread.
+pub fn current() -> Thread {
+    let side = match world::current() {
+        Some(current) => Side::Simulated(current.id),
+        None => Side::Native(std::thread::current()),
+    };
+    Thread { side, name: None }
+}
+
+/// Waits for the calling thread's token, which [`Thread::unpark`] gives.
+pub fn park() {
+    if world::active() { world::park() } else { std::thread::park() }
+}
+
+/// As [`park`], for `time` at most.
+pub fn park_timeout(time: Duration) {
+    if world::active() { world::park_timeout(nanoseconds(time)) } else { std::thread::park_timeout(time) }
+}
+
+/// Sleeps.
+pub fn sleep(time: Duration) {
+    world::sleep(nanoseconds(time));
+}
+
+/// Lets other threads run.
+pub fn yield_now() {
+    world::yield_now();
+}
+
+/// How many CPUs the machine has.
+///
+/// # Errors
+/// Outside of a run, as [`std::thread::available_parallelism`].
+pub fn available_parallelism() -> io::Result<NonZero<usize>> {
+    let simulated = world::machine().and_then(|machine| NonZero::new(machine.cpus()));
+    simulated.map_or_else(std::thread::available_parallelism, Ok)
+}
+
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What a thread leaves behind.
+type Result<T> = std::thread::Result<T>;
+type Packet<T> = Arc<Plain<Option<Result<T>>>>;
+
+/// As [`std::thread::JoinHandle`].
+#[derive(Debug)]
+pub struct JoinHandle<T> {
+    thread: Thread,
+    native: Option<std::thread::JoinHandle<()>>,
+    packet: Packet<T>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits for the thread to end; what it returned.
+    ///
+    /// # Errors
+    /// What it panicked with.
+    pub fn join(self) -> Result<T> {
+        match (&self.thread.side, self.native) {
+            (Side::Simulated(id), _) => world::join(*id),
+            (_, Some(native)) => native.join()?,
+            _ => {}
+        }
+        let left = self.packet.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A simulated thread that was unwound with its run leaves nothing.
+        left.unwrap_or_else(|| Err(Box::new("the simulation ended before this thread did")))
+    }
+
+    /// Whether the thread has ended.
+    pub fn is_finished(&self) -> bool {
+        match &self.thread.side {
+            Side::Simulated(id) => world::is_finished(*id),
+            Side::Native(_) => self.native.as_ref().is_none_or(std::thread::JoinHandle::is_finished),
+        }
+    }
+
+    /// The thread.
+    pub fn thread(&self) -> &Thread {
+        &self.thread
+    }
+}
+
+/// As [`std::thread::Builder`].
+#[derive(Debug, Default)]
+pub struct Builder {
+    name: Option<String>,
+    stack_size: Option<usize>,
+}
+
+impl Builder {
+    /// A thread without a name.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives the thread a name.
+    #[must_use]
+    pub fn name(self, name: String) -> Self {
+        Builder { name: Some(name), ..self }
+    }
+
+    /// Asks for a stack of so many bytes. Every simulated thread has the run's stack size.
+    #[must_use]
+    pub fn stack_size(self, bytes: usize) -> Self {
+        Builder { stack_size: Some(bytes), ..self }
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the operating system refuses, or the simulation is over.
+    pub fn spawn<F, T>(self, body: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let packet = Packet::default();
+        let theirs = packet.clone();
+        let name = self.name.as_deref().map(Arc::from);
+        let body = move || {
+            let result = catch_unwind(AssertUnwindSafe(body));
+            match result {
+                // The end of the run is nobody's result, and a panic that nobody will ask for fails the run.
+                Err(payload) if world::ending() || (world::active() && Arc::strong_count(&theirs) == 1) => {
+                    resume_unwind(payload)
+                }
+                result => *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(result),
+            }
+        };
+        if !world::active() {
+            let mut builder = std::thread::Builder::new();
+            if let Some(name) = self.name {
+                builder = builder.name(name);
+            }
+            if let Some(bytes) = self.stack_size {
+                builder = builder.stack_size(bytes);
+            }
+            let native = builder.spawn(body)?;
+            let thread = Thread { side: Side::Native(native.thread().clone()), name };
+            return Ok(JoinHandle { thread, native: Some(native), packet });
+        }
+        match world::spawn_background(None, Box::new(body)) {
+            Ok(id) => Ok(JoinHandle { thread: Thread { side: Side::Simulated(id), name }, native: None, packet }),
+            Err(_) => Err(io::Error::other("the simulation is over")),
+        }
+    }
+}
+
+/// Starts a thread.
+///
+/// # Panics
+/// If the operating system refuses, or the simulation is over.
+pub fn spawn<F, T>(body: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    Builder::new().spawn(body).expect("a thread can be started")
+}
+
+/// As [`std::thread::Scope`].
+#[derive(Debug)]
+pub struct Scope<'scope, 'env: 'scope> {
+    threads: Plain<Vec<JoinHandle<()>>>,
+    unclaimed: Plain<Vec<Arc<Plain<bool>>>>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// As [`std::thread::ScopedJoinHandle`].
+#[derive(Debug)]
+pub struct ScopedJoinHandle<'scope, T> {
+    left: Arc<Left<T>>,
+    panicked: Arc<Plain<bool>>,
+    scope: PhantomData<&'scope ()>,
+}
+
+/// What a thread of a scope leaves.
+#[derive(Debug)]
+struct Left<T> {
+    result: Mutex<Option<Result<T>>>,
+    there: Condvar,
+}
+
+impl<T> ScopedJoinHandle<'_, T> {
+    /// Whether the thread's body has ended.
+    pub fn is_finished(&self) -> bool {
+        self.left.result.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Waits for the thread to end; what it returned.
+    ///
+    /// # Errors
+    /// What it panicked with.
+    pub fn join(self) -> Result<T> {
+        let mut result = self.left.result.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(result) = result.take() {
+                *self.panicked.lock().unwrap_or_else(PoisonError::into_inner) = false;
+                return result;
+            }
+            result = self.left.there.wait(result).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Starts a thread that ends before the scope does.
+    ///
+    /// # Panics
+    /// As [`spawn`].
+    pub fn spawn<F, T>(&'scope self, body: F) -> ScopedJoinHandle<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let left = Arc::new(Left { result: Mutex::new(None), there: Condvar::new() });
+        let panicked = Arc::new(Plain::new(false));
+        let (theirs, told) = (left.clone(), panicked.clone());
+        let body: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || {
+            let result = catch_unwind(AssertUnwindSafe(body));
+            if world::ending() {
+                return;
+            }
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = result.is_err();
+            *theirs.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            theirs.there.notify_all();
+        });
+        // SAFETY: only the lifetime changes; `scope` joins the thread before `'scope` ends.
+        let body: Box<dyn FnOnce() + Send + 'static> = unsafe { core::mem::transmute(body) };
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(spawn(body));
+        self.unclaimed.lock().unwrap_or_else(PoisonError::into_inner).push(panicked.clone());
+        ScopedJoinHandle { left, panicked, scope: PhantomData }
+    }
+
+    fn join_all(&self) {
+        while let Some(thread) = { self.threads.lock().unwrap_or_else(PoisonError::into_inner).pop() } {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// As [`std::thread::scope`].
+///
+/// # Panics
+/// As `f`, or if a thread panicked whose handle was not joined.
+pub fn scope<'env, F, T>(f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
+    let scope = Scope { threads: Plain::default(), unclaimed: Plain::default(), scope: PhantomData, env: PhantomData };
+    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    scope.join_all();
+    match result {
+        Err(payload) => resume_unwind(payload),
+        Ok(result) => {
+            let unclaimed = scope.unclaimed.lock().unwrap_or_else(PoisonError::into_inner);
+            let panicked = unclaimed.iter().any(|panicked| *panicked.lock().unwrap_or_else(PoisonError::into_inner));
+            assert!(!panicked, "a scoped thread panicked");
+            result
+        }
+    }
+}
