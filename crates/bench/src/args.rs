@@ -25,6 +25,12 @@ pub enum Command {
     },
     /// Print the machine as the library sees it
     Machine,
+    /// Experiments on the virtual machine (built by `cargo sim`): how it would run on machines one doesn't have
+    Sim {
+        /// What to do.
+        #[command(subcommand)]
+        what: Sim,
+    },
 }
 
 /// The benchmarks.
@@ -197,6 +203,146 @@ pub struct Verify {
     /// Of keys and operations
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// The experiments on the virtual machine.
+#[derive(Debug, Subcommand)]
+pub enum Sim {
+    /// The machines that can be simulated: all, or every number of one and where it comes from
+    Machines {
+        /// A preset or a TOML file.
+        name: Option<String>,
+        /// Print a TOML file to start from
+        #[arg(long)]
+        example: bool,
+    },
+    /// Short critical sections under spin locks, queue locks and hierarchical locks
+    Locks {
+        /// Locks, comma-separated: tas, ttas, ticket, mcs, hmcs, cohort, cna, shfl, or all
+        #[arg(long, default_value = "tas,ttas,ticket,mcs,hmcs,cohort")]
+        lock: String,
+        /// What all experiments have.
+        #[command(flatten)]
+        common: SimCommon,
+    },
+    /// Indexes under YCSB's workloads
+    Ycsb(SimYcsb),
+    /// List, hash table and search tree over RCU, RLU and MV-RLU
+    Sets(SimSets),
+    /// Node replication beside locks and combining
+    Nr(SimNr),
+}
+
+/// What all experiments on the virtual machine have.
+#[derive(Clone, Debug, Args)]
+pub struct SimCommon {
+    /// A preset (see `sim machines`) or a TOML file
+    #[arg(long, default_value = "xeon-8180-4s", value_name = "NAME|FILE")]
+    pub machine: String,
+    /// Thread counts, comma-separated [default: from 1 to all CPUs, every socket boundary among them]
+    #[arg(long, value_parser = count, value_delimiter = ',')]
+    pub threads: Vec<usize>,
+    /// Virtual microseconds that are measured
+    #[arg(long, default_value_t = 200)]
+    pub micros: u64,
+    /// Virtual microseconds before those, to warm up
+    #[arg(long, default_value_t = 50)]
+    pub warm: u64,
+    /// The first seed: equal seeds give equal runs
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Runs, with one seed each; the median is reported
+    #[arg(long, value_parser = count, default_value = "5")]
+    pub runs: usize,
+    /// Also vary the model (18 variations, each with all seeds) and report the range
+    #[arg(long)]
+    pub sweep: bool,
+    /// How threads are laid over the machine
+    #[arg(long, value_enum, default_value_t = Pin::Fill)]
+    pub pin: Pin,
+    /// What goes to standard output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Also write a self-contained HTML report with charts
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
+/// `sim ycsb`
+#[derive(Clone, Debug, Args)]
+pub struct SimYcsb {
+    /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes), art,
+    /// rwlock-btreemap, or all
+    #[arg(long, default_value = "hydralist,hydralist-one-layer,art,rwlock-btreemap")]
+    pub index: String,
+    /// Workloads, comma-separated: load, a, b, c, d, e, f, or all
+    #[arg(long, default_value = "c")]
+    pub workload: String,
+    /// Keys loaded before the measurement
+    #[arg(long, value_parser = count, default_value = "100k")]
+    pub count: usize,
+    /// Which keys are popular: zipf:S, uniform, latest
+    #[arg(long, default_value = "zipf:0.99")]
+    pub distribution: String,
+    /// Stop something: updater (all background threads, for the whole measurement; needs --threads), or lock-holder
+    /// (thread 0 with a page locked, for half of it)
+    #[arg(long, value_name = "WHAT")]
+    pub stall: Option<String>,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: SimCommon,
+}
+
+/// `sim sets`
+#[derive(Clone, Debug, Args)]
+pub struct SimSets {
+    /// Structures, comma-separated: list, hash, tree, or all
+    #[arg(long, default_value = "hash")]
+    pub structure: String,
+    /// Mechanisms, comma-separated, as in `bench sets`, or all
+    #[arg(long, default_value = "rcu,rlu,mvrlu")]
+    pub mechanism: String,
+    /// Percentages of operations that insert or remove, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "2,20,80")]
+    pub update_percent: Vec<u32>,
+    /// Items in the set
+    #[arg(long, value_parser = count, default_value = "10k")]
+    pub count: usize,
+    /// Buckets of the hash table [default: a tenth of the items]
+    #[arg(long, value_parser = count)]
+    pub buckets: Option<usize>,
+    /// Which keys are popular: uniform, zipf:S
+    #[arg(long, default_value = "uniform")]
+    pub distribution: String,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: SimCommon,
+}
+
+/// `sim nr`
+#[derive(Clone, Debug, Args)]
+pub struct SimNr {
+    /// Workloads, comma-separated: pqueue, dictionary, sorted-set, or all
+    #[arg(long, default_value = "dictionary")]
+    pub workload: String,
+    /// Methods, comma-separated: sl, rwl, fc, fc+, nr, or all
+    #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
+    pub method: String,
+    /// Percentages of operations that change the structure, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "0,10,100")]
+    pub update_percent: Vec<u32>,
+    /// Which keys are popular: uniform, zipf:S
+    #[arg(long, default_value = "uniform")]
+    pub distribution: String,
+    /// Random lines written between two operations
+    #[arg(long, default_value_t = 0)]
+    pub external_work: usize,
+    /// Items in the structure [default: 200k; sorted-set: 10k]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: SimCommon,
 }
 
 /// Formats of standard output.

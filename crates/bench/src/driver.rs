@@ -188,8 +188,9 @@ fn timed(i: usize, histogram: &mut Histogram<u64>, op: &mut impl FnMut(usize) ->
     hit
 }
 
+/// Runs one operation; whether it found what it must.
 #[inline]
-fn execute<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, op: Op, key: &K, value: u64) -> bool {
+pub fn execute<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, op: Op, key: &K, value: u64) -> bool {
     match op.kind {
         Kind::Read => black_box(session.get(key)).is_some(),
         Kind::Update => overwrite::<K, I>(session, key, value),

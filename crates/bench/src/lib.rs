@@ -13,6 +13,7 @@ mod registry;
 mod report;
 mod resources;
 mod sets;
+mod sim;
 mod stats;
 mod tour;
 mod verify;
@@ -63,6 +64,7 @@ fn execute(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failure> {
             println!("{}", machine::describe());
             Ok(ExitCode::SUCCESS)
         }
+        Some(Command::Sim { what }) => sim::execute(what),
         Some(Command::Bench { what: Bench::Ycsb(args) }) => ycsb::run(args, release_memory),
         Some(Command::Bench { what: Bench::Nr(args) }) => nr::run(args, release_memory),
         Some(Command::Bench { what: Bench::Sets(args) }) => sets::run(args),

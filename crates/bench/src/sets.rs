@@ -2,8 +2,8 @@
 //!
 //! For each run, for each case, each contender in turn: so a ratio compares two measurements of about the same time.
 
-mod contenders;
-mod drive;
+pub(crate) mod contenders;
+pub(crate) mod drive;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

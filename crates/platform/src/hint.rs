@@ -11,6 +11,14 @@ pub fn spin_loop() {
     loom::hint::spin_loop();
 }
 
+/// Names a place in the program, where a simulated thread can be made to stop. Natively this does nothing.
+#[inline(always)]
+pub fn point(name: &'static str) {
+    #[cfg(archipelago_sim)]
+    archipelago_sim::world::point(name);
+    let _ = name;
+}
+
 /// Starts fetching the cache line at `line` for reading, without waiting. Any address is allowed, even a dangling one.
 #[inline]
 pub fn prefetch_read<T: ?Sized>(line: *const T) {

@@ -34,4 +34,7 @@ pub mod thread;
 pub mod time;
 pub mod topology;
 
-pub use racy::touch;
+pub use racy::{touch, touch_mut};
+
+/// Whether this build runs on the virtual machine: `--cfg archipelago_sim`.
+pub const SIMULATED: bool = cfg!(archipelago_sim);

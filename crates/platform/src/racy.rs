@@ -50,6 +50,14 @@ pub fn touch<T: ?Sized>(ptr: *const T, len: usize) {
     let _ = (ptr, len);
 }
 
+/// Announces that `len` bytes at `ptr`, which nobody else touches now, are about to be written plainly: as [`touch`].
+#[inline(always)]
+pub fn touch_mut<T: ?Sized>(ptr: *const T, len: usize) {
+    #[cfg(archipelago_sim)]
+    archipelago_sim::world::touch_mut(ptr.cast(), len);
+    let _ = (ptr, len);
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -151,6 +151,9 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// The text of a TOML file to start from.
+    pub const EXAMPLE: &str = include_str!("machine/example.toml");
+
     /// Physical cores.
     pub fn cores(&self) -> usize {
         self.sockets * self.cores_per_socket

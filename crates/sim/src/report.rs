@@ -89,6 +89,34 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// What was counted since `earlier`, a reading of the same run.
+    pub fn since(&self, earlier: &Stats) -> Stats {
+        Stats {
+            accesses: self.accesses - earlier.accesses,
+            l1_hits: self.l1_hits - earlier.l1_hits,
+            l2_hits: self.l2_hits - earlier.l2_hits,
+            l3_hits: self.l3_hits - earlier.l3_hits,
+            owned_local: self.owned_local - earlier.owned_local,
+            dirty_remote: self.dirty_remote - earlier.dirty_remote,
+            clean_remote: self.clean_remote - earlier.clean_remote,
+            memory_local: self.memory_local - earlier.memory_local,
+            memory_remote: self.memory_remote - earlier.memory_remote,
+            upgrades: self.upgrades - earlier.upgrades,
+            line_wait_ps: self.line_wait_ps - earlier.line_wait_ps,
+            link_wait_ps: self.link_wait_ps - earlier.link_wait_ps,
+            prefetches: self.prefetches - earlier.prefetches,
+            spin_waits: self.spin_waits - earlier.spin_waits,
+            blocks: self.blocks - earlier.blocks,
+            switches: self.switches - earlier.switches,
+            tx_begun: self.tx_begun - earlier.tx_begun,
+            tx_committed: self.tx_committed - earlier.tx_committed,
+            tx_conflicts: self.tx_conflicts - earlier.tx_conflicts,
+            tx_capacity: self.tx_capacity - earlier.tx_capacity,
+            tx_explicit: self.tx_explicit - earlier.tx_explicit,
+            tx_spurious: self.tx_spurious - earlier.tx_spurious,
+        }
+    }
+
     /// Accesses that left the socket.
     pub fn remote(&self) -> u64 {
         self.dirty_remote + self.clean_remote + self.memory_remote

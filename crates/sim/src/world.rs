@@ -318,6 +318,22 @@ pub fn ending() -> bool {
     engine().is_some_and(|engine| with(engine, |engine| engine.unwinding))
 }
 
+/// Runs `f` in no time: what it touches first has its home on the caller's node, and nothing else changes. For setting
+/// up a structure in a thread of its own. `f` must not wait for another thread.
+pub fn untimed<R>(f: impl FnOnce() -> R) -> R {
+    struct Back(Option<(*mut Engine, bool)>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            if let Some((engine, before)) = self.0 {
+                with(engine, |engine| engine.me().untimed = before);
+            }
+        }
+    }
+    let switch = |engine| with(engine, |engine| std::mem::replace(&mut engine.me().untimed, true));
+    let _back = Back(engine().map(|engine| (engine, switch(engine))));
+    f()
+}
+
 /// Runs `f` as if outside of the run: untimed, with memory of the system's. For what outlives the run. `f` must not
 /// wait for another thread.
 pub fn outside<R>(f: impl FnOnce() -> R) -> R {

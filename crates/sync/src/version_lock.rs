@@ -31,6 +31,7 @@
 //! bits, so it does not wrap between a reader's r1 and r4.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
+use archipelago_platform::hint::point;
 
 use crate::backoff::Backoff;
 
@@ -81,6 +82,9 @@ pub struct VersionLock {
 }
 
 impl VersionLock {
+    /// The name of the [`point`] that is passed whenever a lock has been taken.
+    pub const HELD: &str = "version lock held";
+
     /// An unlocked, live version lock.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
@@ -139,6 +143,7 @@ impl VersionLock {
         if locked {
             // Pairs with the Acquire fence in `validate`; see the seqlock argument above (w1, w2).
             fence(Ordering::Release);
+            point(Self::HELD);
         }
         locked
     }

@@ -5,10 +5,10 @@
 //! ratio compares measurements of about the same time. A method is made anew for every workload and run, and goes
 //! through all update ratios, distributions and amounts of external work, for all of which the structure keeps its size.
 
-mod driver;
-mod methods;
+pub(crate) mod driver;
+pub(crate) mod methods;
 mod skiplist;
-mod structures;
+pub(crate) mod structures;
 
 use std::process::ExitCode;
 

@@ -4,6 +4,8 @@
 //! reused by the next one of the same height. Towers are drawn from a generator of the list's own, seeded alike in
 //! every replica.
 
+use archipelago_platform::{touch, touch_mut};
+
 /// The number that means "none": also the head's.
 const HEAD: u32 = u32::MAX;
 /// Enough for 2^20 entries at one in two, far more than the workloads have.
@@ -69,7 +71,12 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
 
     #[inline]
     fn link(&self, node: u32, level: usize) -> Link {
-        if node == HEAD { self.head[level] } else { self.links[self.nodes[node as usize].links as usize + level] }
+        if node == HEAD {
+            return self.head[level];
+        }
+        let link = &self.links[self.node(node).links as usize + level];
+        touch(link, size_of::<Link>());
+        *link
     }
 
     #[inline]
@@ -77,7 +84,17 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         if node == HEAD {
             return &mut self.head[level];
         }
-        &mut self.links[self.nodes[node as usize].links as usize + level]
+        let at = self.node(node).links as usize + level;
+        let link = &mut self.links[at];
+        touch_mut(link, size_of::<Link>());
+        link
+    }
+
+    #[inline]
+    fn node(&self, node: u32) -> &Node<K, V> {
+        let node = &self.nodes[node as usize];
+        touch(node, size_of::<Node<K, V>>());
+        node
     }
 
     fn path(&self, key: &K) -> Path {
@@ -86,7 +103,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         for level in (0..self.levels).rev() {
             loop {
                 let link = self.link(node, level);
-                if link.to == HEAD || self.nodes[link.to as usize].key >= *key {
+                if link.to == HEAD || self.node(link.to).key >= *key {
                     break;
                 }
                 node = link.to;
@@ -101,7 +118,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
     /// The node behind the path, if it has the key.
     fn found(&self, path: &Path, key: &K) -> Option<u32> {
         let node = self.link(path.at[0], 0).to;
-        (node != HEAD && self.nodes[node as usize].key == *key).then_some(node)
+        (node != HEAD && self.node(node).key == *key).then_some(node)
     }
 
     /// The value of `key`.
@@ -110,11 +127,11 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         for level in (0..self.levels).rev() {
             loop {
                 let to = self.link(node, level).to;
-                if to == HEAD || self.nodes[to as usize].key > *key {
+                if to == HEAD || self.node(to).key > *key {
                     break;
                 }
-                if self.nodes[to as usize].key == *key {
-                    return Some(self.nodes[to as usize].value);
+                if self.node(to).key == *key {
+                    return Some(self.node(to).value);
                 }
                 node = to;
             }
@@ -131,7 +148,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
 
     /// The smallest key.
     pub fn first(&self) -> Option<K> {
-        (self.len > 0).then(|| self.nodes[self.head[0].to as usize].key)
+        (self.len > 0).then(|| self.node(self.head[0].to).key)
     }
 
     /// Inserts or replaces; the old value.
@@ -169,7 +186,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
         let path = self.path(key);
         let node = self.found(&path, key)?;
         self.unlink(node, &path);
-        Some(self.nodes[node as usize].value)
+        Some(self.node(node).value)
     }
 
     /// Removes the smallest key.
@@ -181,7 +198,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
     }
 
     fn unlink(&mut self, node: u32, path: &Path) {
-        let height = self.nodes[node as usize].height as usize;
+        let height = self.node(node).height as usize;
         for level in 0..height {
             let gone = self.link(node, level);
             let before = self.link_mut(path.at[level], level);

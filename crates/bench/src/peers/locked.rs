@@ -1,9 +1,9 @@
 //! `std`'s `BTreeMap` under one lock: the honest baseline, and the fastest peer of all at one thread in some columns.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use archipelago_index::{OrderedIndex, OrderedSession};
+use archipelago_platform::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::keys::BenchKey;
 use crate::registry::Contender;

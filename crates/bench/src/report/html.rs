@@ -43,21 +43,32 @@ pub fn page(rows: &[Row], about: &About<'_>) -> String {
         add(&mut page, &chart::bars(&rows));
         figures(&mut page, &rows);
     }
-    add(&mut page, "</body></html>\n");
-    page
+    let Common { keys, count, .. } = about.common;
+    document(&format!("YCSB, {count} {keys} keys"), &page)
+}
+
+/// A whole page from its title and what stands under it.
+pub fn document(title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style>\
+         </head><body>\n<h1>{title}</h1>\n{body}</body></html>\n"
+    )
+}
+
+/// A table of text.
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let row = |name: &str, cells: &mut dyn Iterator<Item = &str>| {
+        let cells: String = cells.map(|cell| format!("<{name}>{}</{name}>", escape(cell))).collect();
+        format!("<tr>{cells}</tr>\n")
+    };
+    let head = row("th", &mut head.iter().copied());
+    let rows: String = rows.iter().map(|cells| row("td", &mut cells.iter().map(String::as_str))).collect();
+    format!("<table>{head}{rows}</table>\n")
 }
 
 fn head(page: &mut String, about: &About<'_>) {
-    let Common { keys, count, distribution, seed, pin, .. } = about.common;
-    add(page, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
-    add(
-        page,
-        &format!(
-            "<title>Archipelago: YCSB, {count} {} keys</title><style>{STYLE}</style></head><body>\n",
-            escape(keys)
-        ),
-    );
-    add(page, &format!("<h1>YCSB, {count} {} keys</h1>\n", escape(keys)));
+    let Common { distribution, seed, pin, .. } = about.common;
     if about.partial {
         let sentence = "the measurement was interrupted; the figures are of the runs that were complete.";
         add(page, &format!("<p class=\"warn\"><b>Partial:</b> {sentence}</p>\n"));
@@ -80,30 +91,21 @@ fn figures(page: &mut String, rows: &[&Row]) {
     if latency {
         header.extend(["p50 ns", "p90 ns", "p99 ns", "p99.9 ns", "max ns"]);
     }
-    add(page, "<table><tr>");
-    for name in header {
-        add(page, &format!("<th>{name}</th>"));
-    }
-    add(page, "</tr>\n");
-    for row in rows {
+    let cells = |row: &&Row| {
         let some =
             |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
-        let mut cells = vec![escape(&row.structure), row.threads.to_string()];
+        let mut cells = vec![row.structure.clone(), row.threads.to_string()];
         cells.extend([row.mops, row.mops_min, row.mops_max].map(super::digits));
-        cells.extend([some(row.ratio, 2), escape(row.baseline.as_deref().unwrap_or("-"))]);
+        cells.extend([some(row.ratio, 2), row.baseline.clone().unwrap_or("-".to_owned())]);
         cells.extend([format!("{:.0}", row.ns_per_op), some(row.cpu_ns_per_op, 0), some(row.bytes_per_key, 1)]);
         cells.push(row.runs.to_string());
         if latency {
             let figures = [row.p50_ns, row.p90_ns, row.p99_ns, row.p999_ns, row.max_ns];
             cells.extend(figures.map(|ns| ns.map_or("-".to_owned(), |ns| ns.to_string())));
         }
-        add(page, "<tr>");
-        for cell in cells {
-            add(page, &format!("<td>{cell}</td>"));
-        }
-        add(page, "</tr>\n");
-    }
-    add(page, "</table>\n");
+        cells
+    };
+    add(page, &table(&header, &rows.iter().map(cells).collect::<Vec<_>>()));
 }
 
 fn add(page: &mut String, text: &str) {
@@ -111,7 +113,7 @@ fn add(page: &mut String, text: &str) {
 }
 
 /// Text as HTML: file names and command lines may have anything in them.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -2,6 +2,7 @@
 
 mod chart;
 pub mod csv;
+pub mod curve;
 mod date;
 pub mod html;
 pub mod json;
@@ -224,7 +225,7 @@ fn title(workload: &str) -> &str {
 }
 
 /// Three digits are all that a benchmark is worth.
-fn digits(mops: f64) -> String {
+pub fn digits(mops: f64) -> String {
     match mops {
         m if m >= 100.0 => format!("{m:.0}"),
         m if m >= 10.0 => format!("{m:.1}"),

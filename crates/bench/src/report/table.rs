@@ -71,14 +71,15 @@ fn threads(row: &Row) -> String {
     if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) }
 }
 
-fn plain() -> Table {
+/// An empty table in the house style.
+pub fn plain() -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
     table
 }
 
 /// Names to the left, figures to the right.
-fn align(table: &mut Table) {
+pub fn align(table: &mut Table) {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }

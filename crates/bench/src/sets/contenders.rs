@@ -4,8 +4,9 @@ use archipelago_platform::sync::Arc;
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 use archipelago_sync::set::{CitrusTree, HarrisList, Hash, List, OverMvRlu, OverRcu, OverRlu, Tree};
 
-use super::drive::{self, Sample, Spec};
+use super::drive::{self, Sample, Simulation, Spec};
 use crate::failure::Failure;
+use crate::sim::measure::Run;
 
 /// A structure over a mechanism.
 pub struct Contender {
@@ -15,6 +16,8 @@ pub struct Contender {
     pub mechanism: &'static str,
     /// Makes, fills, drives and drops one.
     pub measure: fn(&Spec) -> Sample,
+    /// The same on the virtual machine.
+    pub simulate: fn(&Simulation<'_>) -> Result<Run, Failure>,
 }
 
 /// MV-RLU and the variants of the factor analysis, each differing from `mvrlu` in one thing.
@@ -40,17 +43,33 @@ fn rlu(variant: &str) -> OverRlu {
     }
 }
 
+/// A structure over a mechanism, from how to make one for a [`Spec`].
+macro_rules! contender {
+    ($structure:literal, $mechanism:expr, |$spec:pat_param| $make:expr) => {
+        Contender {
+            structure: $structure,
+            mechanism: $mechanism,
+            measure: |spec| {
+                let $spec = spec;
+                drive::measure(&$make, spec)
+            },
+            simulate: |simulation| {
+                drive::simulate(simulation, |spec| {
+                    let $spec = spec;
+                    $make
+                })
+            },
+        }
+    };
+}
+
 /// One mechanism under all three structures.
 macro_rules! over {
     ($name:literal, $make:expr) => {
         [
-            Contender { structure: "list", mechanism: $name, measure: |spec| drive::measure(&List::over($make), spec) },
-            Contender {
-                structure: "hash",
-                mechanism: $name,
-                measure: |spec| drive::measure(&Hash::over($make, spec.buckets), spec),
-            },
-            Contender { structure: "tree", mechanism: $name, measure: |spec| drive::measure(&Tree::over($make), spec) },
+            contender!("list", $name, |_| List::over($make)),
+            contender!("hash", $name, |spec| Hash::over($make, spec.buckets)),
+            contender!("tree", $name, |_| Tree::over($make)),
         ]
     };
 }
@@ -58,38 +77,14 @@ macro_rules! over {
 /// All of them, in the order of reports.
 pub fn all() -> Vec<Contender> {
     let rcu = [
-        Contender {
-            structure: "list",
-            mechanism: "rcu",
-            measure: |spec| drive::measure(&List::<OverRcu>::default(), spec),
-        },
-        Contender {
-            structure: "hash",
-            mechanism: "rcu",
-            measure: |spec| drive::measure(&Hash::<OverRcu>::with_buckets(spec.buckets), spec),
-        },
-        Contender {
-            structure: "tree",
-            mechanism: "rcu",
-            measure: |spec| drive::measure(&Tree::<OverRcu>::default(), spec),
-        },
+        contender!("list", "rcu", |_| List::<OverRcu>::default()),
+        contender!("hash", "rcu", |spec| Hash::<OverRcu>::with_buckets(spec.buckets)),
+        contender!("tree", "rcu", |_| Tree::<OverRcu>::default()),
     ];
     let rivals = [
-        Contender {
-            structure: "list",
-            mechanism: "harris",
-            measure: |spec| drive::measure(&HarrisList::default(), spec),
-        },
-        Contender {
-            structure: "hash",
-            mechanism: "harris",
-            measure: |spec| drive::measure(&HarrisList::with_buckets(spec.buckets), spec),
-        },
-        Contender {
-            structure: "tree",
-            mechanism: "citrus",
-            measure: |spec| drive::measure(&CitrusTree::default(), spec),
-        },
+        contender!("list", "harris", |_| HarrisList::default()),
+        contender!("hash", "harris", |spec| HarrisList::with_buckets(spec.buckets)),
+        contender!("tree", "citrus", |_| CitrusTree::default()),
     ];
     [
         rcu,

@@ -4,12 +4,16 @@ use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
+use archipelago_sim::{Config, Machine};
 use archipelago_sync::set::{Set, SetSession};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 
+use crate::failure::Failure;
+use crate::sim;
+use crate::sim::measure::{Run, Setting};
 use crate::workload::Distribution;
 
 /// What a run does.
@@ -79,20 +83,61 @@ fn run(session: &mut impl SetSession, spec: &Spec, op: Op) {
     }
 }
 
-/// Fills the set and drives it.
-pub fn measure(set: &impl Set, spec: &Spec) -> Sample {
+/// All keys that the operations draw from, shuffled.
+fn keys(spec: &Spec) -> Vec<u64> {
     let mut keys: Vec<u64> = (0..2 * spec.items as u64).collect();
     keys.shuffle(&mut SmallRng::seed_from_u64(spec.seed));
+    keys
+}
+
+/// Inserts half of the keys.
+fn fill(set: &impl Set, spec: &Spec, keys: &[u64]) {
     let mut filling = set.session();
-    let mut fill = keys.clone();
-    fill.truncate(spec.items);
+    let mut fill = keys[..spec.items].to_vec();
     // A list is filled from its end, which is its beginning to an insertion.
     if spec.buckets == 0 {
         fill.sort_unstable_by(|a, b| b.cmp(a));
     }
     fill.iter().for_each(|key| assert!(filling.insert(*key, *key)));
-    drop(filling);
+}
 
+/// A run on the virtual machine.
+pub struct Simulation<'a> {
+    /// What to do; its time is not used.
+    pub spec: &'a Spec,
+    /// The machine, maybe varied.
+    pub machine: &'a Machine,
+    /// Seed, schedule, faults.
+    pub config: &'a Config,
+    /// What all runs share.
+    pub setting: &'a Setting,
+}
+
+/// Makes a set on the virtual machine, fills it and drives it.
+///
+/// # Errors
+/// If the run does not end well.
+pub fn simulate<S: Set>(simulation: &Simulation<'_>, make: impl Fn(&Spec) -> S) -> Result<Run, Failure> {
+    let Simulation { spec, machine, config, setting } = *simulation;
+    let setup = || {
+        let (set, keys) = (make(spec), keys(spec));
+        fill(&set, spec, &keys);
+        let streams: Vec<Vec<Op>> = (0..spec.threads).map(|thread| stream(spec, &keys, thread)).collect();
+        (set, streams)
+    };
+    sim::measure::run(machine, config, setting, spec.threads, setup, |(set, streams), turns| {
+        let mut session = set.session();
+        let mut ops = streams[turns.client().index].iter().cycle();
+        while turns.next() {
+            run(&mut session, spec, *ops.next().expect("a cycle has no end"));
+        }
+    })
+}
+
+/// Fills the set and drives it.
+pub fn measure(set: &impl Set, spec: &Spec) -> Sample {
+    let keys = keys(spec);
+    fill(set, spec, &keys);
     let (start, stop) = (Barrier::new(spec.threads + 1), AtomicBool::new(false));
     thread::scope(|scope| {
         let handles: Vec<_> = (0..spec.threads)

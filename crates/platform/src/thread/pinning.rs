@@ -30,7 +30,12 @@ impl Pinning {
     }
 }
 
-std::thread_local! {
+#[cfg(archipelago_sim)]
+use crate::simulated_thread_local as thread_local;
+#[cfg(not(archipelago_sim))]
+use std::thread_local;
+
+thread_local! {
     static PINNED: Cell<Option<CpuId>> = const { Cell::new(None) };
 }
 
@@ -76,7 +81,8 @@ pub fn bind_current(topology: &Topology, node: NodeId) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
     };
     #[cfg(archipelago_sim)]
-    if core::ptr::eq(topology, Topology::current()) && archipelago_sim::world::bind(node.0) {
+    if archipelago_sim::world::active() && !topology.is_synthetic() {
+        archipelago_sim::world::bind(node.0);
         return Ok(());
     }
     if !topology.is_synthetic() {

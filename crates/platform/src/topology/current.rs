@@ -95,12 +95,6 @@ impl Topology {
 
     #[cfg(not(loom))]
     fn node_among_many(&self) -> usize {
-        #[cfg(archipelago_sim)]
-        if let Some(current) = archipelago_sim::world::current()
-            && core::ptr::eq(self, Topology::current())
-        {
-            return current.node;
-        }
         let cpu = if self.is_synthetic() { self.synthetic_cpu() } else { recent_cpu() };
         let node = self.node_of(cpu).map_or(0, |node| node.0);
         if core::ptr::eq(self, Topology::current()) {
@@ -123,6 +117,10 @@ impl Topology {
 
 #[cfg(not(loom))]
 fn recent_cpu() -> CpuId {
+    #[cfg(archipelago_sim)]
+    if let Some(current) = archipelago_sim::world::current() {
+        return CpuId(current.cpu);
+    }
     if let Some(cpu) = crate::thread::pinned() {
         return cpu;
     }

@@ -49,5 +49,5 @@ fn of_machine(machine: &Machine) -> Topology {
     // The firmware's convention: 10 is local; a link adds about as much again.
     let distances =
         machine.hops.iter().map(|row| row.iter().map(|&hops| 10 + 11 * u32::from(hops)).collect::<Vec<_>>());
-    builder.distances(distances).build().expect("a checked machine is a topology")
+    builder.distances(distances).real().build().expect("a checked machine is a topology")
 }

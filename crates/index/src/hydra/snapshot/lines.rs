@@ -13,6 +13,7 @@
 //! anchor has; so whoever is at or above that place is at or above the anchor.
 
 use archipelago_platform::memory::Array;
+use archipelago_platform::touch;
 
 /// Anchors per line.
 pub const ANCHORS: usize = 7;
@@ -151,6 +152,7 @@ pub unsafe fn find(lines: &[Line], root: &Node, head: u32, key: u64) -> Found {
     debug_assert!(line < lines.len());
     // SAFETY: a node's places lead to its own lines, by the caller's promise.
     let line = unsafe { lines.get_unchecked(line) };
+    touch(line, size_of::<Line>());
     let count = line.count(place);
     let id = line.ids[count & 7];
     if id & MARK != 0 {
@@ -175,6 +177,7 @@ unsafe fn find_deep<'a>(lines: &'a [Line], mut line: &'a Line, key: u64) -> Foun
         debug_assert!(at < lines.len());
         // SAFETY: as in `find`.
         line = unsafe { lines.get_unchecked(at) };
+        touch(line, size_of::<Line>());
         let count = line.count(place);
         let id = line.ids[count & 7];
         if id & MARK == 0 {

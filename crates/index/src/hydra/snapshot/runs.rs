@@ -13,6 +13,7 @@
 
 use super::words::{Count, LINE, SHORT, Words};
 use archipelago_platform::memory::Array;
+use archipelago_platform::touch;
 
 /// Words per bucket aimed at: the table has between `len / 2 PER_BUCKET` and `len / PER_BUCKET` buckets.
 const PER_BUCKET: usize = 2;
@@ -257,6 +258,7 @@ impl Runs {
         if len > CROWDED {
             return low + self.count_crowd(start..start + len, key);
         }
+        touch(self.words.as_slice().as_ptr().wrapping_add(start), len * size_of::<i64>());
         // SAFETY: `low` is at most the run's length, so `start` is within the sealed words; `C` is the caller's.
         low + unsafe { C::short(self.words.at(start), len, key) }
     }
@@ -275,6 +277,7 @@ impl Runs {
         let bucket = (key as u64).wrapping_sub(run.first as u64) >> run.shift;
         let cell = run.aux as usize + bucket.min(u64::from(run.buckets) - 1) as usize;
         debug_assert!(cell + 1 < self.table.len());
+        touch(self.table.as_ptr().wrapping_add(cell), 2 * size_of::<u32>());
         // SAFETY: the table has `buckets + 1` cells from `aux` on.
         unsafe { Near { low: *self.table.get_unchecked(cell), high: *self.table.get_unchecked(cell + 1) } }
     }
@@ -297,6 +300,7 @@ impl Runs {
     /// As for [`Self::tree_top`]; `child` came from the level above.
     #[inline(always)]
     unsafe fn tree_step<C: Count>(&self, level: usize, child: usize, key: i64) -> usize {
+        touch(self.levels.as_slice().as_ptr().wrapping_add((level + child) * LINE), LINE * size_of::<i64>());
         // SAFETY: each level has a line for each word of the level above. The line's first word is `<= key`.
         child * LINE + unsafe { C::line(self.levels.at((level + child) * LINE), key) } - 1
     }

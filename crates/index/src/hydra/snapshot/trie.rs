@@ -18,6 +18,7 @@ use core::cmp::Ordering;
 
 use archipelago_platform::hint::prefetch_read;
 use archipelago_platform::memory::Array;
+use archipelago_platform::touch;
 
 use super::runs::{Near, Run, Runs};
 use super::words::{Count, Counter, Scalar, flip, unflip};
@@ -133,6 +134,7 @@ impl<P: Page> Trie<P> {
     #[inline(always)]
     fn entry(&self, position: usize) -> (u64, Entry<P>) {
         let (slice, slot) = (unflip(self.runs.word(position)), self.slots[position]);
+        touch(&raw const self.slots[position], size_of::<u32>());
         // SAFETY: the builder writes a child's number where the slice continues, and a page where it does not.
         (slice, unsafe { if continues(slice) { Entry::Child(slot.child) } else { Entry::Page(slot.page) } })
     }
@@ -154,9 +156,13 @@ impl<P: Page> Trie<P> {
     #[inline(always)]
     fn child(&self, child: u32) -> At<'_, P> {
         if child & TAIL != 0 {
-            At::Tail(&self.tails[(child & !TAIL) as usize])
+            let tail = &self.tails[(child & !TAIL) as usize];
+            touch(tail, size_of::<Tail<P>>());
+            At::Tail(tail)
         } else {
-            At::Node(&self.nodes[child as usize])
+            let node = &self.nodes[child as usize];
+            touch(node, size_of::<Node>());
+            At::Node(node)
         }
     }
 

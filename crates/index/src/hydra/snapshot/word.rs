@@ -7,6 +7,7 @@ use super::merge::Merge;
 use super::{AnchorIndex, Page};
 use crate::key::Word;
 use archipelago_platform::memory::Array;
+use archipelago_platform::touch;
 use core::marker::PhantomData;
 
 /// See the module's text.
@@ -121,7 +122,10 @@ impl<P: Page> AnchorIndex<Word, P> for WordIndex<P> {
 
     fn followers(&self, key: u64, count: usize, each: impl FnMut(P)) {
         let behind = self.find(key).rank as usize + 1;
-        self.ids.get(behind..).unwrap_or(&[]).iter().take(count).map(|&id| self.page(id)).for_each(each);
+        let behind = self.ids.get(behind..).unwrap_or(&[]);
+        let ids = &behind[..count.min(behind.len())];
+        touch(ids, size_of_val(ids));
+        ids.iter().map(|&id| self.page(id)).for_each(each);
     }
 
     fn len(&self) -> usize {

@@ -1,0 +1,58 @@
+//! `sim machines`: the machines that can be simulated, with every number and where it comes from.
+
+use archipelago_sim::Machine;
+use archipelago_sim::machine::PRESETS;
+
+use crate::failure::Failure;
+
+/// The machine of a preset's name or a TOML file.
+///
+/// # Errors
+/// If it is neither, or the file is wrong.
+pub fn named(name: &str) -> Result<Machine, Failure> {
+    if let Some(machine) = Machine::preset(name) {
+        return Ok(machine);
+    }
+    let presets: Vec<&str> = PRESETS.to_vec();
+    let text = std::fs::read_to_string(name).map_err(|error| {
+        let presets = presets.join(", ");
+        Failure::new(format!("--machine {name} is no preset ({presets}), nor a TOML file that can be read: {error}"))
+    })?;
+    Machine::from_toml(&text).map_err(|error| Failure::new(format!("{name}: {error}")))
+}
+
+/// All presets, or one in detail.
+///
+/// # Errors
+/// As [`named`].
+pub fn describe(name: Option<&str>) -> Result<String, Failure> {
+    let mut text = String::new();
+    match name {
+        None => {
+            for name in PRESETS {
+                let machine = named(name)?;
+                let (sockets, cores, threads) = (machine.sockets, machine.cores_per_socket, machine.threads_per_core);
+                let htm = if machine.transactions.is_some() { ", transactions" } else { "" };
+                let (local, far) =
+                    (machine.latency.memory[0], machine.latency.memory[machine.latency.memory.len() - 1]);
+                text += &format!(
+                    "{name:<20} {sockets} sockets x {cores} cores x {threads} threads, memory {local:.0} to {far:.0} ns{htm}\n"
+                );
+            }
+            text += "\n`sim machines NAME` shows every number of one and where it comes from. A machine of your own is a\n\
+                     TOML file, given as --machine FILE; `sim machines --example` prints one to start from.\n";
+        }
+        Some(name) => {
+            let machine = named(name)?;
+            for (from, row) in machine.hops.iter().enumerate() {
+                text += &format!("links from socket {from}: {row:?}\n");
+            }
+            for number in machine.numbers().iter().filter(|number| !number.field.starts_with("hops.")) {
+                let source = machine.sources.get(&number.field).map_or("no source given", String::as_str);
+                let value = format!("{} {}", number.value, number.unit);
+                text += &format!("{:<26} {value:<22} {source}\n", number.field);
+            }
+        }
+    }
+    Ok(text)
+}

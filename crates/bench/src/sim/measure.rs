@@ -1,0 +1,189 @@
+//! One program on the virtual machine: set up, warmed up, measured for a span of virtual time, over seeds and over
+//! variations of the model.
+
+use core::cell::Cell;
+use std::time::Duration;
+
+use archipelago_sim::{Client, Config, HotLine, Machine, Outcome, Placement, Stats, Variation, run_with, world};
+
+use crate::failure::Failure;
+
+/// What all measurements of an experiment share.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Where it runs.
+    pub machine: Machine,
+    /// How threads are placed.
+    pub placement: Placement,
+    /// Virtual nanoseconds before anything counts.
+    pub warm_ns: u64,
+    /// Virtual nanoseconds that count.
+    pub measured_ns: u64,
+    /// The first seed.
+    pub seed: u64,
+    /// How many seeds.
+    pub seeds: u64,
+    /// Whether the model is varied.
+    pub sweep: bool,
+    /// What goes wrong.
+    pub faults: Vec<archipelago_sim::Fault>,
+}
+
+/// A program as the experiments see it: runs once, with so many threads.
+pub type Program = Box<dyn Fn(&Machine, &Config, &Setting, usize) -> Result<Run, Failure>>;
+
+/// What one run showed.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Operations that counted.
+    pub ops: u64,
+    /// Million operations per virtual second.
+    pub mops: f64,
+    /// What the machine counted meanwhile.
+    pub stats: Stats,
+    /// Steps of the whole run.
+    pub events: u64,
+    /// Of all steps.
+    pub hash: u64,
+    /// What threads waited for.
+    pub hot_lines: Vec<HotLine>,
+    /// Time on the host.
+    pub wall: Duration,
+    /// Bytes of the model per cache line.
+    pub bytes_per_line: f64,
+}
+
+/// A thread's loop: the condition of a `while` around its operation.
+pub struct Turns<'a> {
+    client: Client,
+    warm_ns: u64,
+    counts: &'a Counts,
+    /// Whether the operation that ends now counts.
+    warm: bool,
+    done: u64,
+}
+
+/// What the threads of a run add up.
+#[derive(Default)]
+struct Counts {
+    ops: Cell<u64>,
+    /// The machine's counters when the first thread was warm.
+    at_start: Cell<Option<Stats>>,
+    /// The machine's counters when the first thread was through.
+    at_end: Cell<Option<Stats>>,
+}
+
+impl Turns<'_> {
+    /// Whether to run another operation; the one before has ended. What ends outside of the measured span doesn't count.
+    pub fn next(&mut self) -> bool {
+        let running = self.client.running();
+        if !running {
+            if self.counts.at_end.get().is_none() {
+                self.counts.at_end.set(world::stats());
+            }
+            return false;
+        }
+        self.done += u64::from(self.warm);
+        if !self.warm && world::now() >= self.warm_ns {
+            self.warm = true;
+            if self.counts.at_start.get().is_none() {
+                self.counts.at_start.set(world::stats());
+            }
+        }
+        true
+    }
+
+    /// The thread.
+    pub fn client(&self) -> Client {
+        self.client
+    }
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        self.counts.ops.set(self.counts.ops.get() + self.done);
+    }
+}
+
+/// Runs a program once: `setup` in no time, then `body` in every thread.
+///
+/// # Errors
+/// If the run does not end well.
+pub fn run<S>(
+    machine: &Machine,
+    config: &Config,
+    setting: &Setting,
+    threads: usize,
+    setup: impl FnOnce() -> S,
+    body: impl Fn(&S, &mut Turns<'_>),
+) -> Result<Run, Failure> {
+    let counts = Counts::default();
+    let body = |shared: &S, client: Client| {
+        let mut turns = Turns { client, warm_ns: setting.warm_ns, counts: &counts, warm: false, done: 0 };
+        body(shared, &mut turns);
+    };
+    let (report, _) = run_with(machine, config, threads, setup, body, drop);
+    if report.outcome != Outcome::Done {
+        let (name, seed) = (&machine.name, report.seed);
+        return Err(Failure::new(format!(
+            "the simulation with {threads} threads on {name} ended badly: {} (again with --seed {seed} --runs 1)",
+            report.outcome
+        )));
+    }
+    let ops = counts.ops.get();
+    Ok(Run {
+        ops,
+        mops: ops as f64 * 1e3 / setting.measured_ns as f64,
+        stats: counts.at_end.get().unwrap_or(report.stats).since(&counts.at_start.get().unwrap_or_default()),
+        events: report.stats.accesses,
+        hash: report.hash,
+        bytes_per_line: report.model_bytes as f64 / report.lines.max(1) as f64,
+        hot_lines: report.hot_lines,
+        wall: report.wall,
+    })
+}
+
+/// The figures of one program with so many threads.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// The machine as it is, with the first seed.
+    pub first: Run,
+    /// The machine as it is, with every seed.
+    pub mops: Vec<f64>,
+    /// Variation by variation and seed by seed; empty without a sweep.
+    pub sweep: Vec<f64>,
+}
+
+/// Measures with every seed, and with every variation if the setting says so.
+///
+/// # Errors
+/// If a run does not end well.
+pub fn figures(program: &Program, setting: &Setting, threads: usize) -> Result<Figures, Failure> {
+    let config = Config {
+        placement: setting.placement.clone(),
+        until_ns: Some(setting.warm_ns + setting.measured_ns),
+        faults: setting.faults.clone(),
+        ..Config::default()
+    };
+    let seeds = setting.seed..setting.seed + setting.seeds;
+    let mut runs = Vec::new();
+    for seed in seeds.clone() {
+        runs.push(program(&setting.machine, &Config { seed, ..config.clone() }, setting, threads)?);
+    }
+    let mops: Vec<f64> = runs.iter().map(|run| run.mops).collect();
+    let first = runs.swap_remove(0);
+    let mut sweep = Vec::new();
+    for variation in Variation::all().filter(|_| setting.sweep) {
+        let machine = variation.of(&setting.machine);
+        // The variation that changes nothing has been measured.
+        if machine == setting.machine && variation.overlap == config.overlap {
+            sweep.extend(&mops);
+            continue;
+        }
+        for seed in seeds.clone() {
+            let config = Config { seed, overlap: variation.overlap, ..config.clone() };
+            sweep.push(program(&machine, &config, setting, threads)?.mops);
+        }
+    }
+    Ok(Figures { first, mops, sweep })
+}

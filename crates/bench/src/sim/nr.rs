@@ -1,0 +1,138 @@
+//! `sim nr`: the node-replication paper's comparison (§4.1, §4.2) on a machine like its own.
+
+use archipelago_platform::touch_mut;
+use archipelago_replicate::{Combined, Replicated};
+use archipelago_sim::world;
+use archipelago_sync::lock::{DistributedRwLock, Mutex, RawTtas};
+
+use super::measure::{Program, run};
+use super::{Contender, choose};
+use crate::args::SimNr;
+use crate::failure::Failure;
+use crate::nr::driver::Load;
+use crate::nr::methods::{Method, Session};
+use crate::nr::structures::{Dictionary, Op, PriorityQueue, SortedSet, Structure};
+use crate::workload::Distribution;
+
+/// Lines that the external work writes to: a thread's own mebibyte.
+const OUTSIDE: usize = 1 << 14;
+
+/// `SL`: one spin lock. (Natively `bench nr` takes `parking_lot`'s mutex, which the virtual machine doesn't know.)
+struct SingleLock<T>(Mutex<RawTtas, T>);
+
+/// `RWL`: the paper's readers-writer lock (§3.8).
+struct ReadersWriterLock<T>(DistributedRwLock<T>);
+
+impl<T: Structure> Method for SingleLock<T> {
+    type Session<'m> = &'m Self;
+
+    fn session(&self) -> &Self {
+        self
+    }
+}
+
+impl<T: Structure> Session for &SingleLock<T> {
+    fn execute(&mut self, op: Op) {
+        std::hint::black_box(match T::operation(op) {
+            Ok(read) => self.0.lock().read(&read),
+            Err(write) => self.0.lock().write(&write),
+        });
+    }
+}
+
+impl<T: Structure> Method for ReadersWriterLock<T> {
+    type Session<'m> = &'m Self;
+
+    fn session(&self) -> &Self {
+        self
+    }
+}
+
+impl<T: Structure> Session for &ReadersWriterLock<T> {
+    fn execute(&mut self, op: Op) {
+        std::hint::black_box(match T::operation(op) {
+            Ok(read) => self.0.read().read(&read),
+            Err(write) => self.0.write().write(&write),
+        });
+    }
+}
+
+/// What all methods do.
+#[derive(Clone, Copy)]
+struct Work {
+    items: usize,
+    update_percent: u32,
+    distribution: Distribution,
+    external_work: usize,
+}
+
+fn filled<T: Structure>(items: usize) -> T {
+    world::untimed(|| T::filled(items))
+}
+
+fn program<T: Structure, M: Method + 'static>(work: Work, make: fn(usize) -> M) -> Program {
+    Box::new(move |machine, config, setting, threads| {
+        let Work { items, update_percent, distribution, external_work } = work;
+        let key_space = T::key_space(items);
+        let load = Load { update_percent, distribution, external_work, key_space, seed: config.seed };
+        let streams: Vec<Vec<Op>> = (0..threads).map(|thread| load.stream(thread)).collect::<Result<_, _>>()?;
+        run(
+            machine,
+            config,
+            setting,
+            threads,
+            || make(items),
+            |method, turns| {
+                let mut session = method.session();
+                let outside = vec![0_u64; if external_work > 0 { OUTSIDE * 8 } else { 0 }];
+                let mut ops = streams[turns.client().index].iter().cycle();
+                while turns.next() {
+                    session.execute(*ops.next().expect("a cycle has no end"));
+                    for _ in 0..external_work {
+                        touch_mut(&raw const outside[world::random() as usize % OUTSIDE * 8], size_of::<u64>());
+                    }
+                }
+            },
+        )
+    })
+}
+
+fn method<T: Structure>(name: &str, work: Work) -> Program {
+    match name {
+        "sl" => program::<T, _>(work, |items| SingleLock(Mutex::new(filled::<T>(items)))),
+        "rwl" => program::<T, _>(work, |items| ReadersWriterLock(DistributedRwLock::new(filled::<T>(items)))),
+        "fc" => program::<T, _>(work, |items| Combined::flat(filled::<T>(items))),
+        "fc+" => program::<T, _>(work, |items| Combined::new(filled::<T>(items))),
+        _ => program::<T, _>(work, |items| Replicated::builder().build(|| filled::<T>(items))),
+    }
+}
+
+/// The methods on the workloads that the arguments name.
+///
+/// # Errors
+/// If a name is not known.
+pub fn contenders(args: &SimNr) -> Result<Vec<Contender>, Failure> {
+    let workloads = choose("--workload", &args.workload, &["pqueue", "dictionary", "sorted-set"])?;
+    let methods = choose("--method", &args.method, &["sl", "rwl", "fc", "fc+", "nr"])?;
+    let distribution = Distribution::parse(&args.distribution)?;
+    if distribution == Distribution::Latest {
+        return Err(Failure::new("sim nr knows no --distribution latest"));
+    }
+    let mut contenders = Vec::new();
+    for workload in workloads {
+        for &update_percent in &args.update_percent {
+            for name in &methods {
+                let items = args.count.unwrap_or(if workload == "sorted-set" { 10_000 } else { 200_000 });
+                let work = Work { items, update_percent, distribution, external_work: args.external_work };
+                let program = match workload {
+                    "pqueue" => method::<PriorityQueue>(name, work),
+                    "dictionary" => method::<Dictionary>(name, work),
+                    _ => method::<SortedSet>(name, work),
+                };
+                let workload = format!("{workload}, {update_percent} % updates");
+                contenders.push(Contender { name: (*name).to_owned(), workload, program });
+            }
+        }
+    }
+    Ok(contenders)
+}

@@ -1,0 +1,47 @@
+//! `sim sets`: list, hash table and search tree over RCU, RLU and MV-RLU, as in the thesis's figures 3.4 to 3.8.
+
+use archipelago_platform::time::Duration;
+
+use super::Contender;
+use crate::args::SimSets;
+use crate::failure::Failure;
+use crate::sets::contenders::select;
+use crate::sets::drive::{Simulation, Spec};
+use crate::workload::Distribution;
+
+/// The structures and mechanisms that the arguments name.
+///
+/// # Errors
+/// If a name is not known.
+pub fn contenders(args: &SimSets) -> Result<Vec<Contender>, Failure> {
+    let distribution = Distribution::parse(&args.distribution)?;
+    if distribution == Distribution::Latest {
+        return Err(Failure::new("sets have no latest key; try --distribution uniform or zipf:0.99"));
+    }
+    if let Some(percent) = args.update_percent.iter().find(|percent| **percent > 100) {
+        return Err(Failure::new(format!("--update-percent {percent} is more than all")));
+    }
+    let chosen = select(&args.structure, &args.mechanism)?;
+    let mut contenders = Vec::new();
+    for structure in ["list", "hash", "tree"] {
+        for &update_percent in &args.update_percent {
+            for contender in chosen.iter().filter(|contender| contender.structure == structure) {
+                let (simulate, items) = (contender.simulate, args.count);
+                let buckets = match structure {
+                    "hash" => args.buckets.unwrap_or(items.div_ceil(10)),
+                    // Only a list is filled in order, which would make a tree a list.
+                    "tree" => 1,
+                    _ => 0,
+                };
+                let program = Box::new(move |machine: &_, config: &archipelago_sim::Config, setting: &_, threads| {
+                    let (scan, time, seed) = (0, Duration::ZERO, config.seed);
+                    let spec = Spec { items, buckets, update_percent, distribution, scan, threads, time, seed };
+                    simulate(&Simulation { spec: &spec, machine, config, setting })
+                });
+                let workload = format!("{structure}, {update_percent} % updates");
+                contenders.push(Contender { name: contender.mechanism.to_owned(), workload, program });
+            }
+        }
+    }
+    Ok(contenders)
+}
