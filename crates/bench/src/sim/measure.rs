@@ -58,8 +58,8 @@ pub struct Turns<'a> {
     client: Client,
     warm_ns: u64,
     counts: &'a Counts,
-    /// Whether the operation that ends now counts.
-    warm: bool,
+    /// Whether an operation has begun.
+    begun: bool,
     done: u64,
 }
 
@@ -74,7 +74,7 @@ struct Counts {
 }
 
 impl Turns<'_> {
-    /// Whether to run another operation; the one before has ended. What ends outside of the measured span doesn't count.
+    /// Whether to run another operation; the one before has ended, and counts if it did so within the measured span.
     pub fn next(&mut self) -> bool {
         let running = self.client.running();
         if !running {
@@ -83,9 +83,9 @@ impl Turns<'_> {
             }
             return false;
         }
-        self.done += u64::from(self.warm);
-        if !self.warm && world::now() >= self.warm_ns {
-            self.warm = true;
+        let ended = std::mem::replace(&mut self.begun, true);
+        if world::now() >= self.warm_ns {
+            self.done += u64::from(ended);
             if self.counts.at_start.get().is_none() {
                 self.counts.at_start.set(world::stats());
             }
@@ -119,7 +119,7 @@ pub fn run<S>(
 ) -> Result<Run, Failure> {
     let counts = Counts::default();
     let body = |shared: &S, client: Client| {
-        let mut turns = Turns { client, warm_ns: setting.warm_ns, counts: &counts, warm: false, done: 0 };
+        let mut turns = Turns { client, warm_ns: setting.warm_ns, counts: &counts, begun: false, done: 0 };
         body(shared, &mut turns);
     };
     let (report, _) = run_with(machine, config, threads, setup, body, drop);
