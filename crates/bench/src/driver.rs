@@ -217,7 +217,7 @@ pub fn execute<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, op: Op, k
 #[inline]
 fn overwrite<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, key: &K, value: u64) -> bool {
     if I::UPDATES_IN_PLACE {
-        return session.update(key, |_| value).is_some();
+        return session.replace(key, value).is_some();
     }
     session.insert(key, value).is_some() || !I::INSERT_RETURNS_OLD
 }

@@ -29,6 +29,11 @@ pub trait OrderedSession<K: Key, V: Clone + Send + Sync + 'static> {
     /// Inserts or replaces; returns the value replaced.
     fn insert(&self, key: &K, value: V) -> Option<V>;
 
+    /// Replaces the value of a key that is there; returns the old value.
+    fn replace(&self, key: &K, value: V) -> Option<V> {
+        self.update(key, |_| value.clone())
+    }
+
     /// Replaces the value of a key that is there by `f(old)`, atomically; returns the old value. `f` may run more
     /// than once.
     fn update(&self, key: &K, f: impl FnMut(&V) -> V) -> Option<V>;

@@ -90,6 +90,7 @@ const fn check_length(n: usize) {
 #[inline]
 pub fn match_bytes<const N: usize>(bytes: &[AtomicU8; N], byte: u8) -> u64 {
     const { check_length(N) }
+    crate::touch(bytes, N);
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
     return sse2::match_bytes(bytes, byte);
     #[cfg(all(target_arch = "aarch64", not(any(miri, loom))))]

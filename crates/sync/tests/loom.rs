@@ -118,6 +118,52 @@ fn version_lock_is_exclusive() {
     });
 }
 
+/// One thread changes a word in place while another moves it: the change is either refused, or moved along.
+#[test]
+fn version_lock_a_shared_change_is_seen_by_the_next_holder() {
+    model(3, || {
+        let pair = Pair::new();
+        let version = pair.lock.read();
+        let sharer = {
+            let pair = pair.clone();
+            thread::spawn(move || {
+                let shared = pair.lock.try_share_at(version);
+                if shared {
+                    pair.words[0].store(7, Ordering::Relaxed);
+                    pair.lock.unshare();
+                }
+                shared
+            })
+        };
+        assert!(pair.lock.lock());
+        pair.words[1].store(pair.words[0].load(Ordering::Relaxed), Ordering::Relaxed);
+        pair.lock.unlock();
+        assert_eq!(sharer.join().unwrap(), pair.words[1].load(Ordering::Relaxed) == 7);
+        assert!(pair.lock.try_lock());
+    });
+}
+
+/// Sharing changes no version: readers validate, and another one shares at the same time.
+#[test]
+fn version_lock_sharers_disturb_nobody() {
+    model(3, || {
+        let pair = Pair::new();
+        let version = pair.lock.read();
+        let sharer = {
+            let pair = pair.clone();
+            thread::spawn(move || {
+                assert!(pair.lock.try_share_at(version));
+                pair.lock.unshare();
+            })
+        };
+        assert!(pair.lock.validate(version) && pair.lock.read() == version);
+        assert!(pair.lock.try_share_at(version));
+        pair.lock.unshare();
+        sharer.join().unwrap();
+        assert!(pair.lock.try_lock_at(version));
+    });
+}
+
 /// An unlock without a change puts back a version that another thread may have read long before: what the first holder
 /// read under the lock must come before what the next one writes all the same.
 #[test]

@@ -18,6 +18,7 @@ use super::core::{Core, Local};
 use super::oplog::Kind;
 use super::page::{Page, PageCopy, Removed};
 use crate::key::KeyForm;
+use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::version_lock::Version;
 
@@ -28,6 +29,8 @@ pub(crate) enum When {
     Always,
     /// Only if the key is not there.
     Absent,
+    /// Only if the key is there.
+    Present,
     /// Only if the key is there with exactly this value word.
     Holds(u64),
 }
@@ -103,7 +106,8 @@ impl<F: KeyForm> Core<F> {
         self.walk(from, |page, _| !page.next().is_null())
     }
 
-    /// Calls `read` with the value word of `key`. The word stays valid under the caller's guard.
+    /// The value word of `key`. The word stays valid under the caller's guard: the fence of `validate` meets the Release
+    /// of whoever stored it.
     #[inline]
     pub(crate) fn get(&self, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
         let mut page = from;
@@ -119,10 +123,10 @@ impl<F: KeyForm> Core<F> {
 
     /// Stores `value` under `key`.
     ///
-    /// Existing keys are replaced under the page's lock too. An atomic swap without it would be unsound: a split,
-    /// merge or sort may move the entry between look-up and swap, and the swap would then hit another key's slot or a
-    /// page that is no longer reachable. The lock word and the tags share a line that the look-up has just fetched,
-    /// so the lock costs two operations on an owned line.
+    /// A new key is added under the page's lock. The value of one that is there is replaced by an atomic operation while
+    /// the lock is shared, so that threads that update a popular key don't wait for each other. Without even that it
+    /// would be unsound: a split, merge or sort may move the entry between look-up and swap, and the swap would then hit
+    /// another key's slot or a page that is no longer reachable.
     #[inline]
     pub(crate) fn put(
         &self,
@@ -138,36 +142,52 @@ impl<F: KeyForm> Core<F> {
         loop {
             let (target, version) = self.target(page, key);
             page = target;
+            if let Some(slot) = page.find(key, tag, Some(version)) {
+                match self.replace(page, version, slot, value, when) {
+                    Some(put) => return put,
+                    None => continue,
+                }
+            }
+            if matches!(when, When::Present | When::Holds(_)) {
+                if page.lock().validate(version) {
+                    return Put::Missing;
+                }
+                continue;
+            }
             if !page.lock().try_lock_at(version) {
                 backoff.wait();
                 continue;
             }
-            // The version was free and in range when read and has not changed since: the key belongs here.
-            if let Some(slot) = page.find(key, tag, None) {
-                let old = page.value(slot);
-                let store = match when {
-                    When::Always => true,
-                    When::Absent => false,
-                    When::Holds(expected) => old == expected,
-                };
-                if !store {
-                    page.lock().unlock_unchanged();
-                    return Put::Kept(old);
-                }
-                page.set_value(slot, value);
-                page.lock().unlock();
-                return Put::Replaced(old);
-            }
-            if matches!(when, When::Holds(_)) {
-                page.lock().unlock_unchanged();
-                return Put::Missing;
-            }
+            // The version was free and in range when read and has not changed since: the key belongs here, and isn't.
             if page.push(key, tag, value) {
                 page.lock().unlock();
                 return Put::Inserted;
             }
             self.split(local, page, key);
         }
+    }
+
+    /// What [`put`](Self::put) does about a key that was found at `version`; `None` if that is no longer true.
+    #[inline]
+    fn replace(&self, page: &F::Page, version: Version, slot: usize, value: u64, when: When) -> Option<Put> {
+        if let When::Absent = when {
+            let old = page.value(slot);
+            return page.lock().validate(version).then_some(Put::Kept(old));
+        }
+        if !page.lock().try_share_at(version) {
+            return None;
+        }
+        let word = page.value_word(slot);
+        // Release: who reads the word sees what it leads to. Acquire: we look at what the old one leads to.
+        let put = match when {
+            When::Holds(expected) => match word.compare_exchange(expected, value, AcqRel, Acquire) {
+                Ok(old) => Put::Replaced(old),
+                Err(kept) => Put::Kept(kept),
+            },
+            _ => Put::Replaced(word.swap(value, AcqRel)),
+        };
+        page.lock().unshare();
+        Some(put)
     }
 
     /// Takes `key` out; if a word is expected, only if that is its value word.

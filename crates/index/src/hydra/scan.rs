@@ -14,9 +14,21 @@ use super::core::{Core, Local};
 use super::page::{Page, PageCopy};
 use crate::key::KeyForm;
 use archipelago_platform::hint;
+use archipelago_sync::version_lock::Version;
 
 /// Entries of a page, about, that is not the first of a scan: to tell how many pages the scan will visit.
 const FILL: usize = 32;
+
+/// Sorts a page that still has this version. Its values may have changed since it was copied, so it is copied again.
+#[cold]
+fn tidy<F: KeyForm>(page: &F::Page, version: Version, copy: &mut <F::Page as Page<F>>::Copy) {
+    if page.lock().try_lock_at(version) {
+        page.copy_all(copy);
+        copy.sort();
+        page.write_back(copy);
+        page.lock().unlock();
+    }
+}
 
 impl<F: KeyForm> Core<F> {
     /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns how many.
@@ -48,9 +60,8 @@ impl<F: KeyForm> Core<F> {
                 page = target;
                 continue;
             }
-            if copy.sort() && target.lock().try_lock_at(version) {
-                target.write_back(&copy);
-                target.lock().unlock();
+            if copy.sort() {
+                tidy::<F>(target, version, &mut copy);
             }
             copy.prepare(&mut scratch);
             for at in copy.lower_bound(bound)..copy.len() {
@@ -100,9 +111,8 @@ impl<F: KeyForm> Core<F> {
                 hint::spin_loop();
                 continue;
             }
-            if copy.sort() && target.lock().try_lock_at(version) {
-                target.write_back(&copy);
-                target.lock().unlock();
+            if copy.sort() {
+                tidy::<F>(target, version, &mut copy);
             }
             copy.prepare(&mut scratch);
             let end = bound.map_or(copy.len(), |bound| copy.lower_bound(bound));

@@ -14,6 +14,7 @@ use crate::{Encode, Key, OrderedSession};
 use ::core::borrow::Borrow;
 use ::core::fmt;
 use ::core::ops::RangeBounds;
+use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::{Guard, Reader};
 use archipelago_sync::version_lock::Version;
 
@@ -385,8 +386,29 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         }
     }
 
+    /// Replaces the value of a key that is there; returns the old value. Threads that replace the value of one key at
+    /// the same time don't wait for each other.
+    #[inline]
+    pub fn replace<Q>(&self, key: &Q, value: V) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        let guard = self.reader.enter();
+        let word = value::into_word(value);
+        match key.encode(|key| self.store(&guard, key, word, When::Present)) {
+            Put::Replaced(old) => Some(self.retire_value(&guard, old, V::clone)),
+            // SAFETY: the new word was not stored, so it is still ours alone.
+            _ => unsafe {
+                value::drop_word::<V>(word);
+                None
+            },
+        }
+    }
+
     /// Replaces the value of a key that is there by `f(&old)`, atomically; returns the old value. `f` runs outside
-    /// any lock, and again if another thread changed the value meanwhile.
+    /// any lock, and again if another thread changed the value meanwhile. [`replace`](Self::replace) is cheaper where
+    /// the old value doesn't matter.
     pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<V>
     where
         K: Borrow<Q>,
@@ -396,18 +418,26 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         let local = self.local(&guard);
         key.encode(|key| {
             let tag = FormOf::<K>::tag(key);
-            let mut page = local.jump(key);
+            let page = local.jump(key);
+            let backoff = Backoff::new();
+            let mut old = self.core.get(page, key, tag)?;
             loop {
-                let old = self.core.get(page, key, tag)?;
                 // SAFETY: the word was in the map under our guard, which also keeps its address from being reused.
                 let new = value::into_word(unsafe { value::with_ref(old, &mut f) });
                 match self.core.put(&local, page, key, tag, new, When::Holds(old)) {
                     Put::Replaced(old) => return Some(self.retire_value(&guard, old, V::clone)),
-                    // SAFETY: the new word was not stored, so it is still ours alone.
-                    Put::Kept(_) | Put::Missing => unsafe { value::drop_word::<V>(new) },
-                    Put::Inserted => unreachable!("`When::Holds` does not insert"),
+                    Put::Kept(now) => {
+                        // SAFETY: the new word was not stored, so it is still ours alone.
+                        unsafe { value::drop_word::<V>(new) };
+                        old = now;
+                    }
+                    _ => {
+                        // SAFETY: as above.
+                        unsafe { value::drop_word::<V>(new) };
+                        return None;
+                    }
                 }
-                page = local.jump(key);
+                backoff.wait();
             }
         })
     }
@@ -503,6 +533,11 @@ impl<K: Key, V: Clone + Send + Sync + 'static> OrderedSession<K, V> for Session<
     #[inline]
     fn insert(&self, key: &K, value: V) -> Option<V> {
         self.put(key, value, V::clone)
+    }
+
+    #[inline]
+    fn replace(&self, key: &K, value: V) -> Option<V> {
+        self.replace(key, value)
     }
 
     #[inline]

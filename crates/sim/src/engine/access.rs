@@ -18,6 +18,10 @@ use crate::config::{Fault, Point};
 use crate::memory::{Kind, NONE};
 use crate::rng;
 
+/// How many first-level hits after an access to a line further loads of it count as made together with it. The last one
+/// counts from the first, not from its predecessor: a loop that looks at one word again and again isn't served for ever.
+const TOGETHER: u64 = 8;
+
 /// How far into a line's queue the search for the owner's neighbours goes.
 const SEARCHED: usize = 32;
 
@@ -47,6 +51,11 @@ impl Engine {
             }
         }
         let line = self.memory.line(addr, self.threads[me].socket);
+        if kind == Kind::Load && self.made_together(line) {
+            self.count(line, kind);
+            self.advance(self.costs.l1);
+            return Step::Go(line);
+        }
         if self.timed() && !self.threads[me].granted && !panicking() && self.must_queue(line, kind) {
             return Step::Suspend;
         }
@@ -58,11 +67,19 @@ impl Engine {
         }
         if self.timed() {
             self.charge(line, kind, queued, addr);
+            self.threads[me].recent = (line, self.threads[me].clock + TOGETHER * self.costs.l1);
         } else {
             self.threads[me].clock = self.now + self.costs.l1;
             self.now = self.threads[me].clock;
         }
         Step::Go(line)
+    }
+
+    /// Whether a load of `line` follows the running thread's access to the same line at once. A core has both under way
+    /// when the line arrives, and serves both before it gives the line to anybody else.
+    fn made_together(&self, line: u32) -> bool {
+        let thread = &self.threads[self.current];
+        thread.recent.0 == line && thread.clock <= thread.recent.1 && thread.tx_depth == 0 && !thread.granted
     }
 
     /// Whether the running thread may take a step now.

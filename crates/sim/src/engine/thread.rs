@@ -93,6 +93,8 @@ pub(crate) struct Thread {
     pub(crate) core: usize,
     pub(crate) socket: usize,
     pub(crate) rng: u64,
+    /// The line of the last access, and until when a load of it counts as made together with that one.
+    pub(crate) recent: (u32, u64),
 
     pub(crate) status: Status,
     pub(crate) role: Role,
@@ -140,6 +142,7 @@ impl Thread {
         Thread {
             clock: 0,
             stores_until: 0,
+            recent: (NONE, 0),
             cpu: 0,
             core: 0,
             socket: 0,

@@ -35,6 +35,7 @@ impl Engine {
         self.advance(self.costs.pause);
         let timed = self.timed();
         let thread = &mut self.threads[self.current];
+        thread.recent = (NONE, 0);
         let count = std::mem::take(&mut thread.seen_count);
         let (locked, changed) = (std::mem::take(&mut thread.locked), std::mem::take(&mut thread.changed));
         // Failing locked accesses are traffic that a performance run must show.

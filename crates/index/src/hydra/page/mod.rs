@@ -8,14 +8,17 @@
 //! 2. The first `sorted` slots are in ascending key order. (This replaces the thesis's permutation array: a scan that
 //!    finds a page unsorted sorts it in place, so the next scan copies a run instead of chasing indices.)
 //! 3. `low` never changes while a page is live; `high` is the next page's `low`, or +∞ on the last page.
-//! 4. Everything a reader may see while a writer works is an atomic. Readers use what they read only after
+//! 4. A live entry's value word may change, by one atomic operation, while the page's lock is shared; everything else
+//!    changes under the lock.
+//! 5. Everything a reader may see while a writer works is an atomic. Readers use what they read only after
 //!    [`VersionLock::validate`], or in ways that are harmless if it is garbage.
-//! 5. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), for ever.
+//! 6. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), for ever.
 
 pub(crate) mod bytes;
 pub(crate) mod word;
 
 use crate::key::Form;
+use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_sync::version_lock::{Version, VersionLock};
 
 /// Under what a caller reads a page: optimistically at a version, or (`None`) holding its lock.
@@ -118,8 +121,14 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
         if candidates == 0 { None } else { self.find_among(candidates, key, seen) }
     }
 
+    /// Where the value word of `slot` is.
+    fn value_word(&self, slot: usize) -> &AtomicU64;
+
     /// The value word in `slot`.
-    fn value(&self, slot: usize) -> u64;
+    #[inline]
+    fn value(&self, slot: usize) -> u64 {
+        self.value_word(slot).load(Relaxed)
+    }
 
     /// How many entries there are.
     fn len(&self) -> usize;
@@ -135,17 +144,13 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Sets `next`.
     fn set_next(&self, next: *const Self);
 
-    /// Replaces the value word in `slot`; returns the old one.
-    fn set_value(&self, slot: usize, value: u64) -> u64;
-
     /// Adds an entry whose key is in range and not there yet. False, with nothing changed, if there is no room.
     fn push(&self, key: F::Probe<'_>, tag: u8, value: u64) -> bool;
 
     /// Takes an entry out.
     fn remove(&self, slot: usize) -> Removed;
 
-    /// Puts the entries of a *whole* copy back in the copy's order. The copy was validated at the version at which
-    /// the lock was then taken.
+    /// Puts the entries of a *whole* copy, made under this lock, back in the copy's order.
     fn write_back(&self, copy: &Self::Copy);
 
     /// Makes room for `key` in the full page: either tidies up in place and returns false, or moves the upper part

@@ -211,8 +211,8 @@ impl Page<Word> for WordPage {
     }
 
     #[inline]
-    fn value(&self, slot: usize) -> u64 {
-        self.entries[slot].value.load(Relaxed)
+    fn value_word(&self, slot: usize) -> &AtomicU64 {
+        &self.entries[slot].value
     }
 
     #[inline]
@@ -241,13 +241,6 @@ impl Page<Word> for WordPage {
 
     fn set_next(&self, next: *const Self) {
         self.next.store(next.cast_mut(), Release);
-    }
-
-    #[inline]
-    fn set_value(&self, slot: usize, value: u64) -> u64 {
-        let old = self.value(slot);
-        self.entries[slot].value.store(value, Relaxed);
-        old
     }
 
     #[inline]

@@ -211,8 +211,8 @@ impl Page<Bytes> for BytesPage {
     }
 
     #[inline]
-    fn value(&self, slot: usize) -> u64 {
-        self.word(slot * SLOT + 1)
+    fn value_word(&self, slot: usize) -> &AtomicU64 {
+        &self.words[slot * SLOT + 1]
     }
 
     #[inline]
@@ -240,13 +240,6 @@ impl Page<Bytes> for BytesPage {
 
     fn set_next(&self, next: *const Self) {
         self.next.store(next.cast_mut(), Release);
-    }
-
-    #[inline]
-    fn set_value(&self, slot: usize, value: u64) -> u64 {
-        let old = self.value(slot);
-        self.set_word(slot * SLOT + 1, value);
-        old
     }
 
     #[inline]
