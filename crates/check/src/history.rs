@@ -14,10 +14,14 @@
 //! operations can hide behind them. What goes wrong while operations overlap, which is what linearizability is about,
 //! does not hide. Missing fences are hunted with loom and Miri instead.
 //!
+//! On the virtual machine stamps are its own: they order events as virtual time does, cost none of it, and are no steps
+//! between which a schedule could change threads.
+//!
 //! Everything else is private to a thread: entries go into the thread's own [`Log`], and reach the [`Recorder`] when
 //! the log is dropped.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::clock::event_stamp;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::Mutex;
 use core::mem;
@@ -71,7 +75,7 @@ impl<Op, Ret> Recorder<Op, Ret> {
     #[inline]
     pub fn stamp(&self) -> u64 {
         // AcqRel on both sides: see the module's text. The partner is every other call of this function.
-        self.stamps.fetch_add(1, Ordering::AcqRel)
+        event_stamp().unwrap_or_else(|| self.stamps.fetch_add(1, Ordering::AcqRel))
     }
 
     /// Everything recorded by the logs dropped so far.

@@ -31,3 +31,14 @@ mod counter;
 mod ordered;
 
 pub use ordered::{ClockKind, OrderedClock};
+
+/// The virtual machine's stamp for an event of a recorded history: greater than all before in this run, and free of
+/// virtual time and of turns. `None` natively and outside of a run.
+#[inline]
+pub fn event_stamp() -> Option<u64> {
+    #[cfg(archipelago_sim)]
+    if archipelago_sim::world::active() {
+        return Some(archipelago_sim::world::stamp());
+    }
+    None
+}

@@ -31,7 +31,6 @@ const ALIGNED: usize = 36;
 
 /// Blocks alive in each arena, plus one while its run lasts.
 static ALIVE: [AtomicUsize; ARENAS] = [const { AtomicUsize::new(0) }; ARENAS];
-static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// The free lists and the chunk of one simulated thread.
 pub(crate) struct Cache {
@@ -113,8 +112,8 @@ pub(crate) fn route(arena: *const Arena, cache: *mut Cache) -> (*const Arena, *m
 impl Arena {
     /// Reserves address space for a run. `None` if there is none: allocations then come from the system.
     pub(crate) fn new() -> Option<Arena> {
-        for _ in 0..ARENAS {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed) % ARENAS;
+        // The lowest free one: runs that follow each other get the same addresses, which a program may depend on.
+        for number in 0..ARENAS {
             if ALIVE[number].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 continue;
             }

@@ -1,0 +1,131 @@
+//! Indexes on the virtual machine: many schedules that natural ones never take, stalled threads and stalled background
+//! work, each with its history checked.
+#![cfg(archipelago_sim)]
+
+use std::collections::BTreeMap;
+
+use archipelago_check::history::Recorder;
+use archipelago_check::linear::DEFAULT_STEPS;
+use archipelago_check::map::{MapOp, MapRet, check_map};
+use archipelago_index::art::WriteSync;
+use archipelago_index::hydra::{Maintainers, SearchLayerKind};
+use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
+use archipelago_platform::topology::Topology;
+use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, Schedule, SimAlloc, run_with, world};
+use archipelago_sync::version_lock::VersionLock;
+
+#[global_allocator]
+static ALLOC: SimAlloc = SimAlloc;
+
+const THREADS: usize = 4;
+const OPS: u64 = 12;
+
+/// An index, its history so far, and what it was filled with.
+struct Shared<I> {
+    index: I,
+    recorder: Recorder<MapOp<u64, u64>, MapRet<u64, u64>>,
+    before: BTreeMap<u64, u64>,
+}
+
+/// Keys of a run: few enough to meet, and enough to fill the page or node that they share to the brim.
+fn key(number: u64) -> u64 {
+    number % 60 * 3
+}
+
+fn shared<I: OrderedIndex<u64, u64>>(index: I) -> Shared<I> {
+    let before: BTreeMap<u64, u64> = (0..44).map(|number| (key(number), 1_000_000 + number)).collect();
+    let session = index.pin();
+    for (key, value) in &before {
+        session.insert(key, *value);
+    }
+    drop(session);
+    Shared { index, recorder: Recorder::new(), before }
+}
+
+fn client<I: OrderedIndex<u64, u64>>(shared: &Shared<I>, client: Client) {
+    let map = shared.index.pin();
+    let mut log = shared.recorder.log();
+    for i in 0..OPS {
+        let (key, value) = (key(40 + world::random() % 24), client.index as u64 * 1000 + i);
+        let limit = 1 + world::random() as usize % 8;
+        match world::random() % 12 {
+            0..4 => log.record(MapOp::Insert(key, value), |_| MapRet::Value(map.insert(&key, value))),
+            4..7 => log.record(MapOp::Remove(key), |_| MapRet::Value(map.remove(&key))),
+            7 => log.record(MapOp::Update(key, value), |_| MapRet::Value(map.update(&key, |_| value))),
+            8 => log.record(MapOp::Update(key, value), |_| MapRet::Value(map.replace(&key, value))),
+            9..11 => log.record(MapOp::Get(key), |_| MapRet::Value(map.get(&key))),
+            _ => log.record(MapOp::Scan(key, limit), |_| {
+                let mut seen = Vec::new();
+                map.scan(&key, limit, |key, value| seen.push((key, *value)));
+                MapRet::Entries(seen)
+            }),
+        };
+    }
+}
+
+fn judge<I>(shared: Shared<I>, check: impl FnOnce(&I)) {
+    check(&shared.index);
+    check_map(&shared.before, &shared.recorder.finish(), DEFAULT_STEPS).assert_ok();
+}
+
+/// Runs a map under many schedules of both kinds that look for bugs.
+fn explore<I: OrderedIndex<u64, u64>>(seeds: u64, faults: &[Fault], make: impl Fn() -> I, check: impl Fn(&I)) {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    for seed in 0..seeds {
+        let schedule = if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth: 3 } };
+        let config = Config {
+            schedule,
+            placement: Placement::Spread,
+            expected_accesses: 2_000,
+            faults: faults.to_vec(),
+            ..Config::seeded(seed)
+        };
+        let end = |shared| judge(shared, &check);
+        run_with(&machine, &config, THREADS, || shared(make()), client, end).0.assert_done();
+    }
+}
+
+fn hydralist(kind: SearchLayerKind, maintainers: Maintainers, nodes: usize) -> HydraList<u64, u64> {
+    HydraList::builder().topology(Topology::synthetic(nodes, 4)).search_layer(kind).maintainers(maintainers).build()
+}
+
+#[test]
+fn hydralist_is_linearizable_in_many_schedules() {
+    for (kind, nodes) in [(SearchLayerKind::Snapshot, 1), (SearchLayerKind::Snapshot, 4), (SearchLayerKind::Art, 2)] {
+        for maintainers in [Maintainers::Background, Maintainers::Clients] {
+            explore(150, &[], || hydralist(kind, maintainers, nodes), HydraList::check_invariants);
+        }
+    }
+}
+
+#[test]
+fn hydralist_survives_a_stalled_lock_holder() {
+    let name = VersionLock::HELD.to_owned();
+    let stall = |thread| Fault::Stall {
+        thread: Some(thread),
+        at: Point::Named { name: name.clone(), nth: 1 + thread as u64 },
+        for_ns: 50_000,
+    };
+    explore(100, &[stall(0), stall(1)], HydraList::<u64, u64>::new, HydraList::check_invariants);
+}
+
+#[test]
+fn hydralist_answers_right_while_its_layers_are_stale() {
+    let make = || {
+        let map = HydraList::<u64, u64>::new();
+        map.pause_maintenance(true);
+        map
+    };
+    let check = |map: &HydraList<u64, u64>| {
+        map.pause_maintenance(false);
+        map.check_invariants();
+    };
+    explore(100, &[], make, check);
+}
+
+#[test]
+fn art_is_linearizable_in_many_schedules() {
+    for sync in [WriteSync::OptimisticLockCoupling, WriteSync::Rowex] {
+        explore(200, &[], || Art::<u64, u64>::with_write_sync(sync), Art::check_invariants);
+    }
+}
