@@ -49,11 +49,11 @@ fn client<I: OrderedIndex<u64, u64>>(shared: &Shared<I>, client: Client) {
         let (key, value) = (key(40 + world::random() % 24), client.index as u64 * 1000 + i);
         let limit = 1 + world::random() as usize % 8;
         match world::random() % 12 {
-            0..4 => log.record(MapOp::Insert(key, value), |_| MapRet::Value(map.insert(&key, value))),
-            4..7 => log.record(MapOp::Remove(key), |_| MapRet::Value(map.remove(&key))),
-            7 => log.record(MapOp::Update(key, value), |_| MapRet::Value(map.update(&key, |_| value))),
-            8 => log.record(MapOp::Update(key, value), |_| MapRet::Value(map.replace(&key, value))),
-            9..11 => log.record(MapOp::Get(key), |_| MapRet::Value(map.get(&key))),
+            0..3 => log.record(MapOp::Insert(key, value), |_| MapRet::Value(map.insert(&key, value))),
+            3..6 => log.record(MapOp::Remove(key), |_| MapRet::Value(map.remove(&key))),
+            6 => log.record(MapOp::Update(key, value), |_| MapRet::Value(map.update(&key, |_| value))),
+            7 => log.record(MapOp::Update(key, value), |_| MapRet::Value(map.replace(&key, value))),
+            8..11 => log.record(MapOp::Get(key), |_| MapRet::Value(map.get(&key))),
             _ => log.record(MapOp::Scan(key, limit), |_| {
                 let mut seen = Vec::new();
                 map.scan(&key, limit, |key, value| seen.push((key, *value)));
@@ -93,7 +93,7 @@ fn hydralist(kind: SearchLayerKind, maintainers: Maintainers, nodes: usize) -> H
 fn hydralist_is_linearizable_in_many_schedules() {
     for (kind, nodes) in [(SearchLayerKind::Snapshot, 1), (SearchLayerKind::Snapshot, 4), (SearchLayerKind::Art, 2)] {
         for maintainers in [Maintainers::Background, Maintainers::Clients] {
-            explore(150, &[], || hydralist(kind, maintainers, nodes), HydraList::check_invariants);
+            explore(600, &[], || hydralist(kind, maintainers, nodes), HydraList::check_invariants);
         }
     }
 }
@@ -126,6 +126,6 @@ fn hydralist_answers_right_while_its_layers_are_stale() {
 #[test]
 fn art_is_linearizable_in_many_schedules() {
     for sync in [WriteSync::OptimisticLockCoupling, WriteSync::Rowex] {
-        explore(200, &[], || Art::<u64, u64>::with_write_sync(sync), Art::check_invariants);
+        explore(600, &[], || Art::<u64, u64>::with_write_sync(sync), Art::check_invariants);
     }
 }
