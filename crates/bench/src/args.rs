@@ -216,6 +216,8 @@ pub enum Sim {
         #[arg(long)]
         example: bool,
     },
+    /// Four small programs, natively in the ordinary build and simulated in the other: how far to trust the model
+    Host,
     /// Short critical sections under spin locks, queue locks and hierarchical locks
     Locks {
         /// Locks, comma-separated: tas, ttas, ticket, mcs, hmcs, cohort, cna, shfl, or all

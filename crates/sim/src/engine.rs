@@ -65,6 +65,11 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
+    /// What an access costs that nobody waits for: about a cycle, where a first-level hit takes four or five.
+    pub(crate) fn issue(&self) -> u64 {
+        self.l1 / 4
+    }
+
     fn new(machine: &Machine, config: &Config) -> Costs {
         let (latency, tx) = (&machine.latency, machine.transactions);
         let mut costs = Costs {

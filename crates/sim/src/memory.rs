@@ -507,6 +507,16 @@ impl Memory {
         }
     }
 
+    /// The same for all lines so far.
+    pub(crate) fn warm_all(&mut self, socket: usize) {
+        for line in 0..self.lines.len() as u32 {
+            let record = &mut self.lines[line as usize];
+            record.shared |= 1 << socket;
+            let colour = record.colour;
+            self.keep(socket, line, colour);
+        }
+    }
+
     /// The `count` lines that were waited for longest: address and time.
     pub(crate) fn hottest(&self, count: usize) -> Vec<(usize, u64)> {
         let mut lines: Vec<u32> = (0..self.lines.len() as u32).collect();

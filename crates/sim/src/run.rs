@@ -29,12 +29,17 @@ impl Client {
     /// Whether [`Config::until_ns`] is still to come: what a measuring loop asks. Costs as much as [`world::now`], and
     /// is progress ([`Config::stall_ns`]) even if nothing else is.
     pub fn running(&self) -> bool {
+        self.time().is_some()
+    }
+
+    /// As [`running`](Self::running), with the time: virtual nanoseconds since the start of the run.
+    pub fn time(&self) -> Option<u64> {
         if let Some(engine) = switch::engine() {
             // SAFETY: the running coroutine's engine; the reference ends here.
             let engine = unsafe { &mut *engine };
             engine.progress(engine.current);
         }
-        world::now() < self.until_ns
+        Some(world::now()).filter(|now| *now < self.until_ns)
     }
 }
 

@@ -195,6 +195,13 @@ pub fn warm(addr: *const (), len: usize, node: usize) {
     }
 }
 
+/// As [`warm`], for everything that has been touched so far.
+pub fn warm_all(node: usize) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| engine.memory.warm_all(node % engine.machine.sockets));
+    }
+}
+
 /// Names memory: [`Report::hot_lines`](crate::Report::hot_lines) says the name of the last call that covers a line.
 pub fn label(addr: *const (), len: usize, name: &'static str) {
     if let Some(engine) = engine() {

@@ -76,15 +76,14 @@ struct Counts {
 impl Turns<'_> {
     /// Whether to run another operation; the one before has ended, and counts if it did so within the measured span.
     pub fn next(&mut self) -> bool {
-        let running = self.client.running();
-        if !running {
+        let Some(now) = self.client.time() else {
             if self.counts.at_end.get().is_none() {
                 self.counts.at_end.set(world::stats());
             }
             return false;
-        }
+        };
         let ended = std::mem::replace(&mut self.begun, true);
-        if world::now() >= self.warm_ns {
+        if now >= self.warm_ns {
             self.done += u64::from(ended);
             if self.counts.at_start.get().is_none() {
                 self.counts.at_start.set(world::stats());

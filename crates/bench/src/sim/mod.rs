@@ -4,6 +4,7 @@
 //! An experiment is a list of [`Contender`]s: programs that differ in one thing. [`compare`] runs each of them with each
 //! number of threads; [`report`] shows what came out.
 
+mod host;
 mod locks;
 mod machines;
 pub mod measure;
@@ -52,6 +53,10 @@ pub fn execute(what: &Sim) -> Result<ExitCode, Failure> {
         Sim::Machines { name, example } => {
             let text = if *example { Machine::EXAMPLE.to_owned() } else { machines::describe(name.as_deref())? };
             print!("{text}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Sim::Host => {
+            host::run()?;
             return Ok(ExitCode::SUCCESS);
         }
         Sim::Locks { common, lock } => (common, locks::contenders(lock)?),

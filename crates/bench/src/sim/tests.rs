@@ -13,7 +13,7 @@ fn parse(args: &[&str]) -> Sim {
 
 fn common(what: &Sim) -> &SimCommon {
     match what {
-        Sim::Machines { .. } => panic!("no experiment"),
+        Sim::Machines { .. } | Sim::Host => panic!("no experiment"),
         Sim::Locks { common, .. } => common,
         Sim::Ycsb(args) => &args.common,
         Sim::Sets(args) => &args.common,

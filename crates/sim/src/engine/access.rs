@@ -53,7 +53,7 @@ impl Engine {
         let line = self.memory.line(addr, self.threads[me].socket);
         if kind == Kind::Load && self.made_together(line) {
             self.count(line, kind);
-            self.advance(self.costs.l1);
+            self.advance(self.costs.issue());
             return Step::Go(line);
         }
         if self.timed() && !self.threads[me].granted && !panicking() && self.must_queue(line, kind) {
@@ -222,7 +222,11 @@ impl Engine {
             let mut time = self.memory.hit(core, line, kind);
             match kind {
                 Kind::Load => {}
-                Kind::Store => self.keep_order(line),
+                Kind::Store => {
+                    // Nobody waits for it.
+                    time = time.min(self.costs.issue());
+                    self.keep_order(line);
+                }
                 Kind::Rmw => time += self.costs.locked,
             }
             return self.advance(time);
