@@ -268,8 +268,9 @@ impl<Op: Send + Sync> Log<Op> {
                 return Err(Full);
             }
             let next = Tail { index: tail.index + count, ..tail }.pack();
-            // AcqRel: nothing is published here but the number; it keeps `grow`'s release sequence going.
-            if self.tail.compare_exchange(tail.pack(), next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            // Relaxed: nothing is published here but the number, and an exchange of whatever ordering continues the
+            // release sequence of `grow`.
+            if self.tail.compare_exchange(tail.pack(), next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 // SAFETY of the place: reserved entries of a segment keep it from being freed (module's text).
                 let place = self.place(tail.generation, tail.index);
                 return Ok(Reservation { log: self, place, left: count });
