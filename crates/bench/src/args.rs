@@ -131,6 +131,9 @@ pub struct Nr {
     /// What goes to standard output
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+    /// Also write a self-contained HTML report with charts
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Also measure the latency of every operation (makes the rest slower)
     #[arg(long)]
     pub latency: bool,

@@ -4,6 +4,8 @@ use core::ops::ControlFlow;
 
 use archipelago_replicate::{Combined, CombinedHandle, Handle, Replicated};
 
+#[cfg(feature = "lock-free")]
+use super::structures::scattered;
 use super::structures::{Op, Structure};
 
 /// A method with a structure in it.
@@ -153,6 +155,10 @@ impl<T: Structure> Session for ReadFirstSession<T> {
 #[cfg(feature = "lock-free")]
 pub struct LockFree<const QUEUE: bool, const FREES: bool>(crossbeam_skiplist::SkipMap<u64, u64>);
 
+/// Each frees a few hundred of the nodes that wait for it.
+#[cfg(feature = "lock-free")]
+const FLUSHES: usize = 20_000;
+
 /// Access to a [`LockFree`], which holds up its freeing if there is to be none.
 #[cfg(feature = "lock-free")]
 pub struct LockFreeSession<'m, const QUEUE: bool> {
@@ -163,10 +169,13 @@ pub struct LockFreeSession<'m, const QUEUE: bool> {
 #[cfg(feature = "lock-free")]
 impl<const QUEUE: bool, const FREES: bool> LockFree<QUEUE, FREES> {
     pub fn new(items: usize) -> Self {
+        // What earlier lists left behind goes now, lest it is taken for this one's.
+        (0..FLUSHES).for_each(|_| crossbeam_epoch::pin().flush());
         let map = crossbeam_skiplist::SkipMap::new();
-        // The very keys of `PriorityQueue` and `Dictionary` do not matter, their spread does.
-        (0..items as u64)
-            .for_each(|at| drop(map.insert(if QUEUE { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at)));
+        // In an order that scatters neighbours in memory, as in `PriorityQueue` and `Dictionary`.
+        for at in scattered(items) {
+            map.insert(if QUEUE { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at);
+        }
         Self(map)
     }
 }

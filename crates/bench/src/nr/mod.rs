@@ -23,7 +23,7 @@ use crate::driver::Outcome;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::measure::Sample;
-use crate::report::{self, Row};
+use crate::report::{self, Common, Row};
 use crate::resources;
 use crate::workload::Distribution;
 use driver::Load;
@@ -83,7 +83,11 @@ pub fn run(args: &Nr, release_memory: fn()) -> Result<ExitCode, Failure> {
         }
     }
     progress.finish_and_clear();
-    report::print(&rows(&all, args, partial), args.format)?;
+    let rows = rows(&all, args, partial);
+    report::print(&rows, args.format)?;
+    if let Some(path) = &args.report {
+        report::html::save(path, "node replication", &rows, &common(args, &rows), partial)?;
+    }
     Ok(if partial { ExitCode::from(crate::INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
@@ -253,6 +257,19 @@ impl Series {
             (series.workload, series.threads, update_percent, distribution, external_work)
         };
         cell(self) == cell(other)
+    }
+}
+
+/// What a report says of all rows.
+fn common(args: &Nr, rows: &[Row]) -> Common {
+    Common {
+        keys: "int".to_owned(),
+        count: rows.iter().map(|row| row.count).max().unwrap_or(0),
+        seed: args.seed,
+        distribution: args.distribution.clone(),
+        batch: 0,
+        pin: args.pin.name().to_owned(),
+        baseline: Some(args.baseline.clone()),
     }
 }
 

@@ -207,7 +207,7 @@ impl Structure for SortedSet {
 }
 
 /// The numbers below `items` in a shuffled order, the same on every call.
-fn scattered(items: usize) -> impl Iterator<Item = u64> {
+pub fn scattered(items: usize) -> impl Iterator<Item = u64> {
     let mut all: Vec<u64> = (0..items as u64).collect();
     let mut rng = SmallRng::seed_from_u64(7);
     for at in (1..items).rev() {
