@@ -150,14 +150,17 @@ impl<T: Structure> Session for ReadFirstSession<T> {
     }
 }
 
+/// Frees what earlier lock-free lists left behind, lest the next one's memory is told wrongly.
+#[cfg(feature = "lock-free")]
+pub fn free_garbage() {
+    // Each frees a few hundred nodes.
+    (0..20_000).for_each(|_| crossbeam_epoch::pin().flush());
+}
+
 /// `LF`: a lock-free skip list. `QUEUE`: as a priority queue, else as a dictionary. `FREES`: what is removed is freed
 /// when no thread can see it any more; else, as in the paper, nothing is freed as long as any session lasts.
 #[cfg(feature = "lock-free")]
 pub struct LockFree<const QUEUE: bool, const FREES: bool>(crossbeam_skiplist::SkipMap<u64, u64>);
-
-/// Each frees a few hundred of the nodes that wait for it.
-#[cfg(feature = "lock-free")]
-const FLUSHES: usize = 20_000;
 
 /// Access to a [`LockFree`], which holds up its freeing if there is to be none.
 #[cfg(feature = "lock-free")]
@@ -169,8 +172,6 @@ pub struct LockFreeSession<'m, const QUEUE: bool> {
 #[cfg(feature = "lock-free")]
 impl<const QUEUE: bool, const FREES: bool> LockFree<QUEUE, FREES> {
     pub fn new(items: usize) -> Self {
-        // What earlier lists left behind goes now, lest it is taken for this one's.
-        (0..FLUSHES).for_each(|_| crossbeam_epoch::pin().flush());
         let map = crossbeam_skiplist::SkipMap::new();
         // In an order that scatters neighbours in memory, as in `PriorityQueue` and `Dictionary`.
         for at in scattered(items) {

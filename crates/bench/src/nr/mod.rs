@@ -180,6 +180,7 @@ impl Turn<'_> {
 
     #[cfg(feature = "lock-free")]
     fn lock_free<T: Structure, const FREES: bool>(&mut self, items: usize) -> Result<(), Failure> {
+        methods::free_garbage();
         match self.workload {
             "pqueue" => self.measure::<T, _>(items, || methods::LockFree::<true, FREES>::new(items)),
             "dictionary" => self.measure::<T, _>(items, || methods::LockFree::<false, FREES>::new(items)),
