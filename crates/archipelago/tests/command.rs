@@ -203,7 +203,7 @@ fn node_replication_is_measured_in_every_format() {
     let quick = |more: &[&str]| {
         let args = ["bench", "nr", "--count", "300", "--millis", "10", "--runs", "1", "--threads", "2", "--latency"];
         let cell = ["--workload", "dictionary", "--update-percent", "10", "--method", "sl,fc+,nr,nr+"];
-        printed(run(&[&args, &cell, more].concat(), b""))
+        printed(run(&[&args[..], &cell, more].concat(), b""))
     };
     let lines = quick(&["--format", "json"]);
     let methods = ["sl", "fc+", "nr", "nr+"];
