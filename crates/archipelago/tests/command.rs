@@ -197,3 +197,29 @@ fn ours_pass_the_exam() {
     let table = printed(run(&["bench", "verify", "--index", "ours", "--seconds", "0.02"], b""));
     assert!(table.contains("neighbours") && !table.contains("FAIL"), "{table}");
 }
+
+#[test]
+fn node_replication_is_measured_in_every_format() {
+    let quick = |more: &[&str]| {
+        let args = ["bench", "nr", "--count", "300", "--millis", "10", "--runs", "1", "--threads", "2", "--latency"];
+        let cell = ["--workload", "dictionary", "--update-percent", "10", "--method", "sl,fc+,nr,nr+"];
+        printed(run(&[&args[..], &cell, more].concat(), b""))
+    };
+    let lines = quick(&["--format", "json"]);
+    let methods = ["sl", "fc+", "nr", "nr+"];
+    assert_eq!(lines.lines().count(), methods.len(), "{lines}");
+    for (method, line) in methods.iter().zip(lines.lines()) {
+        assert!(line.contains(&format!(r#""structure":"{method}","workload":"dictionary""#)), "{line}");
+        assert!(line.contains(r#""update_percent":10,"external_work":0"#), "{line}");
+        assert!(line.contains(r#""baseline":"sl""#) && !line.contains(r#""max_ns":null"#), "{line}");
+    }
+    let lines = quick(&["--format", "csv"]);
+    assert!(lines.lines().next().unwrap().contains("update_percent,external_work"), "{lines}");
+    let report = Temporary::new("nr.html", b"");
+    let table = quick(&["--report", report.path()]);
+    let page = std::fs::read_to_string(report.path()).unwrap();
+    assert!(page.contains("<h2>dictionary 10% uniform</h2>") && page.contains("<svg"), "{page}");
+    assert!(table.contains("dictionary 10% uniform; 2 threads, 300 int keys"), "{table}");
+    assert!(table.contains("nr+") && table.contains("max ns"), "{table}");
+    assert!(refused(run(&["bench", "nr", "--method", "mcs"], b"")).contains("unknown method 'mcs'"));
+}

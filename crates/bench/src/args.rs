@@ -103,7 +103,8 @@ pub struct Nr {
     #[arg(long, default_value = "all")]
     pub workload: String,
     /// Methods, comma-separated: sl (one lock), rwl (one readers-writer lock), fc and fc+ (flat combining, the latter
-    /// with a lock for readers), nr (node replication), lf (lock-free), or all
+    /// with a lock for readers), nr (node replication), nr+ (reading before a change that may be none), lf (lock-free,
+    /// freeing nothing), lf-freeing, or all
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
     /// Percentages of operations that change the structure, comma-separated
@@ -136,6 +137,9 @@ pub struct Nr {
     /// What goes to standard output
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+    /// Also write a self-contained HTML report with charts
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Also measure the latency of every operation (makes the rest slower)
     #[arg(long)]
     pub latency: bool,

@@ -1,7 +1,6 @@
 //! `bench ycsb`: from the arguments to the reports.
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use archipelago_platform::thread::available_parallelism;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -11,10 +10,8 @@ use crate::driver::Settings;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::keys::{self, BenchKey, KeyKind, KeySet};
-use crate::machine;
 use crate::measure::{self, Plan, Results};
 use crate::registry::{self, Info};
-use crate::report::html::About;
 use crate::report::{self, Common};
 use crate::resources;
 use crate::workload::{Distribution, Workload};
@@ -163,17 +160,7 @@ fn report(args: &Ycsb, results: &Results, common: &Common) -> Result<(), Failure
     let rows = report::rows(results, common);
     report::print(&rows, args.format)?;
     if let Some(path) = &args.report {
-        let about = About {
-            command: &std::env::args().collect::<Vec<_>>().join(" "),
-            machine: &machine::describe(),
-            time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
-            common,
-            partial: results.partial,
-        };
-        let page = report::html::page(&rows, &about);
-        std::fs::write(path, page)
-            .map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
-        eprintln!("The report is in {}.", path.display());
+        report::html::save(path, "YCSB", &rows, common, results.partial)?;
     }
     Ok(())
 }

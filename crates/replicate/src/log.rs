@@ -20,8 +20,7 @@
 //!
 //! # Recycling
 //! Whoever appends and finds less than a quarter of the array free (the paper's low mark) advances `min` to the least
-//! `local_tails`; a try-lock keeps it to one thread at a time. With one replica of operations that need dropping, that
-//! happens after every replay.
+//! `local_tails`; a try-lock keeps it to one thread at a time.
 //!
 //! # Growth
 //! One entry is always kept free. Whoever finds the log full in spite of recycling may reserve that one, fill it with a
@@ -269,8 +268,9 @@ impl<Op: Send + Sync> Log<Op> {
                 return Err(Full);
             }
             let next = Tail { index: tail.index + count, ..tail }.pack();
-            // AcqRel: nothing is published here but the number; it keeps `grow`'s release sequence going.
-            if self.tail.compare_exchange(tail.pack(), next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            // Relaxed: nothing is published here but the number, and an exchange of whatever ordering continues the
+            // release sequence of `grow`.
+            if self.tail.compare_exchange(tail.pack(), next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 // SAFETY of the place: reserved entries of a segment keep it from being freed (module's text).
                 let place = self.place(tail.generation, tail.index);
                 return Ok(Reservation { log: self, place, left: count });
@@ -367,9 +367,6 @@ impl<Op: Send + Sync> Log<Op> {
             // Release: pairs with the Acquire of `recycle`, so that the operations are read before they are dropped,
             // and with that of `local_tail`.
             self.local_tails[cursor.reader].store(place.index, Ordering::Release);
-            if self.local_tails.len() == 1 && core::mem::needs_drop::<Op>() {
-                self.recycle();
-            }
         }
     }
 }

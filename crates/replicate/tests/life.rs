@@ -43,6 +43,24 @@ fn every_operation_is_dropped_once() {
     }
 }
 
+/// Nobody else reads the log, so there is none: a batch of any length is one, and operations are dropped at once.
+#[test]
+fn a_replica_alone_needs_no_log() {
+    let counter = DropCounter::new();
+    let structure = Replicated::builder().replicas(1).log_capacity(2).largest_log(2).build(Ledger::numbered());
+    let mut handle = structure.handle();
+    for tag in 0..3 {
+        assert_eq!(handle.write(Change::Note(counter.value(tag))).unwrap().value, Some(tag));
+        assert_eq!(counter.alive(), 0);
+    }
+    let answers = handle.write_many((0..50).map(|at| Change::Note(counter.value(at))).collect()).unwrap();
+    assert!(answers.iter().enumerate().all(|(at, answer)| answer.value == Some(at as u64)));
+    counter.assert_all_dropped();
+    let stats = structure.stats();
+    assert_eq!((stats.writes, stats.batches, stats.applied, stats.room_waits), (53, 4, 53, 0));
+    assert_eq!(stats.batch_sizes, [3, 0, 0, 0, 0, 1, 0, 0]);
+}
+
 #[test]
 fn thousands_of_handles() {
     let structure = Replicated::builder().replicas(2).slots(4).build(Ledger::numbered());
@@ -139,7 +157,9 @@ fn a_panic_reaches_everyone() {
             notes.note(format!("round {round}"));
             let counter = DropCounter::new();
             let capacity = if round % 2 == 0 { 4 } else { 256 };
-            let structure = Replicated::builder().replicas(3).log_capacity(capacity).slots(2).build(Ledger::numbered());
+            let replicas = if round % 3 == 0 { 1 } else { 3 };
+            let builder = Replicated::builder().replicas(replicas).log_capacity(capacity).slots(2);
+            let structure = builder.build(Ledger::numbered());
             thread::scope(|scope| {
                 for thread in 0..6 {
                     let mut handle = structure.handle();

@@ -106,8 +106,11 @@ fn a_waiting_task_is_woken_and_a_cancelled_one_leaves_nothing() {
             let waiting = scope.spawn(|| block_on(structure.handle().write_async(Change::Note(counter.value(1)))));
             let mut handle = structure.handle();
             let mut cancelled = Box::pin(handle.write_async(Change::Note(counter.value(2))));
-            assert!(cancelled.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-            drop(cancelled);
+            let unpark = Arc::new(Unpark(thread::current()));
+            let waker = Waker::from(unpark.clone());
+            assert!(cancelled.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            drop((cancelled, waker));
+            assert_eq!(Arc::strong_count(&unpark), 1, "nobody keeps a waker that is not needed any more");
             thread::sleep(Duration::from_millis(if cfg!(miri) { 1 } else { 20 }));
             gate.open();
             assert_eq!(waiting.join().unwrap().unwrap().value, Some(1));
@@ -115,5 +118,26 @@ fn a_waiting_task_is_woken_and_a_cancelled_one_leaves_nothing() {
         assert_eq!(structure.handle().read(&0).unwrap().number, 2, "the cancelled operation was not posted any more");
         drop(structure);
         counter.assert_all_dropped();
+    });
+}
+
+/// A reading task waits for its replica's combiner, which stands still, and is woken when it goes on.
+#[test]
+fn a_waiting_reader_is_woken() {
+    watchdog(USUAL, |_| {
+        let structure = Replicated::builder().replicas(2).build(Ledger::numbered());
+        let gate = Arc::new(Gate::default());
+        thread::scope(|scope| {
+            scope.spawn(|| structure.handle_on(1).write(Change::Stall(1, gate.clone())).unwrap());
+            while gate.waiting.load(Ordering::Acquire) == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(structure.handle_on(0).write(Change::Insert(5, 6)).unwrap().number, 1);
+            let reader = scope.spawn(|| block_on(structure.handle_on(1).read_async(&5)));
+            thread::sleep(Duration::from_millis(if cfg!(miri) { 1 } else { 20 }));
+            assert!(!reader.is_finished());
+            gate.open();
+            assert_eq!(reader.join().unwrap().unwrap().value, Some(6));
+        });
     });
 }

@@ -1,6 +1,7 @@
 //! What each lock costs: uncontended, and its throughput beside `parking_lot`'s with 2 and with 16 threads.
 //!
-//! `cargo run --release -p archipelago-sync --example lock_cost`
+//! `cargo run --release -p archipelago-sync --example lock_cost`, with a part of a name behind `--` to measure only the
+//! locks called so (and `parking_lot`).
 //!
 //! All locks are measured in turn in every round of one run, and each ratio is the median of the rounds' ratios, so that a
 //! noisy machine hits all alike. A critical section changes four words of one cache line; between two of them a thread
@@ -124,7 +125,14 @@ mod measure {
             "\n{title}\n{:<26} {:>6} {:>9} {:>9} {:>7} {:>7} {:>12}",
             "lock", "bytes", "ns", "ns write", "x2", "x16", "longest, ms"
         );
-        let rounds: Vec<Vec<[f64; 5]>> = (0..ROUNDS).map(|_| subjects.iter().map(measure).collect()).collect();
+        let only = std::env::args().nth(1).unwrap_or_default();
+        let subjects: Vec<&Subject> = subjects
+            .iter()
+            .enumerate()
+            .filter(|(at, subject)| *at == 0 || subject.name.contains(&only))
+            .map(|(_, subject)| subject)
+            .collect();
+        let rounds: Vec<Vec<[f64; 5]>> = (0..ROUNDS).map(|_| subjects.iter().map(|s| measure(s)).collect()).collect();
         for (at, subject) in subjects.iter().enumerate() {
             let over_rounds = |of: &dyn Fn(&[[f64; 5]]) -> f64| median(rounds.iter().map(|round| of(round)).collect());
             let plain = |column: usize| over_rounds(&|round| round[at][column]);

@@ -1,13 +1,17 @@
 //! The methods that make a sequential structure concurrent, behind one trait; and the lock-free skip list beside them.
 
+use core::ops::ControlFlow;
+
 use archipelago_replicate::{Combined, CombinedHandle, Handle, Replicated};
 
+#[cfg(feature = "lock-free")]
+use super::structures::scattered;
 use super::structures::{Op, Structure};
 
 /// A method with a structure in it.
 pub trait Method: Sync {
     /// One thread's access.
-    type Session<'m>: Session + Send
+    type Session<'m>: Session
     where
         Self: 'm;
 
@@ -118,35 +122,79 @@ impl<T: Structure> Session for Handle<T> {
     }
 }
 
-/// `LF`: a lock-free skip list, with its memory reclaimed. `QUEUE`: as a priority queue, else as a dictionary.
-#[cfg(feature = "peers")]
-pub struct LockFree<const QUEUE: bool>(crossbeam_skiplist::SkipMap<u64, u64>);
+/// `NR+`: node replication, where a change that may be fake is preceded by a read (paper §3.9).
+pub struct ReadFirst<T: Structure>(pub Replicated<T>);
 
-#[cfg(feature = "peers")]
-impl<const QUEUE: bool> LockFree<QUEUE> {
+/// Access to a [`ReadFirst`].
+pub struct ReadFirstSession<T: Structure>(Handle<T>);
+
+impl<T: Structure> Method for ReadFirst<T> {
+    type Session<'m> = ReadFirstSession<T>;
+
+    fn session(&self) -> ReadFirstSession<T> {
+        ReadFirstSession(self.0.handle())
+    }
+}
+
+impl<T: Structure> Session for ReadFirstSession<T> {
+    #[inline]
+    fn execute(&mut self, op: Op) {
+        let response = match (T::operation(op), T::look_first(op)) {
+            (Ok(read), _) => self.0.read(&read),
+            (Err(write), None) => self.0.write(write),
+            (Err(write), Some(look)) => self.0.try_read_then_write(&look, |response| {
+                if T::is_fake(op, &response) { ControlFlow::Break(response) } else { ControlFlow::Continue(write) }
+            }),
+        };
+        std::hint::black_box(response.expect(SOUND));
+    }
+}
+
+/// Frees what earlier lock-free lists left behind, lest the next one's memory is told wrongly.
+#[cfg(feature = "lock-free")]
+pub fn free_garbage() {
+    // Each frees a few hundred nodes.
+    (0..20_000).for_each(|_| crossbeam_epoch::pin().flush());
+}
+
+/// `LF`: a lock-free skip list. `QUEUE`: as a priority queue, else as a dictionary. `FREES`: what is removed is freed
+/// when no thread can see it any more; else, as in the paper, nothing is freed as long as any session lasts.
+#[cfg(feature = "lock-free")]
+pub struct LockFree<const QUEUE: bool, const FREES: bool>(crossbeam_skiplist::SkipMap<u64, u64>);
+
+/// Access to a [`LockFree`], which holds up its freeing if there is to be none.
+#[cfg(feature = "lock-free")]
+pub struct LockFreeSession<'m, const QUEUE: bool> {
+    map: &'m crossbeam_skiplist::SkipMap<u64, u64>,
+    _no_freeing: Option<crossbeam_epoch::Guard>,
+}
+
+#[cfg(feature = "lock-free")]
+impl<const QUEUE: bool, const FREES: bool> LockFree<QUEUE, FREES> {
     pub fn new(items: usize) -> Self {
         let map = crossbeam_skiplist::SkipMap::new();
-        // The very keys of `PriorityQueue` and `Dictionary` do not matter, their spread does.
-        (0..items as u64)
-            .for_each(|at| drop(map.insert(if QUEUE { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at)));
+        // In an order that scatters neighbours in memory, as in `PriorityQueue` and `Dictionary`.
+        for at in scattered(items) {
+            map.insert(if QUEUE { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at);
+        }
         Self(map)
     }
 }
 
-#[cfg(feature = "peers")]
-impl<const QUEUE: bool> Method for LockFree<QUEUE> {
-    type Session<'m> = &'m Self;
+#[cfg(feature = "lock-free")]
+impl<const QUEUE: bool, const FREES: bool> Method for LockFree<QUEUE, FREES> {
+    type Session<'m> = LockFreeSession<'m, QUEUE>;
 
-    fn session(&self) -> &Self {
-        self
+    fn session(&self) -> LockFreeSession<'_, QUEUE> {
+        LockFreeSession { map: &self.0, _no_freeing: (!FREES).then(crossbeam_epoch::pin) }
     }
 }
 
-#[cfg(feature = "peers")]
-impl<const QUEUE: bool> Session for &LockFree<QUEUE> {
+#[cfg(feature = "lock-free")]
+impl<const QUEUE: bool> Session for LockFreeSession<'_, QUEUE> {
     #[inline]
     fn execute(&mut self, op: Op) {
-        let map = &self.0;
+        let map = self.map;
         std::hint::black_box(match op {
             Op::Read(_) if QUEUE => map.front().map(|entry| *entry.key()),
             Op::Read(key) => map.get(&key).map(|entry| *entry.value()),

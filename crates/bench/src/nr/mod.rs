@@ -23,7 +23,7 @@ use crate::driver::Outcome;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::measure::Sample;
-use crate::report::{self, Row};
+use crate::report::{self, Common, Row};
 use crate::resources;
 use crate::workload::Distribution;
 use driver::Load;
@@ -31,7 +31,7 @@ use methods::Method;
 use structures::{Dictionary, Op, PriorityQueue, SortedSet, Structure};
 
 const WORKLOADS: [&str; 3] = ["pqueue", "dictionary", "sorted-set"];
-const METHODS: [&str; 6] = ["sl", "rwl", "fc", "fc+", "nr", "lf"];
+const METHODS: [&str; 8] = ["sl", "rwl", "fc", "fc+", "nr", "nr+", "lf", "lf-freeing"];
 
 /// One cell of the sweep, for one method.
 struct Series {
@@ -83,7 +83,11 @@ pub fn run(args: &Nr, release_memory: fn()) -> Result<ExitCode, Failure> {
         }
     }
     progress.finish_and_clear();
-    report::print(&rows(&all, args, partial), args.format)?;
+    let rows = rows(&all, args, partial);
+    report::print(&rows, args.format)?;
+    if let Some(path) = &args.report {
+        report::html::save(path, "node replication", &rows, &common(args, &rows), partial)?;
+    }
     Ok(if partial { ExitCode::from(crate::INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
@@ -100,7 +104,7 @@ fn plan(args: &Nr, release_memory: fn()) -> Result<Plan<'_>, Failure> {
         }
     }
     let methods = chosen("method", &args.method, &METHODS)?;
-    if !cfg!(feature = "peers") && methods.contains(&"lf") {
+    if !cfg!(feature = "lock-free") && methods.iter().any(|method| method.starts_with("lf")) {
         return Err(Failure::new("--method lf needs the feature 'peers', which this command was built without"));
     }
     if !methods.contains(&args.baseline.as_str()) && !args.baseline.is_empty() && args.baseline != "sl" {
@@ -155,28 +159,38 @@ impl Turn<'_> {
             "rwl" => self.measure::<T, _>(items, || methods::ReadersWriterLock::<T>::new(items)),
             "fc" => self.measure::<T, _>(items, || Combined::flat(T::filled(items))),
             "fc+" => self.measure::<T, _>(items, || Combined::new(T::filled(items))),
-            "nr" => match self.plan.args.replicas {
-                Some(replicas) => {
-                    self.measure::<T, _>(items, || Replicated::builder().replicas(replicas).build(|| T::filled(items)))
-                }
-                None => self.measure::<T, _>(items, || Replicated::new(|| T::filled(items))),
-            },
-            _ => self.lock_free::<T>(items),
+            "nr" => self.measure::<T, _>(items, self.replicated::<T>(items)),
+            "nr+" => {
+                let make = self.replicated::<T>(items);
+                self.measure::<T, _>(items, || methods::ReadFirst(make()))
+            }
+            "lf" => self.lock_free::<T, false>(items),
+            _ => self.lock_free::<T, true>(items),
         }
     }
 
-    #[cfg(feature = "peers")]
-    fn lock_free<T: Structure>(&mut self, items: usize) -> Result<(), Failure> {
+    fn replicated<T: Structure>(&self, items: usize) -> impl FnOnce() -> Replicated<T> + use<T> {
+        let replicas = self.plan.args.replicas;
+        move || {
+            let builder = Replicated::builder();
+            let builder = if let Some(replicas) = replicas { builder.replicas(replicas) } else { builder };
+            builder.build(|| T::filled(items))
+        }
+    }
+
+    #[cfg(feature = "lock-free")]
+    fn lock_free<T: Structure, const FREES: bool>(&mut self, items: usize) -> Result<(), Failure> {
+        methods::free_garbage();
         match self.workload {
-            "pqueue" => self.measure::<T, _>(items, || methods::LockFree::<true>::new(items)),
-            "dictionary" => self.measure::<T, _>(items, || methods::LockFree::<false>::new(items)),
+            "pqueue" => self.measure::<T, _>(items, || methods::LockFree::<true, FREES>::new(items)),
+            "dictionary" => self.measure::<T, _>(items, || methods::LockFree::<false, FREES>::new(items)),
             // No lock-free structure changes two at once.
             _ => Ok(()),
         }
     }
 
-    #[cfg(not(feature = "peers"))]
-    fn lock_free<T: Structure>(&mut self, _: usize) -> Result<(), Failure> {
+    #[cfg(not(feature = "lock-free"))]
+    fn lock_free<T: Structure, const FREES: bool>(&mut self, _: usize) -> Result<(), Failure> {
         Ok(())
     }
 
@@ -247,6 +261,19 @@ impl Series {
     }
 }
 
+/// What a report says of all rows.
+fn common(args: &Nr, rows: &[Row]) -> Common {
+    Common {
+        keys: "int".to_owned(),
+        count: rows.iter().map(|row| row.count).max().unwrap_or(0),
+        seed: args.seed,
+        distribution: args.distribution.clone(),
+        batch: 0,
+        pin: args.pin.name().to_owned(),
+        baseline: Some(args.baseline.clone()),
+    }
+}
+
 /// The rows: by thread count, then by cell, the methods of a cell together.
 fn rows(all: &[Series], args: &Nr, partial: bool) -> Vec<Row> {
     let mut ordered: Vec<&Series> = Vec::new();
@@ -295,7 +322,7 @@ mod tests {
     /// Every method on every workload, small and short: the rows come out, in order and with their ratio.
     #[test]
     fn a_small_sweep() {
-        let methods = if cfg!(feature = "peers") { "all" } else { "sl,rwl,fc,fc+,nr" };
+        let methods = if cfg!(feature = "lock-free") { "all" } else { "sl,rwl,fc,fc+,nr,nr+" };
         let line = format!(
             "--method {methods} --workload all --count 500 --millis 20 --threads 2 --runs 1 --update-percent 10,100 \
              --distribution uniform,zipf:1.5 --external-work 4 --replicas 2"
@@ -312,7 +339,7 @@ mod tests {
             }
         }
         let rows = rows(&all, &args, false);
-        let expected = if cfg!(feature = "peers") { 4 * (6 + 6 + 5) } else { 4 * 3 * 5 };
+        let expected = if cfg!(feature = "lock-free") { 4 * (8 + 8 + 6) } else { 4 * 3 * 6 };
         assert_eq!(rows.len(), expected);
         assert!(rows.iter().all(|row| row.mops > 0.0 && row.baseline.as_deref() == Some("sl")));
         assert_eq!((rows[0].structure.as_str(), rows[0].ratio), ("sl", Some(1.0)));
@@ -324,7 +351,13 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for line in ["--method mcs", "--workload stack", "--update-percent 101", "--distribution normal"] {
+        for line in [
+            "--method mcs",
+            "--method sl,lf --baseline rwl",
+            "--workload stack",
+            "--update-percent 101",
+            "--distribution normal",
+        ] {
             assert!(plan(&args(line), || {}).is_err(), "{line}");
         }
     }

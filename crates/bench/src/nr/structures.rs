@@ -30,6 +30,16 @@ pub trait Structure: Sequential<Read: Send + Sync, Write: Send + Sync, Response:
 
     /// The structure's own operation for a generic one.
     fn operation(op: Op) -> Result<Self::Read, Self::Write>;
+
+    /// The read that may show a change to be fake (paper §3.9): it has nothing to change. `None`: such changes are rare.
+    fn look_first(_: Op) -> Option<Self::Read> {
+        None
+    }
+
+    /// Whether that read's response is the change's, which then has nothing to change.
+    fn is_fake(_: Op, _: &Self::Response) -> bool {
+        false
+    }
 }
 
 /// A skip list as a priority queue: `insert(random)`, `delete_min`, `find_min`.
@@ -133,6 +143,16 @@ impl Structure for Dictionary {
             Op::Remove(key) => Err(DictionaryWrite::Delete(key)),
         }
     }
+
+    fn look_first(op: Op) -> Option<u64> {
+        let (Op::Read(key) | Op::Add(key) | Op::Remove(key)) = op;
+        Some(key)
+    }
+
+    /// What is there has its only value already; what is not there need not be removed.
+    fn is_fake(op: Op, response: &Option<u64>) -> bool {
+        response.is_some() == matches!(op, Op::Add(_))
+    }
 }
 
 /// Redis's sorted set: a hash table from member to score and a skip list by score, changed together.
@@ -187,7 +207,7 @@ impl Structure for SortedSet {
 }
 
 /// The numbers below `items` in a shuffled order, the same on every call.
-fn scattered(items: usize) -> impl Iterator<Item = u64> {
+pub fn scattered(items: usize) -> impl Iterator<Item = u64> {
     let mut all: Vec<u64> = (0..items as u64).collect();
     let mut rng = SmallRng::seed_from_u64(7);
     for at in (1..items).rev() {
@@ -199,6 +219,24 @@ fn scattered(items: usize) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A change that a read shows to be fake answers what the read did, and leaves things as they were.
+    #[test]
+    fn fake_changes_change_nothing() {
+        let mut dictionary = Dictionary::filled(50);
+        let mut fakes = 0;
+        for key in 0..100 {
+            for op in [Op::Remove(key), Op::Add(key), Op::Add(key), Op::Remove(key), Op::Remove(key)] {
+                let before = dictionary.read(&Dictionary::look_first(op).unwrap());
+                let after = dictionary.write(&Dictionary::operation(op).unwrap_err());
+                let fake = Dictionary::is_fake(op, &before);
+                assert_eq!(fake, dictionary.read(&key) == before, "{op:?}");
+                assert!(!fake || after == before, "{op:?}");
+                fakes += usize::from(fake);
+            }
+        }
+        assert_eq!(fakes, 250, "each second add, each third remove, and half of the first");
+    }
 
     #[test]
     fn a_sorted_set_ranks_by_score() {

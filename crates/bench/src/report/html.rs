@@ -1,11 +1,17 @@
 //! A page with charts and all figures, in one file that needs nothing else.
 
 use std::fmt::Write;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Common, Row, chart, date};
+use super::{Common, Row, chart, date, table};
+use crate::failure::Failure;
+use crate::machine;
 
 /// What the page says beside the figures.
 pub struct About<'a> {
+    /// What was measured.
+    pub benchmark: &'a str,
     /// The command line that made it.
     pub command: &'a str,
     /// The machine, in a few lines.
@@ -23,6 +29,25 @@ const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:70rem;ma
     td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}pre{background:#f4f4f4;padding:.7rem;\
     overflow:auto}.warn{background:#fff0d0;border:1px solid #d90;padding:.5rem 1rem}svg{max-width:100%;height:auto}";
 
+/// Writes the page to a file, and says so on standard error.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn save(path: &Path, benchmark: &str, rows: &[Row], common: &Common, partial: bool) -> Result<(), Failure> {
+    let about = About {
+        benchmark,
+        command: &std::env::args().collect::<Vec<_>>().join(" "),
+        machine: &machine::describe(),
+        time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        common,
+        partial,
+    };
+    std::fs::write(path, page(rows, &about))
+        .map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
+    eprintln!("The report is in {}.", path.display());
+    Ok(())
+}
+
 /// The page.
 pub fn page(rows: &[Row], about: &About<'_>) -> String {
     let mut page = String::new();
@@ -32,19 +57,18 @@ pub fn page(rows: &[Row], about: &About<'_>) -> String {
         let sentence = format!("{structure} missed {misses} present keys in workload {workload}, {threads} threads.");
         add(&mut page, &format!("<p class=\"warn\"><b>Wrong:</b> {}</p>\n", escape(&sentence)));
     }
-    let mut workloads: Vec<&str> = rows.iter().map(|row| row.workload.as_str()).collect();
-    workloads.sort_unstable();
-    workloads.dedup();
+    let mut cells: Vec<(String, String)> = rows.iter().map(|row| (table::column(row), table::heading(row))).collect();
     // The load first, then a to f.
-    workloads.sort_by_key(|workload| *workload != "load");
-    for workload in workloads {
-        let rows: Vec<&Row> = rows.iter().filter(|row| row.workload == workload).collect();
-        add(&mut page, &format!("<h2>{}</h2>\n", escape(super::title(workload))));
+    cells.sort_by_key(|(cell, _)| (cell != "load", cell.clone()));
+    cells.dedup();
+    for (cell, heading) in cells {
+        let rows: Vec<&Row> = rows.iter().filter(|row| table::column(row) == cell).collect();
+        add(&mut page, &format!("<h2>{}</h2>\n", escape(&heading)));
         add(&mut page, &chart::bars(&rows));
         figures(&mut page, &rows);
     }
     let Common { keys, count, .. } = about.common;
-    document(&format!("YCSB, {count} {keys} keys"), &page)
+    document(&format!("Archipelago: {}, {count} {keys} keys", about.benchmark), &page)
 }
 
 /// A whole page from its title and what stands under it.

@@ -87,13 +87,18 @@ pub fn align(table: &mut Table) {
 
 fn title(row: &Row) -> String {
     let batch = if row.batch > 0 { format!(", {} look-ups at a time", row.batch) } else { String::new() };
-    let cell = column(row);
-    let detail = cell.strip_prefix(&row.workload).unwrap_or("");
-    format!("{}{detail}{batch}; {}, {} {} keys", super::title(&row.workload), threads(row), row.count, row.keys)
+    format!("{}{batch}; {}, {} {} keys", heading(row), threads(row), row.count, row.keys)
+}
+
+/// As [`column`], in a few words.
+pub(super) fn heading(row: &Row) -> String {
+    let column = column(row);
+    let detail = column.strip_prefix(&row.workload).unwrap_or("");
+    format!("{}{detail}", super::title(&row.workload))
 }
 
 /// The workload with what tells it from others of its name.
-fn column(row: &Row) -> String {
+pub(super) fn column(row: &Row) -> String {
     let Row { workload, distribution, .. } = row;
     match (row.update_percent, row.external_work) {
         (Some(updates), Some(0)) => format!("{workload} {updates}% {distribution}"),

@@ -192,7 +192,14 @@ fn the_page_needs_nothing_else() {
     let (mut results, common) = (some_results(), common());
     results.series[1].misses = 3;
     let rows = rows(&results, &common);
-    let about = About { command: "archipelago <b>", machine: "2 \"CPUs\"", time: 0, common: &common, partial: true };
+    let about = About {
+        benchmark: "YCSB",
+        command: "archipelago <b>",
+        machine: "2 \"CPUs\"",
+        time: 0,
+        common: &common,
+        partial: true,
+    };
     let page = html::page(&rows, &about);
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
     for elsewhere in ["src=", "href=", "url(", "@import", "<script", "<link", "<iframe"] {

@@ -100,6 +100,20 @@ fn every_request_is_answered_once() {
     });
 }
 
+/// What one thread left in a slot is over when the next one claims it.
+#[test]
+fn threads_share_a_slot() {
+    model(2, || {
+        let counter = Counter::new(1);
+        let other = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.add(1, SlotId(0)))
+        };
+        let mine = counter.add(2, SlotId(0));
+        assert!(matches!((mine, other.join().unwrap()), (2, 3) | (3, 1)));
+    });
+}
+
 /// A slot is taken off the list while its owner posts again.
 #[test]
 fn a_request_is_not_lost_to_ageing() {

@@ -19,9 +19,9 @@ fn handles_spread_over_the_slots_and_share_them() {
     let board = Board::<u64, u64>::new(3);
     let joined: Vec<SlotId> = (0..7).map(|_| board.join()).collect();
     assert_eq!(joined.iter().map(|id| id.0).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
-    board.leave(joined[1]);
-    board.leave(joined[4]);
-    assert_eq!(board.join(), SlotId(1));
+    board.leave(joined[2]);
+    board.leave(joined[5]);
+    assert_eq!(board.join(), SlotId(2));
 }
 
 #[test]
@@ -46,7 +46,11 @@ fn unused_slots_leave_the_list_and_come_back() {
     for at in 0..4 {
         assert_eq!(board.answer(SlotId(at)), Some(Ok(u64::from(at))));
     }
-    for _ in 0..3 * AGE {
+    for _ in 0..AGE {
+        assert_eq!(combine(&board), 0);
+    }
+    assert_eq!(board.listed().count(), 4, "they may be used again");
+    for _ in 0..2 * AGE {
         assert_eq!(combine(&board), 0);
     }
     assert_eq!(board.listed().count(), 1, "the head stays");
@@ -80,6 +84,7 @@ fn whatever_becomes_of_a_request_it_is_dropped_once() {
     board.prepare(one, request);
     board.reply(one, true);
     board.reply(two, true);
+    assert_eq!(counter.alive(), 0, "who was refused keeps nothing");
     assert_eq!(board.answer(one), Some(Err(Refused)));
     assert_eq!(board.answer(two), Some(Err(Refused)));
     // Abandoned while it was carried out, and after.

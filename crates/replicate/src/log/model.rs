@@ -78,6 +78,26 @@ fn two_combiners_grow() {
     two_combiners(2, 4, 2, 2);
 }
 
+/// Whoever finds room that another thread has made fills it after the operation there was dropped.
+#[test]
+fn what_was_taken_back_is_filled_anew() {
+    model(3, || {
+        let (log, cursors) = Log::new(2, 4, 4);
+        let log = Arc::new(log);
+        let [mut one, mut two] = <[Cursor<Box<u64>>; 2]>::try_from(cursors).ok().unwrap();
+        (0..3).for_each(|value| assert!(round(&log, &mut one, value, &mut Vec::new())));
+        log.replay(&mut two, 3, |_, _| {});
+        let filler = {
+            let log = log.clone();
+            // Two: the first goes where nothing was, since one entry is always kept free.
+            thread::spawn(move || log.reserve(2).map(|mut room| (0..2).for_each(|at| room.fill(Box::new(at)))).is_ok())
+        };
+        assert!(log.recycle());
+        let filled = filler.join().unwrap();
+        assert_eq!(log.tail(), if filled { 5 } else { 3 });
+    });
+}
+
 /// An operation that a thread heard was answered is below the completed tail it reads, and a replica brought up to
 /// there has it.
 #[test]

@@ -17,8 +17,6 @@ use crate::poison::Poison;
 
 /// Entries of a log that starts small: it grows when it has to.
 const LOG_CAPACITY: usize = 1 << 10;
-/// With one replica nobody lags behind, and a short log stays in the cache.
-const LOG_CAPACITY_OF_ONE: usize = 1 << 7;
 /// How often the log may double, unless said otherwise.
 const LOG_DOUBLINGS: u32 = 10;
 const LEAST_SLOTS: usize = 8;
@@ -67,7 +65,8 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Entries of the log to begin with, rounded up to a power of two. It grows when it is full (until
+    /// Entries of the log to begin with, rounded up to a power of two. (With one replica and no observer nobody reads the
+    /// log, and nothing is written to it.) It grows when it is full (until
     /// [`largest_log`](Self::largest_log)), so the default need not be changed to be safe.
     #[must_use]
     pub fn log_capacity(mut self, entries: usize) -> Self {
@@ -130,7 +129,7 @@ impl<T: Replicable> Builder<T> {
     pub fn build(self, init: impl Fn() -> T + Sync) -> Replicated<T> {
         let topology = self.topology.unwrap_or_else(|| Topology::current().clone());
         let replicas = self.replicas.unwrap_or(topology.nodes().len());
-        let capacity = self.log_capacity.unwrap_or(if replicas == 1 { LOG_CAPACITY_OF_ONE } else { LOG_CAPACITY });
+        let capacity = self.log_capacity.unwrap_or(LOG_CAPACITY);
         let largest = self.largest_log.unwrap_or(capacity.saturating_mul(1 << LOG_DOUBLINGS).min(1 << 40));
         let readers = replicas + usize::from(self.observer.is_some());
         let (log, mut cursors) = Log::new(readers, capacity, largest.max(2));

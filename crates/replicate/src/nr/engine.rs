@@ -179,6 +179,10 @@ impl<T: Replicable> Shared<T> {
             self.catch_up(at, combiner);
             return Ok(());
         }
+        if self.is_alone() {
+            self.round_alone(combiner, own, answer);
+            return Ok(());
+        }
         while own.len() + combiner.taken.len() - combiner.replied > 0 {
             let waiting = own.len() + combiner.taken.len() - combiner.replied;
             let count = waiting.min(self.log.longest_batch());
@@ -198,10 +202,7 @@ impl<T: Replicable> Shared<T> {
                     Some(posted) => replica.board.prepare(taken[slots + posted], response),
                 }
             })?;
-            // With one replica, whatever is answered is in it.
-            if self.replicas.len() > 1 {
-                self.log.complete(range.end);
-            }
+            self.log.complete(range.end);
             for slot in piece {
                 replica.board.reply(combiner.taken[slot], false);
                 combiner.replied = slot + 1;
@@ -211,6 +212,39 @@ impl<T: Replicable> Shared<T> {
             self.log.recycle();
         }
         Ok(())
+    }
+
+    /// Whether nobody reads the log: there is one replica, and no observer. Then nothing is written to it.
+    #[inline]
+    fn is_alone(&self) -> bool {
+        self.replicas.len() == 1 && self.observer.is_none()
+    }
+
+    /// Carries a batch out on the only replica.
+    fn round_alone(
+        &self,
+        combiner: &mut Combiner<T>,
+        own: impl ExactSizeIterator<Item = T::Write>,
+        mut answer: impl FnMut(T::Response),
+    ) {
+        let replica = &self.replicas[0];
+        let count = own.len() + combiner.taken.len();
+        let mut data = replica.data.write();
+        // Behind the guard, so that it goes before the guard does.
+        let alarm = self.poison.alarm();
+        own.for_each(|operation| answer(data.write(&operation)));
+        for &id in &combiner.taken {
+            let operation = replica.board.request(id);
+            replica.board.prepare(id, data.write(&operation));
+        }
+        mem::forget(alarm);
+        drop(data);
+        replica.counts.batch(count);
+        replica.counts.applied.add(count as u64);
+        for &id in &combiner.taken {
+            replica.board.reply(id, false);
+            combiner.replied += 1;
+        }
     }
 
     /// Takes the posted requests; if there are fewer than `min_batch` (or than handles), waits a little for more and

@@ -192,3 +192,20 @@ impl<T: Replicable> fmt::Debug for Handle<T> {
         f.debug_struct("Handle").field("replica", &self.replica).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Closures, Replicated};
+
+    #[test]
+    fn a_dropped_handle_gives_back_its_slot() {
+        let structure = Replicated::builder().replicas(1).slots(2).build(|| Closures::new(0_u32));
+        let (first, second) = (structure.handle(), structure.handle());
+        let (slot, count) = (first.slot, &structure.owner.shared.replicas[0].handles);
+        assert!(slot != second.slot && count.load(Ordering::Relaxed) == 2);
+        drop(first);
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        assert_eq!(structure.handle().slot, slot);
+    }
+}

@@ -102,12 +102,14 @@ pub enum Op {
     Get(u64),
     Insert(u64, u64),
     Remove(u64),
+    /// Changes nothing but the number: [`Change::Stall`].
+    Stall,
 }
 
 impl Op {
     pub fn change(&self) -> Option<Change> {
         match *self {
-            Op::Get(_) => None,
+            Op::Get(_) | Op::Stall => None,
             Op::Insert(key, value) => Some(Change::Insert(key, value)),
             Op::Remove(key) => Some(Change::Remove(key)),
         }
@@ -134,17 +136,56 @@ impl Model for Numbers {
 /// Judges a history twice: the order of all changes as told by their numbers, and the map's values key by key.
 pub fn check(history: History<Op, Answer>) {
     linear::check(&Numbers, history.entries()).assert_ok();
-    let as_map = |entry: &Entry<Op, Answer>| Entry {
-        thread: entry.thread,
-        invoked: entry.invoked,
-        returned: entry.returned,
-        op: match entry.op {
+    let as_map = |entry: &Entry<Op, Answer>| {
+        let op = match entry.op {
             Op::Get(key) => MapOp::Get(key),
             Op::Insert(key, value) => MapOp::Insert(key, value),
             Op::Remove(key) => MapOp::Remove(key),
-        },
-        ret: MapRet::Value(entry.ret.value),
+            Op::Stall => return None,
+        };
+        let &Entry { thread, invoked, returned, .. } = entry;
+        Some(Entry { thread, invoked, returned, op, ret: MapRet::Value(entry.ret.value) })
     };
-    let history = History::from_entries(history.entries().iter().map(as_map).collect());
+    let history = History::from_entries(history.entries().iter().filter_map(as_map).collect());
     map::check_map(&BTreeMap::new(), &history, linear::DEFAULT_STEPS).assert_ok();
+}
+
+/// The whole ledger. An answer of `None` is right for every change.
+struct Whole;
+
+impl Model for Whole {
+    type Op = Op;
+    type Ret = Option<Answer>;
+    type State = (u64, BTreeMap<u64, u64>);
+
+    fn initial(&self) -> Self::State {
+        Ledger::default().content()
+    }
+
+    fn step(&self, (number, map): &Self::State, op: &Op, answer: &Option<Answer>) -> Option<Self::State> {
+        let mut ledger = Ledger { replica: 0, number: *number, map: map.clone() };
+        let right = match op {
+            Op::Get(key) => ledger.read(key),
+            _ => ledger.write(&op.change()?),
+        };
+        answer.as_ref().is_none_or(|answer| *answer == right).then(|| ledger.content())
+    }
+}
+
+/// Judges a history that a panic ended. Those who got the error instead of an answer may have had their effect or not,
+/// and that at any time: some choice of effects has to make the history linearizable.
+pub fn check_poisoned(history: History<Op, Option<Answer>>) {
+    let (answered, mut refused): (Vec<_>, Vec<_>) =
+        history.into_entries().into_iter().partition(|entry| entry.ret.is_some());
+    refused.retain(|entry| entry.op.change().is_some());
+    refused.iter_mut().for_each(|entry| entry.returned = u64::MAX);
+    assert!(refused.len() < 8, "one for each thread at most");
+    let verdict = |effects: u32| {
+        let happened = refused.iter().enumerate().filter(|(at, _)| effects & 1 << at != 0).map(|(_, entry)| entry);
+        let entries: Vec<_> = answered.iter().chain(happened).cloned().collect();
+        linear::check(&Whole, &entries)
+    };
+    if !(0..1 << refused.len()).any(|effects| verdict(effects).is_ok()) {
+        verdict(0).assert_ok();
+    }
 }

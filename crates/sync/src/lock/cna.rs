@@ -63,17 +63,11 @@ unsafe impl RawMutex for RawCna {
 
     #[inline]
     unsafe fn unlock(&self) {
-        let second_tail = self.second_tail.load(Ordering::Relaxed);
-        // SAFETY: the caller holds the lock, and the second queue's last waiter has no next.
-        let first = unsafe { self.queue.first_waiter_or(second_tail) };
-        if !first.is_null() {
-            // SAFETY: as above; `first` is the first waiter.
-            let chosen = unsafe { self.choose(first) };
-            // SAFETY: `choose` has put all waiters of the main queue behind the chosen one.
-            unsafe { self.queue.grant(chosen) };
-        } else if !second_tail.is_null() {
-            // SAFETY: the second queue has just become the main one, with this waiter first.
-            unsafe { self.queue.grant(self.take_second()) };
+        // SAFETY: the caller holds the lock.
+        let next = unsafe { self.next_holder(nodes::here) };
+        if !next.is_null() {
+            // SAFETY: it is first in the main queue, with all waiters there behind it.
+            unsafe { self.queue.grant(next) };
         }
     }
 
@@ -84,15 +78,36 @@ unsafe impl RawMutex for RawCna {
 }
 
 impl RawCna {
+    /// Who is to hold the lock next, for a holder on node `here` that leaves it. Afterwards the main queue begins with it;
+    /// or null: nobody waited, and the lock is free.
+    ///
+    /// # Safety
+    /// The caller holds the lock.
+    #[inline]
+    unsafe fn next_holder(&self, here: impl FnOnce() -> usize) -> *mut Waiter {
+        let second_tail = self.second_tail.load(Ordering::Relaxed);
+        // SAFETY: the caller holds the lock, and the second queue's last waiter has no next.
+        let first = unsafe { self.queue.first_waiter_or(second_tail) };
+        if !first.is_null() {
+            // SAFETY: as above; `first` is the first waiter.
+            unsafe { self.choose(first, here()) }
+        } else if !second_tail.is_null() {
+            // The second queue has just become the main one.
+            self.take_second()
+        } else {
+            ptr::null_mut()
+        }
+    }
+
     /// Which waiter is next, given the first one of the main queue. Afterwards the main queue begins with it.
     ///
     /// # Safety
     /// The caller holds the lock, and `first` is the first waiter.
-    unsafe fn choose(&self, first: *mut Waiter) -> *mut Waiter {
+    unsafe fn choose(&self, first: *mut Waiter, here: usize) -> *mut Waiter {
         let passes = self.passes.load(Ordering::Relaxed);
         if passes < MAX_PASSES {
             // SAFETY: the caller's promise.
-            let (last_passed_over, near) = unsafe { first_of_node(first, nodes::here()) };
+            let (last_passed_over, near) = unsafe { first_of_node(first, here) };
             if !near.is_null() {
                 self.passes.store(passes + 1, Ordering::Relaxed);
                 if !last_passed_over.is_null() {
@@ -154,4 +169,52 @@ unsafe fn first_of_node(first: *mut Waiter, node: usize) -> (*mut Waiter, *mut W
         (before, at) = (at, waiter.next.load(Ordering::Acquire));
     }
     (before, at)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// In which order waiters of these nodes are served, who came one after the other while a thread of node 0 held the
+    /// lock.
+    fn served(arrived: &[usize]) -> Vec<usize> {
+        let lock = RawCna::new();
+        let waiters = lock.queue.fill(arrived);
+        let (mut order, mut node) = (Vec::new(), 0);
+        loop {
+            // SAFETY: this thread holds the lock for all of them in turn.
+            let next = unsafe { lock.next_holder(|| node) };
+            let Some(at) = waiters.iter().position(|waiter| ptr::eq(waiter, next)) else { break };
+            order.push(at);
+            node = waiters[at].node as usize;
+            // SAFETY: as above; it is first, and never reads that it was granted the lock.
+            unsafe { lock.queue.grant(next) };
+            lock.queue.leave(&waiters[at]);
+        }
+        assert!(!lock.is_locked() && lock.second_head.load(Ordering::Relaxed).is_null());
+        assert!(lock.try_lock());
+        order
+    }
+
+    #[test]
+    fn serves_by_node_and_forgets_nobody() {
+        assert_eq!(served(&[]), []);
+        assert_eq!(served(&[1]), [0]);
+        assert_eq!(served(&[1, 0]), [1, 0]);
+        // Set aside twice, one and then two; they come back in their order.
+        assert_eq!(served(&[1, 0, 1, 1, 0]), [1, 4, 0, 2, 3]);
+        // Nobody of the node is left while others wait in both queues: the second queue goes first.
+        assert_eq!(served(&[1, 0, 2]), [1, 0, 2]);
+        assert_eq!(served(&[1, 2, 0, 2, 1]), [2, 0, 4, 1, 3]);
+    }
+
+    #[test]
+    fn other_nodes_have_their_turn() {
+        let limit = MAX_PASSES as usize;
+        let mut arrived = vec![0; limit + 10];
+        arrived[3] = 1;
+        let order = served(&arrived);
+        assert_eq!(order.iter().position(|&at| at == 3), Some(limit));
+        assert_eq!(order.len(), arrived.len());
+    }
 }

@@ -5,6 +5,10 @@
 //! without such a waiter, it gives up the global lock first. So the lock, and what it guards, changes nodes seldom, and
 //! fewer threads than nodes ever wait for the global word.
 //!
+//! A thread that finds the whole lock free takes the global lock and leaves its node's alone (after Chabbi and
+//! Mellor-Crummey's adaptive HMCS, 2016): without contention the lock costs as much as one of its parts. Nobody is
+//! bypassed by that, for the parts are not free as long as anybody waits.
+//!
 //! Any two locks do that can be unlocked by another thread than locked them and that know whether somebody waits. Two
 //! pairs are offered:
 //!
@@ -26,6 +30,9 @@ use super::nodes;
 use super::slots::Slots;
 use super::ticket::RawTicket;
 
+/// `holder` of a lock that was taken without a node's lock.
+const DIRECT: usize = usize::MAX;
+
 /// Hand-overs within a node before the global lock is given up: the papers' 64 to 100.
 const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 64 };
 
@@ -35,8 +42,8 @@ pub trait Part: RawMutex + Default {
     fn has_waiters(&self) -> bool;
 }
 
-/// Cohort lock of ticket locks, C-TKT-TKT: served by node, in order within a node, bounded bypassing; 32 bytes, and 256
-/// more per node once it was used. For heavy contention from several nodes.
+/// Cohort lock of ticket locks, C-TKT-TKT: served by node, in order within a node, bounded bypassing; 32 bytes, and 128
+/// more per node once it was contended. For heavy contention from several nodes.
 pub type RawCohort = Cohort<RawTicket>;
 
 /// Hierarchical MCS lock of two levels: as [`RawCohort`], but every waiter waits on a word of its own, which pays with
@@ -48,14 +55,13 @@ pub type RawHmcs = Cohort<RawMcs>;
 pub struct Cohort<L> {
     global: L,
     locals: Slots<Local<L>>,
-    /// Index of the node whose lock the holder holds.
+    /// Index of the node whose lock the holder holds, or `DIRECT`.
     holder: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Local<L> {
-    /// On a line of its own: waiters look at it all the time.
-    lock: CachePadded<L>,
+    lock: L,
     /// The node's next holder finds the global lock already held for it.
     inherited: AtomicBool,
     passes: AtomicU32,
@@ -72,6 +78,18 @@ impl<L: Part> Cohort<L> {
     #[cfg(loom)]
     pub fn new() -> Self {
         Self { global: L::default(), locals: Slots::new(), holder: AtomicUsize::new(0) }
+    }
+
+    /// Takes the lock by the node's lock, behind all of the node who do so already.
+    #[cold]
+    fn lock_by_node(&self) {
+        let node = nodes::here();
+        let local = self.local(node);
+        local.lock.lock();
+        if !local.take_inheritance() {
+            self.global.lock();
+        }
+        self.holder.store(node, Ordering::Relaxed);
     }
 
     #[inline]
@@ -92,40 +110,35 @@ unsafe impl<L: Part> RawMutex for Cohort<L> {
     const INIT: Self = initial!();
     type GuardMarker = GuardSend;
 
+    #[inline]
     fn lock(&self) {
-        let node = nodes::here();
-        let local = self.local(node);
-        local.lock.lock();
-        if !local.take_inheritance() {
-            self.global.lock();
+        if !self.try_lock() {
+            self.lock_by_node();
         }
-        self.holder.store(node, Ordering::Relaxed);
     }
 
+    #[inline]
     fn try_lock(&self) -> bool {
-        let node = nodes::here();
-        let local = self.local(node);
-        if !local.lock.try_lock() {
-            return false;
-        }
-        let locked = local.take_inheritance() || self.global.try_lock();
+        let locked = self.global.try_lock();
         if locked {
-            self.holder.store(node, Ordering::Relaxed);
-        } else {
-            // SAFETY: locked above.
-            unsafe { local.lock.unlock() };
+            self.holder.store(DIRECT, Ordering::Relaxed);
         }
         locked
     }
 
     unsafe fn unlock(&self) {
-        let local = self.local(self.holder.load(Ordering::Relaxed));
+        let holder = self.holder.load(Ordering::Relaxed);
+        if holder == DIRECT {
+            // SAFETY: the caller holds the whole lock, hence the global one.
+            return unsafe { self.global.unlock() };
+        }
+        let local = self.local(holder);
         if !local.bequeath() {
             // Before the node's lock, so that the node's next holder does not queue behind its own node.
-            // SAFETY: the caller holds the whole lock, hence the global one.
+            // SAFETY: as above.
             unsafe { self.global.unlock() };
         }
-        // SAFETY: the caller holds the whole lock, hence its node's.
+        // SAFETY: the caller holds the whole lock, and holds it by its node's.
         unsafe { local.lock.unlock() };
     }
 
@@ -136,7 +149,9 @@ unsafe impl<L: Part> RawMutex for Cohort<L> {
 
 impl<L: Part> Part for Cohort<L> {
     fn has_waiters(&self) -> bool {
-        self.global.has_waiters() || self.local(self.holder.load(Ordering::Relaxed)).lock.has_waiters()
+        let holder = self.holder.load(Ordering::Relaxed);
+        // Behind a direct holder, a node's first waiter waits for the global lock.
+        self.global.has_waiters() || holder != DIRECT && self.local(holder).lock.has_waiters()
     }
 }
 

@@ -36,6 +36,12 @@ pub(super) struct Waiter {
     pub(super) node: u32,
 }
 
+impl Waiter {
+    fn new(node: usize) -> Self {
+        Self { next: AtomicPtr::new(ptr::null_mut()), granted: AtomicBool::new(false), node: node as u32 }
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -60,8 +66,7 @@ impl Queue {
     /// Takes the lock, behind all who wait already. `node` is the caller's NUMA node, for who grants the lock.
     #[cold]
     pub(super) fn enter(&self, node: usize) {
-        let waiter =
-            Waiter { next: AtomicPtr::new(ptr::null_mut()), granted: AtomicBool::new(false), node: node as u32 };
+        let waiter = Waiter::new(node);
         let me = ptr::from_ref(&waiter).cast_mut();
         // Release publishes the node; Acquire pairs with the Release of whoever put `before` there.
         let before = self.tail.swap(me, Ordering::AcqRel);
@@ -76,7 +81,13 @@ impl Queue {
             // Acquire pairs with the Release in `grant`.
             wait_until(|| waiter.granted.load(Ordering::Acquire));
         }
-        // The lock is ours. Move the link to the next waiter into the lock, and get the node out of `tail`.
+        self.leave(&waiter);
+    }
+
+    /// For a waiter that has been granted the lock: moves its link to the next waiter into the lock, and gets its node out
+    /// of `tail`.
+    pub(super) fn leave(&self, waiter: &Waiter) {
+        let me = ptr::from_ref(waiter).cast_mut();
         let next = waiter.next.load(Ordering::Acquire);
         if next.is_null() {
             // Release: `first` is null, and must be seen so by the waiter that reads `HELD` and sets it.
@@ -131,6 +142,22 @@ impl Queue {
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {
         !self.first.load(Ordering::Relaxed).is_null()
+    }
+}
+
+/// A queue as threads of these nodes left it that came one after the other while the lock was held.
+#[cfg(all(test, not(loom)))]
+impl Queue {
+    pub(super) fn fill(&self, nodes: &[usize]) -> Vec<Waiter> {
+        assert!(self.try_enter());
+        let waiters: Vec<Waiter> = nodes.iter().map(|&node| Waiter::new(node)).collect();
+        let mut link = &self.first;
+        for waiter in &waiters {
+            link.store(ptr::from_ref(waiter).cast_mut(), Ordering::Relaxed);
+            self.tail.store(ptr::from_ref(waiter).cast_mut(), Ordering::Relaxed);
+            link = &waiter.next;
+        }
+        waiters
     }
 }
 

@@ -44,8 +44,9 @@ const FLAGS: usize = LOCKED | RESERVED;
 
 /// How often a waiter yields, after it has spun, before it sleeps.
 const YIELDS: u32 = if cfg!(loom) { 0 } else { 16 };
-/// How often the first waiter is woken in vain before it reserves the lock.
-const WAKES_IN_VAIN: u32 = if cfg!(loom) { 0 } else { 4 };
+/// How often the first waiter is woken in vain before it reserves the lock. (In the model world once, so that the lock is
+/// stolen there, too, after an unlock that wakes.)
+const WAKES_IN_VAIN: u32 = if cfg!(loom) { 1 } else { 4 };
 /// Waiters of one node in a row before the order of arrival counts again. The paper has 1024.
 const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 256 };
 /// Waiters that one shuffle looks at.
