@@ -30,7 +30,7 @@ fn eager_mvrlu(clock: ClockKind) -> OverMvRlu {
     OverMvRlu::with(Domain::builder().clock(clock).tuning(tuning))
 }
 
-fn each_over<M: Mechanism>(test: &impl Tested, make: impl Fn(usize) -> M) {
+fn each_over<M: Mechanism<1> + Mechanism<2>>(test: &impl Tested, make: impl Fn(usize) -> M) {
     test.run(Promise::Ordered, List::over(make(1)));
     test.run(Promise::Hashed, Hash::over(make(5), 5));
     test.run(Promise::Ordered, Tree::over(make(1)));
