@@ -195,17 +195,29 @@ impl Tx<'_> {
     #[inline]
     pub(crate) unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
         if !self.handle.writes.is_empty()
-            && let Ok(Found::Own(index)) = self.look(object.head())
-            && let Pending { copy, fate: Fate::Changes, .. } = &self.handle.writes[index]
+            && let Some(copy) = self.own_copy(object.head())
         {
             // SAFETY: our own pending copy, filled; borrowed from us.
-            return unsafe { payload::<T>(*copy).as_ref() };
+            return unsafe { payload::<T>(copy).as_ref() };
         }
-        if let Some(reads) = &self.reads {
-            reads.borrow_mut().push(object.head());
+        if self.reads.is_some() {
+            self.note_read(object.head());
         }
         // SAFETY: in the section of this transaction; the caller's promise.
         unsafe { self.handle.see(object, self.local) }
+    }
+
+    /// Not inlined, for searches are many steps, mostly before the first lock.
+    #[inline(never)]
+    fn own_copy(&self, head: NonNull<Head>) -> Option<NonNull<Copied>> {
+        let Ok(Found::Own(index)) = self.look(head) else { return None };
+        let Pending { copy, fate, .. } = &self.handle.writes[index];
+        matches!(fate, Fate::Changes).then_some(*copy)
+    }
+
+    #[inline(never)]
+    fn note_read(&self, head: NonNull<Head>) {
+        self.reads.iter().for_each(|reads| reads.borrow_mut().push(head));
     }
 
     /// As [`lock`](Self::lock).
