@@ -84,7 +84,7 @@ impl Builder {
         self
     }
 
-    /// The most bytes that versions may take, free blocks of the threads (256 KiB each, or a 16th of the cap)
+    /// The most bytes that versions may take, free blocks of the threads (1 MiB each, or a 16th of the cap)
     /// included. No bound if not set.
     /// A transaction that would go beyond gets [`Abort::Full`](super::Abort::Full).
     #[must_use]

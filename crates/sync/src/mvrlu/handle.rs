@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
 
 use super::domain::Inner;
 use super::log::Version;
@@ -82,6 +83,8 @@ pub struct Handle {
     pub(super) unlinked: Vec<Version>,
     /// The lock word that made the last attempt fail.
     pub(super) met: u64,
+    /// The log grows although it is collected.
+    is_behind: bool,
 }
 
 // SAFETY: a handle owns its record, its pool, and the versions in `fresh`; nothing in it belongs to a thread.
@@ -103,6 +106,7 @@ impl Handle {
             counts: Counts::default(),
             unlinked: Vec::new(),
             met: 0,
+            is_behind: false,
         }
     }
 
@@ -284,11 +288,20 @@ impl Handle {
         }
     }
 
+    /// Outside the section, after a commit: if the log grows because somebody is long in a section, lets that thread run.
+    #[inline]
+    pub(super) fn give_way(&mut self) {
+        if core::mem::take(&mut self.is_behind) {
+            thread::yield_now();
+        }
+    }
+
     #[cold]
     fn hand_in_and_collect(&mut self) {
         let Self { domain, record, pool, fresh, fresh_bytes, .. } = self;
         // Somebody who helps has the log: the next commit tries again.
         let Some(mut log) = record.try_log() else { return };
+        self.is_behind = log.is_behind(domain.tuning().low_watermark);
         log.append(fresh);
         *fresh_bytes = 0;
         drop(log);

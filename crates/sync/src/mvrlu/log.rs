@@ -99,6 +99,11 @@ impl Log {
         self.bytes >= self.scan_at.max(low)
     }
 
+    /// Whether the log is far beyond what a scan should have left: somebody is long in a section.
+    pub(super) fn is_behind(&self, low: usize) -> bool {
+        self.bytes >= 4 * low
+    }
+
     /// After a scan and what followed from it: the next one is due when the log has grown by `low` bytes.
     pub(super) fn scanned(&mut self, low: usize) {
         self.scan_at = self.bytes + low;

@@ -510,6 +510,7 @@ impl Tx<'_> {
         self.handle.counts.commits += 1;
         self.handle.leave();
         self.handle.hand_in_unlinked();
+        self.handle.give_way();
     }
 }
 
