@@ -245,8 +245,8 @@ impl Log {
             return;
         }
         // By object, and newest first, as they are in their chains: one walk per chain, however long.
-        // SAFETY: in the log.
         versions.sort_unstable_by_key(|version| {
+            // SAFETY: in the log.
             (version.master, Reverse(unsafe { version.copy() }.stamp.load(Ordering::Relaxed)))
         });
         for chain in versions.chunk_by(|one, next| one.master == next.master) {
