@@ -65,8 +65,9 @@
 //! - *Blocks instead of rings*: no overflow, no blocking, versions freed in any order. An object of 24 bytes takes one
 //!   cache line per version (C: two or three).
 //! - *Pruning* in the middle of chains; the paper's collection stands still behind one stuck reader.
-//! - *A lock word names its holder and the place in its write set*, so that a transaction finds its own copies (C: it does
-//!   not see its own changes).
+//! - *No lock word.* An object is locked by the copy that is linked above it, held and not visible yet, which names the
+//!   holder and the place in its write set: so an object has one word of its own (C: 24 bytes), a lock is the link,
+//!   and a transaction finds its own copies (C: it does not see its own changes).
 //! - A handle's log is left to the next handle, or to whoever comes by, when the handle is dropped.
 
 #[cfg(not(loom))]
@@ -84,4 +85,5 @@ pub use clock::ClockKind;
 pub use domain::{Builder, Collection, Domain, Stats, Tuning};
 pub use handle::{Abort, Counts, Full, Handle, Snapshot};
 pub use tx::Tx;
+pub(crate) use version::Raw;
 pub use version::{Link, Versioned};

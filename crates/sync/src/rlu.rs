@@ -14,7 +14,7 @@
 //!
 //! Sections enter with a fence, since commits scan too often for membarriers.
 
-use crate::mvrlu::{self, ClockKind, Handle, Link, Stats, Versioned};
+use crate::mvrlu::{self, ClockKind, Handle, Link, Raw, Stats, Versioned};
 
 /// Objects with two versions. See [the module](self).
 ///
@@ -50,6 +50,11 @@ impl Domain {
     /// As [`mvrlu::Domain::alloc`].
     pub fn alloc<T: Versioned>(&self, value: T) -> Link<T> {
         self.0.alloc(value)
+    }
+
+    /// As [`alloc`](Self::alloc), for who knows the object's domain.
+    pub(crate) fn alloc_raw<T: Versioned>(&self, value: T) -> Raw<T> {
+        self.0.alloc_raw(value)
     }
 
     /// As [`mvrlu::Domain::stats`].

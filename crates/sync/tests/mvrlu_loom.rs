@@ -50,6 +50,69 @@ impl Pair {
     }
 }
 
+/// The same with two versions: a commit waits for readers and writes back.
+mod two_versions {
+    use super::*;
+    use archipelago_sync::{mvrlu::ClockKind, rlu};
+
+    fn write(domain: &rlu::Domain, links: [Link<u64>; 2], value: u64) -> Result<(), Abort> {
+        domain.register().try_update(|tx| {
+            *tx.lock(links[0])? = value;
+            *tx.lock(links[1])? = value;
+            Ok(())
+        })
+    }
+
+    fn read(domain: &rlu::Domain, links: [Link<u64>; 2]) -> u64 {
+        let mut handle = domain.register();
+        let snapshot = handle.read();
+        let [first, second] = links.map(|link| *snapshot.get(link));
+        assert_eq!(first, second, "torn");
+        first
+    }
+
+    fn commits_against_read(deferred: usize, commits: u64) {
+        model(2, move || {
+            let domain = rlu::Domain::new(ClockKind::Logical, deferred);
+            let links = [domain.alloc(0), domain.alloc(0)];
+            let writer = {
+                let domain = domain.clone();
+                thread::spawn(move || (1..=commits).filter(|value| write(&domain, links, *value).is_ok()).count())
+            };
+            read(&domain, links);
+            assert!(writer.join().unwrap() > 0);
+            assert_ne!(read(&domain, links), 0);
+        });
+    }
+
+    #[test]
+    fn written_back_at_once() {
+        commits_against_read(0, 2);
+    }
+
+    #[test]
+    fn written_back_later() {
+        commits_against_read(1, 2);
+    }
+
+    /// Of two writers one may meet objects that the other has half written back.
+    #[test]
+    fn two_writers_against_read() {
+        model(1, || {
+            let domain = rlu::Domain::new(ClockKind::Logical, 0);
+            let links = [domain.alloc(0), domain.alloc(0)];
+            let writers = [1, 2].map(|value| {
+                let domain = domain.clone();
+                thread::spawn(move || write(&domain, links, value).is_ok())
+            });
+            read(&domain, links);
+            let committed = writers.map(|writer| writer.join().unwrap());
+            assert!(committed.contains(&true));
+            assert_ne!(read(&domain, links), 0);
+        });
+    }
+}
+
 /// A commit, which the reader may have to help, is seen whole or not at all, and by whoever begins after it.
 #[test]
 fn commit_against_read() {
@@ -117,6 +180,54 @@ fn exit_against_collection() {
     });
 }
 
+/// What an aborted transaction has linked is never seen, although a reader may be looking at it while it goes.
+#[test]
+fn abort_against_read() {
+    model(3, || {
+        let pair = Pair::new();
+        let aborter = {
+            let pair = pair.clone();
+            thread::spawn(move || {
+                let mut handle = pair.domain.register();
+                let aborted = handle.try_update(|tx| {
+                    *tx.lock(pair.links[0])? = 1;
+                    tx.lock_const(pair.links[1])?;
+                    Err::<(), Abort>(Abort::Conflict)
+                });
+                assert_eq!(aborted, Err(Abort::Conflict));
+                handle.collect();
+            })
+        };
+        assert_eq!(pair.read(), 0);
+        aborter.join().unwrap();
+        pair.write(1).unwrap();
+        assert_eq!(pair.read(), 1);
+    });
+}
+
+/// A version in the middle of a chain is pruned while a reader, for whom it is too new, may be walking over it.
+#[test]
+fn pruning_against_read() {
+    model(1, || {
+        let pair = Pair::new();
+        let reader = {
+            let pair = pair.clone();
+            thread::spawn(move || {
+                let mut handle = pair.domain.register();
+                let snapshot = handle.read();
+                let first = *snapshot.get(pair.links[0]);
+                assert_eq!(*snapshot.get(pair.links[0]), first, "changed");
+            })
+        };
+        let mut writer = pair.domain.register();
+        for value in 1..=3 {
+            writer.update(|tx| Ok(*tx.lock(pair.links[0])? = value)).unwrap();
+        }
+        writer.collect();
+        reader.join().unwrap();
+    });
+}
+
 /// Of two transactions that each read what the other writes, serializable ones are not both committed.
 #[test]
 fn write_skew_is_prevented() {
@@ -137,7 +248,9 @@ fn write_skew_is_prevented() {
                 handle.update_serializable(set).unwrap();
             })
         });
-        attempts.map(|attempt| attempt.join().unwrap());
+        for attempt in attempts {
+            attempt.join().unwrap();
+        }
         let mut handle = pair.domain.register();
         let snapshot = handle.read();
         assert!(*snapshot.get(pair.links[0]) + *snapshot.get(pair.links[1]) <= 1);

@@ -11,7 +11,7 @@ use super::clock::{Clock, ClockKind};
 use super::handle::Handle;
 use super::pool::{Budget, Pool};
 use super::record::Record;
-use super::version::{Link, Versioned, owner_of};
+use super::version::{Link, Raw, Versioned, owner_of};
 use crate::backoff::Backoff;
 
 /// The model world has no background collection.
@@ -84,7 +84,7 @@ impl Builder {
         self
     }
 
-    /// The most bytes that versions may take, free blocks of the threads (256 KiB each, or a 16th of the cap)
+    /// The most bytes that versions may take, free blocks of the threads (1 MiB each, or a 16th of the cap)
     /// included. No bound if not set.
     /// A transaction that would go beyond gets [`Abort::Full`](super::Abort::Full).
     #[must_use]
@@ -174,6 +174,11 @@ impl Domain {
     /// outlive the domain.
     pub fn alloc<T: Versioned>(&self, value: T) -> Link<T> {
         Link::new(value, self.inner.id())
+    }
+
+    /// As [`alloc`](Self::alloc), for who knows the object's domain.
+    pub(crate) fn alloc_raw<T: Versioned>(&self, value: T) -> Raw<T> {
+        Raw::new(value)
     }
 
     /// The clock in use.

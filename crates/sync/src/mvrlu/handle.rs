@@ -5,13 +5,14 @@ use core::ptr::NonNull;
 
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
 
 use super::domain::Inner;
 use super::log::Version;
 use super::pool::Pool;
 use super::record::Record;
-use super::tx::{Pending, Tx};
-use super::version::{Copied, Link, Versioned, payload};
+use super::tx::{Made, Pending, Tx};
+use super::version::{Copied, Link, Raw, Versioned, payload};
 use crate::backoff::Backoff;
 
 /// Committed versions that a handle keeps to itself before it takes its log's lock, in number and in bytes.
@@ -73,13 +74,17 @@ pub struct Handle {
     fresh_bytes: usize,
     /// The write set under way, kept for its memory.
     pub(super) writes: Vec<Pending>,
+    /// The objects made in the transaction under way, likewise.
+    pub(super) made: Vec<Made>,
     /// Copies read instead of masters since the last collection.
     copies_read: Cell<u32>,
     pub(super) counts: Counts,
-    /// Versions that a failed commit has taken out of their chains again.
+    /// Copies that were linked and taken out of their chains again without having been visible.
     pub(super) unlinked: Vec<Version>,
     /// The lock word that made the last attempt fail.
     pub(super) met: u64,
+    /// The log grows although it is collected.
+    is_behind: bool,
 }
 
 // SAFETY: a handle owns its record, its pool, and the versions in `fresh`; nothing in it belongs to a thread.
@@ -96,10 +101,12 @@ impl Handle {
             fresh: Vec::new(),
             fresh_bytes: 0,
             writes: Vec::new(),
+            made: Vec::new(),
             copies_read: Cell::new(0),
             counts: Counts::default(),
             unlinked: Vec::new(),
             met: 0,
+            is_behind: false,
         }
     }
 
@@ -153,19 +160,28 @@ impl Handle {
     ) -> Result<R, Abort> {
         let mut tx = Tx::begin(self, serializable);
         let result = body(&mut tx)?;
-        let committed = tx.commit();
+        tx.commit().map(|()| result)
+    }
+
+    /// Outside the section: a helper may hold the log and wait for it to end.
+    #[inline]
+    pub(super) fn hand_in_unlinked(&mut self) {
         if !self.unlinked.is_empty() {
-            self.hand_in_unlinked();
+            self.detach_unlinked();
         }
-        committed.map(|()| result)
     }
 
     #[cold]
-    fn hand_in_unlinked(&mut self) {
-        // Outside the section: a helper may hold the log and wait for it to end.
+    fn detach_unlinked(&mut self) {
         let tick = self.domain.clock().stamp();
-        let mut log = self.record.log();
-        self.unlinked.drain(..).for_each(|version| log.detach(tick, version));
+        let are_many = self.record.log().detach(tick, &mut self.unlinked);
+        if are_many {
+            self.enter();
+            let Self { domain, record, pool, .. } = self;
+            // SAFETY: inside a section.
+            unsafe { domain.collect(record, true, pool) };
+            self.record.leave();
+        }
     }
 
     #[inline]
@@ -272,10 +288,23 @@ impl Handle {
         }
     }
 
+    /// Outside the section, after a commit: if the log grows because somebody is long in a section, lets that thread run.
+    #[inline]
+    pub(super) fn give_way(&mut self) {
+        if core::mem::take(&mut self.is_behind) {
+            thread::yield_now();
+        }
+    }
+
     #[cold]
     fn hand_in_and_collect(&mut self) {
-        self.hand_in();
-        let Self { domain, record, pool, .. } = self;
+        let Self { domain, record, pool, fresh, fresh_bytes, .. } = self;
+        // Somebody who helps has the log: the next commit tries again.
+        let Some(mut log) = record.try_log() else { return };
+        self.is_behind = log.is_behind(domain.tuning().low_watermark);
+        log.append(fresh);
+        *fresh_bytes = 0;
+        drop(log);
         if domain.tuning().concurrent {
             // SAFETY: inside a section.
             unsafe {
@@ -291,22 +320,18 @@ impl Handle {
     /// The version of an object that a snapshot at `local` sees, for as long as that snapshot's section.
     ///
     /// # Safety
-    /// This handle is inside a section at `local`, and `'a` ends before it.
-    ///
-    /// # Panics
-    /// If the link is of another domain.
+    /// This handle is inside a section at `local`, and `'a` ends before it. The object is of this domain, and not freed
+    /// before the section ends.
     #[inline]
-    pub(super) unsafe fn see<'a, T: Versioned>(&self, link: Link<T>, local: u64) -> &'a T {
-        // SAFETY: links are to objects that are not freed while anybody may follow them: who retires or aborts
-        // promises so.
-        let master = unsafe { link.master() };
-        assert!(core::ptr::eq(master.head.domain, self.domain.id()), "a link of another domain");
+    pub(super) unsafe fn see<'a, T: Versioned>(&self, object: Raw<T>, local: u64) -> &'a T {
+        // SAFETY: the caller's promise.
+        let master = unsafe { object.master() };
         // Acquire: pairs with the Release that linked, or wrote back.
         if !master.head.newest.load(Ordering::Acquire).is_null() {
             // SAFETY: the caller's promise.
             if let Some(copy) = unsafe { self.walk(&master.head.newest, local) } {
                 // SAFETY: chosen at `local`, so kept until the section ends; copies of a `T` hold a `T`, whose bytes
-                // were complete before it was linked.
+                // were complete before it was stamped.
                 return unsafe { payload::<T>(copy).as_ref() };
             }
         }
@@ -319,28 +344,35 @@ impl Handle {
     ///
     /// # Safety
     /// As for [`see`](Self::see).
-    #[inline]
-    pub(super) unsafe fn walk(&self, newest: &AtomicPtr<Copied>, local: u64) -> Option<NonNull<Copied>> {
+    unsafe fn walk(&self, newest: &AtomicPtr<Copied>, local: u64) -> Option<NonNull<Copied>> {
         self.copies_read.set(self.copies_read.get() + 1);
         let clock = self.domain.clock();
-        self.record.walk(
-            || self.domain.reader_barrier(),
-            || {
-                // Read anew: what was there before the walk began may be pruned.
-                let mut copy = NonNull::new(newest.load(Ordering::Acquire));
-                while let Some(here) = copy {
-                    // SAFETY: reached in a walk at `local`: pruned copies are kept for it, and others above a visible
-                    // one are stamped above `local`, so not superseded at or before the horizon.
-                    let header = unsafe { here.as_ref() };
-                    // SAFETY: as above.
-                    if unsafe { header.is_visible(local, clock) } {
-                        break;
-                    }
-                    copy = NonNull::new(header.older.load(Ordering::Acquire));
+        self.walking(|| {
+            // Read anew: what was there before the walk began may be pruned.
+            let mut copy = NonNull::new(newest.load(Ordering::Acquire));
+            while let Some(here) = copy {
+                // SAFETY: reached in a walk at `local`: pruned copies are kept for it, and others above a visible one are
+                // stamped above `local`, so not superseded at or before the horizon, or unlinked not before our section
+                // began.
+                let header = unsafe { here.as_ref() };
+                // SAFETY: as above.
+                if unsafe { header.is_visible(local, clock) } {
+                    break;
                 }
-                copy
-            },
-        )
+                copy = NonNull::new(header.older.load(Ordering::Acquire));
+            }
+            copy
+        })
+    }
+
+    /// Runs `walk` so that copies it meets are not freed before its end, although somebody may prune them.
+    #[inline]
+    pub(super) fn walking<R>(&self, walk: impl FnOnce() -> R) -> R {
+        // With two versions nothing is pruned.
+        match self.domain.is_multi_version() {
+            true => self.record.walk(|| self.domain.reader_barrier(), walk),
+            false => walk(),
+        }
     }
 }
 
@@ -369,8 +401,20 @@ impl Snapshot<'_> {
     /// If the link is of another domain.
     #[inline]
     pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
+        // SAFETY: links are to objects that are not freed while anybody may follow them: who retires or aborts promises.
+        let object = unsafe { link.raw(self.handle.domain.id()) };
+        // SAFETY: as above; just checked.
+        unsafe { self.get_raw(object) }
+    }
+
+    /// As [`get`](Self::get).
+    ///
+    /// # Safety
+    /// The object is of this domain, and not freed before this snapshot ends.
+    #[inline]
+    pub(crate) unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
         // SAFETY: the handle is in the section of this snapshot, until its drop.
-        unsafe { self.handle.see(link, self.local) }
+        unsafe { self.handle.see(object, self.local) }
     }
 
     /// The time of the snapshot, by the domain's clock: it sees commits stamped at or before it. For tests and logs.

@@ -13,6 +13,7 @@
 //! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): that is the paper's
 //! reclamation barrier. It holds the gate shared, and a pruner holds it alone.
 
+use core::cmp::Reverse;
 use core::ptr::{self, NonNull};
 use std::collections::VecDeque;
 
@@ -22,7 +23,10 @@ use archipelago_platform::sync::Arc;
 use super::domain::Inner;
 use super::pool::{Budget, Pool};
 use super::record::Record;
-use super::version::{Copied, GONE, Head, NEVER, Shape};
+use super::version::{Copied, Free, GONE, HELD, Head, NEVER, Shape};
+
+/// Detached versions in a log whose owner commits nothing, at which it looks for a grace period.
+const MANY_DETACHED: usize = 1_024;
 
 /// A committed version.
 #[derive(Clone, Copy)]
@@ -30,8 +34,8 @@ pub(super) struct Version {
     pub(super) copy: NonNull<Copied>,
     pub(super) master: NonNull<Head>,
     pub(super) shape: &'static Shape,
-    /// The mark of a retired object, without a payload, and the last version of it.
-    pub(super) is_mark: bool,
+    /// How to free the object, in the mark of a retired one, which is its last version.
+    pub(super) retired: Option<Free>,
 }
 
 impl Version {
@@ -93,6 +97,11 @@ impl Log {
 
     pub(super) fn wants_scan(&self, low: usize) -> bool {
         self.bytes >= self.scan_at.max(low)
+    }
+
+    /// Whether the log is far beyond what a scan should have left: somebody is long in a section.
+    pub(super) fn is_behind(&self, low: usize) -> bool {
+        self.bytes >= 4 * low
     }
 
     /// After a scan and what followed from it: the next one is due when the log has grown by `low` bytes.
@@ -166,12 +175,14 @@ impl Log {
         self.deferred = (0, 0);
         self.free_detached(horizon, pool, domain.budget());
         for version in &self.committed {
-            // SAFETY: every section is at or above the stamp; the object is locked by us, so nobody else writes it.
-            let is_gone = version.is_mark || !unsafe { write_back(*version) };
-            debug_assert_eq!(is_gone, version.is_mark);
-            // SAFETY: locked by us.
-            let lock = &unsafe { version.master.as_ref() }.lock;
-            lock.store(if is_gone { GONE } else { 0 }, Ordering::Release);
+            if version.retired.is_some() {
+                // SAFETY: in the log.
+                unsafe { version.copy() }.superseded.store(GONE, Ordering::Release);
+            } else {
+                // SAFETY: every section is at or above the stamp; the object is locked by us, so nobody else writes it.
+                let unlocked = unsafe { write_back(*version) };
+                debug_assert!(unlocked, "the holder's copy is the newest");
+            }
         }
         let tick = domain.clock().stamp();
         self.bytes = 0;
@@ -197,7 +208,7 @@ impl Log {
             // pruner is at work.
             unsafe { free_copy(version, pool, budget) };
         // SAFETY: rule 2; not superseded, so the master is there (see `collect`).
-        } else if superseded == NEVER && (version.is_mark || unsafe { write_back(version) }) {
+        } else if version.retired.is_some() || superseded == NEVER && unsafe { write_back(version) } {
             out.push(version);
         } else {
             return true;
@@ -213,28 +224,36 @@ impl Log {
     /// not among them is at or above `floor`. `horizon` is the domain's, and everything at or before it was collected
     /// from this log.
     pub(super) unsafe fn prune(&mut self, domain: &Inner, cuts: &[u64], floor: u64, horizon: u64) {
-        let mut versions = Vec::new();
-        let mut keep = |version: Version| {
+        let mut versions: Vec<Version> = Vec::new();
+        let mut keep = |version: &Version| {
             // SAFETY: in the log.
             let copy = unsafe { version.copy() };
             let (from, to) = (copy.stamp.load(Ordering::Relaxed), copy.superseded.load(Ordering::Acquire));
             let nobody_chooses = to > horizon
                 && to <= floor
                 && cuts.partition_point(|cut| *cut < from) == cuts.partition_point(|cut| *cut < to);
-            // SAFETY: superseded after the horizon, so the master is there, and all copies above this one.
-            let unlinked = nobody_chooses && unsafe { unlink(version) };
-            if unlinked {
-                versions.push(version);
+            if nobody_chooses {
+                versions.push(*version);
             }
-            !unlinked
+            !nobody_chooses
         };
-        self.waiting.retain(|version| keep(*version));
-        self.committed.retain(|version| keep(*version));
+        self.waiting.retain(&mut keep);
+        self.committed.retain(&mut keep);
         self.bytes -= versions.iter().map(Version::bytes).sum::<usize>();
-        if !versions.is_empty() {
-            self.pruned.push(Pruned { versions, walks: domain.walks_in_progress() });
-        }
         self.prune_at = self.bytes + self.bytes / 4;
+        if versions.is_empty() {
+            return;
+        }
+        // By object, and newest first, as they are in their chains: one walk per chain, however long.
+        versions.sort_unstable_by_key(|version| {
+            // SAFETY: in the log.
+            (version.master, Reverse(unsafe { version.copy() }.stamp.load(Ordering::Relaxed)))
+        });
+        for chain in versions.chunk_by(|one, next| one.master == next.master) {
+            // SAFETY: superseded after the horizon, so the object is there, and all copies above these.
+            unsafe { unlink(chain) };
+        }
+        self.pruned.push(Pruned { versions, walks: domain.walks_in_progress() });
     }
 
     fn free_pruned(&mut self, pool: &mut Pool, budget: &Budget) {
@@ -259,8 +278,8 @@ impl Log {
         let all = self.committed.drain(..).chain(self.waiting.drain(..));
         for version in all {
             // SAFETY: not freed yet.
-            let last = unsafe { version.copy() }.superseded.load(Ordering::Relaxed) == NEVER;
-            if last && !version.is_mark {
+            let is_last = unsafe { version.copy() }.superseded.load(Ordering::Relaxed) >= HELD;
+            if is_last && version.retired.is_none() {
                 // SAFETY: nobody else uses the object; a version that is not superseded by a mark has a master.
                 let written = unsafe { write_back(version) };
                 debug_assert!(written);
@@ -276,11 +295,13 @@ impl Log {
         pool.empty(budget);
     }
 
-    /// Takes a version whose commit failed after it was linked: out of its chain, but somebody may be looking at it.
-    pub(super) fn detach(&mut self, tick: u64, version: Version) {
+    /// Takes versions that were linked and never committed: out of their chains, but somebody may be looking at them.
+    /// Whether so many have come together that they should be collected.
+    pub(super) fn detach(&mut self, tick: u64, unlinked: &mut Vec<Version>) -> bool {
         // Ticks rise, but this log's collector may have drawn a later one already; a little later is as good.
         let tick = self.detached.back().map_or(tick, |(last, _)| tick.max(*last));
-        self.detached.push_back((tick, version));
+        self.detached.extend(unlinked.drain(..).map(|version| (tick, version)));
+        self.detached.len() >= MANY_DETACHED
     }
 }
 
@@ -289,9 +310,9 @@ impl Log {
 /// # Safety
 /// Nobody uses it any more, nor the object if it is a mark.
 unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
-    if version.is_mark {
+    if let Some(free_object) = version.retired {
         // SAFETY: the caller's promise.
-        unsafe { (version.shape.free_master)(version.master) };
+        unsafe { free_object(version.master) };
     }
     // SAFETY: the caller's promise.
     unsafe { free_copy(version, pool, budget) };
@@ -328,24 +349,30 @@ unsafe fn write_back(version: Version) -> bool {
     newest.compare_exchange(copy, ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
-/// Rule 4: takes a superseded copy out of its chain.
+/// Rule 4: takes superseded copies of one object, newest first, out of their chain.
 ///
 /// # Safety
-/// No copy above it in its chain is freed meanwhile, and nobody else unlinks.
-unsafe fn unlink(version: Version) -> bool {
-    let copy = version.copy.as_ptr();
-    // SAFETY: superseded after the horizon, so the object is not freed.
-    let mut above = unsafe { version.master.as_ref() }.newest.load(Ordering::Acquire);
+/// None of them, and no copy above them, is freed meanwhile, and nobody else unlinks.
+unsafe fn unlink(versions: &[Version]) {
+    let mut left = versions.iter().map(|version| version.copy.as_ptr()).peekable();
+    // SAFETY: the object of a copy that is not freed by a newer one's mark.
+    let mut above = unsafe { versions[0].master.as_ref() }.newest.load(Ordering::Acquire);
     // SAFETY: the caller's promise.
     while let Some(node) = unsafe { above.as_ref() } {
-        let older = node.older.load(Ordering::Acquire);
-        if older == copy {
-            // SAFETY: in the log.
-            let past = unsafe { version.copy() }.older.load(Ordering::Relaxed);
-            node.older.store(past, Ordering::Release);
-            return true;
+        let mut older = node.older.load(Ordering::Acquire);
+        let first = older;
+        while left.next_if_eq(&older).is_some() {
+            // SAFETY: one of the versions.
+            older = unsafe { &*older }.older.load(Ordering::Acquire);
+        }
+        if older != first {
+            // Release: as what was there.
+            node.older.store(older, Ordering::Release);
+        }
+        if left.peek().is_none() {
+            return;
         }
         above = older;
     }
-    false
+    debug_assert!(false, "a version after the horizon is in its chain");
 }

@@ -1,11 +1,14 @@
 //! A transaction: its write set, and how it commits or aborts.
 //!
-//! *Lock* (`try_lock` in the paper): take the object's lock word from 0, look that the newest version is not newer than
-//! the snapshot (write-latest-only), copy it into a block. *Commit*: link every copy at the head of its chain; say so in
-//! the leader; draw the stamp and set it in the leader, which makes the set visible at once; tell the other copies and
-//! what they superseded; unlock. A reader that meets a leader whose set is linked but not stamped draws and sets the
-//! stamp itself, so it never has to guess whether the set was before or after its snapshot (the paper's readers guess,
-//! and see half of it).
+//! *Lock* (`try_lock` in the paper): look that nobody holds the object and that its newest version is not newer than the
+//! snapshot (write-latest-only), and link a copy above it, held and without a stamp; then fill it. *Commit*: say in the
+//! leader that all copies are linked; draw the stamp and set it in the leader, which makes the set visible at once; tell
+//! the other copies and what they superseded; unlock. A reader that meets a leader whose set is linked but not stamped
+//! draws and sets the stamp itself, so it never has to guess whether the set was before or after its snapshot (the
+//! paper's readers guess, and see half of it).
+//!
+//! *Abort*: unlink the copies. Readers may have met them, so they go through the log like versions. So does what
+//! [`Tx::lock_const`] links, a copy without a payload that is never visible.
 //!
 //! *Serializable* (absent from the paper; after Silo, and TimeStone's selectable isolation): the stamp s is drawn first, in
 //! the state `CHECKING`, and then everything read is looked at: it must be unlocked, or locked by this transaction, and
@@ -21,54 +24,73 @@ use archipelago_platform::atomic::{Ordering, fence};
 use super::handle::{Abort, Handle};
 use super::log::Version;
 use super::version::{
-    ABORTED, CHECKING, Copied, DEFERRED, GONE, Head, LINKED, Link, Shape, Versioned, lock_word, own_index, payload,
+    ABORTED, CHECKING, Copied, DEFERRED, Free, GONE, Head, LINKED, Link, NEVER, Raw, Shape, Versioned, lock_word,
+    own_index, payload,
 };
 
 /// An object in a write set.
 pub(super) struct Pending {
     master: NonNull<Head>,
-    /// `None`: locked only.
-    copy: Option<NonNull<Copied>>,
+    copy: NonNull<Copied>,
     shape: &'static Shape,
-    is_mark: bool,
+    fate: Fate,
 }
 
-struct Marks<T>(core::marker::PhantomData<T>);
+impl Pending {
+    fn header(&self) -> &Copied {
+        // SAFETY: a write set's copies are its transaction's until they are handed over.
+        unsafe { self.copy.as_ref() }
+    }
+}
 
-impl<T> Marks<T> {
+/// What is to become of an object that a transaction holds.
+#[derive(Clone, Copy)]
+enum Fate {
+    /// Nothing: its copy is never visible.
+    Stays,
+    Changes,
+    Goes(Free),
+}
+
+/// What a transaction finds that wants an object.
+enum Found {
+    /// It is in the write set, there.
+    Own(usize),
+    /// A copy may be linked above this one, or as the first.
+    Free(*mut Copied),
+}
+
+struct Shapes<T>(core::marker::PhantomData<T>);
+
+impl<T> Shapes<T> {
     const FULL: &'static Shape = &Shape::of::<T>();
     const EMPTY: &'static Shape = &Shape::of::<T>().without_payload();
 }
 
 /// An object that a transaction made.
-struct Made {
+pub(super) struct Made {
     master: NonNull<Head>,
-    free: unsafe fn(NonNull<Head>),
+    free: Free,
 }
-
-/// An object that was read, and which version of it (null: the master's own).
-type Read = (NonNull<Head>, *const Copied);
 
 /// A transaction under way: see [`Handle::update`].
 pub struct Tx<'h> {
     handle: &'h mut Handle,
     local: u64,
-    /// The first copy of the write set.
+    /// The first copy of the write set that is to be visible.
     leader: *const Copied,
-    made: Vec<Made>,
     /// Serializable: what was read.
-    reads: Option<RefCell<Vec<Read>>>,
-    /// Committed or aborted.
-    ended: bool,
+    reads: Option<RefCell<Vec<NonNull<Head>>>>,
+    committed: bool,
 }
 
 impl<'h> Tx<'h> {
     #[inline]
     pub(super) fn begin(handle: &'h mut Handle, serializable: bool) -> Self {
         let local = handle.enter();
-        debug_assert!(handle.writes.is_empty());
+        debug_assert!(handle.writes.is_empty() && handle.made.is_empty());
         let reads = serializable.then(RefCell::default);
-        Self { handle, local, leader: ptr::null(), made: Vec::new(), reads, ended: false }
+        Self { handle, local, leader: ptr::null(), reads, committed: false }
     }
 
     /// The object as this transaction sees it: with its own changes, otherwise as in its snapshot.
@@ -77,16 +99,8 @@ impl<'h> Tx<'h> {
     /// If the link is of another domain.
     #[inline]
     pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
-        if let Some(copy) = self.own_copy(link) {
-            // SAFETY: our own pending copy, borrowed from us.
-            return unsafe { copy.as_ref() };
-        }
-        // SAFETY: in the section of this transaction.
-        let seen = unsafe { self.handle.see(link, self.local) };
-        if let Some(reads) = &self.reads {
-            reads.borrow_mut().push(version_read(link, seen));
-        }
-        seen
+        // SAFETY: of this domain; see `raw`.
+        unsafe { self.get_raw(self.raw(link)) }
     }
 
     /// The object as it was at the snapshot, without this transaction's own changes, for as long as the transaction.
@@ -95,8 +109,8 @@ impl<'h> Tx<'h> {
     /// If the link is of another domain.
     #[inline]
     pub fn snapshot<T: Versioned>(&self, link: Link<T>) -> &T {
-        // SAFETY: in the section of this transaction.
-        unsafe { self.handle.see(link, self.local) }
+        // SAFETY: in the section of this transaction; of this domain, see `raw`.
+        unsafe { self.handle.see(self.raw(link), self.local) }
     }
 
     /// The time of the snapshot, as [`Snapshot::time`](super::Snapshot::time).
@@ -115,19 +129,12 @@ impl<'h> Tx<'h> {
     /// If the link is of another domain, or this transaction has retired the object.
     #[inline]
     pub fn lock<T: Versioned>(&mut self, link: Link<T>) -> Result<&mut T, Abort> {
-        let index = self.hold(link)?;
-        let entry = &self.handle.writes[index];
-        assert!(!entry.is_mark, "this transaction has retired the object");
-        let copy = match entry.copy {
-            Some(copy) => copy,
-            None => self.make_copy(index, link)?,
-        };
-        // SAFETY: our own pending copy, initialised by `make_copy`; the reference borrows the transaction.
-        Ok(unsafe { payload::<T>(copy).as_mut() })
+        // SAFETY: of this domain; see `raw`.
+        unsafe { self.lock_raw(self.raw(link)) }
     }
 
     /// Locks the object without changing it: nobody else commits a change of it before this transaction ends. Against
-    /// write skew, and cheaper than [`lock`](Self::lock).
+    /// write skew. Copies nothing, whatever the object's size.
     ///
     /// # Errors
     /// [`Abort::Conflict`] as for [`lock`](Self::lock).
@@ -136,7 +143,11 @@ impl<'h> Tx<'h> {
     /// If the link is of another domain.
     #[inline]
     pub fn lock_const<T: Versioned>(&mut self, link: Link<T>) -> Result<(), Abort> {
-        self.hold(link).map(|_| ())
+        let object = self.raw(link);
+        if let Found::Free(newest) = self.find(object.head())? {
+            self.link(object.head(), newest, Shapes::<T>::EMPTY, Fate::Stays)?;
+        }
+        Ok(())
     }
 
     /// A new object. Others see it when they see a link to it that this transaction has committed.
@@ -146,7 +157,8 @@ impl<'h> Tx<'h> {
     #[inline]
     pub unsafe fn alloc<T: Versioned>(&mut self, value: T) -> Link<T> {
         let link = Link::new(value, self.handle.domain.id());
-        self.made.push(Made { master: link.head(), free: Marks::<T>::FULL.free_master });
+        let master = self.raw(link).head();
+        self.handle.made.push(Made { master, free: Link::<T>::FREE });
         link
     }
 
@@ -162,99 +174,227 @@ impl<'h> Tx<'h> {
     /// When this transaction has committed, sections that begin later find no link to the object, and do not use one that
     /// was kept from before. It was not retired before, and not made by this transaction.
     pub unsafe fn retire<T: Versioned>(&mut self, link: Link<T>) -> Result<(), Abort> {
-        let index = self.hold(link)?;
-        if self.handle.writes[index].copy.is_none() {
-            self.add_copy(index, Marks::<T>::EMPTY)?;
-        }
-        self.handle.writes[index].is_mark = true;
-        Ok(())
+        self.give_up(self.raw(link), Link::<T>::FREE)
     }
 
-    /// The payload of our own pending copy of the object.
+    /// The object behind a link.
     #[inline]
-    fn own_copy<T: Versioned>(&self, link: Link<T>) -> Option<NonNull<T>> {
-        if self.handle.writes.is_empty() {
-            return None;
-        }
-        // SAFETY: as in `Handle::see`.
-        let word = unsafe { link.master() }.head.lock.load(Ordering::Relaxed);
-        let entry = self.handle.writes.get(own_index(word, self.handle.record.owner)?)?;
-        // Owners' numbers are a domain's own, so the word may be another domain's: then `see` panics.
-        let ours = entry.master == link.head() && entry.shape.size as usize == size_of::<T>();
-        entry.copy.filter(|_| ours).map(payload::<T>)
-    }
-
-    /// Locks the object, unless it is ours already; which entry of the write set it is.
-    #[inline]
-    fn hold<T: Versioned>(&mut self, link: Link<T>) -> Result<usize, Abort> {
-        // SAFETY: as in `Handle::see`.
-        let head = &unsafe { link.master() }.head;
-        assert!(ptr::eq(head.domain, self.handle.domain.id()), "a link of another domain");
-        let word = head.lock.load(Ordering::Relaxed);
-        if let Some(index) = own_index(word, self.handle.record.owner) {
-            return Ok(index);
-        }
-        let index = self.handle.writes.len();
-        let mine = lock_word(self.handle.record.owner, index);
-        // Acquire: pairs with the last holder's unlock, after which its versions are linked and stamped. SeqCst for the
-        // check of serializable transactions: of two that lock each other's reads one must see the other's lock.
-        if word != 0 || head.lock.compare_exchange(0, mine, Ordering::SeqCst, Ordering::Relaxed).is_err() {
-            self.handle.met = word;
-            return Err(Abort::Conflict);
-        }
-        // SAFETY: we hold the lock, so the newest copy cannot be superseded, and thus not be pruned; and either it is
-        // above our time, so above the horizon, or our section keeps it.
-        let newest = unsafe { head.newest.load(Ordering::Acquire).as_ref() };
-        // Relaxed: stamped before the last holder unlocked.
-        if newest.is_some_and(|newest| newest.stamp.load(Ordering::Relaxed) > self.local) {
-            head.lock.store(0, Ordering::Release);
-            return Err(Abort::Conflict);
-        }
-        self.handle.writes.push(Pending { master: link.head(), copy: None, shape: Marks::<T>::FULL, is_mark: false });
-        Ok(index)
-    }
-
-    /// Gives entry `index` a block with a header.
-    fn add_copy(&mut self, index: usize, shape: &'static Shape) -> Result<NonNull<Copied>, Abort> {
-        let Handle { pool, domain, writes, .. } = &mut *self.handle;
-        let copy = pool.get(shape.copy, domain.budget()).ok_or(Abort::Full)?;
-        // SAFETY: a fresh block with room for a header.
-        unsafe { copy.write(Copied::new(self.leader)) };
-        if self.leader.is_null() {
-            self.leader = copy.as_ptr();
-        }
-        writes[index].copy = Some(copy);
-        writes[index].shape = shape;
-        Ok(copy)
-    }
-
-    #[inline]
-    fn make_copy<T: Versioned>(&mut self, index: usize, link: Link<T>) -> Result<NonNull<Copied>, Abort> {
-        let copy = self.add_copy(index, Marks::<T>::FULL)?;
-        // SAFETY: as in `Handle::see`.
-        let master = unsafe { link.master() };
-        let from = match NonNull::new(master.head.newest.load(Ordering::Acquire)) {
-            Some(newest) => payload::<T>(newest).as_ptr(),
-            None => master.value.get(),
-        };
-        // SAFETY: the newest version, not above our time (see `hold`), so kept and unchanged for our section; the block
-        // is ours.
-        unsafe { ptr::copy_nonoverlapping(from, payload::<T>(copy).as_ptr(), 1) };
-        Ok(copy)
+    fn raw<T: Versioned>(&self, link: Link<T>) -> Raw<T> {
+        // SAFETY: links are to objects that are not freed while anybody may follow them: who retires or aborts promises.
+        unsafe { link.raw(self.handle.domain.id()) }
     }
 }
 
-/// Which version of the object it is that was seen: null for the master's own.
-#[cold]
-fn version_read<T: Versioned>(link: Link<T>, seen: &T) -> Read {
-    // SAFETY: as in `Handle::see`.
-    let master = unsafe { link.master() };
-    let offset = Marks::<T>::FULL.in_copy as usize;
-    let version = match ptr::eq(seen, master.value.get()) {
-        true => ptr::null(),
-        false => ptr::from_ref(seen).wrapping_byte_sub(offset).cast(),
-    };
-    (link.head(), version)
+/// The same for objects whose domain is known. The safety of all of it: the object is of this transaction's domain, and
+/// not freed before the transaction's section ends.
+impl Tx<'_> {
+    /// As [`get`](Self::get).
+    ///
+    /// # Safety
+    /// See above.
+    #[inline]
+    pub(crate) unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
+        if !self.handle.writes.is_empty()
+            && let Some(copy) = self.own_copy(object.head())
+        {
+            // SAFETY: our own pending copy, filled; borrowed from us.
+            return unsafe { payload::<T>(copy).as_ref() };
+        }
+        if self.reads.is_some() {
+            self.note_read(object.head());
+        }
+        // SAFETY: in the section of this transaction; the caller's promise.
+        unsafe { self.handle.see(object, self.local) }
+    }
+
+    /// Not inlined, for searches are many steps, mostly before the first lock.
+    #[inline(never)]
+    fn own_copy(&self, head: NonNull<Head>) -> Option<NonNull<Copied>> {
+        let Ok(Found::Own(index)) = self.look(head) else { return None };
+        let Pending { copy, fate, .. } = &self.handle.writes[index];
+        matches!(fate, Fate::Changes).then_some(*copy)
+    }
+
+    #[inline(never)]
+    fn note_read(&self, head: NonNull<Head>) {
+        self.reads.iter().for_each(|reads| reads.borrow_mut().push(head));
+    }
+
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Safety
+    /// See above.
+    #[inline]
+    pub(crate) unsafe fn lock_raw<T: Versioned>(&mut self, object: Raw<T>) -> Result<&mut T, Abort> {
+        let copy = match self.find(object.head())? {
+            Found::Free(newest) => {
+                let copy = self.link(object.head(), newest, Shapes::<T>::FULL, Fate::Changes)?;
+                fill(copy, object);
+                copy
+            }
+            Found::Own(index) => match self.handle.writes[index].fate {
+                Fate::Changes => self.handle.writes[index].copy,
+                Fate::Stays => {
+                    let copy = self.replace(index, Shapes::<T>::FULL, Fate::Changes)?;
+                    fill(copy, object);
+                    copy
+                }
+                Fate::Goes(_) => panic!("this transaction has retired the object"),
+            },
+        };
+        // SAFETY: our own pending copy, filled; the reference borrows the transaction.
+        Ok(unsafe { payload::<T>(copy).as_mut() })
+    }
+
+    /// As [`alloc`](Self::alloc).
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub(crate) unsafe fn alloc_raw<T: Versioned>(&mut self, value: T) -> Raw<T> {
+        let object = Raw::new(value);
+        self.handle.made.push(Made { master: object.head(), free: Raw::<T>::FREE });
+        object
+    }
+
+    /// As [`retire`](Self::retire).
+    ///
+    /// # Safety
+    /// As there, and see above.
+    #[inline]
+    pub(crate) unsafe fn retire_raw<T: Versioned>(&mut self, object: Raw<T>) -> Result<(), Abort> {
+        self.give_up(object, Raw::<T>::FREE)
+    }
+
+    #[inline]
+    fn give_up<T: Versioned>(&mut self, object: Raw<T>, free: Free) -> Result<(), Abort> {
+        let fate = Fate::Goes(free);
+        match self.find(object.head())? {
+            Found::Free(newest) => _ = self.link(object.head(), newest, Shapes::<T>::EMPTY, fate)?,
+            Found::Own(index) => match self.handle.writes[index].fate {
+                Fate::Stays => _ = self.replace(index, Shapes::<T>::EMPTY, fate)?,
+                Fate::Changes | Fate::Goes(_) => self.handle.writes[index].fate = fate,
+            },
+        }
+        Ok(())
+    }
+
+    /// [`look`](Self::look), as a transaction that wants the object.
+    #[inline]
+    fn find(&mut self, head: NonNull<Head>) -> Result<Found, Abort> {
+        self.look(head).map_err(|met| {
+            self.handle.met = met;
+            Abort::Conflict
+        })
+    }
+
+    /// Whether the object is ours, or may be. If not: what its newest copy said, which may be a lock word.
+    ///
+    /// "May be" means that its newest version is the one that our snapshot sees, so our section keeps it.
+    #[inline]
+    fn look(&self, head: NonNull<Head>) -> Result<Found, u64> {
+        // SAFETY: not freed in our section, as all callers are promised.
+        let head = unsafe { head.as_ref() };
+        // Acquire: pairs with a commit, and with the write-back that cut the chain off.
+        if head.newest.load(Ordering::Acquire).is_null() {
+            return Ok(Found::Free(ptr::null_mut()));
+        }
+        // A walk, because what is newest may be superseded and pruned while we look.
+        self.handle.walking(|| {
+            let newest = head.newest.load(Ordering::Acquire);
+            // SAFETY: newest during a walk: not freed before it ends.
+            let Some(header) = (unsafe { newest.as_ref() }) else { return Ok(Found::Free(newest)) };
+            // Acquire: pairs with the unlock, before which the stamp was set.
+            let word = header.superseded.load(Ordering::Acquire);
+            if let Some(index) = own_index(word, self.handle.record.owner) {
+                return Ok(Found::Own(index));
+            }
+            let is_ours_to_take = word == NEVER && header.stamp.load(Ordering::Relaxed) <= self.local;
+            if is_ours_to_take { Ok(Found::Free(newest)) } else { Err(word) }
+        })
+    }
+
+    /// Locks an object: links a new copy above `newest`, which `look` has found.
+    #[inline]
+    fn link(
+        &mut self,
+        master: NonNull<Head>,
+        mut newest: *mut Copied,
+        shape: &'static Shape,
+        fate: Fate,
+    ) -> Result<NonNull<Copied>, Abort> {
+        let copy = self.new_copy(self.handle.writes.len(), newest, shape, fate)?;
+        // SAFETY: not freed in our section.
+        let head = unsafe { master.as_ref() };
+        // SeqCst for the check of serializable transactions: of two that lock each other's reads one must see the other's
+        // lock. Release, with it: who meets the copy finds its header.
+        while let Err(now) = head.newest.compare_exchange(newest, copy.as_ptr(), Ordering::SeqCst, Ordering::Acquire) {
+            let Handle { pool, domain, .. } = &mut *self.handle;
+            if !now.is_null() {
+                // SAFETY: never linked.
+                unsafe { pool.put(copy, shape.copy, domain.budget()) };
+                return Err(Abort::Conflict);
+            }
+            // A collector has written back what was newest and cut it off: it must not be linked to, for it will be
+            // freed. Nobody can have committed since (and been written back), for that would be above our time.
+            newest = now;
+            // SAFETY: ours.
+            unsafe { copy.as_ref() }.older.store(newest, Ordering::Relaxed);
+        }
+        self.adopt(copy, fate);
+        self.handle.writes.push(Pending { master, copy, shape, fate });
+        Ok(copy)
+    }
+
+    /// Puts another copy in the place of entry `index`, which only locks.
+    #[cold]
+    fn replace(&mut self, index: usize, shape: &'static Shape, fate: Fate) -> Result<NonNull<Copied>, Abort> {
+        let Pending { master, copy: placeholder, .. } = self.handle.writes[index];
+        let older = self.handle.writes[index].header().older.load(Ordering::Relaxed);
+        let copy = self.new_copy(index, older, shape, fate)?;
+        // SAFETY: not freed in our section. We hold the object, so nobody else changes the word. Release: as in `link`.
+        unsafe { master.as_ref() }.newest.store(copy.as_ptr(), Ordering::Release);
+        self.adopt(copy, fate);
+        let before = core::mem::replace(&mut self.handle.writes[index], Pending { master, copy, shape, fate });
+        self.handle.unlinked.push(Version { copy: placeholder, master, shape: before.shape, retired: None });
+        Ok(copy)
+    }
+
+    /// A block with the header for entry `index`.
+    #[inline]
+    fn new_copy(
+        &mut self,
+        index: usize,
+        older: *mut Copied,
+        shape: &'static Shape,
+        fate: Fate,
+    ) -> Result<NonNull<Copied>, Abort> {
+        let Handle { pool, domain, record, .. } = &mut *self.handle;
+        let copy = pool.get(shape.copy, domain.budget()).ok_or(Abort::Full)?;
+        let leader = if matches!(fate, Fate::Stays) { ptr::null() } else { self.leader };
+        // SAFETY: a fresh block with room for a header.
+        unsafe { copy.write(Copied::new(leader, older, lock_word(record.owner, index))) };
+        Ok(copy)
+    }
+
+    #[inline]
+    fn adopt(&mut self, copy: NonNull<Copied>, fate: Fate) {
+        if self.leader.is_null() && !matches!(fate, Fate::Stays) {
+            self.leader = copy.as_ptr();
+        }
+    }
+}
+
+/// Copies the version below a copy just linked to its payload.
+#[inline]
+fn fill<T: Versioned>(copy: NonNull<Copied>, object: Raw<T>) {
+    // SAFETY: the caller's own pending copy.
+    let older = unsafe { copy.as_ref() }.older.load(Ordering::Relaxed);
+    // SAFETY: not freed in the caller's section.
+    let from = NonNull::new(older).map_or(unsafe { object.master() }.value.get(), |older| payload::<T>(older).as_ptr());
+    // SAFETY: the newest version below, which is the one that the caller's snapshot sees (see `look`), so kept and unchanged
+    // for its section: a master is not written back to while nothing committed is above it. The copy is the caller's.
+    unsafe { ptr::copy_nonoverlapping(from, payload::<T>(copy).as_ptr(), 1) };
 }
 
 /// Ending.
@@ -262,32 +402,23 @@ impl Tx<'_> {
     #[inline]
     pub(super) fn commit(mut self) -> Result<(), Abort> {
         if self.leader.is_null() {
-            self.unlock(|_| 0);
-            self.handle.writes.clear();
-        } else {
-            self.link();
-            let stamp = if self.reads.is_some() { self.stamp_serializable() } else { Ok(self.stamp()) };
-            let Ok(stamp) = stamp else {
-                self.unlink();
-                return Err(Abort::Conflict);
-            };
-            self.publish(stamp);
-            if self.handle.domain.is_multi_version() {
-                self.unlock(|entry| if entry.is_mark { GONE } else { 0 });
-                self.hand_over();
-                self.handle.hand_in_if_many();
-                self.end();
-            } else {
-                let owner = self.handle.record.owner;
-                self.unlock(|entry| if entry.copy.is_some() { lock_word(owner, 0) | DEFERRED } else { 0 });
-                self.hand_over();
-                self.end();
-                self.handle.write_back_or_defer(stamp);
-            }
-            self.handle.domain.clock().settle(stamp);
+            self.release(|_| unreachable!("without a leader nothing changes"));
+            self.end();
             return Ok(());
         }
-        self.end();
+        let stamp = if self.reads.is_some() { self.stamp_serializable()? } else { self.stamp() };
+        self.publish(stamp);
+        if self.handle.domain.is_multi_version() {
+            self.release(|fate| if matches!(fate, Fate::Goes(_)) { GONE } else { NEVER });
+            self.handle.hand_in_if_many();
+            self.end();
+        } else {
+            let word = lock_word(self.handle.record.owner, 0) | DEFERRED;
+            self.release(|_| word);
+            self.end();
+            self.handle.write_back_or_defer(stamp);
+        }
+        self.handle.domain.clock().settle(stamp);
         Ok(())
     }
 
@@ -296,31 +427,11 @@ impl Tx<'_> {
         unsafe { &*self.leader }
     }
 
-    /// Puts every copy at the head of its chain.
-    #[inline]
-    fn link(&self) {
-        for entry in &self.handle.writes {
-            let Some(copy) = entry.copy else { continue };
-            // SAFETY: we hold the lock of the object, so it is not freed, and the copy is ours.
-            let (head, header) = unsafe { (entry.master.as_ref(), copy.as_ref()) };
-            let mut newest = head.newest.load(Ordering::Acquire);
-            loop {
-                header.older.store(newest, Ordering::Relaxed);
-                // Only a collector competes, which cuts the chain off after it has written the newest copy back: then
-                // that copy must not be linked to, for it will be freed.
-                match head.newest.compare_exchange(newest, copy.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
-                    Ok(_) => break,
-                    Err(now) => newest = now,
-                }
-            }
-        }
-    }
-
     /// Makes the linked write set visible; at what time.
     #[inline]
     fn stamp(&self) -> u64 {
         let (leader, clock) = (self.leader(), self.handle.domain.clock());
-        // Release: who sees `LINKED` finds all the set's copies in their chains.
+        // Release: who sees `LINKED` finds all the set's copies in their chains, and filled.
         leader.stamp.store(LINKED, Ordering::Release);
         let stamp = clock.stamp();
         match leader.stamp.compare_exchange(LINKED, stamp, Ordering::AcqRel, Ordering::Acquire) {
@@ -334,10 +445,10 @@ impl Tx<'_> {
             let (leader, clock) = (self.leader(), self.handle.domain.clock());
             leader.stamp.store(CHECKING, Ordering::Release);
             let stamp = clock.stamp();
-            // Between our locks and drawn stamp on one side and our looks on the other; with `hold`'s exchange.
+            // Between our locks and drawn stamp on one side and our looks on the other; with the exchange in `link`.
             fence(Ordering::SeqCst);
             if let Some(met) = self.changed_read() {
-                leader.stamp.store(ABORTED, Ordering::Release);
+                self.leader().stamp.store(ABORTED, Ordering::Release);
                 self.handle.met = met;
                 return Err(Abort::Conflict);
             }
@@ -347,42 +458,17 @@ impl Tx<'_> {
         }
     }
 
-    /// The lock word of something read that is not the newest any more, or that another transaction is about to change.
+    /// What the newest copy says of something read that was changed since, or that another transaction is about to change.
     fn changed_read(&self) -> Option<u64> {
         let reads = self.reads.as_ref().expect("a serializable transaction").borrow();
-        reads.iter().find_map(|(head, version)| {
-            // SAFETY: read in our section, so the object is not freed before it ends.
-            let head = unsafe { head.as_ref() };
-            // Acquire: pairs with an unlock, so that a version committed before it is seen.
-            let word = head.lock.load(Ordering::Acquire);
-            // What we hold, `hold` has looked at.
-            let is_own = own_index(word, self.handle.record.owner).is_some();
-            let holds = is_own || word == 0 && self.is_newest(head, *version);
-            (!holds).then_some(word)
-        })
-    }
-
-    /// Whether the newest version is the one read, or one that was written back since, or that our snapshot sees.
-    fn is_newest(&self, head: &Head, version: *const Copied) -> bool {
-        let Handle { record, domain, .. } = &*self.handle;
-        // A walk, because the newest may be superseded and pruned while we look.
-        record.walk(
-            || domain.reader_barrier(),
-            || {
-                let newest = head.newest.load(Ordering::Acquire).cast_const();
-                // SAFETY: in its chain during a walk.
-                let is_old = || unsafe { &*newest }.stamp.load(Ordering::Acquire) <= self.local;
-                newest == version || newest.is_null() || is_old()
-            },
-        )
+        reads.iter().find_map(|head| self.look(*head).err())
     }
 
     /// Tells the other copies their stamp, and the versions before them that they are superseded.
     #[inline]
     fn publish(&self, stamp: u64) {
-        for copy in self.handle.writes.iter().filter_map(|entry| entry.copy) {
-            // SAFETY: our copies.
-            let header = unsafe { copy.as_ref() };
+        for entry in self.handle.writes.iter().filter(|entry| !matches!(entry.fate, Fate::Stays)) {
+            let header = entry.header();
             // Release: pairs with the loads of readers that do not ask the leader any more.
             header.stamp.store(stamp, Ordering::Release);
             // SAFETY: superseded by nobody until now, and in its chain, so not freed; not used after this.
@@ -392,66 +478,72 @@ impl Tx<'_> {
         }
     }
 
-    /// Lets go of all objects, leaving the given word in their locks.
+    /// Lets go of all objects, leaving the given word in the copies, which the log takes over. All copies have their stamp by
+    /// now: who locks an object next, and supersedes the leader, draws a stamp above the times of all sections that
+    /// may have seen a copy without one and ask the leader.
     #[inline]
-    fn unlock(&self, word: impl Fn(&Pending) -> u64) {
-        for entry in &self.handle.writes {
-            // SAFETY: we hold the lock.
-            let head = unsafe { entry.master.as_ref() };
-            head.lock.store(word(entry), Ordering::Release);
-        }
-    }
-
-    #[inline]
-    fn end(&mut self) {
-        self.made.clear();
-        self.ended = true;
-        self.handle.counts.commits += 1;
-        self.handle.leave();
-    }
-
-    fn hand_over(&mut self) {
+    fn release(&mut self, word: impl Fn(Fate) -> u64) {
         let mut writes = core::mem::take(&mut self.handle.writes);
-        for Pending { master, copy, shape, is_mark } in writes.drain(..) {
-            if let Some(copy) = copy {
-                self.handle.committed(Version { copy, master, shape, is_mark });
-            }
+        for Pending { master, copy, shape, fate } in writes.drain(..) {
+            // SAFETY: ours until it is handed over.
+            let header = unsafe { copy.as_ref() };
+            let retired = match fate {
+                Fate::Changes => None,
+                Fate::Goes(free) => Some(free),
+                Fate::Stays => {
+                    unlink(master, header);
+                    self.handle.unlinked.push(Version { copy, master, shape, retired: None });
+                    continue;
+                }
+            };
+            // Release: pairs with `look`.
+            header.superseded.store(word(fate), Ordering::Release);
+            self.handle.committed(Version { copy, master, shape, retired });
         }
         self.handle.writes = writes;
     }
 
-    /// Undoes `link`, whose copies were never visible; readers may be looking at them, so they go through the log.
-    #[cold]
-    fn unlink(&mut self) {
-        let Handle { writes, unlinked, .. } = &mut *self.handle;
-        for entry in writes {
-            let Some(copy) = entry.copy.take() else { continue };
-            // SAFETY: ours; and the newest of its object, whose lock we hold, so nobody else changes `newest`.
-            let (head, header) = unsafe { (entry.master.as_ref(), copy.as_ref()) };
-            head.newest.store(header.older.load(Ordering::Relaxed), Ordering::Release);
-            unlinked.push(Version { copy, master: entry.master, shape: entry.shape, is_mark: false });
+    #[inline]
+    fn end(&mut self) {
+        self.handle.made.clear();
+        self.committed = true;
+        self.handle.counts.commits += 1;
+        self.handle.leave();
+        self.handle.hand_in_unlinked();
+        self.handle.give_way();
+    }
+}
+
+/// Takes a held copy that is not visible out of its chain; readers may be looking at it.
+fn unlink(master: NonNull<Head>, header: &Copied) {
+    // SAFETY: we hold the object, so it is not freed, and nobody else changes the word. Release: as what was there.
+    unsafe { master.as_ref() }.newest.store(header.older.load(Ordering::Relaxed), Ordering::Release);
+}
+
+impl Drop for Tx<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.committed {
+            self.abort();
         }
     }
 }
 
-impl Drop for Tx<'_> {
-    fn drop(&mut self) {
-        if self.ended {
-            return;
-        }
-        self.unlock(|_| 0);
-        let Handle { pool, domain, writes, .. } = &mut *self.handle;
+impl Tx<'_> {
+    #[cold]
+    fn abort(&mut self) {
+        let Handle { writes, unlinked, made, .. } = &mut *self.handle;
         for entry in writes.drain(..) {
-            if let Some(copy) = entry.copy {
-                // SAFETY: never linked, so nobody else has seen it.
-                unsafe { pool.put(copy, entry.shape.copy, domain.budget()) };
-            }
+            unlink(entry.master, entry.header());
+            let Pending { master, copy, shape, .. } = entry;
+            unlinked.push(Version { copy, master, shape, retired: None });
         }
-        for Made { master, free } in self.made.drain(..) {
+        for Made { master, free } in made.drain(..) {
             // SAFETY: never committed; whoever made it promised not to use the link after an abort.
             unsafe { free(master) };
         }
         self.handle.counts.aborts += 1;
         self.handle.leave();
+        self.handle.hand_in_unlinked();
     }
 }

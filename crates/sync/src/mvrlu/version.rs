@@ -1,16 +1,21 @@
 //! Objects and their versions, as they lie in memory.
 //!
-//! A *master* is a box: its head, then the value. A *copy* is a block of the [pool](super::pool): a header of 32 bytes, then
-//! the payload. The chain goes from the master's `newest` through `older` to ever older copies; past the last one comes
-//! the master's own value.
+//! A *master* is a box: one word, its head, then the value. A *copy* is a block of the [pool](super::pool): a header of 32
+//! bytes, then the payload. The chain goes from the master's `newest` through `older` to ever older copies; past the last
+//! one comes the master's own value.
+//!
+//! There is no lock word: an object is locked by linking a copy that has no stamp yet, and says in `superseded` who holds
+//! it. So an object costs its reader one word, null unless there are versions, and its writer one exchange.
 //!
 //! | word | of | goes from | written by |
 //! |---|---|---|---|
-//! | `newest` | master | null or a copy to a newer copy; a copy to null | the lock's holder; the collector |
-//! | `lock` | master | 0 to an owner's word and back, or to [`GONE`] for ever | its holder |
+//! | `newest` | master | null or a copy to a newer copy, held | whoever locks |
+//! | | | a held copy to the one below | its holder, aborting |
+//! | | | a copy to null | the collector |
 //! | `stamp` | copy | [`UNSET`] ([`LINKING`], [`LINKED`], [`CHECKING`] in the first of a write set) to a time | the committer, helpers |
-//! | `superseded` | copy | [`NEVER`] to the time of the next version | the next version's committer |
-//! | `older` | copy | a copy to an older copy or null | the committer before linking; the pruner |
+//! | `superseded` | copy | a [lock word](lock_word) to [`NEVER`], or to [`GONE`] for ever | its holder |
+//! | | | [`NEVER`] to the time of the next version | the next version's committer |
+//! | `older` | copy | a copy to an older copy or null | the holder before linking; the pruner |
 //!
 //! The copies of one write set have one stamp, which is decided in the first of them, the *leader*; the others learn it
 //! afterwards, before any object of the set is unlocked.
@@ -39,24 +44,23 @@ pub(super) const LINKED: u64 = u64::MAX - 2;
 pub(super) const CHECKING: u64 = u64::MAX - 3;
 /// Leader: the reads did not hold; never visible.
 pub(super) const ABORTED: u64 = u64::MAX - 4;
-/// Not superseded.
+/// Not superseded, and not held.
 pub(super) const NEVER: u64 = u64::MAX;
-/// The lock of an object that was retired.
-pub(super) const GONE: u64 = u64::MAX;
+/// The mark of an object that was retired: held for ever.
+pub(super) const GONE: u64 = u64::MAX - 1;
+/// In every word of `superseded` that is not a time.
+pub(super) const HELD: u64 = 1 << 63;
 
 /// The head of an object, whatever its type.
 pub(super) struct Head {
     pub(super) newest: AtomicPtr<Copied>,
-    /// 0, or the word of who holds it: see [`lock_word`].
-    pub(super) lock: AtomicU64,
-    /// Which domain the object is of. Never followed.
-    pub(super) domain: *const (),
 }
 
 /// The lock word of entry `index` in the write set of record `owner`.
 #[inline]
 pub(super) fn lock_word(owner: u32, index: usize) -> u64 {
-    (u64::from(owner) + 1) << 32 | index as u64
+    debug_assert!(owner < 1 << 30 && (index as u64) < DEFERRED);
+    HELD | u64::from(owner) << 32 | index as u64
 }
 
 /// With two versions: the holder's transaction is over, but its change is not written back.
@@ -65,13 +69,13 @@ pub(super) const DEFERRED: u64 = 1 << 31;
 /// The entry that a lock word names, if a transaction of `owner`'s that is under way holds it.
 #[inline]
 pub(super) fn own_index(word: u64, owner: u32) -> Option<usize> {
-    let is_own = word >> 32 == u64::from(owner) + 1 && word & DEFERRED == 0;
-    is_own.then_some((word & 0xFFFF_FFFF) as usize)
+    let index = word ^ lock_word(owner, 0);
+    (index < DEFERRED).then_some(index as usize)
 }
 
-/// Whom a lock word names, if anybody.
+/// Whom a lock word names, if it is one.
 pub(super) fn owner_of(word: u64) -> Option<usize> {
-    (word != 0 && word != GONE).then(|| (word >> 32) as usize - 1)
+    (word & HELD != 0 && word < GONE).then_some((word >> 32 & 0x3FFF_FFFF) as usize)
 }
 
 #[repr(C)]
@@ -84,19 +88,22 @@ pub(super) struct Master<T> {
 #[repr(C)]
 pub(super) struct Copied {
     pub(super) stamp: AtomicU64,
-    /// The copy whose stamp counts until this one's own is set. Null in a leader. Written before the copy is linked.
+    /// The copy whose stamp counts until this one's own is set. Null in a leader, and in what only locks, which is a
+    /// leader that never gets a stamp. Written before the copy is linked.
     pub(super) leader: *const Copied,
     pub(super) older: AtomicPtr<Copied>,
     pub(super) superseded: AtomicU64,
 }
 
 impl Copied {
-    pub(super) fn new(leader: *const Copied) -> Self {
+    /// A copy above `older`, held by whom `word` names.
+    #[inline]
+    pub(super) fn new(leader: *const Copied, older: *mut Copied, word: u64) -> Self {
         Self {
             stamp: AtomicU64::new(if leader.is_null() { LINKING } else { UNSET }),
             leader,
-            older: AtomicPtr::new(ptr::null_mut()),
-            superseded: AtomicU64::new(NEVER),
+            older: AtomicPtr::new(older),
+            superseded: AtomicU64::new(word),
         }
     }
 
@@ -149,20 +156,19 @@ pub(super) struct Shape {
     pub(super) in_copy: u32,
     /// The layout of a copy.
     pub(super) copy: Layout,
-    pub(super) free_master: unsafe fn(NonNull<Head>),
 }
+
+/// How to free an object.
+///
+/// # Safety
+/// To be called with the object it was given for, when nobody uses that any more.
+pub(super) type Free = unsafe fn(NonNull<Head>);
 
 /// Copies begin on a cache line of their own.
 const LINE: usize = 64;
 
 impl Shape {
     pub(super) const fn of<T>() -> Self {
-        /// # Safety
-        /// `master` came from a box of `Master<T>`, and nobody uses it any more.
-        unsafe fn free<T>(master: NonNull<Head>) {
-            // SAFETY: the caller's promise.
-            drop(unsafe { Box::from_raw(master.cast::<Master<T>>().as_ptr()) });
-        }
         const { assert!(size_of::<T>() <= u32::MAX as usize / 2, "an object of 2 GiB or more") };
         let align = if align_of::<T>() > LINE { align_of::<T>() } else { LINE };
         let in_copy = size_of::<Copied>().next_multiple_of(align_of::<T>());
@@ -173,7 +179,6 @@ impl Shape {
             in_master: core::mem::offset_of!(Master<T>, value) as u32,
             in_copy: in_copy as u32,
             copy,
-            free_master: free::<T>,
         }
     }
 
@@ -184,10 +189,81 @@ impl Shape {
     }
 }
 
+/// A reference to an object whose domain the holder knows: for what is built on domains in this crate, and stays inside.
+pub(crate) struct Raw<T>(NonNull<Master<T>>);
+
+impl<T> Clone for Raw<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Raw<T> {}
+
+impl<T> PartialEq for Raw<T> {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T> Eq for Raw<T> {}
+
+// SAFETY: as for `Link`.
+unsafe impl<T: Send + Sync> Send for Raw<T> {}
+// SAFETY: as for `Link`.
+unsafe impl<T: Send + Sync> Sync for Raw<T> {}
+
+impl<T: Versioned> Raw<T> {
+    /// A new object that nobody else knows.
+    pub(super) fn new(value: T) -> Self {
+        let master = Box::new(Master::new(value));
+        Self(NonNull::from(Box::leak(master)))
+    }
+
+    /// Of objects from [`new`](Self::new).
+    pub(super) const FREE: Free = {
+        /// # Safety
+        /// As [`Free`].
+        unsafe fn free<T>(head: NonNull<Head>) {
+            // SAFETY: from `Raw::new`; the caller's promise.
+            drop(unsafe { Box::from_raw(head.cast::<Master<T>>().as_ptr()) });
+        }
+        free::<T>
+    };
+
+    #[inline]
+    pub(super) fn head(self) -> NonNull<Head> {
+        self.0.cast()
+    }
+
+    /// # Safety
+    /// The object is not freed yet.
+    #[inline]
+    pub(super) unsafe fn master<'a>(self) -> &'a Master<T> {
+        // SAFETY: the caller's promise; all that changes in a master is in cells.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> Master<T> {
+    fn new(value: T) -> Self {
+        Self { head: Head { newest: AtomicPtr::new(ptr::null_mut()) }, value: UnsafeCell::new(value) }
+    }
+}
+
+/// An object, and which domain it is of (never followed).
+#[repr(C)]
+struct Object<T> {
+    domain: *const (),
+    master: Master<T>,
+}
+
 /// A reference to an object of a [`Domain`](super::Domain): copyable, storable in other objects, never dangling by safe
 /// means. What it refers to depends on the snapshot that follows it.
 pub struct Link<T> {
-    master: NonNull<Master<T>>,
+    object: NonNull<Object<T>>,
     owns: PhantomData<T>,
 }
 
@@ -209,7 +285,7 @@ impl<T> Copy for Link<T> {}
 impl<T> PartialEq for Link<T> {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        self.master == other.master
+        self.object == other.object
     }
 }
 
@@ -217,30 +293,45 @@ impl<T> Eq for Link<T> {}
 
 impl<T> core::fmt::Debug for Link<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Link({:p})", self.master)
+        write!(f, "Link({:p})", self.object)
     }
 }
 
 impl<T: Versioned> Link<T> {
     /// A new object that nobody else knows.
     pub(super) fn new(value: T, domain: *const ()) -> Self {
-        let head = Head { newest: AtomicPtr::new(ptr::null_mut()), lock: AtomicU64::new(0), domain };
-        let master = Box::into_raw(Box::new(Master { head, value: UnsafeCell::new(value) }));
-        // SAFETY: a box is not null.
-        Self { master: unsafe { NonNull::new_unchecked(master) }, owns: PhantomData }
+        let object = Box::new(Object { domain, master: Master::new(value) });
+        Self { object: NonNull::from(Box::leak(object)), owns: PhantomData }
     }
 
-    #[inline]
-    pub(super) fn head(self) -> NonNull<Head> {
-        self.master.cast()
-    }
+    /// Of objects from [`new`](Self::new).
+    pub(super) const FREE: Free = {
+        /// # Safety
+        /// As [`Free`].
+        unsafe fn free<T>(head: NonNull<Head>) {
+            // SAFETY: the head of a master in an object from `Link::new`, whose pointer was to the whole; the caller's
+            // promise.
+            drop(unsafe {
+                Box::from_raw(head.byte_sub(core::mem::offset_of!(Object<T>, master)).cast::<Object<T>>().as_ptr())
+            });
+        }
+        free::<T>
+    };
 
+    /// The object without its domain.
+    ///
     /// # Safety
     /// The object is not freed yet.
+    ///
+    /// # Panics
+    /// If it is of another domain than this.
     #[inline]
-    pub(super) unsafe fn master<'a>(self) -> &'a Master<T> {
-        // SAFETY: the caller's promise; all that changes in a master is in cells.
-        unsafe { self.master.as_ref() }
+    pub(super) unsafe fn raw(self, domain: *const ()) -> Raw<T> {
+        let object = self.object.as_ptr();
+        // SAFETY: the caller's promise; a pointer into the object, made of one to the whole.
+        let (of, master) = unsafe { ((*object).domain, NonNull::new_unchecked(&raw mut (*object).master)) };
+        assert!(ptr::eq(of, domain), "a link of another domain");
+        Raw(master)
     }
 }
 

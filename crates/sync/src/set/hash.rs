@@ -5,7 +5,7 @@ use super::mechanism::{Mechanism, Session};
 use super::{Set, SetSession};
 
 /// A hash table with a fixed number of buckets. See [the module](super).
-pub struct Hash<M: Mechanism> {
+pub struct Hash<M: Mechanism<1>> {
     mechanism: M,
     roots: Box<[M::Link]>,
 }
@@ -13,7 +13,7 @@ pub struct Hash<M: Mechanism> {
 /// Buckets if not told otherwise: the thesis's.
 const BUCKETS: usize = 1_000;
 
-impl<M: Mechanism> Hash<M> {
+impl<M: Mechanism<1>> Hash<M> {
     /// An empty table of `buckets` buckets (0 counts as 1).
     pub fn with_buckets(buckets: usize) -> Self {
         Self::over(M::with_scopes(buckets.max(1)), buckets)
@@ -31,13 +31,13 @@ impl<M: Mechanism> Hash<M> {
     }
 }
 
-impl<M: Mechanism> Default for Hash<M> {
+impl<M: Mechanism<1>> Default for Hash<M> {
     fn default() -> Self {
         Self::with_buckets(BUCKETS)
     }
 }
 
-impl<M: Mechanism> Set for Hash<M> {
+impl<M: Mechanism<1>> Set for Hash<M> {
     type Session<'s> = HashSession<'s, M>;
 
     fn session(&self) -> HashSession<'_, M> {
@@ -45,7 +45,7 @@ impl<M: Mechanism> Set for Hash<M> {
     }
 }
 
-impl<M: Mechanism> Drop for Hash<M> {
+impl<M: Mechanism<1>> Drop for Hash<M> {
     fn drop(&mut self) {
         let mut session = self.mechanism.session();
         for (scope, root) in self.roots.iter().enumerate() {
@@ -56,7 +56,7 @@ impl<M: Mechanism> Drop for Hash<M> {
 }
 
 /// A session on a [`Hash`](struct@Hash).
-pub struct HashSession<'s, M: Mechanism> {
+pub struct HashSession<'s, M: Mechanism<1>> {
     session: M::Session<'s>,
     roots: &'s [M::Link],
 }
@@ -68,7 +68,7 @@ pub(super) fn bucket(key: u64, buckets: usize) -> usize {
     ((u128::from(mixed) * buckets as u128) >> 64) as usize
 }
 
-impl<M: Mechanism> HashSession<'_, M> {
+impl<M: Mechanism<1>> HashSession<'_, M> {
     #[inline]
     fn bucket(&self, key: u64) -> (usize, M::Link) {
         let bucket = bucket(key, self.roots.len());
@@ -83,7 +83,7 @@ impl<M: Mechanism> HashSession<'_, M> {
     }
 }
 
-impl<M: Mechanism> SetSession for HashSession<'_, M> {
+impl<M: Mechanism<1>> SetSession for HashSession<'_, M> {
     #[inline]
     fn insert(&mut self, key: u64, value: u64) -> bool {
         let (scope, root) = self.bucket(key);

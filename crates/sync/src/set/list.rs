@@ -7,12 +7,12 @@ use super::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
 use super::{Set, SetSession};
 
 /// An ordered list: O(n) for everything. See [the module](super).
-pub struct List<M: Mechanism> {
+pub struct List<M: Mechanism<1>> {
     mechanism: M,
     root: M::Link,
 }
 
-impl<M: Mechanism> List<M> {
+impl<M: Mechanism<1>> List<M> {
     /// An empty list over `mechanism`.
     pub fn over(mechanism: M) -> Self {
         Self { root: mechanism.root(), mechanism }
@@ -24,13 +24,13 @@ impl<M: Mechanism> List<M> {
     }
 }
 
-impl<M: Mechanism> Default for List<M> {
+impl<M: Mechanism<1>> Default for List<M> {
     fn default() -> Self {
         Self::over(M::with_scopes(1))
     }
 }
 
-impl<M: Mechanism> Set for List<M> {
+impl<M: Mechanism<1>> Set for List<M> {
     type Session<'s> = ListSession<'s, M>;
 
     fn session(&self) -> ListSession<'_, M> {
@@ -38,7 +38,7 @@ impl<M: Mechanism> Set for List<M> {
     }
 }
 
-impl<M: Mechanism> Drop for List<M> {
+impl<M: Mechanism<1>> Drop for List<M> {
     fn drop(&mut self) {
         // SAFETY: nobody else uses the list.
         unsafe { retire_all(&mut self.mechanism.session(), 0, self.root) };
@@ -46,12 +46,12 @@ impl<M: Mechanism> Drop for List<M> {
 }
 
 /// A session on a [`List`].
-pub struct ListSession<'s, M: Mechanism> {
+pub struct ListSession<'s, M: Mechanism<1>> {
     session: M::Session<'s>,
     root: M::Link,
 }
 
-impl<M: Mechanism> SetSession for ListSession<'_, M> {
+impl<M: Mechanism<1>> SetSession for ListSession<'_, M> {
     #[inline]
     fn insert(&mut self, key: u64, value: u64) -> bool {
         self.session.update(&[0], |tx| insert(tx, self.root, key, value))
@@ -92,7 +92,7 @@ struct Place<L> {
 }
 
 #[inline]
-fn find<V: View>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
+fn find<V: View<1>>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
     let mut before = root;
     // SAFETY: a root, and below, links read in the caller's section.
     let (_, mut next) = unsafe { view.step(root, 0) };
@@ -116,19 +116,19 @@ impl<L: Copy> Place<L> {
 }
 
 #[inline]
-pub(super) fn get<V: View>(view: &V, root: V::Link, key: u64) -> Option<u64> {
+pub(super) fn get<V: View<1>>(view: &V, root: V::Link, key: u64) -> Option<u64> {
     let link = find(view, root, key).node_with(key)?;
     // SAFETY: read in the caller's section.
     Some(unsafe { view.node(link) }.value)
 }
 
 #[inline]
-pub(super) fn insert<U: Update>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Result<bool, Conflict> {
+pub(super) fn insert<U: Update<1>>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Result<bool, Conflict> {
     let place = find(tx, root, key);
     if place.node_with(key).is_some() {
         return Ok(false);
     }
-    let next = [place.at.map(|(_, link)| link), None];
+    let next = [place.at.map(|(_, link)| link)];
     // SAFETY: linked at once, or the attempt fails; `before` was read in this update.
     unsafe {
         let new = tx.alloc(Node { key, value, next });
@@ -138,7 +138,7 @@ pub(super) fn insert<U: Update>(tx: &mut U, root: U::Link, key: u64, value: u64)
 }
 
 #[inline]
-pub(super) fn remove<U: Update>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u64>, Conflict> {
+pub(super) fn remove<U: Update<1>>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u64>, Conflict> {
     let place = find(tx, root, key);
     let Some(link) = place.node_with(key) else { return Ok(None) };
     // SAFETY: both were read in this update. The first change takes away the only link to the node.
@@ -151,7 +151,7 @@ pub(super) fn remove<U: Update>(tx: &mut U, root: U::Link, key: u64) -> Result<O
 }
 
 /// From one list to another, which may be the same.
-pub(super) fn move_key<U: Update>(
+pub(super) fn move_key<U: Update<1>>(
     tx: &mut U,
     from_root: U::Link,
     from: u64,
@@ -162,7 +162,7 @@ pub(super) fn move_key<U: Update>(
     Ok(insert(tx, to_root, to, value)? && remove(tx, from_root, from)?.is_some())
 }
 
-fn range<V: View>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u64)> {
+fn range<V: View<1>>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     let mut next = find(view, root, from).at.map(|(_, link)| link);
     while let Some(link) = next {
@@ -181,7 +181,7 @@ fn range<V: View>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u64)
 ///
 /// # Safety
 /// Nobody else uses the list, and nobody does after this.
-pub(super) unsafe fn retire_all<S: Session>(session: &mut S, scope: usize, root: S::Link) {
+pub(super) unsafe fn retire_all<S: Session<1>>(session: &mut S, scope: usize, root: S::Link) {
     const PART: usize = 1_000;
     loop {
         let done = session.update(&[scope], |tx| {

@@ -5,22 +5,24 @@
 
 /// A node: of a list (one link) or a tree (two).
 #[derive(Clone, Copy, Debug)]
-pub struct Node<L> {
+#[repr(C)]
+pub struct Node<L, const LINKS: usize> {
     pub(super) key: u64,
+    pub(super) next: [Option<L>; LINKS],
+    /// Last, where a search seldom looks.
     pub(super) value: u64,
-    pub(super) next: [Option<L>; 2],
 }
 
 /// The other transaction was faster: the update is to begin again.
 pub struct Conflict;
 
-/// A mechanism that structures are built over. Sealed: its parts are not for use elsewhere.
-pub trait Mechanism: Send + Sync + Sized + 'static {
+/// A mechanism that structures of nodes with so many links are built over. Sealed: its parts are not for use elsewhere.
+pub trait Mechanism<const LINKS: usize>: Send + Sync + Sized + 'static {
     /// A reference to a node.
     #[doc(hidden)]
     type Link: Copy + Eq + Send + Sync;
     #[doc(hidden)]
-    type Session<'m>: Session<Link = Self::Link>;
+    type Session<'m>: Session<LINKS, Link = Self::Link>;
 
     /// With `scopes` sets of nodes that are updated independently: a hint for mechanisms with locks.
     #[doc(hidden)]
@@ -36,12 +38,12 @@ pub trait Mechanism: Send + Sync + Sized + 'static {
 
 /// A thread's way into a mechanism.
 #[doc(hidden)]
-pub trait Session {
+pub trait Session<const LINKS: usize> {
     type Link: Copy + Eq;
-    type View<'s>: View<Link = Self::Link>
+    type View<'s>: View<LINKS, Link = Self::Link>
     where
         Self: 's;
-    type Update<'s>: Update<Link = Self::Link>
+    type Update<'s>: Update<LINKS, Link = Self::Link>
     where
         Self: 's;
 
@@ -59,13 +61,13 @@ pub trait Session {
 
 /// Seeing nodes.
 #[doc(hidden)]
-pub trait View {
+pub trait View<const LINKS: usize> {
     type Link: Copy + Eq;
 
     /// The key and one link.
     ///
     /// # Safety
-    /// The link is a root, or was read in this section, or made in this update.
+    /// The link is a root, or was read in this section, or made in this update; and it is not used after the section.
     unsafe fn step(&self, link: Self::Link, side: usize) -> (u64, Option<Self::Link>);
 
     /// The key, and the link to the smaller or greater keys where `key` is.
@@ -76,12 +78,12 @@ pub trait View {
 
     /// # Safety
     /// As [`step`](Self::step).
-    unsafe fn node(&self, link: Self::Link) -> Node<Self::Link>;
+    unsafe fn node(&self, link: Self::Link) -> Node<Self::Link, LINKS>;
 }
 
 /// Changing nodes: all changes become visible at once, or (RCU) in order.
 #[doc(hidden)]
-pub trait Update: View {
+pub trait Update<const LINKS: usize>: View<LINKS> {
     /// # Safety
     /// As [`View::step`].
     unsafe fn set_next(&mut self, link: Self::Link, side: usize, to: Option<Self::Link>) -> Result<(), Conflict>;
@@ -90,7 +92,7 @@ pub trait Update: View {
     ///
     /// # Safety
     /// The link is not used after this attempt if the attempt fails.
-    unsafe fn alloc(&mut self, node: Node<Self::Link>) -> Self::Link;
+    unsafe fn alloc(&mut self, node: Node<Self::Link, LINKS>) -> Self::Link;
 
     /// Gives a node up.
     ///

@@ -1,7 +1,9 @@
 //! Structures over MV-RLU.
+//!
+//! Links are [`Raw`]: a structure's nodes are all of its one domain, so there is nothing to check at each step.
 
 use super::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
-use crate::mvrlu::{Abort, Builder, Domain, Handle, Link, Snapshot, Tx};
+use crate::mvrlu::{Abort, Builder, Domain, Handle, Raw, Snapshot, Tx};
 
 /// Structures over [`mvrlu`](crate::mvrlu): a [`Domain`] of their own.
 pub struct OverMvRlu(Domain);
@@ -19,19 +21,43 @@ impl OverMvRlu {
 }
 
 #[doc(hidden)]
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct MvLink(pub(super) Link<Node<MvLink>>);
+pub struct MvLink<const LINKS: usize>(pub(super) Raw<MvNode<LINKS>>);
 
-impl Mechanism for OverMvRlu {
-    type Link = MvLink;
+pub(super) type MvNode<const LINKS: usize> = Node<MvLink<LINKS>, LINKS>;
+
+impl<const LINKS: usize> Clone for MvLink<LINKS> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<const LINKS: usize> Copy for MvLink<LINKS> {}
+
+impl<const LINKS: usize> PartialEq for MvLink<LINKS> {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<const LINKS: usize> Eq for MvLink<LINKS> {}
+
+/// What a root is at first.
+pub(super) fn empty<const LINKS: usize>() -> MvNode<LINKS> {
+    Node { key: 0, next: [None; LINKS], value: 0 }
+}
+
+impl<const LINKS: usize> Mechanism<LINKS> for OverMvRlu {
+    type Link = MvLink<LINKS>;
     type Session<'m> = Handle;
 
     fn with_scopes(_: usize) -> Self {
         Self(Domain::new())
     }
 
-    fn root(&self) -> MvLink {
-        MvLink(self.0.alloc(Node { key: 0, value: 0, next: [None; 2] }))
+    fn root(&self) -> MvLink<LINKS> {
+        MvLink(self.0.alloc_raw(empty()))
     }
 
     fn session(&self) -> Handle {
@@ -39,8 +65,8 @@ impl Mechanism for OverMvRlu {
     }
 }
 
-impl Session for Handle {
-    type Link = MvLink;
+impl<const LINKS: usize> Session<LINKS> for Handle {
+    type Link = MvLink<LINKS>;
     type View<'s> = Snapshot<'s>;
     type Update<'s> = Tx<'s>;
 
@@ -65,64 +91,56 @@ impl Session for Handle {
     }
 }
 
-impl View for Snapshot<'_> {
-    type Link = MvLink;
+/// A snapshot and a transaction see nodes by the same words.
+macro_rules! view {
+    ($type:ty) => {
+        impl<const LINKS: usize> View<LINKS> for $type {
+            type Link = MvLink<LINKS>;
 
-    #[inline]
-    unsafe fn step(&self, link: MvLink, side: usize) -> (u64, Option<MvLink>) {
-        let node = self.get(link.0);
-        (node.key, node.next[side])
-    }
+            #[inline]
+            unsafe fn step(&self, link: MvLink<LINKS>, side: usize) -> (u64, Option<MvLink<LINKS>>) {
+                // SAFETY: the caller's promise: a link read in this section is to an object of this domain that is not
+                // freed before the section ends.
+                let node = unsafe { self.get_raw(link.0) };
+                (node.key, node.next[side])
+            }
 
-    #[inline]
-    unsafe fn toward(&self, link: MvLink, key: u64) -> (u64, Option<MvLink>) {
-        let node = self.get(link.0);
-        (node.key, node.next[usize::from(key > node.key)])
-    }
+            #[inline]
+            unsafe fn toward(&self, link: MvLink<LINKS>, key: u64) -> (u64, Option<MvLink<LINKS>>) {
+                // SAFETY: as above.
+                let node = unsafe { self.get_raw(link.0) };
+                (node.key, node.next[usize::from(key > node.key)])
+            }
 
-    #[inline]
-    unsafe fn node(&self, link: MvLink) -> Node<MvLink> {
-        *self.get(link.0)
-    }
+            #[inline]
+            unsafe fn node(&self, link: MvLink<LINKS>) -> MvNode<LINKS> {
+                // SAFETY: as above.
+                *unsafe { self.get_raw(link.0) }
+            }
+        }
+    };
 }
 
-impl View for Tx<'_> {
-    type Link = MvLink;
+view!(Snapshot<'_>);
+view!(Tx<'_>);
 
+impl<const LINKS: usize> Update<LINKS> for Tx<'_> {
     #[inline]
-    unsafe fn step(&self, link: MvLink, side: usize) -> (u64, Option<MvLink>) {
-        let node = self.get(link.0);
-        (node.key, node.next[side])
+    unsafe fn set_next(&mut self, link: MvLink<LINKS>, side: usize, to: Option<MvLink<LINKS>>) -> Result<(), Conflict> {
+        // SAFETY: as in `View::step`.
+        unsafe { self.lock_raw(link.0) }.map(|node| node.next[side] = to).map_err(|_| Conflict)
     }
 
     #[inline]
-    unsafe fn toward(&self, link: MvLink, key: u64) -> (u64, Option<MvLink>) {
-        let node = self.get(link.0);
-        (node.key, node.next[usize::from(key > node.key)])
-    }
-
-    #[inline]
-    unsafe fn node(&self, link: MvLink) -> Node<MvLink> {
-        *self.get(link.0)
-    }
-}
-
-impl Update for Tx<'_> {
-    #[inline]
-    unsafe fn set_next(&mut self, link: MvLink, side: usize, to: Option<MvLink>) -> Result<(), Conflict> {
-        self.lock(link.0).map(|node| node.next[side] = to).map_err(|_| Conflict)
-    }
-
-    #[inline]
-    unsafe fn alloc(&mut self, node: Node<MvLink>) -> MvLink {
+    unsafe fn alloc(&mut self, node: MvNode<LINKS>) -> MvLink<LINKS> {
         // SAFETY: the caller's promise.
-        MvLink(unsafe { Tx::alloc(self, node) })
+        MvLink(unsafe { self.alloc_raw(node) })
     }
 
     #[inline]
-    unsafe fn retire(&mut self, link: MvLink) -> Result<(), Conflict> {
+    unsafe fn retire(&mut self, link: MvLink<LINKS>) -> Result<(), Conflict> {
         // SAFETY: the caller's promise; sections that begin after the commit find links in nodes only.
-        unsafe { Tx::retire(self, link.0) }.map_err(|_| Conflict)
+        unsafe { self.retire_raw(link.0) }.map_err(|_| Conflict)
     }
 
     #[inline]

@@ -16,61 +16,79 @@ pub struct OverRcu {
 }
 
 /// A node whose links readers and writers share. Key and value are never changed.
-struct Shared {
+#[repr(C)]
+struct Shared<const LINKS: usize> {
     key: u64,
+    next: [AtomicPtr<Self>; LINKS],
     value: u64,
-    next: [AtomicPtr<Shared>; 2],
 }
 
-impl Shared {
-    fn boxed(node: Node<RcuLink>) -> NonNull<Self> {
+impl<const LINKS: usize> Shared<LINKS> {
+    fn boxed(node: Node<RcuLink<LINKS>, LINKS>) -> RcuLink<LINKS> {
         let next = node.next.map(|link| AtomicPtr::new(pointer(link)));
-        let shared = Box::new(Self { key: node.key, value: node.value, next });
-        NonNull::from(Box::leak(shared))
+        let shared = Box::new(Self { key: node.key, next, value: node.value });
+        RcuLink(NonNull::from(Box::leak(shared)))
     }
 }
 
-fn pointer(link: Option<RcuLink>) -> *mut Shared {
+fn pointer<const LINKS: usize>(link: Option<RcuLink<LINKS>>) -> *mut Shared<LINKS> {
     link.map_or(ptr::null_mut(), |link| link.0.as_ptr())
 }
 
 #[doc(hidden)]
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct RcuLink(NonNull<Shared>);
+pub struct RcuLink<const LINKS: usize>(NonNull<Shared<LINKS>>);
 
-// SAFETY: a link gives access to nothing by itself.
-unsafe impl Send for RcuLink {}
-// SAFETY: as above.
-unsafe impl Sync for RcuLink {}
-
-impl RcuLink {
-    /// # Safety
-    /// As [`View::step`].
+impl<const LINKS: usize> Clone for RcuLink<LINKS> {
     #[inline]
-    unsafe fn shared<'a>(self) -> &'a Shared {
-        // SAFETY: the caller's promise: in the section no node is freed that was reachable in it.
-        unsafe { self.0.as_ref() }
-    }
-
-    /// # Safety
-    /// As [`View::step`].
-    #[inline]
-    unsafe fn next(self, side: usize) -> Option<RcuLink> {
-        // SAFETY: the caller's promise. Acquire: pairs with the Release that linked the node.
-        NonNull::new(unsafe { self.shared() }.next[side].load(Ordering::Acquire)).map(RcuLink)
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
-impl Mechanism for OverRcu {
-    type Link = RcuLink;
+impl<const LINKS: usize> Copy for RcuLink<LINKS> {}
+
+impl<const LINKS: usize> PartialEq for RcuLink<LINKS> {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<const LINKS: usize> Eq for RcuLink<LINKS> {}
+
+// SAFETY: a link gives access to nothing by itself.
+unsafe impl<const LINKS: usize> Send for RcuLink<LINKS> {}
+// SAFETY: as above.
+unsafe impl<const LINKS: usize> Sync for RcuLink<LINKS> {}
+
+impl<const LINKS: usize> RcuLink<LINKS> {
+    /// # Safety
+    /// As [`View::step`].
+    #[inline]
+    unsafe fn shared<'a>(self) -> &'a Shared<LINKS> {
+        // SAFETY: the caller's promise: in the section no node is freed that was reachable in it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<const LINKS: usize> Shared<LINKS> {
+    /// Acquire: pairs with the Release that linked the node.
+    #[inline]
+    fn next(&self, side: usize) -> Option<RcuLink<LINKS>> {
+        NonNull::new(self.next[side].load(Ordering::Acquire)).map(RcuLink)
+    }
+}
+
+impl<const LINKS: usize> Mechanism<LINKS> for OverRcu {
+    type Link = RcuLink<LINKS>;
     type Session<'m> = RcuSession<'m>;
 
     fn with_scopes(scopes: usize) -> Self {
         Self { domain: Domain::new(), locks: (0..scopes).map(|_| Mutex::new(())).collect() }
     }
 
-    fn root(&self) -> RcuLink {
-        RcuLink(Shared::boxed(Node { key: 0, value: 0, next: [None; 2] }))
+    fn root(&self) -> RcuLink<LINKS> {
+        Shared::boxed(Node { key: 0, next: [None; LINKS], value: 0 })
     }
 
     fn session(&self) -> RcuSession<'_> {
@@ -107,8 +125,8 @@ impl RcuSession<'_> {
     }
 }
 
-impl Session for RcuSession<'_> {
-    type Link = RcuLink;
+impl<const LINKS: usize> Session<LINKS> for RcuSession<'_> {
+    type Link = RcuLink<LINKS>;
     type View<'s>
         = Guard<'s>
     where
@@ -149,77 +167,59 @@ pub struct Locked<'s> {
     reader: &'s Reader<'s>,
 }
 
-impl View for Guard<'_> {
-    type Link = RcuLink;
+/// A guard and an update see nodes by the same words.
+macro_rules! view {
+    ($type:ty) => {
+        impl<const LINKS: usize> View<LINKS> for $type {
+            type Link = RcuLink<LINKS>;
 
-    #[inline]
-    unsafe fn step(&self, link: RcuLink, side: usize) -> (u64, Option<RcuLink>) {
-        // SAFETY: the caller's promise.
-        unsafe { (link.shared().key, link.next(side)) }
-    }
+            #[inline]
+            unsafe fn step(&self, link: RcuLink<LINKS>, side: usize) -> (u64, Option<RcuLink<LINKS>>) {
+                // SAFETY: the caller's promise.
+                let shared = unsafe { link.shared() };
+                (shared.key, shared.next(side))
+            }
 
-    #[inline]
-    unsafe fn toward(&self, link: RcuLink, key: u64) -> (u64, Option<RcuLink>) {
-        // SAFETY: the caller's promise.
-        let here = unsafe { link.shared() }.key;
-        // SAFETY: as above.
-        (here, unsafe { link.next(usize::from(key > here)) })
-    }
+            #[inline]
+            unsafe fn toward(&self, link: RcuLink<LINKS>, key: u64) -> (u64, Option<RcuLink<LINKS>>) {
+                // SAFETY: the caller's promise.
+                let shared = unsafe { link.shared() };
+                (shared.key, shared.next(usize::from(key > shared.key)))
+            }
 
-    #[inline]
-    unsafe fn node(&self, link: RcuLink) -> Node<RcuLink> {
-        // SAFETY: the caller's promise.
-        unsafe { node(link) }
-    }
+            #[inline]
+            unsafe fn node(&self, link: RcuLink<LINKS>) -> Node<RcuLink<LINKS>, LINKS> {
+                // SAFETY: the caller's promise.
+                let shared = unsafe { link.shared() };
+                Node { key: shared.key, next: core::array::from_fn(|side| shared.next(side)), value: shared.value }
+            }
+        }
+    };
 }
 
-/// # Safety
-/// As [`View::step`].
-unsafe fn node(link: RcuLink) -> Node<RcuLink> {
-    // SAFETY: the caller's promise.
-    let (shared, next) = unsafe { (link.shared(), [link.next(0), link.next(1)]) };
-    Node { key: shared.key, value: shared.value, next }
-}
+view!(Guard<'_>);
+view!(Locked<'_>);
 
-impl View for Locked<'_> {
-    type Link = RcuLink;
-
+impl<const LINKS: usize> Update<LINKS> for Locked<'_> {
     #[inline]
-    unsafe fn step(&self, link: RcuLink, side: usize) -> (u64, Option<RcuLink>) {
-        // SAFETY: the caller's promise.
-        unsafe { (link.shared().key, link.next(side)) }
-    }
-
-    #[inline]
-    unsafe fn toward(&self, link: RcuLink, key: u64) -> (u64, Option<RcuLink>) {
-        // SAFETY: the caller's promise.
-        let here = unsafe { link.shared() }.key;
-        // SAFETY: as above.
-        (here, unsafe { link.next(usize::from(key > here)) })
-    }
-
-    #[inline]
-    unsafe fn node(&self, link: RcuLink) -> Node<RcuLink> {
-        // SAFETY: the caller's promise.
-        unsafe { node(link) }
-    }
-}
-
-impl Update for Locked<'_> {
-    #[inline]
-    unsafe fn set_next(&mut self, link: RcuLink, side: usize, to: Option<RcuLink>) -> Result<(), Conflict> {
-        // SAFETY: the caller's promise. Release: pairs with the Acquire of `RcuLink::next`.
+    unsafe fn set_next(
+        &mut self,
+        link: RcuLink<LINKS>,
+        side: usize,
+        to: Option<RcuLink<LINKS>>,
+    ) -> Result<(), Conflict> {
+        // SAFETY: the caller's promise. Release: pairs with the Acquire of `Shared::next`.
         unsafe { link.shared() }.next[side].store(pointer(to), Ordering::Release);
         Ok(())
     }
 
     #[inline]
-    unsafe fn alloc(&mut self, node: Node<RcuLink>) -> RcuLink {
-        RcuLink(Shared::boxed(node))
+    unsafe fn alloc(&mut self, node: Node<RcuLink<LINKS>, LINKS>) -> RcuLink<LINKS> {
+        Shared::boxed(node)
     }
 
     #[inline]
-    unsafe fn retire(&mut self, link: RcuLink) -> Result<(), Conflict> {
+    unsafe fn retire(&mut self, link: RcuLink<LINKS>) -> Result<(), Conflict> {
         // SAFETY: from `Shared::boxed`; the caller's promise, given that the node is unlinked already.
         unsafe { self.reader.enter().retire_box(link.0.as_ptr()) };
         Ok(())

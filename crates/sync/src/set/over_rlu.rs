@@ -1,7 +1,7 @@
 //! Structures over RLU: as over MV-RLU, which it shares handles with.
 
-use super::mechanism::{Mechanism, Node};
-use super::over_mvrlu::MvLink;
+use super::mechanism::Mechanism;
+use super::over_mvrlu::{MvLink, empty};
 use crate::mvrlu::{ClockKind, Handle};
 use crate::rlu::Domain;
 
@@ -16,16 +16,16 @@ impl OverRlu {
     }
 }
 
-impl Mechanism for OverRlu {
-    type Link = MvLink;
+impl<const LINKS: usize> Mechanism<LINKS> for OverRlu {
+    type Link = MvLink<LINKS>;
     type Session<'m> = Handle;
 
     fn with_scopes(_: usize) -> Self {
         Self::with(ClockKind::Logical, 0)
     }
 
-    fn root(&self) -> MvLink {
-        MvLink(self.0.alloc(Node { key: 0, value: 0, next: [None; 2] }))
+    fn root(&self) -> MvLink<LINKS> {
+        MvLink(self.0.alloc_raw(empty()))
     }
 
     fn session(&self) -> Handle {

@@ -12,7 +12,7 @@ use super::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
 use super::{Set, SetSession};
 
 /// A binary search tree; O(depth), which is O(log n) for keys in random order. See [the module](super).
-pub struct Tree<M: Mechanism> {
+pub struct Tree<M: Mechanism<2>> {
     mechanism: M,
     /// Its left link is the tree.
     root: M::Link,
@@ -21,7 +21,7 @@ pub struct Tree<M: Mechanism> {
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
 
-impl<M: Mechanism> Tree<M> {
+impl<M: Mechanism<2>> Tree<M> {
     /// An empty tree over `mechanism`.
     pub fn over(mechanism: M) -> Self {
         Self { root: mechanism.root(), mechanism }
@@ -33,13 +33,13 @@ impl<M: Mechanism> Tree<M> {
     }
 }
 
-impl<M: Mechanism> Default for Tree<M> {
+impl<M: Mechanism<2>> Default for Tree<M> {
     fn default() -> Self {
         Self::over(M::with_scopes(1))
     }
 }
 
-impl<M: Mechanism> Set for Tree<M> {
+impl<M: Mechanism<2>> Set for Tree<M> {
     type Session<'s> = TreeSession<'s, M>;
 
     fn session(&self) -> TreeSession<'_, M> {
@@ -47,7 +47,7 @@ impl<M: Mechanism> Set for Tree<M> {
     }
 }
 
-impl<M: Mechanism> Drop for Tree<M> {
+impl<M: Mechanism<2>> Drop for Tree<M> {
     fn drop(&mut self) {
         let mut session = self.mechanism.session();
         let mut left = session.read(|view| links(view, self.root));
@@ -60,7 +60,7 @@ impl<M: Mechanism> Drop for Tree<M> {
 }
 
 /// All nodes below the root.
-fn links<V: View>(view: &V, root: V::Link) -> Vec<V::Link> {
+fn links<V: View<2>>(view: &V, root: V::Link) -> Vec<V::Link> {
     // SAFETY: a root, and links read in the caller's section.
     let mut found: Vec<V::Link> = unsafe { view.node(root) }.next.into_iter().flatten().collect();
     let mut at = 0;
@@ -73,12 +73,12 @@ fn links<V: View>(view: &V, root: V::Link) -> Vec<V::Link> {
 }
 
 /// A session on a [`Tree`].
-pub struct TreeSession<'s, M: Mechanism> {
+pub struct TreeSession<'s, M: Mechanism<2>> {
     session: M::Session<'s>,
     root: M::Link,
 }
 
-impl<M: Mechanism> SetSession for TreeSession<'_, M> {
+impl<M: Mechanism<2>> SetSession for TreeSession<'_, M> {
     #[inline]
     fn insert(&mut self, key: u64, value: u64) -> bool {
         self.session.update(&[0], |tx| insert(tx, self.root, key, value))
@@ -122,7 +122,7 @@ struct Place<L> {
 }
 
 #[inline]
-fn find<V: View>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
+fn find<V: View<2>>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
     let (mut parent, mut side) = (root, LEFT);
     // SAFETY: a root, and below, links read in the caller's section.
     let (_, mut next) = unsafe { view.step(root, LEFT) };
@@ -138,14 +138,14 @@ fn find<V: View>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
 }
 
 #[inline]
-fn get<V: View>(view: &V, root: V::Link, key: u64) -> Option<u64> {
+fn get<V: View<2>>(view: &V, root: V::Link, key: u64) -> Option<u64> {
     let link = find(view, root, key).at?;
     // SAFETY: read in the caller's section.
     Some(unsafe { view.node(link) }.value)
 }
 
 #[inline]
-fn insert<U: Update>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Result<bool, Conflict> {
+fn insert<U: Update<2>>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Result<bool, Conflict> {
     let place = find(tx, root, key);
     if place.at.is_some() {
         return Ok(false);
@@ -159,7 +159,7 @@ fn insert<U: Update>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Result<
 }
 
 #[inline]
-fn remove<U: Update>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u64>, Conflict> {
+fn remove<U: Update<2>>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u64>, Conflict> {
     let Place { parent, side, at: Some(link) } = find(tx, root, key) else { return Ok(None) };
     // SAFETY: both were read in this update; the change takes away the only link to the node.
     let node = unsafe { tx.node(link) };
@@ -174,7 +174,7 @@ fn remove<U: Update>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u64>,
 }
 
 /// Puts a new node with the successor's key where the parent's link is, above `children`.
-fn replace_by_successor<U: Update>(
+fn replace_by_successor<U: Update<2>>(
     tx: &mut U,
     (parent, side): (U::Link, usize),
     [left, right]: [U::Link; 2],
@@ -198,7 +198,7 @@ fn replace_by_successor<U: Update>(
     }
 }
 
-fn range<V: View>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u64)> {
+fn range<V: View<2>>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u64)> {
     let (mut found, mut path) = (Vec::new(), Vec::new());
     // SAFETY: a root, and links read in the caller's section.
     let (_, mut next) = unsafe { view.step(root, LEFT) };

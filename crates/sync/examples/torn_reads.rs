@@ -1,0 +1,111 @@
+//! Looks for torn snapshots for as long as it takes: `cargo run --release -p archipelago-sync --example torn_reads --
+//! 1e9`, reads of objects in all (10⁷ if not told). Writers commit one number to eight objects at a time; a reader that
+//! sees two numbers in one snapshot, or an older one than before, or a writer that misses its own commit, ends the run with
+//! a panic. For MV-RLU and RLU, both clocks, 2, 3 and 4 threads, one to two of which write.
+
+// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+#![allow(clippy::unit_arg)]
+
+fn main() {
+    #[cfg(not(loom))]
+    hunt::all();
+}
+
+#[cfg(not(loom))]
+mod hunt {
+    use archipelago_platform::atomic::{AtomicU64, Ordering};
+    use archipelago_platform::thread;
+    use archipelago_platform::time::Instant;
+    use archipelago_sync::mvrlu::{self, ClockKind, Handle, Link, Tuning};
+    use archipelago_sync::rlu;
+
+    const OBJECTS: usize = 8;
+    const BATCH: u64 = 1_000;
+
+    /// Reads until the readers' count is as wanted.
+    struct Hunt<'h> {
+        register: &'h (dyn Fn() -> Handle + Sync),
+        links: [Link<u64>; OBJECTS],
+        reads: AtomicU64,
+        wanted: u64,
+        next: AtomicU64,
+    }
+
+    impl Hunt<'_> {
+        fn goes_on(&self) -> bool {
+            self.reads.load(Ordering::Relaxed) < self.wanted
+        }
+
+        fn write(&self) {
+            let mut handle = (self.register)();
+            while self.goes_on() {
+                // Drawn inside, so that numbers rise with commits.
+                let draw = |tx: &mut mvrlu::Tx<'_>| {
+                    let first = tx.lock(self.links[0])?;
+                    let value = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+                    *first = value;
+                    self.links[1..].iter().try_for_each(|link| Ok(*tx.lock(*link)? = value))?;
+                    Ok(value)
+                };
+                let value = handle.update(draw).expect("no memory cap");
+                let snapshot = handle.read();
+                assert!(self.links.iter().all(|link| *snapshot.get(*link) >= value), "a commit that its thread misses");
+            }
+        }
+
+        fn read(&self) {
+            let (mut handle, mut latest) = ((self.register)(), 0);
+            while self.goes_on() {
+                for _ in 0..BATCH {
+                    let snapshot = handle.read();
+                    let seen = self.links.map(|link| *snapshot.get(link));
+                    assert!(seen.iter().all(|value| *value == seen[0]), "torn: {seen:?}");
+                    assert!(seen[0] >= latest, "{} after {latest}", seen[0]);
+                    latest = seen[0];
+                }
+                self.reads.fetch_add(BATCH * OBJECTS as u64, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn hunt(
+        name: &str,
+        threads: usize,
+        wanted: u64,
+        alloc: impl Fn() -> Link<u64>,
+        register: impl Fn() -> Handle + Sync,
+    ) {
+        let links = core::array::from_fn(|_| alloc());
+        let begun = Instant::now();
+        let hunt = Hunt { register: &register, links, reads: AtomicU64::new(0), wanted, next: AtomicU64::new(0) };
+        thread::scope(|scope| {
+            for number in 0..threads {
+                let hunt = &hunt;
+                scope.spawn(move || if number % 2 == 0 { hunt.write() } else { hunt.read() });
+            }
+        });
+        let seconds = begun.elapsed().as_secs_f64();
+        let (reads, commits) = (hunt.reads.into_inner(), hunt.next.into_inner());
+        println!(
+            "{name:<24} {threads} threads  {reads:>12} reads  {commits:>10} attempts to commit  {seconds:6.2} s  none torn"
+        );
+        // SAFETY: not used any more.
+        register().update(|tx| links.iter().try_for_each(|link| unsafe { tx.retire(*link) })).expect("no memory cap");
+    }
+
+    pub fn all() {
+        let wanted: f64 = std::env::args().nth(1).map_or(1e7, |count| count.parse().expect("a number of reads"));
+        let each = (wanted / 18.0).ceil() as u64;
+        for threads in [2, 3, 4] {
+            for clock in [ClockKind::Logical, ClockKind::Hardware] {
+                let domain = mvrlu::Domain::builder().clock(clock).build();
+                hunt(&format!("mvrlu {clock:?}"), threads, each, || domain.alloc(0), || domain.register());
+                let tuning = Tuning { low_watermark: 1, dereference_watermark: 8, concurrent: true };
+                let domain = mvrlu::Domain::builder().clock(clock).tuning(tuning).build();
+                hunt(&format!("mvrlu eager {clock:?}"), threads, each, || domain.alloc(0), || domain.register());
+                let domain = rlu::Domain::new(clock, if threads == 3 { 10 } else { 0 });
+                hunt(&format!("rlu {clock:?}"), threads, each, || domain.alloc(0), || domain.register());
+            }
+        }
+    }
+}

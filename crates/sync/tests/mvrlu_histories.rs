@@ -1,0 +1,189 @@
+//! Recorded transactions of MV-RLU and RLU, judged by a checker: snapshot isolation always, serializability where asked
+//! for, and write skew where it is not.
+#![cfg(not(loom))]
+
+use archipelago_check::history::Recorder;
+use archipelago_check::snapshot::{Action, Level, Outcome, Txn, check};
+use archipelago_platform::sync::Mutex;
+use archipelago_platform::thread;
+use archipelago_sync::mvrlu::{Abort, Builder, ClockKind, Collection, Domain, Handle, Link, Tuning, Tx};
+use archipelago_sync::rlu;
+
+const OBJECTS: usize = 5;
+
+const fn scaled(native: usize, miri: usize) -> usize {
+    if cfg!(miri) { miri } else { native }
+}
+
+type Object = Link<u64>;
+type History = Vec<Txn<usize, u64>>;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// Draws stamps, and keeps what is recorded.
+#[derive(Default)]
+struct Book {
+    stamps: Recorder<(), ()>,
+    history: Mutex<History>,
+}
+
+impl Book {
+    /// Records one attempt at a transaction by way of `attempt`; `act` does its reads and writes.
+    fn record(
+        &self,
+        thread: usize,
+        attempt: impl FnOnce(&mut dyn FnMut(&mut Tx<'_>) -> Result<(), Abort>) -> bool,
+        mut act: impl FnMut(&mut Tx<'_>, &mut Vec<Action<usize, u64>>) -> Result<(), Abort>,
+    ) {
+        let (before, mut begun, mut done) = (self.stamps.stamp(), 0, 0);
+        let mut actions = Vec::new();
+        let committed = attempt(&mut |tx| {
+            begun = self.stamps.stamp();
+            let result = act(tx, &mut actions);
+            done = self.stamps.stamp();
+            result
+        });
+        let outcome = if committed { Outcome::Committed } else { Outcome::Aborted };
+        let txn = Txn { thread, begin: (before, begun), end: (done, self.stamps.stamp()), outcome, actions };
+        self.history.lock().unwrap().push(txn);
+    }
+
+    fn judge(self, level: Level) -> archipelago_check::linear::Verdict {
+        check(level, &self.history.into_inner().unwrap())
+    }
+}
+
+fn read(tx: &Tx<'_>, links: &[Object], at: usize, actions: &mut Vec<Action<usize, u64>>) {
+    let value = *tx.get(links[at]);
+    // What an object holds at first is written by nobody.
+    actions.push(Action::Read(at, (value != 0).then_some(value)));
+}
+
+/// Reads some objects, then overwrites some that it has read.
+fn act(
+    tx: &mut Tx<'_>,
+    links: &[Object],
+    actions: &mut Vec<Action<usize, u64>>,
+    random: &mut Random,
+    unique: u64,
+) -> Result<(), Abort> {
+    let (first, reads) = (random.below(OBJECTS as u64) as usize, 1 + random.below(3) as usize);
+    let at = |number: usize| (first + number) % OBJECTS;
+    (0..reads).for_each(|number| read(tx, links, at(number), actions));
+    if random.below(4) == 0 {
+        thread::yield_now();
+    }
+    for number in 0..random.below(reads as u64 + 1) as usize {
+        let value = unique + number as u64;
+        *tx.lock(links[at(number)])? = value;
+        actions.push(Action::Write(at(number), value));
+    }
+    Ok(())
+}
+
+/// One attempt by `update_serializable`, whose first attempt is what is recorded.
+fn once_serializable(handle: &mut Handle, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<(), Abort>) -> bool {
+    let mut attempts = 0;
+    let done = handle.update_serializable(|tx| {
+        attempts += 1;
+        if attempts == 1 { body(tx) } else { Ok(()) }
+    });
+    done.unwrap();
+    attempts == 1
+}
+
+fn run(level: Level, alloc: impl Fn() -> Object, register: impl Fn() -> Handle + Sync) {
+    for round in 0..scaled(12, 1) as u64 {
+        let links: Vec<Object> = (0..OBJECTS).map(|_| alloc()).collect();
+        let book = Book::default();
+        thread::scope(|scope| {
+            for thread in 0..3 {
+                let (book, links, register) = (&book, &links, &register);
+                scope.spawn(move || {
+                    let (mut handle, mut random) = (register(), Random(round * 3 + thread as u64));
+                    for number in 1..=scaled(100, 6) as u64 {
+                        let unique = (thread as u64 + 1) << 32 | number << 8;
+                        let attempt = |body: &mut dyn FnMut(&mut Tx<'_>) -> Result<(), Abort>| match level {
+                            Level::Snapshot => handle.try_update(body).is_ok(),
+                            Level::Serializable => once_serializable(&mut handle, body),
+                        };
+                        book.record(thread, attempt, |tx, actions| act(tx, links, actions, &mut random, unique));
+                    }
+                });
+            }
+        });
+        book.judge(level).assert_ok();
+        // SAFETY: the test does not use the links any more.
+        register().update(|tx| links.iter().try_for_each(|link| unsafe { tx.retire(*link) })).unwrap();
+    }
+}
+
+fn each_domain(level: Level) {
+    let eager = || Domain::builder().tuning(Tuning { low_watermark: 1, dereference_watermark: 8, ..Tuning::default() });
+    let mvrlu = |builder: Builder| {
+        let domain = builder.build();
+        run(level, || domain.alloc(0), || domain.register());
+    };
+    for clock in [ClockKind::Logical, ClockKind::Hardware] {
+        mvrlu(Domain::builder().clock(clock));
+        mvrlu(eager().clock(clock));
+        mvrlu(eager().clock(clock).collection(Collection::Background));
+        for deferred in [0, 3] {
+            let domain = rlu::Domain::new(clock, deferred);
+            run(level, || domain.alloc(0), || domain.register());
+        }
+    }
+}
+
+#[test]
+fn transactions_are_snapshot_isolated() {
+    each_domain(Level::Snapshot);
+}
+
+#[test]
+fn serializable_transactions_are_serializable() {
+    each_domain(Level::Serializable);
+}
+
+/// Two transactions that overlap, each of which reads both objects and writes one.
+fn skewed(domain: &Domain, serializable: bool) -> Book {
+    let links = [domain.alloc(0_u64), domain.alloc(0)];
+    let (book, mut one, mut two) = (Book::default(), domain.register(), domain.register());
+    let withdraw = |tx: &mut Tx<'_>, actions: &mut Vec<Action<usize, u64>>, at: usize| {
+        [0, 1].iter().for_each(|number| read(tx, &links, *number, actions));
+        *tx.lock(links[at])? = at as u64 + 1;
+        actions.push(Action::Write(at, at as u64 + 1));
+        Ok(())
+    };
+    let attempt = |handle: &mut Handle, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<(), Abort>| match serializable {
+        true => once_serializable(handle, body),
+        false => handle.try_update(body).is_ok(),
+    };
+    book.record(
+        0,
+        |body| attempt(&mut one, body),
+        |tx, actions| {
+            withdraw(tx, actions, 0)?;
+            book.record(1, |body| attempt(&mut two, body), |tx, actions| withdraw(tx, actions, 1));
+            Ok(())
+        },
+    );
+    // SAFETY: not used any more.
+    one.update(|tx| links.iter().try_for_each(|link| unsafe { tx.retire(*link) })).unwrap();
+    book
+}
+
+#[test]
+fn write_skew_is_snapshot_isolated_and_not_serializable() {
+    let domain = Domain::new();
+    skewed(&domain, false).judge(Level::Snapshot).assert_ok();
+    assert!(skewed(&domain, false).judge(Level::Serializable).is_violation());
+    skewed(&domain, true).judge(Level::Serializable).assert_ok();
+}
