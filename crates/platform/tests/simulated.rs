@@ -63,7 +63,7 @@ fn readers_share_and_writers_do_not() {
 #[test]
 fn condition_variables_lose_no_notification() {
     let body = |(queue, filled): &(Mutex<Vec<usize>>, Condvar), client: Client| {
-        if client.index % 2 == 0 {
+        if client.index.is_multiple_of(2) {
             queue.lock().unwrap().push(client.index);
             filled.notify_one();
         } else {

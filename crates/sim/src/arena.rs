@@ -113,15 +113,15 @@ impl Arena {
     /// Reserves address space for a run. `None` if there is none: allocations then come from the system.
     pub(crate) fn new() -> Option<Arena> {
         // The lowest free one: runs that follow each other get the same addresses, which a program may depend on.
-        for number in 0..ARENAS {
-            if ALIVE[number].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        for (number, alive) in ALIVE.iter().enumerate() {
+            if alive.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 continue;
             }
             let base = LOW + number * SPAN;
             if os::map(base) {
                 return Some(Arena { number, next: Cell::new(base + PAGE) });
             }
-            ALIVE[number].store(0, Ordering::Release);
+            alive.store(0, Ordering::Release);
         }
         None
     }
