@@ -58,7 +58,8 @@ impl<F: KeyForm> Local<'_, F> {
 impl<F: KeyForm> Core<F> {
     pub(crate) fn new(config: Config, this: Weak<Self>) -> Self {
         let nodes = config.topology.nodes().len().max(1);
-        let arena = |node| BlockArena::new(Layout::new::<F::Page>(), (nodes > 1).then_some(NodeId(node)));
+        let place = |node| (nodes > 1).then_some(NodeId(node));
+        let arena = |node| BlockArena::new(Layout::new::<F::Page>(), place(node));
         let arenas = Box::new(Arenas((0..nodes).map(arena).collect()));
         let head = arenas.0[0].alloc().cast::<F::Page>();
         // SAFETY: a fresh block of the page's layout.
@@ -66,7 +67,7 @@ impl<F: KeyForm> Core<F> {
         let head = PagePtr(head);
         Self {
             domain: Domain::new(),
-            layers: (0..nodes).map(|_| Layer::new(config.search_layer, head)).collect(),
+            layers: (0..nodes).map(|node| Layer::new(config.search_layer, head, place(node))).collect(),
             cells: PerThread::new(),
             maintenance: Maintenance::new(nodes),
             config,

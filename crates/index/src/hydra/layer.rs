@@ -13,6 +13,7 @@ use super::snapshot::{self, Snapshot};
 use crate::art::{RawArt, WriteSync};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicPtr, Ordering::*};
+use archipelago_platform::topology::NodeId;
 use archipelago_sync::rcu::Guard;
 
 /// A replica.
@@ -22,9 +23,10 @@ pub(crate) enum Layer<F: KeyForm> {
 }
 
 impl<F: KeyForm> Layer<F> {
-    pub(super) fn new(kind: SearchLayerKind, head: PagePtr<F>) -> Self {
+    /// A replica whose memory is to prefer `node`, whoever brings it up to date.
+    pub(super) fn new(kind: SearchLayerKind, head: PagePtr<F>, node: Option<NodeId>) -> Self {
         match kind {
-            SearchLayerKind::Snapshot => Self::Snapshot(SnapshotLayer::new(head)),
+            SearchLayerKind::Snapshot => Self::Snapshot(SnapshotLayer::new(head, node)),
             SearchLayerKind::Art => Self::Art(ArtLayer::new(head)),
         }
     }
@@ -108,8 +110,8 @@ pub(crate) struct SnapshotLayer<F: KeyForm> {
 }
 
 impl<F: KeyForm> SnapshotLayer<F> {
-    fn new(head: PagePtr<F>) -> Self {
-        Self { current: AtomicPtr::new(Box::into_raw(Box::new(Snapshot::build(head, &[])))) }
+    fn new(head: PagePtr<F>, node: Option<NodeId>) -> Self {
+        Self { current: AtomicPtr::new(Box::into_raw(Box::new(Snapshot::build(node, head, &[])))) }
     }
 
     #[inline]

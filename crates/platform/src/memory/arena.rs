@@ -193,20 +193,23 @@ impl State {
         if chunk.is_empty() { self.retire(chunk) } else { [None, None] }
     }
 
-    /// Keeps an empty chunk as the spare or gives up its memory: the larger of two stays, and none in an empty arena.
+    /// Keeps an empty chunk as the spare or gives up its memory: the larger of two stays, but none that is as large as
+    /// all others together. (Growing makes chunks of half of that, so none of those is lost at the brink.)
     fn retire(&mut self, chunk: ChunkRef) -> [Option<Pages>; 2] {
-        let spare = self.spare.take();
-        if self.live == 0 {
-            let pages = [Some(self.remove(chunk)), spare.map(|spare| self.remove(spare))];
-            self.chunks = Vec::new();
-            return pages;
-        }
-        let (kept, surplus) = match spare {
+        let (kept, surplus) = match self.spare.take() {
             Some(spare) if spare.bytes() > chunk.bytes() => (spare, Some(chunk)),
             other => (chunk, other),
         };
-        self.spare = Some(kept);
-        [surplus.map(|surplus| self.remove(surplus)), None]
+        let surplus = surplus.map(|surplus| self.remove(surplus));
+        if self.bytes - kept.bytes() > kept.bytes() {
+            self.spare = Some(kept);
+            return [surplus, None];
+        }
+        let kept = self.remove(kept);
+        if self.chunks.is_empty() {
+            self.chunks = Vec::new();
+        }
+        [surplus, Some(kept)]
     }
 
     /// Forgets a chunk that is in no list and takes its memory out.

@@ -47,6 +47,16 @@ impl<T: Copy> Array<T> {
         Self { pages, len: 0, node, items: PhantomData }
     }
 
+    /// An empty array without memory, whose memory is to prefer `node`.
+    pub fn on(node: Option<NodeId>) -> Self {
+        Self::with_capacity(0, node)
+    }
+
+    /// The node that its memory prefers.
+    pub fn node(&self) -> Option<NodeId> {
+        self.node
+    }
+
     /// Adds an item. Amortised constant time.
     ///
     /// # Panics
@@ -122,7 +132,7 @@ impl<T: Copy> Array<T> {
 
 impl<T: Copy> Default for Array<T> {
     fn default() -> Self {
-        Self::with_capacity(0, None)
+        Self::on(None)
     }
 }
 

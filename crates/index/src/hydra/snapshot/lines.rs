@@ -206,7 +206,7 @@ pub fn build(anchors: &[u64], ids: &[u32], lines: &mut Array<Line>) -> Node {
         return Node::default();
     }
     // An eighth more than the root takes, for crowded buckets.
-    *lines = Array::with_capacity(anchors.len() * 9 / (8 * FILL) + 2, None);
+    *lines = Array::with_capacity(anchors.len() * 9 / (8 * FILL) + 2, lines.node());
     Builder { anchors, ids, lines }.node(0, anchors.len())
 }
 

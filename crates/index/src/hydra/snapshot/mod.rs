@@ -24,6 +24,7 @@ mod trie_build;
 mod word;
 mod words;
 
+use archipelago_platform::topology::NodeId;
 use core::cmp::Ordering;
 use core::fmt;
 
@@ -79,8 +80,11 @@ pub trait AnchorIndex<F: SearchForm, P: Page> {
         Self: 'a,
         P: 'a;
 
-    /// An object without memory, to be filled before anything else.
-    fn empty() -> Self;
+    /// An object without memory, to be filled before anything else; its memory is to prefer `node`.
+    fn empty(node: Option<NodeId>) -> Self;
+
+    /// The node that its memory prefers.
+    fn node(&self) -> Option<NodeId>;
 
     /// Fills an empty one.
     fn fill(&mut self, head: P, anchors: &[(F::Probe<'_>, P)]);
@@ -112,12 +116,13 @@ pub struct Snapshot<F: SearchForm, P: Page> {
 
 impl<F: SearchForm, P: Page> Snapshot<F, P> {
     /// A snapshot of `anchors`, ascending and distinct, over the page `head` for keys below all of them. Linear.
+    /// Its memory, and that of all snapshots that merging makes of it, prefers `node`, whichever thread does the merging.
     ///
     /// # Panics
     /// From about 2^31 anchors on.
-    pub fn build(head: P, anchors: &[(F::Probe<'_>, P)]) -> Self {
+    pub fn build(node: Option<NodeId>, head: P, anchors: &[(F::Probe<'_>, P)]) -> Self {
         debug_assert!(anchors.windows(2).all(|pair| F::compare(pair[0].0, pair[1].0).is_lt()));
-        let mut index = F::Index::empty();
+        let mut index = F::Index::empty(node);
         index.fill(head, anchors);
         Self { index }
     }
@@ -129,7 +134,7 @@ impl<F: SearchForm, P: Page> Snapshot<F, P> {
     /// # Panics
     /// From about 2^31 anchors on.
     pub fn merge<'a>(&self, inserts: &[(F::Probe<'a>, P)], removes: &[(F::Probe<'a>, P)]) -> Self {
-        let mut index = F::Index::empty();
+        let mut index = F::Index::empty(self.index.node());
         index.fill_merged(&self.index, inserts, removes);
         Self { index }
     }

@@ -13,6 +13,7 @@
 
 use super::words::{Count, LINE, SHORT, Words};
 use archipelago_platform::memory::Array;
+use archipelago_platform::topology::NodeId;
 use archipelago_platform::touch;
 
 /// Words per bucket aimed at: the table has between `len / 2 PER_BUCKET` and `len / PER_BUCKET` buckets.
@@ -104,6 +105,11 @@ pub struct Runs {
 }
 
 impl Runs {
+    /// An object without memory, whose memory is to prefer `node`.
+    pub fn on(node: Option<NodeId>) -> Self {
+        Self { words: Words::on(node), levels: Words::on(node), table: Array::on(node) }
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.words.bytes() + self.levels.bytes() + self.table.bytes()

@@ -29,11 +29,11 @@ type Changes<K> = Vec<(K, u64)>;
 
 /// The anchors as a snapshot, each leading to its own number.
 fn words(anchors: &BTreeMap<u64, u64>) -> Snapshot<Word, u64> {
-    Snapshot::build(HEAD, &anchors.iter().map(|(&anchor, &page)| (anchor, page)).collect::<Vec<_>>())
+    Snapshot::build(None, HEAD, &anchors.iter().map(|(&anchor, &page)| (anchor, page)).collect::<Vec<_>>())
 }
 
 fn strings(anchors: &BTreeMap<Vec<u8>, u64>) -> Snapshot<Bytes, u64> {
-    Snapshot::build(HEAD, &anchors.iter().map(|(anchor, &page)| (&anchor[..], page)).collect::<Vec<_>>())
+    Snapshot::build(None, HEAD, &anchors.iter().map(|(anchor, &page)| (&anchor[..], page)).collect::<Vec<_>>())
 }
 
 fn number<K: Ord>(keys: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
@@ -306,7 +306,7 @@ fn nested_prefixes() {
     let count = sized(6_000, 300);
     let text = vec![b'n'; 2 * count];
     let anchors: Vec<(&[u8], u64)> = (0..count).map(|i| (&text[..i * 2], i as u64)).collect();
-    let snapshot = Snapshot::<Bytes, u64>::build(HEAD, &anchors);
+    let snapshot = Snapshot::<Bytes, u64>::build(None, HEAD, &anchors);
     for len in (0..2 * count).step_by(94) {
         assert_eq!(snapshot.jump(&text[..len]), len as u64 / 2);
         assert_eq!(snapshot.jump(&[&text[..len], b"m"].concat()), len as u64 / 2);
@@ -326,11 +326,11 @@ fn both_ends() {
 
 #[test]
 fn nothing_and_one() {
-    let none = Snapshot::<Word, u64>::build(HEAD, &[]);
+    let none = Snapshot::<Word, u64>::build(None, HEAD, &[]);
     assert_eq!((none.jump(0), none.jump(u64::MAX), none.len()), (HEAD, HEAD, 0));
     let zero = none.merge(&[(0, 7)], &[]);
     assert_eq!((zero.jump(0), zero.jump(u64::MAX), zero.len()), (7, 7, 1));
-    let none = Snapshot::<Bytes, u64>::build(HEAD, &[]);
+    let none = Snapshot::<Bytes, u64>::build(None, HEAD, &[]);
     assert_eq!((none.jump(b""), none.len()), (HEAD, 0));
     let empty = none.merge(&[(b"", 7)], &[]);
     assert_eq!((empty.jump(b""), empty.jump(b"a"), empty.len()), (7, 7, 1));

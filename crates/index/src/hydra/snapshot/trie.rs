@@ -18,6 +18,7 @@ use core::cmp::Ordering;
 
 use archipelago_platform::hint::prefetch_read;
 use archipelago_platform::memory::Array;
+use archipelago_platform::topology::NodeId;
 use archipelago_platform::touch;
 
 use super::runs::{Near, Run, Runs};
@@ -298,13 +299,17 @@ impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
     where
         P: 'a;
 
-    fn empty() -> Self {
+    fn node(&self) -> Option<NodeId> {
+        self.slots.node()
+    }
+
+    fn empty(node: Option<NodeId>) -> Self {
         Self {
-            runs: Runs::default(),
-            slots: Array::default(),
-            nodes: Array::default(),
-            tails: Array::default(),
-            text: Array::default(),
+            runs: Runs::on(node),
+            slots: Array::on(node),
+            nodes: Array::on(node),
+            tails: Array::on(node),
+            text: Array::on(node),
             head: None,
             len: 0,
             counter: Counter::detect(),

@@ -7,6 +7,7 @@ use super::merge::Merge;
 use super::{AnchorIndex, Page};
 use crate::key::Word;
 use archipelago_platform::memory::Array;
+use archipelago_platform::topology::NodeId;
 use archipelago_platform::touch;
 use core::marker::PhantomData;
 
@@ -24,8 +25,8 @@ pub struct WordIndex<P> {
 
 impl<P: Page> WordIndex<P> {
     fn start(&mut self, head: P, room: usize) {
-        self.anchors = Array::with_capacity(room, None);
-        self.ids = Array::with_capacity(room + 1, None);
+        self.anchors = Array::with_capacity(room, self.lines.node());
+        self.ids = Array::with_capacity(room + 1, self.lines.node());
         self.head = self.pages.acquire(head).expect("there is room for the first page");
         self.ids.push(self.head);
     }
@@ -64,16 +65,20 @@ impl<P: Page> AnchorIndex<Word, P> for WordIndex<P> {
     where
         P: 'a;
 
-    fn empty() -> Self {
+    fn empty(node: Option<NodeId>) -> Self {
         Self {
             root: Node::default(),
             head: 0,
-            lines: Array::default(),
+            lines: Array::on(node),
             pages: PageIds::default(),
             anchors: Array::default(),
             ids: Array::default(),
             of: PhantomData,
         }
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        self.lines.node()
     }
 
     fn fill(&mut self, head: P, anchors: &[(u64, P)]) {

@@ -6,6 +6,7 @@
 //! AVX2, and a branch-free scalar loop for everything else.
 
 use archipelago_platform::memory::Array;
+use archipelago_platform::topology::NodeId;
 #[cfg(target_arch = "x86_64")]
 use core::arch::x86_64::*;
 
@@ -41,6 +42,11 @@ pub struct Words {
 }
 
 impl Words {
+    /// An empty one without memory, whose memory is to prefer `node`.
+    pub fn on(node: Option<NodeId>) -> Self {
+        Self { lines: Array::on(node), len: 0 }
+    }
+
     /// Words pushed so far, padding included.
     pub fn len(&self) -> usize {
         self.len
