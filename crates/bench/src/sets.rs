@@ -13,8 +13,9 @@ use archipelago_platform::thread::available_parallelism;
 use archipelago_platform::time::Duration;
 use serde::Serialize;
 
-use crate::args::{Format, Sets};
+use crate::args::Sets;
 use crate::failure::Failure;
+use crate::report;
 use crate::stats;
 use crate::workload::Distribution;
 use contenders::Contender;
@@ -66,8 +67,7 @@ pub fn run(args: &Sets) -> Result<ExitCode, Failure> {
         }
     }
     let rows: Vec<Row> = cases.iter().flat_map(|case| rows(case, args)).collect();
-    write(&rows, args.format, io::stdout().lock())
-        .map_err(|error| Failure::new(format!("standard output: {error}")))?;
+    report::show(&rows, args.format, |rows, out| table(rows, out))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -149,35 +149,19 @@ fn rows(case: &Case, args: &Sets) -> Vec<Row> {
     case.contenders.iter().map(row).collect()
 }
 
-fn write(rows: &[Row], format: Format, mut out: impl Write) -> io::Result<()> {
-    match format {
-        Format::Json => {
-            for row in rows {
-                serde_json::to_writer(&mut out, row)?;
-                writeln!(out)?;
-            }
-            Ok(())
-        }
-        Format::Csv => {
-            let mut csv = csv::Writer::from_writer(out);
-            rows.iter().try_for_each(|row| csv.serialize(row)).map_err(io::Error::other)?;
-            csv.flush()
-        }
-        Format::Table => {
-            let head = ["structure", "mechanism", "updates", "threads", "Mops/s", "ratio", "aborts"];
-            let [structure, mechanism, updates, threads, mops, ratio, aborts] = head;
-            writeln!(out, "{structure:<9} {mechanism:<22} {updates:>7} {threads:>7} {mops:>9} {ratio:>6} {aborts:>7}")?;
-            for row in rows {
-                let ratio = row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-                writeln!(
-                    out,
-                    "{:<9} {:<22} {:>6}% {:>7} {:>9.3} {ratio:>6} {:>6.2}%",
-                    row.structure, row.mechanism, row.update_percent, row.threads, row.mops, row.abort_percent
-                )?;
-            }
-            Ok(())
-        }
+fn table(rows: &[Row], mut out: impl Write) -> io::Result<()> {
+    let head = ["structure", "mechanism", "updates", "threads", "Mops/s", "ratio", "aborts"];
+    let [structure, mechanism, updates, threads, mops, ratio, aborts] = head;
+    writeln!(out, "{structure:<9} {mechanism:<22} {updates:>7} {threads:>7} {mops:>9} {ratio:>6} {aborts:>7}")?;
+    for row in rows {
+        let ratio = row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        writeln!(
+            out,
+            "{:<9} {:<22} {:>6}% {:>7} {:>9.3} {ratio:>6} {:>6.2}%",
+            row.structure, row.mechanism, row.update_percent, row.threads, row.mops, row.abort_percent
+        )?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -224,11 +208,11 @@ mod tests {
         let sets = Only::try_parse_from([&["sets"], &args[..]].concat()).unwrap().sets;
         let rows = rows(&cases[0], &sets);
         assert_eq!((rows[0].ratio, rows[1].ratio), (Some(1.0), Some(0.5)));
-        for (format, part) in
-            [(Format::Json, "\"mechanism\":\"mvrlu\""), (Format::Csv, "hash,mvrlu"), (Format::Table, "0.50")]
-        {
-            let mut out = Vec::new();
-            write(&rows, format, &mut out).unwrap();
+        let (mut json, mut csv, mut text) = (Vec::new(), Vec::new(), Vec::new());
+        report::json::write(&rows, &mut json).unwrap();
+        report::csv::write(&rows, &mut csv).unwrap();
+        table(&rows, &mut text).unwrap();
+        for (out, part) in [(json, "\"mechanism\":\"mvrlu\""), (csv, "hash,mvrlu"), (text, "0.50")] {
             assert!(String::from_utf8(out).unwrap().contains(part), "{part}");
         }
     }

@@ -27,8 +27,7 @@ pub mod per_thread;
 pub mod racy;
 pub mod simd;
 #[cfg(archipelago_sim)]
-#[doc(hidden)]
-pub mod simulated;
+mod simulated;
 pub mod sync;
 pub mod thread;
 pub mod time;

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use super::Row;
+use serde::Serialize;
 
 /// Writes the rows.
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(rows: &[Row], out: impl Write) -> io::Result<()> {
+pub fn write<R: Serialize>(rows: &[R], out: impl Write) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     for row in rows {
         writer.serialize(row).map_err(io::Error::other)?;

@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use super::Row;
+use serde::Serialize;
 
 /// Writes the rows.
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(rows: &[Row], mut out: impl Write) -> io::Result<()> {
+pub fn write<R: Serialize>(rows: &[R], mut out: impl Write) -> io::Result<()> {
     for row in rows {
         serde_json::to_writer(&mut out, row)?;
         writeln!(out)?;

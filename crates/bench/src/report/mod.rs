@@ -172,9 +172,21 @@ pub fn figures(threads: usize, samples: &[Sample], latency: Option<&Histogram<u6
 /// # Errors
 /// If writing fails, other than because nobody reads on.
 pub fn print(rows: &[Row], format: Format) -> Result<(), Failure> {
+    show(rows, format, |rows, out| table::write(rows, out))
+}
+
+/// Writes rows of any benchmark to standard output; `table` does it for people.
+///
+/// # Errors
+/// If writing fails, other than because nobody reads on.
+pub fn show<R: Serialize>(
+    rows: &[R],
+    format: Format,
+    table: impl FnOnce(&[R], io::StdoutLock<'_>) -> io::Result<()>,
+) -> Result<(), Failure> {
     let out = io::stdout().lock();
     let written = match format {
-        Format::Table => table::write(rows, out),
+        Format::Table => table(rows, out),
         Format::Json => json::write(rows, out),
         Format::Csv => csv::write(rows, out),
     };

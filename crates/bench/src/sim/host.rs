@@ -3,13 +3,13 @@
 //! can be had.
 
 use archipelago_index::HydraList;
+use archipelago_platform::SIMULATED;
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread::{self, Pinning};
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_platform::topology::Topology;
-use archipelago_platform::{SIMULATED, hint};
 use archipelago_sim::{Config, Machine, world};
 use archipelago_sync::lock::{Mutex, RawTtas};
 
@@ -139,7 +139,7 @@ fn native<P: Program>(threads: usize) -> f64 {
     const TIME: Duration = Duration::from_millis(100);
     let (shared, stop, start) = (P::shared(), AtomicBool::new(false), Barrier::new(threads + 1));
     let cpus = Pinning::FillNodeFirst.assign(Topology::current(), threads);
-    let ops: u64 = thread::scope(|scope| {
+    let (ops, elapsed) = thread::scope(|scope| {
         let (shared, stop, start) = (&shared, &stop, &start);
         let spawn = |(thread, cpu): (usize, Option<_>)| {
             scope.spawn(move || {
@@ -157,14 +157,13 @@ fn native<P: Program>(threads: usize) -> f64 {
         let threads: Vec<_> = cpus.into_iter().enumerate().map(spawn).collect();
         start.wait();
         let begin = Instant::now();
-        while begin.elapsed() < TIME {
-            thread::sleep(Duration::from_millis(1));
-            hint::spin_loop();
-        }
+        thread::sleep(TIME);
         stop.store(true, Ordering::Relaxed);
-        threads.into_iter().map(|thread| thread.join().expect("a program does not panic")).sum()
+        let elapsed = begin.elapsed();
+        let ops = threads.into_iter().map(|thread| thread.join().expect("a program does not panic"));
+        (ops.sum::<u64>(), elapsed)
     });
-    TIME.as_nanos() as f64 * threads as f64 / ops as f64
+    elapsed.as_nanos() as f64 * threads as f64 / ops as f64
 }
 
 fn simulated<P: Program>(threads: usize, seed: u64) -> Result<f64, Failure> {

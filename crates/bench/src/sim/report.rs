@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::Point;
 use super::measure::Setting;
-use crate::args::{Format, SimCommon};
+use crate::args::SimCommon;
 use crate::failure::Failure;
-use crate::report::{curve, digits, html, table};
+use crate::report::{self, curve, digits, html, table};
 use crate::stats;
 
 /// What stands under every table and chart.
@@ -115,33 +115,7 @@ pub fn show(points: &[Point], setting: &Setting, common: &SimCommon) -> Result<(
         std::fs::write(path, page(&rows, setting))
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
     }
-    let out = io::stdout().lock();
-    let written = match common.format {
-        Format::Json => json(&rows, out),
-        Format::Csv => csv(&rows, out),
-        Format::Table => tables(&rows, out),
-    };
-    match written {
-        // Whoever closed the pipe has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn json(rows: &[Row], mut out: impl Write) -> io::Result<()> {
-    for row in rows {
-        serde_json::to_writer(&mut out, row)?;
-        writeln!(out)?;
-    }
-    Ok(())
-}
-
-fn csv(rows: &[Row], out: impl Write) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
-    rows.iter().try_for_each(|row| csv.serialize(row)).map_err(io::Error::other)?;
-    csv.flush()
+    report::show(&rows, common.format, |rows, out| tables(rows, out))
 }
 
 /// The rows by workload, in the order in which they came.
