@@ -1,6 +1,7 @@
 //! How fast the simulator is: events per second of processor time, and bytes of model per line.
 //!
-//! `cargo run --release -p archipelago-sim --example speed`
+//! `cargo run --release -p archipelago-sim --example speed [WORD [NS]]`: only the runs whose names have the word; those of
+//! 1 ms with another length, in virtual nanoseconds.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -18,6 +19,9 @@ fn processor_time() -> f64 {
 }
 
 fn show(name: &str, run: impl FnOnce() -> Report) {
+    if std::env::args().nth(1).is_some_and(|word| !name.contains(&word)) {
+        return;
+    }
     let before = processor_time();
     let report = run().assert_done();
     let seconds = processor_time() - before;
@@ -36,7 +40,8 @@ fn show(name: &str, run: impl FnOnce() -> Report) {
 fn main() {
     let machine = Machine::preset("xeon-8180-8s").unwrap();
     let threads = machine.cpus();
-    let config = Config { until_ns: Some(1_000_000), ..Config::seeded(1) };
+    let length = std::env::args().nth(2).map_or(1_000_000, |ns| ns.parse().expect("a number of nanoseconds"));
+    let config = Config { until_ns: Some(length), ..Config::seeded(1) };
     let words = |count: usize| move || (0..count).map(|_| Word::new(0)).collect::<Vec<_>>();
 
     // A look-up of six lines in a shared structure, an increment of an own word, one in eight takes one of 64 locks.
@@ -55,7 +60,7 @@ fn main() {
             world::work(50);
         }
     };
-    for _ in 0..2 {
+    for _ in 0..3 {
         show("mixed, 1 ms", || run_with(&machine, &config, threads, words(50_000), mixed, drop).0);
     }
     let lock = |words: &Vec<Word>, client: Client| {

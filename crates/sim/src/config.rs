@@ -97,7 +97,7 @@ pub struct Config {
     /// The run is called stalled, or deadlocked if every client waits, when no client has changed a value or woken by
     /// time for this long. Virtual nanoseconds.
     pub stall_ns: u64,
-    /// The run is called stalled at this virtual time, in nanoseconds.
+    /// The run is called stalled at this virtual time, in nanoseconds; 281 seconds at most.
     pub limit_ns: u64,
     /// The run is called stalled after this many accesses.
     pub limit_accesses: u64,

@@ -10,8 +10,8 @@
 //! [`switch`], which hold nothing but a raw pointer, do it.
 
 mod access;
+mod agenda;
 mod explore;
-mod heap;
 pub(crate) mod switch;
 pub(crate) mod thread;
 pub(crate) mod tx;
@@ -26,7 +26,7 @@ use crate::machine::Machine;
 use crate::memory::{Memory, host_prefetch, ps};
 use crate::report::{HotLine, Outcome};
 use crate::rng;
-use heap::Heap;
+use agenda::Agenda;
 use thread::{Key, Reason, Role, Status, Thread, Unwinding};
 use tx::Marks;
 use wait::Watch;
@@ -121,9 +121,9 @@ pub(crate) struct Engine {
     pub(crate) threads: Vec<Thread>,
     /// The running thread.
     pub(crate) current: usize,
-    heap: Heap,
-    /// The thread that gave way last and has to be put back into the heap.
-    returned: Option<usize>,
+    agenda: Agenda,
+    /// The thread that gave way last.
+    gave_way: usize,
     /// The running thread gives way before an access when its clock has passed this.
     horizon: u64,
     /// Threads that can take a step, in schedules other than virtual time.
@@ -180,8 +180,8 @@ impl Engine {
             memory: Memory::new(&machine, config.overlap, config.schedule == Schedule::VirtualTime),
             threads: Vec::new(),
             current: 0,
-            heap: Heap::default(),
-            returned: None,
+            agenda: Agenda::new(),
+            gave_way: 0,
             horizon: 0,
             ready: Vec::new(),
             chosen: None,
@@ -197,7 +197,7 @@ impl Engine {
             clients_end: 0,
             last_progress: 0,
             stall: config.stall_ns.saturating_mul(1000).min(u64::MAX / 4),
-            limit: config.limit_ns.saturating_mul(1000),
+            limit: config.limit_ns.saturating_mul(1000).min(agenda::MAX_TIME),
             changes: 0,
             stamp: 0,
             rng,
@@ -243,6 +243,7 @@ impl Engine {
     /// Makes a thread that takes its first step at `start.clock` or later. `slot` is the lowest free one.
     pub(crate) fn spawn(&mut self, start: Start, slot: Option<usize>) -> usize {
         let id = self.threads.len();
+        assert!(id < agenda::MAX_THREADS, "a simulation can have {} threads in all", agenda::MAX_THREADS);
         let slot = slot.unwrap_or_else(|| self.free_slots.pop().unwrap_or(self.slots_high_water));
         self.free_slots.retain(|&free| free != slot);
         self.slots_high_water = self.slots_high_water.max(slot + 1);
@@ -250,7 +251,7 @@ impl Engine {
         let mut thread = Thread::new(start.role, slot, seed);
         thread.priority = (1 << 32) + (rng::next(&mut self.rng) >> 32);
         thread.clock = start.clock;
-        thread.stack = Some(switch::stackful(self.config.stack_bytes, start.body));
+        thread.stack = Some(switch::stackful(self.config.stack_bytes, id, start.body));
         self.threads.push(thread);
         self.watches.resize(self.threads.len() * thread::WATCHED, Watch::default());
         self.settle(id, start.cpu);
@@ -302,13 +303,18 @@ impl Engine {
         (thread.fault_access, thread.fault_clock) = (next_access, next_clock);
     }
 
-    /// Whether a fault strikes the running thread before its next access; if so, for how long it stalls.
-    fn fault_due(&mut self) -> Option<u64> {
+    /// Whether a fault strikes the running thread before its next access.
+    #[inline]
+    fn fault_due(&self) -> bool {
+        let thread = &self.threads[self.current];
+        thread.accesses + 1 >= thread.fault_access || thread.clock >= thread.fault_clock
+    }
+
+    /// For how long the fault that is due stalls the running thread.
+    #[cold]
+    fn fault(&mut self) -> u64 {
         let thread = &self.threads[self.current];
         let (accesses, clock) = (thread.accesses + 1, thread.clock);
-        if accesses < thread.fault_access && clock < thread.fault_clock {
-            return None;
-        }
         let (by_access, by_clock) = (accesses >= thread.fault_access, clock >= thread.fault_clock);
         let (slot, socket, at_access, at_clock) = (thread.slot, thread.socket, thread.fault_access, thread.fault_clock);
         let mut stall = 0;
@@ -331,10 +337,11 @@ impl Engine {
         self.threads[self.current].accesses += u64::from(by_access);
         self.plan_faults(self.current);
         self.threads[self.current].accesses -= u64::from(by_access);
-        Some(stall)
+        stall
     }
 
     /// The running thread's own work, in picoseconds: longer while the core's other hardware thread works.
+    #[inline]
     pub(crate) fn advance(&mut self, time: u64) {
         let thread = &mut self.threads[self.current];
         if thread.untimed {
@@ -358,10 +365,10 @@ impl Engine {
     fn schedule(&mut self, id: usize) {
         if self.timed() {
             let clock = self.threads[id].clock;
-            self.heap.put(id, clock);
+            self.agenda.put(id, clock);
             self.horizon = self.horizon.min(clock);
         } else {
-            self.heap.remove(id);
+            self.agenda.remove(id);
             self.ready.push(id);
         }
     }
@@ -378,6 +385,7 @@ impl Engine {
     }
 
     /// A client did something that may end another one's wait.
+    #[inline]
     pub(crate) fn progress(&mut self, id: usize) {
         self.changes += 1;
         if self.threads[id].role != Role::Daemon {
@@ -438,55 +446,67 @@ impl Engine {
             return Err(self.verdict());
         }
         self.current = id;
-        self.horizon = self.heap.earliest().min(self.deadline());
-        self.prepare();
+        if self.timed() {
+            let (earliest, other) = self.agenda.earliest_other(id);
+            self.horizon = earliest.min(self.deadline());
+            if let Some(other) = other {
+                self.prepare(other);
+            }
+        }
         self.memory.stats.switches += 1;
         self.hash = (self.hash ^ (clock << 10 | id as u64)).wrapping_mul(0x0000_0100_0000_01b3);
         Ok(id)
     }
 
     /// The running thread gave way: unless it waits, it stands in line again.
+    #[inline]
     pub(crate) fn gave_way(&mut self) {
-        if self.timed() && self.threads[self.current].status == Status::Ready {
-            self.returned = Some(self.current);
+        if !self.timed() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.gave_way, self.current);
+        let thread = &self.threads[before];
+        self.memory.prepare(thread.pending, thread.core, thread.socket);
+        let thread = &self.threads[self.current];
+        if thread.status == Status::Ready {
+            self.agenda.put(self.current, thread.clock);
+        } else {
+            self.agenda.stop();
         }
     }
 
     fn next_in_time(&mut self) -> Result<usize, Outcome> {
         loop {
-            let first = match self.returned.take() {
-                Some(id) => Some(self.heap.exchange(id, self.threads[id].clock)),
-                None => self.heap.pop(),
-            };
-            let Some((time, id)) = first else { return Err(self.verdict()) };
+            let Some((time, id)) = self.agenda.first() else { return Err(self.verdict()) };
             match self.threads[id].status {
-                Status::Ready => return Ok(id),
+                Status::Ready => {
+                    self.agenda.start(id);
+                    return Ok(id);
+                }
                 // Its clock says since when it has waited.
-                Status::Queued(line) => return Ok(self.grant(line, time)),
+                Status::Queued(line) => {
+                    self.agenda.remove(id);
+                    return Ok(self.grant(line, time));
+                }
                 Status::Spinning | Status::Blocked(_) => {
+                    self.agenda.start(id);
                     self.threads[id].clock = self.threads[id].clock.max(time);
                     self.timer(id)?;
                     return Ok(id);
                 }
-                Status::Done => {}
+                Status::Done => self.agenda.remove(id),
             }
         }
     }
 
-    /// Brings what the next thread but this one will need into the host's cache.
+    /// Brings what the thread that will most likely run next needs into the host's cache.
     #[inline]
-    fn prepare(&self) {
-        let Some(next) = self.heap.first() else { return };
+    fn prepare(&self, next: usize) {
         let thread = &self.threads[next];
         for offset in [0, 64, 128, 192] {
             host_prefetch((thread.stopped_at as *const u8).wrapping_add(offset));
         }
-        self.memory.prepare(thread.pending, thread.core, thread.socket);
-        for follower in self.heap.followers() {
-            let thread = &raw const self.threads[follower];
-            host_prefetch(thread);
-            host_prefetch(thread.cast::<u8>().wrapping_add(64));
-        }
+        host_prefetch(&raw const *thread);
     }
 
     /// When a run without progress is given up.

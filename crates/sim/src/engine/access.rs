@@ -2,7 +2,7 @@
 //!
 //! An access takes effect in the instant in which its thread is granted the line. If the line is still being
 //! transferred for an earlier access, the thread joins the line's queue; the thread at the head stands in the
-//! scheduler's heap at the time the line becomes free, and then the queue decides who gets it ([`Engine::grant`]):
+//! scheduler's agenda at the time the line becomes free, and then the queue decides who gets it ([`Engine::grant`]):
 //! the first come, unless somebody of the owner's own socket waits too, whom the owner's socket serves without asking
 //! anybody; a bounded number of times.
 //!
@@ -41,7 +41,8 @@ impl Engine {
             return Step::Go(line);
         }
         if !self.threads[me].granted {
-            if let Some(stall) = self.fault_due() {
+            if self.fault_due() {
+                let stall = self.fault();
                 self.stall(stall);
             }
             if !self.my_turn() && !panicking() {
@@ -83,6 +84,7 @@ impl Engine {
     }
 
     /// Whether the running thread may take a step now.
+    #[inline]
     pub(crate) fn my_turn(&mut self) -> bool {
         if self.timed() {
             return self.threads[self.current].clock <= self.horizon
@@ -101,6 +103,7 @@ impl Engine {
             || panicking()
     }
 
+    #[cold]
     fn stall(&mut self, time: u64) {
         let me = self.current;
         self.threads[me].clock += time;
@@ -109,34 +112,36 @@ impl Engine {
         }
     }
 
+    #[inline]
     fn count(&mut self, line: u32, kind: Kind) {
         let thread = &mut self.threads[self.current];
         thread.accesses += 1;
         self.memory.stats.accesses += 1;
         self.hash = (self.hash ^ (u64::from(line) << 2 | kind as u64)).wrapping_mul(0x0000_0100_0000_01b3);
-        if kind == Kind::Load {
-            // A loop that looks at more lines than can be watched doesn't park: `seen_count` says so.
-            if let Some(seen) = thread.seen.get_mut(thread.seen_count) {
-                *seen = (line, self.memory.lines[line as usize].version);
-            }
-            thread.seen_count += 1;
-        } else {
-            thread.locked = true;
-            if let Some(seen) = thread.seen.get_mut(thread.seen_count) {
-                *seen = (line, self.memory.lines[line as usize].version);
-            }
-            thread.seen_count += 1;
+        thread.locked |= kind.writes();
+        // A loop that looks at more lines than can be watched doesn't park: `seen_count` says so.
+        if let Some(seen) = thread.seen.get_mut(thread.seen_count) {
+            *seen = (line, self.memory.lines[line as usize].version);
         }
+        thread.seen_count += 1;
     }
 
     /// Joins the line's queue if the line is being transferred.
+    #[inline]
     fn must_queue(&mut self, line: u32, kind: Kind) -> bool {
         let me = self.current;
         let (clock, core) = (self.threads[me].clock, self.threads[me].core);
-        let record = &mut self.memory.lines[line as usize];
+        let record = &self.memory.lines[line as usize];
         if record.queue_head == NONE && record.busy <= clock || self.memory.private(core, line, kind) {
             return false;
         }
+        self.queue_up(line);
+        true
+    }
+
+    #[cold]
+    fn queue_up(&mut self, line: u32) {
+        let me = self.current;
         let record = &mut self.memory.lines[line as usize];
         self.threads[me].status = Status::Queued(line);
         self.threads[me].queue_next = NONE;
@@ -144,15 +149,14 @@ impl Engine {
             record.queue_head = me as u32;
             record.queue_tail = me as u32;
             let free = record.busy;
-            self.heap.put(me, free);
+            self.agenda.put(me, free);
         } else {
             let tail = std::mem::replace(&mut record.queue_tail, me as u32);
             self.threads[tail as usize].queue_next = me as u32;
         }
-        true
     }
 
-    /// The line is free at `time` and its queue's head was popped from the heap: takes the winner out of the queue.
+    /// The line is free at `time` and its queue's head was popped from the agenda: takes the winner out of the queue.
     pub(super) fn grant(&mut self, line: u32, time: u64) -> usize {
         let head = self.memory.lines[line as usize].queue_head;
         let before = self.overtaker(line, head);
@@ -175,7 +179,7 @@ impl Engine {
         };
         if record.queue_head != NONE {
             // The access of this very instant will say when the line is free again; until then this keeps the place.
-            self.heap.put(record.queue_head as usize, time);
+            self.agenda.put(record.queue_head as usize, time);
         }
         let thread = &mut self.threads[winner as usize];
         let waited = time - thread.clock.min(time);
@@ -240,8 +244,8 @@ impl Engine {
         }
         let record = &self.memory.lines[line as usize];
         if record.queue_head != NONE {
-            self.heap.put(record.queue_head as usize, record.busy);
-            self.horizon = self.heap.earliest().min(self.deadline());
+            self.agenda.put(record.queue_head as usize, record.busy);
+            self.horizon = self.agenda.earliest_other(self.current).0.min(self.deadline());
         }
         let thread = &mut self.threads[me];
         let done = start + cost.latency + rng::below(&mut thread.rng, self.config.jitter_ps + 1);
@@ -304,6 +308,7 @@ impl Engine {
         self.value_changed(line);
     }
 
+    #[inline]
     pub(super) fn value_changed(&mut self, line: u32) {
         self.progress(self.current);
         let record = &mut self.memory.lines[line as usize];

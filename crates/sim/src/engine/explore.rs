@@ -47,11 +47,11 @@ impl Engine {
     pub(super) fn next_explored(&mut self) -> Result<usize, Outcome> {
         self.ready.retain(|&id| self.threads[id].status == Status::Ready);
         let chosen = self.chosen.take();
-        if self.heap.earliest() != u64::MAX && rng::below(&mut self.rng, JUMP) == 0 {
+        if self.agenda.earliest() != u64::MAX && rng::below(&mut self.rng, JUMP) == 0 {
             self.fire_timer()?;
         }
         while self.ready.is_empty() {
-            if self.heap.earliest() == u64::MAX {
+            if self.agenda.earliest() == u64::MAX {
                 return Err(self.verdict());
             }
             self.fire_timer()?;
@@ -68,7 +68,8 @@ impl Engine {
     }
 
     fn fire_timer(&mut self) -> Result<(), Outcome> {
-        if let Some((time, id)) = self.heap.pop() {
+        if let Some((time, id)) = self.agenda.first() {
+            self.agenda.remove(id);
             self.now = self.now.max(time);
             self.threads[id].clock = self.now;
             self.timer(id)?;

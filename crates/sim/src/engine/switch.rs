@@ -8,7 +8,7 @@ use core::cell::Cell;
 use core::ptr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use corosensei::stack::DefaultStack;
+use corosensei::stack::{DefaultStack, Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult};
 
 use super::thread::{Role, Stackful, Status, Unwinding};
@@ -48,9 +48,46 @@ impl Drop for Outside {
 /// The payload that unwinds a thread at the end of a run.
 struct Unwind;
 
-/// A coroutine for a thread's body.
-pub(crate) fn stackful(bytes: usize, body: Box<dyn FnOnce()>) -> Box<Stackful> {
-    let stack = DefaultStack::new(bytes).expect("no memory for the stack of a simulated thread");
+/// A stack whose first lines lie elsewhere in their page than those of its neighbours: hundreds of stacks, each of which
+/// is used for a moment, would otherwise fight for the same few sets of the host's caches.
+pub(crate) struct Coloured {
+    stack: DefaultStack,
+    skipped: usize,
+}
+
+impl Coloured {
+    fn new(bytes: usize, thread: usize) -> Coloured {
+        let skipped = thread * 13 % 64 * 64;
+        let stack = DefaultStack::new(bytes + skipped).expect("no memory for the stack of a simulated thread");
+        Coloured { stack, skipped }
+    }
+}
+
+// SAFETY: the guard page is the inner stack's, which has `skipped` bytes more than were asked for.
+unsafe impl Stack for Coloured {
+    fn base(&self) -> StackPointer {
+        let base = self.stack.base().get() - self.skipped;
+        StackPointer::new(base).expect("an address inside of the stack")
+    }
+
+    fn limit(&self) -> StackPointer {
+        self.stack.limit()
+    }
+
+    #[cfg(windows)]
+    fn teb_fields(&self) -> corosensei::stack::StackTebFields {
+        self.stack.teb_fields()
+    }
+
+    #[cfg(windows)]
+    fn update_teb_fields(&mut self, stack_limit: usize, guaranteed_stack_bytes: usize) {
+        self.stack.update_teb_fields(stack_limit, guaranteed_stack_bytes);
+    }
+}
+
+/// A coroutine for the body of thread number `thread`.
+pub(crate) fn stackful(bytes: usize, thread: usize, body: Box<dyn FnOnce()>) -> Box<Stackful> {
+    let stack = Coloured::new(bytes, thread);
     Box::new(Coroutine::with_stack(stack, move |yielder, ()| {
         let engine = engine().expect("a coroutine runs in a simulation");
         // SAFETY: `engine()` is valid while a coroutine runs; no other reference exists (module text).

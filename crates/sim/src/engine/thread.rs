@@ -29,7 +29,7 @@ pub(crate) enum Status {
     Spinning,
     /// Waits for its turn on a contended line.
     Queued(u32),
-    /// Parked, asleep, or waiting for a key; the time in the heap, if any, is its time-out.
+    /// Parked, asleep, or waiting for a key; the time in the agenda, if any, is its time-out.
     Blocked(Reason),
     /// Over.
     Done,
@@ -75,7 +75,7 @@ pub(crate) struct Local {
     pub(crate) drop: unsafe fn(*mut u8),
 }
 
-pub(crate) type Stackful = Coroutine<(), (), ()>;
+pub(crate) type Stackful = Coroutine<(), (), (), super::switch::Coloured>;
 
 /// In the order of use: what every access needs comes first.
 #[repr(C)]

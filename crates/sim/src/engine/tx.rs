@@ -180,11 +180,16 @@ impl Engine {
     }
 
     /// Dooms the transactions of others that an access to `line` conflicts with.
+    #[inline]
     pub(crate) fn tx_conflict(&mut self, line: u32, kind: Kind) {
         let mark = self.memory.lines[line as usize].tx;
-        if mark == NONE {
-            return;
+        if mark != NONE {
+            self.tx_doom_others(mark, kind);
         }
+    }
+
+    #[cold]
+    fn tx_doom_others(&mut self, mark: u32, kind: Kind) {
         let mark = &self.marks.marks[mark as usize];
         let me = self.current as u32;
         let readers = if kind.writes() { mark.readers.clone() } else { Vec::new() };

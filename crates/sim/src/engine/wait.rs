@@ -112,7 +112,7 @@ impl Engine {
         self.busy_on_core[thread.core] -= 1;
         if let Some(time) = time {
             let at = thread.clock.saturating_add(time);
-            self.heap.put(me, at);
+            self.agenda.put(me, at);
         }
     }
 
@@ -145,7 +145,7 @@ impl Engine {
         let epoch = self.changes;
         self.threads.iter().enumerate().all(|(id, thread)| match thread.status {
             Status::Done => true,
-            Status::Blocked(reason) => reason != Reason::Time && !self.heap.contains(id),
+            Status::Blocked(reason) => reason != Reason::Time && !self.agenda.contains(id),
             Status::Spinning => thread.recheck_epoch == epoch && thread.rechecks >= 2,
             _ => id == rechecking && thread.recheck_epoch == epoch && thread.rechecks >= 2,
         })

@@ -6,10 +6,15 @@
 
 use crate::machine::Cache;
 
+/// Tags in a line of the host's cache.
+const LINE: usize = 16;
+
 /// The tags of several equal caches: one per core, or one per socket.
 pub(crate) struct Tags {
     /// Line numbers plus one, 0 for none; each set from the most recently used.
     tags: Vec<u32>,
+    /// Where in `tags` a host cache line begins: a set shall not lie across one more than it must.
+    first: usize,
     sets: u64,
     ways: usize,
     /// Whether sets are picked by a hash of the colour: shared caches spread addresses over slices.
@@ -29,16 +34,16 @@ pub(crate) enum Used {
 
 impl Tags {
     pub(crate) fn new(caches: usize, cache: Cache, hashed: bool) -> Self {
-        let tags = vec![0; caches * cache.sets * cache.ways];
+        let tags = vec![0; caches * cache.sets * cache.ways + LINE];
         super::use_huge_pages(&tags);
-        Tags { tags, sets: cache.sets as u64, ways: cache.ways, hashed }
+        let first = tags.as_ptr().align_offset(64).min(LINE);
+        Tags { tags, first, sets: cache.sets as u64, ways: cache.ways, hashed }
     }
 
     /// Uses a line in cache number `cache`: it is there afterwards, as the most recently used of its set.
     #[inline]
     pub(crate) fn touch(&mut self, cache: usize, line: u32, colour: u32) -> Used {
-        let set = self.set_of(colour);
-        let start = (cache * self.sets as usize + set) * self.ways;
+        let start = self.start(cache, colour);
         let ways = &mut self.tags[start..start + self.ways];
         let tag = line + 1;
         if ways[0] == tag {
@@ -59,8 +64,13 @@ impl Tags {
     /// Brings the line's set into the host's cache.
     #[inline]
     pub(crate) fn prepare(&self, cache: usize, colour: u32) {
-        let start = (cache * self.sets as usize + self.set_of(colour)) * self.ways;
-        super::host_prefetch(&raw const self.tags[start]);
+        super::host_prefetch(&raw const self.tags[self.start(cache, colour)]);
+    }
+
+    /// Where the set of a colour begins.
+    #[inline]
+    fn start(&self, cache: usize, colour: u32) -> usize {
+        self.first + (cache * self.sets as usize + self.set_of(colour)) * self.ways
     }
 
     #[inline]

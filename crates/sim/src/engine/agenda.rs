@@ -1,0 +1,220 @@
+//! When each thread's time comes: a priority queue by virtual time, in which a thread is at most once.
+//!
+//! A winner tree: leaf `k` is thread k's entry, every inner node the lesser of its children, so that node 1 comes first.
+//! Changing an entry is a walk from its leaf to the root without a branch that depends on times. Ties go to the thread
+//! with the lower number, which keeps the order a function of the program alone.
+//!
+//! While a thread runs ([`Agenda::start`]) its leaf is empty, but its ancestors still hold its old entry: it will most
+//! likely be put in again, and then they are corrected in the same walk. Every other node is exact, so
+//! [`Agenda::earliest_other`], which looks only at siblings of the runner's path, is too. [`Agenda::stop`] restores the rest.
+
+use core::hint::select_unpredictable;
+
+/// Time in the upper bits, the thread in the lower ones: one word, so that the lesser of two is two instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry(u64);
+
+/// Bits of an entry that say which thread it is.
+const THREAD: u32 = 16;
+
+/// Threads that a run can have.
+pub(crate) const MAX_THREADS: usize = 1 << THREAD;
+
+/// The latest time, in picoseconds, and what later ones count as.
+pub(crate) const MAX_TIME: u64 = (1 << (64 - THREAD)) - 2;
+
+/// No entry.
+const OUT: Entry = Entry(u64::MAX);
+
+/// No thread.
+const NOBODY: usize = usize::MAX;
+
+impl Entry {
+    #[inline]
+    fn new(time: u64, thread: usize) -> Entry {
+        Entry(time.min(MAX_TIME) << THREAD | thread as u64)
+    }
+
+    #[inline]
+    fn or_earlier(self, other: Entry) -> Entry {
+        Entry(select_unpredictable(other.0 < self.0, other.0, self.0))
+    }
+
+    /// The largest number for [`OUT`].
+    #[inline]
+    fn time(self) -> u64 {
+        if self == OUT { u64::MAX } else { self.0 >> THREAD }
+    }
+
+    #[inline]
+    fn thread(self) -> Option<usize> {
+        (self != OUT).then_some(self.0 as usize % MAX_THREADS)
+    }
+}
+
+pub(crate) struct Agenda {
+    /// Twice as many as there are leaves, a power of two.
+    nodes: Vec<Entry>,
+    /// The thread whose ancestors are out of date.
+    runner: usize,
+}
+
+impl Agenda {
+    pub(crate) fn new() -> Self {
+        Agenda { nodes: vec![OUT; 2], runner: NOBODY }
+    }
+
+    /// The earliest time, or the largest number if there is none. No thread is running.
+    #[inline]
+    pub(crate) fn earliest(&self) -> u64 {
+        self.nodes[1].time()
+    }
+
+    /// Time and thread of the earliest entry. No thread is running.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<(u64, usize)> {
+        let first = self.nodes[1];
+        first.thread().map(|thread| (first.time(), thread))
+    }
+
+    /// Whether a thread is in.
+    pub(crate) fn contains(&self, thread: usize) -> bool {
+        self.nodes.get(self.leaves() + thread).is_some_and(|&entry| entry != OUT)
+    }
+
+    /// Puts a thread in, or moves it if it is in.
+    #[inline]
+    pub(crate) fn put(&mut self, thread: usize, time: u64) {
+        if thread >= self.leaves() {
+            self.grow(thread);
+        }
+        self.set(thread, Entry::new(time, thread));
+    }
+
+    /// Takes a thread out, if it is in.
+    pub(crate) fn remove(&mut self, thread: usize) {
+        if thread < self.leaves() {
+            self.set(thread, OUT);
+        }
+    }
+
+    /// A thread runs: it is not in, until it is put in again.
+    #[inline]
+    pub(crate) fn start(&mut self, thread: usize) {
+        debug_assert_eq!(self.runner, NOBODY);
+        let leaf = self.leaves() + thread;
+        if self.nodes[leaf] != OUT {
+            self.nodes[leaf] = OUT;
+            self.runner = thread;
+        }
+    }
+
+    /// The running thread stopped.
+    #[inline]
+    pub(crate) fn stop(&mut self) {
+        if self.runner != NOBODY {
+            self.set(self.runner, OUT);
+        }
+    }
+
+    /// The earliest time of all threads but `thread`, and who that is.
+    #[inline]
+    pub(crate) fn earliest_other(&self, thread: usize) -> (u64, Option<usize>) {
+        let (mut at, mut least) = (self.leaves() + thread, OUT);
+        assert!(at < self.nodes.len());
+        while at > 1 {
+            least = least.or_earlier(self.sibling(at));
+            at /= 2;
+        }
+        (least.time(), least.thread())
+    }
+
+    #[inline]
+    fn sibling(&self, at: usize) -> Entry {
+        debug_assert!(at > 1 && at < self.nodes.len());
+        // SAFETY: the callers began with a leaf and halved its number, and the number of nodes is even.
+        unsafe { *self.nodes.get_unchecked(at ^ 1) }
+    }
+
+    #[inline]
+    fn leaves(&self) -> usize {
+        self.nodes.len() / 2
+    }
+
+    #[inline]
+    fn set(&mut self, thread: usize, entry: Entry) {
+        if thread == self.runner {
+            self.runner = NOBODY;
+        }
+        let (mut at, mut least) = (self.leaves() + thread, entry);
+        self.nodes[at] = entry;
+        while at > 1 {
+            least = least.or_earlier(self.sibling(at));
+            at /= 2;
+            // SAFETY: half of a number of a node.
+            unsafe { *self.nodes.get_unchecked_mut(at) = least };
+        }
+    }
+
+    /// Makes room for `thread`.
+    #[cold]
+    fn grow(&mut self, thread: usize) {
+        let leaves = (thread + 1).next_power_of_two();
+        let mut nodes = vec![OUT; 2 * leaves];
+        nodes[leaves..leaves + self.leaves()].copy_from_slice(&self.nodes[self.leaves()..]);
+        for at in (1..leaves).rev() {
+            nodes[at] = nodes[2 * at].or_earlier(nodes[2 * at + 1]);
+        }
+        // This was done from the leaves: nothing is out of date any more.
+        (self.nodes, self.runner) = (nodes, NOBODY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng;
+
+    type Model = Vec<(u64, usize)>;
+
+    fn put(agenda: &mut Agenda, model: &mut Model, thread: usize, time: u64) {
+        model.retain(|entry| entry.1 != thread);
+        model.push((time, thread));
+        agenda.put(thread, time);
+    }
+
+    #[test]
+    fn agrees_with_a_sorted_list() {
+        let mut agenda = Agenda::new();
+        let mut model: Model = Vec::new();
+        let mut seed = 7;
+        for turn in 0..20_000 {
+            let thread = rng::below(&mut seed, 1 + turn.min(40)) as usize;
+            let time = rng::below(&mut seed, 50);
+            match rng::below(&mut seed, 4) {
+                0 | 1 => put(&mut agenda, &mut model, thread, time),
+                2 => {
+                    model.retain(|entry| entry.1 != thread);
+                    agenda.remove(thread);
+                }
+                _ => {
+                    let expected = model.iter().copied().min();
+                    assert_eq!(agenda.first(), expected);
+                    let Some((_, runner)) = expected else { continue };
+                    agenda.start(runner);
+                    model.retain(|entry| entry.1 != runner);
+                    if thread != runner {
+                        put(&mut agenda, &mut model, thread, time);
+                    }
+                    let other = model.iter().copied().min();
+                    assert_eq!(agenda.earliest_other(runner).1, other.map(|entry| entry.1));
+                    if thread.is_multiple_of(2) {
+                        put(&mut agenda, &mut model, runner, time + 1);
+                    }
+                    agenda.stop();
+                    assert_eq!(agenda.contains(runner), thread.is_multiple_of(2));
+                }
+            }
+        }
+    }
+}
