@@ -129,3 +129,39 @@ fn art_is_linearizable_in_many_schedules() {
         explore(600, &[], || Art::<u64, u64>::with_write_sync(sync), Art::check_invariants);
     }
 }
+
+/// Remote accesses of the search layer per look-up, on a machine whose third level is much smaller than the layer.
+fn remote_in_search_layer(nodes: usize) -> f64 {
+    const LOOKUPS: usize = 200;
+    const KEYS: u64 = 20_000;
+    let spread = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    machine.caches.l2.sets = 16;
+    machine.caches.l3.sets = 16;
+    let threads = 2 * machine.sockets;
+    let setup = || {
+        let map: HydraList<u64, u64> = HydraList::builder().topology(Topology::synthetic(nodes, 8)).build();
+        let session = map.pin();
+        (0..KEYS).for_each(|number| _ = session.insert(spread(number), number));
+        drop(session);
+        map.sync();
+        map
+    };
+    let body = |map: &HydraList<u64, u64>, _: Client| {
+        let session = map.pin();
+        for _ in 0..LOOKUPS {
+            session.get(&spread(world::random() % KEYS));
+        }
+    };
+    let config = Config { placement: Placement::Spread, ..Config::seeded(1) };
+    let report = run_with(&machine, &config, threads, setup, body, drop).0.assert_done();
+    assert_eq!(report.parts, ["search layer"]);
+    report.stats.remote_in[1] as f64 / (threads * LOOKUPS) as f64
+}
+
+#[test]
+fn a_search_layer_per_node_makes_its_accesses_local() {
+    let (one, each) = (remote_in_search_layer(1), remote_in_search_layer(4));
+    assert!(one > 0.2, "with one layer three of four look-ups go to another node's memory: {one}");
+    assert!(each * 3.0 <= one, "{each} remote accesses with a layer per node, {one} with a single one");
+}

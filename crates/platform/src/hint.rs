@@ -19,6 +19,23 @@ pub fn point(name: &'static str) {
     let _ = name;
 }
 
+/// While it lives, the calling thread is in a named part of the program ([`part`]).
+#[derive(Debug)]
+pub struct Part {
+    #[cfg(archipelago_sim)]
+    _inner: Option<archipelago_sim::world::Part>,
+}
+
+/// Enters a named part of the program, whose remote accesses a simulation counts apart. Natively this does nothing.
+#[inline(always)]
+pub fn part(name: &'static str) -> Part {
+    let _ = name;
+    Part {
+        #[cfg(archipelago_sim)]
+        _inner: archipelago_sim::world::part(name),
+    }
+}
+
 /// Starts fetching the cache line at `line` for reading, without waiting. Any address is allowed, even a dangling one.
 #[inline]
 pub fn prefetch_read<T: ?Sized>(line: *const T) {

@@ -24,7 +24,7 @@ use crate::arena::Arena;
 use crate::config::{Config, Fault, Placement, Point, Schedule};
 use crate::machine::Machine;
 use crate::memory::{Memory, host_prefetch, ps};
-use crate::report::{HotLine, Outcome};
+use crate::report::{HotLine, Outcome, PARTS};
 use crate::rng;
 use agenda::Agenda;
 use thread::{Key, Reason, Role, Status, Thread, Unwinding};
@@ -159,6 +159,8 @@ pub(crate) struct Engine {
     pub(crate) unwinding: bool,
     /// Names of memory: from, to, name.
     pub(crate) labels: Vec<(usize, usize, &'static str)>,
+    /// Names of parts of the program; part 0 has none and is not here.
+    pub(crate) parts: Vec<&'static str>,
     /// What the program's allocations come from.
     pub(crate) arena: Option<Arena>,
 }
@@ -207,6 +209,7 @@ impl Engine {
             failure: None,
             unwinding: false,
             labels: Vec::new(),
+            parts: Vec::new(),
             arena: Arena::new(),
             machine,
             config,
@@ -544,6 +547,17 @@ impl Engine {
         let hottest = self.memory.hottest(count).into_iter();
         let line = |(addr, waited_ps)| HotLine { label: named(addr).map_or("", |label| label.2), addr, waited_ps };
         hottest.map(line).collect()
+    }
+
+    /// The running thread enters a part of the program; returns the one it was in.
+    pub(crate) fn enter_part(&mut self, name: &'static str) -> u8 {
+        let known = self.parts.iter().position(|&part| part == name);
+        let part = known.unwrap_or_else(|| {
+            assert!(self.parts.len() + 1 < PARTS, "a program can have {} named parts", PARTS - 1);
+            self.parts.push(name);
+            self.parts.len() - 1
+        });
+        std::mem::replace(&mut self.me().part, part as u8 + 1)
     }
 
     /// The memory of the model that grows with the program's.

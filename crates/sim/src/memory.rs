@@ -157,6 +157,8 @@ pub(crate) struct Cost {
     pub(crate) latency: u64,
     /// For how long the line can't be given to the next.
     pub(crate) occupancy: u64,
+    /// Whether the data came from another socket.
+    pub(crate) remote: bool,
 }
 
 impl Memory {
@@ -295,12 +297,12 @@ impl Memory {
         let record = &self.lines[line as usize];
         let (owner, shared, home) = (record.owner, record.shared, usize::from(record.home));
         let (part, hold) = (self.times.transfer, self.times.hold);
-        let transfer = |latency: u64| Cost { latency, occupancy: latency * part / 256 + hold };
+        let transfer = |latency: u64, remote| Cost { latency, occupancy: latency * part / 256 + hold, remote };
         if owner != NOBODY && usize::from(owner) != core {
             let from = usize::from(owner) / self.per_socket;
             if from == socket {
                 self.stats.owned_local += 1;
-                return transfer(self.times.core_to_core);
+                return transfer(self.times.core_to_core, false);
             }
             let hops = self.hops(socket, from);
             let time = if record.dirty {
@@ -310,14 +312,14 @@ impl Memory {
                 self.stats.clean_remote += 1;
                 self.times.clean_remote[hops]
             };
-            return transfer(time + self.send(from, socket, now));
+            return transfer(time + self.send(from, socket, now), true);
         }
         if record.has(core) {
             debug_assert!(kind.writes());
             self.stats.upgrades += 1;
-            return transfer(self.times.l3);
+            return transfer(self.times.l3, false);
         }
-        let read = Cost { latency: self.times.l3, occupancy: self.times.shared_read };
+        let read = Cost { latency: self.times.l3, occupancy: self.times.shared_read, remote: false };
         if shared >> socket & 1 != 0 {
             self.stats.l3_hits += 1;
             return read;
@@ -332,7 +334,7 @@ impl Memory {
         {
             self.stats.clean_remote += 1;
             let latency = self.times.clean_remote[hops] + self.send(from, socket, now);
-            return Cost { latency, ..read };
+            return Cost { latency, remote: true, ..read };
         }
         let hops = self.hops(socket, home);
         let mut latency = self.times.memory[hops] + self.traffic.fetch(home, now);
@@ -343,7 +345,7 @@ impl Memory {
             latency += self.send(home, socket, now);
         }
         self.stats.link_wait_ps += latency - self.times.memory[hops];
-        Cost { latency, ..read }
+        Cost { latency, remote: hops > 0, ..read }
     }
 
     /// Takes the line for a writer: everybody else's copy goes, which may take longer than fetching the data.
@@ -449,14 +451,14 @@ impl Memory {
         waited
     }
 
-    /// Starts fetching a line that is not private, at `now`. Returns when the core can go on.
-    pub(crate) fn prefetch(&mut self, core: usize, line: u32, now: u64, addr: usize) -> u64 {
+    /// Starts fetching a line that is not private, at `now`. Returns when the core can go on, and what it took.
+    pub(crate) fn prefetch(&mut self, core: usize, line: u32, now: u64, addr: usize) -> (u64, Cost) {
         let start = self.misses[core].room(self.buffers, now);
         let cost = self.miss(core, line, Kind::Load, start, false, addr);
         self.lines[line as usize].busy = start + cost.occupancy;
         self.misses[core].depart(line, start + cost.latency);
         self.stats.prefetches += 1;
-        start
+        (start, cost)
     }
 
     /// The socket of the core that has the line for itself.

@@ -39,6 +39,9 @@ impl fmt::Display for Outcome {
     }
 }
 
+/// Named parts of the program that [`Stats`] can tell apart, those without a name included.
+pub const PARTS: usize = 8;
+
 /// Counters of the modelled machine. Times are virtual picoseconds, everything else counts events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -74,6 +77,9 @@ pub struct Stats {
     pub blocks: u64,
     /// Changes of the running thread.
     pub switches: u64,
+    /// Accesses that left the socket, by the part of the program that made them ([`world::part`](crate::world::part));
+    /// the first are those of no part.
+    pub remote_in: [u64; PARTS],
     /// Transactions begun.
     pub tx_begun: u64,
     /// Transactions committed.
@@ -108,6 +114,7 @@ impl Stats {
             spin_waits: self.spin_waits - earlier.spin_waits,
             blocks: self.blocks - earlier.blocks,
             switches: self.switches - earlier.switches,
+            remote_in: std::array::from_fn(|part| self.remote_in[part] - earlier.remote_in[part]),
             tx_begun: self.tx_begun - earlier.tx_begun,
             tx_committed: self.tx_committed - earlier.tx_committed,
             tx_conflicts: self.tx_conflicts - earlier.tx_conflicts,
@@ -147,6 +154,8 @@ pub struct Report {
     pub stats: Stats,
     /// The lines that were waited for longest, at most ten, the hottest first.
     pub hot_lines: Vec<HotLine>,
+    /// The names of the parts that [`Stats::remote_in`] counts, from the second on.
+    pub parts: Vec<&'static str>,
     /// A hash over every step: equal for equal runs, and practically only for them.
     pub hash: u64,
     /// Time the simulation took on the host, set-up and tear-down included.

@@ -94,6 +94,7 @@ pub fn run_with<S, T>(
         end_ns: engine.clients_end / 1000,
         stats: engine.memory.stats,
         hot_lines: engine.hot_lines(10),
+        parts: engine.parts.clone(),
         hash: engine.hash,
         wall: wall.elapsed(),
         model_bytes: engine.model_bytes(),

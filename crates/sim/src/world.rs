@@ -209,6 +209,29 @@ pub fn label(addr: *const (), len: usize, name: &'static str) {
     }
 }
 
+/// While it lives, the calling thread is in a part of the program.
+#[derive(Debug)]
+pub struct Part {
+    engine: *mut Engine,
+    before: u8,
+}
+
+/// Enters a named part of the program: [`Stats::remote_in`] counts what it does apart from the rest. Parts within parts
+/// count for themselves. `None` outside of a run.
+///
+/// # Panics
+/// If there are more names than [`PARTS`](crate::PARTS) allows.
+#[inline]
+pub fn part(name: &'static str) -> Option<Part> {
+    engine().map(|engine| Part { engine, before: with(engine, |engine| engine.enter_part(name)) })
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        with(self.engine, |engine| engine.me().part = self.before);
+    }
+}
+
 /// The node that the memory of `addr` has its home on, if it was touched.
 pub fn home_of(addr: *const ()) -> Option<usize> {
     engine().map(|engine| {

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use archipelago_sim::world;
-use archipelago_sim::{Config, Machine, Outcome, Schedule, run, run_with};
+use archipelago_sim::{Config, Machine, Outcome, Placement, Schedule, run, run_with};
 use common::{Word, machine};
 
 #[test]
@@ -169,4 +169,34 @@ fn the_hottest_line_is_named() {
     assert_eq!((first.label, first.addr % 64), ("the counter", 0));
     assert!(second.is_none_or(|second| second.waited_ps < first.waited_ps));
     assert!(first.waited_ps <= report.stats.line_wait_ps);
+}
+
+#[test]
+fn remote_accesses_are_counted_by_part() {
+    let config = Config { placement: Placement::Spread, ..Config::seeded(1) };
+    let words = || {
+        let words: Vec<Word> = (0..4).map(Word::new).collect();
+        words.iter().for_each(|word| word.set(7));
+        words
+    };
+    let body = |words: &Vec<Word>, client: archipelago_sim::Client| {
+        if client.node != 1 {
+            return;
+        }
+        words[0].get();
+        let part = world::part("outer");
+        words[1].get();
+        {
+            let _part = world::part("inner");
+            words[2].get();
+        }
+        words[3].get();
+        drop(part);
+        words[3].get();
+    };
+    let (report, _) = run_with(&machine(), &config, 4, words, body, drop);
+    let report = report.assert_done();
+    assert_eq!(report.parts, ["outer", "inner"]);
+    assert_eq!(report.stats.remote_in[..4], [1, 2, 1, 0]);
+    assert_eq!(report.stats.remote(), 4);
 }

@@ -47,6 +47,8 @@ pub struct Run {
     pub hash: u64,
     /// What threads waited for.
     pub hot_lines: Vec<HotLine>,
+    /// Names of the parts that `stats.remote_in` counts, from the second on.
+    pub parts: Vec<&'static str>,
     /// Time on the host.
     pub wall: Duration,
     /// Bytes of the model per cache line.
@@ -138,6 +140,7 @@ pub fn run<S>(
         hash: report.hash,
         bytes_per_line: report.model_bytes as f64 / report.lines.max(1) as f64,
         hot_lines: report.hot_lines,
+        parts: report.parts,
         wall: report.wall,
     })
 }

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::Point;
-use super::measure::Setting;
+use super::measure::{Run, Setting};
 use crate::args::SimCommon;
 use crate::failure::Failure;
 use crate::report::{self, curve, digits, html, table};
@@ -67,6 +67,8 @@ pub struct Row {
     pub tx_abort_percent: Option<f64>,
     /// Memory that the model takes per cache line of the program's, in bytes.
     pub model_bytes_per_line: f64,
+    /// Accesses that left the socket per operation, of the parts of the program that have a name.
+    pub remote_in: String,
 }
 
 fn row(point: &Point, setting: &Setting) -> Row {
@@ -102,7 +104,14 @@ fn row(point: &Point, setting: &Setting) -> Row {
         micros: setting.measured_ns / 1000,
         tx_abort_percent: (stats.tx_begun > 0).then(|| 100.0 * aborts as f64 / stats.tx_begun as f64),
         model_bytes_per_line: first.bytes_per_line,
+        remote_in: remote_in(first),
     }
+}
+
+fn remote_in(run: &Run) -> String {
+    let counts = run.parts.iter().zip(&run.stats.remote_in[1..]);
+    let part = |(name, &count): (&&str, &u64)| format!("{name} {}", digits(count as f64 / run.ops.max(1) as f64));
+    counts.map(part).collect::<Vec<_>>().join(", ")
 }
 
 /// Writes what the arguments ask for.
@@ -137,7 +146,7 @@ fn cells(rows: &[&Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     if swept {
         head.push("sweep");
     }
-    head.extend(["ns/op", "remote/op", "dirty remote/op", "line wait", "waits for"]);
+    head.extend(["ns/op", "remote/op", "dirty remote/op", "remote in", "line wait", "waits for"]);
     let cells = |row: &&Row| {
         let mut cells = vec![row.structure.clone(), row.threads.to_string(), digits(row.mops)];
         cells.push(format!("{}-{}", digits(row.mops_min), digits(row.mops_max)));
@@ -146,6 +155,7 @@ fn cells(rows: &[&Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
             cells.push(range.map_or(String::new(), |(least, most)| format!("{}-{}", digits(least), digits(most))));
         }
         cells.extend([row.ns_per_op, row.remote_per_op, row.dirty_remote_per_op].map(digits));
+        cells.push(row.remote_in.clone());
         cells.push(format!("{:.0} %", row.line_wait_percent));
         cells.push(row.hottest.clone());
         cells

@@ -13,6 +13,7 @@ use super::snapshot::{self, Snapshot};
 use crate::art::{RawArt, WriteSync};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicPtr, Ordering::*};
+use archipelago_platform::hint;
 use archipelago_platform::topology::NodeId;
 use archipelago_sync::rcu::Guard;
 
@@ -34,6 +35,7 @@ impl<F: KeyForm> Layer<F> {
     /// A page at or left of `key`.
     #[inline(always)]
     pub(super) fn jump(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> PagePtr<F> {
+        let _part = hint::part("search layer");
         match self {
             Self::Snapshot(layer) => layer.current().jump(key),
             Self::Art(layer) => layer.jump(guard, key),

@@ -15,7 +15,7 @@ use super::thread::Status;
 use super::tx::Abort;
 use super::{Engine, Step};
 use crate::config::{Fault, Point};
-use crate::memory::{Kind, NONE};
+use crate::memory::{Cost, Kind, NONE};
 use crate::rng;
 
 /// How many first-level hits after an access to a line further loads of it count as made together with it. The last one
@@ -237,6 +237,7 @@ impl Engine {
         }
         let start = self.threads[me].clock;
         let cost = self.memory.miss(core, line, kind, start, !queued, addr);
+        self.count_remote(&cost);
         let record = &mut self.memory.lines[line as usize];
         record.busy = start + cost.occupancy;
         if kind == Kind::Store {
@@ -257,6 +258,12 @@ impl Engine {
             }
             Kind::Store => self.buffer_store(start, done),
         }
+    }
+
+    #[inline]
+    fn count_remote(&mut self, cost: &Cost) {
+        let part = self.threads[self.current].part;
+        self.memory.stats.remote_in[usize::from(part)] += u64::from(cost.remote);
     }
 
     /// Stores become visible in order: nobody gets the line before those that still drain are done.
@@ -292,7 +299,9 @@ impl Engine {
         // A line that others fight for is left to the access itself.
         if record.busy <= now && record.queue_head == NONE && !self.memory.private(core, line, Kind::Load) {
             self.tx_conflict(line, Kind::Load);
-            self.threads[me].clock = self.memory.prefetch(core, line, now, addr);
+            let (start, cost) = self.memory.prefetch(core, line, now, addr);
+            self.threads[me].clock = start;
+            self.count_remote(&cost);
         }
         self.advance(self.costs.l1 / 2);
         Step::Go(line)

@@ -103,6 +103,8 @@ pub(crate) struct Thread {
     pub(crate) untimed: bool,
     /// It gave way while a panic of its own unwinds it: it can't be unwound by another one.
     pub(crate) panicking: bool,
+    /// The part of the program it is in; 0 for none.
+    pub(crate) part: u8,
     /// The scheduler chose it for the access that it stands before.
     pub(crate) granted: bool,
     /// Since the last turn of a spin loop: made a locked access or a store; changed a value.
@@ -154,6 +156,7 @@ impl Thread {
             fault_clock: u64::MAX,
             untimed: false,
             panicking: false,
+            part: 0,
             granted: false,
             seen: [(NONE, 0); WATCHED],
             seen_count: 0,
