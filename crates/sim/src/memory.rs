@@ -70,6 +70,8 @@ pub(crate) struct Line {
     owner: u16,
     /// Sockets whose third-level cache can serve it.
     shared: u16,
+    /// Sockets with a core that has a copy: follows from `copies`.
+    copied: u16,
     home: u8,
     /// Whether the owner changed it.
     dirty: bool,
@@ -92,6 +94,7 @@ impl Line {
             tx: NONE,
             owner: NOBODY,
             shared: 0,
+            copied: 0,
             home,
             dirty: false,
             bypassed: 0,
@@ -104,12 +107,23 @@ impl Line {
         self.copies[core / 64] >> (core % 64) & 1 != 0
     }
 
-    fn add(&mut self, core: usize) {
+    /// `socket` is the core's.
+    fn add(&mut self, core: usize, socket: usize) {
         self.copies[core / 64] |= 1 << (core % 64);
+        self.copied |= 1 << socket;
     }
 
-    fn remove(&mut self, core: usize) {
+    /// `neighbours` are the cores of its socket.
+    fn remove(&mut self, core: usize, socket: usize, neighbours: &Cores) {
         self.copies[core / 64] &= !(1 << (core % 64));
+        if !any(&self.copies, neighbours) {
+            self.copied &= !(1 << socket);
+        }
+    }
+
+    /// Sockets that have a valid copy somewhere.
+    fn holders(&self) -> impl Iterator<Item = usize> + use<> {
+        bits(self.shared | self.copied)
     }
 }
 
@@ -324,11 +338,11 @@ impl Memory {
             self.stats.l3_hits += 1;
             return read;
         }
-        if any(&record.copies, &self.members[socket]) {
+        if record.copied >> socket & 1 != 0 {
             self.stats.l3_hits += 1;
             return Cost { latency: self.times.core_to_core, ..read };
         }
-        let nearest = self.holders(line).map(|from| (self.hops(socket, from), from)).min();
+        let nearest = record.holders().map(|from| (self.hops(socket, from), from)).min();
         if let Some((hops, from)) =
             nearest.filter(|&(hops, _)| self.times.clean_remote[hops] <= self.times.memory[self.hops(socket, home)])
         {
@@ -351,15 +365,16 @@ impl Memory {
     /// Takes the line for a writer: everybody else's copy goes, which may take longer than fetching the data.
     fn take(&mut self, core: usize, socket: usize, line: u32, cost: &mut Cost) {
         let record = &self.lines[line as usize];
-        let mut others = record.copies;
-        others[core / 64] &= !(1 << (core % 64));
         let mut last = 0;
-        if any(&others, &self.members[socket]) {
-            last = self.times.core_to_core;
-        }
-        for other in (0..self.sockets).filter(|&other| other != socket) {
-            if record.shared >> other & 1 != 0 || any(&others, &self.members[other]) {
-                last = last.max(self.times.clean_remote[self.hops(socket, other)]);
+        for holder in record.holders() {
+            if holder != socket {
+                last = last.max(self.times.clean_remote[self.hops(socket, holder)]);
+            } else if record.copied >> socket & 1 != 0 {
+                let mut others = record.copies;
+                others[core / 64] &= !(1 << (core % 64));
+                if any(&others, &self.members[socket]) {
+                    last = last.max(self.times.core_to_core);
+                }
             }
         }
         if last > 0 {
@@ -367,8 +382,8 @@ impl Memory {
             cost.occupancy = cost.occupancy.max(last * self.times.transfer / 256 + self.times.hold);
         }
         let record = &mut self.lines[line as usize];
-        record.copies = [0; MAX_CORES / 64];
-        record.add(core);
+        (record.copies, record.copied) = ([0; MAX_CORES / 64], 0);
+        record.add(core, socket);
         (record.owner, record.dirty, record.shared) = (core as u16, true, 0);
     }
 
@@ -381,10 +396,10 @@ impl Memory {
             record.shared |= 1 << from | 1 << socket;
             let colour = record.colour;
             self.keep(from, line, colour);
-        } else if record.copies == [0; MAX_CORES / 64] && record.shared & !(1 << socket) == 0 && record.tx == NONE {
+        } else if record.copied == 0 && record.shared & !(1 << socket) == 0 && record.tx == NONE {
             record.owner = core as u16;
         }
-        self.lines[line as usize].add(core);
+        self.lines[line as usize].add(core, socket);
     }
 
     /// Puts the line into the core's caches.
@@ -409,7 +424,7 @@ impl Memory {
         if !record.has(core) {
             return;
         }
-        record.remove(core);
+        record.remove(core, socket, &self.members[socket]);
         if record.owner == core as u16 {
             (record.owner, record.dirty) = (NOBODY, false);
         }
@@ -429,15 +444,10 @@ impl Memory {
         for (copies, members) in record.copies.iter_mut().zip(&self.members[socket]) {
             *copies &= !members;
         }
+        record.copied &= !(1 << socket);
         if record.owner != NOBODY && usize::from(record.owner) / self.per_socket == socket {
             (record.owner, record.dirty) = (NOBODY, false);
         }
-    }
-
-    /// Sockets that have a valid copy somewhere.
-    fn holders(&self, line: u32) -> impl Iterator<Item = usize> + '_ {
-        let record = &self.lines[line as usize];
-        (0..self.sockets).filter(|&s| record.shared >> s & 1 != 0 || any(&record.copies, &self.members[s]))
     }
 
     #[inline]
@@ -558,6 +568,16 @@ pub(crate) fn use_huge_pages<T>(array: &[T]) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = bytes;
+}
+
+/// The numbers of the bits that are set.
+#[inline]
+fn bits(mut set: u16) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let bit = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(bit)
+    })
 }
 
 #[inline]
