@@ -380,7 +380,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.hand_in();
         self.pool.empty(self.domain.budget());
-        self.record.leave_for_good();
+        self.domain.leave_record(self.record.clone());
     }
 }
 
