@@ -36,7 +36,7 @@ fn explore<S>(seeds: u64, setup: impl Fn() -> S, client: impl Fn(&S, Client), en
             schedule,
             placement: Placement::Spread,
             faults: if seed % 4 < 2 { Vec::new() } else { vec![stall] },
-            clock_skew_ns: vec![0, 120, -70, 30],
+            clock_skew_ns: vec![0, 900, -600, 300],
             expected_accesses: 2_000,
             ..Config::seeded(seed)
         };
