@@ -18,6 +18,10 @@ const LINE: usize = 64;
 /// another is preempted in a section: with 256 KiB, four threads on two cores spent a third of their time in page faults.
 const KEEP: usize = 1024 * 1024;
 const KEEP_PART: usize = 16;
+/// Bytes that a pool takes of the budget in advance, at most; and at most this part of the cap. One by one, hundreds of
+/// threads that have nothing to reuse yet wait for each other at the budget's word.
+const ADVANCE: usize = 16 * 1024;
+const ADVANCE_PART: usize = 1024;
 
 /// Bytes in copies, free blocks included, of all threads of a domain; and the most there may be.
 pub(super) struct Budget {
@@ -38,6 +42,10 @@ impl Budget {
         KEEP.min(self.cap / KEEP_PART)
     }
 
+    fn advance(&self) -> usize {
+        ADVANCE.min(self.cap / ADVANCE_PART)
+    }
+
     fn take(&self, bytes: usize) -> bool {
         let before = self.held.fetch_add(bytes, Ordering::Relaxed);
         let fits = before.saturating_add(bytes) <= self.cap;
@@ -52,10 +60,12 @@ impl Budget {
     }
 }
 
-/// One thread's free blocks.
+/// One thread's free blocks, and what it may allocate without asking.
 pub(super) struct Pool {
     free: [Vec<NonNull<Copied>>; CLASSES],
     kept: usize,
+    /// Bytes of the budget that are ours and in no block.
+    advance: usize,
 }
 
 // SAFETY: free blocks belong to the pool alone.
@@ -67,7 +77,7 @@ fn class_of(layout: Layout) -> Option<usize> {
 
 impl Pool {
     pub(super) fn new() -> Self {
-        Self { free: [const { Vec::new() }; CLASSES], kept: 0 }
+        Self { free: [const { Vec::new() }; CLASSES], kept: 0, advance: 0 }
     }
 
     /// A block, uninitialised; `None` if the domain's budget does not allow it.
@@ -77,14 +87,17 @@ impl Pool {
             self.kept -= layout.size();
             return Some(block);
         }
-        Self::fresh(layout, budget)
+        self.fresh(layout, budget)
     }
 
     #[cold]
-    fn fresh(layout: Layout, budget: &Budget) -> Option<NonNull<Copied>> {
-        if !budget.take(layout.size()) {
-            return None;
+    fn fresh(&mut self, layout: Layout, budget: &Budget) -> Option<NonNull<Copied>> {
+        if self.advance < layout.size() {
+            let wanted = layout.size() - self.advance;
+            let taken = [wanted.max(budget.advance()), wanted].into_iter().find(|bytes| budget.take(*bytes))?;
+            self.advance += taken;
         }
+        self.advance -= layout.size();
         // SAFETY: a copy has a header, so the size is not 0.
         let block = unsafe { alloc(layout) };
         Some(NonNull::new(block.cast()).unwrap_or_else(|| handle_alloc_error(layout)))
@@ -103,7 +116,10 @@ impl Pool {
             _ => {
                 // SAFETY: allocated in `fresh` with this layout; the caller's promise.
                 unsafe { dealloc(block.as_ptr().cast(), layout) };
-                budget.give(layout.size());
+                self.advance += layout.size();
+                if self.advance > 2 * budget.advance() {
+                    budget.give(core::mem::replace(&mut self.advance, budget.advance()) - budget.advance());
+                }
             }
         }
     }
@@ -119,5 +135,6 @@ impl Pool {
             }
         }
         self.kept = 0;
+        budget.give(core::mem::take(&mut self.advance));
     }
 }
