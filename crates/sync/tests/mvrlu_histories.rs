@@ -40,7 +40,9 @@ fn run(level: Level, clock: ClockKind, alloc: impl Fn() -> Object, register: imp
                             Level::Snapshot => handle.try_update(body).is_ok(),
                             Level::Serializable => once_serializable(&mut handle, body),
                         };
-                        book.record(thread, attempt, |tx, actions| act(tx, links, actions, |bound| random.below(bound), unique));
+                        book.record(thread, attempt, |tx, actions| {
+                            act(tx, links, actions, |bound| random.below(bound), unique)
+                        });
                     }
                 });
             }

@@ -8,7 +8,7 @@ use archipelago_check::history::Recorder;
 use archipelago_check::linear;
 use archipelago_check::snapshot::Level;
 use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, Schedule, SimAlloc, run_with, world};
-use archipelago_sync::mvrlu::{self, Abort, ClockKind, Handle, Link, Tuning, Tx};
+use archipelago_sync::mvrlu::{self, Abort, ClockKind, Handle, Link, Tuning, Tx, points};
 use archipelago_sync::rlu;
 use archipelago_sync::set::{CitrusTree, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, Tree};
 
@@ -28,19 +28,36 @@ const THREADS: usize = 4;
 /// Runs a program under many schedules of both kinds that look for bugs, every other pair of them with threads that lose
 /// their processor now and then.
 fn explore<S>(seeds: u64, setup: impl Fn() -> S, client: impl Fn(&S, Client), end: impl Fn(S)) {
+    let stall = Fault::Stall { thread: None, at: Point::OneIn(300), for_ns: 20_000 };
+    let faults = |seed| if seed % 4 < 2 { Vec::new() } else { vec![stall.clone()] };
+    explore_with(seeds, faults, setup, client, end);
+}
+
+fn explore_with<S>(
+    seeds: u64,
+    faults: impl Fn(u64) -> Vec<Fault>,
+    setup: impl Fn() -> S,
+    client: impl Fn(&S, Client),
+    end: impl Fn(S),
+) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
-    for seed in 0..std::env::var("SEEDS").map_or(seeds, |s| s.parse().unwrap()) { let begun = std::time::Instant::now();
+    for seed in 0..std::env::var("SEEDS").map_or(seeds, |s| s.parse().unwrap()) {
+        let begun = std::time::Instant::now();
         let schedule = if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth: 3 } };
-        let stall = Fault::Stall { thread: None, at: Point::OneIn(300), for_ns: 20_000 };
         let config = Config {
             schedule,
             placement: Placement::Spread,
-            faults: if seed % 4 < 2 { Vec::new() } else { vec![stall] },
+            faults: faults(seed),
             clock_skew_ns: vec![0, 900, -600, 300],
             expected_accesses: 2_000,
+            limit_accesses: 1_000_000,
             ..Config::seeded(seed)
         };
-        let report = run_with(&machine, &config, THREADS, &setup, &client, &end).0; if begun.elapsed().as_millis() > 300 { eprintln!("{seed} {:?} {} {:?}", schedule, report.stats.accesses, begun.elapsed()); } report.assert_done();
+        let report = run_with(&machine, &config, THREADS, &setup, &client, &end).0;
+        if begun.elapsed().as_millis() > 300 {
+            eprintln!("{seed} {:?} {} {:?}", schedule, report.stats.accesses, begun.elapsed());
+        }
+        report.assert_done();
     }
 }
 
@@ -104,26 +121,42 @@ impl Objects {
     }
 }
 
+/// Half of the threads write one number to all objects, and all read them.
+fn all_or_none(objects: &Objects, client: Client) {
+    let mut handle = objects.domain.register();
+    let mut latest = 0;
+    for round in 1..=8 {
+        if client.index < 2 {
+            let value = client.index as u64 + 2 * round;
+            let write = |tx: &mut Tx<'_>| objects.links.iter().try_for_each(|link| Ok(*tx.lock(*link)? = value));
+            handle.update(write).unwrap();
+            latest = value;
+        }
+        let snapshot = handle.read();
+        let seen: Vec<u64> = objects.links.iter().map(|link| *snapshot.get(*link)).collect();
+        assert!(seen.iter().all(|value| *value == seen[0]), "torn: {seen:?}");
+        assert!(latest == 0 || seen[0] != 0, "a commit that its thread misses");
+        latest = seen[0];
+    }
+}
+
 #[test]
 fn snapshots_are_never_torn_nor_old() {
-    let client = |objects: &Objects, client: Client| {
-        let mut handle = objects.domain.register();
-        let mut latest = 0;
-        for round in 1..=8 {
-            if client.index < 2 {
-                let value = client.index as u64 + 2 * round;
-                let write = |tx: &mut Tx<'_>| objects.links.iter().try_for_each(|link| Ok(*tx.lock(*link)? = value));
-                handle.update(write).unwrap();
-                latest = value;
-            }
-            let snapshot = handle.read();
-            let seen: Vec<u64> = objects.links.iter().map(|link| *snapshot.get(*link)).collect();
-            assert!(seen.iter().all(|value| *value == seen[0]), "torn: {seen:?}");
-            assert!(latest == 0 || seen[0] != 0, "a commit that its thread misses");
-            latest = seen[0];
-        }
-    };
-    each_domain(|objects| explore(150, objects, client, |objects| objects.retire()));
+    each_domain(|objects| explore(150, objects, all_or_none, |objects| objects.retire()));
+}
+
+/// In the windows that the arguments are about: each thread, at several passages.
+#[test]
+fn snapshots_are_never_torn_by_a_stall_in_the_worst_places() {
+    for name in [points::ENTERING, points::LINKING, points::LINKED, points::WRITING_BACK] {
+        let stall = |thread, nth| {
+            let at = Point::Named { name: name.to_owned(), nth };
+            Fault::Stall { thread: Some(thread), at, for_ns: 100_000 }
+        };
+        let faults =
+            |seed| vec![stall(seed as usize % 4, 1 + seed / 4 % 12), stall(seed as usize / 2 % 4, 2 + seed / 8 % 30)];
+        each_domain(|objects| explore_with(100, faults, objects, all_or_none, |objects| objects.retire()));
+    }
 }
 
 fn transactions(level: Level) {

@@ -1,11 +1,13 @@
 //! What a domain keeps per handle: where its section stands in time, whether it walks a chain, and its log.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::hint::point;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 
 use super::clock::{Clock, ClockKind};
 use super::log::Log;
+use super::points;
 
 /// Not in a section.
 const IDLE: u64 = u64::MAX;
@@ -52,6 +54,7 @@ impl Record {
         self.published.local.store(bound << 1 | INEXACT, Ordering::Release);
         barrier();
         let local = clock.begin();
+        point(points::ENTERING);
         self.published.local.store(local << 1, Ordering::Release);
         local
     }

@@ -21,9 +21,11 @@ use core::cell::RefCell;
 use core::ptr::{self, NonNull};
 
 use archipelago_platform::atomic::{Ordering, fence};
+use archipelago_platform::hint::point;
 
 use super::handle::{Abort, Handle};
 use super::log::Version;
+use super::points;
 use super::version::{
     ABORTED, CHECKING, Copied, DEFERRED, Free, GONE, Head, LINKED, Link, NEVER, Raw, Shape, Versioned, lock_word,
     own_index, payload,
@@ -332,6 +334,7 @@ impl Tx<'_> {
         let copy = self.new_copy(self.handle.writes.len(), newest, shape, fate)?;
         // SAFETY: not freed in our section.
         let head = unsafe { master.as_ref() };
+        point(points::LINKING);
         // SeqCst for the check of serializable transactions: of two that lock each other's reads one must see the other's
         // lock. Release, with it: who meets the copy finds its header.
         while let Err(now) = head.newest.compare_exchange(newest, copy.as_ptr(), Ordering::SeqCst, Ordering::Acquire) {
@@ -439,6 +442,7 @@ impl Tx<'_> {
         let (leader, clock) = (self.leader(), self.handle.domain.clock());
         // Release: who sees `LINKED` finds all the set's copies in their chains, and filled.
         leader.stamp.store(LINKED, Ordering::Release);
+        point(points::LINKED);
         let stamp = clock.stamp();
         match leader.stamp.compare_exchange(LINKED, stamp, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => stamp,

@@ -91,4 +91,3 @@ pub fn once_serializable(handle: &mut Handle, body: &mut dyn FnMut(&mut Tx<'_>) 
     done.unwrap();
     attempts == 1
 }
-
