@@ -81,6 +81,19 @@ mod record;
 mod tx;
 mod version;
 
+/// Where the virtual machine may stall a thread: the windows that the arguments in these files are about.
+#[doc(hidden)]
+pub mod points {
+    /// A section knows its local time, and has not published it.
+    pub const ENTERING: &str = "mvrlu section has its time";
+    /// A transaction has found an object free, and has not linked its copy.
+    pub const LINKING: &str = "mvrlu copy to be linked";
+    /// A collector has found a copy the newest, and has not written it back.
+    pub const WRITING_BACK: &str = "mvrlu copy to be written back";
+    /// A leader says that its set is linked, and has no stamp.
+    pub const LINKED: &str = "mvrlu set linked";
+}
+
 pub use clock::ClockKind;
 pub use domain::{Builder, Collection, Domain, Stats, Tuning};
 pub use handle::{Abort, Counts, Full, Handle, Snapshot};

@@ -2,21 +2,19 @@
 //! for, and write skew where it is not.
 #![cfg(not(loom))]
 
-use archipelago_check::history::Recorder;
-use archipelago_check::snapshot::{Action, Level, Outcome, Txn, check};
-use archipelago_platform::sync::Mutex;
+use archipelago_check::snapshot::{Action, Level};
 use archipelago_platform::thread;
-use archipelago_sync::mvrlu::{Abort, Builder, ClockKind, Collection, Domain, Handle, Link, Tuning, Tx};
+use archipelago_sync::mvrlu::{Abort, Builder, ClockKind, Collection, Domain, Handle, Tuning, Tx};
 use archipelago_sync::rlu;
 
-const OBJECTS: usize = 5;
+#[path = "mvrlu/book.rs"]
+mod book;
+
+use book::{Book, OBJECTS, Object, act, once_serializable, read};
 
 const fn scaled(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
 }
-
-type Object = Link<u64>;
-type History = Vec<Txn<usize, u64>>;
 
 struct Random(u64);
 
@@ -27,82 +25,10 @@ impl Random {
     }
 }
 
-/// Draws stamps, and keeps what is recorded.
-#[derive(Default)]
-struct Book {
-    stamps: Recorder<(), ()>,
-    history: Mutex<History>,
-}
-
-impl Book {
-    /// Records one attempt at a transaction by way of `attempt`; `act` does its reads and writes.
-    fn record(
-        &self,
-        thread: usize,
-        attempt: impl FnOnce(&mut dyn FnMut(&mut Tx<'_>) -> Result<(), Abort>) -> bool,
-        mut act: impl FnMut(&mut Tx<'_>, &mut Vec<Action<usize, u64>>) -> Result<(), Abort>,
-    ) {
-        let (before, mut begun, mut done) = (self.stamps.stamp(), 0, 0);
-        let mut actions = Vec::new();
-        let committed = attempt(&mut |tx| {
-            begun = self.stamps.stamp();
-            let result = act(tx, &mut actions);
-            done = self.stamps.stamp();
-            result
-        });
-        let outcome = if committed { Outcome::Committed } else { Outcome::Aborted };
-        let txn = Txn { thread, begin: (before, begun), end: (done, self.stamps.stamp()), outcome, actions };
-        self.history.lock().unwrap().push(txn);
-    }
-
-    fn judge(self, level: Level) -> archipelago_check::linear::Verdict {
-        check(level, &self.history.into_inner().unwrap())
-    }
-}
-
-fn read(tx: &Tx<'_>, links: &[Object], at: usize, actions: &mut Vec<Action<usize, u64>>) {
-    let value = *tx.get(links[at]);
-    // What an object holds at first is written by nobody.
-    actions.push(Action::Read(at, (value != 0).then_some(value)));
-}
-
-/// Reads some objects, then overwrites some that it has read.
-fn act(
-    tx: &mut Tx<'_>,
-    links: &[Object],
-    actions: &mut Vec<Action<usize, u64>>,
-    random: &mut Random,
-    unique: u64,
-) -> Result<(), Abort> {
-    let (first, reads) = (random.below(OBJECTS as u64) as usize, 1 + random.below(3) as usize);
-    let at = |number: usize| (first + number) % OBJECTS;
-    (0..reads).for_each(|number| read(tx, links, at(number), actions));
-    if random.below(4) == 0 {
-        thread::yield_now();
-    }
-    for number in 0..random.below(reads as u64 + 1) as usize {
-        let value = unique + number as u64;
-        *tx.lock(links[at(number)])? = value;
-        actions.push(Action::Write(at(number), value));
-    }
-    Ok(())
-}
-
-/// One attempt by `update_serializable`, whose first attempt is what is recorded.
-fn once_serializable(handle: &mut Handle, body: &mut dyn FnMut(&mut Tx<'_>) -> Result<(), Abort>) -> bool {
-    let mut attempts = 0;
-    let done = handle.update_serializable(|tx| {
-        attempts += 1;
-        if attempts == 1 { body(tx) } else { Ok(()) }
-    });
-    done.unwrap();
-    attempts == 1
-}
-
-fn run(level: Level, alloc: impl Fn() -> Object, register: impl Fn() -> Handle + Sync) {
+fn run(level: Level, clock: ClockKind, alloc: impl Fn() -> Object, register: impl Fn() -> Handle + Sync) {
     for round in 0..scaled(12, 1) as u64 {
         let links: Vec<Object> = (0..OBJECTS).map(|_| alloc()).collect();
-        let book = Book::default();
+        let book = Book::new(clock);
         thread::scope(|scope| {
             for thread in 0..3 {
                 let (book, links, register) = (&book, &links, &register);
@@ -114,7 +40,9 @@ fn run(level: Level, alloc: impl Fn() -> Object, register: impl Fn() -> Handle +
                             Level::Snapshot => handle.try_update(body).is_ok(),
                             Level::Serializable => once_serializable(&mut handle, body),
                         };
-                        book.record(thread, attempt, |tx, actions| act(tx, links, actions, &mut random, unique));
+                        book.record(thread, attempt, |tx, actions| {
+                            act(tx, links, actions, |bound| random.below(bound), unique)
+                        });
                     }
                 });
             }
@@ -129,7 +57,7 @@ fn each_domain(level: Level) {
     let eager = || Domain::builder().tuning(Tuning { low_watermark: 1, dereference_watermark: 8, ..Tuning::default() });
     let mvrlu = |builder: Builder| {
         let domain = builder.build();
-        run(level, || domain.alloc(0), || domain.register());
+        run(level, domain.clock(), || domain.alloc(0), || domain.register());
     };
     for clock in [ClockKind::Logical, ClockKind::Hardware] {
         mvrlu(Domain::builder().clock(clock));
@@ -137,7 +65,7 @@ fn each_domain(level: Level) {
         mvrlu(eager().clock(clock).collection(Collection::Background));
         for deferred in [0, 3] {
             let domain = rlu::Domain::new(clock, deferred);
-            run(level, || domain.alloc(0), || domain.register());
+            run(level, clock, || domain.alloc(0), || domain.register());
         }
     }
 }
@@ -155,7 +83,7 @@ fn serializable_transactions_are_serializable() {
 /// Two transactions that overlap, each of which reads both objects and writes one.
 fn skewed(domain: &Domain, serializable: bool) -> Book {
     let links = [domain.alloc(0_u64), domain.alloc(0)];
-    let (book, mut one, mut two) = (Book::default(), domain.register(), domain.register());
+    let (book, mut one, mut two) = (Book::new(ClockKind::Logical), domain.register(), domain.register());
     let withdraw = |tx: &mut Tx<'_>, actions: &mut Vec<Action<usize, u64>>, at: usize| {
         [0, 1].iter().for_each(|number| read(tx, &links, *number, actions));
         *tx.lock(links[at])? = at as u64 + 1;

@@ -23,8 +23,13 @@ struct Pair {
 }
 
 impl Pair {
+    /// Collected when asked to only: the models are large enough.
     fn new() -> Arc<Self> {
-        let tuning = Tuning { low_watermark: 1, dereference_watermark: u32::MAX, concurrent: true };
+        Self::collected_from(1_000)
+    }
+
+    fn collected_from(low_watermark: usize) -> Arc<Self> {
+        let tuning = Tuning { low_watermark, dereference_watermark: u32::MAX, concurrent: true };
         let domain = Domain::builder().tuning(tuning).build();
         let links = [domain.alloc(0), domain.alloc(0)];
         Arc::new(Self { domain, links })
@@ -128,6 +133,47 @@ fn commit_against_read() {
     });
 }
 
+/// A reader that has helped to stamp a commit sees all of it in its next section, also what it has missed before.
+#[test]
+fn helped_commit_is_seen_whole_afterwards() {
+    model(3, || {
+        let pair = Pair::new();
+        let writer = {
+            let pair = pair.clone();
+            thread::spawn(move || pair.write(1).unwrap())
+        };
+        let mut handle = pair.domain.register();
+        handle.read().get(pair.links[0]);
+        let snapshot = handle.read();
+        let [first, second] = pair.links.map(|link| *snapshot.get(link));
+        assert_eq!(first, second, "torn");
+        drop(snapshot);
+        writer.join().unwrap();
+    });
+}
+
+/// Who locks what another has let go of sees its value.
+#[test]
+fn updates_add_up() {
+    model(2, || {
+        let pair = Pair::new();
+        let add = |pair: &Pair| {
+            let add = |tx: &mut archipelago_sync::mvrlu::Tx<'_>| {
+                *tx.lock(pair.links[0])? += 1;
+                Ok(())
+            };
+            u64::from(pair.domain.register().try_update(add).is_ok())
+        };
+        let other = {
+            let pair = pair.clone();
+            thread::spawn(move || add(&pair))
+        };
+        let own = add(&pair);
+        let added = own + other.join().unwrap();
+        assert_eq!(*pair.domain.register().read().get(pair.links[0]), added);
+    });
+}
+
 /// Two commits; the reader may see either of them, or none, but no mixture.
 #[test]
 fn two_commits_against_read() {
@@ -209,7 +255,7 @@ fn abort_against_read() {
 #[test]
 fn pruning_against_read() {
     model(1, || {
-        let pair = Pair::new();
+        let pair = Pair::collected_from(96);
         let reader = {
             let pair = pair.clone();
             thread::spawn(move || {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use archipelago_check::history::Recorder;
-use archipelago_check::linear::{self, Model as Specification};
+use archipelago_check::linear;
 use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
@@ -12,19 +12,13 @@ use archipelago_sync::set::{
     CitrusTree, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
 };
 
+#[path = "set/promised.rs"]
+mod promised;
+
+use promised::{Promise, Promised, draw, perform};
+
 const fn scaled(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
-}
-
-/// What a structure promises beyond single keys.
-#[derive(Clone, Copy, PartialEq)]
-enum Promise {
-    /// Several keys at one moment, ranges too.
-    Ordered,
-    /// Several keys at one moment; no ranges.
-    Hashed,
-    /// Single keys and ranges.
-    Rival,
 }
 
 fn eager_mvrlu(clock: ClockKind) -> OverMvRlu {
@@ -217,88 +211,8 @@ fn what_moves_is_in_one_place() {
     each(Wandering);
 }
 
-/// What the sets promise, as a sequential specification.
-struct Promised;
-
-#[derive(Clone, Debug)]
-enum Op {
-    Insert(u64, u64),
-    Remove(u64),
-    Get(u64),
-    Move(u64, u64),
-    GetMany(Vec<u64>),
-    Range(u64, u64),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Ret {
-    Done(bool),
-    Value(Option<u64>),
-    Values(Vec<Option<u64>>),
-    Entries(Vec<(u64, u64)>),
-}
-
-impl Specification for Promised {
-    type Op = Op;
-    type Ret = Ret;
-    type State = BTreeMap<u64, u64>;
-
-    fn initial(&self) -> Self::State {
-        BTreeMap::new()
-    }
-
-    fn step(&self, state: &Self::State, op: &Op, ret: &Ret) -> Option<Self::State> {
-        let mut state = state.clone();
-        let right = match op {
-            Op::Insert(key, value) => {
-                let absent = !state.contains_key(key);
-                state.entry(*key).or_insert(*value);
-                Ret::Done(absent)
-            }
-            Op::Remove(key) => Ret::Value(state.remove(key)),
-            Op::Get(key) => Ret::Value(state.get(key).copied()),
-            Op::Move(from, to) => {
-                let moves = from != to && state.contains_key(from) && !state.contains_key(to);
-                if moves {
-                    let value = state.remove(from).expect("just seen");
-                    state.insert(*to, value);
-                }
-                Ret::Done(moves)
-            }
-            Op::GetMany(keys) => Ret::Values(keys.iter().map(|key| state.get(key).copied()).collect()),
-            Op::Range(from, to) => Ret::Entries(state.range(from..to).map(|(key, value)| (*key, *value)).collect()),
-        };
-        (right == *ret).then_some(state)
-    }
-}
-
-fn perform(session: &mut impl SetSession, op: &Op) -> Ret {
-    match op {
-        Op::Insert(key, value) => Ret::Done(session.insert(*key, *value)),
-        Op::Remove(key) => Ret::Value(session.remove(*key)),
-        Op::Get(key) => Ret::Value(session.get(*key)),
-        Op::Move(from, to) => Ret::Done(session.move_key(*from, *to)),
-        Op::GetMany(keys) => Ret::Values(session.get_many(keys)),
-        Op::Range(from, to) => Ret::Entries(session.range(*from, *to)),
-    }
-}
-
 /// Three threads, five keys: every answer, of several keys too where that is promised, fits one order of operations.
 struct Recorded;
-
-impl Recorded {
-    fn draw(random: &mut Random, promise: Promise, unique: u64) -> Op {
-        let (key, other) = (random.below(5), random.below(5));
-        match (random.below(8), promise) {
-            (0 | 1, _) => Op::Insert(key, unique),
-            (2 | 3, _) => Op::Remove(key),
-            (4, Promise::Ordered | Promise::Hashed) if key != other => Op::Move(key, other),
-            (5, Promise::Ordered | Promise::Hashed) => Op::GetMany(vec![key, other, 4]),
-            (6, Promise::Ordered) => Op::Range(key.min(other), key.max(other) + 1),
-            _ => Op::Get(key),
-        }
-    }
-}
 
 impl Tested for Recorded {
     fn run<S: Set>(&self, promise: Promise, set: S) {
@@ -310,7 +224,7 @@ impl Tested for Recorded {
                 scope.spawn(move || {
                     let (mut random, mut session, mut log) = (Random(thread), set.session(), recorder.log());
                     for number in 0..scaled(300, 8) as u64 {
-                        let op = Self::draw(&mut random, promise, thread << 32 | number);
+                        let op = draw(|bound| random.below(bound), promise, thread << 32 | number);
                         log.record(op, |op| perform(&mut session, op));
                         if number % 16 == 0 {
                             thread::yield_now();

@@ -129,7 +129,9 @@ pub fn simulate<S: Set>(simulation: &Simulation<'_>, make: impl Fn(&Spec) -> S) 
         let mut session = set.session();
         let mut ops = streams[turns.client().index].iter().cycle();
         while turns.next() {
-            run(&mut session, spec, *ops.next().expect("a cycle has no end"));
+            let op = *ops.next().expect("a cycle has no end");
+            turns.updates(!matches!(op, Op::Read(_)));
+            run(&mut session, spec, op);
         }
     })
 }

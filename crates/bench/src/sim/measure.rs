@@ -53,22 +53,38 @@ pub struct Run {
     pub wall: Duration,
     /// Bytes of the model per cache line.
     pub bytes_per_line: f64,
+    /// The operations that counted, if the program tells updates from reads.
+    pub kinds: Option<[Kind; 2]>,
+}
+
+/// Reads, or updates.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Kind {
+    /// How many counted.
+    pub ops: u64,
+    /// Virtual nanoseconds of the measured span that threads spent in them, and in those that did not end within it.
+    pub ns: u64,
 }
 
 /// A thread's loop: the condition of a `while` around its operation.
 pub struct Turns<'a> {
     client: Client,
     warm_ns: u64,
+    until_ns: u64,
     counts: &'a Counts,
-    /// Whether an operation has begun.
-    begun: bool,
+    /// When the operation under way began.
+    begun: Option<u64>,
     done: u64,
+    /// Whether it is an update, if the program tells.
+    updates: Option<bool>,
+    kinds: [Kind; 2],
 }
 
 /// What the threads of a run add up.
 #[derive(Default)]
 struct Counts {
     ops: Cell<u64>,
+    kinds: Cell<Option<[Kind; 2]>>,
     /// The machine's counters when the first thread was warm.
     at_start: Cell<Option<Stats>>,
     /// The machine's counters when the first thread was through.
@@ -79,19 +95,36 @@ impl Turns<'_> {
     /// Whether to run another operation; the one before has ended, and counts if it did so within the measured span.
     pub fn next(&mut self) -> bool {
         let Some(now) = self.client.time() else {
+            // What is under way does not count, but the time that it took does.
+            if let Some(begun) = self.begun {
+                self.kind().ns += self.until_ns.saturating_sub(begun.max(self.warm_ns));
+            }
             if self.counts.at_end.get().is_none() {
                 self.counts.at_end.set(world::stats());
             }
             return false;
         };
-        let ended = std::mem::replace(&mut self.begun, true);
+        let begun = self.begun.replace(now);
         if now >= self.warm_ns {
-            self.done += u64::from(ended);
+            if let Some(begun) = begun {
+                self.done += 1;
+                self.kind().ops += 1;
+                self.kind().ns += now - begun.max(self.warm_ns);
+            }
             if self.counts.at_start.get().is_none() {
                 self.counts.at_start.set(world::stats());
             }
         }
         true
+    }
+
+    fn kind(&mut self) -> &mut Kind {
+        &mut self.kinds[usize::from(self.updates == Some(true))]
+    }
+
+    /// Says of the operation that begins whether it is an update.
+    pub fn updates(&mut self, whether: bool) {
+        self.updates = Some(whether);
     }
 
     /// The thread.
@@ -103,6 +136,13 @@ impl Turns<'_> {
 impl Drop for Turns<'_> {
     fn drop(&mut self) {
         self.counts.ops.set(self.counts.ops.get() + self.done);
+        if self.updates.is_some() {
+            let mut all = self.counts.kinds.get().unwrap_or_default();
+            for (all, own) in all.iter_mut().zip(self.kinds) {
+                *all = Kind { ops: all.ops + own.ops, ns: all.ns + own.ns };
+            }
+            self.counts.kinds.set(Some(all));
+        }
     }
 }
 
@@ -120,7 +160,9 @@ pub fn run<S>(
 ) -> Result<Run, Failure> {
     let counts = Counts::default();
     let body = |shared: &S, client: Client| {
-        let mut turns = Turns { client, warm_ns: setting.warm_ns, counts: &counts, begun: false, done: 0 };
+        let (begun, updates, kinds) = Default::default();
+        let (warm_ns, until_ns) = (setting.warm_ns, setting.warm_ns + setting.measured_ns);
+        let mut turns = Turns { client, warm_ns, until_ns, counts: &counts, begun, done: 0, updates, kinds };
         body(shared, &mut turns);
     };
     let (report, _) = run_with(machine, config, threads, setup, body, drop);
@@ -142,6 +184,7 @@ pub fn run<S>(
         hot_lines: report.hot_lines,
         parts: report.parts,
         wall: report.wall,
+        kinds: counts.kinds.get(),
     })
 }
 

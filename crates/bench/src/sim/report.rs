@@ -69,6 +69,12 @@ pub struct Row {
     pub model_bytes_per_line: f64,
     /// Accesses that left the socket per operation, of the parts of the program that have a name.
     pub remote_in: String,
+    /// Virtual nanoseconds that a read takes its thread, where reads and updates are told apart.
+    pub ns_per_read: Option<f64>,
+    /// The same for an update.
+    pub ns_per_update: Option<f64>,
+    /// Part of the threads' time that they spent in updates, in percent.
+    pub updating_percent: Option<f64>,
 }
 
 fn row(point: &Point, setting: &Setting) -> Row {
@@ -105,6 +111,11 @@ fn row(point: &Point, setting: &Setting) -> Row {
         tx_abort_percent: (stats.tx_begun > 0).then(|| 100.0 * aborts as f64 / stats.tx_begun as f64),
         model_bytes_per_line: first.bytes_per_line,
         remote_in: remote_in(first),
+        ns_per_read: first.kinds.map(|[reads, _]| reads.ns as f64 / reads.ops.max(1) as f64),
+        ns_per_update: first.kinds.map(|[_, updates]| updates.ns as f64 / updates.ops.max(1) as f64),
+        updating_percent: first
+            .kinds
+            .map(|[reads, updates]| 100.0 * updates.ns as f64 / (reads.ns + updates.ns).max(1) as f64),
     }
 }
 
@@ -147,6 +158,10 @@ fn cells(rows: &[&Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
         head.push("sweep");
     }
     head.extend(["ns/op", "remote/op", "dirty remote/op", "remote in", "line wait", "waits for"]);
+    let told = rows.iter().any(|row| row.updating_percent.is_some());
+    if told {
+        head.extend(["ns/read", "ns/update", "in updates"]);
+    }
     let cells = |row: &&Row| {
         let mut cells = vec![row.structure.clone(), row.threads.to_string(), digits(row.mops)];
         cells.push(format!("{}-{}", digits(row.mops_min), digits(row.mops_max)));
@@ -158,6 +173,10 @@ fn cells(rows: &[&Row]) -> (Vec<&'static str>, Vec<Vec<String>>) {
         cells.push(row.remote_in.clone());
         cells.push(format!("{:.0} %", row.line_wait_percent));
         cells.push(row.hottest.clone());
+        if told {
+            cells.extend([row.ns_per_read, row.ns_per_update].map(|ns| ns.map_or(String::new(), digits)));
+            cells.push(row.updating_percent.map_or(String::new(), |percent| format!("{percent:.0} %")));
+        }
         cells
     };
     (head, rows.iter().map(cells).collect())

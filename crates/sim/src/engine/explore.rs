@@ -11,6 +11,9 @@ use crate::rng;
 /// Before one step in this many, time jumps to the next timer.
 const JUMP: u64 = 64;
 
+/// Picoseconds that a turn of a wait loop takes in set-up and tear-down, where nothing else takes any.
+const UNTIMED_WAIT: u64 = 100;
+
 impl Engine {
     /// Whether the running thread takes the next step.
     pub(super) fn explored_turn(&mut self) -> bool {
@@ -41,7 +44,12 @@ impl Engine {
     /// The running thread lets others go first.
     pub(crate) fn yielded(&mut self) {
         self.lowest_priority -= 1;
-        self.threads[self.current].priority = self.lowest_priority;
+        let thread = &mut self.threads[self.current];
+        thread.priority = self.lowest_priority;
+        // Set-up takes no time; but one that waits for nothing but the clock would wait for ever.
+        if thread.untimed {
+            thread.clock += UNTIMED_WAIT;
+        }
     }
 
     pub(super) fn next_explored(&mut self) -> Result<usize, Outcome> {

@@ -1,6 +1,6 @@
 //! What orders commits and snapshots: a counter that all threads share, or the processor's clock.
 //!
-//! Four questions, and what each answer promises. Below, "sees" is about loads that follow the answer in program order.
+//! Five questions, and what each answer promises. Below, "sees" is about loads that follow the answer in program order.
 //!
 //! - [`begin`](Clock::begin): the local time of a snapshot. It sees whatever was linked before a [`stamp`](Clock::stamp)
 //!   not above it was drawn.
@@ -9,6 +9,8 @@
 //! - [`floor`](Clock::floor): not above the local time of any snapshot that begins after a full barrier that follows
 //!   the call.
 //! - [`settle`](Clock::settle): returns when every later `begin`, on any thread, is at or above the stamp.
+//! - [`observe`](Clock::observe): the same, for who sees at its local time what was committed at the stamp: whoever begins
+//!   after it has let anybody know sees it too.
 //!
 //! *Logical.* `begin` loads the counter (Acquire), `stamp` adds one to it (AcqRel) and answers with the sum. If a snapshot
 //! at t missed a store that precedes the drawing of s, then s > t: had the counter reached t only after the drawing,
@@ -19,7 +21,9 @@
 //! *Hardware.* The counters of two processors differ by less than the uncertainty B. `stamp` fences, so that earlier
 //! stores are visible, reads the clock and adds B; a snapshot that missed one of these stores had read its clock before
 //! that moment, so below the sum. `settle` waits until the own clock is B past the stamp: a few hundred nanoseconds on
-//! machines with several sockets, nothing where B is 0. The paper adds and subtracts B when stamps are compared; then a
+//! machines with several sockets, nothing where B is 0. A reader whose clock is ahead may see a commit that still waits;
+//! then it waits in the committer's stead, for at most 2 B, or a later reader whose clock is behind would miss what the
+//! first one has told. The paper adds and subtracts B when stamps are compared; then a
 //! thread doesn't see its own commit until B has passed.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
@@ -85,6 +89,15 @@ impl Clock {
         match self {
             Clock::Logical(count) => count.load(Ordering::Acquire),
             Clock::Hardware(clock) => clock.now().saturating_sub(clock.uncertainty()),
+        }
+    }
+
+    #[inline]
+    pub(super) fn observe(&self, stamp: u64, local: u64) {
+        if let Clock::Hardware(clock) = self
+            && local - stamp < clock.uncertainty()
+        {
+            self.settle(stamp);
         }
     }
 

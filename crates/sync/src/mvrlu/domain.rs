@@ -3,7 +3,7 @@
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use archipelago_platform::membarrier;
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::{Arc, Mutex, RwLock};
+use archipelago_platform::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 #[cfg(not(loom))]
 use super::background::Background;
@@ -111,6 +111,7 @@ impl Builder {
             tuning: self.tuning,
             budget: Budget::new(self.memory_cap),
             records: RwLock::new(Vec::new()),
+            left: Mutex::new(Vec::new()),
             next_to_help: AtomicUsize::new(0),
             gate: RwLock::new(()),
             everybody: Mutex::new(()),
@@ -194,7 +195,7 @@ impl Domain {
         Stats {
             versions: records.iter().map(|record| record.log().len()).sum(),
             bytes: self.inner.budget.held(),
-            handles: records.iter().filter(|record| record.is_taken()).count(),
+            handles: records.len() - self.inner.left().len(),
             active_sections: sections().count(),
             oldest_lag: sections().map(|section| now.saturating_sub(section.local)).max().unwrap_or(0),
         }
@@ -218,6 +219,8 @@ pub(super) struct Inner {
     tuning: Tuning,
     budget: Budget,
     records: RwLock<Vec<Arc<Record>>>,
+    /// Those that no handle has.
+    left: Mutex<Vec<Arc<Record>>>,
     /// Whose log to collect in passing.
     next_to_help: AtomicUsize,
     /// Shared: collecting. Alone: pruning.
@@ -269,19 +272,30 @@ impl Inner {
         if self.membarrier { membarrier::heavy() } else { fence(Ordering::SeqCst) }
     }
 
-    fn records(&self) -> archipelago_platform::sync::RwLockReadGuard<'_, Vec<Arc<Record>>> {
+    fn records(&self) -> RwLockReadGuard<'_, Vec<Arc<Record>>> {
         self.records.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// A record for a new handle: one that another has left, or a new one.
     pub(super) fn take_record(&self) -> Arc<Record> {
-        if let Some(free) = self.records().iter().find(|record| record.try_take()) {
-            return free.clone();
+        if let Some(record) = self.left().pop() {
+            return record;
         }
         let mut records = self.records.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         let record = Arc::new(Record::new(records.len() as u32));
         records.push(record.clone());
         record
+    }
+
+    /// Takes a record back, with its log as it is, for the next handle.
+    pub(super) fn leave_record(&self, record: Arc<Record>) {
+        record.leave();
+        self.left().push(record);
+    }
+
+    /// The lock orders the handles that have a record one after the other.
+    fn left(&self) -> MutexGuard<'_, Vec<Arc<Record>>> {
+        self.left.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The horizon as it is known.

@@ -15,9 +15,9 @@ use super::tx::{Made, Pending, Tx};
 use super::version::{Copied, Link, Raw, Versioned, payload};
 use crate::backoff::Backoff;
 
-/// Committed versions that a handle keeps to itself before it takes its log's lock, in number and in bytes.
+/// Committed versions that a handle keeps to itself before it takes its log's lock, at most, and not more bytes than the
+/// log's watermark.
 const FRESH: usize = 64;
-const FRESH_BYTES: usize = 64 * 1024;
 
 /// Attempts at a transaction that found the domain's memory full, with a collection before each, until it fails.
 const FULL_ATTEMPTS: usize = 8;
@@ -283,7 +283,7 @@ impl Handle {
     /// In a section, after a commit.
     #[inline]
     pub(super) fn hand_in_if_many(&mut self) {
-        if self.fresh.len() >= FRESH || self.fresh_bytes >= FRESH_BYTES {
+        if self.fresh.len() >= FRESH || self.fresh_bytes >= self.domain.tuning().low_watermark {
             self.hand_in_and_collect();
         }
     }
@@ -380,7 +380,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.hand_in();
         self.pool.empty(self.domain.budget());
-        self.record.leave_for_good();
+        self.domain.leave_record(self.record.clone());
     }
 }
 

@@ -18,9 +18,11 @@ use core::ptr::{self, NonNull};
 use std::collections::VecDeque;
 
 use archipelago_platform::atomic::Ordering;
+use archipelago_platform::hint::point;
 use archipelago_platform::sync::Arc;
 
 use super::domain::Inner;
+use super::points;
 use super::pool::{Budget, Pool};
 use super::record::Record;
 use super::version::{Copied, Free, GONE, HELD, Head, NEVER, Shape};
@@ -337,6 +339,7 @@ unsafe fn write_back(version: Version) -> bool {
     if newest.load(Ordering::Relaxed) != copy {
         return false;
     }
+    point(points::WRITING_BACK);
     let shape = version.shape;
     // SAFETY: both are `size` bytes of one type, in bounds, and apart; the caller's promise keeps readers of the master
     // away, and the payload does not change.

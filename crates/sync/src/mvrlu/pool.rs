@@ -18,6 +18,10 @@ const LINE: usize = 64;
 /// another is preempted in a section: with 256 KiB, four threads on two cores spent a third of their time in page faults.
 const KEEP: usize = 1024 * 1024;
 const KEEP_PART: usize = 16;
+/// Bytes of blocks that a pool gets at once, at most; and at most this part of the cap. One by one, hundreds of threads
+/// that have nothing to reuse yet wait for each other at the budget's word, and copies come to lie between masters.
+const BATCH: usize = 4096;
+const BATCH_PART: usize = 1024;
 
 /// Bytes in copies, free blocks included, of all threads of a domain; and the most there may be.
 pub(super) struct Budget {
@@ -36,6 +40,10 @@ impl Budget {
 
     fn keep(&self) -> usize {
         KEEP.min(self.cap / KEEP_PART)
+    }
+
+    fn batch(&self) -> usize {
+        BATCH.min(self.cap / BATCH_PART)
     }
 
     fn take(&self, bytes: usize) -> bool {
@@ -65,6 +73,13 @@ fn class_of(layout: Layout) -> Option<usize> {
     (layout.align() == LINE && layout.size() <= CLASSES * LINE).then(|| layout.size() / LINE - 1)
 }
 
+/// A block of the system's.
+fn fresh(layout: Layout) -> NonNull<Copied> {
+    // SAFETY: a copy has a header, so the size is not 0.
+    let block = unsafe { alloc(layout) };
+    NonNull::new(block.cast()).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
 impl Pool {
     pub(super) fn new() -> Self {
         Self { free: [const { Vec::new() }; CLASSES], kept: 0 }
@@ -73,21 +88,24 @@ impl Pool {
     /// A block, uninitialised; `None` if the domain's budget does not allow it.
     #[inline]
     pub(super) fn get(&mut self, layout: Layout, budget: &Budget) -> Option<NonNull<Copied>> {
-        if let Some(block) = class_of(layout).and_then(|class| self.free[class].pop()) {
-            self.kept -= layout.size();
-            return Some(block);
+        match class_of(layout) {
+            Some(class) if !self.free[class].is_empty() || self.refill(class, layout, budget) => {
+                self.kept -= layout.size();
+                self.free[class].pop()
+            }
+            Some(_) => None,
+            None => budget.take(layout.size()).then(|| fresh(layout)),
         }
-        Self::fresh(layout, budget)
     }
 
+    /// Gets some blocks of a class; one if the budget has not more; whether there is one.
     #[cold]
-    fn fresh(layout: Layout, budget: &Budget) -> Option<NonNull<Copied>> {
-        if !budget.take(layout.size()) {
-            return None;
-        }
-        // SAFETY: a copy has a header, so the size is not 0.
-        let block = unsafe { alloc(layout) };
-        Some(NonNull::new(block.cast()).unwrap_or_else(|| handle_alloc_error(layout)))
+    fn refill(&mut self, class: usize, layout: Layout, budget: &Budget) -> bool {
+        let many = (budget.batch() / layout.size()).max(1);
+        let Some(count) = [many, 1].into_iter().find(|count| budget.take(count * layout.size())) else { return false };
+        self.free[class].extend((0..count).map(|_| fresh(layout)));
+        self.kept += count * layout.size();
+        true
     }
 
     /// Takes a block back.

@@ -1,11 +1,13 @@
 //! What a domain keeps per handle: where its section stands in time, whether it walks a chain, and its log.
 
-use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::hint::point;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 
 use super::clock::{Clock, ClockKind};
 use super::log::Log;
+use super::points;
 
 /// Not in a section.
 const IDLE: u64 = u64::MAX;
@@ -24,8 +26,6 @@ pub(super) struct Record {
     published: CachePadded<Published>,
     /// The number that lock words name the owner by.
     pub(super) owner: u32,
-    /// Some handle has this record.
-    taken: AtomicBool,
     log: Mutex<Log>,
 }
 
@@ -39,19 +39,7 @@ impl Record {
     pub(super) fn new(owner: u32) -> Self {
         let published = Published { local: AtomicU64::new(IDLE), walk: AtomicU64::new(0) };
         let published = CachePadded::new(published);
-        Self { published, owner, taken: AtomicBool::new(true), log: Mutex::new(Log::new()) }
-    }
-
-    /// Makes a record that a handle has left the caller's, with the log as it is.
-    pub(super) fn try_take(&self) -> bool {
-        // Acquire: pairs with the Release of `leave_for_good`.
-        !self.taken.swap(true, Ordering::Acquire)
-    }
-
-    /// Owner only.
-    pub(super) fn leave_for_good(&self) {
-        self.leave();
-        self.taken.store(false, Ordering::Release);
+        Self { published, owner, log: Mutex::new(Log::new()) }
     }
 
     /// Owner only: begins a section and answers its local time. `last` is not above any earlier answer.
@@ -66,6 +54,7 @@ impl Record {
         self.published.local.store(bound << 1 | INEXACT, Ordering::Release);
         barrier();
         let local = clock.begin();
+        point(points::ENTERING);
         self.published.local.store(local << 1, Ordering::Release);
         local
     }
@@ -106,9 +95,5 @@ impl Record {
 
     pub(super) fn try_log(&self) -> Option<MutexGuard<'_, Log>> {
         self.log.try_lock().ok()
-    }
-
-    pub(super) fn is_taken(&self) -> bool {
-        self.taken.load(Ordering::Relaxed)
     }
 }

@@ -13,16 +13,19 @@
 //! *Serializable* (absent from the paper; after Silo, and TimeStone's selectable isolation): the stamp s is drawn first, in
 //! the state `CHECKING`, and then everything read is looked at: it must be unlocked, or locked by this transaction, and
 //! its newest version must be the one read. Whoever locks one of these objects later draws a later stamp, so the order
-//! of stamps is an order of the transactions. A reader that meets `CHECKING` must not wait, and cannot know; it resets the
-//! leader to `LINKING`, and the writer draws another stamp and checks again.
+//! of stamps is an order of the transactions (with the hardware clock, since the uncertainty is waited for in between). A
+//! reader that meets `CHECKING`, and is not before s, must not wait, and cannot know; it resets the leader to `LINKING`,
+//! and the writer draws another stamp and checks again.
 
 use core::cell::RefCell;
 use core::ptr::{self, NonNull};
 
 use archipelago_platform::atomic::{Ordering, fence};
+use archipelago_platform::hint::point;
 
 use super::handle::{Abort, Handle};
 use super::log::Version;
+use super::points;
 use super::version::{
     ABORTED, CHECKING, Copied, DEFERRED, Free, GONE, Head, LINKED, Link, NEVER, Raw, Shape, Versioned, lock_word,
     own_index, payload,
@@ -309,8 +312,13 @@ impl Tx<'_> {
             if let Some(index) = own_index(word, self.handle.record.owner) {
                 return Ok(Found::Own(index));
             }
-            let is_ours_to_take = word == NEVER && header.stamp.load(Ordering::Relaxed) <= self.local;
-            if is_ours_to_take { Ok(Found::Free(newest)) } else { Err(word) }
+            let stamp = header.stamp.load(Ordering::Relaxed);
+            if word != NEVER || stamp > self.local {
+                return Err(word);
+            }
+            // The caller is given the value to change, so it sees it.
+            self.handle.domain.clock().observe(stamp, self.local);
+            Ok(Found::Free(newest))
         })
     }
 
@@ -326,6 +334,7 @@ impl Tx<'_> {
         let copy = self.new_copy(self.handle.writes.len(), newest, shape, fate)?;
         // SAFETY: not freed in our section.
         let head = unsafe { master.as_ref() };
+        point(points::LINKING);
         // SeqCst for the check of serializable transactions: of two that lock each other's reads one must see the other's
         // lock. Release, with it: who meets the copy finds its header.
         while let Err(now) = head.newest.compare_exchange(newest, copy.as_ptr(), Ordering::SeqCst, Ordering::Acquire) {
@@ -433,6 +442,7 @@ impl Tx<'_> {
         let (leader, clock) = (self.leader(), self.handle.domain.clock());
         // Release: who sees `LINKED` finds all the set's copies in their chains, and filled.
         leader.stamp.store(LINKED, Ordering::Release);
+        point(points::LINKED);
         let stamp = clock.stamp();
         match leader.stamp.compare_exchange(LINKED, stamp, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => stamp,
@@ -443,8 +453,15 @@ impl Tx<'_> {
     fn stamp_serializable(&mut self) -> Result<u64, Abort> {
         loop {
             let (leader, clock) = (self.leader(), self.handle.domain.clock());
+            // Release: as `LINKED`. Until the stamp is there, whoever meets this resets it.
             leader.stamp.store(CHECKING, Ordering::Release);
             let stamp = clock.stamp();
+            let checking = CHECKING | stamp;
+            if leader.stamp.compare_exchange(CHECKING, checking, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            // Whoever locks what we find unlocked draws a later stamp then, on whatever processor.
+            clock.settle(stamp);
             // Between our locks and drawn stamp on one side and our looks on the other; with the exchange in `link`.
             fence(Ordering::SeqCst);
             if let Some(met) = self.changed_read() {
@@ -452,7 +469,7 @@ impl Tx<'_> {
                 self.handle.met = met;
                 return Err(Abort::Conflict);
             }
-            if leader.stamp.compare_exchange(CHECKING, stamp, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            if leader.stamp.compare_exchange(checking, stamp, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Ok(stamp);
             }
         }

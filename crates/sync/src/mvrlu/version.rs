@@ -12,7 +12,7 @@
 //! | `newest` | master | null or a copy to a newer copy, held | whoever locks |
 //! | | | a held copy to the one below | its holder, aborting |
 //! | | | a copy to null | the collector |
-//! | `stamp` | copy | [`UNSET`] ([`LINKING`], [`LINKED`], [`CHECKING`] in the first of a write set) to a time | the committer, helpers |
+//! | `stamp` | copy | [`UNSET`] ([`LINKING`], [`LINKED`], [`CHECKING`], [`ABORTED`] in the first of a write set) to a time | the committer, helpers |
 //! | `superseded` | copy | a [lock word](lock_word) to [`NEVER`], or to [`GONE`] for ever | its holder |
 //! | | | [`NEVER`] to the time of the next version | the next version's committer |
 //! | `older` | copy | a copy to an older copy or null | the holder before linking; the pruner |
@@ -40,10 +40,11 @@ pub(super) const UNSET: u64 = u64::MAX;
 pub(super) const LINKING: u64 = u64::MAX - 1;
 /// Leader: all copies are in their chains; whoever meets this draws the stamp.
 pub(super) const LINKED: u64 = u64::MAX - 2;
-/// Leader: a stamp is drawn, and holds if what the transaction read is still so. Whoever meets this makes it `LINKING`.
-pub(super) const CHECKING: u64 = u64::MAX - 3;
 /// Leader: the reads did not hold; never visible.
-pub(super) const ABORTED: u64 = u64::MAX - 4;
+pub(super) const ABORTED: u64 = u64::MAX - 3;
+/// Leader, together with a stamp: that is drawn, and holds if what the transaction read is still so. Whoever meets this,
+/// and would see the set then, makes it [`LINKING`]. Without a stamp, 0: it is being drawn.
+pub(super) const CHECKING: u64 = 1 << 63;
 /// Not superseded, and not held.
 pub(super) const NEVER: u64 = u64::MAX;
 /// The mark of an object that was retired: held for ever.
@@ -114,28 +115,33 @@ impl Copied {
     #[inline]
     pub(super) unsafe fn is_visible(&self, local: u64, clock: &Clock) -> bool {
         // Acquire: pairs with the Release that set the stamp, so that the payload and the set's other links are seen.
-        let stamp = self.stamp.load(Ordering::Acquire);
-        if stamp < ABORTED {
-            return stamp <= local;
+        let mut stamp = self.stamp.load(Ordering::Acquire);
+        if stamp >= CHECKING {
+            // SAFETY: the stamp is set before the set's objects are unlocked, so before the leader can be superseded, and
+            // whoever was to collect the leader after that would have to wait for the caller's section; see `super`.
+            stamp = unsafe { self.leader.as_ref() }.unwrap_or(self).decide(local, clock);
         }
-        // SAFETY: the stamp is set before the set's objects are unlocked, so before the leader can be superseded, and
-        // whoever was to collect the leader after that would have to wait for the caller's section; see `super`.
-        let leader = unsafe { self.leader.as_ref() }.unwrap_or(self);
-        leader.decide(clock) <= local
+        let is_visible = stamp <= local;
+        if is_visible {
+            clock.observe(stamp, local);
+        }
+        is_visible
     }
 
-    /// The leader's stamp, or something above all times if the set cannot be visible to a snapshot begun before now.
+    /// The leader's stamp, or something above all times if the set is not to be visible to a snapshot at `local`.
     #[cold]
-    fn decide(&self, clock: &Clock) -> u64 {
+    fn decide(&self, local: u64, clock: &Clock) -> u64 {
         let mut state = self.stamp.load(Ordering::Acquire);
         loop {
             let next = match state {
                 // The stamp is yet to be drawn, so it will be above the caller's time. And it is not drawn yet for
                 // the copies that the caller has missed.
                 LINKING | ABORTED => return state,
-                CHECKING => LINKING,
                 LINKED => clock.stamp(),
-                time => return time,
+                time if time < CHECKING => return time,
+                // It holds, or a later one does.
+                checked if checked - CHECKING > local => return checked,
+                _ => LINKING,
             };
             match self.stamp.compare_exchange(state, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return next,
