@@ -19,7 +19,7 @@
 //! replica and dropped once, by the recycler.
 //!
 //! # Recycling
-//! Whoever appends and finds less than a quarter of the array free (the paper's low mark) advances `min` to the least
+//! Whoever has appended and finds more than a quarter of the array in use (the paper's low mark) advances `min` to the least
 //! `local_tails`; a try-lock keeps it to one thread at a time.
 //!
 //! # Growth
@@ -279,13 +279,13 @@ impl<Op: Send + Sync> Log<Op> {
         }
     }
 
-    /// Whether it is time to recycle: less than a quarter of the array is free.
+    /// Whether more entries than the capacity divided by `part` were not taken back yet.
     #[inline]
-    pub(crate) fn below_low_mark(&self) -> bool {
+    pub(crate) fn lag_exceeds(&self, part: u64) -> bool {
+        // `min` first: later it may be beyond the tail read before.
+        let min = self.min.load(Ordering::Acquire);
         let tail = self.tail_now();
-        let capacity = 1 << self.bits(tail.generation);
-        let base = self.generations[tail.generation].base.load(Ordering::Relaxed);
-        tail.index + capacity / 4 >= self.min.load(Ordering::Relaxed).max(base) + capacity
+        tail.index - min > (1 << self.bits(tail.generation)) / part
     }
 
     /// Lets the log go on in a segment of twice the size, if it may. Returns whether it (or another thread) did.

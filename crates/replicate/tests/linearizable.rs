@@ -292,7 +292,7 @@ fn work_until_panic(handle: &mut Handle<Ledger>, log: &mut Log<'_, Op, Option<An
     }
 }
 
-/// Nobody works on replica 1: whoever finds the log full brings it up to date, without the log growing.
+/// Nobody works on replica 1: whoever appends helps it along, before the log is full.
 #[test]
 fn an_inactive_replica_is_helped() {
     let structure = builder().replicas(2).log_capacity(8).largest_log(8).build(Ledger::numbered());
@@ -301,7 +301,7 @@ fn an_inactive_replica_is_helped() {
         handle.write(Change::Insert(at, at)).unwrap();
     }
     let stats = structure.stats();
-    assert!(stats.helper_runs > 0 && stats.room_waits > 0, "{stats:?}");
+    assert!(stats.helper_runs > 0 && stats.room_waits == 0, "{stats:?}");
     // And on demand.
     structure.sync().unwrap();
     assert_eq!(structure.stats().applied, 200);

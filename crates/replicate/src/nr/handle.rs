@@ -11,10 +11,10 @@ use archipelago_sync::backoff::Backoff;
 use super::engine::Shared;
 use super::future::{ReadFuture, WriteFuture};
 use super::{Owner, Replicable};
-use crate::board::{Board, SlotId};
+use crate::board::{Board, Refused, SlotId};
 use crate::poison::Poisoned;
 use crate::sequential::{ClosureWrite, Closures};
-use crate::wait::submit;
+use crate::wait::{Served, submit};
 
 /// One thread's access to a [`Replicated`](super::Replicated) structure. It keeps the structure alive, and frees its
 /// slot when it is dropped. It may be sent to another thread; then it still works on the replica it was made for.
@@ -73,8 +73,8 @@ impl<T: Replicable> Handle<T> {
         let backoff = Backoff::new();
         loop {
             shared.poison.check()?;
-            if let Some(mut turn) = shared.try_turn(self.replica) {
-                shared.combine(self.replica, &mut turn, operations.into_iter(), |response| responses.push(response))?;
+            if let Some(turn) = shared.try_turn(self.replica) {
+                shared.combine(self.replica, turn, operations.into_iter(), |response| responses.push(response))?;
                 return Ok(responses);
             }
             backoff.wait();
@@ -172,12 +172,16 @@ fn post<T: Replicable>(
         shared.poison.check()?;
         backoff.wait();
     };
-    submit(board, &shared.poison, slot, operation, shared.dedicated, || {
-        let Some(mut turn) = shared.try_turn(at) else { return false };
-        // An error reaches this thread's request, too.
-        let _ = shared.combine(at, &mut turn, iter::empty(), |_| {});
-        true
-    })
+    let answer = submit(board, slot, operation, shared.dedicated, || match shared.try_turn(at) {
+        Some(turn) => {
+            // An error reaches this thread's request, too.
+            let _ = shared.combine(at, turn, iter::empty(), |_| {});
+            Served::Yes
+        }
+        None if shared.poison.check().is_err() => Served::Poisoned,
+        None => Served::Busy,
+    });
+    answer.map_err(|Refused| shared.poison.why())
 }
 
 impl<T: Replicable> Drop for Handle<T> {
