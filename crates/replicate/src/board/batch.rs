@@ -1,6 +1,7 @@
 //! The combiner's side of the board: which requests it has taken, and how far it is with them.
 
 use archipelago_platform::atomic::{Ordering, fence};
+use archipelago_platform::hint::prefetch_read;
 
 use super::{ANSWERED, Board, CANCELLED, FREE, POSTED, REFUSED, Slot, SlotId};
 
@@ -48,6 +49,8 @@ impl<Q, A> Board<Q, A> {
         let round = self.round.load(Ordering::Relaxed).wrapping_add(1);
         self.round.store(round, Ordering::Relaxed);
         let before = batch.taken.len();
+        // The posters' lines are on their cores: they travel all at once.
+        self.active.iter().for_each(|at| prefetch_read(&raw const *self.slots[at as usize]));
         for at in self.active.iter() {
             let id = SlotId(at);
             // Acquire: pairs with the Release of `post` and `abandon`.
