@@ -96,6 +96,8 @@ pub(crate) struct Board<Q, A> {
     /// For each slot the round in which it was last used; and the rounds so far. Combiners only.
     used: Box<[AtomicU32]>,
     round: AtomicU32,
+    /// How many handles there are.
+    handles: AtomicUsize,
 }
 
 // SAFETY: requests and answers are moved from thread to thread, one owner at a time, as the states say; nothing in them
@@ -121,6 +123,7 @@ impl<Q, A> Board<Q, A> {
             asleep: Bits::new(slots),
             used: (0..slots).map(|_| AtomicU32::new(0)).collect(),
             round: AtomicU32::new(0),
+            handles: AtomicUsize::new(0),
         }
     }
 
@@ -139,12 +142,19 @@ impl<Q, A> Board<Q, A> {
         let least = (0..self.slots.len()).min_by_key(|&at| self.slots[at].users.load(Ordering::Relaxed));
         let at = least.expect("there is a slot");
         self.slots[at].users.fetch_add(1, Ordering::Relaxed);
+        self.handles.fetch_add(1, Ordering::Relaxed);
         SlotId(at as u32)
     }
 
     /// The handle that preferred the slot is gone.
     pub(crate) fn leave(&self, preferred: SlotId) {
         self.slot(preferred).users.fetch_sub(1, Ordering::Relaxed);
+        self.handles.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many handles there are.
+    pub(crate) fn handles(&self) -> usize {
+        self.handles.load(Ordering::Relaxed)
     }
 
     /// Claims a free slot, `preferred` if possible; `None` if all are in use.

@@ -25,6 +25,10 @@ use crate::nr::Replicable;
 use crate::poison::{Poison, Poisoned};
 use crate::wait::{Served, submit};
 
+/// How often a combiner looks for requests before it leaves those that came meanwhile to another: the structure stays
+/// in its cache as long.
+const PASSES: usize = 8;
+
 /// A sequential structure made concurrent by flat combining.
 ///
 /// Any number of threads work on it through [`handles`](Self::handle). Linearizable; blocking; one copy of the
@@ -114,15 +118,20 @@ impl<T: Replicable> Shared<T> {
         self.combiner.try_lock().map(|batch| Turn { shared: self, batch: Some(batch) })
     }
 
-    /// Carries out `own` and then all posted requests. A panic poisons the structure: then `own` may be unanswered and
-    /// the others are refused.
+    /// Carries out `own` and then all posted requests, in several passes if more come. A panic poisons the structure:
+    /// then `own` may be unanswered and the others are refused.
     fn combine(&self, turn: &mut Turn<'_, T>, own: Option<&Request<T>>) -> Result<Option<T::Response>, Poisoned> {
         let batch = turn.batch.as_mut().expect("held until the turn is over");
-        batch.clear();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             self.poison.check()?;
-            self.board.collect(batch);
-            Ok(self.carry_out(own, batch))
+            let response = self.pass(own, batch);
+            let mut passes = 1;
+            // While most threads wait for it. Otherwise they may be waiting for the lock that readers take.
+            while passes < PASSES && batch.len() > 0 && 2 * batch.len() >= self.board.handles() {
+                self.pass(None, batch);
+                passes += 1;
+            }
+            Ok(response)
         }));
         let outcome = outcome.unwrap_or_else(|panic| {
             self.poison.set(&*panic);
@@ -134,7 +143,12 @@ impl<T: Replicable> Shared<T> {
         outcome
     }
 
-    fn carry_out(&self, own: Option<&Request<T>>, batch: &mut Batch) -> Option<T::Response> {
+    fn pass(&self, own: Option<&Request<T>>, batch: &mut Batch) -> Option<T::Response> {
+        batch.clear();
+        self.board.collect(batch);
+        if own.is_none() && batch.len() == 0 {
+            return None;
+        }
         let mut guard = (!self.flat).then(|| self.data.write());
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();

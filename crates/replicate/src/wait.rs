@@ -7,7 +7,7 @@ use archipelago_sync::backoff::Backoff;
 use crate::board::{Board, Refused, Sleeper, SlotId};
 
 /// How often a waiting thread yields the processor before it parks.
-const YIELDS: u32 = 64;
+const YIELDS: u32 = 512;
 
 /// What came of a waiting thread's attempt to combine.
 pub(crate) enum Served {

@@ -18,7 +18,8 @@ use crate::workload::Distribution;
 /// Lines that the external work writes to: a thread's own mebibyte.
 const OUTSIDE: usize = 1 << 14;
 
-/// `SL`: one spin lock. (Natively `bench nr` takes `parking_lot`'s mutex, which the virtual machine doesn't know.)
+/// `SL`: one spin lock, a test-and-test-and-set lock with backoff; `tas`, the same with a lock that writes at each look;
+/// `shfl`, with one that sorts its waiters by node. (Natively `bench nr` takes `parking_lot`'s mutex, which the virtual machine doesn't know.)
 struct SingleLock<R, T>(Mutex<R, T>);
 
 /// `RWL`: the paper's readers-writer lock (§3.8).

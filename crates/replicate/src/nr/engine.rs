@@ -16,7 +16,7 @@ use core::mem;
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
-use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync;
 use archipelago_sync::backoff::Backoff;
@@ -50,8 +50,6 @@ pub(super) struct Replica<T: Replicable> {
     pub(super) data: DistributedRwLock<T>,
     pub(super) board: Board<T::Write, T::Response>,
     pub(super) counts: CachePadded<Counts>,
-    /// Handles alive.
-    pub(super) handles: AtomicUsize,
 }
 
 /// What the combiner's lock guards besides the right to combine.
@@ -78,7 +76,6 @@ impl<T: Replicable> Replica<T> {
             data: DistributedRwLock::from_raw(RawDistributedRwLock::with_slots(reader_slots), data),
             board: Board::new(slots),
             counts: CachePadded::default(),
-            handles: AtomicUsize::new(0),
         }
     }
 }
@@ -273,7 +270,7 @@ impl<T: Replicable> Shared<T> {
         if self.min_batch <= 1 || own + combiner.batch.len() == 0 {
             return;
         }
-        let goal = self.min_batch.min(replica.handles.load(Ordering::Relaxed));
+        let goal = self.min_batch.min(replica.board.handles());
         let backoff = Backoff::new();
         for _ in 0..BATCH_ROUNDS {
             if own + combiner.batch.len() >= goal {

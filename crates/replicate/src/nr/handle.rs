@@ -4,7 +4,6 @@ use core::fmt;
 use core::iter;
 use core::ops::ControlFlow;
 
-use archipelago_platform::atomic::Ordering;
 use archipelago_platform::sync::Arc;
 use archipelago_sync::backoff::Backoff;
 
@@ -37,7 +36,6 @@ impl<T: Replicable> Handle<T> {
     pub(super) fn new(owner: &Arc<Owner<T>>, replica: usize) -> Self {
         let shared = owner.shared().clone();
         let slot = shared.replicas[replica].board.join();
-        shared.replicas[replica].handles.fetch_add(1, Ordering::Relaxed);
         Self { shared, replica, slot, _owner: owner.clone() }
     }
 
@@ -187,7 +185,6 @@ fn post<T: Replicable>(
 impl<T: Replicable> Drop for Handle<T> {
     fn drop(&mut self) {
         self.board().leave(self.slot);
-        self.shared.replicas[self.replica].handles.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -199,17 +196,16 @@ impl<T: Replicable> fmt::Debug for Handle<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{Closures, Replicated};
 
     #[test]
     fn a_dropped_handle_gives_back_its_slot() {
         let structure = Replicated::builder().replicas(1).slots(2).build(|| Closures::new(0_u32));
         let (first, second) = (structure.handle(), structure.handle());
-        let (slot, count) = (first.slot, &structure.owner.shared.replicas[0].handles);
-        assert!(slot != second.slot && count.load(Ordering::Relaxed) == 2);
+        let (slot, board) = (first.slot, &structure.owner.shared.replicas[0].board);
+        assert!(slot != second.slot && board.handles() == 2);
         drop(first);
-        assert_eq!(count.load(Ordering::Relaxed), 1);
+        assert_eq!(board.handles(), 1);
         assert_eq!(structure.handle().slot, slot);
     }
 }
