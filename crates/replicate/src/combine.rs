@@ -14,6 +14,7 @@ use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 use std::panic::catch_unwind;
 
+use archipelago_platform::hint;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::topology::Topology;
@@ -149,6 +150,7 @@ impl<T: Replicable> Shared<T> {
         if own.is_none() && batch.len() == 0 {
             return None;
         }
+        hint::point("a combiner has collected");
         let mut guard = (!self.flat).then(|| self.data.write());
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `tail` (the paper's *logTail*) | combiners, by compare-and-exchange | first index that nobody reserved |
 //! | `local_tails[r]` | replica `r`'s combiner | replica `r` has applied everything below |
-//! | `completed` (*completedTail*) | combiners | no operation at or above it has been answered |
+//! | `completed` (*completedTail*) | who replays | no operation at or above it was answered, or seen by a reader |
 //! | `min` (*logMin*) | the recycler | entries below were applied everywhere, are dropped and may be reused |
 //!
 //! Invariants, asserted in debug builds: `min <= local_tails[r] <= tail`, `completed <= tail`,
@@ -212,14 +212,15 @@ impl<Op: Send + Sync> Log<Op> {
         self.local_tails[reader].load(Ordering::Acquire)
     }
 
-    /// No operation at or above this index has been answered.
+    /// No operation at or above this index has been answered, or seen by a reader.
     #[inline]
     pub(crate) fn completed(&self) -> u64 {
         // Acquire: pairs with the Release of `complete`.
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Raises the completed tail to `index`, to be called before an operation below it is answered.
+    /// Raises the completed tail to `index`, to be called before an operation below it is answered and before a reader can
+    /// see it.
     #[inline]
     pub(crate) fn complete(&self, index: u64) {
         debug_assert!(index <= self.tail(), "only what was appended is completed");

@@ -140,7 +140,8 @@ fn order(rows: &[&Row]) -> Vec<String> {
     threads.sort_unstable();
     threads.dedup();
     let line = |threads: usize| {
-        let mut ranked: Vec<&&Row> = rows.iter().filter(|row| row.threads == threads && !row.sweep.is_empty()).collect();
+        let mut ranked: Vec<&&Row> =
+            rows.iter().filter(|row| row.threads == threads && !row.sweep.is_empty()).collect();
         ranked.sort_by(|a, b| b.sweep_median.unwrap_or(0.0).total_cmp(&a.sweep_median.unwrap_or(0.0)));
         let cells = ranked.first()?.sweep.len();
         let pairs = ranked.windows(2).map(|pair| {

@@ -17,6 +17,7 @@ use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::hint;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync;
 use archipelago_sync::backoff::Backoff;
@@ -218,6 +219,7 @@ impl<T: Replicable> Shared<T> {
             let of_own = own.len().min(count);
             let mut reservation = self.reserve(at, combiner, count)?;
             let range = reservation.range();
+            hint::point("a combiner has reserved");
             own.by_ref().take(of_own).for_each(|operation| reservation.fill(operation));
             (of_own..count).for_each(|_| reservation.fill(replica.board.request(&mut combiner.batch)));
             drop(reservation);
@@ -226,7 +228,6 @@ impl<T: Replicable> Shared<T> {
             self.replay(at, combiner, range.start, range.end, |offset, response, responses| {
                 if offset < of_own { answer(response) } else { responses.push(response) }
             })?;
-            self.log.complete(range.end);
             combiner.reply(&replica.board);
         }
         Ok(())
@@ -401,6 +402,7 @@ impl<T: Replicable> Shared<T> {
         let mut data = replica.data.write();
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();
+        hint::point("a replica is being changed");
         self.log.replay(cursor, ready, |index, operation| {
             let response = data.write(operation);
             applied += 1;
@@ -409,6 +411,8 @@ impl<T: Replicable> Shared<T> {
             }
         });
         mem::forget(alarm);
+        // Before readers get in: what one of them has seen, no later one on another replica may miss.
+        self.log.complete(cursor.index());
         drop(data);
         replica.counts.applied.add(applied);
         true

@@ -56,11 +56,10 @@ struct Shared {
 }
 
 constructors!(
-    RawDistributedRwLock =
-        Self {
-            shared: CachePadded::new(Shared { writer: AtomicBool::new(false), readers: Readers::new(), slots: 0 }),
-            queue: RawShfl::new(),
-        }
+    RawDistributedRwLock = Self {
+        shared: CachePadded::new(Shared { writer: AtomicBool::new(false), readers: Readers::new(), slots: 0 }),
+        queue: RawShfl::new(),
+    }
 );
 
 impl RawDistributedRwLock {
