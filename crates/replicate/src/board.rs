@@ -98,6 +98,8 @@ pub(crate) struct Board<Q, A> {
     round: AtomicU32,
     /// How many handles there are.
     handles: AtomicUsize,
+    /// Processors for their threads.
+    cpus: usize,
 }
 
 // SAFETY: requests and answers are moved from thread to thread, one owner at a time, as the states say; nothing in them
@@ -107,8 +109,8 @@ unsafe impl<Q: Send, A: Send> Sync for Board<Q, A> {}
 unsafe impl<Q: Send, A: Send> Send for Board<Q, A> {}
 
 impl<Q, A> Board<Q, A> {
-    /// A board with `slots` slots, at least one.
-    pub(crate) fn new(slots: usize) -> Self {
+    /// A board with `slots` slots, at least one, for threads that have `cpus` processors.
+    pub(crate) fn new(slots: usize, cpus: usize) -> Self {
         let slots = slots.clamp(1, 1 << 16);
         let slot = || Slot {
             state: AtomicU32::new(FREE),
@@ -124,6 +126,7 @@ impl<Q, A> Board<Q, A> {
             used: (0..slots).map(|_| AtomicU32::new(0)).collect(),
             round: AtomicU32::new(0),
             handles: AtomicUsize::new(0),
+            cpus,
         }
     }
 
@@ -155,6 +158,11 @@ impl<Q, A> Board<Q, A> {
     /// How many handles there are.
     pub(crate) fn handles(&self) -> usize {
         self.handles.load(Ordering::Relaxed)
+    }
+
+    /// Whether there are more handles, hence most likely threads, than processors for them.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.handles() > self.cpus
     }
 
     /// Claims a free slot, `preferred` if possible; `None` if all are in use.

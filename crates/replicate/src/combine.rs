@@ -96,11 +96,11 @@ impl<T: Replicable> Combined<T> {
     }
 
     fn build(data: T, flat: bool) -> Self {
-        let slots = (2 * Topology::current().cpus().len()).max(8);
+        let cpus = Topology::current().cpus().len();
         let shared = Shared {
             combiner: CachePadded::default(),
             data: DistributedRwLock::new(data),
-            board: Board::new(slots),
+            board: Board::new((2 * cpus).max(8), cpus),
             poison: Poison::default(),
             flat,
         };

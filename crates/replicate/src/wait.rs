@@ -6,7 +6,9 @@ use archipelago_sync::backoff::Backoff;
 
 use crate::board::{Board, Refused, Sleeper, SlotId};
 
-/// How often a waiting thread yields the processor before it parks.
+/// How often a waiting thread yields the processor before it parks: where there are more threads than processors, so
+/// that those that could do something get one soon; and elsewhere, where being woken takes longer than waiting.
+const YIELDS_IN_A_CROWD: u32 = 16;
 const YIELDS: u32 = 512;
 
 /// What came of a waiting thread's attempt to combine.
@@ -50,7 +52,7 @@ pub(crate) fn submit<Q, A>(
                 }
             }
         }
-        if yields < YIELDS {
+        if yields < if board.is_crowded() { YIELDS_IN_A_CROWD } else { YIELDS } {
             yields += u32::from(backoff.is_yielding());
             backoff.wait();
             continue;

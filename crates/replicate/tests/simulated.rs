@@ -65,16 +65,16 @@ fn stall(thread: usize, name: &str, nth: u64) -> Fault {
 #[test]
 fn replicated_is_linearizable_in_many_schedules() {
     for replicas in [1, 2, 3, 8] {
-        replicated(100, 4, 60, &[], || tiny(replicas, 1 << 10, 1 << 10));
+        replicated(400, 4, 60, &[], || tiny(replicas, 1 << 10, 1 << 10));
     }
-    replicated(60, 4, 60, &[], || Replicated::builder().topology(Topology::current().clone()));
-    replicated(6, 64, 50, &[], || tiny(8, 16, 1 << 20));
+    replicated(240, 4, 60, &[], || Replicated::builder().topology(Topology::current().clone()));
+    replicated(12, 64, 50, &[], || tiny(8, 16, 1 << 20));
 }
 
 #[test]
 fn logs_wrap_and_grow_in_many_schedules() {
     for (capacity, largest) in [(4, 4), (8, 8), (2, 1 << 20), (4, 16)] {
-        replicated(120, 4, 90, &[], || tiny(3, capacity, largest));
+        replicated(480, 4, 90, &[], || tiny(3, capacity, largest));
     }
 }
 
@@ -85,13 +85,13 @@ fn combiners_and_replicas_may_stand_still() {
     for place in ["a combiner has reserved", "a replica is being changed"] {
         for replicas in [1, 2] {
             let faults = [stall(0, place, 1), stall(1, place, 2), stall(2, place, 1)];
-            replicated(60, 5, 80, &faults, || tiny(replicas, 4, 64));
+            replicated(240, 5, 80, &faults, || tiny(replicas, 4, 64));
         }
     }
     let anywhere = Fault::Stall { thread: None, at: Point::OneIn(300), for_ns: 100_000 };
-    replicated(60, 5, 70, &[anywhere], || tiny(2, 4, 4).min_batch(3));
+    replicated(240, 5, 70, &[anywhere], || tiny(2, 4, 4).min_batch(3));
     let node = Fault::StallNode { node: 1, at_ns: 3_000, for_ns: 200_000 };
-    replicated(60, 8, 70, &[node], || Replicated::builder().topology(Topology::current().clone()).log_capacity(4));
+    replicated(240, 8, 70, &[node], || Replicated::builder().topology(Topology::current().clone()).log_capacity(4));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_panic_ends_many_schedules() {
             let panics_at = (client.index == 0).then(|| world::random() as usize % 6);
             work_until_panic(&mut structure.handle(), &mut recorder.log(), world::random(), 8, panics_at);
         };
-        explore(60, 4, &faults, make, body, |(_, recorder)| check_poisoned(recorder.finish()));
+        explore(240, 4, &faults, make, body, |(_, recorder)| check_poisoned(recorder.finish()));
     }
 }
 
@@ -114,7 +114,7 @@ fn handles_come_and_go_in_many_schedules() {
             work(&mut structure.handle(), &mut recorder.log(), world::random(), 2, 70);
         }
     };
-    explore(100, 6, &[], || (tiny(2, 4, 1 << 10).build(Ledger::numbered()), Recorder::new()), body, judge);
+    explore(400, 6, &[], || (tiny(2, 4, 1 << 10).build(Ledger::numbered()), Recorder::new()), body, judge);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn combined_is_linearizable_in_many_schedules() {
     };
     let collected = stall(0, "a combiner has collected", 2);
     for make in [Combined::flat, Combined::new] {
-        for (seeds, threads, faults) in [(200, 4, &[][..]), (10, 40, &[]), (100, 5, &[collected.clone()])] {
+        for (seeds, threads, faults) in [(600, 4, &[][..]), (20, 40, &[]), (300, 5, &[collected.clone()])] {
             let make = || (make(Ledger::default()), Recorder::new());
             explore(seeds, threads, faults, make, body, |(_, recorder)| check(recorder.finish()));
         }

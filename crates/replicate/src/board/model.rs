@@ -31,7 +31,7 @@ struct Counter {
 
 impl Counter {
     fn new(slots: usize) -> Arc<Self> {
-        Arc::new(Self { locked: AtomicBool::new(false), board: Board::new(slots), sum: RaceCell::new(0) })
+        Arc::new(Self { locked: AtomicBool::new(false), board: Board::new(slots, 2), sum: RaceCell::new(0) })
     }
 
     /// Combines if nobody does.

@@ -16,7 +16,7 @@ fn combine(board: &Board<Counted, u64>) -> usize {
 
 #[test]
 fn handles_spread_over_the_slots_and_share_them() {
-    let board = Board::<u64, u64>::new(3);
+    let board = Board::<u64, u64>::new(3, 2);
     let joined: Vec<SlotId> = (0..7).map(|_| board.join()).collect();
     assert_eq!(joined.iter().map(|id| id.0).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
     board.leave(joined[2]);
@@ -26,7 +26,7 @@ fn handles_spread_over_the_slots_and_share_them() {
 
 #[test]
 fn a_busy_slot_is_passed_over() {
-    let board = Board::<u64, u64>::new(2);
+    let board = Board::<u64, u64>::new(2, 2);
     assert_eq!(board.claim(SlotId(1)), Some(SlotId(1)));
     assert_eq!(board.claim(SlotId(1)), Some(SlotId(0)));
     assert_eq!(board.claim(SlotId(1)), None);
@@ -37,7 +37,7 @@ fn a_busy_slot_is_passed_over() {
 #[test]
 fn unused_slots_are_not_looked_at_until_they_come_back() {
     let counter = DropCounter::new();
-    let board = Board::new(4);
+    let board = Board::new(4, 2);
     for at in 0..4 {
         let id = board.claim(SlotId(at)).unwrap();
         board.post(id, counter.value(u64::from(at)));
@@ -66,7 +66,7 @@ fn unused_slots_are_not_looked_at_until_they_come_back() {
 #[test]
 fn whatever_becomes_of_a_request_it_is_dropped_once() {
     let counter = DropCounter::new();
-    let board = Board::<Counted, Counted>::new(4);
+    let board = Board::<Counted, Counted>::new(4, 2);
     let post = |at| {
         let id = board.claim(SlotId(at)).unwrap();
         board.post(id, counter.value(u64::from(at)));

@@ -8,6 +8,9 @@
 //! lets readers refresh under the replica's lock alone. Then a reader could replay the entries of a combiner that was
 //! about to do so itself, and the answers would be lost.)
 //!
+//! Whoever has changed the replica raises the completed tail before it lets readers in. (If it did so only before it
+//! answered, which may seem enough, a reader could see an operation here that a later reader elsewhere misses.)
+//!
 //! A combiner never waits while it holds the replica's lock, and never waits for another replica's lock: it helps those
 //! it finds free.
 
@@ -70,12 +73,12 @@ impl<T: Replicable> Combiner<T> {
 }
 
 impl<T: Replicable> Replica<T> {
-    pub(super) fn new(data: T, cursor: Cursor<T::Write>, slots: usize, reader_slots: usize) -> Self {
+    pub(super) fn new(data: T, cursor: Cursor<T::Write>, slots: usize, cpus: usize) -> Self {
         let combiner = Combiner { cursor, batch: Batch::default(), responses: Vec::new() };
         Self {
             combiner: CachePadded::new(Mutex::new(combiner)),
-            data: DistributedRwLock::from_raw(RawDistributedRwLock::with_slots(reader_slots), data),
-            board: Board::new(slots),
+            data: DistributedRwLock::from_raw(RawDistributedRwLock::with_slots(cpus), data),
+            board: Board::new(slots, cpus),
             counts: CachePadded::default(),
         }
     }
