@@ -16,7 +16,7 @@ static ALLOC: SimAlloc = SimAlloc;
 
 const THREADS: usize = 5;
 const ROUNDS: u64 = 6;
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 150;
 
 /// A thread passes this place while it has the lock.
 const HOLDER: &str = "a test holds the lock";
