@@ -331,7 +331,7 @@ pub struct SimNr {
     /// Workloads, comma-separated: pqueue, dictionary, sorted-set, or all
     #[arg(long, default_value = "dictionary")]
     pub workload: String,
-    /// Methods, comma-separated: sl, rwl, fc, fc+, nr, or all
+    /// Methods, comma-separated: sl, rwl, fc, fc+, nr; tas and shfl (sl with other locks); or all
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
     /// Percentages of operations that change the structure, comma-separated

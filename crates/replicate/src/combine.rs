@@ -14,17 +14,21 @@ use core::panic::AssertUnwindSafe;
 use core::ptr::NonNull;
 use std::panic::catch_unwind;
 
-use archipelago_platform::atomic::{Ordering, fence};
+use archipelago_platform::hint;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::lock::{DistributedRwLock, Mutex, MutexGuard, RawTtas};
 
-use crate::board::{Board, SlotId};
+use crate::board::{Batch, Board, Refused, SlotId};
 use crate::nr::Replicable;
 use crate::poison::{Poison, Poisoned};
-use crate::wait::submit;
+use crate::wait::{Served, submit};
+
+/// How often a combiner looks for requests before it leaves those that came meanwhile to another: the structure stays
+/// in its cache as long.
+const PASSES: usize = 8;
 
 /// A sequential structure made concurrent by flat combining.
 ///
@@ -57,8 +61,8 @@ enum Request<T: Replicable> {
 unsafe impl<T: Replicable> Send for Request<T> {}
 
 struct Shared<T: Replicable> {
-    /// The combiner's lock, with the list of the slots it has taken.
-    combiner: CachePadded<Mutex<RawTtas, Vec<SlotId>>>,
+    /// The combiner's lock, with the requests that it has taken.
+    combiner: CachePadded<Mutex<RawTtas, Batch>>,
     data: DistributedRwLock<T>,
     board: Board<Request<T>, T::Response>,
     poison: Poison,
@@ -69,13 +73,13 @@ struct Shared<T: Replicable> {
 /// The combiner's lock, held. When it goes, those who fell asleep meanwhile are woken.
 struct Turn<'s, T: Replicable> {
     shared: &'s Shared<T>,
-    taken: Option<MutexGuard<'s, RawTtas, Vec<SlotId>>>,
+    batch: Option<MutexGuard<'s, RawTtas, Batch>>,
 }
 
 impl<T: Replicable> Drop for Turn<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.taken = None;
+        self.batch = None;
         self.shared.board.wake_sleepers();
     }
 }
@@ -92,11 +96,11 @@ impl<T: Replicable> Combined<T> {
     }
 
     fn build(data: T, flat: bool) -> Self {
-        let slots = (2 * Topology::current().cpus().len()).max(8);
+        let cpus = Topology::current().cpus().len();
         let shared = Shared {
             combiner: CachePadded::default(),
             data: DistributedRwLock::new(data),
-            board: Board::new(slots),
+            board: Board::new((2 * cpus).max(8), cpus),
             poison: Poison::default(),
             flat,
         };
@@ -112,32 +116,41 @@ impl<T: Replicable> Combined<T> {
 impl<T: Replicable> Shared<T> {
     #[inline]
     fn try_turn(&self) -> Option<Turn<'_, T>> {
-        self.combiner.try_lock().map(|taken| Turn { shared: self, taken: Some(taken) })
+        self.combiner.try_lock().map(|batch| Turn { shared: self, batch: Some(batch) })
     }
 
-    /// Carries out `own` and then all posted requests. A panic poisons the structure: then `own` may be unanswered and
-    /// the others are refused.
+    /// Carries out `own` and then all posted requests, in several passes if more come. A panic poisons the structure:
+    /// then `own` may be unanswered and the others are refused.
     fn combine(&self, turn: &mut Turn<'_, T>, own: Option<&Request<T>>) -> Result<Option<T::Response>, Poisoned> {
-        let taken = turn.taken.as_mut().expect("held until the turn is over");
-        taken.clear();
+        let batch = turn.batch.as_mut().expect("held until the turn is over");
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             self.poison.check()?;
-            self.board.collect(taken);
-            Ok(self.carry_out(own, taken))
+            let response = self.pass(own, batch);
+            let mut passes = 1;
+            // While most threads wait for it. Otherwise they may be waiting for the lock that readers take.
+            while passes < PASSES && batch.len() > 0 && 2 * batch.len() >= self.board.handles() {
+                self.pass(None, batch);
+                passes += 1;
+            }
+            Ok(response)
         }));
         let outcome = outcome.unwrap_or_else(|panic| {
             self.poison.set(&*panic);
-            // Partner: the fence in `Board::sleep`.
-            fence(Ordering::SeqCst);
-            self.board.wake_all();
             Err(self.poison.why())
         });
-        // Behind the reader-writer lock, so that readers need not wait for this.
-        taken.iter().for_each(|&id| self.board.reply(id, outcome.is_err()));
+        if outcome.is_err() {
+            self.board.refuse(batch);
+        }
         outcome
     }
 
-    fn carry_out(&self, own: Option<&Request<T>>, taken: &[SlotId]) -> Option<T::Response> {
+    fn pass(&self, own: Option<&Request<T>>, batch: &mut Batch) -> Option<T::Response> {
+        batch.clear();
+        self.board.collect(batch);
+        if own.is_none() && batch.len() == 0 {
+            return None;
+        }
+        hint::point("a combiner has collected");
         let mut guard = (!self.flat).then(|| self.data.write());
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();
@@ -152,9 +165,9 @@ impl<T: Replicable> Shared<T> {
             Request::Write(operation) => data.write(operation),
         };
         let response = own.map(&mut execute);
-        for &id in taken {
-            let request = self.board.request(id);
-            self.board.prepare(id, execute(&request));
+        for _ in 0..batch.len() {
+            let request = self.board.request(batch);
+            self.board.reply(batch, execute(&request));
         }
         mem::forget(alarm);
         response
@@ -174,12 +187,14 @@ impl<T: Replicable> Shared<T> {
             self.poison.check()?;
             backoff.wait();
         };
-        submit(&self.board, &self.poison, slot, request, false, || {
-            let Some(mut turn) = self.try_turn() else { return false };
+        let answer = submit(&self.board, slot, request, false, || {
+            // Poisoned or not: the combiner may be looking at an operation that this thread has lent it.
+            let Some(mut turn) = self.try_turn() else { return Served::Busy };
             // An error reaches this thread's request, too.
             let _ = self.combine(&mut turn, None);
-            true
-        })
+            Served::Yes
+        });
+        answer.map_err(|Refused| self.poison.why())
     }
 }
 

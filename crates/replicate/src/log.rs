@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `tail` (the paper's *logTail*) | combiners, by compare-and-exchange | first index that nobody reserved |
 //! | `local_tails[r]` | replica `r`'s combiner | replica `r` has applied everything below |
-//! | `completed` (*completedTail*) | combiners | no operation at or above it has been answered |
+//! | `completed` (*completedTail*) | who replays | no operation at or above it was answered, or seen by a reader |
 //! | `min` (*logMin*) | the recycler | entries below were applied everywhere, are dropped and may be reused |
 //!
 //! Invariants, asserted in debug builds: `min <= local_tails[r] <= tail`, `completed <= tail`,
@@ -19,7 +19,7 @@
 //! replica and dropped once, by the recycler.
 //!
 //! # Recycling
-//! Whoever appends and finds less than a quarter of the array free (the paper's low mark) advances `min` to the least
+//! Whoever has appended and finds more than a quarter of the array in use (the paper's low mark) advances `min` to the least
 //! `local_tails`; a try-lock keeps it to one thread at a time.
 //!
 //! # Growth
@@ -212,14 +212,15 @@ impl<Op: Send + Sync> Log<Op> {
         self.local_tails[reader].load(Ordering::Acquire)
     }
 
-    /// No operation at or above this index has been answered.
+    /// No operation at or above this index has been answered, or seen by a reader.
     #[inline]
     pub(crate) fn completed(&self) -> u64 {
         // Acquire: pairs with the Release of `complete`.
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Raises the completed tail to `index`, to be called before an operation below it is answered.
+    /// Raises the completed tail to `index`, to be called before an operation below it is answered and before a reader can
+    /// see it.
     #[inline]
     pub(crate) fn complete(&self, index: u64) {
         debug_assert!(index <= self.tail(), "only what was appended is completed");
@@ -279,13 +280,13 @@ impl<Op: Send + Sync> Log<Op> {
         }
     }
 
-    /// Whether it is time to recycle: less than a quarter of the array is free.
+    /// Whether more entries than the capacity divided by `part` were not taken back yet.
     #[inline]
-    pub(crate) fn below_low_mark(&self) -> bool {
+    pub(crate) fn lag_exceeds(&self, part: u64) -> bool {
+        // `min` first: later it may be beyond the tail read before.
+        let min = self.min.load(Ordering::Acquire);
         let tail = self.tail_now();
-        let capacity = 1 << self.bits(tail.generation);
-        let base = self.generations[tail.generation].base.load(Ordering::Relaxed);
-        tail.index + capacity / 4 >= self.min.load(Ordering::Relaxed).max(base) + capacity
+        tail.index - min > (1 << self.bits(tail.generation)) / part
     }
 
     /// Lets the log go on in a segment of twice the size, if it may. Returns whether it (or another thread) did.

@@ -5,74 +5,62 @@ use archipelago_platform::thread;
 use archipelago_sync::backoff::Backoff;
 
 use crate::board::{Board, Refused, Sleeper, SlotId};
-use crate::poison::{Poison, Poisoned};
 
-/// How often a waiting thread yields the processor before it parks.
-const YIELDS: u32 = 64;
+/// How often a waiting thread yields the processor before it parks: where there are more threads than processors, so
+/// that those that could do something get one soon; and elsewhere, where being woken takes longer than waiting.
+const YIELDS_IN_A_CROWD: u32 = 16;
+const YIELDS: u32 = 512;
+
+/// What came of a waiting thread's attempt to combine.
+pub(crate) enum Served {
+    /// It did.
+    Yes,
+    /// Another thread does.
+    Busy,
+    /// Another thread does, and nobody need wait for it: the structure is poisoned.
+    Poisoned,
+}
 
 /// Posts `request` at the claimed slot and waits until some combiner has carried it out.
 ///
-/// `serve` combines if nobody does, and says whether it did. With `patience` it is left to others as long as this
-/// thread spins.
+/// `serve` combines if nobody does. With `patience` it is left to others as long as this thread spins.
 ///
 /// # Errors
 /// If the structure is poisoned.
 #[cold]
 pub(crate) fn submit<Q, A>(
     board: &Board<Q, A>,
-    poison: &Poison,
     slot: SlotId,
     request: Q,
     patience: bool,
-    serve: impl Fn() -> bool,
-) -> Result<A, Poisoned> {
+    serve: impl Fn() -> Served,
+) -> Result<A, Refused> {
     board.post(slot, request);
-    let mut waiter = Waiter { board, slot, slept: false };
     let backoff = Backoff::new();
     let mut yields = 0;
     loop {
         if let Some(answer) = board.answer(slot) {
-            return answer.map_err(|Refused| poison.why());
+            return answer;
         }
-        if let Err(poisoned) = poison.check()
-            && board.retract(slot).is_some()
-        {
-            return Err(poisoned);
+        if !patience || backoff.is_yielding() {
+            match serve() {
+                Served::Yes => continue,
+                Served::Busy => {}
+                Served::Poisoned => {
+                    board.abandon(slot);
+                    return Err(Refused);
+                }
+            }
         }
-        if (!patience || backoff.is_yielding()) && serve() {
-            continue;
-        }
-        if yields < YIELDS {
+        if yields < if board.is_crowded() { YIELDS_IN_A_CROWD } else { YIELDS } {
             yields += u32::from(backoff.is_yielding());
             backoff.wait();
             continue;
         }
-        waiter.leave_word();
-        // Once more, now that a combiner that comes by would wake this thread.
-        if !board.answer_is_there(slot) && poison.check().is_ok() && !serve() {
+        board.sleep(slot, Sleeper::Thread(thread::current()));
+        // Once more, now that a combiner that leaves would wake this thread.
+        if !board.answer_is_there(slot) && matches!(serve(), Served::Busy) {
             thread::park();
-        }
-    }
-}
-
-/// A thread that waits at a slot, and may have left word there how to wake it.
-struct Waiter<'b, Q, A> {
-    board: &'b Board<Q, A>,
-    slot: SlotId,
-    slept: bool,
-}
-
-impl<Q, A> Waiter<'_, Q, A> {
-    fn leave_word(&mut self) {
-        self.board.sleep(self.slot, Sleeper::Thread(thread::current()), !self.slept);
-        self.slept = true;
-    }
-}
-
-impl<Q, A> Drop for Waiter<'_, Q, A> {
-    fn drop(&mut self) {
-        if self.slept {
-            self.board.wide_awake();
         }
     }
 }

@@ -169,7 +169,7 @@ fn sizes_are_as_documented() {
     assert_eq!((size_of::<RawTas>(), size_of::<RawTtas>(), size_of::<RawTicket>()), (1, 1, 8));
     assert_eq!((size_of::<RawMcs>(), size_of::<RawCna>(), size_of::<RawShfl>()), (16, 40, 16));
     assert_eq!((size_of::<RawCohort>(), size_of::<RawHmcs>()), (32, 40));
-    assert_eq!((size_of::<RawDistributedRwLock>(), size_of::<RawCrwNp>()), (128, 56));
+    assert_eq!((size_of::<RawDistributedRwLock>(), size_of::<RawCrwNp>()), (256, 56));
     assert_eq!(size_of::<RawBravo<RawCrwNp>>(), 32 + size_of::<RawCrwNp>());
 }
 

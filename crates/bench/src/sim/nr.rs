@@ -3,7 +3,8 @@
 use archipelago_platform::touch_mut;
 use archipelago_replicate::{Combined, Replicated};
 use archipelago_sim::world;
-use archipelago_sync::lock::{DistributedRwLock, Mutex, RawTtas};
+use archipelago_sync::lock::{DistributedRwLock, Mutex, RawShfl, RawTas, RawTtas};
+use lock_api::RawMutex;
 
 use super::measure::{Program, run};
 use super::{Contender, choose};
@@ -17,21 +18,25 @@ use crate::workload::Distribution;
 /// Lines that the external work writes to: a thread's own mebibyte.
 const OUTSIDE: usize = 1 << 14;
 
-/// `SL`: one spin lock. (Natively `bench nr` takes `parking_lot`'s mutex, which the virtual machine doesn't know.)
-struct SingleLock<T>(Mutex<RawTtas, T>);
+/// `SL`: one spin lock, a test-and-test-and-set lock with backoff; `tas`, the same with a lock that writes at each look;
+/// `shfl`, with one that sorts its waiters by node. (Natively `bench nr` takes `parking_lot`'s mutex, which the virtual machine doesn't know.)
+struct SingleLock<R, T>(Mutex<R, T>);
 
 /// `RWL`: the paper's readers-writer lock (§3.8).
 struct ReadersWriterLock<T>(DistributedRwLock<T>);
 
-impl<T: Structure> Method for SingleLock<T> {
-    type Session<'m> = &'m Self;
+impl<R: RawMutex + Send + Sync, T: Structure> Method for SingleLock<R, T> {
+    type Session<'m>
+        = &'m Self
+    where
+        R: 'm;
 
     fn session(&self) -> &Self {
         self
     }
 }
 
-impl<T: Structure> Session for &SingleLock<T> {
+impl<R: RawMutex + Send + Sync, T: Structure> Session for &SingleLock<R, T> {
     fn execute(&mut self, op: Op) {
         std::hint::black_box(match T::operation(op) {
             Ok(read) => self.0.lock().read(&read),
@@ -99,7 +104,9 @@ fn program<T: Structure, M: Method + 'static>(work: Work, make: fn(usize) -> M) 
 
 fn method<T: Structure>(name: &str, work: Work) -> Program {
     match name {
-        "sl" => program::<T, _>(work, |items| SingleLock(Mutex::new(filled::<T>(items)))),
+        "sl" => program::<T, _>(work, |items| SingleLock::<RawTtas, _>(Mutex::new(filled::<T>(items)))),
+        "tas" => program::<T, _>(work, |items| SingleLock::<RawTas, _>(Mutex::new(filled::<T>(items)))),
+        "shfl" => program::<T, _>(work, |items| SingleLock::<RawShfl, _>(Mutex::new(filled::<T>(items)))),
         "rwl" => program::<T, _>(work, |items| ReadersWriterLock(DistributedRwLock::new(filled::<T>(items)))),
         "fc" => program::<T, _>(work, |items| Combined::flat(filled::<T>(items))),
         "fc+" => program::<T, _>(work, |items| Combined::new(filled::<T>(items))),
@@ -113,7 +120,7 @@ fn method<T: Structure>(name: &str, work: Work) -> Program {
 /// If a name is not known.
 pub fn contenders(args: &SimNr) -> Result<Vec<Contender>, Failure> {
     let workloads = choose("--workload", &args.workload, &["pqueue", "dictionary", "sorted-set"])?;
-    let methods = choose("--method", &args.method, &["sl", "rwl", "fc", "fc+", "nr"])?;
+    let methods = choose("--method", &args.method, &["sl", "rwl", "fc", "fc+", "nr", "tas", "shfl"])?;
     let distribution = Distribution::parse(&args.distribution)?;
     if distribution == Distribution::Latest {
         return Err(Failure::new("sim nr knows no --distribution latest"));

@@ -75,6 +75,9 @@ pub struct Row {
     pub ns_per_update: Option<f64>,
     /// Part of the threads' time that they spent in updates, in percent.
     pub updating_percent: Option<f64>,
+    /// Million operations per virtual second in every cell of the sensitivity sweep.
+    #[serde(skip)]
+    pub sweep: Vec<f64>,
 }
 
 fn row(point: &Point, setting: &Setting) -> Row {
@@ -116,6 +119,7 @@ fn row(point: &Point, setting: &Setting) -> Row {
         updating_percent: first
             .kinds
             .map(|[reads, updates]| 100.0 * updates.ns as f64 / (reads.ns + updates.ns).max(1) as f64),
+        sweep: figures.sweep.clone(),
     }
 }
 
@@ -148,6 +152,26 @@ fn by_workload(rows: &[Row]) -> Vec<Vec<&Row>> {
         }
     }
     groups
+}
+
+/// Who is ahead of whom, from the best median down, and in how many cells of the sweep: a line for each thread count.
+fn order(rows: &[&Row]) -> Vec<String> {
+    let mut threads: Vec<usize> = rows.iter().map(|row| row.threads).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    let line = |threads: usize| {
+        let mut ranked: Vec<&&Row> =
+            rows.iter().filter(|row| row.threads == threads && !row.sweep.is_empty()).collect();
+        ranked.sort_by(|a, b| b.sweep_median.unwrap_or(0.0).total_cmp(&a.sweep_median.unwrap_or(0.0)));
+        let cells = ranked.first()?.sweep.len();
+        let pairs = ranked.windows(2).map(|pair| {
+            let ahead = pair[0].sweep.iter().zip(&pair[1].sweep).filter(|(first, second)| first > second).count();
+            format!("{} ahead of {} in {ahead}", pair[0].structure, pair[1].structure)
+        });
+        let pairs = pairs.collect::<Vec<_>>().join(", ");
+        (!pairs.is_empty()).then(|| format!("{threads} threads, {cells} cells of the sweep: {pairs}"))
+    };
+    threads.into_iter().filter_map(line).collect()
 }
 
 /// Columns of a table or a page, and the cells of a row.
@@ -190,7 +214,9 @@ fn tables(rows: &[Row], mut out: impl Write) -> io::Result<()> {
         table.add_rows(lines);
         table::align(&mut table);
         writeln!(out, "{} on {}", group[0].workload, group[0].machine)?;
-        writeln!(out, "{table}\n")?;
+        writeln!(out, "{table}")?;
+        order(&group).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        writeln!(out)?;
     }
     writeln!(out, "{FOOT}")
 }
@@ -219,6 +245,7 @@ fn page(rows: &[Row], setting: &Setting) -> String {
         body += &format!("<p><small>{FOOT}</small></p>\n");
         let (head, lines) = cells(&group);
         body += &html::table(&head, &lines);
+        order(&group).iter().for_each(|line| body += &format!("<p>{}</p>\n", html::escape(line)));
     }
     html::document(&title, &body)
 }

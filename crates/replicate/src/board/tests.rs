@@ -1,22 +1,22 @@
 use archipelago_check::drops::{Counted, DropCounter};
 
+use super::batch::AGE;
 use super::*;
 
 /// Answers what is posted with the request's tag.
 fn combine(board: &Board<Counted, u64>) -> usize {
-    let mut taken = Vec::new();
-    board.collect(&mut taken);
-    for &id in &taken {
-        let tag = board.request(id).tag();
-        board.prepare(id, tag);
-        board.reply(id, false);
+    let mut batch = Batch::default();
+    board.collect(&mut batch);
+    while batch.left() > 0 {
+        let tag = board.request(&mut batch).tag();
+        board.reply(&mut batch, tag);
     }
-    taken.len()
+    batch.len()
 }
 
 #[test]
 fn handles_spread_over_the_slots_and_share_them() {
-    let board = Board::<u64, u64>::new(3);
+    let board = Board::<u64, u64>::new(3, 2);
     let joined: Vec<SlotId> = (0..7).map(|_| board.join()).collect();
     assert_eq!(joined.iter().map(|id| id.0).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2, 0]);
     board.leave(joined[2]);
@@ -26,7 +26,7 @@ fn handles_spread_over_the_slots_and_share_them() {
 
 #[test]
 fn a_busy_slot_is_passed_over() {
-    let board = Board::<u64, u64>::new(2);
+    let board = Board::<u64, u64>::new(2, 2);
     assert_eq!(board.claim(SlotId(1)), Some(SlotId(1)));
     assert_eq!(board.claim(SlotId(1)), Some(SlotId(0)));
     assert_eq!(board.claim(SlotId(1)), None);
@@ -35,9 +35,9 @@ fn a_busy_slot_is_passed_over() {
 }
 
 #[test]
-fn unused_slots_leave_the_list_and_come_back() {
+fn unused_slots_are_not_looked_at_until_they_come_back() {
     let counter = DropCounter::new();
-    let board = Board::new(4);
+    let board = Board::new(4, 2);
     for at in 0..4 {
         let id = board.claim(SlotId(at)).unwrap();
         board.post(id, counter.value(u64::from(at)));
@@ -49,16 +49,16 @@ fn unused_slots_leave_the_list_and_come_back() {
     for _ in 0..AGE {
         assert_eq!(combine(&board), 0);
     }
-    assert_eq!(board.listed().count(), 4, "they may be used again");
+    assert_eq!(board.active.iter().count(), 4, "they may be used again");
     for _ in 0..2 * AGE {
         assert_eq!(combine(&board), 0);
     }
-    assert_eq!(board.listed().count(), 1, "the head stays");
+    assert_eq!(board.active.iter().count(), 0);
     for at in 0..4 {
         let id = board.claim(SlotId(at)).unwrap();
         board.post(id, counter.value(7));
     }
-    assert_eq!(board.listed().count(), 4);
+    assert_eq!(board.active.iter().count(), 4);
     assert_eq!(combine(&board), 4);
     counter.assert_all_dropped();
 }
@@ -66,40 +66,55 @@ fn unused_slots_leave_the_list_and_come_back() {
 #[test]
 fn whatever_becomes_of_a_request_it_is_dropped_once() {
     let counter = DropCounter::new();
-    let board = Board::<Counted, Counted>::new(4);
+    let board = Board::<Counted, Counted>::new(4, 2);
     let post = |at| {
         let id = board.claim(SlotId(at)).unwrap();
         board.post(id, counter.value(u64::from(at)));
         id
     };
-    // Taken back.
-    let id = post(0);
-    assert_eq!(board.retract(id).unwrap().tag(), 0);
-    // Refused: before its request was moved out, and after its answer was prepared.
+    let mut batch = Batch::default();
+    // Refused: after its request was moved out, before, and while the combiner was at others.
     let (one, two) = (post(1), post(2));
-    let mut taken = Vec::new();
-    board.collect(&mut taken);
-    assert_eq!(taken.len(), 2);
-    let request = board.request(one);
-    board.prepare(one, request);
-    board.reply(one, true);
-    board.reply(two, true);
-    assert_eq!(counter.alive(), 0, "who was refused keeps nothing");
-    assert_eq!(board.answer(one), Some(Err(Refused)));
-    assert_eq!(board.answer(two), Some(Err(Refused)));
-    // Abandoned while it was carried out, and after.
+    board.collect(&mut batch);
+    assert_eq!(batch.len(), 2);
+    drop(board.request(&mut batch));
     let three = post(3);
-    taken.clear();
-    board.collect(&mut taken);
-    assert_eq!(board.retract(three), None);
-    board.abandon(three);
-    let request = board.request(three);
-    board.prepare(three, request);
-    board.reply(three, false);
-    assert_eq!(board.claim(three), Some(three));
-    board.free(three);
-    // Never collected.
+    board.refuse(&mut batch);
+    assert_eq!(counter.alive(), 0, "who was refused keeps nothing");
+    for id in [one, two, three] {
+        assert_eq!(board.answer(id), Some(Err(Refused)));
+    }
+    // Abandoned: before it was taken, while it was carried out, and after it was answered.
+    batch.clear();
+    let zero = post(0);
+    board.abandon(zero);
+    assert_eq!(counter.alive(), 1);
+    let (one, two) = (post(1), post(2));
+    board.collect(&mut batch);
+    assert_eq!((counter.alive(), batch.len()), (2, 2), "nobody carries out what was cancelled before");
+    board.abandon(one);
+    for _ in 0..2 {
+        let request = board.request(&mut batch);
+        board.reply(&mut batch, request);
+    }
+    board.abandon(two);
+    board.wake_sleepers();
+    for at in 0..3 {
+        assert_eq!(board.claim(SlotId(at)), Some(SlotId(at)), "whoever cleans up, the slot is free");
+        board.free(SlotId(at));
+    }
+    assert_eq!(counter.alive(), 0);
+    // Never collected, and never fetched.
     post(0);
+    let one = post(1);
+    batch.clear();
+    board.collect(&mut batch);
+    for _ in 0..2 {
+        let request = board.request(&mut batch);
+        board.reply(&mut batch, request);
+    }
+    assert!(board.answer_is_there(one));
+    post(2);
     drop(board);
     counter.assert_all_dropped();
 }

@@ -90,10 +90,10 @@ fn combine<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, at: usize) {
     let backoff = Backoff::new();
     let mut idle = 0;
     while !stop.load(Ordering::Acquire) {
-        if let Some(mut turn) = shared.try_turn(at)
+        if let Some(turn) = shared.try_turn(at)
             && (shared.replicas[at].board.has_posts() || shared.log.local_tail(at) < shared.visible_tail())
         {
-            if shared.combine(at, &mut turn, iter::empty(), |_| {}).is_err() {
+            if shared.combine(at, turn, iter::empty(), |_| {}).is_err() {
                 return;
             }
             backoff.reset();

@@ -8,6 +8,9 @@
 //! lets readers refresh under the replica's lock alone. Then a reader could replay the entries of a combiner that was
 //! about to do so itself, and the answers would be lost.)
 //!
+//! Whoever has changed the replica raises the completed tail before it lets readers in. (If it did so only before it
+//! answered, which may seem enough, a reader could see an operation here that a later reader elsewhere misses.)
+//!
 //! A combiner never waits while it holds the replica's lock, and never waits for another replica's lock: it helps those
 //! it finds free.
 
@@ -16,7 +19,8 @@ use core::mem;
 use core::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
-use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::hint;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync;
 use archipelago_sync::backoff::Backoff;
@@ -25,12 +29,22 @@ use archipelago_sync::lock::{DistributedRwLock, Mutex, MutexGuard, RawDistribute
 use super::Replicable;
 use super::observe::Observed;
 use super::stats::Counts;
-use crate::board::{Board, SlotId};
+use crate::board::{Batch, Board};
 use crate::log::{Cursor, Log, Reservation};
 use crate::poison::{Poison, Poisoned};
 
 /// How often a combiner whose batch is too small looks again.
 const BATCH_ROUNDS: usize = 12;
+
+/// The log is recycled when more than its capacity divided by this lies between its ends.
+const RECYCLE_PART: u64 = 4;
+/// Replicas are helped along when one lags by more than the capacity divided by this.
+const HELP_PART: u64 = 8;
+/// How many entries a helper replays at least into one replica before it looks after its own affairs again: some tens
+/// of microseconds.
+const HELP: usize = 32;
+/// How often whoever finds the log full helps and waits in vain before it lets the log grow.
+const PATIENCE: u32 = 64;
 
 /// One replica with all that belongs to it.
 pub(super) struct Replica<T: Replicable> {
@@ -40,28 +54,32 @@ pub(super) struct Replica<T: Replicable> {
     pub(super) data: DistributedRwLock<T>,
     pub(super) board: Board<T::Write, T::Response>,
     pub(super) counts: CachePadded<Counts>,
-    /// Handles alive.
-    pub(super) handles: AtomicUsize,
 }
 
 /// What the combiner's lock guards besides the right to combine.
 pub(super) struct Combiner<T: Replicable> {
     cursor: Cursor<T::Write>,
-    /// Slots whose requests this round carries out.
-    taken: Vec<SlotId>,
-    /// How many of them have their answer.
-    replied: usize,
+    /// The requests that this round carries out.
+    batch: Batch,
+    /// Their responses, until they may be answered.
+    responses: Vec<T::Response>,
+}
+
+impl<T: Replicable> Combiner<T> {
+    /// Answers what was carried out.
+    fn reply(&mut self, board: &Board<T::Write, T::Response>) {
+        self.responses.drain(..).for_each(|response| board.reply(&mut self.batch, response));
+    }
 }
 
 impl<T: Replicable> Replica<T> {
-    pub(super) fn new(data: T, cursor: Cursor<T::Write>, slots: usize, reader_slots: usize) -> Self {
-        let combiner = Combiner { cursor, taken: Vec::new(), replied: 0 };
+    pub(super) fn new(data: T, cursor: Cursor<T::Write>, slots: usize, cpus: usize) -> Self {
+        let combiner = Combiner { cursor, batch: Batch::default(), responses: Vec::new() };
         Self {
             combiner: CachePadded::new(Mutex::new(combiner)),
-            data: DistributedRwLock::from_raw(RawDistributedRwLock::with_slots(reader_slots), data),
-            board: Board::new(slots),
+            data: DistributedRwLock::from_raw(RawDistributedRwLock::with_slots(cpus), data),
+            board: Board::new(slots, cpus),
             counts: CachePadded::default(),
-            handles: AtomicUsize::new(0),
         }
     }
 }
@@ -115,24 +133,41 @@ impl<T: Replicable> Shared<T> {
     pub(super) fn combine(
         &self,
         at: usize,
-        turn: &mut Turn<'_, T>,
+        mut turn: Turn<'_, T>,
         own: impl ExactSizeIterator<Item = T::Write>,
         answer: impl FnMut(T::Response),
     ) -> Result<(), Poisoned> {
         let combiner = turn.combiner();
-        combiner.taken.clear();
-        combiner.replied = 0;
+        combiner.batch.clear();
+        combiner.responses.clear();
         let outcome = self.guarded(|| {
             // Under the combiner's lock: a replica that a panic left half changed is not touched again.
             self.poison.check()?;
             self.round(at, combiner, own, answer)
         });
         if outcome.is_err() {
-            for &id in &combiner.taken[combiner.replied..] {
-                self.replicas[at].board.reply(id, true);
-            }
+            self.replicas[at].board.refuse(&mut combiner.batch);
         }
+        let carried_out = combiner.batch.len();
+        drop(turn);
+        self.make_room(at, carried_out);
         outcome
+    }
+
+    /// Takes care that the log does not fill up: recycles, and helps replicas that lag behind, a little at a time, so
+    /// that nobody ever has to replay a whole log at once. For a thread whose own work is done, and that has no turn.
+    fn make_room(&self, at: usize, carried_out: usize) {
+        if self.is_alone() || !self.log.lag_exceeds(RECYCLE_PART) {
+            return;
+        }
+        // A panic poisons the structure; what this thread did before is done.
+        let _ = self.guarded(|| {
+            self.log.recycle();
+            if self.log.lag_exceeds(HELP_PART) {
+                self.help_others(at, carried_out.max(HELP));
+            }
+            Ok(())
+        });
     }
 
     /// Brings replica `at` up to date, as far as the log is filled.
@@ -159,9 +194,8 @@ impl<T: Replicable> Shared<T> {
         // What a panic leaves behind is not looked at: the poison is checked under the replica's lock.
         catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
             self.poison.set(&*panic);
-            // Partner: the fence in `Board::sleep`: who sleeps is woken, or sees the poison before it sleeps.
-            fence(Ordering::SeqCst);
-            self.replicas.iter().for_each(|replica| replica.board.wake_all());
+            // Who sleeps is woken, or sees the poison before it sleeps.
+            self.replicas.iter().for_each(|replica| replica.board.wake_sleepers());
             Err(self.poison.why())
         })
     }
@@ -175,7 +209,7 @@ impl<T: Replicable> Shared<T> {
     ) -> Result<(), Poisoned> {
         let replica = &self.replicas[at];
         self.collect(at, combiner, own.len());
-        if own.len() + combiner.taken.len() == 0 {
+        if own.len() + combiner.batch.len() == 0 {
             self.catch_up(at, combiner);
             return Ok(());
         }
@@ -183,33 +217,21 @@ impl<T: Replicable> Shared<T> {
             self.round_alone(combiner, own, answer);
             return Ok(());
         }
-        while own.len() + combiner.taken.len() - combiner.replied > 0 {
-            let waiting = own.len() + combiner.taken.len() - combiner.replied;
-            let count = waiting.min(self.log.longest_batch());
+        while own.len() + combiner.batch.left() > 0 {
+            let count = (own.len() + combiner.batch.left()).min(self.log.longest_batch());
             let of_own = own.len().min(count);
             let mut reservation = self.reserve(at, combiner, count)?;
             let range = reservation.range();
+            hint::point("a combiner has reserved");
             own.by_ref().take(of_own).for_each(|operation| reservation.fill(operation));
-            let piece = combiner.replied..combiner.replied + count - of_own;
-            combiner.taken[piece.clone()].iter().for_each(|&id| reservation.fill(replica.board.request(id)));
+            (of_own..count).for_each(|_| reservation.fill(replica.board.request(&mut combiner.batch)));
             drop(reservation);
             replica.counts.batch(count);
             self.observe(range.end)?;
-            let slots = piece.start;
-            self.replay(at, combiner, range.start, range.end, |offset, response, taken| {
-                match offset.checked_sub(of_own) {
-                    None => answer(response),
-                    Some(posted) => replica.board.prepare(taken[slots + posted], response),
-                }
+            self.replay(at, combiner, range.start, range.end, |offset, response, responses| {
+                if offset < of_own { answer(response) } else { responses.push(response) }
             })?;
-            self.log.complete(range.end);
-            for slot in piece {
-                replica.board.reply(combiner.taken[slot], false);
-                combiner.replied = slot + 1;
-            }
-        }
-        if self.log.below_low_mark() {
-            self.log.recycle();
+            combiner.reply(&replica.board);
         }
         Ok(())
     }
@@ -228,55 +250,52 @@ impl<T: Replicable> Shared<T> {
         mut answer: impl FnMut(T::Response),
     ) {
         let replica = &self.replicas[0];
-        let count = own.len() + combiner.taken.len();
+        let count = own.len() + combiner.batch.len();
         let mut data = replica.data.write();
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();
         own.for_each(|operation| answer(data.write(&operation)));
-        for &id in &combiner.taken {
-            let operation = replica.board.request(id);
-            replica.board.prepare(id, data.write(&operation));
+        for _ in 0..combiner.batch.len() {
+            let operation = replica.board.request(&mut combiner.batch);
+            combiner.responses.push(data.write(&operation));
         }
         mem::forget(alarm);
         drop(data);
         replica.counts.batch(count);
         replica.counts.applied.add(count as u64);
-        for &id in &combiner.taken {
-            replica.board.reply(id, false);
-            combiner.replied += 1;
-        }
+        combiner.reply(&replica.board);
     }
 
     /// Takes the posted requests; if there are fewer than `min_batch` (or than handles), waits a little for more and
     /// uses the time to replay.
     fn collect(&self, at: usize, combiner: &mut Combiner<T>, own: usize) {
         let replica = &self.replicas[at];
-        replica.board.collect(&mut combiner.taken);
-        if self.min_batch <= 1 || own + combiner.taken.len() == 0 {
+        replica.board.collect(&mut combiner.batch);
+        if self.min_batch <= 1 || own + combiner.batch.len() == 0 {
             return;
         }
-        let goal = self.min_batch.min(replica.handles.load(Ordering::Relaxed));
+        let goal = self.min_batch.min(replica.board.handles());
         let backoff = Backoff::new();
         for _ in 0..BATCH_ROUNDS {
-            if own + combiner.taken.len() >= goal {
+            if own + combiner.batch.len() >= goal {
                 break;
             }
             replica.counts.batch_waits.add(1);
             self.catch_up(at, combiner);
             backoff.wait();
-            replica.board.collect(&mut combiner.taken);
+            replica.board.collect(&mut combiner.batch);
         }
     }
 
-    /// Room for `count` entries: recycles, helps replicas that lag behind and nobody works for, lets the log grow, or
-    /// waits.
+    /// Room for `count` entries: recycles, helps replicas that lag behind and nobody works for, and waits. The log grows
+    /// if that gives no room at all for a while: some replica stands still.
     fn reserve(
         &self,
         at: usize,
         combiner: &mut Combiner<T>,
         count: usize,
     ) -> Result<Reservation<'_, T::Write>, Poisoned> {
-        let backoff = Backoff::new();
+        let (mut backoff, mut patience) = (Backoff::new(), PATIENCE);
         loop {
             if let Ok(reservation) = self.log.reserve(count) {
                 return Ok(reservation);
@@ -288,27 +307,28 @@ impl<T: Replicable> Shared<T> {
                 continue;
             }
             self.catch_up(at, combiner);
+            self.help_others(at, HELP);
             if self.log.recycle() {
-                continue;
-            }
-            self.help_others(at);
-            if !self.log.recycle() && !self.log.grow() {
+                (backoff, patience) = (Backoff::new(), PATIENCE);
+            } else if patience > 0 || !self.log.grow() {
+                patience = patience.saturating_sub(1);
                 backoff.wait();
             }
         }
     }
 
-    /// Brings the other replicas up to date that have no combiner at work.
-    pub(super) fn help_others(&self, me: usize) {
-        for (at, replica) in self.replicas.iter().enumerate() {
-            if at == me || self.log.local_tail(at) >= self.visible_tail() {
-                continue;
-            }
-            if let Some(mut turn) = self.try_turn(at)
+    /// Replays at most `most` entries into each of the other replicas that lag far behind and have no combiner at work.
+    fn help_others(&self, me: usize, most: usize) {
+        let others = (1..self.replicas.len()).map(|step| (me + step) % self.replicas.len());
+        for at in others {
+            let from = self.log.local_tail(at);
+            let end = self.visible_tail().min(from + most as u64);
+            if end > from
+                && let Some(mut turn) = self.try_turn(at)
                 && self.poison.check().is_ok()
             {
-                replica.counts.helper_runs.add(1);
-                self.catch_up(at, turn.combiner());
+                self.replicas[at].counts.helper_runs.add(1);
+                self.replay_filled(at, turn.combiner(), u64::MAX, end, &mut |_, _, _: &mut Vec<_>| {});
             }
         }
     }
@@ -338,18 +358,18 @@ impl<T: Replicable> Shared<T> {
     /// Replays what is filled, without waiting.
     fn catch_up(&self, at: usize, combiner: &mut Combiner<T>) {
         let end = self.visible_tail();
-        while self.replay_filled(at, combiner, u64::MAX, end, &mut |_, _, _: &[SlotId]| {}) {}
+        while self.replay_filled(at, combiner, u64::MAX, end, &mut |_, _, _: &mut Vec<_>| {}) {}
     }
 
     /// Replays up to `end`, waiting for entries that are not filled. Responses from index `start` on go to `answer`,
-    /// with their distance from `start` and the slots taken.
+    /// with their distance from `start` and the combiner's list of responses.
     fn replay(
         &self,
         at: usize,
         combiner: &mut Combiner<T>,
         start: u64,
         end: u64,
-        mut answer: impl FnMut(usize, T::Response, &[SlotId]),
+        mut answer: impl FnMut(usize, T::Response, &mut Vec<T::Response>),
     ) -> Result<(), Poisoned> {
         let backoff = Backoff::new();
         loop {
@@ -370,9 +390,9 @@ impl<T: Replicable> Shared<T> {
         combiner: &mut Combiner<T>,
         start: u64,
         end: u64,
-        answer: &mut impl FnMut(usize, T::Response, &[SlotId]),
+        answer: &mut impl FnMut(usize, T::Response, &mut Vec<T::Response>),
     ) -> bool {
-        let Combiner { cursor, taken, .. } = combiner;
+        let Combiner { cursor, responses, .. } = combiner;
         if cursor.index() >= end {
             return false;
         }
@@ -385,14 +405,17 @@ impl<T: Replicable> Shared<T> {
         let mut data = replica.data.write();
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();
+        hint::point("a replica is being changed");
         self.log.replay(cursor, ready, |index, operation| {
             let response = data.write(operation);
             applied += 1;
             if index >= start {
-                answer((index - start) as usize, response, taken);
+                answer((index - start) as usize, response, responses);
             }
         });
         mem::forget(alarm);
+        // Before readers get in: what one of them has seen, no later one on another replica may miss.
+        self.log.complete(cursor.index());
         drop(data);
         replica.counts.applied.add(applied);
         true
@@ -447,11 +470,11 @@ impl<T: Replicable> Shared<T> {
     pub(super) fn write_in_turn(
         &self,
         at: usize,
-        mut turn: Turn<'_, T>,
+        turn: Turn<'_, T>,
         operation: T::Write,
     ) -> Result<T::Response, Poisoned> {
         let mut response = None;
-        self.combine(at, &mut turn, iter::once(operation), |answer| response = Some(answer))?;
+        self.combine(at, turn, iter::once(operation), |answer| response = Some(answer))?;
         Ok(response.expect("every operation of a batch is answered"))
     }
 }

@@ -10,13 +10,6 @@ use super::handle::Handle;
 use crate::board::{Refused, Sleeper, SlotId};
 use crate::poison::Poisoned;
 
-/// Where a future waits.
-#[derive(Debug)]
-struct Place {
-    slot: SlotId,
-    slept: bool,
-}
-
 /// A changing operation under way: see [`Handle::write_async`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct WriteFuture<'h, T: Replicable> {
@@ -24,7 +17,7 @@ pub struct WriteFuture<'h, T: Replicable> {
     /// Until it is posted or carried out.
     operation: Option<T::Write>,
     /// While it is posted.
-    place: Option<Place>,
+    slot: Option<SlotId>,
 }
 
 // Nothing in it is pinned.
@@ -32,43 +25,31 @@ impl<T: Replicable> Unpin for WriteFuture<'_, T> {}
 
 impl<'h, T: Replicable> WriteFuture<'h, T> {
     pub(super) fn new(handle: &'h mut Handle<T>, operation: T::Write) -> Self {
-        Self { handle, operation: Some(operation), place: None }
+        Self { handle, operation: Some(operation), slot: None }
     }
 
-    /// Carries the operation out, or posts it. `None`: there is no free slot, try again.
-    fn start(&mut self) -> Option<Option<Result<T::Response, Poisoned>>> {
+    /// Carries the operation out, or posts it if there is a free slot.
+    fn start(&mut self) -> Option<Result<T::Response, Poisoned>> {
         let shared = &*self.handle.shared;
         if let Err(poisoned) = shared.poison.check() {
-            return Some(Some(Err(poisoned)));
+            return Some(Err(poisoned));
         }
         if let Some(turn) = shared.try_turn(self.handle.replica) {
             let operation = self.operation.take().expect("a future is not polled after it was ready");
-            return Some(Some(shared.write_in_turn(self.handle.replica, turn, operation)));
+            return Some(shared.write_in_turn(self.handle.replica, turn, operation));
         }
         let slot = self.handle.board().claim(self.handle.slot)?;
         let operation = self.operation.take().expect("a future is not polled after it was ready");
         self.handle.board().post(slot, operation);
-        self.place = Some(Place { slot, slept: false });
-        Some(None)
+        self.slot = Some(slot);
+        None
     }
 
-    /// The answer to the posted operation, if there is one.
-    fn answer(&mut self) -> Option<Result<T::Response, Poisoned>> {
-        let slot = self.place.as_ref()?.slot;
-        let shared = &*self.handle.shared;
-        let board = self.handle.board();
-        let answer = match board.answer(slot) {
-            Some(answer) => answer.map_err(|Refused| shared.poison.why()),
-            None => Err(shared.poison.check().err().filter(|_| board.retract(slot).is_some())?),
-        };
-        self.leave_place();
-        Some(answer)
-    }
-
-    fn leave_place(&mut self) {
-        if self.place.take().is_some_and(|place| place.slept) {
-            self.handle.board().wide_awake();
-        }
+    /// The answer to the operation posted at `slot`, if there is one.
+    fn answer(&mut self, slot: SlotId) -> Option<Result<T::Response, Poisoned>> {
+        let answer = self.handle.board().answer(slot)?;
+        self.slot = None;
+        Some(answer.map_err(|Refused| self.handle.shared.poison.why()))
     }
 }
 
@@ -77,40 +58,40 @@ impl<T: Replicable> Future for WriteFuture<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if this.place.is_none() {
-            match this.start() {
-                Some(Some(ready)) => return Poll::Ready(ready),
-                Some(None) => {}
-                None => {
-                    // More tasks than slots: ask again when the others had their turn.
-                    context.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-            }
+        if this.slot.is_none()
+            && let Some(ready) = this.start()
+        {
+            return Poll::Ready(ready);
         }
+        let Some(slot) = this.slot else {
+            // More tasks than slots: ask again when the others had their turn.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        };
         loop {
-            if let Some(answer) = this.answer() {
+            if let Some(answer) = this.answer(slot) {
                 return Poll::Ready(answer);
             }
-            let place = this.place.as_mut().expect("posted");
-            let board = &this.handle.shared.replicas[this.handle.replica].board;
-            board.sleep(place.slot, Sleeper::Task(context.waker().clone()), !place.slept);
-            place.slept = true;
-            if let Some(answer) = this.answer() {
+            let (shared, at) = (&this.handle.shared, this.handle.replica);
+            shared.replicas[at].board.sleep(slot, Sleeper::Task(context.waker().clone()));
+            if let Some(answer) = this.answer(slot) {
                 return Poll::Ready(answer);
             }
-            let Some(mut turn) = this.handle.shared.try_turn(this.handle.replica) else { return Poll::Pending };
+            let (shared, at) = (&this.handle.shared, this.handle.replica);
+            let Some(turn) = shared.try_turn(at) else {
+                shared.poison.check()?;
+                return Poll::Pending;
+            };
             // An error reaches this task's request, too.
-            let _ = this.handle.shared.combine(this.handle.replica, &mut turn, core::iter::empty(), |_| {});
+            let _ = shared.combine(at, turn, core::iter::empty(), |_| {});
         }
     }
 }
 
 impl<T: Replicable> Drop for WriteFuture<'_, T> {
     fn drop(&mut self) {
-        if let Some(place) = &self.place {
-            self.handle.board().abandon(place.slot);
-            self.leave_place();
+        if let Some(slot) = self.slot {
+            self.handle.board().abandon(slot);
         }
     }
 }
@@ -122,7 +103,7 @@ pub struct ReadFuture<'h, T: Replicable> {
     operation: &'h T::Read,
     /// What was answered when it was first polled.
     until: Option<u64>,
-    place: Option<Place>,
+    slot: Option<SlotId>,
 }
 
 // Nothing in it is pinned.
@@ -130,7 +111,7 @@ impl<T: Replicable> Unpin for ReadFuture<'_, T> {}
 
 impl<'h, T: Replicable> ReadFuture<'h, T> {
     pub(super) fn new(handle: &'h mut Handle<T>, operation: &'h T::Read) -> Self {
-        Self { handle, operation, until: None, place: None }
+        Self { handle, operation, until: None, slot: None }
     }
 
     /// Whether the replica is fresh; refreshes it if nobody else does.
@@ -150,16 +131,13 @@ impl<'h, T: Replicable> ReadFuture<'h, T> {
     /// Leaves word with the combiner. Returns whether there was a slot to do so.
     fn sleep(&mut self, context: &Context<'_>) -> bool {
         let board = &self.handle.shared.replicas[self.handle.replica].board;
-        if self.place.is_none() {
-            let Some(slot) = board.claim(self.handle.slot) else { return false };
-            board.idle(slot);
-            self.place = Some(Place { slot, slept: false });
+        if self.slot.is_none() {
+            self.slot = board.claim(self.handle.slot).inspect(|&slot| board.idle(slot));
         }
-        if let Some(place) = &mut self.place {
-            board.sleep(place.slot, Sleeper::Task(context.waker().clone()), !place.slept);
-            place.slept = true;
+        if let Some(slot) = self.slot {
+            board.sleep(slot, Sleeper::Task(context.waker().clone()));
         }
-        true
+        self.slot.is_some()
     }
 }
 
@@ -184,9 +162,8 @@ impl<T: Replicable> Future for ReadFuture<'_, T> {
 
 impl<T: Replicable> Drop for ReadFuture<'_, T> {
     fn drop(&mut self) {
-        if let Some(place) = &self.place {
-            self.handle.board().free(place.slot);
-            self.handle.board().wide_awake();
+        if let Some(slot) = self.slot {
+            self.handle.board().free(slot);
         }
     }
 }

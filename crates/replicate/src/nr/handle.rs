@@ -4,17 +4,16 @@ use core::fmt;
 use core::iter;
 use core::ops::ControlFlow;
 
-use archipelago_platform::atomic::Ordering;
 use archipelago_platform::sync::Arc;
 use archipelago_sync::backoff::Backoff;
 
 use super::engine::Shared;
 use super::future::{ReadFuture, WriteFuture};
 use super::{Owner, Replicable};
-use crate::board::{Board, SlotId};
+use crate::board::{Board, Refused, SlotId};
 use crate::poison::Poisoned;
 use crate::sequential::{ClosureWrite, Closures};
-use crate::wait::submit;
+use crate::wait::{Served, submit};
 
 /// One thread's access to a [`Replicated`](super::Replicated) structure. It keeps the structure alive, and frees its
 /// slot when it is dropped. It may be sent to another thread; then it still works on the replica it was made for.
@@ -37,7 +36,6 @@ impl<T: Replicable> Handle<T> {
     pub(super) fn new(owner: &Arc<Owner<T>>, replica: usize) -> Self {
         let shared = owner.shared().clone();
         let slot = shared.replicas[replica].board.join();
-        shared.replicas[replica].handles.fetch_add(1, Ordering::Relaxed);
         Self { shared, replica, slot, _owner: owner.clone() }
     }
 
@@ -73,8 +71,8 @@ impl<T: Replicable> Handle<T> {
         let backoff = Backoff::new();
         loop {
             shared.poison.check()?;
-            if let Some(mut turn) = shared.try_turn(self.replica) {
-                shared.combine(self.replica, &mut turn, operations.into_iter(), |response| responses.push(response))?;
+            if let Some(turn) = shared.try_turn(self.replica) {
+                shared.combine(self.replica, turn, operations.into_iter(), |response| responses.push(response))?;
                 return Ok(responses);
             }
             backoff.wait();
@@ -172,18 +170,21 @@ fn post<T: Replicable>(
         shared.poison.check()?;
         backoff.wait();
     };
-    submit(board, &shared.poison, slot, operation, shared.dedicated, || {
-        let Some(mut turn) = shared.try_turn(at) else { return false };
-        // An error reaches this thread's request, too.
-        let _ = shared.combine(at, &mut turn, iter::empty(), |_| {});
-        true
-    })
+    let answer = submit(board, slot, operation, shared.dedicated, || match shared.try_turn(at) {
+        Some(turn) => {
+            // An error reaches this thread's request, too.
+            let _ = shared.combine(at, turn, iter::empty(), |_| {});
+            Served::Yes
+        }
+        None if shared.poison.check().is_err() => Served::Poisoned,
+        None => Served::Busy,
+    });
+    answer.map_err(|Refused| shared.poison.why())
 }
 
 impl<T: Replicable> Drop for Handle<T> {
     fn drop(&mut self) {
         self.board().leave(self.slot);
-        self.shared.replicas[self.replica].handles.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -195,17 +196,16 @@ impl<T: Replicable> fmt::Debug for Handle<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{Closures, Replicated};
 
     #[test]
     fn a_dropped_handle_gives_back_its_slot() {
         let structure = Replicated::builder().replicas(1).slots(2).build(|| Closures::new(0_u32));
         let (first, second) = (structure.handle(), structure.handle());
-        let (slot, count) = (first.slot, &structure.owner.shared.replicas[0].handles);
-        assert!(slot != second.slot && count.load(Ordering::Relaxed) == 2);
+        let (slot, board) = (first.slot, &structure.owner.shared.replicas[0].board);
+        assert!(slot != second.slot && board.handles() == 2);
         drop(first);
-        assert_eq!(count.load(Ordering::Relaxed), 1);
+        assert_eq!(board.handles(), 1);
         assert_eq!(structure.handle().slot, slot);
     }
 }

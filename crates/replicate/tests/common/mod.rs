@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 
 use archipelago_check::drops::Counted;
-use archipelago_check::history::{Entry, History};
+use archipelago_check::history::{Entry, History, Log};
 use archipelago_check::linear::{self, Model};
 use archipelago_check::map::{self, MapOp, MapRet};
 use archipelago_platform::atomic::{AtomicBool, AtomicUsize, Ordering};
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
-use archipelago_replicate::Sequential;
+use archipelago_replicate::{Handle, Sequential};
 
 /// Threads wait at it inside an operation.
 #[derive(Debug, Default)]
@@ -187,5 +187,73 @@ pub fn check_poisoned(history: History<Op, Option<Answer>>) {
     };
     if !(0..1 << refused.len()).any(|effects| verdict(effects).is_ok()) {
         verdict(0).assert_ok();
+    }
+}
+
+/// Keys that the threads meet at.
+pub const KEYS: u64 = 4;
+
+/// A small generator, so that each thread's work is its own and the same on every run.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    *state >> 33
+}
+
+/// `updates` in a hundred are changes, singly or in batches of three.
+pub fn work(handle: &mut Handle<Ledger>, log: &mut Log<'_, Op, Answer>, seed: u64, operations: usize, updates: u64) {
+    let mut state = seed;
+    let change = |state: &mut u64| {
+        let key = random(state) % KEYS;
+        if random(state).is_multiple_of(3) { Op::Remove(key) } else { Op::Insert(key, random(state)) }
+    };
+    for _ in 0..operations {
+        let dice = random(&mut state) % 100;
+        if dice >= updates {
+            log.record(Op::Get(random(&mut state) % KEYS), |op| match op {
+                Op::Get(key) => handle.read(key).unwrap(),
+                _ => unreachable!(),
+            });
+        } else if dice.is_multiple_of(8) {
+            let ops: Vec<Op> = (0..3).map(|_| change(&mut state)).collect();
+            log.record_many(|| {
+                let answers = handle.write_many(ops.iter().filter_map(Op::change).collect()).unwrap();
+                assert_eq!(answers.len(), 3);
+                assert!(answers.windows(2).all(|pair| pair[0].number + 1 == pair[1].number), "one batch");
+                ops.into_iter().zip(answers)
+            });
+        } else {
+            log.record(change(&mut state), |op| handle.write(op.change().unwrap()).unwrap());
+        }
+    }
+}
+
+/// Single operations until the structure is poisoned, by this thread itself if it panics at one of them.
+pub fn work_until_panic(
+    handle: &mut Handle<Ledger>,
+    log: &mut Log<'_, Op, Option<Answer>>,
+    seed: u64,
+    operations: usize,
+    panics_at: Option<usize>,
+) {
+    let mut state = seed;
+    for at in 0..operations {
+        if panics_at == Some(at) {
+            handle.write(Change::Panic).unwrap_err();
+            return;
+        }
+        let key = random(&mut state) % KEYS;
+        let op = match random(&mut state) % 4 {
+            0 => Op::Get(key),
+            1 => Op::Remove(key),
+            _ => Op::Insert(key, random(&mut state)),
+        };
+        let answer = log.record(op, |op| match (op, op.change()) {
+            (_, Some(change)) => handle.write(change).ok(),
+            (Op::Get(key), _) => handle.read(key).ok(),
+            _ => unreachable!(),
+        });
+        if answer.is_none() {
+            return;
+        }
     }
 }

@@ -6,22 +6,26 @@
 //! never meet. (Vyukov's lock, from which it comes, has the writer take every slot's lock.)
 //!
 //! What differs from the paper: a slot holds a count rather than a bit, so that threads may share it when there are more
-//! of them than slots; and readers and writers that wait yield the processor.
+//! of them than slots; readers and writers that wait yield the processor; the writer fetches all slots' lines at once;
+//! and writers that find the flag raised wait in a queue (a [`RawShfl`](super::RawShfl)), on a line of their own: on a
+//! virtual machine with 112 threads that made the lock 1.7 times as fast, since the flag's line is the readers'.
 //!
 //! Fairness: writers are preferred. New readers wait as soon as a writer has set the flag, so a writer waits for the
-//! readers inside and no others; readers may starve if writers keep coming, and writers race for the flag.
+//! readers inside and no others; readers may starve if writers keep coming.
+//! A writer that finds the flag lowered passes those that queue.
 //! A thread that holds a read lock and takes another one of the same lock may therefore deadlock with a writer between.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::topology::Topology;
-use lock_api::{GuardNoSend, RawRwLock, RawRwLockDowngrade};
+use lock_api::{GuardNoSend, RawMutex, RawRwLock, RawRwLockDowngrade};
 
 use super::home::shard;
 use super::readers::Readers;
+use super::shfl::RawShfl;
 use super::wait::wait_until;
 
-/// Distributed reader-writer lock: very cheap reads that scale, dear writes, 128 bytes and as many again per slot.
+/// Distributed reader-writer lock: very cheap reads that scale, dear writes, 256 bytes and 128 per slot.
 ///
 /// Reading: one atomic addition on the slot's line, one subtraction to leave. Writing: O(slots). Slots are chosen by
 /// [`ThreadSlot`](archipelago_platform::thread::ThreadSlot) index modulo their number, and allocated by the first use.
@@ -37,6 +41,9 @@ use super::wait::wait_until;
 #[derive(Debug)]
 pub struct RawDistributedRwLock {
     shared: CachePadded<Shared>,
+    /// Held by the writer that is the next to raise the flag. Writers wait here, on another line than the flag, which
+    /// readers look at.
+    queue: RawShfl,
 }
 
 /// What readers and writers share. Apart from the flag it does not change.
@@ -49,15 +56,20 @@ struct Shared {
 }
 
 constructors!(
-    RawDistributedRwLock =
-        Self { shared: CachePadded::new(Shared { writer: AtomicBool::new(false), readers: Readers::new(), slots: 0 }) }
+    RawDistributedRwLock = Self {
+        shared: CachePadded::new(Shared { writer: AtomicBool::new(false), readers: Readers::new(), slots: 0 }),
+        queue: RawShfl::new(),
+    }
 );
 
 impl RawDistributedRwLock {
     /// An unlocked lock with `slots` reader slots, rounded up to a power of two; 0 means one for every CPU of the
     /// process, as [`new`](Self::new) does.
     pub fn with_slots(slots: usize) -> Self {
-        Self { shared: CachePadded::new(Shared { writer: AtomicBool::new(false), readers: Readers::new(), slots }) }
+        Self {
+            shared: CachePadded::new(Shared { writer: AtomicBool::new(false), readers: Readers::new(), slots }),
+            queue: RawShfl::new(),
+        }
     }
 
     #[inline]
@@ -88,6 +100,15 @@ impl RawDistributedRwLock {
         // `SeqCst` for the argument at `readers`. As an Acquire it pairs with the store in `lower_flag`.
         !self.shared.writer.load(Ordering::Relaxed)
             && self.shared.writer.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Waits for the flag behind the other writers.
+    #[cold]
+    fn raise_flag_in_turn(&self) {
+        self.queue.lock();
+        wait_until(|| self.try_raise_flag());
+        // SAFETY: locked above.
+        unsafe { self.queue.unlock() };
     }
 
     fn lower_flag(&self) {
@@ -134,7 +155,9 @@ unsafe impl RawRwLock for RawDistributedRwLock {
     }
 
     fn lock_exclusive(&self) {
-        wait_until(|| self.try_raise_flag());
+        if !self.try_raise_flag() {
+            self.raise_flag_in_turn();
+        }
         self.shared.readers.wait_gone(self.slots());
     }
 

@@ -20,6 +20,7 @@
 //! sees the flag and leaves without having read.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::hint::prefetch_read;
 use archipelago_platform::pad::CachePadded;
 
 use super::slots::Slots;
@@ -60,7 +61,10 @@ impl Readers {
     /// Waits until every reader who came before the writer raised its flag (with a `SeqCst` operation) is gone.
     pub(super) fn wait_gone(&self, pieces: impl FnOnce() -> usize) {
         model_fence();
-        for count in self.counts.get_or_make(pieces) {
+        let counts = self.counts.get_or_make(pieces);
+        // The readers' lines are on their cores: they travel all at once.
+        counts.iter().for_each(|count| prefetch_read(&raw const **count));
+        for count in counts {
             wait_until(|| count.load(Ordering::SeqCst) == 0);
         }
     }

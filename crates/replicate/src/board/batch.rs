@@ -1,0 +1,136 @@
+//! The combiner's side of the board: which requests it has taken, and how far it is with them.
+
+use archipelago_platform::atomic::{Ordering, fence};
+use archipelago_platform::hint::prefetch_read;
+
+use super::{ANSWERED, Board, CANCELLED, FREE, POSTED, REFUSED, Slot, SlotId};
+
+/// Rounds of combining between two looks for unused slots, and how many rounds a slot may go unused.
+pub(super) const AGE: u32 = if cfg!(loom) { 1 } else { 256 };
+
+/// Requests that a combiner has taken off one board. They are moved out and answered in the order in which they were
+/// taken: `answered <= moved <= taken.len()`.
+///
+/// There is one for each board, under the combiner's lock, so that one thread at a time works with it.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    taken: Vec<SlotId>,
+    moved: usize,
+    answered: usize,
+}
+
+impl Batch {
+    /// Forgets a batch that was answered.
+    pub(crate) fn clear(&mut self) {
+        debug_assert_eq!(self.left(), 0, "whoever was taken has an answer");
+        self.taken.clear();
+        (self.moved, self.answered) = (0, 0);
+    }
+
+    /// How many requests were taken.
+    pub(crate) fn len(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// How many of them have no answer yet.
+    pub(crate) fn left(&self) -> usize {
+        self.taken.len() - self.answered
+    }
+}
+
+/// What the combiner does with its batch. All of it under the combiner's lock, with the batch that belongs to the board.
+impl<Q, A> Board<Q, A> {
+    fn slot_of(&self, batch: &Batch, at: usize) -> &Slot<Q, A> {
+        self.slot(batch.taken[at])
+    }
+
+    /// Takes every request that is posted, and not taken yet.
+    pub(crate) fn collect(&self, batch: &mut Batch) {
+        let round = self.round.load(Ordering::Relaxed).wrapping_add(1);
+        self.round.store(round, Ordering::Relaxed);
+        let before = batch.taken.len();
+        // The posters' lines are on their cores: they travel all at once.
+        self.active.iter().for_each(|at| prefetch_read(&raw const *self.slots[at as usize]));
+        for at in self.active.iter() {
+            let id = SlotId(at);
+            // Acquire: pairs with the Release of `post` and `abandon`.
+            match self.slot(id).state.load(Ordering::Acquire) {
+                POSTED | CANCELLED if batch.taken[..before].contains(&id) => {}
+                POSTED => {
+                    self.used[at as usize].store(round, Ordering::Relaxed);
+                    batch.taken.push(id);
+                }
+                CANCELLED => {
+                    // SAFETY: a slot that is posted or cancelled and not taken has its request, which is the combiner's.
+                    self.slot(id).request.with_mut(|cell| unsafe { (*cell).assume_init_drop() });
+                    self.free(id);
+                }
+                _ => {}
+            }
+        }
+        if round.is_multiple_of(AGE) {
+            self.age(round);
+        }
+    }
+
+    /// Clears the bits of slots that nobody used lately.
+    #[cold]
+    fn age(&self, round: u32) {
+        for at in self.active.iter() {
+            let state = &self.slot(SlotId(at)).state;
+            let idle = round.wrapping_sub(self.used[at as usize].load(Ordering::Relaxed));
+            if idle > AGE && state.load(Ordering::Relaxed) == FREE {
+                self.active.clear(at);
+                // Partner: the fence in `post`.
+                fence(Ordering::SeqCst);
+                if state.load(Ordering::Relaxed) != FREE {
+                    self.active.set(at);
+                }
+            }
+        }
+    }
+
+    /// Moves the next request out.
+    ///
+    /// # Panics
+    /// If all were moved out.
+    #[inline]
+    pub(crate) fn request(&self, batch: &mut Batch) -> Q {
+        let slot = self.slot_of(batch, batch.moved);
+        debug_assert!(matches!(slot.state.load(Ordering::Relaxed), POSTED | CANCELLED));
+        batch.moved += 1;
+        // SAFETY: a posted slot has a request, `collect` acquired it, and the batch moves every request out once.
+        slot.request.with(|cell| unsafe { (*cell).assume_init_read() })
+    }
+
+    /// Answers the next request.
+    ///
+    /// # Panics
+    /// If it was not moved out.
+    #[inline]
+    pub(crate) fn reply(&self, batch: &mut Batch, answer: A) {
+        assert!(batch.answered < batch.moved, "a request is carried out before it is answered");
+        let slot = self.slot_of(batch, batch.answered);
+        batch.answered += 1;
+        // SAFETY: a posted slot's cells are the combiner's.
+        slot.answer.with_mut(|cell| unsafe { (*cell).write(answer) });
+        // Release: pairs with the Acquire of `answer`.
+        slot.state.store(ANSWERED, Ordering::Release);
+    }
+
+    /// Refuses all requests that have no answer yet, and those that were posted since.
+    #[cold]
+    pub(crate) fn refuse(&self, batch: &mut Batch) {
+        self.collect(batch);
+        while batch.left() > 0 {
+            let slot = self.slot_of(batch, batch.answered);
+            if batch.answered == batch.moved {
+                batch.moved += 1;
+                // SAFETY: it has its request still, which is the combiner's.
+                slot.request.with_mut(|cell| unsafe { (*cell).assume_init_drop() });
+            }
+            batch.answered += 1;
+            slot.state.store(REFUSED, Ordering::Release);
+        }
+    }
+}

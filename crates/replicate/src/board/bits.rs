@@ -1,0 +1,81 @@
+//! A set of small numbers that threads share: one bit each, 64 to a word.
+
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::pad::CachePadded;
+
+/// The set. All its operations are relaxed but the changes, which are read-modify-writes of Acquire and Release; its
+/// users have fences of their own.
+#[derive(Debug)]
+pub(super) struct Bits {
+    /// The words lie together and behind a padding of their own, since everybody reads them and they seldom change.
+    words: Box<[CachePadded<[AtomicU64; WORDS]>]>,
+}
+
+/// Words on a line.
+const WORDS: usize = if cfg!(loom) { 1 } else { 8 };
+
+impl Bits {
+    /// An empty set of numbers below `limit`.
+    pub(super) fn new(limit: usize) -> Self {
+        let line = || CachePadded::new(core::array::from_fn(|_| AtomicU64::new(0)));
+        Self { words: (0..limit.div_ceil(64 * WORDS)).map(|_| line()).collect() }
+    }
+
+    #[inline]
+    fn word(&self, at: u32) -> (&AtomicU64, u64) {
+        let word = at as usize / 64;
+        (&self.words[word / WORDS][word % WORDS], 1 << (at % 64))
+    }
+
+    #[inline]
+    pub(super) fn has(&self, at: u32) -> bool {
+        let (word, bit) = self.word(at);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Adds a number, unless it is there: then nothing is written.
+    #[inline]
+    pub(super) fn set(&self, at: u32) {
+        if !self.has(at) {
+            let (word, bit) = self.word(at);
+            word.fetch_or(bit, Ordering::AcqRel);
+        }
+    }
+
+    pub(super) fn clear(&self, at: u32) {
+        let (word, bit) = self.word(at);
+        word.fetch_and(!bit, Ordering::AcqRel);
+    }
+
+    /// The numbers in rising order, each word as it is when the iteration comes to it.
+    #[inline]
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        let words = self.words.iter().flat_map(|line| line.iter()).zip((0..).step_by(64));
+        words.flat_map(|(word, first)| {
+            let mut left = word.load(Ordering::Relaxed);
+            core::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(first + bit)
+            })
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_what_was_set() {
+        let bits = Bits::new(600);
+        for at in [0, 63, 64, 511, 512, 599, 64] {
+            bits.set(at);
+        }
+        assert_eq!(bits.iter().collect::<Vec<_>>(), [0, 63, 64, 511, 512, 599]);
+        bits.clear(64);
+        bits.clear(65);
+        assert!(!bits.has(64) && bits.has(512));
+        assert_eq!(bits.iter().count(), 5);
+    }
+}

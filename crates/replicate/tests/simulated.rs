@@ -1,0 +1,164 @@
+//! Node replication and combining on the virtual machine: schedules that natural ones never take, combiners and
+//! replicas that stand still in the worst places, panics, handles that come and go; each with its history checked.
+#![cfg(archipelago_sim)]
+
+mod common;
+
+use archipelago_check::history::Recorder;
+use archipelago_platform::topology::Topology;
+use archipelago_replicate::{Builder, Combined, CombinedHandle, Handle, Replicated};
+use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, Schedule, SimAlloc, run_with, world};
+use common::{Answer, Change, KEYS, Ledger, Op, check, check_poisoned, work, work_until_panic};
+
+#[global_allocator]
+static ALLOC: SimAlloc = SimAlloc;
+
+/// Runs a program under many schedules of both kinds that look for bugs; `end` judges each run.
+fn explore<S>(
+    seeds: u64,
+    threads: usize,
+    faults: &[Fault],
+    make: impl Fn() -> S,
+    body: impl Fn(&S, Client),
+    end: impl Fn(S),
+) {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    for seed in 0..seeds {
+        let schedule = if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth: 3 } };
+        let config = Config {
+            schedule,
+            placement: Placement::Spread,
+            expected_accesses: 300 * threads as u64,
+            faults: faults.to_vec(),
+            ..Config::seeded(seed)
+        };
+        run_with(&machine, &config, threads, &make, &body, &end).0.assert_done();
+    }
+}
+
+type History<A = Answer> = Recorder<Op, A>;
+
+fn judge((structure, recorder): (Replicated<Ledger>, History)) {
+    check(recorder.finish());
+    let contents = |at| structure.inspect(at, Ledger::content).unwrap();
+    assert!((1..structure.replicas()).all(|at| contents(at) == contents(0)), "replicas are equal in the end");
+}
+
+/// `changes` in a hundred are changes; some of them come in batches.
+fn replicated(seeds: u64, threads: usize, changes: u64, faults: &[Fault], builder: impl Fn() -> Builder<Ledger>) {
+    let body = |(structure, recorder): &(Replicated<Ledger>, History), client: Client| {
+        let operations = if threads > 8 { 3 } else { 8 };
+        work(&mut structure.handle(), &mut recorder.log(), world::random() ^ client.index as u64, operations, changes);
+    };
+    explore(seeds, threads, faults, || (builder().build(Ledger::numbered()), Recorder::new()), body, judge);
+}
+
+/// A log of so many entries, which may grow to so many.
+fn tiny(replicas: usize, capacity: usize, largest: usize) -> Builder<Ledger> {
+    Replicated::builder().replicas(replicas).log_capacity(capacity).largest_log(largest).slots(3)
+}
+
+fn stall(thread: usize, name: &str, nth: u64) -> Fault {
+    Fault::Stall { thread: Some(thread), at: Point::Named { name: name.to_owned(), nth }, for_ns: 200_000 }
+}
+
+#[test]
+fn replicated_is_linearizable_in_many_schedules() {
+    for replicas in [1, 2, 3, 8] {
+        replicated(400, 4, 60, &[], || tiny(replicas, 1 << 10, 1 << 10));
+    }
+    replicated(240, 4, 60, &[], || Replicated::builder().topology(Topology::current().clone()));
+    replicated(12, 64, 50, &[], || tiny(8, 16, 1 << 20));
+}
+
+#[test]
+fn logs_wrap_and_grow_in_many_schedules() {
+    for (capacity, largest) in [(4, 4), (8, 8), (2, 1 << 20), (4, 16)] {
+        replicated(480, 4, 90, &[], || tiny(3, capacity, largest));
+    }
+}
+
+/// Wherever a combiner stands still, its own threads and those of other replicas go on as far as they can, and all ends
+/// well.
+#[test]
+fn combiners_and_replicas_may_stand_still() {
+    for place in ["a combiner has reserved", "a replica is being changed"] {
+        for replicas in [1, 2] {
+            let faults = [stall(0, place, 1), stall(1, place, 2), stall(2, place, 1)];
+            replicated(240, 5, 80, &faults, || tiny(replicas, 4, 64));
+        }
+    }
+    let anywhere = Fault::Stall { thread: None, at: Point::OneIn(300), for_ns: 100_000 };
+    replicated(240, 5, 70, &[anywhere], || tiny(2, 4, 4).min_batch(3));
+    let node = Fault::StallNode { node: 1, at_ns: 3_000, for_ns: 200_000 };
+    replicated(240, 8, 70, &[node], || Replicated::builder().topology(Topology::current().clone()).log_capacity(4));
+}
+
+#[test]
+fn a_panic_ends_many_schedules() {
+    for (replicas, place) in [(1, None), (2, None), (2, Some("a combiner has reserved")), (3, None)] {
+        let faults: Vec<Fault> = place.map(|place| stall(1, place, 1)).into_iter().collect();
+        let make = || (tiny(replicas, 4, 64).build(Ledger::numbered()), Recorder::new());
+        let body = |(structure, recorder): &(Replicated<Ledger>, History<Option<Answer>>), client: Client| {
+            let panics_at = (client.index == 0).then(|| world::random() as usize % 6);
+            work_until_panic(&mut structure.handle(), &mut recorder.log(), world::random(), 8, panics_at);
+        };
+        explore(240, 4, &faults, make, body, |(_, recorder)| check_poisoned(recorder.finish()));
+    }
+}
+
+#[test]
+fn handles_come_and_go_in_many_schedules() {
+    let body = |(structure, recorder): &(Replicated<Ledger>, History), _: Client| {
+        for _ in 0..4 {
+            work(&mut structure.handle(), &mut recorder.log(), world::random(), 2, 70);
+        }
+    };
+    explore(400, 6, &[], || (tiny(2, 4, 1 << 10).build(Ledger::numbered()), Recorder::new()), body, judge);
+}
+
+#[test]
+fn combined_is_linearizable_in_many_schedules() {
+    let operation = |handle: &mut CombinedHandle<Ledger>, op: &Op| match (op, op.change()) {
+        (_, Some(change)) => handle.write(change).unwrap(),
+        (Op::Get(key), _) => handle.read(key).unwrap(),
+        _ => unreachable!(),
+    };
+    let body = |(structure, recorder): &(Combined<Ledger>, History), _: Client| {
+        let (mut handle, mut log) = (structure.handle(), recorder.log());
+        for _ in 0..8 {
+            let key = world::random() % KEYS;
+            let op = match world::random() % 4 {
+                0 | 1 => Op::Get(key),
+                2 => Op::Insert(key, world::random()),
+                _ => Op::Remove(key),
+            };
+            log.record(op, |op| operation(&mut handle, op));
+        }
+    };
+    let collected = stall(0, "a combiner has collected", 2);
+    for make in [Combined::flat, Combined::new] {
+        for (seeds, threads, faults) in [(600, 4, &[][..]), (20, 40, &[]), (300, 5, &[collected.clone()])] {
+            let make = || (make(Ledger::default()), Recorder::new());
+            explore(seeds, threads, faults, make, body, |(_, recorder)| check(recorder.finish()));
+        }
+    }
+}
+
+/// Nobody posts anything to replica 1: the others bring it along, in small steps, before the log is full.
+#[test]
+fn an_idle_replica_stops_nobody() {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    let config = Config { until_ns: Some(1_000_000), ..Config::seeded(1) };
+    let make = || Replicated::builder().replicas(2).log_capacity(256).largest_log(256).build(Ledger::numbered());
+    let body = |structure: &Replicated<Ledger>, client: Client| {
+        let mut handle: Handle<Ledger> = structure.handle_on(0);
+        while client.running() {
+            handle.write(Change::Insert(client.index as u64, 1)).unwrap();
+        }
+    };
+    let end = |structure: Replicated<Ledger>| structure.stats();
+    let stats = run_with(&machine, &config, 4, make, body, end).1.expect("the run ends well");
+    assert!(stats.writes > 1000 && stats.room_waits == 0, "{stats:?}");
+    assert!(stats.applied > 2 * stats.writes - 256 && stats.helper_runs > 10, "{stats:?}");
+}

@@ -1,0 +1,160 @@
+//! Every lock on the virtual machine: exclusion and progress under schedules that natural ones never take, with holders
+//! and waiters that stand still. A run in which somebody waits for ever ends as a deadlock or as stalled, which fails.
+#![cfg(archipelago_sim)]
+
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::hint;
+use archipelago_sim::{Client, Config, Fault, Machine, Outcome, Placement, Point, Schedule, SimAlloc, run_with, world};
+use archipelago_sync::lock::{
+    RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTas,
+    RawTicket, RawTtas,
+};
+use lock_api::{RawMutex, RawRwLock};
+
+#[global_allocator]
+static ALLOC: SimAlloc = SimAlloc;
+
+const THREADS: usize = 5;
+const ROUNDS: u64 = 6;
+const SEEDS: u64 = 150;
+
+/// A thread passes this place while it has the lock.
+const HOLDER: &str = "a test holds the lock";
+
+/// Two words that only holders change, always alike.
+#[derive(Default)]
+struct Words([AtomicU64; 2]);
+
+impl Words {
+    /// A holder alone adds one to both, in steps that others could come between.
+    fn change(&self) {
+        let [first, second] = &self.0;
+        let before = first.load(Ordering::Relaxed);
+        first.store(before + 1, Ordering::Relaxed);
+        hint::point(HOLDER);
+        assert_eq!(second.load(Ordering::Relaxed), before, "somebody else changes them, too");
+        second.store(before + 1, Ordering::Relaxed);
+    }
+
+    /// Holders who share see them alike.
+    fn look(&self) {
+        let before = self.0[1].load(Ordering::Relaxed);
+        hint::point(HOLDER);
+        assert_eq!(self.0[0].load(Ordering::Relaxed), before, "somebody changes them");
+    }
+}
+
+/// What goes wrong in the runs of a suite: nothing; the holder stands still; a waiter does, in any place.
+fn faults() -> [Vec<Fault>; 3] {
+    let named = |thread, nth| Point::Named { name: HOLDER.to_owned(), nth: nth + thread };
+    let holder = |thread: u64| Fault::Stall { thread: Some(thread as usize), at: named(thread, 1), for_ns: 300_000 };
+    let waiter = |thread| Fault::Stall { thread: Some(thread), at: Point::OneIn(40), for_ns: 30_000 };
+    [vec![], (0..3).map(holder).collect(), (0..3).map(waiter).collect()]
+}
+
+/// Runs `body` on a lock and its words under many schedules. All threads must come to an end.
+fn explore<L>(make: impl Fn() -> L, changes: u64, body: impl Fn(&L, &Words, u64)) {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    for (kind, faults) in faults().into_iter().enumerate() {
+        for seed in 0..SEEDS {
+            let schedule = match seed % 3 {
+                0 => Schedule::Random,
+                1 => Schedule::Pct { depth: 3 },
+                _ => Schedule::VirtualTime,
+            };
+            let config = Config {
+                schedule,
+                placement: Placement::Spread,
+                expected_accesses: 1_500,
+                faults: faults.clone(),
+                ..Config::seeded(seed)
+            };
+            let run = |(lock, words): &(L, Words), client: Client| {
+                (0..ROUNDS).for_each(|round| body(lock, words, round + client.index as u64));
+            };
+            let end = |(_, words): (L, Words)| words.0.map(AtomicU64::into_inner);
+            let (report, words) = run_with(&machine, &config, THREADS, || (make(), Words::default()), run, end);
+            assert_eq!(report.outcome, Outcome::Done, "seed {seed}, faults of kind {kind}");
+            assert_eq!(words, Some([changes; 2]), "seed {seed}, faults of kind {kind}");
+        }
+    }
+}
+
+/// Some come by trying, the others wait.
+fn mutex<R: RawMutex>() {
+    let body = |lock: &R, words: &Words, round: u64| {
+        if !round.is_multiple_of(4) || !lock.try_lock() {
+            lock.lock();
+        }
+        words.change();
+        // SAFETY: taken above.
+        unsafe { lock.unlock() };
+        world::work(world::random() % 200);
+    };
+    explore(|| R::INIT, THREADS as u64 * ROUNDS, body);
+}
+
+/// One in three writes; the others read, some by trying.
+fn rwlock<R: RawRwLock>() {
+    let body = |lock: &R, words: &Words, round: u64| {
+        if round.is_multiple_of(3) {
+            lock.lock_exclusive();
+            words.change();
+            // SAFETY: taken above.
+            unsafe { lock.unlock_exclusive() };
+        } else {
+            if !round.is_multiple_of(4) || !lock.try_lock_shared() {
+                lock.lock_shared();
+            }
+            words.look();
+            // SAFETY: taken above.
+            unsafe { lock.unlock_shared() };
+        }
+        world::work(world::random() % 200);
+    };
+    let writes = (0..THREADS as u64).flat_map(|client| client..client + ROUNDS).filter(|round| round.is_multiple_of(3));
+    explore(|| R::INIT, writes.count() as u64, body);
+}
+
+macro_rules! suite {
+    ($kind:ident: $($name:ident $lock:ty),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            $kind::<$lock>();
+        })*
+    };
+}
+
+suite! { mutex:
+    tas RawTas,
+    ttas RawTtas,
+    ticket RawTicket,
+    mcs RawMcs,
+    cna RawCna,
+    hmcs RawHmcs,
+    cohort RawCohort,
+    shfl RawShfl,
+}
+
+suite! { rwlock:
+    distributed RawDistributedRwLock,
+    crw_np RawCrwNp,
+    crw_rp RawCrwRp,
+    crw_wp RawCrwWp,
+    bravo RawBravo<RawCrwNp>,
+    bravo_distributed RawBravo<RawDistributedRwLock>,
+}
+
+/// What the suite would see of a lock that loses a waiter: both kinds of it.
+#[test]
+fn waiting_for_ever_is_noticed() {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    let run = |wait: fn(&RawTtas)| {
+        let body = |lock: &RawTtas, _: Client| wait(lock);
+        run_with(&machine, &Config::seeded(1), 2, || RawTtas::INIT, body, drop).0.outcome
+    };
+    let never_unlocked = run(|lock| lock.lock());
+    assert!(matches!(never_unlocked, Outcome::Deadlock { .. } | Outcome::Stalled), "{never_unlocked}");
+    let parked = run(|_| archipelago_platform::thread::park());
+    assert_eq!(parked, Outcome::Deadlock { waiting: vec![0, 1] });
+}
