@@ -12,6 +12,7 @@ use common::sized;
 use rand::RngExt;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::ops::Bound;
 
 fn is_send<T: Send>() {}
 fn is_sync<T: Sync>() {}
@@ -249,4 +250,43 @@ fn iterators_outlive_the_session_they_came_from() {
     let last = || art.pin().range(1..);
     assert_eq!(last().next(), Some((1, 1)));
     assert_eq!(OrderedSession::get(&art.pin(), &1), Some(1));
+}
+
+/// Every combination of bounds, forwards, backwards and from both ends, over keys that are there and keys between them.
+fn ranges_are_those_of_a_btreemap<K: TestKey>(key: impl Fn(u64) -> K) {
+    const COUNT: u64 = 300;
+    let model: BTreeMap<K, u64> = (0..COUNT).map(|number| (key(2 * number), number)).collect();
+    let map: HydraList<K, u64> = model.clone().into_iter().collect();
+    let session = map.pin();
+    let bounds = |number: u64| [Bound::Included(key(number)), Bound::Excluded(key(number)), Bound::Unbounded];
+    let (mut rng, owned) = (workload::rng(3, 0), |(key, value): (&K, &u64)| (key.clone(), *value));
+    for _ in 0..150 {
+        let start = rng.random_range(0..2 * COUNT);
+        let end = start + 1 + rng.random_range(0..100);
+        for (low, high) in bounds(start).into_iter().flat_map(|low| bounds(end).map(|high| (low.clone(), high))) {
+            let range = || (low.clone(), high.clone());
+            assert!(session.range(range()).eq(model.range(range()).map(owned)), "{low:?} to {high:?}");
+            assert!(
+                session.range(range()).rev().eq(model.range(range()).rev().map(owned)),
+                "back, {low:?} to {high:?}"
+            );
+            let (mut ours, mut theirs) = (session.range(range()), model.range(range()));
+            while let Some(expected) = theirs.next() {
+                assert_eq!(ours.next(), Some(owned(expected)));
+                assert_eq!(ours.next_back(), theirs.next_back().map(owned));
+            }
+            assert_eq!((ours.next(), ours.next_back()), (None, None));
+        }
+    }
+}
+
+#[test]
+fn ranges_of_words_are_those_of_a_btreemap() {
+    ranges_are_those_of_a_btreemap(|number| number);
+    ranges_are_those_of_a_btreemap(|number| u64::MAX - 1000 + number);
+}
+
+#[test]
+fn ranges_of_strings_are_those_of_a_btreemap() {
+    ranges_are_those_of_a_btreemap(|number| format!("user{number:04}"));
 }
