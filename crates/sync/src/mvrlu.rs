@@ -33,7 +33,8 @@
 //! - Transactions are snapshot-isolated: they see one moment, and of two that are alive at a time and lock one object
 //!   one is aborted. Write skew is possible, and prevented by [`Tx::lock_const`] or by
 //!   [`Handle::update_serializable`].
-//! - Readers never wait and are never aborted. Writers never wait for readers: a reader that is stuck costs one version of
+//! - Readers are never aborted, and never wait, but with [`ClockKind::Hardware`] for a version that is newer than the
+//!   clocks' uncertainty, at most twice that. Writers never wait for readers: a reader that is stuck costs one version of
 //!   each object, because the versions in between are pruned.
 //! - No thread of its own unless asked for ([`Collection`]); an idle domain does nothing.
 //!
