@@ -11,7 +11,7 @@ use archipelago_index::art::WriteSync;
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
 use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
 use archipelago_platform::topology::Topology;
-use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, Schedule, SimAlloc, run_with, world};
+use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, SimAlloc, hunt, run_with, world};
 use archipelago_sync::version_lock::VersionLock;
 
 #[global_allocator]
@@ -71,18 +71,10 @@ fn judge<I>(shared: Shared<I>, check: impl FnOnce(&I)) {
 /// Runs a map under many schedules of both kinds that look for bugs.
 fn explore<I: OrderedIndex<u64, u64>>(seeds: u64, faults: &[Fault], make: impl Fn() -> I, check: impl Fn(&I)) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
-    for seed in 0..seeds {
-        let schedule = if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth: 3 } };
-        let config = Config {
-            schedule,
-            placement: Placement::Spread,
-            expected_accesses: 2_000,
-            faults: faults.to_vec(),
-            ..Config::seeded(seed)
-        };
-        let end = |shared| judge(shared, &check);
-        run_with(&machine, &config, THREADS, || shared(make()), client, end).0.assert_done();
-    }
+    hunt(seeds, |config| {
+        let config = Config { expected_accesses: 2_000, faults: faults.to_vec(), ..config };
+        run_with(&machine, &config, THREADS, || shared(make()), client, |shared| judge(shared, &check)).0
+    });
 }
 
 fn hydralist(kind: SearchLayerKind, maintainers: Maintainers, nodes: usize) -> HydraList<u64, u64> {

@@ -7,7 +7,7 @@ mod common;
 use archipelago_check::history::Recorder;
 use archipelago_platform::topology::Topology;
 use archipelago_replicate::{Builder, Combined, CombinedHandle, Handle, Replicated};
-use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, Schedule, SimAlloc, run_with, world};
+use archipelago_sim::{Client, Config, Fault, Machine, Point, SimAlloc, hunt, run_with, world};
 use common::{Answer, Change, KEYS, Ledger, Op, check, check_poisoned, work, work_until_panic};
 
 #[global_allocator]
@@ -23,17 +23,10 @@ fn explore<S>(
     end: impl Fn(S),
 ) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
-    for seed in 0..seeds {
-        let schedule = if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth: 3 } };
-        let config = Config {
-            schedule,
-            placement: Placement::Spread,
-            expected_accesses: 300 * threads as u64,
-            faults: faults.to_vec(),
-            ..Config::seeded(seed)
-        };
-        run_with(&machine, &config, threads, &make, &body, &end).0.assert_done();
-    }
+    hunt(seeds, |config| {
+        let config = Config { expected_accesses: 300 * threads as u64, faults: faults.to_vec(), ..config };
+        run_with(&machine, &config, threads, &make, &body, &end).0
+    });
 }
 
 type History<A = Answer> = Recorder<Op, A>;

@@ -1,6 +1,8 @@
 //! Looking for bugs: one program under many schedules.
 
-use crate::config::{Config, Schedule, replay_seed};
+use core::ops::Range;
+
+use crate::config::{Config, Placement, Schedule, replay_seed};
 use crate::report::{Outcome, Report};
 
 /// Runs `simulate` with `schedules` seeds from `config.seed` on, until a run is not [`Outcome::Done`]: that run's
@@ -15,11 +17,28 @@ pub fn find(config: &Config, schedules: u64, simulate: impl Fn(&Config) -> Repor
         let straight = simulate(&Config { schedule: Schedule::VirtualTime, ..config.clone() });
         config.expected_accesses = straight.stats.accesses.max(1);
     }
-    let seeds = match replay_seed() {
-        Some(seed) => seed..seed + 1,
-        None => config.seed..config.seed + schedules,
-    };
-    seeds.map(|seed| simulate(&Config { seed, ..config.clone() })).find(|report| report.outcome != Outcome::Done)
+    seeds(config.seed, schedules)
+        .map(|seed| simulate(&Config { seed, ..config.clone() }))
+        .find(|report| report.outcome != Outcome::Done)
+}
+
+/// `count` seeds from `first` on, or the one to replay.
+fn seeds(first: u64, count: u64) -> Range<u64> {
+    replay_seed().map_or(first..first + count, |seed| seed..seed + 1)
+}
+
+/// Runs `simulate` under schedules of both kinds that look for bugs in turn, with seeds from 0 on and threads spread over
+/// the sockets; it adds to the configuration what the program needs. With the environment variable
+/// `ARCHIPELAGO_SIM_SEED` it tries that seed only.
+///
+/// # Panics
+/// As [`explore`].
+#[track_caller]
+pub fn hunt(schedules: u64, simulate: impl Fn(Config) -> Report) {
+    for seed in seeds(0, schedules) {
+        let schedule = if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth: 3 } };
+        simulate(Config { schedule, placement: Placement::Spread, ..Config::seeded(seed) }).assert_done();
+    }
 }
 
 /// As [`find`], for programs that have no bug.

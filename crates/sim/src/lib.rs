@@ -26,7 +26,7 @@ pub mod world;
 
 pub use arena::SimAlloc;
 pub use config::{Config, Fault, Placement, Point, Schedule, replay_seed};
-pub use explore::{explore, find};
+pub use explore::{explore, find, hunt};
 pub use machine::Machine;
 pub use report::{HotLine, Outcome, PARTS, Report, Stats};
 pub use run::{Client, run, run_with};

@@ -7,7 +7,7 @@
 use archipelago_check::history::Recorder;
 use archipelago_check::linear;
 use archipelago_check::snapshot::Level;
-use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, Schedule, SimAlloc, run_with, world};
+use archipelago_sim::{Client, Config, Fault, Machine, Point, SimAlloc, hunt, run_with, world};
 use archipelago_sync::mvrlu::{self, Abort, ClockKind, Handle, Link, Tuning, Tx, points};
 use archipelago_sync::rlu;
 use archipelago_sync::set::{CitrusTree, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, Tree};
@@ -41,24 +41,16 @@ fn explore_with<S>(
     end: impl Fn(S),
 ) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
-    for seed in 0..std::env::var("SEEDS").map_or(seeds, |s| s.parse().unwrap()) {
-        let begun = std::time::Instant::now();
-        let schedule = if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth: 3 } };
+    hunt(seeds, |config| {
         let config = Config {
-            schedule,
-            placement: Placement::Spread,
-            faults: faults(seed),
+            faults: faults(config.seed),
             clock_skew_ns: vec![0, 900, -600, 300],
             expected_accesses: 2_000,
             limit_accesses: 1_000_000,
-            ..Config::seeded(seed)
+            ..config
         };
-        let report = run_with(&machine, &config, THREADS, &setup, &client, &end).0;
-        if begun.elapsed().as_millis() > 300 {
-            eprintln!("{seed} {:?} {} {:?}", schedule, report.stats.accesses, begun.elapsed());
-        }
-        report.assert_done();
-    }
+        run_with(&machine, &config, THREADS, &setup, &client, &end).0
+    });
 }
 
 /// A domain of either kind.
