@@ -118,7 +118,10 @@ fn scan<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, stable: &[K], at
         return Err(format!("scan shows {:?} and then {:?}", pair[0].0, pair[1].0));
     }
     if seen.len() < limit.min(stable.len() - at) {
-        return Err(format!("scan of {limit} from {:?} shows only {} entries", stable[at], seen.len()));
+        let (from, shown) = (&stable[at], seen.len());
+        return Err(format!(
+            "scan of {limit} from {from:?} shows only {shown} entries: one is missing which is always there"
+        ));
     }
     let last = &seen.last().expect("a limit of at least 1 and a stable key").0;
     let mut shown = seen.iter();
