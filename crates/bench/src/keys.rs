@@ -21,6 +21,11 @@ pub trait BenchKey: Key + Ord + Debug + Roster {
     /// The key as an owned byte string in the same order, for peers that know only byte strings.
     type Raw: AsRef<[u8]> + Clone + Debug + Send + Sync + 'static;
 
+    /// The key for people.
+    fn readable(&self) -> String {
+        format!("{self:?}")
+    }
+
     /// The key as scans show it.
     fn shown(&self) -> Self::Ref<'_>;
 
@@ -82,6 +87,10 @@ impl BenchKey for u64 {
 
 impl BenchKey for Vec<u8> {
     type Raw = Vec<u8>;
+
+    fn readable(&self) -> String {
+        format!("\"{}\"", self.escape_ascii())
+    }
 
     #[inline]
     fn shown(&self) -> &[u8] {

@@ -105,8 +105,8 @@ fn read<K: BenchKey, I: Contender<K>>(index: &I, stable: &[K], seed: u64, deadli
 fn get<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, stable: &[K], at: usize) -> Verdict {
     match session.get(&stable[at]) {
         Some(value) if value >> 32 == at as u64 => Ok(()),
-        Some(value) => Err(format!("get {:?} returns {value}, which was never written to it", stable[at])),
-        None => Err(format!("get misses {:?}, which is always there", stable[at])),
+        Some(value) => Err(format!("get {} returns {value}, which was never written to it", stable[at].readable())),
+        None => Err(format!("get misses {}, which is always there", stable[at].readable())),
     }
 }
 
@@ -115,12 +115,12 @@ fn scan<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, stable: &[K], at
     let mut seen: Vec<(K, u64)> = Vec::with_capacity(limit);
     session.scan(&stable[at], limit, |key, value| seen.push((K::from_shown(key), *value)));
     if let Some(pair) = seen.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
-        return Err(format!("scan shows {:?} and then {:?}", pair[0].0, pair[1].0));
+        return Err(format!("scan shows {} and then {}", pair[0].0.readable(), pair[1].0.readable()));
     }
     if seen.len() < limit.min(stable.len() - at) {
-        let (from, shown) = (&stable[at], seen.len());
+        let (from, shown) = (stable[at].readable(), seen.len());
         return Err(format!(
-            "scan of {limit} from {from:?} shows only {shown} entries: one is missing which is always there"
+            "scan of {limit} from {from} shows only {shown} entries: one is missing which is always there"
         ));
     }
     let last = &seen.last().expect("a limit of at least 1 and a stable key").0;
@@ -129,9 +129,9 @@ fn scan<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, stable: &[K], at
         match shown.find(|(shown, _)| shown >= key) {
             Some((shown, value)) if shown == key && value >> 32 == at as u64 => {}
             Some((shown, value)) if shown == key => {
-                return Err(format!("scan shows {value} for {key:?}, which was never written to it"));
+                return Err(format!("scan shows {value} for {}, which was never written to it", key.readable()));
             }
-            _ => return Err(format!("scan misses {key:?}, which is always there")),
+            _ => return Err(format!("scan misses {}, which is always there", key.readable())),
         }
     }
     Ok(())

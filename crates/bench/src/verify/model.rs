@@ -80,9 +80,10 @@ impl<K: BenchKey, I: Contender<K>> Pair<'_, K, I> {
         let present = if self.model.contains_key(from) { "present" } else { "absent" };
         let at = seen.iter().zip(&expected).take_while(|(one, other)| one == other).count();
         Err(format!(
-            "scan of {limit} from {present} key {from:?}: entry {at} is {:?}, should be {:?}",
-            seen.get(at),
-            expected.get(at)
+            "scan of {limit} from {present} key {}: entry {at} is {}, should be {}",
+            from.readable(),
+            readable(seen.get(at)),
+            readable(expected.get(at))
         ))
     }
 
@@ -93,5 +94,12 @@ impl<K: BenchKey, I: Contender<K>> Pair<'_, K, I> {
 }
 
 fn same<K: BenchKey>(what: &str, key: &K, found: Option<u64>, expected: Option<u64>) -> Verdict {
-    if found == expected { Ok(()) } else { Err(format!("{what} {key:?} returns {found:?}, should be {expected:?}")) }
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("{what} {} returns {found:?}, should be {expected:?}", key.readable()))
+}
+
+fn readable<K: BenchKey>(entry: Option<&(K, u64)>) -> String {
+    entry.map_or_else(|| "None".to_owned(), |(key, value)| format!("Some({}, {value})", key.readable()))
 }

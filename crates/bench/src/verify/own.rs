@@ -48,15 +48,15 @@ fn check<K: BenchKey, I: Contender<K>>(
     expected: Option<u64>,
     what: &str,
 ) -> Verdict {
-    let found = session.get(key);
+    let (found, own) = (session.get(key), || key.readable());
     if found != expected {
-        return Err(format!("get of its own key {key:?}, just {what}, returns {found:?}, should be {expected:?}"));
+        return Err(format!("get of its own key {}, just {what}, returns {found:?}, should be {expected:?}", own()));
     }
     let mut first = None;
     session.scan(key, 1, |shown, value| first = Some((K::from_shown(shown), *value)));
     let scanned = first.filter(|(shown, _)| shown == key).map(|(_, value)| value);
     if scanned != expected {
-        return Err(format!("scan from its own key {key:?}, just {what}, finds {scanned:?}, should be {expected:?}"));
+        return Err(format!("scan from its own key {}, just {what}, finds {scanned:?}, should be {expected:?}", own()));
     }
     Ok(())
 }
