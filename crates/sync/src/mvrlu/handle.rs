@@ -330,11 +330,14 @@ impl Handle {
         if !master.head.newest.load(Ordering::Acquire).is_null() {
             // SAFETY: the caller's promise.
             if let Some(copy) = unsafe { self.walk(&master.head.newest, local) } {
+                // SAFETY: as below.
+                unsafe { copy.as_ref() }.watch.read();
                 // SAFETY: chosen at `local`, so kept until the section ends; copies of a `T` hold a `T`, whose bytes
                 // were complete before it was stamped.
                 return unsafe { payload::<T>(copy).as_ref() };
             }
         }
+        master.head.watch.read();
         // SAFETY: no version at or before `local` is in the chain, so the master's value is this section's: it is
         // overwritten only when all sections are at or above the oldest stamp in the chain.
         unsafe { &*master.value.get() }

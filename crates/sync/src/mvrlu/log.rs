@@ -126,6 +126,7 @@ impl Log {
     /// way, a master whose mark we missed (we have read "not superseded") is not freed: its tick is above our time.
     pub(super) unsafe fn collect(&mut self, domain: &Inner, horizon: u64, pool: &mut Pool) {
         let budget = domain.budget();
+        pool.beside(self.bytes);
         self.free_detached(horizon, pool, budget);
         self.free_pruned(pool, budget);
         let mut out = Vec::new();
@@ -258,7 +259,8 @@ impl Log {
         self.pruned.push(Pruned { versions, walks: domain.walks_in_progress() });
     }
 
-    fn free_pruned(&mut self, pool: &mut Pool, budget: &Budget) {
+    /// Frees pruned versions that no walk can be at any more.
+    pub(super) fn free_pruned(&mut self, pool: &mut Pool, budget: &Budget) {
         self.pruned.retain_mut(|pruned| {
             pruned.walks.retain(|(record, walk)| record.walk_in_progress() == Some(*walk));
             if pruned.walks.is_empty() {
@@ -314,7 +316,10 @@ impl Log {
 unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
     if let Some(free_object) = version.retired {
         // SAFETY: the caller's promise.
-        unsafe { free_object(version.master) };
+        unsafe {
+            version.master.as_ref().watch.write();
+            free_object(version.master);
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { free_copy(version, pool, budget) };
@@ -324,7 +329,10 @@ unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
 /// Nobody uses the copy any more.
 unsafe fn free_copy(version: Version, pool: &mut Pool, budget: &Budget) {
     // SAFETY: the caller's promise; headers need no drop.
-    unsafe { pool.put(version.copy, version.shape.copy, budget) };
+    unsafe {
+        version.copy.as_ref().watch.write();
+        pool.put(version.copy, version.shape.copy, budget);
+    }
 }
 
 /// Rule 2: writes the newest version back and cuts the chain off; `false` if it is not the newest (any more).
@@ -341,6 +349,10 @@ unsafe fn write_back(version: Version) -> bool {
     }
     point(points::WRITING_BACK);
     let shape = version.shape;
+    // SAFETY: the log has not freed the copy, nor the object.
+    let (from, to) = unsafe { (&version.copy.as_ref().watch, &version.master.as_ref().watch) };
+    from.read();
+    to.write();
     // SAFETY: both are `size` bytes of one type, in bounds, and apart; the caller's promise keeps readers of the master
     // away, and the payload does not change.
     unsafe {
