@@ -300,7 +300,7 @@ fn a_stuck_reader_stops_no_writer_and_costs_one_version_per_object() {
 #[cfg(not(miri))]
 fn a_stuck_reader_costs_no_more_than_a_second_live_set_and_a_version_per_object() {
     type Object = [u64; 8];
-    const OBJECTS: usize = 30_000;
+    const OBJECTS: usize = 60_000;
     // An object's head and domain, its value; and a version's header and value, in whole cache lines.
     let (live, versions) = (OBJECTS * (16 + size_of::<Object>()), OBJECTS * 128);
     for clock in [ClockKind::Logical, ClockKind::Hardware] {
@@ -327,10 +327,10 @@ fn a_stuck_reader_costs_no_more_than_a_second_live_set_and_a_version_per_object(
         thread::scope(|scope| {
             let writers = [2, 3].map(|seed| {
                 let write = &write;
-                scope.spawn(move || write(seed, 10 * OBJECTS))
+                scope.spawn(move || write(seed, 4 * OBJECTS))
             });
-            while written.load(Ordering::Relaxed) < 21 * OBJECTS && !writers.iter().all(|writer| writer.is_finished()) {
-                let s = domain.stats(); if s.bytes > most { most = s.bytes; eprintln!("{} {} {}", s.bytes, s.versions*128, written.load(Ordering::Relaxed)); }
+            while written.load(Ordering::Relaxed) < 9 * OBJECTS && !writers.iter().all(|writer| writer.is_finished()) {
+                most = most.max(domain.stats().bytes);
                 thread::sleep(Duration::from_millis(1));
             }
         });

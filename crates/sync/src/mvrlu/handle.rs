@@ -299,9 +299,15 @@ impl Handle {
     #[cold]
     fn hand_in_and_collect(&mut self) {
         let Self { domain, record, pool, fresh, fresh_bytes, .. } = self;
-        // Somebody who helps has the log: the next commit tries again.
-        let Some(mut log) = record.try_log() else { return };
-        self.is_behind = log.is_behind(domain.tuning().low_watermark);
+        let low = domain.tuning().low_watermark;
+        let mut log = match record.try_log() {
+            Some(log) => log,
+            // Somebody who helps has the log: the next commit tries again,
+            None if *fresh_bytes < 2 * low => return,
+            // or lets the helper have the processor. It waits for nobody's section.
+            None => record.log(),
+        };
+        self.is_behind = log.is_behind(low);
         log.append(fresh);
         *fresh_bytes = 0;
         drop(log);
@@ -311,7 +317,7 @@ impl Handle {
                 domain.collect(record, false, pool);
                 domain.help_one(pool);
             }
-        } else if record.log().wants_scan(domain.tuning().low_watermark) {
+        } else if record.log().wants_scan(low) {
             // SAFETY: inside a section.
             unsafe { domain.collect_everybody(pool) };
         }

@@ -106,6 +106,11 @@ impl Log {
         self.bytes >= 4 * low
     }
 
+    /// Whether it has grown far beyond where it should have been pruned.
+    pub(super) fn is_far_behind(&self, low: usize) -> bool {
+        self.bytes >= self.prune_at.max(2 * low) / 4 * 5
+    }
+
     /// After a scan and what followed from it: the next one is due when the log has grown by `low` bytes.
     pub(super) fn scanned(&mut self, low: usize) {
         self.scan_at = self.bytes + low;
@@ -146,7 +151,7 @@ impl Log {
         }
         self.waiting = waiting;
         self.scan_at = self.scan_at.min(self.bytes + domain.tuning().low_watermark);
-        self.prune_at = self.prune_at.min(self.bytes + self.bytes / 4);
+        self.prune_at = self.prune_at.min(self.bytes + self.bytes / 8);
         if !out.is_empty() {
             let tick = domain.clock().stamp();
             self.detached.extend(out.into_iter().map(|version| (tick, version)));
@@ -243,7 +248,7 @@ impl Log {
         self.waiting.retain(&mut keep);
         self.committed.retain(&mut keep);
         self.bytes -= versions.iter().map(Version::bytes).sum::<usize>();
-        self.prune_at = self.bytes + self.bytes / 4;
+        self.prune_at = self.bytes + self.bytes / 8;
         if versions.is_empty() {
             return;
         }

@@ -261,7 +261,10 @@ impl<T: Versioned> Raw<T> {
 
 impl<T> Master<T> {
     fn new(value: T) -> Self {
-        Self { head: Head { newest: AtomicPtr::new(ptr::null_mut()), watch: Watch::new() }, value: UnsafeCell::new(value) }
+        Self {
+            head: Head { newest: AtomicPtr::new(ptr::null_mut()), watch: Watch::new() },
+            value: UnsafeCell::new(value),
+        }
     }
 }
 
