@@ -307,7 +307,7 @@ impl Handle {
             // or lets the helper have the processor. It waits for nobody's section.
             None => record.log(),
         };
-        self.is_behind = log.is_behind(low);
+        self.is_behind = log.take_behind();
         log.append(fresh);
         *fresh_bytes = 0;
         drop(log);

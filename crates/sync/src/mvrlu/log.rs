@@ -74,6 +74,7 @@ pub(super) struct Log {
     /// At how many bytes to look for a new horizon, and to prune.
     scan_at: usize,
     prune_at: usize,
+    is_behind: bool,
 }
 
 // SAFETY: the versions in a log are the log's alone to free, and copies and masters may be used from any thread.
@@ -82,7 +83,17 @@ unsafe impl Send for Log {}
 impl Log {
     pub(super) fn new() -> Self {
         let (committed, waiting, detached, pruned) = Default::default();
-        Self { committed, waiting, detached, pruned, deferred: (0, 0), bytes: 0, scan_at: 0, prune_at: 0 }
+        Self {
+            committed,
+            waiting,
+            detached,
+            pruned,
+            deferred: (0, 0),
+            bytes: 0,
+            scan_at: 0,
+            prune_at: 0,
+            is_behind: false,
+        }
     }
 
     /// Takes over what a handle has committed.
@@ -101,9 +112,9 @@ impl Log {
         self.bytes >= self.scan_at.max(low)
     }
 
-    /// Whether the log is far beyond what a scan should have left: somebody is long in a section.
-    pub(super) fn is_behind(&self, low: usize) -> bool {
-        self.bytes >= 4 * low
+    /// Whether the latest scan left the log as long as it was, once: somebody is long in a section.
+    pub(super) fn take_behind(&mut self) -> bool {
+        core::mem::take(&mut self.is_behind)
     }
 
     /// Whether it has grown far beyond where it should have been pruned.
@@ -114,6 +125,7 @@ impl Log {
     /// After a scan and what followed from it: the next one is due when the log has grown by `low` bytes.
     pub(super) fn scanned(&mut self, low: usize) {
         self.scan_at = self.bytes + low;
+        self.is_behind = self.bytes >= low;
     }
 
     pub(super) fn wants_pruning(&self, low: usize) -> bool {
