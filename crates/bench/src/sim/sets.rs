@@ -34,8 +34,9 @@ pub fn contenders(args: &SimSets) -> Result<Vec<Contender>, Failure> {
                     _ => 0,
                 };
                 let program = Box::new(move |machine: &_, config: &archipelago_sim::Config, setting: &_, threads| {
-                    let (scan, time, seed) = (0, Duration::ZERO, config.seed);
-                    let spec = Spec { items, buckets, update_percent, distribution, scan, threads, time, seed };
+                    let (scan, stuck_reader, time, seed) = (0, false, Duration::ZERO, config.seed);
+                    let spec =
+                        Spec { items, buckets, update_percent, distribution, scan, threads, stuck_reader, time, seed };
                     simulate(&Simulation { spec: &spec, machine, config, setting })
                 });
                 let workload = format!("{structure}, {update_percent} % updates");

@@ -354,7 +354,7 @@ impl Inner {
     #[cold]
     unsafe fn prune(&self, log: &mut super::log::Log, pool: &mut Pool) {
         // Who has the gate waits for nobody's section, but may have lost its processor.
-        let _gate = if log.is_far_behind(self.tuning.low_watermark) {
+        let _gate = if log.is_far_behind() {
             self.gate.write().unwrap_or_else(|poisoned| poisoned.into_inner())
         } else {
             let Ok(gate) = self.gate.try_write() else { return };

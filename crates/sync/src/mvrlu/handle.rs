@@ -8,7 +8,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 
 use super::domain::Inner;
-use super::log::Version;
+use super::log::{FAR, Version};
 use super::pool::Pool;
 use super::record::Record;
 use super::tx::{Made, Pending, Tx};
@@ -303,7 +303,7 @@ impl Handle {
         let mut log = match record.try_log() {
             Some(log) => log,
             // Somebody who helps has the log: the next commit tries again,
-            None if *fresh_bytes < 2 * low => return,
+            None if *fresh_bytes < FAR => return,
             // or lets the helper have the processor. It waits for nobody's section.
             None => record.log(),
         };

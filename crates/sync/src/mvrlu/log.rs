@@ -30,6 +30,10 @@ use super::version::{Copied, Free, GONE, HELD, Head, NEVER, Shape};
 /// Detached versions in a log whose owner commits nothing, at which it looks for a grace period.
 const MANY_DETACHED: usize = 1_024;
 
+/// Bytes of versions that nobody has collected or pruned, because a thread that lost its processor has the log or the gate,
+/// from which their owner waits for that thread.
+pub(super) const FAR: usize = 128 * 1024;
+
 /// A committed version.
 #[derive(Clone, Copy)]
 pub(super) struct Version {
@@ -118,8 +122,8 @@ impl Log {
     }
 
     /// Whether it has grown far beyond where it should have been pruned.
-    pub(super) fn is_far_behind(&self, low: usize) -> bool {
-        self.bytes >= self.prune_at.max(2 * low) / 4 * 5
+    pub(super) fn is_far_behind(&self) -> bool {
+        self.bytes >= self.prune_at.max(FAR) / 4 * 5
     }
 
     /// After a scan and what followed from it: the next one is due when the log has grown by `low` bytes.
