@@ -518,7 +518,7 @@ impl Tx<'_> {
                     continue;
                 }
             };
-            // Release: pairs with `look`.
+            // Release: pairs with `look`. With the logical clock the draw of the stamp has published everything already.
             header.superseded.store(word(fate), Ordering::Release);
             self.handle.committed(Version { copy, master, shape, retired });
         }
