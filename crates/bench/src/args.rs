@@ -320,6 +320,9 @@ pub struct SimSets {
     /// Buckets of the hash table [default: a tenth of the items]
     #[arg(long, value_parser = count)]
     pub buckets: Option<usize>,
+    /// List and tree: ranges of so many keys' width instead of look-ups
+    #[arg(long, default_value_t = 0)]
+    pub scan: u64,
     /// Which keys are popular: uniform, zipf:S
     #[arg(long, default_value = "uniform")]
     pub distribution: String,
