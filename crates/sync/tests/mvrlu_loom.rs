@@ -142,8 +142,8 @@ mod two_versions {
     /// The holder of a deferred commit goes on, or goes, while a stranger writes its log back.
     #[test]
     fn a_stranger_writes_back_against_the_holder() {
-        for stays in [true, false] {
-            model(2, move || {
+        for (stays, preemptions) in [(true, 1), (false, 2)] {
+            model(preemptions, move || {
                 let domain = rlu::Domain::new(ClockKind::Logical, 1);
                 let links = [domain.alloc(0), domain.alloc(0)];
                 let holder = {
