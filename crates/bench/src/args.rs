@@ -175,6 +175,9 @@ pub struct Sets {
     /// List and tree: ranges of so many keys' width instead of look-ups
     #[arg(long, default_value_t = 0)]
     pub scan: u64,
+    /// One reader more, which stays in its section for the whole run; the table shows what memory grows by
+    #[arg(long)]
+    pub stuck_reader: bool,
     /// Thread counts, comma-separated [default: 1 and the number of CPUs]
     #[arg(long, value_parser = count, value_delimiter = ',')]
     pub threads: Vec<usize>,
@@ -317,6 +320,9 @@ pub struct SimSets {
     /// Buckets of the hash table [default: a tenth of the items]
     #[arg(long, value_parser = count)]
     pub buckets: Option<usize>,
+    /// List and tree: ranges of so many keys' width instead of look-ups
+    #[arg(long, default_value_t = 0)]
+    pub scan: u64,
     /// Which keys are popular: uniform, zipf:S
     #[arg(long, default_value = "uniform")]
     pub distribution: String,

@@ -43,6 +43,8 @@ struct Row {
     baseline: Option<String>,
     scan: u64,
     seconds: f64,
+    stuck_reader: bool,
+    grown_bytes: Option<f64>,
 }
 
 /// A structure, an update ratio and a number of threads.
@@ -105,6 +107,7 @@ fn cases(args: &Sets) -> Result<Vec<Case>, Failure> {
                     distribution,
                     scan: if structure == "hash" { 0 } else { args.scan },
                     threads: *threads,
+                    stuck_reader: args.stuck_reader,
                     time: Duration::from_secs_f64(args.seconds),
                     seed: args.seed,
                 };
@@ -144,20 +147,27 @@ fn rows(case: &Case, args: &Sets) -> Vec<Row> {
             baseline: baseline.map(|(contender, _)| contender.mechanism.to_owned()),
             scan: case.spec.scan,
             seconds: args.seconds,
+            stuck_reader: args.stuck_reader,
+            grown_bytes: stats::median(&samples.iter().filter_map(|sample| sample.grown).collect::<Vec<_>>()),
         }
     };
     case.contenders.iter().map(row).collect()
 }
 
 fn table(rows: &[Row], mut out: impl Write) -> io::Result<()> {
-    let head = ["structure", "mechanism", "updates", "threads", "Mops/s", "ratio", "aborts"];
-    let [structure, mechanism, updates, threads, mops, ratio, aborts] = head;
-    writeln!(out, "{structure:<9} {mechanism:<22} {updates:>7} {threads:>7} {mops:>9} {ratio:>6} {aborts:>7}")?;
+    let head = ["structure", "mechanism", "updates", "threads", "Mops/s", "ratio", "aborts", "grown, MiB"];
+    let [structure, mechanism, updates, threads, mops, ratio, aborts, grown] = head;
+    writeln!(
+        out,
+        "{structure:<9} {mechanism:<22} {updates:>7} {threads:>7} {mops:>9} {ratio:>6} {aborts:>7} {grown:>10}"
+    )?;
     for row in rows {
         let ratio = row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+        let grown =
+            row.grown_bytes.map_or_else(|| "-".to_owned(), |bytes| format!("{:.1}", bytes / f64::from(1 << 20)));
         writeln!(
             out,
-            "{:<9} {:<22} {:>6}% {:>7} {:>9.3} {ratio:>6} {:>6.2}%",
+            "{:<9} {:<22} {:>6}% {:>7} {:>9.3} {ratio:>6} {:>6.2}% {grown:>10}",
             row.structure, row.mechanism, row.update_percent, row.threads, row.mops, row.abort_percent
         )?;
     }
@@ -198,7 +208,7 @@ mod tests {
         let args = ["--structure", "hash", "--mechanism", "rcu,mvrlu", "--threads", "1"];
         let mut cases = parse(&args).unwrap();
         for (number, (_, samples)) in cases[0].contenders.iter_mut().enumerate() {
-            samples.push(Sample { mops: 4.0 / (number + 1) as f64, abort_percent: 0.5 });
+            samples.push(Sample { mops: 4.0 / (number + 1) as f64, abort_percent: 0.5, grown: Some(1e6) });
         }
         #[derive(Parser)]
         struct Only {

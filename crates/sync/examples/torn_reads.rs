@@ -1,7 +1,8 @@
 //! Looks for torn snapshots for as long as it takes: `cargo run --release -p archipelago-sync --example torn_reads --
 //! 1e9`, reads of objects in all (10⁷ if not told). Writers commit one number to eight objects at a time; a reader that
 //! sees two numbers in one snapshot, or an older one than before, or a writer that misses its own commit, ends the run with
-//! a panic. For MV-RLU and RLU, both clocks, 2, 3 and 4 threads, one to two of which write.
+//! a panic. For MV-RLU and RLU, both clocks, 2, 3 and 4 threads, one to two of which write. With `yields` as second argument
+//! threads give the processor away in the middle of one section in 64: for fewer processors than threads.
 
 // `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
 #![allow(clippy::unit_arg)]
@@ -29,21 +30,33 @@ mod hunt {
         reads: AtomicU64,
         wanted: u64,
         next: AtomicU64,
+        yields: bool,
     }
 
     impl Hunt<'_> {
+        /// In the middle of a section; whether it did.
+        fn pause(&self, random: &mut u64) -> bool {
+            *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let pauses = self.yields && *random >> 58 == 0;
+            if pauses {
+                thread::yield_now();
+            }
+            pauses
+        }
+
         fn goes_on(&self) -> bool {
             self.reads.load(Ordering::Relaxed) < self.wanted
         }
 
         fn write(&self) {
-            let mut handle = (self.register)();
+            let (mut handle, mut random) = ((self.register)(), 1);
             while self.goes_on() {
                 // Drawn inside, so that numbers rise with commits.
                 let draw = |tx: &mut mvrlu::Tx<'_>| {
                     let first = tx.lock(self.links[0])?;
                     let value = self.next.fetch_add(1, Ordering::Relaxed) + 1;
                     *first = value;
+                    self.pause(&mut random);
                     self.links[1..].iter().try_for_each(|link| Ok(*tx.lock(*link)? = value))?;
                     Ok(value)
                 };
@@ -54,11 +67,14 @@ mod hunt {
         }
 
         fn read(&self) {
-            let (mut handle, mut latest) = ((self.register)(), 0);
+            let (mut handle, mut latest, mut random) = ((self.register)(), 0, 2);
             while self.goes_on() {
                 for _ in 0..BATCH {
                     let snapshot = handle.read();
                     let seen = self.links.map(|link| *snapshot.get(link));
+                    if self.pause(&mut random) {
+                        assert_eq!(self.links.map(|link| *snapshot.get(link)), seen, "changed");
+                    }
                     assert!(seen.iter().all(|value| *value == seen[0]), "torn: {seen:?}");
                     assert!(seen[0] >= latest, "{} after {latest}", seen[0]);
                     latest = seen[0];
@@ -71,13 +87,14 @@ mod hunt {
     fn hunt(
         name: &str,
         threads: usize,
-        wanted: u64,
+        (wanted, yields): (u64, bool),
         alloc: impl Fn() -> Link<u64>,
         register: impl Fn() -> Handle + Sync,
     ) {
         let links = core::array::from_fn(|_| alloc());
         let begun = Instant::now();
-        let hunt = Hunt { register: &register, links, reads: AtomicU64::new(0), wanted, next: AtomicU64::new(0) };
+        let hunt =
+            Hunt { register: &register, links, reads: AtomicU64::new(0), wanted, next: AtomicU64::new(0), yields };
         thread::scope(|scope| {
             for number in 0..threads {
                 let hunt = &hunt;
@@ -95,7 +112,8 @@ mod hunt {
 
     pub fn all() {
         let wanted: f64 = std::env::args().nth(1).map_or(1e7, |count| count.parse().expect("a number of reads"));
-        let each = (wanted / 18.0).ceil() as u64;
+        let yields = std::env::args().nth(2).is_some_and(|word| word == "yields");
+        let each = ((wanted / 18.0).ceil() as u64, yields);
         for threads in [2, 3, 4] {
             for clock in [ClockKind::Logical, ClockKind::Hardware] {
                 let domain = mvrlu::Domain::builder().clock(clock).build();

@@ -8,6 +8,24 @@
 //! It shares everything else with MV-RLU: objects, links, handles, snapshots, transactions, clocks, and the helped
 //! stamp, which closes a gap of the original (two writers that commit together and a reader that begins between them).
 //!
+//! # The paper's rules, and what keeps them here
+//! - *A writer's clock is the global clock plus one, published before the global clock moves.* The stamp is drawn by
+//!   the addition itself, when all copies are linked; who meets the set before it says its stamp draws one too, one
+//!   of which wins.
+//! - *A reader takes a locked object's copy if its local clock is at or above the writer's.* `stamp <= local`.
+//! - *Otherwise it reads the master.* There is no other version; the master changes only when no section is below the
+//!   stamp.
+//! - *A run counter says who is in a section.* A record says its section's local time, or a bound before that is
+//!   known.
+//! - *A commit waits for sections that are under way with a smaller local clock.* Until the horizon has reached the
+//!   stamp: then no section is below it, nor will be.
+//! - *Write back, then unlock.* Copying the value, then taking the copy out of its object (Release), which is the
+//!   lock.
+//! - *A log is used again after another such wait.* Copies are freed when the horizon has reached a tick drawn after
+//!   that.
+//! - *With deferral, who meets a locked object has its holder synchronize.* It writes the holder's log back, under
+//!   its lock.
+//!
 //! *Deferral*: up to so many commits of a handle are written back together, after one wait. Meanwhile the objects stay
 //! locked; a writer that meets one writes the holder's log back itself. In the original a deferred commit isn't visible
 //! to others until then; here it is at once, so deferral changes speed and nothing else.

@@ -87,6 +87,10 @@ pub trait SetSession {
     /// moment.
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)>;
 
+    /// Runs `body` inside a section that reads the structure: a reader that stays. What that costs others is the mechanism's
+    /// affair: memory, or (RLU) updates that wait for its end.
+    fn linger(&mut self, body: impl FnOnce());
+
     /// Attempts at updates of this session that were repeated because they met another.
     fn aborts(&self) -> u64 {
         0

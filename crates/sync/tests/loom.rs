@@ -427,6 +427,8 @@ fn rcu_a_quiescent_reader_is_waited_for() {
                 for _ in 0..2 {
                     let _guard = reader.enter();
                     let object = shared.object.load(Ordering::Acquire);
+                    // Another one ends nothing.
+                    let _inner = reader.enter();
                     if !object.is_null() {
                         // SAFETY: the guard protects it.
                         unsafe { &*object }.0.with(|value| assert_eq!(unsafe { *value }, 1));

@@ -7,7 +7,7 @@
 
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
-use archipelago_sync::mvrlu::{Abort, Domain, Link, Tuning};
+use archipelago_sync::mvrlu::{Abort, Domain, Link, Tuning, Tx};
 
 /// All schedules with at most this many preemptions.
 fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
@@ -100,6 +100,67 @@ mod two_versions {
         commits_against_read(1, 2);
     }
 
+    /// Adds to both, as long as two attempts are enough: without an end loom would follow the repetitions for ever. An
+    /// attempt that meets a deferred commit writes that back before the next one. Whether it added.
+    fn add(domain: &rlu::Domain, links: [Link<u64>; 2]) -> bool {
+        let mut attempts = 0;
+        let add = |tx: &mut Tx<'_>| {
+            attempts += 1;
+            if attempts > 2 {
+                return Ok(false);
+            }
+            links.iter().try_for_each(|link| Ok(*tx.lock(*link)? += 1))?;
+            Ok(true)
+        };
+        domain.register().update(add).unwrap()
+    }
+
+    /// Commits that were put off, by a thread that has gone since, are written back by a stranger while another reads.
+    #[test]
+    fn a_stranger_writes_back_against_read() {
+        model(2, || {
+            let domain = rlu::Domain::new(ClockKind::Logical, 1);
+            let links = [domain.alloc(0), domain.alloc(0)];
+            write(&domain, links, 1).unwrap();
+            let stranger = {
+                let domain = domain.clone();
+                thread::spawn(move || add(&domain, links))
+            };
+            let mut handle = domain.register();
+            for _ in 0..2 {
+                let snapshot = handle.read();
+                let [first, second] = links.map(|link| *snapshot.get(link));
+                assert_eq!(first, second, "torn");
+                assert_eq!(*snapshot.get(links[0]), first, "changed");
+            }
+            drop(handle);
+            let added = stranger.join().unwrap();
+            assert_eq!(read(&domain, links), 1 + u64::from(added));
+        });
+    }
+
+    /// The holder of a deferred commit goes on, or goes, while a stranger writes its log back.
+    #[test]
+    fn a_stranger_writes_back_against_the_holder() {
+        for (stays, preemptions) in [(true, 1), (false, 2)] {
+            model(preemptions, move || {
+                let domain = rlu::Domain::new(ClockKind::Logical, 1);
+                let links = [domain.alloc(0), domain.alloc(0)];
+                let holder = {
+                    let domain = domain.clone();
+                    thread::spawn(move || {
+                        let first = add(&domain, links);
+                        u64::from(first) + u64::from(stays && add(&domain, links))
+                    })
+                };
+                let own = u64::from(add(&domain, links));
+                let added = own + holder.join().unwrap();
+                assert!(added > 0);
+                assert_eq!(read(&domain, links), added);
+            });
+        }
+    }
+
     /// Of two writers one may meet objects that the other has half written back.
     #[test]
     fn two_writers_against_read() {
@@ -158,7 +219,7 @@ fn updates_add_up() {
     model(2, || {
         let pair = Pair::new();
         let add = |pair: &Pair| {
-            let add = |tx: &mut archipelago_sync::mvrlu::Tx<'_>| {
+            let add = |tx: &mut Tx<'_>| {
                 *tx.lock(pair.links[0])? += 1;
                 Ok(())
             };
@@ -284,7 +345,7 @@ fn write_skew_is_prevented() {
             thread::spawn(move || {
                 let mut first = true;
                 let mut handle = pair.domain.register();
-                let set = |tx: &mut archipelago_sync::mvrlu::Tx<'_>| {
+                let set = |tx: &mut Tx<'_>| {
                     // One attempt; without it loom would follow the repetitions for ever.
                     if core::mem::take(&mut first) && *tx.get(pair.links[1 - me]) == 0 {
                         *tx.lock(pair.links[me])? = 1;

@@ -74,7 +74,7 @@ fn snapshots_are_never_torn() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     let mut handle = domain.register();
-                    for _ in 0..scaled(1_000, 5) {
+                    for _ in 0..scaled(10_000, 5) {
                         let value = next.fetch_add(1, Ordering::Relaxed) + 1;
                         handle.update(|tx| links.iter().try_for_each(|link| Ok(*tx.lock(*link)? = value))).unwrap();
                     }

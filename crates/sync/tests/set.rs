@@ -243,3 +243,22 @@ fn histories_are_linearizable() {
         each(Recorded);
     }
 }
+
+/// Beside a reader that stays in its section, insertions go on where the mechanism does not make them wait.
+struct Lingering;
+
+impl Tested for Lingering {
+    fn run<S: Set>(&self, _: Promise, set: S) {
+        let mut other = set.session();
+        set.session().linger(|| (0..20).for_each(|key| assert!(other.insert(key, key))));
+        assert_eq!(other.get(19), Some(19));
+    }
+}
+
+#[test]
+fn insertions_go_on_beside_a_reader_that_lingers() {
+    each_over(&Lingering, |_| eager_mvrlu(ClockKind::Logical));
+    Lingering.run(Promise::Ordered, Tree::<OverRcu>::default());
+    Lingering.run(Promise::Rival, HarrisList::default());
+    Lingering.run(Promise::Rival, CitrusTree::default());
+}

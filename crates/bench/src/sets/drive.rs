@@ -12,6 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 
 use crate::failure::Failure;
+use crate::resources::resident_bytes;
 use crate::sim;
 use crate::sim::measure::{Run, Setting};
 use crate::workload::Distribution;
@@ -31,6 +32,8 @@ pub struct Spec {
     pub scan: u64,
     /// Threads.
     pub threads: usize,
+    /// Beside them, a reader that stays in its section.
+    pub stuck_reader: bool,
     /// How long.
     pub time: Duration,
     /// Of keys and operations.
@@ -44,6 +47,8 @@ pub struct Sample {
     pub mops: f64,
     /// Attempts at updates that were repeated, in percent of all attempts.
     pub abort_percent: f64,
+    /// By how much the process's resident memory has grown meanwhile, in bytes, where the system tells.
+    pub grown: Option<f64>,
 }
 
 /// Drawn before a run and gone through again and again: long enough that the cache does not know it by heart.
@@ -140,8 +145,19 @@ pub fn simulate<S: Set>(simulation: &Simulation<'_>, make: impl Fn(&Spec) -> S) 
 pub fn measure(set: &impl Set, spec: &Spec) -> Sample {
     let keys = keys(spec);
     fill(set, spec, &keys);
-    let (start, stop) = (Barrier::new(spec.threads + 1), AtomicBool::new(false));
+    let stuck = usize::from(spec.stuck_reader);
+    let (start, stop) = (Barrier::new(spec.threads + stuck + 1), AtomicBool::new(false));
     thread::scope(|scope| {
+        for _ in 0..stuck {
+            scope.spawn(|| {
+                set.session().linger(|| {
+                    start.wait();
+                    while !stop.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            });
+        }
         let handles: Vec<_> = (0..spec.threads)
             .map(|thread| {
                 let (start, stop, keys) = (&start, &stop, &keys);
@@ -160,8 +176,9 @@ pub fn measure(set: &impl Set, spec: &Spec) -> Sample {
             })
             .collect();
         start.wait();
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), resident_bytes());
         thread::sleep(spec.time);
+        let grown = resident_bytes().zip(before).map(|(after, before)| after as f64 - before as f64);
         stop.store(true, Ordering::Relaxed);
         let elapsed = begun.elapsed();
         let totals = handles.into_iter().map(|handle| handle.join().expect("an operation panicked"));
@@ -169,6 +186,7 @@ pub fn measure(set: &impl Set, spec: &Spec) -> Sample {
         Sample {
             mops: done as f64 / elapsed.as_secs_f64() / 1e6,
             abort_percent: 100.0 * aborts as f64 / (updates + aborts).max(1) as f64,
+            grown,
         }
     })
 }
@@ -179,9 +197,9 @@ mod tests {
     use archipelago_sync::set::{Hash, OverMvRlu, OverRcu, Tree};
 
     fn spec(update_percent: u32) -> Spec {
-        let (items, buckets, scan, threads) = (64, 8, 0, 2);
+        let (items, buckets, scan, threads, stuck_reader) = (64, 8, 0, 2, false);
         let (distribution, time) = (Distribution::Zipf(0.9), Duration::from_millis(5));
-        Spec { items, buckets, update_percent, distribution, scan, threads, time, seed: 1 }
+        Spec { items, buckets, update_percent, distribution, scan, threads, stuck_reader, time, seed: 1 }
     }
 
     #[test]
@@ -200,5 +218,7 @@ mod tests {
         assert!(measure(&Hash::<OverMvRlu>::with_buckets(8), &spec(80)).mops > 0.0);
         let sample = measure(&Tree::<OverRcu>::default(), &Spec { scan: 10, ..spec(2) });
         assert!(sample.mops > 0.0 && sample.abort_percent == 0.0);
+        let sample = measure(&Hash::<OverMvRlu>::with_buckets(8), &Spec { stuck_reader: true, ..spec(80) });
+        assert!(sample.mops > 0.0);
     }
 }

@@ -27,6 +27,7 @@ pub fn contenders(args: &SimSets) -> Result<Vec<Contender>, Failure> {
         for &update_percent in &args.update_percent {
             for contender in chosen.iter().filter(|contender| contender.structure == structure) {
                 let (simulate, items) = (contender.simulate, args.count);
+                let scan = if structure == "hash" { 0 } else { args.scan };
                 let buckets = match structure {
                     "hash" => args.buckets.unwrap_or(items.div_ceil(10)),
                     // Only a list is filled in order, which would make a tree a list.
@@ -34,11 +35,13 @@ pub fn contenders(args: &SimSets) -> Result<Vec<Contender>, Failure> {
                     _ => 0,
                 };
                 let program = Box::new(move |machine: &_, config: &archipelago_sim::Config, setting: &_, threads| {
-                    let (scan, time, seed) = (0, Duration::ZERO, config.seed);
-                    let spec = Spec { items, buckets, update_percent, distribution, scan, threads, time, seed };
+                    let (stuck_reader, time, seed) = (false, Duration::ZERO, config.seed);
+                    let spec =
+                        Spec { items, buckets, update_percent, distribution, scan, threads, stuck_reader, time, seed };
                     simulate(&Simulation { spec: &spec, machine, config, setting })
                 });
-                let workload = format!("{structure}, {update_percent} % updates");
+                let reads = if scan > 0 { format!(", ranges of {scan}") } else { String::new() };
+                let workload = format!("{structure}, {update_percent} % updates{reads}");
                 contenders.push(Contender { name: contender.mechanism.to_owned(), workload, program });
             }
         }

@@ -347,9 +347,19 @@ impl Inner {
         }
     }
 
+    /// Prunes `log`, and another one in turn: what an idle thread wrote is superseded by others and pruned by nobody else.
+    ///
+    /// # Safety
+    /// The caller is inside a section.
     #[cold]
     unsafe fn prune(&self, log: &mut super::log::Log, pool: &mut Pool) {
-        let Ok(_gate) = self.gate.try_write() else { return };
+        // Who has the gate waits for nobody's section, but may have lost its processor.
+        let _gate = if log.is_far_behind() {
+            self.gate.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+        } else {
+            let Ok(gate) = self.gate.try_write() else { return };
+            gate
+        };
         let floor = self.clock.floor();
         self.scan_barrier();
         let mut cuts = Vec::new();
@@ -362,11 +372,19 @@ impl Inner {
         }
         cuts.sort_unstable();
         let horizon = self.horizon();
-        // SAFETY: the gate is held alone, so nobody frees; `cuts` has all sections, those not yet exact are at `bound`
-        // or above, and those begun since at `floor` or above. The collect brings the log up to the horizon.
-        unsafe {
-            log.collect(self, horizon, pool);
-            log.prune(self, &cuts, bound, horizon);
+        let mut prune = |log: &mut super::log::Log| {
+            // SAFETY: the gate is held alone, so nobody frees; `cuts` has all sections, those not yet exact are at `bound`
+            // or above, and those begun since at `floor` or above. The collect brings the log up to the horizon.
+            unsafe {
+                log.collect(self, horizon, pool);
+                log.prune(self, &cuts, bound, horizon);
+            }
+            // Mostly nobody is on a walk: without this a quarter of the versions would wait for the next collection.
+            log.free_pruned(pool, &self.budget);
+        };
+        prune(log);
+        if let Some(mut other) = self.next_record().try_log() {
+            prune(&mut other);
         }
     }
 
@@ -419,13 +437,14 @@ impl Inner {
     /// # Safety
     /// As for [`collect`](Self::collect).
     pub(super) unsafe fn help_one(&self, pool: &mut Pool) {
-        let turn = self.next_to_help.fetch_add(1, Ordering::Relaxed);
-        let record = {
-            let records = self.records();
-            records[turn % records.len()].clone()
-        };
         // SAFETY: the caller's promise.
-        unsafe { self.collect(&record, false, pool) };
+        unsafe { self.collect(&self.next_record(), false, pool) };
+    }
+
+    /// Each record in turn.
+    fn next_record(&self) -> Arc<Record> {
+        let (turn, records) = (self.next_to_help.fetch_add(1, Ordering::Relaxed), self.records());
+        records[turn % records.len()].clone()
     }
 
     /// Scans once and collects all logs.

@@ -8,7 +8,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 
 use super::domain::Inner;
-use super::log::Version;
+use super::log::{FAR, Version};
 use super::pool::Pool;
 use super::record::Record;
 use super::tx::{Made, Pending, Tx};
@@ -299,9 +299,15 @@ impl Handle {
     #[cold]
     fn hand_in_and_collect(&mut self) {
         let Self { domain, record, pool, fresh, fresh_bytes, .. } = self;
-        // Somebody who helps has the log: the next commit tries again.
-        let Some(mut log) = record.try_log() else { return };
-        self.is_behind = log.is_behind(domain.tuning().low_watermark);
+        let low = domain.tuning().low_watermark;
+        let mut log = match record.try_log() {
+            Some(log) => log,
+            // Somebody who helps has the log: the next commit tries again,
+            None if *fresh_bytes < FAR => return,
+            // or lets the helper have the processor. It waits for nobody's section.
+            None => record.log(),
+        };
+        self.is_behind = log.take_behind();
         log.append(fresh);
         *fresh_bytes = 0;
         drop(log);
@@ -311,7 +317,7 @@ impl Handle {
                 domain.collect(record, false, pool);
                 domain.help_one(pool);
             }
-        } else if record.log().wants_scan(domain.tuning().low_watermark) {
+        } else if record.log().wants_scan(low) {
             // SAFETY: inside a section.
             unsafe { domain.collect_everybody(pool) };
         }
@@ -330,11 +336,14 @@ impl Handle {
         if !master.head.newest.load(Ordering::Acquire).is_null() {
             // SAFETY: the caller's promise.
             if let Some(copy) = unsafe { self.walk(&master.head.newest, local) } {
+                // SAFETY: as below.
+                unsafe { copy.as_ref() }.watch.read();
                 // SAFETY: chosen at `local`, so kept until the section ends; copies of a `T` hold a `T`, whose bytes
                 // were complete before it was stamped.
                 return unsafe { payload::<T>(copy).as_ref() };
             }
         }
+        master.head.watch.read();
         // SAFETY: no version at or before `local` is in the chain, so the master's value is this section's: it is
         // overwritten only when all sections are at or above the oldest stamp in the chain.
         unsafe { &*master.value.get() }

@@ -30,6 +30,10 @@ use super::version::{Copied, Free, GONE, HELD, Head, NEVER, Shape};
 /// Detached versions in a log whose owner commits nothing, at which it looks for a grace period.
 const MANY_DETACHED: usize = 1_024;
 
+/// Bytes of versions that nobody has collected or pruned, because a thread that lost its processor has the log or the gate,
+/// from which their owner waits for that thread.
+pub(super) const FAR: usize = 128 * 1024;
+
 /// A committed version.
 #[derive(Clone, Copy)]
 pub(super) struct Version {
@@ -74,6 +78,7 @@ pub(super) struct Log {
     /// At how many bytes to look for a new horizon, and to prune.
     scan_at: usize,
     prune_at: usize,
+    is_behind: bool,
 }
 
 // SAFETY: the versions in a log are the log's alone to free, and copies and masters may be used from any thread.
@@ -82,7 +87,17 @@ unsafe impl Send for Log {}
 impl Log {
     pub(super) fn new() -> Self {
         let (committed, waiting, detached, pruned) = Default::default();
-        Self { committed, waiting, detached, pruned, deferred: (0, 0), bytes: 0, scan_at: 0, prune_at: 0 }
+        Self {
+            committed,
+            waiting,
+            detached,
+            pruned,
+            deferred: (0, 0),
+            bytes: 0,
+            scan_at: 0,
+            prune_at: 0,
+            is_behind: false,
+        }
     }
 
     /// Takes over what a handle has committed.
@@ -101,14 +116,20 @@ impl Log {
         self.bytes >= self.scan_at.max(low)
     }
 
-    /// Whether the log is far beyond what a scan should have left: somebody is long in a section.
-    pub(super) fn is_behind(&self, low: usize) -> bool {
-        self.bytes >= 4 * low
+    /// Whether the latest scan left the log as long as it was, once: somebody is long in a section.
+    pub(super) fn take_behind(&mut self) -> bool {
+        core::mem::take(&mut self.is_behind)
+    }
+
+    /// Whether it has grown far beyond where it should have been pruned.
+    pub(super) fn is_far_behind(&self) -> bool {
+        self.bytes >= self.prune_at.max(FAR) / 4 * 5
     }
 
     /// After a scan and what followed from it: the next one is due when the log has grown by `low` bytes.
     pub(super) fn scanned(&mut self, low: usize) {
         self.scan_at = self.bytes + low;
+        self.is_behind = self.bytes >= low;
     }
 
     pub(super) fn wants_pruning(&self, low: usize) -> bool {
@@ -126,6 +147,7 @@ impl Log {
     /// way, a master whose mark we missed (we have read "not superseded") is not freed: its tick is above our time.
     pub(super) unsafe fn collect(&mut self, domain: &Inner, horizon: u64, pool: &mut Pool) {
         let budget = domain.budget();
+        pool.beside(self.bytes);
         self.free_detached(horizon, pool, budget);
         self.free_pruned(pool, budget);
         let mut out = Vec::new();
@@ -145,7 +167,7 @@ impl Log {
         }
         self.waiting = waiting;
         self.scan_at = self.scan_at.min(self.bytes + domain.tuning().low_watermark);
-        self.prune_at = self.prune_at.min(self.bytes + self.bytes / 4);
+        self.prune_at = self.prune_at.min(self.bytes + self.bytes / 8);
         if !out.is_empty() {
             let tick = domain.clock().stamp();
             self.detached.extend(out.into_iter().map(|version| (tick, version)));
@@ -242,7 +264,7 @@ impl Log {
         self.waiting.retain(&mut keep);
         self.committed.retain(&mut keep);
         self.bytes -= versions.iter().map(Version::bytes).sum::<usize>();
-        self.prune_at = self.bytes + self.bytes / 4;
+        self.prune_at = self.bytes + self.bytes / 8;
         if versions.is_empty() {
             return;
         }
@@ -258,7 +280,8 @@ impl Log {
         self.pruned.push(Pruned { versions, walks: domain.walks_in_progress() });
     }
 
-    fn free_pruned(&mut self, pool: &mut Pool, budget: &Budget) {
+    /// Frees pruned versions that no walk can be at any more.
+    pub(super) fn free_pruned(&mut self, pool: &mut Pool, budget: &Budget) {
         self.pruned.retain_mut(|pruned| {
             pruned.walks.retain(|(record, walk)| record.walk_in_progress() == Some(*walk));
             if pruned.walks.is_empty() {
@@ -314,7 +337,10 @@ impl Log {
 unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
     if let Some(free_object) = version.retired {
         // SAFETY: the caller's promise.
-        unsafe { free_object(version.master) };
+        unsafe {
+            version.master.as_ref().watch.write();
+            free_object(version.master);
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { free_copy(version, pool, budget) };
@@ -324,7 +350,10 @@ unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
 /// Nobody uses the copy any more.
 unsafe fn free_copy(version: Version, pool: &mut Pool, budget: &Budget) {
     // SAFETY: the caller's promise; headers need no drop.
-    unsafe { pool.put(version.copy, version.shape.copy, budget) };
+    unsafe {
+        version.copy.as_ref().watch.write();
+        pool.put(version.copy, version.shape.copy, budget);
+    }
 }
 
 /// Rule 2: writes the newest version back and cuts the chain off; `false` if it is not the newest (any more).
@@ -341,6 +370,10 @@ unsafe fn write_back(version: Version) -> bool {
     }
     point(points::WRITING_BACK);
     let shape = version.shape;
+    // SAFETY: the log has not freed the copy, nor the object.
+    let (from, to) = unsafe { (&version.copy.as_ref().watch, &version.master.as_ref().watch) };
+    from.read();
+    to.write();
     // SAFETY: both are `size` bytes of one type, in bounds, and apart; the caller's promise keeps readers of the master
     // away, and the payload does not change.
     unsafe {

@@ -16,7 +16,9 @@ const CLASSES: usize = 16;
 const LINE: usize = 64;
 /// Bytes of free blocks that one pool keeps, at most; and at most this part of the domain's cap. What a thread writes while
 /// another is preempted in a section: with 256 KiB, four threads on two cores spent a third of their time in page faults.
+/// A log that has grown counts, so that under a stuck reader the blocks are in the log or the pool, and not in both.
 const KEEP: usize = 1024 * 1024;
+const KEEP_BESIDE_LONG_LOG: usize = 128 * 1024;
 const KEEP_PART: usize = 16;
 /// Bytes of blocks that a pool gets at once, at most; and at most this part of the cap. One by one, hundreds of threads
 /// that have nothing to reuse yet wait for each other at the budget's word, and copies come to lie between masters.
@@ -38,8 +40,8 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    fn keep(&self) -> usize {
-        KEEP.min(self.cap / KEEP_PART)
+    fn keep(&self, log_bytes: usize) -> usize {
+        KEEP.saturating_sub(log_bytes).max(KEEP_BESIDE_LONG_LOG).min(self.cap / KEEP_PART)
     }
 
     fn batch(&self) -> usize {
@@ -64,6 +66,8 @@ impl Budget {
 pub(super) struct Pool {
     free: [Vec<NonNull<Copied>>; CLASSES],
     kept: usize,
+    /// Bytes in the log that was collected last.
+    log_bytes: usize,
 }
 
 // SAFETY: free blocks belong to the pool alone.
@@ -82,7 +86,7 @@ fn fresh(layout: Layout) -> NonNull<Copied> {
 
 impl Pool {
     pub(super) fn new() -> Self {
-        Self { free: [const { Vec::new() }; CLASSES], kept: 0 }
+        Self { free: [const { Vec::new() }; CLASSES], kept: 0, log_bytes: 0 }
     }
 
     /// A block, uninitialised; `None` if the domain's budget does not allow it.
@@ -108,13 +112,18 @@ impl Pool {
         true
     }
 
+    /// Says how long the log is whose blocks come next.
+    pub(super) fn beside(&mut self, log_bytes: usize) {
+        self.log_bytes = log_bytes;
+    }
+
     /// Takes a block back.
     ///
     /// # Safety
     /// It came from a pool of this domain with this layout, and nobody uses it any more.
     pub(super) unsafe fn put(&mut self, block: NonNull<Copied>, layout: Layout, budget: &Budget) {
         match class_of(layout) {
-            Some(class) if self.kept + layout.size() <= budget.keep() => {
+            Some(class) if self.kept + layout.size() <= budget.keep(self.log_bytes) => {
                 self.free[class].push(block);
                 self.kept += layout.size();
             }

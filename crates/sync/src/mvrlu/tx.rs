@@ -200,7 +200,9 @@ impl Tx<'_> {
         if !self.handle.writes.is_empty()
             && let Some(copy) = self.own_copy(object.head())
         {
-            // SAFETY: our own pending copy, filled; borrowed from us.
+            // SAFETY: our own pending copy.
+            unsafe { copy.as_ref() }.watch.read();
+            // SAFETY: as above, filled; borrowed from us.
             return unsafe { payload::<T>(copy).as_ref() };
         }
         if self.reads.is_some() {
@@ -397,10 +399,13 @@ impl Tx<'_> {
 /// Copies the version below a copy just linked to its payload.
 #[inline]
 fn fill<T: Versioned>(copy: NonNull<Copied>, object: Raw<T>) {
-    // SAFETY: the caller's own pending copy.
-    let older = unsafe { copy.as_ref() }.older.load(Ordering::Relaxed);
-    // SAFETY: not freed in the caller's section.
-    let from = NonNull::new(older).map_or(unsafe { object.master() }.value.get(), |older| payload::<T>(older).as_ptr());
+    // SAFETY: the caller's own pending copy; neither it, nor what is below, nor the object is freed in the caller's section.
+    let (header, master) = unsafe { (copy.as_ref(), object.master()) };
+    let older = NonNull::new(header.older.load(Ordering::Relaxed));
+    // SAFETY: as above.
+    older.map_or(&master.head.watch, |older| unsafe { &older.as_ref().watch }).read();
+    header.watch.write();
+    let from = older.map_or(master.value.get(), |older| payload::<T>(older).as_ptr());
     // SAFETY: the newest version below, which is the one that the caller's snapshot sees (see `look`), so kept and unchanged
     // for its section: a master is not written back to while nothing committed is above it. The copy is the caller's.
     unsafe { ptr::copy_nonoverlapping(from, payload::<T>(copy).as_ptr(), 1) };
@@ -513,7 +518,7 @@ impl Tx<'_> {
                     continue;
                 }
             };
-            // Release: pairs with `look`.
+            // Release: pairs with `look`. With the logical clock the draw of the stamp has published everything already.
             header.superseded.store(word(fate), Ordering::Release);
             self.handle.committed(Version { copy, master, shape, retired });
         }

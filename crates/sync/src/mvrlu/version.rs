@@ -28,6 +28,7 @@ use core::ptr::{self, NonNull};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::clock::Clock;
+use super::watch::Watch;
 
 /// What versioned objects are made of: plain data that may be copied bit by bit and shared between threads: numbers,
 /// arrays, [`Link`]s, and structs of these. (A `Copy` type has no interior mutability and no destructor.)
@@ -55,6 +56,8 @@ pub(super) const HELD: u64 = 1 << 63;
 /// The head of an object, whatever its type.
 pub(super) struct Head {
     pub(super) newest: AtomicPtr<Copied>,
+    /// Of the master's value.
+    pub(super) watch: Watch,
 }
 
 /// The lock word of entry `index` in the write set of record `owner`.
@@ -94,6 +97,8 @@ pub(super) struct Copied {
     pub(super) leader: *const Copied,
     pub(super) older: AtomicPtr<Copied>,
     pub(super) superseded: AtomicU64,
+    /// Of the payload.
+    pub(super) watch: Watch,
 }
 
 impl Copied {
@@ -105,6 +110,7 @@ impl Copied {
             leader,
             older: AtomicPtr::new(older),
             superseded: AtomicU64::new(word),
+            watch: Watch::new(),
         }
     }
 
@@ -255,7 +261,10 @@ impl<T: Versioned> Raw<T> {
 
 impl<T> Master<T> {
     fn new(value: T) -> Self {
-        Self { head: Head { newest: AtomicPtr::new(ptr::null_mut()) }, value: UnsafeCell::new(value) }
+        Self {
+            head: Head { newest: AtomicPtr::new(ptr::null_mut()), watch: Watch::new() },
+            value: UnsafeCell::new(value),
+        }
     }
 }
 

@@ -155,7 +155,7 @@ impl Record {
         self.state.store(state + 1, Ordering::Release);
     }
 
-    /// Owner only, inside exactly one guard: leaves it and enters another at `epoch`, which then needs its barrier.
+    /// Owner only, inside exactly one guard: leaves it and enters another at `entry`'s epoch.
     pub(super) fn renew(&self, entry: Entry) {
         debug_assert_eq!(self.state.load(Ordering::Relaxed) & NESTING, 1);
         self.state.store(entry.0, Ordering::Release);

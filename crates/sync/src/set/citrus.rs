@@ -246,6 +246,11 @@ impl SetSession for CitrusSession<'_> {
     }
 
     /// Not at one moment.
+    fn linger(&mut self, body: impl FnOnce()) {
+        let _guard = self.reader.enter();
+        body();
+    }
+
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let _guard = self.reader.enter();
         let (mut found, mut path, mut next) = (Vec::new(), Vec::<&Node>::new(), self.tree.root.child(LEFT));

@@ -185,6 +185,11 @@ impl SetSession for HarrisSession<'_> {
         }
     }
 
+    fn linger(&mut self, body: impl FnOnce()) {
+        let _guard = self.reader.enter();
+        body();
+    }
+
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         if self.list.heads.len() > 1 {

@@ -118,6 +118,10 @@ impl<M: Mechanism<1>> SetSession for HashSession<'_, M> {
         Vec::new()
     }
 
+    fn linger(&mut self, body: impl FnOnce()) {
+        self.session.read(|_| body());
+    }
+
     fn aborts(&self) -> u64 {
         self.session.aborts()
     }

@@ -79,6 +79,10 @@ impl<M: Mechanism<1>> SetSession for ListSession<'_, M> {
         self.session.read_at_once(&[0], |view| range(view, self.root, from, to))
     }
 
+    fn linger(&mut self, body: impl FnOnce()) {
+        self.session.read(|_| body());
+    }
+
     fn aborts(&self) -> u64 {
         self.session.aborts()
     }
