@@ -245,12 +245,12 @@ impl SetSession for CitrusSession<'_> {
         unsafe { self.find(key) }.at.map(|node| node.value)
     }
 
-    /// Not at one moment.
     fn linger(&mut self, body: impl FnOnce()) {
         let _guard = self.reader.enter();
         body();
     }
 
+    /// Not at one moment.
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let _guard = self.reader.enter();
         let (mut found, mut path, mut next) = (Vec::new(), Vec::<&Node>::new(), self.tree.root.child(LEFT));
