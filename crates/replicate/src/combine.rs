@@ -24,6 +24,7 @@ use archipelago_sync::lock::{DistributedRwLock, Mutex, MutexGuard, RawTtas};
 use crate::board::{Batch, Board, Refused, SlotId};
 use crate::nr::Replicable;
 use crate::poison::{Poison, Poisoned};
+use crate::sequential::lock_for_change;
 use crate::wait::{Served, submit};
 
 /// How often a combiner looks for requests before it leaves those that came meanwhile to another: the structure stays
@@ -151,7 +152,13 @@ impl<T: Replicable> Shared<T> {
             return None;
         }
         hint::point("a combiner has collected");
-        let mut guard = (!self.flat).then(|| self.data.write());
+        let mut guard = (!self.flat).then(|| {
+            lock_for_change(&self.data, |data| {
+                if let Some(Request::Write(operation)) = own.or_else(|| self.board.next_request(batch)) {
+                    data.prepare(operation);
+                }
+            })
+        });
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();
         let data = match &mut guard {

@@ -90,6 +90,14 @@ impl<Q, A> Board<Q, A> {
         }
     }
 
+    /// The request that is moved out next, if there is one.
+    pub(crate) fn next_request<'b>(&'b self, batch: &'b Batch) -> Option<&'b Q> {
+        let slot = self.slot(*batch.taken.get(batch.moved)?);
+        // SAFETY: a posted slot has a request, which `collect` acquired; it is moved out through the batch alone, which is
+        // borrowed as long as the request.
+        Some(slot.request.with(|cell| unsafe { (*cell).assume_init_ref() }))
+    }
+
     /// Moves the next request out.
     ///
     /// # Panics

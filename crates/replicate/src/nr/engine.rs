@@ -32,6 +32,7 @@ use super::stats::Counts;
 use crate::board::{Batch, Board};
 use crate::log::{Cursor, Log, Reservation};
 use crate::poison::{Poison, Poisoned};
+use crate::sequential::lock_for_change;
 
 /// How often a combiner whose batch is too small looks again.
 const BATCH_ROUNDS: usize = 12;
@@ -251,7 +252,11 @@ impl<T: Replicable> Shared<T> {
     ) {
         let replica = &self.replicas[0];
         let count = own.len() + combiner.batch.len();
-        let mut data = replica.data.write();
+        let mut own = own.peekable();
+        let mut data = lock_for_change(&replica.data, |data| {
+            let first = own.peek().or_else(|| replica.board.next_request(&combiner.batch));
+            first.into_iter().for_each(|operation| data.prepare(operation));
+        });
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();
         own.for_each(|operation| answer(data.write(&operation)));
@@ -402,7 +407,8 @@ impl<T: Replicable> Shared<T> {
         }
         let replica = &self.replicas[at];
         let mut applied = 0;
-        let mut data = replica.data.write();
+        let mut data =
+            lock_for_change(&replica.data, |data| self.log.peek(cursor, |operation| data.prepare(operation)));
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();
         hint::point("a replica is being changed");
