@@ -1,11 +1,11 @@
-//! A change that waits for readers is prepared meanwhile; one that does not wait is not.
+//! A change that waits for readers is prepared meanwhile; one that does not wait is not. A panic there poisons.
 #![cfg(not(loom))]
 
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
-use archipelago_replicate::{Combined, Replicated, Sequential};
+use archipelago_replicate::{Combined, Poisoned, Replicated, Sequential};
 
 /// A reader stays inside until a change was prepared.
 #[derive(Clone, Default)]
@@ -43,20 +43,33 @@ impl Sequential for Patient {
 
     fn prepare(&self, operation: &u64) {
         self.0.prepared.store(*operation, Ordering::Relaxed);
+        assert_ne!(*operation, FATAL, "planted");
     }
 }
 
+/// Preparing for this panics.
+const FATAL: u64 = 13;
+
+type Outcome = Result<bool, Poisoned>;
+
 /// `write` and `read` are of two handles that share a replica.
-fn check(seen: &Seen, mut write: impl FnMut(u64) -> bool, read: impl FnOnce() -> bool + Send) {
+fn check(seen: &Seen, mut write: impl FnMut(u64) -> Outcome + Send, mut read: impl FnMut() -> Outcome + Send) {
     watchdog(USUAL, |_| {
-        assert!(write(0), "nobody to wait for, so nothing to prepare");
-        thread::scope(|scope| {
-            let reader = scope.spawn(read);
-            assert!(Seen::wait(|| seen.reader_is_in.load(Ordering::Relaxed)), "readers get in");
-            assert!(write(7), "prepared while the reader was in");
-            assert!(reader.join().unwrap(), "the reader saw it");
-        });
-        assert!(write(7), "nothing was prepared since");
+        assert_eq!(write(0), Ok(true), "nobody to wait for, so nothing to prepare");
+        let mut write_beside_a_reader = |operation| {
+            seen.reader_is_in.store(false, Ordering::Relaxed);
+            thread::scope(|scope| {
+                let reader = scope.spawn(&mut read);
+                assert!(Seen::wait(|| seen.reader_is_in.load(Ordering::Relaxed)), "readers get in");
+                let written = write(operation);
+                assert_eq!(reader.join().unwrap(), Ok(true), "prepared while the reader was in");
+                written
+            })
+        };
+        assert_eq!(write_beside_a_reader(7), Ok(true));
+        seen.prepared.store(0, Ordering::Relaxed);
+        assert!(write_beside_a_reader(FATAL).unwrap_err().message().contains("planted"));
+        assert!(write(1).is_err() && read().is_err(), "poisoned");
     });
 }
 
@@ -66,7 +79,7 @@ fn node_replication_prepares() {
         let structure = Patient::default();
         let replicated = Replicated::builder().replicas(replicas).build(|| structure.clone());
         let (mut writer, mut reader) = (replicated.handle_on(0), replicated.handle_on(0));
-        check(&structure.0, |operation| writer.write(operation).unwrap(), || reader.read(&()).unwrap());
+        check(&structure.0, |operation| writer.write(operation), || reader.read(&()));
     }
 }
 
@@ -75,5 +88,5 @@ fn combining_prepares() {
     let structure = Patient::default();
     let combined = Combined::new(structure.clone());
     let (mut writer, mut reader) = (combined.handle(), combined.handle());
-    check(&structure.0, |operation| writer.write(operation).unwrap(), || reader.read(&()).unwrap());
+    check(&structure.0, |operation| writer.write(operation), || reader.read(&()));
 }
