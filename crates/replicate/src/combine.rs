@@ -19,11 +19,13 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::backoff::Backoff;
-use archipelago_sync::lock::{DistributedRwLock, Mutex, MutexGuard, RawTtas};
+use archipelago_sync::lock::DistributedRwLock;
 
 use crate::board::{Batch, Board, Refused, SlotId};
 use crate::nr::Replicable;
 use crate::poison::{Poison, Poisoned};
+use crate::sequential::{Sequential, lock_for_change};
+use crate::turn::{self, CombinerLock};
 use crate::wait::{Served, submit};
 
 /// How often a combiner looks for requests before it leaves those that came meanwhile to another: the structure stays
@@ -62,7 +64,7 @@ unsafe impl<T: Replicable> Send for Request<T> {}
 
 struct Shared<T: Replicable> {
     /// The combiner's lock, with the requests that it has taken.
-    combiner: CachePadded<Mutex<RawTtas, Batch>>,
+    combiner: CombinerLock<Batch>,
     data: DistributedRwLock<T>,
     board: Board<Request<T>, T::Response>,
     poison: Poison,
@@ -70,19 +72,8 @@ struct Shared<T: Replicable> {
     flat: bool,
 }
 
-/// The combiner's lock, held. When it goes, those who fell asleep meanwhile are woken.
-struct Turn<'s, T: Replicable> {
-    shared: &'s Shared<T>,
-    batch: Option<MutexGuard<'s, RawTtas, Batch>>,
-}
-
-impl<T: Replicable> Drop for Turn<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.batch = None;
-        self.shared.board.wake_sleepers();
-    }
-}
+/// The combiner's lock, held.
+type Turn<'s, T> = turn::Turn<'s, Batch, Request<T>, <T as Sequential>::Response>;
 
 impl<T: Replicable> Combined<T> {
     /// Combining for changes, a distributed reader-writer lock for reads (FC+).
@@ -116,13 +107,12 @@ impl<T: Replicable> Combined<T> {
 impl<T: Replicable> Shared<T> {
     #[inline]
     fn try_turn(&self) -> Option<Turn<'_, T>> {
-        self.combiner.try_lock().map(|batch| Turn { shared: self, batch: Some(batch) })
+        Turn::try_take(&self.combiner, &self.board)
     }
 
     /// Carries out `own` and then all posted requests, in several passes if more come. A panic poisons the structure:
     /// then `own` may be unanswered and the others are refused.
-    fn combine(&self, turn: &mut Turn<'_, T>, own: Option<&Request<T>>) -> Result<Option<T::Response>, Poisoned> {
-        let batch = turn.batch.as_mut().expect("held until the turn is over");
+    fn combine(&self, batch: &mut Batch, own: Option<&Request<T>>) -> Result<Option<T::Response>, Poisoned> {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             self.poison.check()?;
             let response = self.pass(own, batch);
@@ -151,7 +141,13 @@ impl<T: Replicable> Shared<T> {
             return None;
         }
         hint::point("a combiner has collected");
-        let mut guard = (!self.flat).then(|| self.data.write());
+        let mut guard = (!self.flat).then(|| {
+            lock_for_change(&self.data, |data| {
+                if let Some(Request::Write(operation)) = own.or_else(|| self.board.next_request(batch)) {
+                    data.prepare(operation);
+                }
+            })
+        });
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();
         let data = match &mut guard {

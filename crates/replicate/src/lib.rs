@@ -39,6 +39,8 @@ mod poison;
 #[cfg(not(loom))]
 mod sequential;
 #[cfg(not(loom))]
+mod turn;
+#[cfg(not(loom))]
 mod wait;
 
 #[cfg(not(loom))]

@@ -339,6 +339,16 @@ impl<Op: Send + Sync> Log<Op> {
         probe.index
     }
 
+    /// Shows the operation at the cursor, if there is one.
+    pub(crate) fn peek(&self, cursor: &Cursor<Op>, show: impl FnOnce(&Op)) {
+        // SAFETY: as in `filled_until`.
+        let entry = unsafe { cursor.place.entry() };
+        if entry.kind(cursor.place.pass()) == Some(Kind::Operation) {
+            // SAFETY: it holds an operation, and is not recycled as long as the replica's local tail stands before it.
+            unsafe { entry.with(show) }
+        }
+    }
+
     /// Calls `apply` with every operation from the cursor up to `until` and its index, in order, and stops early at an
     /// entry that is not filled yet. Then everything below the cursor counts as applied by its replica.
     ///

@@ -4,6 +4,8 @@ use core::any::Any;
 use core::fmt;
 use core::marker::PhantomData;
 
+use archipelago_sync::lock::{DistributedRwLock, RawDistributedRwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
+
 /// A single-threaded structure with typed operations.
 ///
 /// `write` must be *deterministic* as far as anyone can see: it is called once per replica, with replicas that went
@@ -49,7 +51,29 @@ pub trait Sequential {
     ///
     /// A panic poisons the concurrent structure.
     fn write(&mut self, operation: &Self::Write) -> Self::Response;
+
+    /// Looks at what `write` with this operation will need, so that it is in the processor's cache by then. Does nothing
+    /// unless implemented, and need not be: a look-up of the key that will be changed is all that it is for.
+    ///
+    /// It is called while a change waits for readers to leave, in parallel with them, in time that is lost otherwise;
+    /// for some changes, and not for others.
+    ///
+    /// A panic poisons the concurrent structure.
+    fn prepare(&self, _operation: &Self::Write) {}
 }
+
+/// Takes the lock for a change, and lets `prepare` look at the structure if there are readers to wait for.
+#[inline]
+pub(crate) fn lock_for_change<T>(data: &DistributedRwLock<T>, prepare: impl FnOnce(&T)) -> WriteGuard<'_, T> {
+    // From here on no reader comes in, so that the wait is short whatever `prepare` does.
+    let data = data.upgradable_read();
+    RwLockUpgradableReadGuard::try_upgrade(data).unwrap_or_else(|data| {
+        prepare(&data);
+        RwLockUpgradableReadGuard::upgrade(data)
+    })
+}
+
+pub(crate) type WriteGuard<'l, T> = RwLockWriteGuard<'l, RawDistributedRwLock, T>;
 
 /// A state with one function that reads and one that writes, for when a type of one's own is too much.
 ///

@@ -87,7 +87,9 @@ pub use bravo::RawBravo;
 pub use cna::RawCna;
 pub use cohort::{Cohort, Part, RawCohort, RawHmcs};
 pub use distributed::RawDistributedRwLock;
-pub use lock_api::{MappedMutexGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use lock_api::{
+    MappedMutexGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
+};
 pub use mcs::RawMcs;
 pub use numa_rw::{CohortRw, Neutral, PreferReaders, PreferWriters, Preference, RawCrwNp, RawCrwRp, RawCrwWp, Side};
 pub use shfl::RawShfl;

@@ -131,6 +131,11 @@ fn distributed_prefers_writers() {
 }
 
 #[test]
+fn distributed_upgrades() {
+    rwlock::upgrades::<RawDistributedRwLock>();
+}
+
+#[test]
 fn crw_wp_prefers_writers() {
     rwlock::prefers_writers::<RawCrwWp>();
 }

@@ -2,6 +2,7 @@
 //! (add, remove, read) map to theirs.
 
 use std::collections::HashMap;
+use std::hint::black_box;
 
 use archipelago_replicate::Sequential;
 use rand::rngs::SmallRng;
@@ -68,6 +69,12 @@ impl Sequential for PriorityQueue {
             QueueWrite::DeleteMin => self.0.pop_first(),
         }
     }
+
+    fn prepare(&self, operation: &QueueWrite) {
+        if let QueueWrite::Insert(key) = operation {
+            black_box(self.0.get(key));
+        }
+    }
 }
 
 impl Structure for PriorityQueue {
@@ -118,6 +125,11 @@ impl Sequential for Dictionary {
             DictionaryWrite::Insert(key) => self.0.insert(*key, !*key),
             DictionaryWrite::Delete(key) => self.0.remove(key),
         }
+    }
+
+    fn prepare(&self, operation: &DictionaryWrite) {
+        let (DictionaryWrite::Insert(key) | DictionaryWrite::Delete(key)) = operation;
+        black_box(self.0.get(key));
     }
 }
 
@@ -181,6 +193,10 @@ impl Sequential for SortedSet {
         *score = score.wrapping_add(by);
         self.order.insert((*score, member), ());
         Some(*score)
+    }
+
+    fn prepare(&self, IncreaseBy(member, _): &IncreaseBy) {
+        black_box(self.read(member));
     }
 }
 

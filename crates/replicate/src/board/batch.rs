@@ -6,7 +6,13 @@ use archipelago_platform::hint::prefetch_read;
 use super::{ANSWERED, Board, CANCELLED, FREE, POSTED, REFUSED, Slot, SlotId};
 
 /// Rounds of combining between two looks for unused slots, and how many rounds a slot may go unused.
-pub(super) const AGE: u32 = if cfg!(loom) { 1 } else { 256 };
+pub(super) const AGE: u32 = if cfg!(loom) {
+    1
+} else if cfg!(miri) {
+    16
+} else {
+    256
+};
 
 /// Requests that a combiner has taken off one board. They are moved out and answered in the order in which they were
 /// taken: `answered <= moved <= taken.len()`.
@@ -88,6 +94,14 @@ impl<Q, A> Board<Q, A> {
                 }
             }
         }
+    }
+
+    /// The request that is moved out next, if there is one.
+    pub(crate) fn next_request<'b>(&'b self, batch: &'b Batch) -> Option<&'b Q> {
+        let slot = self.slot(*batch.taken.get(batch.moved)?);
+        // SAFETY: a posted slot has a request, which `collect` acquired; it is moved out through the batch alone, which is
+        // borrowed as long as the request.
+        Some(slot.request.with(|cell| unsafe { (*cell).assume_init_ref() }))
     }
 
     /// Moves the next request out.

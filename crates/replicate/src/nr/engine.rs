@@ -24,7 +24,7 @@ use archipelago_platform::hint;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync;
 use archipelago_sync::backoff::Backoff;
-use archipelago_sync::lock::{DistributedRwLock, Mutex, MutexGuard, RawDistributedRwLock, RawTtas};
+use archipelago_sync::lock::{DistributedRwLock, Mutex, RawDistributedRwLock};
 
 use super::Replicable;
 use super::observe::Observed;
@@ -32,6 +32,8 @@ use super::stats::Counts;
 use crate::board::{Batch, Board};
 use crate::log::{Cursor, Log, Reservation};
 use crate::poison::{Poison, Poisoned};
+use crate::sequential::{Sequential, lock_for_change};
+use crate::turn::{self, CombinerLock};
 
 /// How often a combiner whose batch is too small looks again.
 const BATCH_ROUNDS: usize = 12;
@@ -49,7 +51,7 @@ const PATIENCE: u32 = 64;
 /// One replica with all that belongs to it.
 pub(super) struct Replica<T: Replicable> {
     /// The combiner's lock.
-    combiner: CachePadded<Mutex<RawTtas, Combiner<T>>>,
+    combiner: CombinerLock<Combiner<T>>,
     /// The replica's lock, and the structure.
     pub(super) data: DistributedRwLock<T>,
     pub(super) board: Board<T::Write, T::Response>,
@@ -84,26 +86,8 @@ impl<T: Replicable> Replica<T> {
     }
 }
 
-/// The right to combine for one replica. When it goes, those who fell asleep meanwhile are woken.
-pub(super) struct Turn<'s, T: Replicable> {
-    replica: &'s Replica<T>,
-    /// `None` only while it is dropped.
-    combiner: Option<MutexGuard<'s, RawTtas, Combiner<T>>>,
-}
-
-impl<T: Replicable> Turn<'_, T> {
-    fn combiner(&mut self) -> &mut Combiner<T> {
-        self.combiner.as_mut().expect("held until the turn is over")
-    }
-}
-
-impl<T: Replicable> Drop for Turn<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.combiner = None;
-        self.replica.board.wake_sleepers();
-    }
-}
+/// The right to combine for one replica.
+pub(super) type Turn<'s, T> = turn::Turn<'s, Combiner<T>, <T as Sequential>::Write, <T as Sequential>::Response>;
 
 /// What all handles of a replicated structure share.
 pub(super) struct Shared<T: Replicable> {
@@ -123,7 +107,7 @@ impl<T: Replicable> Shared<T> {
     #[inline]
     pub(super) fn try_turn(&self, at: usize) -> Option<Turn<'_, T>> {
         let replica = &self.replicas[at];
-        replica.combiner.try_lock().map(|guard| Turn { replica, combiner: Some(guard) })
+        Turn::try_take(&replica.combiner, &replica.board)
     }
 
     /// Carries out `own` operations, whose responses go to `answer` in order, and all posted requests.
@@ -137,7 +121,7 @@ impl<T: Replicable> Shared<T> {
         own: impl ExactSizeIterator<Item = T::Write>,
         answer: impl FnMut(T::Response),
     ) -> Result<(), Poisoned> {
-        let combiner = turn.combiner();
+        let combiner = &mut *turn;
         combiner.batch.clear();
         combiner.responses.clear();
         let outcome = self.guarded(|| {
@@ -171,8 +155,7 @@ impl<T: Replicable> Shared<T> {
     }
 
     /// Brings replica `at` up to date, as far as the log is filled.
-    pub(super) fn refresh(&self, at: usize, turn: &mut Turn<'_, T>) -> Result<(), Poisoned> {
-        let combiner = turn.combiner();
+    pub(super) fn refresh(&self, at: usize, combiner: &mut Combiner<T>) -> Result<(), Poisoned> {
         self.guarded(|| {
             self.poison.check()?;
             self.catch_up(at, combiner);
@@ -251,7 +234,11 @@ impl<T: Replicable> Shared<T> {
     ) {
         let replica = &self.replicas[0];
         let count = own.len() + combiner.batch.len();
-        let mut data = replica.data.write();
+        let mut own = own.peekable();
+        let mut data = lock_for_change(&replica.data, |data| {
+            let first = own.peek().or_else(|| replica.board.next_request(&combiner.batch));
+            first.into_iter().for_each(|operation| data.prepare(operation));
+        });
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();
         own.for_each(|operation| answer(data.write(&operation)));
@@ -328,7 +315,7 @@ impl<T: Replicable> Shared<T> {
                 && self.poison.check().is_ok()
             {
                 self.replicas[at].counts.helper_runs.add(1);
-                self.replay_filled(at, turn.combiner(), u64::MAX, end, &mut |_, _, _: &mut Vec<_>| {});
+                self.replay_filled(at, &mut turn, u64::MAX, end, &mut |_, _, _: &mut Vec<_>| {});
             }
         }
     }
@@ -402,7 +389,8 @@ impl<T: Replicable> Shared<T> {
         }
         let replica = &self.replicas[at];
         let mut applied = 0;
-        let mut data = replica.data.write();
+        let mut data =
+            lock_for_change(&replica.data, |data| self.log.peek(cursor, |operation| data.prepare(operation)));
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();
         hint::point("a replica is being changed");

@@ -13,12 +13,14 @@
 //! Fairness: writers are preferred. New readers wait as soon as a writer has set the flag, so a writer waits for the
 //! readers inside and no others; readers may starve if writers keep coming.
 //! A writer that finds the flag lowered passes those that queue.
+//! *Upgradable* locks are a writer's that has raised the flag and not yet waited for the readers: it may read meanwhile,
+//! with those that were in before, and nobody comes in any more.
 //! A thread that holds a read lock and takes another one of the same lock may therefore deadlock with a writer between.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::topology::Topology;
-use lock_api::{GuardNoSend, RawMutex, RawRwLock, RawRwLockDowngrade};
+use lock_api::{GuardNoSend, RawMutex, RawRwLock, RawRwLockDowngrade, RawRwLockUpgrade};
 
 use super::home::shard;
 use super::readers::Readers;
@@ -155,17 +157,17 @@ unsafe impl RawRwLock for RawDistributedRwLock {
     }
 
     fn lock_exclusive(&self) {
-        if !self.try_raise_flag() {
-            self.raise_flag_in_turn();
-        }
-        self.shared.readers.wait_gone(self.slots());
+        self.lock_upgradable();
+        // SAFETY: locked above.
+        unsafe { self.upgrade() };
     }
 
     fn try_lock_exclusive(&self) -> bool {
-        if !self.try_raise_flag() {
+        if !self.try_lock_upgradable() {
             return false;
         }
-        let alone = self.shared.readers.are_gone(self.slots());
+        // SAFETY: locked above.
+        let alone = unsafe { self.try_upgrade() };
         if !alone {
             self.lower_flag();
         }
@@ -191,5 +193,34 @@ unsafe impl RawRwLockDowngrade for RawDistributedRwLock {
     unsafe fn downgrade(&self) {
         self.shared.readers.arrive(shard(), self.slots());
         self.lower_flag();
+    }
+}
+
+// SAFETY: an upgradable lock is the writer's flag alone, which one thread at a time can set. Readers that came before
+// share the lock with its holder; nobody else comes in. The upgrade waits for those readers, as every writer does.
+unsafe impl RawRwLockUpgrade for RawDistributedRwLock {
+    #[inline]
+    fn lock_upgradable(&self) {
+        if !self.try_raise_flag() {
+            self.raise_flag_in_turn();
+        }
+    }
+
+    #[inline]
+    fn try_lock_upgradable(&self) -> bool {
+        self.try_raise_flag()
+    }
+
+    #[inline]
+    unsafe fn unlock_upgradable(&self) {
+        self.lower_flag();
+    }
+
+    unsafe fn upgrade(&self) {
+        self.shared.readers.wait_gone(self.slots());
+    }
+
+    unsafe fn try_upgrade(&self) -> bool {
+        self.shared.readers.are_gone(self.slots())
     }
 }

@@ -8,8 +8,8 @@ use archipelago_platform::atomic::{AtomicBool, AtomicUsize, Ordering};
 use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread::{self, bind_current};
 use archipelago_platform::topology::Topology;
-use archipelago_sync::lock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use lock_api::{RawRwLock, RawRwLockDowngrade};
+use archipelago_sync::lock::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
+use lock_api::{RawRwLock, RawRwLockDowngrade, RawRwLockUpgrade};
 
 use super::{in_threads, scaled};
 
@@ -316,4 +316,31 @@ pub fn downgrades<R: RawRwLockDowngrade + Send + Sync>() {
     in_threads(1, |_| assert!(pair.try_read().is_some() && pair.try_write().is_none()));
     drop(guard);
     assert_eq!(pair.into_inner(), [3 * rounds; 2]);
+}
+
+/// An upgradable lock shares with the readers it finds, keeps out everybody else, and is exclusive when they are gone.
+pub fn upgrades<R: RawRwLockUpgrade + Send + Sync>() {
+    let pair = Pair::<R>::new([0; 2]);
+    let reader = pair.read();
+    let upgradable = pair.try_upgradable_read().expect("readers share");
+    in_threads(1, |_| assert!(pair.try_write().is_none() && pair.try_upgradable_read().is_none()));
+    let upgradable = RwLockUpgradableReadGuard::try_upgrade(upgradable).expect_err("a reader is in");
+    drop(reader);
+    drop(RwLockUpgradableReadGuard::try_upgrade(upgradable).expect("nobody else is in"));
+    drop(pair.upgradable_read());
+    assert!(!pair.is_locked());
+
+    let (rounds, threads) = (scaled(3_000, 20), 3);
+    let work = |_| {
+        for _ in 0..rounds {
+            read(&pair.read());
+            let upgradable = pair.upgradable_read();
+            let before = *upgradable;
+            let mut exclusive = RwLockUpgradableReadGuard::upgrade(upgradable);
+            assert_eq!(before, *exclusive, "nobody comes in between");
+            write(&mut exclusive);
+        }
+    };
+    watchdog(USUAL, |_| in_threads(threads, work));
+    assert_eq!(pair.into_inner(), [rounds * threads; 2]);
 }

@@ -1,0 +1,50 @@
+//! The right to combine: a lock that nobody waits for, whose release wakes those who fell asleep while it was held.
+
+use core::ops::{Deref, DerefMut};
+
+use archipelago_platform::pad::CachePadded;
+use archipelago_sync::lock::{Mutex, MutexGuard, RawTtas};
+
+use crate::board::Board;
+
+/// The combiner's lock, with what it guards besides the right to combine.
+pub(crate) type CombinerLock<C> = CachePadded<Mutex<RawTtas, C>>;
+
+/// The combiner's lock, held.
+pub(crate) struct Turn<'s, C, Q, A> {
+    board: &'s Board<Q, A>,
+    /// `None` only while it is dropped.
+    guard: Option<MutexGuard<'s, RawTtas, C>>,
+}
+
+impl<'s, C, Q, A> Turn<'s, C, Q, A> {
+    /// The right to combine for `board`, if nobody has it.
+    #[inline]
+    pub(crate) fn try_take(lock: &'s CombinerLock<C>, board: &'s Board<Q, A>) -> Option<Self> {
+        lock.try_lock().map(|guard| Self { board, guard: Some(guard) })
+    }
+}
+
+impl<C, Q, A> Deref for Turn<'_, C, Q, A> {
+    type Target = C;
+
+    #[inline]
+    fn deref(&self) -> &C {
+        self.guard.as_ref().expect("held until the turn is over")
+    }
+}
+
+impl<C, Q, A> DerefMut for Turn<'_, C, Q, A> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut C {
+        self.guard.as_mut().expect("held until the turn is over")
+    }
+}
+
+impl<C, Q, A> Drop for Turn<'_, C, Q, A> {
+    #[inline]
+    fn drop(&mut self) {
+        self.guard = None;
+        self.board.wake_sleepers();
+    }
+}
