@@ -21,9 +21,14 @@
 //! every pair (`a` to hub plus hub to `b`), takes linear time, and gives a bound at most twice as wide. Where the
 //! processor promises no constant counter, or a node cannot be measured to within 20 us, the clock is *logical*: one
 //! shared counter, always right, slower with many threads. The bound holds for the CPUs that the process could use when
-//! the topology was first read, not for others that it is let onto later. Counters that drift apart are not covered,
-//! and neither is a virtual machine that moves to another host while the process runs: "invariant TSC" rules out the
-//! first.
+//! the topology was first read, not for others that it is let onto later. Counters that drift apart are not covered; "invariant TSC" rules them out.
+//!
+//! *Under a hypervisor* the clock on x86-64 is logical too. A virtual CPU may wander between processors, and its counter
+//! with it. On one such machine the bound came out as 40 to 120 ns from run to run; no message between CPUs was ever seen
+//! to arrive before it was sent, but snapshots of MV-RLU on the hardware clock, whose proof needs the bound itself, were
+//! torn in every third run of a test, and not with 1.2 us added to the bound. The likely cause: a bound measured while
+//! the two CPUs were near each other does not hold when they are far. Nothing says how much more would be enough.
+//! (On AArch64 the counter that is read is the virtual one, which is one for all CPUs by definition.)
 
 #[cfg(not(loom))]
 mod calibrate;

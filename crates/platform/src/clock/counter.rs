@@ -4,7 +4,10 @@
 #[cfg_attr(loom, allow(dead_code))]
 pub(super) fn is_invariant() -> bool {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
-    return crate::cpu::features().invariant_tsc;
+    return {
+        let features = crate::cpu::features();
+        features.invariant_tsc && !features.hypervisor
+    };
     #[cfg(all(target_arch = "aarch64", not(any(miri, loom))))]
     return true;
     #[cfg(any(miri, loom, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
