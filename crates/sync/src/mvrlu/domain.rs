@@ -190,7 +190,8 @@ impl Domain {
     /// What the domain holds now. Takes every log's lock in turn: for reports, not for hot paths.
     pub fn stats(&self) -> Stats {
         let now = self.inner.clock.begin();
-        let records = self.inner.records();
+        // A copy, since who has a log's lock may ask for the list.
+        let records = self.inner.records().to_vec();
         let sections = || records.iter().filter_map(|record| record.section());
         Stats {
             versions: records.iter().map(|record| record.log().len()).sum(),
