@@ -347,6 +347,36 @@ fn a_stuck_reader_costs_no_more_than_a_second_live_set_and_a_version_per_object(
     }
 }
 
+/// Who asks for statistics, who prunes and who registers take the same locks; none may wait for another in a circle.
+#[test]
+fn statistics_beside_pruners_and_new_handles() {
+    let domain = eager().build();
+    let links: Vec<Link<u64>> = (0..4).map(|_| domain.alloc(0)).collect();
+    let (mut stuck, stop) = (domain.register(), AtomicBool::new(false));
+    let snapshot = stuck.read();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut handle = domain.register();
+                while !stop.load(Ordering::Relaxed) {
+                    handle.update(|tx| links.iter().try_for_each(|link| Ok(*tx.lock(*link)? += 1))).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert!(domain.stats().handles > 0);
+            }
+        });
+        // All alive, so that each is a new record.
+        let handles: Vec<_> = (0..scaled(2_000, 5)).map(|_| domain.register()).collect();
+        stop.store(true, Ordering::Relaxed);
+        drop(handles);
+    });
+    drop(snapshot);
+    retire_all(&domain, &links);
+}
+
 #[test]
 fn pruning_beside_readers_of_all_ages() {
     let domain = eager().build();
