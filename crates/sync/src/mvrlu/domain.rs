@@ -190,13 +190,15 @@ impl Domain {
     /// What the domain holds now. Takes every log's lock in turn: for reports, not for hot paths.
     pub fn stats(&self) -> Stats {
         let now = self.inner.clock.begin();
+        // Before the records, whose list only grows: what is in this one is then in that one.
+        let left = self.inner.left().len();
         // A copy, since who has a log's lock may ask for the list.
         let records = self.inner.records().to_vec();
         let sections = || records.iter().filter_map(|record| record.section());
         Stats {
             versions: records.iter().map(|record| record.log().len()).sum(),
             bytes: self.inner.budget.held(),
-            handles: records.len() - self.inner.left().len(),
+            handles: records.len() - left,
             active_sections: sections().count(),
             oldest_lag: sections().map(|section| now.saturating_sub(section.local)).max().unwrap_or(0),
         }
