@@ -14,21 +14,18 @@
 //! `a`, so that every thread that compares the two finds `a` before it.
 //!
 //! Reading the clock is ordered with memory accesses as a happens-before edge needs it: what precedes the call in
-//! program order has been loaded before the counter is read, and nothing after the call starts earlier.
+//! program order has been loaded before the counter is read, and nothing after the call starts earlier. *Stores* before
+//! the call may still be on their way when the counter is read, and no fence of the language changes that: who needs them
+//! seen by whoever reads a later time calls [`drain_stores`] first.
 //!
 //! # Differences from the paper
 //! ORDO measures every pair of CPUs. We measure one CPU against all others and add the two largest bounds, which bounds
 //! every pair (`a` to hub plus hub to `b`), takes linear time, and gives a bound at most twice as wide. Where the
 //! processor promises no constant counter, or a node cannot be measured to within 20 us, the clock is *logical*: one
 //! shared counter, always right, slower with many threads. The bound holds for the CPUs that the process could use when
-//! the topology was first read, not for others that it is let onto later. Counters that drift apart are not covered; "invariant TSC" rules them out.
-//!
-//! *Under a hypervisor* the clock on x86-64 is logical too. A virtual CPU may wander between processors, and its counter
-//! with it. On one such machine the bound came out as 40 to 120 ns from run to run; no message between CPUs was ever seen
-//! to arrive before it was sent, but snapshots of MV-RLU on the hardware clock, whose proof needs the bound itself, were
-//! torn in every third run of a test, and not with 1.2 us added to the bound. The likely cause: a bound measured while
-//! the two CPUs were near each other does not hold when they are far. Nothing says how much more would be enough.
-//! (On AArch64 the counter that is read is the virtual one, which is one for all CPUs by definition.)
+//! the topology was first read, not for others that it is let onto later. Counters that drift apart are not covered,
+//! and neither is a virtual machine that moves to another host while the process runs: "invariant TSC" rules out the
+//! first.
 
 #[cfg(not(loom))]
 mod calibrate;
@@ -36,6 +33,25 @@ mod counter;
 mod ordered;
 
 pub use ordered::{ClockKind, OrderedClock};
+
+/// A full barrier (as a `SeqCst` fence) after which all this thread's earlier stores are seen by every thread whose clock
+/// has reached what this thread's shows next, and the uncertainty past it. A fence alone does not promise that: the
+/// processor may read its counter while stores ahead of the fence are still in its store buffer.
+///
+/// ```
+/// use archipelago_platform::atomic::{AtomicBool, Ordering};
+/// use archipelago_platform::clock::{OrderedClock, drain_stores};
+/// let (clock, linked) = (OrderedClock::shared(), AtomicBool::new(false));
+/// linked.store(true, Ordering::Release);
+/// drain_stores();
+/// // Whoever draws a later stamp than this, anywhere, sees the link.
+/// let stamp = clock.now() + clock.uncertainty();
+/// # let _ = stamp;
+/// ```
+#[inline]
+pub fn drain_stores() {
+    counter::drain_stores();
+}
 
 /// The virtual machine's stamp for an event of a recorded history: greater than all before in this run, and free of
 /// virtual time and of turns. `None` natively and outside of a run.

@@ -17,8 +17,6 @@ pub struct Features {
     pub rtm: bool,
     /// x86-64: the time-stamp counter has a constant rate and never stops.
     pub invariant_tsc: bool,
-    /// x86-64: whether a hypervisor says that it is there. It may move its CPUs between processors whose counters differ.
-    pub hypervisor: bool,
     /// Length of a cache line in bytes.
     pub cache_line: usize,
     /// Size of a huge page in bytes, `None` if unknown.
@@ -50,7 +48,6 @@ impl fmt::Display for Features {
             ("AVX-512BW", self.avx512bw),
             ("RTM", self.rtm),
             ("invariant TSC", self.invariant_tsc),
-            ("hypervisor", self.hypervisor),
         ];
         for (name, has) in flags {
             write!(f, "; {}{name}", if has { "" } else { "no " })?;
@@ -87,7 +84,6 @@ mod x86_64 {
         // Bit 11 of EDX: the microcode makes every transaction abort ("RTM_ALWAYS_ABORT").
         features.rtm = extended.is_some_and(|leaf| leaf.ebx >> 11 & 1 == 1 && leaf.edx >> 11 & 1 == 0);
         features.invariant_tsc = cpuid(0x8000_0007).is_some_and(|leaf| leaf.edx >> 8 & 1 == 1);
-        features.hypervisor = basic.is_some_and(|leaf| leaf.ecx >> 31 == 1);
         // The length that `clflush` works on, in units of 8 bytes; 0 without that instruction.
         let line = basic.map_or(0, |leaf| (leaf.ebx >> 8 & 0xff) as usize * 8);
         if line != 0 {

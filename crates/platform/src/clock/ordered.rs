@@ -226,6 +226,30 @@ mod tests {
         }
     }
 
+    /// Who reads a time above a stamp sees what was stored before the stamp was drawn.
+    #[test]
+    fn drained_stores_are_seen_by_later_times() {
+        let rounds: u64 = if cfg!(miri) { 20 } else { 300_000 };
+        for clock in [OrderedClock::shared(), &OrderedClock::logical()] {
+            let (stored, stamps): (_, Vec<_>) = (AtomicU64::new(0), (0..=rounds).map(|_| AtomicU64::new(0)).collect());
+            let reads = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for value in 1..=rounds {
+                        stored.store(value, Ordering::Release);
+                        crate::clock::drain_stores();
+                        stamps[value as usize].store(clock.now() + clock.uncertainty(), Ordering::Relaxed);
+                    }
+                });
+                let read = || (clock.now(), stored.load(Ordering::Acquire));
+                core::iter::repeat_with(read).take_while(|(_, seen)| *seen < rounds).collect::<Vec<_>>()
+            });
+            for (now, seen) in reads {
+                let stamp = stamps[seen as usize + 1].load(Ordering::Relaxed);
+                assert!(now < stamp, "a load {} ticks after a stamp missed what was stored before it", now - stamp);
+            }
+        }
+    }
+
     #[test]
     fn logical_stamps_are_unique() {
         let clock = OrderedClock::logical();

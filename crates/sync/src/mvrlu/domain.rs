@@ -1,6 +1,7 @@
 //! The domain: clock, horizon, the handles' records, and who collects.
 
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use archipelago_platform::clock::drain_stores;
 use archipelago_platform::membarrier;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -265,10 +266,11 @@ impl Inner {
         &self.budget
     }
 
-    /// The reader's half of the barrier that [`scan_barrier`](Self::scan_barrier) is the other half of.
+    /// The reader's half of the barrier that [`scan_barrier`](Self::scan_barrier) is the other half of. Between what a
+    /// reader publishes and its reading of the clock, so a fence would not do.
     #[inline]
     pub(super) fn reader_barrier(&self) {
-        if self.membarrier { membarrier::light() } else { fence(Ordering::SeqCst) }
+        if self.membarrier { membarrier::light() } else { drain_stores() }
     }
 
     fn scan_barrier(&self) {
