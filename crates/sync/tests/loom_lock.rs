@@ -13,9 +13,9 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::lock::{
     Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawTas, RawTicket, RawTtas, RwLock, RwLockWriteGuard,
+    RawTas, RawTicket, RawTtas, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard,
 };
-use lock_api::{RawMutex, RawRwLock, RawRwLockDowngrade};
+use lock_api::{RawMutex, RawRwLock, RawRwLockDowngrade, RawRwLockUpgrade};
 use loom::cell::UnsafeCell;
 
 /// All schedules with at most this many preemptions.
@@ -150,6 +150,36 @@ fn downgrades<R: RawRwLockDowngrade + Default + Send + Sync + 'static>() {
     });
 }
 
+/// Two who read first and write what they have read, plus one, beside a reader; then all of them only try.
+fn upgrades<R: RawRwLockUpgrade + Default + Send + Sync + 'static>() {
+    model(2, || {
+        let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
+        in_threads(2, &count, |number, count: &RwLock<R, Cell>| match number {
+            0 => assert!(count.read().get() <= 2),
+            _ => {
+                let guard = count.upgradable_read();
+                let before = guard.get();
+                let guard = RwLockUpgradableReadGuard::upgrade(guard);
+                assert_eq!(guard.get(), before);
+                guard.increment();
+            }
+        });
+        assert_eq!(count.read().get(), 2);
+    });
+    model(2, || {
+        let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
+        in_threads(2, &count, |number, count: &RwLock<R, Cell>| match number {
+            0 => _ = count.try_read().inspect(|count| assert!(count.get() <= 2)),
+            _ => {
+                let guard = count.try_upgradable_read();
+                let guard = guard.and_then(|guard| RwLockUpgradableReadGuard::try_upgrade(guard).ok());
+                guard.inspect(|count| count.increment());
+            }
+        });
+        assert!(count.try_write().expect("free").get() <= 2);
+    });
+}
+
 /// Everybody only tries, twice, and nobody asks for the lock afterwards.
 #[test]
 fn tas() {
@@ -230,4 +260,5 @@ fn distributed() {
     rwlock::<RawDistributedRwLock>();
     rwlock_tries::<RawDistributedRwLock>();
     downgrades::<RawDistributedRwLock>();
+    upgrades::<RawDistributedRwLock>();
 }

@@ -266,11 +266,20 @@ impl Inner {
         &self.budget
     }
 
-    /// The reader's half of the barrier that [`scan_barrier`](Self::scan_barrier) is the other half of. Between what a
-    /// reader publishes and its reading of the clock, so a fence would not do.
+    /// The reader's half of the barrier that [`scan_barrier`](Self::scan_barrier) is the other half of.
     #[inline]
     pub(super) fn reader_barrier(&self) {
-        if self.membarrier { membarrier::light() } else { drain_stores() }
+        if self.membarrier { membarrier::light() } else { fence(Ordering::SeqCst) }
+    }
+
+    /// The same between what a section publishes and its reading of the clock, which a fence does not order.
+    #[inline]
+    pub(super) fn entry_barrier(&self) {
+        if !self.membarrier && self.clock.kind() == ClockKind::Hardware {
+            drain_stores()
+        } else {
+            self.reader_barrier()
+        }
     }
 
     fn scan_barrier(&self) {

@@ -247,7 +247,7 @@ impl Handle {
     #[inline]
     pub(super) fn enter(&mut self) -> u64 {
         let Self { domain, record, .. } = self;
-        self.last = record.enter(domain.clock(), self.last, || domain.reader_barrier());
+        self.last = record.enter(domain.clock(), self.last, || domain.entry_barrier());
         self.last
     }
 
