@@ -78,6 +78,8 @@ pub struct Handle {
     pub(super) made: Vec<Made>,
     /// Copies read instead of masters since the last collection.
     copies_read: Cell<u32>,
+    /// Where the horizon was after the last collection that these led to.
+    horizon_met: u64,
     pub(super) counts: Counts,
     /// Copies that were linked and taken out of their chains again without having been visible.
     pub(super) unlinked: Vec<Version>,
@@ -103,6 +105,7 @@ impl Handle {
             writes: Vec::new(),
             made: Vec::new(),
             copies_read: Cell::new(0),
+            horizon_met: 0,
             counts: Counts::default(),
             unlinked: Vec::new(),
             met: 0,
@@ -254,10 +257,23 @@ impl Handle {
     /// Ends the section, after this handle's turn at collecting if it is due.
     #[inline]
     pub(super) fn leave(&mut self) {
-        if self.copies_read.get() >= self.domain.tuning().dereference_watermark {
-            self.collect_now();
+        if self.copies_read.get() < self.domain.tuning().dereference_watermark {
+            self.record.leave();
+        } else {
+            self.collect_and_leave();
         }
+    }
+
+    /// If the horizon stands where it stood the last time, somebody was in a section all along, and has probably lost its
+    /// processor there: gives that thread this one.
+    #[cold]
+    fn collect_and_leave(&mut self) {
+        self.collect_now();
         self.record.leave();
+        let horizon = self.domain.horizon();
+        if core::mem::replace(&mut self.horizon_met, horizon) == horizon {
+            thread::yield_now();
+        }
     }
 
     /// In a section, of any age: everybody's log is collected.
