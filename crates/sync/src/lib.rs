@@ -8,3 +8,4 @@ pub mod rcu;
 pub mod rlu;
 pub mod set;
 pub mod version_lock;
+mod watch;

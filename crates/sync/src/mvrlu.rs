@@ -81,7 +81,6 @@ mod pool;
 mod record;
 mod tx;
 mod version;
-mod watch;
 
 /// Where the virtual machine may stall a thread: the windows that the arguments in these files are about.
 #[doc(hidden)]

@@ -37,6 +37,7 @@ use lock_api::{GuardSend, RawMutex};
 use super::nodes;
 use super::wait::wait_until;
 use crate::backoff::Backoff;
+use crate::watch::Watch;
 
 const LOCKED: usize = 1;
 const RESERVED: usize = 2;
@@ -84,6 +85,8 @@ struct Waiter {
     passes: AtomicU32,
     node: usize,
     thread: Thread,
+    /// Of the two above.
+    watch: Watch,
 }
 
 /// `state` of a held lock without sleeper or reservation.
@@ -156,6 +159,7 @@ impl RawShfl {
         }
         self.take_as_first(&waiter);
         self.leave_queue(&waiter);
+        waiter.watch.write();
     }
 
     /// Waits for the lock as the queue's first waiter, and takes it.
@@ -208,6 +212,7 @@ impl RawShfl {
         let next = waiter.next.load(Ordering::Acquire);
         // SAFETY: it cannot go before it has taken the lock, which this thread holds.
         let heir = unsafe { &*next };
+        heir.watch.read();
         let passes = if heir.node == waiter.node { waiter.passes.load(Ordering::Relaxed) + 1 } else { 0 };
         heir.passes.store(passes, Ordering::Relaxed);
         // Release pairs with the Acquire in `wait_to_be_first`: links changed by this thread are seen by the next first.
@@ -227,9 +232,11 @@ impl RawShfl {
         loop {
             debug_assert!(has(state, LOCKED), "unlock of a lock that nobody holds");
             let waiter = sleeper(state);
-            // SAFETY: a sleeping first waiter cannot go before it has taken the lock, which this thread holds; a copy
-            // of its thread's handle outlives it.
-            let thread = (!waiter.is_null()).then(|| unsafe { (*waiter).thread.clone() });
+            // SAFETY: a sleeping first waiter cannot go before it has taken the lock, which this thread holds.
+            let waiter = unsafe { waiter.as_ref() };
+            waiter.inspect(|waiter| waiter.watch.read());
+            // A copy of its thread's handle outlives it.
+            let thread = waiter.map(|waiter| waiter.thread.clone());
             let free = ptr::without_provenance_mut(state.addr() & RESERVED);
             // Release pairs with the Acquire of whoever takes the lock next.
             match self.state.compare_exchange(state, free, Ordering::Release, Ordering::Acquire) {
@@ -285,12 +292,15 @@ impl Waiter {
     /// # Panics
     /// Where the operating system's thread has no handle any more: in the last moments of its life, on some systems.
     fn new() -> Self {
+        let watch = Watch::new();
+        watch.write();
         Self {
             next: AtomicPtr::new(ptr::null_mut()),
             turn: AtomicU32::new(AWAKE),
             passes: AtomicU32::new(0),
             node: nodes::here(),
             thread: thread::current(),
+            watch,
         }
     }
 

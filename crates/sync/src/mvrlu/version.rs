@@ -28,7 +28,7 @@ use core::ptr::{self, NonNull};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::clock::Clock;
-use super::watch::Watch;
+use crate::watch::Watch;
 
 /// What versioned objects are made of: plain data that may be copied bit by bit and shared between threads: numbers,
 /// arrays, [`Link`]s, and structs of these. (A `Copy` type has no interior mutability and no destructor.)
