@@ -104,7 +104,7 @@ pub struct Nr {
     pub workload: String,
     /// Methods, comma-separated: sl (one lock), rwl (one readers-writer lock), fc and fc+ (flat combining, the latter
     /// with a lock for readers), nr (node replication), nr+ (reading before a change that may be none), lf (lock-free,
-    /// freeing nothing), lf-freeing, or all
+    /// freeing nothing), lf-freeing, lf-crossbeam (crossbeam's skip list), or all
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
     /// Percentages of operations that change the structure, comma-separated
@@ -337,18 +337,19 @@ pub struct SimNr {
     /// Workloads, comma-separated: pqueue, dictionary, sorted-set, or all
     #[arg(long, default_value = "dictionary")]
     pub workload: String,
-    /// Methods, comma-separated: sl, rwl, fc, fc+, nr; tas and shfl (sl with other locks); or all
+    /// Methods, comma-separated: sl, rwl, fc, fc+, nr; lf (a lock-free skip list that frees nothing) and lf-freeing; tas
+    /// and shfl (sl with other locks); or all
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
     /// Percentages of operations that change the structure, comma-separated
     #[arg(long, value_delimiter = ',', default_value = "0,10,100")]
     pub update_percent: Vec<u32>,
-    /// Which keys are popular: uniform, zipf:S
+    /// Which keys are popular, comma-separated: uniform, zipf:S
     #[arg(long, default_value = "uniform")]
     pub distribution: String,
-    /// Random lines written between two operations
-    #[arg(long, default_value_t = 0)]
-    pub external_work: usize,
+    /// Random lines written between two operations, comma-separated
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    pub external_work: Vec<usize>,
     /// Items in the structure [default: 200k; sorted-set: 10k]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,

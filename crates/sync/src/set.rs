@@ -10,8 +10,8 @@
 //! | [`OverRlu`] | linearizable | a snapshot, never waits | as above, and a commit waits for readers |
 //! | [`OverRcu`] | linearizable | under the writers' locks | one at a time for each lock: one for a list or tree, one per bucket |
 //!
-//! Rivals with an algorithm of their own: [`HarrisList`] (and a table of them), lock-free; [`CitrusTree`], RCU with a lock
-//! per node.
+//! Rivals with an algorithm of their own: [`HarrisList`] (and a table of them) and [`FraserSkipList`], lock-free;
+//! [`CitrusTree`], RCU with a lock per node.
 //!
 //! ```
 //! use archipelago_sync::set::{OverMvRlu, Set, SetSession, Tree};
@@ -32,6 +32,7 @@ mod mechanism;
 mod over_mvrlu;
 mod over_rcu;
 mod over_rlu;
+mod skip_list;
 mod tree;
 
 pub use citrus::{CitrusSession, CitrusTree};
@@ -42,6 +43,7 @@ pub use mechanism::Mechanism;
 pub use over_mvrlu::OverMvRlu;
 pub use over_rcu::OverRcu;
 pub use over_rlu::OverRlu;
+pub use skip_list::{FraserSession, FraserSkipList};
 pub use tree::{Tree, TreeSession};
 
 /// What threads do with a structure, through a session each.

@@ -9,7 +9,7 @@ use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 use archipelago_sync::set::{
-    CitrusTree, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
+    CitrusTree, FraserSkipList, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
 };
 
 #[path = "set/promised.rs"]
@@ -49,6 +49,7 @@ fn each(test: impl Tested) {
     test.run(Promise::Rival, HarrisList::default());
     test.run(Promise::Hashed, Locked(HarrisList::with_buckets(5)));
     test.run(Promise::Rival, CitrusTree::default());
+    test.run(Promise::Rival, FraserSkipList::default());
 }
 
 /// Makes a rival's `get_many` and `move_key` what they are for others, in tests of one thread: they are that there.
@@ -261,4 +262,35 @@ fn insertions_go_on_beside_a_reader_that_lingers() {
     Lingering.run(Promise::Ordered, Tree::<OverRcu>::default());
     Lingering.run(Promise::Rival, HarrisList::default());
     Lingering.run(Promise::Rival, CitrusTree::default());
+}
+
+/// Threads put keys of their own in and take the first ones out: each comes out once, whoever takes it.
+#[test]
+fn a_skip_list_as_a_queue_gives_every_entry_once() {
+    let (threads, rounds) = (4, scaled(5_000, 30) as u64);
+    let queue = FraserSkipList::default();
+    let mut taken: Vec<u64> = thread::scope(|scope| {
+        let work = |thread: u64| {
+            let (mut session, mut taken) = (queue.session(), Vec::new());
+            for round in 0..rounds {
+                let key = round * threads + thread;
+                assert!(session.insert(key, !key));
+                // Now and then two go, so that the queue runs empty and threads fight for what is left.
+                for _ in 0..1 + round % 2 {
+                    if let Some((key, value)) = session.pop_first() {
+                        assert_eq!(value, !key);
+                        taken.push(key);
+                    }
+                }
+            }
+            taken
+        };
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        running.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut session = queue.session();
+    taken.extend(std::iter::from_fn(|| session.pop_first()).map(|(key, _)| key));
+    taken.sort_unstable();
+    assert_eq!(taken, (0..threads * rounds).collect::<Vec<_>>());
+    assert_eq!(session.first(), None);
 }

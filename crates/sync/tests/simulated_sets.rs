@@ -10,7 +10,9 @@ use archipelago_check::snapshot::Level;
 use archipelago_sim::{Client, Config, Fault, Machine, Point, SimAlloc, hunt, run_with, world};
 use archipelago_sync::mvrlu::{self, Abort, ClockKind, Handle, Link, Tuning, Tx, points};
 use archipelago_sync::rlu;
-use archipelago_sync::set::{CitrusTree, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, Tree};
+use archipelago_sync::set::{
+    CitrusTree, FraserSkipList, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, Tree,
+};
 
 #[path = "mvrlu/book.rs"]
 mod book;
@@ -231,4 +233,5 @@ fn rivals_are_linearizable_in_many_schedules() {
     linearizable(Promise::Rival, HarrisList::default);
     linearizable(Promise::Rival, || HarrisList::with_buckets(3));
     linearizable(Promise::Rival, CitrusTree::default);
+    linearizable(Promise::Rival, FraserSkipList::default);
 }

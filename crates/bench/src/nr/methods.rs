@@ -3,10 +3,10 @@
 use core::ops::ControlFlow;
 
 use archipelago_replicate::{Combined, CombinedHandle, Handle, Replicated};
+use archipelago_sync::rcu;
+use archipelago_sync::set::{FraserSession, FraserSkipList, Set, SetSession};
 
-#[cfg(feature = "lock-free")]
-use super::structures::scattered;
-use super::structures::{Op, Structure};
+use super::structures::{Op, Structure, scattered};
 
 /// A method with a structure in it.
 pub trait Method: Sync {
@@ -150,51 +150,78 @@ impl<T: Structure> Session for ReadFirstSession<T> {
     }
 }
 
-/// Frees what earlier lock-free lists left behind, lest the next one's memory is told wrongly.
-#[cfg(feature = "lock-free")]
-pub fn free_garbage() {
-    // Each frees a few hundred nodes.
-    (0..20_000).for_each(|_| crossbeam_epoch::pin().flush());
-}
-
 /// `LF`: a lock-free skip list. `QUEUE`: as a priority queue, else as a dictionary. `FREES`: what is removed is freed
 /// when no thread can see it any more; else, as in the paper, nothing is freed as long as any session lasts.
-#[cfg(feature = "lock-free")]
-pub struct LockFree<const QUEUE: bool, const FREES: bool>(crossbeam_skiplist::SkipMap<u64, u64>);
+pub struct LockFree<const QUEUE: bool, const FREES: bool>(FraserSkipList);
 
 /// Access to a [`LockFree`], which holds up its freeing if there is to be none.
-#[cfg(feature = "lock-free")]
 pub struct LockFreeSession<'m, const QUEUE: bool> {
-    map: &'m crossbeam_skiplist::SkipMap<u64, u64>,
-    _no_freeing: Option<crossbeam_epoch::Guard>,
+    list: FraserSession<'m>,
+    _no_freeing: Option<rcu::Guard<'m>>,
 }
 
-#[cfg(feature = "lock-free")]
+/// The items' keys, in an order that scatters neighbours in memory, as in `PriorityQueue` and `Dictionary`.
+fn lock_free_keys(queue: bool, items: usize) -> impl Iterator<Item = (u64, u64)> {
+    scattered(items).map(move |at| (if queue { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at))
+}
+
 impl<const QUEUE: bool, const FREES: bool> LockFree<QUEUE, FREES> {
     pub fn new(items: usize) -> Self {
-        let map = crossbeam_skiplist::SkipMap::new();
-        // In an order that scatters neighbours in memory, as in `PriorityQueue` and `Dictionary`.
-        for at in scattered(items) {
-            map.insert(if QUEUE { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at);
-        }
-        Self(map)
+        let list = FraserSkipList::default();
+        let mut session = list.session();
+        lock_free_keys(QUEUE, items).for_each(|(key, value)| _ = session.insert(key, value));
+        drop(session);
+        Self(list)
     }
 }
 
-#[cfg(feature = "lock-free")]
 impl<const QUEUE: bool, const FREES: bool> Method for LockFree<QUEUE, FREES> {
     type Session<'m> = LockFreeSession<'m, QUEUE>;
 
     fn session(&self) -> LockFreeSession<'_, QUEUE> {
-        LockFreeSession { map: &self.0, _no_freeing: (!FREES).then(crossbeam_epoch::pin) }
+        LockFreeSession { list: self.0.session(), _no_freeing: (!FREES).then(|| self.0.guard()) }
+    }
+}
+
+impl<const QUEUE: bool> Session for LockFreeSession<'_, QUEUE> {
+    #[inline]
+    fn execute(&mut self, op: Op) {
+        let list = &mut self.list;
+        std::hint::black_box(match op {
+            Op::Read(_) if QUEUE => list.first(),
+            Op::Read(key) => list.get(key),
+            Op::Add(key) => list.insert(key, !key).then_some(key),
+            Op::Remove(_) if QUEUE => list.pop_first().map(|(key, _)| key),
+            Op::Remove(key) => list.remove(key),
+        });
+    }
+}
+
+/// The same with crossbeam's skip list, which frees.
+#[cfg(feature = "lock-free")]
+pub struct Crossbeam<const QUEUE: bool>(crossbeam_skiplist::SkipMap<u64, u64>);
+
+#[cfg(feature = "lock-free")]
+impl<const QUEUE: bool> Crossbeam<QUEUE> {
+    pub fn new(items: usize) -> Self {
+        Self(lock_free_keys(QUEUE, items).collect())
     }
 }
 
 #[cfg(feature = "lock-free")]
-impl<const QUEUE: bool> Session for LockFreeSession<'_, QUEUE> {
+impl<const QUEUE: bool> Method for Crossbeam<QUEUE> {
+    type Session<'m> = &'m Self;
+
+    fn session(&self) -> &Self {
+        self
+    }
+}
+
+#[cfg(feature = "lock-free")]
+impl<const QUEUE: bool> Session for &Crossbeam<QUEUE> {
     #[inline]
     fn execute(&mut self, op: Op) {
-        let map = self.map;
+        let map = &self.0;
         std::hint::black_box(match op {
             Op::Read(_) if QUEUE => map.front().map(|entry| *entry.key()),
             Op::Read(key) => map.get(&key).map(|entry| *entry.value()),

@@ -31,7 +31,7 @@ use methods::Method;
 use structures::{Dictionary, Op, PriorityQueue, SortedSet, Structure};
 
 const WORKLOADS: [&str; 3] = ["pqueue", "dictionary", "sorted-set"];
-const METHODS: [&str; 8] = ["sl", "rwl", "fc", "fc+", "nr", "nr+", "lf", "lf-freeing"];
+const METHODS: [&str; 9] = ["sl", "rwl", "fc", "fc+", "nr", "nr+", "lf", "lf-freeing", "lf-crossbeam"];
 
 /// One cell of the sweep, for one method.
 struct Series {
@@ -104,8 +104,10 @@ fn plan(args: &Nr, release_memory: fn()) -> Result<Plan<'_>, Failure> {
         }
     }
     let methods = chosen("method", &args.method, &METHODS)?;
-    if !cfg!(feature = "lock-free") && methods.iter().any(|method| method.starts_with("lf")) {
-        return Err(Failure::new("--method lf needs the feature 'peers', which this command was built without"));
+    if !cfg!(feature = "lock-free") && methods.contains(&"lf-crossbeam") {
+        return Err(Failure::new(
+            "--method lf-crossbeam needs the feature 'peers', which this command was built without; lf does not",
+        ));
     }
     if !methods.contains(&args.baseline.as_str()) && !args.baseline.is_empty() && args.baseline != "sl" {
         return Err(Failure::new(format!("--baseline {} is not measured", args.baseline)));
@@ -165,7 +167,8 @@ impl Turn<'_> {
                 self.measure::<T, _>(items, || methods::ReadFirst(make()))
             }
             "lf" => self.lock_free::<T, false>(items),
-            _ => self.lock_free::<T, true>(items),
+            "lf-freeing" => self.lock_free::<T, true>(items),
+            _ => self.crossbeam::<T>(items),
         }
     }
 
@@ -178,9 +181,7 @@ impl Turn<'_> {
         }
     }
 
-    #[cfg(feature = "lock-free")]
     fn lock_free<T: Structure, const FREES: bool>(&mut self, items: usize) -> Result<(), Failure> {
-        methods::free_garbage();
         match self.workload {
             "pqueue" => self.measure::<T, _>(items, || methods::LockFree::<true, FREES>::new(items)),
             "dictionary" => self.measure::<T, _>(items, || methods::LockFree::<false, FREES>::new(items)),
@@ -189,8 +190,17 @@ impl Turn<'_> {
         }
     }
 
+    #[cfg(feature = "lock-free")]
+    fn crossbeam<T: Structure>(&mut self, items: usize) -> Result<(), Failure> {
+        match self.workload {
+            "pqueue" => self.measure::<T, _>(items, || methods::Crossbeam::<true>::new(items)),
+            "dictionary" => self.measure::<T, _>(items, || methods::Crossbeam::<false>::new(items)),
+            _ => Ok(()),
+        }
+    }
+
     #[cfg(not(feature = "lock-free"))]
-    fn lock_free<T: Structure, const FREES: bool>(&mut self, _: usize) -> Result<(), Failure> {
+    fn crossbeam<T: Structure>(&mut self, _: usize) -> Result<(), Failure> {
         Ok(())
     }
 
@@ -322,7 +332,7 @@ mod tests {
     /// Every method on every workload, small and short: the rows come out, in order and with their ratio.
     #[test]
     fn a_small_sweep() {
-        let methods = if cfg!(feature = "lock-free") { "all" } else { "sl,rwl,fc,fc+,nr,nr+" };
+        let methods = if cfg!(feature = "lock-free") { "all" } else { "sl,rwl,fc,fc+,nr,nr+,lf,lf-freeing" };
         let line = format!(
             "--method {methods} --workload all --count 500 --millis 20 --threads 2 --runs 1 --update-percent 10,100 \
              --distribution uniform,zipf:1.5 --external-work 4 --replicas 2"
@@ -339,7 +349,7 @@ mod tests {
             }
         }
         let rows = rows(&all, &args, false);
-        let expected = if cfg!(feature = "lock-free") { 4 * (8 + 8 + 6) } else { 4 * 3 * 6 };
+        let expected = if cfg!(feature = "lock-free") { 4 * (9 + 9 + 6) } else { 4 * (8 + 8 + 6) };
         assert_eq!(rows.len(), expected);
         assert!(rows.iter().all(|row| row.mops > 0.0 && row.baseline.as_deref() == Some("sl")));
         assert_eq!((rows[0].structure.as_str(), rows[0].ratio), ("sl", Some(1.0)));

@@ -7,7 +7,7 @@ use archipelago_sync::lock::{RawCna, RawCohort, RawHmcs, RawMcs, RawShfl, RawTas
 use lock_api::{Mutex, RawMutex};
 
 use super::measure::{Program, run};
-use super::{Contender, choose};
+use super::{Cell, Contender, choose};
 use crate::failure::Failure;
 
 /// A lock, and the two lines that its critical section writes.
@@ -70,6 +70,11 @@ pub fn contenders(names: &str) -> Result<Vec<Contender>, Failure> {
     let of = |name: &str| known.iter().find(|(known, _)| *known == name).expect("it was chosen from these").1();
     Ok(named
         .into_iter()
-        .map(|name| Contender { name: name.to_owned(), workload: "sections".to_owned(), program: of(name) })
+        .map(|name| Contender {
+            name: name.to_owned(),
+            workload: "sections".to_owned(),
+            cell: Cell::default(),
+            program: of(name),
+        })
         .collect())
 }

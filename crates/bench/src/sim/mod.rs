@@ -20,6 +20,7 @@ use archipelago_sim::{Machine, Placement};
 
 use crate::args::{Pin, Sim, SimCommon};
 use crate::failure::Failure;
+use crate::workload::Distribution;
 use measure::{Figures, Program, Setting};
 
 /// One of the things compared.
@@ -28,8 +29,21 @@ pub struct Contender {
     pub name: String,
     /// What it does.
     pub workload: String,
+    /// What the workload is made of.
+    pub cell: Cell,
     /// How.
     pub program: Program,
+}
+
+/// What tells experiments of one workload apart, as far as they know it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cell {
+    /// Operations that change something, in percent.
+    pub update_percent: Option<u32>,
+    /// Which keys are popular.
+    pub distribution: Option<Distribution>,
+    /// Random lines written between two operations.
+    pub external_work: Option<usize>,
 }
 
 /// One contender with so many threads.
@@ -38,6 +52,8 @@ pub struct Point {
     pub name: String,
     /// What it does.
     pub workload: String,
+    /// What that is made of.
+    pub cell: Cell,
     /// Threads.
     pub threads: usize,
     /// What was measured.
@@ -120,8 +136,8 @@ fn compare(contenders: &[Contender], setting: &Setting, threads: &[usize]) -> Re
     for contender in contenders {
         for &threads in threads {
             let figures = measure::figures(&contender.program, setting, threads)?;
-            let (name, workload) = (contender.name.clone(), contender.workload.clone());
-            points.push(Point { name, workload, threads, figures });
+            let (name, workload, cell) = (contender.name.clone(), contender.workload.clone(), contender.cell.clone());
+            points.push(Point { name, workload, cell, threads, figures });
         }
     }
     Ok(points)

@@ -7,11 +7,11 @@ use archipelago_sync::lock::{DistributedRwLock, Mutex, RawShfl, RawTas, RawTtas}
 use lock_api::RawMutex;
 
 use super::measure::{Program, run};
-use super::{Contender, choose};
+use super::{Cell, Contender, choose};
 use crate::args::SimNr;
 use crate::failure::Failure;
 use crate::nr::driver::Load;
-use crate::nr::methods::{Method, Session};
+use crate::nr::methods::{LockFree, Method, Session};
 use crate::nr::structures::{Dictionary, Op, PriorityQueue, SortedSet, Structure};
 use crate::workload::Distribution;
 
@@ -114,32 +114,69 @@ fn method<T: Structure>(name: &str, work: Work) -> Program {
     }
 }
 
+/// The lock-free list for those workloads that it can do: none changes two structures at once.
+fn lock_free(name: &str, workload: &str, work: Work) -> Option<Program> {
+    match (name, workload) {
+        ("lf", "pqueue") => Some(lock_free_program::<PriorityQueue, true, false>(work)),
+        ("lf", "dictionary") => Some(lock_free_program::<Dictionary, false, false>(work)),
+        ("lf-freeing", "pqueue") => Some(lock_free_program::<PriorityQueue, true, true>(work)),
+        ("lf-freeing", "dictionary") => Some(lock_free_program::<Dictionary, false, true>(work)),
+        _ => None,
+    }
+}
+
+fn lock_free_program<T: Structure, const QUEUE: bool, const FREES: bool>(work: Work) -> Program {
+    program::<T, _>(work, |items| world::untimed(|| LockFree::<QUEUE, FREES>::new(items)))
+}
+
 /// The methods on the workloads that the arguments name.
 ///
 /// # Errors
 /// If a name is not known.
 pub fn contenders(args: &SimNr) -> Result<Vec<Contender>, Failure> {
     let workloads = choose("--workload", &args.workload, &["pqueue", "dictionary", "sorted-set"])?;
-    let methods = choose("--method", &args.method, &["sl", "rwl", "fc", "fc+", "nr", "tas", "shfl"])?;
-    let distribution = Distribution::parse(&args.distribution)?;
-    if distribution == Distribution::Latest {
-        return Err(Failure::new("sim nr knows no --distribution latest"));
-    }
+    let known = ["sl", "rwl", "fc", "fc+", "nr", "lf", "lf-freeing", "tas", "shfl"];
+    let methods = choose("--method", &args.method, &known)?;
     let mut contenders = Vec::new();
     for workload in workloads {
-        for &update_percent in &args.update_percent {
+        for (update_percent, distribution, external_work) in cells(args)? {
+            let items = args.count.unwrap_or(if workload == "sorted-set" { 10_000 } else { 200_000 });
+            let work = Work { items, update_percent, distribution, external_work };
+            let cell = Cell {
+                update_percent: Some(update_percent),
+                distribution: Some(distribution),
+                external_work: Some(external_work),
+            };
             for name in &methods {
-                let items = args.count.unwrap_or(if workload == "sorted-set" { 10_000 } else { 200_000 });
-                let work = Work { items, update_percent, distribution, external_work: args.external_work };
                 let program = match workload {
-                    "pqueue" => method::<PriorityQueue>(name, work),
-                    "dictionary" => method::<Dictionary>(name, work),
-                    _ => method::<SortedSet>(name, work),
+                    _ if name.starts_with("lf") => lock_free(name, workload, work),
+                    "pqueue" => Some(method::<PriorityQueue>(name, work)),
+                    "dictionary" => Some(method::<Dictionary>(name, work)),
+                    _ => Some(method::<SortedSet>(name, work)),
                 };
-                let workload = format!("{workload}, {update_percent} % updates");
-                contenders.push(Contender { name: (*name).to_owned(), workload, program });
+                contenders.extend(program.map(|program| Contender {
+                    name: (*name).to_owned(),
+                    workload: workload.to_owned(),
+                    cell: cell.clone(),
+                    program,
+                }));
             }
         }
     }
     Ok(contenders)
+}
+
+/// All combinations of update ratio, distribution and external work.
+fn cells(args: &SimNr) -> Result<Vec<(u32, Distribution, usize)>, Failure> {
+    let mut cells = Vec::new();
+    for &update_percent in &args.update_percent {
+        for text in args.distribution.split(',') {
+            let distribution = Distribution::parse(text.trim())?;
+            if distribution == Distribution::Latest {
+                return Err(Failure::new("sim nr knows no --distribution latest"));
+            }
+            cells.extend(args.external_work.iter().map(|&lines| (update_percent, distribution, lines)));
+        }
+    }
+    Ok(cells)
 }

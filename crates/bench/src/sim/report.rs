@@ -75,6 +75,12 @@ pub struct Row {
     pub ns_per_update: Option<f64>,
     /// Part of the threads' time that they spent in updates, in percent.
     pub updating_percent: Option<f64>,
+    /// Operations that change something, in percent.
+    pub update_percent: Option<u32>,
+    /// Which keys are popular.
+    pub distribution: Option<String>,
+    /// Random lines written between two operations.
+    pub external_work: Option<usize>,
     /// Million operations per virtual second in every cell of the sensitivity sweep.
     #[serde(skip)]
     pub sweep: Vec<f64>,
@@ -119,6 +125,9 @@ fn row(point: &Point, setting: &Setting) -> Row {
         updating_percent: first
             .kinds
             .map(|[reads, updates]| 100.0 * updates.ns as f64 / (reads.ns + updates.ns).max(1) as f64),
+        update_percent: point.cell.update_percent,
+        distribution: point.cell.distribution.map(|distribution| distribution.to_string()),
+        external_work: point.cell.external_work,
         sweep: figures.sweep.clone(),
     }
 }
@@ -142,11 +151,19 @@ pub fn show(points: &[Point], setting: &Setting, common: &SimCommon) -> Result<(
     report::show(&rows, common.format, |rows, out| tables(rows, out))
 }
 
+/// A workload with all that tells it from others, as far as it is not what one expects.
+fn heading(row: &Row) -> String {
+    let updates = row.update_percent.map(|percent| format!(", {percent} % updates"));
+    let distribution = row.distribution.as_ref().filter(|name| *name != "uniform").map(|name| format!(", {name}"));
+    let work = row.external_work.filter(|lines| *lines > 0).map(|lines| format!(", {lines} lines of external work"));
+    [Some(row.workload.clone()), updates, distribution, work].into_iter().flatten().collect()
+}
+
 /// The rows by workload, in the order in which they came.
 fn by_workload(rows: &[Row]) -> Vec<Vec<&Row>> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in rows {
-        match groups.iter_mut().find(|group| group[0].workload == row.workload) {
+        match groups.iter_mut().find(|group| heading(group[0]) == heading(row)) {
             Some(group) => group.push(row),
             None => groups.push(vec![row]),
         }
@@ -213,7 +230,7 @@ fn tables(rows: &[Row], mut out: impl Write) -> io::Result<()> {
         table.set_header(head);
         table.add_rows(lines);
         table::align(&mut table);
-        writeln!(out, "{} on {}", group[0].workload, group[0].machine)?;
+        writeln!(out, "{} on {}", heading(group[0]), group[0].machine)?;
         writeln!(out, "{table}")?;
         order(&group).iter().try_for_each(|line| writeln!(out, "{line}"))?;
         writeln!(out)?;
@@ -233,7 +250,7 @@ fn page(rows: &[Row], setting: &Setting) -> String {
         "<p>Million operations per virtual second by threads; {sweep}. Dashed lines are socket boundaries.</p>\n"
     );
     for group in by_workload(rows) {
-        body += &format!("<h2>{}</h2>\n", html::escape(&group[0].workload));
+        body += &format!("<h2>{}</h2>\n", html::escape(&heading(group[0])));
         let points = group.iter().map(|row| curve::Point {
             name: &row.structure,
             threads: row.threads,

@@ -2,7 +2,7 @@
 
 use archipelago_platform::time::Duration;
 
-use super::Contender;
+use super::{Cell, Contender};
 use crate::args::SimSets;
 use crate::failure::Failure;
 use crate::sets::contenders::select;
@@ -41,8 +41,13 @@ pub fn contenders(args: &SimSets) -> Result<Vec<Contender>, Failure> {
                     simulate(&Simulation { spec: &spec, machine, config, setting })
                 });
                 let reads = if scan > 0 { format!(", ranges of {scan}") } else { String::new() };
-                let workload = format!("{structure}, {update_percent} % updates{reads}");
-                contenders.push(Contender { name: contender.mechanism.to_owned(), workload, program });
+                let workload = format!("{structure}{reads}");
+                let cell = Cell {
+                    update_percent: Some(update_percent),
+                    distribution: Some(distribution),
+                    external_work: None,
+                };
+                contenders.push(Contender { name: contender.mechanism.to_owned(), workload, cell, program });
             }
         }
     }

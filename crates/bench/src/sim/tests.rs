@@ -36,6 +36,20 @@ fn contenders_are_all_combinations() {
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
     let Sim::Nr(args) = parse(&["nr", "--workload", "all", "--update-percent", "0,10"]) else { panic!() };
     assert_eq!(nr::contenders(&args).unwrap().len(), 3 * 2 * 5);
+    let line = [
+        "nr",
+        "--workload",
+        "all",
+        "--method",
+        "nr,lf",
+        "--distribution",
+        "uniform,zipf:1.5",
+        "--external-work",
+        "0,9",
+    ];
+    let Sim::Nr(args) = parse(&[&line[..], &["--update-percent", "10"]].concat()) else { panic!() };
+    // None changes two structures at once.
+    assert_eq!(nr::contenders(&args).unwrap().len(), 4 * (2 + 2 + 1));
     let Sim::Sets(args) = parse(&["sets", "--structure", "all", "--mechanism", "rcu,mvrlu"]) else { panic!() };
     assert_eq!(sets::contenders(&args).unwrap().len(), 3 * 3 * 2);
 }

@@ -8,8 +8,8 @@ use archipelago_sync::version_lock::VersionLock;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::choose;
 use super::measure::{Program, Turns, run};
+use super::{Cell, choose};
 use crate::args::SimYcsb;
 use crate::driver::execute;
 use crate::failure::Failure;
@@ -137,6 +137,7 @@ pub fn contenders(args: &SimYcsb) -> Result<Vec<super::Contender>, Failure> {
             contenders.push(super::Contender {
                 name: (*name).to_owned(),
                 workload: workload.name().to_owned(),
+                cell: Cell { distribution: Some(distribution), ..Cell::default() },
                 program,
             });
         }
