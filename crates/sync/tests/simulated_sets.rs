@@ -11,7 +11,7 @@ use archipelago_sim::{Client, Config, Fault, Machine, Point, SimAlloc, hunt, run
 use archipelago_sync::mvrlu::{self, Abort, ClockKind, Handle, Link, Tuning, Tx, points};
 use archipelago_sync::rlu;
 use archipelago_sync::set::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, Tree,
+    CitrusTree, FraserSkipList, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
 };
 
 #[path = "mvrlu/book.rs"]
@@ -234,4 +234,20 @@ fn rivals_are_linearizable_in_many_schedules() {
     linearizable(Promise::Rival, || HarrisList::with_buckets(3));
     linearizable(Promise::Rival, CitrusTree::default);
     linearizable(Promise::Rival, FraserSkipList::default);
+}
+
+/// All threads at one key, some nodes with several levels: what the list asserts before it retires a node.
+#[test]
+fn a_skip_list_retires_no_node_that_is_linked() {
+    let client = |list: &FraserSkipList, client: Client| {
+        let mut session = list.session();
+        for _ in 0..12 {
+            if (world::random() + client.index as u64).is_multiple_of(2) {
+                session.insert(7, 0);
+            } else {
+                session.remove(7);
+            }
+        }
+    };
+    explore(3_000, FraserSkipList::default, client, drop);
 }

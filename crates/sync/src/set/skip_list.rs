@@ -321,12 +321,33 @@ impl FraserSkipList {
             return;
         }
         while self.try_find(node.key(), true, guard).is_err() {}
+        debug_assert!(!self.leads_to(node), "a node that is to be retired is still linked");
         let free = |node: *mut (), _: *mut ()| {
             // SAFETY: retired below, and all guards from before have ended.
             unsafe { NodeRef::free(node.cast()) };
         };
         // SAFETY: on no level any more, and there will be no link to it; nobody else retires it.
         unsafe { guard.retire(node.0.cast(), ptr::null_mut(), free) };
+    }
+
+    /// Whether the node can be reached on some level.
+    fn leads_to(&self, node: NodeRef<'_>) -> bool {
+        let mut before = None;
+        (0..self.height.load(Ordering::Relaxed)).rev().any(|level| {
+            let mut at = untagged(self.link(before, level).load(Ordering::Acquire));
+            // SAFETY: as in `first`; for the caller's guard.
+            while let Some(here) = unsafe { NodeRef::met(at) }.filter(|here| here.key() <= node.key()) {
+                let next = here.next(level).load(Ordering::Acquire);
+                if here == node {
+                    return true;
+                }
+                if here.key() < node.key() && !is_tagged(next) {
+                    before = Some(here);
+                }
+                at = untagged(next);
+            }
+            false
+        })
     }
 
     /// Removes a node, if nobody else does; its value.
