@@ -29,7 +29,7 @@ pub enum Command {
     Sim {
         /// What to do.
         #[command(subcommand)]
-        what: Sim,
+        what: Box<Sim>,
     },
 }
 

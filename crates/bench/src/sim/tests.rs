@@ -8,7 +8,7 @@ use crate::args::{Cli, Command};
 fn parse(args: &[&str]) -> Sim {
     let cli = Cli::try_parse_from([&["archipelago", "sim"], args].concat()).unwrap();
     let Some(Command::Sim { what }) = cli.command else { panic!("not parsed as sim") };
-    what
+    *what
 }
 
 fn common(what: &Sim) -> &SimCommon {

@@ -60,31 +60,30 @@ impl Records {
     /// A record that the calling thread has to itself as long as it keeps the claim.
     pub(super) fn claim(&self) -> Claim {
         let slot = self.slot();
-        let free = slot.chain().find(|node| node.record.try_claim());
-        Claim(NonNull::from(free.unwrap_or_else(|| slot.push(Record::claimed()))))
+        // SAFETY: the chain has a reference to the node.
+        let free = slot.chain().find(|node| unsafe { node.as_ref() }.record.try_claim());
+        Claim(free.unwrap_or_else(|| slot.push(Record::claimed())))
     }
 
     /// All records. One that is made meanwhile may or may not be met.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.0.iter().flat_map(|slot| iter::once(&*slot.own).chain(slot.chain().map(|node| &*node.record)))
+        // SAFETY: the chain has a reference to the node as long as the domain lives.
+        let record = |node: NonNull<Node>| unsafe { &*node.as_ref().record };
+        self.0.iter().flat_map(move |slot| iter::once(&*slot.own).chain(slot.chain().map(record)))
     }
 }
 
 impl Slot {
-    fn chain(&self) -> impl Iterator<Item = &Node> {
+    /// The nodes, which are the chain's until `drop`. As pointers: the last reference to one frees it by such a pointer.
+    fn chain(&self) -> impl Iterator<Item = NonNull<Node>> {
         // Acquire: pairs with the Release of `push`, so that the node and all older ones are seen initialised.
-        // SAFETY: the chain has a reference to each of its nodes until `drop`.
-        let mut node = unsafe { self.claimable.load(Ordering::Acquire).as_ref() };
-        iter::from_fn(move || {
-            let here = node?;
-            // SAFETY: as above.
-            node = unsafe { here.older.as_ref() };
-            Some(here)
-        })
+        let newest = NonNull::new(self.claimable.load(Ordering::Acquire));
+        // SAFETY: the chain has a reference to each of its nodes.
+        iter::successors(newest, |node| NonNull::new(unsafe { node.as_ref() }.older))
     }
 
     #[cold]
-    fn push(&self, record: Record) -> &Node {
+    fn push(&self, record: Record) -> NonNull<Node> {
         let mut older = self.claimable.load(Ordering::Acquire);
         let node = Box::into_raw(Box::new(Node { record: CachePadded::new(record), older }));
         // Another thread may push here too: one that a late destructor's thread gave the slot to.
@@ -93,8 +92,8 @@ impl Slot {
             // SAFETY: not published yet.
             unsafe { (*node).older = now };
         }
-        // SAFETY: the chain has a reference to it until `drop`.
-        unsafe { &*node }
+        // SAFETY: from a box.
+        unsafe { NonNull::new_unchecked(node) }
     }
 }
 

@@ -131,9 +131,11 @@ impl<'g> NodeRef<'g> {
 
     /// Marks all levels, from the top; whether this call marked level 0, which removes the node.
     fn mark(self) -> bool {
-        (0..self.height()).rev().map(|level| self.mark_level(level)).last() == Some(true)
+        (1..self.height()).rev().for_each(|level| _ = self.mark_level(level));
+        self.mark_level(0)
     }
 
+    /// Whether this call marked it.
     fn mark_level(self, level: usize) -> bool {
         let link = self.next(level);
         let mut next = link.load(Ordering::Acquire);
