@@ -33,6 +33,7 @@ mod over_mvrlu;
 mod over_rcu;
 mod over_rlu;
 mod skip_list;
+mod tag;
 mod tree;
 
 pub use citrus::{CitrusSession, CitrusTree};

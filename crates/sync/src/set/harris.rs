@@ -10,6 +10,7 @@ use core::ptr;
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 
 use super::hash::bucket;
+use super::tag::{is_tagged, tagged, untagged};
 use super::{Set, SetSession};
 use crate::rcu::{Domain, Guard, Reader};
 
@@ -18,18 +19,6 @@ struct Node {
     value: u64,
     /// The next node; tagged once this one is removed.
     next: AtomicPtr<Node>,
-}
-
-fn tagged(node: *mut Node) -> *mut Node {
-    node.map_addr(|addr| addr | 1)
-}
-
-fn untagged(node: *mut Node) -> *mut Node {
-    node.map_addr(|addr| addr & !1)
-}
-
-fn is_tagged(node: *mut Node) -> bool {
-    node.addr() & 1 == 1
 }
 
 /// One list, or a table of lists.

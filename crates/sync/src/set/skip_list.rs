@@ -24,6 +24,7 @@ use std::alloc::{alloc, dealloc, handle_alloc_error};
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use super::tag::{is_tagged, tagged, untagged};
 use super::{Set, SetSession};
 use crate::rcu::{Domain, Guard, Reader};
 
@@ -46,18 +47,6 @@ struct Node {
     done: AtomicU32,
     /// The first of `height` links.
     tower: [Link; 0],
-}
-
-fn tagged(node: *mut Node) -> *mut Node {
-    node.map_addr(|addr| addr | 1)
-}
-
-fn untagged(node: *mut Node) -> *mut Node {
-    node.map_addr(|addr| addr & !1)
-}
-
-fn is_tagged(node: *mut Node) -> bool {
-    node.addr() & 1 == 1
 }
 
 /// A node that is not freed yet: its own list's functions use it in the guard in which they met it.
