@@ -47,7 +47,7 @@ pub(crate) struct Local<'a, F: KeyForm> {
 
 impl<F: KeyForm> Local<'_, F> {
     /// The jump node for `key`: a page at or left of it, according to this node's search layer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn jump(&self, key: F::Probe<'_>) -> &F::Page {
         // SAFETY: a page is retired only after no layer leads to it; one that a layer leads to now is protected by
         // our guard, which was entered before.

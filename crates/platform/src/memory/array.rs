@@ -22,9 +22,11 @@ use crate::topology::NodeId;
 /// assert_eq!(squares[..], [0, 1, 4, 9]);
 /// ```
 pub struct Array<T: Copy> {
+    /// Of `pages`, or dangling.
+    start: NonNull<T>,
+    len: usize,
     /// `None` if there is no capacity.
     pages: Option<Pages>,
-    len: usize,
     node: Option<NodeId>,
     items: PhantomData<T>,
 }
@@ -44,7 +46,8 @@ impl<T: Copy> Array<T> {
         assert!(size_of::<T>() > 0, "items have a size");
         let layout = Layout::array::<T>(capacity).expect("an array fits the address space");
         let pages = (capacity > 0).then(|| Pages::allocate(Pages::round_up(layout), node));
-        Self { pages, len: 0, node, items: PhantomData }
+        let start = pages.as_ref().map_or(NonNull::dangling(), |pages| pages.start().cast());
+        Self { start, len: 0, pages, node, items: PhantomData }
     }
 
     /// An empty array without memory, whose memory is to prefer `node`.
@@ -73,9 +76,9 @@ impl<T: Copy> Array<T> {
     #[inline]
     pub fn extend_from_slice(&mut self, items: &[T]) {
         self.make_room(items.len());
-        crate::touch_mut(self.start().as_ptr().wrapping_add(self.len), size_of_val(items));
+        crate::touch_mut(self.start.as_ptr().wrapping_add(self.len), size_of_val(items));
         // SAFETY: there is room for so many items behind the first `len`, and it is ours alone.
-        unsafe { self.start().add(self.len).copy_from_nonoverlapping(NonNull::from(items).cast(), items.len()) };
+        unsafe { self.start.add(self.len).copy_from_nonoverlapping(NonNull::from(items).cast(), items.len()) };
         self.len += items.len();
     }
 
@@ -123,11 +126,6 @@ impl<T: Copy> Array<T> {
         larger.extend_from_slice(self);
         *self = larger;
     }
-
-    #[inline(always)]
-    fn start(&self) -> NonNull<T> {
-        self.pages.as_ref().map_or(NonNull::dangling(), |pages| pages.start().cast())
-    }
 }
 
 impl<T: Copy> Default for Array<T> {
@@ -142,7 +140,7 @@ impl<T: Copy> Deref for Array<T> {
     #[inline(always)]
     fn deref(&self) -> &[T] {
         // SAFETY: the first `len` items are written, and borrowed with `self`.
-        unsafe { NonNull::slice_from_raw_parts(self.start(), self.len).as_ref() }
+        unsafe { NonNull::slice_from_raw_parts(self.start, self.len).as_ref() }
     }
 }
 
@@ -150,7 +148,7 @@ impl<T: Copy> DerefMut for Array<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as in `deref`; `self` is borrowed mutably.
-        unsafe { NonNull::slice_from_raw_parts(self.start(), self.len).as_mut() }
+        unsafe { NonNull::slice_from_raw_parts(self.start, self.len).as_mut() }
     }
 }
 

@@ -31,7 +31,7 @@ const PAD: i32 = i32::MAX;
 /// Bits of a place.
 const PLACE_BITS: u32 = 30;
 
-/// Set in the first page of a line that leads to a node; and, in the rank, only to make it negative.
+/// Set in the first word of `ids` of a line that leads to a node.
 const MARK: u32 = 1 << 31;
 
 /// Page numbers are less than this.
@@ -41,7 +41,7 @@ pub const MAX_ID: u32 = MARK;
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Line {
-    /// Seven places, then the marked rank of the line's first page (or, of a line that leads to a node, that page).
+    /// Seven places (none, if the line leads to a node), then the rank of the line's first page.
     places: [i32; 8],
     /// The page before the first anchor, then one per anchor. Or, marked, the fields of a node.
     ids: [u32; 8],
@@ -106,37 +106,60 @@ impl Line {
     fn leaf(places: [i32; ANCHORS], rank: usize, ids: [u32; 8]) -> Self {
         let mut line = Self { places: [PAD; 8], ids };
         line.places[..ANCHORS].copy_from_slice(&places);
-        line.places[ANCHORS] = (rank as u32 | MARK) as i32;
+        line.places[ANCHORS] = rank as i32;
         line
     }
 
     /// A line that leads to `node`, and to the page `before` for keys below all of that.
     fn inner(node: Node, before: Found) -> Self {
         let mut places = [PAD; 8];
-        (places[6], places[7]) = ((before.rank | MARK) as i32, (before.id | MARK) as i32);
+        places[ANCHORS] = before.rank as i32;
         let halves = |word: u64| [word as u32, (word >> 32) as u32];
         let ([a, b], [c, d], [e, f]) = (halves(node.first), halves(node.limit), halves(node.factor));
-        // Two marked words count as places at most the key's: the search finds the second one.
-        Self { places, ids: [0, node.start | MARK, a, b, c, d, e, f] }
+        // No place counts, so the search finds the first word, which is marked.
+        Self { places, ids: [node.start | MARK, before.id, a, b, c, d, e, f] }
     }
 
-    /// How many of the places are at most `place`; the last word always counts, and is not one.
+    /// How many of the places are at most `place`.
     #[inline(always)]
     fn count(&self, place: i32) -> usize {
-        self.places.iter().map(|&at| i32::from(at <= place)).sum::<i32>() as usize - 1
+        first_above(&self.places, place)
     }
 
     /// The node that a marked line leads to, and the page before it.
     fn node(&self) -> (Node, Found) {
         let word = |at: usize| u64::from(self.ids[at]) | u64::from(self.ids[at + 1]) << 32;
-        let node = Node { first: word(2), limit: word(4), factor: word(6), start: self.ids[1] & !MARK };
-        (node, Found { id: self.places[7] as u32 & !MARK, rank: self.places[6] as u32 & !MARK })
+        let node = Node { first: word(2), limit: word(4), factor: word(6), start: self.ids[0] & !MARK };
+        (node, Found { id: self.ids[1], rank: self.rank() })
     }
 
     #[inline(always)]
     fn rank(&self) -> u32 {
-        self.places[ANCHORS] as u32 & !MARK
+        self.places[ANCHORS] as u32
     }
+}
+
+/// Where the first of the [`ANCHORS`] places is that is greater than `place`: they ascend, so this is how many are not.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn first_above(places: &[i32; 8], place: i32) -> usize {
+    use core::arch::x86_64::*;
+    // SAFETY: SSE2 is part of x86-64; the loads stay within the array, and need no alignment.
+    let above = unsafe {
+        let halves = places.as_ptr().cast::<__m128i>();
+        let place = _mm_set1_epi32(place);
+        let [low, high] = [0, 1].map(|half| _mm_cmpgt_epi32(_mm_loadu_si128(halves.add(half)), place));
+        _mm_movemask_epi8(_mm_packs_epi32(low, high))
+    };
+    // Two bits for each word; the last one is not a place.
+    (above | 1 << (2 * ANCHORS)).trailing_zeros() as usize / 2
+}
+
+/// As above: no branches, for the compiler to make the best of.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn first_above(places: &[i32; 8], place: i32) -> usize {
+    places[..ANCHORS].iter().map(|&at| usize::from(at <= place)).sum()
 }
 
 /// Finds `key`'s page from `root`, whose lines these are, with `head` for keys below all anchors.
@@ -154,7 +177,7 @@ pub unsafe fn find(lines: &[Line], root: &Node, head: u32, key: u64) -> Found {
     let line = unsafe { lines.get_unchecked(line) };
     touch(line, size_of::<Line>());
     let count = line.count(place);
-    let id = line.ids[count & 7];
+    let id = line.ids[count];
     if id & MARK != 0 {
         // SAFETY: passed on.
         return unsafe { find_deep(lines, line, key) };
@@ -179,7 +202,7 @@ unsafe fn find_deep<'a>(lines: &'a [Line], mut line: &'a Line, key: u64) -> Foun
         line = unsafe { lines.get_unchecked(at) };
         touch(line, size_of::<Line>());
         let count = line.count(place);
-        let id = line.ids[count & 7];
+        let id = line.ids[count];
         if id & MARK == 0 {
             return Found { id, rank: line.rank() + count as u32 };
         }
