@@ -55,7 +55,13 @@ impl<F: KeyForm> Core<F> {
                 // It is not validated yet, but any address may be fetched from.
                 F::Page::prefetch_all(next);
             }
-            target.copy_from(bound, limit - seen, &mut copy);
+            // It nearly always begins where the last one ended, so there is nothing to search for.
+            let begins_there = next_low.is_some_and(|page| core::ptr::eq(page, target));
+            if begins_there {
+                target.copy_first(limit - seen, &mut copy);
+            } else {
+                target.copy_from(bound, limit - seen, &mut copy);
+            }
             if !target.lock().validate(version) {
                 page = target;
                 continue;
@@ -64,7 +70,8 @@ impl<F: KeyForm> Core<F> {
                 tidy::<F>(target, version, &mut copy);
             }
             copy.prepare(&mut scratch);
-            for at in copy.lower_bound(bound)..copy.len() {
+            let first = if begins_there { 0 } else { copy.lower_bound(bound) };
+            for at in first..copy.len() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;
                 if !visit(key, value) || seen == limit {

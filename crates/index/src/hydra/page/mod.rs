@@ -136,6 +136,12 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more).
     fn copy_from(&self, from: F::Probe<'_>, limit: usize, copy: &mut Self::Copy);
 
+    /// As [`copy_from`](Self::copy_from), from the page's first entry on.
+    fn copy_first(&self, limit: usize, copy: &mut Self::Copy) {
+        let _ = limit;
+        self.copy_all(copy);
+    }
+
     /// Copies out all entries.
     fn copy_all(&self, copy: &mut Self::Copy);
 
@@ -217,16 +223,13 @@ pub trait PageCopy<F: PageForm>: Sized {
 /// The first index in `start..end` for which `before` is false; `before` is monotonous, or racing with a writer and
 /// the result meaningless.
 #[inline]
-pub(crate) fn partition_point(mut start: usize, end: usize, before: impl Fn(usize) -> bool) -> usize {
-    let mut size = end - start;
-    while size > 0 {
+pub(crate) fn partition_point(start: usize, end: usize, before: impl Fn(usize) -> bool) -> usize {
+    let (mut start, mut size) = (start, end - start);
+    // Which half it is, no branch predictor can know.
+    while size > 1 {
         let half = size / 2;
-        if before(start + half) {
-            start += half + 1;
-            size -= half + 1;
-        } else {
-            size = half;
-        }
+        start = core::hint::select_unpredictable(before(start + half), start + half, start);
+        size -= half;
     }
-    start
+    if size == 1 && before(start) { start + 1 } else { start }
 }

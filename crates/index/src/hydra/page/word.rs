@@ -47,6 +47,13 @@ struct Entry {
     value: AtomicU64,
 }
 
+impl Entry {
+    #[inline]
+    fn load(&self) -> (u64, u64) {
+        (self.key.load(Relaxed), self.value.load(Relaxed))
+    }
+}
+
 impl WordPage {
     #[inline]
     fn sorted(&self) -> usize {
@@ -64,8 +71,7 @@ impl WordPage {
 
     #[inline]
     fn pair(&self, slot: usize) -> (u64, u64) {
-        let entry = &self.entries[slot];
-        (entry.key.load(Relaxed), entry.value.load(Relaxed))
+        self.entries[slot].load()
     }
 
     #[inline]
@@ -224,13 +230,22 @@ impl Page<Word> for WordPage {
     fn copy_from(&self, from: u64, limit: usize, copy: &mut WordCopy) {
         let len = self.len();
         if self.sorted() < len {
-            self.copy_all(copy);
-            return;
+            return self.copy_all(copy);
         }
         // Sorted: copy only what is asked for. A racing writer can make this search meaningless, not unsafe.
         let start = partition_point(0, len, |slot| self.key(slot) < from);
         let end = len.min(start.saturating_add(limit));
         copy.take(self, start..end, end - start, false);
+    }
+
+    #[inline]
+    fn copy_first(&self, limit: usize, copy: &mut WordCopy) {
+        let len = self.len();
+        if self.sorted() < len {
+            return self.copy_all(copy);
+        }
+        let end = len.min(limit);
+        copy.take(self, 0..end, end, false);
     }
 
     #[inline]
@@ -359,8 +374,8 @@ impl WordCopy {
     #[inline]
     fn take(&mut self, page: &WordPage, slots: core::ops::Range<usize>, run: usize, whole: bool) {
         self.len = slots.len();
-        for (pair, slot) in self.pairs.iter_mut().zip(slots) {
-            *pair = page.pair(slot);
+        for (pair, entry) in self.pairs.iter_mut().zip(&page.entries[slots]) {
+            *pair = entry.load();
         }
         (self.run, self.whole) = (run, whole);
     }
@@ -413,6 +428,10 @@ impl PageCopy<Word> for WordCopy {
 
     #[inline]
     fn lower_bound(&self, key: u64) -> usize {
+        // Most copies begin at the key that is asked for.
+        if self.pairs[0].0 >= key {
+            return 0;
+        }
         partition_point(0, self.len, |at| self.pairs[at].0 < key)
     }
 

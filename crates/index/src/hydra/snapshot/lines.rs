@@ -171,40 +171,56 @@ pub unsafe fn find(lines: &[Line], root: &Node, head: u32, key: u64) -> Found {
     if key < root.first {
         return Found { id: head, rank: 0 };
     }
-    let (line, place) = root.place(key);
+    // SAFETY: passed on. The second level is here, and not in a loop, for clustered keys: they have two.
+    unsafe {
+        match step(lines, root, key) {
+            Ok(found) => found,
+            Err(line) => match step_down(lines, line, key) {
+                Ok(found) => found,
+                Err(line) => find_deep(lines, line, key),
+            },
+        }
+    }
+}
+
+/// Looks `key` up in a node: its page, or the line that leads farther down.
+///
+/// # Safety
+/// `node` and `lines` come from one [`build`], and `key` is not below the node.
+#[inline(always)]
+unsafe fn step<'a>(lines: &'a [Line], node: &Node, key: u64) -> Result<Found, &'a Line> {
+    let (line, place) = node.place(key);
     debug_assert!(line < lines.len());
     // SAFETY: a node's places lead to its own lines, by the caller's promise.
     let line = unsafe { lines.get_unchecked(line) };
     touch(line, size_of::<Line>());
     let count = line.count(place);
     let id = line.ids[count];
-    if id & MARK != 0 {
-        // SAFETY: passed on.
-        return unsafe { find_deep(lines, line, key) };
-    }
-    Found { id, rank: line.rank() + count as u32 }
+    if id & MARK == 0 { Ok(Found { id, rank: line.rank() + count as u32 }) } else { Err(line) }
 }
 
 /// Goes on at the node that `line` leads to.
 ///
 /// # Safety
-/// As for [`find`]; `line` is one of `lines`.
+/// As for [`find`]; `line` is one of `lines`, and leads to a node.
+#[inline(always)]
+unsafe fn step_down<'a>(lines: &'a [Line], line: &Line, key: u64) -> Result<Found, &'a Line> {
+    let (node, before) = line.node();
+    // SAFETY: passed on.
+    if key < node.first { Ok(before) } else { unsafe { step(lines, &node, key) } }
+}
+
+/// As [`step_down`], all the way.
+///
+/// # Safety
+/// As for [`step_down`].
 #[inline(never)]
 unsafe fn find_deep<'a>(lines: &'a [Line], mut line: &'a Line, key: u64) -> Found {
     loop {
-        let (node, before) = line.node();
-        if key < node.first {
-            return before;
-        }
-        let (at, place) = node.place(key);
-        debug_assert!(at < lines.len());
-        // SAFETY: as in `find`.
-        line = unsafe { lines.get_unchecked(at) };
-        touch(line, size_of::<Line>());
-        let count = line.count(place);
-        let id = line.ids[count];
-        if id & MARK == 0 {
-            return Found { id, rank: line.rank() + count as u32 };
+        // SAFETY: passed on.
+        match unsafe { step_down(lines, line, key) } {
+            Ok(found) => return found,
+            Err(next) => line = next,
         }
     }
 }
