@@ -1,11 +1,12 @@
-//! The version lock: one word that lets writers exclude each other and lets readers find out that they raced.
+//! The version lock: eight bytes that let writers exclude each other and let readers find out that they raced.
 //!
-//! | bits | meaning |
+//! | bits of the version | meaning |
 //! |---|---|
 //! | 0 | locked |
 //! | 1 | obsolete: the page this lock guards has left the structure; never set back, never locked again |
-//! | 2–17 | how many threads share the lock, or are finding out that they can't |
-//! | 18–63 | counter, +1 at every unlock that follows a change |
+//! | 2–31 | counter, +1 at every unlock that follows a change |
+//!
+//! Beside it, the number of threads that *share* the lock, or are finding out that they can't.
 //!
 //! A reader takes a [`Version`], reads the guarded words (all of them relaxed atomics), and calls
 //! [`validate`](VersionLock::validate) *before* it follows a pointer or trusts a length that it read. A writer that
@@ -28,35 +29,37 @@
 //! [`unlock_unchanged`](VersionLock::unlock_unchanged) puts the old version back: a reader that overlapped it may
 //! validate, rightly, since nothing was stored.
 //!
-//! Writers exclude each other as with any lock: w1 is an Acquire that reads the last w4, a Release. The counter has 46
-//! bits, so it does not wrap between a reader's r1 and r4.
+//! Writers exclude each other as with any lock: w1 is an Acquire that reads the last w4, a Release. Only the holder
+//! changes the version, so w4 is a store: a locked instruction would wait until all of w3 has reached the cache, and the
+//! thread's next loads with it (a third of the time of an insert whose entry's line is not in the cache). The counter has
+//! 30 bits: a reader would have to sleep between r1 and r4 through exactly a multiple of 2^30 changes of one page, a
+//! minute and a half at ten million a second, to be fooled.
 //!
 //! # Sharing
 //! A writer that changes nothing but one word, with one atomic operation, need not keep readers or its like away: it
 //! only needs the page to stay as it is. It *shares* the lock at the version on which it found the word
-//! ([`try_share_at`](VersionLock::try_share_at)). Readers neither see nor wait for it: [`Version`] has no such bits.
-//! What they read of that word is what it was at some moment while the page stayed the same. A writer that locks waits
-//! until nobody shares, so for it too such words change only between locks: on w1, its Acquire loads meet the Release of
+//! ([`try_share_at`](VersionLock::try_share_at)). Readers neither see nor wait for it. What they read of that word is
+//! what it was at some moment while the page stayed the same. A writer that locks waits until nobody shares, so for it
+//! too such words change only between locks: its Acquire loads of the number of sharers meet the Releases of
 //! [`unshare`](VersionLock::unshare). Under a thousand updates of one popular word this is two locked instructions on
 //! one line for each, where a lock would have threads wait for each other and readers start again.
 //!
-//! Sharers come and go by adding and subtracting, also while the lock is held (they then see that, and go), so a holder
-//! changes the word by adding, too.
+//! A sharer adds itself, then looks at the version; a writer locks, then looks at the number. Each change is ordered
+//! before the look that follows ([`fence_after_rmw`]), so one of the two sees the other: a sharer that sees the lock
+//! goes again, and a writer that sees a sharer waits.
 
-use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
+use archipelago_platform::atomic::{AtomicU32, Ordering, fence, fence_after_rmw};
 use archipelago_platform::hint::point;
 
 use crate::backoff::Backoff;
 
-const LOCKED: u64 = 1;
-const OBSOLETE: u64 = 2;
-const SHARER: u64 = 4;
-const SHARERS: u64 = 0xffff * SHARER;
-const COUNT: u64 = 1 << 18;
+const LOCKED: u32 = 1;
+const OBSOLETE: u32 = 2;
+const COUNT: u32 = 4;
 
-/// A [`VersionLock`]'s word as somebody once read it.
+/// A [`VersionLock`]'s version as somebody once read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version(u64);
+pub struct Version(u32);
 
 impl Version {
     /// A writer held the lock.
@@ -91,9 +94,10 @@ impl Version {
 /// assert!(!lock.validate(seen));
 /// ```
 #[derive(Debug)]
-#[repr(transparent)]
+#[repr(C)]
 pub struct VersionLock {
-    word: AtomicU64,
+    version: AtomicU32,
+    sharers: AtomicU32,
 }
 
 impl VersionLock {
@@ -103,19 +107,19 @@ impl VersionLock {
     /// An unlocked, live version lock.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Self { word: AtomicU64::new(0) }
+        Self { version: AtomicU32::new(0), sharers: AtomicU32::new(0) }
     }
 
     /// An unlocked, live version lock.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Self { word: AtomicU64::new(0) }
+        Self { version: AtomicU32::new(0), sharers: AtomicU32::new(0) }
     }
 
     /// The version now, whatever it is. Acquire: reads that follow see at least what it stands for. Never waits.
     #[inline]
     pub fn read(&self) -> Version {
-        Version(self.word.load(Ordering::Acquire) & !SHARERS)
+        Version(self.version.load(Ordering::Acquire))
     }
 
     /// The version as soon as no writer holds the lock. It may be obsolete.
@@ -137,13 +141,13 @@ impl VersionLock {
         }
     }
 
-    /// Whether the word still is `version`: if `version` was not locked, everything read between the two was stored
+    /// Whether it still is `version`: if `version` was not locked, everything read between the two was stored
     /// before it and belongs together.
     #[inline]
     pub fn validate(&self, version: Version) -> bool {
         // Pairs with the Release fence in `try_lock_at`; see the seqlock argument above (r3, r4).
         fence(Ordering::Acquire);
-        self.word.load(Ordering::Relaxed) & !SHARERS == version.0
+        self.version.load(Ordering::Relaxed) == version.0
     }
 
     /// Locks if the version is still exactly `version`, and says whether it did; then waits for those who share the
@@ -154,11 +158,14 @@ impl VersionLock {
             return false;
         }
         // Acquire pairs with the Release of the unlock before. Relaxed on failure: nothing is concluded from it.
-        let locked = self.word.compare_exchange(version.0, version.0 | LOCKED, Ordering::Acquire, Ordering::Relaxed);
-        if let Err(found) = locked
-            && !self.lock_shared_word(version, found)
-        {
+        let locked = version.0 | LOCKED;
+        if self.version.compare_exchange(version.0, locked, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
+        }
+        fence_after_rmw();
+        // Acquire pairs with the Release of `unshare`. From now on whoever comes to share goes again.
+        if self.sharers.load(Ordering::Acquire) != 0 {
+            self.wait_unshared();
         }
         // Pairs with the Acquire fence in `validate`; see the seqlock argument above (w1, w2).
         fence(Ordering::Release);
@@ -166,39 +173,29 @@ impl VersionLock {
         true
     }
 
-    /// Goes on with [`try_lock_at`](Self::try_lock_at), which has `found` another word: maybe because of sharers only.
     #[cold]
-    fn lock_shared_word(&self, version: Version, mut found: u64) -> bool {
-        while found & !SHARERS == version.0 {
-            match self.word.compare_exchange(found, found | LOCKED, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => {
-                    let backoff = Backoff::new();
-                    // Acquire pairs with the Release of `unshare`. From now on whoever comes to share goes again.
-                    while self.word.load(Ordering::Acquire) & SHARERS != 0 {
-                        backoff.wait();
-                    }
-                    return true;
-                }
-                Err(now) => found = now,
-            }
+    fn wait_unshared(&self) {
+        let backoff = Backoff::new();
+        while self.sharers.load(Ordering::Acquire) != 0 {
+            backoff.wait();
         }
-        false
     }
 
     /// Shares the lock if the version is still exactly `version`, and says whether it did: nobody locks until
     /// [`unshare`](Self::unshare), which must follow soon. For a change of one word by one atomic operation with Release
-    /// ordering; see the module's text. At most 65535 threads may share a lock at a time.
+    /// ordering; see the module's text.
     #[inline]
     pub fn try_share_at(&self, version: Version) -> bool {
         if !version.is_free() {
             return false;
         }
+        self.sharers.fetch_add(1, Ordering::Relaxed);
+        fence_after_rmw();
         // Acquire pairs with the Release of the last unlock: the caller sees the page at least as of `version`.
-        let before = self.word.fetch_add(SHARER, Ordering::Acquire);
-        let shared = before & !SHARERS == version.0;
+        let shared = self.version.load(Ordering::Acquire) == version.0;
         if !shared {
             // Nothing was stored that the one who waits for us would have to see.
-            self.word.fetch_sub(SHARER, Ordering::Relaxed);
+            self.sharers.fetch_sub(1, Ordering::Relaxed);
         }
         shared
     }
@@ -210,8 +207,8 @@ impl VersionLock {
     #[inline]
     pub fn unshare(&self) {
         // Release pairs with the Acquire of the one who locks next.
-        let before = self.word.fetch_sub(SHARER, Ordering::Release);
-        debug_assert!(before & SHARERS != 0, "nobody shared the version lock");
+        let before = self.sharers.fetch_sub(1, Ordering::Release);
+        debug_assert!(before != 0, "nobody shared the version lock");
     }
 
     /// Locks if nobody holds the lock right now and it is not obsolete; says whether it did.
@@ -242,7 +239,7 @@ impl VersionLock {
     /// In debug builds, if nobody holds the lock. To unlock another's lock is a bug.
     #[inline]
     pub fn unlock(&self) {
-        self.release(COUNT - LOCKED);
+        self.release(COUNT);
     }
 
     /// Unlocks after nothing was stored: puts the version from before the lock back, so that readers need not retry.
@@ -251,7 +248,7 @@ impl VersionLock {
     /// In debug builds, if nobody holds the lock.
     #[inline]
     pub fn unlock_unchanged(&self) {
-        self.release(LOCKED.wrapping_neg());
+        self.release(0);
     }
 
     /// Unlocks and marks the lock obsolete for ever: nobody validates or locks it again.
@@ -260,16 +257,16 @@ impl VersionLock {
     /// In debug builds, if nobody holds the lock.
     #[inline]
     pub fn unlock_obsolete(&self) {
-        self.release(COUNT - LOCKED + OBSOLETE);
+        self.release(COUNT | OBSOLETE);
     }
 
     #[inline]
-    fn release(&self, change: u64) {
-        // Release pairs with the Acquire in `read` and in `try_lock_at` (w4). Added, since there may be threads that
-        // look whether they can share the lock.
-        let held = self.word.fetch_add(change, Ordering::Release);
+    fn release(&self, change: u32) {
+        let held = self.version.load(Ordering::Relaxed);
         debug_assert!(held & LOCKED != 0, "unlock of a version lock that nobody holds");
         debug_assert!(held & OBSOLETE == 0, "an obsolete version lock was held");
+        // Release pairs with the Acquire in `read` and in `try_lock_at` (w4).
+        self.version.store((held & !LOCKED).wrapping_add(change), Ordering::Release);
     }
 }
 
@@ -282,6 +279,7 @@ impl Default for VersionLock {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use archipelago_platform::atomic::AtomicU64;
     use archipelago_platform::thread;
 
     #[test]
