@@ -170,12 +170,13 @@ impl<F: KeyForm> Core<F> {
                 }
                 continue;
             }
+            let prepared = page.prepare_push();
             if !page.lock().try_lock_at(version) {
                 backoff.wait();
                 continue;
             }
             // The version was free and in range when read and has not changed since: the key belongs here, and isn't.
-            if page.push(key, tag, value) {
+            if page.push(key, tag, value, prepared) {
                 page.lock().unlock();
                 return Put::Inserted;
             }

@@ -111,6 +111,14 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Starts fetching the entry in `slot`.
     fn prefetch_slot(&self, slot: usize);
 
+    /// Starts fetching what [`push`](Self::push) will write, for a caller that is about to lock the page: the lock's
+    /// atomic operation waits for all earlier writes, so the sooner the lines of this one are there the better. Returns
+    /// what `push` wants to know, true while the version is.
+    #[inline]
+    fn prepare_push(&self) -> usize {
+        0
+    }
+
     /// The first slot of `candidates` that holds `key`.
     fn find_among(&self, candidates: u64, key: F::Probe<'_>, seen: Seen) -> Option<usize>;
 
@@ -151,7 +159,8 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     fn set_next(&self, next: *const Self);
 
     /// Adds an entry whose key is in range and not there yet. False, with nothing changed, if there is no room.
-    fn push(&self, key: F::Probe<'_>, tag: u8, value: u64) -> bool;
+    /// `prepared` is from [`prepare_push`](Self::prepare_push), at the version at which the page was locked.
+    fn push(&self, key: F::Probe<'_>, tag: u8, value: u64, prepared: usize) -> bool;
 
     /// Takes an entry out.
     fn remove(&self, slot: usize) -> Removed;

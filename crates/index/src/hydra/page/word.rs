@@ -205,6 +205,14 @@ impl Page<Word> for WordPage {
     }
 
     #[inline]
+    fn prepare_push(&self) -> usize {
+        let len = self.len();
+        // A full page is about to be split, which looks at all entries; the address is as good as another.
+        hint::prefetch_read(self.entries.as_ptr().wrapping_add(len));
+        len
+    }
+
+    #[inline]
     fn find_among(&self, mut candidates: u64, key: u64, _: Seen) -> Option<usize> {
         while candidates != 0 {
             let slot = candidates.trailing_zeros() as usize;
@@ -259,8 +267,8 @@ impl Page<Word> for WordPage {
     }
 
     #[inline]
-    fn push(&self, key: u64, tag: u8, value: u64) -> bool {
-        let len = self.len();
+    fn push(&self, key: u64, tag: u8, value: u64, len: usize) -> bool {
+        debug_assert_eq!(len, self.len());
         if len == SLOTS {
             return false;
         }

@@ -243,7 +243,7 @@ impl Page<Bytes> for BytesPage {
     }
 
     #[inline]
-    fn push(&self, key: &[u8], tag: u8, value: u64) -> bool {
+    fn push(&self, key: &[u8], tag: u8, value: u64, _: usize) -> bool {
         if key.len() <= LONG_KEY {
             return self.append(key, tag, value, 0);
         }
