@@ -21,6 +21,9 @@ pub const ANCHORS: usize = 7;
 /// Anchors per line aimed at: at three, one bucket in eighty is crowded.
 const FILL: usize = 3;
 
+/// The same where anchors lie so evenly that hardly any bucket gets crowded for that, as those of consecutive keys do.
+const EVEN_FILL: usize = 5;
+
 /// When most anchors would sit in crowded buckets, buckets for so many of them are made instead: they are levels of
 /// clusters, and most buckets would lie between them.
 const CLUSTER: usize = 64;
@@ -261,10 +264,7 @@ impl Builder<'_> {
     fn node(&mut self, from: usize, to: usize) -> Node {
         let anchors = &self.anchors[from..to];
         let start = self.lines.len();
-        let (mut node, mut count) = Node::over(anchors, FILL, start);
-        if anchors.len() > CLUSTER && Self::crowded(&node, anchors) * 2 > anchors.len() {
-            (node, count) = Node::over(anchors, CLUSTER, start);
-        }
+        let (node, count) = Self::layout(anchors, start);
         self.lines.extend_with(Line { places: [PAD; 8], ids: [0; 8] }, count);
         let mut at = from;
         for line in start..start + count {
@@ -300,9 +300,27 @@ impl Builder<'_> {
         end
     }
 
-    /// How many of the anchors share a bucket with too many others.
-    fn crowded(node: &Node, anchors: &[u64]) -> usize {
+    /// A node over `anchors`, and its number of lines.
+    fn layout(anchors: &[u64], start: usize) -> (Node, usize) {
+        let even = Node::over(anchors, EVEN_FILL, start);
+        if !Self::crowds(&even.0, anchors, anchors.len() / 32) {
+            return even;
+        }
+        let usual = Node::over(anchors, FILL, start);
+        if anchors.len() > CLUSTER && Self::crowds(&usual.0, anchors, anchors.len() / 2) {
+            return Node::over(anchors, CLUSTER, start);
+        }
+        usual
+    }
+
+    /// Whether more than `limit` of the anchors share a bucket with too many others.
+    fn crowds(node: &Node, anchors: &[u64], limit: usize) -> bool {
         let same = |a: &u64, b: &u64| node.place(*a).0 == node.place(*b).0;
-        anchors.chunk_by(same).map(<[u64]>::len).filter(|&len| len > ANCHORS).sum()
+        let mut crowds = anchors.chunk_by(same).map(<[u64]>::len).filter(|&len| len > ANCHORS);
+        let mut sum = 0;
+        crowds.any(|len| {
+            sum += len;
+            sum > limit
+        })
     }
 }
