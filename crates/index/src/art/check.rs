@@ -29,7 +29,7 @@ pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> usize {
             }
             Target::Node(node) => {
                 let path = check_node(node, path, node == root);
-                let below: Vec<_> = node.entries().collect();
+                let below = node.entries();
                 for (position, edge) in below.into_iter().rev() {
                     let mut path = path.clone();
                     path.extend(position.checked_sub(1).map(|byte| byte as u8));
@@ -48,7 +48,7 @@ pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> usize {
 /// Checks one node reached by `path`; returns the string it stands for.
 fn check_node(node: Node<'_>, mut path: Vec<u8>, is_root: bool) -> Vec<u8> {
     assert!(node.lock().read().is_free(), "no node in the tree is locked or obsolete");
-    let children = node.entries().filter(|e| e.0 > 0).count();
+    let children = node.entries().iter().filter(|e| e.0 > 0).count();
     assert_eq!(children, node.children(), "the count is that of the children");
     assert!(children <= node.kind().capacity());
     assert!(is_root || node.len() >= 2, "a node holds at least two edges");

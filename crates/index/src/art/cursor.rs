@@ -11,7 +11,7 @@
 //!
 //! Leaves are produced in batches and fetched as they are produced, so that their cache misses overlap.
 
-use super::edge::Target;
+use super::edge::{Edge, Target};
 use super::leaf::Leaf;
 use super::node::{Node, POSITIONS};
 use super::raw::{RawArt, common_prefix, position_of};
@@ -21,7 +21,7 @@ use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 use core::cmp::Ordering;
-use core::ops::Bound;
+use core::ops::{Bound, ControlFlow};
 
 /// Leaves in a batch: enough to keep all of a core's outstanding misses busy.
 pub(super) const BATCH: usize = 16;
@@ -47,12 +47,6 @@ pub(super) struct Cursor<'g, F: Form, const DOWN: bool> {
     last: Option<Leaf<'g, F>>,
 }
 
-/// What one step found.
-enum Step<'g, F> {
-    Leaf(Leaf<'g, F>),
-    End,
-}
-
 /// Leaves given out by [`Cursor::fill`], in the walk's order.
 pub(super) struct Batch<'g, F> {
     leaves: [Option<Leaf<'g, F>>; BATCH],
@@ -65,6 +59,13 @@ impl<'g, F: Form> Batch<'g, F> {
         Batch { leaves: [None; BATCH], taken: 0, filled: 0 }
     }
 
+    /// There is room.
+    #[inline]
+    fn add(&mut self, leaf: Leaf<'g, F>) {
+        self.leaves[self.filled] = Some(leaf);
+        self.filled += 1;
+    }
+
     /// The next leaf, if one is left.
     #[inline]
     pub(super) fn take(&mut self) -> Option<Leaf<'g, F>> {
@@ -73,6 +74,34 @@ impl<'g, F: Form> Batch<'g, F> {
         }
         self.taken += 1;
         self.leaves[self.taken - 1]
+    }
+}
+
+/// Edges of one node with their positions, in a walk's order: leaves, and perhaps a node at the end.
+#[derive(Default)]
+struct Glance {
+    edges: [(usize, Edge); BATCH],
+    len: usize,
+}
+
+impl Glance {
+    /// Looks into a node from `position` on, as far as the first edge that leads to a node or the one that makes it
+    /// `limit`, and starts fetching what is behind the edges. Whether these are all that the node has there.
+    #[inline]
+    fn look<const DOWN: bool>(&mut self, node: Node<'_>, position: usize, limit: usize) -> bool {
+        let mut complete = true;
+        node.visit::<DOWN>(position, |position, edge| {
+            if self.len == limit {
+                complete = false;
+                return ControlFlow::Break(());
+            }
+            edge.prefetch();
+            self.edges[self.len] = (position, edge);
+            self.len += 1;
+            complete = !edge.is_node();
+            if complete { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        complete
     }
 }
 
@@ -93,14 +122,9 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         (batch.taken, batch.filled) = (0, 0);
         let backoff = Backoff::new();
         while batch.filled < limit.min(BATCH) {
-            match self.seat(start).and_then(|()| self.step()) {
-                Ok(Step::Leaf(leaf)) => {
-                    leaf.edge().prefetch();
-                    self.last = Some(leaf);
-                    batch.leaves[batch.filled] = Some(leaf);
-                    batch.filled += 1;
-                }
-                Ok(Step::End) => return,
+            match self.seat(start).and_then(|()| self.step(batch, limit.min(BATCH))) {
+                Ok(true) => {}
+                Ok(false) => return,
                 Err(Restart) => {
                     self.seated = false;
                     backoff.wait();
@@ -206,25 +230,34 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         }
     }
 
+    /// Looks once into the node where the walk stands, adds the leaves found to the batch until that has `limit`, and
+    /// goes to where the walk goes on. False if it is over.
     #[inline]
-    fn step(&mut self) -> Result<Step<'g, F>, Restart> {
-        loop {
-            let Some(frame) = self.top() else { return Ok(Step::End) };
-            let found = if DOWN { frame.node.last_before(frame.position) } else { frame.node.next_at(frame.position) };
-            if !frame.node.lock().validate(frame.version) {
-                return Err(Restart);
-            }
-            let Some((position, edge)) = found else {
-                self.leave();
-                continue;
-            };
+    fn step(&mut self, batch: &mut Batch<'g, F>, limit: usize) -> Result<bool, Restart> {
+        let Some(frame) = self.top() else { return Ok(false) };
+        let mut seen = Glance::default();
+        let complete = seen.look::<DOWN>(frame.node, frame.position, limit - batch.filled);
+        if !frame.node.lock().validate(frame.version) {
+            return Err(Restart);
+        }
+        let mut below = None;
+        for &(position, edge) in &seen.edges[..seen.len] {
             frame.position = Self::around(position, false);
             // SAFETY: loaded under the guard that `'g` borrows.
             match unsafe { edge.target() } {
-                Target::Nothing => unreachable!("the walk passes over empty positions"),
-                Target::Leaf(leaf) => return Ok(Step::Leaf(leaf)),
-                Target::Node(child) => self.enter(child, Self::edge_of_node())?,
+                Target::Nothing => unreachable!("empty positions are passed over"),
+                Target::Leaf(leaf) => batch.add(leaf),
+                Target::Node(child) => below = Some(child),
             }
         }
+        if batch.filled > 0 {
+            self.last = batch.leaves[batch.filled - 1];
+        }
+        match below {
+            Some(child) => self.enter(child, Self::edge_of_node())?,
+            None if complete => self.leave(),
+            None => {}
+        }
+        Ok(true)
     }
 }

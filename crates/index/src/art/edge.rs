@@ -24,6 +24,12 @@ const NODE_TAGS: usize = 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge(*mut ());
 
+impl Default for Edge {
+    fn default() -> Edge {
+        Edge::NULL
+    }
+}
+
 /// Where an edge leads.
 pub(super) enum Target<'g, F> {
     Nothing,
@@ -45,6 +51,12 @@ impl Edge {
     #[inline(always)]
     pub(super) fn is_null(self) -> bool {
         self.0.is_null()
+    }
+
+    /// Whether the edge leads to a node.
+    #[inline(always)]
+    pub(super) fn is_node(self) -> bool {
+        !self.is_null() && self.0.addr() & LEAF == 0
     }
 
     /// The node's kind. Meaningless for other edges.

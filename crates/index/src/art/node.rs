@@ -23,11 +23,10 @@ use archipelago_platform::atomic::{AtomicU8, AtomicU16, Ordering};
 use archipelago_sync::version_lock::VersionLock;
 use core::alloc::Layout;
 use core::marker::PhantomData;
+use core::ops::ControlFlow;
 
 /// Prefixes up to this length lie behind the header, longer ones behind the node in the same allocation.
 const INLINE_PREFIX: usize = 4;
-/// How many children ahead an ordered walk over a Node256 fetches.
-const FETCH_AHEAD: usize = 16;
 /// Positions of a node: the terminal and 256 bytes.
 pub(super) const POSITIONS: usize = 257;
 
@@ -151,6 +150,22 @@ where
         let pairs = self.bytes.iter().zip(&self.children);
         pairs.map(|(byte, slot)| (1 + byte.load(Ordering::Relaxed) as usize, slot.load())).filter(|e| !e.1.is_null())
     }
+
+    /// As [`Node::visit`], without the terminal.
+    #[inline]
+    fn visit<const DOWN: bool>(&self, position: usize, look: &mut impl FnMut(usize, Edge) -> ControlFlow<()>) {
+        let mut wanted = [(0, Edge::NULL); N];
+        let mut len = 0;
+        for entry in self.entries().filter(|entry| if DOWN { entry.0 < position } else { entry.0 >= position }) {
+            // Sorted as they come: they are few.
+            let behind = |other: &(usize, Edge)| if DOWN { other.0 < entry.0 } else { other.0 > entry.0 };
+            let at = wanted[..len].iter().position(behind).unwrap_or(len);
+            wanted.copy_within(at..len, at + 1);
+            wanted[at] = entry;
+            len += 1;
+        }
+        let _ = wanted[..len].iter().try_for_each(|&(position, edge)| look(position, edge));
+    }
 }
 
 impl Indexed {
@@ -180,14 +195,17 @@ impl Direct {
         let child = self.children[byte].load();
         (!child.is_null()).then_some((1 + byte, child))
     }
+}
 
-    /// Starts fetching what lies some way ahead of `byte` in a walk.
-    #[inline(always)]
-    fn fetch_ahead(&self, byte: Option<usize>) {
-        if let Some(slot) = byte.and_then(|byte| self.children.get(byte)) {
-            slot.load().prefetch();
-        }
-    }
+/// [`Node::visit`] over the bytes of a node that has a place for each.
+#[inline(always)]
+fn visit_bytes<const DOWN: bool>(
+    position: usize,
+    entry: impl Fn(usize) -> Option<(usize, Edge)>,
+    look: &mut impl FnMut(usize, Edge) -> ControlFlow<()>,
+) {
+    let mut look = |byte| entry(byte).map_or(ControlFlow::Continue(()), |(position, edge)| look(position, edge));
+    let _ = if DOWN { (0..position - 1).rev().try_for_each(&mut look) } else { (position - 1..256).try_for_each(look) };
 }
 
 fn bump(count: &AtomicU16, by: i16) {
@@ -409,58 +427,55 @@ impl<'g> Node<'g> {
         position == 0 || self.kind() == Kind::Node256 || self.children() < self.kind().capacity()
     }
 
-    /// The first edge at or after `position`. Without the lock: meaningful if the node's version did not change.
+    /// Calls `look` with the edges at or after `position` (before it, backwards, if `DOWN`), in that order, until it
+    /// breaks off. Without the lock: meaningful if the node's version did not change.
     #[inline]
-    pub(super) fn next_at(self, position: usize) -> Option<(usize, Edge)> {
-        let Some(from) = position.checked_sub(1) else {
-            let terminal = self.header().terminal.load();
-            return if terminal.is_null() { self.next_at(1) } else { Some((0, terminal)) };
+    pub(super) fn visit<const DOWN: bool>(self, position: usize, mut look: impl FnMut(usize, Edge) -> ControlFlow<()>) {
+        let terminal = self.header().terminal.load();
+        let look_at_terminal = |look: &mut dyn FnMut(usize, Edge) -> ControlFlow<()>| {
+            if terminal.is_null() { ControlFlow::Continue(()) } else { look(0, terminal) }
         };
+        if !DOWN && position == 0 && look_at_terminal(&mut look).is_break() {
+            return;
+        }
+        let mut broken = false;
+        let mut look_on = |position, edge| {
+            let flow = look(position, edge);
+            broken = flow.is_break();
+            flow
+        };
+        let (children, look_on) = (position.max(1), &mut look_on);
         match self.body() {
-            Body::Node4(node) => node.entries().filter(|e| e.0 >= position).min_by_key(|e| e.0),
-            Body::Node16(node) => node.entries().filter(|e| e.0 >= position).min_by_key(|e| e.0),
-            Body::Node48(node) => (from..256).find_map(|byte| node.entry(byte)),
-            Body::Node256(node) => (from..256).find_map(|byte| {
-                node.fetch_ahead(byte.checked_add(FETCH_AHEAD));
-                node.entry(byte)
-            }),
+            Body::Node4(node) => node.visit::<DOWN>(children, look_on),
+            Body::Node16(node) => node.visit::<DOWN>(children, look_on),
+            Body::Node48(node) => visit_bytes::<DOWN>(children, |byte| node.entry(byte), look_on),
+            Body::Node256(node) => visit_bytes::<DOWN>(children, |byte| node.entry(byte), look_on),
+        }
+        if DOWN && position > 0 && !broken {
+            let _ = look_at_terminal(&mut look);
         }
     }
 
-    /// The last edge before `position`. Without the lock: meaningful if the node's version did not change.
-    #[inline]
-    pub(super) fn last_before(self, position: usize) -> Option<(usize, Edge)> {
-        let end = position.checked_sub(1)?;
-        let child = match self.body() {
-            Body::Node4(node) => node.entries().filter(|e| e.0 < position).max_by_key(|e| e.0),
-            Body::Node16(node) => node.entries().filter(|e| e.0 < position).max_by_key(|e| e.0),
-            Body::Node48(node) => (0..end).rev().find_map(|byte| node.entry(byte)),
-            Body::Node256(node) => (0..end).rev().find_map(|byte| {
-                node.fetch_ahead(byte.checked_sub(FETCH_AHEAD));
-                node.entry(byte)
-            }),
-        };
-        let terminal = self.header().terminal.load();
-        child.or_else(|| (!terminal.is_null()).then_some((0, terminal)))
-    }
-
     /// All edges in position order. Under the lock, or when nobody writes.
-    pub(super) fn entries(self) -> impl Iterator<Item = (usize, Edge)> {
-        let mut next = 0;
-        core::iter::from_fn(move || {
-            let found = self.next_at(next)?;
-            next = found.0 + 1;
-            Some(found)
-        })
+    pub(super) fn entries(self) -> Vec<(usize, Edge)> {
+        let mut entries = Vec::with_capacity(self.len());
+        self.visit::<false>(0, |position, edge| {
+            entries.push((position, edge));
+            ControlFlow::Continue(())
+        });
+        entries
     }
 
     /// A copy of another kind and with another stored prefix (the string is the same), without the edge at `except`.
     /// Under the lock. It belongs to whoever publishes its edge.
     pub(super) fn copy(self, kind: Kind, prefix: &[u8], except: Option<usize>) -> Node<'g> {
         let copy = Node::create(kind, self.level(), prefix);
-        for (position, edge) in self.entries().filter(|e| Some(e.0) != except) {
-            copy.add(position, edge);
-        }
+        self.visit::<false>(0, |position, edge| {
+            if Some(position) != except {
+                copy.add(position, edge);
+            }
+            ControlFlow::Continue(())
+        });
         copy
     }
 }

@@ -119,6 +119,11 @@ impl<F: Form> RawArt<F> {
         with_protocol!(self, insert_once(key, word, false, guard))
     }
 
+    /// Replaces the word of `key` if that is there; returns the word replaced.
+    pub(crate) fn exchange(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> Option<u64> {
+        with_protocol!(self, exchange_once(key, word, guard))
+    }
+
     /// Replaces the word of `key` if it is `old`; tells whether it was.
     pub(crate) fn replace(&self, key: &[u8], old: u64, new: u64, guard: &Guard<'_>) -> bool {
         with_protocol!(self, replace_once(key, old, new, guard))
@@ -141,12 +146,20 @@ impl<F: Form> RawArt<F> {
     }
 
     /// The descent of everything that needs the key to be there. Skips prefixes: the whole key is compared at the leaf.
+    /// Those who will lock the place found have the headers fetched on the way.
     #[inline(always)]
-    fn locate<'g, P: Protocol>(&self, key: &[u8], guard: &'g Guard<'_>) -> Result<Option<Place<'g, P, F>>, Restart> {
+    fn locate<'g, P: Protocol, const LOCKS: bool>(
+        &self,
+        key: &[u8],
+        guard: &'g Guard<'_>,
+    ) -> Result<Option<Place<'g, P, F>>, Restart> {
         let mut parent = None;
         let mut node = self.root(guard);
         let mut level = 0;
         loop {
+            if LOCKS {
+                node.fetch_header();
+            }
             let holder = Seen::<P>::enter(node)?;
             let position = position_of(key, level);
             let edge = node.get(position);
@@ -170,7 +183,7 @@ impl<F: Form> RawArt<F> {
 
     #[inline(always)]
     fn find_once<'g, P: Protocol>(&self, key: &[u8], guard: &'g Guard<'_>) -> Result<Option<Leaf<'g, F>>, Restart> {
-        Ok(self.locate::<P>(key, guard)?.map(|place| place.leaf))
+        Ok(self.locate::<P, false>(key, guard)?.map(|place| place.leaf))
     }
 
     fn insert_once<P: Protocol>(
@@ -231,8 +244,17 @@ impl<F: Form> RawArt<F> {
         }
     }
 
+    fn exchange_once<P: Protocol>(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> Result<Option<u64>, Restart> {
+        let Some(Place { holder, position, leaf, .. }) = self.locate::<P, true>(key, guard)? else { return Ok(None) };
+        let _locked = holder.lock()?;
+        if holder.node.get(position) != leaf.edge() {
+            return Err(Restart);
+        }
+        Ok(Some(leaf.swap(word)))
+    }
+
     fn replace_once<P: Protocol>(&self, key: &[u8], old: u64, new: u64, guard: &Guard<'_>) -> Result<bool, Restart> {
-        let Some(Place { holder, position, leaf, .. }) = self.locate::<P>(key, guard)? else { return Ok(false) };
+        let Some(Place { holder, position, leaf, .. }) = self.locate::<P, true>(key, guard)? else { return Ok(false) };
         let _locked = holder.lock()?;
         if holder.node.get(position) != leaf.edge() {
             return Err(Restart);
@@ -250,7 +272,9 @@ impl<F: Form> RawArt<F> {
         expected: Option<u64>,
         guard: &Guard<'_>,
     ) -> Result<Option<u64>, Restart> {
-        let Some(Place { parent, holder, position, leaf }) = self.locate::<P>(key, guard)? else { return Ok(None) };
+        let Some(Place { parent, holder, position, leaf }) = self.locate::<P, true>(key, guard)? else {
+            return Ok(None);
+        };
         let node = holder.node;
         let parent = parent.filter(|_| becomes_too_small(node, position));
         // From the root downwards.
@@ -406,7 +430,7 @@ fn smaller<'g, P: Protocol, F: Form>(
     if node.kind() != Kind::Node4 {
         return Ok((node.copy(node.kind().smaller(), node.gap(depth), Some(position)).edge(), None));
     }
-    let (left, edge) = node.entries().find(|e| e.0 != position).expect("a node holds at least two edges");
+    let (left, edge) = node.entries().into_iter().find(|e| e.0 != position).expect("a node holds at least two edges");
     // SAFETY: loaded under the guard that `'g` borrows.
     let Target::Node(child) = (unsafe { edge.target::<'g, F>() }) else { return Ok((edge, None)) };
     if child.reaches(depth) {

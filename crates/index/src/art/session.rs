@@ -111,6 +111,22 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
         }
     }
 
+    /// Replaces the value of a key that is there; returns the old value.
+    pub fn replace<Q>(&self, key: &Q, value: V) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = K::Form> + ?Sized,
+    {
+        let guard = self.reader.enter();
+        let word = into_word(value);
+        let Some(old) = with_bytes(key, |bytes| self.tree().exchange(bytes, word, &guard)) else {
+            // SAFETY: never published.
+            unsafe { drop_word::<V>(word) };
+            return None;
+        };
+        Some(retire_and_clone(old, &guard))
+    }
+
     /// Replaces the value of a key that is there by `f(old)`, atomically; returns the old value. `f` runs again when
     /// another thread changed the value meanwhile.
     pub fn update<Q>(&self, key: &Q, mut f: impl FnMut(&V) -> V) -> Option<V>
@@ -273,6 +289,10 @@ impl<K: Key, V: Clone + Send + Sync + 'static> OrderedSession<K, V> for ArtSessi
 
     fn insert(&self, key: &K, value: V) -> Option<V> {
         self.insert(key, value)
+    }
+
+    fn replace(&self, key: &K, value: V) -> Option<V> {
+        self.replace(key, value)
     }
 
     fn update(&self, key: &K, f: impl FnMut(&V) -> V) -> Option<V> {
