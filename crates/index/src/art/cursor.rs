@@ -115,22 +115,24 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
         Cursor { root, path: [None; INLINE_DEPTH], deep: Vec::new(), depth: 0, seated: false, last: None }
     }
 
-    /// Fills the (used up) batch with the next leaves, at most `limit`. Nothing in it means the walk is over.
+    /// Fills the (used up) batch with the next leaves, at most `limit`; returns how many. None, for a limit that is not
+    /// zero, means that the walk is over.
     ///
     /// `start` is where the walk begins; pass the same each time.
-    pub(super) fn fill(&mut self, start: Bound<&[u8]>, batch: &mut Batch<'g, F>, limit: usize) {
+    pub(super) fn fill(&mut self, start: Bound<&[u8]>, batch: &mut Batch<'g, F>, limit: usize) -> usize {
         (batch.taken, batch.filled) = (0, 0);
         let backoff = Backoff::new();
         while batch.filled < limit.min(BATCH) {
             match self.seat(start).and_then(|()| self.step(batch, limit.min(BATCH))) {
                 Ok(true) => {}
-                Ok(false) => return,
+                Ok(false) => break,
                 Err(Restart) => {
                     self.seated = false;
                     backoff.wait();
                 }
             }
         }
+        batch.filled
     }
 
     /// The next leaf alone.

@@ -1,6 +1,6 @@
 //! A thread's handle on an [`Art`], and the operations.
 
-use super::cursor::{BATCH, Batch, Cursor};
+use super::cursor::{Batch, Cursor};
 use super::form::{self, with_bytes};
 use super::iter::Range;
 use super::raw::RawArt;
@@ -240,20 +240,18 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
     fn walk<const DOWN: bool>(&self, from: &[u8], limit: usize, mut visit: impl FnMut(K::Ref<'_>, &V)) -> usize {
         let guard = self.reader.enter();
         let mut cursor = Cursor::<_, DOWN>::new(self.tree(), &guard);
-        let mut batch = Batch::new();
+        // One is shown while the leaves of the next are on their way.
+        let (mut shown, mut coming) = (Batch::new(), Batch::new());
+        let mut found = cursor.fill(Bound::Included(from), &mut shown, limit);
         let mut visited = 0;
-        while visited < limit {
-            let wanted = limit - visited;
-            cursor.fill(Bound::Included(from), &mut batch, wanted);
-            let before = visited;
-            while let Some(leaf) = batch.take() {
+        while visited < found {
+            found += cursor.fill(Bound::Included(from), &mut coming, limit - found);
+            while let Some(leaf) = shown.take() {
                 // SAFETY: a leaf of this map, found under `guard`.
                 unsafe { with_ref::<V, _>(leaf.word(), |value| visit(form::key_ref::<K>(leaf.key()), value)) };
                 visited += 1;
             }
-            if visited - before < wanted.min(BATCH) {
-                break;
-            }
+            core::mem::swap(&mut shown, &mut coming);
         }
         visited
     }
