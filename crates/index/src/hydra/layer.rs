@@ -106,7 +106,7 @@ impl<F: KeyForm> snapshot::Page for PagePtr<F> {
 ///
 /// The thesis's radix tree changes in place, so it cannot be laid out for reading alone. But a layer may be stale:
 /// look-ups do not care whether an anchor appears at once or a thousand splits later. So this one is rebuilt from
-/// sorted anchors, sequentially, into buffers that are used in turn.
+/// sorted anchors, sequentially, into fresh memory.
 pub(crate) struct SnapshotLayer<F: KeyForm> {
     current: AtomicPtr<Snapshot<F, PagePtr<F>>>,
 }
