@@ -19,7 +19,8 @@ pub use loom::sync::atomic::{
 /// Orders an atomic read-modify-write of this thread before the loads that follow, as a `SeqCst` fence between them does:
 /// of two threads that each change a word and then look at the other's, one sees the other's change.
 ///
-/// On x86-64 such an operation is a full barrier as it is there: this costs nothing. (The fence would be another locked instruction.)
+/// On x86-64 such an operation is a full barrier as it is, and this costs nothing. (The fence would be another locked
+/// instruction.)
 #[inline]
 pub fn fence_after_rmw() {
     #[cfg(all(target_arch = "x86_64", not(any(loom, miri, archipelago_sim))))]

@@ -158,10 +158,13 @@ fn first_above(places: &[i32; 8], place: i32) -> usize {
     (above | 1 << (2 * ANCHORS)).trailing_zeros() as usize / 2
 }
 
-/// As above: no branches, for the compiler to make the best of.
 #[cfg(not(target_arch = "x86_64"))]
+use first_above_anywhere as first_above;
+
+/// As above: no branches, for the compiler to make the best of.
+#[cfg(any(test, not(target_arch = "x86_64")))]
 #[inline(always)]
-fn first_above(places: &[i32; 8], place: i32) -> usize {
+fn first_above_anywhere(places: &[i32; 8], place: i32) -> usize {
     places[..ANCHORS].iter().map(|&at| usize::from(at <= place)).sum()
 }
 
@@ -322,5 +325,26 @@ impl Builder<'_> {
             sum += len;
             sum > limit
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_to_search_a_line_agree() {
+        for count in 0..=ANCHORS {
+            for rank in [0, 15, i32::MAX] {
+                let mut places = [PAD; 8];
+                (0..count).for_each(|at| places[at] = 10 * at as i32 + 5);
+                places[ANCHORS] = rank;
+                for place in 0..80 {
+                    let expected = (0..count as i32).filter(|at| 10 * at + 5 <= place).count();
+                    assert_eq!(first_above(&places, place), expected);
+                    assert_eq!(first_above_anywhere(&places, place), expected);
+                }
+            }
+        }
     }
 }
