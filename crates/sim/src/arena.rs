@@ -109,7 +109,32 @@ pub(crate) fn route(arena: *const Arena, cache: *mut Cache) -> (*const Arena, *m
     CURRENT.replace((arena, cache))
 }
 
+/// Whether allocations go to an arena now: the program runs, not the engine and not this allocator.
+pub(crate) fn routed() -> bool {
+    !CURRENT.get().0.is_null()
+}
+
+/// Runs `f` with allocations that go to the system.
+#[inline]
+pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
+    /// Puts the route back, also when `f` panics.
+    struct Back((*const Arena, *mut Cache));
+    impl Drop for Back {
+        fn drop(&mut self) {
+            CURRENT.set(self.0);
+        }
+    }
+    let _back = Back(CURRENT.replace((null_mut(), null_mut())));
+    f()
+}
+
 impl Arena {
+    /// The address space that blocks come from.
+    pub(crate) fn span(&self) -> core::ops::Range<usize> {
+        let base = LOW + self.number * SPAN;
+        base..base + SPAN
+    }
+
     /// Reserves address space for a run. `None` if there is none: allocations then come from the system.
     pub(crate) fn new() -> Option<Arena> {
         // The lowest free one: runs that follow each other get the same addresses, which a program may depend on.
@@ -142,7 +167,7 @@ impl Arena {
         };
         let block = cache.free[class];
         if block != 0 {
-            // SAFETY: a block in a free list holds the address of the next; nobody else uses it.
+            // SAFETY: a block in a free list holds the address of the next; nothing else uses it.
             cache.free[class] = unsafe { *(block as *const usize) };
             return self.counted(block);
         }
@@ -209,7 +234,7 @@ unsafe impl GlobalAlloc for SimAlloc {
             return unsafe { System.alloc(layout) };
         }
         // SAFETY: `route` was given pointers that stay valid until its next call, and one OS thread uses them.
-        unsafe { (*arena).alloc(&mut *cache, layout) }
+        apart(|| unsafe { (*arena).alloc(&mut *cache, layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -222,7 +247,7 @@ unsafe impl GlobalAlloc for SimAlloc {
         // Pages of their own were never used before.
         if !block.is_null() && class_of(layout).is_some() {
             // SAFETY: a fresh block of this size.
-            unsafe { block.write_bytes(0, layout.size()) };
+            apart(|| unsafe { block.write_bytes(0, layout.size()) });
         }
         block
     }
@@ -240,10 +265,10 @@ unsafe impl GlobalAlloc for SimAlloc {
             match class_of(layout) {
                 Some((class, _)) => {
                     // SAFETY: the block is free now and large enough for an address.
-                    unsafe {
+                    apart(|| unsafe {
                         *(at as *mut usize) = (*cache).free[class];
                         (*cache).free[class] = at;
-                    }
+                    });
                 }
                 None => os::discard(at, layout.size()),
             }

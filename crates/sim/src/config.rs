@@ -110,6 +110,11 @@ pub struct Config {
     pub clock_skew_ns: Vec<i64>,
     /// Stack of a simulated thread in bytes.
     pub stack_bytes: usize,
+    /// Whether to find plain accesses to shared memory that nothing announces: [`Report::unannounced`]. Some
+    /// microseconds for every plain access; on Linux on x86-64 only, with [`SimAlloc`](crate::SimAlloc) installed.
+    ///
+    /// [`Report::unannounced`]: crate::Report::unannounced
+    pub watch: bool,
     /// About how many accesses the run makes: [`Schedule::Pct`] spreads its change points over them.
     pub expected_accesses: u64,
 }
@@ -129,6 +134,7 @@ impl Default for Config {
             overlap: 3,
             clock_skew_ns: Vec::new(),
             stack_bytes: 256 << 10,
+            watch: false,
             expected_accesses: 1_000,
         }
     }

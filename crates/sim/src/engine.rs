@@ -163,6 +163,8 @@ pub(crate) struct Engine {
     pub(crate) parts: Vec<&'static str>,
     /// What the program's allocations come from.
     pub(crate) arena: Option<Arena>,
+    /// Present if the run is to find plain accesses that nothing announces.
+    pub(crate) watch: Option<Box<crate::watch::Watch>>,
 }
 
 impl Engine {
@@ -211,6 +213,7 @@ impl Engine {
             labels: Vec::new(),
             parts: Vec::new(),
             arena: Arena::new(),
+            watch: config.watch.then(crate::watch::Watch::new).flatten(),
             machine,
             config,
         }
@@ -224,6 +227,16 @@ impl Engine {
 
     pub(crate) fn me(&mut self) -> &mut Thread {
         &mut self.threads[self.current]
+    }
+
+    /// Tells the watch, if there is one, of an access that was charged.
+    #[inline]
+    pub(crate) fn announce(&mut self, addr: usize, kind: crate::memory::Kind) {
+        if let Some(watch) = &mut self.watch
+            && !self.threads[self.current].untimed
+        {
+            watch.announce(self.current, addr, kind.writes());
+        }
     }
 
     /// The CPU of client `index`.

@@ -22,6 +22,7 @@ mod report;
 mod rng;
 mod run;
 mod sweep;
+mod watch;
 pub mod world;
 
 pub use arena::SimAlloc;
@@ -31,3 +32,4 @@ pub use machine::Machine;
 pub use report::{HotLine, Outcome, PARTS, Report, Stats};
 pub use run::{Client, run, run_with};
 pub use sweep::{Cell, Sweep, Variation, sweep};
+pub use watch::Unannounced;

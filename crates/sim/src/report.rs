@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::watch::Unannounced;
+
 /// How a simulation ended. Thread numbers are dense indices ([`world::Current::slot`](crate::world::Current::slot)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -167,6 +169,9 @@ pub struct Report {
     /// Threads that did not end even when they were unwound, because a destructor waited for ever: their stacks and
     /// what lay on them are lost.
     pub abandoned: usize,
+    /// With [`Config::watch`](crate::Config::watch): plain accesses to shared memory that nothing announced, the most
+    /// frequent first.
+    pub unannounced: Vec<Unannounced>,
 }
 
 impl Report {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::arena;
 use crate::config::Config;
 use crate::engine::thread::{Key, Role};
 use crate::engine::{Engine, Start, switch};
@@ -100,6 +101,7 @@ pub fn run_with<S, T>(
         model_bytes: engine.model_bytes(),
         lines: engine.memory.lines.len(),
         abandoned,
+        unannounced: engine.watch.as_ref().map(|watch| watch.report()).unwrap_or_default(),
     };
     (report, result.take())
 }
@@ -118,14 +120,14 @@ fn start_clients(config: &Config, threads: usize, body: &dyn Fn(Client)) {
         let client = Client { index, threads, cpu, node, until_ns: config.until_ns.unwrap_or(u64::MAX) };
         // SAFETY: the clients end before the main thread leaves this function; if the run fails, they are unwound, or
         // abandoned for ever, before it is.
-        let body = unsafe { erase(Box::new(move || body(client))) };
+        let body = unsafe { erase(arena::apart(|| Box::new(move || body(client)))) };
         let start = Start { role: Role::Client, cpu, clock: clock + jitter, body };
         switch::spawn(engine, start, Some(index));
     }
     // SAFETY: as above.
     while unsafe { (*engine).clients_left > 0 } {
         // SAFETY: as above.
-        unsafe { &mut *engine }.wait_for(Key::Clients, None);
+        arena::apart(|| unsafe { &mut *engine }.wait_for(Key::Clients, None));
         switch::wait(engine);
     }
 }

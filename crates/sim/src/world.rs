@@ -21,6 +21,7 @@
 
 use std::sync::Arc;
 
+use crate::arena;
 use crate::engine::switch::{self, engine, suspend, unwind};
 use crate::engine::thread::{Key, Local, Role, Status};
 use crate::engine::tx::Old;
@@ -42,7 +43,7 @@ pub fn active() -> bool {
 fn with<R>(engine: *mut Engine, f: impl FnOnce(&mut Engine) -> R) -> R {
     // SAFETY: `engine` comes from `engine()`, so it is valid; `f` gets the only reference, since it neither suspends
     // nor calls back into this module.
-    f(unsafe { &mut *engine })
+    arena::apart(|| f(unsafe { &mut *engine }))
 }
 
 /// Waits for the turn of an access: its line, or `None` if it must leave no trace.
@@ -50,7 +51,10 @@ fn with<R>(engine: *mut Engine, f: impl FnOnce(&mut Engine) -> R) -> R {
 fn begin(engine: *mut Engine, addr: usize, size: usize, kind: Kind) -> Option<u32> {
     loop {
         match with(engine, |engine| engine.access(addr, size, kind)) {
-            Step::Go(line) => return Some(line),
+            Step::Go(line) => {
+                with(engine, |engine| engine.announce(addr, kind));
+                return Some(line);
+            }
             Step::Suspend => suspend(engine),
             Step::Doomed => {
                 htm::leave(engine);

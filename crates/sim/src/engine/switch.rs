@@ -14,6 +14,7 @@ use corosensei::{Coroutine, CoroutineResult};
 use super::thread::{Role, Stackful, Status, Unwinding};
 use super::{Engine, Outcome, Start};
 use crate::arena::{self, Arena, Cache};
+use crate::watch;
 
 thread_local! {
     static ENGINE: Cell<*mut Engine> = const { Cell::new(std::ptr::null_mut()) };
@@ -106,7 +107,7 @@ pub(crate) fn stackful(bytes: usize, thread: usize, body: Box<dyn FnOnce()>) -> 
             (!payload.is::<Unwind>()).then(|| said.unwrap_or_else(|| "a panic without a message".to_string()))
         });
         // SAFETY: as above.
-        unsafe { &mut *engine }.finish(message);
+        arena::apart(|| unsafe { &mut *engine }.finish(message));
     }))
 }
 
@@ -160,6 +161,8 @@ fn resume(engine: *mut Engine, id: usize) {
     let stack: *mut Stackful = thread.stack.as_deref_mut().expect("an unfinished thread");
     // SAFETY: as above; the arena stays in its place.
     let arena = unsafe { &(*engine).arena }.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: as above.
+    watched(unsafe { &mut *engine }, id);
     let outer = (ENGINE.replace(engine), arena::route(arena, heap));
     // SAFETY: nobody else uses this coroutine: it is not resumed from inside itself.
     let result = unsafe { (*stack).resume(()) };
@@ -172,13 +175,25 @@ fn resume(engine: *mut Engine, id: usize) {
     }
 }
 
+/// Closes the arena to thread `id` if its plain accesses are to be found.
+fn watched(engine: &mut Engine, id: usize) {
+    let Some(watch) = &mut engine.watch else { return };
+    match &engine.arena {
+        Some(arena) if !engine.threads[id].untimed && !engine.unwinding => watch::close(&raw mut **watch, arena.span()),
+        _ => watch::open(),
+    }
+}
+
 /// Runs all threads until the run ends.
 pub(crate) fn drive(engine: *mut Engine) -> Outcome {
     loop {
         // SAFETY: the engine outlives the run; no coroutine runs now.
         match unsafe { &mut *engine }.next() {
             Ok(id) => resume(engine, id),
-            Err(outcome) => return outcome,
+            Err(outcome) => {
+                watch::open();
+                return outcome;
+            }
         }
         // SAFETY: as above.
         unsafe { &mut *engine }.gave_way();
@@ -242,5 +257,5 @@ fn clients_left(engine: *mut Engine) -> bool {
 /// Starts a thread from inside a simulated one.
 pub(crate) fn spawn(engine: *mut Engine, start: Start, slot: Option<usize>) -> usize {
     // SAFETY: `engine` is valid while a coroutine runs.
-    unsafe { &mut *engine }.spawn(start, slot)
+    arena::apart(|| unsafe { &mut *engine }.spawn(start, slot))
 }

@@ -1,0 +1,201 @@
+//! Finds shared memory that a program reads or writes plainly without announcing it.
+//!
+//! The model charges what it is told of: atomics by themselves, plain memory through [`world::touch`](crate::world::touch)
+//! and [`world::touch_mut`](crate::world::touch_mut). What is forgotten is free, and figures that rest on it are wrong.
+//! With [`Config::watch`](crate::Config::watch) the run's arena ([`SimAlloc`](crate::SimAlloc)) is closed to measured
+//! threads: every access of theirs faults, is noted here, and is then made by itself, one instruction long
+//! ([`fault`]). Slow (some microseconds for an access), so for checks and not for figures.
+//!
+//! # What counts as announced
+//! A thread announces a line by any access that the model charges. The announcement covers the thread's plain reads until
+//! another thread announces a write to that line, or writes it plainly; it covers plain writes if it was a write itself.
+//! That is what a cache would do: who has a line reads it for nothing until it is taken away. (That lines are also pushed
+//! out for want of room is left to the announcements of whoever reads much.)
+//!
+//! # What is reported
+//! A plain access without an announcement, by code address, if a second measured thread uses the same line in the run.
+//! Private memory needs no announcement. Not watched: stacks, statics, what was allocated outside of the run, and threads
+//! without virtual time (set-up and tear-down).
+
+use std::backtrace::Backtrace;
+use std::collections::{HashMap, HashSet};
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod fault;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(crate) use fault::{close, open};
+
+/// Elsewhere nothing can be closed.
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+mod fault {
+    pub(crate) const AVAILABLE: bool = false;
+}
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+pub(crate) fn close(_watch: *mut Watch, _span: core::ops::Range<usize>) {}
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+pub(crate) fn open() {}
+
+/// Plain accesses of one place in the program to shared lines that it did not announce.
+#[derive(Clone, Debug)]
+pub struct Unannounced {
+    /// The innermost functions, with file and line where they are known.
+    pub place: String,
+    /// Whether it writes.
+    pub writes: bool,
+    /// Whether a measured thread writes the lines at all; otherwise all of them only read.
+    pub changing: bool,
+    /// How often.
+    pub accesses: u64,
+    /// To how many lines.
+    pub lines: usize,
+}
+
+/// What is known of one line.
+#[derive(Default)]
+struct Line {
+    /// Counts its writes.
+    writes: u64,
+    /// Measured threads that used it: the first, and whether there was a second.
+    user: Option<usize>,
+    shared: bool,
+}
+
+/// What a place did without announcing it.
+struct Place {
+    trace: Backtrace,
+    writes: bool,
+    /// How often to which line.
+    lines: HashMap<usize, u64>,
+}
+
+/// One run's plain accesses.
+#[derive(Default)]
+pub(crate) struct Watch {
+    lines: HashMap<usize, Line>,
+    /// By thread and line: the line's writes at the thread's last announcement, and whether that was a write.
+    announced: HashMap<(usize, usize), (u64, bool)>,
+    places: HashMap<usize, Place>,
+}
+
+const LINE: usize = 64;
+
+impl Watch {
+    /// A watch, if this platform can close memory.
+    pub(crate) fn new() -> Option<Box<Self>> {
+        fault::AVAILABLE.then(Box::default)
+    }
+
+    /// The model charged `thread`, measured or not, with an access to the line of `addr`.
+    pub(crate) fn announce(&mut self, thread: usize, addr: usize, writes: bool) {
+        let line = addr / LINE;
+        let writes_now = self.used(thread, line, writes);
+        let (_, written) = self.announced.insert((thread, line), (writes_now, writes)).unwrap_or_default();
+        // A thread that has written a line and now reads it still has it for itself, unless another wrote since.
+        if written && !writes {
+            let entry = self.announced.get_mut(&(thread, line)).expect("just inserted");
+            entry.1 = true;
+        }
+    }
+
+    fn used(&mut self, thread: usize, line: usize, writes: bool) -> u64 {
+        let known = self.lines.entry(line).or_default();
+        known.shared |= known.user.is_some_and(|user| user != thread);
+        known.user.get_or_insert(thread);
+        known.writes += u64::from(writes);
+        known.writes
+    }
+
+    /// `thread` made a plain access at `addr` by the instruction at `code`.
+    pub(crate) fn plain(&mut self, thread: usize, addr: usize, writes: bool, code: usize) {
+        let line = addr / LINE;
+        let before = self.lines.get(&line).map_or(0, |line| line.writes);
+        let now = self.used(thread, line, writes);
+        if let Some((seen, written)) = self.announced.get_mut(&(thread, line))
+            && *seen == before
+            && (*written || !writes)
+        {
+            *seen = now;
+            return;
+        }
+        let place = self.places.entry(code).or_insert_with(|| Place {
+            trace: Backtrace::force_capture(),
+            writes,
+            lines: HashMap::new(),
+        });
+        place.writes |= writes;
+        *place.lines.entry(line).or_default() += 1;
+    }
+
+    /// What is to be reported, the most frequent first.
+    pub(crate) fn report(&self) -> Vec<Unannounced> {
+        let mut by_place: HashMap<(String, bool, bool), (u64, HashSet<usize>)> = HashMap::new();
+        for place in self.places.values() {
+            let shared: Vec<_> = place.lines.iter().filter(|(line, _)| self.lines[line].shared).collect();
+            if shared.is_empty() {
+                continue;
+            }
+            let changing = shared.iter().any(|(line, _)| self.lines[line].writes > 0);
+            let entry = by_place.entry((innermost(&place.trace), place.writes, changing)).or_default();
+            entry.0 += shared.iter().map(|(_, count)| **count).sum::<u64>();
+            entry.1.extend(shared.iter().map(|(line, _)| **line));
+        }
+        let report = by_place.into_iter().map(|((place, writes, changing), (accesses, lines))| Unannounced {
+            place,
+            writes,
+            changing,
+            accesses,
+            lines: lines.len(),
+        });
+        let mut report: Vec<_> = report.collect();
+        report.sort_by(|a, b| (b.accesses, &a.place).cmp(&(a.accesses, &b.place)));
+        report
+    }
+}
+
+/// How many functions of a trace are shown.
+const SHOWN: usize = 4;
+
+/// The innermost functions of a trace, from where the access was made.
+fn innermost(trace: &Backtrace) -> String {
+    let text = trace.to_string();
+    let mut frames: Vec<String> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        match (line.strip_prefix("at "), line.split_once(": "), frames.last_mut()) {
+            (Some(at), _, Some(frame)) => frame.push_str(&format!(" ({})", at.rsplit('/').next().unwrap_or(at))),
+            (None, Some((_, function)), _) => frames.push(function.to_owned()),
+            _ => {}
+        }
+    }
+    // The handler's own frames come first, and one that the kernel put there.
+    let handler = frames.iter().position(|frame| frame.starts_with("on_fault")).map_or(0, |at| at + 2);
+    frames.iter().skip(handler).take(SHOWN).cloned().collect::<Vec<_>>().join(" < ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announcement_lasts_until_another_writes() {
+        let mut watch = Watch::default();
+        watch.announce(0, 640, false);
+        watch.plain(0, 648, false, 1);
+        assert!(watch.places.is_empty());
+        watch.announce(1, 640, true);
+        watch.plain(1, 640, true, 2);
+        watch.plain(0, 648, false, 3);
+        let report = watch.report();
+        assert_eq!(report.len(), 1);
+        assert!(report[0].changing && !report[0].writes && report[0].lines == 1);
+    }
+
+    #[test]
+    fn a_read_announces_no_write() {
+        let mut watch = Watch::default();
+        watch.announce(0, 0, false);
+        watch.plain(0, 0, true, 1);
+        assert!(watch.report().is_empty(), "one thread's own");
+        watch.plain(1, 8, false, 2);
+        assert_eq!(watch.report().iter().map(|place| place.accesses).sum::<u64>(), 2);
+    }
+}
