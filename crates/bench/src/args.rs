@@ -266,6 +266,9 @@ pub struct SimCommon {
     /// Also vary the model (18 variations, each with all seeds) and report the range
     #[arg(long)]
     pub sweep: bool,
+    /// Instead of measuring, find shared memory that the program uses plainly without announcing it (slow)
+    #[arg(long)]
+    pub watch: bool,
     /// How threads are laid over the machine
     #[arg(long, value_enum, default_value_t = Pin::Fill)]
     pub pin: Pin,

@@ -24,6 +24,7 @@ pub mod membarrier;
 pub mod memory;
 pub mod pad;
 pub mod per_thread;
+pub mod plain;
 pub mod racy;
 pub mod simd;
 #[cfg(archipelago_sim)]

@@ -6,6 +6,9 @@
 //! whose node they are on), and freed blocks go to the freeing thread's lists. Everything else comes from the system's
 //! allocator, and so does everything without the installation; runs are then not exactly repeatable.
 //!
+//! A program writes what it allocates, and a freed block holds the free list's link: both are charged here, so that no
+//! structure can forget to announce them.
+//!
 //! Memory that outlives its run (a result, a static made inside of it) stays valid: an arena goes back to the operating
 //! system when the run is over and its last block is freed.
 
@@ -13,6 +16,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::world;
 
 /// The allocator to install: `#[global_allocator] static ALLOC: SimAlloc = SimAlloc;`
 pub struct SimAlloc;
@@ -25,6 +30,9 @@ const ARENAS: usize = 256;
 /// What a thread takes at a time.
 const CHUNK: usize = 64 << 10;
 const PAGE: usize = 4096;
+/// So much of a block is charged to its allocation, as the program's writing it: all of an ordinary block. Those with
+/// pages of their own are written piece by piece, or never wholly.
+const FILLED: usize = CHUNK / 4;
 /// Size classes of ordinary blocks, and of those aligned to more than 16 bytes.
 const CLASSES: usize = 60;
 const ALIGNED: usize = 36;
@@ -234,7 +242,11 @@ unsafe impl GlobalAlloc for SimAlloc {
             return unsafe { System.alloc(layout) };
         }
         // SAFETY: `route` was given pointers that stay valid until its next call, and one OS thread uses them.
-        apart(|| unsafe { (*arena).alloc(&mut *cache, layout) })
+        let block = apart(|| unsafe { (*arena).alloc(&mut *cache, layout) });
+        if layout.size() <= FILLED {
+            world::allocated(block.cast(), layout.size());
+        }
+        block
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -262,6 +274,7 @@ unsafe impl GlobalAlloc for SimAlloc {
         let (arena, cache) = CURRENT.get();
         // SAFETY: as in `alloc`.
         if !arena.is_null() && unsafe { (*arena).number } == number {
+            world::allocated(block.cast(), size_of::<usize>());
             match class_of(layout) {
                 Some((class, _)) => {
                     // SAFETY: the block is free now and large enough for an address.

@@ -229,6 +229,13 @@ impl Engine {
         &mut self.threads[self.current]
     }
 
+    /// Whether the allocator's writes cost anything now: not where no time passes, and not where a thread must not wait.
+    pub(crate) fn charges_allocation(&mut self) -> bool {
+        let timed = self.timed() && !self.unwinding;
+        let thread = self.me();
+        timed && !thread.untimed && thread.tx_depth == 0 && !std::thread::panicking()
+    }
+
     /// Tells the watch, if there is one, of an access that was charged.
     #[inline]
     pub(crate) fn announce(&mut self, addr: usize, kind: crate::memory::Kind) {

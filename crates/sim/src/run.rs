@@ -73,9 +73,10 @@ pub fn run_with<S, T>(
     let engine: *mut Engine = &mut *engine;
     let result = Cell::new(None);
     let main = || {
-        let shared = setup();
+        // Boxed: what lies in the arena has lines of the program's own, and can be watched. A stack is the thread's.
+        let shared = Box::new(setup());
         start_clients(config, threads, &|client| body(&shared, client));
-        result.set(Some(teardown(shared)));
+        result.set(Some(teardown(*shared)));
     };
     // SAFETY: no coroutine runs yet. The main thread ends, or is abandoned on its stack for ever, before this function
     // returns, so what `main` borrows outlives it.

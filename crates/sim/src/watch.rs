@@ -153,22 +153,28 @@ impl Watch {
 }
 
 /// How many functions of a trace are shown.
-const SHOWN: usize = 4;
+const SHOWN: usize = 3;
 
-/// The innermost functions of a trace, from where the access was made.
+/// The innermost functions of a trace, from where the access was made; those of the standard library are left out.
 fn innermost(trace: &Backtrace) -> String {
     let text = trace.to_string();
-    let mut frames: Vec<String> = Vec::new();
+    // Functions, each with its file if that is known.
+    let mut frames: Vec<(&str, &str)> = Vec::new();
     for line in text.lines().map(str::trim) {
         match (line.strip_prefix("at "), line.split_once(": "), frames.last_mut()) {
-            (Some(at), _, Some(frame)) => frame.push_str(&format!(" ({})", at.rsplit('/').next().unwrap_or(at))),
-            (None, Some((_, function)), _) => frames.push(function.to_owned()),
+            (Some(file), _, Some(frame)) => frame.1 = file,
+            (None, Some((_, function)), _) => frames.push((function, "")),
             _ => {}
         }
     }
     // The handler's own frames come first, and one that the kernel put there.
-    let handler = frames.iter().position(|frame| frame.starts_with("on_fault")).map_or(0, |at| at + 2);
-    frames.iter().skip(handler).take(SHOWN).cloned().collect::<Vec<_>>().join(" < ")
+    let handler = frames.iter().position(|(function, _)| function.contains("on_fault")).map_or(0, |at| at + 2);
+    let own = frames.iter().skip(handler).filter(|(_, file)| !file.is_empty() && !file.starts_with("/rustc/"));
+    let shown = own.take(SHOWN).map(|(function, file)| {
+        let function = function.split('<').next().unwrap_or(function);
+        format!("{function} ({})", file.rsplit('/').next().unwrap_or(file))
+    });
+    shown.collect::<Vec<_>>().join(" < ")
 }
 
 #[cfg(test)]

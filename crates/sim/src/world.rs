@@ -152,6 +152,14 @@ pub fn touch_mut(addr: *const (), len: usize) {
     each_line(addr, len, Kind::Store);
 }
 
+/// The allocator hands a block out, or takes one back: charges the writes to it, where virtual time is measured.
+pub(crate) fn allocated(addr: *const (), len: usize) {
+    let Some(engine) = engine() else { return };
+    if !addr.is_null() && with(engine, |engine| engine.charges_allocation()) {
+        touch_mut(addr, len);
+    }
+}
+
 fn each_line(addr: *const (), len: usize, kind: Kind) {
     let Some(engine) = engine() else { return };
     let (first, last) = (addr.addr() & !63, addr.addr() + len.max(1) - 1);

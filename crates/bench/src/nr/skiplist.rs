@@ -2,9 +2,9 @@
 //!
 //! Nodes live in two arrays, one of keys and values and one of links, and are named by number; a freed node's links are
 //! reused by the next one of the same height. Towers are drawn from a generator of the list's own, seeded alike in
-//! every replica.
+//! every replica. All of it is [`Plain`]: the virtual machine is told of every access.
 
-use archipelago_platform::{touch, touch_mut};
+use archipelago_platform::plain::Plain;
 
 /// The number that means "none": also the head's.
 const HEAD: u32 = u32::MAX;
@@ -31,14 +31,19 @@ struct Node<K, V> {
 /// An ordered map. `RANKS`: keep what [`rank`](Self::rank) needs, which makes changes dearer.
 #[derive(Clone)]
 pub struct SkipList<K, V, const RANKS: bool> {
-    head: [Link; LEVELS],
-    nodes: Vec<Node<K, V>>,
-    links: Vec<Link>,
+    head: [Plain<Link>; LEVELS],
+    nodes: Plain<Vec<Plain<Node<K, V>>>>,
+    links: Plain<Vec<Plain<Link>>>,
     /// Numbers of freed nodes, by height.
-    free: [Vec<u32>; LEVELS + 1],
+    free: [Plain<Vec<Plain<u32>>>; LEVELS + 1],
+    size: Plain<Size>,
+    random: Plain<u64>,
+}
+
+#[derive(Clone)]
+struct Size {
     levels: usize,
     len: usize,
-    random: u64,
 }
 
 /// The last link before a key on every level.
@@ -53,30 +58,36 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
     /// An empty list.
     pub fn new() -> Self {
         Self {
-            head: [Link { to: HEAD, width: 1 }; LEVELS],
-            nodes: Vec::new(),
-            links: Vec::new(),
+            head: [const { Plain::new(Link { to: HEAD, width: 1 }) }; LEVELS],
+            nodes: Plain::default(),
+            links: Plain::default(),
             free: Default::default(),
-            levels: 1,
-            len: 0,
-            random: 0x9E37_79B9_7F4A_7C15,
+            size: Plain::new(Size { levels: 1, len: 0 }),
+            random: Plain::new(0x9E37_79B9_7F4A_7C15),
         }
+    }
+
+    /// An empty list with room for `items` entries and some more, so that growing is not what is measured.
+    pub fn with_room(items: usize) -> Self {
+        let mut list = Self::new();
+        list.nodes.reserve(2 * items);
+        list.links.reserve(4 * items);
+        list.free.iter_mut().for_each(|free| free.reserve(items));
+        list
     }
 
     /// How many entries there are.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.len
+        self.size.len
     }
 
     #[inline]
     fn link(&self, node: u32, level: usize) -> Link {
         if node == HEAD {
-            return self.head[level];
+            return *self.head[level];
         }
-        let link = &self.links[self.node(node).links as usize + level];
-        touch(link, size_of::<Link>());
-        *link
+        *self.links[self.node(node).links as usize + level]
     }
 
     #[inline]
@@ -85,22 +96,19 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
             return &mut self.head[level];
         }
         let at = self.node(node).links as usize + level;
-        let link = &mut self.links[at];
-        touch_mut(link, size_of::<Link>());
-        link
+        // The vector itself does not change: only its element's line is written.
+        at_mut(&mut self.links, at)
     }
 
     #[inline]
     fn node(&self, node: u32) -> &Node<K, V> {
-        let node = &self.nodes[node as usize];
-        touch(node, size_of::<Node<K, V>>());
-        node
+        &self.nodes[node as usize]
     }
 
     fn path(&self, key: &K) -> Path {
         let mut path = Path { at: [HEAD; LEVELS], rank: [0; LEVELS] };
         let (mut node, mut rank) = (HEAD, 0);
-        for level in (0..self.levels).rev() {
+        for level in (0..self.size.levels).rev() {
             loop {
                 let link = self.link(node, level);
                 if link.to == HEAD || self.node(link.to).key >= *key {
@@ -124,7 +132,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
     /// The value of `key`.
     pub fn get(&self, key: &K) -> Option<V> {
         let mut node = HEAD;
-        for level in (0..self.levels).rev() {
+        for level in (0..self.size.levels).rev() {
             loop {
                 let to = self.link(node, level).to;
                 if to == HEAD || self.node(to).key > *key {
@@ -148,21 +156,22 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
 
     /// The smallest key.
     pub fn first(&self) -> Option<K> {
-        (self.len > 0).then(|| self.node(self.head[0].to).key)
+        (self.size.len > 0).then(|| self.node(self.head[0].to).key)
     }
 
     /// Inserts or replaces; the old value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         let mut path = self.path(&key);
         if let Some(node) = self.found(&path, &key) {
-            return Some(std::mem::replace(&mut self.nodes[node as usize].value, value));
+            return Some(std::mem::replace(&mut at_mut(&mut self.nodes, node as usize).value, value));
         }
         let height = self.draw_height();
-        while self.levels < height {
-            path.at[self.levels] = HEAD;
-            path.rank[self.levels] = 0;
-            self.head[self.levels] = Link { to: HEAD, width: self.len as u32 + 1 };
-            self.levels += 1;
+        while self.size.levels < height {
+            let Size { levels, len } = *self.size;
+            path.at[levels] = HEAD;
+            path.rank[levels] = 0;
+            *self.head[levels] = Link { to: HEAD, width: len as u32 + 1 };
+            self.size.levels += 1;
         }
         let node = self.allocate(key, value, height);
         let place = path.rank[0] + 1;
@@ -175,9 +184,9 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
                 Link { to: behind.to, width: if RANKS { behind.width + 1 - step } else { 1 } };
         }
         if RANKS {
-            (height..self.levels).for_each(|level| self.link_mut(path.at[level], level).width += 1);
+            (height..self.size.levels).for_each(|level| self.link_mut(path.at[level], level).width += 1);
         }
-        self.len += 1;
+        self.size.len += 1;
         None
     }
 
@@ -205,31 +214,51 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
             *before = Link { to: gone.to, width: if RANKS { before.width + gone.width - 1 } else { 1 } };
         }
         if RANKS {
-            (height..self.levels).for_each(|level| self.link_mut(path.at[level], level).width -= 1);
+            (height..self.size.levels).for_each(|level| self.link_mut(path.at[level], level).width -= 1);
         }
-        self.free[height].push(node);
-        self.len -= 1;
+        push(&mut self.free[height], node);
+        self.size.len -= 1;
     }
 
     fn draw_height(&mut self) -> usize {
         // xorshift64
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (1 + (self.random >> 32).trailing_ones() as usize).min(LEVELS)
+        let random = &mut *self.random;
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        (1 + (*random >> 32).trailing_ones() as usize).min(LEVELS)
     }
 
     fn allocate(&mut self, key: K, value: V, height: usize) -> u32 {
-        if let Some(node) = self.free[height].pop() {
-            let old = &mut self.nodes[node as usize];
+        if let Some(node) = self.reused(height) {
+            let old = at_mut(&mut self.nodes, node as usize);
             (old.key, old.value) = (key, value);
             return node;
         }
         let links = self.links.len() as u32;
-        self.links.resize(self.links.len() + height, Link { to: HEAD, width: 1 });
-        self.nodes.push(Node { key, value, links, height: height as u8 });
+        (0..height).for_each(|_| push(&mut self.links, Link { to: HEAD, width: 1 }));
+        push(&mut self.nodes, Node { key, value, links, height: height as u8 });
         self.nodes.len() as u32 - 1
     }
+
+    /// A freed node of this height.
+    fn reused(&mut self, height: usize) -> Option<u32> {
+        let node = **self.free[height].last()?;
+        self.free[height].pop();
+        Some(node)
+    }
+}
+
+/// An element of a vector that itself stays as it is: reads the vector, writes the element.
+#[inline]
+fn at_mut<T>(vector: &mut Plain<Vec<Plain<T>>>, at: usize) -> &mut T {
+    &mut vector.reach_mut()[at]
+}
+
+/// Appends an element: writes the vector and the element.
+fn push<T>(vector: &mut Plain<Vec<Plain<T>>>, element: T) {
+    vector.push(Plain::new(element));
+    let _: Option<&mut T> = vector.reach_mut().last_mut().map(|element| &mut **element);
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The sequential structures of the node-replication paper's evaluation (§4.1, §4.2), and how its generic operations
 //! (add, remove, read) map to theirs.
 
-use std::collections::HashMap;
 use std::hint::black_box;
 
+use archipelago_platform::plain::Plain;
 use archipelago_replicate::Sequential;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -79,7 +79,7 @@ impl Sequential for PriorityQueue {
 
 impl Structure for PriorityQueue {
     fn filled(items: usize) -> Self {
-        let mut list = SkipList::new();
+        let mut list = SkipList::with_room(items);
         let mut rng = SmallRng::seed_from_u64(7);
         for _ in 0..items {
             list.insert(rng.random(), ());
@@ -136,7 +136,7 @@ impl Sequential for Dictionary {
 impl Structure for Dictionary {
     /// Every other key, in an order that scatters neighbours in memory.
     fn filled(items: usize) -> Self {
-        let mut list = SkipList::new();
+        let mut list = SkipList::with_room(items);
         for at in scattered(items) {
             list.insert(2 * at, at);
         }
@@ -167,9 +167,38 @@ impl Structure for Dictionary {
     }
 }
 
+/// A hash table from member to score, by linear probing: as large as its members need, which come once and stay. All of
+/// it is [`Plain`], which the standard library's table could not be.
+struct Scores(Plain<Vec<Plain<Option<(u64, u64)>>>>);
+
+impl Scores {
+    fn new(members: usize) -> Self {
+        Self(Plain::new(vec![Plain::new(None); (2 * members).next_power_of_two()]))
+    }
+
+    /// Where the member is, or would be.
+    fn slot(&self, member: u64) -> usize {
+        let mask = self.0.len() - 1;
+        let mut slot = member.wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> 20 & mask;
+        while (*self.0[slot]).is_some_and(|(other, _)| other != member) {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    fn get(&self, member: u64) -> Option<u64> {
+        (*self.0[self.slot(member)]).map(|(_, score)| score)
+    }
+
+    fn set(&mut self, member: u64, score: u64) {
+        let slot = self.slot(member);
+        *self.0.reach_mut()[slot] = Some((member, score));
+    }
+}
+
 /// Redis's sorted set: a hash table from member to score and a skip list by score, changed together.
 pub struct SortedSet {
-    scores: HashMap<u64, u64>,
+    scores: Scores,
     order: SkipList<(u64, u64), (), true>,
 }
 
@@ -183,16 +212,17 @@ impl Sequential for SortedSet {
     type Response = Option<u64>;
 
     fn read(&self, member: &u64) -> Option<u64> {
-        let score = *self.scores.get(member)?;
+        let score = self.scores.get(*member)?;
         self.order.rank(&(score, *member)).map(|rank| rank as u64)
     }
 
     fn write(&mut self, &IncreaseBy(member, by): &IncreaseBy) -> Option<u64> {
-        let score = self.scores.get_mut(&member)?;
-        self.order.remove(&(*score, member));
-        *score = score.wrapping_add(by);
-        self.order.insert((*score, member), ());
-        Some(*score)
+        let score = self.scores.get(member)?;
+        self.order.remove(&(score, member));
+        let raised = score.wrapping_add(by);
+        self.scores.set(member, raised);
+        self.order.insert((raised, member), ());
+        Some(raised)
     }
 
     fn prepare(&self, IncreaseBy(member, _): &IncreaseBy) {
@@ -202,9 +232,9 @@ impl Sequential for SortedSet {
 
 impl Structure for SortedSet {
     fn filled(items: usize) -> Self {
-        let mut set = Self { scores: HashMap::new(), order: SkipList::new() };
+        let mut set = Self { scores: Scores::new(items), order: SkipList::with_room(items) };
         for (score, member) in scattered(items).enumerate() {
-            set.scores.insert(member, score as u64);
+            set.scores.set(member, score as u64);
             set.order.insert((score as u64, member), ());
         }
         set

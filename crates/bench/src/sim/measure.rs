@@ -4,7 +4,7 @@
 use core::cell::Cell;
 use std::time::Duration;
 
-use archipelago_sim::{Client, Config, HotLine, Machine, Outcome, Placement, Stats, Variation, run_with, world};
+use archipelago_sim::{Client, Config, HotLine, Machine, Outcome, Placement, Stats, Unannounced, Variation, run_with, world};
 
 use crate::failure::Failure;
 
@@ -27,6 +27,19 @@ pub struct Setting {
     pub sweep: bool,
     /// What goes wrong.
     pub faults: Vec<archipelago_sim::Fault>,
+}
+
+impl Setting {
+    /// What every run of the experiment is configured with.
+    pub fn config(&self) -> Config {
+        Config {
+            seed: self.seed,
+            placement: self.placement.clone(),
+            until_ns: Some(self.warm_ns + self.measured_ns),
+            faults: self.faults.clone(),
+            ..Config::default()
+        }
+    }
 }
 
 /// A program as the experiments see it: runs once, with so many threads.
@@ -55,6 +68,8 @@ pub struct Run {
     pub bytes_per_line: f64,
     /// The operations that counted, if the program tells updates from reads.
     pub kinds: Option<[Kind; 2]>,
+    /// With [`Config::watch`]: shared memory that the program used plainly without announcing it.
+    pub unannounced: Vec<Unannounced>,
 }
 
 /// Reads, or updates.
@@ -185,6 +200,7 @@ pub fn run<S>(
         parts: report.parts,
         wall: report.wall,
         kinds: counts.kinds.get(),
+        unannounced: report.unannounced,
     })
 }
 
@@ -204,12 +220,7 @@ pub struct Figures {
 /// # Errors
 /// If a run does not end well.
 pub fn figures(program: &Program, setting: &Setting, threads: usize) -> Result<Figures, Failure> {
-    let config = Config {
-        placement: setting.placement.clone(),
-        until_ns: Some(setting.warm_ns + setting.measured_ns),
-        faults: setting.faults.clone(),
-        ..Config::default()
-    };
+    let config = setting.config();
     let seeds = setting.seed..setting.seed + setting.seeds;
     let mut runs = Vec::new();
     for seed in seeds.clone() {

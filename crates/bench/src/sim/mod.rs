@@ -11,6 +11,7 @@ pub mod measure;
 mod nr;
 mod report;
 mod sets;
+mod watch;
 mod ycsb;
 
 use std::process::ExitCode;
@@ -87,6 +88,9 @@ pub fn execute(what: &Sim) -> Result<ExitCode, Failure> {
         ));
     }
     let setting = setting(common, what)?;
+    if common.watch {
+        return watch::execute(&contenders, &setting, &threads(common, &setting.machine)?);
+    }
     let points = compare(&contenders, &setting, &threads(common, &setting.machine)?)?;
     report::show(&points, &setting, common)?;
     Ok(ExitCode::SUCCESS)

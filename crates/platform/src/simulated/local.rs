@@ -51,7 +51,7 @@ impl<T: 'static> LocalKey<T> {
             Some(LocalValue::Set(value)) => value.cast::<T>(),
             Some(LocalValue::Unset) => self.make(),
         };
-        // SAFETY: `make` boxed it, and it is freed by the destructor that `LocalValue::Destroyed` tells of only, which
+        // SAFETY: `make` boxed it (first in its `Apart`), and it is freed by the destructor that `LocalValue::Destroyed` tells of only, which
         // runs in this thread, not while this borrow lives.
         Ok(f(unsafe { &*value }))
     }
@@ -63,10 +63,10 @@ impl<T: 'static> LocalKey<T> {
             // Its initialiser asked for it.
             return earlier.cast();
         }
-        let value = Box::into_raw(Box::new(value));
+        let value = Box::into_raw(Box::new(Apart(value)));
         // SAFETY: a fresh box, which `free` drops once.
         unsafe { world::local_set(self.key(), value.cast(), free::<T>) };
-        value
+        value.cast()
     }
 
     fn key(&'static self) -> usize {
@@ -74,11 +74,15 @@ impl<T: 'static> LocalKey<T> {
     }
 }
 
+/// A value on lines of its own, as a thread's own segment has them: on the heap, another thread's would lie beside it.
+#[repr(C, align(64))]
+struct Apart<T>(T);
+
 /// # Safety
-/// `value` is a box of `T` that nobody else will free.
+/// `value` is a box of `Apart<T>`, which this call alone frees.
 unsafe fn free<T>(value: *mut u8) {
     // SAFETY: by this function's contract.
-    drop(unsafe { Box::from_raw(value.cast::<T>()) });
+    drop(unsafe { Box::from_raw(value.cast::<Apart<T>>()) });
 }
 
 impl<T: 'static> LocalKey<Cell<T>> {

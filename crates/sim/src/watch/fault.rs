@@ -112,9 +112,11 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: 
         // SAFETY: the program made this access, and no reference to the engine or the watch lives while it runs.
         unsafe {
             let thread = (*engine).current;
-            // What is noted is not allocated in the arena, which is closed.
-            let _outside = Outside::step();
-            (*watch).plain(thread, addr, writes, code);
+            if !(*engine).me().untimed {
+                // What is noted is not allocated in the arena, which is closed.
+                let _outside = Outside::step();
+                (*watch).plain(thread, addr, writes, code);
+            }
         }
     }
     let mut open = OPEN.get();
