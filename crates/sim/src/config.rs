@@ -108,6 +108,10 @@ pub struct Config {
     /// Constant error of each socket's clock in nanoseconds (missing sockets: 0), as
     /// [`world::clock_ps`](crate::world::clock_ps) shows it.
     pub clock_skew_ns: Vec<i64>,
+    /// Whether the threads of a run that ends badly are unwound, with their destructors. A destructor that then panics
+    /// ends the process; without unwinding nothing of theirs runs any more, and what they own is lost
+    /// ([`Report::abandoned`](crate::Report::abandoned)). Background threads of a run that is done are unwound in any case.
+    pub unwind: bool,
     /// Stack of a simulated thread in bytes.
     pub stack_bytes: usize,
     /// About how many accesses the run makes: [`Schedule::Pct`] spreads its change points over them.
@@ -128,6 +132,7 @@ impl Default for Config {
             jitter_ps: 2_000,
             overlap: 3,
             clock_skew_ns: Vec::new(),
+            unwind: true,
             stack_bytes: 256 << 10,
             expected_accesses: 1_000,
         }

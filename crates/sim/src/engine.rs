@@ -28,7 +28,7 @@ use crate::report::{HotLine, Outcome, PARTS};
 use crate::rng;
 use agenda::Agenda;
 use thread::{Key, Reason, Role, Status, Thread, Unwinding};
-use tx::Marks;
+use tx::{Cause, Marks, Sites};
 use wait::Watch;
 
 /// What a running thread has to do about an access.
@@ -59,7 +59,11 @@ pub(crate) struct Costs {
     tx_abort: u64,
     tx_read_lines: usize,
     tx_write_lines: usize,
-    tx_spurious: f64,
+    /// Picoseconds between a CPU's timer interrupts, and between aborts without a visible reason; 0 for never.
+    tx_timer: u64,
+    tx_spurious: u64,
+    /// The probability of a planted abort.
+    tx_fault: f64,
     l1_sets: usize,
     l1_ways: usize,
 }
@@ -86,13 +90,18 @@ impl Costs {
             tx_abort: tx.map_or(0, |tx| ps(tx.abort)),
             tx_read_lines: tx.map_or(0, |tx| tx.read_lines),
             tx_write_lines: usize::MAX,
-            tx_spurious: tx.map_or(0.0, |tx| tx.spurious),
+            tx_timer: tx.map_or(0, |tx| ps(tx.timer)),
+            tx_spurious: tx.map_or(0, |tx| ps(tx.spurious)),
+            tx_fault: 0.0,
             l1_sets: machine.caches.l1.sets,
             l1_ways: machine.caches.l1.ways,
         };
         for fault in &config.faults {
             match *fault {
-                Fault::AbortTransactions { probability } => costs.tx_spurious = probability,
+                Fault::AbortTransactions { probability } => {
+                    // As often as the fault says, and not by the machine's chance.
+                    (costs.tx_fault, costs.tx_spurious, costs.tx_timer) = (probability, 0, 0);
+                }
                 Fault::TransactionCapacity { read_lines, write_lines } => {
                     (costs.tx_read_lines, costs.tx_write_lines) = (read_lines, write_lines);
                 }
@@ -135,6 +144,7 @@ pub(crate) struct Engine {
     watches: Vec<Watch>,
     waiters: Vec<(Key, usize)>,
     marks: Marks,
+    sites: Sites,
     /// Threads that keep each core busy.
     busy_on_core: Vec<u32>,
     /// Threads placed on each CPU.
@@ -191,6 +201,7 @@ impl Engine {
             watches: Vec::new(),
             waiters: Vec::new(),
             marks: Marks::default(),
+            sites: Sites::default(),
             busy_on_core: vec![0; machine.cores()],
             on_cpu: vec![0; machine.cpus()],
             free_slots: (0..=clients).rev().collect(),
@@ -402,7 +413,7 @@ impl Engine {
         let thread = &mut self.threads[id];
         if thread.tx_depth > 0 {
             thread.tx_depth = 1;
-            self.tx_doom(id, tx::Abort(0));
+            self.tx_doom(id, Cause::Forbidden);
             self.threads[id].tx_depth = 0;
         }
         let thread = &mut self.threads[id];
@@ -543,10 +554,14 @@ impl Engine {
 
     /// The lines that were waited for longest.
     pub(crate) fn hot_lines(&self, count: usize) -> Vec<HotLine> {
-        let named = |addr: usize| self.labels.iter().rev().find(|&&(from, to, _)| addr + 64 > from && addr < to);
         let hottest = self.memory.hottest(count).into_iter();
-        let line = |(addr, waited_ps)| HotLine { label: named(addr).map_or("", |label| label.2), addr, waited_ps };
-        hottest.map(line).collect()
+        hottest.map(|(addr, waited_ps)| HotLine { label: self.label_of(addr), addr, waited_ps }).collect()
+    }
+
+    /// The last name given to the line at `addr`.
+    fn label_of(&self, addr: usize) -> &'static str {
+        let named = self.labels.iter().rev().find(|&&(from, to, _)| addr + 64 > from && addr < to);
+        named.map_or("", |label| label.2)
     }
 
     /// The running thread enters a part of the program; returns the one it was in.

@@ -28,6 +28,6 @@ pub use arena::SimAlloc;
 pub use config::{Config, Fault, Placement, Point, Schedule, replay_seed};
 pub use explore::{explore, find, hunt};
 pub use machine::Machine;
-pub use report::{HotLine, Outcome, PARTS, Report, Stats};
+pub use report::{HotLine, Outcome, PARTS, Report, Stats, TxCounts, TxLine, TxSite};
 pub use run::{Client, run, run_with};
 pub use sweep::{Cell, Sweep, Variation, sweep};

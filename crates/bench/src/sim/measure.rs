@@ -208,6 +208,8 @@ pub fn figures(program: &Program, setting: &Setting, threads: usize) -> Result<F
         placement: setting.placement.clone(),
         until_ns: Some(setting.warm_ns + setting.measured_ns),
         faults: setting.faults.clone(),
+        // A run that ends badly is told in one sentence; destructors that meet half-done work could only hide it.
+        unwind: false,
         ..Config::default()
     };
     let seeds = setting.seed..setting.seed + setting.seeds;

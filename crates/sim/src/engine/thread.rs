@@ -121,6 +121,8 @@ pub(crate) struct Thread {
     pub(crate) stopped_at: usize,
     pub(crate) yielder: *const Yielder<(), ()>,
     pub(crate) stack: Option<Box<Stackful>>,
+    /// Where its body's part of the stack begins: the highest address.
+    pub(crate) stack_base: usize,
     /// Its part of the heap; boxed, since the allocator keeps a pointer while the thread runs.
     pub(crate) heap: Box<Cache>,
 
@@ -178,6 +180,7 @@ impl Thread {
             unwinding: Unwinding::No,
             yielder: std::ptr::null(),
             stack: None,
+            stack_base: 0,
             heap: Box::new(Cache::new()),
         }
     }

@@ -20,6 +20,11 @@ impl Word {
         Word(AtomicU64::new(value))
     }
 
+    /// As [`new`](Self::new), of an index.
+    pub fn new_of(value: usize) -> Self {
+        Word::new(value as u64)
+    }
+
     fn addr(&self) -> *const () {
         (&raw const self.0).cast()
     }
