@@ -126,6 +126,16 @@ pub fn spin_hint() {
     }
 }
 
+/// `turns` turns of a loop that only lets time pass, and waits for nothing: what a back-off does.
+pub fn pause(turns: u64) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| {
+            engine.tx_forbids();
+            engine.advance(turns * engine.costs.pause);
+        });
+    }
+}
+
 /// Lets other threads run: costs a system call, and under PCT makes the thread the last to be chosen.
 pub fn yield_now() {
     let Some(engine) = engine() else { return std::thread::yield_now() };

@@ -232,7 +232,8 @@ impl Engine {
             self.tx_doom(me, Cause::Spurious);
         }
         self.tx_sweep();
-        self.threads[me].tx_depth = 0;
+        // What it loaded is no turn of a loop that waits.
+        (self.threads[me].tx_depth, self.threads[me].seen_count) = (0, 0);
         if let Some(why) = self.threads[me].tx.doomed.take() {
             self.advance(self.costs.tx_abort);
             let thread = &self.threads[me];
