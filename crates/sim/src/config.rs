@@ -14,6 +14,9 @@ pub enum Schedule {
         /// How many ordering constraints the sought bug has, at least 1.
         depth: u32,
     },
+    /// The running thread goes on until it waits or ends, but for the choices that [`Config::choices`] names: what
+    /// [`search`](crate::search) enumerates. No chance is in it.
+    Chosen,
 }
 
 /// On which hardware threads client threads start.
@@ -114,8 +117,13 @@ pub struct Config {
     pub unwind: bool,
     /// Stack of a simulated thread in bytes.
     pub stack_bytes: usize,
-    /// About how many accesses the run makes: [`Schedule::Pct`] spreads its change points over them.
+    /// About how many accesses the run makes: [`Schedule::Pct`] spreads its change points over them. 0, the default,
+    /// for unknown: each point then lies at a random power of two. [`find`](crate::find), [`explore`](crate::explore)
+    /// and [`hunt`](crate::hunt) measure it in a first run.
     pub expected_accesses: u64,
+    /// For [`Schedule::Chosen`]: at each point where more than one thread can go on, in order, which of them does. 0,
+    /// as all points behind the list, is the one that runs, if it can.
+    pub choices: Vec<u16>,
 }
 
 impl Default for Config {
@@ -134,7 +142,8 @@ impl Default for Config {
             clock_skew_ns: Vec::new(),
             unwind: true,
             stack_bytes: 256 << 10,
-            expected_accesses: 1_000,
+            expected_accesses: 0,
+            choices: Vec::new(),
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::arena::Arena;
 use crate::config::{Config, Fault, Placement, Point, Schedule};
 use crate::machine::Machine;
 use crate::memory::{Memory, host_prefetch, ps};
-use crate::report::{HotLine, Outcome, PARTS};
+use crate::report::{Choice, HotLine, Outcome, PARTS};
 use crate::rng;
 use agenda::Agenda;
 use thread::{Key, Reason, Role, Status, Thread, Unwinding};
@@ -112,6 +112,9 @@ impl Costs {
     }
 }
 
+/// Bits of the length of a run that nobody knows: 16 million accesses at most.
+const UNKNOWN_LENGTH: u64 = 24;
+
 /// A thread that shall be started.
 pub(crate) struct Start {
     pub(crate) role: Role,
@@ -163,6 +166,8 @@ pub(crate) struct Engine {
     rng: u64,
     /// Steps at which PCT lowers a priority, descending.
     change_points: Vec<u64>,
+    /// The choices made so far, where there was one.
+    pub(crate) trace: Vec<Choice>,
     lowest_priority: u64,
     pub(crate) hash: u64,
     pub(crate) failure: Option<Outcome>,
@@ -181,8 +186,14 @@ impl Engine {
         rng::next(&mut rng);
         let mut change_points = Vec::new();
         if let Schedule::Pct { depth } = config.schedule {
-            let steps = config.expected_accesses.max(1);
-            change_points = (1..depth).map(|_| rng::below(&mut rng, steps)).collect();
+            let point = |_| match config.expected_accesses {
+                0 => {
+                    let bits = rng::below(&mut rng, UNKNOWN_LENGTH);
+                    rng::below(&mut rng, 1 << bits)
+                }
+                steps => rng::below(&mut rng, steps),
+            };
+            change_points = (1..depth).map(point).collect();
             change_points.sort_unstable_by(|a, b| b.cmp(a));
         }
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -215,6 +226,7 @@ impl Engine {
             stamp: 0,
             rng,
             change_points,
+            trace: Vec::new(),
             lowest_priority: 1 << 32,
             hash: 0xcbf2_9ce4_8422_2325,
             failure: None,

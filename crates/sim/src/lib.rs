@@ -21,6 +21,7 @@ mod memory;
 mod report;
 mod rng;
 mod run;
+mod search;
 mod sweep;
 pub mod world;
 
@@ -28,6 +29,7 @@ pub use arena::SimAlloc;
 pub use config::{Config, Fault, Placement, Point, Schedule, replay_seed};
 pub use explore::{explore, find, hunt};
 pub use machine::Machine;
-pub use report::{HotLine, Outcome, PARTS, Report, Stats, TxCounts, TxLine, TxSite};
+pub use report::{Choice, HotLine, Outcome, PARTS, Report, Stats, TxCounts, TxLine, TxSite};
 pub use run::{Client, run, run_with};
+pub use search::{Search, search};
 pub use sweep::{Cell, Sweep, Variation, sweep};

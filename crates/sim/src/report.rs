@@ -141,6 +141,24 @@ impl TxCounts {
     }
 }
 
+/// A point of a run under [`Schedule::Chosen`](crate::Schedule::Chosen) at which more than one thread could go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// How many.
+    pub options: u16,
+    /// Which one did.
+    pub taken: u16,
+    /// Whether the first of them was running and able to go on: any other is a preemption.
+    pub preempts: bool,
+}
+
+impl Choice {
+    /// What this choice costs: a preemption, or nothing.
+    pub fn cost(self) -> u32 {
+        u32::from(self.preempts && self.taken > 0)
+    }
+}
+
 /// A place in the program where transactions begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxSite {
@@ -242,6 +260,8 @@ pub struct Report {
     pub tx_sites: Vec<TxSite>,
     /// The lines that most conflicts of transactions were about, at most ten.
     pub tx_lines: Vec<TxLine>,
+    /// Under [`Schedule::Chosen`](crate::Schedule::Chosen): the choices that were made.
+    pub trace: Vec<Choice>,
     /// The names of the parts that [`Stats::remote_in`] counts, from the second on.
     pub parts: Vec<&'static str>,
     /// A hash over every step: equal for equal runs, and practically only for them.

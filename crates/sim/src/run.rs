@@ -97,6 +97,7 @@ pub fn run_with<S, T>(
         hot_lines: engine.hot_lines(10),
         tx_sites: engine.tx_sites(),
         tx_lines: engine.tx_lines(10),
+        trace: engine.trace.clone(),
         parts: engine.parts.clone(),
         hash: engine.hash,
         wall: wall.elapsed(),

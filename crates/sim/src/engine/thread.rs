@@ -136,6 +136,8 @@ pub(crate) struct Thread {
     pub(crate) locals: Vec<Local>,
     /// Higher runs first under PCT.
     pub(crate) priority: u64,
+    /// It lets others go first, once.
+    pub(crate) yields: bool,
     pub(crate) passages: Vec<(&'static str, u64)>,
     pub(crate) cpu: usize,
     pub(crate) slot: usize,
@@ -176,6 +178,7 @@ impl Thread {
             locals: Vec::new(),
             rng,
             priority: 0,
+            yields: false,
             passages: Vec::new(),
             unwinding: Unwinding::No,
             yielder: std::ptr::null(),

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod races;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use archipelago_sim::{Machine, world};
