@@ -5,13 +5,13 @@ use clap::Parser;
 use super::*;
 use crate::args::{Cli, Command};
 
-fn parse(args: &[&str]) -> Sim {
+pub(super) fn parse(args: &[&str]) -> Sim {
     let cli = Cli::try_parse_from([&["archipelago", "sim"], args].concat()).unwrap();
     let Some(Command::Sim { what }) = cli.command else { panic!("not parsed as sim") };
     *what
 }
 
-fn common(what: &Sim) -> &SimCommon {
+pub(super) fn common(what: &Sim) -> &SimCommon {
     match what {
         Sim::Machines { .. } | Sim::Host => panic!("no experiment"),
         Sim::Locks { common, .. } => common,

@@ -414,6 +414,9 @@ impl Engine {
     /// Before another thread runs: takes back what the running thread's doomed transaction has written since.
     #[inline]
     pub(crate) fn tx_sweep(&mut self) {
+        if self.threads[self.current].tx_depth == 0 {
+            return;
+        }
         for old in self.threads[self.current].tx.stray.drain(..).rev() {
             // SAFETY: the program announced that it writes there, as in `tx_doom`.
             unsafe { old.restore() };
