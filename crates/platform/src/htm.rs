@@ -1,12 +1,35 @@
 //! Hardware transactions: Intel's RTM where the processor has it, the virtual machine's in the simulated world.
 //!
-//! A transaction is a closure whose memory accesses happen in one instant or not at all. It may always abort, for ever
-//! even, so every user has another way. Inside of one the program must not call the operating system, allocate, or
-//! free; an abort undoes words, not calls.
+//! A transaction is a closure whose memory accesses happen in one instant or not at all, those to captured locals too.
+//! It may always abort, for ever even, so every user has another way: [`elide`] is the usual one, a lock. Inside of one
+//! the program must not call the operating system, allocate, or free; an abort undoes memory, not calls. Waiting
+//! ([`hint::spin_loop`](crate::hint::spin_loop)) aborts.
+//!
+//! # Ordering
+//! Committed transactions are totally ordered with each other and with all other accesses to the lines they touched:
+//! strong atomicity. A transaction that began orders what its thread did before, and one that committed what it does
+//! after, as a sequentially consistent fence does; the orderings of accesses inside don't matter.
+//!
+//! # Panics
+//! A panic inside aborts: natively it is then forgotten, since an abort undoes the panic too, and `Err` is the result;
+//! in the simulated world it goes on after the transaction was undone. Both leave no transaction open.
 //!
 //! Native transactions can't be run under Miri or loom, and most processors of today have none: ask [`available`].
 
 use core::fmt;
+
+mod elision;
+#[cfg(all(target_arch = "x86_64", not(any(miri, loom, archipelago_sim))))]
+#[path = "htm/rtm.rs"]
+mod imp;
+#[cfg(archipelago_sim)]
+#[path = "htm/simulated.rs"]
+mod imp;
+#[cfg(not(any(archipelago_sim, all(target_arch = "x86_64", not(any(miri, loom))))))]
+#[path = "htm/none.rs"]
+mod imp;
+
+pub use elision::{HELD, Retry, elide};
 
 /// Why a transaction aborted: RTM's status word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +70,8 @@ impl fmt::Display for Abort {
 
 impl std::error::Error for Abort {}
 
-/// Whether the machine has hardware transactions that can commit.
+/// Whether the machine has hardware transactions that can commit. Natively they are tried once, since a hypervisor or
+/// the kernel can make every one abort on a processor that advertises them.
 pub fn available() -> bool {
     imp::available()
 }
@@ -57,8 +81,41 @@ pub fn available() -> bool {
 /// # Errors
 /// Why it aborted. Where [`available`] is false, the body isn't run.
 #[inline]
+#[track_caller]
 pub fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
     imp::transaction(body)
+}
+
+/// Begins a transaction that [`end`] ends, or nests one: for bodies that are no closure.
+///
+/// Natively an abort comes back here, as if this call had returned its error the first time, with all memory as it was
+/// then. In the simulated world the body goes on: its loads see what is there, its writes leave no trace, and [`end`]
+/// says why. A body is right in both if it never waits for what only it could see, and asks [`doomed`] in its loops.
+///
+/// # Errors
+/// Why it aborted, or that there are no transactions.
+#[inline]
+#[track_caller]
+pub fn begin() -> Result<(), Abort> {
+    imp::begin()
+}
+
+/// Ends the innermost transaction that [`begin`] began; the outermost commits.
+///
+/// # Errors
+/// Why it aborted: in the simulated world only.
+///
+/// # Panics
+/// Outside of a transaction.
+#[inline]
+pub fn end() -> Result<(), Abort> {
+    imp::end()
+}
+
+/// Whether the caller's transaction can't commit any more. Natively false: the caller would be elsewhere.
+#[inline]
+pub fn doomed() -> bool {
+    imp::doomed()
 }
 
 /// Aborts the transaction that the caller is in, which then fails with this code. Outside of one it does nothing.
@@ -73,89 +130,6 @@ pub fn inside() -> bool {
     imp::inside()
 }
 
-#[cfg(archipelago_sim)]
-mod imp {
-    use archipelago_sim::world::htm;
-    pub(super) use archipelago_sim::world::htm::{available, inside};
-
-    use super::Abort;
-
-    pub(super) fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
-        htm::transaction(body).map_err(|why| Abort(why.0))
-    }
-
-    pub(super) fn abort<const CODE: u8>() {
-        htm::abort(CODE);
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", not(any(miri, loom, archipelago_sim))))]
-mod imp {
-    use core::arch::asm;
-
-    use super::Abort;
-
-    pub(super) fn available() -> bool {
-        crate::cpu::features().rtm
-    }
-
-    #[inline]
-    pub(super) fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
-        if !available() {
-            return Err(Abort(0));
-        }
-        let mut status = u32::MAX;
-        // SAFETY: the processor has RTM. On an abort it restores memory and all registers but EAX, and goes on behind
-        // `xbegin` as if that had just returned, with a status that is never all ones.
-        unsafe { asm!("xbegin 2f", "2:", inout("eax") status, options(nostack)) };
-        if status != u32::MAX {
-            return Err(Abort(status));
-        }
-        let result = body();
-        // SAFETY: a transaction is open: `xbegin` succeeded, and an abort would have gone back there.
-        unsafe { asm!("xend", options(nostack)) };
-        Ok(result)
-    }
-
-    #[inline]
-    pub(super) fn abort<const CODE: u8>() {
-        if inside() {
-            // SAFETY: the processor has RTM, since a transaction is open.
-            unsafe { asm!("xabort {}", const CODE, options(nostack)) };
-        }
-    }
-
-    #[inline]
-    pub(super) fn inside() -> bool {
-        if !available() {
-            return false;
-        }
-        let inside: u8;
-        // SAFETY: the processor has RTM.
-        unsafe { asm!("xtest", "setnz {}", out(reg_byte) inside, options(nostack)) };
-        inside != 0
-    }
-}
-
-#[cfg(not(any(archipelago_sim, all(target_arch = "x86_64", not(any(miri, loom))))))]
-mod imp {
-    use super::Abort;
-
-    pub(super) fn available() -> bool {
-        false
-    }
-
-    pub(super) fn transaction<R>(_: impl FnOnce() -> R) -> Result<R, Abort> {
-        Err(Abort(0))
-    }
-
-    pub(super) fn abort<const CODE: u8>() {}
-
-    pub(super) fn inside() -> bool {
-        false
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -166,7 +140,7 @@ mod tests {
             return;
         }
         assert_eq!(transaction(|| unreachable!("there are no transactions")), Err::<(), _>(Abort(0)));
-        assert!(!inside());
+        assert!(begin().is_err() && !inside() && !doomed());
         abort::<3>();
     }
 

@@ -2,6 +2,9 @@
 //! under schedules that look for bugs and in virtual time; and outside of one.
 #![cfg(archipelago_sim)]
 
+#[path = "htm.rs"]
+mod litmus_of_transactions;
+
 use std::cell::{Cell, RefCell};
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};

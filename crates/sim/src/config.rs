@@ -14,6 +14,9 @@ pub enum Schedule {
         /// How many ordering constraints the sought bug has, at least 1.
         depth: u32,
     },
+    /// The running thread goes on until it waits or ends, but for the choices that [`Config::choices`] names: what
+    /// [`search`](crate::search) enumerates. No chance is in it.
+    Chosen,
 }
 
 /// On which hardware threads client threads start.
@@ -108,6 +111,10 @@ pub struct Config {
     /// Constant error of each socket's clock in nanoseconds (missing sockets: 0), as
     /// [`world::clock_ps`](crate::world::clock_ps) shows it.
     pub clock_skew_ns: Vec<i64>,
+    /// Whether the threads of a run that ends badly are unwound, with their destructors. A destructor that then panics
+    /// ends the process; without unwinding nothing of theirs runs any more, and what they own is lost
+    /// ([`Report::abandoned`](crate::Report::abandoned)). Background threads of a run that is done are unwound in any case.
+    pub unwind: bool,
     /// Stack of a simulated thread in bytes.
     pub stack_bytes: usize,
     /// Whether to find plain accesses to shared memory that nothing announces: [`Report::unannounced`]. Some
@@ -115,8 +122,13 @@ pub struct Config {
     ///
     /// [`Report::unannounced`]: crate::Report::unannounced
     pub watch: bool,
-    /// About how many accesses the run makes: [`Schedule::Pct`] spreads its change points over them.
+    /// About how many accesses the run makes: [`Schedule::Pct`] spreads its change points over them. 0, the default,
+    /// for unknown: each point then lies at a random power of two. [`find`](crate::find), [`explore`](crate::explore)
+    /// and [`hunt`](crate::hunt) measure it in a first run.
     pub expected_accesses: u64,
+    /// For [`Schedule::Chosen`]: at each point where more than one thread can go on, in order, which of them does. 0,
+    /// as all points behind the list, is the one that runs, if it can.
+    pub choices: Vec<u16>,
 }
 
 impl Default for Config {
@@ -133,9 +145,11 @@ impl Default for Config {
             jitter_ps: 2_000,
             overlap: 3,
             clock_skew_ns: Vec::new(),
+            unwind: true,
             stack_bytes: 256 << 10,
             watch: false,
-            expected_accesses: 1_000,
+            expected_accesses: 0,
+            choices: Vec::new(),
         }
     }
 }

@@ -24,11 +24,11 @@ use crate::arena::Arena;
 use crate::config::{Config, Fault, Placement, Point, Schedule};
 use crate::machine::Machine;
 use crate::memory::{Memory, host_prefetch, ps};
-use crate::report::{HotLine, Outcome, PARTS};
+use crate::report::{Choice, HotLine, Outcome, PARTS};
 use crate::rng;
 use agenda::Agenda;
 use thread::{Key, Reason, Role, Status, Thread, Unwinding};
-use tx::Marks;
+use tx::{Cause, Marks, Sites};
 use wait::Watch;
 
 /// What a running thread has to do about an access.
@@ -59,7 +59,11 @@ pub(crate) struct Costs {
     tx_abort: u64,
     tx_read_lines: usize,
     tx_write_lines: usize,
-    tx_spurious: f64,
+    /// Picoseconds between a CPU's timer interrupts, and between aborts without a visible reason; 0 for never.
+    tx_timer: u64,
+    tx_spurious: u64,
+    /// The probability of a planted abort.
+    tx_fault: f64,
     l1_sets: usize,
     l1_ways: usize,
 }
@@ -86,13 +90,18 @@ impl Costs {
             tx_abort: tx.map_or(0, |tx| ps(tx.abort)),
             tx_read_lines: tx.map_or(0, |tx| tx.read_lines),
             tx_write_lines: usize::MAX,
-            tx_spurious: tx.map_or(0.0, |tx| tx.spurious),
+            tx_timer: tx.map_or(0, |tx| ps(tx.timer)),
+            tx_spurious: tx.map_or(0, |tx| ps(tx.spurious)),
+            tx_fault: 0.0,
             l1_sets: machine.caches.l1.sets,
             l1_ways: machine.caches.l1.ways,
         };
         for fault in &config.faults {
             match *fault {
-                Fault::AbortTransactions { probability } => costs.tx_spurious = probability,
+                Fault::AbortTransactions { probability } => {
+                    // As often as the fault says, and not by the machine's chance.
+                    (costs.tx_fault, costs.tx_spurious, costs.tx_timer) = (probability, 0, 0);
+                }
                 Fault::TransactionCapacity { read_lines, write_lines } => {
                     (costs.tx_read_lines, costs.tx_write_lines) = (read_lines, write_lines);
                 }
@@ -102,6 +111,9 @@ impl Costs {
         costs
     }
 }
+
+/// Bits of the length of a run that nobody knows: 16 million accesses at most.
+const UNKNOWN_LENGTH: u64 = 24;
 
 /// A thread that shall be started.
 pub(crate) struct Start {
@@ -135,6 +147,7 @@ pub(crate) struct Engine {
     watches: Vec<Watch>,
     waiters: Vec<(Key, usize)>,
     marks: Marks,
+    sites: Sites,
     /// Threads that keep each core busy.
     busy_on_core: Vec<u32>,
     /// Threads placed on each CPU.
@@ -153,6 +166,8 @@ pub(crate) struct Engine {
     rng: u64,
     /// Steps at which PCT lowers a priority, descending.
     change_points: Vec<u64>,
+    /// The choices made so far, where there was one.
+    pub(crate) trace: Vec<Choice>,
     lowest_priority: u64,
     pub(crate) hash: u64,
     pub(crate) failure: Option<Outcome>,
@@ -173,8 +188,14 @@ impl Engine {
         rng::next(&mut rng);
         let mut change_points = Vec::new();
         if let Schedule::Pct { depth } = config.schedule {
-            let steps = config.expected_accesses.max(1);
-            change_points = (1..depth).map(|_| rng::below(&mut rng, steps)).collect();
+            let point = |_| match config.expected_accesses {
+                0 => {
+                    let bits = rng::below(&mut rng, UNKNOWN_LENGTH);
+                    rng::below(&mut rng, 1 << bits)
+                }
+                steps => rng::below(&mut rng, steps),
+            };
+            change_points = (1..depth).map(point).collect();
             change_points.sort_unstable_by(|a, b| b.cmp(a));
         }
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -193,6 +214,7 @@ impl Engine {
             watches: Vec::new(),
             waiters: Vec::new(),
             marks: Marks::default(),
+            sites: Sites::default(),
             busy_on_core: vec![0; machine.cores()],
             on_cpu: vec![0; machine.cpus()],
             free_slots: (0..=clients).rev().collect(),
@@ -206,6 +228,7 @@ impl Engine {
             stamp: 0,
             rng,
             change_points,
+            trace: Vec::new(),
             lowest_priority: 1 << 32,
             hash: 0xcbf2_9ce4_8422_2325,
             failure: None,
@@ -422,7 +445,7 @@ impl Engine {
         let thread = &mut self.threads[id];
         if thread.tx_depth > 0 {
             thread.tx_depth = 1;
-            self.tx_doom(id, tx::Abort(0));
+            self.tx_doom(id, Cause::Forbidden);
             self.threads[id].tx_depth = 0;
         }
         let thread = &mut self.threads[id];
@@ -563,10 +586,14 @@ impl Engine {
 
     /// The lines that were waited for longest.
     pub(crate) fn hot_lines(&self, count: usize) -> Vec<HotLine> {
-        let named = |addr: usize| self.labels.iter().rev().find(|&&(from, to, _)| addr + 64 > from && addr < to);
         let hottest = self.memory.hottest(count).into_iter();
-        let line = |(addr, waited_ps)| HotLine { label: named(addr).map_or("", |label| label.2), addr, waited_ps };
-        hottest.map(line).collect()
+        hottest.map(|(addr, waited_ps)| HotLine { label: self.label_of(addr), addr, waited_ps }).collect()
+    }
+
+    /// The last name given to the line at `addr`.
+    fn label_of(&self, addr: usize) -> &'static str {
+        let named = self.labels.iter().rev().find(|&&(from, to, _)| addr + 64 > from && addr < to);
+        named.map_or("", |label| label.2)
     }
 
     /// The running thread enters a part of the program; returns the one it was in.

@@ -14,12 +14,16 @@ use crate::report::{Outcome, Report};
 pub fn find(config: &Config, schedules: u64, simulate: impl Fn(&Config) -> Report) -> Option<Report> {
     let mut config = config.clone();
     if let Schedule::Pct { .. } = config.schedule {
-        let straight = simulate(&Config { schedule: Schedule::VirtualTime, ..config.clone() });
-        config.expected_accesses = straight.stats.accesses.max(1);
+        config.expected_accesses = length(&config, &simulate);
     }
     seeds(config.seed, schedules)
         .map(|seed| simulate(&Config { seed, ..config.clone() }))
         .find(|report| report.outcome != Outcome::Done)
+}
+
+/// How many accesses a run makes: that of one in virtual time.
+fn length(config: &Config, simulate: impl Fn(&Config) -> Report) -> u64 {
+    simulate(&Config { schedule: Schedule::VirtualTime, ..config.clone() }).stats.accesses.max(1)
 }
 
 /// `count` seeds from `first` on, or the one to replay.
@@ -35,9 +39,11 @@ fn seeds(first: u64, count: u64) -> Range<u64> {
 /// As [`explore`].
 #[track_caller]
 pub fn hunt(schedules: u64, simulate: impl Fn(Config) -> Report) {
+    let config = |seed| Config { placement: Placement::Spread, ..Config::seeded(seed) };
+    let expected_accesses = length(&config(0), |config| simulate(config.clone()));
     for seed in seeds(0, schedules) {
         let schedule = if seed % 2 == 0 { Schedule::Random } else { Schedule::Pct { depth: 3 } };
-        simulate(Config { schedule, placement: Placement::Spread, ..Config::seeded(seed) }).assert_done();
+        simulate(Config { schedule, expected_accesses, ..config(seed) }).assert_done();
     }
 }
 

@@ -103,9 +103,12 @@ pub struct Transactions {
     pub commit: f64,
     /// Nanoseconds to abort.
     pub abort: f64,
-    /// Most lines that a transaction can have read. Written lines must fit the first-level cache, set by set.
+    /// Most lines that a transaction can have read, wherever they are. Read lines must also stay in the second-level
+    /// cache, or in the third where it is inclusive; written lines in the first.
     pub read_lines: usize,
-    /// Probability that a transaction aborts for no visible reason.
+    /// Nanoseconds between a CPU's timer interrupts, each of which aborts a transaction; 0 for none.
+    pub timer: f64,
+    /// Mean nanoseconds of a transaction until it aborts for no visible reason; 0 for never.
     pub spurious: f64,
 }
 

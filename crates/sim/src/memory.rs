@@ -75,6 +75,8 @@ pub(crate) struct Line {
     home: u8,
     /// Whether the owner changed it.
     dirty: bool,
+    /// Whether its memory doesn't have its value.
+    unsaved: bool,
     /// Turns taken by the owner's socket before others that waited longer.
     pub(crate) bypassed: u8,
     /// Time that threads waited for it.
@@ -97,6 +99,7 @@ impl Line {
             copied: 0,
             home,
             dirty: false,
+            unsaved: false,
             bypassed: 0,
             waited: 0,
         }
@@ -145,6 +148,14 @@ struct Times {
     hold: u64,
 }
 
+impl Times {
+    /// The longest latency.
+    fn slowest(&self) -> u64 {
+        let lists = [&self.dirty_remote, &self.clean_remote, &self.memory];
+        lists.into_iter().flatten().copied().chain([self.l3, self.core_to_core]).max().expect("they are not empty")
+    }
+}
+
 pub(crate) struct Memory {
     pub(crate) lines: Vec<Line>,
     table: Table,
@@ -162,7 +173,18 @@ pub(crate) struct Memory {
     inclusive: bool,
     buffers: usize,
     overlap: u64,
+    /// Lines that transactions have marked, and those of them that caches have pushed out since the caller looked.
+    pub(crate) marked: usize,
+    pub(crate) evicted: Vec<Evicted>,
     pub(crate) stats: Stats,
+}
+
+/// A line that a transaction had marked when it left a cache: a core's first level (`socket` is none), a core's second
+/// level (both), or a socket's third (`core` is none).
+pub(crate) struct Evicted {
+    pub(crate) line: u32,
+    pub(crate) core: Option<usize>,
+    pub(crate) socket: Option<usize>,
 }
 
 /// What an access will take.
@@ -215,6 +237,8 @@ impl Memory {
             inclusive: machine.caches.l3_inclusive,
             buffers: machine.occupancy.miss_buffers,
             overlap: u64::from(overlap.max(1)),
+            marked: 0,
+            evicted: Vec::new(),
             stats: Stats::default(),
         }
     }
@@ -271,14 +295,40 @@ impl Memory {
     pub(crate) fn hit(&mut self, core: usize, line: u32, kind: Kind) -> u64 {
         let record = &mut self.lines[line as usize];
         record.dirty |= kind.writes();
+        record.unsaved |= kind.writes();
         let colour = record.colour;
-        if self.l1.touch(core, line, colour) == Used::Hit {
+        if self.touch_first(core, line, colour) == Used::Hit {
             self.stats.l1_hits += 1;
             return self.times.l1;
         }
         self.stats.l2_hits += 1;
         self.l2.touch(core, line, colour);
         self.times.l2
+    }
+
+    /// The core's first-level cache has the line from now on.
+    #[inline]
+    fn touch_first(&mut self, core: usize, line: u32, colour: u32) -> Used {
+        if self.marked == 0 { self.l1.touch(core, line, colour) } else { self.touch_marked(core, line, colour) }
+    }
+
+    /// While there are transactions, it matters what goes: copies that are no longer valid first.
+    #[cold]
+    fn touch_marked(&mut self, core: usize, line: u32, colour: u32) -> Used {
+        let (lines, used) = (&self.lines, &mut self.l1);
+        let used = used.touch_around(core, line, colour, |way| lines[way as usize].has(core));
+        if let Used::Pushed(old) = used {
+            self.lost(old, Some(core), None);
+        }
+        used
+    }
+
+    /// A cache lost a line.
+    #[inline]
+    fn lost(&mut self, line: u32, core: Option<usize>, socket: Option<usize>) {
+        if self.marked > 0 && self.lines[line as usize].tx != NONE {
+            self.evicted.push(Evicted { line, core, socket });
+        }
     }
 
     /// When a prefetch of the line by this core arrives, if it hasn't by `now`.
@@ -292,7 +342,8 @@ impl Memory {
     /// overlap with others of a stream; `addr` is what was asked for.
     pub(crate) fn miss(&mut self, core: usize, line: u32, kind: Kind, now: u64, quiet: bool, addr: usize) -> Cost {
         let socket = core / self.per_socket;
-        let mut cost = self.fetch(core, socket, line, kind, now);
+        self.traffic.at(now);
+        let mut cost = self.fetch(core, socket, line, kind);
         if kind.writes() {
             self.take(core, socket, line, &mut cost);
         } else {
@@ -307,7 +358,7 @@ impl Memory {
     }
 
     /// Where the data comes from.
-    fn fetch(&mut self, core: usize, socket: usize, line: u32, kind: Kind, now: u64) -> Cost {
+    fn fetch(&mut self, core: usize, socket: usize, line: u32, kind: Kind) -> Cost {
         let record = &self.lines[line as usize];
         let (owner, shared, home) = (record.owner, record.shared, usize::from(record.home));
         let (part, hold) = (self.times.transfer, self.times.hold);
@@ -326,7 +377,7 @@ impl Memory {
                 self.stats.clean_remote += 1;
                 self.times.clean_remote[hops]
             };
-            return transfer(time + self.send(from, socket, now), true);
+            return transfer(time + self.send(from, socket), true);
         }
         if record.has(core) {
             debug_assert!(kind.writes());
@@ -347,28 +398,33 @@ impl Memory {
             nearest.filter(|&(hops, _)| self.times.clean_remote[hops] <= self.times.memory[self.hops(socket, home)])
         {
             self.stats.clean_remote += 1;
-            let latency = self.times.clean_remote[hops] + self.send(from, socket, now);
+            let latency = self.times.clean_remote[hops] + self.send(from, socket);
+            self.write_back(from, line);
             return Cost { latency, remote: true, ..read };
         }
-        let hops = self.hops(socket, home);
-        let mut latency = self.times.memory[hops] + self.traffic.fetch(home, now);
+        let (hops, waited) = (self.hops(socket, home), self.traffic.fetch(home, socket));
         if hops == 0 {
             self.stats.memory_local += 1;
         } else {
             self.stats.memory_remote += 1;
-            latency += self.send(home, socket, now);
         }
-        self.stats.link_wait_ps += latency - self.times.memory[hops];
-        Cost { latency, remote: hops > 0, ..read }
+        self.stats.link_wait_ps += waited;
+        Cost { latency: self.times.memory[hops] + waited, remote: hops > 0, ..read }
     }
 
     /// Takes the line for a writer: everybody else's copy goes, which may take longer than fetching the data.
     fn take(&mut self, core: usize, socket: usize, line: u32, cost: &mut Cost) {
         let record = &self.lines[line as usize];
-        let mut last = 0;
+        let (mut last, source) = (0, record.owner);
         for holder in record.holders() {
             if holder != socket {
-                last = last.max(self.times.clean_remote[self.hops(socket, holder)]);
+                let mut time = self.times.clean_remote[self.hops(socket, holder)];
+                // Who sent the data gave its copy up with it.
+                if source == NOBODY || usize::from(source) / self.per_socket != holder {
+                    time += self.traffic.invalidate(socket, holder);
+                    self.stats.invalidations += 1;
+                }
+                last = last.max(time);
             } else if record.copied >> socket & 1 != 0 {
                 let mut others = record.copies;
                 others[core / 64] &= !(1 << (core % 64));
@@ -385,6 +441,7 @@ impl Memory {
         (record.copies, record.copied) = ([0; MAX_CORES / 64], 0);
         record.add(core, socket);
         (record.owner, record.dirty, record.shared) = (core as u16, true, 0);
+        record.unsaved = true;
     }
 
     /// Gives a reader a copy; the line is its own if nobody else has one and no transaction must notice later writes.
@@ -395,6 +452,10 @@ impl Memory {
             (record.owner, record.dirty) = (NOBODY, false);
             record.shared |= 1 << from | 1 << socket;
             let colour = record.colour;
+            if from != socket {
+                // Sockets share what memory has.
+                self.write_back(from, line);
+            }
             self.keep(from, line, colour);
         } else if record.copied == 0 && record.shared & !(1 << socket) == 0 && record.tx == NONE {
             record.owner = core as u16;
@@ -405,7 +466,7 @@ impl Memory {
     /// Puts the line into the core's caches.
     fn fill(&mut self, core: usize, socket: usize, line: u32) {
         let colour = self.lines[line as usize].colour;
-        self.l1.touch(core, line, colour);
+        self.touch_first(core, line, colour);
         if let Used::Pushed(old) = self.l2.touch(core, line, colour) {
             self.pushed_out(core, socket, old);
         }
@@ -420,6 +481,9 @@ impl Memory {
 
     /// A core's second-level cache lost a line: the third level gets it.
     fn pushed_out(&mut self, core: usize, socket: usize, line: u32) {
+        if !self.inclusive {
+            self.lost(line, Some(core), Some(socket));
+        }
         let record = &mut self.lines[line as usize];
         if !record.has(core) {
             return;
@@ -436,17 +500,31 @@ impl Memory {
     /// The socket's third-level cache has the line from now on; what it pushes out goes.
     fn keep(&mut self, socket: usize, line: u32, colour: u32) {
         let Used::Pushed(old) = self.l3.touch(socket, line, colour) else { return };
+        if self.inclusive {
+            self.lost(old, None, Some(socket));
+        }
         let record = &mut self.lines[old as usize];
         record.shared &= !(1 << socket);
-        if !self.inclusive {
-            return;
+        if self.inclusive {
+            for (copies, members) in record.copies.iter_mut().zip(&self.members[socket]) {
+                *copies &= !members;
+            }
+            record.copied &= !(1 << socket);
+            if record.owner != NOBODY && usize::from(record.owner) / self.per_socket == socket {
+                (record.owner, record.dirty) = (NOBODY, false);
+            }
         }
-        for (copies, members) in record.copies.iter_mut().zip(&self.members[socket]) {
-            *copies &= !members;
+        if record.shared | record.copied == 0 {
+            self.write_back(socket, old);
         }
-        record.copied &= !(1 << socket);
-        if record.owner != NOBODY && usize::from(record.owner) / self.per_socket == socket {
-            (record.owner, record.dirty) = (NOBODY, false);
+    }
+
+    /// The memory of a line gets what a socket has of it, if that is newer.
+    fn write_back(&mut self, socket: usize, line: u32) {
+        let record = &mut self.lines[line as usize];
+        if std::mem::take(&mut record.unsaved) {
+            self.traffic.write_back(socket, usize::from(record.home));
+            self.stats.write_backs += 1;
         }
     }
 
@@ -455,20 +533,24 @@ impl Memory {
         usize::from(self.hops[a * self.sockets + b])
     }
 
-    fn send(&mut self, from: usize, to: usize, now: u64) -> u64 {
-        let waited = self.traffic.send(from, to, now);
+    fn send(&mut self, from: usize, to: usize) -> u64 {
+        let waited = self.traffic.send(from, to);
         self.stats.link_wait_ps += waited;
         waited
     }
 
-    /// Starts fetching a line that is not private, at `now`. Returns when the core can go on, and what it took.
-    pub(crate) fn prefetch(&mut self, core: usize, line: u32, now: u64, addr: usize) -> (u64, Cost) {
-        let start = self.misses[core].room(self.buffers, now);
-        let cost = self.miss(core, line, Kind::Load, start, false, addr);
-        self.lines[line as usize].busy = start + cost.occupancy;
-        self.misses[core].depart(line, start + cost.latency);
+    /// Starts fetching a line that is not private, at `now`, if one of the core's miss buffers is free: a hint that
+    /// can't be followed at once is dropped. Returns what it took.
+    pub(crate) fn prefetch(&mut self, core: usize, line: u32, now: u64, addr: usize) -> Option<Cost> {
+        if !self.misses[core].room(self.buffers, now) {
+            self.stats.prefetches_dropped += 1;
+            return None;
+        }
+        let cost = self.miss(core, line, Kind::Load, now, false, addr);
+        self.lines[line as usize].busy = now + cost.occupancy;
+        self.misses[core].depart(line, now + cost.latency);
         self.stats.prefetches += 1;
-        (start, cost)
+        Some(cost)
     }
 
     /// The socket of the core that has the line for itself.
@@ -488,6 +570,15 @@ impl Memory {
         self.buffers as u64 * self.times.memory[0]
     }
 
+    /// The longest that an access of one of `threads` threads can take: the slowest latency, behind all that those
+    /// threads can have asked for and that is not done. Each of them has as many misses under way as it has buffers and
+    /// as much of its stores as fits the store buffer, and each of these sends at most three lines more: an answer's
+    /// copy to memory, and what it pushes out of two caches.
+    pub(crate) fn longest_access(&self, threads: usize) -> u64 {
+        let buffered = self.store_slack() + (self.buffers as u64 + 1) * self.traffic.longest_service();
+        self.times.slowest() + 4 * threads as u64 * buffered
+    }
+
     /// Whether misses overlap.
     pub(crate) fn overlaps(&self) -> bool {
         self.overlap > 1
@@ -501,6 +592,31 @@ impl Memory {
                 lines[line as usize].home = home as u8;
             }
         });
+    }
+
+    /// Says that the pages from `addr` that nobody touched have no memory.
+    pub(crate) fn unmap(&mut self, addr: usize, len: usize) {
+        self.table.unmap(addr, len);
+    }
+
+    /// Whether there is no memory at `addr` until somebody touches it outside of a transaction.
+    pub(crate) fn unmapped(&self, addr: usize) -> bool {
+        self.table.unmapped(addr)
+    }
+
+    /// What decides about the line's set in a cache.
+    pub(crate) fn colour(&self, line: u32) -> u32 {
+        self.lines[line as usize].colour
+    }
+
+    /// Whether the line of `addr` was ever accessed.
+    pub(crate) fn known(&self, addr: usize) -> bool {
+        self.table.peek(addr).is_some()
+    }
+
+    /// The addresses of these lines.
+    pub(crate) fn addresses(&self, lines: &[u32]) -> Vec<usize> {
+        self.table.addresses(lines)
     }
 
     /// The home node of a line.

@@ -67,12 +67,18 @@ pub struct Stats {
     pub memory_remote: u64,
     /// Writes to a line that the core had for reading only.
     pub upgrades: u64,
+    /// Messages that made another socket give up its copy.
+    pub invalidations: u64,
+    /// Changed lines written to memory.
+    pub write_backs: u64,
     /// Time that accesses waited for a line that was being transferred to others.
     pub line_wait_ps: u64,
     /// Time that transfers waited for a busy link or memory controller.
     pub link_wait_ps: u64,
     /// Lines fetched by [`world::prefetch`](crate::world::prefetch).
     pub prefetches: u64,
+    /// Lines that [`world::prefetch`](crate::world::prefetch) didn't fetch, since every miss buffer was taken.
+    pub prefetches_dropped: u64,
     /// Waits in a spin loop until a line changed.
     pub spin_waits: u64,
     /// Times a thread blocked: parked, slept, or waited for a wake-up.
@@ -92,8 +98,91 @@ pub struct Stats {
     pub tx_capacity: u64,
     /// Transactions aborted by the program.
     pub tx_explicit: u64,
+    /// Transactions aborted by the CPU's timer.
+    pub tx_interrupts: u64,
+    /// Transactions aborted because they touched a page that had no memory yet.
+    pub tx_faults: u64,
+    /// Transactions aborted because they waited or entered the kernel.
+    pub tx_forbidden: u64,
     /// Transactions aborted for no visible reason.
     pub tx_spurious: u64,
+    /// Time from the beginnings of aborted transactions to their ends.
+    pub tx_wasted_ps: u64,
+}
+
+/// What became of the transactions that begin at one place. Each that is over is counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxCounts {
+    /// As [`Stats::tx_begun`], and so on.
+    pub begun: u64,
+    #[allow(missing_docs)]
+    pub committed: u64,
+    #[allow(missing_docs)]
+    pub conflicts: u64,
+    #[allow(missing_docs)]
+    pub capacity: u64,
+    #[allow(missing_docs)]
+    pub explicit: u64,
+    #[allow(missing_docs)]
+    pub interrupts: u64,
+    #[allow(missing_docs)]
+    pub faults: u64,
+    #[allow(missing_docs)]
+    pub forbidden: u64,
+    #[allow(missing_docs)]
+    pub spurious: u64,
+    /// As [`Stats::tx_wasted_ps`].
+    pub wasted_ps: u64,
+}
+
+impl TxCounts {
+    /// Transactions that aborted, for whatever reason.
+    pub fn aborts(&self) -> u64 {
+        let seen = self.conflicts + self.capacity + self.explicit;
+        seen + self.interrupts + self.faults + self.forbidden + self.spurious
+    }
+}
+
+/// A point of a run under [`Schedule::Chosen`](crate::Schedule::Chosen) at which more than one thread could go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// How many.
+    pub options: u16,
+    /// Which one did.
+    pub taken: u16,
+    /// Whether the first of them was running and able to go on: any other is a preemption.
+    pub preempts: bool,
+}
+
+impl Choice {
+    /// What this choice costs: a preemption, or nothing.
+    pub fn cost(self) -> u32 {
+        u32::from(self.preempts && self.taken > 0)
+    }
+}
+
+/// A place in the program where transactions begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxSite {
+    /// Its source file.
+    pub file: &'static str,
+    /// Its line there.
+    pub line: u32,
+    /// What became of them.
+    pub counts: TxCounts,
+    /// The program's own reasons for aborts, with how many had each, ascending.
+    pub codes: Vec<(u8, u64)>,
+}
+
+/// A line that transactions conflicted about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxLine {
+    /// What [`world::label`](crate::world::label) called it, or nothing.
+    pub label: &'static str,
+    /// Its address.
+    pub addr: usize,
+    /// How many transactions aborted because of it.
+    pub aborts: u64,
 }
 
 impl Stats {
@@ -110,9 +199,12 @@ impl Stats {
             memory_local: self.memory_local - earlier.memory_local,
             memory_remote: self.memory_remote - earlier.memory_remote,
             upgrades: self.upgrades - earlier.upgrades,
+            invalidations: self.invalidations - earlier.invalidations,
+            write_backs: self.write_backs - earlier.write_backs,
             line_wait_ps: self.line_wait_ps - earlier.line_wait_ps,
             link_wait_ps: self.link_wait_ps - earlier.link_wait_ps,
             prefetches: self.prefetches - earlier.prefetches,
+            prefetches_dropped: self.prefetches_dropped - earlier.prefetches_dropped,
             spin_waits: self.spin_waits - earlier.spin_waits,
             blocks: self.blocks - earlier.blocks,
             switches: self.switches - earlier.switches,
@@ -122,8 +214,18 @@ impl Stats {
             tx_conflicts: self.tx_conflicts - earlier.tx_conflicts,
             tx_capacity: self.tx_capacity - earlier.tx_capacity,
             tx_explicit: self.tx_explicit - earlier.tx_explicit,
+            tx_interrupts: self.tx_interrupts - earlier.tx_interrupts,
+            tx_faults: self.tx_faults - earlier.tx_faults,
+            tx_forbidden: self.tx_forbidden - earlier.tx_forbidden,
             tx_spurious: self.tx_spurious - earlier.tx_spurious,
+            tx_wasted_ps: self.tx_wasted_ps - earlier.tx_wasted_ps,
         }
+    }
+
+    /// Transactions that aborted, for whatever reason.
+    pub fn tx_aborts(&self) -> u64 {
+        let seen = self.tx_conflicts + self.tx_capacity + self.tx_explicit;
+        seen + self.tx_interrupts + self.tx_faults + self.tx_forbidden + self.tx_spurious
     }
 
     /// Accesses that left the socket.
@@ -156,6 +258,12 @@ pub struct Report {
     pub stats: Stats,
     /// The lines that were waited for longest, at most ten, the hottest first.
     pub hot_lines: Vec<HotLine>,
+    /// What became of transactions, by the place where they begin.
+    pub tx_sites: Vec<TxSite>,
+    /// The lines that most conflicts of transactions were about, at most ten.
+    pub tx_lines: Vec<TxLine>,
+    /// Under [`Schedule::Chosen`](crate::Schedule::Chosen): the choices that were made.
+    pub trace: Vec<Choice>,
     /// The names of the parts that [`Stats::remote_in`] counts, from the second on.
     pub parts: Vec<&'static str>,
     /// A hash over every step: equal for equal runs, and practically only for them.

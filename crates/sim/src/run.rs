@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::engine::thread::{Key, Role};
 use crate::engine::{Engine, Start, switch};
 use crate::machine::Machine;
-use crate::report::Report;
+use crate::report::{Outcome, Report};
 use crate::world;
 
 /// What a client thread's body is told.
@@ -87,7 +87,8 @@ pub fn run_with<S, T>(
         (&mut (*engine).threads)[id].untimed = true;
         switch::drive(engine)
     };
-    let abandoned = switch::unwind_all(engine);
+    let unwind = config.unwind || outcome == Outcome::Done;
+    let abandoned = if unwind { switch::unwind_all(engine) } else { switch::abandon_all(engine) };
     // SAFETY: no coroutine runs any more.
     let engine = unsafe { &*engine };
     let report = Report {
@@ -96,6 +97,9 @@ pub fn run_with<S, T>(
         end_ns: engine.clients_end / 1000,
         stats: engine.memory.stats,
         hot_lines: engine.hot_lines(10),
+        tx_sites: engine.tx_sites(),
+        tx_lines: engine.tx_lines(10),
+        trace: engine.trace.clone(),
         parts: engine.parts.clone(),
         hash: engine.hash,
         wall: wall.elapsed(),

@@ -1,8 +1,9 @@
 //! Does a result hold if the model is somewhat wrong?
 //!
 //! A figure of one machine with one seed says little: numbers are estimates, and schedules are luck. [`sweep`] measures
-//! again with misses that overlap or don't, remote latencies 30 % lower and higher, occupancies 50 % lower and higher,
-//! and several seeds. [`Sweep::beats`] says that one thing is better than another only if it is in all of them.
+//! again with misses that overlap or don't, remote latencies 30 % lower and higher, occupancies 50 % lower and higher, in
+//! all combinations; then, one at a time, with transfers within a socket and its third level 30 % faster and slower,
+//! and hardware threads that share a core 20 % faster and slower; each with several seeds. [`Sweep::beats`] says that one thing is better than another only if it is in all of them.
 
 use crate::config::Config;
 use crate::machine::Machine;
@@ -16,7 +17,16 @@ pub struct Variation {
     pub remote: f64,
     /// Factor of everything that keeps others waiting.
     pub occupancy: f64,
+    /// Factor of transfers between cores of a socket.
+    pub core_to_core: f64,
+    /// Factor of the third level's latency.
+    pub l3: f64,
+    /// Factor of how much the hardware threads of a core slow each other down; it never makes them faster.
+    pub smt: f64,
 }
+
+/// The machine as it is described.
+const AS_IT_IS: Variation = Variation { overlap: 3, remote: 1.0, occupancy: 1.0, core_to_core: 1.0, l3: 1.0, smt: 1.0 };
 
 const OVERLAPS: [u32; 2] = [1, 3];
 const REMOTE: [f64; 3] = [0.7, 1.0, 1.3];
@@ -25,8 +35,14 @@ const OCCUPANCY: [f64; 3] = [0.5, 1.0, 1.5];
 impl Variation {
     /// All variations of a sweep.
     pub fn all() -> impl Iterator<Item = Variation> {
-        let with = |overlap, remote| OCCUPANCY.map(|occupancy| Variation { overlap, remote, occupancy });
-        OVERLAPS.into_iter().flat_map(move |overlap| REMOTE.into_iter().flat_map(move |remote| with(overlap, remote)))
+        let with = |overlap, remote| OCCUPANCY.map(|occupancy| Variation { overlap, remote, occupancy, ..AS_IT_IS });
+        let far = OVERLAPS
+            .into_iter()
+            .flat_map(move |overlap| REMOTE.into_iter().flat_map(move |remote| with(overlap, remote)));
+        let core_to_core = [0.7, 1.3].map(|core_to_core| Variation { core_to_core, ..AS_IT_IS });
+        let l3 = [0.7, 1.3].map(|l3| Variation { l3, ..AS_IT_IS });
+        let smt = [0.8, 1.2].map(|smt| Variation { smt, ..AS_IT_IS });
+        far.chain(core_to_core).chain(l3).chain(smt)
     }
 
     /// The varied machine.
@@ -37,6 +53,9 @@ impl Variation {
         far(&mut latency.dirty_remote);
         far(&mut latency.clean_remote);
         far(&mut latency.memory);
+        latency.core_to_core *= self.core_to_core;
+        latency.l3 *= self.l3;
+        machine.smt_slowdown = (machine.smt_slowdown * self.smt).max(1.0);
         let occupancy = &mut machine.occupancy;
         for time in [
             &mut occupancy.transfer,
@@ -136,14 +155,22 @@ mod tests {
     #[test]
     fn variations_change_what_they_should() {
         let machine = preset();
-        assert_eq!(Variation::all().count(), 18);
-        let same = Variation { overlap: 3, remote: 1.0, occupancy: 1.0 };
+        assert_eq!(Variation::all().count(), 24);
+        let same = AS_IT_IS;
         assert!(Variation::all().any(|variation| variation == same));
         assert_eq!(same.of(&machine), machine);
-        let varied = Variation { overlap: 1, remote: 0.5, occupancy: 2.0 }.of(&machine);
+        let varied =
+            Variation { overlap: 1, remote: 0.5, occupancy: 2.0, core_to_core: 0.9, l3: 2.0, smt: 0.8 }.of(&machine);
         assert_eq!(varied.latency.memory[0], machine.latency.memory[0]);
         assert_eq!(varied.latency.memory[2], machine.latency.memory[2] / 2.0);
-        assert_eq!(varied.latency.core_to_core, machine.latency.core_to_core);
+        assert_eq!(varied.latency.core_to_core, machine.latency.core_to_core * 0.9);
+        assert_eq!(varied.latency.l3, machine.latency.l3 * 2.0);
+        assert_eq!(varied.smt_slowdown, machine.smt_slowdown * 0.8);
+        let alone = Variation { smt: 0.1, ..AS_IT_IS }.of(&machine);
+        assert_eq!(alone.smt_slowdown, 1.0);
+        for field in [|v: &Variation| v.core_to_core, |v: &Variation| v.l3, |v: &Variation| v.smt] {
+            assert!(Variation::all().any(|v| field(&v) < 1.0) && Variation::all().any(|v| field(&v) > 1.0));
+        }
         assert_eq!(varied.occupancy.link, machine.occupancy.link * 2.0);
         Variation::all().for_each(|variation| variation.of(&machine).check().unwrap());
     }
@@ -155,7 +182,7 @@ mod tests {
         };
         let config = Config { seed: 10, ..Config::default() };
         let a = sweep(&preset(), &config, 5, figure);
-        assert_eq!(a.cells.len() * a.cells[0].values.len(), 90);
+        assert_eq!(a.cells.len() * a.cells[0].values.len(), 120);
         assert_eq!(a.cells[0].values[4] - a.cells[0].values[0], 4.0);
         let b = sweep(&preset(), &config, 5, |machine, config| figure(machine, config) - 0.1);
         assert!(a.beats(&b) && !b.beats(&a) && !a.beats(&a));

@@ -15,7 +15,8 @@
 //! - *Ends.* When a run is over, its unfinished threads unwind: any function here may leave by a panic that no hook
 //!   reports. Destructors that run then still see working atomics, without virtual time; they may wait for each other.
 //! - *Transactions.* Memory written in an open transaction must not be freed before it ends. Inside of one the program
-//!   allocates nothing and drops nothing that frees: an abort undoes words, not calls.
+//!   allocates nothing and drops nothing that frees: an abort undoes words, not calls. It also undoes plain writes that
+//!   were announced ([`touch_mut`]), and, of [`htm::transaction`], those to the caller's own stack: captured locals.
 //! - *Keys.* [`wait_while`], [`local_get`] take an address of the program's own as the key: of the mutex's word, of
 //!   the thread-local's static.
 
@@ -129,6 +130,16 @@ pub fn spin_hint() {
     }
 }
 
+/// `turns` turns of a loop that only lets time pass, and waits for nothing: what a back-off does.
+pub fn pause(turns: u64) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| {
+            engine.tx_forbids();
+            engine.advance(turns * engine.costs.pause);
+        });
+    }
+}
+
 /// Lets other threads run: costs a system call, and under PCT makes the thread the last to be chosen.
 pub fn yield_now() {
     let Some(engine) = engine() else { return std::thread::yield_now() };
@@ -162,9 +173,15 @@ pub(crate) fn allocated(addr: *const (), len: usize) {
 
 fn each_line(addr: *const (), len: usize, kind: Kind) {
     let Some(engine) = engine() else { return };
-    let (first, last) = (addr.addr() & !63, addr.addr() + len.max(1) - 1);
-    for line in (first..=last).step_by(64) {
-        begin(engine, line, 1, kind);
+    let (first, end) = (addr.addr(), addr.addr() + len.max(1));
+    let (mut at, mut doomed) = (first, false);
+    while at < end {
+        let next = ((at | 63) + 1).min(end);
+        doomed |= begin(engine, at, next - at, kind).is_none();
+        at = next;
+    }
+    if doomed && kind == Kind::Store {
+        with(engine, |engine| engine.tx_stray(first, end - first));
     }
 }
 
@@ -197,6 +214,14 @@ pub fn set_home(addr: *const (), len: usize, node: usize) {
 pub fn release(addr: *const (), len: usize) {
     if let Some(engine) = engine() {
         with(engine, |engine| engine.memory.place(addr.addr(), len, None));
+    }
+}
+
+/// Says that there is no memory behind these pages yet (4 KiB each; those that were touched have theirs): whoever
+/// touches one first gets it, but a transaction that does so aborts, and the page stays as it is.
+pub fn unmapped(addr: *const (), len: usize) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| engine.memory.unmap(addr.addr(), len));
     }
 }
 

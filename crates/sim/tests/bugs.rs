@@ -2,8 +2,8 @@
 
 mod common;
 
-use archipelago_sim::{Config, Report, Schedule, explore, find, run_with, world};
-use common::{Word, machine};
+use archipelago_sim::{Config, Outcome, Report, Schedule, explore, find, search};
+use common::races::{counter, publication, sequence_lock, two_locks};
 
 const SCHEDULES: u64 = 1_000;
 
@@ -19,38 +19,9 @@ fn both(broken: impl Fn(&Config) -> Report, mended: impl Fn(&Config) -> Report) 
     }
 }
 
-/// Increments by a load and a store, or by one step.
-fn counter(config: &Config, one_step: bool) -> Report {
-    let body = |word: &Word, _| {
-        for _ in 0..2 {
-            if one_step {
-                word.add(1);
-            } else {
-                word.set(word.get() + 1);
-            }
-        }
-    };
-    run_with(&machine(), config, 3, || Word::new(0), body, |word| assert_eq!(word.get(), 6)).0
-}
-
 #[test]
 fn lost_update() {
     both(|config| counter(config, false), |config| counter(config, true));
-}
-
-/// Two locks taken by two threads, in opposite order or not.
-fn two_locks(config: &Config, opposite: bool) -> Report {
-    let body = |locks: &[Word; 2], client: archipelago_sim::Client| {
-        let first = if opposite { client.index } else { 0 };
-        for _ in 0..3 {
-            locks[first].lock();
-            locks[1 - first].lock();
-            locks[1 - first].unlock();
-            locks[first].unlock();
-            world::work(50);
-        }
-    };
-    run_with(&machine(), config, 2, || [Word::new(0), Word::new(0)], body, drop).0
 }
 
 #[test]
@@ -58,54 +29,9 @@ fn opposite_lock_order() {
     both(|config| two_locks(config, true), |config| two_locks(config, false));
 }
 
-/// A sequence lock over two words that are always equal.
-fn sequence_lock(config: &Config, validates: bool) -> Report {
-    let body = |[sequence, a, b]: &[Word; 3], client: archipelago_sim::Client| {
-        if client.index == 0 {
-            for value in 1..5 {
-                sequence.add(1);
-                a.set(value);
-                b.set(value);
-                sequence.add(1);
-            }
-            return;
-        }
-        for _ in 0..4 {
-            loop {
-                let before = sequence.get();
-                let pair = (a.get(), b.get());
-                if before % 2 == 0 && (!validates || sequence.get() == before) {
-                    assert_eq!(pair.0, pair.1);
-                    break;
-                }
-                world::spin_hint();
-            }
-        }
-    };
-    run_with(&machine(), config, 2, || [0; 3].map(Word::new), body, drop).0
-}
-
 #[test]
 fn missing_validation() {
     both(|config| sequence_lock(config, false), |config| sequence_lock(config, true));
-}
-
-/// A value that is made known before or after it is written.
-fn publication(config: &Config, before: bool) -> Report {
-    let body = |[known, value]: &[Word; 2], client: archipelago_sim::Client| {
-        if client.index == 0 {
-            if before {
-                known.set(1);
-                value.set(42);
-            } else {
-                value.set(42);
-                known.set(1);
-            }
-        } else if known.get() == 1 {
-            assert_eq!(value.get(), 42);
-        }
-    };
-    run_with(&machine(), config, 3, || [0; 2].map(Word::new), body, drop).0
 }
 
 #[test]
@@ -117,4 +43,42 @@ fn use_before_publish() {
 #[should_panic(expected = "again with ARCHIPELAGO_SIM_SEED=")]
 fn a_found_bug_names_its_seed() {
     explore(&Config { schedule: Schedule::Random, ..Config::seeded(1) }, SCHEDULES, |config| counter(config, false));
+}
+
+#[test]
+fn pct_needs_not_be_told_how_long_a_run_is() {
+    // Far fewer accesses than any default would guess, and the default says nothing.
+    let config = Config { schedule: Schedule::Pct { depth: 2 }, ..Config::seeded(1) };
+    let found = (1..=300).filter(|&seed| counter(&Config { seed, ..config.clone() }, false).outcome != Outcome::Done);
+    let found = found.count();
+    assert!(found >= 10, "{found} of 300");
+}
+
+#[test]
+fn few_preemptions_are_searched_completely() {
+    let config = Config::seeded(1);
+    // Without a preemption there is no lost update, nor with any number in the mended program.
+    let none = search(&config, 0, 1_000, |config| counter(config, false));
+    assert!(none.complete && none.failure.is_none() && none.count() > 1);
+    let one = search(&config, 1, 1_000, |config| counter(config, false));
+    let failure = one.failure.expect("one preemption loses an update");
+    assert!(!one.complete && failure.trace.iter().map(|choice| choice.cost()).sum::<u32>() == 1);
+    // Its choices show it again.
+    let choices = failure.trace.iter().map(|choice| choice.taken).collect();
+    let again = counter(&Config { schedule: Schedule::Chosen, choices, ..config.clone() }, false);
+    assert_eq!((again.outcome, again.hash), (failure.outcome, failure.hash));
+    let mended = search(&config, 2, 100_000, |config| counter(config, true));
+    assert!(mended.complete && mended.failure.is_none());
+    assert!(mended.schedules[0] < mended.schedules[1] && mended.schedules[1] < mended.schedules[2]);
+}
+
+#[test]
+fn every_planted_race_needs_no_more_than_two_preemptions() {
+    type Program = fn(&Config, bool) -> Report;
+    let races: [(Program, bool); 4] =
+        [(counter, false), (two_locks, true), (sequence_lock, false), (publication, true)];
+    for (program, broken) in races {
+        let found = search(&Config::seeded(1), 2, 200_000, |config| program(config, broken));
+        assert!(found.failure.is_some(), "{:?}", found.schedules);
+    }
 }

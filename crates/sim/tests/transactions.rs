@@ -35,7 +35,7 @@ fn increments_are_not_lost() {
         assert_eq!(report.stats.tx_committed, 180);
         // PCT changes threads twice only.
         assert!(report.stats.tx_conflicts > 0 || schedule == Schedule::Pct { depth: 3 });
-        assert_eq!(report.stats.tx_begun, 180 + report.stats.tx_conflicts + report.stats.tx_spurious);
+        assert_eq!(report.stats.tx_begun, 180 + report.stats.tx_aborts());
     }
 }
 
@@ -223,4 +223,285 @@ fn machines_without_transactions_say_so() {
     })
     .assert_done();
     assert!(!htm::available() && htm::begin().is_err());
+}
+
+/// Whether a plain load that is made together with its predecessor is noticed.
+#[test]
+fn a_load_made_together_with_another_sees_nothing_uncommitted() {
+    let report = two(|words, client| {
+        for turn in 0..3_000 {
+            if client.index == 0 {
+                let _ = htm::transaction(|| {
+                    words[0].set(turn << 1 | 1);
+                    world::work(turn % 300);
+                    words[0].set(turn << 1);
+                });
+                world::work(turn % 70);
+            } else {
+                // One after the other, as fast as it goes.
+                for _ in 0..6 {
+                    assert_eq!(words[0].get() & 1, 0, "an uncommitted value");
+                }
+                world::work(150);
+            }
+        }
+    });
+    assert!(report.stats.tx_conflicts > 50 && report.stats.tx_committed > 50, "{:?}", report.stats);
+}
+
+#[test]
+fn threads_that_spin_on_a_line_abort_who_writes_it() {
+    for schedule in [Schedule::VirtualTime, Schedule::Random] {
+        let body = |[flag, other]: &[Word; 2], client: Client| {
+            if client.index == 0 {
+                world::sleep(30_000);
+                let result = htm::transaction(|| {
+                    flag.set(1);
+                    // Long enough for whoever spins to look again.
+                    (0..2_000).for_each(|_| _ = other.get());
+                });
+                assert!(result.unwrap_err().is_conflict());
+                flag.set(2);
+            } else {
+                while flag.get() == 0 {
+                    world::spin_hint();
+                }
+                assert_eq!(flag.get(), 2);
+            }
+        };
+        let config = Config { schedule, ..Config::seeded(1) };
+        run_with(&machine(), &config, 2, || [0; 2].map(Word::new), body, drop).0.assert_done();
+    }
+}
+
+/// A node of plain memory that fills several lines, not from a line's beginning.
+#[repr(align(64))]
+struct Node([u64; 40]);
+
+#[test]
+fn announced_plain_writes_are_undone_as_a_whole() {
+    use std::cell::UnsafeCell;
+    for asks in [false, true] {
+        let node = UnsafeCell::new(Node([0; 40]));
+        let write = |flag: &Word| {
+            let words = node.get().cast::<u64>();
+            world::touch_mut(words.wrapping_add(3).cast_const().cast(), 30 * 8);
+            // SAFETY: one OS thread, and no reference to the node lives.
+            (3..33).for_each(|k| unsafe { *words.wrapping_add(k) = 7 });
+            flag.get();
+        };
+        let body = |flag: &Word, client: Client| {
+            if client.index == 0 {
+                for _ in 0..2 {
+                    let aborted = if asks {
+                        htm::begin().unwrap();
+                        write(flag);
+                        world::work(20_000);
+                        // Doomed meanwhile: what it writes now leaves no trace either.
+                        flag.get();
+                        write(flag);
+                        htm::end()
+                    } else {
+                        htm::transaction(|| {
+                            write(flag);
+                            world::work(20_000);
+                            flag.get();
+                        })
+                    };
+                    assert!(aborted.unwrap_err().is_conflict());
+                    // SAFETY: as above.
+                    assert_eq!(unsafe { &*node.get() }.0, [0; 40]);
+                }
+            } else {
+                for turn in 0..10 {
+                    world::sleep(10_000);
+                    flag.set(turn + 1);
+                    // SAFETY: as above.
+                    assert_eq!(unsafe { &*node.get() }.0, [0; 40]);
+                }
+            }
+        };
+        run_with(&machine(), &Config::seeded(1), 2, || Word::new(0), body, drop).0.assert_done();
+    }
+}
+
+#[test]
+fn an_explicit_abort_takes_its_turn() {
+    // The second thread's load comes before the first one's abort, by 5 us: it is a conflict.
+    two(|[x, _], client| {
+        if client.index == 0 {
+            let result: Result<(), Abort> = htm::transaction(|| {
+                x.set(1);
+                world::work(10_000);
+                htm::abort(9);
+                unreachable!();
+            });
+            assert!(result.unwrap_err().is_conflict());
+        } else {
+            world::work(5_000);
+            assert_eq!(x.get(), 0);
+        }
+    });
+}
+
+#[test]
+fn interrupts_strike_by_time() {
+    // As much time in transactions each: many short ones or a few long ones.
+    let aborts = |turns: u64, ns: u64| {
+        let body = |word: &Word, _: Client| {
+            for _ in 0..turns {
+                let _ = htm::transaction(|| {
+                    word.set(1);
+                    world::work(ns);
+                });
+            }
+        };
+        let config = Config { stall_ns: u64::MAX, ..Config::seeded(3) };
+        let report = run_with(&machine(), &config, 1, || Word::new(0), body, drop).0.assert_done();
+        let stats = report.stats;
+        assert_eq!(stats.tx_begun, stats.tx_committed + stats.tx_interrupts + stats.tx_spurious);
+        assert!(stats.tx_wasted_ps >= (stats.tx_interrupts + stats.tx_spurious) * ns * 1000);
+        (stats.tx_interrupts, stats.tx_spurious)
+    };
+    // 200 ms: a tick every 4 ms, something else every 2 ms.
+    let (short, long) = (aborts(200_000, 1_000), aborts(2_000, 100_000));
+    for (ticks, others) in [short, long] {
+        assert!((44..=54).contains(&ticks) && (70..=130).contains(&others), "{short:?} {long:?}");
+    }
+}
+
+#[test]
+fn the_first_touch_of_a_page_aborts() {
+    let body = |pages: &Vec<Page>, _: Client| {
+        let page = &pages[0];
+        world::unmapped((&raw const *page).cast(), 4096);
+        for _ in 0..3 {
+            assert_eq!(htm::transaction(|| page.0[5].set(1)), Err(Abort(0)));
+        }
+        page.0[9].set(1);
+        assert_eq!(htm::transaction(|| page.0[5].set(1)), Ok(()));
+    };
+    let report = run_with(&machine(), &Config::seeded(1), 1, || pages(1), body, drop).0.assert_done();
+    assert_eq!((report.stats.tx_faults, report.stats.tx_committed), (3, 1));
+}
+
+/// Lines that a thread reads plainly after a transaction of its core wrote or read one: whether that aborts.
+fn after_others(machine: &Machine, writes: bool, lines: usize, sibling: bool) -> bool {
+    let aborted = std::cell::Cell::new(false);
+    let body = |pages: &Vec<Page>, client: Client| {
+        let plain = || pages[1..=lines].iter().for_each(|page| _ = page.0[3].get());
+        if client.index == 0 {
+            let result = htm::transaction(|| {
+                if writes {
+                    pages[0].0[3].set(1)
+                } else {
+                    _ = pages[0].0[3].get()
+                }
+                if sibling { world::work(1_000_000) } else { plain() }
+            });
+            aborted.set(result.is_err_and(|why| why.is_capacity()));
+        } else {
+            world::work(1_000);
+            plain();
+        }
+    };
+    let cpus = if sibling { vec![0, machine.cores()] } else { vec![0] };
+    let (threads, placement) = (cpus.len(), archipelago_sim::Placement::Cpus(cpus));
+    let config = Config { placement, overlap: 1, ..Config::seeded(1) };
+    run_with(machine, &config, threads, || pages(1200), body, drop).0.assert_done();
+    aborted.get()
+}
+
+#[test]
+fn sets_are_the_caches_of_all_accesses() {
+    let quiet = |name: &str| {
+        let mut machine = Machine::preset(name).unwrap();
+        let tx = machine.transactions.as_mut().unwrap();
+        (tx.timer, tx.spurious) = (0.0, 0.0);
+        machine
+    };
+    let (inclusive, exclusive) = (quiet("xeon-e7-4850v3-4s"), quiet("xeon-8180-4s"));
+    for sibling in [false, true] {
+        // Written lines leave with the first level: 8 ways.
+        assert!(!after_others(&inclusive, true, 7, sibling) && after_others(&inclusive, true, 8, sibling));
+        // Read ones don't, nor with the second, if the third is inclusive; else with the second: 16 ways
+        // of sets that repeat after 16 pages.
+        assert!(!after_others(&inclusive, false, 100, sibling));
+        assert!(!after_others(&exclusive, false, 239, sibling), "{sibling}");
+        assert!(after_others(&exclusive, false, 300, sibling), "{sibling}");
+    }
+    let mut tiny = inclusive.clone();
+    tiny.caches.l3.sets = 16;
+    assert!(after_others(&tiny, false, 1_000, false));
+}
+
+#[test]
+fn transactions_are_counted_by_place_code_and_line() {
+    let setup = || {
+        let words: Vec<Word> = (0..2).map(Word::new).collect();
+        world::label((&raw const words[0]).cast(), 64, "the word");
+        words
+    };
+    let body = |words: &Vec<Word>, client: Client| {
+        let x = &words[0];
+        for turn in 0..100 {
+            if client.index == 0 {
+                let _ = htm::transaction(|| x.set(x.get() + 1));
+            } else {
+                let result = htm::transaction(|| {
+                    x.set(x.get() + 1);
+                    if turn % 2 == 0 {
+                        htm::abort(turn as u8 % 4);
+                    }
+                });
+                assert!(turn % 2 != 0 || result.is_err());
+            }
+        }
+    };
+    let report = run_with(&machine(), &Config::seeded(1), 2, setup, body, drop).0.assert_done();
+    let [first, second] = &report.tx_sites[..] else { panic!("{:?}", report.tx_sites) };
+    for site in [first, second] {
+        assert_eq!((site.file, site.counts.begun), ("crates/sim/tests/transactions.rs", 100));
+        assert_eq!(site.counts.begun, site.counts.committed + site.counts.aborts());
+    }
+    assert!(first.line < second.line && first.codes.is_empty());
+    let codes: Vec<u8> = second.codes.iter().map(|code| code.0).collect();
+    assert_eq!(codes, [0, 2]);
+    assert_eq!(second.codes.iter().map(|code| code.1).sum::<u64>(), second.counts.explicit);
+    assert_eq!(first.counts.wasted_ps + second.counts.wasted_ps, report.stats.tx_wasted_ps);
+    let [line] = &report.tx_lines[..] else { panic!("{:?}", report.tx_lines) };
+    assert_eq!((line.label, line.aborts), ("the word", report.stats.tx_conflicts));
+}
+
+#[test]
+fn captured_locals_are_undone() {
+    two(|[x, y], client| {
+        if client.index != 0 {
+            (0..50).for_each(|turn| x.set(turn + 1));
+            return;
+        }
+        let (mut tries, mut failures, mut list) = (0_u64, 0, [0_u64; 40]);
+        let mut inside = 0;
+        for turn in 0..50 {
+            loop {
+                let result = htm::transaction(|| {
+                    tries += 1;
+                    list[tries as usize % 40] = tries;
+                    inside = x.get();
+                    y.set(y.get() + 1);
+                    if (turn + failures) % 3 == 2 {
+                        htm::abort(1);
+                    }
+                });
+                match result {
+                    Ok(()) => break,
+                    Err(_) => failures += 1,
+                }
+            }
+            assert_eq!((tries, y.get()), (turn + 1, turn + 1));
+            assert_eq!(list[tries as usize % 40], tries);
+            assert_eq!(list[(tries as usize + 1) % 40], if tries < 40 { 0 } else { tries - 39 });
+        }
+        assert!(failures > 0 && inside <= 50);
+    });
 }

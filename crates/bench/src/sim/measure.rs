@@ -4,7 +4,9 @@
 use core::cell::Cell;
 use std::time::Duration;
 
-use archipelago_sim::{Client, Config, HotLine, Machine, Outcome, Placement, Stats, Unannounced, Variation, run_with, world};
+use archipelago_sim::{
+    Client, Config, HotLine, Machine, Outcome, Placement, Stats, Unannounced, Variation, run_with, world,
+};
 
 use crate::failure::Failure;
 
@@ -37,6 +39,8 @@ impl Setting {
             placement: self.placement.clone(),
             until_ns: Some(self.warm_ns + self.measured_ns),
             faults: self.faults.clone(),
+            // A run that ends badly is told in one sentence; destructors that meet half-done work could only hide it.
+            unwind: false,
             ..Config::default()
         }
     }

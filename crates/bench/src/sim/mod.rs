@@ -163,4 +163,6 @@ fn choose(option: &str, list: &str, known: &[&'static str]) -> Result<Vec<&'stat
 }
 
 #[cfg(test)]
+mod smoke;
+#[cfg(test)]
 mod tests;

@@ -94,7 +94,7 @@ fn row(point: &Point, setting: &Setting) -> Row {
     let mops = stats::median(&figures.mops).expect("at least one seed");
     let least = |values: &[f64]| values.iter().copied().reduce(f64::min);
     let most = |values: &[f64]| values.iter().copied().reduce(f64::max);
-    let aborts = stats.tx_conflicts + stats.tx_capacity + stats.tx_explicit + stats.tx_spurious;
+    let aborts = stats.tx_aborts();
     Row {
         structure: point.name.clone(),
         workload: point.workload.clone(),

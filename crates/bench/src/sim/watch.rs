@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use archipelago_sim::{Config, Unannounced};
 
-use super::measure::Setting;
 use super::Contender;
+use super::measure::Setting;
 use crate::failure::Failure;
 
 /// Lines that may be read without announcement if nothing changes them: so few stay in every core's first-level cache.
@@ -42,8 +42,6 @@ pub fn execute(contenders: &[Contender], setting: &Setting, threads: &[usize]) -
 pub fn found(contender: &Contender, setting: &Setting, threads: usize) -> Result<Vec<Unannounced>, Failure> {
     let config = Config { watch: true, ..setting.config() };
     let run = (contender.program)(&setting.machine, &config, setting, threads)?;
-    let matters = |place: &Unannounced| {
-        place.accesses > ONCE * threads as u64 && (place.changing || place.lines > FEW)
-    };
+    let matters = |place: &Unannounced| place.accesses > ONCE * threads as u64 && (place.changing || place.lines > FEW);
     Ok(run.unannounced.into_iter().filter(matters).collect())
 }

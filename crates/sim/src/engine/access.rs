@@ -12,7 +12,7 @@
 use std::thread::panicking;
 
 use super::thread::Status;
-use super::tx::Abort;
+use super::tx::Cause;
 use super::{Engine, Step};
 use crate::config::{Fault, Point};
 use crate::memory::{Cost, Kind, NONE};
@@ -45,11 +45,20 @@ impl Engine {
                 let stall = self.fault();
                 self.stall(stall);
             }
+            if kind == Kind::Rmw {
+                // Its own stores come first; it stands in line for the time after them.
+                self.drain_stores();
+            }
             if !self.my_turn() && !panicking() {
                 self.threads[me].pending = addr;
                 self.memory.expect(addr);
                 return Step::Suspend;
             }
+        }
+        if self.threads[me].tx_depth > 0 && self.memory.unmapped(addr) {
+            // The page stays without memory: the fault is not taken.
+            self.tx_doom(me, Cause::Fault);
+            return Step::Doomed;
         }
         let line = self.memory.line(addr, self.threads[me].socket);
         if kind == Kind::Load && self.made_together(line) {
@@ -68,6 +77,12 @@ impl Engine {
         }
         if self.timed() {
             self.charge(line, kind, queued, addr);
+            if !self.memory.evicted.is_empty() {
+                self.tx_evicted();
+                if self.threads[me].tx.doomed.is_some() {
+                    return Step::Doomed;
+                }
+            }
             self.threads[me].recent = (line, self.threads[me].clock + TOGETHER * self.costs.l1);
         } else {
             self.threads[me].clock = self.now + self.costs.l1;
@@ -80,7 +95,9 @@ impl Engine {
     /// when the line arrives, and serves both before it gives the line to anybody else.
     fn made_together(&self, line: u32) -> bool {
         let thread = &self.threads[self.current];
-        thread.recent.0 == line && thread.clock <= thread.recent.1 && thread.tx_depth == 0 && !thread.granted
+        let near = thread.recent.0 == line && thread.clock <= thread.recent.1;
+        // A transaction that has the line meanwhile has to hear of it.
+        near && thread.tx_depth == 0 && !thread.granted && self.memory.lines[line as usize].tx == NONE
     }
 
     /// Whether the running thread may take a step now.
@@ -215,9 +232,6 @@ impl Engine {
     /// Advances the running thread's clock, and the line's, by what the access costs. `queued`: it waited for the line.
     fn charge(&mut self, line: u32, kind: Kind, queued: bool, addr: usize) {
         let me = self.current;
-        if kind == Kind::Rmw {
-            self.drain_stores();
-        }
         let core = self.threads[me].core;
         if self.memory.private(core, line, kind) {
             if let Some(arrival) = self.memory.arrival(core, line, self.threads[me].clock) {
@@ -237,6 +251,7 @@ impl Engine {
         }
         let start = self.threads[me].clock;
         let cost = self.memory.miss(core, line, kind, start, !queued, addr);
+        self.check_length(cost.latency);
         self.count_remote(&cost);
         let record = &mut self.memory.lines[line as usize];
         record.busy = start + cost.occupancy;
@@ -258,6 +273,16 @@ impl Engine {
             }
             Kind::Store => self.buffer_store(start, done),
         }
+    }
+
+    /// No clock runs away: what an access takes follows from what the machine's threads can have asked for before it.
+    #[inline]
+    fn check_length(&self, latency: u64) {
+        debug_assert!(
+            latency <= self.memory.longest_access(self.threads.len()),
+            "an access of {latency} ps with {} threads",
+            self.threads.len()
+        );
     }
 
     #[inline]
@@ -299,9 +324,11 @@ impl Engine {
         // A line that others fight for is left to the access itself.
         if record.busy <= now && record.queue_head == NONE && !self.memory.private(core, line, Kind::Load) {
             self.tx_conflict(line, Kind::Load);
-            let (start, cost) = self.memory.prefetch(core, line, now, addr);
-            self.threads[me].clock = start;
-            self.count_remote(&cost);
+            if let Some(cost) = self.memory.prefetch(core, line, now, addr) {
+                self.check_length(cost.latency);
+                self.count_remote(&cost);
+                self.tx_evicted();
+            }
         }
         self.advance(self.costs.l1 / 2);
         Step::Go(line)
@@ -332,7 +359,7 @@ impl Engine {
     pub(crate) fn tx_forbids(&mut self) -> bool {
         let inside = self.threads[self.current].tx_depth > 0;
         if inside {
-            self.tx_doom(self.current, Abort(0));
+            self.tx_doom(self.current, Cause::Forbidden);
         }
         inside
     }

@@ -1,4 +1,4 @@
-//! Schedules that look for bugs: random, and probabilistic concurrency testing.
+//! Schedules that look for bugs: random, probabilistic concurrency testing, and given choices.
 //!
 //! There is one clock, which every step moves a little, so that executions and their time stamps agree. Threads that
 //! wait for time get it when nobody else can run, and now and then by chance.
@@ -6,6 +6,7 @@
 use super::thread::Status;
 use super::{Engine, Outcome};
 use crate::config::Schedule;
+use crate::report::Choice;
 use crate::rng;
 
 /// Before one step in this many, time jumps to the next timer.
@@ -37,14 +38,34 @@ impl Engine {
                 let best = self.ready.iter().copied().max_by_key(|&id| self.threads[id].priority);
                 best.expect("somebody is ready")
             }
+            Schedule::Chosen => self.next_choice(),
             _ => self.ready[rng::below(&mut self.rng, self.ready.len() as u64) as usize],
         }
+    }
+
+    /// The next choice of the configuration. The running thread stands first among those that can go on, and another
+    /// one is a preemption, unless it waits or lets others go first; then it stands last.
+    fn next_choice(&mut self) -> usize {
+        let me = self.current;
+        let yields = std::mem::take(&mut self.threads[me].yields);
+        let mut options: Vec<usize> =
+            self.ready.iter().copied().filter(|&id| self.threads[id].status == Status::Ready).collect();
+        options.sort_unstable_by_key(|&id| if id == me { (u8::from(yields) * 2, id) } else { (1, id) });
+        if options.len() < 2 {
+            return options[0];
+        }
+        let taken = self.config.choices.get(self.trace.len()).copied().unwrap_or(0);
+        let (count, preempts) = (options.len() as u16, options[0] == me && !yields);
+        let taken = taken.min(count - 1);
+        self.trace.push(Choice { options: count, taken, preempts });
+        options[usize::from(taken)]
     }
 
     /// The running thread lets others go first.
     pub(crate) fn yielded(&mut self) {
         self.lowest_priority -= 1;
         let thread = &mut self.threads[self.current];
+        thread.yields = true;
         thread.priority = self.lowest_priority;
         // Set-up takes no time; but one that waits for nothing but the clock would wait for ever.
         if thread.untimed {
@@ -55,7 +76,8 @@ impl Engine {
     pub(super) fn next_explored(&mut self) -> Result<usize, Outcome> {
         self.ready.retain(|&id| self.threads[id].status == Status::Ready);
         let chosen = self.chosen.take();
-        if self.agenda.earliest() != u64::MAX && rng::below(&mut self.rng, JUMP) == 0 {
+        let by_chance = self.config.schedule != Schedule::Chosen;
+        if by_chance && self.agenda.earliest() != u64::MAX && rng::below(&mut self.rng, JUMP) == 0 {
             self.fire_timer()?;
         }
         while self.ready.is_empty() {

@@ -92,7 +92,9 @@ pub(crate) fn stackful(bytes: usize, thread: usize, body: Box<dyn FnOnce()>) -> 
     Box::new(Coroutine::with_stack(stack, move |yielder, ()| {
         let engine = engine().expect("a coroutine runs in a simulation");
         // SAFETY: `engine()` is valid while a coroutine runs; no other reference exists (module text).
-        unsafe { &mut *engine }.me().yielder = yielder;
+        let thread = unsafe { &mut *engine }.me();
+        // The body's frames lie below this one; above it is what switching needs.
+        (thread.yielder, thread.stack_base) = (yielder, (&raw const engine).addr());
         // SAFETY: as above.
         let result = if unsafe { &*engine }.unwinding {
             drop(body);
@@ -128,6 +130,7 @@ pub(crate) fn suspend(engine: *mut Engine) {
     // SAFETY: `engine` is valid while a coroutine runs; the reference ends here.
     let engine = unsafe { &mut *engine };
     let over = engine.unwinding;
+    engine.tx_sweep();
     let thread = engine.me();
     let yielder = thread.yielder;
     if !over {
@@ -241,7 +244,12 @@ pub(crate) fn unwind_all(engine: *mut Engine) -> usize {
         }
         idle = if ended { 0 } else { idle + 1 };
     }
-    // SAFETY: see above.
+    abandon_all(engine)
+}
+
+/// Leaves every unfinished thread where it is, for ever. Says how many there are.
+pub(crate) fn abandon_all(engine: *mut Engine) -> usize {
+    // SAFETY: the engine outlives the run, and no coroutine runs now.
     let threads = unsafe { &mut (*engine).threads };
     let stacks = threads.iter_mut().filter_map(|thread| thread.stack.take());
     // Others may hold pointers into these stacks, so they stay.

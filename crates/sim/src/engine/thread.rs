@@ -121,6 +121,8 @@ pub(crate) struct Thread {
     pub(crate) stopped_at: usize,
     pub(crate) yielder: *const Yielder<(), ()>,
     pub(crate) stack: Option<Box<Stackful>>,
+    /// Where its body's part of the stack begins: the highest address.
+    pub(crate) stack_base: usize,
     /// Its part of the heap; boxed, since the allocator keeps a pointer while the thread runs.
     pub(crate) heap: Box<Cache>,
 
@@ -134,6 +136,8 @@ pub(crate) struct Thread {
     pub(crate) locals: Vec<Local>,
     /// Higher runs first under PCT.
     pub(crate) priority: u64,
+    /// It lets others go first, once.
+    pub(crate) yields: bool,
     pub(crate) passages: Vec<(&'static str, u64)>,
     pub(crate) cpu: usize,
     pub(crate) slot: usize,
@@ -174,10 +178,12 @@ impl Thread {
             locals: Vec::new(),
             rng,
             priority: 0,
+            yields: false,
             passages: Vec::new(),
             unwinding: Unwinding::No,
             yielder: std::ptr::null(),
             stack: None,
+            stack_base: 0,
             heap: Box::new(Cache::new()),
         }
     }

@@ -2,12 +2,24 @@
 //!
 //! Writes go to memory at once, and their old bytes into an undo log. Whatever touches a line of the write set, or
 //! writes a line of the read set, first dooms the transaction: the log is played back in that instant, so nobody ever
-//! sees an uncommitted value. The victim notices at its next access. A transaction dooms itself by writing more lines
-//! of one set than the first-level cache has ways, by reading more than the machine can track, by waiting, or by
-//! chance.
+//! sees an uncommitted value. The victim notices at its next access.
+//!
+//! # Invariants
+//! - A line is marked while an open transaction that is not doomed has it in a set; no thread loads or writes a marked
+//!   line without the check for conflicts ([`Engine::tx_conflict`]).
+//! - A line that a transaction wrote is in its core's first-level cache, and one that it read in a cache that still
+//!   hears of others' writes: the second level where the third holds what cores evict, the third where it is
+//!   inclusive. Both are the caches of all accesses, those of the core's other hardware threads and plain ones too;
+//!   what pushes such a line out dooms the transaction ([`Engine::tx_evicted`]). Schedules without time have no caches:
+//!   there, written lines must fit the first level's sets by number.
+//! - Each transaction that began has committed, or is in exactly one of the counts of aborts, or is open.
+
+use core::panic::Location;
+use std::collections::BTreeMap;
 
 use super::Engine;
-use crate::memory::{Kind, NONE};
+use crate::memory::{Evicted, Kind, NONE};
+use crate::report::{TxCounts, TxLine, TxSite};
 use crate::rng;
 
 /// Why a transaction aborted: the status word of Intel's RTM.
@@ -77,6 +89,46 @@ impl Old {
     }
 }
 
+/// The bytes of a range in pieces, as they are now.
+///
+/// # Safety
+/// As [`Old::save`].
+pub(crate) unsafe fn save_range(log: &mut Vec<Old>, addr: usize, len: usize) {
+    let pieces = (addr..addr + len).step_by(16);
+    // SAFETY: the caller's promise.
+    log.extend(pieces.map(|at| unsafe { Old::save(at, (addr + len - at).min(16)) }));
+}
+
+/// What dooms a transaction.
+#[derive(Clone, Copy)]
+pub(crate) enum Cause {
+    /// Another thread's access to this line.
+    Conflict(u32),
+    /// A line had no room.
+    Capacity,
+    /// The program, with this code.
+    Explicit(u8),
+    /// The CPU's timer.
+    Interrupt,
+    /// The first touch of a page.
+    Fault,
+    /// It waited, or entered the kernel.
+    Forbidden,
+    /// Nothing that the program could see.
+    Spurious,
+}
+
+impl Cause {
+    fn status(self) -> u32 {
+        match self {
+            Cause::Conflict(_) => Abort::CONFLICT | Abort::RETRY,
+            Cause::Capacity => Abort::CAPACITY,
+            Cause::Explicit(code) => Abort::explicit(code).0,
+            Cause::Interrupt | Cause::Fault | Cause::Forbidden | Cause::Spurious => 0,
+        }
+    }
+}
+
 /// A thread's transaction.
 #[derive(Default)]
 pub(crate) struct Tx {
@@ -85,11 +137,21 @@ pub(crate) struct Tx {
     pub(crate) unwinds: bool,
     reads: Vec<u32>,
     writes: Vec<u32>,
-    /// Lines written per set of the first-level cache.
+    /// Without time: lines written per set of the first-level cache.
     sets: Vec<u8>,
     undo: Vec<Old>,
+    /// What the doomed body overwrites with plain writes that it announced: put back before another thread runs.
+    stray: Vec<Old>,
     /// Accesses until a planned abort; it comes at the end at the latest.
     fuse: Option<u64>,
+    /// When it began, when the timer strikes next, and when something invisible does.
+    begun: u64,
+    /// What lay on the stack above the caller of the outermost transaction, and where that began.
+    stack: Vec<u8>,
+    stack_from: usize,
+    tick: u64,
+    bolt: u64,
+    site: usize,
 }
 
 /// Which transactions have a line.
@@ -105,78 +167,144 @@ pub(crate) struct Marks {
     free: Vec<u32>,
 }
 
+/// Where transactions begin, with what became of them.
+#[derive(Default)]
+pub(crate) struct Sites {
+    sites: Vec<Site>,
+    /// Aborts by conflicts, by line.
+    lines: BTreeMap<u32, u64>,
+}
+
+struct Site {
+    place: &'static Location<'static>,
+    counts: TxCounts,
+    codes: BTreeMap<u8, u64>,
+}
+
+impl Sites {
+    fn of(&mut self, place: &'static Location<'static>) -> usize {
+        self.sites.iter().position(|site| site.place == place).unwrap_or_else(|| {
+            self.sites.push(Site { place, counts: TxCounts::default(), codes: BTreeMap::new() });
+            self.sites.len() - 1
+        })
+    }
+}
+
 impl Engine {
     /// Begins a transaction of the running thread, or nests one.
-    pub(crate) fn tx_begin(&mut self, unwinds: bool) {
-        let spurious = self.costs.tx_spurious;
-        let thread = &mut self.threads[self.current];
-        thread.tx_depth += 1;
-        if thread.tx_depth > 1 {
+    pub(crate) fn tx_begin(&mut self, unwinds: bool, place: &'static Location<'static>) {
+        let (fault, period, mean) = (self.costs.tx_fault, self.costs.tx_timer, self.costs.tx_spurious);
+        self.threads[self.current].tx_depth += 1;
+        if self.threads[self.current].tx_depth > 1 {
             return;
         }
-        thread.tx.unwinds = unwinds;
-        thread.tx.doomed = None;
-        thread.tx.sets.clear();
-        thread.tx.sets.resize(self.costs.l1_sets, 0);
-        let planned = rng::chance(&mut thread.rng, spurious);
-        thread.tx.fuse = planned.then(|| rng::below(&mut thread.rng, 8));
-        self.memory.stats.tx_begun += 1;
-        let begin = self.costs.tx_begin;
         self.drain_stores();
-        self.advance(begin);
+        let (site, timed) = (self.sites.of(place), self.timed());
+        self.sites.sites[site].counts.begun += 1;
+        self.memory.stats.tx_begun += 1;
+        let thread = &mut self.threads[self.current];
+        let (tx, now) = (&mut thread.tx, thread.clock);
+        (tx.unwinds, tx.doomed, tx.site, tx.begun) = (unwinds, None, site, now);
+        tx.sets.clear();
+        tx.sets.resize(if timed { 0 } else { self.costs.l1_sets }, 0);
+        let planned = rng::chance(&mut thread.rng, fault);
+        tx.fuse = planned.then(|| rng::below(&mut thread.rng, 8));
+        // Every CPU has its own phase.
+        let phase = (thread.cpu as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) % period.max(1);
+        tx.tick = if period == 0 { u64::MAX } else { (now + phase) / period * period + period - phase };
+        // A transaction of length t meets one with probability t / mean.
+        tx.bolt = if mean == 0 { u64::MAX } else { now + rng::below(&mut thread.rng, mean) };
+        if !timed {
+            (tx.tick, tx.bolt) = (u64::MAX, u64::MAX);
+        }
+        self.advance(self.costs.tx_begin);
     }
 
     /// Ends the running thread's innermost transaction. The outermost one commits, or tells why it didn't.
     pub(crate) fn tx_end(&mut self) -> Result<(), Abort> {
-        let thread = &mut self.threads[self.current];
-        if thread.tx_depth > 1 {
-            thread.tx_depth -= 1;
+        let me = self.current;
+        if self.threads[me].tx_depth > 1 {
+            self.threads[me].tx_depth -= 1;
             return Ok(());
         }
-        if thread.tx.fuse.is_some() {
-            self.tx_doom(self.current, Abort(0));
+        self.tx_strike();
+        if self.threads[me].tx.fuse.take().is_some() {
+            self.tx_doom(me, Cause::Spurious);
         }
-        let thread = &mut self.threads[self.current];
-        thread.tx_depth = 0;
-        if let Some(why) = thread.tx.doomed.take() {
+        self.tx_sweep();
+        // What it loaded is no turn of a loop that waits.
+        (self.threads[me].tx_depth, self.threads[me].seen_count) = (0, 0);
+        if let Some(why) = self.threads[me].tx.doomed.take() {
             self.advance(self.costs.tx_abort);
+            let thread = &self.threads[me];
+            let wasted = thread.clock.saturating_sub(thread.tx.begun);
+            self.memory.stats.tx_wasted_ps += wasted;
+            self.sites.sites[thread.tx.site].counts.wasted_ps += wasted;
             return Err(why);
         }
         self.memory.stats.tx_committed += 1;
-        self.tx_clear(self.current);
-        let undo = std::mem::take(&mut self.threads[self.current].tx.undo);
+        self.sites.sites[self.threads[me].tx.site].counts.committed += 1;
+        self.tx_clear(me);
+        let undo = std::mem::take(&mut self.threads[me].tx.undo);
         for old in &undo {
             let line = self.memory.line(old.addr, 0);
             self.value_changed(line);
         }
-        self.threads[self.current].tx.undo = undo;
-        self.threads[self.current].tx.undo.clear();
+        self.threads[me].tx.undo = undo;
+        self.threads[me].tx.undo.clear();
         self.advance(self.costs.tx_commit);
         Ok(())
     }
 
     /// Aborts a thread's transaction: its writes are gone when this returns.
-    pub(crate) fn tx_doom(&mut self, victim: usize, why: Abort) {
+    pub(crate) fn tx_doom(&mut self, victim: usize, why: Cause) {
         let depth = self.threads[victim].tx_depth;
         let tx = &mut self.threads[victim].tx;
         if depth == 0 || tx.doomed.is_some() {
             return;
         }
         let nested = if depth > 1 { Abort::NESTED } else { 0 };
-        tx.doomed = Some(Abort(why.0 | nested));
+        tx.doomed = Some(Abort(why.status() | nested));
         for old in tx.undo.drain(..).rev() {
             // SAFETY: the transaction wrote this memory through the door, all simulated threads share this OS thread,
             // and the contract of `world` says that memory written by an open transaction is not freed.
             unsafe { old.restore() };
         }
+        let site = tx.site;
         self.tx_clear(victim);
-        let stats = &mut self.memory.stats;
-        *match why {
-            _ if why.is_conflict() => &mut stats.tx_conflicts,
-            _ if why.is_capacity() => &mut stats.tx_capacity,
-            _ if why.code().is_some() => &mut stats.tx_explicit,
-            _ => &mut stats.tx_spurious,
-        } += 1;
+        self.tx_count(site, why);
+    }
+
+    fn tx_count(&mut self, site: usize, why: Cause) {
+        let (stats, site) = (&mut self.memory.stats, &mut self.sites.sites[site]);
+        let counts = &mut site.counts;
+        let (all, here) = match why {
+            Cause::Conflict(line) => {
+                *self.sites.lines.entry(line).or_default() += 1;
+                (&mut stats.tx_conflicts, &mut counts.conflicts)
+            }
+            Cause::Capacity => (&mut stats.tx_capacity, &mut counts.capacity),
+            Cause::Explicit(code) => {
+                *site.codes.entry(code).or_default() += 1;
+                (&mut stats.tx_explicit, &mut counts.explicit)
+            }
+            Cause::Interrupt => (&mut stats.tx_interrupts, &mut counts.interrupts),
+            Cause::Fault => (&mut stats.tx_faults, &mut counts.faults),
+            Cause::Forbidden => (&mut stats.tx_forbidden, &mut counts.forbidden),
+            Cause::Spurious => (&mut stats.tx_spurious, &mut counts.spurious),
+        };
+        *all += 1;
+        *here += 1;
+    }
+
+    /// Dooms the running thread's transaction if an interrupt has struck since it began.
+    #[inline]
+    fn tx_strike(&mut self) {
+        let thread = &self.threads[self.current];
+        let (now, tick, bolt) = (thread.clock, thread.tx.tick, thread.tx.bolt);
+        if now >= tick.min(bolt) {
+            self.tx_doom(self.current, if tick <= bolt { Cause::Interrupt } else { Cause::Spurious });
+        }
     }
 
     /// Dooms the transactions of others that an access to `line` conflicts with.
@@ -184,18 +312,18 @@ impl Engine {
     pub(crate) fn tx_conflict(&mut self, line: u32, kind: Kind) {
         let mark = self.memory.lines[line as usize].tx;
         if mark != NONE {
-            self.tx_doom_others(mark, kind);
+            self.tx_doom_others(line, mark, kind);
         }
     }
 
     #[cold]
-    fn tx_doom_others(&mut self, mark: u32, kind: Kind) {
+    fn tx_doom_others(&mut self, line: u32, mark: u32, kind: Kind) {
         let mark = &self.marks.marks[mark as usize];
-        let me = self.current as u32;
+        let (me, writer) = (self.current as u32, mark.writer);
         let readers = if kind.writes() { mark.readers.clone() } else { Vec::new() };
-        for victim in readers.into_iter().chain([mark.writer]) {
+        for victim in readers.into_iter().chain([writer]) {
             if victim != NONE && victim != me {
-                self.tx_doom(victim as usize, Abort(Abort::CONFLICT | Abort::RETRY));
+                self.tx_doom(victim as usize, Cause::Conflict(line));
             }
         }
     }
@@ -203,43 +331,142 @@ impl Engine {
     /// Takes an access of the running thread's transaction into its sets. False: it is doomed now.
     pub(crate) fn tx_track(&mut self, line: u32, addr: usize, size: usize, kind: Kind) -> bool {
         let me = self.current;
+        self.tx_strike();
         match &mut self.threads[me].tx.fuse {
             Some(0) => {
-                self.tx_doom(me, Abort(0));
-                return false;
+                self.threads[me].tx.fuse = None;
+                self.tx_doom(me, Cause::Spurious);
             }
             Some(fuse) => *fuse -= 1,
             None => {}
         }
-        let mark = self.mark_of(line);
-        let mark = &mut self.marks.marks[mark as usize];
-        let tx = &mut self.threads[me].tx;
-        let mut fits = true;
-        if kind.writes() {
-            if mark.writer != me as u32 {
-                mark.writer = me as u32;
-                tx.writes.push(line);
-                let set = (addr >> 6) % tx.sets.len();
-                tx.sets[set] += 1;
-                fits = usize::from(tx.sets[set]) <= self.costs.l1_ways && tx.writes.len() <= self.costs.tx_write_lines;
-            }
-            // SAFETY: the caller of `world` is about to access this memory, and all simulated threads share this OS
-            // thread.
-            tx.undo.push(unsafe { Old::save(addr, size) });
-        } else if !mark.readers.contains(&(me as u32)) {
-            mark.readers.push(me as u32);
-            tx.reads.push(line);
-            fits = tx.reads.len() <= self.costs.tx_read_lines;
+        if self.threads[me].tx.doomed.is_some() {
+            return false;
         }
+        let fits = if kind.writes() { self.tx_writes(line, addr, size) } else { self.tx_reads(line) };
         if !fits {
-            self.tx_doom(me, Abort(Abort::CAPACITY));
+            self.tx_doom(me, Cause::Capacity);
         }
         fits
+    }
+
+    /// Whether a written line fits.
+    fn tx_writes(&mut self, line: u32, addr: usize, size: usize) -> bool {
+        let (me, mark) = (self.current, self.mark_of(line) as usize);
+        let mark = &mut self.marks.marks[mark];
+        let tx = &mut self.threads[me].tx;
+        // SAFETY: the caller of `world` is about to access this memory, and all simulated threads share this OS
+        // thread.
+        unsafe { save_range(&mut tx.undo, addr, size) };
+        if mark.writer == me as u32 {
+            return true;
+        }
+        mark.writer = me as u32;
+        tx.writes.push(line);
+        let mut fits = tx.writes.len() <= self.costs.tx_write_lines;
+        if !tx.sets.is_empty() {
+            let set = self.memory.colour(line) as usize % tx.sets.len();
+            tx.sets[set] += 1;
+            fits &= usize::from(tx.sets[set]) <= self.costs.l1_ways;
+        }
+        // Those who spin on the line have lost their copies, and look again.
+        if self.memory.lines[line as usize].watch != NONE {
+            self.wake_watchers(line);
+        }
+        fits
+    }
+
+    /// Whether a read line fits.
+    fn tx_reads(&mut self, line: u32) -> bool {
+        let (me, mark) = (self.current, self.mark_of(line) as usize);
+        let (mark, tx) = (&mut self.marks.marks[mark], &mut self.threads[me].tx);
+        if mark.readers.contains(&(me as u32)) {
+            return true;
+        }
+        mark.readers.push(me as u32);
+        tx.reads.push(line);
+        tx.reads.len() <= self.costs.tx_read_lines
+    }
+
+    /// Dooms the transactions whose lines the running thread's access has pushed out of the caches that track them.
+    #[cold]
+    pub(super) fn tx_evicted(&mut self) {
+        while let Some(Evicted { line, core, socket }) = self.memory.evicted.pop() {
+            let mark = self.memory.lines[line as usize].tx;
+            if mark == NONE {
+                continue;
+            }
+            let mark = &self.marks.marks[mark as usize];
+            // Written lines leave with the first level, read ones with a later one.
+            let victims = match core {
+                Some(core) if socket.is_none() => vec![(mark.writer, Some(core))],
+                _ => mark.readers.iter().map(|&reader| (reader, core)).collect(),
+            };
+            for (victim, core) in victims.into_iter().filter(|victim| victim.0 != NONE) {
+                let thread = &self.threads[victim as usize];
+                if core.is_none_or(|core| thread.core == core) && socket.is_none_or(|socket| thread.socket == socket) {
+                    self.tx_doom(victim as usize, Cause::Capacity);
+                }
+            }
+        }
+    }
+
+    /// Before another thread runs: takes back what the running thread's doomed transaction has written since.
+    #[inline]
+    pub(crate) fn tx_sweep(&mut self) {
+        if self.threads[self.current].tx_depth == 0 {
+            return;
+        }
+        for old in self.threads[self.current].tx.stray.drain(..).rev() {
+            // SAFETY: the program announced that it writes there, as in `tx_doom`.
+            unsafe { old.restore() };
+        }
+    }
+
+    /// The running thread's doomed transaction is about to write there.
+    pub(crate) fn tx_stray(&mut self, addr: usize, len: usize) {
+        // SAFETY: the program announces that it writes there; all simulated threads share this OS thread.
+        unsafe { save_range(&mut self.threads[self.current].tx.stray, addr, len) };
+    }
+
+    /// Keeps what the running thread's callers have on its stack from `frame` on, if the transaction is the outermost.
+    pub(crate) fn tx_save_stack(&mut self, frame: usize) {
+        let thread = &mut self.threads[self.current];
+        if thread.tx_depth == 1 && frame < thread.stack_base {
+            // SAFETY: the frames of suspended callers, up to the beginning of the running thread's stack.
+            let above = unsafe { core::slice::from_raw_parts(frame as *const u8, thread.stack_base - frame) };
+            thread.tx.stack.clear();
+            thread.tx.stack.extend_from_slice(above);
+            thread.tx.stack_from = frame;
+        }
+    }
+
+    /// Undoes what an aborted transaction wrote there: its captured locals. A line that is in the model's books is
+    /// shared, and was undone with all shared memory.
+    pub(crate) fn tx_restore_stack(&mut self, frame: usize) {
+        let thread = &mut self.threads[self.current];
+        if thread.tx_depth > 0 || std::mem::take(&mut thread.tx.stack_from) != frame {
+            return;
+        }
+        let stack = std::mem::take(&mut thread.tx.stack);
+        let mut at = frame;
+        while at < frame + stack.len() {
+            let next = ((at | 63) + 1).min(frame + stack.len());
+            if !self.memory.known(at) {
+                let kept = &stack[at - frame..next - frame];
+                // SAFETY: as in `tx_save_stack`; the callers' frames are as large as then, and between the transaction's
+                // beginning and its end nothing but its body has run in them.
+                unsafe { core::ptr::copy_nonoverlapping(kept.as_ptr(), at as *mut u8, kept.len()) };
+            }
+            at = next;
+        }
+        self.threads[self.current].tx.stack = stack;
     }
 
     fn mark_of(&mut self, line: u32) -> u32 {
         let slot = &mut self.memory.lines[line as usize].tx;
         if *slot == NONE {
+            self.memory.marked += 1;
             *slot = self.marks.free.pop().unwrap_or_else(|| {
                 self.marks.marks.push(Mark { writer: NONE, readers: Vec::new() });
                 self.marks.marks.len() as u32 - 1
@@ -262,8 +489,33 @@ impl Engine {
                 mark.writer = NONE;
             }
             if mark.writer == NONE && mark.readers.is_empty() {
+                self.memory.marked -= 1;
                 self.marks.free.push(std::mem::replace(slot, NONE));
             }
         }
+    }
+
+    /// What became of the transactions, by the place where they begin.
+    pub(crate) fn tx_sites(&self) -> Vec<TxSite> {
+        let site = |site: &Site| TxSite {
+            file: site.place.file(),
+            line: site.place.line(),
+            counts: site.counts,
+            codes: site.codes.iter().map(|(&code, &count)| (code, count)).collect(),
+        };
+        let mut sites: Vec<TxSite> = self.sites.sites.iter().map(site).collect();
+        sites.sort_by_key(|site| (site.file, site.line));
+        sites
+    }
+
+    /// The `count` lines that most conflicts were about.
+    pub(crate) fn tx_lines(&self, count: usize) -> Vec<TxLine> {
+        let mut lines: Vec<(u32, u64)> = self.sites.lines.iter().map(|(&line, &aborts)| (line, aborts)).collect();
+        lines.sort_by_key(|&(line, aborts)| (std::cmp::Reverse(aborts), line));
+        lines.truncate(count);
+        let numbers: Vec<u32> = lines.iter().map(|line| line.0).collect();
+        let addrs = self.memory.addresses(&numbers).into_iter();
+        let line = |(addr, (_, aborts)): (usize, (u32, u64))| TxLine { label: self.label_of(addr), addr, aborts };
+        addrs.zip(lines).map(line).collect()
     }
 }

@@ -100,7 +100,8 @@ impl Machine {
                 add(&format!("transactions.{name}"), value, "ns", 0.0, 10_000.0);
             }
             add("transactions.read_lines", tx.read_lines as f64, "lines", 1.0, f64::from(1 << 24));
-            add("transactions.spurious", tx.spurious, "probability", 0.0, 1.0);
+            add("transactions.timer", tx.timer, "ns", 0.0, 1e12);
+            add("transactions.spurious", tx.spurious, "ns", 0.0, 1e12);
         }
         add("os.call", self.os.call, "ns", 0.0, 1e6);
         add("os.wake", self.os.wake, "ns", 0.0, 1e9);

@@ -2,8 +2,8 @@
 //!
 //! Two mechanisms. A *stream* of misses to neighbouring lines is noticed after two of them, as hardware prefetchers
 //! and out-of-order cores do; from then on its misses overlap, so each costs a fraction. An explicit *prefetch* occupies
-//! a miss buffer until its line arrives; a later access to the line waits for what is left. A line that several cores
-//! fight for takes part in neither: the caller sees to that.
+//! a miss buffer until its line arrives; a later access to the line waits for what is left. Without a free buffer it is
+//! dropped, as hardware may. A line that several cores fight for takes part in neither: the caller sees to that.
 
 /// Streams that a core can follow at a time.
 const STREAMS: usize = 8;
@@ -65,13 +65,10 @@ impl Misses {
         self.flights.iter().find(|flight| flight.0 == line).map(|flight| flight.1)
     }
 
-    /// When one of `buffers` miss buffers is free: `now` or later.
-    pub(crate) fn room(&mut self, buffers: usize, now: u64) -> u64 {
+    /// Whether one of `buffers` miss buffers is free at `now`.
+    pub(crate) fn room(&mut self, buffers: usize, now: u64) -> bool {
         self.flights.retain(|flight| flight.1 > now);
-        if self.flights.len() < buffers {
-            return now;
-        }
-        self.flights.iter().map(|flight| flight.1).min().unwrap_or(now)
+        self.flights.len() < buffers
     }
 
     /// A prefetch of `line` that arrives at `at`.
@@ -99,8 +96,8 @@ mod tests {
         misses.depart(7, 500);
         assert_eq!(misses.arrival(7, 100), Some(500));
         assert_eq!(misses.arrival(8, 100), None);
-        assert_eq!(misses.room(1, 100), 500);
-        assert_eq!(misses.room(2, 100), 100);
+        assert!(!misses.room(1, 100) && misses.room(2, 100) && misses.room(1, 500));
+        misses.depart(7, 500);
         assert_eq!(misses.arrival(7, 500), None);
         assert!(!misses.in_flight());
     }

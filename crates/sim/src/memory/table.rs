@@ -91,6 +91,9 @@ impl Numbers {
 /// A page's home before anybody touched it.
 const NOWHERE: u8 = u8::MAX;
 
+/// As [`NOWHERE`], of a page without memory.
+const UNMAPPED: u8 = NOWHERE - 1;
+
 /// The numbers of lines and pages.
 pub(crate) struct Table {
     lines: Numbers,
@@ -129,7 +132,7 @@ impl Table {
     fn fresh(&mut self, line: u64, toucher: usize) -> Found {
         let page = self.page(line >> 6);
         let home = &mut self.homes[page];
-        if *home == NOWHERE {
+        if *home >= UNMAPPED {
             *home = toucher as u8;
         }
         let (colour, fresh) = ((page as u32) << 6 | (line & 63) as u32, Some(*home));
@@ -168,6 +171,21 @@ impl Table {
                 line(slot.value);
             }
         }
+    }
+
+    /// Says that the pages from `addr` have no memory behind them, but for those with lines that were touched.
+    pub(crate) fn unmap(&mut self, addr: usize, len: usize) {
+        for page in addr as u64 >> 12..=(addr + len.max(1) - 1) as u64 >> 12 {
+            if (page << 6..(page + 1) << 6).all(|line| self.lines.known(line).is_none()) {
+                let number = self.page(page);
+                self.homes[number] = UNMAPPED;
+            }
+        }
+    }
+
+    /// Whether there is no memory behind an address.
+    pub(crate) fn unmapped(&self, addr: usize) -> bool {
+        self.pages.known((addr >> 12) as u64).is_some_and(|slot| self.homes[slot.value as usize] == UNMAPPED)
     }
 
     /// The addresses of these lines. Linear in the size of the table.

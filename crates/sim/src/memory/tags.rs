@@ -61,6 +61,20 @@ impl Tags {
         }
     }
 
+    /// As [`touch`](Self::touch), but a line that isn't `valid` any more goes first.
+    pub(crate) fn touch_around(&mut self, cache: usize, line: u32, colour: u32, valid: impl Fn(u32) -> bool) -> Used {
+        let start = self.start(cache, colour);
+        let ways = &mut self.tags[start..start + self.ways];
+        let full = ways.iter().all(|&way| way != 0 && way != line + 1);
+        let stale = |ways: &[u32]| ways.iter().rposition(|&way| !valid(way - 1));
+        if let Some(stale) = full.then(|| stale(ways)).flatten() {
+            let last = ways.len() - 1;
+            ways[stale..].rotate_left(1);
+            ways[last] = 0;
+        }
+        self.touch(cache, line, colour)
+    }
+
     /// Brings the line's set into the host's cache.
     #[inline]
     pub(crate) fn prepare(&self, cache: usize, colour: u32) {
@@ -97,6 +111,16 @@ mod tests {
         assert_eq!(tags.touch(1, 12, 13), Used::Pushed(11));
         assert_eq!(tags.touch(1, 13, 6), Used::Missed);
         assert_eq!(tags.touch(0, 10, 5), Used::Missed);
+    }
+
+    #[test]
+    fn what_is_not_valid_goes_first() {
+        let mut tags = Tags::new(1, Cache { sets: 1, ways: 3 }, false);
+        (1..4).for_each(|line| _ = tags.touch(0, line, 0));
+        assert_eq!(tags.touch_around(0, 4, 0, |line| line != 2), Used::Missed);
+        assert_eq!(tags.touch_around(0, 5, 0, |_| true), Used::Pushed(1));
+        assert_eq!(tags.touch_around(0, 3, 0, |_| false), Used::Hit);
+        assert_eq!(tags.touch_around(0, 6, 0, |_| true), Used::Pushed(4));
     }
 
     #[test]

@@ -1,19 +1,59 @@
-//! Links between sockets and memory controllers: each serves one line at a time.
+//! Links between sockets and memory controllers: each serves one line at a time, in the order of requests.
+//!
+//! # Invariants
+//! - *Time order.* A request enters everything on its way in the instant in which its access is granted, and those
+//!   instants never go back: what is asked for later in virtual time never stands in front. Nothing is reserved for a
+//!   later start; a resource's time only grows by the service of what was asked for.
+//! - *Series.* A request's way is one after the other. While it waits at one resource, those before it at the next one
+//!   are served too, so its whole wait is the longest of what it finds on its way, not their sum.
+//! - *Demand.* No wait is longer than the service of what was asked for before it and is not done ([`Server::serve`]
+//!   asserts it in debug builds).
 
 use crate::machine::Machine;
 
 use super::ps;
 
-/// When each link and each controller is free again.
+/// Units of a link that a message without data takes, where a line takes [`LINE`]: QPI and UPI send a header and, for a
+/// line, eight units of data.
+const MESSAGE: u64 = 1;
+const LINE: u64 = 9;
+
+/// What one link or one controller still has to do.
+#[derive(Clone, Copy, Default)]
+struct Server {
+    /// When it has served everything so far.
+    free: u64,
+    /// The service of everything since it was idle.
+    demand: u64,
+}
+
+impl Server {
+    /// A request at `now` that takes `time`: how long it waits for those before it.
+    #[inline]
+    fn serve(&mut self, now: u64, time: u64) -> u64 {
+        if self.free <= now {
+            *self = Server { free: now, demand: 0 };
+        }
+        let wait = self.free - now;
+        debug_assert!(wait <= self.demand, "a wait of {wait} ps behind {} ps of demand", self.demand);
+        self.free += time;
+        self.demand += time;
+        wait
+    }
+}
+
+/// The links and the controllers.
 pub(crate) struct Traffic {
     sockets: usize,
     /// By source and destination of one hop.
-    links: Vec<u64>,
-    controllers: Vec<u64>,
+    links: Vec<Server>,
+    controllers: Vec<Server>,
     /// By source and destination: the first socket on the way, which is the destination itself for neighbours.
     via: Vec<u16>,
     link_time: u64,
     memory_time: u64,
+    /// The latest request: none comes from before it.
+    latest: u64,
 }
 
 impl Traffic {
@@ -22,35 +62,59 @@ impl Traffic {
         let via = |pair: usize| next_hop(machine, pair / sockets, pair % sockets) as u16;
         Traffic {
             sockets,
-            links: vec![0; sockets * sockets],
-            controllers: vec![0; sockets],
+            links: vec![Server::default(); sockets * sockets],
+            controllers: vec![Server::default(); sockets],
             via: (0..sockets * sockets).map(via).collect(),
             link_time: ps(machine.occupancy.link),
             memory_time: ps(machine.occupancy.memory),
+            latest: 0,
         }
     }
 
-    /// Sends a line from one socket to another at `now`: how long it waits on the way.
-    pub(crate) fn send(&mut self, from: usize, to: usize, now: u64) -> u64 {
-        let (mut at, mut waited) = (from, 0);
+    /// Requests come from `now` on. A thread that unwinds makes its accesses out of turn; its late ones count as the
+    /// latest.
+    pub(crate) fn at(&mut self, now: u64) {
+        debug_assert!(now >= self.latest || std::thread::panicking(), "a request from the past");
+        self.latest = now.max(self.latest);
+    }
+
+    /// Sends a line from one socket to another: how long it waits on the way.
+    pub(crate) fn send(&mut self, from: usize, to: usize) -> u64 {
+        self.pass(from, to, self.link_time)
+    }
+
+    /// Reads a line from the memory of `home` for `to`: how long it waits for the controller and on the way.
+    pub(crate) fn fetch(&mut self, home: usize, to: usize) -> u64 {
+        let controller = self.controllers[home].serve(self.latest, self.memory_time);
+        controller.max(self.send(home, to))
+    }
+
+    /// Tells `to` to give up its copy, and `from` that it did: how long both wait on the way.
+    pub(crate) fn invalidate(&mut self, from: usize, to: usize) -> u64 {
+        let time = self.link_time * MESSAGE / LINE;
+        self.pass(from, to, time).max(self.pass(to, from, time))
+    }
+
+    /// Writes a changed line of `from` to the memory of `home`, for which nobody waits.
+    pub(crate) fn write_back(&mut self, from: usize, home: usize) {
+        self.send(from, home);
+        self.controllers[home].serve(self.latest, self.memory_time);
+    }
+
+    fn pass(&mut self, from: usize, to: usize, time: u64) -> u64 {
+        let (mut at, mut longest) = (from, 0);
         while at != to {
             let next = usize::from(self.via[at * self.sockets + to]);
-            waited += serve(&mut self.links[at * self.sockets + next], now + waited, self.link_time);
+            longest = longest.max(self.links[at * self.sockets + next].serve(self.latest, time));
             at = next;
         }
-        waited
+        longest
     }
 
-    /// Reads a line from a socket's memory at `now`: how long it waits for the controller.
-    pub(crate) fn fetch(&mut self, home: usize, now: u64) -> u64 {
-        serve(&mut self.controllers[home], now, self.memory_time)
+    /// The longest service of one request.
+    pub(crate) fn longest_service(&self) -> u64 {
+        self.link_time.max(self.memory_time)
     }
-}
-
-fn serve(free: &mut u64, now: u64, time: u64) -> u64 {
-    let start = now.max(*free);
-    *free = start + time;
-    start - now
 }
 
 /// The neighbour of `from` on a shortest way to `to`; where there are several, pairs are spread over them.
@@ -62,4 +126,50 @@ fn next_hop(machine: &Machine, from: usize, to: usize) -> usize {
     let nearer = |&next: &usize| hops(from, next) == 1 && hops(next, to) < hops(from, to);
     let ways: Vec<usize> = (0..machine.sockets).filter(nearer).collect();
     if ways.is_empty() { to } else { ways[(from + to) % ways.len()] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic() -> Traffic {
+        Traffic::new(&Machine::preset("xeon-8180-8s").unwrap())
+    }
+
+    #[test]
+    fn waits_are_in_series_and_no_longer_than_the_demand() {
+        let mut traffic = traffic();
+        let (link, memory) = (traffic.link_time, traffic.memory_time);
+        traffic.at(1_000);
+        for before in 0..10 {
+            // The link is the slower one: what waits for it meanwhile waits for the controller too.
+            assert_eq!(traffic.fetch(0, 1), before * link.max(memory));
+        }
+        // Two links one after the other: the second line waits for the first one once.
+        assert_eq!((traffic.send(4, 7), traffic.send(4, 7)), (0, link));
+        assert_eq!(traffic.send(1, 0), 0, "the other direction");
+        // All of it is served in its time, and what comes later waits for nothing.
+        traffic.at(1_000 + 10 * link);
+        assert_eq!(traffic.fetch(0, 1), 0);
+    }
+
+    #[test]
+    fn invalidations_and_write_backs_take_the_links() {
+        let mut traffic = traffic();
+        let link = traffic.link_time;
+        traffic.at(5);
+        assert_eq!(traffic.invalidate(0, 1), 0);
+        assert_eq!(traffic.send(1, 0), link * MESSAGE / LINE);
+        traffic.write_back(2, 3);
+        assert_eq!((traffic.send(2, 3), traffic.fetch(3, 3)), (link, traffic.memory_time));
+    }
+
+    #[test]
+    #[should_panic(expected = "from the past")]
+    #[cfg(debug_assertions)]
+    fn requests_come_in_time_order() {
+        let mut traffic = traffic();
+        traffic.at(10);
+        traffic.at(9);
+    }
 }

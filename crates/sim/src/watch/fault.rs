@@ -99,16 +99,16 @@ fn pass_on(signal: i32, which: usize) {
 unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes both; `si_addr` is a page fault's address.
     let (addr, context) = unsafe { ((*info).si_addr() as usize, &mut *context.cast::<libc::ucontext_t>()) };
-    let ours = CLOSED.with_borrow(|closed| {
-        closed.as_ref().filter(|closed| closed.span.contains(&addr)).map(|closed| closed.watch)
-    });
+    let ours = CLOSED
+        .with_borrow(|closed| closed.as_ref().filter(|closed| closed.span.contains(&addr)).map(|closed| closed.watch));
     let Some(watch) = ours else { return pass_on(signal, 0) };
     let registers = &mut context.uc_mcontext.gregs;
     // The engine's own accesses and the allocator's are not the program's.
     if arena::routed()
         && let Some(engine) = switch::engine()
     {
-        let (code, writes) = (registers[libc::REG_RIP as usize] as usize, registers[libc::REG_ERR as usize] & WRITE != 0);
+        let (code, writes) =
+            (registers[libc::REG_RIP as usize] as usize, registers[libc::REG_ERR as usize] & WRITE != 0);
         // SAFETY: the program made this access, and no reference to the engine or the watch lives while it runs.
         unsafe {
             let thread = (*engine).current;

@@ -4,11 +4,13 @@
 //! [`end`] are for bodies that ask [`doomed`] themselves: after a doom, loads see what is there and writes leave no
 //! trace, until [`end`] says why.
 
+use core::panic::Location;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::engine::Engine;
 use crate::engine::switch::engine;
 pub use crate::engine::tx::Abort;
+use crate::engine::tx::Cause;
 
 use super::with;
 
@@ -20,40 +22,94 @@ pub fn available() -> bool {
     engine().is_some_and(|engine| with(engine, |engine| engine.machine.transactions.is_some()))
 }
 
-/// Runs `body` as one transaction: afterwards all of its writes have happened, in one instant, or none.
+/// Runs `body` as one transaction: afterwards all of its writes have happened, in one instant, or none. Those to locals
+/// of its callers are among them. The place of the call is the transaction's site in
+/// [`Report::tx_sites`](crate::Report::tx_sites).
 ///
 /// # Errors
 /// Why it aborted. Without transactions ([`available`]) the body isn't run.
+#[inline(always)]
+#[track_caller]
 pub fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
-    start(true)?;
+    attempt(body, Location::caller(), stack::pointer())
+}
+
+/// A frame of its own: what lies above `frame` is its callers', and as it was when this begins an abort leaves it.
+#[inline(never)]
+fn attempt<R>(body: impl FnOnce() -> R, place: &'static Location<'static>, frame: usize) -> Result<R, Abort> {
+    start(true, place)?;
+    stack::save(frame);
     match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(result) => end().map(|()| result),
+        Ok(result) => end().map(|()| result).inspect_err(|_| stack::restore(frame)),
         Err(payload) if payload.is::<Doomed>() => match end() {
-            Err(why) => Err(why),
+            Err(why) => {
+                stack::restore(frame);
+                Err(why)
+            }
             // Nested: the outer body has to go too.
             Ok(()) => resume_unwind(payload),
         },
         Err(payload) => {
             // A real panic: as on real machines, what the transaction did is undone.
-            abort_quietly();
-            let _ = end();
+            doom(Cause::Forbidden);
+            if end().is_err() {
+                stack::restore(frame);
+            }
             resume_unwind(payload)
         }
     }
 }
 
-/// Begins a transaction whose body asks [`doomed`]; [`end`] must follow.
+/// The part of the caller's stack that an abort restores.
+mod stack {
+    use super::{engine, with};
+
+    /// Where the frames of this function's callers end. 0: unknown.
+    #[inline(always)]
+    pub(super) fn pointer() -> usize {
+        #[allow(unused_mut, reason = "not on every processor")]
+        let mut pointer = 0;
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: reads a register.
+        unsafe {
+            core::arch::asm!("mov {}, rsp", out(reg) pointer, options(nomem, nostack, preserves_flags));
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!("mov {}, sp", out(reg) pointer, options(nomem, nostack, preserves_flags));
+        }
+        pointer
+    }
+
+    /// Keeps what lies on the stack above `frame`, at the beginning of an outermost transaction.
+    pub(super) fn save(frame: usize) {
+        if let Some(engine) = engine().filter(|_| frame != 0) {
+            with(engine, |engine| engine.tx_save_stack(frame));
+        }
+    }
+
+    /// Puts it back after an abort.
+    pub(super) fn restore(frame: usize) {
+        if let Some(engine) = engine().filter(|_| frame != 0) {
+            with(engine, |engine| engine.tx_restore_stack(frame));
+        }
+    }
+}
+
+/// Begins a transaction whose body asks [`doomed`]; [`end`] must follow. The place of the call is its site.
 ///
 /// # Errors
 /// Without transactions ([`available`]).
+#[track_caller]
 pub fn begin() -> Result<(), Abort> {
-    start(false)
+    start(false, Location::caller())
 }
 
-fn start(unwinds: bool) -> Result<(), Abort> {
+fn start(unwinds: bool, place: &'static Location<'static>) -> Result<(), Abort> {
     match engine().filter(|_| available()) {
         Some(engine) => {
-            with(engine, |engine| engine.tx_begin(unwinds));
+            with(engine, |engine| engine.tx_begin(unwinds, place));
             Ok(())
         }
         None => Err(Abort(0)),
@@ -69,10 +125,7 @@ fn start(unwinds: bool) -> Result<(), Abort> {
 /// Outside of a transaction.
 pub fn end() -> Result<(), Abort> {
     let engine = engine().expect("a transaction ends in the run in which it began");
-    // The commit takes its turn like an access, so that it stands in the order of virtual time.
-    while !with(engine, |engine| engine.step()) {
-        super::switch::suspend(engine);
-    }
+    take_turn(engine);
     with(engine, |engine| {
         // Unwinding forgets transactions.
         if engine.me().tx_depth == 0 && engine.unwinding {
@@ -96,14 +149,23 @@ pub fn doomed() -> bool {
 /// Aborts the calling thread's transaction with a reason of the program's own; nothing outside of one. In the body of
 /// [`transaction`] it doesn't return.
 pub fn abort(code: u8) {
-    let Some(engine) = engine() else { return };
-    with(engine, |engine| engine.tx_doom(engine.current, Abort::explicit(code)));
-    leave(engine);
+    doom(Cause::Explicit(code));
+    if let Some(engine) = engine() {
+        leave(engine);
+    }
 }
 
-fn abort_quietly() {
-    if let Some(engine) = engine() {
-        with(engine, |engine| engine.tx_doom(engine.current, Abort(0)));
+fn doom(why: Cause) {
+    if let Some(engine) = engine().filter(|_| inside()) {
+        take_turn(engine);
+        with(engine, |engine| engine.tx_doom(engine.current, why));
+    }
+}
+
+/// A commit and an abort take their turn like an access, so that they stand in the order of virtual time.
+fn take_turn(engine: *mut Engine) {
+    while !with(engine, |engine| engine.step()) {
+        super::switch::suspend(engine);
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod races;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use archipelago_sim::{Machine, world};
@@ -18,6 +20,11 @@ pub struct Word(AtomicU64);
 impl Word {
     pub const fn new(value: u64) -> Self {
         Word(AtomicU64::new(value))
+    }
+
+    /// As [`new`](Self::new), of an index.
+    pub fn new_of(value: usize) -> Self {
+        Word::new(value as u64)
     }
 
     fn addr(&self) -> *const () {

@@ -1,0 +1,77 @@
+//! Every experiment on every preset with one, eight and all threads: it ends, within bounds, and again the same.
+//!
+//! Contenders take turns over the presets and numbers of threads, so that a whole pass stays short.
+
+use archipelago_sim::SimAlloc;
+use archipelago_sim::machine::PRESETS;
+
+use super::measure::Run;
+use super::tests::{common, parse};
+use super::*;
+
+/// Runs repeat exactly only on a heap of their own.
+#[global_allocator]
+static ALLOC: SimAlloc = SimAlloc;
+
+/// The experiments, small.
+const EXPERIMENTS: [&[&str]; 4] = [
+    &["locks"],
+    &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
+    &["sets", "--structure", "all", "--mechanism", "rcu,rlu,mvrlu", "--count", "300"],
+    &["nr", "--workload", "all", "--method", "sl,rwl,fc,fc+,nr,tas,shfl", "--update-percent", "10", "--count", "2k"],
+];
+
+fn contenders(what: &Sim) -> Vec<Contender> {
+    match what {
+        Sim::Locks { lock, .. } => locks::contenders(lock),
+        Sim::Ycsb(args) => ycsb::contenders(args),
+        Sim::Sets(args) => sets::contenders(args),
+        Sim::Nr(args) => nr::contenders(args),
+        Sim::Machines { .. } | Sim::Host => panic!("no experiment"),
+    }
+    .unwrap()
+}
+
+/// The measured span in microseconds: caches are cold, so that few threads need longer than many events would allow.
+fn micros(threads: usize) -> u64 {
+    if threads > 8 { 20 } else { 120 }
+}
+
+/// One run of the contender whose turn it is.
+fn cell(arguments: &[&str], preset: &str, threads: usize, turn: usize) -> (String, Run) {
+    let micros = micros(threads).to_string();
+    let options = ["--machine", preset, "--warm", "5", "--micros", &micros, "--runs", "1"];
+    let what = parse(&[arguments, &options].concat());
+    let setting = setting(common(&what), &what).unwrap();
+    let contenders = contenders(&what);
+    let contender = &contenders[turn % contenders.len()];
+    let name = format!("{} {} on {preset} with {threads} threads", contender.name, contender.workload);
+    let figures = measure::figures(&contender.program, &setting, threads).unwrap_or_else(|why| panic!("{name}: {why}"));
+    (name, figures.first)
+}
+
+#[test]
+fn every_experiment_ends_on_every_machine() {
+    if !SIMULATED {
+        return;
+    }
+    for (number, arguments) in EXPERIMENTS.into_iter().enumerate() {
+        for (place, preset) in PRESETS.into_iter().enumerate() {
+            let all = machines::named(preset).unwrap().cpus();
+            for (size, threads) in [1, 8, all].into_iter().enumerate() {
+                let turn = number + place * 3 + size;
+                let (name, run) = cell(arguments, preset, threads, turn);
+                // No thread does more than an operation per nanosecond, nor waits for longer than it runs.
+                assert!(run.mops <= 1_000.0 * threads as f64, "{name}: {} Mops/s", run.mops);
+                // With all threads an operation from cold caches may take longer than the measured span.
+                assert!(run.ops > 0 || threads > 8, "{name}: nothing was done");
+                let spans = threads as u64 * (micros(threads) + 5) * 1_000_000;
+                assert!(run.stats.line_wait_ps <= 3 * spans, "{name}: {} ps of waits", run.stats.line_wait_ps);
+                if threads == 8 {
+                    let (_, again) = cell(arguments, preset, threads, turn);
+                    assert_eq!((again.ops, again.hash, again.events), (run.ops, run.hash, run.events), "{name}");
+                }
+            }
+        }
+    }
+}

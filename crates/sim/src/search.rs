@@ -1,0 +1,103 @@
+//! All schedules of a small program with few preemptions.
+//!
+//! A *preemption* takes the processor from a thread that could go on. Most bugs need one or two (Musuvathi and Qadeer,
+//! PLDI 2007), and there are only polynomially many schedules with so few. [`search`] runs each of them once: it goes
+//! depth first through the choices at the points where more than one thread can go on, by running the program again
+//! with a prefix of choices and changing the last one that can be. Choices where the running thread waits, ends or
+//! yields are free, and all of them are made.
+//!
+//! # Invariants
+//! - A prefix and a program have one run: [`Schedule::Chosen`] has no chance in it, so a prefix is followed as recorded.
+//! - Prefixes are visited in lexical order, each once.
+
+use crate::config::{Config, Schedule};
+use crate::report::{Choice, Outcome, Report};
+
+/// What [`search`] covered.
+#[derive(Clone, Debug)]
+pub struct Search {
+    /// Schedules run, by their number of preemptions.
+    pub schedules: Vec<u64>,
+    /// Whether these are all there are with so few preemptions.
+    pub complete: bool,
+    /// The first run that was not [`Outcome::Done`]: its [`Report::trace`] says the choices.
+    pub failure: Option<Report>,
+}
+
+impl Search {
+    /// Schedules run in all.
+    pub fn count(&self) -> u64 {
+        self.schedules.iter().sum()
+    }
+}
+
+/// Runs `simulate` under every schedule with at most `preemptions` preemptions, `most` of them at most, until one is not
+/// [`Outcome::Done`]. It makes its structures afresh each time, as for [`find`](crate::find).
+///
+/// Preemptions are possible before every access, and where a thread asks for the time or ends a transaction. Timers
+/// (sleeps, time-outs) fire only when no thread can go on.
+pub fn search(config: &Config, preemptions: u32, most: u64, simulate: impl Fn(&Config) -> Report) -> Search {
+    let mut found = Search { schedules: vec![0; preemptions as usize + 1], complete: false, failure: None };
+    let mut choices = Vec::new();
+    while found.count() < most {
+        let report = simulate(&Config { schedule: Schedule::Chosen, choices, ..config.clone() });
+        found.schedules[cost(&report.trace) as usize] += 1;
+        if report.outcome != Outcome::Done {
+            found.failure = Some(report);
+            return found;
+        }
+        match next(&report.trace, preemptions) {
+            Some(prefix) => choices = prefix,
+            None => {
+                found.complete = true;
+                return found;
+            }
+        }
+    }
+    found
+}
+
+fn cost(trace: &[Choice]) -> u32 {
+    trace.iter().map(|choice| choice.cost()).sum()
+}
+
+/// The prefix after a run's in lexical order that has no more preemptions than allowed.
+fn next(trace: &[Choice], preemptions: u32) -> Option<Vec<u16>> {
+    let allowed = |&at: &usize| {
+        let other = Choice { taken: trace[at].taken + 1, ..trace[at] };
+        other.taken < other.options && cost(&trace[..at]) + other.cost() <= preemptions
+    };
+    let at = (0..trace.len()).rev().find(allowed)?;
+    let prefix = trace[..at].iter().map(|choice| choice.taken);
+    Some(prefix.chain([trace[at].taken + 1]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All prefixes of a tree in which every run has these choices, counted by preemptions.
+    fn count(points: &[(u16, bool)], preemptions: u32) -> Vec<u64> {
+        let mut counts = vec![0; preemptions as usize + 1];
+        let mut prefix = Some(Vec::new());
+        while let Some(choices) = prefix {
+            let taken = |k: usize| choices.get(k).copied().unwrap_or(0);
+            let choice =
+                |(k, &(options, preempts)): (usize, &(u16, bool))| Choice { options, taken: taken(k), preempts };
+            let trace: Vec<Choice> = points.iter().enumerate().map(choice).collect();
+            counts[cost(&trace) as usize] += 1;
+            prefix = next(&trace, preemptions);
+        }
+        counts
+    }
+
+    #[test]
+    fn every_prefix_is_visited_once() {
+        // Six points with one alternative each: the binomial coefficients.
+        assert_eq!(count(&[(2, true); 6], 2), [1, 6, 15]);
+        assert_eq!(count(&[(2, true); 6], 0), [1]);
+        // Free choices multiply.
+        assert_eq!(count(&[(3, false), (2, true), (2, false)], 1), [6, 6]);
+        assert_eq!(count(&[], 2), [1, 0, 0]);
+    }
+}
