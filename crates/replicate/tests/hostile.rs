@@ -4,27 +4,18 @@
 //! Each test lasts a second or less. `ARCHIPELAGO_HOSTILE=SECONDS` lets each of those with a load last that long.
 #![cfg(not(any(loom, miri, archipelago_sim)))]
 
-mod common;
-
-use core::future::Future;
 use core::hint::black_box;
-use core::pin::pin;
-use core::task::{Context, Poll, Waker};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
-use std::task::Wake;
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use archipelago_check::watchdog::watchdog;
 use archipelago_platform::topology::Topology;
-use archipelago_replicate::{Builder, Closures, Combined, FromFns, Replicated, Sequential, Stats};
-
-use common::{Change, Gate, Ledger};
+use archipelago_replicate::{Builder, Closures, Handle, Replicated, Sequential, Stats};
 
 /// Counts the bytes that are allocated, and the most that were at once.
 struct Counting;
@@ -60,7 +51,7 @@ fn alone() -> MutexGuard<'static, ()> {
 /// How long a load lasts, unless the environment says how many seconds.
 fn load_time() -> Duration {
     let seconds = std::env::var("ARCHIPELAGO_HOSTILE").ok();
-    seconds.map_or(Duration::from_millis(300), |text| Duration::from_secs(text.parse().expect("a number of seconds")))
+    seconds.map_or(Duration::from_millis(400), |text| Duration::from_secs(text.parse().expect("a number of seconds")))
 }
 
 fn limit() -> Duration {
@@ -296,7 +287,7 @@ fn longest(threads: usize, work: impl Fn(usize) + Sync) -> (Duration, u64) {
 }
 
 thread_local! {
-    static OWN: RefCell<Option<archipelago_replicate::Handle<Map>>> = const { RefCell::new(None) };
+    static OWN: RefCell<Option<Handle<Map>>> = const { RefCell::new(None) };
 }
 
 /// Sixty-four threads on all replicas of one structure: no operation takes much longer than the longest time that a
@@ -337,114 +328,11 @@ fn threads_that_outnumber_the_processors() {
     });
 }
 
-/// Polls a future once.
-fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
-    pin!(future).as_mut().poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// As [`poll_once`], and forgets it.
-fn poll_and_forget<F: Future>(future: F) {
-    let mut future = Box::pin(future);
-    let _ = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    std::mem::forget(future);
-}
-
-/// Counts how often it is woken.
-#[derive(Default)]
-struct Bell(AtomicU64);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Runs `meanwhile` while the combiner of replica 1 stands still, and that replica is not up to date.
-fn while_replica_1_stands_still(replicated: &Replicated<Ledger>, meanwhile: impl FnOnce()) {
-    let gate = archipelago_platform::sync::Arc::new(Gate::default());
-    thread::scope(|scope| {
-        let stalled = scope.spawn(|| replicated.handle_on(1).write(Change::Stall(1, gate.clone())).unwrap());
-        while gate.waiting.load(archipelago_platform::atomic::Ordering::Acquire) == 0 {
-            thread::yield_now();
-        }
-        replicated.handle_on(0).write(Change::Insert(5, 6)).unwrap();
-        meanwhile();
-        gate.open();
-        stalled.join().unwrap();
-    });
-}
-
-/// Futures that are forgotten while they wait: the next operation of their handle, or its end, gives their slots back.
-#[test]
-fn forgotten_futures_leave_their_slots() {
-    let _alone = alone();
-    watchdog(limit(), |notes| {
-        for reads in [false, true] {
-            notes.note(format!("reads: {reads}"));
-            let replicated = Replicated::builder().replicas(2).slots(2).build(Ledger::numbered());
-            while_replica_1_stands_still(&replicated, || {
-                for mut handle in [1; 4].map(|replica| replicated.handle_on(replica)) {
-                    for _ in 0..3 {
-                        if reads {
-                            poll_and_forget(handle.read_async(&5));
-                        } else {
-                            poll_and_forget(handle.write_async(Change::Insert(5, 7)));
-                        }
-                    }
-                }
-            });
-            // Sees those that were cancelled.
-            replicated.handle_on(1).write(Change::Remove(5)).unwrap();
-            while_replica_1_stands_still(&replicated, || {
-                let [mut one, mut two] = [1; 2].map(|replica| replicated.handle_on(replica));
-                let bell = Arc::new(Bell::default());
-                let mut futures =
-                    [Box::pin(one.write_async(Change::Remove(1))), Box::pin(two.write_async(Change::Remove(2)))];
-                for future in &mut futures {
-                    let waker = Waker::from(bell.clone());
-                    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-                }
-                assert_eq!(bell.0.load(Ordering::Relaxed), 0, "whoever finds no slot asks to be polled again");
-            });
-        }
-    });
-}
-
-/// Everything is forgotten: handles, bound or not, and futures with them. Others go on.
-#[test]
-fn forgotten_handles_stop_nobody() {
-    let _alone = alone();
-    watchdog(limit(), |_| {
-        let replicated = map().replicas(2).slots(2).log_capacity(8).build(Map::default);
-        for at in 0..200 {
-            let mut handle = replicated.handle();
-            match at % 4 {
-                0 => poll_and_forget(handle.write_async(Insert::new(at))),
-                1 => poll_and_forget(handle.read_async(&at)),
-                2 => _ = handle.write(Insert::new(at)).unwrap(),
-                _ => {}
-            }
-            std::mem::forget(handle);
-        }
-        thread::scope(|scope| {
-            for replica in 0..8 {
-                let mut handle = replicated.handle_on(replica % 2);
-                scope.spawn(move || {
-                    (0..200).for_each(|at| {
-                        handle.write(Insert::new(at)).unwrap();
-                    })
-                });
-            }
-        });
-        assert_eq!(replicated.handle().read(&0).unwrap(), 1700);
-    });
-}
-
 /// Threads that come, work and go, with handles in thread-locals whose destructors work, too.
 #[test]
 fn threads_that_come_and_go_with_thread_locals() {
     /// Writes once more when its thread ends.
-    struct LastWords(archipelago_replicate::Handle<Map>);
+    struct LastWords(Handle<Map>);
     impl Drop for LastWords {
         fn drop(&mut self) {
             self.0.write(Insert::new(7)).unwrap();
@@ -474,25 +362,6 @@ fn threads_that_come_and_go_with_thread_locals() {
         assert_eq!(replicated.handle().read(&0).unwrap(), written);
         let grown = BYTES.load(Ordering::Relaxed).saturating_sub(before);
         assert!(grown < 1 << 20, "{grown} bytes for threads that are gone");
-    });
-}
-
-/// The last handle, and with it the structure and its background threads, goes in a thread's last destructors.
-#[test]
-fn a_thread_local_owns_the_structure() {
-    thread_local! {
-        static OWNER: RefCell<Option<archipelago_replicate::Handle<Map>>> = const { RefCell::new(None) };
-    }
-    let _alone = alone();
-    watchdog(limit(), |_| {
-        for _ in 0..20 {
-            let replicated = map().replicas(2).helper(Duration::from_millis(1)).dedicated_combiners();
-            let replicated = replicated.build(Map::default);
-            let thread = thread::spawn(move || {
-                OWNER.with_borrow_mut(|owner| owner.insert(replicated.handle()).write(Insert::new(1)).unwrap());
-            });
-            thread.join().unwrap();
-        }
     });
 }
 
@@ -531,165 +400,4 @@ fn operations_that_panic() {
         }
     });
     std::panic::set_hook(hook);
-}
-
-/// An operation from inside an operation on the same structure would wait for itself: builds with debug assertions say
-/// so, whatever the two are.
-#[cfg(debug_assertions)]
-#[test]
-fn operations_inside_operations_panic() {
-    let _alone = alone();
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let message = |caught: Result<(), Box<dyn std::any::Any + Send>>| {
-        let panic = caught.expect_err("it panics");
-        panic.downcast_ref::<&str>().map(|text| text.to_string()).or(panic.downcast_ref::<String>().cloned()).unwrap()
-    };
-    let said = |text: String| assert!(text.contains("from inside an operation on the same structure"), "{text}");
-    watchdog(limit(), |_| {
-        let new = || Replicated::builder().replicas(2).build(|| Closures::new(0_u64));
-        // Inside a look: the reader's own affair.
-        let structure = Arc::new(new());
-        let mut inner = structure.handle_on(0);
-        let inside =
-            AssertUnwindSafe(|| structure.inspect(0, |_| inner.update(|sum| *sum += 1).map(drop)).map(drop).unwrap());
-        said(message(catch_unwind(inside)));
-        let inside = AssertUnwindSafe(|| structure.inspect(0, |_| structure.inspect(1, |_| ()).unwrap()).unwrap());
-        said(message(catch_unwind(inside)));
-        let (mut outer, mut inner) = (structure.handle_on(1), structure.handle_on(1));
-        let inside = AssertUnwindSafe(|| outer.view(|_| inner.view(|_| ()).unwrap()).unwrap());
-        said(message(catch_unwind(inside)));
-        let inside = AssertUnwindSafe(|| outer.view(|_| structure.sync().unwrap()).unwrap());
-        said(message(catch_unwind(inside)));
-        let inside = AssertUnwindSafe(|| outer.view(|_| drop(poll_once(inner.read_async(&())))).unwrap());
-        said(message(catch_unwind(inside)));
-        // Nothing is left of it, and another structure may be used.
-        let other = new();
-        assert_eq!(outer.view(|_| other.handle().update(|sum| *sum + 5).unwrap()).unwrap(), 5);
-        assert_eq!(outer.update(|sum| *sum).unwrap(), 0);
-        // Inside a change: it poisons.
-        let weak = Mutex::new(structure.handle_on(0));
-        let error = outer.update(move |_| weak.lock().unwrap().view(|_| ()).unwrap()).unwrap_err();
-        said(error.message().to_owned());
-        combined_operations_inside_operations_panic(&message, &said);
-    });
-    std::panic::set_hook(hook);
-}
-
-#[cfg(debug_assertions)]
-fn combined_operations_inside_operations_panic(
-    message: &dyn Fn(Result<(), Box<dyn std::any::Any + Send>>) -> String,
-    said: &dyn Fn(String),
-) {
-    type Inner = Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>;
-    let call = |inner: &Inner| inner.try_lock().unwrap().as_mut().into_iter().for_each(|call| call());
-    for flat in [false, true] {
-        let inner = Inner::default();
-        let shown = inner.clone();
-        let data = FromFns::new(
-            shown,
-            move |inner: &Inner, (): &()| call(inner),
-            move |inner: &mut Inner, (): &()| call(inner),
-        );
-        let combined = if flat { Combined::flat(data) } else { Combined::new(data) };
-        let mut handle = combined.handle();
-        let mut reads = combined.handle();
-        *inner.lock().unwrap() = Some(Box::new(move || reads.read(&()).unwrap()));
-        if !flat {
-            said(message(catch_unwind(AssertUnwindSafe(|| handle.read(&()).unwrap()))));
-            // The mutex is the test's own.
-            inner.clear_poison();
-        }
-        said(handle.write(()).unwrap_err().message().to_owned());
-        inner.lock().unwrap_or_else(PoisonError::into_inner).take();
-    }
-}
-
-/// Handles are made by one thread and used by others, on imagined machines: each works on its thread's node's replica.
-#[test]
-fn a_handle_belongs_to_the_thread_that_uses_it_first() {
-    let _alone = alone();
-    for nodes in [1, 2, 4, 8] {
-        let topology = Topology::synthetic(nodes, 2);
-        let replicated = map().topology(topology.clone()).build(Map::default);
-        let threads = 2 * nodes;
-        let all_there = Barrier::new(threads);
-        let used: Vec<usize> = thread::scope(|scope| {
-            let spawn = |way: usize| {
-                let (mut handle, topology, all_there) = (replicated.handle(), &topology, &all_there);
-                assert_eq!(handle.replica(), None);
-                scope.spawn(move || {
-                    // Slots of threads are dealt out anew when threads end: all live at once.
-                    all_there.wait();
-                    match way % 4 {
-                        0 => drop(handle.write(Insert::new(1)).unwrap()),
-                        1 => drop(handle.read(&1).unwrap()),
-                        2 => drop(handle.write_many(vec![Insert::new(1)]).unwrap()),
-                        _ => drop(poll_once(handle.write_async(Insert::new(1)))),
-                    }
-                    let here = topology.node_of_current();
-                    assert_eq!(handle.replica(), Some(here), "way {way}");
-                    all_there.wait();
-                    here
-                })
-            };
-            let threads: Vec<_> = (0..threads).map(spawn).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        assert!((0..nodes).all(|node| used.contains(&node)), "{nodes} nodes, used {used:?}");
-        // Bound once, it stays where it is, wherever it is used.
-        let mut handle = replicated.handle();
-        handle.read(&1).unwrap();
-        let bound = handle.replica();
-        let handle = thread::spawn(move || {
-            handle.write(Insert::new(2)).unwrap();
-            handle
-        });
-        assert_eq!(handle.join().unwrap().replica(), bound);
-    }
-}
-
-/// How often the threads of this name went to sleep of their own accord, and how many there are.
-#[cfg(target_os = "linux")]
-fn sleeps(name: &str) -> (u64, usize) {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let of_name =
-        tasks.filter(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name));
-    let counts = of_name.filter_map(|task| {
-        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-        line.trim().parse::<u64>().ok()
-    });
-    counts.fold((0, 0), |(sum, threads), count| (sum + count, threads + 1))
-}
-
-/// Dedicated combiners of structures at rest sleep until there is something to do. (They used to look every two
-/// milliseconds.)
-#[cfg(target_os = "linux")]
-#[test]
-fn idle_combiners_rest() {
-    let _alone = alone();
-    watchdog(limit(), |_| {
-        let build = || map().replicas(2).log_capacity(64).dedicated_combiners().build(Map::default);
-        let structures: Vec<_> = (0..20).map(|_| build()).collect();
-        let naps = || structures.iter().map(|structure| structure.stats().naps).sum::<u64>();
-        while naps() < 40 {
-            thread::sleep(Duration::from_millis(1));
-        }
-        // The last of them may be on their way.
-        thread::sleep(Duration::from_millis(20));
-        let (before, naps_before) = (sleeps("nr-combiner"), naps());
-        thread::sleep(Duration::from_millis(200));
-        let (after, naps_after) = (sleeps("nr-combiner"), naps());
-        assert_eq!((before.1, after.1), (40, 40));
-        assert!(after.0 - before.0 < 40 && naps_after - naps_before < 10, "slept {before:?}, then {after:?} times");
-        // And they wake up: for what is posted to them, and when they lag.
-        let mut handle = structures[0].handle_on(0);
-        (0..200).for_each(|at| {
-            handle.write(Insert::new(at)).unwrap();
-        });
-        while naps() == naps_after {
-            thread::sleep(Duration::from_millis(1));
-        }
-    });
 }

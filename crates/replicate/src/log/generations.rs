@@ -27,8 +27,8 @@ use super::{GENERATION_BITS, Log, Place, Tail};
 /// How many segments there can be at once. Growing doubles, so that these are more than memory could hold.
 pub(super) const GENERATIONS: usize = if cfg!(loom) { 3 } else { 1 << GENERATION_BITS };
 
-/// The bytes of a segment are at most this power of two: no block of memory may be longer.
-const LARGEST_SEGMENT: u32 = 29;
+/// Bytes of a segment at most: blocks of memory may not be much longer.
+const LARGEST_SEGMENT: usize = 512 << 20;
 
 /// The slot of the generation after this one.
 pub(super) fn after(generation: usize) -> usize {
@@ -59,7 +59,7 @@ pub(super) struct Generations<Op> {
 impl<Op> Generations<Op> {
     /// A first generation with room for `capacity` entries; later ones have at most `largest`.
     pub(super) fn new(capacity: usize, largest: usize) -> Self {
-        let longest = LARGEST_SEGMENT - size_of_entry::<Op>().next_power_of_two().ilog2().min(LARGEST_SEGMENT - 1);
+        let longest = (LARGEST_SEGMENT / Segment::<Op>::bytes(1)).max(2).ilog2();
         let bits = |entries: usize| entries.clamp(2, 1 << longest).next_power_of_two().ilog2();
         let smallest_bits = bits(capacity);
         let free = || Generation {
@@ -156,10 +156,6 @@ impl<Op> Generations<Op> {
         // SAFETY: made by `Box::into_raw`, and nobody has it, by the caller's promise.
         drop(unsafe { Box::from_raw(segment) });
     }
-}
-
-fn size_of_entry<Op>() -> usize {
-    Segment::<Op>::bytes(1)
 }
 
 impl<Op: Send + Sync> Log<Op> {
