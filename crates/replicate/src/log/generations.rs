@@ -194,6 +194,7 @@ impl<Op: Send + Sync> Log<Op> {
             return true;
         }
         let place = self.generations.place(tail.generation, tail.index);
+        debug_assert!(mark.index <= self.min.load(Ordering::Relaxed).max(place.base) + (1 << place.bits));
         self.generations.begin(new, mark.index, bits, fresh);
         // SAFETY: the mark's entry was reserved just now, which keeps its segment.
         let entry = unsafe { place.entry() };

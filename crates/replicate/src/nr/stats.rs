@@ -34,8 +34,8 @@ pub struct Stats {
     pub log_growths: u64,
     /// Entries of the log's present segment.
     pub log_capacity: u64,
-    /// Entries appended and not taken back yet: operations that the slowest replica has not applied, and at least
-    /// until a quarter of the segment is in use those that nobody has taken back so far.
+    /// Entries appended and not taken back yet. They are taken back when more than a quarter of the segment is in use, or
+    /// at [`sync`](super::Replicated::sync), as far as the slowest replica has applied them.
     pub log_in_use: u64,
     /// Bytes of all the log's segments. What the operations own elsewhere comes to that.
     pub log_bytes: u64,
