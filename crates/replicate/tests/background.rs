@@ -9,9 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use archipelago_check::drops::DropCounter;
-use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_check::watchdog::watchdog;
 use archipelago_replicate::{Builder, FromFns, Replicated};
 use common::{Change, Ledger};
+
+/// Much longer than any of these lasts.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// One test at a time: they look at the process's threads.
 fn alone() -> MutexGuard<'static, ()> {
@@ -33,7 +36,7 @@ fn wait_until(what: impl Fn() -> bool) {
 #[test]
 fn the_helper_brings_idle_replicas_up_to_date() {
     let _alone = alone();
-    watchdog(USUAL, |_| {
+    watchdog(LIMIT, |_| {
         let counter = DropCounter::new();
         let replicated = Replicated::builder().replicas(3).helper(Duration::from_millis(1)).build(Ledger::numbered());
         replicated.handle_on(0).write(Change::Note(counter.value(1))).unwrap();
@@ -55,7 +58,7 @@ fn the_helper_brings_idle_replicas_up_to_date() {
 #[test]
 fn sync_passes_readers_by() {
     let _alone = alone();
-    watchdog(USUAL, |_| {
+    watchdog(LIMIT, |_| {
         let replicated = Replicated::builder().replicas(3).build(Ledger::numbered());
         replicated.handle_on(0).write(Change::Insert(1, 1)).unwrap();
         let stats = replicated.inspect(0, |_| {
@@ -85,7 +88,7 @@ fn sync_passes_readers_by() {
 #[test]
 fn dedicated_combiners_combine() {
     let _alone = alone();
-    watchdog(USUAL, |_| {
+    watchdog(LIMIT, |_| {
         let by_combiners = Arc::new(AtomicU64::new(0));
         let seen = by_combiners.clone();
         let write = move |(): &mut (), (): &()| {
@@ -131,7 +134,7 @@ fn sleeps(name: &str) -> (u64, usize) {
 #[test]
 fn idle_combiners_rest() {
     let _alone = alone();
-    watchdog(USUAL, |_| {
+    watchdog(LIMIT, |_| {
         let structures: Vec<_> = (0..20).map(|_| dedicated().build(Ledger::numbered())).collect();
         let naps = || structures.iter().map(|structure| structure.stats().naps).sum::<u64>();
         wait_until(|| naps() >= 40);
@@ -149,7 +152,7 @@ fn idle_combiners_rest() {
 #[test]
 fn resting_combiners_are_woken() {
     let _alone = alone();
-    watchdog(USUAL, |_| {
+    watchdog(LIMIT, |_| {
         let replicated = dedicated().build(Ledger::numbered());
         let naps = || replicated.stats().naps;
         wait_until(|| naps() == 2);

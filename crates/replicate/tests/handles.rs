@@ -11,10 +11,13 @@ use std::task::Wake;
 use std::thread;
 use std::time::Duration;
 
-use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_check::watchdog::watchdog;
 use archipelago_platform::topology::Topology;
 use archipelago_replicate::{Builder, Handle, Replicated};
 use common::{Change, Gate, Ledger};
+
+/// Much longer than any of these lasts.
+const LIMIT: Duration = Duration::from_secs(30);
 
 fn ledger() -> Builder<Ledger> {
     Replicated::builder()
@@ -125,7 +128,7 @@ fn while_replica_1_stands_still(replicated: &Replicated<Ledger>, meanwhile: impl
 /// Futures that are forgotten while they wait: the next operation of their handle, or its end, gives their slots back.
 #[test]
 fn forgotten_futures_leave_their_slots() {
-    watchdog(USUAL, |notes| {
+    watchdog(LIMIT, |notes| {
         for reads in [false, true] {
             notes.note(format!("reads: {reads}"));
             let replicated = ledger().replicas(2).slots(2).build(Ledger::numbered());
@@ -157,10 +160,27 @@ fn forgotten_futures_leave_their_slots() {
     });
 }
 
+/// A reader that is cancelled while it waits leaves no waker behind, though nobody wakes it.
+#[test]
+fn cancelled_reads_leave_nothing() {
+    watchdog(LIMIT, |_| {
+        let replicated = ledger().replicas(2).build(Ledger::numbered());
+        while_replica_1_stands_still(&replicated, || {
+            let mut handle = replicated.handle_on(1);
+            let bell = Arc::new(Bell::default());
+            let waker = Waker::from(bell.clone());
+            let mut future = Box::pin(handle.read_async(&5));
+            assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            drop((future, waker));
+            assert_eq!(Arc::strong_count(&bell), 1);
+        });
+    });
+}
+
 /// Everything is forgotten: handles, bound or not, and futures with them. Others go on.
 #[test]
 fn forgotten_handles_stop_nobody() {
-    watchdog(USUAL, |_| {
+    watchdog(LIMIT, |_| {
         let replicated = ledger().replicas(2).slots(2).log_capacity(8).build(Ledger::numbered());
         for at in 0..200 {
             let mut handle = replicated.handle();
@@ -192,7 +212,7 @@ fn a_thread_local_owns_the_structure() {
     thread_local! {
         static OWNER: core::cell::RefCell<Option<Handle<Ledger>>> = const { core::cell::RefCell::new(None) };
     }
-    watchdog(USUAL, |_| {
+    watchdog(LIMIT, |_| {
         for _ in 0..20 {
             let replicated = ledger().replicas(2).helper(Duration::from_millis(1)).dedicated_combiners();
             let replicated = replicated.build(Ledger::numbered());

@@ -55,7 +55,7 @@ fn load_time() -> Duration {
 }
 
 fn limit() -> Duration {
-    Duration::from_secs(60) + 20 * load_time()
+    Duration::from_secs(30) + 20 * load_time()
 }
 
 /// Bytes above `before` at the most since [`reset_peak`], and now.

@@ -6,9 +6,13 @@ use core::future::Future;
 use core::task::{Context, Waker};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_check::watchdog::watchdog;
 use archipelago_replicate::{Closures, Combined, FromFns, Handle, Replicated};
+
+/// Much longer than any of these lasts.
+const LIMIT: Duration = Duration::from_secs(30);
 
 type Sum = Closures<u64>;
 
@@ -53,7 +57,7 @@ fn operations(structure: &Replicated<Sum>) -> [Operation<'_>; 8] {
 /// The reader's own affair.
 #[test]
 fn inside_a_look() {
-    watchdog(USUAL, |notes| {
+    watchdog(LIMIT, |notes| {
         let structure = new();
         for (name, operation) in operations(&structure) {
             notes.note(name);
@@ -75,7 +79,7 @@ fn inside_a_look() {
 /// Such a change poisons the structure.
 #[test]
 fn inside_a_change() {
-    watchdog(USUAL, |notes| {
+    watchdog(LIMIT, |notes| {
         for at in 0..operations(&new()).len() {
             let structure = Arc::new(new());
             let inner = Mutex::new(structure.clone());
@@ -98,7 +102,7 @@ fn inside_combined() {
         let mut inner = inner.try_lock().unwrap_or_else(|_| panic!("called once at a time"));
         inner.as_mut().into_iter().for_each(|call| call());
     };
-    watchdog(USUAL, |_| {
+    watchdog(LIMIT, |_| {
         for (flat, writes) in [(false, false), (false, true), (true, false), (true, true)] {
             let inner = Inner::default();
             let read = move |inner: &Inner, (): &()| call(inner);

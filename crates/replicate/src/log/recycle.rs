@@ -83,6 +83,7 @@ impl<Op> Log<Op> {
             let place = unsafe { &mut *place };
             while place.index < low {
                 let next_base = self.base_after(place.generation);
+                debug_assert!(next_base > place.index, "the next generation begins behind this place");
                 drop_operations(place, low.min(next_base));
                 if place.index == next_base {
                     *place = self.leave_segment(place);

@@ -124,6 +124,11 @@ fn a_log_that_is_not_full_any_more_shrinks() {
     assert_eq!(log.capacity(), 32, "not a whole pass since it was more than half full");
     churn(&log, &mut cursors, 1, 0);
     assert_eq!(log.capacity(), 16);
+    // A whole pass is over, more than half of the segment is in use, and nobody has recycled since.
+    churn(&log, &mut cursors, 8, 0);
+    fill(&log, 12);
+    log.shrink();
+    assert_eq!(log.capacity(), 16);
     churn(&log, &mut cursors, 100, 1);
     assert_eq!((log.capacity(), log.growths(), log.in_use()), (4, 3, 1));
     assert_eq!(log.bytes(), segment::Segment::<u64>::bytes(4), "the others are gone");
