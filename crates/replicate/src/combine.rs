@@ -24,6 +24,7 @@ use archipelago_sync::lock::DistributedRwLock;
 use crate::board::{Batch, Board, Refused, SlotId};
 use crate::nr::Replicable;
 use crate::poison::{Poison, Poisoned};
+use crate::reentry;
 use crate::sequential::{Sequential, lock_for_change};
 use crate::turn::{self, CombinerLock};
 use crate::wait::{Served, submit};
@@ -107,7 +108,7 @@ impl<T: Replicable> Combined<T> {
 impl<T: Replicable> Shared<T> {
     #[inline]
     fn try_turn(&self) -> Option<Turn<'_, T>> {
-        Turn::try_take(&self.combiner, &self.board)
+        Turn::try_take(&self.combiner, &self.board, reentry::identity(self))
     }
 
     /// Carries out `own` and then all posted requests, in several passes if more come. A panic poisons the structure:
@@ -171,6 +172,7 @@ impl<T: Replicable> Shared<T> {
 
     /// Carries the request out as the combiner, or posts it and waits.
     fn execute(&self, preferred: SlotId, request: Request<T>) -> Result<T::Response, Poisoned> {
+        reentry::check(reentry::identity(self));
         let backoff = Backoff::new();
         let slot = loop {
             if let Some(mut turn) = self.try_turn() {
@@ -183,7 +185,7 @@ impl<T: Replicable> Shared<T> {
             self.poison.check()?;
             backoff.wait();
         };
-        let answer = submit(&self.board, slot, request, false, || {
+        let answer = submit(&self.board, slot, request, None::<fn()>, || {
             // Poisoned or not: the combiner may be looking at an operation that this thread has lent it.
             let Some(mut turn) = self.try_turn() else { return Served::Busy };
             // An error reaches this thread's request, too.
@@ -198,6 +200,10 @@ impl<T: Replicable> Shared<T> {
 ///
 /// # Errors
 /// Every operation fails with [`Poisoned`] once some operation has panicked while it was combined.
+///
+/// # Panics
+/// Builds with debug assertions panic in an operation that is called from inside one on the same structure (from
+/// `Sequential::write`, say); others hang.
 pub struct CombinedHandle<T: Replicable> {
     shared: Arc<Shared<T>>,
     slot: SlotId,
@@ -219,7 +225,10 @@ impl<T: Replicable> CombinedHandle<T> {
         if self.shared.flat {
             return self.shared.execute(self.slot, Request::Read(NonNull::from_ref(operation)));
         }
+        let structure = reentry::identity(&*self.shared);
+        reentry::check(structure);
         let data = self.shared.data.read();
+        let _inside = reentry::enter(structure);
         // Under the lock: a panic raises the flag before its writer unlocks.
         self.shared.poison.check()?;
         Ok(data.read(operation))

@@ -15,7 +15,7 @@
 //!     let scores = Replicated::new(|| Closures::new(BTreeMap::<String, u64>::new()));
 //!     std::thread::scope(|scope| {
 //!         for player in ["ada", "bob", "cleo"] {
-//!             let mut scores = scores.handle(); // one per thread
+//!             let mut scores = scores.handle(); // one per thread; its first use binds it to that thread's node
 //!             scope.spawn(move || scores.update(move |map| *map.entry(player.into()).or_default() += 10));
 //!         }
 //!     });
@@ -36,6 +36,8 @@ mod log;
 pub mod nr;
 #[cfg(not(loom))]
 mod poison;
+#[cfg(not(loom))]
+mod reentry;
 #[cfg(not(loom))]
 mod sequential;
 #[cfg(not(loom))]

@@ -11,7 +11,8 @@
 //! | `min` (*logMin*) | the recycler | entries below were applied everywhere, are dropped and may be reused |
 //!
 //! Invariants, asserted in debug builds: `min <= local_tails[r] <= tail`, `completed <= tail`,
-//! `tail < min + capacity`, and a reserved entry is empty until whoever reserved it fills it.
+//! `tail <= max(min, base) + capacity` with base and capacity of `tail`'s generation (the last of these entries holds a
+//! mark or nothing), and a reserved entry is empty until whoever reserved it fills it.
 //!
 //! # Appending
 //! A batch is reserved with one compare-and-exchange on `tail` and filled at leisure, in parallel with other combiners;
@@ -22,43 +23,41 @@
 //! Whoever has appended and finds more than a quarter of the array in use (the paper's low mark) advances `min` to the least
 //! `local_tails`; a try-lock keeps it to one thread at a time.
 //!
-//! # Growth
+//! # Growing and shrinking
 //! One entry is always kept free. Whoever finds the log full in spite of recycling may reserve that one, fill it with a
-//! mark, and let the log go on behind it in a segment of twice the size: its *generation*. Replicas change over when
-//! they replay the mark, and the old segment is freed when all have. `tail` carries the generation beside the index, so
-//! that a reservation names the segment it is in; since a segment can not be freed before all its entries were filled
-//! and replayed, a successful reservation keeps its own segment alive.
+//! mark, and let the log go on behind it in a segment of twice the size: its *generation* (see [`generations`]). A log
+//! that was not even half full for a whole pass over its array goes on in one of half the size in the same way.
+//! Replicas change over when they replay the mark, and the old segment is freed when all have. `tail` carries the
+//! generation beside the index, so that a reservation names the segment it is in; since a segment can not be freed
+//! before all its entries were filled and replayed, a successful reservation keeps its own segment alive.
 
+mod generations;
 mod recycle;
 mod segment;
 
-use core::array;
 use core::ops::Range;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
-use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::topology::{NodeId, Topology};
 use archipelago_sync::backoff::Backoff;
 
+use generations::{GENERATIONS, Generations};
 use recycle::Recycler;
-use segment::{Entry, Kind, Segment};
-
-/// Growing doubles, so that this many generations are more than memory could hold.
-const GENERATIONS: usize = if cfg!(loom) { 3 } else { 40 };
+use segment::{Entry, Kind};
 
 /// Bits of the packed tail that are the index: at a billion operations a second, enough for four years.
 const INDEX_BITS: u32 = 57;
 const GENERATION_BITS: u32 = 6;
-const GROWING: u64 = 1 << 63;
+const MOVING: u64 = 1 << 63;
 
 /// What the word `tail` holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tail {
     index: u64,
     generation: usize,
-    /// The last entry reserved is the mark of a growth under way: nobody may reserve behind it yet.
-    growing: bool,
+    /// The last entry reserved is the mark of a change of segment under way: nobody may reserve behind it yet.
+    moving: bool,
 }
 
 impl Tail {
@@ -66,21 +65,14 @@ impl Tail {
         Self {
             index: word & ((1 << INDEX_BITS) - 1),
             generation: (word >> INDEX_BITS) as usize & ((1 << GENERATION_BITS) - 1),
-            growing: word & GROWING != 0,
+            moving: word & MOVING != 0,
         }
     }
 
     fn pack(self) -> u64 {
         debug_assert!(self.index < 1 << INDEX_BITS && self.generation < GENERATIONS);
-        self.index | (self.generation as u64) << INDEX_BITS | if self.growing { GROWING } else { 0 }
+        self.index | (self.generation as u64) << INDEX_BITS | if self.moving { MOVING } else { 0 }
     }
-}
-
-/// A stretch of the log with an array of its own.
-struct Generation<Op> {
-    /// Index of its first entry; `u64::MAX` until the log has grown to it.
-    base: AtomicU64,
-    segment: AtomicPtr<Segment<Op>>,
 }
 
 /// A place in the log, with what it takes to find the entry there.
@@ -141,62 +133,28 @@ pub(crate) struct Log<Op> {
     min: CachePadded<AtomicU64>,
     local_tails: Box<[CachePadded<AtomicU64>]>,
     recycler: Recycler<Op>,
-    generations: [Generation<Op>; GENERATIONS],
-    /// Capacity of generation 0, as a power of two.
-    first_bits: u32,
-    last_generation: usize,
-    /// Segments are dealt out to so many nodes in turn.
-    nodes: usize,
+    generations: Generations<Op>,
 }
 
 impl<Op: Send + Sync> Log<Op> {
-    /// A log for `readers` replicas with room for `capacity` entries, which may grow to `largest`; both are rounded up
-    /// to powers of two. The cursors are the replicas', in order.
+    /// A log for `readers` replicas with room for `capacity` entries, which may grow to `largest`; both are rounded to
+    /// powers of two. The cursors are the replicas', in order.
     pub(crate) fn new(readers: usize, capacity: usize, largest: usize) -> (Self, Vec<Cursor<Op>>) {
-        let first_bits = capacity.max(2).next_power_of_two().ilog2();
-        let largest_bits = largest.next_power_of_two().ilog2().max(first_bits);
-        let nodes = if cfg!(loom) { 1 } else { Topology::current().nodes().len() };
-        let first = Box::into_raw(Segment::new(1 << first_bits, Some(NodeId(0))));
-        // SAFETY: just made.
-        let entries = unsafe { (*first).entries() };
-        let start = || Place { index: 0, generation: 0, base: 0, bits: first_bits, entries };
+        let generations = Generations::new(capacity, largest);
         let log = Self {
             tail: CachePadded::new(AtomicU64::new(0)),
             completed: CachePadded::new(AtomicU64::new(0)),
             min: CachePadded::new(AtomicU64::new(0)),
             local_tails: (0..readers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
-            recycler: Recycler::new(start()),
-            generations: array::from_fn(|generation| Generation {
-                base: AtomicU64::new(if generation == 0 { 0 } else { u64::MAX }),
-                segment: AtomicPtr::new(if generation == 0 { first } else { ptr::null_mut() }),
-            }),
-            first_bits,
-            last_generation: ((largest_bits - first_bits) as usize).min(GENERATIONS - 1),
-            nodes,
+            recycler: Recycler::new(generations.place(0, 0)),
+            generations,
         };
-        (log, (0..readers).map(|reader| Cursor { reader, place: start() }).collect())
-    }
-
-    fn bits(&self, generation: usize) -> u32 {
-        self.first_bits + generation as u32
-    }
-
-    /// The place of index `index`, which lies in `generation`.
-    ///
-    /// The caller knows that the generation has begun (from `tail` or from a replayed mark) and that it is not freed.
-    fn place(&self, generation: usize, index: u64) -> Place<Op> {
-        // Relaxed: how the caller learnt of the generation (Acquire on `tail` or on the mark) came after both stores.
-        let base = self.generations[generation].base.load(Ordering::Relaxed);
-        let segment = NonNull::new(self.generations[generation].segment.load(Ordering::Relaxed));
-        let segment = segment.expect("a generation in use has a segment");
-        debug_assert!(base <= index);
-        // SAFETY: the segment is alive, by the caller's knowledge.
-        let entries = unsafe { segment.as_ref() }.entries();
-        Place { index, generation, base, bits: self.bits(generation), entries }
+        let cursors = (0..readers).map(|reader| Cursor { reader, place: log.generations.place(0, 0) }).collect();
+        (log, cursors)
     }
 
     fn tail_now(&self) -> Tail {
-        // Acquire: pairs with the Release of `grow`, so that the generation's base and segment are seen.
+        // Acquire: pairs with the Release of `move_on`, so that the generation's base and segment are seen.
         Tail::unpack(self.tail.load(Ordering::Acquire))
     }
 
@@ -233,17 +191,30 @@ impl<Op: Send + Sync> Log<Op> {
 
     /// The longest batch that can ever fit.
     pub(crate) fn longest_batch(&self) -> usize {
-        (1 << self.bits(self.last_generation)) - 1
+        (1 << self.generations.largest_bits()) - 1
     }
 
     /// Entries of the present segment.
     pub(crate) fn capacity(&self) -> usize {
-        1 << self.bits(self.tail_now().generation)
+        1 << self.generations.bits(self.tail_now().generation)
     }
 
     /// How often the log has grown.
-    pub(crate) fn growths(&self) -> usize {
-        self.tail_now().generation
+    pub(crate) fn growths(&self) -> u64 {
+        self.generations.growths()
+    }
+
+    /// Bytes of all segments, without what the operations own elsewhere.
+    pub(crate) fn bytes(&self) -> usize {
+        self.generations.bytes()
+    }
+
+    /// How many entries were reserved and not taken back yet.
+    #[inline]
+    pub(crate) fn in_use(&self) -> u64 {
+        // `min` first: later it may be beyond the tail read before.
+        let min = self.min.load(Ordering::Acquire);
+        self.tail() - min
     }
 
     /// Reserves `count` entries in a row, to be filled by the caller without delay: replicas wait for them.
@@ -256,24 +227,24 @@ impl<Op: Send + Sync> Log<Op> {
         let backoff = Backoff::new();
         loop {
             let tail = self.tail_now();
-            if tail.growing {
+            if tail.moving {
                 backoff.wait();
                 continue;
             }
-            let capacity = 1 << self.bits(tail.generation);
-            let base = self.generations[tail.generation].base.load(Ordering::Relaxed);
+            // What is read of the generation, and `min`, may be newer than `tail`; then the exchange fails.
+            let (base, bits) = self.generations.extent(tail.generation);
             // Acquire: pairs with the Release of the recycler, so that filling comes after the drop of what was there.
             let low = self.min.load(Ordering::Acquire).max(base);
-            // One entry stays free for the mark of growth. `low` may be newer than `tail`; then the exchange fails.
-            if tail.index + count >= low + capacity {
+            // One entry stays free for the mark.
+            if tail.index + count >= low.saturating_add(1 << bits) {
                 return Err(Full);
             }
             let next = Tail { index: tail.index + count, ..tail }.pack();
             // Relaxed: nothing is published here but the number, and an exchange of whatever ordering continues the
-            // release sequence of `grow`.
+            // release sequence of `move_on`.
             if self.tail.compare_exchange(tail.pack(), next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 // SAFETY of the place: reserved entries of a segment keep it from being freed (module's text).
-                let place = self.place(tail.generation, tail.index);
+                let place = self.generations.place(tail.generation, tail.index);
                 return Ok(Reservation { log: self, place, left: count });
             }
             backoff.wait();
@@ -283,43 +254,9 @@ impl<Op: Send + Sync> Log<Op> {
     /// Whether more entries than the capacity divided by `part` were not taken back yet.
     #[inline]
     pub(crate) fn lag_exceeds(&self, part: u64) -> bool {
-        // `min` first: later it may be beyond the tail read before.
         let min = self.min.load(Ordering::Acquire);
         let tail = self.tail_now();
-        tail.index - min > (1 << self.bits(tail.generation)) / part
-    }
-
-    /// Lets the log go on in a segment of twice the size, if it may. Returns whether it (or another thread) did.
-    pub(crate) fn grow(&self) -> bool {
-        let tail = self.tail_now();
-        if tail.growing {
-            return true;
-        }
-        let (old, new) = (tail.generation, tail.generation + 1);
-        if new > self.last_generation {
-            return false;
-        }
-        let node = NodeId(new % self.nodes);
-        let fresh = Box::into_raw(Segment::new(1 << self.bits(new), Some(node)));
-        let mark = Tail { index: tail.index + 1, generation: old, growing: true };
-        // Acquire: as in `reserve`. The kept entry makes room for the mark.
-        if self.tail.compare_exchange(tail.pack(), mark.pack(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            // Somebody appended or grew.
-            // SAFETY: made above and shown to nobody.
-            drop(unsafe { Box::from_raw(fresh) });
-            return true;
-        }
-        let place = self.place(old, tail.index);
-        self.generations[new].base.store(mark.index, Ordering::Relaxed);
-        self.generations[new].segment.store(fresh, Ordering::Relaxed);
-        // SAFETY: the mark's entry was reserved just now, which keeps its segment.
-        let entry = unsafe { place.entry() };
-        debug_assert!(entry.kind(place.pass()).is_none());
-        // Its Release publishes base and segment to replicas.
-        entry.publish(place.pass(), Kind::Grown);
-        // Release: publishes them to those who append.
-        self.tail.store(Tail { index: mark.index, generation: new, growing: false }.pack(), Ordering::Release);
-        true
+        tail.index - min > (1 << self.generations.bits(tail.generation)) / part
     }
 
     /// The end of the filled entries in a row from the cursor on, `until` at most.
@@ -332,7 +269,7 @@ impl<Op: Send + Sync> Log<Op> {
             match unsafe { probe.entry() }.kind(probe.pass()) {
                 None => break,
                 // Behind the mark there is another segment: look there when the cursor is there.
-                Some(Kind::Grown) => return probe.index + 1,
+                Some(Kind::Moved) => return probe.index + 1,
                 Some(_) => probe.index += 1,
             }
         }
@@ -365,8 +302,8 @@ impl<Op: Send + Sync> Log<Op> {
                 // which happens below.
                 Some(Kind::Operation) => unsafe { entry.with(|operation| apply(place.index, operation)) },
                 Some(Kind::Void) => {}
-                Some(Kind::Grown) => {
-                    *place = self.place(place.generation + 1, place.index + 1);
+                Some(Kind::Moved) => {
+                    *place = self.generations.place(generations::after(place.generation), place.index + 1);
                     continue;
                 }
             }

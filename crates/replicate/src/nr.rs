@@ -9,6 +9,7 @@ mod engine;
 mod future;
 mod handle;
 mod observe;
+mod rest;
 mod stats;
 
 use core::fmt;
@@ -18,6 +19,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::topology::Topology;
 
 use crate::poison::Poisoned;
+use crate::reentry;
 use crate::sequential::Sequential;
 use background::Background;
 use engine::Shared;
@@ -80,11 +82,19 @@ impl<T: Replicable> Owner<T> {
     fn shared(&self) -> &Arc<Shared<T>> {
         &self.shared
     }
+
+    /// The replica for the calling thread.
+    fn nearest_replica(&self) -> usize {
+        match &self.placement {
+            Placement::Node(topology) => topology.node_of_current() % self.shared.replicas.len(),
+            Placement::InTurn(next) => next.fetch_add(1, Ordering::Relaxed) % self.shared.replicas.len(),
+        }
+    }
 }
 
-/// Which replica a new handle gets.
+/// Which replica a handle works on.
 enum Placement {
-    /// That of the node its thread runs on.
+    /// That of the node on which the thread runs that uses it first.
     Node(Topology),
     /// One after the other.
     InTurn(AtomicUsize),
@@ -104,14 +114,10 @@ impl<T: Replicable> Replicated<T> {
         Builder::new()
     }
 
-    /// A handle for the calling thread, on the replica of its node. There may be any number, and they may come and go.
+    /// A handle for a thread: it works on the replica of the node of the thread that uses it first. There may be any
+    /// number, and they may come and go.
     pub fn handle(&self) -> Handle<T> {
-        let replicas = self.replicas();
-        let replica = match &self.owner.placement {
-            Placement::Node(topology) => topology.node_of_current() % replicas,
-            Placement::InTurn(next) => next.fetch_add(1, Ordering::Relaxed) % replicas,
-        };
-        Handle::new(&self.owner, replica)
+        Handle::new(&self.owner, None)
     }
 
     /// A handle on the replica with this index.
@@ -120,7 +126,7 @@ impl<T: Replicable> Replicated<T> {
     /// If there is none.
     pub fn handle_on(&self, replica: usize) -> Handle<T> {
         assert!(replica < self.replicas(), "there are {} replicas, none with index {replica}", self.replicas());
-        Handle::new(&self.owner, replica)
+        Handle::new(&self.owner, Some(replica))
     }
 
     /// How many replicas there are.
@@ -128,14 +134,18 @@ impl<T: Replicable> Replicated<T> {
         self.owner.shared.replicas.len()
     }
 
-    /// Runs `look` on a replica, which reflects every change answered before the call. Changes to that replica wait
-    /// meanwhile.
+    /// Runs `look` on a replica, which reflects every change answered before the call.
+    ///
+    /// Meanwhile changes through handles of that replica wait, and so do reads that begin after such a change: let
+    /// `look` be short, or choose a replica that few use. Other replicas' handles go on, until as many changes were
+    /// appended as the log may hold at its largest ([`Builder::largest_log`]).
     ///
     /// # Errors
     /// If the structure is poisoned.
     ///
     /// # Panics
-    /// If there is no replica with this index.
+    /// If there is no replica with this index. With debug assertions also if it is called from inside an operation on
+    /// the same structure, or `look` calls one; other builds hang.
     pub fn inspect<R>(&self, replica: usize, look: impl FnOnce(&T) -> R) -> Result<R, Poisoned> {
         self.owner.shared.read(replica, look)
     }
@@ -155,7 +165,7 @@ impl<T: Replicable> Replicated<T> {
     }
 
     /// Brings all replicas up to date and drops what all have applied. Replicas at which a combiner is at work are left
-    /// to it.
+    /// to it, and so are those that a reader stays in ([`Stats::log_in_use`] says what is left to do).
     ///
     /// # Errors
     /// If the structure is poisoned.
@@ -171,13 +181,14 @@ impl<T: Replicable> Replicated<T> {
 
 impl<T: Replicable> Shared<T> {
     fn sync(&self) -> Result<(), Poisoned> {
+        reentry::check(reentry::identity(self));
         self.poison.check()?;
         for (at, replica) in self.replicas.iter().enumerate() {
             if self.log.local_tail(at) < self.visible_tail()
                 && let Some(mut turn) = self.try_turn(at)
             {
                 replica.counts.helper_runs.add(1);
-                self.refresh(at, &mut turn)?;
+                self.refresh_idle(at, &mut turn)?;
             }
         }
         self.recycle_guarded()
@@ -185,11 +196,18 @@ impl<T: Replicable> Shared<T> {
 
     fn stats(&self) -> Stats {
         let mut stats = Stats {
-            log_growths: self.log.growths() as u64,
+            log_growths: self.log.growths(),
             log_capacity: self.log.capacity() as u64,
+            log_in_use: self.log.in_use(),
+            log_bytes: self.log.bytes() as u64,
+            // Ties go to the first.
+            slowest_replica: (0..self.replicas.len()).min_by_key(|&at| self.log.local_tail(at)).unwrap_or(0),
             ..Stats::default()
         };
-        self.replicas.iter().for_each(|replica| replica.counts.add_to(&mut stats));
+        for replica in &self.replicas {
+            replica.counts.add_to(&mut stats);
+            stats.naps += replica.rest.naps.get();
+        }
         stats
     }
 }

@@ -4,6 +4,7 @@ use core::any::Any;
 use core::fmt;
 use core::marker::PhantomData;
 
+use archipelago_sync::backoff::Backoff;
 use archipelago_sync::lock::{DistributedRwLock, RawDistributedRwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
 
 /// A single-threaded structure with typed operations.
@@ -11,8 +12,10 @@ use archipelago_sync::lock::{DistributedRwLock, RawDistributedRwLock, RwLockUpgr
 /// `write` must be *deterministic* as far as anyone can see: it is called once per replica, with replicas that went
 /// through the same operations before, and must return the same response and have the same effect each time. Whatever
 /// is random or depends on time belongs into the operation, decided before it is handed over; randomness inside that no
-/// response shows (the levels of a skip list) is fine. Neither function may block, or use the concurrent structure that
-/// it is part of.
+/// response shows (the levels of a skip list) is fine. Neither function may block.
+///
+/// No function of it may use the concurrent structure that it is part of: the inner operation would wait for the outer
+/// one. Builds with debug assertions panic instead (inside `write` that poisons the structure); others hang.
 ///
 /// Several structures that are to change together are one `Sequential` type with the structures as fields.
 ///
@@ -71,6 +74,27 @@ pub(crate) fn lock_for_change<T>(data: &DistributedRwLock<T>, prepare: impl FnOn
         prepare(&data);
         RwLockUpgradableReadGuard::upgrade(data)
     })
+}
+
+/// Takes the lock for a change unless readers stay inside: waits for them as long as a thread spins, no longer.
+pub(crate) fn try_lock_for_change<T>(
+    data: &DistributedRwLock<T>,
+    prepare: impl FnOnce(&T),
+) -> Option<WriteGuard<'_, T>> {
+    let mut data = match RwLockUpgradableReadGuard::try_upgrade(data.try_upgradable_read()?) {
+        Ok(data) => return Some(data),
+        Err(data) => data,
+    };
+    prepare(&data);
+    let backoff = Backoff::new();
+    while !backoff.is_yielding() {
+        backoff.wait();
+        match RwLockUpgradableReadGuard::try_upgrade(data) {
+            Ok(data) => return Some(data),
+            Err(still) => data = still,
+        }
+    }
+    None
 }
 
 pub(crate) type WriteGuard<'l, T> = RwLockWriteGuard<'l, RawDistributedRwLock, T>;

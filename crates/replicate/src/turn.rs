@@ -6,6 +6,7 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_sync::lock::{Mutex, MutexGuard, RawTtas};
 
 use crate::board::Board;
+use crate::reentry::{self, Identity, Inside};
 
 /// The combiner's lock, with what it guards besides the right to combine.
 pub(crate) type CombinerLock<C> = CachePadded<Mutex<RawTtas, C>>;
@@ -13,15 +14,16 @@ pub(crate) type CombinerLock<C> = CachePadded<Mutex<RawTtas, C>>;
 /// The combiner's lock, held.
 pub(crate) struct Turn<'s, C, Q, A> {
     board: &'s Board<Q, A>,
+    inside: Option<Inside>,
     /// `None` only while it is dropped.
     guard: Option<MutexGuard<'s, RawTtas, C>>,
 }
 
 impl<'s, C, Q, A> Turn<'s, C, Q, A> {
-    /// The right to combine for `board`, if nobody has it.
+    /// The right to combine for `board`, a board of `structure`, if nobody has it.
     #[inline]
-    pub(crate) fn try_take(lock: &'s CombinerLock<C>, board: &'s Board<Q, A>) -> Option<Self> {
-        lock.try_lock().map(|guard| Self { board, guard: Some(guard) })
+    pub(crate) fn try_take(lock: &'s CombinerLock<C>, board: &'s Board<Q, A>, structure: Identity) -> Option<Self> {
+        lock.try_lock().map(|guard| Self { board, inside: Some(reentry::enter(structure)), guard: Some(guard) })
     }
 }
 
@@ -45,6 +47,8 @@ impl<C, Q, A> Drop for Turn<'_, C, Q, A> {
     #[inline]
     fn drop(&mut self) {
         self.guard = None;
+        // Who is woken may run here and now, and use the structure.
+        self.inside = None;
         self.board.wake_sleepers();
     }
 }

@@ -23,7 +23,8 @@ pub(crate) enum Served {
 
 /// Posts `request` at the claimed slot and waits until some combiner has carried it out.
 ///
-/// `serve` combines if nobody does. With `patience` it is left to others as long as this thread spins.
+/// `serve` combines if nobody does. That is left to a thread of its own as long as this one spins, where there is one:
+/// `call` wakes it.
 ///
 /// # Errors
 /// If the structure is poisoned.
@@ -32,10 +33,12 @@ pub(crate) fn submit<Q, A>(
     board: &Board<Q, A>,
     slot: SlotId,
     request: Q,
-    patience: bool,
+    call: Option<impl FnOnce()>,
     serve: impl Fn() -> Served,
 ) -> Result<A, Refused> {
     board.post(slot, request);
+    let patience = call.is_some();
+    call.into_iter().for_each(|call| call());
     let backoff = Backoff::new();
     let mut yields = 0;
     loop {

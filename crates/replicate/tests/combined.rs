@@ -6,9 +6,12 @@ mod common;
 use archipelago_check::drops::DropCounter;
 use archipelago_check::history::Recorder;
 use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_platform::atomic::Ordering;
+use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
 use archipelago_replicate::Combined;
-use common::{Change, Ledger, Op, check};
+use common::{Change, Gate, Ledger, Op, check};
 
 fn both() -> [Combined<Ledger>; 2] {
     [Combined::new(Ledger::default()), Combined::flat(Ledger::default())]
@@ -72,6 +75,30 @@ fn operations_are_dropped_once_and_a_panic_reaches_everyone() {
             assert_eq!(error.message(), "as planned");
             drop(combined);
             counter.assert_all_dropped();
+        }
+    });
+}
+
+/// Threads whose requests lie beside the one that panics hear of it, asleep or not.
+#[test]
+fn a_panic_refuses_those_who_wait() {
+    watchdog(USUAL / 4, |_| {
+        for combined in both() {
+            let gate = Arc::new(Gate::default());
+            let refused = thread::scope(|scope| {
+                scope.spawn(|| combined.handle().write(Change::Stall(0, gate.clone())).unwrap());
+                while gate.waiting.load(Ordering::Acquire) == 0 {
+                    thread::yield_now();
+                }
+                let post = |change: Change| scope.spawn(|| combined.handle().write(change).is_err());
+                let waiting =
+                    (0..6).map(|at| if at % 2 == 0 { Change::Panic } else { Change::Insert(at, at) }).map(post);
+                let waiting: Vec<_> = waiting.collect();
+                thread::sleep(Duration::from_millis(if cfg!(miri) { 1 } else { 20 }));
+                gate.open();
+                waiting.into_iter().map(|thread| thread.join().unwrap()).filter(|&error| error).count()
+            });
+            assert!(refused >= 3, "all that panic, and those behind the first of them");
         }
     });
 }

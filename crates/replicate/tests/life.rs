@@ -145,7 +145,7 @@ fn a_handle_works_on_another_thread() {
     })
     .join()
     .unwrap();
-    assert_eq!((handle.replica(), handle.read(&1).unwrap().value), (1, Some(2)));
+    assert_eq!((handle.replica(), handle.read(&1).unwrap().value), (Some(1), Some(2)));
 }
 
 /// One operation panics while threads of all replicas wait, read and write: all get the error, none hangs, and nothing

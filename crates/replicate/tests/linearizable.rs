@@ -239,16 +239,18 @@ fn histories_that_a_panic_ends() {
 /// Nobody works on replica 1: whoever appends helps it along, before the log is full.
 #[test]
 fn an_inactive_replica_is_helped() {
-    let structure = builder().replicas(2).log_capacity(8).largest_log(8).build(Ledger::numbered());
-    let mut handle = structure.handle_on(0);
-    for at in 0..100 {
-        handle.write(Change::Insert(at, at)).unwrap();
-    }
-    let stats = structure.stats();
-    assert!(stats.helper_runs > 0 && stats.room_waits == 0, "{stats:?}");
-    // And on demand.
-    structure.sync().unwrap();
-    assert_eq!(structure.stats().applied, 200);
+    watchdog(USUAL / 4, |_| {
+        let structure = builder().replicas(2).log_capacity(8).largest_log(8).build(Ledger::numbered());
+        let mut handle = structure.handle_on(0);
+        for at in 0..100 {
+            handle.write(Change::Insert(at, at)).unwrap();
+        }
+        let stats = structure.stats();
+        assert!(stats.helper_runs > 0 && stats.room_waits == 0, "{stats:?}");
+        // And on demand.
+        structure.sync().unwrap();
+        assert_eq!(structure.stats().applied, 200);
+    });
 }
 
 #[derive(Clone, Default)]
@@ -303,5 +305,37 @@ fn the_observer_sees_everything_first() {
         assert_eq!(error.message(), "the disk is full");
         assert_eq!(structure.stats().applied, before);
         assert!(structure.handle_on(1).read(&0).is_err());
+    });
+}
+
+/// Stands still in the middle of making an operation durable.
+struct Slow(Arc<Gate>);
+
+impl Observer<Change> for Slow {
+    fn operation(&mut self, _: u64, _: &Change) {
+        self.0.pass();
+    }
+
+    fn commit(&mut self, _: u64) {}
+}
+
+/// Nobody helps a replica to what the observer has not committed.
+#[test]
+fn nothing_is_applied_before_it_is_committed() {
+    watchdog(USUAL / 4, |_| {
+        let gate = Arc::new(Gate::default());
+        let structure = builder().replicas(2).observer(Slow(gate.clone())).build(Ledger::numbered());
+        thread::scope(|scope| {
+            scope.spawn(|| structure.handle_on(0).write(Change::Insert(1, 1)).unwrap());
+            while gate.waiting.load(Ordering::Acquire) == 0 {
+                thread::yield_now();
+            }
+            structure.sync().unwrap();
+            let read = structure.handle_on(1).read(&1).unwrap();
+            let applied = structure.stats().applied;
+            gate.open();
+            assert_eq!((read.value, applied), (None, 0));
+        });
+        assert_eq!(structure.handle_on(1).read(&1).unwrap().value, Some(1));
     });
 }

@@ -5,6 +5,8 @@
 mod common;
 
 use archipelago_check::history::Recorder;
+use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
 use archipelago_replicate::{Builder, Combined, CombinedHandle, Handle, Replicated};
 use archipelago_sim::{Client, Config, Fault, Machine, Point, SimAlloc, hunt, run_with, world};
@@ -136,6 +138,27 @@ fn combined_is_linearizable_in_many_schedules() {
             explore(seeds, threads, faults, make, body, |(_, recorder)| check(recorder.finish()));
         }
     }
+}
+
+/// A reader stays in replica 0 until all writers of replica 1 are through: they go several times round the log.
+#[test]
+fn a_reader_that_stays_stops_no_other_replica() {
+    let threads = 4;
+    let body = |(structure, recorder, through): &(Replicated<Ledger>, History, AtomicUsize), client: Client| {
+        if client.index > 0 {
+            work(&mut structure.handle_on(1), &mut recorder.log(), world::random(), 8, 90);
+            through.fetch_add(1, Ordering::AcqRel);
+            return;
+        }
+        let stay = |_: &Ledger| {
+            while through.load(Ordering::Acquire) < threads - 1 {
+                thread::yield_now();
+            }
+        };
+        structure.inspect(0, stay).unwrap();
+    };
+    let make = || (tiny(2, 4, 1 << 10).build(Ledger::numbered()), Recorder::new(), AtomicUsize::new(0));
+    explore(200, threads, &[], make, body, |(structure, recorder, _)| judge((structure, recorder)));
 }
 
 /// Nobody posts anything to replica 1: the others bring it along, in small steps, before the log is full.

@@ -78,6 +78,44 @@ fn two_combiners_grow() {
     two_combiners(2, 4, 2, 2);
 }
 
+/// One thread lets the log shrink while the other appends, and either may let it grow again: into a slot of the ring
+/// that was used before.
+#[test]
+fn a_log_shrinks_beside_an_append() {
+    model(2, || {
+        let (log, cursors) = Log::new(2, 2, 4);
+        let log = Arc::new(log);
+        let [mut one, mut two] = <[Cursor<Box<u64>>; 2]>::try_from(cursors).ok().unwrap();
+        let (mut seen_one, mut seen_two) = (Vec::new(), Vec::new());
+        assert!(log.grow());
+        for value in 0..4 {
+            assert!(round(&log, &mut one, value, &mut seen_one));
+            while two.index() < log.tail() {
+                log.replay(&mut two, log.tail(), |_, op| seen_two.push(**op));
+            }
+            log.recycle();
+        }
+        let other = {
+            let log = log.clone();
+            thread::spawn(move || {
+                log.shrink();
+                round(&log, &mut one, 10, &mut seen_one);
+                round(&log, &mut one, 11, &mut seen_one);
+                (one, seen_one)
+            })
+        };
+        round(&log, &mut two, 20, &mut seen_two);
+        let (mut one, mut seen_one) = other.join().unwrap();
+        for (cursor, seen) in [(&mut one, &mut seen_one), (&mut two, &mut seen_two)] {
+            while cursor.index() < log.tail() {
+                log.replay(cursor, log.tail(), |_, op| seen.push(**op));
+            }
+        }
+        assert_eq!(seen_one, seen_two);
+        assert_eq!(seen_one[..4], [0, 1, 2, 3]);
+    });
+}
+
 /// Whoever finds room that another thread has made fills it after the operation there was dropped.
 #[test]
 fn what_was_taken_back_is_filled_anew() {

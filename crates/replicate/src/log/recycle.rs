@@ -4,15 +4,17 @@
 //! One thread recycles at a time; whoever finds another at it goes on without. The recycler's own place in the log
 //! equals `min` whenever its lock is free.
 
-use archipelago_platform::atomic::{AtomicBool, Ordering};
+use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Kind, Log, Place};
+use super::{Kind, Log, Place, generations};
 use crate::cell::RaceCell;
 
 /// Where recycling has come to, and the lock over that.
 pub(super) struct Recycler<Op> {
     busy: AtomicBool,
     place: RaceCell<Place<Op>>,
+    /// The tail when more than half of the segment was last found in use. Written under `busy`.
+    crowded_at: AtomicU64,
 }
 
 // SAFETY: the place is touched under `busy` only; it points into the log, which threads share (see `Segment`).
@@ -22,7 +24,12 @@ unsafe impl<Op: Send + Sync> Send for Recycler<Op> {}
 
 impl<Op> Recycler<Op> {
     pub(super) fn new(start: Place<Op>) -> Self {
-        Self { busy: AtomicBool::new(false), place: RaceCell::new(start) }
+        Self { busy: AtomicBool::new(false), place: RaceCell::new(start), crowded_at: AtomicU64::new(0) }
+    }
+
+    /// Below this index the log was more than half full at times.
+    pub(super) fn crowded_at(&self) -> u64 {
+        self.crowded_at.load(Ordering::Relaxed)
     }
 }
 
@@ -59,6 +66,9 @@ impl<Op: Send + Sync> Log<Op> {
         // Relaxed: written under `busy` only.
         let before = self.min.load(Ordering::Relaxed);
         debug_assert!(before <= low, "a replica can not be behind what was recycled");
+        if self.lag_exceeds(2) {
+            self.recycler.crowded_at.store(self.tail(), Ordering::Relaxed);
+        }
         self.take_back(low);
         before < low
     }
@@ -73,6 +83,7 @@ impl<Op> Log<Op> {
             let place = unsafe { &mut *place };
             while place.index < low {
                 let next_base = self.base_after(place.generation);
+                debug_assert!(next_base > place.index, "the next generation begins behind this place");
                 drop_operations(place, low.min(next_base));
                 if place.index == next_base {
                     *place = self.leave_segment(place);
@@ -83,27 +94,20 @@ impl<Op> Log<Op> {
 
     /// The index where the generation after `generation` begins.
     fn base_after(&self, generation: usize) -> u64 {
-        // Relaxed: all replicas are past everything that is taken back, growth marks included, which the Acquire of
-        // their local tails hands on. A base not seen yet is not below what is taken back now.
-        self.generations.get(generation + 1).map_or(u64::MAX, |next| next.base.load(Ordering::Relaxed))
+        // All replicas are past everything that is taken back, marks included, which the Acquire of their local tails
+        // hands on. A base not seen yet is not below what is taken back now; that of a generation that was in this slot
+        // long ago was reset by a recycler, before this one.
+        self.generations.base(generations::after(generation))
     }
 
     /// Frees the segment that `place` stands at the end of; the place's successor.
     fn leave_segment(&self, place: &Place<Op>) -> Place<Op> {
-        let generation = place.generation + 1;
-        // Relaxed: as for the base.
-        let segment = self.generations[generation].segment.load(Ordering::Relaxed);
-        // SAFETY: only the recycler frees segments, and this one comes later in the log.
-        let entries = unsafe { (*segment).entries() };
-        self.free_segment(place.generation);
-        Place { index: place.index, generation, base: place.index, bits: place.bits + 1, entries }
-    }
-
-    fn free_segment(&self, generation: usize) {
-        let segment = self.generations[generation].segment.swap(core::ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: made by `Box::into_raw`. Every entry of it was filled (else it could not have been replayed) and
-        // replayed by all replicas, so that neither reservations nor cursors point into it.
-        drop(unsafe { Box::from_raw(segment) });
+        // Only the recycler frees segments, and the next one comes later in the log.
+        let next = self.generations.place(generations::after(place.generation), place.index);
+        // SAFETY: every entry of it was filled (else it could not have been replayed) and replayed by all replicas, so
+        // that neither reservations nor cursors point into it.
+        unsafe { self.generations.free(place.generation) };
+        next
     }
 }
 
@@ -131,6 +135,7 @@ impl<Op> Drop for Log<Op> {
         // Whoever reserved also filled: a reservation borrows the log, and its drop fills what is left.
         let tail = super::Tail::unpack(self.tail.load(Ordering::Relaxed));
         self.take_back(tail.index);
-        self.free_segment(tail.generation);
+        // SAFETY: the log is going.
+        unsafe { self.generations.free(tail.generation) };
     }
 }

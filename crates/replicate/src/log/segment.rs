@@ -30,8 +30,8 @@ pub(super) enum Kind {
     Operation,
     /// Nothing: whoever reserved it gave up.
     Void,
-    /// The mark behind which the log goes on in the next, larger segment.
-    Grown,
+    /// The mark behind which the log goes on in another segment.
+    Moved,
 }
 
 const KIND_SHIFT: u8 = 1;
@@ -41,7 +41,7 @@ impl Kind {
         match bits >> KIND_SHIFT {
             0 => Kind::Operation,
             1 => Kind::Void,
-            _ => Kind::Grown,
+            _ => Kind::Moved,
         }
     }
 
@@ -133,6 +133,11 @@ unsafe impl<Op: Send + Sync> Send for Segment<Op> {}
 unsafe impl<Op: Send + Sync> Sync for Segment<Op> {}
 
 impl<Op> Segment<Op> {
+    /// Bytes of an array of `capacity` entries.
+    pub(super) fn bytes(capacity: usize) -> usize {
+        capacity.saturating_mul(size_of::<Entry<Op>>())
+    }
+
     /// An array of `capacity` (a power of two) empty entries, near `node`.
     pub(super) fn new(capacity: usize, node: Option<NodeId>) -> Box<Self> {
         debug_assert!(capacity.is_power_of_two());
@@ -181,7 +186,7 @@ mod tests {
             // SAFETY: just filled.
             assert_eq!(unsafe { entry.with(|&operation| operation) }, pass * 10);
         }
-        for (pass, kind) in [(5, Kind::Void), (6, Kind::Grown), (7, Kind::Operation)] {
+        for (pass, kind) in [(5, Kind::Void), (6, Kind::Moved), (7, Kind::Operation)] {
             entry.publish(pass, kind);
             assert_eq!(entry.kind(pass), Some(kind));
             assert_eq!(entry.kind(pass + 1), None);

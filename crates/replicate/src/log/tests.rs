@@ -28,9 +28,9 @@ fn replayed(log: &Log<Counted>, cursor: &mut Cursor<Counted>) -> Vec<(u64, u64)>
 #[test]
 fn packs_and_unpacks_the_tail() {
     for tail in [
-        Tail { index: 0, generation: 0, growing: false },
-        Tail { index: (1 << INDEX_BITS) - 1, generation: GENERATIONS - 1, growing: true },
-        Tail { index: 77, generation: 5, growing: false },
+        Tail { index: 0, generation: 0, moving: false },
+        Tail { index: (1 << INDEX_BITS) - 1, generation: GENERATIONS - 1, moving: true },
+        Tail { index: 77, generation: 5, moving: false },
     ] {
         assert_eq!(Tail::unpack(tail.pack()), tail);
     }
@@ -78,8 +78,7 @@ fn a_full_log_grows_up_to_its_limit_and_keeps_the_order() {
     assert!(log.recycle());
     assert_eq!(counter.alive(), 0);
     // The old segments are gone, the new one wraps.
-    assert!(log.generations[0].segment.load(Ordering::Relaxed).is_null());
-    assert!(log.generations[1].segment.load(Ordering::Relaxed).is_null());
+    assert_eq!(log.bytes(), segment::Segment::<Counted>::bytes(8));
     for round in 0..5 {
         append(&log, (0..7).map(|at| counter.value(at)).collect());
         assert_eq!(log.reserve(1).err(), Some(Full), "round {round}");
@@ -87,6 +86,111 @@ fn a_full_log_grows_up_to_its_limit_and_keeps_the_order() {
         log.recycle();
     }
     counter.assert_all_dropped();
+}
+
+/// Appends `count` operations that nobody replays.
+fn fill(log: &Log<u64>, count: u64) {
+    for value in 0..count {
+        append(log, vec![value]);
+    }
+}
+
+/// Appends `count` operations, each of which is replayed by all and taken back before the next but `lag`.
+fn churn(log: &Log<u64>, cursors: &mut [Cursor<u64>], count: u64, lag: u64) {
+    for value in 0..count {
+        append(log, vec![value]);
+        let until = log.tail().saturating_sub(lag);
+        cursors.iter_mut().for_each(|cursor| {
+            while cursor.index() < until.min(log.filled_until(cursor, until)) {
+                log.replay(cursor, until, |_, _| {});
+            }
+        });
+        log.recycle();
+        log.shrink();
+    }
+}
+
+/// Down by half for each pass with less than half of the segment in use, and not below where it began.
+#[test]
+fn a_log_that_is_not_full_any_more_shrinks() {
+    let (log, mut cursors) = Log::new(2, 4, 64);
+    fill(&log, 40);
+    assert_eq!((log.capacity(), log.growths()), (32, 3));
+    churn(&log, &mut cursors, 31, 0);
+    assert_eq!(log.capacity(), 32, "not a whole pass yet");
+    fill(&log, 20);
+    log.recycle();
+    churn(&log, &mut cursors, 1 + 31, 0);
+    assert_eq!(log.capacity(), 32, "not a whole pass since it was more than half full");
+    churn(&log, &mut cursors, 1, 0);
+    assert_eq!(log.capacity(), 16);
+    // A whole pass is over, more than half of the segment is in use, and nobody has recycled since.
+    churn(&log, &mut cursors, 8, 0);
+    fill(&log, 12);
+    log.shrink();
+    assert_eq!(log.capacity(), 16);
+    churn(&log, &mut cursors, 100, 1);
+    assert_eq!((log.capacity(), log.growths(), log.in_use()), (4, 3, 1));
+    assert_eq!(log.bytes(), segment::Segment::<u64>::bytes(4), "the others are gone");
+}
+
+/// As often as it likes, each operation replayed once in order; the generations' slots are used anew.
+#[test]
+fn a_log_grows_and_shrinks_for_ever() {
+    let counter = DropCounter::new();
+    let (log, mut cursors) = Log::new(2, 2, 16);
+    let (mut next, mut expected) = (0, [0, 0]);
+    let mut run = |count: u64, replays: bool| {
+        for _ in 0..count {
+            append(&log, vec![counter.value(next)]);
+            next += 1;
+            for (cursor, expected) in cursors.iter_mut().zip(&mut expected).filter(|_| replays) {
+                while cursor.index() < log.tail() {
+                    log.replay(cursor, log.tail(), |_, op| {
+                        assert_eq!(op.tag(), *expected);
+                        *expected += 1;
+                    });
+                }
+            }
+            log.recycle();
+            log.shrink();
+        }
+    };
+    for _ in 0..if cfg!(miri) { 30 } else { 1000 } {
+        run(12, false);
+        run(60, true);
+    }
+    assert!(log.growths() > 64 / 2 && log.capacity() == 2);
+    drop(log);
+    counter.assert_all_dropped();
+}
+
+/// A replica that stays behind pins what is not more than two and a half times the largest segment.
+#[test]
+fn segments_behind_a_replica_that_stays_are_bounded() {
+    for before in 0..200 {
+        let (log, mut cursors) = Log::new(2, 2, 64);
+        // Some log that has grown and is on its way down, then one replica stops.
+        fill(&log, 40);
+        churn(&log, &mut cursors, before, 0);
+        churn(&log, &mut cursors[..1], 50, 0);
+        while let Ok(mut reservation) = log.reserve(1).or_else(|Full| {
+            log.grow();
+            log.reserve(1)
+        }) {
+            reservation.fill(0);
+            drop(reservation);
+            log.recycle();
+            log.shrink();
+        }
+        assert!(log.bytes() <= segment::Segment::<u64>::bytes(64 * 5 / 2), "{before}: {}", log.bytes());
+    }
+}
+
+#[test]
+fn a_segment_is_never_longer_than_memory_blocks_may_be() {
+    let (log, _) = Log::<[u64; 1 << 10]>::new(1, 2, usize::MAX >> 1);
+    assert_eq!(log.longest_batch(), (1 << 15) - 1, "of 8 KiB and a bit each, in 512 MiB");
 }
 
 #[test]

@@ -14,9 +14,8 @@ use archipelago_sync::backoff::Backoff;
 use super::Replicable;
 use super::engine::Shared;
 
-/// How often an idle dedicated combiner yields before it goes to sleep, and for how long.
+/// How often an idle dedicated combiner yields before it goes to sleep.
 const IDLE_YIELDS: u32 = 1_000;
-const NAP: Duration = Duration::from_millis(2);
 
 /// The threads, which end when this is dropped.
 #[derive(Default)]
@@ -85,13 +84,20 @@ fn help<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, interval: Duration
     }
 }
 
-/// Combines and replays for replica `at` as long as there is something to do, and then looks less and less often.
+/// Combines and replays for replica `at` as long as there is something to do, and then rests until it is woken.
 fn combine<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, at: usize) {
+    let replica = &shared.replicas[at];
+    let lags = || shared.log.local_tail(at) < shared.visible_tail();
+    // Whoever else combines here looks after those who wait, and then they look after themselves. Changes elsewhere that
+    // do not fill the log need not wake it: readers bring the replica up to date before that.
+    let must_work = || {
+        stop.load(Ordering::Acquire) || !replica.is_combining() && (replica.board.has_posts() || shared.lags_far(at))
+    };
     let backoff = Backoff::new();
     let mut idle = 0;
     while !stop.load(Ordering::Acquire) {
         if let Some(turn) = shared.try_turn(at)
-            && (shared.replicas[at].board.has_posts() || shared.log.local_tail(at) < shared.visible_tail())
+            && (replica.board.has_posts() || lags())
         {
             if shared.combine(at, turn, iter::empty(), |_| {}).is_err() {
                 return;
@@ -102,7 +108,7 @@ fn combine<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, at: usize) {
             idle += 1;
             backoff.wait();
         } else {
-            thread::park_timeout(NAP);
+            replica.rest.sleep(must_work);
         }
     }
 }

@@ -17,8 +17,8 @@ use crate::poison::Poison;
 
 /// Entries of a log that starts small: it grows when it has to.
 const LOG_CAPACITY: usize = 1 << 10;
-/// How often the log may double, unless said otherwise.
-const LOG_DOUBLINGS: u32 = 10;
+/// Bytes of a segment that the log may grow to, unless said otherwise.
+const LARGEST_LOG_BYTES: usize = 64 << 20;
 const LEAST_SLOTS: usize = 8;
 
 /// Settings of a [`Replicated`]: [`Replicated::builder`].
@@ -49,15 +49,15 @@ impl<T: Replicable> Builder<T> {
         }
     }
 
-    /// So many replicas, dealt out to handles in turn.
+    /// So many replicas, dealt out to handles in turn, in the order in which they are first used.
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = Some(replicas.max(1));
         self
     }
 
-    /// One replica for every node of `topology`; a handle gets the one of its thread's node. The default, with
-    /// [`Topology::current`].
+    /// One replica for every node of `topology`; a handle gets the one of the node whose thread uses it first. The
+    /// default, with [`Topology::current`].
     #[must_use]
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
@@ -66,16 +66,22 @@ impl<T: Replicable> Builder<T> {
     }
 
     /// Entries of the log to begin with, rounded up to a power of two. (With one replica and no observer nobody reads the
-    /// log, and nothing is written to it.) It grows when it is full (until
-    /// [`largest_log`](Self::largest_log)), so the default need not be changed to be safe.
+    /// log, and nothing is written to it.) It grows when it is full (until [`largest_log`](Self::largest_log)), and
+    /// shrinks again when it was not half full for long, so the default need not be changed to be safe.
     #[must_use]
     pub fn log_capacity(mut self, entries: usize) -> Self {
         self.log_capacity = Some(entries);
         self
     }
 
-    /// Entries of the log at most, rounded up to a power of two: then whoever appends waits until the slowest replica
-    /// has caught up. Default: 1024 times the [`log_capacity`](Self::log_capacity).
+    /// Entries that the log may grow to, rounded up to a power of two (and down to what fits in 512 MiB). Default: what
+    /// fits in 64 MiB; four million for operations of a word.
+    ///
+    /// This is for replicas that stand still, since a reader stays in one ([`inspect`](Replicated::inspect),
+    /// [`view`](super::Handle::view)) or the system has preempted its combiner: all others go on for as many changes.
+    /// When the log is at its largest and full, whoever appends waits until the slowest replica goes on
+    /// ([`Stats`](super::Stats) says which that is, how often a change had to wait, and what the log takes). The memory
+    /// for it is at most two and a half times as many entries, and what the operations in them own.
     #[must_use]
     pub fn largest_log(mut self, entries: usize) -> Self {
         self.largest_log = Some(entries);
@@ -106,8 +112,9 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Starts a thread per replica that combines and replays all the time (paper §3.2). For many threads per node; it
-    /// takes a CPU of each.
+    /// Starts a thread per replica that combines and replays (paper §3.2). For many threads per node; it takes a CPU of
+    /// each while there are changes. After a millisecond or so without any it sleeps until its replica's handles post some
+    /// or it lags behind by an eighth of the log.
     #[must_use]
     pub fn dedicated_combiners(mut self) -> Self {
         self.dedicated = true;
@@ -130,7 +137,9 @@ impl<T: Replicable> Builder<T> {
         let topology = self.topology.unwrap_or_else(|| Topology::current().clone());
         let replicas = self.replicas.unwrap_or(topology.nodes().len());
         let capacity = self.log_capacity.unwrap_or(LOG_CAPACITY);
-        let largest = self.largest_log.unwrap_or(capacity.saturating_mul(1 << LOG_DOUBLINGS).min(1 << 40));
+        // An entry is an operation and a word, at most.
+        let fitting = LARGEST_LOG_BYTES / (size_of::<T::Write>() + align_of::<T::Write>());
+        let largest = self.largest_log.unwrap_or_else(|| 1 << fitting.max(1).ilog2()).max(capacity);
         let readers = replicas + usize::from(self.observer.is_some());
         let (log, mut cursors) = Log::new(readers, capacity, largest.max(2));
         let observer = self.observer.map(|observer| {

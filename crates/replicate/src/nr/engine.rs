@@ -11,8 +11,8 @@
 //! Whoever has changed the replica raises the completed tail before it lets readers in. (If it did so only before it
 //! answered, which may seem enough, a reader could see an operation here that a later reader elsewhere misses.)
 //!
-//! A combiner never waits while it holds the replica's lock, and never waits for another replica's lock: it helps those
-//! it finds free.
+//! A combiner never waits while it holds the replica's lock, and never waits for another replica's locks or readers: it
+//! helps those it finds free. A replica whose readers stay falls behind, and the log grows.
 
 use core::iter;
 use core::mem;
@@ -23,16 +23,20 @@ use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::hint;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync;
+use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::lock::{DistributedRwLock, Mutex, RawDistributedRwLock};
 
 use super::Replicable;
 use super::observe::Observed;
+use super::rest::Rest;
 use super::stats::Counts;
 use crate::board::{Batch, Board};
 use crate::log::{Cursor, Log, Reservation};
 use crate::poison::{Poison, Poisoned};
-use crate::sequential::{Sequential, lock_for_change};
+use crate::reentry;
+use crate::sequential::{Sequential, lock_for_change, try_lock_for_change};
 use crate::turn::{self, CombinerLock};
 
 /// How often a combiner whose batch is too small looks again.
@@ -47,6 +51,17 @@ const HELP_PART: u64 = 8;
 const HELP: usize = 32;
 /// How often whoever finds the log full helps and waits in vain before it lets the log grow.
 const PATIENCE: u32 = 64;
+/// How long it rests between two looks once the log may not grow any more.
+const NAP: Duration = Duration::from_micros(100);
+
+/// What to do about readers that are inside a replica that is to be changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    /// Wait until they have left: for the replica's own combiner, and for readers who need it fresh.
+    WaitFor,
+    /// Leave the replica to its own threads if they stay: for helpers.
+    PassBy,
+}
 
 /// One replica with all that belongs to it.
 pub(super) struct Replica<T: Replicable> {
@@ -56,6 +71,8 @@ pub(super) struct Replica<T: Replicable> {
     pub(super) data: DistributedRwLock<T>,
     pub(super) board: Board<T::Write, T::Response>,
     pub(super) counts: CachePadded<Counts>,
+    /// Of its dedicated combiner, if it has one.
+    pub(super) rest: Rest,
 }
 
 /// What the combiner's lock guards besides the right to combine.
@@ -82,7 +99,13 @@ impl<T: Replicable> Replica<T> {
             data: DistributedRwLock::from_raw(RawDistributedRwLock::with_slots(cpus), data),
             board: Board::new(slots, cpus),
             counts: CachePadded::default(),
+            rest: Rest::default(),
         }
+    }
+
+    /// Whether a thread has the right to combine.
+    pub(super) fn is_combining(&self) -> bool {
+        self.combiner.is_locked()
     }
 }
 
@@ -107,7 +130,7 @@ impl<T: Replicable> Shared<T> {
     #[inline]
     pub(super) fn try_turn(&self, at: usize) -> Option<Turn<'_, T>> {
         let replica = &self.replicas[at];
-        Turn::try_take(&replica.combiner, &replica.board)
+        Turn::try_take(&replica.combiner, &replica.board, reentry::identity(self))
     }
 
     /// Carries out `own` operations, whose responses go to `answer` in order, and all posted requests.
@@ -148,8 +171,10 @@ impl<T: Replicable> Shared<T> {
         let _ = self.guarded(|| {
             self.log.recycle();
             if self.log.lag_exceeds(HELP_PART) {
+                self.call_combiners();
                 self.help_others(at, carried_out.max(HELP));
             }
+            self.log.shrink();
             Ok(())
         });
     }
@@ -159,6 +184,16 @@ impl<T: Replicable> Shared<T> {
         self.guarded(|| {
             self.poison.check()?;
             self.catch_up(at, combiner);
+            Ok(())
+        })
+    }
+
+    /// Brings replica `at` up to date, as far as the log is filled, unless its readers stay.
+    pub(super) fn refresh_idle(&self, at: usize, combiner: &mut Combiner<T>) -> Result<(), Poisoned> {
+        self.guarded(|| {
+            self.poison.check()?;
+            let end = self.visible_tail();
+            while self.replay_filled(at, combiner, u64::MAX, end, Readers::PassBy, &mut |_, _, _: &mut Vec<_>| {}) {}
             Ok(())
         })
     }
@@ -275,7 +310,7 @@ impl<T: Replicable> Shared<T> {
     }
 
     /// Room for `count` entries: recycles, helps replicas that lag behind and nobody works for, and waits. The log grows
-    /// if that gives no room at all for a while: some replica stands still.
+    /// if that gives no room at all for a while: some replica stands still. At its largest it waits for that replica.
     fn reserve(
         &self,
         at: usize,
@@ -297,14 +332,29 @@ impl<T: Replicable> Shared<T> {
             self.help_others(at, HELP);
             if self.log.recycle() {
                 (backoff, patience) = (Backoff::new(), PATIENCE);
-            } else if patience > 0 || !self.log.grow() {
-                patience = patience.saturating_sub(1);
+            } else if patience > 0 {
+                patience -= 1;
                 backoff.wait();
+            } else if !self.log.grow() {
+                thread::sleep(NAP);
             }
         }
     }
 
-    /// Replays at most `most` entries into each of the other replicas that lag far behind and have no combiner at work.
+    /// Whether so much of what replica `at` has not applied lies in the log that its combiner must not rest.
+    pub(super) fn lags_far(&self, at: usize) -> bool {
+        self.log.lag_exceeds(HELP_PART) && self.log.local_tail(at) < self.visible_tail()
+    }
+
+    /// Wakes dedicated combiners that rest while their replicas lag behind.
+    fn call_combiners(&self) {
+        if self.dedicated {
+            self.replicas.iter().for_each(|replica| replica.rest.wake());
+        }
+    }
+
+    /// Replays at most `most` entries into each of the other replicas that have no combiner at work and no readers that
+    /// stay.
     fn help_others(&self, me: usize, most: usize) {
         let others = (1..self.replicas.len()).map(|step| (me + step) % self.replicas.len());
         for at in others {
@@ -315,7 +365,7 @@ impl<T: Replicable> Shared<T> {
                 && self.poison.check().is_ok()
             {
                 self.replicas[at].counts.helper_runs.add(1);
-                self.replay_filled(at, &mut turn, u64::MAX, end, &mut |_, _, _: &mut Vec<_>| {});
+                self.replay_filled(at, &mut turn, u64::MAX, end, Readers::PassBy, &mut |_, _, _: &mut Vec<_>| {});
             }
         }
     }
@@ -345,7 +395,7 @@ impl<T: Replicable> Shared<T> {
     /// Replays what is filled, without waiting.
     fn catch_up(&self, at: usize, combiner: &mut Combiner<T>) {
         let end = self.visible_tail();
-        while self.replay_filled(at, combiner, u64::MAX, end, &mut |_, _, _: &mut Vec<_>| {}) {}
+        while self.replay_filled(at, combiner, u64::MAX, end, Readers::WaitFor, &mut |_, _, _: &mut Vec<_>| {}) {}
     }
 
     /// Replays up to `end`, waiting for entries that are not filled. Responses from index `start` on go to `answer`,
@@ -360,7 +410,7 @@ impl<T: Replicable> Shared<T> {
     ) -> Result<(), Poisoned> {
         let backoff = Backoff::new();
         loop {
-            self.replay_filled(at, combiner, start, end, &mut answer);
+            self.replay_filled(at, combiner, start, end, Readers::WaitFor, &mut answer);
             if combiner.cursor.index() >= end {
                 return Ok(());
             }
@@ -370,13 +420,14 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Replays the filled entries in a row below `end`. Returns whether there were any.
+    /// Replays the filled entries in a row below `end`. Returns whether it did any.
     fn replay_filled(
         &self,
         at: usize,
         combiner: &mut Combiner<T>,
         start: u64,
         end: u64,
+        readers: Readers,
         answer: &mut impl FnMut(usize, T::Response, &mut Vec<T::Response>),
     ) -> bool {
         let Combiner { cursor, responses, .. } = combiner;
@@ -388,9 +439,16 @@ impl<T: Replicable> Shared<T> {
             return false;
         }
         let replica = &self.replicas[at];
+        let prepare = |data: &T| self.log.peek(cursor, |operation| data.prepare(operation));
+        let locked = match readers {
+            Readers::WaitFor => Some(lock_for_change(&replica.data, prepare)),
+            Readers::PassBy => try_lock_for_change(&replica.data, prepare),
+        };
+        let Some(mut data) = locked else {
+            replica.counts.passed_by.add(1);
+            return false;
+        };
         let mut applied = 0;
-        let mut data =
-            lock_for_change(&replica.data, |data| self.log.peek(cursor, |operation| data.prepare(operation)));
         // Behind the guard, so that it goes before the guard does.
         let alarm = self.poison.alarm();
         hint::point("a replica is being changed");
@@ -440,6 +498,7 @@ impl<T: Replicable> Shared<T> {
     /// Runs `look` on replica `at`, which reflects everything answered before this call.
     #[inline]
     pub(super) fn read<R>(&self, at: usize, look: impl FnOnce(&T) -> R) -> Result<R, Poisoned> {
+        reentry::check(reentry::identity(self));
         self.freshen(at)?;
         self.look(at, look)
     }
@@ -448,6 +507,7 @@ impl<T: Replicable> Shared<T> {
     #[inline]
     pub(super) fn look<R>(&self, at: usize, look: impl FnOnce(&T) -> R) -> Result<R, Poisoned> {
         let data = self.replicas[at].data.read();
+        let _inside = reentry::enter(reentry::identity(self));
         // Under the lock: a panic raises the flag before its writer unlocks.
         self.poison.check()?;
         Ok(look(&data))

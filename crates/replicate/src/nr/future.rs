@@ -6,9 +6,10 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 
 use super::Replicable;
-use super::handle::Handle;
+use super::handle::{Handle, Seat};
 use crate::board::{Refused, Sleeper, SlotId};
 use crate::poison::Poisoned;
+use crate::reentry;
 
 /// A changing operation under way: see [`Handle::write_async`].
 #[must_use = "a future does nothing unless it is awaited"]
@@ -16,8 +17,6 @@ pub struct WriteFuture<'h, T: Replicable> {
     handle: &'h mut Handle<T>,
     /// Until it is posted or carried out.
     operation: Option<T::Write>,
-    /// While it is posted.
-    slot: Option<SlotId>,
 }
 
 // Nothing in it is pinned.
@@ -25,30 +24,34 @@ impl<T: Replicable> Unpin for WriteFuture<'_, T> {}
 
 impl<'h, T: Replicable> WriteFuture<'h, T> {
     pub(super) fn new(handle: &'h mut Handle<T>, operation: T::Write) -> Self {
-        Self { handle, operation: Some(operation), slot: None }
+        handle.clear_slots();
+        Self { handle, operation: Some(operation) }
     }
 
     /// Carries the operation out, or posts it if there is a free slot.
     fn start(&mut self) -> Option<Result<T::Response, Poisoned>> {
+        let Seat { replica, slot } = self.handle.seat();
         let shared = &*self.handle.shared;
         if let Err(poisoned) = shared.poison.check() {
             return Some(Err(poisoned));
         }
-        if let Some(turn) = shared.try_turn(self.handle.replica) {
+        if let Some(turn) = shared.try_turn(replica) {
             let operation = self.operation.take().expect("a future is not polled after it was ready");
-            return Some(shared.write_in_turn(self.handle.replica, turn, operation));
+            return Some(shared.write_in_turn(replica, turn, operation));
         }
-        let slot = self.handle.board().claim(self.handle.slot)?;
+        let board = &shared.replicas[replica].board;
+        let slot = board.claim(slot)?;
         let operation = self.operation.take().expect("a future is not polled after it was ready");
-        self.handle.board().post(slot, operation);
-        self.slot = Some(slot);
+        board.post(slot, operation);
+        self.handle.posted = Some(slot);
         None
     }
 
     /// The answer to the operation posted at `slot`, if there is one.
     fn answer(&mut self, slot: SlotId) -> Option<Result<T::Response, Poisoned>> {
-        let answer = self.handle.board().answer(slot)?;
-        self.slot = None;
+        let at = self.handle.seat().replica;
+        let answer = self.handle.shared.replicas[at].board.answer(slot)?;
+        self.handle.posted = None;
         Some(answer.map_err(|Refused| self.handle.shared.poison.why()))
     }
 }
@@ -58,12 +61,13 @@ impl<T: Replicable> Future for WriteFuture<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if this.slot.is_none()
+        reentry::check(reentry::identity(&*this.handle.shared));
+        if this.handle.posted.is_none()
             && let Some(ready) = this.start()
         {
             return Poll::Ready(ready);
         }
-        let Some(slot) = this.slot else {
+        let Some(slot) = this.handle.posted else {
             // More tasks than slots: ask again when the others had their turn.
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -72,12 +76,14 @@ impl<T: Replicable> Future for WriteFuture<'_, T> {
             if let Some(answer) = this.answer(slot) {
                 return Poll::Ready(answer);
             }
-            let (shared, at) = (&this.handle.shared, this.handle.replica);
+            let at = this.handle.seat().replica;
+            let shared = &this.handle.shared;
             shared.replicas[at].board.sleep(slot, Sleeper::Task(context.waker().clone()));
             if let Some(answer) = this.answer(slot) {
                 return Poll::Ready(answer);
             }
-            let (shared, at) = (&this.handle.shared, this.handle.replica);
+            let at = this.handle.seat().replica;
+            let shared = &this.handle.shared;
             let Some(turn) = shared.try_turn(at) else {
                 shared.poison.check()?;
                 return Poll::Pending;
@@ -90,9 +96,7 @@ impl<T: Replicable> Future for WriteFuture<'_, T> {
 
 impl<T: Replicable> Drop for WriteFuture<'_, T> {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.handle.board().abandon(slot);
-        }
+        self.handle.clear_slots();
     }
 }
 
@@ -103,7 +107,6 @@ pub struct ReadFuture<'h, T: Replicable> {
     operation: &'h T::Read,
     /// What was answered when it was first polled.
     until: Option<u64>,
-    slot: Option<SlotId>,
 }
 
 // Nothing in it is pinned.
@@ -111,15 +114,17 @@ impl<T: Replicable> Unpin for ReadFuture<'_, T> {}
 
 impl<'h, T: Replicable> ReadFuture<'h, T> {
     pub(super) fn new(handle: &'h mut Handle<T>, operation: &'h T::Read) -> Self {
-        Self { handle, operation, until: None, slot: None }
+        handle.clear_slots();
+        Self { handle, operation, until: None }
     }
 
     /// Whether the replica is fresh; refreshes it if nobody else does.
     fn is_fresh(&mut self) -> Result<bool, Poisoned> {
+        let at = self.handle.seat().replica;
         let shared = &*self.handle.shared;
+        reentry::check(reentry::identity(shared));
         shared.poison.check()?;
         let until = *self.until.get_or_insert_with(|| shared.log.completed());
-        let at = self.handle.replica;
         if shared.log.local_tail(at) < until
             && let Some(mut turn) = shared.try_turn(at)
         {
@@ -130,14 +135,12 @@ impl<'h, T: Replicable> ReadFuture<'h, T> {
 
     /// Leaves word with the combiner. Returns whether there was a slot to do so.
     fn sleep(&mut self, context: &Context<'_>) -> bool {
-        let board = &self.handle.shared.replicas[self.handle.replica].board;
-        if self.slot.is_none() {
-            self.slot = board.claim(self.handle.slot).inspect(|&slot| board.idle(slot));
-        }
-        if let Some(slot) = self.slot {
-            board.sleep(slot, Sleeper::Task(context.waker().clone()));
-        }
-        self.slot.is_some()
+        let Seat { replica, slot } = self.handle.seat();
+        let board = &self.handle.shared.replicas[replica].board;
+        let claimed = self.handle.waiting.or_else(|| board.claim(slot).inspect(|&slot| board.idle(slot)));
+        self.handle.waiting = claimed;
+        claimed.into_iter().for_each(|slot| board.sleep(slot, Sleeper::Task(context.waker().clone())));
+        claimed.is_some()
     }
 }
 
@@ -156,14 +159,13 @@ impl<T: Replicable> Future for ReadFuture<'_, T> {
                 return Poll::Pending;
             }
         }
-        Poll::Ready(this.handle.shared.look(this.handle.replica, |data| data.read(this.operation)))
+        let at = this.handle.seat().replica;
+        Poll::Ready(this.handle.shared.look(at, |data| data.read(this.operation)))
     }
 }
 
 impl<T: Replicable> Drop for ReadFuture<'_, T> {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.handle.board().free(slot);
-        }
+        self.handle.clear_slots();
     }
 }

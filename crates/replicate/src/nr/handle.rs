@@ -10,69 +10,118 @@ use archipelago_sync::backoff::Backoff;
 use super::engine::Shared;
 use super::future::{ReadFuture, WriteFuture};
 use super::{Owner, Replicable};
-use crate::board::{Board, Refused, SlotId};
+use crate::board::{Refused, SlotId};
 use crate::poison::Poisoned;
+use crate::reentry;
 use crate::sequential::{ClosureWrite, Closures};
 use crate::wait::{Served, submit};
 
 /// One thread's access to a [`Replicated`](super::Replicated) structure. It keeps the structure alive, and frees its
-/// slot when it is dropped. It may be sent to another thread; then it still works on the replica it was made for.
+/// slot when it is dropped.
+///
+/// Its first operation binds it to the replica of the node on which the calling thread runs, whichever thread made it.
+/// So it may be made anywhere and sent to the thread that is to use it. Used by yet another thread it still works on
+/// that replica, which is only slower; a thread that gets a bound handle for long had better take a new one.
 ///
 /// All operations are linearizable: each takes effect at one moment between call and return, over all handles of all
 /// replicas.
 ///
 /// # Errors
 /// Every operation fails with [`Poisoned`] once some operation has panicked in `write`.
+///
+/// # Panics
+/// Builds with debug assertions panic in an operation that is called from inside one on the same structure (from a
+/// closure given to [`view`](Handle::view), say, or from [`Sequential::write`](crate::Sequential::write), which that
+/// poisons); others hang.
 pub struct Handle<T: Replicable> {
     pub(super) shared: Arc<Shared<T>>,
+    /// `None` until the first use.
+    seat: Option<Seat>,
+    /// Slots of futures under way: a future that is forgotten leaves its there, for the next one or for the handle's end.
+    pub(super) posted: Option<SlotId>,
+    pub(super) waiting: Option<SlotId>,
+    /// Declared behind `shared`: background threads end when the last owner goes.
+    owner: Arc<Owner<T>>,
+}
+
+/// Where a handle works.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat {
     pub(super) replica: usize,
     /// The slot it posts at if that is free.
     pub(super) slot: SlotId,
-    /// Declared behind `shared`: background threads end when the last owner goes.
-    _owner: Arc<Owner<T>>,
 }
 
 impl<T: Replicable> Handle<T> {
-    pub(super) fn new(owner: &Arc<Owner<T>>, replica: usize) -> Self {
+    pub(super) fn new(owner: &Arc<Owner<T>>, replica: Option<usize>) -> Self {
         let shared = owner.shared().clone();
-        let slot = shared.replicas[replica].board.join();
-        Self { shared, replica, slot, _owner: owner.clone() }
+        let mut handle = Self { shared, seat: None, posted: None, waiting: None, owner: owner.clone() };
+        if let Some(replica) = replica {
+            handle.bind(replica);
+        }
+        handle
     }
 
-    /// The index of the replica it works on.
-    pub fn replica(&self) -> usize {
-        self.replica
+    /// Where it works, from its first use on.
+    #[inline]
+    pub(super) fn seat(&mut self) -> Seat {
+        match self.seat {
+            Some(seat) => seat,
+            None => self.bind_here(),
+        }
+    }
+
+    #[cold]
+    fn bind_here(&mut self) -> Seat {
+        self.bind(self.owner.nearest_replica())
+    }
+
+    fn bind(&mut self, replica: usize) -> Seat {
+        let seat = Seat { replica, slot: self.shared.replicas[replica].board.join() };
+        self.seat = Some(seat);
+        seat
+    }
+
+    /// The index of the replica it works on; `None` before its first use, unless it was made for one
+    /// ([`handle_on`](super::Replicated::handle_on)).
+    pub fn replica(&self) -> Option<usize> {
+        self.seat.map(|seat| seat.replica)
     }
 
     /// Carries out a reading operation on the local replica, after all changes that were answered before the call.
     #[inline]
     pub fn read(&mut self, operation: &T::Read) -> Result<T::Response, Poisoned> {
-        self.shared.read(self.replica, |data| data.read(operation))
+        let at = self.seat().replica;
+        self.shared.read(at, |data| data.read(operation))
     }
 
     /// Carries out a changing operation, on all replicas in the same order. It is in the local replica on return, and
     /// in the others before anyone reads there.
     #[inline]
     pub fn write(&mut self, operation: T::Write) -> Result<T::Response, Poisoned> {
+        let Seat { replica, slot } = self.seat();
+        reentry::check(reentry::identity(&*self.shared));
         self.shared.poison.check()?;
         if !self.shared.dedicated
-            && let Some(turn) = self.shared.try_turn(self.replica)
+            && let Some(turn) = self.shared.try_turn(replica)
         {
-            return self.shared.write_in_turn(self.replica, turn, operation);
+            return self.shared.write_in_turn(replica, turn, operation);
         }
-        post(&self.shared, self.replica, self.slot, operation)
+        post(&self.shared, replica, slot, operation)
     }
 
     /// Carries out several changing operations as one batch: in order, and with no other operation in between unless
     /// the batch is longer than the log can ever be ([`Builder::largest_log`](super::Builder::largest_log)).
     pub fn write_many(&mut self, operations: Vec<T::Write>) -> Result<Vec<T::Response>, Poisoned> {
+        let replica = self.seat().replica;
         let shared = &*self.shared;
+        reentry::check(reentry::identity(shared));
         let mut responses = Vec::with_capacity(operations.len());
         let backoff = Backoff::new();
         loop {
             shared.poison.check()?;
-            if let Some(turn) = shared.try_turn(self.replica) {
-                shared.combine(self.replica, turn, operations.into_iter(), |response| responses.push(response))?;
+            if let Some(turn) = shared.try_turn(replica) {
+                shared.combine(replica, turn, operations.into_iter(), |response| responses.push(response))?;
                 return Ok(responses);
             }
             backoff.wait();
@@ -128,15 +177,20 @@ impl<T: Replicable> Handle<T> {
         self.shared.stats()
     }
 
-    pub(super) fn board(&self) -> &Board<T::Write, T::Response> {
-        &self.shared.replicas[self.replica].board
+    /// Gives back the slots of futures that are gone, or were forgotten.
+    pub(super) fn clear_slots(&mut self) {
+        let Some(Seat { replica, .. }) = self.seat else { return };
+        let board = &self.shared.replicas[replica].board;
+        self.posted.take().into_iter().for_each(|slot| board.abandon(slot));
+        self.waiting.take().into_iter().for_each(|slot| board.free(slot));
     }
 }
 
 impl<S: Send + Sync + 'static> Handle<Closures<S>> {
-    /// Reads the state.
+    /// Reads the state. Long looks hold up the handle's replica, as [`inspect`](super::Replicated::inspect) says.
     pub fn view<R>(&mut self, look: impl FnOnce(&S) -> R) -> Result<R, Poisoned> {
-        self.shared.read(self.replica, |data| look(data.state()))
+        let at = self.seat().replica;
+        self.shared.read(at, |data| look(data.state()))
     }
 
     /// Changes the state: `change` is called once per replica, and must do the same each time.
@@ -170,7 +224,8 @@ fn post<T: Replicable>(
         shared.poison.check()?;
         backoff.wait();
     };
-    let answer = submit(board, slot, operation, shared.dedicated, || match shared.try_turn(at) {
+    let call = shared.dedicated.then_some(|| shared.replicas[at].rest.wake());
+    let answer = submit(board, slot, operation, call, || match shared.try_turn(at) {
         Some(turn) => {
             // An error reaches this thread's request, too.
             let _ = shared.combine(at, turn, iter::empty(), |_| {});
@@ -184,13 +239,16 @@ fn post<T: Replicable>(
 
 impl<T: Replicable> Drop for Handle<T> {
     fn drop(&mut self) {
-        self.board().leave(self.slot);
+        self.clear_slots();
+        if let Some(Seat { replica, slot }) = self.seat {
+            self.shared.replicas[replica].board.leave(slot);
+        }
     }
 }
 
 impl<T: Replicable> fmt::Debug for Handle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("replica", &self.replica).finish_non_exhaustive()
+        f.debug_struct("Handle").field("replica", &self.replica()).finish_non_exhaustive()
     }
 }
 
@@ -201,11 +259,13 @@ mod tests {
     #[test]
     fn a_dropped_handle_gives_back_its_slot() {
         let structure = Replicated::builder().replicas(1).slots(2).build(|| Closures::new(0_u32));
-        let (first, second) = (structure.handle(), structure.handle());
-        let (slot, board) = (first.slot, &structure.owner.shared.replicas[0].board);
-        assert!(slot != second.slot && board.handles() == 2);
+        let (mut first, mut second) = (structure.handle(), structure.handle());
+        let board = &structure.owner.shared.replicas[0].board;
+        assert_eq!(board.handles(), 0, "a handle that was not used takes no slot");
+        let slot = first.seat().slot;
+        assert!(slot != second.seat().slot && board.handles() == 2);
         drop(first);
         assert_eq!(board.handles(), 1);
-        assert_eq!(structure.handle().slot, slot);
+        assert_eq!(structure.handle().seat().slot, slot);
     }
 }

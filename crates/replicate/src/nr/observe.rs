@@ -9,7 +9,7 @@ use crate::log::{Cursor, Log};
 /// Calls come from whichever thread combines, one at a time. A panic poisons the structure: that is how to say that an
 /// operation could not be made durable.
 pub trait Observer<W>: Send {
-    /// An operation and its index. Indices rise, with gaps where the log grew.
+    /// An operation and its index. Indices rise, with gaps where the log grew or shrank.
     fn operation(&mut self, index: u64, operation: &W);
 
     /// A batch is over: everything below index `end` may be applied and answered when this returns.

@@ -26,10 +26,21 @@ pub struct Stats {
     pub reader_refreshes: u64,
     /// Replicas brought up to date on behalf of others: by the helper thread, or by a combiner that needed room.
     pub helper_runs: u64,
+    /// Times that a replica was not brought up to date on behalf of others since its readers stayed.
+    pub passed_by: u64,
+    /// Times that a dedicated combiner found nothing to do for long, and went to sleep until it is woken.
+    pub naps: u64,
     /// Times that the log grew.
     pub log_growths: u64,
     /// Entries of the log's present segment.
     pub log_capacity: u64,
+    /// Entries appended and not taken back yet. They are taken back when more than a quarter of the segment is in use, or
+    /// at [`sync`](super::Replicated::sync), as far as the slowest replica has applied them.
+    pub log_in_use: u64,
+    /// Bytes of all the log's segments. What the operations own elsewhere comes to that.
+    pub log_bytes: u64,
+    /// Index of the replica that has applied the fewest operations.
+    pub slowest_replica: usize,
 }
 
 /// A count of one writer at a time.
@@ -37,7 +48,7 @@ pub struct Stats {
 pub(super) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds; the caller has the combiner's lock, so that nobody else does.
+    /// Adds; the caller is the only one who does, since it has the combiner's lock.
     #[inline]
     pub(super) fn add(&self, more: u64) {
         self.0.store(self.get() + more, Ordering::Relaxed);
@@ -60,6 +71,7 @@ pub(super) struct Counts {
     pub(super) entry_waits: Count,
     pub(super) reader_refreshes: Count,
     pub(super) helper_runs: Count,
+    pub(super) passed_by: Count,
 }
 
 impl Counts {
@@ -82,5 +94,6 @@ impl Counts {
         stats.entry_waits += self.entry_waits.get();
         stats.reader_refreshes += self.reader_refreshes.get();
         stats.helper_runs += self.helper_runs.get();
+        stats.passed_by += self.passed_by.get();
     }
 }

@@ -1,0 +1,225 @@
+//! Handles: which replica they work on, and what becomes of those that are forgotten, with their futures.
+#![cfg(not(any(loom, archipelago_sim)))]
+
+mod common;
+
+use core::future::Future;
+use core::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::task::Wake;
+use std::thread;
+use std::time::Duration;
+
+use archipelago_check::watchdog::watchdog;
+use archipelago_platform::topology::Topology;
+use archipelago_replicate::{Builder, Handle, Replicated};
+use common::{Change, Gate, Ledger};
+
+/// Much longer than any of these lasts.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn ledger() -> Builder<Ledger> {
+    Replicated::builder()
+}
+
+/// Polls a future once.
+fn poll_once<F: Future>(mut future: core::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Polls a future once, and forgets it.
+fn poll_and_forget<F: Future>(future: F) {
+    let mut future = Box::pin(future);
+    let _ = poll_once(future.as_mut());
+    std::mem::forget(future);
+}
+
+/// Handles are made by one thread and used by others, on imagined machines: each works on its thread's node's replica.
+#[test]
+fn a_handle_belongs_to_the_thread_that_uses_it_first() {
+    for nodes in [1, 2, 4, 8] {
+        let topology = Topology::synthetic(nodes, 2);
+        let replicated = ledger().topology(topology.clone()).build(Ledger::numbered());
+        let threads = 2 * nodes;
+        let all_there = Barrier::new(threads);
+        let used: Vec<usize> = thread::scope(|scope| {
+            let spawn = |way: usize| {
+                let (mut handle, topology, all_there) = (replicated.handle(), &topology, &all_there);
+                assert_eq!(handle.replica(), None);
+                scope.spawn(move || {
+                    // Slots of threads are dealt out anew when threads end: all live at once.
+                    all_there.wait();
+                    match way % 4 {
+                        0 => drop(handle.write(Change::Insert(1, 1)).unwrap()),
+                        1 => drop(handle.read(&1).unwrap()),
+                        2 => drop(handle.write_many(vec![Change::Insert(1, 1)]).unwrap()),
+                        _ => drop(poll_once(Box::pin(handle.write_async(Change::Remove(1))).as_mut())),
+                    }
+                    let here = topology.node_of_current();
+                    assert_eq!(handle.replica(), Some(here), "way {way}");
+                    all_there.wait();
+                    here
+                })
+            };
+            let threads: Vec<_> = (0..threads).map(spawn).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!((0..nodes).all(|node| used.contains(&node)), "{nodes} nodes, used {used:?}");
+        // Bound once, it stays where it is, wherever it is used.
+        let mut handle = replicated.handle();
+        handle.read(&1).unwrap();
+        let bound = handle.replica();
+        let handle = thread::spawn(move || {
+            handle.write(Change::Insert(2, 2)).unwrap();
+            handle
+        });
+        assert_eq!(handle.join().unwrap().replica(), bound);
+    }
+}
+
+/// Where the replicas are a number and no topology, handles are dealt out to them.
+#[test]
+fn handles_are_dealt_out_to_replicas_in_turn() {
+    let replicated = ledger().replicas(3).build(Ledger::numbered());
+    let mut handles: Vec<_> = (0..6).map(|_| replicated.handle()).collect();
+    // In the order in which they are used.
+    let mut used = |at: usize| {
+        handles[at].read(&0).unwrap();
+        handles[at].replica().unwrap()
+    };
+    assert_eq!([5, 0, 3, 1, 2, 4].map(&mut used), [0, 1, 2, 0, 1, 2]);
+    assert_eq!([5, 0, 3, 1, 2, 4].map(&mut used), [0, 1, 2, 0, 1, 2]);
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Bell(AtomicU64);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs `meanwhile` while the combiner of replica 1 stands still, and that replica is not up to date.
+fn while_replica_1_stands_still(replicated: &Replicated<Ledger>, meanwhile: impl FnOnce()) {
+    let gate = archipelago_platform::sync::Arc::new(Gate::default());
+    /// Also by an assertion that fails.
+    struct Open<'g>(&'g Gate);
+    impl Drop for Open<'_> {
+        fn drop(&mut self) {
+            self.0.open();
+        }
+    }
+    thread::scope(|scope| {
+        let opening = Open(&gate);
+        let stalled = scope.spawn(|| replicated.handle_on(1).write(Change::Stall(1, gate.clone())).unwrap());
+        while gate.waiting.load(archipelago_platform::atomic::Ordering::Acquire) == 0 {
+            thread::yield_now();
+        }
+        replicated.handle_on(0).write(Change::Insert(5, 6)).unwrap();
+        meanwhile();
+        drop(opening);
+        stalled.join().unwrap();
+    });
+}
+
+/// Futures that are forgotten while they wait: the next operation of their handle, or its end, gives their slots back.
+#[test]
+fn forgotten_futures_leave_their_slots() {
+    watchdog(LIMIT, |notes| {
+        for reads in [false, true] {
+            notes.note(format!("reads: {reads}"));
+            let replicated = ledger().replicas(2).slots(2).build(Ledger::numbered());
+            while_replica_1_stands_still(&replicated, || {
+                for mut handle in [1; 4].map(|replica| replicated.handle_on(replica)) {
+                    for _ in 0..3 {
+                        if reads {
+                            poll_and_forget(handle.read_async(&5));
+                        } else {
+                            poll_and_forget(handle.write_async(Change::Insert(5, 7)));
+                        }
+                    }
+                }
+            });
+            // Sees those that were cancelled.
+            replicated.handle_on(1).write(Change::Remove(5)).unwrap();
+            while_replica_1_stands_still(&replicated, || {
+                let [mut one, mut two] = [1; 2].map(|replica| replicated.handle_on(replica));
+                let bell = Arc::new(Bell::default());
+                let mut futures =
+                    [Box::pin(one.write_async(Change::Remove(1))), Box::pin(two.write_async(Change::Remove(2)))];
+                for future in &mut futures {
+                    let waker = Waker::from(bell.clone());
+                    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                }
+                assert_eq!(bell.0.load(Ordering::Relaxed), 0, "whoever finds no slot asks to be polled again");
+            });
+        }
+    });
+}
+
+/// A reader that is cancelled while it waits leaves no waker behind, though nobody wakes it.
+#[test]
+fn cancelled_reads_leave_nothing() {
+    watchdog(LIMIT, |_| {
+        let replicated = ledger().replicas(2).build(Ledger::numbered());
+        while_replica_1_stands_still(&replicated, || {
+            let mut handle = replicated.handle_on(1);
+            let bell = Arc::new(Bell::default());
+            let waker = Waker::from(bell.clone());
+            let mut future = Box::pin(handle.read_async(&5));
+            assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            drop((future, waker));
+            assert_eq!(Arc::strong_count(&bell), 1);
+        });
+    });
+}
+
+/// Everything is forgotten: handles, bound or not, and futures with them. Others go on.
+#[test]
+fn forgotten_handles_stop_nobody() {
+    watchdog(LIMIT, |_| {
+        let replicated = ledger().replicas(2).slots(2).log_capacity(8).build(Ledger::numbered());
+        for at in 0..200 {
+            let mut handle = replicated.handle();
+            match at % 4 {
+                0 => poll_and_forget(handle.write_async(Change::Insert(at % 8, at))),
+                1 => poll_and_forget(handle.read_async(&at)),
+                2 => _ = handle.write(Change::Insert(at % 8, at)).unwrap(),
+                _ => {}
+            }
+            std::mem::forget(handle);
+        }
+        thread::scope(|scope| {
+            for replica in 0..8 {
+                let mut handle = replicated.handle_on(replica % 2);
+                scope.spawn(move || {
+                    (0..200).for_each(|at| {
+                        handle.write(Change::Insert(at % 8, at)).unwrap();
+                    })
+                });
+            }
+        });
+        assert_eq!(replicated.handle().read(&0).unwrap().number, 1700);
+    });
+}
+
+/// The last handle, and with it the structure and its background threads, goes in a thread's last destructors.
+#[test]
+fn a_thread_local_owns_the_structure() {
+    thread_local! {
+        static OWNER: core::cell::RefCell<Option<Handle<Ledger>>> = const { core::cell::RefCell::new(None) };
+    }
+    watchdog(LIMIT, |_| {
+        for _ in 0..20 {
+            let replicated = ledger().replicas(2).helper(Duration::from_millis(1)).dedicated_combiners();
+            let replicated = replicated.build(Ledger::numbered());
+            let thread = thread::spawn(move || {
+                OWNER.with_borrow_mut(|owner| owner.insert(replicated.handle()).write(Change::Insert(1, 1)).unwrap());
+            });
+            thread.join().unwrap();
+        }
+    });
+}

@@ -1,0 +1,403 @@
+//! Threads that far outnumber the processors, readers that stay, operations that panic or are forgotten, threads that
+//! come and go: memory stays bounded, nobody waits for what is none of its business, and all of it ends.
+//!
+//! Each test lasts a second or less. `ARCHIPELAGO_HOSTILE=SECONDS` lets each of those with a load last that long.
+#![cfg(not(any(loom, miri, archipelago_sim)))]
+
+use core::hint::black_box;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use archipelago_check::watchdog::watchdog;
+use archipelago_platform::topology::Topology;
+use archipelago_replicate::{Builder, Closures, Handle, Replicated, Sequential, Stats};
+
+/// Counts the bytes that are allocated, and the most that were at once.
+struct Counting;
+
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: passes everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = BYTES.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(now, Ordering::Relaxed);
+        // SAFETY: as for this function.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as for this function.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One test at a time: they measure memory, time and the process's threads.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long a load lasts, unless the environment says how many seconds.
+fn load_time() -> Duration {
+    let seconds = std::env::var("ARCHIPELAGO_HOSTILE").ok();
+    seconds.map_or(Duration::from_millis(400), |text| Duration::from_secs(text.parse().expect("a number of seconds")))
+}
+
+fn limit() -> Duration {
+    Duration::from_secs(30) + 20 * load_time()
+}
+
+/// Bytes above `before` at the most since [`reset_peak`], and now.
+fn reset_peak() -> usize {
+    let now = BYTES.load(Ordering::Relaxed);
+    PEAK.store(now, Ordering::Relaxed);
+    now
+}
+
+fn peak_above(before: usize) -> usize {
+    PEAK.load(Ordering::Relaxed).saturating_sub(before)
+}
+
+/// A map whose operations carry a box, so that whatever keeps them can be counted.
+#[derive(Default)]
+struct Map(BTreeMap<u64, u64>, u64);
+
+const PAYLOAD: usize = 200;
+
+struct Insert(u64, Box<[u8; PAYLOAD]>);
+
+impl Insert {
+    fn new(key: u64) -> Self {
+        Self(key, Box::new([key as u8; PAYLOAD]))
+    }
+}
+
+impl Sequential for Map {
+    type Read = u64;
+    type Write = Insert;
+    /// How many changes there were before.
+    type Response = u64;
+
+    fn read(&self, key: &u64) -> u64 {
+        black_box(self.0.get(key));
+        self.1
+    }
+
+    fn write(&mut self, Insert(key, payload): &Insert) -> u64 {
+        assert!(payload.iter().all(|&byte| byte == *key as u8), "the operation as it was handed over");
+        self.0.insert(key % 64, *key);
+        self.1 += 1;
+        self.1 - 1
+    }
+}
+
+fn map() -> Builder<Map> {
+    Replicated::builder()
+}
+
+/// Lets the writers stop when it is dropped, also by an assertion that fails.
+struct Stop<'s>(&'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Threads that write through handles of all replicas in turn until `stop`; how often each did.
+fn writers<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    replicated: &'scope Replicated<Map>,
+    replicas: impl Iterator<Item = usize>,
+    stop: &'scope AtomicBool,
+) -> Vec<thread::ScopedJoinHandle<'scope, u64>> {
+    let write = |replica| {
+        move || {
+            let mut handle = replicated.handle_on(replica);
+            let mut done = 0;
+            while !stop.load(Ordering::Relaxed) {
+                handle.write(Insert::new(done)).unwrap();
+                done += 1;
+            }
+            done
+        }
+    };
+    replicas.map(|replica| scope.spawn(write(replica))).collect()
+}
+
+fn total(threads: Vec<thread::ScopedJoinHandle<'_, u64>>) -> u64 {
+    threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+}
+
+/// A reader stays in replica 0. The writers of all other replicas go on, ten times round the log they began with; the
+/// log's memory is bounded and shown, and goes back when the reader has left.
+#[test]
+fn a_reader_that_stays_stops_nobody_else() {
+    let _alone = alone();
+    watchdog(limit(), |notes| {
+        for replicas in [2, 3, 8] {
+            notes.note(format!("{replicas} replicas"));
+            let replicated = map().replicas(replicas).log_capacity(64).largest_log(1 << 14).build(Map::default);
+            let changes = 640;
+            let stats = replicated
+                .inspect(0, |_| {
+                    let write = |replica| {
+                        let mut handle = replicated.handle_on(replica);
+                        move || {
+                            (0..changes).for_each(|at| {
+                                handle.write(Insert::new(at)).unwrap();
+                            })
+                        }
+                    };
+                    // From other threads: this one is inside. The join is the test.
+                    thread::scope(|scope| (1..replicas).for_each(|replica| drop(scope.spawn(write(replica)))));
+                    replicated.stats()
+                })
+                .unwrap();
+            let written = changes * (replicas as u64 - 1);
+            assert!(stats.log_in_use >= written && stats.slowest_replica == 0, "{stats:?}");
+            assert!(stats.passed_by > 0 && stats.log_growths > 0, "{stats:?}");
+            assert_eq!(stats.writes, written);
+            shrinks(&replicated, &stats);
+        }
+    });
+}
+
+/// With readers gone, a log that has grown goes back to where it began as changes go on.
+fn shrinks(replicated: &Replicated<Map>, grown: &Stats) {
+    let mut handle = replicated.handle_on(0);
+    (0..4 * grown.log_capacity).for_each(|at| {
+        handle.write(Insert::new(at)).unwrap();
+    });
+    let stats = replicated.stats();
+    assert!(stats.log_capacity == 64 && stats.log_bytes * 8 < grown.log_bytes, "{grown:?}\n{stats:?}");
+    let state = |at| replicated.inspect(at, |map| (map.1, map.0.clone())).unwrap();
+    assert!((1..replicated.replicas()).all(|at| state(at) == state(0)), "replicas are equal in the end");
+    replicated.sync().unwrap();
+    assert_eq!(replicated.stats().log_in_use, 0);
+}
+
+/// The log is at its largest and the reader is still there: writers wait, memory does not grow, the waits can be seen,
+/// and all go on when it leaves.
+#[test]
+fn a_log_at_its_largest_waits_for_the_reader() {
+    let _alone = alone();
+    watchdog(limit(), |_| {
+        let before = reset_peak();
+        let largest = 1 << 10;
+        let replicated = map().replicas(2).log_capacity(16).largest_log(largest).build(Map::default);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let stopping = Stop(&stop);
+            let (threads, stats) = replicated
+                .inspect(0, |_| {
+                    let threads = writers(scope, &replicated, [1; 4].into_iter(), &stop);
+                    let wait_for = |what: &dyn Fn(Stats) -> bool| {
+                        while !what(replicated.stats()) {
+                            thread::yield_now();
+                        }
+                        replicated.stats()
+                    };
+                    let full = wait_for(&|stats| stats.log_capacity == largest as u64);
+                    let stats = wait_for(&|stats| stats.room_waits > full.room_waits + 200);
+                    let later = wait_for(&|later| later.room_waits > stats.room_waits + 50);
+                    assert_eq!((stats.writes, stats.log_in_use), (later.writes, later.log_in_use), "it waits");
+                    (threads, later)
+                })
+                .unwrap();
+            assert!(stats.log_capacity == largest as u64, "{stats:?}");
+            // Waiting, it appends nothing; and all that it has appended fits in the segments.
+            let bound = 5 * largest / 2;
+            assert!(stats.log_in_use <= bound as u64, "{stats:?}");
+            let each = size_of::<Insert>() + PAYLOAD + 64;
+            let peak = peak_above(before);
+            assert!(peak < bound * each + (256 << 10), "{peak} bytes, {stats:?}");
+            while replicated.stats().writes < 2 * stats.writes {
+                thread::yield_now();
+            }
+            drop(stopping);
+            assert!(total(threads) >= 2 * stats.writes);
+        });
+    });
+}
+
+/// Readers that come one after the other and stay a while, on all replicas in turn, beside writers: memory stays within
+/// what the log may take.
+#[test]
+fn readers_that_stay_one_after_the_other() {
+    let _alone = alone();
+    watchdog(limit(), |_| {
+        let before = reset_peak();
+        let largest = 1 << 12;
+        let replicated = map().replicas(3).log_capacity(16).largest_log(largest).build(Map::default);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let stopping = Stop(&stop);
+            let threads = writers(scope, &replicated, (0..6).map(|at| at % 3), &stop);
+            let end = Instant::now() + load_time();
+            for replica in (0..3).cycle() {
+                replicated.inspect(replica, |_| thread::sleep(Duration::from_millis(5))).unwrap();
+                if Instant::now() > end {
+                    break;
+                }
+            }
+            drop(stopping);
+            assert!(total(threads) > 100);
+        });
+        let each = size_of::<Insert>() + PAYLOAD + 64;
+        let peak = peak_above(before);
+        assert!(peak < 5 * largest / 2 * each + (1 << 20), "{peak} bytes, {:?}", replicated.stats());
+        let states: Vec<u64> = (0..3).map(|at| replicated.inspect(at, |map| map.1).unwrap()).collect();
+        assert!(states.iter().all(|&count| count == replicated.stats().writes), "{states:?}");
+    });
+}
+
+/// The longest that `threads` threads were kept from doing `work`, which is done again and again; and how often.
+fn longest(threads: usize, work: impl Fn(usize) + Sync) -> (Duration, u64) {
+    let end = Instant::now() + load_time();
+    let barrier = Barrier::new(threads);
+    let each = |me| {
+        barrier.wait();
+        let (mut longest, mut count, mut last) = (Duration::ZERO, 0, Instant::now());
+        while last < end {
+            work(me);
+            let now = Instant::now();
+            longest = longest.max(now - last);
+            (last, count) = (now, count + 1);
+        }
+        (longest, count)
+    };
+    thread::scope(|scope| {
+        let each = &each;
+        let all: Vec<_> = (0..threads).map(|me| scope.spawn(move || each(me))).collect();
+        let all = all.into_iter().map(|thread| thread.join().unwrap());
+        all.fold((Duration::ZERO, 0), |(long, sum), (longest, count)| (long.max(longest), sum + count))
+    })
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Handle<Map>>> = const { RefCell::new(None) };
+}
+
+/// Sixty-four threads on all replicas of one structure: no operation takes much longer than the longest time that a
+/// control of as many threads, which only read the clock, is not scheduled; and memory stays small.
+#[test]
+fn threads_that_outnumber_the_processors() {
+    let _alone = alone();
+    watchdog(limit(), |notes| {
+        let threads = 64;
+        let control = longest(threads, |_| {
+            black_box(Instant::now());
+        })
+        .0;
+        for replicas in [1, 2, 8] {
+            notes.note(format!("{replicas} replicas"));
+            let before = reset_peak();
+            let replicated = map().replicas(replicas).log_capacity(64).largest_log(1 << 12).build(Map::default);
+            let (longest, count) = longest(threads, |me| {
+                OWN.with_borrow_mut(|handle| {
+                    let handle = handle.get_or_insert_with(|| replicated.handle_on(me % replicas));
+                    if me % 4 == 0 { handle.read(&1) } else { handle.write(Insert::new(me as u64)) }.unwrap();
+                });
+            });
+            let stats = replicated.stats();
+            // A request may wait for a combiner that is not scheduled, then for its own thread to be, and so may the
+            // combiner for one of another replica that has reserved entries.
+            assert!(
+                longest < 4 * control.max(Duration::from_millis(20)),
+                "{longest:?}, control {control:?}, {stats:?}"
+            );
+            assert!(count > 1000, "{count} operations, {stats:?}");
+            // The whole log full of operations, and a kilobyte and more for each thread.
+            let peak = peak_above(before);
+            let bound = 5 * (1 << 12) / 2 * (size_of::<Insert>() + 8 + PAYLOAD) + threads * (4 << 10);
+            assert!(peak < bound && stats.log_bytes < 1 << 20, "{peak} bytes, {stats:?}");
+            eprintln!("{replicas} replicas: {longest:?}, control {control:?}, {count} operations, {peak} bytes");
+        }
+    });
+}
+
+/// Threads that come, work and go, with handles in thread-locals whose destructors work, too.
+#[test]
+fn threads_that_come_and_go_with_thread_locals() {
+    /// Writes once more when its thread ends.
+    struct LastWords(Handle<Map>);
+    impl Drop for LastWords {
+        fn drop(&mut self) {
+            self.0.write(Insert::new(7)).unwrap();
+            assert!(self.0.read(&7).unwrap() > 0);
+        }
+    }
+    thread_local! {
+        static LAST: RefCell<Option<LastWords>> = const { RefCell::new(None) };
+    }
+    let _alone = alone();
+    watchdog(limit(), |_| {
+        let replicated = map().topology(Topology::synthetic(4, 2)).log_capacity(16).dedicated_combiners();
+        let replicated = replicated.build(Map::default);
+        let mut written = 0;
+        let end = Instant::now() + load_time();
+        let before = BYTES.load(Ordering::Relaxed);
+        while Instant::now() < end {
+            let threads = (0..16).map(|_| {
+                let handle = LastWords(replicated.handle());
+                thread::spawn(move || {
+                    LAST.with_borrow_mut(|last| last.insert(handle).0.write(Insert::new(1)).unwrap());
+                })
+            });
+            threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+            written += 32;
+        }
+        assert_eq!(replicated.handle().read(&0).unwrap(), written);
+        let grown = BYTES.load(Ordering::Relaxed).saturating_sub(before);
+        assert!(grown < 1 << 20, "{grown} bytes for threads that are gone");
+    });
+}
+
+/// Operations panic under load, on every number of replicas: each thread gets an answer or the error, and ends.
+#[test]
+fn operations_that_panic() {
+    let _alone = alone();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    watchdog(limit(), |_| {
+        let end = Instant::now() + load_time();
+        for round in 0.. {
+            let replicas = 1 + round % 8;
+            let replicated = Replicated::builder().replicas(replicas).log_capacity(4).slots(2);
+            let replicated = replicated.build(|| Closures::new(0_u64));
+            let refused = AtomicU64::new(0);
+            thread::scope(|scope| {
+                for me in 0..16 {
+                    let (mut handle, refused) = (replicated.handle(), &refused);
+                    scope.spawn(move || {
+                        let done = (0..100_000).take_while(|&at| {
+                            let fatal = me == 0 && at == 20;
+                            let change = move |sum: &mut u64| *sum += if fatal { panic!("as planned") } else { 1 };
+                            handle.update(change).is_ok()
+                        });
+                        assert!(done.count() < 100_000, "the error reaches everyone");
+                        refused.fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+            });
+            assert_eq!(refused.into_inner(), 16);
+            assert!(replicated.sync().is_err() && replicated.inspect(0, |_| ()).is_err());
+            if Instant::now() > end && round >= 8 {
+                break;
+            }
+        }
+    });
+    std::panic::set_hook(hook);
+}
