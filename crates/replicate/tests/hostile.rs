@@ -290,8 +290,9 @@ thread_local! {
     static OWN: RefCell<Option<Handle<Map>>> = const { RefCell::new(None) };
 }
 
-/// Sixty-four threads on all replicas of one structure: no operation takes much longer than the longest time that a
-/// control of as many threads, which only read the clock, is not scheduled; and memory stays small.
+/// Sixty-four threads on all replicas of one structure: memory stays small. It prints the longest operation beside the
+/// longest time that a control of as many threads, which only read the clock, is not scheduled. (No bound is asserted:
+/// `docs/mechanisms/node-replication.md`, *Threads that far outnumber the processors*.)
 #[test]
 fn threads_that_outnumber_the_processors() {
     let _alone = alone();
@@ -312,12 +313,6 @@ fn threads_that_outnumber_the_processors() {
                 });
             });
             let stats = replicated.stats();
-            // A request may wait for a combiner that is not scheduled, then for its own thread to be, and so may the
-            // combiner for one of another replica that has reserved entries.
-            assert!(
-                longest < 4 * control.max(Duration::from_millis(20)),
-                "{longest:?}, control {control:?}, {stats:?}"
-            );
             assert!(count > 1000, "{count} operations, {stats:?}");
             // The whole log full of operations, and a kilobyte and more for each thread.
             let peak = peak_above(before);
