@@ -50,14 +50,14 @@ fn chain(bytes: usize) -> f64 {
 #[repr(align(128))]
 struct Apart(AtomicU64);
 
-/// Runs `body(thread)` in two threads at once: the time of all, in nanoseconds, the least of several tries.
-fn two(body: impl Fn(u64) + Sync) -> f64 {
-    let once = |_| {
+/// Runs `body(thread, attempt)` in two threads at once: the time of all, in nanoseconds, the least of several tries.
+fn two(body: impl Fn(u64, usize) + Sync) -> f64 {
+    let once = |attempt| {
         let barrier = Barrier::new(2);
         let run = |thread| {
             barrier.wait();
             let start = Instant::now();
-            body(thread);
+            body(thread, attempt);
             start.elapsed().as_nanos() as f64
         };
         std::thread::scope(|scope| {
@@ -71,13 +71,14 @@ fn two(body: impl Fn(u64) + Sync) -> f64 {
 /// One way of a compare-and-exchange ping-pong. A thread without a processor gives the other one its turn.
 fn ping_pong() -> f64 {
     const TURNS: u64 = 20_000;
-    let word = Apart(AtomicU64::new(0));
-    two(|thread| {
-        word.0.store(0, SeqCst);
+    // A word of its own for every try.
+    let words = [const { Apart(AtomicU64::new(0)) }; TRIES];
+    two(|thread, attempt| {
+        let word = &words[attempt];
         for turn in 0..TURNS {
             let mine = 2 * turn + thread;
             let mut patience = 0;
-            while word.0.compare_exchange(mine, mine + 1, SeqCst, Relaxed).is_err() && word.0.load(Relaxed) <= mine {
+            while word.0.compare_exchange(mine, mine + 1, SeqCst, Relaxed).is_err() {
                 patience += 1;
                 if patience % 10_000 == 0 {
                     std::thread::yield_now();
@@ -91,7 +92,7 @@ fn ping_pong() -> f64 {
 fn contended() -> f64 {
     const TURNS: u64 = 500_000;
     let word = Apart(AtomicU64::new(0));
-    two(|_| (0..TURNS).for_each(|_| _ = word.0.fetch_add(1, Relaxed))) / TURNS as f64
+    two(|_, _| (0..TURNS).for_each(|_| _ = word.0.fetch_add(1, Relaxed))) / TURNS as f64
 }
 
 /// A cache of the first processor, as the kernel describes it: the last one of a level that has data.
