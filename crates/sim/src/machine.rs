@@ -5,6 +5,7 @@
 //! has a source in [`Machine::sources`], which is the word "estimate" where nobody measured it.
 
 mod check;
+mod measured;
 mod presets;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
-//! `sim host`: four small programs, on this machine in the ordinary build and on the preset `this-host` in the build for
-//! the virtual machine. Side by side they say how far the model's figures may be trusted on the one machine where both
-//! can be had.
+//! `sim host`: four small programs, on this machine in the ordinary build, and in the build for the virtual machine on a
+//! model of it that is measured at once. Side by side they say how far the model's figures may be trusted on the one
+//! machine where both can be had.
 
 use archipelago_index::HydraList;
 use archipelago_platform::SIMULATED;
@@ -114,20 +114,22 @@ const RUNS: u64 = 5;
 /// # Errors
 /// If a simulation ends badly.
 pub fn run() -> Result<(), Failure> {
-    let what = if SIMULATED { "this-host (simulated)" } else { "this machine" };
+    // Outside of a run this build is native too.
+    let machine = SIMULATED.then(Machine::measured);
+    let what = if SIMULATED { "this-host as measured just now (simulated)" } else { "this machine" };
     println!("ns per operation of a thread, on {what}, medians of {RUNS}:");
     println!("{:<30} {:>10} {:>10}", "", "1 thread", "2 threads");
-    line::<Private>()?;
-    line::<Contended>()?;
-    line::<Lock>()?;
-    line::<LookUp>()
+    line::<Private>(machine.as_ref())?;
+    line::<Contended>(machine.as_ref())?;
+    line::<Lock>(machine.as_ref())?;
+    line::<LookUp>(machine.as_ref())
 }
 
-fn line<P: Program>() -> Result<(), Failure> {
+fn line<P: Program>(machine: Option<&Machine>) -> Result<(), Failure> {
     print!("{:<30}", P::NAME);
     for threads in THREADS {
         let times: Vec<f64> = (1..=RUNS)
-            .map(|seed| if SIMULATED { simulated::<P>(threads, seed) } else { Ok(native::<P>(threads)) })
+            .map(|seed| machine.map_or_else(|| Ok(native::<P>(threads)), |it| simulated::<P>(it, threads, seed)))
             .collect::<Result<_, _>>()?;
         print!(" {:>10.1}", stats::median(&times).expect("at least one run"));
     }
@@ -166,8 +168,7 @@ fn native<P: Program>(threads: usize) -> f64 {
     elapsed.as_nanos() as f64 * threads as f64 / ops as f64
 }
 
-fn simulated<P: Program>(threads: usize, seed: u64) -> Result<f64, Failure> {
-    let machine = Machine::preset("this-host").expect("a preset's name");
+fn simulated<P: Program>(machine: &Machine, threads: usize, seed: u64) -> Result<f64, Failure> {
     let (warm_ns, measured_ns) = (1_000_000, 1_000_000);
     let placement = archipelago_sim::Placement::Fill;
     let (sweep, faults) = (false, Vec::new());
@@ -179,7 +180,7 @@ fn simulated<P: Program>(threads: usize, seed: u64) -> Result<f64, Failure> {
         world::warm_all(0);
         shared
     };
-    let run = measure::run(&machine, &config, &setting, threads, setup, |shared, turns| {
+    let run = measure::run(machine, &config, &setting, threads, setup, |shared, turns| {
         let thread = turns.client().index;
         P::body(shared, thread, &mut || turns.next());
     })?;
