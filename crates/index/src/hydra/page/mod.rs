@@ -11,7 +11,8 @@
 //! 4. A live entry's value word may change, by one atomic operation, while the page's lock is shared; everything else
 //!    changes under the lock.
 //! 5. Everything a reader may see while a writer works is an atomic. Readers use what they read only after
-//!    [`VersionLock::validate`], or in ways that are harmless if it is garbage.
+//!    [`VersionLock::validate`], or in ways that are harmless if it is garbage. What validates is a version that was
+//!    seen free ([`Seen`]); a copy that could not be validated is empty.
 //! 6. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), for ever.
 
 pub(crate) mod bytes;
@@ -21,10 +22,15 @@ use crate::key::Form;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_sync::version_lock::{Version, VersionLock};
 
-/// Under what a caller reads a page: optimistically at a version, or (`None`) holding its lock.
-///
-/// Layouts that keep pointers validate the version before they follow one.
-pub type Seen = Option<Version>;
+/// Why a caller may believe what it reads of a page. Layouts that keep pointers ask before they follow one
+/// ([`Page::trusts`]).
+#[derive(Clone, Copy)]
+pub enum Seen {
+    /// The page was free at this version. What was read since counts only while it still has it.
+    At(Version),
+    /// The caller holds the page's lock, or has the map to itself.
+    Held,
+}
 
 /// A key form that has a page layout.
 pub trait PageForm: Form {
@@ -86,6 +92,15 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// The next page (null on the last), or the forward pointer of an obsolete page.
     fn next(&self) -> *const Self;
 
+    /// Whether what has been read of the page since `seen` may be believed.
+    #[inline]
+    fn trusts(&self, seen: Seen) -> bool {
+        match seen {
+            Seen::At(version) => self.lock().validate(version),
+            Seen::Held => true,
+        }
+    }
+
     // ---- Optimistic: any time, to be validated --------------------------------------------------------------------
 
     /// Starts fetching the lines that an optimistic look-up will touch first.
@@ -141,17 +156,21 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// How many entries there are.
     fn len(&self) -> usize;
 
-    /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more).
-    fn copy_from(&self, from: F::Probe<'_>, limit: usize, copy: &mut Self::Copy);
+    /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more). False, and an
+    /// empty copy, if the page is not as it was seen any more.
+    #[must_use]
+    fn copy_from(&self, from: F::Probe<'_>, limit: usize, seen: Seen, copy: &mut Self::Copy) -> bool;
 
     /// As [`copy_from`](Self::copy_from), from the page's first entry on.
-    fn copy_first(&self, limit: usize, copy: &mut Self::Copy) {
+    #[must_use]
+    fn copy_first(&self, limit: usize, seen: Seen, copy: &mut Self::Copy) -> bool {
         let _ = limit;
-        self.copy_all(copy);
+        self.copy_all(seen, copy)
     }
 
-    /// Copies out all entries.
-    fn copy_all(&self, copy: &mut Self::Copy);
+    /// As [`copy_from`](Self::copy_from), all entries.
+    #[must_use]
+    fn copy_all(&self, seen: Seen, copy: &mut Self::Copy) -> bool;
 
     // ---- Under the lock -------------------------------------------------------------------------------------------
 
@@ -203,7 +222,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     fn check(&self);
 }
 
-/// See [`Page::Copy`]. Valid only after the version it was read under was validated.
+/// See [`Page::Copy`].
 pub trait PageCopy<F: PageForm>: Sized {
     /// Room for building keys in.
     type Scratch: Default;

@@ -235,31 +235,31 @@ impl Page<Word> for WordPage {
     }
 
     #[inline]
-    fn copy_from(&self, from: u64, limit: usize, copy: &mut WordCopy) {
+    fn copy_from(&self, from: u64, limit: usize, seen: Seen, copy: &mut WordCopy) -> bool {
         let len = self.len();
         if self.sorted() < len {
-            return self.copy_all(copy);
+            return self.copy_all(seen, copy);
         }
         // Sorted: copy only what is asked for. A racing writer can make this search meaningless, not unsafe.
         let start = partition_point(0, len, |slot| self.key(slot) < from);
         let end = len.min(start.saturating_add(limit));
-        copy.take(self, start..end, end - start, false);
+        copy.take(self, start..end, end - start, false, seen)
     }
 
     #[inline]
-    fn copy_first(&self, limit: usize, copy: &mut WordCopy) {
+    fn copy_first(&self, limit: usize, seen: Seen, copy: &mut WordCopy) -> bool {
         let len = self.len();
         if self.sorted() < len {
-            return self.copy_all(copy);
+            return self.copy_all(seen, copy);
         }
         let end = len.min(limit);
-        copy.take(self, 0..end, end, false);
+        copy.take(self, 0..end, end, false, seen)
     }
 
     #[inline]
-    fn copy_all(&self, copy: &mut WordCopy) {
+    fn copy_all(&self, seen: Seen, copy: &mut WordCopy) -> bool {
         let len = self.len();
-        copy.take(self, 0..len, self.sorted().min(len), true);
+        copy.take(self, 0..len, self.sorted().min(len), true, seen)
     }
 
     fn set_next(&self, next: *const Self) {
@@ -302,7 +302,7 @@ impl Page<Word> for WordPage {
 
     unsafe fn split(&self, right: *mut Self, key: u64) -> bool {
         let mut copy = WordCopy::new();
-        self.copy_all(&mut copy);
+        assert!(self.copy_all(Seen::Held, &mut copy));
         let in_order = copy.run == copy.len;
         copy.sort();
         let pairs = &copy.pairs[..copy.len];
@@ -362,7 +362,7 @@ impl Page<Word> for WordPage {
             }
             let key = self.key(slot);
             assert_eq!(tag, Word::tag(key), "tag of {key}");
-            assert!(key >= self.low() && !self.is_beyond(key, None), "{key} lies outside its page");
+            assert!(key >= self.low() && !self.is_beyond(key, Seen::Held), "{key} lies outside its page");
             assert!(slot == 0 || slot >= sorted || self.key(slot - 1) < key, "sorted run at {slot}");
         }
     }
@@ -379,13 +379,19 @@ pub struct WordCopy {
 }
 
 impl WordCopy {
+    /// Copies some slots, of which the first `run` are in order; see [`Page::copy_from`].
     #[inline]
-    fn take(&mut self, page: &WordPage, slots: core::ops::Range<usize>, run: usize, whole: bool) {
+    fn take(&mut self, page: &WordPage, slots: core::ops::Range<usize>, run: usize, whole: bool, seen: Seen) -> bool {
         self.len = slots.len();
         for (pair, entry) in self.pairs.iter_mut().zip(&page.entries[slots]) {
             *pair = entry.load();
         }
         (self.run, self.whole) = (run, whole);
+        let trusted = page.trusts(seen);
+        if !trusted {
+            (self.len, self.run) = (0, 0);
+        }
+        trusted
     }
 
     /// Sorts what came behind the run, and merges the two.

@@ -16,6 +16,9 @@ pub(super) const IN_ORDER: [u8; SLOTS] = {
     order
 };
 
+/// What an empty copy knows.
+const NOTHING: Meta = Meta { sorted: 0, prefix: 0, floor: WORDS, high: 0 };
+
 /// A copy of a [`BytesPage`]'s entries.
 pub struct BytesCopy {
     pub(super) words: [u64; WORDS],
@@ -36,6 +39,11 @@ pub struct Scratch(Vec<u8>);
 const SUFFIX: usize = LONG_KEY.next_multiple_of(8) + 8;
 
 impl BytesCopy {
+    /// Forgets what was copied, pointers first of all.
+    pub(super) fn clear(&mut self) {
+        (self.meta, self.len, self.sorted) = (NOTHING, 0, true);
+    }
+
     pub(super) fn take_tags(&mut self, page: &BytesPage) {
         self.tags = core::array::from_fn(|slot| page.tags[slot].load(Relaxed));
     }
@@ -110,8 +118,7 @@ impl PageCopy<Bytes> for BytesCopy {
     type Scratch = Scratch;
 
     fn new() -> Self {
-        let meta = Meta { sorted: 0, prefix: 0, floor: WORDS, high: 0 };
-        Self { words: [0; WORDS], meta, len: 0, sorted: true, order: IN_ORDER, tags: [0; SLOTS] }
+        Self { words: [0; WORDS], meta: NOTHING, len: 0, sorted: true, order: IN_ORDER, tags: [0; SLOTS] }
     }
 
     fn sort(&mut self) -> bool {

@@ -4,8 +4,10 @@ use super::copy::{BytesCopy, Scratch};
 use super::layout::{
     BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, chunk, common, compare, tail_words,
 };
-use super::{BytesPage, Page, PageCopy};
+use super::{BytesPage, Page, PageCopy, Seen};
+use crate::points;
 use archipelago_platform::atomic::Ordering::*;
+use archipelago_platform::hint;
 
 /// A page is underfull below this many entries, if they use less than this many words too; two are merged when
 /// together they have at most twice as much.
@@ -56,6 +58,7 @@ impl BytesPage {
         let mut meta = Meta { sorted: 0, prefix, floor: WORDS, high: len };
         meta.floor -= meta.high_words();
         self.set_meta(meta);
+        hint::point(points::BOUND);
         if let Some((high, address)) = high {
             let long = high.len() > LONG_HIGH;
             for at in meta.floor..WORDS {
@@ -89,7 +92,7 @@ impl BytesPage {
 
     pub(super) fn copied(&self) -> BytesCopy {
         let mut copy = BytesCopy::new();
-        self.copy_all(&mut copy);
+        assert!(self.copy_all(Seen::Held, &mut copy));
         copy.take_tags(self);
         copy
     }

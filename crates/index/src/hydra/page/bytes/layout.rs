@@ -1,5 +1,7 @@
 //! Words and numbers of a [`BytesPage`](super::BytesPage): sizes, packed fields, keys as words.
 
+use crate::points;
+use archipelago_platform::hint;
 use core::cmp::Ordering;
 
 /// Entries per page, at most.
@@ -142,6 +144,7 @@ pub(super) fn compare(
         return middle;
     }
     if info.len() == BOXED {
+        hint::point(points::BOXED);
         let address = word(info.place().min(WORDS - 1));
         // SAFETY: validated: the word is a boxed key of this page, alive as long as the caller's guard or lock.
         return if trust() { key.cmp(unsafe { boxed(address) }) } else { Ordering::Less };

@@ -27,6 +27,7 @@ mod layout;
 
 use super::{Page, PageCopy, PageForm, Removed, Seen};
 use crate::key::Bytes;
+use crate::points;
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
 use archipelago_platform::simd;
@@ -69,17 +70,13 @@ impl BytesPage {
         self.words[at].store(word, Relaxed);
     }
 
-    #[inline]
-    fn trusts(&self, seen: Seen) -> bool {
-        seen.is_none_or(|version| self.lock.validate(version))
-    }
-
     /// How `key` compares with `high`; meaningless on the last page.
     #[inline]
     fn compare_high(&self, key: &[u8], seen: Seen) -> Ordering {
         let meta = self.meta();
         let top = WORDS - meta.high_words();
         if meta.high > LONG_HIGH {
+            hint::point(points::BOXED);
             let address = self.word(top);
             // SAFETY: validated: the word is the next page's `low`, which outlives the caller's guard or lock.
             return if self.trusts(seen) { key.cmp(unsafe { boxed(address) }) } else { Ordering::Less };
@@ -221,11 +218,11 @@ impl Page<Bytes> for BytesPage {
     }
 
     #[inline]
-    fn copy_from(&self, _: &[u8], _: usize, copy: &mut BytesCopy) {
-        self.copy_all(copy);
+    fn copy_from(&self, _: &[u8], _: usize, seen: Seen, copy: &mut BytesCopy) -> bool {
+        self.copy_all(seen, copy)
     }
 
-    fn copy_all(&self, copy: &mut BytesCopy) {
+    fn copy_all(&self, seen: Seen, copy: &mut BytesCopy) -> bool {
         copy.len = self.len();
         copy.meta = self.meta();
         let slots = copy.len * SLOT;
@@ -236,6 +233,11 @@ impl Page<Bytes> for BytesPage {
         }
         copy.sorted = copy.meta.sorted >= copy.len;
         copy.order = IN_ORDER;
+        let trusted = self.trusts(seen);
+        if !trusted {
+            copy.clear();
+        }
+        trusted
     }
 
     fn set_next(&self, next: *const Self) {
@@ -335,7 +337,7 @@ impl Page<Bytes> for BytesPage {
         for slot in 0..len {
             let key = copy.entry(slot, &mut scratch).0;
             assert_eq!(copy.tags[slot], Bytes::tag(key), "tag of {key:?}");
-            assert!(key >= self.low() && !self.is_beyond(key, None), "{key:?} lies outside its page");
+            assert!(key >= self.low() && !self.is_beyond(key, Seen::Held), "{key:?} lies outside its page");
             assert!(slot >= meta.sorted || previous.as_deref().is_none_or(|it| it < key), "sorted run at {slot}");
             previous = Some(key.to_vec());
         }
