@@ -3,8 +3,8 @@
 
 /// A look-up has found its slot, and reads the value next.
 pub const FOUND: &str = "a look-up has found its slot";
-/// A look-up of a batch has its candidate slots, and compares keys next.
-pub const ARRIVING: &str = "a look-up of a batch has its candidates";
+/// A look-up has its candidate slots, and compares keys next.
+pub const CANDIDATES: &str = "a look-up has its candidates";
 /// An insertion if absent has found its key there, and reads the value next.
 pub const PRESENT: &str = "an insertion has found its key";
 /// A walk has found that it goes on behind a page, and reads which one that is next.

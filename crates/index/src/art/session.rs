@@ -189,8 +189,10 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
             let word = leaf.word();
             if self.tree().remove_if(leaf.key(), word, &guard) {
                 self.art.count.add(-1);
+                // First what the map needs: the key's decoder is the user's code, and may panic.
+                let value = retire_and_clone(word, &guard);
                 // SAFETY: a leaf of this map, found under `guard`.
-                return Some((unsafe { form::key(leaf.key()) }, retire_and_clone(word, &guard)));
+                return Some((unsafe { form::key(leaf.key()) }, value));
             }
         }
     }

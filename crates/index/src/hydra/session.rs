@@ -341,7 +341,7 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
     /// Ends what `approach` began; starts over if the page has changed in between.
     #[inline]
     fn arrive(&self, stop: &Stop<'_, FormOf<K>>, key: crate::Probe<'_, K>) -> Option<u64> {
-        point(points::ARRIVING);
+        point(points::CANDIDATES);
         let version = stop.version.expect("approached");
         let found = stop.page.find_among(stop.candidates, key, Seen::At(version)).map(|slot| stop.page.value(slot));
         if stop.page.lock().validate(version) {

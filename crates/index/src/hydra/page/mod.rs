@@ -19,7 +19,9 @@ pub(crate) mod bytes;
 pub(crate) mod word;
 
 use crate::key::Form;
+use crate::points;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
+use archipelago_platform::hint::point;
 use archipelago_sync::version_lock::{Version, VersionLock};
 
 /// Why a caller may believe what it reads of a page. Layouts that keep pointers ask before they follow one
@@ -141,6 +143,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     #[inline]
     fn find(&self, key: F::Probe<'_>, tag: u8, seen: Seen) -> Option<usize> {
         let candidates = self.candidates(tag);
+        point(points::CANDIDATES);
         if candidates == 0 { None } else { self.find_among(candidates, key, seen) }
     }
 
