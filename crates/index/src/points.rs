@@ -11,6 +11,8 @@ pub const PRESENT: &str = "an insertion has found its key";
 pub const LEAVING: &str = "a walk leaves a page";
 /// A look for an end of the list has passed an empty page, and looks at the next.
 pub const PASSED: &str = "an empty page is passed";
+/// A copy knows how many entries the page has, and gets them next.
+pub const COPYING: &str = "a page's entries are counted";
 /// Something says that a word is the address of a box, and the word is read next.
 pub const BOXED: &str = "a word is an address";
 /// A page says how long its new upper bound is, and gets the bound next.

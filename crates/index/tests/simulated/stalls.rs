@@ -201,6 +201,36 @@ fn names(keys: impl IntoIterator<Item = String>) -> Names {
 }
 
 #[test]
+fn a_scan_of_words_whose_page_loses_an_entry() {
+    let scan = |map: &HydraList<u64, u64>| {
+        let mut seen = Vec::new();
+        map.pin().scan(&0, 10, |key, value| seen.push((key, *value)));
+        assert_eq!(seen, [(20, 200), (30, 300)]);
+    };
+    let point = (points::COPYING, 1);
+    stalled_at(point, || hydralist([10, 20, 30]), scan, |map| remove_all(map, [10]), HydraList::check_invariants);
+}
+
+#[test]
+fn a_scan_of_names_whose_page_loses_an_entry() {
+    let name = |n: u64| format!("name {n}");
+    let scan = |map: &Names| {
+        let mut seen = Vec::new();
+        map.pin().scan("", 10, |key, _| seen.push(key.to_owned()));
+        assert_eq!(seen, [name(1), name(2)]);
+    };
+    let point = (points::COPYING, 1);
+    let make = || names((0..3).map(name));
+    stalled_at(point, make, scan, |map| remove_all(map, [name(0)]), HydraList::check_invariants);
+    let back = |map: &Names| {
+        let mut seen = Vec::new();
+        map.pin().scan_rev("z", 10, |key, _| seen.push(key.to_owned()));
+        assert_eq!(seen, [name(2), name(1)]);
+    };
+    stalled_at(point, make, back, |map| remove_all(map, [name(0)]), HydraList::check_invariants);
+}
+
+#[test]
 fn a_key_s_address_is_overwritten_with_text() {
     let long = "k".repeat(300);
     let get = |map: &Names| assert_eq!(map.pin().get(&long), None);

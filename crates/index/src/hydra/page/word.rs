@@ -12,6 +12,7 @@
 
 use super::{Page, PageCopy, PageForm, Removed, Seen, partition_point};
 use crate::key::Word;
+use crate::points;
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
 use archipelago_platform::simd;
@@ -383,6 +384,7 @@ impl WordCopy {
     #[inline]
     fn take(&mut self, page: &WordPage, slots: core::ops::Range<usize>, run: usize, whole: bool, seen: Seen) -> bool {
         self.len = slots.len();
+        hint::point(points::COPYING);
         for (pair, entry) in self.pairs.iter_mut().zip(&page.entries[slots]) {
             *pair = entry.load();
         }

@@ -225,6 +225,7 @@ impl Page<Bytes> for BytesPage {
     fn copy_all(&self, seen: Seen, copy: &mut BytesCopy) -> bool {
         copy.len = self.len();
         copy.meta = self.meta();
+        hint::point(points::COPYING);
         let slots = copy.len * SLOT;
         for used in [0..slots, copy.meta.floor..WORDS] {
             for (to, from) in copy.words[used.clone()].iter_mut().zip(&self.words[used]) {
