@@ -1,8 +1,8 @@
 //! Maps and panics: what can be carried through `catch_unwind`.
 //!
 //! An operation in which users' code panics (a closure, `clone`, `drop`, `encode`) leaves the map as it was before the
-//! call or as it is after it, and no lock behind. So maps, sessions and iterators can be used on, and say so. Like `Arc`
-//! and `BTreeMap` they ask it of their values, which others keep seeing by reference; of keys they keep encodings only.
+//! call or as it is after it, and no lock behind; an iterator may end early. So maps, sessions and iterators can be used
+//! on, and say so. Like `Arc` and `BTreeMap` they ask it of their values, which others keep seeing by reference; of keys they keep encodings only.
 
 use crate::art::{self, Art, ArtSession};
 use crate::hydra::{self, HydraList, IntoIter, Session};

@@ -203,6 +203,34 @@ fn clones_panic_in_every_map() {
     clones_panic(Art::<u64, Explosive>::new());
 }
 
+/// An iterator that has panicked in the middle never shows an entry twice, or out of order.
+#[test]
+fn clones_panic_in_an_iterator() {
+    fn keys(mut next: impl FnMut() -> Option<(u64, Explosive)>) -> Vec<u64> {
+        let mut seen = Vec::new();
+        loop {
+            match catch_unwind(AssertUnwindSafe(&mut next)) {
+                Ok(Some((key, _))) => seen.push(key),
+                Ok(None) => return seen,
+                Err(_) => {}
+            }
+        }
+    }
+    let counter = DropCounter::new();
+    let value = |key| if key % 17 == 11 { Explosive::in_clone(counter, key) } else { Explosive::new(counter, key) };
+    let list: HydraList<u64, Explosive> = (0..100).map(|key| (key, value(key))).collect();
+    let tree = Art::new();
+    (0..100).for_each(|key| _ = tree.pin().insert(&key, value(key)));
+    let (mut up, mut down) = (list.pin().iter(), list.pin().iter());
+    let (mut tree_up, mut tree_down) = (tree.pin().iter(), tree.pin().iter());
+    let forth = [keys(|| up.next()), keys(|| tree_up.next())];
+    let back = [keys(|| down.next_back()), keys(|| tree_down.next_back())];
+    assert!(forth.iter().all(|keys| keys.starts_with(&[0, 1, 2]) && keys.is_sorted_by(|a, b| a < b)));
+    assert!(back.iter().all(|keys| keys.starts_with(&[99, 98, 97]) && keys.is_sorted_by(|a, b| a > b)));
+    drop((up, down, tree_up, tree_down, list, tree));
+    counter.assert_all_dropped();
+}
+
 /// Values whose drop panics: in the map's own drop the panic goes on after everything is dropped; later than the call
 /// that removed them it is reported and stops there.
 fn drops_panic<I: OrderedIndex<u64, Explosive>>(make: impl Fn() -> I) {

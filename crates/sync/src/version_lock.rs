@@ -33,6 +33,9 @@
 //!
 //! [`unlock_unchanged`](VersionLock::unlock_unchanged) puts the old version back: a reader that overlapped it may
 //! validate, rightly, since nothing was stored.
+//! For the same reason a validation that fails proves nothing about one that follows: it may have met such a lock, and
+//! the next one holds again. So a reader that may not follow a pointer must not put a guess in its place and validate
+//! that later: it looks again from the start.
 //!
 //! Writers exclude each other as with any lock: w1 is an Acquire that reads the last w4, a Release. Only the holder
 //! changes the version, so w4 is a store: a locked instruction would wait until all of w3 has reached the cache, and the

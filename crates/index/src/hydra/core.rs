@@ -163,8 +163,8 @@ impl<F: KeyForm> Core<F> {
                 // SAFETY: as in `for_each_page`.
                 let next = unsafe { &*next };
                 assert!(page.low() < next.low(), "anchors ascend");
-                assert!(page.is_beyond(next.low(), Seen::Held), "a page ends where the next begins");
-                assert!(!page.ends_before(next.low(), Seen::Held), "a page ends where the next begins");
+                assert_eq!(page.is_beyond(next.low(), Seen::Held), Ok(true), "a page ends where the next begins");
+                assert_eq!(page.ends_before(next.low(), Seen::Held), Ok(false), "a page ends where the next begins");
             }
         });
         assert_eq!(entries, self.len(), "the entry count is exact at quiescence");

@@ -19,7 +19,7 @@
 
 use super::core::{Core, Local};
 use super::oplog::Kind;
-use super::page::{Page, PageCopy, Removed, Seen};
+use super::page::{Changed, LOCKED, Page, PageCopy, Removed, Seen};
 use crate::key::KeyForm;
 use crate::points;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
@@ -59,9 +59,6 @@ pub(crate) enum End {
     Last,
 }
 
-/// What was seen has changed since: look again.
-struct Changed;
-
 /// The page after one that still has the version at which it was seen. The caller's guard protects both.
 #[inline]
 fn after<'g, F: KeyForm>(page: &'g F::Page, version: Version) -> Result<Option<&'g F::Page>, Changed> {
@@ -86,19 +83,24 @@ impl<F: KeyForm> Core<F> {
 
     /// Walks right from `from` while `leave(page)`, following forward pointers of obsolete pages.
     #[inline]
-    fn walk<'g>(&self, from: &'g F::Page, leave: impl Fn(&F::Page, Version) -> bool) -> (&'g F::Page, Version) {
+    fn walk<'g>(
+        &self,
+        from: &'g F::Page,
+        leave: impl Fn(&F::Page, Version) -> Result<bool, Changed>,
+    ) -> (&'g F::Page, Version) {
         let mut page = from;
         let backoff = Backoff::new();
         loop {
             match page.lock().look() {
-                Look::Free(version) => {
-                    if !leave(page, version) {
-                        return (page, version);
+                Look::Free(version) => match leave(page, version) {
+                    Ok(false) => return (page, version),
+                    Ok(true) => {
+                        if let Ok(Some(next)) = after::<F>(page, version) {
+                            page = next;
+                        }
                     }
-                    if let Ok(Some(next)) = after::<F>(page, version) {
-                        page = next;
-                    }
-                }
+                    Err(Changed) => {}
+                },
                 Look::Locked => backoff.wait(),
                 // SAFETY: a forward pointer leads to a page that is reclaimed only after this one (`maintain.rs`),
                 // and this one is protected by the caller's guard.
@@ -115,7 +117,7 @@ impl<F: KeyForm> Core<F> {
 
     /// The last page.
     pub(crate) fn last<'g>(&self, from: &'g F::Page) -> (&'g F::Page, Version) {
-        self.walk(from, |page, _| !page.next().is_null())
+        self.walk(from, |page, _| Ok(!page.next().is_null()))
     }
 
     /// The value word of `key`. The word stays valid under the caller's guard: the fence of `validate` meets the Release
@@ -126,7 +128,7 @@ impl<F: KeyForm> Core<F> {
     #[inline(always)]
     pub(crate) fn get(&self, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
         if let Some(version) = from.lock().read()
-            && !from.is_beyond(key, Seen::At(version))
+            && let Ok(false) = from.is_beyond(key, Seen::At(version))
             && let Ok(found) = Self::look_up(from, version, key, tag)
         {
             return found;
@@ -137,7 +139,7 @@ impl<F: KeyForm> Core<F> {
     /// The value word of `key` in the page that has it in its range.
     #[inline(always)]
     fn look_up(page: &F::Page, version: Version, key: F::Probe<'_>, tag: u8) -> Result<Option<u64>, Changed> {
-        let found = page.find(key, tag, Seen::At(version)).map(|slot| {
+        let found = page.find(key, tag, Seen::At(version))?.map(|slot| {
             point(points::FOUND);
             page.value(slot)
         });
@@ -178,11 +180,13 @@ impl<F: KeyForm> Core<F> {
         loop {
             let (target, version) = self.target(page, key);
             page = target;
-            if let Some(slot) = page.find(key, tag, Seen::At(version)) {
-                match self.replace(page, version, slot, value, when) {
-                    Some(put) => return put,
-                    None => continue,
-                }
+            match page.find(key, tag, Seen::At(version)) {
+                Ok(Some(slot)) => match self.replace(page, version, slot, value, when) {
+                    Ok(put) => return put,
+                    Err(Changed) => continue,
+                },
+                Ok(None) => {}
+                Err(Changed) => continue,
             }
             if matches!(when, When::Present | When::Holds(_)) {
                 if page.lock().validate(version) {
@@ -196,7 +200,8 @@ impl<F: KeyForm> Core<F> {
                 continue;
             }
             // Free and in range when read, and not changed since: the key belongs here, and isn't.
-            debug_assert!(F::compare(page.low(), key).is_le() && !page.is_beyond(key, Seen::Held));
+            debug_assert!(F::compare(page.low(), key).is_le());
+            debug_assert_eq!(page.is_beyond(key, Seen::Held), Ok(false));
             if page.push(key, tag, value, prepared) {
                 page.lock().unlock();
                 return Put::Inserted;
@@ -205,16 +210,16 @@ impl<F: KeyForm> Core<F> {
         }
     }
 
-    /// What [`put`](Self::put) does about a key that was found at `version`; `None` if that is no longer true.
+    /// What [`put`](Self::put) does about a key that was found at `version`, if that is still true.
     #[inline]
-    fn replace(&self, page: &F::Page, version: Version, slot: usize, value: u64, when: When) -> Option<Put> {
+    fn replace(&self, page: &F::Page, version: Version, slot: usize, value: u64, when: When) -> Result<Put, Changed> {
         if let When::Absent = when {
             point(points::PRESENT);
             let old = page.value(slot);
-            return page.lock().validate(version).then_some(Put::Kept(old));
+            return if page.lock().validate(version) { Ok(Put::Kept(old)) } else { Err(Changed) };
         }
         if !page.lock().try_share_at(version) {
-            return None;
+            return Err(Changed);
         }
         let word = page.value_word(slot);
         // Release: who reads the word sees what it leads to. Acquire: we look at what the old one leads to.
@@ -226,7 +231,7 @@ impl<F: KeyForm> Core<F> {
             _ => Put::Replaced(word.swap(value, AcqRel)),
         };
         page.lock().unshare();
-        Some(put)
+        Ok(put)
     }
 
     /// Takes `key` out; if a word is expected, only if that is its value word.
@@ -243,15 +248,17 @@ impl<F: KeyForm> Core<F> {
         loop {
             let (target, version) = self.target(page, key);
             page = target;
-            if page.find(key, tag, Seen::At(version)).is_none() && page.lock().validate(version) {
-                return None;
+            match page.find(key, tag, Seen::At(version)) {
+                Ok(None) if page.lock().validate(version) => return None,
+                Ok(_) => {}
+                Err(Changed) => continue,
             }
             if !page.lock().try_lock_at(version) {
                 backoff.wait();
                 continue;
             }
             let held = |slot: &usize| expected.is_none_or(|word| page.value(*slot) == word);
-            let Some(slot) = page.find(key, tag, Seen::Held).filter(held) else {
+            let Some(slot) = page.find(key, tag, Seen::Held).expect(LOCKED).filter(held) else {
                 page.lock().unlock_unchanged();
                 return None;
             };
@@ -273,7 +280,7 @@ impl<F: KeyForm> Core<F> {
         for _ in 0..2 {
             let Some(page) = near else { break };
             let Some(version) = page.lock().read() else { break };
-            let beyond = page.is_beyond(key, Seen::At(version));
+            let Ok(beyond) = page.is_beyond(key, Seen::At(version)) else { break };
             let Ok(next) = after::<F>(page, version) else { break };
             if !beyond {
                 return page;
@@ -314,7 +321,7 @@ impl<F: KeyForm> Core<F> {
         let mut empty: Vec<(&F::Page, Version)> = Vec::new();
         let still_empty = |empty: &[(&F::Page, Version)]| empty.iter().all(|(page, seen)| page.lock().validate(*seen));
         let mut at = Some(match end {
-            End::First => self.walk(self.head(), |_, _| false),
+            End::First => self.walk(self.head(), |_, _| Ok(false)),
             End::Last => self.last(local.jump(F::probe(&F::great()))),
         });
         while let Some((page, version)) = at {
@@ -333,7 +340,7 @@ impl<F: KeyForm> Core<F> {
                 End::First => {
                     let next = after::<F>(page, version)?;
                     point(points::PASSED);
-                    next.map(|next| self.walk(next, |_, _| false))
+                    next.map(|next| self.walk(next, |_, _| Ok(false)))
                 }
                 End::Last => {
                     point(points::PASSED);
@@ -354,7 +361,7 @@ impl<F: KeyForm> Core<F> {
     ) -> R {
         let mut copy = <F::Page as Page<F>>::Copy::new();
         let mut scratch = Default::default();
-        assert!(page.copy_all(Seen::Held, &mut copy));
+        page.copy_all(Seen::Held, &mut copy).expect(LOCKED);
         if copy.sort() {
             page.write_back(&copy);
         }
@@ -364,7 +371,7 @@ impl<F: KeyForm> Core<F> {
             End::Last => copy.len() - 1,
         };
         let key = copy.entry(at, &mut scratch).0;
-        let slot = page.find(key, F::tag(key), Seen::Held).expect("a locked page does not change");
+        let slot = page.find(key, F::tag(key), Seen::Held).expect(LOCKED).expect("the copy is of this page");
         let removed = page.remove(slot);
         self.unlock_or_shrink(local, page);
         found(key, removed)

@@ -11,7 +11,7 @@
 //! page, and the next scan copies a contiguous run.
 
 use super::core::{Core, Local};
-use super::page::{Page, PageCopy, Seen};
+use super::page::{LOCKED, Page, PageCopy, Seen};
 use crate::key::KeyForm;
 use archipelago_platform::hint;
 use archipelago_sync::version_lock::Version;
@@ -23,7 +23,7 @@ const FILL: usize = 32;
 #[cold]
 fn tidy<F: KeyForm>(page: &F::Page, version: Version, copy: &mut <F::Page as Page<F>>::Copy) {
     if page.lock().try_lock_at(version) {
-        assert!(page.copy_all(Seen::Held, copy));
+        page.copy_all(Seen::Held, copy).expect(LOCKED);
         copy.sort();
         page.write_back(copy);
         page.lock().unlock();
@@ -62,7 +62,7 @@ impl<F: KeyForm> Core<F> {
             } else {
                 target.copy_from(bound, limit - seen, Seen::At(version), &mut copy)
             };
-            if !copied {
+            if copied.is_err() {
                 page = target;
                 continue;
             }
@@ -113,7 +113,7 @@ impl<F: KeyForm> Core<F> {
                 }
                 None => self.last(local.jump(F::probe(&F::great()))),
             };
-            if !target.copy_all(Seen::At(version), &mut copy) {
+            if target.copy_all(Seen::At(version), &mut copy).is_err() {
                 hint::spin_loop();
                 continue;
             }

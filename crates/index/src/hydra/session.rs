@@ -343,9 +343,11 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
     fn arrive(&self, stop: &Stop<'_, FormOf<K>>, key: crate::Probe<'_, K>) -> Option<u64> {
         point(points::CANDIDATES);
         let version = stop.version.expect("approached");
-        let found = stop.page.find_among(stop.candidates, key, Seen::At(version)).map(|slot| stop.page.value(slot));
-        if stop.page.lock().validate(version) {
-            return found;
+        if let Ok(slot) = stop.page.find_among(stop.candidates, key, Seen::At(version)) {
+            let found = slot.map(|slot| stop.page.value(slot));
+            if stop.page.lock().validate(version) {
+                return found;
+            }
         }
         self.core.get(stop.page, key, FormOf::<K>::tag(key))
     }

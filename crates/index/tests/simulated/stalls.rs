@@ -5,6 +5,7 @@ use archipelago_index::art::WriteSync;
 use archipelago_index::hydra::Maintainers;
 use archipelago_index::{Art, HydraList, Key, points};
 use archipelago_sim::{Config, Fault, Machine, Placement, Point, Schedule, hunt, run_with, world};
+use archipelago_sync::version_lock::VersionLock;
 
 /// How long a thread stops, in virtual nanoseconds: far longer than anything here takes.
 const STALL: u64 = 50_000_000;
@@ -12,31 +13,51 @@ const STALL: u64 = 50_000_000;
 /// Entries of a full page of integers.
 const FULL: u64 = 47;
 
+fn stall(thread: usize, (point, nth): (&str, u64)) -> Fault {
+    Fault::Stall { thread: Some(thread), at: Point::Named { name: point.into(), nth }, for_ns: STALL }
+}
+
 /// One thread does `slow` on the index and stops at its `nth` passage of `point`; meanwhile another does `quick`. In the
 /// end `check` looks at the index.
 fn stalled_at<I>(
-    (point, nth): (&str, u64),
+    point: (&str, u64),
     make: impl FnOnce() -> I,
     slow: impl Fn(&I),
     quick: impl Fn(&I),
     check: impl FnOnce(&I),
 ) {
-    let stall = Fault::Stall { thread: Some(0), at: Point::Named { name: point.into(), nth }, for_ns: STALL };
+    let slow = |index: &I| {
+        slow(index);
+        assert!(world::now() >= STALL, "never came to {point:?}");
+    };
+    let quick = |index: &I| {
+        quick(index);
+        assert!(world::now() < STALL, "the other thread is still where it stopped");
+    };
+    two_threads(vec![stall(0, point)], make, slow, quick, check);
+}
+
+/// One thread does `slow`, and half a stall later another does `quick`.
+fn two_threads<I>(
+    faults: Vec<Fault>,
+    make: impl FnOnce() -> I,
+    slow: impl Fn(&I),
+    quick: impl Fn(&I),
+    check: impl FnOnce(&I),
+) {
     let config = Config {
         schedule: Schedule::VirtualTime,
         placement: Placement::Spread,
-        faults: vec![stall],
+        faults,
         stall_ns: 10 * STALL,
         ..Config::seeded(0)
     };
     let body = |index: &I, client: archipelago_sim::Client| {
         if client.index == 0 {
             slow(index);
-            assert!(world::now() >= STALL, "never came to {point:?}");
         } else {
             world::sleep(STALL / 2);
             quick(index);
-            assert!(world::now() < STALL, "the other thread is still where it stopped");
         }
     };
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
@@ -253,6 +274,55 @@ fn a_bound_s_address_is_overwritten_with_text() {
     };
     let make = || names((0..20).map(long).chain((0..80).map(short)));
     stalled_at((points::BOXED, 1), make, get, quick, HydraList::check_invariants);
+}
+
+/// One thread may not believe what it has read, since another holds the page's lock; it is told so only when the other
+/// has let go of the lock unchanged, so that the version is the old one again.
+fn refused(make: impl Fn() -> Names, slow: impl Fn(&Names), quick: impl Fn(&Names)) {
+    // The second lock that the other thread takes is that of the page in question.
+    let faults = [stall(0, (points::BOXED, 1)), stall(1, (VersionLock::HELD, 2)), stall(0, (points::REFUSED, 1))];
+    let slow = |map: &Names| {
+        slow(map);
+        assert!(world::now() >= 2 * STALL, "was not refused");
+    };
+    let quick = |map: &Names| {
+        quick(map);
+        assert!((STALL + STALL / 2..2 * STALL).contains(&world::now()), "held the lock while the other looked");
+    };
+    two_threads(faults.to_vec(), make, slow, quick, HydraList::check_invariants);
+}
+
+/// Two pages: twelve keys, and then so many that the two are not merged, with a boxed one among them.
+fn two_pages_of_names() -> Names {
+    let map = names((0..48).map(|n| format!("a{n:02}")).chain((0..30).map(|n| format!("b{n:02}"))));
+    map.pin().insert("b".repeat(200), 7);
+    remove_all(&map, (12..48).map(|n| format!("a{n:02}")));
+    map
+}
+
+#[test]
+fn a_look_up_that_may_not_believe_is_no_miss() {
+    let get = |map: &Names| assert_eq!(map.pin().get(&"b".repeat(200)), Some(7));
+    refused(two_pages_of_names, get, |map| remove_all(map, ["a00".to_owned()]));
+}
+
+#[test]
+fn a_removal_that_may_not_believe_is_no_miss() {
+    let remove = |map: &Names| assert_eq!(map.pin().remove(&"b".repeat(200)), Some(7));
+    refused(two_pages_of_names, remove, |map| remove_all(map, ["a00".to_owned()]));
+}
+
+#[test]
+fn an_insertion_that_may_not_believe_a_bound_goes_no_further_left() {
+    // The first page ends in a boxed bound. The second loses entries and tries to be merged into it, in vain.
+    let long = |n: u64| format!("{}{n:02}", "a".repeat(80));
+    let make = || {
+        let map = names((0..13).map(long));
+        remove_all(&map, (11..13).map(long));
+        map
+    };
+    let insert = |map: &Names| assert_eq!(map.pin().insert(long(20), 20), None);
+    refused(make, insert, |map| remove_all(map, [long(10)]));
 }
 
 /// A page that is being written is stopped between the length of its new bound and the bound.

@@ -24,8 +24,15 @@ use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint::point;
 use archipelago_sync::version_lock::{Version, VersionLock};
 
+/// The page is not as it was seen any more, or somebody is at it: look again.
+///
+/// It must not be turned into any answer that is validated later. A lock that is let go of unchanged puts the version
+/// back: what a reader could not believe while it was held would validate afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed;
+
 /// Why a caller may believe what it reads of a page. Layouts that keep pointers ask before they follow one
-/// ([`Page::trusts`]).
+/// ([`Page::trust`]).
 #[derive(Clone, Copy)]
 pub enum Seen {
     /// The page was free at this version. What was read since counts only while it still has it.
@@ -33,6 +40,9 @@ pub enum Seen {
     /// The caller holds the page's lock, or has the map to itself.
     Held,
 }
+
+/// Why reading a page whose lock one holds cannot fail.
+pub(super) const LOCKED: &str = "a locked page does not change";
 
 /// A key form that has a page layout.
 pub trait PageForm: Form {
@@ -96,14 +106,18 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
 
     /// Whether what has been read of the page since `seen` may be believed.
     #[inline]
-    fn trusts(&self, seen: Seen) -> bool {
+    fn trust(&self, seen: Seen) -> Result<(), Changed> {
         match seen {
-            Seen::At(version) => self.lock().validate(version),
-            Seen::Held => true,
+            Seen::At(version) if !self.lock().validate(version) => {
+                point(points::REFUSED);
+                Err(Changed)
+            }
+            Seen::At(_) | Seen::Held => Ok(()),
         }
     }
 
     // ---- Optimistic: any time, to be validated --------------------------------------------------------------------
+    // What fails has read nothing that counts.
 
     /// Starts fetching the lines that an optimistic look-up will touch first.
     fn prefetch(page: *const Self);
@@ -117,10 +131,10 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     }
 
     /// Whether `key >= high`.
-    fn is_beyond(&self, key: F::Probe<'_>, seen: Seen) -> bool;
+    fn is_beyond(&self, key: F::Probe<'_>, seen: Seen) -> Result<bool, Changed>;
 
     /// Whether `high < bound`: the page and all before it hold nothing at or above `high`.
-    fn ends_before(&self, bound: F::Probe<'_>, seen: Seen) -> bool;
+    fn ends_before(&self, bound: F::Probe<'_>, seen: Seen) -> Result<bool, Changed>;
 
     /// The slots whose tag matches, as a bit mask.
     fn candidates(&self, tag: u8) -> u64;
@@ -137,14 +151,14 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     }
 
     /// The first slot of `candidates` that holds `key`.
-    fn find_among(&self, candidates: u64, key: F::Probe<'_>, seen: Seen) -> Option<usize>;
+    fn find_among(&self, candidates: u64, key: F::Probe<'_>, seen: Seen) -> Result<Option<usize>, Changed>;
 
     /// The slot that holds `key`.
     #[inline]
-    fn find(&self, key: F::Probe<'_>, tag: u8, seen: Seen) -> Option<usize> {
+    fn find(&self, key: F::Probe<'_>, tag: u8, seen: Seen) -> Result<Option<usize>, Changed> {
         let candidates = self.candidates(tag);
         point(points::CANDIDATES);
-        if candidates == 0 { None } else { self.find_among(candidates, key, seen) }
+        if candidates == 0 { Ok(None) } else { self.find_among(candidates, key, seen) }
     }
 
     /// Where the value word of `slot` is.
@@ -159,21 +173,18 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// How many entries there are.
     fn len(&self) -> usize;
 
-    /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more). False, and an
-    /// empty copy, if the page is not as it was seen any more.
-    #[must_use]
-    fn copy_from(&self, from: F::Probe<'_>, limit: usize, seen: Seen, copy: &mut Self::Copy) -> bool;
+    /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more). A copy that
+    /// fails is empty.
+    fn copy_from(&self, from: F::Probe<'_>, limit: usize, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed>;
 
     /// As [`copy_from`](Self::copy_from), from the page's first entry on.
-    #[must_use]
-    fn copy_first(&self, limit: usize, seen: Seen, copy: &mut Self::Copy) -> bool {
+    fn copy_first(&self, limit: usize, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed> {
         let _ = limit;
         self.copy_all(seen, copy)
     }
 
     /// As [`copy_from`](Self::copy_from), all entries.
-    #[must_use]
-    fn copy_all(&self, seen: Seen, copy: &mut Self::Copy) -> bool;
+    fn copy_all(&self, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed>;
 
     // ---- Under the lock -------------------------------------------------------------------------------------------
 

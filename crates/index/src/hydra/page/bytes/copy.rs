@@ -1,6 +1,8 @@
 //! A private copy of a [`BytesPage`]'s entries, to sort, search and read.
 
-use super::layout::{BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare, tail_words};
+use super::layout::{
+    BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare, tail_words, unchanging,
+};
 use super::{Bytes, BytesPage, PageCopy};
 use archipelago_platform::atomic::Ordering::Relaxed;
 use core::cmp::Ordering;
@@ -85,7 +87,8 @@ impl BytesCopy {
 
     #[inline]
     pub(super) fn compare(&self, key: &[u8], at: usize) -> Ordering {
-        compare(key, self.meta.prefix, usize::from(self.order[at]), |at| self.words[at], || true)
+        let Ok(order) = compare(key, self.meta.prefix, usize::from(self.order[at]), |at| self.words[at], unchanging);
+        order
     }
 
     /// Compares two entries, by position.
