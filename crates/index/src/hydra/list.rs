@@ -61,7 +61,7 @@ pub(crate) enum End {
 
 /// The page after one that still has the version at which it was seen. The caller's guard protects both.
 #[inline]
-fn after<'g, F: KeyForm>(page: &'g F::Page, version: Version) -> Result<Option<&'g F::Page>, Changed> {
+fn after<F: KeyForm>(page: &F::Page, version: Version) -> Result<Option<&F::Page>, Changed> {
     point(points::LEAVING);
     let next = page.next();
     if !page.lock().validate(version) {
