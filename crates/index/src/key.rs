@@ -5,6 +5,12 @@
 //! Layouts are chosen by form at compile time: words are stored inline, byte strings with prefix truncation.
 //! There is no reserved key: 0, `MAX`, the empty string and strings with zero bytes are keys like any other.
 //! Tuples are in [`tuple`].
+//!
+//! # What is stored, and what may be asked for
+//! An index hands keys back by decoding what it stored, so it stores only what the key's own `encode` has made: storing
+//! methods take a `K`, or a borrowed form whose encodings are known to be the same ([`EncodeAs`], which safe code cannot
+//! claim). Whatever else can be borrowed from a key ([`Borrow`](core::borrow::Borrow)) may be asked for: it is compared
+//! and not kept, so a form that disagrees with its key is not found, and that is all.
 
 mod tuple;
 
@@ -49,7 +55,7 @@ impl Form for Bytes {
     const KIND: FormKind = FormKind::Bytes;
 }
 
-/// A form that the house's structures have layouts for. Both forms are; users never need to name it.
+/// A form that the structures here have layouts for. Both forms are; users never need to name it.
 pub trait KeyForm: PageForm + SearchForm {}
 
 impl KeyForm for Word {}
@@ -58,7 +64,8 @@ impl KeyForm for Bytes {}
 /// Something that can be looked up: a key, or a borrowed form of one (`str` for `String`).
 ///
 /// The encoding is order-preserving and injective: `a < b` exactly when `a`'s encoding is less than `b`'s. An
-/// implementation that breaks this gives a map in a surprising order, never undefined behaviour.
+/// implementation that breaks this, or encodes a key differently each time, gives a map in a surprising order, never
+/// undefined behaviour.
 pub trait Encode {
     /// The encoding's form.
     type Form: KeyForm;
@@ -66,6 +73,41 @@ pub trait Encode {
     /// Calls `f` with the encoding of `self`.
     fn encode<R>(&self, f: impl FnOnce(<Self::Form as Form>::Probe<'_>) -> R) -> R;
 }
+
+/// A borrowed form of `K` that can be stored as one: `str` for `String`, any `K` for itself.
+///
+/// # Safety
+/// Whatever `encode` hands out is something that `K::decode` and `K::decode_ref` may be called with: `K::encode` hands it
+/// out too, for some `K`.
+///
+/// ```
+/// let map: archipelago_index::HydraList<String, u32> = Default::default();
+/// map.pin().upsert("without a String", 7);
+/// ```
+///
+/// What is only borrowed from a key is no such form:
+///
+/// ```compile_fail,E0277
+/// let map: archipelago_index::HydraList<[u8; 4], u32> = Default::default();
+/// map.pin().upsert(&b"of another length"[..], 7);
+/// ```
+///
+/// ```compile_fail,E0277
+/// let map: archipelago_index::Art<[u8; 4], u32> = Default::default();
+/// map.pin().insert(&b"of another length"[..], 7);
+/// ```
+pub unsafe trait EncodeAs<K: Key>: Encode<Form = K::Form> {}
+
+// SAFETY: it is the same `encode`.
+unsafe impl<K: Key> EncodeAs<K> for K {}
+// SAFETY: any string is some `String`, and both encode as its bytes.
+unsafe impl EncodeAs<String> for str {}
+// SAFETY: as for `String`.
+unsafe impl EncodeAs<Box<str>> for str {}
+// SAFETY: any bytes are some vector's, and both encode as themselves.
+unsafe impl EncodeAs<Vec<u8>> for [u8] {}
+// SAFETY: as for `Vec<u8>`.
+unsafe impl EncodeAs<Box<[u8]>> for [u8] {}
 
 /// A borrowed encoding of a `T`.
 pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
@@ -83,6 +125,12 @@ pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 /// assert_eq!(map.range((7, String::new())..(8, String::new())).count(), 2);
 /// assert_eq!(map.first_key_value(), Some(((7, "a".into()), "first")));
 /// ```
+///
+/// # Implementing it
+/// The trait is safe to implement since an index relies on nothing but what it is given: it decodes only what this type's
+/// own `encode`, or that of an [`EncodeAs`], has handed out at some time, byte for byte, and leaves it to `decode` what
+/// that is good for. So an implementation must cope with everything that its `encode` may ever hand out, in any call. A
+/// panic of `encode` or `decode` leaves the map as it was before the call or as it is after it.
 pub trait Key: Encode + Clone + Send + Sync + 'static {
     /// What a scan shows of a key without allocating: `u64` for `u64`, `&str` for `String`.
     type Ref<'a>;
@@ -90,13 +138,13 @@ pub trait Key: Encode + Clone + Send + Sync + 'static {
     /// The key, borrowed from its encoding.
     ///
     /// # Safety
-    /// `probe` is an encoding made by `Self::encode`.
+    /// `probe` was handed out by `Self::encode` or by a [`Self`-like](EncodeAs) form's.
     unsafe fn decode_ref<'a>(probe: Probe<'a, Self>) -> Self::Ref<'a>;
 
     /// The key, rebuilt from its encoding.
     ///
     /// # Safety
-    /// `probe` is an encoding made by `Self::encode`.
+    /// `probe` was handed out by `Self::encode` or by a [`Self`-like](EncodeAs) form's.
     unsafe fn decode(probe: Probe<'_, Self>) -> Self;
 }
 

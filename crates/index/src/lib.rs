@@ -6,9 +6,12 @@ pub mod art;
 pub mod hydra;
 mod index;
 mod key;
+#[doc(hidden)]
+pub mod points;
+mod unwind;
 mod value;
 
 pub use art::Art;
 pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
-pub use key::{Bytes, Encode, Form, FormKind, Key, KeyForm, KeyPart, Probe, Word};
+pub use key::{Bytes, Encode, EncodeAs, Form, FormKind, Key, KeyForm, KeyPart, Probe, Word};

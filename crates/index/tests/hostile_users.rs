@@ -104,6 +104,79 @@ fn closures_panic_in_a_hydralist() {
     });
 }
 
+/// Whatever the iterator has given before it panics is in the map: entries are put in a batch at a time.
+#[test]
+fn an_iterator_panics_and_its_entries_are_there() {
+    for taken in [0, 1, 63, 64, 65, sized(1_000, 100)] {
+        let counter = DropCounter::new();
+        let map = HydraList::new();
+        let entries = (0..).map(|n| {
+            assert!(n < taken as u64, "as planned, in an iterator");
+            (n, Explosive::new(counter, n))
+        });
+        panics(|| map.pin().extend(entries));
+        assert_eq!(map.len(), taken);
+        assert!(map.pin().iter().map(|entry| entry.0).eq(0..taken as u64));
+        drop(map);
+        counter.assert_all_dropped();
+    }
+}
+
+/// An iterator that has said that it is at its end is not asked again.
+#[test]
+fn an_iterator_s_end_is_its_end() {
+    for given in [0, 5, 64, 70] {
+        let mut turn = 0;
+        let map: HydraList<u64, u64> = HydraList::new();
+        map.pin().extend(std::iter::from_fn(|| {
+            turn += 1;
+            assert!(turn <= given + 1, "asked again after the end");
+            (turn <= given).then_some((turn, turn))
+        }));
+        assert_eq!(map.len() as u64, given);
+    }
+}
+
+/// What `keep` has not seen is not removed: here it changes some entries itself before it says that they may go.
+#[test]
+fn values_changed_since_they_were_seen_are_retained() {
+    fn check<V: Clone + Send + Sync + PartialEq + 'static>(value: impl Fn(u64) -> V) {
+        let map: HydraList<u64, V> = (0..KEYS).map(|key| (key, value(key))).collect();
+        let session = map.pin();
+        session.retain(|key, _| {
+            if key % 3 == 0 {
+                session.insert(key, value(KEYS + key));
+            }
+            key % 3 == 2
+        });
+        assert!(session.iter().map(|entry| entry.0).eq((0..KEYS).filter(|key| key % 3 != 1)));
+        assert!(session.iter().all(|(key, seen)| seen == value(if key % 3 == 0 { KEYS + key } else { key })));
+        map.check_invariants();
+    }
+    check(|n| n);
+    check(|n| n.to_string());
+}
+
+/// While `make` runs, what others remove is freed: it may take its time.
+#[test]
+fn a_value_in_the_making_holds_nothing_back() {
+    fn check<I: OrderedIndex<u64, Counted>>(map: I, make: impl Fn(&I, &dyn Fn() -> Counted)) {
+        let counter = DropCounter::new();
+        map.pin().insert(&1, counter.value(1));
+        make(&map, &|| {
+            drop(map.pin().remove(&1));
+            // Retiring more makes reclamation come round.
+            let rounds = 10 * KEYS;
+            (0..rounds).for_each(|tag| drop(map.pin().insert(&3, counter.value(tag))));
+            assert!(counter.alive() < rounds as i64 / 2, "{} of {rounds} values are still there", counter.alive());
+            counter.value(2)
+        });
+        assert!(map.pin().get(&2).is_some());
+    }
+    check(HydraList::new(), |map, make| drop(map.pin().get_or_insert_with(2, make)));
+    check(Art::new(), |map, make| drop(map.pin().get_or_insert_with(&2, make)));
+}
+
 /// Values whose clone panics when the map hands them out: the entry is replaced or gone, as the call says.
 fn clones_panic<I: OrderedIndex<u64, Explosive>>(map: I) {
     let counter = DropCounter::new();
@@ -128,6 +201,35 @@ fn clones_panic<I: OrderedIndex<u64, Explosive>>(map: I) {
 fn clones_panic_in_every_map() {
     clones_panic(HydraList::<u64, Explosive>::new());
     clones_panic(Art::<u64, Explosive>::new());
+}
+
+/// An iterator that has panicked in the middle never shows an entry twice, or out of order.
+#[test]
+fn clones_panic_in_an_iterator() {
+    fn keys(mut next: impl FnMut() -> Option<(u64, Explosive)>) -> Vec<u64> {
+        let mut seen = Vec::new();
+        loop {
+            match catch_unwind(AssertUnwindSafe(&mut next)) {
+                Ok(Some((key, _))) => seen.push(key),
+                Ok(None) => return seen,
+                Err(_) => {}
+            }
+        }
+    }
+    let counter = DropCounter::new();
+    let value = |key| if key % 17 == 11 { Explosive::in_clone(counter, key) } else { Explosive::new(counter, key) };
+    let list: HydraList<u64, Explosive> = (0..100).map(|key| (key, value(key))).collect();
+    let tree = Art::new();
+    (0..100).for_each(|key| _ = tree.pin().insert(&key, value(key)));
+    let (mut up, mut down) = (list.pin().iter(), list.pin().iter());
+    let (mut tree_up, mut tree_down) = (tree.pin().iter(), tree.pin().iter());
+    let forth = [keys(|| up.next()), keys(|| tree_up.next())];
+    let back = [keys(|| down.next_back()), keys(|| tree_down.next_back())];
+    assert!(forth.iter().all(|keys| keys.starts_with(&[0, 1, 2]) && keys.is_sorted_by(|a, b| a < b)));
+    assert!(back.iter().all(|keys| keys.starts_with(&[99, 98, 97]) && keys.is_sorted_by(|a, b| a > b)));
+    drop((up, down, tree_up, tree_down));
+    drop((list, tree));
+    counter.assert_all_dropped();
 }
 
 /// Values whose drop panics: in the map's own drop the panic goes on after everything is dropped; later than the call

@@ -2,6 +2,9 @@
 //! work, each with its history checked.
 #![cfg(archipelago_sim)]
 
+#[path = "simulated/stalls.rs"]
+mod stalls;
+
 use std::collections::BTreeMap;
 
 use archipelago_check::history::Recorder;

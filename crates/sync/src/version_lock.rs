@@ -13,6 +13,11 @@
 //! decided something on a read version locks at exactly that version ([`try_lock_at`](VersionLock::try_lock_at)), so
 //! that what it decided on still holds.
 //!
+//! **A [`Version`] is a version that was seen free.** A lock that was locked when it was looked at, and still is, has
+//! the same version word both times, and what was read in between is half of a change. So such a word must never be
+//! compared with anything: a look that finds no free lock gives no `Version` ([`Look`]), and there is no other way to
+//! get one.
+//!
 //! # Why a validated read is never torn (the seqlock argument)
 //!
 //! Reader: (r1) load the version, Acquire, unlocked; (r2) relaxed loads of data; (r3) `fence(Acquire)`; (r4) relaxed
@@ -28,6 +33,9 @@
 //!
 //! [`unlock_unchanged`](VersionLock::unlock_unchanged) puts the old version back: a reader that overlapped it may
 //! validate, rightly, since nothing was stored.
+//! For the same reason a validation that fails proves nothing about one that follows: it may have met such a lock, and
+//! the next one holds again. So a reader that may not follow a pointer must not put a guess in its place and validate
+//! that later: it looks again from the start.
 //!
 //! Writers exclude each other as with any lock: w1 is an Acquire that reads the last w4, a Release. Only the holder
 //! changes the version, so w4 is a store: a locked instruction would wait until all of w3 has reached the cache, and the
@@ -57,27 +65,32 @@ const LOCKED: u32 = 1;
 const OBSOLETE: u32 = 2;
 const COUNT: u32 = 4;
 
-/// A [`VersionLock`]'s version as somebody once read it.
+/// A [`VersionLock`]'s version when it was seen free, that is neither locked nor obsolete: the evidence on which what
+/// was read since may be validated, and at which the lock can be taken. Only a look at a lock makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u32);
 
-impl Version {
-    /// A writer held the lock.
-    #[inline]
-    pub const fn is_locked(self) -> bool {
-        self.0 & LOCKED != 0
-    }
+/// What a look at a [`VersionLock`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Nobody holds the lock.
+    Free(Version),
+    /// A writer holds the lock: what one reads now is evidence of nothing.
+    Locked,
+    /// The page has left the structure and changes no more: look its content up again from the root.
+    Obsolete,
+}
 
-    /// The page had left the structure: look its content up again from the root.
+impl Look {
     #[inline]
-    pub const fn is_obsolete(self) -> bool {
-        self.0 & OBSOLETE != 0
-    }
-
-    /// Neither locked nor obsolete: what was read beside it may validate, and it can be locked at.
-    #[inline]
-    pub const fn is_free(self) -> bool {
-        self.0 & (LOCKED | OBSOLETE) == 0
+    const fn of(word: u32) -> Self {
+        if word & (LOCKED | OBSOLETE) == 0 {
+            Self::Free(Version(word))
+        } else if word & LOCKED != 0 {
+            Self::Locked
+        } else {
+            Self::Obsolete
+        }
     }
 }
 
@@ -87,9 +100,9 @@ impl Version {
 /// use archipelago_sync::version_lock::VersionLock;
 ///
 /// let lock = VersionLock::new();
-/// let seen = lock.read();
-/// assert!(seen.is_free() && lock.validate(seen));
-/// assert!(lock.try_lock_at(seen));
+/// let seen = lock.read().expect("nobody holds it");
+/// assert!(lock.validate(seen) && lock.try_lock_at(seen));
+/// assert_eq!(lock.read(), None);
 /// lock.unlock();
 /// assert!(!lock.validate(seen));
 /// ```
@@ -116,33 +129,41 @@ impl VersionLock {
         Self { version: AtomicU32::new(0), sharers: AtomicU32::new(0) }
     }
 
-    /// The version now, whatever it is. Acquire: reads that follow see at least what it stands for. Never waits.
+    /// What the lock is now. Acquire: reads that follow see at least what the version found stands for. Never waits.
     #[inline]
-    pub fn read(&self) -> Version {
-        Version(self.version.load(Ordering::Acquire))
+    pub fn look(&self) -> Look {
+        Look::of(self.version.load(Ordering::Acquire))
     }
 
-    /// The version as soon as no writer holds the lock. It may be obsolete.
+    /// The version, if the lock is free now. As [`look`](Self::look) otherwise.
     #[inline]
-    pub fn read_unlocked(&self) -> Version {
-        let version = self.read();
-        if version.is_locked() { self.wait_unlocked() } else { version }
+    pub fn read(&self) -> Option<Version> {
+        match self.look() {
+            Look::Free(version) => Some(version),
+            Look::Locked | Look::Obsolete => None,
+        }
+    }
+
+    /// The version as soon as no writer holds the lock; `None` if the lock is or becomes obsolete.
+    #[inline]
+    pub fn read_unlocked(&self) -> Option<Version> {
+        self.read().or_else(|| self.wait_unlocked())
     }
 
     #[cold]
-    fn wait_unlocked(&self) -> Version {
+    fn wait_unlocked(&self) -> Option<Version> {
         let backoff = Backoff::new();
         loop {
-            backoff.wait();
-            let version = self.read();
-            if !version.is_locked() {
-                return version;
+            match self.look() {
+                Look::Free(version) => return Some(version),
+                Look::Obsolete => return None,
+                Look::Locked => backoff.wait(),
             }
         }
     }
 
-    /// Whether it still is `version`: if `version` was not locked, everything read between the two was stored
-    /// before it and belongs together.
+    /// Whether it still is `version`: then everything read between the look that gave it and this call was stored
+    /// before that look, and belongs together.
     #[inline]
     pub fn validate(&self, version: Version) -> bool {
         // Pairs with the Release fence in `try_lock_at`; see the seqlock argument above (r3, r4).
@@ -151,12 +172,9 @@ impl VersionLock {
     }
 
     /// Locks if the version is still exactly `version`, and says whether it did; then waits for those who share the
-    /// lock. Never locks a locked or an obsolete version.
+    /// lock.
     #[inline]
     pub fn try_lock_at(&self, version: Version) -> bool {
-        if !version.is_free() {
-            return false;
-        }
         // Acquire pairs with the Release of the unlock before. Relaxed on failure: nothing is concluded from it.
         let locked = version.0 | LOCKED;
         if self.version.compare_exchange(version.0, locked, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -186,9 +204,6 @@ impl VersionLock {
     /// ordering; see the module's text.
     #[inline]
     pub fn try_share_at(&self, version: Version) -> bool {
-        if !version.is_free() {
-            return false;
-        }
         self.sharers.fetch_add(1, Ordering::Relaxed);
         fence_after_rmw();
         // Acquire pairs with the Release of the last unlock: the caller sees the page at least as of `version`.
@@ -214,7 +229,7 @@ impl VersionLock {
     /// Locks if nobody holds the lock right now and it is not obsolete; says whether it did.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        self.try_lock_at(self.read())
+        self.read().is_some_and(|version| self.try_lock_at(version))
     }
 
     /// Waits for the lock. `false`, without the lock, if it is or becomes obsolete.
@@ -222,14 +237,11 @@ impl VersionLock {
     pub fn lock(&self) -> bool {
         let backoff = Backoff::new();
         loop {
-            let version = self.read();
-            if version.is_obsolete() {
-                return false;
+            match self.look() {
+                Look::Obsolete => return false,
+                Look::Free(version) if self.try_lock_at(version) => return true,
+                Look::Free(_) | Look::Locked => backoff.wait(),
             }
-            if self.try_lock_at(version) {
-                return true;
-            }
-            backoff.wait();
         }
     }
 
@@ -285,40 +297,51 @@ mod tests {
     #[test]
     fn versions_follow_changes() {
         let lock = VersionLock::new();
-        let first = lock.read();
-        assert!(first.is_free() && !first.is_locked() && !first.is_obsolete());
+        let first = lock.read().unwrap();
 
         assert!(lock.try_lock_at(first));
-        assert!(lock.read().is_locked() && !lock.try_lock() && !lock.validate(first));
-        assert!(!lock.try_lock_at(lock.read()));
+        assert!(!lock.try_lock() && !lock.try_lock_at(first) && !lock.validate(first));
         lock.unlock_unchanged();
-        assert!(lock.validate(first));
+        assert!(lock.validate(first) && lock.read() == Some(first));
 
         assert!(lock.lock());
         lock.unlock();
-        let second = lock.read_unlocked();
-        assert!(second.is_free() && second != first && !lock.validate(first) && !lock.try_lock_at(first));
+        let second = lock.read_unlocked().unwrap();
+        assert!(second != first && !lock.validate(first) && !lock.try_lock_at(first));
 
         assert!(lock.try_lock());
         lock.unlock_obsolete();
-        let last = lock.read_unlocked();
-        assert!(last.is_obsolete() && !last.is_free() && !last.is_locked());
-        assert!(!lock.lock() && !lock.try_lock() && !lock.try_lock_at(last) && lock.validate(last));
+        assert!(!lock.lock() && !lock.try_lock() && !lock.try_lock_at(second) && !lock.validate(second));
+    }
+
+    /// A locked lock's version does not change either, and proves nothing: there must be none to compare with.
+    #[test]
+    fn only_a_free_lock_gives_evidence() {
+        let lock = VersionLock::new();
+        assert_eq!(lock.look(), Look::Free(lock.read().unwrap()));
+        assert!(lock.lock());
+        assert_eq!((lock.look(), lock.read()), (Look::Locked, None));
+        lock.unlock();
+        assert_eq!(lock.look(), Look::Free(lock.read().unwrap()));
+        assert!(lock.lock());
+        lock.unlock_obsolete();
+        assert_eq!((lock.look(), lock.read(), lock.read_unlocked()), (Look::Obsolete, None, None));
     }
 
     #[test]
     fn sharing_keeps_lockers_away_and_nobody_else() {
         let lock = VersionLock::new();
-        let first = lock.read();
-        assert!(lock.try_share_at(first) && lock.try_share_at(lock.read()));
-        assert!(lock.validate(first) && lock.read().is_free());
+        let first = lock.read().unwrap();
+        assert!(lock.try_share_at(first) && lock.try_share_at(lock.read().unwrap()));
+        assert!(lock.validate(first) && lock.read() == Some(first));
         lock.unshare();
         lock.unshare();
-        assert!(lock.try_lock_at(first) && !lock.try_share_at(first) && !lock.try_share_at(lock.read()));
+        assert!(lock.try_lock_at(first) && !lock.try_share_at(first));
         lock.unlock();
-        assert!(!lock.try_share_at(first) && lock.try_lock());
+        let second = lock.read().unwrap();
+        assert!(!lock.try_share_at(first) && lock.try_lock_at(second));
         lock.unlock_obsolete();
-        assert!(!lock.try_share_at(lock.read()) && lock.read().is_obsolete());
+        assert!(!lock.try_share_at(second) && lock.look() == Look::Obsolete);
     }
 
     #[test]
@@ -348,7 +371,7 @@ mod tests {
                     let (mut added, mut turns) = (0, 0);
                     while added < rounds {
                         turns += 1;
-                        let version = lock.read_unlocked();
+                        let version = lock.read_unlocked().unwrap();
                         let at = place.load(Ordering::Relaxed) as usize;
                         if thread % 4 == 0 && turns % 3 == 0 && lock.try_lock_at(version) {
                             words[1 - at].store(words[at].swap(0, Ordering::Relaxed), Ordering::Relaxed);
@@ -383,7 +406,7 @@ mod tests {
                             word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                         }
                         lock.unlock();
-                        let version = lock.read_unlocked();
+                        let version = lock.read_unlocked().unwrap();
                         let pair = [&words[0], &words[1]].map(|word| word.load(Ordering::Relaxed));
                         assert!(!lock.validate(version) || pair[0] == pair[1]);
                     }

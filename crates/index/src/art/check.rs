@@ -47,7 +47,7 @@ pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> usize {
 
 /// Checks one node reached by `path`; returns the string it stands for.
 fn check_node(node: Node<'_>, mut path: Vec<u8>, is_root: bool) -> Vec<u8> {
-    assert!(node.lock().read().is_free(), "no node in the tree is locked or obsolete");
+    assert!(node.lock().read().is_some(), "no node in the tree is locked or obsolete");
     let children = node.entries().iter().filter(|e| e.0 > 0).count();
     assert_eq!(children, node.children(), "the count is that of the children");
     assert!(children <= node.kind().capacity());

@@ -169,10 +169,7 @@ impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
     }
 
     fn enter(&mut self, node: Node<'g>, position: usize) -> Result<(), Restart> {
-        let version = node.lock().read_unlocked();
-        if version.is_obsolete() {
-            return Err(Restart);
-        }
+        let version = node.lock().read_unlocked().ok_or(Restart)?;
         let frame = Frame { node, version, position };
         match self.path.get_mut(self.depth) {
             Some(place) => *place = Some(frame),

@@ -19,7 +19,9 @@
 
 use super::edge::{Edge, Slot};
 use super::matching::Matching;
+use crate::points;
 use archipelago_platform::atomic::{AtomicU8, AtomicU16, Ordering};
+use archipelago_platform::hint::point;
 use archipelago_sync::version_lock::VersionLock;
 use core::alloc::Layout;
 use core::marker::PhantomData;
@@ -149,8 +151,13 @@ where
     }
 
     fn entries(&self) -> impl Iterator<Item = (usize, Edge)> {
-        let pairs = self.bytes.iter().zip(&self.children);
-        pairs.map(|(byte, slot)| (1 + byte.load(Ordering::Relaxed) as usize, slot.load())).filter(|e| !e.1.is_null())
+        let places = self.bytes.iter().zip(&self.children);
+        let pairs = places.map(|(byte, slot)| {
+            let position = 1 + byte.load(Ordering::Relaxed) as usize;
+            point(points::PLACE);
+            (position, slot.load())
+        });
+        pairs.filter(|e| !e.1.is_null())
     }
 
     /// As [`Node::visit`], without the terminal.

@@ -6,7 +6,7 @@ use super::iter::Range;
 use super::raw::RawArt;
 use super::{Art, leaf::Leaf};
 use crate::value::{clone_of, drop_word, into_word, retire, with_ref};
-use crate::{Encode, Key, OrderedSession};
+use crate::{Encode, EncodeAs, Key, OrderedSession};
 use archipelago_sync::rcu::{Guard, Reader};
 use core::borrow::Borrow;
 use core::fmt;
@@ -68,11 +68,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
     ///
     /// # Panics
     /// If the key has 4 GiB or more.
-    pub fn insert<Q>(&self, key: &Q, value: V) -> Option<V>
-    where
-        K: Borrow<Q>,
-        Q: Encode<Form = K::Form> + ?Sized,
-    {
+    pub fn insert<Q: EncodeAs<K> + ?Sized>(&self, key: &Q, value: V) -> Option<V> {
         let guard = self.reader.enter();
         let old = with_bytes(key, |bytes| self.tree().insert(bytes, into_word(value), &guard));
         if old.is_none() {
@@ -82,21 +78,19 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
     }
 
     /// The value of `key`, after inserting `f()` if it was not there. `f` may run in vain: when another thread inserts
-    /// the key meanwhile, that value is returned and `f`'s is dropped.
+    /// the key meanwhile, that value is returned and `f`'s is dropped. It runs outside any critical section.
     ///
     /// # Panics
     /// If the key has 4 GiB or more.
-    pub fn get_or_insert_with<Q>(&self, key: &Q, f: impl FnOnce() -> V) -> V
-    where
-        K: Borrow<Q>,
-        Q: Encode<Form = K::Form> + ?Sized,
-    {
+    pub fn get_or_insert_with<Q: EncodeAs<K> + ?Sized>(&self, key: &Q, f: impl FnOnce() -> V) -> V {
         let guard = self.reader.enter();
         if let Some(leaf) = with_bytes(key, |bytes| self.tree().get(bytes, &guard)) {
             // SAFETY: a word of this map, read under `guard`.
             return unsafe { clone_of(leaf.word()) };
         }
+        drop(guard);
         let word = into_word(f());
+        let guard = self.reader.enter();
         match with_bytes(key, |bytes| self.tree().insert_if_absent(bytes, word, &guard)) {
             // SAFETY: a word of this map, read under `guard`; ours was never published.
             Some(existing) => unsafe {
@@ -195,8 +189,10 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
             let word = leaf.word();
             if self.tree().remove_if(leaf.key(), word, &guard) {
                 self.art.count.add(-1);
+                // First what the map needs: the key's decoder is the user's code, and may panic.
+                let value = retire_and_clone(word, &guard);
                 // SAFETY: a leaf of this map, found under `guard`.
-                return Some((unsafe { form::key(leaf.key()) }, retire_and_clone(word, &guard)));
+                return Some((unsafe { form::key(leaf.key()) }, value));
             }
         }
     }

@@ -14,8 +14,7 @@ impl Protocol for OptimisticLockCoupling {
 
     #[inline(always)]
     fn enter(lock: &VersionLock) -> Option<Version> {
-        let version = lock.read_unlocked();
-        (!version.is_obsolete()).then_some(version)
+        lock.read_unlocked()
     }
 
     #[inline(always)]

@@ -2,11 +2,12 @@
 
 use super::list::{End, When};
 use super::map::HydraList;
-use super::page::{Page, PageForm};
+use super::page::PageForm;
 use super::session::{FormOf, Session};
 use crate::{Key, value};
 use ::core::fmt;
 use ::core::iter::FusedIterator;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Entries that [`Session::extend`] and [`Session::retain`] handle in one critical section.
 const BULK: usize = 64;
@@ -15,16 +16,21 @@ impl<K: Key, V: Send + Sync + 'static> Session<'_, K, V> {
     /// Inserts or replaces every entry. O(1) per entry for entries in ascending order of keys: each search starts where
     /// the last one ended, and new pages are filled to the brim.
     ///
-    /// `entries` is advanced outside any critical section, a few entries ahead of those inserted.
+    /// `entries` is advanced outside any critical section, a few entries ahead of those inserted. If that panics, the
+    /// entries it gave before are in the map when the panic goes on.
     pub fn extend(&self, entries: impl IntoIterator<Item = (K, V)>) {
         let mut entries = entries.into_iter();
         let mut batch = Vec::new();
         loop {
-            batch.extend(entries.by_ref().take(BULK));
-            if batch.is_empty() {
-                return;
-            }
+            // Nothing of ours is left half done by a panic here: a vector that is being extended holds what it was given.
+            let taken = catch_unwind(AssertUnwindSafe(|| batch.extend(entries.by_ref().take(BULK))));
+            let over = batch.len() < BULK;
             self.put_all(batch.drain(..));
+            match taken {
+                Err(panic) => resume_unwind(panic),
+                Ok(()) if over => return,
+                Ok(()) => {}
+            }
         }
     }
 
@@ -85,19 +91,14 @@ impl<K: Key, V: Send + Sync + 'static> IntoIter<K, V> {
     fn pop(&mut self, end: End) -> Option<(K, V)> {
         let session = self.map.pin();
         let guard = session.reader.enter();
-        let mut popped = None;
-        let removed = session.core.take_end(&session.local(&guard), end, |key| {
-            // SAFETY: the key is an encoding of a K.
-            popped = Some(unsafe { K::decode(key) });
-        })?;
-        session.count(-1);
-        if !removed.key.is_null() {
+        session.core.take_end(&session.local(&guard), end, |key, removed| {
+            session.count(-1);
+            session.retire_key(&guard, removed.key);
             // SAFETY: taken out just now, and `&mut self` says that nobody else reads the map.
-            unsafe { <FormOf<K> as PageForm>::Page::reclaim_key(removed.key) };
-        }
-        // SAFETY: as above.
-        let value = unsafe { value::from_word(removed.value) };
-        popped.map(|key| (key, value))
+            let value = unsafe { value::from_word(removed.value) };
+            // SAFETY: the key is an encoding of a K, and what it lies in is not freed under our guard.
+            (unsafe { K::decode(key) }, value)
+        })
     }
 }
 

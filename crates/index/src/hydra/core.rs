@@ -4,7 +4,7 @@ use super::config::Config;
 use super::layer::Layer;
 use super::maintain::Maintenance;
 use super::oplog::{Kind, Op, PagePtr, ThreadCell};
-use super::page::Page;
+use super::page::{Page, Seen};
 use crate::key::KeyForm;
 use archipelago_platform::clock::OrderedClock;
 use archipelago_platform::memory::BlockArena;
@@ -155,7 +155,7 @@ impl<F: KeyForm> Core<F> {
     pub(crate) fn check_invariants(&self) {
         let mut entries = 0;
         self.for_each_page(|page| {
-            assert!(page.lock().read().is_free(), "live pages are neither locked nor obsolete");
+            assert!(page.lock().read().is_some(), "live pages are neither locked nor obsolete");
             page.check();
             entries += page.len();
             let next = page.next();
@@ -163,8 +163,8 @@ impl<F: KeyForm> Core<F> {
                 // SAFETY: as in `for_each_page`.
                 let next = unsafe { &*next };
                 assert!(page.low() < next.low(), "anchors ascend");
-                assert!(page.is_beyond(next.low(), None), "a page ends where the next begins");
-                assert!(!page.ends_before(next.low(), None), "a page ends where the next begins");
+                assert_eq!(page.is_beyond(next.low(), Seen::Held), Ok(true), "a page ends where the next begins");
+                assert_eq!(page.ends_before(next.low(), Seen::Held), Ok(false), "a page ends where the next begins");
             }
         });
         assert_eq!(entries, self.len(), "the entry count is exact at quiescence");

@@ -14,7 +14,8 @@ pub type Iter<'m, K, V> = Range<'m, K, V>;
 /// A double-ended iterator over a range of entries, in key order. See [`Session::range`].
 ///
 /// What has not been fetched yet is the key range `low..high`. Fetching from either end moves that end past what was
-/// fetched, so no key can come twice, whatever happens to the map in between.
+/// fetched, so no key can come twice, whatever happens to the map in between. If cloning a value panics, what has been
+/// fetched still comes, and that is the end.
 pub struct Range<'m, K: Key, V: Clone + Send + Sync + 'static> {
     session: Session<'m, K, V>,
     /// The least key not fetched yet; `None`: there is nothing more to fetch.
@@ -90,18 +91,18 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Range<'m, K, V> {
             return;
         }
         let batch = self.next_batch();
-        let Some(low) = &self.low else { return };
+        let Some(low) = self.low.take() else { return };
         let mut last = None;
-        self.session.scan_range_back(low, self.high.as_ref(), batch, |key, word| {
+        self.session.scan_range_back(&low, self.high.as_ref(), batch, |key, word| {
             // SAFETY: as in `fetch_front`.
             self.back.push_front(unsafe { (K::decode(key), value::clone_of(word)) });
             if self.back.len() == batch {
                 last = Some(FormOf::<K>::own(key));
             }
         });
-        match last {
-            Some(_) => self.high = last,
-            None => self.low = None,
+        // Fewer than asked for: as in `fetch_front`.
+        if last.is_some() {
+            (self.low, self.high) = (Some(low), last);
         }
     }
 }

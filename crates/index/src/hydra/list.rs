@@ -12,15 +12,20 @@
 //! there for ever). Here there is no `prev` to keep right: whoever needs the page before one asks the search layer for
 //! a key just below and walks right.
 //!
+//! What a walk goes by, it has read at a version that was seen free, and validated (`sync::version_lock`). An obsolete
+//! page needs no such evidence: it changes no more.
+//!
 //! Locks: one page at a time, except a merge, which holds a page and *tries* the next one. So there is no deadlock.
 
 use super::core::{Core, Local};
 use super::oplog::Kind;
-use super::page::{Page, PageCopy, Removed};
+use super::page::{Changed, LOCKED, Page, PageCopy, Removed, Seen};
 use crate::key::KeyForm;
+use crate::points;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
+use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
-use archipelago_sync::version_lock::Version;
+use archipelago_sync::version_lock::{Look, Version};
 
 /// When [`Core::put`] stores.
 #[derive(Clone, Copy)]
@@ -54,43 +59,52 @@ pub(crate) enum End {
     Last,
 }
 
-/// What was seen has changed since: look again.
-struct Changed;
+/// The page after one that still has the version at which it was seen. The caller's guard protects both.
+#[inline]
+fn after<F: KeyForm>(page: &F::Page, version: Version) -> Result<Option<&F::Page>, Changed> {
+    point(points::LEAVING);
+    let next = page.next();
+    if !page.lock().validate(version) {
+        return Err(Changed);
+    }
+    // SAFETY: validated, so `next` was this live page's neighbour: not yet retired, and the caller's guard was entered
+    // before any retirement to come.
+    Ok(unsafe { next.as_ref() })
+}
 
 impl<F: KeyForm> Core<F> {
-    /// The page whose range holds `key`, and a version of it that was free (not locked, not obsolete) at that time.
+    /// The page whose range holds `key`, and the version of it at which that was so.
     ///
     /// `from` is a page at or left of the key, protected by the caller's guard.
     #[inline]
     pub(crate) fn target<'g>(&self, from: &'g F::Page, key: F::Probe<'_>) -> (&'g F::Page, Version) {
-        self.walk(from, |page, version| page.is_beyond(key, Some(version)))
+        self.walk(from, |page, version| page.is_beyond(key, Seen::At(version)))
     }
 
     /// Walks right from `from` while `leave(page)`, following forward pointers of obsolete pages.
     #[inline]
-    fn walk<'g>(&self, from: &'g F::Page, leave: impl Fn(&F::Page, Version) -> bool) -> (&'g F::Page, Version) {
+    fn walk<'g>(
+        &self,
+        from: &'g F::Page,
+        leave: impl Fn(&F::Page, Version) -> Result<bool, Changed>,
+    ) -> (&'g F::Page, Version) {
         let mut page = from;
         let backoff = Backoff::new();
         loop {
-            let version = page.lock().read();
-            if version.is_obsolete() {
+            match page.lock().look() {
+                Look::Free(version) => match leave(page, version) {
+                    Ok(false) => return (page, version),
+                    Ok(true) => {
+                        if let Ok(Some(next)) = after::<F>(page, version) {
+                            page = next;
+                        }
+                    }
+                    Err(Changed) => {}
+                },
+                Look::Locked => backoff.wait(),
                 // SAFETY: a forward pointer leads to a page that is reclaimed only after this one (`maintain.rs`),
                 // and this one is protected by the caller's guard.
-                page = unsafe { &*page.next() };
-                continue;
-            }
-            if version.is_locked() {
-                backoff.wait();
-                continue;
-            }
-            if !leave(page, version) {
-                return (page, version);
-            }
-            let next = page.next();
-            if page.lock().validate(version) && !next.is_null() {
-                // SAFETY: validated, so `next` was this live page's neighbour: not yet retired, and the caller's
-                // guard was entered before any retirement to come.
-                page = unsafe { &*next };
+                Look::Obsolete => page = unsafe { &*page.next() },
             }
         }
     }
@@ -98,12 +112,12 @@ impl<F: KeyForm> Core<F> {
     /// The page with the greatest keys below `bound`: `low < bound <= high`. `from` is a page with `low < bound`.
     #[inline]
     pub(crate) fn before<'g>(&self, from: &'g F::Page, bound: F::Probe<'_>) -> (&'g F::Page, Version) {
-        self.walk(from, |page, version| page.ends_before(bound, Some(version)))
+        self.walk(from, |page, version| page.ends_before(bound, Seen::At(version)))
     }
 
     /// The last page.
     pub(crate) fn last<'g>(&self, from: &'g F::Page) -> (&'g F::Page, Version) {
-        self.walk(from, |page, _| !page.next().is_null())
+        self.walk(from, |page, _| Ok(!page.next().is_null()))
     }
 
     /// The value word of `key`. The word stays valid under the caller's guard: the fence of `validate` meets the Release
@@ -113,14 +127,23 @@ impl<F: KeyForm> Core<F> {
     /// instructions as possible, since the processor overlaps as many look-ups as its reorder window holds.
     #[inline(always)]
     pub(crate) fn get(&self, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
-        let version = from.lock().read();
-        if version.is_free() && !from.is_beyond(key, Some(version)) {
-            let found = from.find(key, tag, Some(version)).map(|slot| from.value(slot));
-            if from.lock().validate(version) {
-                return found;
-            }
+        if let Some(version) = from.lock().read()
+            && let Ok(false) = from.is_beyond(key, Seen::At(version))
+            && let Ok(found) = Self::look_up(from, version, key, tag)
+        {
+            return found;
         }
         self.get_farther(from, key, tag)
+    }
+
+    /// The value word of `key` in the page that has it in its range.
+    #[inline(always)]
+    fn look_up(page: &F::Page, version: Version, key: F::Probe<'_>, tag: u8) -> Result<Option<u64>, Changed> {
+        let found = page.find(key, tag, Seen::At(version))?.map(|slot| {
+            point(points::FOUND);
+            page.value(slot)
+        });
+        if page.lock().validate(version) { Ok(found) } else { Err(Changed) }
     }
 
     /// As [`get`](Self::get), from a page that may not be the right one, or is changing.
@@ -129,8 +152,7 @@ impl<F: KeyForm> Core<F> {
         let mut page = from;
         loop {
             let (target, version) = self.target(page, key);
-            let found = target.find(key, tag, Some(version)).map(|slot| target.value(slot));
-            if target.lock().validate(version) {
+            if let Ok(found) = Self::look_up(target, version, key, tag) {
                 return found;
             }
             page = target;
@@ -158,11 +180,13 @@ impl<F: KeyForm> Core<F> {
         loop {
             let (target, version) = self.target(page, key);
             page = target;
-            if let Some(slot) = page.find(key, tag, Some(version)) {
-                match self.replace(page, version, slot, value, when) {
-                    Some(put) => return put,
-                    None => continue,
-                }
+            match page.find(key, tag, Seen::At(version)) {
+                Ok(Some(slot)) => match self.replace(page, version, slot, value, when) {
+                    Ok(put) => return put,
+                    Err(Changed) => continue,
+                },
+                Ok(None) => {}
+                Err(Changed) => continue,
             }
             if matches!(when, When::Present | When::Holds(_)) {
                 if page.lock().validate(version) {
@@ -175,7 +199,9 @@ impl<F: KeyForm> Core<F> {
                 backoff.wait();
                 continue;
             }
-            // The version was free and in range when read and has not changed since: the key belongs here, and isn't.
+            // Free and in range when read, and not changed since: the key belongs here, and isn't.
+            debug_assert!(F::compare(page.low(), key).is_le());
+            debug_assert_eq!(page.is_beyond(key, Seen::Held), Ok(false));
             if page.push(key, tag, value, prepared) {
                 page.lock().unlock();
                 return Put::Inserted;
@@ -184,15 +210,16 @@ impl<F: KeyForm> Core<F> {
         }
     }
 
-    /// What [`put`](Self::put) does about a key that was found at `version`; `None` if that is no longer true.
+    /// What [`put`](Self::put) does about a key that was found at `version`, if that is still true.
     #[inline]
-    fn replace(&self, page: &F::Page, version: Version, slot: usize, value: u64, when: When) -> Option<Put> {
+    fn replace(&self, page: &F::Page, version: Version, slot: usize, value: u64, when: When) -> Result<Put, Changed> {
         if let When::Absent = when {
+            point(points::PRESENT);
             let old = page.value(slot);
-            return page.lock().validate(version).then_some(Put::Kept(old));
+            return if page.lock().validate(version) { Ok(Put::Kept(old)) } else { Err(Changed) };
         }
         if !page.lock().try_share_at(version) {
-            return None;
+            return Err(Changed);
         }
         let word = page.value_word(slot);
         // Release: who reads the word sees what it leads to. Acquire: we look at what the old one leads to.
@@ -204,7 +231,7 @@ impl<F: KeyForm> Core<F> {
             _ => Put::Replaced(word.swap(value, AcqRel)),
         };
         page.lock().unshare();
-        Some(put)
+        Ok(put)
     }
 
     /// Takes `key` out; if a word is expected, only if that is its value word.
@@ -221,15 +248,17 @@ impl<F: KeyForm> Core<F> {
         loop {
             let (target, version) = self.target(page, key);
             page = target;
-            if page.find(key, tag, Some(version)).is_none() && page.lock().validate(version) {
-                return None;
+            match page.find(key, tag, Seen::At(version)) {
+                Ok(None) if page.lock().validate(version) => return None,
+                Ok(_) => {}
+                Err(Changed) => continue,
             }
             if !page.lock().try_lock_at(version) {
                 backoff.wait();
                 continue;
             }
             let held = |slot: &usize| expected.is_none_or(|word| page.value(*slot) == word);
-            let Some(slot) = page.find(key, tag, None).filter(held) else {
+            let Some(slot) = page.find(key, tag, Seen::Held).expect(LOCKED).filter(held) else {
                 page.lock().unlock_unchanged();
                 return None;
             };
@@ -250,25 +279,28 @@ impl<F: KeyForm> Core<F> {
         let mut near = near.filter(|page| F::compare(page.low(), key).is_le());
         for _ in 0..2 {
             let Some(page) = near else { break };
-            let version = page.lock().read();
-            let (beyond, next) = (page.is_beyond(key, Some(version)), page.next());
-            if !version.is_free() || !page.lock().validate(version) {
-                break;
-            }
+            let Some(version) = page.lock().read() else { break };
+            let Ok(beyond) = page.is_beyond(key, Seen::At(version)) else { break };
+            let Ok(next) = after::<F>(page, version) else { break };
             if !beyond {
                 return page;
             }
-            // SAFETY: validated; see `walk`.
-            near = unsafe { next.as_ref() };
+            near = next;
         }
         local.jump(key)
     }
 
-    /// Takes the least or the greatest entry out, if there is any: `found` receives its key.
+    /// Takes the least or the greatest entry out, if there is any: `found` receives its key and what was taken out,
+    /// when no lock is held any more.
     ///
     /// Linearizable: the entry is taken while its page is locked and every page between it and that end of the list is
     /// seen to have been empty since before the lock; without an entry, all pages were empty at one moment.
-    pub(crate) fn take_end(&self, local: &Local<'_, F>, end: End, found: impl FnOnce(F::Probe<'_>)) -> Option<Removed> {
+    pub(crate) fn take_end<R>(
+        &self,
+        local: &Local<'_, F>,
+        end: End,
+        found: impl FnOnce(F::Probe<'_>, Removed) -> R,
+    ) -> Option<R> {
         let backoff = Backoff::new();
         loop {
             match self.lock_end(local, end) {
@@ -280,11 +312,16 @@ impl<F: KeyForm> Core<F> {
     }
 
     /// Locks the first non-empty page from an end of the list; `None` if there is none.
+    ///
+    /// Each page is found at a version of the one before, going from that end. In the end all versions still hold (the
+    /// last by its lock), so there was a moment at which all these pages were in the list as they were seen. Ranges of
+    /// live pages follow one another without gap, and each page's was seen to end where the next one's begins: there was
+    /// nothing between them or beyond.
     fn lock_end<'g>(&'g self, local: &'g Local<'g, F>, end: End) -> Result<Option<&'g F::Page>, Changed> {
         let mut empty: Vec<(&F::Page, Version)> = Vec::new();
         let still_empty = |empty: &[(&F::Page, Version)]| empty.iter().all(|(page, seen)| page.lock().validate(*seen));
         let mut at = Some(match end {
-            End::First => self.walk(self.head(), |_, _| false),
+            End::First => self.walk(self.head(), |_, _| Ok(false)),
             End::Last => self.last(local.jump(F::probe(&F::great()))),
         });
         while let Some((page, version)) = at {
@@ -301,40 +338,30 @@ impl<F: KeyForm> Core<F> {
             empty.push((page, version));
             at = match end {
                 End::First => {
-                    let next = page.next();
-                    if !page.lock().validate(version) {
-                        return Err(Changed);
-                    }
-                    // SAFETY: validated; see `walk`.
-                    unsafe { next.as_ref() }.map(|next| self.walk(next, |_, _| false))
+                    let next = after::<F>(page, version)?;
+                    point(points::PASSED);
+                    next.map(|next| self.walk(next, |_, _| Ok(false)))
                 }
-                End::Last => match F::just_below(page.low()) {
-                    None => None,
-                    Some(below) => {
-                        let left = self.before(local.jump(F::probe(&below)), page.low());
-                        // Read at the version that comes with `left`, which is validated later.
-                        if !core::ptr::eq(left.0.next(), page) {
-                            return Err(Changed);
-                        }
-                        Some(left)
-                    }
-                },
+                End::Last => {
+                    point(points::PASSED);
+                    F::just_below(page.low()).map(|below| self.before(local.jump(F::probe(&below)), page.low()))
+                }
             };
         }
         if still_empty(&empty) { Ok(None) } else { Err(Changed) }
     }
 
     /// Takes the outermost entry out of a locked, non-empty page and unlocks it.
-    fn take_from_end(
+    fn take_from_end<R>(
         &self,
         local: &Local<'_, F>,
         page: &F::Page,
         end: End,
-        found: impl FnOnce(F::Probe<'_>),
-    ) -> Removed {
+        found: impl FnOnce(F::Probe<'_>, Removed) -> R,
+    ) -> R {
         let mut copy = <F::Page as Page<F>>::Copy::new();
         let mut scratch = Default::default();
-        page.copy_all(&mut copy);
+        page.copy_all(Seen::Held, &mut copy).expect(LOCKED);
         if copy.sort() {
             page.write_back(&copy);
         }
@@ -344,11 +371,10 @@ impl<F: KeyForm> Core<F> {
             End::Last => copy.len() - 1,
         };
         let key = copy.entry(at, &mut scratch).0;
-        let slot = page.find(key, F::tag(key), None).expect("a locked page does not change");
+        let slot = page.find(key, F::tag(key), Seen::Held).expect(LOCKED).expect("the copy is of this page");
         let removed = page.remove(slot);
         self.unlock_or_shrink(local, page);
-        found(key);
-        removed
+        found(key, removed)
     }
 
     /// Splits the locked page to make room for `key`, and unlocks it.

@@ -11,7 +11,7 @@
 //! page, and the next scan copies a contiguous run.
 
 use super::core::{Core, Local};
-use super::page::{Page, PageCopy};
+use super::page::{LOCKED, Page, PageCopy, Seen};
 use crate::key::KeyForm;
 use archipelago_platform::hint;
 use archipelago_sync::version_lock::Version;
@@ -23,7 +23,7 @@ const FILL: usize = 32;
 #[cold]
 fn tidy<F: KeyForm>(page: &F::Page, version: Version, copy: &mut <F::Page as Page<F>>::Copy) {
     if page.lock().try_lock_at(version) {
-        page.copy_all(copy);
+        page.copy_all(Seen::Held, copy).expect(LOCKED);
         copy.sort();
         page.write_back(copy);
         page.lock().unlock();
@@ -57,12 +57,12 @@ impl<F: KeyForm> Core<F> {
             }
             // It nearly always begins where the last one ended, so there is nothing to search for.
             let begins_there = next_low.is_some_and(|page| core::ptr::eq(page, target));
-            if begins_there {
-                target.copy_first(limit - seen, &mut copy);
+            let copied = if begins_there {
+                target.copy_first(limit - seen, Seen::At(version), &mut copy)
             } else {
-                target.copy_from(bound, limit - seen, &mut copy);
-            }
-            if !target.lock().validate(version) {
+                target.copy_from(bound, limit - seen, Seen::At(version), &mut copy)
+            };
+            if copied.is_err() {
                 page = target;
                 continue;
             }
@@ -81,7 +81,7 @@ impl<F: KeyForm> Core<F> {
             if next.is_null() {
                 break;
             }
-            // SAFETY: validated above: `next` was a live page's neighbour, and our guard is older.
+            // SAFETY: validated with the copy: `next` was a live page's neighbour, and our guard is older.
             let next = unsafe { &*next };
             (page, next_low) = (next, Some(next));
         }
@@ -113,8 +113,7 @@ impl<F: KeyForm> Core<F> {
                 }
                 None => self.last(local.jump(F::probe(&F::great()))),
             };
-            target.copy_all(&mut copy);
-            if !target.lock().validate(version) {
+            if target.copy_all(Seen::At(version), &mut copy).is_err() {
                 hint::spin_loop();
                 continue;
             }

@@ -6,14 +6,16 @@ use super::layer::Layer;
 use super::list::{End, Put, When};
 use super::map::HydraList;
 use super::oplog::ThreadCell;
-use super::page::{Page, PageForm, Removed};
+use super::page::{Page, PageForm, Removed, Seen};
 use super::snapshot::SearchForm;
 use crate::key::KeyForm;
+use crate::points;
 use crate::value;
-use crate::{Encode, Key, OrderedSession};
+use crate::{Encode, EncodeAs, Key, OrderedSession};
 use ::core::borrow::Borrow;
 use ::core::fmt;
 use ::core::ops::RangeBounds;
+use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::{Guard, Reader};
 use archipelago_sync::version_lock::Version;
@@ -94,13 +96,10 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
         self.get_with(key, |_| ()).is_some()
     }
 
-    /// Inserts or replaces, with a borrowed key and without looking at the old value. True if there was one.
+    /// Inserts or replaces, with a key or a borrowed form of one and without looking at the old value. True if there was
+    /// one.
     #[inline]
-    pub fn upsert<Q>(&self, key: &Q, value: V) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Encode<Form = FormOf<K>> + ?Sized,
-    {
+    pub fn upsert<Q: EncodeAs<K> + ?Sized>(&self, key: &Q, value: V) -> bool {
         self.put(key, value, |_| ()).is_some()
     }
 
@@ -160,13 +159,9 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
 
     /// Inserts or replaces; `old` sees the value replaced.
     #[inline]
-    fn put<Q, R>(&self, key: &Q, value: V, old: impl FnOnce(&V) -> R) -> Option<R>
-    where
-        Q: Encode<Form = FormOf<K>> + ?Sized,
-    {
+    fn put<Q: EncodeAs<K> + ?Sized, R>(&self, key: &Q, value: V, old: impl FnOnce(&V) -> R) -> Option<R> {
         let guard = self.reader.enter();
-        let word = value::into_word(value);
-        let put = key.encode(|key| self.store(&guard, key, word, When::Always));
+        let put = key.encode(|key| self.store(&guard, key, value::into_word(value), When::Always));
         self.settle(&guard, put, old)
     }
 
@@ -215,7 +210,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
         self.cell.add(change);
     }
 
-    /// What is left to do after an entry has been taken out; `old` sees its value.
+    /// What is left to do after an entry has been taken out; `old` sees its value, last of all.
     fn let_go<R>(&self, guard: &Guard<'m>, removed: Removed, old: impl FnOnce(&V) -> R) -> R {
         self.count(-1);
         self.retire_key(guard, removed.key);
@@ -232,7 +227,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
         }
     }
 
-    fn retire_key(&self, guard: &Guard<'m>, key: *mut ()) {
+    pub(super) fn retire_key(&self, guard: &Guard<'m>, key: *mut ()) {
         unsafe fn reclaim<F: KeyForm>(key: *mut (), _: *mut ()) {
             // SAFETY: RCU calls this once, when no reader is left.
             unsafe { F::Page::reclaim_key(key) }
@@ -319,7 +314,7 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
             for (key, stop) in keys.iter().zip(&mut stops) {
                 let page = key.encode(|key| local.jump(key));
                 <FormOf<K> as PageForm>::Page::prefetch(page);
-                *stop = Some(Stop { page, version: None, slot: 0 });
+                *stop = Some(Stop { page, version: None, candidates: 0 });
             }
             for (key, stop) in keys.iter().zip(stops.iter_mut().flatten()) {
                 key.encode(|key| self.approach(stop, key));
@@ -337,7 +332,7 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
     fn approach(&self, stop: &mut Stop<'_, FormOf<K>>, key: crate::Probe<'_, K>) {
         let (page, version) = self.core.target(stop.page, key);
         let candidates = page.candidates(FormOf::<K>::tag(key));
-        *stop = Stop { page, version: Some(version), slot: candidates };
+        *stop = Stop { page, version: Some(version), candidates };
         if candidates != 0 {
             page.prefetch_slot(candidates.trailing_zeros() as usize);
         }
@@ -346,11 +341,13 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
     /// Ends what `approach` began; starts over if the page has changed in between.
     #[inline]
     fn arrive(&self, stop: &Stop<'_, FormOf<K>>, key: crate::Probe<'_, K>) -> Option<u64> {
+        point(points::CANDIDATES);
         let version = stop.version.expect("approached");
-        let slot = if stop.slot == 0 { None } else { stop.page.find_among(stop.slot, key, Some(version)) };
-        let found = slot.map(|slot| stop.page.value(slot));
-        if stop.page.lock().validate(version) {
-            return found;
+        if let Ok(slot) = stop.page.find_among(stop.candidates, key, Seen::At(version)) {
+            let found = slot.map(|slot| stop.page.value(slot));
+            if stop.page.lock().validate(version) {
+                return found;
+            }
         }
         self.core.get(stop.page, key, FormOf::<K>::tag(key))
     }
@@ -361,15 +358,15 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         self.put(&key, value, V::clone)
     }
 
-    /// The value of `key`, inserting `make()` first if there is none. `make` runs outside any lock; of two threads
-    /// that race, both may run it and one result is dropped.
+    /// The value of `key`, inserting `make()` first if there is none. `make` runs outside any lock or critical section;
+    /// of two threads that race, both may run it and one result is dropped.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> V {
         if let Some(value) = self.get(&key) {
             return value;
         }
-        let guard = self.reader.enter();
         let value = make();
         let word = value::into_word(value.clone());
+        let guard = self.reader.enter();
         match key.encode(|key| self.store(&guard, key, word, When::Absent)) {
             Put::Inserted => {
                 self.count(1);
@@ -473,13 +470,12 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
 
     fn pop(&self, end: End) -> Option<(K, V)> {
         let guard = self.reader.enter();
-        let mut popped = None;
-        let removed = self.core.take_end(&self.local(&guard), end, |key| {
+        self.core.take_end(&self.local(&guard), end, |key, removed| {
+            // First what the map needs: the rest is the user's code, which may panic.
+            let value = self.let_go(&guard, removed, V::clone);
             // SAFETY: the key is an encoding of a K.
-            popped = Some(unsafe { K::decode(key) });
-        })?;
-        let value = self.let_go(&guard, removed, V::clone);
-        popped.map(|key| (key, value))
+            (unsafe { K::decode(key) }, value)
+        })
     }
 
     /// An iterator over the entries whose keys lie in `range`, ascending; `.rev()` descends. A range whose start is
@@ -511,9 +507,10 @@ impl<K: Key, V: Send + Sync + 'static> fmt::Debug for Session<'_, K, V> {
 /// How far a look-up of a batch has come.
 struct Stop<'g, F: KeyForm> {
     page: &'g F::Page,
+    /// At this version, once the target is known.
     version: Option<Version>,
-    /// Candidate slots.
-    slot: u64,
+    /// The target's slots that may hold the key.
+    candidates: u64,
 }
 
 impl<F: KeyForm> Clone for Stop<'_, F> {

@@ -19,7 +19,11 @@ const SHORT: usize = 120;
 /// A type that can be part of a tuple key. Users need not name it.
 ///
 /// Implementations keep order and are injective, also when followed by other parts.
-pub trait KeyPart: Clone + Send + Sync + 'static {
+///
+/// # Safety
+/// The parts of a tuple are read one after the other, so an implementation answers for those that follow: `read` takes
+/// exactly those bytes off that `write` with the same `last` appended, whatever comes behind them.
+pub unsafe trait KeyPart: Clone + Send + Sync + 'static {
     /// What a scan shows of the part: integers as they are, strings as [`Cow`]s, which own something only if the string
     /// is not the last part and has zero bytes in it.
     type Ref<'a>;
@@ -80,7 +84,8 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
 
 macro_rules! fixed_parts {
     ($($t:ty: |$x:ident| $to:expr, |$b:ident| $from:expr;)*) => { $(
-        impl KeyPart for $t {
+        // SAFETY: as many bytes are taken off as an array has that was appended.
+        unsafe impl KeyPart for $t {
             type Ref<'a> = $t;
             #[inline]
             fn write(&self, _: bool, to: &mut PartBuffer) {
@@ -118,7 +123,8 @@ fixed_parts! {
     char: |x| u32::from(x).to_be_bytes(), |b| char::from_u32(u32::from_be_bytes(b)).expect("an encoded char");
 }
 
-impl<const N: usize> KeyPart for [u8; N] {
+// SAFETY: `N` bytes are appended, and `N` taken off.
+unsafe impl<const N: usize> KeyPart for [u8; N] {
     type Ref<'a> = [u8; N];
 
     #[inline]
@@ -173,7 +179,8 @@ fn read_string<'a>(bytes: &mut &'a [u8], last: bool) -> Cow<'a, [u8]> {
 
 macro_rules! string_parts {
     ($($t:ty: $shown:ty, |$x:ident| $to:expr, |$s:ident| $from:expr, $own:expr;)*) => { $(
-        impl KeyPart for $t {
+        // SAFETY: the end is marked, or is that of the whole key; no other byte looks like the mark (`write_string`).
+        unsafe impl KeyPart for $t {
             type Ref<'a> = Cow<'a, $shown>;
             #[inline]
             fn write(&self, last: bool, to: &mut PartBuffer) {
@@ -215,7 +222,8 @@ unsafe fn utf8(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
 
 macro_rules! tuple_keys {
     ($(($($part:ident $at:tt),*; $last:ident $end:tt))*) => { $(
-        impl<$($part: KeyPart,)* $last: KeyPart> KeyPart for ($($part,)* $last) {
+        // SAFETY: every part takes off what it appended, in the same order.
+        unsafe impl<$($part: KeyPart,)* $last: KeyPart> KeyPart for ($($part,)* $last) {
             type Ref<'a> = ($($part::Ref<'a>,)* $last::Ref<'a>);
             #[inline]
             fn write(&self, last: bool, to: &mut PartBuffer) {

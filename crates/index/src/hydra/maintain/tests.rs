@@ -10,6 +10,7 @@ use crate::hydra::page::word::WordPage;
 use crate::hydra::session::Session;
 use crate::key::Word;
 use archipelago_platform::topology::Topology;
+use archipelago_sync::version_lock::Look;
 use core::ptr::NonNull;
 
 /// Entries of a full page.
@@ -72,8 +73,8 @@ fn merge_twice(session: &Session<'_, u64, u64>) -> (Address, Address) {
     remove(k + ENOUGH - 1..k + FULL);
     // SAFETY: nothing has been reclaimed yet.
     let (dead_page, left_page) = unsafe { (dead.as_ref(), left.as_ref()) };
-    assert!(dead_page.lock().read().is_obsolete() && core::ptr::eq(dead_page.next(), left_page), "D forwards to L");
-    assert!(left_page.lock().read().is_obsolete() && !left_page.next().is_null(), "L forwards to K");
+    assert!(dead_page.lock().look() == Look::Obsolete && core::ptr::eq(dead_page.next(), left_page), "D forwards to L");
+    assert!(left_page.lock().look() == Look::Obsolete && !left_page.next().is_null(), "L forwards to K");
     (dead, left)
 }
 

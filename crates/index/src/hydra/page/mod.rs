@@ -11,20 +11,38 @@
 //! 4. A live entry's value word may change, by one atomic operation, while the page's lock is shared; everything else
 //!    changes under the lock.
 //! 5. Everything a reader may see while a writer works is an atomic. Readers use what they read only after
-//!    [`VersionLock::validate`], or in ways that are harmless if it is garbage.
+//!    [`VersionLock::validate`], or in ways that are harmless if it is garbage. What validates is a version that was
+//!    seen free ([`Seen`]); a copy that could not be validated is empty.
 //! 6. After a page has become obsolete, `next` is its *forward* pointer (the page that absorbed it), for ever.
 
 pub(crate) mod bytes;
 pub(crate) mod word;
 
 use crate::key::Form;
+use crate::points;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
+use archipelago_platform::hint::point;
 use archipelago_sync::version_lock::{Version, VersionLock};
 
-/// Under what a caller reads a page: optimistically at a version, or (`None`) holding its lock.
+/// The page is not as it was seen any more, or somebody is at it: look again.
 ///
-/// Layouts that keep pointers validate the version before they follow one.
-pub type Seen = Option<Version>;
+/// It must not be turned into any answer that is validated later. A lock that is let go of unchanged puts the version
+/// back: what a reader could not believe while it was held would validate afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed;
+
+/// Why a caller may believe what it reads of a page. Layouts that keep pointers ask before they follow one
+/// ([`Page::trust`]).
+#[derive(Clone, Copy)]
+pub enum Seen {
+    /// The page was free at this version. What was read since counts only while it still has it.
+    At(Version),
+    /// The caller holds the page's lock, or has the map to itself.
+    Held,
+}
+
+/// Why reading a page whose lock one holds cannot fail.
+pub(super) const LOCKED: &str = "a locked page does not change";
 
 /// A key form that has a page layout.
 pub trait PageForm: Form {
@@ -86,7 +104,20 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// The next page (null on the last), or the forward pointer of an obsolete page.
     fn next(&self) -> *const Self;
 
+    /// Whether what has been read of the page since `seen` may be believed.
+    #[inline]
+    fn trust(&self, seen: Seen) -> Result<(), Changed> {
+        match seen {
+            Seen::At(version) if !self.lock().validate(version) => {
+                point(points::REFUSED);
+                Err(Changed)
+            }
+            Seen::At(_) | Seen::Held => Ok(()),
+        }
+    }
+
     // ---- Optimistic: any time, to be validated --------------------------------------------------------------------
+    // What fails has read nothing that counts.
 
     /// Starts fetching the lines that an optimistic look-up will touch first.
     fn prefetch(page: *const Self);
@@ -100,10 +131,10 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     }
 
     /// Whether `key >= high`.
-    fn is_beyond(&self, key: F::Probe<'_>, seen: Seen) -> bool;
+    fn is_beyond(&self, key: F::Probe<'_>, seen: Seen) -> Result<bool, Changed>;
 
     /// Whether `high < bound`: the page and all before it hold nothing at or above `high`.
-    fn ends_before(&self, bound: F::Probe<'_>, seen: Seen) -> bool;
+    fn ends_before(&self, bound: F::Probe<'_>, seen: Seen) -> Result<bool, Changed>;
 
     /// The slots whose tag matches, as a bit mask.
     fn candidates(&self, tag: u8) -> u64;
@@ -120,13 +151,14 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     }
 
     /// The first slot of `candidates` that holds `key`.
-    fn find_among(&self, candidates: u64, key: F::Probe<'_>, seen: Seen) -> Option<usize>;
+    fn find_among(&self, candidates: u64, key: F::Probe<'_>, seen: Seen) -> Result<Option<usize>, Changed>;
 
     /// The slot that holds `key`.
     #[inline]
-    fn find(&self, key: F::Probe<'_>, tag: u8, seen: Seen) -> Option<usize> {
+    fn find(&self, key: F::Probe<'_>, tag: u8, seen: Seen) -> Result<Option<usize>, Changed> {
         let candidates = self.candidates(tag);
-        if candidates == 0 { None } else { self.find_among(candidates, key, seen) }
+        point(points::CANDIDATES);
+        if candidates == 0 { Ok(None) } else { self.find_among(candidates, key, seen) }
     }
 
     /// Where the value word of `slot` is.
@@ -141,17 +173,18 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// How many entries there are.
     fn len(&self) -> usize;
 
-    /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more).
-    fn copy_from(&self, from: F::Probe<'_>, limit: usize, copy: &mut Self::Copy);
+    /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more). A copy that
+    /// fails is empty.
+    fn copy_from(&self, from: F::Probe<'_>, limit: usize, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed>;
 
     /// As [`copy_from`](Self::copy_from), from the page's first entry on.
-    fn copy_first(&self, limit: usize, copy: &mut Self::Copy) {
+    fn copy_first(&self, limit: usize, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed> {
         let _ = limit;
-        self.copy_all(copy);
+        self.copy_all(seen, copy)
     }
 
-    /// Copies out all entries.
-    fn copy_all(&self, copy: &mut Self::Copy);
+    /// As [`copy_from`](Self::copy_from), all entries.
+    fn copy_all(&self, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed>;
 
     // ---- Under the lock -------------------------------------------------------------------------------------------
 
@@ -203,7 +236,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     fn check(&self);
 }
 
-/// See [`Page::Copy`]. Valid only after the version it was read under was validated.
+/// See [`Page::Copy`].
 pub trait PageCopy<F: PageForm>: Sized {
     /// Room for building keys in.
     type Scratch: Default;

@@ -10,8 +10,9 @@
 //! values are interleaved because a point look-up then needs one line for both; the design study behind this measured
 //! separate arrays 5-10 % slower on look-ups, and 47 slots the smallest page at which tags beat comparing all keys.
 
-use super::{Page, PageCopy, PageForm, Removed, Seen, partition_point};
+use super::{Changed, LOCKED, Page, PageCopy, PageForm, Removed, Seen, partition_point};
 use crate::key::Word;
+use crate::points;
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
 use archipelago_platform::simd;
@@ -185,13 +186,13 @@ impl Page<Word> for WordPage {
     }
 
     #[inline]
-    fn is_beyond(&self, key: u64, _: Seen) -> bool {
-        key >= self.high.load(Relaxed) && !self.next().is_null()
+    fn is_beyond(&self, key: u64, _: Seen) -> Result<bool, Changed> {
+        Ok(key >= self.high.load(Relaxed) && !self.next().is_null())
     }
 
     #[inline]
-    fn ends_before(&self, bound: u64, _: Seen) -> bool {
-        self.high.load(Relaxed) < bound && !self.next().is_null()
+    fn ends_before(&self, bound: u64, _: Seen) -> Result<bool, Changed> {
+        Ok(self.high.load(Relaxed) < bound && !self.next().is_null())
     }
 
     #[inline]
@@ -213,15 +214,15 @@ impl Page<Word> for WordPage {
     }
 
     #[inline]
-    fn find_among(&self, mut candidates: u64, key: u64, _: Seen) -> Option<usize> {
+    fn find_among(&self, mut candidates: u64, key: u64, _: Seen) -> Result<Option<usize>, Changed> {
         while candidates != 0 {
             let slot = candidates.trailing_zeros() as usize;
             if self.key(slot) == key {
-                return Some(slot);
+                return Ok(Some(slot));
             }
             candidates &= candidates - 1;
         }
-        None
+        Ok(None)
     }
 
     #[inline]
@@ -235,31 +236,31 @@ impl Page<Word> for WordPage {
     }
 
     #[inline]
-    fn copy_from(&self, from: u64, limit: usize, copy: &mut WordCopy) {
+    fn copy_from(&self, from: u64, limit: usize, seen: Seen, copy: &mut WordCopy) -> Result<(), Changed> {
         let len = self.len();
         if self.sorted() < len {
-            return self.copy_all(copy);
+            return self.copy_all(seen, copy);
         }
         // Sorted: copy only what is asked for. A racing writer can make this search meaningless, not unsafe.
         let start = partition_point(0, len, |slot| self.key(slot) < from);
         let end = len.min(start.saturating_add(limit));
-        copy.take(self, start..end, end - start, false);
+        copy.take(self, start..end, end - start, false, seen)
     }
 
     #[inline]
-    fn copy_first(&self, limit: usize, copy: &mut WordCopy) {
+    fn copy_first(&self, limit: usize, seen: Seen, copy: &mut WordCopy) -> Result<(), Changed> {
         let len = self.len();
         if self.sorted() < len {
-            return self.copy_all(copy);
+            return self.copy_all(seen, copy);
         }
         let end = len.min(limit);
-        copy.take(self, 0..end, end, false);
+        copy.take(self, 0..end, end, false, seen)
     }
 
     #[inline]
-    fn copy_all(&self, copy: &mut WordCopy) {
+    fn copy_all(&self, seen: Seen, copy: &mut WordCopy) -> Result<(), Changed> {
         let len = self.len();
-        copy.take(self, 0..len, self.sorted().min(len), true);
+        copy.take(self, 0..len, self.sorted().min(len), true, seen)
     }
 
     fn set_next(&self, next: *const Self) {
@@ -302,7 +303,7 @@ impl Page<Word> for WordPage {
 
     unsafe fn split(&self, right: *mut Self, key: u64) -> bool {
         let mut copy = WordCopy::new();
-        self.copy_all(&mut copy);
+        self.copy_all(Seen::Held, &mut copy).expect(LOCKED);
         let in_order = copy.run == copy.len;
         copy.sort();
         let pairs = &copy.pairs[..copy.len];
@@ -362,7 +363,7 @@ impl Page<Word> for WordPage {
             }
             let key = self.key(slot);
             assert_eq!(tag, Word::tag(key), "tag of {key}");
-            assert!(key >= self.low() && !self.is_beyond(key, None), "{key} lies outside its page");
+            assert!(key >= self.low() && self.is_beyond(key, Seen::Held) == Ok(false), "{key} lies outside its page");
             assert!(slot == 0 || slot >= sorted || self.key(slot - 1) < key, "sorted run at {slot}");
         }
     }
@@ -379,13 +380,23 @@ pub struct WordCopy {
 }
 
 impl WordCopy {
+    /// Copies some slots, of which the first `run` are in order; see [`Page::copy_from`].
     #[inline]
-    fn take(&mut self, page: &WordPage, slots: core::ops::Range<usize>, run: usize, whole: bool) {
+    fn take(
+        &mut self,
+        page: &WordPage,
+        slots: core::ops::Range<usize>,
+        run: usize,
+        whole: bool,
+        seen: Seen,
+    ) -> Result<(), Changed> {
         self.len = slots.len();
+        hint::point(points::COPYING);
         for (pair, entry) in self.pairs.iter_mut().zip(&page.entries[slots]) {
             *pair = entry.load();
         }
         (self.run, self.whole) = (run, whole);
+        page.trust(seen).inspect_err(|_| (self.len, self.run) = (0, 0))
     }
 
     /// Sorts what came behind the run, and merges the two.

@@ -1,6 +1,8 @@
 //! A private copy of a [`BytesPage`]'s entries, to sort, search and read.
 
-use super::layout::{BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare, tail_words};
+use super::layout::{
+    BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare, tail_words, unchanging,
+};
 use super::{Bytes, BytesPage, PageCopy};
 use archipelago_platform::atomic::Ordering::Relaxed;
 use core::cmp::Ordering;
@@ -15,6 +17,9 @@ pub(super) const IN_ORDER: [u8; SLOTS] = {
     }
     order
 };
+
+/// What an empty copy knows.
+const NOTHING: Meta = Meta { sorted: 0, prefix: 0, floor: WORDS, high: 0 };
 
 /// A copy of a [`BytesPage`]'s entries.
 pub struct BytesCopy {
@@ -36,6 +41,11 @@ pub struct Scratch(Vec<u8>);
 const SUFFIX: usize = LONG_KEY.next_multiple_of(8) + 8;
 
 impl BytesCopy {
+    /// Forgets what was copied, pointers first of all.
+    pub(super) fn clear(&mut self) {
+        (self.meta, self.len, self.sorted) = (NOTHING, 0, true);
+    }
+
     pub(super) fn take_tags(&mut self, page: &BytesPage) {
         self.tags = core::array::from_fn(|slot| page.tags[slot].load(Relaxed));
     }
@@ -77,7 +87,8 @@ impl BytesCopy {
 
     #[inline]
     pub(super) fn compare(&self, key: &[u8], at: usize) -> Ordering {
-        compare(key, self.meta.prefix, usize::from(self.order[at]), |at| self.words[at], || true)
+        let Ok(order) = compare(key, self.meta.prefix, usize::from(self.order[at]), |at| self.words[at], unchanging);
+        order
     }
 
     /// Compares two entries, by position.
@@ -110,8 +121,7 @@ impl PageCopy<Bytes> for BytesCopy {
     type Scratch = Scratch;
 
     fn new() -> Self {
-        let meta = Meta { sorted: 0, prefix: 0, floor: WORDS, high: 0 };
-        Self { words: [0; WORDS], meta, len: 0, sorted: true, order: IN_ORDER, tags: [0; SLOTS] }
+        Self { words: [0; WORDS], meta: NOTHING, len: 0, sorted: true, order: IN_ORDER, tags: [0; SLOTS] }
     }
 
     fn sort(&mut self) -> bool {

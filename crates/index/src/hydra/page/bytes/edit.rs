@@ -2,10 +2,13 @@
 
 use super::copy::{BytesCopy, Scratch};
 use super::layout::{
-    BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, chunk, common, compare, tail_words,
+    BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, chunk, common, compare, tail_words, unchanging,
 };
-use super::{BytesPage, Page, PageCopy};
+use super::{BytesPage, Page, PageCopy, Seen};
+use crate::hydra::page::LOCKED;
+use crate::points;
 use archipelago_platform::atomic::Ordering::*;
+use archipelago_platform::hint;
 
 /// A page is underfull below this many entries, if they use less than this many words too; two are merged when
 /// together they have at most twice as much.
@@ -27,7 +30,11 @@ impl BytesPage {
             return false;
         }
         let last = len.wrapping_sub(1);
-        if meta.sorted == len && (len == 0 || compare(key, meta.prefix, last, |at| self.word(at), || true).is_gt()) {
+        let follows_last = || {
+            let Ok(order) = compare(key, meta.prefix, last, |at| self.word(at), unchanging);
+            order.is_gt()
+        };
+        if meta.sorted == len && (len == 0 || follows_last()) {
             meta.sorted = len + 1;
         }
         meta.floor -= tail;
@@ -56,6 +63,7 @@ impl BytesPage {
         let mut meta = Meta { sorted: 0, prefix, floor: WORDS, high: len };
         meta.floor -= meta.high_words();
         self.set_meta(meta);
+        hint::point(points::BOUND);
         if let Some((high, address)) = high {
             let long = high.len() > LONG_HIGH;
             for at in meta.floor..WORDS {
@@ -89,7 +97,7 @@ impl BytesPage {
 
     pub(super) fn copied(&self) -> BytesCopy {
         let mut copy = BytesCopy::new();
-        self.copy_all(&mut copy);
+        self.copy_all(Seen::Held, &mut copy).expect(LOCKED);
         copy.take_tags(self);
         copy
     }

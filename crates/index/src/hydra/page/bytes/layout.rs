@@ -1,6 +1,9 @@
 //! Words and numbers of a [`BytesPage`](super::BytesPage): sizes, packed fields, keys as words.
 
+use crate::points;
+use archipelago_platform::hint;
 use core::cmp::Ordering;
+use core::convert::Infallible;
 
 /// Entries per page, at most.
 pub(super) const SLOTS: usize = 48;
@@ -122,36 +125,43 @@ impl Info {
     }
 }
 
+/// What is read cannot change.
+pub(super) fn unchanging() -> Result<(), Infallible> {
+    Ok(())
+}
+
 /// How `key` compares with the entry in `slot` of a page whose words `word` reads. Both share a prefix of `prefix`
-/// bytes. `trust` tells whether what `word` has given so far may be followed as a pointer.
+/// bytes. `trust` fails if what `word` has given so far must not be followed as a pointer.
 #[inline]
-pub(super) fn compare(
+pub(super) fn compare<E>(
     key: &[u8],
     prefix: usize,
     slot: usize,
     word: impl Fn(usize) -> u64,
-    trust: impl Fn() -> bool,
-) -> Ordering {
+    trust: impl Fn() -> Result<(), E>,
+) -> Result<Ordering, E> {
     let head = chunk(key, prefix).cmp(&word(slot * SLOT));
     if head.is_ne() {
-        return head;
+        return Ok(head);
     }
     let info = Info(word(slot * SLOT + 2));
     let middle = (chunk(key, prefix + 8) >> 32).cmp(&info.middle());
     if middle.is_ne() {
-        return middle;
+        return Ok(middle);
     }
     if info.len() == BOXED {
+        hint::point(points::BOXED);
         let address = word(info.place().min(WORDS - 1));
+        trust()?;
         // SAFETY: validated: the word is a boxed key of this page, alive as long as the caller's guard or lock.
-        return if trust() { key.cmp(unsafe { boxed(address) }) } else { Ordering::Less };
+        return Ok(key.cmp(unsafe { boxed(address) }));
     }
     let place = info.place().min(WORDS);
     for at in 0..info.tail_words().min(WORDS - place) {
         let tail = chunk(key, prefix + IN_SLOT + 8 * at).cmp(&word(place + at));
         if tail.is_ne() {
-            return tail;
+            return Ok(tail);
         }
     }
-    (key.len() as u64).cmp(&(prefix as u64 + info.len()))
+    Ok((key.len() as u64).cmp(&(prefix as u64 + info.len())))
 }

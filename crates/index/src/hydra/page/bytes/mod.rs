@@ -25,8 +25,9 @@ mod copy;
 mod edit;
 mod layout;
 
-use super::{Page, PageCopy, PageForm, Removed, Seen};
+use super::{Changed, Page, PageCopy, PageForm, Removed, Seen};
 use crate::key::Bytes;
+use crate::points;
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
 use archipelago_platform::simd;
@@ -69,28 +70,25 @@ impl BytesPage {
         self.words[at].store(word, Relaxed);
     }
 
-    #[inline]
-    fn trusts(&self, seen: Seen) -> bool {
-        seen.is_none_or(|version| self.lock.validate(version))
-    }
-
     /// How `key` compares with `high`; meaningless on the last page.
     #[inline]
-    fn compare_high(&self, key: &[u8], seen: Seen) -> Ordering {
+    fn compare_high(&self, key: &[u8], seen: Seen) -> Result<Ordering, Changed> {
         let meta = self.meta();
         let top = WORDS - meta.high_words();
         if meta.high > LONG_HIGH {
+            hint::point(points::BOXED);
             let address = self.word(top);
+            self.trust(seen)?;
             // SAFETY: validated: the word is the next page's `low`, which outlives the caller's guard or lock.
-            return if self.trusts(seen) { key.cmp(unsafe { boxed(address) }) } else { Ordering::Less };
+            return Ok(key.cmp(unsafe { boxed(address) }));
         }
         for at in top..WORDS {
             let order = chunk(key, 8 * (at - top)).cmp(&self.word(at));
             if order.is_ne() {
-                return order;
+                return Ok(order);
             }
         }
-        key.len().cmp(&meta.high)
+        Ok(key.len().cmp(&meta.high))
     }
 }
 
@@ -178,13 +176,13 @@ impl Page<Bytes> for BytesPage {
     }
 
     #[inline]
-    fn is_beyond(&self, key: &[u8], seen: Seen) -> bool {
-        self.compare_high(key, seen).is_ge() && !self.next().is_null()
+    fn is_beyond(&self, key: &[u8], seen: Seen) -> Result<bool, Changed> {
+        Ok(self.compare_high(key, seen)?.is_ge() && !self.next().is_null())
     }
 
     #[inline]
-    fn ends_before(&self, bound: &[u8], seen: Seen) -> bool {
-        self.compare_high(bound, seen).is_gt() && !self.next().is_null()
+    fn ends_before(&self, bound: &[u8], seen: Seen) -> Result<bool, Changed> {
+        Ok(self.compare_high(bound, seen)?.is_gt() && !self.next().is_null())
     }
 
     #[inline]
@@ -198,16 +196,16 @@ impl Page<Bytes> for BytesPage {
     }
 
     #[inline]
-    fn find_among(&self, mut candidates: u64, key: &[u8], seen: Seen) -> Option<usize> {
+    fn find_among(&self, mut candidates: u64, key: &[u8], seen: Seen) -> Result<Option<usize>, Changed> {
         let prefix = self.meta().prefix;
         while candidates != 0 {
             let slot = candidates.trailing_zeros() as usize;
-            if compare(key, prefix, slot, |at| self.word(at), || self.trusts(seen)).is_eq() {
-                return Some(slot);
+            if compare(key, prefix, slot, |at| self.word(at), || self.trust(seen))?.is_eq() {
+                return Ok(Some(slot));
             }
             candidates &= candidates - 1;
         }
-        None
+        Ok(None)
     }
 
     #[inline]
@@ -221,13 +219,14 @@ impl Page<Bytes> for BytesPage {
     }
 
     #[inline]
-    fn copy_from(&self, _: &[u8], _: usize, copy: &mut BytesCopy) {
-        self.copy_all(copy);
+    fn copy_from(&self, _: &[u8], _: usize, seen: Seen, copy: &mut BytesCopy) -> Result<(), Changed> {
+        self.copy_all(seen, copy)
     }
 
-    fn copy_all(&self, copy: &mut BytesCopy) {
+    fn copy_all(&self, seen: Seen, copy: &mut BytesCopy) -> Result<(), Changed> {
         copy.len = self.len();
         copy.meta = self.meta();
+        hint::point(points::COPYING);
         let slots = copy.len * SLOT;
         for used in [0..slots, copy.meta.floor..WORDS] {
             for (to, from) in copy.words[used.clone()].iter_mut().zip(&self.words[used]) {
@@ -236,6 +235,7 @@ impl Page<Bytes> for BytesPage {
         }
         copy.sorted = copy.meta.sorted >= copy.len;
         copy.order = IN_ORDER;
+        self.trust(seen).inspect_err(|_| copy.clear())
     }
 
     fn set_next(&self, next: *const Self) {
@@ -335,7 +335,7 @@ impl Page<Bytes> for BytesPage {
         for slot in 0..len {
             let key = copy.entry(slot, &mut scratch).0;
             assert_eq!(copy.tags[slot], Bytes::tag(key), "tag of {key:?}");
-            assert!(key >= self.low() && !self.is_beyond(key, None), "{key:?} lies outside its page");
+            assert!(key >= self.low() && self.is_beyond(key, Seen::Held) == Ok(false), "{key:?} lies outside its page");
             assert!(slot >= meta.sorted || previous.as_deref().is_none_or(|it| it < key), "sorted run at {slot}");
             previous = Some(key.to_vec());
         }

@@ -1,0 +1,23 @@
+//! Places where a simulated thread can be made to stop, each in the middle of what a validation protects: the tests in
+//! `tests/simulated/stalls.rs` change there what the stopped thread is looking at. Natively they are nothing.
+
+/// A look-up has found its slot, and reads the value next.
+pub const FOUND: &str = "a look-up has found its slot";
+/// A look-up has its candidate slots, and compares keys next.
+pub const CANDIDATES: &str = "a look-up has its candidates";
+/// An insertion if absent has found its key there, and reads the value next.
+pub const PRESENT: &str = "an insertion has found its key";
+/// A walk has found that it goes on behind a page, and reads which one that is next.
+pub const LEAVING: &str = "a walk leaves a page";
+/// A look for an end of the list has passed an empty page, and looks at the next.
+pub const PASSED: &str = "an empty page is passed";
+/// A copy knows how many entries the page has, and gets them next.
+pub const COPYING: &str = "a page's entries are counted";
+/// Something says that a word is the address of a box, and the word is read next.
+pub const BOXED: &str = "a word is an address";
+/// What was read of a page may not be believed, and whoever asked is told so next.
+pub const REFUSED: &str = "a version does not hold";
+/// A page says how long its new upper bound is, and gets the bound next.
+pub const BOUND: &str = "a bound has a length and no bytes";
+/// A walk over an `Art` has read what byte a place of a small node is for, and reads its edge next.
+pub const PLACE: &str = "a place's byte is read";

@@ -1,0 +1,207 @@
+//! Keys whose types lie, in safe code: borrowed forms that encode otherwise, encodings that change, decoders that panic.
+//! What comes out of a map went into it as a key; and the map stays right.
+
+mod common;
+
+use archipelago_check::drops::DropCounter;
+use archipelago_index::{Art, Bytes, Encode, HydraList, Key, OrderedIndex, OrderedSession, Probe};
+use common::sized;
+use std::borrow::Borrow;
+use std::cell::Cell;
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Encodes as bytes that are not UTF-8.
+struct Liar;
+
+impl Encode for Liar {
+    type Form = Bytes;
+
+    fn encode<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(&[0xFF, 0xFE, 0x80])
+    }
+}
+
+/// A string that says that it can be borrowed as something else altogether.
+#[derive(Clone, Debug, PartialEq)]
+struct Name(String);
+
+impl Borrow<Liar> for Name {
+    fn borrow(&self) -> &Liar {
+        unreachable!("maps borrow nothing")
+    }
+}
+
+impl Encode for Name {
+    type Form = Bytes;
+
+    fn encode<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        self.0.encode(f)
+    }
+}
+
+impl Key for Name {
+    type Ref<'a> = &'a str;
+
+    unsafe fn decode_ref<'a>(probe: Probe<'a, Self>) -> &'a str {
+        // Checked, unlike a `String`'s, so that the test says what went wrong.
+        str::from_utf8(probe).expect("only names are stored")
+    }
+
+    unsafe fn decode(probe: Probe<'_, Self>) -> Self {
+        // SAFETY: passed on.
+        Name(unsafe { Self::decode_ref(probe) }.to_owned())
+    }
+}
+
+const COUNT: usize = sized(500, 60);
+
+#[test]
+fn borrowed_forms_that_lie_find_nothing() {
+    let names: Vec<Name> = (0..COUNT).map(|n| Name(format!("{n:05}"))).collect();
+    let (list, tree) = (HydraList::<Name, usize>::new(), Art::<Name, usize>::new());
+    let (list, tree) = (list.pin(), tree.pin());
+    for (n, name) in names.iter().enumerate() {
+        assert_eq!((list.upsert(name, n), tree.insert(name, n)), (false, None));
+    }
+    let liar = &Liar;
+    assert_eq!((list.get(liar), tree.get(liar)), (None, None));
+    assert_eq!((list.replace(liar, 1), tree.replace(liar, 1)), (None, None));
+    assert_eq!((list.update(liar, |n| *n), tree.update(liar, |n| *n)), (None, None));
+    assert_eq!((list.remove(liar), tree.remove(liar), list.delete(liar)), (None, None, false));
+    // Above all names, as a bound.
+    assert_eq!((list.range::<Liar, _>(..liar).count(), tree.range::<Liar, _>(liar..).count()), (COUNT, 0));
+    assert_eq!((list.scan(liar, 5, |_, _| ()), tree.scan_rev(liar, 5, |_, _| ())), (0, 5));
+    assert!(list.iter().eq(tree.iter()) && list.len() == COUNT);
+    assert_eq!(list.pop_last().map(|entry| entry.1), Some(COUNT - 1));
+    assert_eq!(list.len(), COUNT - 1);
+}
+
+#[test]
+fn arrays_are_asked_for_by_slices_of_any_length() {
+    let list: HydraList<[u8; 4], usize> = (0..COUNT).map(|n| ((n as u32).to_be_bytes(), n)).collect();
+    let tree: Art<[u8; 4], usize> = list.pin().iter().collect();
+    let (session, leaves) = (list.pin(), tree.pin());
+    let slices = [&b""[..], &[0], &[0, 0, 0], &[0, 0, 0, 7], &[0, 0, 0, 7, 0], &[9; 300]];
+    for slice in slices {
+        let expected = (slice.len() == 4).then_some(7);
+        assert_eq!((session.get(slice), leaves.get(slice)), (expected, expected));
+        assert_eq!(session.update(slice, |n| *n), expected);
+        assert_eq!(leaves.replace(slice, 7), expected);
+        let (from, to) = ((Bound::Included(slice), Bound::Unbounded), (Bound::Unbounded, Bound::Excluded(slice)));
+        let (above, below) = (session.range::<[u8], _>(from).count(), session.range::<[u8], _>(to).count());
+        assert_eq!(above + below, COUNT);
+        assert_eq!(leaves.range::<[u8], _>(from).count(), above);
+    }
+    assert_eq!((session.remove(&[0, 0, 0, 7][..]), session.remove(&[0, 0, 7][..])), (Some(7), None));
+    assert_eq!((leaves.remove(&[0, 0, 0, 7][..]), leaves.remove(&[0, 0, 7][..])), (Some(7), None));
+    assert_eq!((list.len(), session.iter().count(), leaves.iter().count()), (COUNT - 1, COUNT - 1, COUNT - 1));
+    list.check_invariants();
+    tree.check_invariants();
+}
+
+/// For Miri above all: what strings of all lengths come back as is UTF-8, also from keys that pages box.
+#[test]
+fn strings_come_back_as_strings() {
+    fn check(map: impl OrderedIndex<String, u32>, upsert: impl Fn(&str, u32)) {
+        let key = |n: usize| "ä€\u{10FFFF}".repeat([0, 1, 7, 40][n % 4]) + &n.to_string();
+        for n in 0..COUNT {
+            upsert(&key(n), n as u32);
+        }
+        let mut seen = 0;
+        map.pin().scan(&String::new(), usize::MAX, |name, value| {
+            // `chars` trusts that it is UTF-8.
+            assert!(name.chars().eq(key(*value as usize).chars()));
+            seen += 1;
+        });
+        assert_eq!(seen, COUNT);
+    }
+    let list = std::sync::Arc::new(HydraList::<String, u32>::new());
+    let names = list.clone();
+    check(Shared(list), move |name, value| assert!(!names.pin().upsert(name, value)));
+    let tree = std::sync::Arc::new(Art::<String, u32>::new());
+    let names = tree.clone();
+    check(Shared(tree), move |name, value| assert_eq!(names.pin().get_or_insert_with(name, || value), value));
+}
+
+/// A map that the test looks at in two ways.
+struct Shared<I>(std::sync::Arc<I>);
+
+impl<I: OrderedIndex<String, u32>> OrderedIndex<String, u32> for Shared<I> {
+    type Session<'a>
+        = I::Session<'a>
+    where
+        I: 'a;
+
+    fn pin(&self) -> I::Session<'_> {
+        self.0.pin()
+    }
+}
+
+thread_local! {
+    static PANICKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A key that can be decoded only sometimes.
+#[derive(Clone, Debug, PartialEq)]
+struct Moody(String);
+
+impl Encode for Moody {
+    type Form = Bytes;
+
+    fn encode<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        self.0.encode(f)
+    }
+}
+
+impl Key for Moody {
+    type Ref<'a> = ();
+
+    unsafe fn decode_ref<'a>(_: Probe<'a, Self>) -> Self::Ref<'a> {}
+
+    unsafe fn decode(probe: Probe<'_, Self>) -> Self {
+        assert!(!PANICKING.get(), "as planned, in decode");
+        // SAFETY: passed on.
+        Moody(unsafe { String::decode(probe) })
+    }
+}
+
+/// A pop whose key cannot be shown has popped all the same: the entry is gone, counted and freed.
+#[test]
+fn decoders_that_panic_leave_the_count_right() {
+    let counter = DropCounter::new();
+    // Some keys are boxed.
+    let key = |n: usize| Moody(format!("{n:03}{}", "x".repeat(n % 2 * 250)));
+    let filled = || {
+        let list = HydraList::new();
+        list.pin().extend((0..20).map(|n| (key(n), counter.value(n as u64))));
+        list
+    };
+    let panics = |f: &dyn Fn() -> bool| {
+        PANICKING.set(true);
+        let caught = catch_unwind(AssertUnwindSafe(f));
+        PANICKING.set(false);
+        assert!(caught.is_err());
+    };
+    let list = filled();
+    panics(&|| list.pin().pop_last().is_some());
+    panics(&|| list.pin().pop_first().is_some());
+    assert_eq!((list.len(), list.pin().iter().count()), (18, 18));
+    assert_eq!(list.pin().pop_last().map(|entry| entry.0), Some(key(18)));
+    list.check_invariants();
+    drop(list);
+    let mut entries = filled().into_iter();
+    PANICKING.set(true);
+    assert!(catch_unwind(AssertUnwindSafe(|| entries.next())).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| entries.next_back())).is_err());
+    PANICKING.set(false);
+    assert_eq!((entries.len(), entries.map(|entry| entry.0).collect::<Vec<_>>()), (18, (1..19).map(key).collect()));
+    let tree = Art::new();
+    (0..20).for_each(|n| _ = tree.pin().insert(&key(n), counter.value(n as u64)));
+    panics(&|| tree.pin().pop_last().is_some());
+    panics(&|| tree.pin().pop_first().is_some());
+    assert_eq!((tree.len(), tree.pin().iter().count()), (18, 18));
+    tree.check_invariants();
+    drop(tree);
+    counter.assert_all_dropped();
+}
