@@ -11,7 +11,7 @@ use core::ptr;
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use archipelago_platform::sync::{Mutex, MutexGuard};
 
-use super::{Set, SetSession};
+use super::{Set, SetSession, Visit};
 use crate::backoff::Backoff;
 use crate::rcu::{Domain, Guard, Reader};
 
@@ -245,9 +245,9 @@ impl SetSession for CitrusSession<'_> {
         unsafe { self.find(key) }.at.map(|node| node.value)
     }
 
-    fn linger(&mut self, body: impl FnOnce()) {
+    fn linger(&mut self, visit: &Visit) {
         let _guard = self.reader.enter();
-        body();
+        visit.stay();
     }
 
     /// Not at one moment.

@@ -11,7 +11,7 @@ use archipelago_platform::atomic::{AtomicPtr, Ordering};
 
 use super::hash::bucket;
 use super::tag::{is_tagged, tagged, untagged};
-use super::{Set, SetSession};
+use super::{Set, SetSession, Visit};
 use crate::rcu::{Domain, Guard, Reader};
 
 struct Node {
@@ -174,9 +174,9 @@ impl SetSession for HarrisSession<'_> {
         }
     }
 
-    fn linger(&mut self, body: impl FnOnce()) {
+    fn linger(&mut self, visit: &Visit) {
         let _guard = self.reader.enter();
-        body();
+        visit.stay();
     }
 
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {

@@ -10,8 +10,10 @@ use crate::rcu::{Domain, Guard, Reader};
 
 /// Structures over [`rcu`](crate::rcu), with one lock for writers per scope: a list or tree has one, a hash table one per
 /// bucket.
+#[derive(Default)]
 pub struct OverRcu {
     domain: Domain,
+    /// As many as the structure has asked for.
     locks: Box<[Mutex<()>]>,
 }
 
@@ -83,8 +85,8 @@ impl<const LINKS: usize> Mechanism<LINKS> for OverRcu {
     type Link = RcuLink<LINKS>;
     type Session<'m> = RcuSession<'m>;
 
-    fn with_scopes(scopes: usize) -> Self {
-        Self { domain: Domain::new(), locks: (0..scopes).map(|_| Mutex::new(())).collect() }
+    fn for_scopes(self, scopes: usize) -> Self {
+        Self { locks: (0..scopes).map(|_| Mutex::new(())).collect(), ..self }
     }
 
     fn root(&self) -> RcuLink<LINKS> {

@@ -25,7 +25,7 @@ use std::alloc::{alloc, dealloc, handle_alloc_error};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::tag::{is_tagged, tagged, untagged};
-use super::{Set, SetSession};
+use super::{Set, SetSession, Visit};
 use crate::rcu::{Domain, Guard, Reader};
 
 /// Enough for 2^20 entries at one in two.
@@ -469,9 +469,9 @@ impl SetSession for FraserSession<'_> {
         self.list.seek(key, &guard).map(|node| node.header().value)
     }
 
-    fn linger(&mut self, body: impl FnOnce()) {
+    fn linger(&mut self, visit: &Visit) {
         let _guard = self.reader.enter();
-        body();
+        visit.stay();
     }
 
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
