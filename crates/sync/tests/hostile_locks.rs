@@ -125,15 +125,15 @@ fn each(test: &impl Test) {
     test.run::<RwLock<RawBravo<RawCrwNp>, Words>>("RawBravo<RawCrwNp>", 2 * nodes + slots, true);
 }
 
-/// 16 threads, about 20 us under the lock: the longest wait beside that for `parking_lot`'s lock, and beside the longest
-/// time for which the machine keeps a thread that waits for nothing from running.
+/// 16 threads, about 20 us under the lock: the longest wait beside the longest time for which the machine keeps a thread
+/// that waits for nothing from running. (`parking_lot`'s longest is said for comparison. It is no control: its waiters yield.)
 struct Waits;
 
 const WAITING: usize = 16;
 const STEPS: u64 = 20_000;
 
 /// How many times as long as the control a waiter may wait for a lock under which no waiter starves.
-const TIMES: u32 = 5;
+const TIMES: u32 = 3;
 
 fn longest_wait<L: Tested>(time: Duration) -> Duration {
     let lock = L::default();
@@ -148,22 +148,22 @@ impl Test for Waits {
         if !fair {
             return;
         }
-        let time = scaled(Duration::from_millis(if name == "RawShfl" { 1_200 } else { 250 }));
-        let control = || {
-            let peer = longest_wait::<Mutex<parking_lot::RawMutex, Words>>(scaled(Duration::from_millis(250)));
-            peer.max(gaps_of_the_clock(WAITING, scaled(Duration::from_millis(100))))
-        };
+        let time = scaled(Duration::from_millis(if name == "RawShfl" { 1_000 } else { 250 }));
         // Before and behind: what else the machine does comes and goes.
-        let (waited, control) = in_turns(control, || longest_wait::<L>(time));
+        let (waited, control) = in_turns(|| gaps_of_the_clock(WAITING, time / 2), || longest_wait::<L>(time));
         println!("{name}: {waited:?}, beside {control:?}");
-        assert!(waited < TIMES * control, "{name}: {waited:?}, beside {control:?} of the controls");
+        assert!(waited < TIMES * control, "{name}: {waited:?}, beside {control:?} of the control");
     }
 }
 
 #[test]
 fn no_waiter_starves_when_threads_outnumber_cores() {
     let _alone = counted::alone();
-    watchdog(LIMIT, |_| each(&Waits));
+    watchdog(LIMIT, |_| {
+        each(&Waits);
+        let peer = longest_wait::<Mutex<parking_lot::RawMutex, Words>>(scaled(Duration::from_millis(500)));
+        println!("parking_lot: {peer:?}");
+    });
 }
 
 /// 200 threads at one lock: what it allocates is what the table in `docs/mechanisms/locks.md` says, however many wait.
