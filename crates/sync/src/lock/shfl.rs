@@ -370,3 +370,45 @@ mod tests {
         check_regrouped(&[1, 0, 0, 0], &[0, 1, 2, 3]);
     }
 }
+
+/// The links under the weak memory model: the one case that takes more waiters than a model can have as threads.
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use archipelago_platform::sync::Arc;
+
+    /// The first waiter shuffles and hands its place on; the next one, which hears of it by its turn alone, finds all
+    /// the waiters behind it, in the new order.
+    #[test]
+    fn the_next_first_waiter_sees_the_links_as_shuffled() {
+        loom::model(|| {
+            let waiters: Arc<Vec<Waiter>> =
+                Arc::new([0, 1, 0, 1].into_iter().map(|node| Waiter { node, ..Waiter::new() }).collect());
+            let lock = Arc::new(RawShfl::new());
+            assert!(lock.try_lock());
+            let at = |number: usize| ptr::from_ref(&waiters[number]).cast_mut();
+            (0..3).for_each(|number| waiters[number].next.store(at(number + 1), Ordering::Relaxed));
+            lock.tail.store(at(3), Ordering::Relaxed);
+            // Behind the first are then 2, 1 and 3.
+            let second = {
+                let waiters = waiters.clone();
+                archipelago_platform::thread::spawn(move || {
+                    waiters[2].wait_to_be_first();
+                    let next = |waiter: &Waiter| {
+                        let next = waiter.next.load(Ordering::Acquire);
+                        waiters.iter().position(|waiter| ptr::eq(waiter, next))
+                    };
+                    [next(&waiters[2]), next(&waiters[1])]
+                })
+            };
+            waiters[0].gather_own_node();
+            lock.leave_queue(&waiters[0]);
+            // What the unlock would do, if it sleeps.
+            let state = lock.state.load(Ordering::Relaxed);
+            if !sleeper(state).is_null() {
+                second.thread().unpark();
+            }
+            assert_eq!(second.join().unwrap(), [Some(1), Some(3)]);
+        });
+    }
+}
