@@ -51,8 +51,6 @@ pub use visit::Visit;
 
 /// Places that a simulated schedule can make a thread stop at. See `archipelago_platform::hint::point`.
 pub mod points {
-    /// In a [`HarrisList`](super::HarrisList) a node has been marked as removed, and is still linked.
-    pub const MARKED: &str = "Harris: marked";
     /// An insertion into a [`CitrusTree`](super::CitrusTree) has found its place, and locked nothing.
     pub const FOUND: &str = "Citrus: found";
 }

@@ -285,28 +285,3 @@ fn an_insertion_into_a_citrus_tree_ends_where_its_key_is_looked_for() {
     };
     explore_with(200, |_| stall(0, set_points::FOUND), setup, client, end);
 }
-
-/// A node of a Harris list that is marked and still linked, since its remover stands still, is not there for others.
-#[test]
-fn what_is_marked_is_not_found() {
-    let linked = |list: &HarrisList, client: Client| {
-        let mut session = list.session();
-        match client.index {
-            0 => assert_eq!(session.remove(7), Some(7)),
-            _ => {
-                // Once it is gone it stays so.
-                let found: Vec<bool> = (0..20).map(|_| session.contains(7)).collect();
-                assert!(found.is_sorted_by(|before, after| before >= after), "{found:?}");
-                // A removal that does not find it, and then a look that must not find it either.
-                let gone = session.range(0, 10).is_empty();
-                assert!(!gone || !session.contains(7));
-            }
-        }
-    };
-    let setup = || {
-        let list = HarrisList::default();
-        assert!(list.session().insert(7, 7));
-        list
-    };
-    explore_with(200, |_| stall(0, set_points::MARKED), setup, linked, drop);
-}

@@ -8,11 +8,10 @@ use core::marker::PhantomData;
 use core::ptr;
 
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
-use archipelago_platform::hint;
 
 use super::hash::bucket;
 use super::tag::{is_tagged, tagged, untagged};
-use super::{Set, SetSession, Visit, points};
+use super::{Set, SetSession, Visit};
 use crate::rcu::{Domain, Guard, Reader};
 use crate::watch::Watch;
 
@@ -164,7 +163,6 @@ impl SetSession for HarrisSession<'_> {
                 continue;
             }
             let value = node.value;
-            hint::point(points::MARKED);
             if place.link.compare_exchange(place.at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 // SAFETY: the exchange unlinked it, and nobody else's did.
                 unsafe { guard.retire_box(place.at) };
