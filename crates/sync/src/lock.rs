@@ -20,7 +20,7 @@
 //!
 //! - *Ordering.* Taking a lock is an Acquire of the Release by whoever let go of it before (for a writer: of all readers
 //!   before it, too).
-//! - *Waiting* goes through [`Backoff`](crate::backoff::Backoff): spin, then yield, and for some locks park; so they are
+//! - *Waiting* goes through [`Backoff`](crate::backoff::Backoff): spin, then yield, or (`RawShfl`) park; so they are
 //!   right, if not equally quick, when threads outnumber cores.
 //! - *Panics.* A guard unlocks when it is dropped by a panic. There is no poisoning: the next holder sees what was left.
 //! - *The node* a thread runs on is asked for when it takes a lock, and only ever chooses among right answers: a wrong
@@ -91,6 +91,8 @@ pub use lock_api::{
     MappedMutexGuard, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
 };
 pub use mcs::RawMcs;
+#[cfg(loom)]
+pub use nodes::be_on_node;
 pub use numa_rw::{CohortRw, Neutral, PreferReaders, PreferWriters, Preference, RawCrwNp, RawCrwRp, RawCrwWp, Side};
 pub use shfl::RawShfl;
 pub use ticket::RawTicket;

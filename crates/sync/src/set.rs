@@ -35,6 +35,7 @@ mod over_rlu;
 mod skip_list;
 mod tag;
 mod tree;
+mod visit;
 
 pub use citrus::{CitrusSession, CitrusTree};
 pub use harris::{HarrisList, HarrisSession};
@@ -46,6 +47,13 @@ pub use over_rcu::OverRcu;
 pub use over_rlu::OverRlu;
 pub use skip_list::{FraserSession, FraserSkipList};
 pub use tree::{Tree, TreeSession};
+pub use visit::Visit;
+
+/// Places that a simulated schedule can make a thread stop at. See `archipelago_platform::hint::point`.
+pub mod points {
+    /// An insertion into a [`CitrusTree`](super::CitrusTree) has found its place, and locked nothing.
+    pub const FOUND: &str = "Citrus: found";
+}
 
 /// What threads do with a structure, through a session each.
 pub trait Set: Send + Sync {
@@ -90,9 +98,13 @@ pub trait SetSession {
     /// moment.
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)>;
 
-    /// Runs `body` inside a section that reads the structure: a reader that stays. What that costs others is the mechanism's
-    /// affair: memory, or (RLU) updates that wait for its end.
-    fn linger(&mut self, body: impl FnOnce());
+    /// Stays in a section that reads the structure until the visit is over: a reader that is stuck, for measuring. What that
+    /// costs others is the mechanism's affair: memory, or updates that wait for its end (all of RLU's; over RCU those that
+    /// replace a node of a tree, in [`CitrusTree`] too).
+    ///
+    /// No code of the caller's runs in the section, since an update made there, by another session of the same thread, would
+    /// wait for itself.
+    fn linger(&mut self, visit: &Visit);
 
     /// Attempts at updates of this session that were repeated because they met another.
     fn aborts(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! In the model world: a witness of the accesses to a value that are not atomic. Natively nothing, of no size.
 //!
-//! Values in MV-RLU's masters and copies are read and copied as plain bytes, and so is what a waiter of a lock says of
-//! itself; loom does not see that. Each has a witness beside it that is told, and loom ends the run if two accesses of which
+//! Values in MV-RLU's masters and copies are read and copied as plain bytes, and so are what a waiter of a lock says of
+//! itself and the keys and values of sets' nodes; loom does not see that. Each has a witness beside it that is told, and loom ends the run if two accesses of which
 //! one writes are not ordered, whatever bytes they met.
 
 /// See [the module](self).
@@ -28,6 +28,10 @@ impl Watch {
 #[cfg(loom)]
 #[derive(Debug)]
 pub(crate) struct Watch(loom::cell::UnsafeCell<()>);
+
+// SAFETY: it guards nothing; loom ends the run when its accesses are not ordered.
+#[cfg(loom)]
+unsafe impl Sync for Watch {}
 
 #[cfg(loom)]
 impl Watch {

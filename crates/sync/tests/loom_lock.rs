@@ -13,7 +13,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::lock::{
     Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
-    RawTas, RawTicket, RawTtas, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard,
+    RawTas, RawTicket, RawTtas, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard, be_on_node,
 };
 use lock_api::{RawMutex, RawRwLock, RawRwLockDowngrade, RawRwLockUpgrade};
 use loom::cell::UnsafeCell;
@@ -22,6 +22,7 @@ use loom::cell::UnsafeCell;
 fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
     builder.check(test);
 }
 
@@ -70,6 +71,28 @@ fn counts<R: RawMutex + Default + Send + Sync + 'static>(preemptions: usize, oth
             (0..times).for_each(|_| count.lock().increment());
         });
         assert_eq!(count.0.lock().get(), others + times);
+    });
+}
+
+/// A holder on one node, and waiters on these nodes (0 is the holder's), which come in any order.
+fn across<R: RawMutex + Default + Send + Sync + 'static>(preemptions: usize, waiters: &'static [usize]) {
+    model(preemptions, move || {
+        let count = Arc::new(Mutex::from_raw(R::default(), Cell::new()));
+        let held = count.lock();
+        let running: Vec<_> = waiters
+            .iter()
+            .map(|node| {
+                let count = count.clone();
+                thread::spawn(move || {
+                    be_on_node(*node);
+                    count.lock().increment();
+                })
+            })
+            .collect();
+        held.increment();
+        drop(held);
+        running.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(count.lock().get(), waiters.len() + 1);
     });
 }
 
@@ -216,8 +239,19 @@ fn cna() {
 }
 
 #[test]
+fn cna_across_nodes() {
+    across::<RawCna>(1, &[1, 0]);
+}
+
+#[test]
 fn hmcs() {
     mutex::<RawHmcs>();
+}
+
+#[test]
+fn hmcs_across_nodes() {
+    across::<RawHmcs>(2, &[1, 0]);
+    across::<RawHmcs>(1, &[1, 1]);
 }
 
 #[test]
@@ -226,9 +260,21 @@ fn cohort() {
 }
 
 #[test]
+fn cohort_across_nodes() {
+    across::<RawCohort>(1, &[1, 0]);
+    across::<RawCohort>(1, &[1, 1]);
+}
+
+#[test]
 fn shfl() {
     mutex::<RawShfl>();
     counts::<RawShfl>(2, 2, 1);
+}
+
+#[test]
+fn shfl_across_nodes() {
+    across::<RawShfl>(2, &[1, 0]);
+    across::<RawShfl>(1, &[1, 0, 0]);
 }
 
 #[test]

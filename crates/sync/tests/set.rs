@@ -10,6 +10,7 @@ use archipelago_platform::thread;
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 use archipelago_sync::set::{
     CitrusTree, FraserSkipList, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
+    Visit,
 };
 
 #[path = "set/promised.rs"]
@@ -245,23 +246,79 @@ fn histories_are_linearizable() {
     }
 }
 
-/// Beside a reader that stays in its section, insertions go on where the mechanism does not make them wait.
-struct Lingering;
+/// Beside a reader that stays in its section, updates go on where the mechanism does not make them wait; where it does,
+/// they go on when the reader leaves.
+struct Lingering {
+    waits: bool,
+}
 
 impl Tested for Lingering {
-    fn run<S: Set>(&self, _: Promise, set: S) {
-        let mut other = set.session();
-        set.session().linger(|| (0..20).for_each(|key| assert!(other.insert(key, key))));
-        assert_eq!(other.get(19), Some(19));
+    fn run<S: Set>(&self, promise: Promise, set: S) {
+        let (visit, before) = (Visit::default(), [50, 20, 90, 70, 80, 110]);
+        before.iter().for_each(|key| assert!(set.session().insert(*key, *key)));
+        thread::scope(|scope| {
+            scope.spawn(|| set.session().linger(&visit));
+            visit.wait_inside();
+            let updates = scope.spawn(|| {
+                let mut session = set.session();
+                (0..20).for_each(|key| assert!(session.insert(key, key)));
+                // In a tree a node with two children, whose successor is not its child.
+                assert_eq!(session.remove(50), Some(50));
+                (session.get(19), session.get(50))
+            });
+            if self.waits {
+                thread::yield_now();
+                visit.end();
+            }
+            assert_eq!(updates.join().unwrap(), (Some(19), None));
+            visit.end();
+        });
+        if promise != Promise::Hashed {
+            let keys: Vec<u64> = set.session().range(20, 200).into_iter().map(|(key, _)| key).collect();
+            assert_eq!(keys, [20, 70, 80, 90, 110]);
+        }
     }
 }
 
 #[test]
-fn insertions_go_on_beside_a_reader_that_lingers() {
-    each_over(&Lingering, |_| eager_mvrlu(ClockKind::Logical));
-    Lingering.run(Promise::Ordered, Tree::<OverRcu>::default());
-    Lingering.run(Promise::Rival, HarrisList::default());
-    Lingering.run(Promise::Rival, CitrusTree::default());
+fn updates_go_on_beside_a_reader_that_lingers() {
+    let test = Lingering { waits: false };
+    each_over(&test, |_| eager_mvrlu(ClockKind::Logical));
+    test.run(Promise::Ordered, List::<OverRcu>::default());
+    test.run(Promise::Hashed, Hash::<OverRcu>::with_buckets(5));
+    test.run(Promise::Rival, HarrisList::default());
+    test.run(Promise::Rival, FraserSkipList::default());
+}
+
+#[test]
+fn updates_wait_for_a_reader_that_lingers_and_go_on_after_it() {
+    let test = Lingering { waits: true };
+    each_over(&test, |_| OverRlu::with(ClockKind::Logical, 0));
+    test.run(Promise::Ordered, Tree::<OverRcu>::default());
+    test.run(Promise::Rival, CitrusTree::default());
+}
+
+/// A visit that is over keeps no reader in its section.
+#[test]
+fn a_visit_that_is_over_does_not_begin() {
+    let (list, visit) = (HarrisList::default(), Visit::default());
+    visit.end();
+    list.session().linger(&visit);
+    visit.wait_inside();
+}
+
+/// A structure's mechanism has as many locks as the structure has scopes, whatever it was made for.
+#[test]
+fn a_table_over_a_mechanism_has_a_lock_for_each_bucket() {
+    for buckets in [0, 1, 2, 7] {
+        let table = Hash::over(OverRcu::default(), buckets);
+        let mut session = table.session();
+        (0..50).for_each(|key| assert!(session.insert(key, key)));
+        assert!(session.move_key(3, 60));
+        assert_eq!(session.get_many(&[3, 60, 49]), [None, Some(3), Some(49)]);
+    }
+    assert!(List::over(OverRcu::default()).session().insert(1, 1));
+    assert!(Tree::over(OverRcu::default()).session().insert(1, 1));
 }
 
 /// Threads put keys of their own in and take the first ones out: each comes out once, whoever takes it.

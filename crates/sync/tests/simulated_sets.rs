@@ -12,6 +12,7 @@ use archipelago_sync::mvrlu::{self, Abort, ClockKind, Handle, Link, Tuning, Tx, 
 use archipelago_sync::rlu;
 use archipelago_sync::set::{
     CitrusTree, FraserSkipList, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
+    points as set_points,
 };
 
 #[path = "mvrlu/book.rs"]
@@ -250,4 +251,37 @@ fn a_skip_list_retires_no_node_that_is_linked() {
         }
     };
     explore(3_000, FraserSkipList::default, client, drop);
+}
+
+fn stall(thread: usize, name: &str) -> Vec<Fault> {
+    vec![Fault::Stall { thread: Some(thread), at: Point::Named { name: name.to_owned(), nth: 1 }, for_ns: 100_000 }]
+}
+
+/// An insertion has found a null link and stands still. Meanwhile the link holds the successor of a node above, and is null
+/// again once that node is removed; but the key belongs elsewhere then.
+#[test]
+fn an_insertion_into_a_citrus_tree_ends_where_its_key_is_looked_for() {
+    let setup = || {
+        let tree = CitrusTree::default();
+        assert!([50, 20, 90].iter().all(|key| tree.session().insert(*key, *key)));
+        tree
+    };
+    let client = |tree: &CitrusTree, client: Client| {
+        let mut session = tree.session();
+        match client.index {
+            0 => assert!(session.insert(60, 60)),
+            1 => {
+                world::work(2_000);
+                assert!(session.insert(70, 70));
+                assert_eq!(session.remove(50), Some(50));
+            }
+            _ => {}
+        }
+    };
+    let end = |tree: CitrusTree| {
+        let mut session = tree.session();
+        assert_eq!([20, 50, 60, 70, 90].map(|key| session.get(key)), [Some(20), None, Some(60), Some(70), Some(90)]);
+        assert_eq!(session.range(0, 100).len(), 4);
+    };
+    explore_with(200, |_| stall(0, set_points::FOUND), setup, client, end);
 }

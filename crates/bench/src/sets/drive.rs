@@ -5,7 +5,7 @@ use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_sim::{Config, Machine};
-use archipelago_sync::set::{Set, SetSession};
+use archipelago_sync::set::{Set, SetSession, Visit};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -145,18 +145,12 @@ pub fn simulate<S: Set>(simulation: &Simulation<'_>, make: impl Fn(&Spec) -> S) 
 pub fn measure(set: &impl Set, spec: &Spec) -> Sample {
     let keys = keys(spec);
     fill(set, spec, &keys);
-    let stuck = usize::from(spec.stuck_reader);
-    let (start, stop) = (Barrier::new(spec.threads + stuck + 1), AtomicBool::new(false));
+    let (start, stop) = (Barrier::new(spec.threads + 1), AtomicBool::new(false));
+    let visit = Visit::default();
     thread::scope(|scope| {
-        for _ in 0..stuck {
-            scope.spawn(|| {
-                set.session().linger(|| {
-                    start.wait();
-                    while !stop.load(Ordering::Relaxed) {
-                        thread::sleep(Duration::from_millis(1));
-                    }
-                });
-            });
+        if spec.stuck_reader {
+            scope.spawn(|| set.session().linger(&visit));
+            visit.wait_inside();
         }
         let handles: Vec<_> = (0..spec.threads)
             .map(|thread| {
@@ -180,6 +174,7 @@ pub fn measure(set: &impl Set, spec: &Spec) -> Sample {
         thread::sleep(spec.time);
         let grown = resident_bytes().zip(before).map(|(after, before)| after as f64 - before as f64);
         stop.store(true, Ordering::Relaxed);
+        visit.end();
         let elapsed = begun.elapsed();
         let totals = handles.into_iter().map(|handle| handle.join().expect("an operation panicked"));
         let (done, updates, aborts) = totals.fold((0, 0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1, sum.2 + it.2));

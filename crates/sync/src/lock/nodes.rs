@@ -2,14 +2,33 @@
 
 use archipelago_platform::topology::Topology;
 
-/// Number of nodes. In the model world there are two: the first for a model's first two threads, the other for the rest.
+/// Number of nodes. In the model world there are two.
 #[inline]
 pub(super) fn count() -> usize {
     if cfg!(loom) { 2 } else { Topology::current().nodes().len() }
 }
 
 /// The node that the calling thread runs on, below [`count`]. May be stale; nothing right or wrong depends on it.
+#[cfg(not(loom))]
 #[inline]
 pub(super) fn here() -> usize {
-    if cfg!(loom) { archipelago_platform::thread::slot().index / 2 % 2 } else { Topology::current().node_of_current() }
+    Topology::current().node_of_current()
+}
+
+#[cfg(loom)]
+archipelago_platform::thread::thread_local! {
+    static NODE: core::cell::Cell<usize> = core::cell::Cell::new(0);
+}
+
+/// The node that the model has put the calling thread on: the first, if it says nothing.
+#[cfg(loom)]
+pub(super) fn here() -> usize {
+    NODE.with(core::cell::Cell::get)
+}
+
+/// Puts the calling thread on a node.
+#[cfg(loom)]
+pub fn be_on_node(node: usize) {
+    assert!(node < count());
+    NODE.with(|cell| cell.set(node));
 }

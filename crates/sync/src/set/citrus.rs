@@ -1,19 +1,28 @@
 //! The Citrus tree of Arbel and Attiya (2014): RCU readers, and writers that run side by side with a lock per node. A
 //! rival: nothing here is atomic over several keys.
 //!
-//! A writer searches without locks, tries to lock the nodes it changes (or begins anew), and looks whether they still are what it saw: not
-//! removed, and the link unchanged. A link that is null carries a count that grows whenever it becomes null again, since
-//! a null that is seen twice may have been a node in between. A removed node with two children is replaced by a new
-//! one with its successor's key; the successor is unlinked after a wait for readers.
+//! A writer searches without locks, tries to lock the nodes it changes (or begins anew), and looks whether they still are
+//! what it saw: not removed, and the link unchanged. A removed node with two children is replaced by a new one with its
+//! successor's key; the successor is unlinked after a wait for readers.
+//!
+//! # Why a null that is seen twice is the same place
+//! In the paper a null link carries a count of how often it became null, because a writer there leaves its read section
+//! before it locks. Meanwhile the link may have held the successor of a node that was removed, and be null again, and
+//! now a place for greater keys only: those below the successor belong left of the new node. Here an insertion stays in
+//! the guard in which it searched until it has linked its node. A successor that is not its node's child is unlinked only
+//! after a wait for that guard; one that is takes the place along, since it is removed itself, which the insertion sees.
+//! Any other removal makes the range of keys that belong at a null link wider. So no count is needed.
 
 use core::ptr;
 
-use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use archipelago_platform::atomic::{AtomicBool, AtomicPtr, Ordering};
+use archipelago_platform::hint;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 
-use super::{Set, SetSession};
+use super::{Set, SetSession, Visit, points};
 use crate::backoff::Backoff;
 use crate::rcu::{Domain, Guard, Reader};
+use crate::watch::Watch;
 
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
@@ -22,18 +31,24 @@ struct Node {
     key: u64,
     value: u64,
     children: [AtomicPtr<Node>; 2],
-    /// How often each child became null. Changed under the lock.
-    nulls: [AtomicU64; 2],
     /// Set under the lock.
     removed: AtomicBool,
     lock: Mutex<()>,
+    /// Of key and value.
+    watch: Watch,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.watch.write();
+    }
 }
 
 impl Node {
     fn boxed(key: u64, value: u64, children: [*mut Node; 2]) -> *mut Node {
-        let (nulls, removed) = (Default::default(), AtomicBool::new(false));
-        let children = children.map(AtomicPtr::new);
-        Box::into_raw(Box::new(Node { key, value, children, nulls, removed, lock: Mutex::new(()) }))
+        let (children, removed, watch) = (children.map(AtomicPtr::new), AtomicBool::new(false), Watch::new());
+        watch.write();
+        Box::into_raw(Box::new(Node { key, value, children, removed, lock: Mutex::new(()), watch }))
     }
 
     /// Never waits: who holds the lock may be waiting for the caller's guard.
@@ -49,9 +64,6 @@ impl Node {
 
     /// Under the lock.
     fn set(&self, side: usize, child: *mut Node) {
-        if child.is_null() {
-            self.nulls[side].fetch_add(1, Ordering::Relaxed);
-        }
         self.children[side].store(child, Ordering::Release);
     }
 
@@ -107,8 +119,6 @@ pub struct CitrusSession<'s> {
 struct Place<'n> {
     parent: &'n Node,
     side: usize,
-    /// The parent's count of nulls on that side, read before the link.
-    nulls: u64,
     at: Option<&'n Node>,
 }
 
@@ -116,8 +126,7 @@ impl Place<'_> {
     /// Under the parent's lock: whether the link still is what the search saw.
     fn holds(&self) -> bool {
         let seen = self.at.map_or(ptr::null(), ptr::from_ref);
-        let unchanged = ptr::eq(self.parent.child(self.side), seen) && !self.parent.is_removed();
-        unchanged && (!seen.is_null() || self.parent.nulls[self.side].load(Ordering::Relaxed) == self.nulls)
+        ptr::eq(self.parent.child(self.side), seen) && !self.parent.is_removed()
     }
 }
 
@@ -132,15 +141,13 @@ impl CitrusSession<'_> {
         // SAFETY: the root lives as long as the tree, which outlives every operation.
         let (mut parent, mut side) = (unsafe { &*ptr::from_ref::<Node>(&self.tree.root) }, LEFT);
         loop {
-            // Acquire: the link is read after it.
-            let nulls = parent.nulls[side].load(Ordering::Acquire);
             // SAFETY: reached in the guard.
-            match unsafe { parent.child(side).as_ref() } {
+            match unsafe { parent.child(side).as_ref() }.inspect(|node| node.watch.read()) {
                 Some(node) if node.key != key => {
                     side = if key < node.key { LEFT } else { RIGHT };
                     parent = node;
                 }
-                at => return Place { parent, side, nulls, at },
+                at => return Place { parent, side, at },
             }
         }
     }
@@ -213,6 +220,8 @@ impl SetSession for CitrusSession<'_> {
             if place.at.is_some() {
                 return false;
             }
+            hint::point(points::FOUND);
+            // In the guard of the search: see the module's text.
             if let Some(_parent) = place.parent.lock().filter(|_| place.holds()) {
                 place.parent.set(place.side, Node::boxed(key, value, [ptr::null_mut(); 2]));
                 return true;
@@ -245,9 +254,9 @@ impl SetSession for CitrusSession<'_> {
         unsafe { self.find(key) }.at.map(|node| node.value)
     }
 
-    fn linger(&mut self, body: impl FnOnce()) {
+    fn linger(&mut self, visit: &Visit) {
         let _guard = self.reader.enter();
-        body();
+        visit.stay();
     }
 
     /// Not at one moment.

@@ -11,14 +11,23 @@ use archipelago_platform::atomic::{AtomicPtr, Ordering};
 
 use super::hash::bucket;
 use super::tag::{is_tagged, tagged, untagged};
-use super::{Set, SetSession};
+use super::{Set, SetSession, Visit};
 use crate::rcu::{Domain, Guard, Reader};
+use crate::watch::Watch;
 
 struct Node {
     key: u64,
     value: u64,
     /// The next node; tagged once this one is removed.
     next: AtomicPtr<Node>,
+    /// Of key and value.
+    watch: Watch,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.watch.write();
+    }
 }
 
 /// One list, or a table of lists.
@@ -99,6 +108,7 @@ impl<'s> HarrisSession<'s> {
             loop {
                 // SAFETY: reached in the guard, by links that were not marked when they were read.
                 let Some(node) = (unsafe { at.as_ref() }) else { return Place { link, at } };
+                node.watch.read();
                 let next = node.next.load(Ordering::Acquire);
                 if is_tagged(next) {
                     let rest = untagged(next);
@@ -122,7 +132,8 @@ impl<'s> HarrisSession<'s> {
 impl SetSession for HarrisSession<'_> {
     fn insert(&mut self, key: u64, value: u64) -> bool {
         let guard = self.reader.enter();
-        let mut new = Box::new(Node { key, value, next: AtomicPtr::new(ptr::null_mut()) });
+        let mut new = Box::new(Node { key, value, next: AtomicPtr::new(ptr::null_mut()), watch: Watch::new() });
+        new.watch.write();
         loop {
             let place = self.find(key, &guard);
             // SAFETY: in the guard.
@@ -166,6 +177,7 @@ impl SetSession for HarrisSession<'_> {
         loop {
             // SAFETY: reached in the guard; a marked node's link leads on to nodes that are in the guard as well.
             let node = unsafe { untagged(at).as_ref() }?;
+            node.watch.read();
             let next = node.next.load(Ordering::Acquire);
             if node.key >= key {
                 return (node.key == key && !is_tagged(next)).then_some(node.value);
@@ -174,9 +186,9 @@ impl SetSession for HarrisSession<'_> {
         }
     }
 
-    fn linger(&mut self, body: impl FnOnce()) {
+    fn linger(&mut self, visit: &Visit) {
         let _guard = self.reader.enter();
-        body();
+        visit.stay();
     }
 
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {

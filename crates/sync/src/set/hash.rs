@@ -2,7 +2,7 @@
 
 use super::list;
 use super::mechanism::{Mechanism, Session};
-use super::{Set, SetSession};
+use super::{Set, SetSession, Visit};
 
 /// A hash table with a fixed number of buckets. See [the module](super).
 pub struct Hash<M: Mechanism<1>> {
@@ -16,13 +16,14 @@ const BUCKETS: usize = 1_000;
 impl<M: Mechanism<1>> Hash<M> {
     /// An empty table of `buckets` buckets (0 counts as 1).
     pub fn with_buckets(buckets: usize) -> Self {
-        Self::over(M::with_scopes(buckets.max(1)), buckets)
+        Self::over(M::default(), buckets)
     }
 
-    /// An empty table of `buckets` buckets (0 counts as 1) over `mechanism`, which must have been made for as many scopes
-    /// if it has locks.
+    /// An empty table of `buckets` buckets (0 counts as 1) over `mechanism`, which is given a lock for each if it has locks.
     pub fn over(mechanism: M, buckets: usize) -> Self {
-        Self { roots: (0..buckets.max(1)).map(|_| mechanism.root()).collect(), mechanism }
+        let buckets = buckets.max(1);
+        let mechanism = mechanism.for_scopes(buckets);
+        Self { roots: (0..buckets).map(|_| mechanism.root()).collect(), mechanism }
     }
 
     /// The mechanism.
@@ -118,8 +119,8 @@ impl<M: Mechanism<1>> SetSession for HashSession<'_, M> {
         Vec::new()
     }
 
-    fn linger(&mut self, body: impl FnOnce()) {
-        self.session.read(|_| body());
+    fn linger(&mut self, visit: &Visit) {
+        self.session.read(|_| visit.stay());
     }
 
     fn aborts(&self) -> u64 {

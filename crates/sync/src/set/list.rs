@@ -4,7 +4,7 @@
 //! two updates that would be wrong together one fails, without locking nodes that are only read.
 
 use super::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
-use super::{Set, SetSession};
+use super::{Set, SetSession, Visit};
 
 /// An ordered list: O(n) for everything. See [the module](super).
 pub struct List<M: Mechanism<1>> {
@@ -15,6 +15,7 @@ pub struct List<M: Mechanism<1>> {
 impl<M: Mechanism<1>> List<M> {
     /// An empty list over `mechanism`.
     pub fn over(mechanism: M) -> Self {
+        let mechanism = mechanism.for_scopes(1);
         Self { root: mechanism.root(), mechanism }
     }
 
@@ -26,7 +27,7 @@ impl<M: Mechanism<1>> List<M> {
 
 impl<M: Mechanism<1>> Default for List<M> {
     fn default() -> Self {
-        Self::over(M::with_scopes(1))
+        Self::over(M::default())
     }
 }
 
@@ -79,8 +80,8 @@ impl<M: Mechanism<1>> SetSession for ListSession<'_, M> {
         self.session.read_at_once(&[0], |view| range(view, self.root, from, to))
     }
 
-    fn linger(&mut self, body: impl FnOnce()) {
-        self.session.read(|_| body());
+    fn linger(&mut self, visit: &Visit) {
+        self.session.read(|_| visit.stay());
     }
 
     fn aborts(&self) -> u64 {

@@ -17,16 +17,18 @@ pub struct Node<L, const LINKS: usize> {
 pub struct Conflict;
 
 /// A mechanism that structures of nodes with so many links are built over. Sealed: its parts are not for use elsewhere.
-pub trait Mechanism<const LINKS: usize>: Send + Sync + Sized + 'static {
+pub trait Mechanism<const LINKS: usize>: Default + Send + Sync + 'static {
     /// A reference to a node.
     #[doc(hidden)]
     type Link: Copy + Eq + Send + Sync;
     #[doc(hidden)]
     type Session<'m>: Session<LINKS, Link = Self::Link>;
 
-    /// With `scopes` sets of nodes that are updated independently: a hint for mechanisms with locks.
+    /// The same mechanism for `scopes` sets of nodes that are updated independently: a hint for mechanisms with locks. The
+    /// structure asks for as many as it has, before anything else, so that the two cannot disagree.
     #[doc(hidden)]
-    fn with_scopes(scopes: usize) -> Self;
+    #[must_use]
+    fn for_scopes(self, scopes: usize) -> Self;
 
     /// A node without successors, that is never removed.
     #[doc(hidden)]

@@ -6,6 +6,7 @@ use super::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
 use crate::mvrlu::{Abort, Builder, Domain, Handle, Raw, Snapshot, Tx};
 
 /// Structures over [`mvrlu`](crate::mvrlu): a [`Domain`] of their own.
+#[derive(Default)]
 pub struct OverMvRlu(Domain);
 
 impl OverMvRlu {
@@ -52,8 +53,8 @@ impl<const LINKS: usize> Mechanism<LINKS> for OverMvRlu {
     type Link = MvLink<LINKS>;
     type Session<'m> = Handle;
 
-    fn with_scopes(_: usize) -> Self {
-        Self(Domain::new())
+    fn for_scopes(self, _: usize) -> Self {
+        self
     }
 
     fn root(&self) -> MvLink<LINKS> {

@@ -7,11 +7,14 @@ use archipelago_platform::sync::{Mutex, MutexGuard};
 
 use super::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
 use crate::rcu::{Domain, Guard, Reader};
+use crate::watch::Watch;
 
 /// Structures over [`rcu`](crate::rcu), with one lock for writers per scope: a list or tree has one, a hash table one per
 /// bucket.
+#[derive(Default)]
 pub struct OverRcu {
     domain: Domain,
+    /// As many as the structure has asked for.
     locks: Box<[Mutex<()>]>,
 }
 
@@ -21,12 +24,21 @@ struct Shared<const LINKS: usize> {
     key: u64,
     next: [AtomicPtr<Self>; LINKS],
     value: u64,
+    /// Of key and value.
+    watch: Watch,
+}
+
+impl<const LINKS: usize> Drop for Shared<LINKS> {
+    fn drop(&mut self) {
+        self.watch.write();
+    }
 }
 
 impl<const LINKS: usize> Shared<LINKS> {
     fn boxed(node: Node<RcuLink<LINKS>, LINKS>) -> RcuLink<LINKS> {
         let next = node.next.map(|link| AtomicPtr::new(pointer(link)));
-        let shared = Box::new(Self { key: node.key, next, value: node.value });
+        let shared = Box::new(Self { key: node.key, next, value: node.value, watch: Watch::new() });
+        shared.watch.write();
         RcuLink(NonNull::from(Box::leak(shared)))
     }
 }
@@ -67,7 +79,9 @@ impl<const LINKS: usize> RcuLink<LINKS> {
     #[inline]
     unsafe fn shared<'a>(self) -> &'a Shared<LINKS> {
         // SAFETY: the caller's promise: in the section no node is freed that was reachable in it.
-        unsafe { self.0.as_ref() }
+        let shared = unsafe { self.0.as_ref() };
+        shared.watch.read();
+        shared
     }
 }
 
@@ -83,8 +97,8 @@ impl<const LINKS: usize> Mechanism<LINKS> for OverRcu {
     type Link = RcuLink<LINKS>;
     type Session<'m> = RcuSession<'m>;
 
-    fn with_scopes(scopes: usize) -> Self {
-        Self { domain: Domain::new(), locks: (0..scopes).map(|_| Mutex::new(())).collect() }
+    fn for_scopes(self, scopes: usize) -> Self {
+        Self { locks: (0..scopes).map(|_| Mutex::new(())).collect(), ..self }
     }
 
     fn root(&self) -> RcuLink<LINKS> {

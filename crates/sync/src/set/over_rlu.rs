@@ -6,7 +6,7 @@ use crate::mvrlu::{ClockKind, Handle};
 use crate::rlu::Domain;
 
 /// Structures over [`rlu`](crate::rlu): a [`Domain`] of their own. Sessions of one thread must not be used inside each
-/// other's sections, which the structures' operations never do.
+/// other's sections; the structures' operations never are, as no section runs a caller's code.
 pub struct OverRlu(Domain);
 
 impl OverRlu {
@@ -16,12 +16,18 @@ impl OverRlu {
     }
 }
 
+impl Default for OverRlu {
+    fn default() -> Self {
+        Self::with(ClockKind::Logical, 0)
+    }
+}
+
 impl<const LINKS: usize> Mechanism<LINKS> for OverRlu {
     type Link = MvLink<LINKS>;
     type Session<'m> = Handle;
 
-    fn with_scopes(_: usize) -> Self {
-        Self::with(ClockKind::Logical, 0)
+    fn for_scopes(self, _: usize) -> Self {
+        self
     }
 
     fn root(&self) -> MvLink<LINKS> {

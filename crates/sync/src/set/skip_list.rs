@@ -25,8 +25,9 @@ use std::alloc::{alloc, dealloc, handle_alloc_error};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::tag::{is_tagged, tagged, untagged};
-use super::{Set, SetSession};
+use super::{Set, SetSession, Visit};
 use crate::rcu::{Domain, Guard, Reader};
+use crate::watch::Watch;
 
 /// Enough for 2^20 entries at one in two.
 const LEVELS: usize = if cfg!(loom) { 2 } else { 20 };
@@ -45,6 +46,8 @@ struct Node {
     height: u32,
     /// [`LINKED`], [`MARKED`], both.
     done: AtomicU32,
+    /// Of key and value.
+    watch: Watch,
     /// The first of `height` links.
     tower: [Link; 0],
 }
@@ -68,7 +71,9 @@ impl<'g> NodeRef<'g> {
         if node.is_null() {
             handle_alloc_error(layout);
         }
-        let header = Node { key, value, height: height as u32, done: AtomicU32::new(0), tower: [] };
+        let header =
+            Node { key, value, height: height as u32, done: AtomicU32::new(0), watch: Watch::new(), tower: [] };
+        header.watch.write();
         // SAFETY: fresh memory for a header and `height` links behind it.
         unsafe {
             node.write(header);
@@ -83,6 +88,7 @@ impl<'g> NodeRef<'g> {
     unsafe fn free(node: *mut Node) {
         // SAFETY: the caller's promise.
         unsafe {
+            (*node).watch.write();
             let height = (*node).height as usize;
             let tower = (&raw mut (*node).tower).cast::<Link>();
             ptr::drop_in_place(ptr::slice_from_raw_parts_mut(tower, height));
@@ -104,6 +110,7 @@ impl<'g> NodeRef<'g> {
     }
 
     fn key(self) -> u64 {
+        self.header().watch.read();
         self.header().key
     }
 
@@ -469,9 +476,9 @@ impl SetSession for FraserSession<'_> {
         self.list.seek(key, &guard).map(|node| node.header().value)
     }
 
-    fn linger(&mut self, body: impl FnOnce()) {
+    fn linger(&mut self, visit: &Visit) {
         let _guard = self.reader.enter();
-        body();
+        visit.stay();
     }
 
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {

@@ -9,7 +9,7 @@
 //! a node is retired only with its children's and its parent's links as read.
 
 use super::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
-use super::{Set, SetSession};
+use super::{Set, SetSession, Visit};
 
 /// A binary search tree; O(depth), which is O(log n) for keys in random order. See [the module](super).
 pub struct Tree<M: Mechanism<2>> {
@@ -24,6 +24,7 @@ const RIGHT: usize = 1;
 impl<M: Mechanism<2>> Tree<M> {
     /// An empty tree over `mechanism`.
     pub fn over(mechanism: M) -> Self {
+        let mechanism = mechanism.for_scopes(1);
         Self { root: mechanism.root(), mechanism }
     }
 
@@ -35,7 +36,7 @@ impl<M: Mechanism<2>> Tree<M> {
 
 impl<M: Mechanism<2>> Default for Tree<M> {
     fn default() -> Self {
-        Self::over(M::with_scopes(1))
+        Self::over(M::default())
     }
 }
 
@@ -109,8 +110,8 @@ impl<M: Mechanism<2>> SetSession for TreeSession<'_, M> {
         self.session.read_at_once(&[0], |view| range(view, self.root, from, to))
     }
 
-    fn linger(&mut self, body: impl FnOnce()) {
-        self.session.read(|_| body());
+    fn linger(&mut self, visit: &Visit) {
+        self.session.read(|_| visit.stay());
     }
 
     fn aborts(&self) -> u64 {

@@ -1,0 +1,315 @@
+//! Every lock where it is worst off: many more threads than cores, guards that are never dropped, panics, thread-locals
+//! whose destructors lock.
+//!
+//! Waits are compared with what a control in the same run waits for, since no test knows how loaded the machine is.
+//! `ARCHIPELAGO_HOSTILE=20` runs the timed tests twenty times as long.
+#![cfg(not(any(loom, archipelago_sim)))]
+
+#[path = "hostile/counted.rs"]
+mod counted;
+#[path = "hostile/gaps.rs"]
+mod gaps;
+
+use std::cell::RefCell;
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use archipelago_check::watchdog::watchdog;
+use archipelago_platform::topology::Topology;
+use archipelago_sync::lock::{
+    Mutex, RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl,
+    RawTas, RawTicket, RawTtas, RwLock,
+};
+use lock_api::{RawMutex, RawRwLock};
+
+use counted::Counted;
+use gaps::{LIMIT, gaps_of_the_clock, in_turns, scaled, while_time};
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+/// What is under a lock, changed by one thread at a time.
+type Words = [u64; 2];
+
+fn change(words: &mut Words, steps: u64) {
+    let before = words[0];
+    words[0] = before + 1;
+    (0..steps).for_each(|step| _ = std::hint::black_box(step));
+    assert_eq!(words[1], before, "two threads are in at once");
+    words[1] = before + 1;
+}
+
+/// One lock of either kind: `round` takes it once, holds it for so many steps, and says when it had it.
+trait Tested: Default + Sync {
+    fn round(&self, number: u64, steps: u64) -> Instant;
+    /// Never unlocks again: for writing, or for reading if there is a choice and `shared`.
+    fn leak(&self, shared: bool);
+    fn is_free(&self) -> bool;
+    fn rounds(self) -> u64;
+}
+
+impl<R: RawMutex + Sync> Tested for Mutex<R, Words> {
+    fn round(&self, _: u64, steps: u64) -> Instant {
+        let mut words = self.lock();
+        let got = Instant::now();
+        change(&mut words, steps);
+        got
+    }
+
+    fn leak(&self, _: bool) {
+        forget(self.lock());
+    }
+
+    fn is_free(&self) -> bool {
+        self.try_lock().is_some()
+    }
+
+    fn rounds(self) -> u64 {
+        self.into_inner()[0]
+    }
+}
+
+impl<R: RawRwLock + Sync> Tested for RwLock<R, Words> {
+    /// One in ten writes; reading counts as nothing.
+    fn round(&self, number: u64, steps: u64) -> Instant {
+        if number.is_multiple_of(10) {
+            let mut words = self.write();
+            let got = Instant::now();
+            change(&mut words, steps);
+            return got;
+        }
+        let words = self.read();
+        let got = Instant::now();
+        (0..steps).for_each(|step| _ = std::hint::black_box(step));
+        assert_eq!(words[0], words[1], "a writer is in beside a reader");
+        got
+    }
+
+    fn leak(&self, shared: bool) {
+        if shared { forget(self.read()) } else { forget(self.write()) }
+    }
+
+    fn is_free(&self) -> bool {
+        self.try_write().is_some()
+    }
+
+    fn rounds(self) -> u64 {
+        self.into_inner()[0]
+    }
+}
+
+trait Test {
+    /// `name`, bytes that the lock may allocate, and whether no waiter of it may starve.
+    fn run<L: Tested + 'static>(&self, name: &str, allocates: usize, fair: bool);
+}
+
+fn each(test: &impl Test) {
+    let topology = Topology::current();
+    let nodes = 128 * topology.nodes().len().next_power_of_two();
+    let slots = 128 * topology.cpus().len().next_power_of_two();
+    test.run::<Mutex<RawShfl, Words>>("RawShfl", 0, true);
+    test.run::<Mutex<RawTas, Words>>("RawTas", 0, false);
+    test.run::<Mutex<RawTtas, Words>>("RawTtas", 0, false);
+    test.run::<Mutex<RawTicket, Words>>("RawTicket", 0, true);
+    test.run::<Mutex<RawMcs, Words>>("RawMcs", 0, true);
+    test.run::<Mutex<RawCna, Words>>("RawCna", 0, true);
+    test.run::<Mutex<RawCohort, Words>>("RawCohort", nodes, true);
+    test.run::<Mutex<RawHmcs, Words>>("RawHmcs", nodes, true);
+    test.run::<RwLock<RawDistributedRwLock, Words>>("RawDistributedRwLock", slots, false);
+    test.run::<RwLock<RawCrwNp, Words>>("RawCrwNp", 2 * nodes, true);
+    test.run::<RwLock<RawCrwRp, Words>>("RawCrwRp", 2 * nodes, false);
+    test.run::<RwLock<RawCrwWp, Words>>("RawCrwWp", 2 * nodes, false);
+    test.run::<RwLock<RawBravo<RawCrwNp>, Words>>("RawBravo<RawCrwNp>", 2 * nodes + slots, true);
+}
+
+/// 16 threads, about 20 us under the lock: the longest wait beside the longest time for which the machine keeps a thread
+/// that waits for nothing from running. (`parking_lot`'s longest is said for comparison. It is no control: its waiters yield.)
+struct Waits;
+
+const WAITING: usize = 16;
+const STEPS: u64 = 20_000;
+
+/// How many times as long as the control a waiter may wait for a lock under which no waiter starves.
+const TIMES: u32 = 3;
+
+fn longest_wait<L: Tested>(time: Duration) -> Duration {
+    let lock = L::default();
+    while_time(WAITING, time, |number| {
+        let asked = Instant::now();
+        lock.round(number, STEPS) - asked
+    })
+}
+
+impl Test for Waits {
+    fn run<L: Tested>(&self, name: &str, _: usize, fair: bool) {
+        if !fair {
+            return;
+        }
+        let time = scaled(Duration::from_millis(if name == "RawShfl" { 1_000 } else { 250 }));
+        // Before and behind: what else the machine does comes and goes.
+        let (waited, control) = in_turns(|| gaps_of_the_clock(WAITING, time / 2), || longest_wait::<L>(time));
+        println!("{name}: {waited:?}, beside {control:?}");
+        assert!(waited < TIMES * control, "{name}: {waited:?}, beside {control:?} of the control");
+    }
+}
+
+#[test]
+fn no_waiter_starves_when_threads_outnumber_cores() {
+    let _alone = counted::alone();
+    watchdog(LIMIT, |_| {
+        each(&Waits);
+        let peer = longest_wait::<Mutex<parking_lot::RawMutex, Words>>(scaled(Duration::from_millis(500)));
+        println!("parking_lot: {peer:?}");
+    });
+}
+
+/// 200 threads at one lock: what it allocates is what the table in `docs/mechanisms/locks.md` says, however many wait.
+struct Memory;
+
+impl Test for Memory {
+    fn run<L: Tested>(&self, name: &str, allocates: usize, _: bool) {
+        const THREADS: usize = 200;
+        let lock = L::default();
+        let (begin, end) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+        let held = thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    // What a thread allocates at its first wait of any kind, it does here.
+                    _ = thread::current();
+                    begin.wait();
+                    (0..20).for_each(|number| _ = lock.round(number, 50));
+                    end.wait();
+                });
+            }
+            let before = counted::live();
+            begin.wait();
+            end.wait();
+            counted::live().saturating_sub(before)
+        });
+        // The slack is what the runtime allocates for threads that sleep for the first time, in all of the tests.
+        let slack = 64 * 1024;
+        assert!(held <= allocates + slack, "{name} holds {held} bytes after {THREADS} threads, of {allocates}");
+        drop(lock);
+    }
+}
+
+#[test]
+fn a_lock_allocates_no_more_for_more_threads() {
+    let _alone = counted::alone();
+    watchdog(LIMIT, |_| each(&Memory));
+}
+
+/// Guards that are never dropped keep their locks held, and do nothing else: not to others, nor to the threads that leaked
+/// them.
+struct Leaks;
+
+impl Test for Leaks {
+    fn run<L: Tested>(&self, name: &str, _: usize, _: bool) {
+        let free = L::default();
+        thread::scope(|scope| {
+            for shared in [false, true] {
+                let free = &free;
+                scope.spawn(move || {
+                    // More than a row of BRAVO's.
+                    let leaked: Vec<L> = (0..40).map(|_| L::default()).collect();
+                    leaked.iter().for_each(|lock| lock.leak(shared));
+                    assert!(leaked.iter().all(|lock| !lock.is_free()), "{name}");
+                    (0..200).for_each(|number| _ = free.round(number, 10));
+                });
+            }
+        });
+        assert!(free.is_free() && free.rounds() > 0, "{name}");
+    }
+}
+
+#[test]
+fn leaked_guards_keep_their_own_locks_only() {
+    let _beside = counted::beside();
+    watchdog(LIMIT, |_| each(&Leaks));
+}
+
+/// Threads that come and go, panic under the lock, take it again while they unwind, and once more in the destructor of a
+/// thread-local.
+struct Storm;
+
+/// Takes the lock when it is dropped.
+struct Last<'l, L: Tested>(&'l L);
+
+impl<L: Tested> Drop for Last<'_, L> {
+    fn drop(&mut self) {
+        self.0.round(0, 1);
+    }
+}
+
+thread_local! {
+    static AT_THE_END: RefCell<Vec<Box<dyn std::any::Any>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Test for Storm {
+    fn run<L: Tested + 'static>(&self, name: &str, _: usize, _: bool) {
+        const LINES: usize = 6;
+        const LIVES: usize = 15;
+        let leaked: *mut L = Box::into_raw(Box::default());
+        // SAFETY: freed below, when the threads that use it have ended.
+        let lock: &'static L = unsafe { &*leaked };
+        let life = move || {
+            AT_THE_END.with(|list| list.borrow_mut().push(Box::new(Last(lock))));
+            let died = catch_unwind(AssertUnwindSafe(|| {
+                let _again = Last(lock);
+                lock.round(0, 20);
+                std::panic::resume_unwind(Box::new("planted"));
+            }));
+            assert!(died.is_err());
+        };
+        let line = || (0..LIVES).for_each(|_| thread::spawn(life).join().expect("no panic comes out"));
+        thread::scope(|scope| (0..LINES).for_each(|_| _ = scope.spawn(line)));
+        // SAFETY: from above, and all threads that knew it have ended.
+        let lock = unsafe { Box::from_raw(leaked) };
+        assert_eq!(lock.rounds(), (3 * LINES * LIVES) as u64, "{name}");
+    }
+}
+
+#[test]
+fn threads_come_and_go_and_panic_and_lock_in_their_last_destructors() {
+    let _beside = counted::beside();
+    watchdog(LIMIT, |_| each(&Storm));
+}
+
+/// A try that fails because of readers leaves everything as it was: those readers keep the next writer out, too.
+fn failed_try_keeps_readers_in<R: RawRwLock + Send + Sync>() {
+    let lock = RwLock::<R, Words>::default();
+    // The first reads of a lock may go by another way than those that follow.
+    for before in 0..3 {
+        (0..before).for_each(|_| drop(lock.read()));
+        let reader = lock.read();
+        thread::scope(|scope| {
+            scope.spawn(|| (0..3).for_each(|_| assert!(lock.try_write().is_none())));
+        });
+        assert!(lock.try_write().is_none() && !lock.is_locked_exclusive());
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| change(&mut lock.write(), 1));
+            let until = Instant::now() + Duration::from_millis(5);
+            while Instant::now() < until {
+                assert!(!writer.is_finished(), "a writer is in beside a reader");
+                thread::yield_now();
+            }
+            drop(reader);
+        });
+    }
+    assert_eq!(lock.into_inner(), [3, 3]);
+}
+
+#[test]
+fn a_failed_try_to_write_keeps_readers_in() {
+    let _beside = counted::beside();
+    failed_try_keeps_readers_in::<RawDistributedRwLock>();
+    failed_try_keeps_readers_in::<RawCrwNp>();
+    failed_try_keeps_readers_in::<RawCrwRp>();
+    failed_try_keeps_readers_in::<RawCrwWp>();
+    failed_try_keeps_readers_in::<RawBravo<RawCrwNp>>();
+    failed_try_keeps_readers_in::<RawBravo<RawDistributedRwLock>>();
+    failed_try_keeps_readers_in::<RawBravo<parking_lot::RawRwLock>>();
+}
