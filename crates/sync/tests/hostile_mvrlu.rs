@@ -100,11 +100,11 @@ fn memory_is_bounded_on_the_hardware_clock_and_with_a_background_thread() {
 fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
     let _alone = alone();
     let mut gap = longest_gap(64, duration(1_000));
-    let many = bounded("many", Domain::builder(), 1_000, 64, duration(2_000));
+    let many = updates(Domain::builder(), 1_000, 64, duration(2_000));
     gap = gap.max(longest_gap(64, duration(1_000)));
     println!("the clock's longest gap is {gap:?}, the longest update {:?}", many.longest);
     assert!(many.longest <= 3 * gap, "an update took {:?}, the longest gap was {gap:?}", many.longest);
-    let few = bounded("few", Domain::builder(), 1_000, 2, duration(500));
+    let few = updates(Domain::builder(), 1_000, 2, duration(500));
     let per_second = |outcome: &Outcome, time: Duration| outcome.updates as f64 / time.as_secs_f64();
     println!("64 threads reach {:.2} of two", per_second(&many, duration(2_000)) / per_second(&few, duration(500)));
 }

@@ -38,6 +38,7 @@ pub(super) struct Cuts {
     oldest: u64,
     /// Every section that is not among `times` is here or above.
     bound: u64,
+    is_exact: bool,
     /// The walks under way.
     pub(super) walks: Vec<(Arc<Record>, u64)>,
 }
@@ -59,7 +60,12 @@ impl Cuts {
         }
         times.sort_unstable();
         let horizon = times.first().map_or(floor, |first| floor.min(*first));
-        Self { horizon, times, oldest, bound, walks }
+        Self { horizon, times, oldest, bound, is_exact: bound == floor, walks }
+    }
+
+    /// Whether every section's time was known.
+    pub(super) fn is_exact(&self) -> bool {
+        self.is_exact
     }
 
     pub(super) fn sections(&self) -> usize {

@@ -38,9 +38,9 @@ pub enum Collection {
 /// When the domain collects, and how. The defaults need no reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. 16 KiB
-    /// (the paper: half of a 512 KiB ring): a larger log saves membarriers, a smaller one saves memory, and readers the
-    /// chains. At twice this, where threads outnumber processors, a thread pauses to let those run that hold it back.
+    /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. 8 KiB
+    /// (the paper: half of a 512 KiB ring), and beside many objects more: an eighth of their bytes, divided by the handles,
+    /// up to 64 KiB. A larger log saves membarriers, a smaller one saves memory, and readers the chains.
     pub low_watermark: usize,
     /// How often a handle reads a copy instead of a master before it has everybody's log collected: the paper's
     /// dereference watermark (there a ratio, 50 % by the text and 33 % by the code). 4096 such reads cost what one
@@ -53,7 +53,7 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { low_watermark: 16 * 1024, dereference_watermark: 4096, concurrent: true }
+        Self { low_watermark: 8 * 1024, dereference_watermark: 4096, concurrent: true }
     }
 }
 
@@ -88,8 +88,8 @@ impl Builder {
         self
     }
 
-    /// The most bytes that the domain may take: objects, versions, logs, and free blocks of the threads (48 KiB each, or a
-    /// 16th of the cap). No bound if not set.
+    /// The most bytes that the domain may take: objects, versions, logs, and free blocks of the threads (three low
+    /// watermarks each, or a 64th of the cap). No bound if not set.
     /// A transaction that would go beyond gets [`Abort::Full`](super::Abort::Full). What cannot be refused
     /// ([`Domain::alloc`], [`Domain::register`], a log's table) counts, and leaves transactions the less.
     #[must_use]
@@ -114,9 +114,11 @@ impl Builder {
             membarrier: self.two_versions.is_none() && membarrier::available(),
             two_versions: self.two_versions,
             tuning: self.tuning,
+            low: AtomicUsize::new(self.tuning.low_watermark),
             budget: Budget::new(self.memory_cap),
             records: RwLock::new(Vec::new()),
             left: Mutex::new(Vec::new()),
+            own_handles: AtomicUsize::new(0),
             next_to_help: AtomicUsize::new(0),
             pruner: Pruner::new(),
             everybody: Mutex::new(()),
@@ -207,7 +209,7 @@ impl Domain {
             versions: records.iter().map(|record| record.versions()).sum(),
             bytes: self.inner.budget.held(),
             objects: self.inner.budget.objects(),
-            handles: records.len() - left,
+            handles: (records.len() - left).saturating_sub(self.inner.own_handles.load(Ordering::Acquire)),
             active_sections: sections().count(),
             oldest_lag: sections().map(|section| now.saturating_sub(section.local)).max().unwrap_or(0),
         }
@@ -229,10 +231,14 @@ pub(super) struct Inner {
     membarrier: bool,
     two_versions: Option<usize>,
     tuning: Tuning,
+    /// The low watermark, as the objects allow.
+    low: AtomicUsize,
     budget: Budget,
     records: RwLock<Vec<Arc<Record>>>,
     /// Those that no handle has.
     left: Mutex<Vec<Arc<Record>>>,
+    /// Handles of the domain's own thread.
+    own_handles: AtomicUsize,
     /// Whose log to collect in passing.
     next_to_help: AtomicUsize,
     pruner: Pruner,
@@ -258,6 +264,14 @@ impl Inner {
         core::ptr::from_ref(self).cast()
     }
 
+    /// For the domain's own thread: a handle that is not counted.
+    #[cfg(not(loom))]
+    pub(super) fn collect_in_background(self: Arc<Self>) {
+        self.own_handles.fetch_add(1, Ordering::AcqRel);
+        Handle::new(self.clone()).collect_everybody();
+        self.own_handles.fetch_sub(1, Ordering::AcqRel);
+    }
+
     #[inline]
     pub(super) fn clock(&self) -> &Clock {
         &self.clock
@@ -266,6 +280,12 @@ impl Inner {
     #[inline]
     pub(super) fn tuning(&self) -> &Tuning {
         &self.tuning
+    }
+
+    /// The low watermark now.
+    #[inline]
+    pub(super) fn low(&self) -> usize {
+        self.low.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -342,7 +362,11 @@ impl Inner {
     pub(super) fn scan(&self) -> Cuts {
         let floor = self.clock.floor();
         self.scan_barrier();
-        let mut cuts = Cuts::of(&self.records(), floor);
+        let records = self.records();
+        let mut cuts = Cuts::of(&records, floor);
+        let more = self.budget.objects() / (8 * records.len()).max(1);
+        let base = self.tuning.low_watermark;
+        self.low.store(base.max((base + more).min(HIGHEST_LOW)), Ordering::Relaxed);
         cuts.horizon = self.raise_horizon(cuts.horizon);
         cuts
     }
@@ -358,7 +382,7 @@ impl Inner {
     /// The caller is inside a section of this domain, and owns `me`.
     pub(super) unsafe fn collect(&self, of: &Record, me: &Record, pool: &mut Pool) -> Option<Pass> {
         let mut log = of.try_log(&self.budget)?;
-        let low = self.tuning.low_watermark;
+        let low = self.low();
         if !self.is_multi_version() {
             log.free_detached(self.look(), pool, &self.budget);
             return None;
@@ -377,7 +401,7 @@ impl Inner {
         let prunes = |log: &LogGuard<'_>| log.wants_pruning(low);
         // SAFETY: as above.
         unsafe { self.pass(&mut log, me, &cuts, prunes, pool) };
-        let (bytes, held_up) = log.pressure();
+        let (bytes, held_up) = log.pressure(&cuts);
         Some(Pass { horizon: cuts.horizon, sections: cuts.sections(), bytes, held_up })
     }
 
@@ -389,6 +413,11 @@ impl Inner {
             // SAFETY: the caller's promise.
             unsafe { log.collect(self, horizon, pool) };
         }
+    }
+
+    /// For one of those that wait for the horizon to move: looks for it, unless another one does.
+    pub(super) fn look_for_all(&self) -> u64 {
+        self.everybody.try_lock().map_or_else(|_| self.horizon(), |_alone| self.look())
     }
 
     /// Brings a log up to a scan.
@@ -410,7 +439,7 @@ impl Inner {
             // SAFETY: as above.
             unsafe { log.prune(self, me, cuts) };
         }
-        log.scanned(self.tuning.low_watermark);
+        log.scanned(self.low());
         pool.tell(&self.budget);
     }
 
@@ -419,20 +448,14 @@ impl Inner {
     /// What waits for threads in this module goes when those run. What is needed goes when sections end, which is as soon as
     /// their threads run, if there are more sections than processors; if not, readers may be long, and are not waited for.
     pub(super) fn is_crowded(&self, pass: &Pass, in_vain: u64) -> bool {
-        let low = self.tuning.low_watermark.max(SMALLEST_SHARE / 2);
+        let share = (2 * self.low()).max(SMALLEST_SHARE);
         !cfg!(loom)
-            && pass.bytes >= 2 * low
-            && (pass.held_up >= low || pass.sections > processors() && pass.horizon != in_vain)
+            && pass.bytes >= share
+            && (pass.held_up >= share / 2 || pass.sections > processors() && pass.horizon != in_vain)
     }
 
     /// With two versions: adds a commit to the log of `record`, and writes the log back if it holds enough.
-    pub(super) fn write_back_or_defer(
-        &self,
-        record: &Record,
-        stamp: u64,
-        fresh: &mut Vec<Version>,
-        pool: &mut Pool,
-    ) {
+    pub(super) fn write_back_or_defer(&self, record: &Record, stamp: u64, fresh: &mut Vec<Version>, pool: &mut Pool) {
         let mut log = record.log(&self.budget);
         fresh.drain(..).for_each(|version| log.append(version));
         let deferred = self.two_versions.unwrap_or(0);
@@ -490,7 +513,7 @@ impl Inner {
         }
         // SAFETY: the caller's promise.
         unsafe {
-            match log.bytes() >= self.tuning.low_watermark {
+            match log.bytes() >= self.low() {
                 true => self.pass(&mut log, me, &self.scan(), |_| true, pool),
                 false => self.collect_to_known(&mut log, pool),
             }
@@ -509,7 +532,7 @@ impl Inner {
     /// As for [`collect`](Self::collect).
     pub(super) unsafe fn collect_everybody(&self, me: &Record, pool: &mut Pool) {
         if let Ok(_alone) = self.everybody.try_lock() {
-            let low = self.tuning.low_watermark;
+            let low = self.low();
             // SAFETY: the caller's promise.
             unsafe { self.collect_all(me, |log| log.wants_pruning(low), pool) };
         }
@@ -530,6 +553,7 @@ impl Inner {
                 log.take_fresh();
                 // SAFETY: the caller's promise.
                 unsafe { self.pass(&mut log, me, &cuts, &prunes, pool) };
+                log.trim(0);
             }
         }
     }
@@ -546,6 +570,9 @@ pub(super) struct Pass {
 
 /// Bytes of copies that every thread may have without pausing, however small the watermark.
 const SMALLEST_SHARE: usize = 16 * 1024;
+
+/// The highest low watermark that many objects lead to.
+const HIGHEST_LOW: usize = 64 * 1024;
 
 /// Versions that a thread looks at in another's log for each time it comes by.
 const LOOKS: usize = 128;

@@ -21,8 +21,10 @@ use super::version::{Copied, Link, Raw, Versioned, is_end, payload};
 /// for no section, but may have lost its processor.
 const FAR: usize = 32 * 1024;
 
-/// How long a transaction pauses after its commit for others to make room, at most. They may be long in their sections.
+/// How long a transaction pauses after its commit for others to make room, at most: for their sections, which may be long, and
+/// for what they do in this module, which is not.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE_WITHIN: Duration = Duration::from_millis(50);
 
 /// Attempts at a transaction that found the domain's memory full, with a collection before each, until it fails.
 const FULL_ATTEMPTS: usize = 8;
@@ -289,6 +291,8 @@ impl Handle {
     #[cold]
     fn collect_after_reading(&mut self) {
         self.copies_read.set(0);
+        // Out of the chains, and then out of the logs.
+        self.collect_everybody();
         self.collect_everybody();
         let horizon = self.domain.horizon();
         if core::mem::replace(&mut self.horizon_met, horizon) == horizon {
@@ -318,7 +322,7 @@ impl Handle {
     /// Outside the section, after a commit.
     #[inline]
     pub(super) fn hand_in_if_many(&mut self) {
-        if self.fresh >= FRESH || self.fresh_bytes >= self.domain.tuning().low_watermark {
+        if self.fresh >= FRESH || self.fresh_bytes >= self.domain.low() {
             self.hand_in_and_collect();
         }
     }
@@ -335,7 +339,7 @@ impl Handle {
             if let Some(pass) = self.pass() {
                 self.make_room(pass);
             }
-        } else if self.record.log(self.domain.budget()).wants_scan(self.domain.tuning().low_watermark) {
+        } else if self.record.log(self.domain.budget()).wants_scan(self.domain.low()) {
             self.collect_everybody();
         }
     }
@@ -356,12 +360,20 @@ impl Handle {
     #[inline]
     fn make_room(&mut self, mut pass: Pass) {
         let mut patience = Patience::new();
+        let mut steps = 0;
         while self.domain.is_crowded(&pass, self.in_vain) {
             if patience.slept() >= LONGEST_PAUSE {
                 self.in_vain = pass.horizon;
+            }
+            if patience.slept() >= LONGEST_PAUSE_WITHIN {
                 return;
             }
             patience.sleep();
+            steps += 1;
+            // Of all that wait one looks; and what waits for walks may go although the horizon stands.
+            if self.domain.look_for_all() == pass.horizon && steps % 8 != 0 {
+                continue;
+            }
             self.record.log(self.domain.budget()).want_scan();
             let Some(next) = self.pass() else { return };
             pass = next;

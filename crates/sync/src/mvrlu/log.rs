@@ -178,16 +178,16 @@ impl Log {
         versions * size_of::<Version>() + self.ticks.capacity() * size_of::<(u64, usize)>()
     }
 
-    /// Gives back what the tables have grown by and do not use.
-    fn trim(&mut self) {
-        let wanted = |length: usize, capacity: usize| capacity > 4 * length + ROOM;
-        if wanted(self.committed.len(), self.committed.capacity()) {
+    /// Gives back what the tables have grown by and do not use, but for `room`.
+    pub(super) fn trim(&mut self, room: usize) {
+        let is_wide = |length: usize, capacity: usize| capacity > 4 * length + room;
+        if is_wide(self.committed.len(), self.committed.capacity()) {
             self.committed.shrink_to(2 * self.committed.len());
         }
-        if wanted(self.waiting.len(), self.waiting.capacity()) {
+        if is_wide(self.waiting.len(), self.waiting.capacity()) {
             self.waiting.shrink_to(2 * self.waiting.len());
         }
-        if wanted(self.detached.len(), self.detached.capacity()) {
+        if is_wide(self.detached.len(), self.detached.capacity()) {
             self.detached.shrink_to(2 * self.detached.len());
         }
     }
@@ -205,7 +205,7 @@ impl Log {
     pub(super) fn scanned(&mut self, low: usize) {
         self.scan_at = self.bytes + low;
         self.is_wanted = false;
-        self.trim();
+        self.trim(ROOM);
     }
 
     pub(super) fn wants_pruning(&self, low: usize) -> bool {
@@ -216,10 +216,12 @@ impl Log {
         self.bytes
     }
 
-    /// Bytes of copies, in whatever state; and of those that only wait for threads inside this module.
-    pub(super) fn pressure(&self) -> (usize, usize) {
+    /// Bytes of copies, in whatever state; and of those that only wait for threads inside this module: for a walk, at a
+    /// chain, or where a section's time was not known.
+    pub(super) fn pressure(&self, cuts: &Cuts) -> (usize, usize) {
         let pruned = self.pruned.iter().flat_map(|pruned| &pruned.versions).map(Version::bytes).sum::<usize>();
-        (self.bytes + self.gone, self.busy + pruned)
+        let unknown = if cuts.is_exact() { self.busy } else { self.bytes };
+        (self.bytes + self.gone, unknown + pruned)
     }
 
     /// Whether a thread that comes by should collect this log: a look at each version for each that it owes.
@@ -248,14 +250,13 @@ impl Log {
     /// a pruner of the mark has our section, which is between the object's birth and the mark, among its cuts.
     pub(super) unsafe fn collect(&mut self, domain: &Inner, horizon: u64, pool: &mut Pool) {
         self.collected_to = horizon;
-        pool.beside(self.bytes + self.gone);
+        pool.beside(self.bytes + self.gone, domain.low());
         self.free_detached(horizon, pool, domain.budget());
         self.free_pruned(pool, domain.budget());
         self.detached_at = self.detached_at.min(self.detached.len() + MANY_DETACHED);
-        let mut out = Vec::new();
-        let mut waiting = core::mem::take(&mut self.waiting);
+        let (mut waiting, before) = (core::mem::take(&mut self.waiting), self.detached.len());
         // SAFETY: the caller's promise.
-        waiting.retain(|version| unsafe { stays(*version, horizon, &mut out) });
+        waiting.retain(|version| unsafe { self.stays(*version, horizon) });
         while let Some(version) = self.committed.front().copied() {
             // SAFETY: still in the log. Relaxed: the committer put it there after it knew the stamp.
             if unsafe { version.copy() }.stamp.load(Ordering::Relaxed) > horizon {
@@ -263,27 +264,41 @@ impl Log {
             }
             self.committed.pop_front();
             // SAFETY: the caller's promise.
-            if unsafe { stays(version, horizon, &mut out) } {
+            if unsafe { self.stays(version, horizon) } {
                 waiting.push(version);
             }
         }
         self.waiting = waiting;
-        self.bytes -= out.iter().map(Version::bytes).sum::<usize>();
-        self.scan_at = self.scan_at.min(self.bytes + domain.tuning().low_watermark);
+        self.scan_at = self.scan_at.min(self.bytes + domain.low());
         self.prune_at = self.prune_at.min(self.bytes + self.bytes / 8);
-        if !out.is_empty() {
-            self.set_aside(domain.clock().stamp(), out.drain(..));
+        if self.detached.len() > before {
+            self.set_aside(domain.clock().stamp(), before);
         }
     }
 
-    /// Takes versions that are out of use from a tick on.
-    fn set_aside(&mut self, tick: u64, versions: impl Iterator<Item = Version>) {
+    /// Looks at a version stamped at or before the horizon; whether it must stay. If not, it is detached, without a tick yet.
+    ///
+    /// # Safety
+    /// As for [`collect`](Self::collect).
+    unsafe fn stays(&mut self, version: Version, horizon: u64) -> bool {
+        // SAFETY: in the log, so not freed.
+        let superseded = unsafe { version.copy() }.superseded.load(Ordering::Acquire);
+        // SAFETY: rule 2; not superseded, so the master is there (see `collect`).
+        let is_out =
+            superseded <= horizon || version.retired.is_some() || superseded == NEVER && unsafe { write_back(version) };
+        if is_out {
+            self.bytes -= version.bytes();
+            self.gone += version.bytes();
+            self.detached.push_back(version);
+        }
+        !is_out
+    }
+
+    /// The detached versions from `first` on are out of use from a tick on.
+    fn set_aside(&mut self, tick: u64, first: usize) {
         // Ticks rise, but this log's collector may have drawn a later one already; a little later is as good.
         let tick = self.ticks.back().map_or(tick, |(last, _)| tick.max(*last));
-        let before = self.detached.len();
-        let gone = &mut self.gone;
-        self.detached.extend(versions.inspect(|version| *gone += version.bytes()));
-        self.ticks.push_back((tick, self.detached.len() - before));
+        self.ticks.push_back((tick, self.detached.len() - first));
     }
 
     pub(super) fn free_detached(&mut self, horizon: u64, pool: &mut Pool, budget: &Budget) {
@@ -329,11 +344,11 @@ impl Log {
             }
         }
         let tick = domain.clock().stamp();
-        self.bytes = 0;
-        let mut committed = core::mem::take(&mut self.committed);
-        self.set_aside(tick, committed.drain(..));
-        self.committed = committed;
-        self.trim();
+        let first = self.detached.len();
+        self.gone += core::mem::take(&mut self.bytes);
+        self.detached.append(&mut self.committed);
+        self.set_aside(tick, first);
+        self.trim(ROOM);
     }
 
     /// Takes versions that nobody will choose out of the middle of their chains, and marks of objects that nobody can see.
@@ -421,30 +436,16 @@ impl Log {
     /// Takes versions that were linked and never committed: out of their chains, but somebody may be looking at them.
     /// Whether so many have come together that they should be collected.
     pub(super) fn detach(&mut self, tick: u64, unlinked: &mut Vec<Version>) -> bool {
-        self.set_aside(tick, unlinked.drain(..));
+        let first = self.detached.len();
+        self.gone += unlinked.iter().map(Version::bytes).sum::<usize>();
+        self.detached.extend(unlinked.drain(..));
+        self.set_aside(tick, first);
         let are_many = self.detached.len() >= self.detached_at;
         if are_many {
             self.detached_at = self.detached.len() + MANY_DETACHED;
         }
         are_many
     }
-}
-
-/// Looks at a version stamped at or before the horizon; whether it must stay. Detached ones go `out`.
-///
-/// # Safety
-/// As for [`Log::collect`].
-unsafe fn stays(version: Version, horizon: u64, out: &mut Vec<Version>) -> bool {
-    // SAFETY: in the log, so not freed.
-    let superseded = unsafe { version.copy() }.superseded.load(Ordering::Acquire);
-    // SAFETY: rule 2; not superseded, so the master is there (see `collect`).
-    let is_out = superseded <= horizon
-        || version.retired.is_some()
-        || superseded == NEVER && unsafe { write_back(version) };
-    if is_out {
-        out.push(version);
-    }
-    !is_out
 }
 
 /// Frees a version, with the object if it is the mark of a retired one.

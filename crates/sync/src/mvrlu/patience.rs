@@ -12,7 +12,7 @@ use crate::backoff::Backoff;
 /// Yields before the first sleep.
 const YIELDS: u32 = 4;
 /// How long the first sleep and the longest are.
-const FIRST: Duration = Duration::from_micros(50);
+const FIRST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(1);
 
 /// The state of one wait.

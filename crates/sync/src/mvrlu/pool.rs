@@ -14,11 +14,11 @@ use super::version::Copied;
 /// Blocks of up to this many lines are kept; larger ones come from and go to the system.
 const CLASSES: usize = 16;
 const LINE: usize = 64;
-/// Bytes of free blocks that one pool keeps, at most, and beside a log that has grown; and at most this part of the cap. The
-/// blocks are in the log or in the pool, and not in both.
-const KEEP: usize = 48 * 1024;
-const KEEP_BESIDE_LONG_LOG: usize = 8 * 1024;
-const KEEP_PART: usize = 16;
+/// Bytes of free blocks that one pool keeps: so many low watermarks, less what is in the log; beside a long log no less than
+/// this; and at most this part of the cap.
+const KEEP_LOWS: usize = 3;
+const KEEP_BESIDE_LONG_LOG: usize = 4 * 1024;
+const KEEP_PART: usize = 64;
 /// Bytes of blocks that a pool gets at once, at most; and at most this part of the cap. One by one, hundreds of threads
 /// that have nothing to reuse yet wait for each other at the budget's word, and copies come to lie between masters.
 const BATCH: usize = 4096;
@@ -52,8 +52,8 @@ impl Budget {
         self.cap != usize::MAX
     }
 
-    fn keep(&self, log_bytes: usize) -> usize {
-        KEEP.saturating_sub(log_bytes).max(KEEP_BESIDE_LONG_LOG).min(self.cap / KEEP_PART)
+    fn keep(&self, wanted: usize) -> usize {
+        wanted.min(self.cap / KEEP_PART)
     }
 
     fn batch(&self) -> usize {
@@ -91,8 +91,8 @@ impl Budget {
 pub(super) struct Pool {
     free: [Vec<NonNull<Copied>>; CLASSES],
     kept: usize,
-    /// Bytes in the log that was collected last.
-    log_bytes: usize,
+    /// Bytes of free blocks to keep, beside the log that was collected last.
+    keep: usize,
     /// Bytes of objects made, less those freed, that the budget does not know of.
     objects: isize,
 }
@@ -113,7 +113,7 @@ fn fresh(layout: Layout) -> NonNull<Copied> {
 
 impl Pool {
     pub(super) fn new() -> Self {
-        Self { free: [const { Vec::new() }; CLASSES], kept: 0, log_bytes: 0, objects: 0 }
+        Self { free: [const { Vec::new() }; CLASSES], kept: 0, keep: KEEP_BESIDE_LONG_LOG, objects: 0 }
     }
 
     /// A block, uninitialised; `None` if the domain's budget does not allow it.
@@ -166,8 +166,8 @@ impl Pool {
     }
 
     /// Says how long the log is whose blocks come next.
-    pub(super) fn beside(&mut self, log_bytes: usize) {
-        self.log_bytes = log_bytes;
+    pub(super) fn beside(&mut self, log_bytes: usize, low: usize) {
+        self.keep = (KEEP_LOWS * low).saturating_sub(log_bytes).max(KEEP_BESIDE_LONG_LOG);
     }
 
     /// Takes a block back.
@@ -176,7 +176,7 @@ impl Pool {
     /// It came from a pool of this domain with this layout, and nobody uses it any more.
     pub(super) unsafe fn put(&mut self, block: NonNull<Copied>, layout: Layout, budget: &Budget) {
         match class_of(layout) {
-            Some(class) if self.kept + layout.size() <= budget.keep(self.log_bytes) => {
+            Some(class) if self.kept + layout.size() <= budget.keep(self.keep) => {
                 self.free[class].push(block);
                 self.kept += layout.size();
             }

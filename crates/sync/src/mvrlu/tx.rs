@@ -27,8 +27,8 @@ use super::handle::{Abort, Handle};
 use super::log::Version;
 use super::points;
 use super::version::{
-    ABORTED, CHECKING, Copied, DEFERRED, Free, GONE, Head, LINKED, Link, NEVER, Raw, Shape, Versioned, lock_word,
-    follow, is_end, own_index, owner_of, payload,
+    ABORTED, CHECKING, Copied, DEFERRED, Free, GONE, Head, LINKED, Link, NEVER, Raw, Shape, Versioned, follow, is_end,
+    lock_word, own_index, owner_of, payload,
 };
 
 /// An object in a write set.

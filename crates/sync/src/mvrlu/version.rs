@@ -298,10 +298,7 @@ impl<T: Versioned> Raw<T> {
 
 impl<T> Master<T> {
     fn new(value: T, birth: u64) -> Self {
-        Self {
-            head: Head { newest: AtomicPtr::new(end(birth)), watch: Watch::new() },
-            value: UnsafeCell::new(value),
-        }
+        Self { head: Head { newest: AtomicPtr::new(end(birth)), watch: Watch::new() }, value: UnsafeCell::new(value) }
     }
 }
 
