@@ -73,12 +73,15 @@
 
 #[cfg(not(loom))]
 mod background;
+mod chain;
 mod clock;
 mod domain;
 mod handle;
 mod log;
+mod patience;
 mod pool;
 mod record;
+mod ring;
 mod tx;
 mod version;
 
@@ -91,6 +94,8 @@ pub mod points {
     pub const LINKING: &str = "mvrlu copy to be linked";
     /// A collector has found a copy the newest, and has not written it back.
     pub const WRITING_BACK: &str = "mvrlu copy to be written back";
+    /// A pruner has found copies spare, and has not unlinked them.
+    pub const PRUNING: &str = "mvrlu copies to be unlinked";
     /// A leader says that its set is linked, and has no stamp.
     pub const LINKED: &str = "mvrlu set linked";
 }

@@ -363,3 +363,120 @@ fn write_skew_is_prevented() {
         assert!(*snapshot.get(pair.links[0]) + *snapshot.get(pair.links[1]) <= 1);
     });
 }
+
+/// Two logs have versions in the middle of one chain; their owners prune at the same time, while a third thread, for which
+/// some are too new, walks over them, and a snapshot that is held sees the oldest.
+#[test]
+fn two_pruners_against_read() {
+    model(1, || {
+        let pair = Pair::collected_from(96);
+        let link = pair.links[0];
+        let mut held = pair.domain.register();
+        let snapshot = held.read();
+        let mut writers = [pair.domain.register(), pair.domain.register()];
+        for value in 1..=4 {
+            writers[value as usize % 2].update(|tx| Ok(*tx.lock(link)? = value)).unwrap();
+        }
+        let [mut one, mut two] = writers;
+        let pruner = thread::spawn(move || one.collect());
+        let reader = {
+            let pair = pair.clone();
+            thread::spawn(move || assert_eq!(*pair.domain.register().read().get(link), 4))
+        };
+        two.collect();
+        assert_eq!(*snapshot.get(link), 0);
+        pruner.join().unwrap();
+        reader.join().unwrap();
+        assert_eq!(*snapshot.get(link), 0);
+    });
+}
+
+/// An object that was made and retired while a snapshot is held goes, although a reader may have found it.
+#[test]
+fn a_mark_is_pruned_against_read() {
+    model(2, || {
+        let tuning = Tuning { low_watermark: 64, dereference_watermark: u32::MAX, concurrent: true };
+        let domain = Arc::new(Domain::builder().tuning(tuning).build());
+        let root = domain.alloc(None::<Link<u64>>);
+        let before = domain.stats().objects;
+        let mut held = domain.register();
+        let snapshot = held.read();
+        let mut writer = domain.register();
+        let put = |tx: &mut Tx<'_>| {
+            // SAFETY: not used after an abort.
+            let new = unsafe { tx.alloc(7) };
+            tx.lock(root).map(|root| *root = Some(new))
+        };
+        writer.update(put).unwrap();
+        let reader = {
+            let domain = domain.clone();
+            thread::spawn(move || {
+                let mut handle = domain.register();
+                let snapshot = handle.read();
+                if let Some(link) = *snapshot.get(root) {
+                    assert_eq!(*snapshot.get(link), 7);
+                }
+            })
+        };
+        let take = |tx: &mut Tx<'_>| {
+            let old = tx.lock(root)?.take().unwrap();
+            // SAFETY: only the root has had a link to it.
+            unsafe { tx.retire(old) }
+        };
+        writer.update(take).unwrap();
+        writer.collect();
+        assert!(snapshot.get(root).is_none());
+        reader.join().unwrap();
+        writer.collect();
+        assert_eq!(domain.stats().objects, before, "what was put there is still there");
+    });
+}
+
+/// What only locked comes to be changed: another copy takes the place of the first, which a reader may have met.
+#[test]
+fn locking_for_a_change_what_was_locked_against_read() {
+    model(2, || {
+        let pair = Pair::new();
+        let writer = {
+            let pair = pair.clone();
+            thread::spawn(move || {
+                let mut handle = pair.domain.register();
+                let write = |tx: &mut Tx<'_>| {
+                    tx.lock_const(pair.links[0])?;
+                    *tx.lock(pair.links[1])? = 1;
+                    *tx.lock(pair.links[0])? = 1;
+                    Ok(())
+                };
+                handle.try_update(write).unwrap();
+            })
+        };
+        pair.read();
+        writer.join().unwrap();
+        assert_eq!(pair.read(), 1);
+    });
+}
+
+/// What a handle has committed last is collected by another thread while the handle goes on.
+#[test]
+fn another_thread_takes_what_was_committed_last() {
+    model(1, || {
+        let pair = Pair::new();
+        let mut writer = pair.domain.register();
+        let mut write = move |value, links: [Link<u64>; 2]| {
+            let write = |tx: &mut Tx<'_>| links.iter().try_for_each(|link| Ok(*tx.lock(*link)? = value));
+            writer.try_update(write).unwrap();
+            writer.counts()
+        };
+        write(1, pair.links);
+        let collector = {
+            let pair = pair.clone();
+            thread::spawn(move || pair.domain.register().collect())
+        };
+        let links = pair.links;
+        write(2, links);
+        collector.join().unwrap();
+        assert_eq!(pair.read(), 2);
+        pair.domain.register().collect();
+        assert_eq!(pair.domain.stats().versions, 0);
+    });
+}

@@ -123,3 +123,84 @@ fn checked_reads_conflict_here_too() {
         retire_all(&domain, &links);
     });
 }
+
+/// Statistics take no lock that a committer holds while it waits for the snapshot in which they are asked for.
+#[test]
+fn statistics_in_a_snapshot_beside_a_committer() {
+    let domain = Domain::new(ClockKind::Logical, 0);
+    let (link, mut reader) = (domain.alloc(1_u64), domain.register());
+    let committed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let snapshot = reader.read();
+        scope.spawn(|| {
+            domain.register().update(|tx| Ok(*tx.lock(link)? = 2)).unwrap();
+            committed.store(true, Ordering::Relaxed);
+        });
+        let mut other = domain.register();
+        while *other.read().get(link) == 1 {
+            thread::yield_now();
+        }
+        for _ in 0..scaled(100, 3) {
+            assert!(domain.stats().active_sections > 0);
+            thread::yield_now();
+        }
+        assert!(!committed.load(Ordering::Relaxed) && *snapshot.get(link) == 1);
+        drop(snapshot);
+    });
+    retire_all(&domain, &[link]);
+}
+
+#[test]
+fn one_attempt_after_another_gets_past_a_deferred_commit() {
+    for clock in [ClockKind::Logical, ClockKind::Hardware] {
+        let domain = Domain::new(clock, 10);
+        let (link, mut holder, mut other) = (domain.alloc(0_u64), domain.register(), domain.register());
+        for round in 0..20 {
+            holder.update(|tx| Ok(*tx.lock(link)? += 1)).unwrap();
+            let attempts = (0..3).take_while(|_| other.try_update(|tx| Ok(*tx.lock(link)? += 1)).is_err()).count();
+            assert!(attempts < 3, "round {round}: held by a commit that nobody writes back");
+        }
+        assert_eq!(*other.read().get(link), 40);
+        retire_all(&domain, &[link]);
+    }
+}
+
+#[test]
+fn one_thread_is_not_aborted_by_what_it_has_put_off() {
+    for clock in [ClockKind::Logical, ClockKind::Hardware] {
+        let domain = Domain::new(clock, 10);
+        let (links, mut handle) = ([domain.alloc(0_u64), domain.alloc(0)], domain.register());
+        for round in 0..scaled(100, 10) as u64 {
+            handle.update(|tx| Ok(*tx.lock(links[0])? += 1)).unwrap();
+            handle
+                .update_serializable(|tx| {
+                    let value = *tx.get(links[0]);
+                    tx.lock_const(links[1])?;
+                    assert_eq!(value, round + 1);
+                    Ok(*tx.lock(links[1])? = value)
+                })
+                .unwrap();
+        }
+        assert_eq!(handle.counts().aborts, 0);
+        retire_all(&domain, &links);
+    }
+}
+
+/// As far as sections allow: not what a snapshot that is held must not see.
+#[test]
+fn collecting_writes_back_what_was_put_off() {
+    let domain = Domain::new(ClockKind::Logical, 10);
+    let (link, mut holder, mut other) = (domain.alloc(0_u64), domain.register(), domain.register());
+    holder.update(|tx| Ok(*tx.lock(link)? = 1)).unwrap();
+    holder.collect();
+    assert_eq!(other.try_update(|tx| Ok(*tx.lock(link)? = 2)), Ok(()));
+    assert_eq!(other.counts().aborts, 0);
+    let snapshot = holder.read();
+    domain.register().collect();
+    assert_eq!(*snapshot.get(link), 2);
+    other.try_update(|tx| Ok(*tx.lock(link)? = 3)).unwrap();
+    domain.register().collect();
+    assert_eq!(*snapshot.get(link), 2);
+    drop(snapshot);
+    retire_all(&domain, &[link]);
+}

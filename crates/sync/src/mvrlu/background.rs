@@ -4,7 +4,6 @@ use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use archipelago_platform::thread::{self, JoinHandle};
 
 use super::domain::Inner;
-use super::handle::Handle;
 
 #[derive(Default)]
 struct Cue {
@@ -55,7 +54,7 @@ impl Background {
             thread::Builder::new().name("mvrlu-collect".into()).spawn(move || {
                 while bell.next() {
                     let Some(domain) = domain.upgrade() else { return };
-                    Handle::new(domain).collect_everybody();
+                    domain.collect_in_background();
                 }
             })
         };

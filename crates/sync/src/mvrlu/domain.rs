@@ -8,12 +8,14 @@ use archipelago_platform::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard
 
 #[cfg(not(loom))]
 use super::background::Background;
+use super::chain::{Cuts, Pruner};
 use super::clock::{Clock, ClockKind};
 use super::handle::Handle;
+use super::log::Version;
+use super::patience::Patience;
 use super::pool::{Budget, Pool};
-use super::record::Record;
+use super::record::{LogGuard, Record};
 use super::version::{Link, Raw, Versioned, owner_of};
-use crate::backoff::Backoff;
 
 /// The model world has no background collection.
 #[cfg(loom)]
@@ -36,21 +38,22 @@ pub enum Collection {
 /// When the domain collects, and how. The defaults need no reading.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. 64 KiB
-    /// (the paper: half of a 512 KiB ring): a larger log saves membarriers, a smaller one saves readers the chains.
+    /// Bytes of versions in a log at which its thread looks for a grace period: the paper's capacity watermark. 8 KiB
+    /// (the paper: half of a 512 KiB ring), and beside many objects more: an eighth of their bytes, divided by the handles,
+    /// up to 64 KiB. A larger log saves membarriers, a smaller one saves memory, and readers the chains.
     pub low_watermark: usize,
     /// How often a handle reads a copy instead of a master before it has everybody's log collected: the paper's
     /// dereference watermark (there a ratio, 50 % by the text and 33 % by the code). 4096 such reads cost what one
     /// collection does. `u32::MAX` turns it off.
     pub dereference_watermark: u32,
-    /// Each thread collects its own log, and one of its neighbours' in passing. Off, for measurements of what it gives:
+    /// Each thread collects its own log, and one that rests in passing. Off, for measurements of what it gives:
     /// one thread at a time collects all logs.
     pub concurrent: bool,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { low_watermark: 64 * 1024, dereference_watermark: 4096, concurrent: true }
+        Self { low_watermark: 8 * 1024, dereference_watermark: 4096, concurrent: true }
     }
 }
 
@@ -85,9 +88,10 @@ impl Builder {
         self
     }
 
-    /// The most bytes that versions may take, free blocks of the threads (1 MiB each, or a 16th of the cap)
-    /// included. No bound if not set.
-    /// A transaction that would go beyond gets [`Abort::Full`](super::Abort::Full).
+    /// The most bytes that the domain may take: objects, versions, logs, and free blocks of the threads (three low
+    /// watermarks each, or a 64th of the cap). No bound if not set.
+    /// A transaction that would go beyond gets [`Abort::Full`](super::Abort::Full). What cannot be refused
+    /// ([`Domain::alloc`], [`Domain::register`], a log's table) counts, and leaves transactions the less.
     #[must_use]
     pub fn memory_cap(mut self, bytes: usize) -> Self {
         self.memory_cap = bytes;
@@ -110,11 +114,13 @@ impl Builder {
             membarrier: self.two_versions.is_none() && membarrier::available(),
             two_versions: self.two_versions,
             tuning: self.tuning,
+            low: AtomicUsize::new(self.tuning.low_watermark),
             budget: Budget::new(self.memory_cap),
             records: RwLock::new(Vec::new()),
             left: Mutex::new(Vec::new()),
+            own_handles: AtomicUsize::new(0),
             next_to_help: AtomicUsize::new(0),
-            gate: RwLock::new(()),
+            pruner: Pruner::new(),
             everybody: Mutex::new(()),
             background,
         };
@@ -129,10 +135,12 @@ impl Builder {
 /// What a domain holds at the moment; exact only while nobody uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// Versions in the logs that handles have handed in (each keeps up to 64 to itself), collected and not yet freed.
+    /// Versions committed and not freed yet.
     pub versions: usize,
-    /// Bytes in copies, with the free blocks that threads keep for reuse.
+    /// Bytes in copies and logs, with the free blocks that threads keep for reuse.
     pub bytes: usize,
+    /// Bytes in objects, but for up to 4 KiB that each handle has not told of. Without what the allocator adds.
+    pub objects: usize,
     /// Handles alive.
     pub handles: usize,
     /// Handles inside a section.
@@ -175,12 +183,14 @@ impl Domain {
     /// A new object, in the state it has until a commit changes it. It lives until it is retired; objects that never are
     /// outlive the domain.
     pub fn alloc<T: Versioned>(&self, value: T) -> Link<T> {
-        Link::new(value, self.inner.id())
+        self.inner.budget.objects_changed(Link::<T>::BYTES as isize);
+        Link::new(value, 0, self.inner.id())
     }
 
     /// As [`alloc`](Self::alloc), for who knows the object's domain.
     pub(crate) fn alloc_raw<T: Versioned>(&self, value: T) -> Raw<T> {
-        Raw::new(value)
+        self.inner.budget.objects_changed(Raw::<T>::BYTES as isize);
+        Raw::new(value, 0)
     }
 
     /// The clock in use.
@@ -188,18 +198,18 @@ impl Domain {
         self.inner.clock.kind()
     }
 
-    /// What the domain holds now. Takes every log's lock in turn: for reports, not for hot paths.
+    /// What the domain holds now. O(handles); waits for no log, so it may be asked anywhere.
     pub fn stats(&self) -> Stats {
         let now = self.inner.clock.begin();
         // Before the records, whose list only grows: what is in this one is then in that one.
         let left = self.inner.left().len();
-        // A copy, since who has a log's lock may ask for the list.
-        let records = self.inner.records().to_vec();
+        let records = self.inner.records();
         let sections = || records.iter().filter_map(|record| record.section());
         Stats {
-            versions: records.iter().map(|record| record.log().len()).sum(),
+            versions: records.iter().map(|record| record.versions()).sum(),
             bytes: self.inner.budget.held(),
-            handles: records.len() - left,
+            objects: self.inner.budget.objects(),
+            handles: (records.len() - left).saturating_sub(self.inner.own_handles.load(Ordering::Acquire)),
             active_sections: sections().count(),
             oldest_lag: sections().map(|section| now.saturating_sub(section.local)).max().unwrap_or(0),
         }
@@ -221,15 +231,18 @@ pub(super) struct Inner {
     membarrier: bool,
     two_versions: Option<usize>,
     tuning: Tuning,
+    /// The low watermark, as the objects allow.
+    low: AtomicUsize,
     budget: Budget,
     records: RwLock<Vec<Arc<Record>>>,
     /// Those that no handle has.
     left: Mutex<Vec<Arc<Record>>>,
+    /// Handles of the domain's own thread.
+    own_handles: AtomicUsize,
     /// Whose log to collect in passing.
     next_to_help: AtomicUsize,
-    /// Shared: collecting. Alone: pruning.
-    gate: RwLock<()>,
-    /// Held by who collects everybody's log.
+    pruner: Pruner,
+    /// Held by who collects everybody's log because of what it has read.
     everybody: Mutex<()>,
     background: Option<Background>,
 }
@@ -251,6 +264,14 @@ impl Inner {
         core::ptr::from_ref(self).cast()
     }
 
+    /// For the domain's own thread: a handle that is not counted.
+    #[cfg(not(loom))]
+    pub(super) fn collect_in_background(self: Arc<Self>) {
+        self.own_handles.fetch_add(1, Ordering::AcqRel);
+        Handle::new(self.clone()).collect_everybody();
+        self.own_handles.fetch_sub(1, Ordering::AcqRel);
+    }
+
     #[inline]
     pub(super) fn clock(&self) -> &Clock {
         &self.clock
@@ -261,9 +282,19 @@ impl Inner {
         &self.tuning
     }
 
+    /// The low watermark now.
+    #[inline]
+    pub(super) fn low(&self) -> usize {
+        self.low.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(super) fn budget(&self) -> &Budget {
         &self.budget
+    }
+
+    pub(super) fn pruner(&self) -> &Pruner {
+        &self.pruner
     }
 
     /// The reader's half of the barrier that [`scan_barrier`](Self::scan_barrier) is the other half of.
@@ -297,6 +328,7 @@ impl Inner {
         }
         let mut records = self.records.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         let record = Arc::new(Record::new(records.len() as u32));
+        self.budget.changed(0, size_of::<Record>());
         records.push(record.clone());
         record
     }
@@ -323,102 +355,109 @@ impl Inner {
         let floor = self.clock.floor();
         self.scan_barrier();
         let oldest = self.records().iter().filter_map(|record| record.section()).map(|section| section.local).min();
-        let found = oldest.map_or(floor, |oldest| oldest.min(floor));
+        self.raise_horizon(oldest.map_or(floor, |oldest| oldest.min(floor)))
+    }
+
+    /// The same, with all that is known about sections and walks.
+    pub(super) fn scan(&self) -> Cuts {
+        let floor = self.clock.floor();
+        self.scan_barrier();
+        let records = self.records();
+        let mut cuts = Cuts::of(&records, floor);
+        let more = self.budget.objects() / (8 * records.len()).max(1);
+        let base = self.tuning.low_watermark;
+        self.low.store(base.max((base + more).min(HIGHEST_LOW)), Ordering::Relaxed);
+        cuts.horizon = self.raise_horizon(cuts.horizon);
+        cuts
+    }
+
+    fn raise_horizon(&self, found: u64) -> u64 {
         self.horizon.fetch_max(found, Ordering::AcqRel).max(found)
     }
 
-    /// Collects the log of `record`. Scans first if the log has grown to its watermark, or if `scan` says so.
+    /// Collects the log of `of`: as far as the horizon is known, or scans first if the log has grown to its watermark, and
+    /// prunes what a scan leaves. What a scan found, if there was one.
     ///
     /// # Safety
-    /// The caller is inside a section of this domain.
-    pub(super) unsafe fn collect(&self, record: &Record, scan: bool, pool: &mut Pool) {
-        if let Some(mut log) = record.try_log() {
-            // SAFETY: the caller's promise.
-            unsafe { self.collect_log(&mut log, scan, pool) };
+    /// The caller is inside a section of this domain, and owns `me`.
+    pub(super) unsafe fn collect(&self, of: &Record, me: &Record, pool: &mut Pool) -> Option<Pass> {
+        let mut log = of.try_log(&self.budget)?;
+        let low = self.low();
+        if !self.is_multi_version() {
+            log.free_detached(self.look(), pool, &self.budget);
+            return None;
         }
+        let is_due = log.wants_scan(low);
+        if is_due && let Some(background) = &self.background {
+            background.wake();
+        }
+        // Where a thread collects in the background, it may be late.
+        if !is_due || self.background.is_some() && log.bytes() < 2 * low {
+            // SAFETY: the caller's promise.
+            unsafe { self.collect_to_known(&mut log, pool) };
+            return None;
+        }
+        let cuts = self.scan();
+        let prunes = |log: &LogGuard<'_>| log.wants_pruning(low);
+        // SAFETY: as above.
+        unsafe { self.pass(&mut log, me, &cuts, prunes, pool) };
+        let (bytes, held_up) = log.pressure(&cuts);
+        Some(Pass { horizon: cuts.horizon, sections: cuts.sections(), bytes, held_up })
     }
 
-    unsafe fn collect_log(&self, log: &mut super::log::Log, scan: bool, pool: &mut Pool) {
-        if !self.is_multi_version() {
-            return log.free_detached(self.look(), pool, &self.budget);
-        }
-        let low = self.tuning.low_watermark;
-        let scan = scan || log.wants_scan(low);
-        let look = scan && (self.background.is_none() || log.wants_pruning(low));
-        let horizon = if look { self.look() } else { self.horizon() };
-        {
-            let Ok(_gate) = self.gate.try_read() else { return };
-            // SAFETY: the caller's promise; the gate is held.
+    /// # Safety
+    /// The caller is in a section.
+    unsafe fn collect_to_known(&self, log: &mut LogGuard<'_>, pool: &mut Pool) {
+        let horizon = self.horizon();
+        if horizon > log.collected_to() {
+            // SAFETY: the caller's promise.
             unsafe { log.collect(self, horizon, pool) };
         }
-        if scan {
-            if log.wants_pruning(low) {
-                // SAFETY: as above.
-                unsafe { self.prune(log, pool) };
-            }
-            log.scanned(low);
-            self.background.iter().for_each(Background::wake);
-        }
     }
 
-    /// Prunes `log`, and another one in turn: what an idle thread wrote is superseded by others and pruned by nobody else.
+    /// For one of those that wait for the horizon to move: looks for it, unless another one does.
+    pub(super) fn look_for_all(&self) -> u64 {
+        self.everybody.try_lock().map_or_else(|_| self.horizon(), |_alone| self.look())
+    }
+
+    /// Brings a log up to a scan.
     ///
     /// # Safety
-    /// The caller is inside a section.
-    #[cold]
-    unsafe fn prune(&self, log: &mut super::log::Log, pool: &mut Pool) {
-        // Who has the gate waits for nobody's section, but may have lost its processor.
-        let _gate = if log.is_far_behind() {
-            self.gate.write().unwrap_or_else(|poisoned| poisoned.into_inner())
-        } else {
-            let Ok(gate) = self.gate.try_write() else { return };
-            gate
-        };
-        let floor = self.clock.floor();
-        self.scan_barrier();
-        let mut cuts = Vec::new();
-        let mut bound = floor;
-        for section in self.records().iter().filter_map(|record| record.section()) {
-            cuts.push(section.local);
-            if !section.is_exact {
-                bound = bound.min(section.local);
-            }
+    /// The caller is in a section in which it made `cuts`, and owns `me`.
+    unsafe fn pass(
+        &self,
+        log: &mut LogGuard<'_>,
+        me: &Record,
+        cuts: &Cuts,
+        prunes: impl FnOnce(&LogGuard<'_>) -> bool,
+        pool: &mut Pool,
+    ) {
+        log.note_walks(cuts);
+        // SAFETY: the caller's promise.
+        unsafe { log.collect(self, cuts.horizon, pool) };
+        if prunes(log) {
+            // SAFETY: as above.
+            unsafe { log.prune(self, me, cuts) };
         }
-        cuts.sort_unstable();
-        let horizon = self.horizon();
-        let mut prune = |log: &mut super::log::Log| {
-            // SAFETY: the gate is held alone, so nobody frees; `cuts` has all sections, those not yet exact are at `bound`
-            // or above, and those begun since at `floor` or above. The collect brings the log up to the horizon.
-            unsafe {
-                log.collect(self, horizon, pool);
-                log.prune(self, &cuts, bound, horizon);
-            }
-            // Mostly nobody is on a walk: without this a quarter of the versions would wait for the next collection.
-            log.free_pruned(pool, &self.budget);
-        };
-        prune(log);
-        if let Some(mut other) = self.next_record().try_log() {
-            prune(&mut other);
-        }
+        log.scanned(self.low());
+        pool.tell(&self.budget);
     }
 
-    /// The walks that may have met what was unlinked before the call.
-    pub(super) fn walks_in_progress(&self) -> Vec<(Arc<Record>, u64)> {
-        self.scan_barrier();
-        let walk = |record: &Arc<Record>| record.walk_in_progress().map(|walk| (record.clone(), walk));
-        self.records().iter().filter_map(walk).collect()
+    /// Whether a thread should pause after a pass that found this, having waited in vain for the horizon `in_vain`.
+    ///
+    /// What waits for threads in this module goes when those run. What is needed goes when sections end, which is as soon as
+    /// their threads run, if there are more sections than processors; if not, readers may be long, and are not waited for.
+    pub(super) fn is_crowded(&self, pass: &Pass, in_vain: u64) -> bool {
+        let share = (2 * self.low()).max(SMALLEST_SHARE);
+        !cfg!(loom)
+            && pass.bytes >= share
+            && (pass.held_up >= share / 2 || pass.sections > processors() && pass.horizon != in_vain)
     }
 
     /// With two versions: adds a commit to the log of `record`, and writes the log back if it holds enough.
-    pub(super) fn write_back_or_defer(
-        &self,
-        record: &Record,
-        stamp: u64,
-        fresh: &mut Vec<super::log::Version>,
-        pool: &mut Pool,
-    ) {
-        let mut log = record.log();
-        log.append(fresh);
+    pub(super) fn write_back_or_defer(&self, record: &Record, stamp: u64, fresh: &mut Vec<Version>, pool: &mut Pool) {
+        let mut log = record.log(&self.budget);
+        fresh.drain(..).for_each(|version| log.append(version));
         let deferred = self.two_versions.unwrap_or(0);
         if log.note_deferred(stamp) > deferred {
             log.write_back_all(self, pool);
@@ -429,30 +468,56 @@ impl Inner {
     pub(super) fn write_back_of_holder(&self, word: u64, pool: &mut Pool) {
         let Some(owner) = owner_of(word) else { return };
         let record = self.records()[owner].clone();
-        if let Some(mut log) = record.try_log() {
+        if let Some(mut log) = record.try_log(&self.budget) {
             log.write_back_all(self, pool);
         }
     }
 
-    /// Waits until every section is at or above the stamp. Outside any section of the caller's.
+    /// With two versions: writes back what `record` has put off, as far as that waits for no section.
+    fn write_back_if_due(&self, record: &Record, pool: &mut Pool) {
+        if let Some(mut log) = record.try_log(&self.budget) {
+            let horizon = self.look();
+            log.free_detached(horizon, pool, &self.budget);
+            if log.deferred_to() <= horizon {
+                log.write_back_all(self, pool);
+            }
+        }
+    }
+
+    /// Waits until every section is at or above the stamp, as the caller's is, if it is in one.
     pub(super) fn wait_for(&self, stamp: u64) -> u64 {
-        let backoff = Backoff::new();
+        let mut patience = Patience::new();
         loop {
             let horizon = self.look();
             if horizon >= stamp {
                 return horizon;
             }
-            backoff.wait();
+            patience.wait();
         }
     }
 
-    /// Collects one other log, in turn: so those of threads that have ended or write no more are collected too.
+    /// Collects one other log, in turn, if its owner rests: so those of threads that have ended or write no more are collected
+    /// too. A log that is long is looked at seldom.
     ///
     /// # Safety
     /// As for [`collect`](Self::collect).
-    pub(super) unsafe fn help_one(&self, pool: &mut Pool) {
+    pub(super) unsafe fn help_one(&self, me: &Record, pool: &mut Pool) {
+        let of = self.next_record();
+        if core::ptr::eq(&*of, me) || !of.is_resting() || of.versions() == 0 {
+            return;
+        }
+        let Some(mut log) = of.try_log(&self.budget) else { return };
+        log.take_fresh();
+        if !log.takes_help(LOOKS) {
+            return;
+        }
         // SAFETY: the caller's promise.
-        unsafe { self.collect(&self.next_record(), false, pool) };
+        unsafe {
+            match log.bytes() >= self.low() {
+                true => self.pass(&mut log, me, &self.scan(), |_| true, pool),
+                false => self.collect_to_known(&mut log, pool),
+            }
+        }
     }
 
     /// Each record in turn.
@@ -461,19 +526,67 @@ impl Inner {
         records[turn % records.len()].clone()
     }
 
-    /// Scans once and collects all logs.
+    /// Scans once and collects all logs that nobody is collecting, unless another thread is at it.
     ///
     /// # Safety
     /// As for [`collect`](Self::collect).
-    pub(super) unsafe fn collect_everybody(&self, pool: &mut Pool) {
-        let Ok(_alone) = self.everybody.try_lock() else { return };
-        self.look();
-        let records = self.records().clone();
-        for record in records {
+    pub(super) unsafe fn collect_everybody(&self, me: &Record, pool: &mut Pool) {
+        if let Ok(_alone) = self.everybody.try_lock() {
+            let low = self.low();
             // SAFETY: the caller's promise.
-            unsafe { self.collect(&record, false, pool) };
+            unsafe { self.collect_all(me, |log| log.wants_pruning(low), pool) };
         }
     }
+
+    /// Scans once, collects all logs that nobody is collecting, and prunes some.
+    ///
+    /// # Safety
+    /// As for [`collect`](Self::collect).
+    pub(super) unsafe fn collect_all(&self, me: &Record, prunes: impl Fn(&LogGuard<'_>) -> bool, pool: &mut Pool) {
+        let records = self.records().clone();
+        if !self.is_multi_version() {
+            return records.iter().for_each(|record| self.write_back_if_due(record, pool));
+        }
+        let cuts = self.scan();
+        for record in records.iter().filter(|record| record.versions() > 0) {
+            if let Some(mut log) = record.try_log(&self.budget) {
+                log.take_fresh();
+                // SAFETY: the caller's promise.
+                unsafe { self.pass(&mut log, me, &cuts, &prunes, pool) };
+                log.trim(0);
+            }
+        }
+    }
+}
+
+/// What a scan and a collection of one log found.
+pub(super) struct Pass {
+    pub(super) horizon: u64,
+    sections: usize,
+    /// Bytes of copies in the log after it; and of those that wait for threads inside this module only.
+    bytes: usize,
+    held_up: usize,
+}
+
+/// Bytes of copies that every thread may have without pausing, however small the watermark.
+const SMALLEST_SHARE: usize = 16 * 1024;
+
+/// The highest low watermark that many objects lead to.
+const HIGHEST_LOW: usize = 64 * 1024;
+
+/// Versions that a thread looks at in another's log for each time it comes by.
+const LOOKS: usize = 128;
+
+#[cfg(loom)]
+fn processors() -> usize {
+    usize::MAX
+}
+
+#[cfg(not(loom))]
+fn processors() -> usize {
+    use archipelago_platform::sync::OnceLock;
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| archipelago_platform::thread::available_parallelism().map_or(1, |count| count.get()))
 }
 
 impl Drop for Inner {
@@ -481,8 +594,14 @@ impl Drop for Inner {
         let records = self.records.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         for record in records.iter_mut() {
             // SAFETY: no handle is left, so nobody uses the domain's objects through it.
-            unsafe { record.log().drain(&self.budget) };
+            unsafe {
+                let mut log = record.log(&self.budget);
+                log.take_fresh();
+                log.drain(&self.budget);
+            }
         }
+        self.budget.changed(records.len() * size_of::<Record>(), 0);
+        *records = Vec::new();
         debug_assert_eq!(self.budget.held(), 0);
     }
 }

@@ -6,18 +6,25 @@ use core::ptr::NonNull;
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
 
-use super::domain::Inner;
-use super::log::{FAR, Version};
+use super::domain::{Inner, Pass};
+use super::log::Version;
+use super::patience::Patience;
 use super::pool::Pool;
 use super::record::Record;
+use super::ring::FRESH;
 use super::tx::{Made, Pending, Tx};
-use super::version::{Copied, Link, Raw, Versioned, payload};
-use crate::backoff::Backoff;
+use super::version::{Copied, Link, Raw, Versioned, is_end, payload};
 
-/// Committed versions that a handle keeps to itself before it takes its log's lock, at most, and not more bytes than the
-/// log's watermark.
-const FRESH: usize = 64;
+/// Bytes committed since its log was last to be had, from which a thread waits for the one that has the log. That one waits
+/// for no section, but may have lost its processor.
+const FAR: usize = 32 * 1024;
+
+/// How long a transaction pauses after its commit for others to make room, at most: for their sections, which may be long, and
+/// for what they do in this module, which is not.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE_WITHIN: Duration = Duration::from_millis(50);
 
 /// Attempts at a transaction that found the domain's memory full, with a collection before each, until it fails.
 const FULL_ATTEMPTS: usize = 8;
@@ -70,8 +77,10 @@ pub struct Handle {
     /// The latest local time.
     last: u64,
     pub(super) pool: Pool,
-    pub(super) fresh: Vec<Version>,
+    /// Versions committed since the log took over, of which the last are here, if the record has no room for them.
+    fresh: usize,
     fresh_bytes: usize,
+    overflow: Vec<Version>,
     /// The write set under way, kept for its memory.
     pub(super) writes: Vec<Pending>,
     /// The objects made in the transaction under way, likewise.
@@ -85,11 +94,11 @@ pub struct Handle {
     pub(super) unlinked: Vec<Version>,
     /// The lock word that made the last attempt fail.
     pub(super) met: u64,
-    /// The log grows although it is collected.
-    is_behind: bool,
+    /// The horizon that a pause did not move.
+    in_vain: u64,
 }
 
-// SAFETY: a handle owns its record, its pool, and the versions in `fresh`; nothing in it belongs to a thread.
+// SAFETY: a handle owns its record, its pool, and the versions in `overflow`; nothing in it belongs to a thread.
 unsafe impl Send for Handle {}
 
 impl Handle {
@@ -100,8 +109,9 @@ impl Handle {
             record,
             last: 0,
             pool: Pool::new(),
-            fresh: Vec::new(),
+            fresh: 0,
             fresh_bytes: 0,
+            overflow: Vec::new(),
             writes: Vec::new(),
             made: Vec::new(),
             copies_read: Cell::new(0),
@@ -109,7 +119,7 @@ impl Handle {
             counts: Counts::default(),
             unlinked: Vec::new(),
             met: 0,
-            is_behind: false,
+            in_vain: 0,
         }
     }
 
@@ -152,7 +162,11 @@ impl Handle {
     /// What the body returned, or [`Abort::Conflict`].
     #[inline]
     pub fn try_update<R>(&mut self, body: impl FnOnce(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Abort> {
-        self.attempt(false, body)
+        let result = self.attempt(false, body);
+        if matches!(result, Err(Abort::Conflict)) {
+            self.help_holder();
+        }
+        result
     }
 
     #[inline]
@@ -177,19 +191,16 @@ impl Handle {
     #[cold]
     fn detach_unlinked(&mut self) {
         let tick = self.domain.clock().stamp();
-        let are_many = self.record.log().detach(tick, &mut self.unlinked);
+        let are_many = self.record.log(self.domain.budget()).detach(tick, &mut self.unlinked);
         if are_many {
-            self.enter();
-            let Self { domain, record, pool, .. } = self;
-            // SAFETY: inside a section.
-            unsafe { domain.collect(record, true, pool) };
-            self.record.leave();
+            self.domain.look();
+            self.pass();
         }
     }
 
     #[inline]
     fn retry<R, B>(&mut self, mut body: B, attempt: impl Fn(&mut Self, &mut B) -> Result<R, Abort>) -> Result<R, Full> {
-        let backoff = Backoff::new();
+        let mut patience = Patience::new();
         let mut full = 0;
         loop {
             match attempt(self, &mut body) {
@@ -201,7 +212,7 @@ impl Handle {
                 }
                 Err(Abort::Conflict) => self.help_holder(),
             }
-            backoff.wait();
+            patience.wait();
         }
     }
 
@@ -217,9 +228,15 @@ impl Handle {
     /// With two versions, outside the section: waits for readers and writes back what was committed, or puts that off.
     #[cold]
     pub(super) fn write_back_or_defer(&mut self, stamp: u64) {
-        self.fresh_bytes = 0;
-        let Self { domain, record, pool, fresh, .. } = self;
-        domain.write_back_or_defer(record, stamp, fresh, pool);
+        (self.fresh, self.fresh_bytes) = (0, 0);
+        let Self { domain, record, pool, overflow, .. } = self;
+        domain.write_back_or_defer(record, stamp, overflow, pool);
+    }
+
+    /// With two versions: writes back what this handle has put off, which waits for sections before its last commit.
+    pub(super) fn write_back_own(&mut self) {
+        let Self { domain, record, pool, .. } = self;
+        record.log(domain.budget()).write_back_all(domain, pool);
     }
 
     /// What this handle has done so far.
@@ -227,23 +244,29 @@ impl Handle {
         self.counts
     }
 
-    /// Hands everything this handle committed to the collector and collects all logs, as far as sections allow: twice,
-    /// so that without sections elsewhere each object is back to one version, all others freed.
+    /// Collects all logs, as far as sections allow: so often that without sections elsewhere each object is back to one
+    /// version, all others freed. A log that another thread is collecting at the time is left to that one. O(versions).
+    ///
+    /// With [two versions](crate::rlu), writes back what commits have put off.
     pub fn collect(&mut self) {
         for _ in 0..3 {
             // Outside the section, as above.
             self.hand_in();
             self.enter();
-            self.collect_now();
+            let Self { domain, record, pool, .. } = self;
+            // SAFETY: inside a section.
+            unsafe { domain.collect_all(record, |_| true, pool) };
             self.record.leave();
         }
     }
 
-    /// For the collecting thread.
-    #[cfg(not(loom))]
+    /// Outside the section: scans and collects all logs, unless somebody is at it.
+    #[cold]
     pub(super) fn collect_everybody(&mut self) {
         self.enter();
-        self.collect_now();
+        let Self { domain, record, pool, .. } = self;
+        // SAFETY: inside a section.
+        unsafe { domain.collect_everybody(record, pool) };
         self.record.leave();
     }
 
@@ -254,88 +277,106 @@ impl Handle {
         self.last
     }
 
-    /// Ends the section, after this handle's turn at collecting if it is due.
+    /// Ends the section; then it is this handle's turn at collecting, if it has met many copies.
     #[inline]
     pub(super) fn leave(&mut self) {
-        if self.copies_read.get() < self.domain.tuning().dereference_watermark {
-            self.record.leave();
-        } else {
-            self.collect_and_leave();
+        self.record.leave();
+        if self.copies_read.get() >= self.domain.tuning().dereference_watermark {
+            self.collect_after_reading();
         }
     }
 
     /// If the horizon stands where it stood the last time, somebody was in a section all along, and has probably lost its
     /// processor there: gives that thread this one.
     #[cold]
-    fn collect_and_leave(&mut self) {
-        self.collect_now();
-        self.record.leave();
+    fn collect_after_reading(&mut self) {
+        self.copies_read.set(0);
+        // Out of the chains, and then out of the logs.
+        self.collect_everybody();
+        self.collect_everybody();
         let horizon = self.domain.horizon();
         if core::mem::replace(&mut self.horizon_met, horizon) == horizon {
             thread::yield_now();
         }
     }
 
-    /// In a section, of any age: everybody's log is collected.
-    #[cold]
-    fn collect_now(&mut self) {
-        self.copies_read.set(0);
-        // SAFETY: inside a section.
-        unsafe { self.domain.collect_everybody(&mut self.pool) };
-    }
-
     fn hand_in(&mut self) {
-        self.fresh_bytes = 0;
-        self.record.log().append(&mut self.fresh);
+        (self.fresh, self.fresh_bytes) = (0, 0);
+        let Self { domain, record, overflow, .. } = self;
+        let mut log = record.log(domain.budget());
+        log.take_fresh();
+        overflow.drain(..).for_each(|version| log.append(version));
     }
 
     /// Takes over versions just committed; in the section that committed them.
     #[inline]
     pub(super) fn committed(&mut self, version: Version) {
+        self.fresh += 1;
         self.fresh_bytes += version.bytes();
-        self.fresh.push(version);
-    }
-
-    /// In a section, after a commit.
-    #[inline]
-    pub(super) fn hand_in_if_many(&mut self) {
-        if self.fresh.len() >= FRESH || self.fresh_bytes >= self.domain.tuning().low_watermark {
-            self.hand_in_and_collect();
+        // What is put there, another thread may append to the log at once; so nothing passes the overflow.
+        if !self.overflow.is_empty() || !self.domain.is_multi_version() || !self.record.put(version) {
+            self.overflow.push(version);
         }
     }
 
-    /// Outside the section, after a commit: if the log grows because somebody is long in a section, lets that thread run.
+    /// Outside the section, after a commit.
     #[inline]
-    pub(super) fn give_way(&mut self) {
-        if core::mem::take(&mut self.is_behind) {
-            thread::yield_now();
+    pub(super) fn hand_in_if_many(&mut self) {
+        if self.fresh >= FRESH || self.fresh_bytes >= self.domain.low() {
+            self.hand_in_and_collect();
         }
     }
 
     #[cold]
     fn hand_in_and_collect(&mut self) {
-        let Self { domain, record, pool, fresh, fresh_bytes, .. } = self;
-        let low = domain.tuning().low_watermark;
-        let mut log = match record.try_log() {
-            Some(log) => log,
-            // Somebody who helps has the log: the next commit tries again,
-            None if *fresh_bytes < FAR => return,
-            // or lets the helper have the processor. It waits for nobody's section.
-            None => record.log(),
-        };
-        self.is_behind = log.take_behind();
-        log.append(fresh);
-        *fresh_bytes = 0;
-        drop(log);
-        if domain.tuning().concurrent {
-            // SAFETY: inside a section.
-            unsafe {
-                domain.collect(record, false, pool);
-                domain.help_one(pool);
+        // Somebody who helps may have the log: then the next commit tries again.
+        let is_free = self.record.try_log(self.domain.budget()).is_some();
+        if !is_free && self.fresh_bytes < FAR {
+            return;
+        }
+        self.hand_in();
+        if self.domain.tuning().concurrent {
+            if let Some(pass) = self.pass() {
+                self.make_room(pass);
             }
-        } else if record.log().wants_scan(low) {
-            // SAFETY: inside a section.
-            unsafe { domain.collect_everybody(pool) };
+        } else if self.record.log(self.domain.budget()).wants_scan(self.domain.low()) {
+            self.collect_everybody();
+        }
+    }
+
+    /// Outside the section: collects this handle's log, and another one in turn.
+    fn pass(&mut self) -> Option<Pass> {
+        self.enter();
+        let Self { domain, record, pool, .. } = self;
+        // SAFETY: inside a section.
+        let pass = unsafe { domain.collect(record, record, pool) };
+        // SAFETY: as above.
+        unsafe { domain.help_one(record, pool) };
+        self.record.leave();
+        pass
+    }
+
+    /// Pauses while this handle's log has grown beyond its share because other threads do not run.
+    #[inline]
+    fn make_room(&mut self, mut pass: Pass) {
+        let mut patience = Patience::new();
+        let mut steps = 0;
+        while self.domain.is_crowded(&pass, self.in_vain) {
+            if patience.slept() >= LONGEST_PAUSE {
+                self.in_vain = pass.horizon;
+            }
+            if patience.slept() >= LONGEST_PAUSE_WITHIN {
+                return;
+            }
+            patience.sleep();
+            steps += 1;
+            // Of all that wait one looks; and what waits for walks may go although the horizon stands.
+            if self.domain.look_for_all() == pass.horizon && steps % 8 != 0 {
+                continue;
+            }
+            self.record.log(self.domain.budget()).want_scan();
+            let Some(next) = self.pass() else { return };
+            pass = next;
         }
     }
 
@@ -349,7 +390,7 @@ impl Handle {
         // SAFETY: the caller's promise.
         let master = unsafe { object.master() };
         // Acquire: pairs with the Release that linked, or wrote back.
-        if !master.head.newest.load(Ordering::Acquire).is_null() {
+        if !is_end(master.head.newest.load(Ordering::Acquire)) {
             // SAFETY: the caller's promise.
             if let Some(copy) = unsafe { self.walk(&master.head.newest, local) } {
                 // SAFETY: as below.
@@ -374,7 +415,7 @@ impl Handle {
         let clock = self.domain.clock();
         self.walking(|| {
             // Read anew: what was there before the walk began may be pruned.
-            let mut copy = NonNull::new(newest.load(Ordering::Acquire));
+            let mut copy = copy_of(newest.load(Ordering::Acquire));
             while let Some(here) = copy {
                 // SAFETY: reached in a walk at `local`: pruned copies are kept for it, and others above a visible one are
                 // stamped above `local`, so not superseded at or before the horizon, or unlinked not before our section
@@ -384,7 +425,7 @@ impl Handle {
                 if unsafe { header.is_visible(local, clock) } {
                     break;
                 }
-                copy = NonNull::new(header.older.load(Ordering::Acquire));
+                copy = copy_of(header.older.load(Ordering::Acquire));
             }
             copy
         })
@@ -398,6 +439,15 @@ impl Handle {
             true => self.record.walk(|| self.domain.reader_barrier(), walk),
             false => walk(),
         }
+    }
+}
+
+/// The copy that a word of a chain is a pointer to.
+#[inline]
+fn copy_of(word: *mut Copied) -> Option<NonNull<Copied>> {
+    match is_end(word) {
+        true => None,
+        false => NonNull::new(word),
     }
 }
 

@@ -2,18 +2,21 @@
 //!
 //! What becomes of a version, with H the domain's horizon (no section, present or future, has a local time below it):
 //!
-//! 1. superseded at or before H: nobody can read it, and nobody follows a pointer to it. Freed.
+//! 1. superseded at or before H: nobody can choose it, and no reader follows a pointer to it. A pruner may: so the clock
+//!    ticks d, and it is freed when H reaches d; see `chain`.
 //! 2. the newest of its object, and stamped at or before H: nobody reads the master. The value is *written back*, the
-//!    chain is cut off the master, the clock ticks d; freed when H reaches d, since who still reads it began before.
+//!    chain is cut off the master; freed after a tick likewise, since who still reads it began before.
 //! 3. the mark of a retired object, stamped at or before H: waits for a tick as above, then goes with the master.
 //! 4. superseded, and no section's local time lies between its stamp and its successor's: nobody will ever choose it.
 //!    It is *pruned* from the middle of its chain, and freed when everybody who was walking a chain has finished.
 //!    This is what keeps memory in bounds under a reader that is stuck, where H stands still.
+//! 5. the mark of an object of which no section's local time lies between the object's birth and the mark's stamp, when no
+//!    version is below it any more: sections from before the birth have no link to the object, and those after the mark
+//!    find none. Goes with the master when all walks have ended. Under a stuck reader objects come and go without end.
 //!
 //! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): that is the paper's
-//! reclamation barrier. It holds the gate shared, and a pruner holds it alone.
+//! reclamation barrier. Nothing here waits for another thread: what is locked is left for the next pass.
 
-use core::cmp::Reverse;
 use core::ptr::{self, NonNull};
 use std::collections::VecDeque;
 
@@ -21,18 +24,18 @@ use archipelago_platform::atomic::Ordering;
 use archipelago_platform::hint::point;
 use archipelago_platform::sync::Arc;
 
+use super::chain::{Cuts, is_pruned};
 use super::domain::Inner;
 use super::points;
 use super::pool::{Budget, Pool};
 use super::record::Record;
-use super::version::{Copied, Free, GONE, HELD, Head, NEVER, Shape};
+use super::version::{Copied, Free, GONE, HELD, Head, NEVER, PRUNED, Shape, birth, end, is_end};
 
-/// Detached versions in a log whose owner commits nothing, at which it looks for a grace period.
-const MANY_DETACHED: usize = 1_024;
+/// So many more detached versions, in a log whose owner commits nothing, and it looks for a grace period.
+const MANY_DETACHED: usize = 128;
 
-/// Bytes of versions that nobody has collected or pruned, because a thread that lost its processor has the log or the gate,
-/// from which their owner waits for that thread.
-pub(super) const FAR: usize = 128 * 1024;
+/// Entries of a log that nobody uses are worth giving back from here on.
+const ROOM: usize = 256;
 
 /// A committed version.
 #[derive(Clone, Copy)]
@@ -55,12 +58,51 @@ impl Version {
         // SAFETY: the caller's promise.
         unsafe { self.copy.as_ref() }
     }
+
+    /// Whether this version is out of its chain and chosen by nobody, after an attempt to make it so; rules 4 and 5.
+    ///
+    /// # Safety
+    /// As for [`Log::prune`], whose log this is in.
+    unsafe fn prune(self, domain: &Inner, me: &Record, cuts: &Cuts) -> Attempt {
+        // SAFETY: in the log.
+        let copy = unsafe { self.copy() };
+        let stamp = copy.stamp.load(Ordering::Relaxed);
+        if self.retired.is_some() {
+            // Acquire: pairs with the pruner that took the last version out, whose walk is waited for.
+            let older = copy.older.load(Ordering::Acquire);
+            return match is_end(older) && cuts.spare(birth(older), stamp) {
+                true => Attempt::Out,
+                false => Attempt::Needed,
+            };
+        }
+        if is_pruned(copy) {
+            return Attempt::Out;
+        }
+        // Acquire: who took it out says so after that.
+        if !cuts.spare(stamp, copy.superseded.load(Ordering::Acquire)) {
+            return Attempt::Needed;
+        }
+        // SAFETY: the caller's promise; just seen.
+        match unsafe { domain.pruner().prune(me, self.master, copy, cuts) } {
+            true => Attempt::Out,
+            false => Attempt::Busy,
+        }
+    }
 }
 
-/// Versions out of their chains, and the walks that may still be among them.
+/// What came of an attempt to prune.
+#[derive(PartialEq, Eq)]
+enum Attempt {
+    Needed,
+    /// Another thread is at the chain.
+    Busy,
+    Out,
+}
+
+/// Versions out of their chains, and the walks that may still be among them: those of a scan that began after they were out.
 struct Pruned {
     versions: Vec<Version>,
-    walks: Vec<(Arc<Record>, u64)>,
+    walks: Option<Vec<(Arc<Record>, u64)>>,
 }
 
 pub(super) struct Log {
@@ -68,17 +110,28 @@ pub(super) struct Log {
     committed: VecDeque<Version>,
     /// Stamped at or before the horizon, and still needed.
     waiting: Vec<Version>,
-    /// Out of use for whoever begins at or after the tick.
-    detached: VecDeque<(u64, Version)>,
+    /// Out of use for whoever begins at or after the tick; and how many of each tick.
+    detached: VecDeque<Version>,
+    ticks: VecDeque<(u64, usize)>,
     pruned: Vec<Pruned>,
     /// With two versions: the latest stamp in `committed`, and the number of commits there.
     deferred: (u64, usize),
-    /// Bytes in `committed` and `waiting`.
+    /// Bytes of copies in `committed` and `waiting`; in the others; in those that could not be pruned for another thread.
     bytes: usize,
+    gone: usize,
+    busy: usize,
     /// At how many bytes to look for a new horizon, and to prune.
     scan_at: usize,
     prune_at: usize,
-    is_behind: bool,
+    is_wanted: bool,
+    /// At how many detached versions to look for a grace period although nothing is committed.
+    detached_at: usize,
+    /// The horizon of the latest collection.
+    collected_to: u64,
+    /// What other threads have to their credit here, in versions looked at.
+    credit: usize,
+    /// Bytes of this log's own tables that the domain knows of.
+    pub(super) accounted: usize,
 }
 
 // SAFETY: the versions in a log are the log's alone to free, and copies and masters may be used from any thread.
@@ -86,24 +139,30 @@ unsafe impl Send for Log {}
 
 impl Log {
     pub(super) fn new() -> Self {
-        let (committed, waiting, detached, pruned) = Default::default();
         Self {
-            committed,
-            waiting,
-            detached,
-            pruned,
+            committed: VecDeque::new(),
+            waiting: Vec::new(),
+            detached: VecDeque::new(),
+            ticks: VecDeque::new(),
+            pruned: Vec::new(),
             deferred: (0, 0),
             bytes: 0,
+            gone: 0,
+            busy: 0,
             scan_at: 0,
             prune_at: 0,
-            is_behind: false,
+            is_wanted: false,
+            detached_at: MANY_DETACHED,
+            collected_to: 0,
+            credit: 0,
+            accounted: 0,
         }
     }
 
     /// Takes over what a handle has committed.
-    pub(super) fn append(&mut self, fresh: &mut Vec<Version>) {
-        self.bytes += fresh.iter().map(Version::bytes).sum::<usize>();
-        self.committed.extend(fresh.drain(..));
+    pub(super) fn append(&mut self, version: Version) {
+        self.bytes += version.bytes();
+        self.committed.push_back(version);
     }
 
     /// Versions held, in whatever state.
@@ -112,48 +171,92 @@ impl Log {
         self.committed.len() + self.waiting.len() + self.detached.len() + pruned
     }
 
+    /// Bytes of its own tables.
+    pub(super) fn tables(&self) -> usize {
+        let pruned: usize = self.pruned.iter().map(|pruned| pruned.versions.capacity()).sum();
+        let versions = self.committed.capacity() + self.waiting.capacity() + self.detached.capacity() + pruned;
+        versions * size_of::<Version>() + self.ticks.capacity() * size_of::<(u64, usize)>()
+    }
+
+    /// Gives back what the tables have grown by and do not use, but for `room`.
+    pub(super) fn trim(&mut self, room: usize) {
+        let is_wide = |length: usize, capacity: usize| capacity > 4 * length + room;
+        if is_wide(self.committed.len(), self.committed.capacity()) {
+            self.committed.shrink_to(2 * self.committed.len());
+        }
+        if is_wide(self.waiting.len(), self.waiting.capacity()) {
+            self.waiting.shrink_to(2 * self.waiting.len());
+        }
+        if is_wide(self.detached.len(), self.detached.capacity()) {
+            self.detached.shrink_to(2 * self.detached.len());
+        }
+    }
+
     pub(super) fn wants_scan(&self, low: usize) -> bool {
-        self.bytes >= self.scan_at.max(low)
+        self.is_wanted || self.bytes >= self.scan_at.max(low)
     }
 
-    /// Whether the latest scan left the log as long as it was, once: somebody is long in a section.
-    pub(super) fn take_behind(&mut self) -> bool {
-        core::mem::take(&mut self.is_behind)
-    }
-
-    /// Whether it has grown far beyond where it should have been pruned.
-    pub(super) fn is_far_behind(&self) -> bool {
-        self.bytes >= self.prune_at.max(FAR) / 4 * 5
+    /// The next pass scans and prunes, however short the log.
+    pub(super) fn want_scan(&mut self) {
+        (self.is_wanted, self.prune_at) = (true, 0);
     }
 
     /// After a scan and what followed from it: the next one is due when the log has grown by `low` bytes.
     pub(super) fn scanned(&mut self, low: usize) {
         self.scan_at = self.bytes + low;
-        self.is_behind = self.bytes >= low;
+        self.is_wanted = false;
+        self.trim(ROOM);
     }
 
     pub(super) fn wants_pruning(&self, low: usize) -> bool {
-        self.bytes >= self.prune_at.max(2 * low)
+        self.bytes >= self.prune_at.max(low)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of copies, in whatever state; and of those that only wait for threads inside this module: for a walk, at a
+    /// chain, or where a section's time was not known.
+    pub(super) fn pressure(&self, cuts: &Cuts) -> (usize, usize) {
+        let pruned = self.pruned.iter().flat_map(|pruned| &pruned.versions).map(Version::bytes).sum::<usize>();
+        let unknown = if cuts.is_exact() { self.busy } else { self.bytes };
+        (self.bytes + self.gone, unknown + pruned)
+    }
+
+    /// Whether a thread that comes by should collect this log: a look at each version for each that it owes.
+    pub(super) fn takes_help(&mut self, looks: usize) -> bool {
+        self.credit += looks;
+        let is_due = self.credit >= self.len();
+        if is_due {
+            self.credit = 0;
+        }
+        is_due
+    }
+
+    pub(super) fn collected_to(&self) -> u64 {
+        self.collected_to
     }
 
     /// Frees and writes back what the horizon allows.
     ///
     /// # Safety
-    /// The caller is inside a section of `domain`, whose log this is, and holds the gate.
+    /// The caller is inside a section of `domain`, whose log this is.
     ///
     /// *Why the section.* Write-back looks whether a copy is the newest and then writes the master. Should a newer
     /// version c be committed meanwhile, c's own write-back must not begin before ours has ended. We missed c's link, so
     /// c's stamp is above our local time, and the horizon does not reach it while we are in our section. In the same
-    /// way, a master whose mark we missed (we have read "not superseded") is not freed: its tick is above our time.
+    /// way, a master whose mark we missed (we have read "not superseded") is not freed: its tick is above our time, and
+    /// a pruner of the mark has our section, which is between the object's birth and the mark, among its cuts.
     pub(super) unsafe fn collect(&mut self, domain: &Inner, horizon: u64, pool: &mut Pool) {
-        let budget = domain.budget();
-        pool.beside(self.bytes);
-        self.free_detached(horizon, pool, budget);
-        self.free_pruned(pool, budget);
-        let mut out = Vec::new();
-        let mut waiting = core::mem::take(&mut self.waiting);
+        self.collected_to = horizon;
+        pool.beside(self.bytes + self.gone, domain.low());
+        self.free_detached(horizon, pool, domain.budget());
+        self.free_pruned(pool, domain.budget());
+        self.detached_at = self.detached_at.min(self.detached.len() + MANY_DETACHED);
+        let (mut waiting, before) = (core::mem::take(&mut self.waiting), self.detached.len());
         // SAFETY: the caller's promise.
-        waiting.retain(|version| unsafe { self.step(*version, horizon, pool, budget, &mut out) });
+        waiting.retain(|version| unsafe { self.stays(*version, horizon) });
         while let Some(version) = self.committed.front().copied() {
             // SAFETY: still in the log. Relaxed: the committer put it there after it knew the stamp.
             if unsafe { version.copy() }.stamp.load(Ordering::Relaxed) > horizon {
@@ -161,24 +264,51 @@ impl Log {
             }
             self.committed.pop_front();
             // SAFETY: the caller's promise.
-            if unsafe { self.step(version, horizon, pool, budget, &mut out) } {
+            if unsafe { self.stays(version, horizon) } {
                 waiting.push(version);
             }
         }
         self.waiting = waiting;
-        self.scan_at = self.scan_at.min(self.bytes + domain.tuning().low_watermark);
+        self.scan_at = self.scan_at.min(self.bytes + domain.low());
         self.prune_at = self.prune_at.min(self.bytes + self.bytes / 8);
-        if !out.is_empty() {
-            let tick = domain.clock().stamp();
-            self.detached.extend(out.into_iter().map(|version| (tick, version)));
+        if self.detached.len() > before {
+            self.set_aside(domain.clock().stamp(), before);
         }
     }
 
+    /// Looks at a version stamped at or before the horizon; whether it must stay. If not, it is detached, without a tick yet.
+    ///
+    /// # Safety
+    /// As for [`collect`](Self::collect).
+    unsafe fn stays(&mut self, version: Version, horizon: u64) -> bool {
+        // SAFETY: in the log, so not freed.
+        let superseded = unsafe { version.copy() }.superseded.load(Ordering::Acquire);
+        // SAFETY: rule 2; not superseded, so the master is there (see `collect`).
+        let is_out =
+            superseded <= horizon || version.retired.is_some() || superseded == NEVER && unsafe { write_back(version) };
+        if is_out {
+            self.bytes -= version.bytes();
+            self.gone += version.bytes();
+            self.detached.push_back(version);
+        }
+        !is_out
+    }
+
+    /// The detached versions from `first` on are out of use from a tick on.
+    fn set_aside(&mut self, tick: u64, first: usize) {
+        // Ticks rise, but this log's collector may have drawn a later one already; a little later is as good.
+        let tick = self.ticks.back().map_or(tick, |(last, _)| tick.max(*last));
+        self.ticks.push_back((tick, self.detached.len() - first));
+    }
+
     pub(super) fn free_detached(&mut self, horizon: u64, pool: &mut Pool, budget: &Budget) {
-        while self.detached.front().is_some_and(|(tick, _)| *tick <= horizon) {
-            let (_, version) = self.detached.pop_front().expect("just seen");
-            // SAFETY: every section that was alive at the tick has ended, so nobody has a reference any more.
-            unsafe { free(version, pool, budget) };
+        while let Some((_, count)) = self.ticks.front().copied().filter(|(tick, _)| *tick <= horizon) {
+            self.ticks.pop_front();
+            for version in self.detached.drain(..count) {
+                self.gone -= version.bytes();
+                // SAFETY: every section that was alive at the tick has ended, so nobody has a reference any more.
+                unsafe { free(version, pool, budget) };
+            }
         }
     }
 
@@ -187,6 +317,11 @@ impl Log {
         self.deferred.0 = self.deferred.0.max(stamp);
         self.deferred.1 += 1;
         self.deferred.1
+    }
+
+    /// With two versions: the stamp that all sections must have reached before what was put off is written back.
+    pub(super) fn deferred_to(&self) -> u64 {
+        self.deferred.0
     }
 
     /// With two versions, in which objects stay locked until they are written back: waits for the readers of what was
@@ -209,85 +344,63 @@ impl Log {
             }
         }
         let tick = domain.clock().stamp();
-        self.bytes = 0;
-        self.detached.extend(self.committed.drain(..).map(|version| (tick, version)));
+        let first = self.detached.len();
+        self.gone += core::mem::take(&mut self.bytes);
+        self.detached.append(&mut self.committed);
+        self.set_aside(tick, first);
+        self.trim(ROOM);
     }
 
-    /// Looks at a version stamped at or before the horizon; whether it must stay. Detached ones go `out`.
+    /// Takes versions that nobody will choose out of the middle of their chains, and marks of objects that nobody can see.
     ///
     /// # Safety
-    /// As for [`collect`](Self::collect).
-    unsafe fn step(
-        &mut self,
-        version: Version,
-        horizon: u64,
-        pool: &mut Pool,
-        budget: &Budget,
-        out: &mut Vec<Version>,
-    ) -> bool {
-        // SAFETY: in the log, so not freed.
-        let superseded = unsafe { version.copy() }.superseded.load(Ordering::Acquire);
-        if superseded <= horizon {
-            // SAFETY: rule 1. Sections are all at or above `superseded`, so they stop at the successor or above; no
-            // pruner is at work.
-            unsafe { free_copy(version, pool, budget) };
-        // SAFETY: rule 2; not superseded, so the master is there (see `collect`).
-        } else if version.retired.is_some() || superseded == NEVER && unsafe { write_back(version) } {
-            out.push(version);
-        } else {
-            return true;
-        }
-        self.bytes -= version.bytes();
-        false
-    }
-
-    /// Takes versions that nobody will choose out of the middle of their chains.
-    ///
-    /// # Safety
-    /// The caller holds the gate alone. `cuts` are the local times of all sections, rising, and every section that is
-    /// not among them is at or above `floor`. `horizon` is the domain's, and everything at or before it was collected
-    /// from this log.
-    pub(super) unsafe fn prune(&mut self, domain: &Inner, cuts: &[u64], floor: u64, horizon: u64) {
-        let mut versions: Vec<Version> = Vec::new();
+    /// The caller is in a section, in which it made `cuts`, and owns `me`.
+    pub(super) unsafe fn prune(&mut self, domain: &Inner, me: &Record, cuts: &Cuts) {
+        let (mut versions, mut busy): (Vec<Version>, usize) = (Vec::new(), 0);
         let mut keep = |version: &Version| {
-            // SAFETY: in the log.
-            let copy = unsafe { version.copy() };
-            let (from, to) = (copy.stamp.load(Ordering::Relaxed), copy.superseded.load(Ordering::Acquire));
-            let nobody_chooses = to > horizon
-                && to <= floor
-                && cuts.partition_point(|cut| *cut < from) == cuts.partition_point(|cut| *cut < to);
-            if nobody_chooses {
-                versions.push(*version);
+            // SAFETY: the caller's promise.
+            match unsafe { version.prune(domain, me, cuts) } {
+                Attempt::Out => {
+                    versions.push(*version);
+                    return false;
+                }
+                Attempt::Busy => busy += version.bytes(),
+                Attempt::Needed => {}
             }
-            !nobody_chooses
+            true
         };
+        // By rising stamp, nearly: so what is below a mark goes before it.
         self.waiting.retain(&mut keep);
         self.committed.retain(&mut keep);
-        self.bytes -= versions.iter().map(Version::bytes).sum::<usize>();
+        let bytes = versions.iter().map(Version::bytes).sum::<usize>();
+        self.bytes -= bytes;
+        self.gone += bytes;
+        self.busy = busy;
         self.prune_at = self.bytes + self.bytes / 8;
-        if versions.is_empty() {
-            return;
+        if !versions.is_empty() {
+            self.pruned.push(Pruned { versions, walks: None });
         }
-        // By object, and newest first, as they are in their chains: one walk per chain, however long.
-        versions.sort_unstable_by_key(|version| {
-            // SAFETY: in the log.
-            (version.master, Reverse(unsafe { version.copy() }.stamp.load(Ordering::Relaxed)))
-        });
-        for chain in versions.chunk_by(|one, next| one.master == next.master) {
-            // SAFETY: superseded after the horizon, so the object is there, and all copies above these.
-            unsafe { unlink(chain) };
+    }
+
+    /// Tells what was pruned before which walks are under way now.
+    pub(super) fn note_walks(&mut self, cuts: &Cuts) {
+        for pruned in &mut self.pruned {
+            pruned.walks.get_or_insert_with(|| cuts.walks.clone());
         }
-        self.pruned.push(Pruned { versions, walks: domain.walks_in_progress() });
     }
 
     /// Frees pruned versions that no walk can be at any more.
-    pub(super) fn free_pruned(&mut self, pool: &mut Pool, budget: &Budget) {
+    fn free_pruned(&mut self, pool: &mut Pool, budget: &Budget) {
+        let gone = &mut self.gone;
         self.pruned.retain_mut(|pruned| {
-            pruned.walks.retain(|(record, walk)| record.walk_in_progress() == Some(*walk));
-            if pruned.walks.is_empty() {
+            let Some(walks) = &mut pruned.walks else { return true };
+            walks.retain(|(record, walk)| record.walk_in_progress() == Some(*walk));
+            if walks.is_empty() {
                 for version in pruned.versions.drain(..) {
-                    // SAFETY: out of its chain, chosen by nobody, and all walks that may have met it have ended.
-                    unsafe { free_copy(version, pool, budget) };
+                    *gone -= version.bytes();
+                    // SAFETY: out of its chain, chosen by nobody, and all walks that may have met it have ended. A mark's
+                    // object is seen by no section, and no log has another version of it.
+                    unsafe { free(version, pool, budget) };
                 }
             }
             !pruned.versions.is_empty()
@@ -300,11 +413,10 @@ impl Log {
     /// Nobody uses the domain any more.
     pub(super) unsafe fn drain(&mut self, budget: &Budget) {
         let mut pool = Pool::new();
-        let all = self.committed.drain(..).chain(self.waiting.drain(..));
-        for version in all {
+        for version in self.committed.drain(..).chain(self.waiting.drain(..)) {
             // SAFETY: not freed yet.
-            let is_last = unsafe { version.copy() }.superseded.load(Ordering::Relaxed) >= HELD;
-            if is_last && version.retired.is_none() {
+            let superseded = unsafe { version.copy() }.superseded.load(Ordering::Relaxed);
+            if superseded >= HELD && superseded != PRUNED && version.retired.is_none() {
                 // SAFETY: nobody else uses the object; a version that is not superseded by a mark has a master.
                 let written = unsafe { write_back(version) };
                 debug_assert!(written);
@@ -313,20 +425,26 @@ impl Log {
             unsafe { free(version, &mut pool, budget) };
         }
         let pruned = self.pruned.drain(..).flat_map(|pruned| pruned.versions);
-        for version in pruned.chain(self.detached.drain(..).map(|(_, version)| version)) {
+        for version in pruned.chain(self.detached.drain(..)) {
             // SAFETY: as above.
             unsafe { free(version, &mut pool, budget) };
         }
         pool.empty(budget);
+        *self = Self { accounted: self.accounted, ..Self::new() };
     }
 
     /// Takes versions that were linked and never committed: out of their chains, but somebody may be looking at them.
     /// Whether so many have come together that they should be collected.
     pub(super) fn detach(&mut self, tick: u64, unlinked: &mut Vec<Version>) -> bool {
-        // Ticks rise, but this log's collector may have drawn a later one already; a little later is as good.
-        let tick = self.detached.back().map_or(tick, |(last, _)| tick.max(*last));
-        self.detached.extend(unlinked.drain(..).map(|version| (tick, version)));
-        self.detached.len() >= MANY_DETACHED
+        let first = self.detached.len();
+        self.gone += unlinked.iter().map(Version::bytes).sum::<usize>();
+        self.detached.extend(unlinked.drain(..));
+        self.set_aside(tick, first);
+        let are_many = self.detached.len() >= self.detached_at;
+        if are_many {
+            self.detached_at = self.detached.len() + MANY_DETACHED;
+        }
+        are_many
     }
 }
 
@@ -339,7 +457,7 @@ unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
         // SAFETY: the caller's promise.
         unsafe {
             version.master.as_ref().watch.write();
-            free_object(version.master);
+            pool.object_freed(free_object(version.master), budget);
         }
     }
     // SAFETY: the caller's promise.
@@ -382,33 +500,5 @@ unsafe fn write_back(version: Version) -> bool {
         ptr::copy_nonoverlapping(from, to, shape.size as usize);
     }
     // Release: who finds no chain finds the value.
-    newest.compare_exchange(copy, ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-}
-
-/// Rule 4: takes superseded copies of one object, newest first, out of their chain.
-///
-/// # Safety
-/// None of them, and no copy above them, is freed meanwhile, and nobody else unlinks.
-unsafe fn unlink(versions: &[Version]) {
-    let mut left = versions.iter().map(|version| version.copy.as_ptr()).peekable();
-    // SAFETY: the object of a copy that is not freed by a newer one's mark.
-    let mut above = unsafe { versions[0].master.as_ref() }.newest.load(Ordering::Acquire);
-    // SAFETY: the caller's promise.
-    while let Some(node) = unsafe { above.as_ref() } {
-        let mut older = node.older.load(Ordering::Acquire);
-        let first = older;
-        while left.next_if_eq(&older).is_some() {
-            // SAFETY: one of the versions.
-            older = unsafe { &*older }.older.load(Ordering::Acquire);
-        }
-        if older != first {
-            // Release: as what was there.
-            node.older.store(older, Ordering::Release);
-        }
-        if left.peek().is_none() {
-            return;
-        }
-        above = older;
-    }
-    debug_assert!(false, "a version after the horizon is in its chain");
+    newest.compare_exchange(copy, end(0), Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }

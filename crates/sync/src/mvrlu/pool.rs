@@ -7,41 +7,53 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 
-use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::atomic::{AtomicIsize, AtomicUsize, Ordering};
 
 use super::version::Copied;
 
 /// Blocks of up to this many lines are kept; larger ones come from and go to the system.
 const CLASSES: usize = 16;
 const LINE: usize = 64;
-/// Bytes of free blocks that one pool keeps, at most; and at most this part of the domain's cap. What a thread writes while
-/// another is preempted in a section: with 256 KiB, four threads on two cores spent a third of their time in page faults.
-/// A log that has grown counts, so that under a stuck reader the blocks are in the log or the pool, and not in both.
-const KEEP: usize = 1024 * 1024;
-const KEEP_BESIDE_LONG_LOG: usize = 128 * 1024;
-const KEEP_PART: usize = 16;
+/// Bytes of free blocks that one pool keeps: so many low watermarks, less what is in the log; beside a long log no less than
+/// this; and at most this part of the cap.
+const KEEP_LOWS: usize = 3;
+const KEEP_BESIDE_LONG_LOG: usize = 4 * 1024;
+const KEEP_PART: usize = 64;
 /// Bytes of blocks that a pool gets at once, at most; and at most this part of the cap. One by one, hundreds of threads
 /// that have nothing to reuse yet wait for each other at the budget's word, and copies come to lie between masters.
 const BATCH: usize = 4096;
 const BATCH_PART: usize = 1024;
 
-/// Bytes in copies, free blocks included, of all threads of a domain; and the most there may be.
+/// Bytes of objects that a pool has seen made or freed, and not told the budget.
+const UNTOLD: isize = 4096;
+
+/// Bytes in copies, free blocks and logs, of all threads of a domain, and in objects; and the most there may be of all.
 pub(super) struct Budget {
     held: AtomicUsize,
+    objects: AtomicIsize,
     cap: usize,
 }
 
 impl Budget {
     pub(super) fn new(cap: usize) -> Self {
-        Self { held: AtomicUsize::new(0), cap }
+        Self { held: AtomicUsize::new(0), objects: AtomicIsize::new(0), cap }
     }
 
     pub(super) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    fn keep(&self, log_bytes: usize) -> usize {
-        KEEP.saturating_sub(log_bytes).max(KEEP_BESIDE_LONG_LOG).min(self.cap / KEEP_PART)
+    /// Bytes in objects, but for up to 4 KiB that each handle has not told of.
+    pub(super) fn objects(&self) -> usize {
+        self.objects.load(Ordering::Relaxed).max(0) as usize
+    }
+
+    fn is_capped(&self) -> bool {
+        self.cap != usize::MAX
+    }
+
+    fn keep(&self, wanted: usize) -> usize {
+        wanted.min(self.cap / KEEP_PART)
     }
 
     fn batch(&self) -> usize {
@@ -50,7 +62,7 @@ impl Budget {
 
     fn take(&self, bytes: usize) -> bool {
         let before = self.held.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before.saturating_add(bytes) <= self.cap;
+        let fits = !self.is_capped() || before.saturating_add(bytes).saturating_add(self.objects()) <= self.cap;
         if !fits {
             self.give(bytes);
         }
@@ -60,14 +72,29 @@ impl Budget {
     fn give(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
+
+    /// Something that cannot be refused has so many bytes now.
+    pub(super) fn changed(&self, before: usize, now: usize) {
+        if now > before {
+            self.held.fetch_add(now - before, Ordering::Relaxed);
+        } else if now < before {
+            self.give(before - now);
+        }
+    }
+
+    pub(super) fn objects_changed(&self, by: isize) {
+        self.objects.fetch_add(by, Ordering::Relaxed);
+    }
 }
 
 /// One thread's free blocks.
 pub(super) struct Pool {
     free: [Vec<NonNull<Copied>>; CLASSES],
     kept: usize,
-    /// Bytes in the log that was collected last.
-    log_bytes: usize,
+    /// Bytes of free blocks to keep, beside the log that was collected last.
+    keep: usize,
+    /// Bytes of objects made, less those freed, that the budget does not know of.
+    objects: isize,
 }
 
 // SAFETY: free blocks belong to the pool alone.
@@ -86,7 +113,7 @@ fn fresh(layout: Layout) -> NonNull<Copied> {
 
 impl Pool {
     pub(super) fn new() -> Self {
-        Self { free: [const { Vec::new() }; CLASSES], kept: 0, log_bytes: 0 }
+        Self { free: [const { Vec::new() }; CLASSES], kept: 0, keep: KEEP_BESIDE_LONG_LOG, objects: 0 }
     }
 
     /// A block, uninitialised; `None` if the domain's budget does not allow it.
@@ -112,9 +139,35 @@ impl Pool {
         true
     }
 
+    /// Notes a new object; whether the cap allows it.
+    #[inline]
+    pub(super) fn object_made(&mut self, bytes: usize, budget: &Budget) -> bool {
+        self.objects += bytes as isize;
+        if self.objects < UNTOLD && !budget.is_capped() {
+            return true;
+        }
+        self.tell(budget);
+        budget.held().saturating_add(budget.objects()) <= budget.cap
+    }
+
+    #[inline]
+    pub(super) fn object_freed(&mut self, bytes: usize, budget: &Budget) {
+        self.objects -= bytes as isize;
+        if self.objects <= -UNTOLD || budget.is_capped() {
+            self.tell(budget);
+        }
+    }
+
+    /// Tells the budget of objects made and freed.
+    pub(super) fn tell(&mut self, budget: &Budget) {
+        if self.objects != 0 {
+            budget.objects_changed(core::mem::take(&mut self.objects));
+        }
+    }
+
     /// Says how long the log is whose blocks come next.
-    pub(super) fn beside(&mut self, log_bytes: usize) {
-        self.log_bytes = log_bytes;
+    pub(super) fn beside(&mut self, log_bytes: usize, low: usize) {
+        self.keep = (KEEP_LOWS * low).saturating_sub(log_bytes).max(KEEP_BESIDE_LONG_LOG);
     }
 
     /// Takes a block back.
@@ -123,7 +176,7 @@ impl Pool {
     /// It came from a pool of this domain with this layout, and nobody uses it any more.
     pub(super) unsafe fn put(&mut self, block: NonNull<Copied>, layout: Layout, budget: &Budget) {
         match class_of(layout) {
-            Some(class) if self.kept + layout.size() <= budget.keep(self.log_bytes) => {
+            Some(class) if self.kept + layout.size() <= budget.keep(self.keep) => {
                 self.free[class].push(block);
                 self.kept += layout.size();
             }
@@ -146,5 +199,6 @@ impl Pool {
             }
         }
         self.kept = 0;
+        self.tell(budget);
     }
 }

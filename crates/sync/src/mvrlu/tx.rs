@@ -27,8 +27,8 @@ use super::handle::{Abort, Handle};
 use super::log::Version;
 use super::points;
 use super::version::{
-    ABORTED, CHECKING, Copied, DEFERRED, Free, GONE, Head, LINKED, Link, NEVER, Raw, Shape, Versioned, lock_word,
-    own_index, payload,
+    ABORTED, CHECKING, Copied, DEFERRED, Free, GONE, Head, LINKED, Link, NEVER, Raw, Shape, Versioned, follow, is_end,
+    lock_word, own_index, owner_of, payload,
 };
 
 /// An object in a write set.
@@ -84,6 +84,8 @@ pub struct Tx<'h> {
     leader: *const Copied,
     /// Serializable: what was read.
     reads: Option<RefCell<Vec<NonNull<Head>>>>,
+    /// An object was made that the memory cap has no room for.
+    is_full: bool,
     committed: bool,
 }
 
@@ -93,7 +95,7 @@ impl<'h> Tx<'h> {
         let local = handle.enter();
         debug_assert!(handle.writes.is_empty() && handle.made.is_empty());
         let reads = serializable.then(RefCell::default);
-        Self { handle, local, leader: ptr::null(), reads, committed: false }
+        Self { handle, local, leader: ptr::null(), reads, is_full: false, committed: false }
     }
 
     /// The object as this transaction sees it: with its own changes, otherwise as in its snapshot.
@@ -153,15 +155,16 @@ impl<'h> Tx<'h> {
         Ok(())
     }
 
-    /// A new object. Others see it when they see a link to it that this transaction has committed.
+    /// A new object. Others see it when they see a link to it that this transaction has committed. If the memory cap has no
+    /// room for it, the transaction ends with [`Abort::Full`].
     ///
     /// # Safety
     /// If this attempt is aborted, the object is freed with it: the link is not used then.
     #[inline]
     pub unsafe fn alloc<T: Versioned>(&mut self, value: T) -> Link<T> {
-        let link = Link::new(value, self.handle.domain.id());
+        let link = Link::new(value, self.local, self.handle.domain.id());
         let master = self.raw(link).head();
-        self.handle.made.push(Made { master, free: Link::<T>::FREE });
+        self.note_made(Made { master, free: Link::<T>::FREE }, Link::<T>::BYTES);
         link
     }
 
@@ -175,7 +178,9 @@ impl<'h> Tx<'h> {
     ///
     /// # Safety
     /// When this transaction has committed, sections that begin later find no link to the object, and do not use one that
-    /// was kept from before. It was not retired before, and not made by this transaction.
+    /// was kept from before. Neither do sections that began before the commit that made the object (by [`alloc`](Self::alloc);
+    /// one of [`Domain::alloc`](super::Domain::alloc)'s was always there). It was not retired before, and not made by this
+    /// transaction.
     pub unsafe fn retire<T: Versioned>(&mut self, link: Link<T>) -> Result<(), Abort> {
         self.give_up(self.raw(link), Link::<T>::FREE)
     }
@@ -257,9 +262,16 @@ impl Tx<'_> {
     /// As there.
     #[inline]
     pub(crate) unsafe fn alloc_raw<T: Versioned>(&mut self, value: T) -> Raw<T> {
-        let object = Raw::new(value);
-        self.handle.made.push(Made { master: object.head(), free: Raw::<T>::FREE });
+        let object = Raw::new(value, self.local);
+        self.note_made(Made { master: object.head(), free: Raw::<T>::FREE }, Raw::<T>::BYTES);
         object
+    }
+
+    #[inline]
+    fn note_made(&mut self, made: Made, bytes: usize) {
+        let Handle { made: all, pool, domain, .. } = &mut *self.handle;
+        all.push(made);
+        self.is_full |= !pool.object_made(bytes, domain.budget());
     }
 
     /// As [`retire`](Self::retire).
@@ -287,10 +299,27 @@ impl Tx<'_> {
     /// [`look`](Self::look), as a transaction that wants the object.
     #[inline]
     fn find(&mut self, head: NonNull<Head>) -> Result<Found, Abort> {
-        self.look(head).map_err(|met| {
-            self.handle.met = met;
-            Abort::Conflict
-        })
+        self.look(head).or_else(|met| self.find_after(head, met))
+    }
+
+    /// With two versions, what keeps the object may be a commit of our own that was put off: that is written back here. It
+    /// waits for sections before that commit's stamp, so before ours: not for ours, and never in a circle.
+    #[cold]
+    fn find_after(&mut self, head: NonNull<Head>, met: u64) -> Result<Found, Abort> {
+        let mut last = met;
+        if self.is_own_deferred(met) {
+            self.handle.write_back_own();
+            match self.look(head) {
+                Ok(found) => return Ok(found),
+                Err(met) => last = met,
+            }
+        }
+        self.handle.met = last;
+        Err(Abort::Conflict)
+    }
+
+    fn is_own_deferred(&self, word: u64) -> bool {
+        word & DEFERRED != 0 && owner_of(word) == Some(self.handle.record.owner as usize)
     }
 
     /// Whether the object is ours, or may be. If not: what its newest copy said, which may be a lock word.
@@ -301,14 +330,15 @@ impl Tx<'_> {
         // SAFETY: not freed in our section, as all callers are promised.
         let head = unsafe { head.as_ref() };
         // Acquire: pairs with a commit, and with the write-back that cut the chain off.
-        if head.newest.load(Ordering::Acquire).is_null() {
-            return Ok(Found::Free(ptr::null_mut()));
+        let unversioned = head.newest.load(Ordering::Acquire);
+        if is_end(unversioned) {
+            return Ok(Found::Free(unversioned));
         }
         // A walk, because what is newest may be superseded and pruned while we look.
         self.handle.walking(|| {
             let newest = head.newest.load(Ordering::Acquire);
             // SAFETY: newest during a walk: not freed before it ends.
-            let Some(header) = (unsafe { newest.as_ref() }) else { return Ok(Found::Free(newest)) };
+            let Some(header) = (unsafe { follow(newest) }) else { return Ok(Found::Free(newest)) };
             // Acquire: pairs with the unlock, before which the stamp was set.
             let word = header.superseded.load(Ordering::Acquire);
             if let Some(index) = own_index(word, self.handle.record.owner) {
@@ -341,7 +371,7 @@ impl Tx<'_> {
         // lock. Release, with it: who meets the copy finds its header.
         while let Err(now) = head.newest.compare_exchange(newest, copy.as_ptr(), Ordering::SeqCst, Ordering::Acquire) {
             let Handle { pool, domain, .. } = &mut *self.handle;
-            if !now.is_null() {
+            if !is_end(now) {
                 // SAFETY: never linked.
                 unsafe { pool.put(copy, shape.copy, domain.budget()) };
                 return Err(Abort::Conflict);
@@ -401,7 +431,8 @@ impl Tx<'_> {
 fn fill<T: Versioned>(copy: NonNull<Copied>, object: Raw<T>) {
     // SAFETY: the caller's own pending copy; neither it, nor what is below, nor the object is freed in the caller's section.
     let (header, master) = unsafe { (copy.as_ref(), object.master()) };
-    let older = NonNull::new(header.older.load(Ordering::Relaxed));
+    let word = header.older.load(Ordering::Relaxed);
+    let older = NonNull::new(word).filter(|_| !is_end(word));
     // SAFETY: as above.
     older.map_or(&master.head.watch, |older| unsafe { &older.as_ref().watch }).read();
     header.watch.write();
@@ -415,6 +446,9 @@ fn fill<T: Versioned>(copy: NonNull<Copied>, object: Raw<T>) {
 impl Tx<'_> {
     #[inline]
     pub(super) fn commit(mut self) -> Result<(), Abort> {
+        if self.is_full {
+            return Err(Abort::Full);
+        }
         if self.leader.is_null() {
             self.release(|_| unreachable!("without a leader nothing changes"));
             self.end();
@@ -424,8 +458,8 @@ impl Tx<'_> {
         self.publish(stamp);
         if self.handle.domain.is_multi_version() {
             self.release(|fate| if matches!(fate, Fate::Goes(_)) { GONE } else { NEVER });
-            self.handle.hand_in_if_many();
             self.end();
+            self.handle.hand_in_if_many();
         } else {
             let word = lock_word(self.handle.record.owner, 0) | DEFERRED;
             self.release(|_| word);
@@ -483,7 +517,8 @@ impl Tx<'_> {
     /// What the newest copy says of something read that was changed since, or that another transaction is about to change.
     fn changed_read(&self) -> Option<u64> {
         let reads = self.reads.as_ref().expect("a serializable transaction").borrow();
-        reads.iter().find_map(|head| self.look(*head).err())
+        // What we have put off to write back is locked by us.
+        reads.iter().find_map(|head| self.look(*head).err().filter(|met| !self.is_own_deferred(*met)))
     }
 
     /// Tells the other copies their stamp, and the versions before them that they are superseded.
@@ -494,7 +529,7 @@ impl Tx<'_> {
             // Release: pairs with the loads of readers that do not ask the leader any more.
             header.stamp.store(stamp, Ordering::Release);
             // SAFETY: superseded by nobody until now, and in its chain, so not freed; not used after this.
-            if let Some(older) = unsafe { header.older.load(Ordering::Relaxed).as_ref() } {
+            if let Some(older) = unsafe { follow(header.older.load(Ordering::Relaxed)) } {
                 older.superseded.store(stamp, Ordering::Release);
             }
         }
@@ -532,7 +567,6 @@ impl Tx<'_> {
         self.handle.counts.commits += 1;
         self.handle.leave();
         self.handle.hand_in_unlinked();
-        self.handle.give_way();
     }
 }
 
@@ -554,7 +588,7 @@ impl Drop for Tx<'_> {
 impl Tx<'_> {
     #[cold]
     fn abort(&mut self) {
-        let Handle { writes, unlinked, made, .. } = &mut *self.handle;
+        let Handle { writes, unlinked, made, pool, domain, .. } = &mut *self.handle;
         for entry in writes.drain(..) {
             unlink(entry.master, entry.header());
             let Pending { master, copy, shape, .. } = entry;
@@ -562,7 +596,8 @@ impl Tx<'_> {
         }
         for Made { master, free } in made.drain(..) {
             // SAFETY: never committed; whoever made it promised not to use the link after an abort.
-            unsafe { free(master) };
+            let bytes = unsafe { free(master) };
+            pool.object_freed(bytes, domain.budget());
         }
         self.handle.counts.aborts += 1;
         self.handle.leave();

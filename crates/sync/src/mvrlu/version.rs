@@ -2,20 +2,22 @@
 //!
 //! A *master* is a box: one word, its head, then the value. A *copy* is a block of the [pool](super::pool): a header of 32
 //! bytes, then the payload. The chain goes from the master's `newest` through `older` to ever older copies; past the last
-//! one comes the master's own value.
+//! one comes the master's own value: a chain, and a master without one, ends in a word that is no pointer and says since
+//! when, at the latest, there has been nothing to see of the object before: its [`birth`].
 //!
 //! There is no lock word: an object is locked by linking a copy that has no stamp yet, and says in `superseded` who holds
-//! it. So an object costs its reader one word, null unless there are versions, and its writer one exchange.
+//! it. So an object costs its reader one word, odd unless there are versions, and its writer one exchange.
 //!
 //! | word | of | goes from | written by |
 //! |---|---|---|---|
-//! | `newest` | master | null or a copy to a newer copy, held | whoever locks |
+//! | `newest` | master | an [`end`] or a copy to a newer copy, held | whoever locks |
 //! | | | a held copy to the one below | its holder, aborting |
-//! | | | a copy to null | the collector |
+//! | | | a copy to an [`end`] | the collector |
 //! | `stamp` | copy | [`UNSET`] ([`LINKING`], [`LINKED`], [`CHECKING`], [`ABORTED`] in the first of a write set) to a time | the committer, helpers |
 //! | `superseded` | copy | a [lock word](lock_word) to [`NEVER`], or to [`GONE`] for ever | its holder |
 //! | | | [`NEVER`] to the time of the next version | the next version's committer |
-//! | `older` | copy | a copy to an older copy or null | the holder before linking; the pruner |
+//! | | | that to [`PRUNED`] | the pruner |
+//! | `older` | copy | a copy to an older copy or an [`end`] | the holder before linking; the pruner |
 //!
 //! The copies of one write set have one stamp, which is decided in the first of them, the *leader*; the others learn it
 //! afterwards, before any object of the set is unlocked.
@@ -50,8 +52,39 @@ pub(super) const CHECKING: u64 = 1 << 63;
 pub(super) const NEVER: u64 = u64::MAX;
 /// The mark of an object that was retired: held for ever.
 pub(super) const GONE: u64 = u64::MAX - 1;
+/// Superseded, and taken out of its chain.
+pub(super) const PRUNED: u64 = u64::MAX - 2;
 /// In every word of `superseded` that is not a time.
 pub(super) const HELD: u64 = 1 << 63;
+
+/// The end of a chain: no section below `birth` has a link to the object, or looks for an older version of it.
+#[inline]
+pub(super) fn end(birth: u64) -> *mut Copied {
+    // Where addresses are shorter than times, all objects have always been there.
+    let birth = if usize::BITS < u64::BITS { 0 } else { birth };
+    ptr::without_provenance_mut((birth << 1 | 1) as usize)
+}
+
+/// Whether a word of `newest` or `older` is no copy.
+#[inline]
+pub(super) fn is_end(word: *mut Copied) -> bool {
+    word.addr() & 1 == 1
+}
+
+/// What an end says.
+pub(super) fn birth(end: *mut Copied) -> u64 {
+    end.addr() as u64 >> 1
+}
+
+/// The copy that a word of `newest` or `older` is a pointer to.
+///
+/// # Safety
+/// It is not freed as long as the caller uses it.
+#[inline]
+pub(super) unsafe fn follow<'a>(word: *mut Copied) -> Option<&'a Copied> {
+    // SAFETY: not an end, so a copy; the caller's promise.
+    (!is_end(word)).then(|| unsafe { &*word })
+}
 
 /// The head of an object, whatever its type.
 pub(super) struct Head {
@@ -79,7 +112,7 @@ pub(super) fn own_index(word: u64, owner: u32) -> Option<usize> {
 
 /// Whom a lock word names, if it is one.
 pub(super) fn owner_of(word: u64) -> Option<usize> {
-    (word & HELD != 0 && word < GONE).then_some((word >> 32 & 0x3FFF_FFFF) as usize)
+    (word & HELD != 0 && word < PRUNED).then_some((word >> 32 & 0x3FFF_FFFF) as usize)
 }
 
 #[repr(C)]
@@ -170,11 +203,11 @@ pub(super) struct Shape {
     pub(super) copy: Layout,
 }
 
-/// How to free an object.
+/// How to free an object; answers with its bytes.
 ///
 /// # Safety
 /// To be called with the object it was given for, when nobody uses that any more.
-pub(super) type Free = unsafe fn(NonNull<Head>);
+pub(super) type Free = unsafe fn(NonNull<Head>) -> usize;
 
 /// Copies begin on a cache line of their own.
 const LINE: usize = 64;
@@ -228,9 +261,12 @@ unsafe impl<T: Send + Sync> Send for Raw<T> {}
 unsafe impl<T: Send + Sync> Sync for Raw<T> {}
 
 impl<T: Versioned> Raw<T> {
-    /// A new object that nobody else knows.
-    pub(super) fn new(value: T) -> Self {
-        let master = Box::new(Master::new(value));
+    /// Bytes of an object.
+    pub(super) const BYTES: usize = size_of::<Master<T>>();
+
+    /// A new object that nobody else knows, and that no section below `birth` will see.
+    pub(super) fn new(value: T, birth: u64) -> Self {
+        let master = Box::new(Master::new(value, birth));
         Self(NonNull::from(Box::leak(master)))
     }
 
@@ -238,9 +274,10 @@ impl<T: Versioned> Raw<T> {
     pub(super) const FREE: Free = {
         /// # Safety
         /// As [`Free`].
-        unsafe fn free<T>(head: NonNull<Head>) {
+        unsafe fn free<T>(head: NonNull<Head>) -> usize {
             // SAFETY: from `Raw::new`; the caller's promise.
             drop(unsafe { Box::from_raw(head.cast::<Master<T>>().as_ptr()) });
+            size_of::<Master<T>>()
         }
         free::<T>
     };
@@ -260,11 +297,8 @@ impl<T: Versioned> Raw<T> {
 }
 
 impl<T> Master<T> {
-    fn new(value: T) -> Self {
-        Self {
-            head: Head { newest: AtomicPtr::new(ptr::null_mut()), watch: Watch::new() },
-            value: UnsafeCell::new(value),
-        }
+    fn new(value: T, birth: u64) -> Self {
+        Self { head: Head { newest: AtomicPtr::new(end(birth)), watch: Watch::new() }, value: UnsafeCell::new(value) }
     }
 }
 
@@ -313,9 +347,12 @@ impl<T> core::fmt::Debug for Link<T> {
 }
 
 impl<T: Versioned> Link<T> {
-    /// A new object that nobody else knows.
-    pub(super) fn new(value: T, domain: *const ()) -> Self {
-        let object = Box::new(Object { domain, master: Master::new(value) });
+    /// Bytes of an object.
+    pub(super) const BYTES: usize = size_of::<Object<T>>();
+
+    /// A new object that nobody else knows, and that no section below `birth` will see.
+    pub(super) fn new(value: T, birth: u64, domain: *const ()) -> Self {
+        let object = Box::new(Object { domain, master: Master::new(value, birth) });
         Self { object: NonNull::from(Box::leak(object)), owns: PhantomData }
     }
 
@@ -323,12 +360,13 @@ impl<T: Versioned> Link<T> {
     pub(super) const FREE: Free = {
         /// # Safety
         /// As [`Free`].
-        unsafe fn free<T>(head: NonNull<Head>) {
+        unsafe fn free<T>(head: NonNull<Head>) -> usize {
             // SAFETY: the head of a master in an object from `Link::new`, whose pointer was to the whole; the caller's
             // promise.
             drop(unsafe {
                 Box::from_raw(head.byte_sub(core::mem::offset_of!(Object<T>, master)).cast::<Object<T>>().as_ptr())
             });
+            size_of::<Object<T>>()
         }
         free::<T>
     };

@@ -1,0 +1,85 @@
+//! The versions that a handle has committed and its log does not have yet. The owner puts them in without a lock; who has
+//! the log's lock takes them out: so what an idle handle has committed last is collected like everything else.
+//!
+//! `put - taken` versions lie in the slots from `taken` on, at most [`FRESH`]. Only the owner stores `put`, only the holder
+//! of the lock stores `taken`.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+
+use archipelago_platform::atomic::{AtomicUsize, Ordering};
+
+use super::log::Version;
+use crate::watch::Watch;
+
+/// Versions that wait for their log, at most.
+pub(super) const FRESH: usize = if cfg!(loom) { 2 } else { 64 };
+
+struct Slot {
+    version: UnsafeCell<MaybeUninit<Version>>,
+    watch: Watch,
+}
+
+pub(super) struct Ring {
+    taken: AtomicUsize,
+    put: AtomicUsize,
+    slots: [Slot; FRESH],
+}
+
+// SAFETY: a slot is written by the owner only while it is not between `taken` and `put`, and read by the holder of the
+// log's lock only while it is; the versions in it may be used from any thread.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    pub(super) fn new() -> Self {
+        let slot = |_| Slot { version: UnsafeCell::new(MaybeUninit::uninit()), watch: Watch::new() };
+        Self { taken: AtomicUsize::new(0), put: AtomicUsize::new(0), slots: core::array::from_fn(slot) }
+    }
+
+    /// Owner only: puts a version in, unless the ring is full.
+    #[inline]
+    pub(super) fn put(&self, version: Version) -> bool {
+        let put = self.put.load(Ordering::Relaxed);
+        // Acquire: pairs with `take`, which has read the slot.
+        if put.wrapping_sub(self.taken.load(Ordering::Acquire)) == FRESH {
+            return false;
+        }
+        let slot = &self.slots[put % FRESH];
+        slot.watch.write();
+        // SAFETY: nobody reads the slot before the store below.
+        unsafe { (*slot.version.get()).write(version) };
+        // Release: pairs with `take`.
+        self.put.store(put.wrapping_add(1), Ordering::Release);
+        true
+    }
+
+    /// With the log's lock: takes all versions out, the oldest first.
+    pub(super) fn take(&self, mut to: impl FnMut(Version)) {
+        let mut taken = self.taken.load(Ordering::Relaxed);
+        // Acquire: pairs with `put`.
+        let put = self.put.load(Ordering::Acquire);
+        while taken != put {
+            let slot = &self.slots[taken % FRESH];
+            slot.watch.read();
+            // SAFETY: written before `put` was stored, and not written again before `taken` is.
+            to(unsafe { (*slot.version.get()).assume_init_read() });
+            taken = taken.wrapping_add(1);
+        }
+        // Release: pairs with `put`.
+        self.taken.store(taken, Ordering::Release);
+    }
+
+    /// Versions that wait, about.
+    pub(super) fn len(&self) -> usize {
+        // `taken` first: it never passes `put`.
+        let taken = self.taken.load(Ordering::Acquire);
+        self.put.load(Ordering::Acquire).wrapping_sub(taken).min(FRESH)
+    }
+
+    /// How many were ever put in: whether the owner is at work.
+    pub(super) fn total(&self) -> usize {
+        self.put.load(Ordering::Relaxed)
+    }
+}

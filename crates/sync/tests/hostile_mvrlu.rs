@@ -1,0 +1,163 @@
+//! MV-RLU with far more threads than processors: memory and the longest operation stay in bounds.
+//!
+//! A fraction of a second each; `ARCHIPELAGO_HOSTILE_SECONDS=30 cargo test --release -p archipelago-sync --test hostile_mvrlu
+//! -- --nocapture` for longer, with what was measured.
+#![cfg(not(any(loom, miri, archipelago_sim)))]
+// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+#![allow(clippy::unit_arg)]
+
+use std::time::{Duration, Instant};
+
+use archipelago_sync::mvrlu::{Abort, Builder, ClockKind, Collection, Domain, Link};
+
+#[path = "hostile/counting.rs"]
+mod counting;
+
+use counting::{alone, crowd, duration, longest_gap, most};
+
+/// What a thread may have beside twice the live set.
+const SHARE: usize = 64 * 1024;
+
+struct Outcome {
+    most: usize,
+    updates: u64,
+    longest: Duration,
+}
+
+/// So many threads change objects at random for a time; the objects are counted.
+fn updates(builder: Builder, objects: usize, threads: usize, time: Duration) -> Outcome {
+    let (most, counts) = most(|| {
+        let domain = builder.build();
+        let links: Vec<Link<u64>> = (0..objects).map(|_| domain.alloc(0)).collect();
+        let counts = crowd(threads, time, |number, end| {
+            let (mut handle, mut random) = (domain.register(), number as u64 * 2 + 1);
+            let (mut updates, mut longest, mut last) = (0, Duration::ZERO, Instant::now());
+            while last < end {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let link = links[(random >> 33) as usize % objects];
+                match handle.update(|tx| Ok(*tx.lock(link)? += 1)) {
+                    Ok(()) => updates += 1,
+                    Err(full) => panic!("{full}"),
+                }
+                let now = Instant::now();
+                longest = longest.max(now - last);
+                last = now;
+            }
+            (updates, longest)
+        });
+        let mut handle = domain.register();
+        let snapshot = handle.read();
+        let sum: u64 = links.iter().map(|link| *snapshot.get(*link)).sum();
+        drop(snapshot);
+        assert_eq!(sum, counts.iter().map(|(updates, _)| updates).sum::<u64>(), "an update was lost");
+        let retired = handle.update(|tx| {
+            // SAFETY: not used any more.
+            links.iter().try_for_each(|link| unsafe { tx.retire(*link) })
+        });
+        retired.unwrap();
+        handle.collect();
+        counts
+    });
+    let longest = counts.iter().map(|(_, longest)| *longest).max().unwrap();
+    Outcome { most, updates: counts.iter().map(|(updates, _)| updates).sum(), longest }
+}
+
+/// Runs and checks the bound on memory.
+fn bounded(name: &str, builder: Builder, objects: usize, threads: usize, time: Duration) -> Outcome {
+    let outcome = updates(builder, objects, threads, time);
+    let bound = 2 * objects * size_of::<[u64; 3]>() + threads * SHARE;
+    let Outcome { most, updates, longest } = &outcome;
+    let rate = *updates as f64 / time.as_secs_f64() / 1e6;
+    println!(
+        "{name}, {threads:2} threads on {objects} objects: {:6} KiB of {:6}, {rate:.2} Mops/s, longest {longest:?}",
+        most / 1024,
+        bound / 1024
+    );
+    assert!(*most <= bound, "{name}: {most} bytes where {bound} are allowed to {threads} threads");
+    outcome
+}
+
+#[test]
+fn memory_is_bounded_with_more_threads_than_processors() {
+    let _alone = alone();
+    for (objects, threads) in [(8, 2), (8, 8), (8, 16), (1_000, 8), (1_000, 64), (8, 64)] {
+        bounded("cooperative", Domain::builder(), objects, threads, duration(400));
+    }
+}
+
+#[test]
+fn memory_is_bounded_on_the_hardware_clock_and_with_a_background_thread() {
+    let _alone = alone();
+    for threads in [8, 16, 64] {
+        bounded("hardware", Domain::builder().clock(ClockKind::Hardware), 8, threads, duration(300));
+        bounded("background", Domain::builder().collection(Collection::Background), 8, threads, duration(300));
+    }
+}
+
+/// The longest update of 64 threads takes no more than three times what 64 threads that only read the clock are kept from
+/// doing so.
+#[test]
+fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
+    let _alone = alone();
+    let mut gap = longest_gap(64, duration(1_000));
+    let many = updates(Domain::builder(), 1_000, 64, duration(2_000));
+    gap = gap.max(longest_gap(64, duration(1_000)));
+    println!("the clock's longest gap is {gap:?}, the longest update {:?}", many.longest);
+    assert!(many.longest <= 3 * gap, "an update took {:?}, the longest gap was {gap:?}", many.longest);
+    let few = updates(Domain::builder(), 1_000, 2, duration(500));
+    let per_second = |outcome: &Outcome, time: Duration| outcome.updates as f64 / time.as_secs_f64();
+    println!("64 threads reach {:.2} of two", per_second(&many, duration(2_000)) / per_second(&few, duration(500)));
+}
+
+/// A cap is a cap on everything: what is allocated stays below it, whatever the threads do.
+#[test]
+fn the_cap_counts_everything() {
+    let _alone = alone();
+    const CAP: usize = 8 << 20;
+    let (most, full) = most(|| {
+        let domain = Domain::builder().memory_cap(CAP).build();
+        let root = domain.alloc([None::<Link<[u64; 16]>>; 16]);
+        let full = crowd(16, duration(500), |number, end| {
+            let (mut handle, mut full, mut round) = (domain.register(), 0_u64, 0_u64);
+            while Instant::now() < end {
+                round += 1;
+                // Objects that nobody retires, until there is no room; and from then on others, that come and go.
+                let made = handle.update(|tx| {
+                    // SAFETY: not used after an abort.
+                    let new = unsafe { tx.alloc([round; 16]) };
+                    let links = tx.lock(root)?;
+                    let old = links[number].replace(new);
+                    // SAFETY: only the root has had a link to it.
+                    old.filter(|_| full > 0).map_or(Ok(()), |old| unsafe { tx.retire(old) })
+                });
+                full += u64::from(made.is_err());
+            }
+            full
+        });
+        full.iter().sum::<u64>()
+    });
+    println!("at most {most} bytes of {CAP}, {full} times full");
+    assert!(full > 0, "the cap was never reached");
+    assert!(most <= CAP + CAP / 8, "{most} bytes where {CAP} are allowed");
+}
+
+/// A transaction that is refused for the cap leaves nothing behind.
+#[test]
+fn what_the_cap_refuses_is_undone() {
+    let _alone = alone();
+    let domain = Domain::builder().memory_cap(256 * 1024).build();
+    let mut handle = domain.register();
+    let refused = handle.try_update(|tx| {
+        for number in 0..10_000_u64 {
+            // SAFETY: not used.
+            unsafe { tx.alloc([number; 4]) };
+        }
+        Ok(())
+    });
+    assert_eq!(refused, Err(Abort::Full));
+    assert_eq!(domain.stats().objects, 0);
+    let link = domain.alloc(1_u64);
+    handle.update(|tx| Ok(*tx.lock(link)? += 1)).unwrap();
+    // SAFETY: not used any more.
+    handle.update(|tx| unsafe { tx.retire(link) }).unwrap();
+}

@@ -1,0 +1,213 @@
+//! MV-RLU beside what holds it back: snapshots that are held or forgotten, handles that rest or are forgotten, threads that
+//! come and go. Memory stays within the live set, a version per object and snapshot, and 64 KiB per thread.
+//!
+//! `ARCHIPELAGO_HOSTILE_SECONDS` as in `hostile_mvrlu`.
+#![cfg(not(any(loom, miri, archipelago_sim)))]
+// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+#![allow(clippy::unit_arg)]
+
+use std::time::Instant;
+
+use archipelago_sync::mvrlu::{ClockKind, Domain, Handle, Link};
+use archipelago_sync::set::{List, OverMvRlu, Set, SetSession};
+
+#[path = "hostile/counting.rs"]
+mod counting;
+
+use counting::{alone, crowd, duration, longest_gap, most};
+
+const SHARE: usize = 64 * 1024;
+
+/// One key comes and goes; each time it is a new object. No snapshot that is held can see one of them.
+#[test]
+fn a_key_that_comes_and_goes_beside_a_held_snapshot_leaks_nothing() {
+    let _alone = alone();
+    let (most, ()) = most(|| {
+        let list = List::over(OverMvRlu::with(Domain::builder()));
+        let mut held = list.mechanism().domain().register();
+        let mut session = list.session();
+        session.insert(1, 10);
+        let _snapshot = held.read();
+        for round in 0..100_000 {
+            assert!(session.insert(2, round));
+            assert_eq!(session.remove(2), Some(round));
+        }
+        assert_eq!(session.get(1), Some(10));
+    });
+    assert!(most <= 2 * SHARE, "{most} bytes for one key");
+}
+
+#[derive(Clone, Copy)]
+struct Cell(Option<Link<[u64; 4]>>);
+
+/// Puts something new into a cell, or takes it out.
+fn flip(handle: &mut Handle, cell: Link<Cell>, value: u64) {
+    let flip = |tx: &mut archipelago_sync::mvrlu::Tx<'_>| match tx.lock(cell)?.0.take() {
+        // SAFETY: only the cell has had a link to it.
+        Some(old) => unsafe { tx.retire(old) },
+        None => {
+            // SAFETY: not used after an abort.
+            let new = unsafe { tx.alloc([value; 4]) };
+            tx.lock(cell).map(|cell| cell.0 = Some(new))
+        }
+    };
+    handle.update(flip).unwrap();
+}
+
+/// Every cell's content in a snapshot, 0 where there is none.
+fn contents(snapshot: &archipelago_sync::mvrlu::Snapshot<'_>, cells: &[Link<Cell>]) -> Vec<u64> {
+    let content = |cell: &Link<Cell>| {
+        snapshot.get(*cell).0.map_or(0, |link| {
+            let object = *snapshot.get(link);
+            assert_eq!(object, [object[0]; 4]);
+            object[0]
+        })
+    };
+    cells.iter().map(content).collect()
+}
+
+/// A table whose entries come and go, changed by several threads beside snapshots of different ages, which go on seeing what
+/// they saw.
+#[test]
+fn a_table_whose_entries_come_and_go_is_bounded_while_snapshots_are_held() {
+    const CELLS: usize = 5_000;
+    const THREADS: usize = 4;
+    let _alone = alone();
+    for clock in [ClockKind::Logical, ClockKind::Hardware] {
+        let (most, ()) = most(|| {
+            let domain = Domain::builder().clock(clock).build();
+            let cells: Vec<Link<Cell>> = (0..CELLS).map(|_| domain.alloc(Cell(None))).collect();
+            let mut handle = domain.register();
+            cells.iter().step_by(2).for_each(|cell| flip(&mut handle, *cell, 7));
+            let (mut one, mut two) = (domain.register(), domain.register());
+            let first = one.read();
+            let then = contents(&first, &cells);
+            let change = |number: usize, end: Instant| {
+                let (mut handle, mut random) = (domain.register(), number as u64 * 2 + 1);
+                while Instant::now() < end {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    flip(&mut handle, cells[(random >> 33) as usize % CELLS], random | 1);
+                }
+            };
+            crowd(THREADS, duration(400), change);
+            let second = two.read();
+            let later = contents(&second, &cells);
+            crowd(THREADS, duration(400), change);
+            assert_eq!(contents(&first, &cells), then);
+            assert_eq!(contents(&second, &cells), later);
+            drop((first, second));
+            for cell in &cells {
+                if handle.read().get(*cell).0.is_some() {
+                    flip(&mut handle, *cell, 0);
+                }
+                // SAFETY: not used any more.
+                handle.update(|tx| unsafe { tx.retire(*cell) }).unwrap();
+            }
+        });
+        // A cell, and what is in it; what each snapshot sees of both, a version of the cell and the mark of what was in it,
+        // each a cache line and an entry of a log.
+        let (live, version) = (CELLS * (24 + 48), CELLS * (64 + 32));
+        let bound = 2 * live + 2 * (live + 2 * version) + version + THREADS * SHARE;
+        println!("{clock:?}: {most} bytes of {bound}");
+        assert!(most <= bound, "{clock:?}: {most} bytes where {bound} are allowed");
+    }
+}
+
+/// Snapshots and handles that are forgotten cost what one that is held costs, once.
+#[test]
+fn what_is_forgotten_costs_a_version_per_object() {
+    let _alone = alone();
+    let (most, ()) = most(|| {
+        let domain = Domain::new();
+        let links: Vec<Link<u64>> = (0..8).map(|_| domain.alloc(0)).collect();
+        for _ in 0..8 {
+            let mut handle = domain.register();
+            for link in &links {
+                handle.update(|tx| Ok(*tx.lock(*link)? += 1)).unwrap();
+            }
+            core::mem::forget(handle.read());
+            core::mem::forget(handle);
+        }
+        crowd(4, duration(300), |number, end| {
+            let mut handle = domain.register();
+            while Instant::now() < end {
+                handle.update(|tx| Ok(*tx.lock(links[number])? += 1)).unwrap();
+            }
+        });
+        assert_eq!(domain.stats().active_sections, 8);
+    });
+    assert!(most <= 12 * SHARE, "{most} bytes for eight objects");
+}
+
+/// Each thread does little and goes; the next one finds its log.
+#[test]
+fn threads_that_come_and_go_leave_nothing() {
+    let _alone = alone();
+    let (most, ()) = most(|| {
+        let domain = Domain::new();
+        let links: Vec<Link<u64>> = (0..8).map(|_| domain.alloc(0)).collect();
+        let end = Instant::now() + duration(500);
+        let mut round = 0;
+        while Instant::now() < end {
+            crowd(8, duration(0), |number, _| {
+                let mut handle = domain.register();
+                (0..500).for_each(|_| handle.update(|tx| Ok(*tx.lock(links[number])? += 1)).unwrap());
+            });
+            round += 1;
+        }
+        assert!(domain.stats().handles == 0 && round > 0);
+    });
+    assert!(most <= 8 * SHARE, "{most} bytes for eight objects");
+}
+
+/// What a handle wrote last before it rests is collected by those that read it.
+#[test]
+fn what_an_idle_handle_wrote_last_costs_readers_nothing_for_long() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let links: Vec<Link<u64>> = (0..50).map(|_| domain.alloc(0)).collect();
+    let (mut idle, mut reader) = (domain.register(), domain.register());
+    links.iter().for_each(|link| idle.update(|tx| Ok(*tx.lock(*link)? = 1)).unwrap());
+    assert!(domain.stats().versions > 0);
+    // The dereference watermark is 4,096.
+    for _ in 0..500 {
+        let snapshot = reader.read();
+        assert!(links.iter().all(|link| *snapshot.get(*link) == 1));
+    }
+    assert_eq!(domain.stats().versions, 0, "copies that nobody collects");
+    assert_eq!(idle.counts().commits, 50);
+}
+
+/// `collect` and `stats` do their work, and return, beside twenty threads that write.
+#[test]
+fn collecting_and_statistics_work_under_load() {
+    let _alone = alone();
+    let gap = longest_gap(20, duration(300));
+    let domain = Domain::new();
+    let busy: Vec<Link<u64>> = (0..100).map(|_| domain.alloc(0)).collect();
+    let (mut idle, rested): (Handle, Vec<Link<u64>>) = (domain.register(), (0..300).map(|_| domain.alloc(0)).collect());
+    rested.iter().for_each(|link| idle.update(|tx| Ok(*tx.lock(*link)? = 1)).unwrap());
+    let longest = crowd(21, duration(600), |number, end| {
+        let mut handle = domain.register();
+        let mut longest = std::time::Duration::ZERO;
+        while Instant::now() < end {
+            let begun = Instant::now();
+            if number < 20 {
+                handle.update(|tx| Ok(*tx.lock(busy[number * 5])? += 1)).unwrap();
+                continue;
+            }
+            handle.collect();
+            assert!(domain.stats().handles >= 2);
+            longest = longest.max(begun.elapsed());
+        }
+        longest
+    });
+    let longest = longest.into_iter().max().unwrap();
+    println!("collect and stats took {longest:?} at most, the clock's longest gap is {gap:?}");
+    // Three rounds, each of which may lose the processor, or find each of the domain's short locks taken.
+    assert!(longest <= 9 * gap, "{longest:?}, where {gap:?} is the scheduler's doing");
+    drop(idle);
+    let mut handle = domain.register();
+    let read = |handle: &mut Handle| assert!(rested.iter().all(|link| *handle.read().get(*link) == 1));
+    read(&mut handle);
+}
