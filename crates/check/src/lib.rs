@@ -9,6 +9,7 @@
 //! | [`workload`] | seeded keys and operation mixes, the same on every run |
 //! | [`topologies`](mod@topologies) | imagined machines of 1, 2, 4 and 8 nodes |
 //! | [`drops`] | values that know how many of them are alive |
+//! | [`late`] | code that runs at the very end of a thread |
 //! | [`watchdog`] | turns a hanging test into one that dies and says where |
 //!
 //! A test records with [`history::Recorder`], joins its threads, and hands the history to a checker; the verdict's
@@ -28,6 +29,7 @@
 
 pub mod drops;
 pub mod history;
+pub mod late;
 pub mod linear;
 pub mod map;
 pub mod snapshot;

@@ -3,12 +3,14 @@
 //! All of them implement [`OrderedIndex`]; benchmarks, tests and figures are written once against it.
 
 pub mod art;
+mod backlog;
 pub mod hydra;
 mod index;
 mod key;
 mod value;
 
 pub use art::Art;
+pub use backlog::{Backlogged, Garbage, OnBacklog};
 pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
 pub use key::{Bytes, Encode, Form, FormKind, Key, KeyForm, KeyPart, Probe, Word};

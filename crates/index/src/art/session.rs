@@ -14,10 +14,15 @@ use core::ops::{Bound, RangeBounds, RangeFull};
 
 /// A thread's handle on an [`Art`]; see [`Art::pin`].
 ///
-/// Each operation enters a read-side critical section of its own. All single-key operations are linearizable.
+/// It is two references: making one costs a few loads, however many are alive, and forgetting one costs nothing.
+///
+/// Each operation enters a read-side critical section of its own. All single-key operations are linearizable. Closures
+/// that are shown a value run inside that section, as clones of values do: nothing that is removed or replaced meanwhile
+/// is freed before they return, so they should be short. [`Art::stats`] shows what waits, and
+/// [`Builder::backlog_limit`](super::Builder::backlog_limit) bounds it.
 pub struct ArtSession<'a, K: Key, V: Clone + Send + Sync + 'static> {
-    art: &'a Art<K, V>,
-    reader: Reader<'a>,
+    pub(super) art: &'a Art<K, V>,
+    pub(super) reader: Reader<'a>,
 }
 
 impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
@@ -27,6 +32,14 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
 
     fn tree(&self) -> &RawArt<K::Form> {
         &self.art.tree
+    }
+
+    /// Begins an operation that may remove or replace something: outside of other guards, it waits while too much waits
+    /// for readers.
+    #[inline]
+    fn enter_to_store(&self) -> Guard<'a> {
+        self.art.backlog.admit(&self.art.domain);
+        self.reader.enter()
     }
 
     /// The value of `key`.
@@ -73,7 +86,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = K::Form> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let old = with_bytes(key, |bytes| self.tree().insert(bytes, into_word(value), &guard));
         if old.is_none() {
             self.art.count.add(1);
@@ -81,8 +94,8 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
         old.map(|word| retire_and_clone(word, &guard))
     }
 
-    /// The value of `key`, after inserting `f()` if it was not there. `f` may run in vain: when another thread inserts
-    /// the key meanwhile, that value is returned and `f`'s is dropped.
+    /// The value of `key`, after inserting `f()` if it was not there. `f` runs outside any lock and any guard, and may run
+    /// in vain: when another thread inserts the key meanwhile, that value is returned and `f`'s is dropped.
     ///
     /// # Panics
     /// If the key has 4 GiB or more.
@@ -91,12 +104,11 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = K::Form> + ?Sized,
     {
-        let guard = self.reader.enter();
-        if let Some(leaf) = with_bytes(key, |bytes| self.tree().get(bytes, &guard)) {
-            // SAFETY: a word of this map, read under `guard`.
-            return unsafe { clone_of(leaf.word()) };
+        if let Some(value) = self.get(key) {
+            return value;
         }
         let word = into_word(f());
+        let guard = self.enter_to_store();
         match with_bytes(key, |bytes| self.tree().insert_if_absent(bytes, word, &guard)) {
             // SAFETY: a word of this map, read under `guard`; ours was never published.
             Some(existing) => unsafe {
@@ -117,7 +129,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = K::Form> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let word = into_word(value);
         let Some(old) = with_bytes(key, |bytes| self.tree().exchange(bytes, word, &guard)) else {
             // SAFETY: never published.
@@ -134,7 +146,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = K::Form> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         with_bytes(key, |bytes| {
             loop {
                 let old = self.tree().get(bytes, &guard)?.word();
@@ -156,7 +168,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = K::Form> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let word = with_bytes(key, |bytes| self.tree().remove(bytes, &guard))?;
         self.art.count.add(-1);
         Some(retire_and_clone(word, &guard))
@@ -189,7 +201,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
     }
 
     fn pop(&self, find: impl for<'g> Fn(&'g Guard<'_>) -> Option<Leaf<'g, K::Form>>) -> Option<(K, V)> {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         loop {
             let leaf = find(&guard)?;
             let word = leaf.word();

@@ -29,7 +29,7 @@ impl<K: Key, V: Send + Sync + 'static> Session<'_, K, V> {
     }
 
     fn put_all(&self, entries: impl Iterator<Item = (K, V)>) {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let local = self.local(&guard);
         let mut near = None;
         for (key, value) in entries {
@@ -49,7 +49,7 @@ impl<K: Key, V: Send + Sync + 'static> Session<'_, K, V> {
     pub fn retain(&self, mut keep: impl FnMut(K::Ref<'_>, &V) -> bool) {
         let mut from = Some(FormOf::<K>::least());
         while let Some(low) = from.take() {
-            let guard = self.reader.enter();
+            let guard = self.enter_to_store();
             let (mut seen, mut unwanted) = (0, Vec::new());
             self.scan_range(&low, None, BULK, |key, word| {
                 seen += 1;

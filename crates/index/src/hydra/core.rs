@@ -66,7 +66,7 @@ impl<F: KeyForm> Core<F> {
         unsafe { F::Page::init(head.as_ptr(), F::probe(&F::least()), core::ptr::null()) };
         let head = PagePtr(head);
         Self {
-            domain: Domain::new(),
+            domain: config.backlog.domain(),
             layers: (0..nodes).map(|node| Layer::new(config.search_layer, head, place(node))).collect(),
             cells: PerThread::new(),
             maintenance: Maintenance::new(nodes),
@@ -117,6 +117,7 @@ impl<F: KeyForm> Core<F> {
             }
         }
         let arenas = (&raw const *self.arenas).cast_mut().cast();
+        // Its memory is the arena's, and counted there, until it is given back.
         // SAFETY: by the caller's promise the page is unreachable for guards entered from now on.
         unsafe { guard.retire(page.0.as_ptr().cast(), arenas, reclaim::<F>) }
     }
@@ -132,11 +133,17 @@ impl<F: KeyForm> Core<F> {
         usize::try_from(sum).unwrap_or(0)
     }
 
-    /// Bytes of memory held for pages and, where it is known (snapshots), search layers.
+    /// Pages, those included whose memory is not free yet.
+    pub(super) fn pages(&self) -> usize {
+        self.arenas.0.iter().map(BlockArena::blocks_live).sum()
+    }
+
+    /// Bytes of memory held for pages and, where it is known (snapshots), search layers; and what waits for readers.
     pub(crate) fn bytes(&self) -> usize {
+        let waiting = self.domain.stats().pending_bytes;
         let pages: usize = self.arenas.0.iter().map(BlockArena::bytes_held).sum();
         let guard = self.domain.pin();
-        pages + self.layers.iter().map(|layer| layer.bytes(&guard)).sum::<usize>()
+        pages + waiting + self.layers.iter().map(|layer| layer.bytes(&guard)).sum::<usize>()
     }
 
     /// Calls `each` with every page of the list, for a caller that has the map to itself.

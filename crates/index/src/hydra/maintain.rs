@@ -169,7 +169,10 @@ impl<F: KeyForm> Core<F> {
     /// Brings the replica of `node` up to the last round.
     fn update(&self, local: &Local<'_, F>, node: usize) {
         // Destructors of users' values, which may use the map, must not run under the lock.
-        let _held_back = local.guard.hold_back();
+        local.guard.hold_back(|| self.update_held_back(local, node));
+    }
+
+    fn update_held_back(&self, local: &Local<'_, F>, node: usize) {
         let updater = &self.maintenance.updaters[node];
         let busy = updater.busy.lock().expect("updating does not panic");
         let applied = updater.applied.load(Relaxed);

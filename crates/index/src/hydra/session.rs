@@ -23,8 +23,15 @@ pub(crate) type FormOf<K> = <K as Encode>::Form;
 
 /// This thread's session on a [`HydraList`]: made by [`HydraList::pin`], cheap, neither `Send` nor `Sync`.
 ///
+/// It is a handful of references: making one costs a few loads, however many are alive, and forgetting one costs nothing.
 /// It holds no lock and no guard between calls, so keeping one for long delays nothing. It remembers the NUMA node it
 /// was made on; after the thread has moved to another node it stays right, but reads that other node's search layer.
+///
+/// Closures that are shown a value (in [`get_with`](Self::get_with), [`scan`](Self::scan), [`update`](Self::update),
+/// [`retain`](Self::retain)) run inside a guard, as clones of values do: nothing that is removed or replaced meanwhile is
+/// freed before they return, so they should be short. [`HydraList::stats`] shows what waits, and
+/// [`Builder::backlog_limit`](super::Builder::backlog_limit) bounds it. What makes values (in
+/// [`get_or_insert_with`](Self::get_or_insert_with), [`extend`](Self::extend)) runs outside any guard.
 ///
 /// All operations on single keys are linearizable. They cost one search-layer look-up and, nearly always, one page;
 /// expected O(log n) comparisons in a few cache lines for words, O(key length) for byte strings.
@@ -70,7 +77,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
         Local { guard, cell: self.cell, node: self.node, layer: self.layer }
     }
 
-    /// Calls `read` with the value of `key`, by reference, without cloning it.
+    /// Calls `read` with the value of `key`, by reference, without cloning it. Memory reclamation waits while it runs.
     #[inline]
     pub fn get_with<Q, R>(&self, key: &Q, read: impl FnOnce(&V) -> R) -> Option<R>
     where
@@ -164,7 +171,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     where
         Q: Encode<Form = FormOf<K>> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let word = value::into_word(value);
         let put = key.encode(|key| self.store(&guard, key, word, When::Always));
         self.settle(&guard, put, old)
@@ -193,7 +200,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     where
         Q: Encode<Form = FormOf<K>> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         key.encode(|key| self.take_encoded(&guard, key, None, old))
     }
 
@@ -206,19 +213,37 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     ) -> Option<R> {
         let local = self.local(guard);
         let removed = self.core.take(&local, local.jump(key), key, FormOf::<K>::tag(key), expected)?;
-        Some(self.let_go(guard, removed, old))
+        Some(self.let_go(guard, removed, key, old))
+    }
+
+    /// Begins an operation that may remove or replace something: outside of other guards, it waits while too much waits
+    /// for readers.
+    #[inline]
+    pub(super) fn enter_to_store(&self) -> Guard<'m> {
+        self.core.config.backlog.admit(&self.core.domain);
+        self.reader.enter()
     }
 
     /// Counts entries that came or went.
     #[inline]
     pub(super) fn count(&self, change: isize) {
-        self.cell.add(change);
+        // So late in the thread's end that it has given its slot back, the cell may be another thread's.
+        let cell = if self.reader.is_mine() { self.cell } else { self.core.cell() };
+        cell.add(change);
     }
 
     /// What is left to do after an entry has been taken out; `old` sees its value.
-    fn let_go<R>(&self, guard: &Guard<'m>, removed: Removed, old: impl FnOnce(&V) -> R) -> R {
+    fn let_go<R>(
+        &self,
+        guard: &Guard<'m>,
+        removed: Removed,
+        key: crate::Probe<'_, K>,
+        old: impl FnOnce(&V) -> R,
+    ) -> R {
         self.count(-1);
-        self.retire_key(guard, removed.key);
+        if !removed.key.is_null() {
+            self.retire_key(guard, removed.key, FormOf::<K>::with_bytes(key, <[u8]>::len));
+        }
         self.retire_value(guard, removed.value, old)
     }
 
@@ -232,15 +257,13 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
         }
     }
 
-    fn retire_key(&self, guard: &Guard<'m>, key: *mut ()) {
+    fn retire_key(&self, guard: &Guard<'m>, key: *mut (), bytes: usize) {
         unsafe fn reclaim<F: KeyForm>(key: *mut (), _: *mut ()) {
             // SAFETY: RCU calls this once, when no reader is left.
             unsafe { F::Page::reclaim_key(key) }
         }
-        if !key.is_null() {
-            // SAFETY: the key is out of the map and ours alone to retire.
-            unsafe { guard.retire(key, ::core::ptr::null_mut(), reclaim::<FormOf<K>>) }
-        }
+        // SAFETY: the key is out of the map and ours alone to retire.
+        unsafe { guard.retire_sized(key, bytes, ::core::ptr::null_mut(), reclaim::<FormOf<K>>) }
     }
 
     /// Shows up to `limit` entries in `from..bound` to `visit`, ascending. For iterators.
@@ -361,15 +384,15 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         self.put(&key, value, V::clone)
     }
 
-    /// The value of `key`, inserting `make()` first if there is none. `make` runs outside any lock; of two threads
-    /// that race, both may run it and one result is dropped.
+    /// The value of `key`, inserting `make()` first if there is none. `make` runs outside any lock and any guard; of two
+    /// threads that race, both may run it and one result is dropped.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> V {
         if let Some(value) = self.get(&key) {
             return value;
         }
-        let guard = self.reader.enter();
         let value = make();
         let word = value::into_word(value.clone());
+        let guard = self.enter_to_store();
         match key.encode(|key| self.store(&guard, key, word, When::Absent)) {
             Put::Inserted => {
                 self.count(1);
@@ -394,7 +417,7 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = FormOf<K>> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let word = value::into_word(value);
         match key.encode(|key| self.store(&guard, key, word, When::Present)) {
             Put::Replaced(old) => Some(self.retire_value(&guard, old, V::clone)),
@@ -414,7 +437,7 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = FormOf<K>> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let local = self.local(&guard);
         key.encode(|key| {
             let tag = FormOf::<K>::tag(key);
@@ -472,14 +495,15 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
     }
 
     fn pop(&self, end: End) -> Option<(K, V)> {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let mut popped = None;
         let removed = self.core.take_end(&self.local(&guard), end, |key| {
             // SAFETY: the key is an encoding of a K.
             popped = Some(unsafe { K::decode(key) });
         })?;
-        let value = self.let_go(&guard, removed, V::clone);
-        popped.map(|key| (key, value))
+        let key = popped?;
+        let value = key.encode(|encoded| self.let_go(&guard, removed, encoded, V::clone));
+        Some((key, value))
     }
 
     /// An iterator over the entries whose keys lie in `range`, ascending; `.rev()` descends. A range whose start is
