@@ -31,6 +31,11 @@ fn scatter(n: u64) -> u64 {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
+#[inline(always)]
+fn use_up<T>(value: T) {
+    black_box(value);
+}
+
 fn main() {
     let keys: u64 = std::env::args().nth(1).map_or(1_000, |text| text.parse().expect("a number of keys"));
     let operations = if keys > 100_000 { 400_000 } else { 1_000_000 };
@@ -43,14 +48,11 @@ fn main() {
     compare(
         operations,
         [
-            ("pin", Box::new(|n| (0..n).for_each(|_| drop(black_box(list.pin()))))),
-            ("get, session kept", Box::new(|n| (0..n).for_each(|n| drop(black_box(session.get(&key(n))))))),
-            ("pin and get", Box::new(|n| (0..n).for_each(|n| drop(black_box(list.pin().get(&key(n))))))),
-            ("range(..).next()", Box::new(|n| (0..n / 8).for_each(|n| drop(black_box(session.range(key(n)..).next()))))),
-            (
-                "insert over, kept",
-                Box::new(|n| (0..n).for_each(|n| drop(black_box(session.upsert(&key(n), n))))),
-            ),
+            ("pin", Box::new(|n| (0..n).for_each(|_| use_up(list.pin())))),
+            ("get, session kept", Box::new(|n| (0..n).for_each(|n| use_up(session.get(&key(n)))))),
+            ("pin and get", Box::new(|n| (0..n).for_each(|n| use_up(list.pin().get(&key(n)))))),
+            ("range(..).next()", Box::new(|n| (0..n / 8).for_each(|n| use_up(session.range(key(n)..).next())))),
+            ("insert over, kept", Box::new(|n| (0..n).for_each(|n| use_up(session.upsert(&key(n), n))))),
         ],
     );
     if keys > 1_000_000 {
@@ -62,9 +64,9 @@ fn main() {
     compare(
         operations,
         [
-            ("pin", Box::new(|n| (0..n).for_each(|_| drop(black_box(art.pin()))))),
-            ("get, session kept", Box::new(|n| (0..n).for_each(|n| drop(black_box(session.get(&key(n))))))),
-            ("pin and get", Box::new(|n| (0..n).for_each(|n| drop(black_box(art.pin().get(&key(n))))))),
+            ("pin", Box::new(|n| (0..n).for_each(|_| use_up(art.pin())))),
+            ("get, session kept", Box::new(|n| (0..n).for_each(|n| use_up(session.get(&key(n)))))),
+            ("pin and get", Box::new(|n| (0..n).for_each(|n| use_up(art.pin().get(&key(n)))))),
         ],
     );
 }

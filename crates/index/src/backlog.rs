@@ -35,7 +35,9 @@ impl<T> fmt::Debug for Backlogged<T> {
 
 impl<T> fmt::Display for Backlogged<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("more removed memory waits for readers than the map's limit: end the reads under way, and try again")
+        f.write_str(
+            "more removed memory waits for readers than the map's limit: end the reads under way, and try again",
+        )
     }
 }
 

@@ -4,8 +4,10 @@
 mod common;
 
 use archipelago_check::drops::{Counted, DropCounter};
+#[cfg(target_os = "linux")]
+use archipelago_check::late::at_the_very_end;
 use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_index::{Art, HydraList};
+use archipelago_index::{Art, Backlogged, HydraList, OnBacklog};
 use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
@@ -225,6 +227,48 @@ fn sessions_in_thread_locals_count_right() {
     });
 }
 
+/// Later than any thread-local: the slot is another thread's by then.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_session_kept_to_the_very_end_counts_right() {
+    const EACH: u64 = sized(40_000, 20) as u64;
+    fn work(session: &archipelago_index::hydra::Session<'_, u64, u64>, base: u64) {
+        (base..base + EACH).for_each(|key| assert!(session.insert(key, key).is_none()));
+        (base..base + EACH).step_by(2).for_each(|key| assert!(session.remove(&key).is_some()));
+    }
+    let _alone = alone();
+    watchdog(USUAL, |_| {
+        for _ in 0..sized(5, 1) {
+            let map: &'static HydraList<u64, u64> = leaked(HydraList::new());
+            let threads = 5;
+            let beside_the_next_owner = move |session: &archipelago_index::hydra::Session<'_, u64, u64>| {
+                let started = Barrier::new(threads);
+                thread::scope(|s| {
+                    for n in 1..threads as u64 {
+                        let started = &started;
+                        s.spawn(move || {
+                            let session = map.pin();
+                            started.wait();
+                            work(&session, n * EACH);
+                        });
+                    }
+                    started.wait();
+                    work(session, 0);
+                });
+            };
+            thread::slot();
+            let late = thread::spawn(move || {
+                let session = map.pin();
+                at_the_very_end(Box::new(move || beside_the_next_owner(&session)))
+            });
+            if late.join().unwrap() {
+                assert_eq!(map.len() as u64, threads as u64 * EACH / 2);
+                map.check_invariants();
+            }
+        }
+    });
+}
+
 /// An iterator holds a guard; one that a thread-local drops last of all ends it all the same.
 #[test]
 fn iterators_in_thread_locals_let_go() {
@@ -269,5 +313,147 @@ fn no_guard_is_held_while_a_value_is_made() {
         let art: Art<u64, Counted> = Art::new();
         let replace = |key, value| drop(art.pin().insert(&key, value));
         reclaims_meanwhile(replace, |make| drop(art.pin().get_or_insert_with(&100, make)));
+    });
+}
+
+/// A reader that stays where it is, and another thread that overwrites values of a kilobyte: what waits is shown, by
+/// `stats` and by `bytes`.
+#[test]
+fn what_a_stuck_reader_holds_up_is_shown() {
+    let _alone = alone();
+    type Kilobyte = [u8; 1_000];
+    let rounds = sized(3_000, 40);
+    let shown = |garbage: archipelago_index::Garbage| {
+        assert!(garbage.objects >= rounds && garbage.bytes >= rounds * 1_000, "{garbage:?}");
+        assert!(garbage.readers == 1 && (garbage.refused > 0 || cfg!(miri)), "{garbage:?}");
+    };
+    watchdog(USUAL, |_| {
+        let list: HydraList<u64, Kilobyte> = (0..9).map(|key| (key, [0; 1_000])).collect();
+        let before = list.bytes();
+        assert!(before >= 9_000 && list.stats().entries == 9 && list.stats().pages == 1);
+        let session = list.pin();
+        session.get_with(&1, |_| {
+            let grown = growth(|| (0..rounds as u64).for_each(|n| assert!(session.upsert(&(n % 9), [1; 1_000]))));
+            shown(list.stats().garbage);
+            let said = list.bytes() - before;
+            assert!((said as isize - grown).abs() <= grown / 4, "{said} bytes said, {grown} taken");
+        });
+        list.sync();
+        assert!(list.stats().garbage.bytes == 0 && list.bytes() <= before, "{:?}", list.stats());
+
+        let art: Art<u64, Kilobyte> = (0..9).map(|key| (key, [0; 1_000])).collect();
+        let session = art.pin();
+        session.get_with(&1, |_| {
+            (0..rounds as u64).for_each(|n| assert!(session.insert(&(n % 9), [1; 1_000]).is_some()));
+            shown(art.stats().garbage);
+        });
+        assert_eq!(art.stats().entries, 9);
+    });
+}
+
+/// The same with a limit: the heap stays within it, and writers go on when the reader has left.
+fn bounded<S>(
+    limit: usize,
+    read: impl FnOnce(&dyn Fn()) + Send,
+    session: impl Fn() -> S + Sync,
+    write: impl Fn(&S, u64) -> Result<(), Backlogged> + Sync,
+    waits: bool,
+) {
+    const WRITES: u64 = sized(40_000, 200) as u64;
+    let (reading, written) = (Barrier::new(2), AtomicIsize::new(0));
+    let (refused, left) = (AtomicIsize::new(0), AtomicIsize::new(0));
+    let before = HEAP.load(Relaxed);
+    thread::scope(|s| {
+        s.spawn(|| {
+            read(&|| {
+                reading.wait();
+                // Until nothing is written any more, or the writer has been refused for a while.
+                let mut last = -1;
+                while last != written.load(Relaxed) {
+                    last = written.load(Relaxed);
+                    thread::sleep(Duration::from_millis(100));
+                }
+                let grown = HEAP.load(Relaxed) - before;
+                assert!(grown <= limit as isize * 3 / 2, "{grown} bytes, {limit} allowed");
+                assert!(last < WRITES as isize, "nothing stopped the writer");
+                left.store(1, Relaxed);
+            });
+        });
+        reading.wait();
+        let session = session();
+        for n in 0..WRITES {
+            while write(&session, n).is_err() {
+                refused.fetch_add(1, Relaxed);
+                thread::yield_now();
+            }
+            written.fetch_add(1, Relaxed);
+        }
+        assert_eq!(left.load(Relaxed), 1, "done before the reader was");
+    });
+    assert_eq!(refused.load(Relaxed) == 0, waits);
+}
+
+#[test]
+fn a_backlog_limit_holds_and_lets_go() {
+    type Kilobyte = [u8; 1_000];
+    const LIMIT: usize = sized(8 << 20, 64 << 10);
+    let _alone = alone();
+    watchdog(USUAL, |_| {
+        for then in [OnBacklog::Wait, OnBacklog::Proceed] {
+            let waits = then == OnBacklog::Wait;
+            let list = HydraList::<u64, Kilobyte>::builder().backlog_limit(LIMIT, then).build();
+            list.pin().insert(1, [0; 1_000]);
+            let read = |stay: &dyn Fn()| assert!(list.pin().get_with(&1, |_| stay()).is_some());
+            let write = |session: &archipelago_index::hydra::Session<'_, u64, Kilobyte>, n: u64| match n % 4 {
+                _ if waits => {
+                    session.insert(n % 9, [1; 1_000]);
+                    Ok(())
+                }
+                0 => session.try_remove(&(n % 9)).map(|_| ()),
+                1 => session.try_replace(&(n % 9), [2; 1_000]).map_or(Err(Backlogged(())), |_| Ok(())),
+                _ => session.try_insert(n % 9, [3; 1_000]).map_or(Err(Backlogged(())), |_| Ok(())),
+            };
+            bounded(LIMIT, read, || list.pin(), write, waits);
+            list.check_invariants();
+
+            let art = Art::<u64, Kilobyte>::builder().backlog_limit(LIMIT, then).build();
+            art.pin().insert(&1, [0; 1_000]);
+            let read = |stay: &dyn Fn()| assert!(art.pin().get_with(&1, |_| stay()).is_some());
+            let write = |session: &archipelago_index::art::ArtSession<'_, u64, Kilobyte>, n: u64| match n % 4 {
+                _ if waits => {
+                    session.insert(&(n % 9), [1; 1_000]);
+                    Ok(())
+                }
+                0 => session.try_remove(&(n % 9)).map(|_| ()),
+                1 => session.try_replace(&(n % 9), [2; 1_000]).map_or(Err(Backlogged(())), |_| Ok(())),
+                _ => session.try_insert(&(n % 9), [3; 1_000]).map_or(Err(Backlogged(())), |_| Ok(())),
+            };
+            bounded(LIMIT, read, || art.pin(), write, waits);
+            art.check_invariants();
+        }
+    });
+}
+
+/// A thread that is reading the map itself would wait for itself; it does not.
+#[test]
+fn a_reader_that_writes_does_not_wait_for_itself() {
+    let _alone = alone();
+    watchdog(USUAL, |_| {
+        let list = HydraList::<u64, String>::builder().backlog_limit(100, OnBacklog::Wait).build();
+        let session = list.pin();
+        session.insert(1, "one".into());
+        session.get_with(&1, |_| (0..1_000).for_each(|n| assert!(session.upsert(&1, n.to_string()))));
+        session.update(&1, |old| {
+            session.insert(2, "two".into());
+            old.clone()
+        });
+        assert!(session.try_insert(1, "again".into()).is_ok());
+        let art = Art::<u64, String>::builder().backlog_limit(100, OnBacklog::Wait).build();
+        let session = art.pin();
+        session.insert(&1, "one".into());
+        for _ in session.iter() {
+            (0..1_000).for_each(|n| assert!(session.insert(&1, n.to_string()).is_some()));
+        }
+        assert!(session.try_insert(&1, "again".into()).is_ok());
     });
 }

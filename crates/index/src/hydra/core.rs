@@ -39,7 +39,6 @@ struct Arenas(Vec<BlockArena>);
 /// What an operation knows about where it runs.
 pub(crate) struct Local<'a, F: KeyForm> {
     pub guard: &'a Guard<'a>,
-    pub cell: &'a ThreadCell<F>,
     pub node: usize,
     /// That node's search layer.
     pub layer: &'a Layer<F>,
@@ -84,7 +83,8 @@ impl<F: KeyForm> Core<F> {
         unsafe { self.head.0.as_ref() }
     }
 
-    /// This thread's cell.
+    /// The cell of the slot that this thread has now. Not to be kept: a session may outlive its thread's slot.
+    #[inline]
     pub(crate) fn cell(&self) -> &ThreadCell<F> {
         self.cells.get_or(archipelago_platform::thread::slot().index, || CachePadded::new(ThreadCell::new()))
     }
@@ -123,8 +123,8 @@ impl<F: KeyForm> Core<F> {
     }
 
     /// Appends to this thread's op log. Called under the locks of the pages concerned.
-    pub(super) fn log(&self, local: &Local<'_, F>, kind: Kind, page: NonNull<F::Page>) {
-        local.cell.append(Op { kind, page: PagePtr(page), stamp: OrderedClock::shared().now() });
+    pub(super) fn log(&self, _: &Local<'_, F>, kind: Kind, page: NonNull<F::Page>) {
+        self.cell().append(Op { kind, page: PagePtr(page), stamp: OrderedClock::shared().now() });
     }
 
     /// How many entries there are: exact when no thread is changing the map.

@@ -304,10 +304,9 @@ impl<F: KeyForm> Core<F> {
             // A hint only: without it the replica may be built on another node's memory.
             let _ = thread::bind_current(&self.config.topology, NodeId(node));
         }
-        let cell = self.cell();
         while wake.wait(node) {
             let guard = self.domain.pin();
-            let local = Local { guard: &guard, cell, node, layer: &self.layers[node] };
+            let local = Local { guard: &guard, node, layer: &self.layers[node] };
             if node == 0 {
                 self.combine(&mut self.lock_combiner());
                 (1..self.layers.len()).for_each(|other| wake.rouse(other));

@@ -5,7 +5,6 @@ use super::iter::Range;
 use super::layer::Layer;
 use super::list::{End, Put, When};
 use super::map::HydraList;
-use super::oplog::ThreadCell;
 use super::page::{Page, PageForm, Removed};
 use super::snapshot::SearchForm;
 use crate::key::KeyForm;
@@ -39,7 +38,6 @@ pub struct Session<'m, K: Key, V: Send + Sync + 'static> {
     pub(super) map: &'m HydraList<K, V>,
     pub(super) core: &'m Core<FormOf<K>>,
     pub(super) reader: Reader<'m>,
-    cell: &'m ThreadCell<FormOf<K>>,
     node: usize,
     layer: &'m Layer<FormOf<K>>,
 }
@@ -50,8 +48,9 @@ const BATCH: usize = 32;
 impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     pub(super) fn new(map: &'m HydraList<K, V>) -> Self {
         let core = map.core();
-        let node = core.config.topology.node_of_current().min(core.layers.len() - 1);
-        Self { map, core, reader: core.domain.reader(), cell: core.cell(), node, layer: &core.layers[node] }
+        let last = core.layers.len() - 1;
+        let node = if last == 0 { 0 } else { core.config.topology.node_of_current().min(last) };
+        Self { map, core, reader: core.domain.reader(), node, layer: &core.layers[node] }
     }
 
     /// The number of entries; see [`HydraList::len`].
@@ -74,7 +73,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     where
         'm: 'g,
     {
-        Local { guard, cell: self.cell, node: self.node, layer: self.layer }
+        Local { guard, node: self.node, layer: self.layer }
     }
 
     /// Calls `read` with the value of `key`, by reference, without cloning it. Memory reclamation waits while it runs.
@@ -227,19 +226,11 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     /// Counts entries that came or went.
     #[inline]
     pub(super) fn count(&self, change: isize) {
-        // So late in the thread's end that it has given its slot back, the cell may be another thread's.
-        let cell = if self.reader.is_mine() { self.cell } else { self.core.cell() };
-        cell.add(change);
+        self.core.cell().add(change);
     }
 
     /// What is left to do after an entry has been taken out; `old` sees its value.
-    fn let_go<R>(
-        &self,
-        guard: &Guard<'m>,
-        removed: Removed,
-        key: crate::Probe<'_, K>,
-        old: impl FnOnce(&V) -> R,
-    ) -> R {
+    fn let_go<R>(&self, guard: &Guard<'m>, removed: Removed, key: crate::Probe<'_, K>, old: impl FnOnce(&V) -> R) -> R {
         self.count(-1);
         if !removed.key.is_null() {
             self.retire_key(guard, removed.key, FormOf::<K>::with_bytes(key, <[u8]>::len));

@@ -12,7 +12,7 @@ use super::record::Record;
 /// in scope after its domain.
 pub struct Reader<'d> {
     domain: &'d Domain,
-    /// Of the slot that the thread had when this was made.
+    /// Of the slot that the thread had when this was made, or of one that it had before.
     record: &'d Record,
     /// The record belongs to this thread.
     not_send: PhantomData<*mut ()>,
@@ -21,7 +21,7 @@ pub struct Reader<'d> {
 impl<'d> Reader<'d> {
     #[inline]
     pub(super) fn new(domain: &'d Domain) -> Self {
-        Self { domain, record: domain.records().own(), not_send: PhantomData }
+        Self { domain, record: domain.records().recent(), not_send: PhantomData }
     }
 
     /// Begins a critical section: nothing retired from now on is reclaimed while the guard lives. Guards nest; inner
@@ -38,7 +38,7 @@ impl<'d> Reader<'d> {
 
     /// Whether the calling thread still has the slot that it had when it made this reader. It has not in code that runs
     /// so late in the thread's end that the slot was given back; state of that slot may be another thread's then.
-    #[inline]
+    #[inline(always)]
     pub fn is_mine(&self) -> bool {
         self.record.is_mine()
     }

@@ -31,6 +31,9 @@ struct Free(NonNull<Node>);
 unsafe impl Send for Free {}
 
 pub(super) struct Records {
+    /// No other domain of the process has had it.
+    #[cfg(not(any(loom, archipelago_sim)))]
+    id: u64,
     slots: PerThread<CachePadded<Record>>,
     /// The newest node of the chain. Goes from one node to a newer one, whose `older` is the former.
     claimable: AtomicPtr<Node>,
@@ -40,7 +43,23 @@ pub(super) struct Records {
 impl Records {
     pub(super) fn new() -> Self {
         let claimable = AtomicPtr::new(ptr::null_mut());
-        Self { slots: PerThread::new(), claimable, free: Mutex::new(Vec::new()) }
+        Self {
+            #[cfg(not(any(loom, archipelago_sim)))]
+            id: recent::next_id(),
+            slots: PerThread::new(),
+            claimable,
+            free: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// What [`own`](Self::own) returned in this thread before, if that is quick to know. It may be of a slot that the
+    /// thread has given back since: [`Record::is_mine`] tells.
+    #[inline(always)]
+    pub(super) fn recent(&self) -> &Record {
+        #[cfg(not(any(loom, archipelago_sim)))]
+        return recent::find(self);
+        #[cfg(any(loom, archipelago_sim))]
+        self.own()
     }
 
     /// The record of the calling thread's slot.
@@ -90,6 +109,48 @@ impl Records {
         }
         // SAFETY: from a box.
         unsafe { NonNull::new_unchecked(node) }
+    }
+}
+
+/// For each thread, the records of the domains that it used last: making a session is a few instructions, which leaves the
+/// processor's window to the look-ups before and after it.
+#[cfg(not(any(loom, archipelago_sim)))]
+mod recent {
+    use core::cell::Cell;
+    use core::ptr;
+
+    use archipelago_platform::atomic::{AtomicU64, Ordering};
+    use archipelago_platform::thread::thread_local;
+
+    use super::{Record, Records};
+
+    const PLACES: usize = 8;
+
+    /// The id of a domain, and this thread's record in it.
+    type Recent = Cell<(u64, *const Record)>;
+
+    thread_local! {
+        static RECENT: [Recent; PLACES] = const { [const { Cell::new((0, ptr::null())) }; PLACES] };
+    }
+
+    pub(super) fn next_id() -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(super) fn find(records: &Records) -> &Record {
+        let (id, record) = RECENT.with(|recent| recent[records.id as usize % PLACES].get());
+        // SAFETY: a pair with this id was made below from these records, as no others have the id; they live as long as
+        // their domain.
+        if id == records.id { unsafe { &*record } } else { find_anew(records) }
+    }
+
+    #[cold]
+    fn find_anew(records: &Records) -> &Record {
+        let own = records.own();
+        RECENT.with(|recent| recent[records.id as usize % PLACES].set((records.id, own)));
+        own
     }
 }
 
