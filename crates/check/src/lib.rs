@@ -10,6 +10,7 @@
 //! | [`topologies`](mod@topologies) | imagined machines of 1, 2, 4 and 8 nodes |
 //! | [`drops`] | values that know how many of them are alive |
 //! | [`hostile`] | memory, the longest operation, and a control to judge it by |
+//! | [`late`] | code that runs at the very end of a thread |
 //! | [`watchdog`] | turns a hanging test into one that dies and says where |
 //!
 //! A test records with [`history::Recorder`], joins its threads, and hands the history to a checker; the verdict's
@@ -30,6 +31,7 @@
 pub mod drops;
 pub mod history;
 pub mod hostile;
+pub mod late;
 pub mod linear;
 pub mod map;
 pub mod snapshot;

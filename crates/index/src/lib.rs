@@ -3,6 +3,7 @@
 //! All of them implement [`OrderedIndex`]; benchmarks, tests and figures are written once against it.
 
 pub mod art;
+mod backlog;
 pub mod hydra;
 mod index;
 mod key;
@@ -12,6 +13,7 @@ mod unwind;
 mod value;
 
 pub use art::Art;
+pub use backlog::{Backlogged, Garbage, OnBacklog};
 pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
 pub use key::{Bytes, Encode, EncodeAs, Form, FormKind, Key, KeyForm, KeyPart, Probe, Word};

@@ -17,6 +17,12 @@ pub(crate) fn is_inline<V: 'static>() -> bool {
     any_of!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, bool, char, ())
 }
 
+/// Bytes that a value takes outside its word, without what it owns elsewhere.
+#[inline]
+pub(crate) fn boxed_bytes<V: 'static>() -> usize {
+    if is_inline::<V>() { 0 } else { size_of::<V>() }
+}
+
 /// Turns a value into its word. The word owns the value.
 #[inline]
 pub(crate) fn into_word<V: 'static>(value: V) -> u64 {
@@ -145,6 +151,6 @@ pub(crate) unsafe fn retire<V: 'static>(guard: &Guard<'_>, word: u64) {
     if !is_inline::<V>() {
         let word = core::ptr::with_exposed_provenance_mut(word as usize);
         // SAFETY: passed on.
-        unsafe { guard.retire(word, core::ptr::null_mut(), reclaim::<V>) }
+        unsafe { guard.retire_sized(word, boxed_bytes::<V>(), core::ptr::null_mut(), reclaim::<V>) }
     }
 }

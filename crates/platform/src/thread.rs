@@ -1,5 +1,7 @@
 //! Threads, thread-locals, the small dense number every live thread has, and the CPU it is pinned to.
 
+#[cfg(not(loom))]
+mod end;
 mod pinning;
 mod slot;
 
@@ -33,4 +35,4 @@ pub use pinning::{Pinning, allowed_cpus, bind_current, pin_current};
 #[cfg(not(loom))]
 pub(crate) use pinning::{pinned, set_affinity};
 pub(crate) use slot::note_node;
-pub use slot::{ThreadSlot, slot, slots_high_water};
+pub use slot::{ThreadSlot, has_slot, slot, slots_high_water};

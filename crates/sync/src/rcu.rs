@@ -5,7 +5,8 @@
 //!
 //! Epoch-based reclamation after Fraser (2004), shaped for many cores:
 //!
-//! - One record per [`Reader`] and per thread slot, in memory of its thread: entering and leaving are one store each.
+//! - One record per thread slot, in memory of its thread: entering and leaving are one store each, and what enters (a
+//!   [`Reader`], a structure's session) is a pair of references that costs nothing to make, to keep or to forget.
 //! - Each thread bags its own garbage and reclaims it itself, so freed memory goes back where it came from. Bags lie
 //!   behind a small lock that the owner takes uncontended; it is there so that anybody may take what a finished or idle
 //!   thread left behind.
@@ -40,10 +41,10 @@
 //! Sealing needs no barrier for this; the price is one epoch more than in schemes whose retirers fence.
 //!
 //! A record made after A walked the table is like one whose publication A did not see: R's creation of it precedes B_R.
-//! A thread slot passes from a finished thread to a new one with happens-before, and so does the claim to a reader's
-//! record, so a record has one owner at a time; a guard forgotten by the first stays counted and pins the epoch, which
-//! delays reclamation and nothing else. A guard of a slot's own record may outlive the thread's slot only inside a
-//! thread-local destructor; then it is left counted for ever (see [`Guard`]).
+//! A thread slot passes from a finished thread to a new one with happens-before, and so does the claim to a quiescent
+//! reader's record, so a record has one owner at a time. Code that runs after its thread gave the slot back notices
+//! ([`Reader::is_mine`]) and enters by the record of whatever slot the thread has then. A guard forgotten by the slot's
+//! former owner stays counted and pins the epoch, which delays reclamation and nothing else.
 
 mod backlog;
 mod domain;
@@ -55,4 +56,4 @@ mod records;
 
 pub use domain::{Domain, Flavour, Stats};
 pub use quiescent::QuiescentReader;
-pub use reader::{Guard, HeldBack, Reader};
+pub use reader::{Guard, Reader};

@@ -4,9 +4,12 @@
 use core::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+#[cfg(target_os = "linux")]
+use archipelago_check::late::at_the_very_end;
 use archipelago_platform::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use archipelago_platform::sync::{Arc, Barrier};
 use archipelago_platform::thread;
+use archipelago_platform::time::Instant;
 use archipelago_sync::rcu::{Domain, Flavour, Guard, Reader};
 
 const fn scaled(native: usize, miri: usize) -> usize {
@@ -403,17 +406,120 @@ fn held_back_reclamation_comes_later() {
         let (domain, drops) = (make().with_bag_limit(1), AtomicUsize::new(0));
         let reader = domain.reader();
         let retire = || (0..20).for_each(|_| retire_new(&reader.enter(), &drops));
-        let held_back = reader.enter().hold_back();
-        let again = reader.enter().hold_back();
-        retire();
-        drop(again);
-        retire();
-        assert_eq!(drops.load(Ordering::Relaxed), 0, "reclaimed although it was held back");
-        drop(held_back);
+        reader.enter().hold_back(|| {
+            reader.enter().hold_back(retire);
+            retire();
+            assert_eq!(drops.load(Ordering::Relaxed), 0, "reclaimed although it was held back");
+        });
         retire();
         assert!(drops.load(Ordering::Relaxed) >= 40, "reclamation did not go on");
         drop(domain);
         assert_eq!(drops.load(Ordering::Relaxed), 60);
+    });
+}
+
+/// Holding back ends with the closure, however that ends; for this thread, and for the next one with its slot.
+#[test]
+fn holding_back_does_not_outlive_its_panic() {
+    each_flavour(|make| {
+        let (domain, drops) = (make().with_bag_limit(1), AtomicUsize::new(0));
+        let retire = || (0..20).for_each(|_| retire_new(&domain.pin(), &drops));
+        for round in 1..=2 {
+            thread::scope(|scope| {
+                let held_back = scope.spawn(|| {
+                    domain.pin().hold_back(|| {
+                        retire();
+                        panic!("planted");
+                    })
+                });
+                assert!(held_back.join().is_err());
+            });
+            thread::scope(|scope| {
+                scope.spawn(retire);
+            });
+            retire();
+            let left = 60 * round - drops.load(Ordering::Relaxed);
+            assert!(left <= 20, "{left} objects wait for a thread that is gone");
+        }
+    });
+}
+
+#[test]
+fn more_guards_than_sixteen_bits_count() {
+    const MANY: usize = scaled(200_000, 40);
+    each_flavour(|domain| {
+        let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_limit(1));
+        let reader = domain.reader();
+        let mut guards: Vec<_> = (0..MANY).map(|_| reader.enter()).collect();
+        retire_new(&guards[0], &drops);
+        while guards.len() > 1 {
+            guards.pop();
+            if guards.len() % 1_000 == 1 {
+                domain.collect();
+                assert_eq!((drops.load(Ordering::Relaxed), domain.stats().active_readers), (0, 1));
+                // And up again, across whatever boundary there is.
+                guards.push(reader.enter());
+                guards.pop();
+            }
+        }
+        guards.clear();
+        assert_eq!(domain.stats().active_readers, 0);
+        domain.collect();
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+        drop(reader.enter());
+        assert_eq!(domain.stats().active_readers, 0);
+    });
+}
+
+/// Claims for quiescent readers take the same time beside ten thousand others.
+#[test]
+fn a_quiescent_reader_costs_the_same_beside_many() {
+    let domain = Domain::with_flavour(Flavour::Epoch);
+    let mut readers = Vec::new();
+    let mut make_some = || {
+        // One that is free lies behind all those that are not.
+        drop(domain.quiescent_reader());
+        let start = Instant::now();
+        readers.extend((0..scaled(100, 4)).map(|_| domain.quiescent_reader()));
+        start.elapsed()
+    };
+    let mut least = |times: usize| (0..times).map(|_| make_some()).min().unwrap();
+    let first = least(9);
+    least(scaled(200, 2));
+    let last = least(9);
+    assert!(cfg!(miri) || last < first * 10, "{last:?} beside many, {first:?} alone");
+    assert_eq!(domain.stats().active_readers, readers.len());
+    readers.clear();
+    assert_eq!(domain.stats().active_readers, 0);
+}
+
+/// Sizes are told, summed and forgotten, and large objects don't wait for a bag of many.
+#[test]
+fn bytes_are_counted_and_fill_bags() {
+    each_flavour(|domain| {
+        let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_bytes(1_000));
+        let retire = |guard: &Guard<'_>, bytes| {
+            let object = Tracked::boxed(&drops);
+            // SAFETY: never linked anywhere; `drops` outlives the domain.
+            unsafe { guard.retire_box_sized(object, bytes) }
+        };
+        let guard = domain.pin();
+        (0..10).for_each(|_| retire(&guard, 99));
+        assert_eq!((domain.stats().pending_bytes, domain.sealed_bytes()), (990, 0));
+        retire(&guard, 10);
+        assert_eq!((domain.stats().pending_bytes, domain.sealed_bytes()), (1_000, 1_000));
+        retire_new(&guard, &drops);
+        assert_eq!(domain.stats().pending_bytes, 1_000 + size_of::<Tracked<'_>>());
+        assert!(!domain.may_wait());
+        drop(guard);
+        assert!(domain.may_wait());
+        for _ in 0..scaled(1_000, 40) {
+            retire(&domain.pin(), 600);
+            assert!(domain.stats().pending_bytes <= 7 * 1_200, "{:?}", domain.stats());
+        }
+        domain.collect();
+        let stats = domain.stats();
+        assert_eq!((stats.pending, stats.pending_bytes, domain.sealed_bytes()), (0, 0, 0));
     });
 }
 
@@ -469,38 +575,58 @@ fn many_short_domains() {
     assert!(size_of::<Domain>() <= 512, "{}", size_of::<Domain>());
 }
 
-/// A reader that a thread-local keeps past the end of the thread's slot must not disturb the slot's next owner.
+/// A guard that a thread-local keeps is ended with its thread, however early the thread-local was registered.
+#[cfg(unix)]
 #[test]
-fn a_reader_in_a_thread_local_leaves_the_next_owner_alone() {
-    const ROUNDS: usize = scaled(400_000, 10);
-    struct Late(Option<(&'static Domain, Reader<'static>)>);
-    fn churn(reader: &Reader<'_>) {
-        (0..ROUNDS).for_each(|_| drop(reader.enter()));
-    }
-    impl Drop for Late {
-        fn drop(&mut self) {
-            let Some((domain, late)) = self.0.take() else { return };
-            let started = Barrier::new(2);
-            thread::scope(|scope| {
-                scope.spawn(|| {
-                    // Takes the smallest free slot: the one that the late thread gave back.
-                    let reader = domain.reader();
-                    started.wait();
-                    churn(&reader);
-                });
-                started.wait();
-                churn(&late);
-            });
-        }
-    }
+fn a_guard_in_a_thread_local_ends_with_its_thread() {
     archipelago_platform::thread::thread_local! {
-        static LATE: RefCell<Late> = const { RefCell::new(Late(None)) };
+        static LATE: RefCell<Option<Guard<'static>>> = const { RefCell::new(None) };
     }
     let domain: *mut Domain = Box::into_raw(Box::new(Domain::new()));
     // SAFETY: freed below, when the threads that use it have ended.
     let shared: &'static Domain = unsafe { &*domain };
-    // The thread-local is registered before the slot, so its destructor runs after the slot's.
-    let late = thread::spawn(move || LATE.with(|late| late.borrow_mut().0 = Some((shared, shared.reader()))));
+    for _ in 0..scaled(50, 3) {
+        // The thread-local is registered before the slot, so its destructor would run after one of the slot's.
+        thread::spawn(move || LATE.with(|late| *late.borrow_mut() = Some(shared.pin()))).join().unwrap();
+        assert_eq!(shared.stats().active_readers, 0);
+    }
+    // SAFETY: the threads have ended.
+    drop(unsafe { Box::from_raw(domain) });
+}
+
+/// A reader that is kept past the end of the thread's slot must not disturb the slot's next owner.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_reader_kept_to_the_very_end_leaves_the_next_owner_alone() {
+    const ROUNDS: usize = scaled(400_000, 10);
+    fn churn(reader: &Reader<'_>) {
+        (0..ROUNDS).for_each(|_| drop(reader.enter()));
+    }
+    fn beside_the_next_owner(domain: &Domain, late: &Reader<'_>) {
+        assert!(!late.is_mine(), "the slot was given back before");
+        let started = Barrier::new(5);
+        thread::scope(|scope| {
+            // They take the smallest free slots: one of them that which the late thread gave back.
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let reader = domain.reader();
+                    started.wait();
+                    churn(&reader);
+                });
+            }
+            started.wait();
+            churn(late);
+        });
+    }
+    let domain: *mut Domain = Box::into_raw(Box::new(Domain::new()));
+    // SAFETY: freed below, when the threads that use it have ended.
+    let shared: &'static Domain = unsafe { &*domain };
+    // So that the slot's last moment is settled before the test's.
+    thread::slot();
+    let late = thread::spawn(move || {
+        let reader = shared.reader();
+        at_the_very_end(Box::new(move || beside_the_next_owner(shared, &reader)))
+    });
     late.join().unwrap();
     assert_eq!(shared.stats().active_readers, 0);
     // SAFETY: the threads have ended.

@@ -18,7 +18,7 @@ use core::ops::{Bound, RangeBounds};
 /// keys that are inserted or removed meanwhile may or may not be shown (it reads up to 16 keys ahead). A range that ends
 /// before it starts is empty.
 ///
-/// While it exists, nothing that is removed from the map is freed.
+/// While it exists, nothing that is removed from the map is freed; see [`Art::stats`](super::Art::stats).
 pub struct Range<'a, K: Key, V> {
     front: End<'a, K, false>,
     back: End<'a, K, true>,

@@ -130,6 +130,11 @@ impl<'g, F: Form> Leaf<'g, F> {
         // SAFETY: allocated by `create` with this layout.
         unsafe { std::alloc::dealloc(self.address.cast(), layout) };
     }
+
+    /// Bytes that the leaf takes, without what its word stands for.
+    pub(super) fn bytes(self) -> usize {
+        layout(F::KIND, self.key().len()).size()
+    }
 }
 
 fn layout(kind: FormKind, key_len: usize) -> Layout {

@@ -29,14 +29,17 @@ mod node;
 mod raw;
 mod reclaim;
 mod session;
+mod stats;
 mod sync;
 mod write_olc;
 mod write_rowex;
 
 pub use iter::Range;
 pub use session::ArtSession;
+pub use stats::{Builder, Stats};
 pub use sync::WriteSync;
 
+use crate::backlog::Limit;
 use crate::value::DropAll;
 use crate::{Key, OrderedIndex};
 use archipelago_sync::rcu::Domain;
@@ -64,6 +67,7 @@ pub(crate) use raw::RawArt;
 pub struct Art<K: Key, V: Clone + Send + Sync + 'static> {
     tree: RawArt<K::Form>,
     count: Counter,
+    backlog: Limit,
     _values: PhantomData<(K, V)>,
     // Last: it frees what was retired from the tree.
     domain: Domain,
@@ -77,9 +81,25 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Art<K, V> {
 
     /// An empty map with the given write synchronisation.
     pub fn with_write_sync(sync: WriteSync) -> Self {
+        Self::with(sync, Limit::NONE)
+    }
+
+    /// Configures a map.
+    ///
+    /// ```
+    /// use archipelago_index::{Art, OnBacklog};
+    ///
+    /// let map = Art::<u64, String>::builder().backlog_limit(64 << 20, OnBacklog::Wait).build();
+    /// map.pin().insert(&1, "one".into());
+    /// ```
+    pub fn builder() -> Builder<K, V> {
+        Builder::default()
+    }
+
+    fn with(sync: WriteSync, backlog: Limit) -> Self {
         // SAFETY: sessions pass guards of the map's own domain, and nobody else reaches the tree.
         let tree = unsafe { RawArt::new(sync) };
-        Art { tree, count: Counter::default(), _values: PhantomData, domain: Domain::new() }
+        Art { tree, count: Counter::default(), backlog, _values: PhantomData, domain: backlog.domain() }
     }
 
     /// This thread's session. Cheap; keeping it over many operations is cheaper.

@@ -286,9 +286,17 @@ impl<'g> Node<'g> {
     /// # Safety
     /// Nobody can reach the node any more.
     pub(super) unsafe fn free(self) {
-        let layout = self.edge.kind().layout(self.header().prefix_len as usize);
         // SAFETY: allocated by `create` with this layout.
-        unsafe { std::alloc::dealloc(self.edge.node_address().cast(), layout) };
+        unsafe { std::alloc::dealloc(self.edge.node_address().cast(), self.layout()) };
+    }
+
+    fn layout(self) -> Layout {
+        self.edge.kind().layout(self.header().prefix_len as usize)
+    }
+
+    /// Bytes that the node takes.
+    pub(super) fn bytes(self) -> usize {
+        self.layout().size()
     }
 
     #[inline(always)]

@@ -14,7 +14,7 @@ pub(super) fn retire_node(node: Node<'_>, guard: &Guard<'_>) {
     }
     // SAFETY: unlinked, so only readers that entered before can still be in it; retired once, by the thread that made
     // it obsolete under its lock; `free` may run on any thread.
-    unsafe { guard.retire(node.edge().into_raw(), core::ptr::null_mut(), free) };
+    unsafe { guard.retire_sized(node.edge().into_raw(), node.bytes(), core::ptr::null_mut(), free) };
 }
 
 /// Frees `leaf` (not what its word stands for) once no reader can use it. The caller has unlinked it.
@@ -27,7 +27,7 @@ pub(super) fn retire_leaf<F: Form>(leaf: Leaf<'_, F>, guard: &Guard<'_>) {
     }
     // SAFETY: unlinked, so only readers that entered before can still use it; retired once, by the thread that took it
     // out under the lock of its node; `free` may run on any thread.
-    unsafe { guard.retire(leaf.edge().into_raw(), core::ptr::null_mut(), free::<F>) };
+    unsafe { guard.retire_sized(leaf.edge().into_raw(), leaf.bytes(), core::ptr::null_mut(), free::<F>) };
 }
 
 /// Frees everything below and including `root`, showing each value word on the way.

@@ -14,10 +14,15 @@ use core::ops::{Bound, RangeBounds, RangeFull};
 
 /// A thread's handle on an [`Art`]; see [`Art::pin`].
 ///
-/// Each operation enters a read-side critical section of its own. All single-key operations are linearizable.
+/// It is two references: making one costs a few loads, however many are alive, and forgetting one costs nothing.
+///
+/// Each operation enters a read-side critical section of its own. All single-key operations are linearizable. Closures
+/// that are shown a value run inside that section, as clones of values do: nothing that is removed or replaced meanwhile
+/// is freed before they return, so they should be short. [`Art::stats`] shows what waits, and
+/// [`Builder::backlog_limit`](super::Builder::backlog_limit) bounds it.
 pub struct ArtSession<'a, K: Key, V: Clone + Send + Sync + 'static> {
-    art: &'a Art<K, V>,
-    reader: Reader<'a>,
+    pub(super) art: &'a Art<K, V>,
+    pub(super) reader: Reader<'a>,
 }
 
 impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
@@ -27,6 +32,14 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
 
     fn tree(&self) -> &RawArt<K::Form> {
         &self.art.tree
+    }
+
+    /// Begins an operation that may remove or replace something: outside of other guards, it waits while too much waits
+    /// for readers.
+    #[inline]
+    fn enter_to_store(&self) -> Guard<'a> {
+        self.art.backlog.admit(&self.art.domain);
+        self.reader.enter()
     }
 
     /// The value of `key`.
@@ -69,7 +82,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
     /// # Panics
     /// If the key has 4 GiB or more.
     pub fn insert<Q: EncodeAs<K> + ?Sized>(&self, key: &Q, value: V) -> Option<V> {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let old = with_bytes(key, |bytes| self.tree().insert(bytes, into_word(value), &guard));
         if old.is_none() {
             self.art.count.add(1);
@@ -78,7 +91,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
     }
 
     /// The value of `key`, after inserting `f()` if it was not there. `f` may run in vain: when another thread inserts
-    /// the key meanwhile, that value is returned and `f`'s is dropped. It runs outside any critical section.
+    /// the key meanwhile, that value is returned and `f`'s is dropped. It runs outside any lock and any guard.
     ///
     /// # Panics
     /// If the key has 4 GiB or more.
@@ -90,7 +103,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
         }
         drop(guard);
         let word = into_word(f());
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         match with_bytes(key, |bytes| self.tree().insert_if_absent(bytes, word, &guard)) {
             // SAFETY: a word of this map, read under `guard`; ours was never published.
             Some(existing) => unsafe {
@@ -111,7 +124,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = K::Form> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let word = into_word(value);
         let Some(old) = with_bytes(key, |bytes| self.tree().exchange(bytes, word, &guard)) else {
             // SAFETY: never published.
@@ -128,7 +141,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = K::Form> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         with_bytes(key, |bytes| {
             loop {
                 let old = self.tree().get(bytes, &guard)?.word();
@@ -150,7 +163,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = K::Form> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let word = with_bytes(key, |bytes| self.tree().remove(bytes, &guard))?;
         self.art.count.add(-1);
         Some(retire_and_clone(word, &guard))
@@ -183,7 +196,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static> ArtSession<'a, K, V> {
     }
 
     fn pop(&self, find: impl for<'g> Fn(&'g Guard<'_>) -> Option<Leaf<'g, K::Form>>) -> Option<(K, V)> {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         loop {
             let leaf = find(&guard)?;
             let word = leaf.word();

@@ -35,7 +35,7 @@ impl<K: Key, V: Send + Sync + 'static> Session<'_, K, V> {
     }
 
     fn put_all(&self, entries: impl Iterator<Item = (K, V)>) {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let local = self.local(&guard);
         let mut near = None;
         for (key, value) in entries {
@@ -55,7 +55,7 @@ impl<K: Key, V: Send + Sync + 'static> Session<'_, K, V> {
     pub fn retain(&self, mut keep: impl FnMut(K::Ref<'_>, &V) -> bool) {
         let mut from = Some(FormOf::<K>::least());
         while let Some(low) = from.take() {
-            let guard = self.reader.enter();
+            let guard = self.enter_to_store();
             let (mut seen, mut unwanted) = (0, Vec::new());
             self.scan_range(&low, None, BULK, |key, word| {
                 seen += 1;
@@ -93,7 +93,7 @@ impl<K: Key, V: Send + Sync + 'static> IntoIter<K, V> {
         let guard = session.reader.enter();
         session.core.take_end(&session.local(&guard), end, |key, removed| {
             session.count(-1);
-            session.retire_key(&guard, removed.key);
+            session.retire_key(&guard, removed.key, key);
             // SAFETY: taken out just now, and `&mut self` says that nobody else reads the map.
             let value = unsafe { value::from_word(removed.value) };
             // SAFETY: the key is an encoding of a K, and what it lies in is not freed under our guard.

@@ -1,5 +1,6 @@
 //! Configuration of a map: defaults need no reading.
 
+use crate::backlog::Limit;
 use archipelago_platform::topology::Topology;
 
 /// Which structure maps keys to jump nodes.
@@ -31,6 +32,7 @@ pub(crate) struct Config {
     pub topology: Topology,
     pub search_layer: SearchLayerKind,
     pub maintainers: Maintainers,
+    pub backlog: Limit,
     pub tuning: Tuning,
 }
 
@@ -60,6 +62,7 @@ impl Default for Config {
             topology: Topology::current().clone(),
             search_layer: SearchLayerKind::default(),
             maintainers: Maintainers::default(),
+            backlog: Limit::NONE,
             tuning: Tuning::default(),
         }
     }

@@ -39,7 +39,6 @@ struct Arenas(Vec<BlockArena>);
 /// What an operation knows about where it runs.
 pub(crate) struct Local<'a, F: KeyForm> {
     pub guard: &'a Guard<'a>,
-    pub cell: &'a ThreadCell<F>,
     pub node: usize,
     /// That node's search layer.
     pub layer: &'a Layer<F>,
@@ -66,7 +65,7 @@ impl<F: KeyForm> Core<F> {
         unsafe { F::Page::init(head.as_ptr(), F::probe(&F::least()), core::ptr::null()) };
         let head = PagePtr(head);
         Self {
-            domain: Domain::new(),
+            domain: config.backlog.domain(),
             layers: (0..nodes).map(|node| Layer::new(config.search_layer, head, place(node))).collect(),
             cells: PerThread::new(),
             maintenance: Maintenance::new(nodes),
@@ -84,7 +83,8 @@ impl<F: KeyForm> Core<F> {
         unsafe { self.head.0.as_ref() }
     }
 
-    /// This thread's cell.
+    /// The cell of the slot that this thread has now. Not to be kept: a session may outlive its thread's slot.
+    #[inline]
     pub(crate) fn cell(&self) -> &ThreadCell<F> {
         self.cells.get_or(archipelago_platform::thread::slot().index, || CachePadded::new(ThreadCell::new()))
     }
@@ -117,13 +117,14 @@ impl<F: KeyForm> Core<F> {
             }
         }
         let arenas = (&raw const *self.arenas).cast_mut().cast();
+        // Its memory is the arena's, and counted there, until it is given back.
         // SAFETY: by the caller's promise the page is unreachable for guards entered from now on.
         unsafe { guard.retire(page.0.as_ptr().cast(), arenas, reclaim::<F>) }
     }
 
     /// Appends to this thread's op log. Called under the locks of the pages concerned.
-    pub(super) fn log(&self, local: &Local<'_, F>, kind: Kind, page: NonNull<F::Page>) {
-        local.cell.append(Op { kind, page: PagePtr(page), stamp: OrderedClock::shared().now() });
+    pub(super) fn log(&self, _: &Local<'_, F>, kind: Kind, page: NonNull<F::Page>) {
+        self.cell().append(Op { kind, page: PagePtr(page), stamp: OrderedClock::shared().now() });
     }
 
     /// How many entries there are: exact when no thread is changing the map.
@@ -132,11 +133,17 @@ impl<F: KeyForm> Core<F> {
         usize::try_from(sum).unwrap_or(0)
     }
 
-    /// Bytes of memory held for pages and, where it is known (snapshots), search layers.
+    /// Pages, those included whose memory is not free yet.
+    pub(super) fn pages(&self) -> usize {
+        self.arenas.0.iter().map(BlockArena::blocks_live).sum()
+    }
+
+    /// Bytes of memory held for pages and, where it is known (snapshots), search layers; and what waits for readers.
     pub(crate) fn bytes(&self) -> usize {
+        let waiting = self.domain.stats().pending_bytes;
         let pages: usize = self.arenas.0.iter().map(BlockArena::bytes_held).sum();
         let guard = self.domain.pin();
-        pages + self.layers.iter().map(|layer| layer.bytes(&guard)).sum::<usize>()
+        pages + waiting + self.layers.iter().map(|layer| layer.bytes(&guard)).sum::<usize>()
     }
 
     /// Calls `each` with every page of the list, for a caller that has the map to itself.

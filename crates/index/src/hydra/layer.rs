@@ -130,9 +130,10 @@ impl<F: KeyForm> SnapshotLayer<F> {
         let inserts: Vec<_> = log.inserts.iter().map(anchored).collect();
         let removes: Vec<_> = log.removes.iter().map(anchored).collect();
         let next = self.current().merge(&inserts, &removes);
+        let bytes = self.current().bytes();
         let old = self.current.swap(Box::into_raw(Box::new(next)), AcqRel);
         // SAFETY: unpublished just now, by the only updater.
-        unsafe { guard.retire_box(old) };
+        unsafe { guard.retire_box_sized(old, bytes) };
     }
 }
 

@@ -169,7 +169,10 @@ impl<F: KeyForm> Core<F> {
     /// Brings the replica of `node` up to the last round.
     fn update(&self, local: &Local<'_, F>, node: usize) {
         // Destructors of users' values, which may use the map, must not run under the lock.
-        let _held_back = local.guard.hold_back();
+        local.guard.hold_back(|| self.update_held_back(local, node));
+    }
+
+    fn update_held_back(&self, local: &Local<'_, F>, node: usize) {
         let updater = &self.maintenance.updaters[node];
         let busy = updater.busy.lock().expect("updating does not panic");
         let applied = updater.applied.load(Relaxed);
@@ -301,10 +304,9 @@ impl<F: KeyForm> Core<F> {
             // A hint only: without it the replica may be built on another node's memory.
             let _ = thread::bind_current(&self.config.topology, NodeId(node));
         }
-        let cell = self.cell();
         while wake.wait(node) {
             let guard = self.domain.pin();
-            let local = Local { guard: &guard, cell, node, layer: &self.layers[node] };
+            let local = Local { guard: &guard, node, layer: &self.layers[node] };
             if node == 0 {
                 self.combine(&mut self.lock_combiner());
                 (1..self.layers.len()).for_each(|other| wake.rouse(other));

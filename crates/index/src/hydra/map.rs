@@ -6,7 +6,8 @@ use super::iter::Iter;
 use super::maintain::MaintenanceStats;
 use super::page::{Page, PageForm};
 use super::session::{FormOf, Session};
-use crate::value::DropAll;
+use crate::backlog::{Limit, OnBacklog};
+use crate::value::{self, DropAll};
 use crate::{Key, OrderedIndex};
 use ::core::fmt;
 use ::core::marker::PhantomData;
@@ -77,9 +78,11 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
         self.len() == 0
     }
 
-    /// Bytes of memory held for pages and search layers, without boxed values and keys too long for a page.
+    /// Bytes of memory held: for pages, search layers and boxed values, and what was removed or replaced and waits for
+    /// readers. A value counts as `size_of` its type, without what it owns elsewhere. Not counted: keys too long for a
+    /// page (over about 100 bytes) that are in the map, and what the allocator adds. O(threads).
     pub fn bytes(&self) -> usize {
-        self.core.bytes()
+        self.core.bytes() + self.len() * value::boxed_bytes::<V>()
     }
 
     /// Waits until every search layer knows of everything done to the map before the call.
@@ -269,6 +272,30 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
     /// Who brings the search layer up to date.
     pub fn maintainers(mut self, maintainers: Maintainers) -> Self {
         self.config.maintainers = maintainers;
+        self
+    }
+
+    /// A limit to the memory that waits for readers, in bytes as in [`Garbage::bytes`](crate::Garbage::bytes), and what
+    /// operations that change the map do when it is reached. Default: none.
+    ///
+    /// The memory stays below the limit and, per thread that changes the map, one part in 32 of it and what one operation
+    /// removes. A limit of less than some 100 kB for each such thread costs speed. Look-ups never wait.
+    ///
+    /// ```
+    /// use archipelago_index::{Backlogged, HydraList, OnBacklog};
+    ///
+    /// let map: HydraList<u64, [u8; 1000]> = HydraList::builder().backlog_limit(1 << 20, OnBacklog::Proceed).build();
+    /// let map = map.pin();
+    /// map.insert(1, [0; 1000]);
+    /// let refused = map.get_with(&1, |_| {
+    ///     // Nothing that is replaced now is freed before this closure returns.
+    ///     (0..5_000).find_map(|_| map.try_insert(1, [1; 1000]).err())
+    /// });
+    /// assert!(matches!(refused, Some(Some(Backlogged((1, _))))));
+    /// assert!(map.try_insert(1, [1; 1000]).is_ok());
+    /// ```
+    pub fn backlog_limit(mut self, bytes: usize, then: OnBacklog) -> Self {
+        self.config.backlog = Limit::new(bytes, then);
         self
     }
 

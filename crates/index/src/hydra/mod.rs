@@ -24,6 +24,7 @@ mod page;
 mod scan;
 mod session;
 mod snapshot;
+mod stats;
 
 pub use bulk::IntoIter;
 pub use config::{Maintainers, SearchLayerKind};
@@ -32,6 +33,7 @@ pub use iter::{Iter, Range};
 pub use maintain::MaintenanceStats;
 pub use map::{Builder, HydraList};
 pub use session::Session;
+pub use stats::Stats;
 
 pub(crate) use page::PageForm;
 pub(crate) use snapshot::SearchForm;

@@ -90,7 +90,8 @@ impl<F: KeyForm> ThreadCell<F> {
         ops.append(&mut self.log.lock().expect("nothing panics while holding an op log"));
     }
 
-    /// Changes this thread's share of the count. Only the owning thread calls it, so no read-modify-write is needed.
+    /// Changes a thread's share of the count. Only the thread that has the cell's slot calls it, so no read-modify-write
+    /// is needed.
     #[inline]
     pub(crate) fn add(&self, change: isize) {
         self.count.store(self.count.load(Relaxed) + change, Relaxed);

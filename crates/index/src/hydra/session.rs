@@ -5,7 +5,6 @@ use super::iter::Range;
 use super::layer::Layer;
 use super::list::{End, Put, When};
 use super::map::HydraList;
-use super::oplog::ThreadCell;
 use super::page::{Page, PageForm, Removed, Seen};
 use super::snapshot::SearchForm;
 use crate::key::KeyForm;
@@ -25,8 +24,15 @@ pub(crate) type FormOf<K> = <K as Encode>::Form;
 
 /// This thread's session on a [`HydraList`]: made by [`HydraList::pin`], cheap, neither `Send` nor `Sync`.
 ///
+/// It is a handful of references: making one costs a few loads, however many are alive, and forgetting one costs nothing.
 /// It holds no lock and no guard between calls, so keeping one for long delays nothing. It remembers the NUMA node it
 /// was made on; after the thread has moved to another node it stays right, but reads that other node's search layer.
+///
+/// Closures that are shown a value (in [`get_with`](Self::get_with), [`scan`](Self::scan), [`update`](Self::update),
+/// [`retain`](Self::retain)) run inside a guard, as clones of values do: nothing that is removed or replaced meanwhile is
+/// freed before they return, so they should be short. [`HydraList::stats`] shows what waits, and
+/// [`Builder::backlog_limit`](super::Builder::backlog_limit) bounds it. What makes values (in
+/// [`get_or_insert_with`](Self::get_or_insert_with), [`extend`](Self::extend)) runs outside any guard.
 ///
 /// All operations on single keys are linearizable. They cost one search-layer look-up and, nearly always, one page;
 /// expected O(log n) comparisons in a few cache lines for words, O(key length) for byte strings.
@@ -34,7 +40,6 @@ pub struct Session<'m, K: Key, V: Send + Sync + 'static> {
     pub(super) map: &'m HydraList<K, V>,
     pub(super) core: &'m Core<FormOf<K>>,
     pub(super) reader: Reader<'m>,
-    cell: &'m ThreadCell<FormOf<K>>,
     node: usize,
     layer: &'m Layer<FormOf<K>>,
 }
@@ -45,8 +50,9 @@ const BATCH: usize = 32;
 impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     pub(super) fn new(map: &'m HydraList<K, V>) -> Self {
         let core = map.core();
-        let node = core.config.topology.node_of_current().min(core.layers.len() - 1);
-        Self { map, core, reader: core.domain.reader(), cell: core.cell(), node, layer: &core.layers[node] }
+        let last = core.layers.len() - 1;
+        let node = if last == 0 { 0 } else { core.config.topology.node_of_current().min(last) };
+        Self { map, core, reader: core.domain.reader(), node, layer: &core.layers[node] }
     }
 
     /// The number of entries; see [`HydraList::len`].
@@ -69,10 +75,10 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     where
         'm: 'g,
     {
-        Local { guard, cell: self.cell, node: self.node, layer: self.layer }
+        Local { guard, node: self.node, layer: self.layer }
     }
 
-    /// Calls `read` with the value of `key`, by reference, without cloning it.
+    /// Calls `read` with the value of `key`, by reference, without cloning it. Memory reclamation waits while it runs.
     #[inline]
     pub fn get_with<Q, R>(&self, key: &Q, read: impl FnOnce(&V) -> R) -> Option<R>
     where
@@ -160,7 +166,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     /// Inserts or replaces; `old` sees the value replaced.
     #[inline]
     fn put<Q: EncodeAs<K> + ?Sized, R>(&self, key: &Q, value: V, old: impl FnOnce(&V) -> R) -> Option<R> {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let put = key.encode(|key| self.store(&guard, key, value::into_word(value), When::Always));
         self.settle(&guard, put, old)
     }
@@ -188,7 +194,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     where
         Q: Encode<Form = FormOf<K>> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         key.encode(|key| self.take_encoded(&guard, key, None, old))
     }
 
@@ -201,19 +207,27 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     ) -> Option<R> {
         let local = self.local(guard);
         let removed = self.core.take(&local, local.jump(key), key, FormOf::<K>::tag(key), expected)?;
-        Some(self.let_go(guard, removed, old))
+        Some(self.let_go(guard, removed, key, old))
+    }
+
+    /// Begins an operation that may remove or replace something: outside of other guards, it waits while too much waits
+    /// for readers.
+    #[inline]
+    pub(super) fn enter_to_store(&self) -> Guard<'m> {
+        self.core.config.backlog.admit(&self.core.domain);
+        self.reader.enter()
     }
 
     /// Counts entries that came or went.
     #[inline]
     pub(super) fn count(&self, change: isize) {
-        self.cell.add(change);
+        self.core.cell().add(change);
     }
 
-    /// What is left to do after an entry has been taken out; `old` sees its value, last of all.
-    fn let_go<R>(&self, guard: &Guard<'m>, removed: Removed, old: impl FnOnce(&V) -> R) -> R {
+    /// What is left to do after the entry of `key` has been taken out; `old` sees its value, last of all.
+    fn let_go<R>(&self, guard: &Guard<'m>, removed: Removed, key: crate::Probe<'_, K>, old: impl FnOnce(&V) -> R) -> R {
         self.count(-1);
-        self.retire_key(guard, removed.key);
+        self.retire_key(guard, removed.key, key);
         self.retire_value(guard, removed.value, old)
     }
 
@@ -227,15 +241,18 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
         }
     }
 
-    pub(super) fn retire_key(&self, guard: &Guard<'m>, key: *mut ()) {
+    /// Retires the box that `probe` lies in, if it lies in one.
+    pub(super) fn retire_key(&self, guard: &Guard<'m>, key: *mut (), probe: crate::Probe<'_, K>) {
         unsafe fn reclaim<F: KeyForm>(key: *mut (), _: *mut ()) {
             // SAFETY: RCU calls this once, when no reader is left.
             unsafe { F::Page::reclaim_key(key) }
         }
-        if !key.is_null() {
-            // SAFETY: the key is out of the map and ours alone to retire.
-            unsafe { guard.retire(key, ::core::ptr::null_mut(), reclaim::<FormOf<K>>) }
+        if key.is_null() {
+            return;
         }
+        let bytes = FormOf::<K>::with_bytes(probe, <[u8]>::len);
+        // SAFETY: the key is out of the map and ours alone to retire.
+        unsafe { guard.retire_sized(key, bytes, ::core::ptr::null_mut(), reclaim::<FormOf<K>>) }
     }
 
     /// Shows up to `limit` entries in `from..bound` to `visit`, ascending. For iterators.
@@ -358,15 +375,15 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         self.put(&key, value, V::clone)
     }
 
-    /// The value of `key`, inserting `make()` first if there is none. `make` runs outside any lock or critical section;
-    /// of two threads that race, both may run it and one result is dropped.
+    /// The value of `key`, inserting `make()` first if there is none. `make` runs outside any lock and any guard; of two
+    /// threads that race, both may run it and one result is dropped.
     pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> V {
         if let Some(value) = self.get(&key) {
             return value;
         }
         let value = make();
         let word = value::into_word(value.clone());
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         match key.encode(|key| self.store(&guard, key, word, When::Absent)) {
             Put::Inserted => {
                 self.count(1);
@@ -391,7 +408,7 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = FormOf<K>> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let word = value::into_word(value);
         match key.encode(|key| self.store(&guard, key, word, When::Present)) {
             Put::Replaced(old) => Some(self.retire_value(&guard, old, V::clone)),
@@ -411,7 +428,7 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
         K: Borrow<Q>,
         Q: Encode<Form = FormOf<K>> + ?Sized,
     {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         let local = self.local(&guard);
         key.encode(|key| {
             let tag = FormOf::<K>::tag(key);
@@ -469,10 +486,10 @@ impl<'m, K: Key, V: Clone + Send + Sync + 'static> Session<'m, K, V> {
     }
 
     fn pop(&self, end: End) -> Option<(K, V)> {
-        let guard = self.reader.enter();
+        let guard = self.enter_to_store();
         self.core.take_end(&self.local(&guard), end, |key, removed| {
             // First what the map needs: the rest is the user's code, which may panic.
-            let value = self.let_go(&guard, removed, V::clone);
+            let value = self.let_go(&guard, removed, key, V::clone);
             // SAFETY: the key is an encoding of a K.
             (unsafe { K::decode(key) }, value)
         })

@@ -1,13 +1,15 @@
 //! Thread slots: a small dense index for every live thread, so that per-thread state lives in an array.
 //!
-//! The index is the smallest that no live thread has, taken when a thread first asks and given back by a thread-local
-//! destructor. Asking again is one thread-local read: the slot sits in a `const` thread-local without a destructor,
-//! which stays readable to the very end of the thread.
+//! The index is the smallest that no live thread has, taken when a thread first asks and given back at the thread's end,
+//! as late as the platform lets us (see `end.rs`): on Unix after the destructors of all thread-locals, so that what a
+//! thread-local keeps (a session, a guard) has the slot it was made with to its last moment. Asking again is one
+//! thread-local read: the slot sits in a `const` thread-local without a destructor, which stays readable to the very end
+//! of the thread.
 //!
-//! *Late calls.* Destructors of other thread-locals may ask for the slot after the index was given back. Such a thread
-//! takes an index again, and a second destructor returns it. If that one has run too, the index is never reused: a
-//! wrong sharing of per-thread state would be worse than a lost number. Neither happens to a thread-local whose
-//! initialiser called [`slot`], because destructors run in the reverse order of initialisation.
+//! *Late calls.* Where there is no such late moment, and for code that runs later still (destructors of a C library's
+//! keys), the slot may be asked for after the index was given back. Such a thread takes an index again, which is
+//! returned if anything of ours runs after that; otherwise it is never reused: a wrong sharing of per-thread state would
+//! be worse than a lost number. What was made with the former slot asks [`has_slot`] before it uses state of that slot's.
 //!
 //! In the model world an index is not reused within one execution. A simulated thread's slot is the virtual machine's.
 
@@ -52,6 +54,17 @@ pub fn slot() -> ThreadSlot {
     if slot.index != NONE { slot } else { first_call() }
 }
 
+/// Whether the calling thread has the slot with this index: a thread-local read and a comparison. State of a slot may be
+/// changed without a read-modify-write by the thread that has it, and by no other.
+#[inline(always)]
+pub fn has_slot(index: usize) -> bool {
+    #[cfg(archipelago_sim)]
+    if let Some(current) = archipelago_sim::world::current() {
+        return current.slot == index;
+    }
+    SLOT.with(|slot| slot.get().index == index)
+}
+
 /// One more than the largest index ever given out: the length that an array indexed by slots needs.
 ///
 /// Whoever got its slot before this call (in happens-before order, or in the single order of sequentially consistent
@@ -91,42 +104,54 @@ mod registry {
     use std::sync::{Mutex, PoisonError};
 
     use super::{Cell, NONE, SLOT, UNKNOWN};
+    use crate::thread::end;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
     /// Indices below `HIGH_WATER` that no live thread has.
     static FREE: Mutex<BinaryHeap<Reverse<usize>>> = Mutex::new(BinaryHeap::new());
 
-    /// Written under the lock of `FREE`. Sequentially consistent, so that a thread which takes its slot, announces
+    /// Sequentially consistent, so that a thread which takes its slot, announces
     /// itself, fences and then reads shared state is either seen by a scanner that changed the state, fenced and then
     /// read this, or sees the change.
     static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 
-    /// Gives the index back when the thread ends.
+    /// Gives the index back when the thread's thread-locals are dropped: where there is no later moment.
     struct Return;
 
     impl Drop for Return {
         fn drop(&mut self) {
-            let index = SLOT.with(|slot| slot.replace(UNKNOWN)).index;
+            let index = SLOT.with(Cell::get).index;
             if index != NONE {
-                FREE.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse(index));
+                give_back(index);
             }
         }
     }
 
     std::thread_local! {
         static AT_EXIT: Return = const { Return };
-        /// For an index taken after `AT_EXIT` has run.
         static AT_EXIT_LATE: Return = const { Return };
     }
 
-    pub(super) fn acquire() -> usize {
-        // Touching a thread-local registers its destructor; it fails once the destructor has run.
-        let _ = AT_EXIT.try_with(|_| ()).or_else(|_| AT_EXIT_LATE.try_with(|_| ()));
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        match free.pop() {
-            Some(Reverse(index)) => index,
-            None => HIGH_WATER.fetch_add(1, Ordering::SeqCst),
+    /// By the thread that has it, at its end.
+    fn give_back(index: usize) {
+        // Not if the thread's memory has been made anew meanwhile, and knows of no slot.
+        if SLOT.with(Cell::get).index == index {
+            SLOT.with(|slot| slot.set(UNKNOWN));
         }
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse(index));
+    }
+
+    pub(super) fn acquire() -> usize {
+        if let Some(index) = end::kept() {
+            return index;
+        }
+        let free = || FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let index = free().map_or_else(|| HIGH_WATER.fetch_add(1, Ordering::SeqCst), |Reverse(index)| index);
+        if !end::keep(index, give_back) {
+            // Touching a thread-local registers its destructor; it fails once the destructor has run.
+            let _ = AT_EXIT.try_with(|_| ()).or_else(|_| AT_EXIT_LATE.try_with(|_| ()));
+        }
+        index
     }
 
     pub(super) fn high_water() -> usize {

@@ -4,12 +4,15 @@ use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::thread;
 
 use super::domain::Stats;
+use super::garbage::Size;
 
 type Report = Box<dyn Fn(Stats) + Send + Sync>;
 
-/// The count of sealed objects (kept per bag, so it is off every hot path) and its limit. All Relaxed: it is advice.
+/// The count of sealed objects and their bytes (kept per bag, so it is off every hot path), and the former's limit. All
+/// Relaxed: it is advice.
 pub(super) struct Backlog {
     sealed: AtomicUsize,
+    bytes: AtomicUsize,
     limit: usize,
     /// The count at which to report next: the limit, doubled with each report, and the limit again after a recovery.
     next: AtomicUsize,
@@ -18,18 +21,27 @@ pub(super) struct Backlog {
 
 impl Backlog {
     pub(super) fn unlimited() -> Self {
-        Self { sealed: AtomicUsize::new(0), limit: usize::MAX, next: AtomicUsize::new(usize::MAX), report: None }
+        let [sealed, bytes] = [0, 0].map(AtomicUsize::new);
+        Self { sealed, bytes, limit: usize::MAX, next: AtomicUsize::new(usize::MAX), report: None }
     }
 
     pub(super) fn limited(limit: usize, report: Report) -> Self {
         Self { limit, next: AtomicUsize::new(limit), report: Some(report), ..Self::unlimited() }
     }
 
-    pub(super) fn add(&self, objects: usize) {
+    pub(super) fn add(&self, Size { objects, bytes }: Size) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.sealed.fetch_add(objects, Ordering::Relaxed);
     }
 
-    pub(super) fn subtract(&self, objects: usize) {
+    /// Bytes of what is sealed.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn subtract(&self, Size { objects, bytes }: Size) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         let before = self.sealed.fetch_sub(objects, Ordering::Relaxed);
         if before > self.limit && before - objects <= self.limit {
             self.next.store(self.limit, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! Retired objects waiting for their grace period: an open bag that fills, and sealed bags that ripen in order.
 
 use core::any::Any;
+use core::iter::Sum;
 use core::mem;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,12 +25,36 @@ unsafe impl Send for Retired {}
 /// Retired objects that nobody can reach once the epoch is `sealed + GRACE`.
 pub(super) struct Bag {
     sealed: u64,
+    /// Memory that the objects take, as far as their retirers said.
+    bytes: usize,
     items: Vec<Retired>,
 }
 
 impl Bag {
-    pub(super) fn len(&self) -> usize {
-        self.items.len()
+    pub(super) fn size(&self) -> Size {
+        Size { objects: self.items.len(), bytes: self.bytes }
+    }
+}
+
+/// How much garbage: so many objects, which take so many bytes as far as their retirers said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) objects: usize,
+    pub(super) bytes: usize,
+}
+
+impl Size {
+    /// Whether it is as much as `limit` in either respect.
+    #[inline]
+    pub(super) fn reaches(self, limit: Self) -> bool {
+        self.objects >= limit.objects || self.bytes >= limit.bytes
+    }
+}
+
+impl Sum for Size {
+    fn sum<I: Iterator<Item = Self>>(sizes: I) -> Self {
+        let add = |sum: Self, size: Self| Self { objects: sum.objects + size.objects, bytes: sum.bytes + size.bytes };
+        sizes.fold(Self::default(), add)
     }
 }
 
@@ -37,6 +62,7 @@ impl Bag {
 #[derive(Default)]
 pub(super) struct Garbage {
     open: Vec<Retired>,
+    open_bytes: usize,
     /// By rising epoch.
     sealed: VecDeque<Bag>,
     spare: Vec<Vec<Retired>>,
@@ -45,24 +71,32 @@ pub(super) struct Garbage {
 }
 
 impl Garbage {
-    /// Adds to the open bag and says how many it holds now.
-    pub(super) fn push(&mut self, item: Retired) -> usize {
+    /// Adds to the open bag and says how much it holds now.
+    #[inline]
+    pub(super) fn push(&mut self, item: Retired, bytes: usize) -> Size {
         self.open.push(item);
-        self.open.len()
+        self.open_bytes = self.open_bytes.saturating_add(bytes);
+        self.open()
     }
 
-    /// Seals the open bag and says how many it holds. `epoch` was read by the caller inside a guard, after everything in
+    #[inline]
+    fn open(&self) -> Size {
+        Size { objects: self.open.len(), bytes: self.open_bytes }
+    }
+
+    /// Seals the open bag and says how much it holds. `epoch` was read by the caller inside a guard, after everything in
     /// the bag was retired.
-    pub(super) fn seal(&mut self, epoch: u64) -> usize {
-        let count = self.open.len();
-        if count == 0 {
-            return 0;
+    pub(super) fn seal(&mut self, epoch: u64) -> Size {
+        let size = self.open();
+        if size.objects == 0 {
+            return size;
         }
+        self.open_bytes = 0;
         let items = mem::replace(&mut self.open, self.spare.pop().unwrap_or_default());
         // Two sealers may come here in the opposite order of their reads; later is safe, and keeps the order.
         let sealed = self.sealed.back().map_or(epoch, |last| last.sealed.max(epoch));
-        self.sealed.push_back(Bag { sealed, items });
-        count
+        self.sealed.push_back(Bag { sealed, bytes: size.bytes, items });
+        size
     }
 
     /// Takes the oldest bag if it is ripe at `epoch`.
@@ -88,9 +122,9 @@ impl Garbage {
         self.last_seen
     }
 
-    /// Objects retired and not taken.
-    pub(super) fn pending(&self) -> usize {
-        self.open.len() + self.sealed.iter().map(|bag| bag.items.len()).sum::<usize>()
+    /// What is retired and not taken.
+    pub(super) fn pending(&self) -> Size {
+        self.sealed.iter().map(Bag::size).chain([self.open()]).sum()
     }
 }
 

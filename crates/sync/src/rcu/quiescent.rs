@@ -11,8 +11,9 @@
 //! [`quiescent`](QuiescentReader::quiescent) wants it whole.
 
 use super::domain::Domain;
-use super::reader::{Guard, Reader};
+use super::reader::Guard;
 use super::record::Entry;
+use super::records::Claim;
 
 /// A reader that is always inside a guard and says when it holds no reference. See [`Domain::quiescent_reader`].
 ///
@@ -31,15 +32,17 @@ pub struct QuiescentReader<'d> {
     guard: Guard<'d>,
     /// The epoch that the guard published, or an older one.
     published: Entry,
-    _reader: Reader<'d>,
+    /// Given back after the guard has ended (field order). The record is the reader's alone: a guard of the thread's
+    /// other record must not stop it from renewing, nor be cut short by it.
+    _claim: Claim<'d>,
 }
 
 impl<'d> QuiescentReader<'d> {
     pub(super) fn new(domain: &'d Domain) -> Self {
-        let reader = domain.reader();
+        let claim = domain.records().claim();
         // An older epoch than the guard's own costs one needless renewal at most.
         let published = domain.entry();
-        Self { guard: reader.enter(), published, _reader: reader }
+        Self { guard: Guard::begin(domain, claim.record()), published, _claim: claim }
     }
 
     /// The guard this thread is in: it protects until the next quiescent state. No cost at all.

@@ -4,43 +4,56 @@ use core::marker::PhantomData;
 
 use super::domain::Domain;
 use super::garbage::Retired;
-use super::record::{Reclaiming, Record};
-use super::records::Claim;
+use super::record::Record;
 
-/// A way into a [`Domain`] that has a record of its own, so that [`enter`](Self::enter) costs a store.
+/// A thread's way into a [`Domain`], which knows the record of the thread's slot: [`enter`](Self::enter) costs a store.
 ///
-/// It keeps nothing from being reclaimed; its guards may outlive it. Making one costs one compare-and-exchange, once the
-/// thread's slot has had as many readers at a time before; its memory stays with the domain.
+/// It keeps nothing from being reclaimed, owns nothing, and may be forgotten; its guards may outlive it, and it may stay
+/// in scope after its domain.
 pub struct Reader<'d> {
     domain: &'d Domain,
-    /// Of the domain's, and this thread's, so this is not `Send`.
-    claim: Claim,
+    /// Of the slot that the thread had when this was made, or of one that it had before.
+    record: &'d Record,
+    /// The record belongs to this thread.
+    not_send: PhantomData<*mut ()>,
 }
 
 impl<'d> Reader<'d> {
     #[inline]
     pub(super) fn new(domain: &'d Domain) -> Self {
-        Self { domain, claim: domain.records().claim() }
+        Self { domain, record: domain.records().recent(), not_send: PhantomData }
     }
 
     /// Begins a critical section: nothing retired from now on is reclaimed while the guard lives. Guards nest; inner
     /// ones are as good as the outermost. Never waits. About a nanosecond with its end ([`Flavour::Membarrier`]).
     ///
-    /// [`Flavour::Membarrier`]: super::Flavour::Membarrier
+    /// All guards of one thread in one domain are one critical section for as long as any of them lives: guards that
+    /// overlap for ever hold up reclamation for ever.
     ///
-    /// # Panics
-    /// If this reader has 65,535 guards already.
+    /// [`Flavour::Membarrier`]: super::Flavour::Membarrier
     #[inline]
     pub fn enter(&self) -> Guard<'d> {
-        // SAFETY: claimed from this domain.
-        Guard::begin(self.domain, unsafe { self.claim.record_in(self.domain.records()) })
+        if self.is_mine() { Guard::begin(self.domain, self.record) } else { self.enter_late() }
+    }
+
+    /// Whether the calling thread still has the slot that it had when it made this reader. It has not in code that runs
+    /// so late in the thread's end that the slot was given back; state of that slot may be another thread's then.
+    #[inline(always)]
+    pub fn is_mine(&self) -> bool {
+        self.record.is_mine()
+    }
+
+    #[cold]
+    fn enter_late(&self) -> Guard<'d> {
+        self.domain.pin()
     }
 }
 
 /// A critical section of one thread on one [`Domain`]: what was reachable since it began is not reclaimed before it ends.
 ///
-/// A forgotten guard (`mem::forget`), or one from [`Domain::pin`] that is dropped by a thread-local destructor after the
-/// thread gave its slot back, holds up the domain's reclamation for good, and does no other harm.
+/// A forgotten guard (`mem::forget`) holds up the domain's reclamation for good, visibly in [`Stats`](super::Stats), and does
+/// no other harm. So does one that is dropped after its thread gave its slot back. On Unix no destructor of a thread-local
+/// runs that late; elsewhere that of a thread-local may which was first used before the thread first used a domain.
 pub struct Guard<'d> {
     domain: &'d Domain,
     record: &'d Record,
@@ -67,11 +80,16 @@ impl<'d> Guard<'d> {
         self.record
     }
 
-    /// Until the result is dropped, retiring under this guard (and others of its [`Reader`]) runs no reclaim functions:
-    /// what is retired waits for a turn after that. For code that retires while it holds locks which a reclaim function
-    /// (the destructor of a user's value, perhaps) might ask for, or which its panic would poison.
-    pub fn hold_back(&self) -> HeldBack<'d> {
-        HeldBack { _reclaiming: self.record.begin_reclaiming(), not_send: PhantomData }
+    /// Runs `work`; until it returns, retiring in this thread runs no reclaim functions of this domain: what is retired
+    /// waits for a turn after that. For code that retires while it holds locks which a reclaim function (the destructor of
+    /// a user's value, perhaps) might ask for, or which its panic would poison.
+    pub fn hold_back<R>(&self, work: impl FnOnce() -> R) -> R {
+        if !self.record.is_mine() {
+            return self.domain.pin().hold_back(work);
+        }
+        // `None` if reclamation is held back, or running, already.
+        let _reclaiming = self.record.begin_reclaiming();
+        work()
     }
 
     /// Hands `object` over: `reclaim(object, context)` runs once, in any thread, after every guard that may have seen
@@ -89,17 +107,38 @@ impl<'d> Guard<'d> {
     ///   retire and enter again, but not when it is run by [`Domain::drain_all`] or by the domain's drop.
     #[inline]
     pub unsafe fn retire(&self, object: *mut (), context: *mut (), reclaim: unsafe fn(*mut (), *mut ())) {
+        // SAFETY: passed on.
+        unsafe { self.retire_sized(object, 0, context, reclaim) }
+    }
+
+    /// As [`retire`](Self::retire), for an object that takes `bytes` of memory: they count in
+    /// [`Stats::pending_bytes`](super::Stats::pending_bytes), and a bag of many is full earlier.
+    ///
+    /// # Panics
+    /// As [`retire`](Self::retire).
+    ///
+    /// # Safety
+    /// As for [`retire`](Self::retire). `bytes` may be wrong.
+    #[inline]
+    pub unsafe fn retire_sized(
+        &self,
+        object: *mut (),
+        bytes: usize,
+        context: *mut (),
+        reclaim: unsafe fn(*mut (), *mut ()),
+    ) {
         if !self.record.is_mine() {
-            // SAFETY: the same promise. (A late thread-local destructor: another record, in a guard of its own.)
-            return unsafe { self.domain.pin().retire(object, context, reclaim) };
+            // SAFETY: the same promise. (Late in the thread's end: another record, in a guard of its own.)
+            return unsafe { self.domain.pin().retire_sized(object, bytes, context, reclaim) };
         }
-        let held = self.record.garbage().push(Retired { object, context, reclaim });
-        if held >= self.domain.bag_limit() {
+        let held = self.record.garbage().push(Retired { object, context, reclaim }, bytes);
+        if held.reaches(self.domain.bag_limit()) {
             self.domain.seal_and_reclaim(self);
         }
     }
 
-    /// Retires a box: it is dropped once every guard that may have seen it has ended. See [`retire`](Self::retire).
+    /// Retires a box: it is dropped once every guard that may have seen it has ended. See [`retire`](Self::retire). It
+    /// counts as `size_of::<T>()` bytes.
     ///
     /// # Panics
     /// As [`retire`](Self::retire).
@@ -109,6 +148,19 @@ impl<'d> Guard<'d> {
     /// be dropped in any thread, until the domain has been dropped.
     #[inline]
     pub unsafe fn retire_box<T>(&self, object: *mut T) {
+        // SAFETY: passed on.
+        unsafe { self.retire_box_sized(object, size_of::<T>()) }
+    }
+
+    /// As [`retire_box`](Self::retire_box), for one that takes `bytes` of memory with what it owns.
+    ///
+    /// # Panics
+    /// As [`retire`](Self::retire).
+    ///
+    /// # Safety
+    /// As for [`retire_box`](Self::retire_box). `bytes` may be wrong.
+    #[inline]
+    pub unsafe fn retire_box_sized<T>(&self, object: *mut T, bytes: usize) {
         /// # Safety
         /// `object` came from a `Box<T>` that nobody else frees or uses.
         unsafe fn drop_box<T>(object: *mut (), _: *mut ()) {
@@ -116,16 +168,8 @@ impl<'d> Guard<'d> {
             drop(unsafe { Box::from_raw(object.cast::<T>()) });
         }
         // SAFETY: the caller's promise; `drop_box` needs no context.
-        unsafe { self.retire(object.cast(), core::ptr::null_mut(), drop_box::<T>) }
+        unsafe { self.retire_sized(object.cast(), bytes, core::ptr::null_mut(), drop_box::<T>) }
     }
-}
-
-/// See [`Guard::hold_back`].
-#[must_use]
-pub struct HeldBack<'d> {
-    /// `None` if reclamation was being held back, or was running, already.
-    _reclaiming: Option<Reclaiming<'d>>,
-    not_send: PhantomData<*mut ()>,
 }
 
 impl Drop for Guard<'_> {

@@ -8,12 +8,14 @@ use archipelago_platform::thread::{self, thread_local};
 
 use super::garbage::Garbage;
 
-/// Low bits of the state that count nested guards; above them and [`ORPHANED`] is the epoch of the outermost one.
+/// Low bits of the state that count nested guards; above them and [`SPILLED`] is the epoch of the outermost one.
 const NESTING_BITS: u32 = 16;
 const NESTING: u64 = (1 << NESTING_BITS) - 1;
 
-/// Set when the reader of a record was dropped before the last of its guards, which then gives the record back.
-const ORPHANED: u64 = 1 << NESTING_BITS;
+/// Set while more guards are alive than the low bits count: the others are counted beside them, [`SPILL`] at a time.
+/// With this bit set the low bits are never all zero, so they still say whether a guard is alive.
+const SPILLED: u64 = 1 << NESTING_BITS;
+const SPILL: u64 = 1 << (NESTING_BITS - 1);
 const EPOCH_SHIFT: u32 = NESTING_BITS + 1;
 
 /// The state that a reader publishes when it enters in some epoch: one guard. The domain keeps the present one ready.
@@ -42,15 +44,18 @@ impl Entry {
     }
 }
 
-/// One record. Only its owner writes `state` and `reclaiming`: the thread whose slot it was made for, or whoever holds
-/// the claim.
+/// In place of a slot's index: the record is owned by claim. No thread has a slot of this index.
+const CLAIMED: usize = usize::MAX - 1;
+
+/// One record. Only its owner writes `state`, `spilled` and `reclaiming`: the thread that has the slot it was made for, or
+/// the holder of the claim.
 pub(super) struct Record {
-    /// The slot whose thread owns it, or `None` if it is owned by claim.
-    slot: Option<usize>,
-    /// `epoch << EPOCH_SHIFT | orphaned | nested guards`; without guards the epoch means nothing.
+    /// The slot whose thread owns it, or [`CLAIMED`].
+    slot: usize,
+    /// `epoch << EPOCH_SHIFT | spilled | nested guards`; without guards the epoch means nothing.
     state: AtomicU64,
-    /// For records owned by claim: 1 for the domain, while it lives, and 1 for the claim, if there is one.
-    pub(super) references: AtomicUsize,
+    /// Guards that `state` has no room for.
+    spilled: AtomicU64,
     /// For records owned by claim: the [`token`] of the thread that has it or had it last.
     owner: AtomicUsize,
     /// The owner is running reclaim functions; more of them must wait, or they would nest without bound.
@@ -73,66 +78,45 @@ fn token() -> usize {
 }
 
 impl Record {
-    fn new(slot: Option<usize>, owner: usize, references: usize) -> Self {
-        let (state, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
-        let (references, owner) = (AtomicUsize::new(references), AtomicUsize::new(owner));
-        Self { slot, state, references, owner, reclaiming, garbage: Mutex::new(Garbage::default()) }
+    fn new(slot: usize, owner: usize) -> Self {
+        let (state, spilled, reclaiming) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let owner = AtomicUsize::new(owner);
+        Self { slot, state, spilled, owner, reclaiming, garbage: Mutex::new(Garbage::default()) }
     }
 
     /// The record that the thread with this slot owns.
     pub(super) fn of_slot(slot: usize) -> Self {
-        Self::new(Some(slot), 0, 1)
+        Self::new(slot, 0)
     }
 
     /// A record that the calling thread claims from the start.
     pub(super) fn claimed() -> Self {
-        Self::new(None, token(), 2)
+        Self::new(CLAIMED, token())
     }
 
-    /// Makes a record that nobody owns the calling thread's.
-    pub(super) fn try_claim(&self) -> bool {
-        // Acquire: pairs with the Release of giving back, so that the last owner's critical sections have ended.
-        let claimed = self.references.load(Ordering::Relaxed) == 1
-            && self.references.compare_exchange(1, 2, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if claimed {
-            self.owner.store(token(), Ordering::Relaxed);
-        }
-        claimed
+    /// Holder of a new claim only: makes the record the calling thread's.
+    pub(super) fn change_owner(&self) {
+        self.owner.store(token(), Ordering::Relaxed);
     }
 
-    /// Owner only, at the end of its claim: whether to give the record back now; otherwise the last guard does.
-    pub(super) fn end_claim(&self) -> bool {
-        let state = self.state.load(Ordering::Relaxed);
-        if state & NESTING != 0 {
-            self.state.store(state | ORPHANED, Ordering::Release);
-        }
-        state & NESTING == 0
-    }
-
-    /// By an orphan's last guard, so inside the domain's lifetime: this is not the last reference.
-    #[cold]
-    fn give_back(&self) {
-        self.state.store(0, Ordering::Release);
-        self.references.fetch_sub(1, Ordering::Release);
-    }
-
-    /// When no guard can be alive any more: forgets the forgotten ones, and says whether they kept an ended claim.
-    pub(super) fn abandon(&self) -> bool {
-        self.state.swap(0, Ordering::AcqRel) & ORPHANED != 0
-    }
-
-    /// Whether the calling thread, which has a guard of this record, may write it. It may if the record is owned by
-    /// claim. A slot's record is another thread's for a thread-local destructor that runs after its thread gave the slot
-    /// back.
-    #[inline]
+    /// Whether the calling thread may write the record: it may if the record is owned by claim (claims don't leave their
+    /// thread), or of the slot that the thread has. It may not in code that runs so late in a thread's end that the
+    /// thread has given its slot back.
+    #[inline(always)]
     pub(super) fn is_mine(&self) -> bool {
-        self.slot.is_none_or(|slot| thread::slot().index == slot)
+        thread::has_slot(self.slot) || self.slot == CLAIMED
     }
 
     /// Whether the calling thread is inside a guard of this record.
     pub(super) fn is_active_here(&self) -> bool {
-        let mine = if self.slot.is_some() { self.is_mine() } else { self.owner.load(Ordering::Relaxed) == token() };
+        let by_claim = self.slot == CLAIMED;
+        let mine = if by_claim { self.owner.load(Ordering::Relaxed) == token() } else { thread::has_slot(self.slot) };
         mine && self.state.load(Ordering::Relaxed) & NESTING != 0
+    }
+
+    /// Owner only: whether a guard of this record is alive or its reclaim functions are running.
+    pub(super) fn is_busy(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & NESTING != 0 || self.reclaiming.load(Ordering::Relaxed)
     }
 
     /// Owner only: counts one more guard; the outermost publishes `epoch()` and then needs its barrier.
@@ -150,9 +134,21 @@ impl Record {
     }
 
     #[inline(never)]
-    fn enter_nested(&self, state: u64) {
-        assert!(state & NESTING < NESTING, "65,535 guards of one domain are alive in one thread; drop some");
+    fn enter_nested(&self, mut state: u64) {
+        if state & NESTING == NESTING {
+            self.spilled.store(self.spilled.load(Ordering::Relaxed) + SPILL, Ordering::Relaxed);
+            state = (state - SPILL) | SPILLED;
+        }
         self.state.store(state + 1, Ordering::Release);
+    }
+
+    /// What to publish instead of `state`, which counts no guard although spilled ones are left.
+    #[cold]
+    fn refill(&self, state: u64) -> u64 {
+        let left = self.spilled.load(Ordering::Relaxed) - SPILL;
+        self.spilled.store(left, Ordering::Relaxed);
+        let state = state + SPILL;
+        if left == 0 { state & !SPILLED } else { state }
     }
 
     /// Owner only, inside exactly one guard: leaves it and enters another at `entry`'s epoch.
@@ -166,10 +162,11 @@ impl Record {
     pub(super) fn leave(&self) {
         let state = self.state.load(Ordering::Relaxed);
         debug_assert!(state & NESTING != 0);
-        self.state.store(state - 1, Ordering::Release);
-        if (state - 1) & (NESTING | ORPHANED) == ORPHANED {
-            self.give_back();
+        let mut left = state - 1;
+        if left & (NESTING | SPILLED) == SPILLED {
+            left = self.refill(left);
         }
+        self.state.store(left, Ordering::Release);
     }
 
     /// The epoch that the owner is reading at, if it is. Acquire, see the proof in the parent module.

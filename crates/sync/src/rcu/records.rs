@@ -1,12 +1,11 @@
-//! All records of a domain: for each thread slot one that is the slot's own, and a chain of records that readers claim.
+//! All records of a domain: for each thread slot one that is the slot's own, and those that quiescent readers claim.
 //!
-//! The domain shares a claimable record with the reader that has it, by a count of references, so that dropping a reader
-//! after its domain is no error (and a structure's session may stay in scope when the structure is used again whole).
+//! Guards use the slot's own record, and ask whether the thread still has the slot when they begin and end: one
+//! thread-local read. So a reader or a structure's session is a pair of references: it costs nothing to make, whatever
+//! number of them is alive, and nothing to forget.
 //!
-//! A guard from [`Domain::pin`](super::Domain::pin) uses the slot's own record and has to ask whether the thread still has
-//! the slot. A [`Reader`](super::Reader) has a record to itself for as long as it lives, so that entering through it asks
-//! nothing. Claimed records stay in the chain of the slot that made them, in memory of its thread; chains only grow, to
-//! the largest number of readers that one slot's threads ever had at a time.
+//! A claimed record is its claimer's alone. Claims cost constant time: given-back records lie in a list. Records stay in
+//! the chain for as long as the domain lives; it grows to the largest number of claims there ever were at a time.
 
 use core::iter;
 use core::ptr::{self, NonNull};
@@ -14,71 +13,88 @@ use core::ptr::{self, NonNull};
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
+use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_platform::thread;
 
 use super::record::Record;
 
 struct Node {
     record: CachePadded<Record>,
-    /// Set before the node is published, and never again, except in a chain's last drop.
+    /// Set before the node is published, and never again.
     older: *mut Node,
 }
 
-struct Slot {
-    own: CachePadded<Record>,
+/// A node that no claim has.
+struct Free(NonNull<Node>);
+
+// SAFETY: a pointer to a node, which is `Sync` but for `older`, which is not written once it is shared.
+unsafe impl Send for Free {}
+
+pub(super) struct Records {
+    /// No other domain of the process has had it.
+    #[cfg(not(any(loom, archipelago_sim)))]
+    id: u64,
+    slots: PerThread<CachePadded<Record>>,
     /// The newest node of the chain. Goes from one node to a newer one, whose `older` is the former.
     claimable: AtomicPtr<Node>,
+    free: Mutex<Vec<Free>>,
 }
-
-// SAFETY: a node's `older` is written before the node is shared; the rest is `Sync`.
-unsafe impl Send for Slot {}
-// SAFETY: as above.
-unsafe impl Sync for Slot {}
-
-pub(super) struct Records(PerThread<Slot>);
 
 impl Records {
     pub(super) fn new() -> Self {
-        Self(PerThread::new())
+        let claimable = AtomicPtr::new(ptr::null_mut());
+        Self {
+            #[cfg(not(any(loom, archipelago_sim)))]
+            id: recent::next_id(),
+            slots: PerThread::new(),
+            claimable,
+            free: Mutex::new(Vec::new()),
+        }
     }
 
-    #[inline]
-    fn slot(&self) -> &Slot {
-        let index = thread::slot().index;
-        self.0.get_or(index, || Slot {
-            own: CachePadded::new(Record::of_slot(index)),
-            claimable: AtomicPtr::new(ptr::null_mut()),
-        })
+    /// What [`own`](Self::own) returned in this thread before, if that is quick to know. It may be of a slot that the
+    /// thread has given back since: [`Record::is_mine`] tells.
+    #[inline(always)]
+    pub(super) fn recent(&self) -> &Record {
+        #[cfg(not(any(loom, archipelago_sim)))]
+        return recent::find(self);
+        #[cfg(any(loom, archipelago_sim))]
+        self.own()
     }
 
     /// The record of the calling thread's slot.
     #[inline]
     pub(super) fn own(&self) -> &Record {
-        &self.slot().own
+        let index = thread::slot().index;
+        self.slots.get_or(index, || CachePadded::new(Record::of_slot(index)))
     }
 
     /// A record that the calling thread has to itself as long as it keeps the claim.
-    pub(super) fn claim(&self) -> Claim {
-        let slot = self.slot();
-        // SAFETY: the chain has a reference to the node.
-        let free = slot.chain().find(|node| unsafe { node.as_ref() }.record.try_claim());
-        Claim(free.unwrap_or_else(|| slot.push(Record::claimed())))
+    pub(super) fn claim(&self) -> Claim<'_> {
+        // Its own statement, so that the lock is released. It orders the last owner's critical sections before this one's.
+        let free = self.free().pop();
+        let node = free.map_or_else(|| self.push(Record::claimed()), |Free(node)| node);
+        let claim = Claim { records: self, node };
+        claim.record().change_owner();
+        claim
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<Free>> {
+        // A poisoned lock would mean that a Vec's growth panicked half-way, which leaves the Vec intact.
+        self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// All records. One that is made meanwhile may or may not be met.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
-        // SAFETY: the chain has a reference to the node as long as the domain lives.
-        let record = |node: NonNull<Node>| unsafe { &*node.as_ref().record };
-        self.0.iter().flat_map(move |slot| iter::once(&*slot.own).chain(slot.chain().map(record)))
+        // SAFETY: nodes live as long as the domain.
+        let claimable = self.chain().map(|node| unsafe { &*node.as_ref().record });
+        self.slots.iter().map(|own| &**own).chain(claimable)
     }
-}
 
-impl Slot {
-    /// The nodes, which are the chain's until `drop`. As pointers: the last reference to one frees it by such a pointer.
     fn chain(&self) -> impl Iterator<Item = NonNull<Node>> {
         // Acquire: pairs with the Release of `push`, so that the node and all older ones are seen initialised.
         let newest = NonNull::new(self.claimable.load(Ordering::Acquire));
-        // SAFETY: the chain has a reference to each of its nodes.
+        // SAFETY: nodes live as long as the domain.
         iter::successors(newest, |node| NonNull::new(unsafe { node.as_ref() }.older))
     }
 
@@ -86,7 +102,6 @@ impl Slot {
     fn push(&self, record: Record) -> NonNull<Node> {
         let mut older = self.claimable.load(Ordering::Acquire);
         let node = Box::into_raw(Box::new(Node { record: CachePadded::new(record), older }));
-        // Another thread may push here too: one that a late destructor's thread gave the slot to.
         while let Err(now) = self.claimable.compare_exchange(older, node, Ordering::AcqRel, Ordering::Acquire) {
             older = now;
             // SAFETY: not published yet.
@@ -97,64 +112,73 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+/// For each thread, the records of the domains that it used last: making a session is a few instructions, which leaves the
+/// processor's window to the look-ups before and after it.
+#[cfg(not(any(loom, archipelago_sim)))]
+mod recent {
+    use core::cell::Cell;
+    use core::ptr;
+
+    use archipelago_platform::atomic::{AtomicU64, Ordering};
+    use archipelago_platform::thread::thread_local;
+
+    use super::{Record, Records};
+
+    const PLACES: usize = 8;
+
+    /// The id of a domain, and this thread's record in it.
+    type Recent = Cell<(u64, *const Record)>;
+
+    thread_local! {
+        static RECENT: [Recent; PLACES] = const { [const { Cell::new((0, ptr::null())) }; PLACES] };
+    }
+
+    pub(super) fn next_id() -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(super) fn find(records: &Records) -> &Record {
+        let (id, record) = RECENT.with(|recent| recent[records.id as usize % PLACES].get());
+        // SAFETY: a pair with this id was made below from these records, as no others have the id; they live as long as
+        // their domain.
+        if id == records.id { unsafe { &*record } } else { find_anew(records) }
+    }
+
+    #[cold]
+    fn find_anew(records: &Records) -> &Record {
+        let own = records.own();
+        RECENT.with(|recent| recent[records.id as usize % PLACES].set((records.id, own)));
+        own
+    }
+}
+
+impl Drop for Records {
     fn drop(&mut self) {
         let mut node = self.claimable.load(Ordering::Relaxed);
-        while let Some(here) = NonNull::new(node) {
-            // SAFETY: the chain has a reference to it.
-            let here_ref = unsafe { here.as_ref() };
-            node = here_ref.older;
-            if here_ref.record.abandon() {
-                // SAFETY: the reference of a claim whose last guard was forgotten; no guard outlives the domain.
-                unsafe { release(here) };
-            }
-            // SAFETY: the chain's reference, once, and nobody uses the chain any more.
-            unsafe { release(here) };
+        while !node.is_null() {
+            // SAFETY: from a box, in the chain once; claims borrow the records, so there are none.
+            node = unsafe { Box::from_raw(node) }.older;
         }
     }
 }
 
-/// Gives up one reference to a node, and frees it with the last.
-///
-/// # Safety
-/// The caller has a reference and does not use it again.
-unsafe fn release(node: NonNull<Node>) {
-    // SAFETY: the caller's reference.
-    let references = unsafe { &node.as_ref().record.references };
-    // Release for the next claimer; Acquire so that the last one frees after all others' uses.
-    if references.fetch_sub(1, Ordering::AcqRel) == 1 {
-        // SAFETY: it came from a box, and that was the last reference.
-        drop(unsafe { Box::from_raw(node.as_ptr()) });
+/// A record of one thread, until this is dropped. Its guards end before.
+pub(super) struct Claim<'d> {
+    records: &'d Records,
+    node: NonNull<Node>,
+}
+
+impl<'d> Claim<'d> {
+    pub(super) fn record(&self) -> &'d Record {
+        // SAFETY: nodes live as long as the domain.
+        unsafe { &(*self.node.as_ptr()).record }
     }
 }
 
-/// A record of one thread, until this is dropped and the last guard has ended.
-pub(super) struct Claim(NonNull<Node>);
-
-impl Claim {
-    #[inline]
-    pub(super) fn record(&self) -> &Record {
-        // SAFETY: the claim has a reference to the node.
-        unsafe { &self.0.as_ref().record }
-    }
-
-    /// The record, for as long as its domain lives.
-    ///
-    /// # Safety
-    /// This is a claim of `domain`'s.
-    #[inline]
-    pub(super) unsafe fn record_in<'d>(&self, _domain: &'d Records) -> &'d Record {
-        // SAFETY: the caller names the domain whose chain has a reference to the node until the domain is dropped.
-        unsafe { &(*self.0.as_ptr()).record }
-    }
-}
-
-impl Drop for Claim {
-    #[inline]
+impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if self.record().end_claim() {
-            // SAFETY: the claim's reference; no guard of the record is alive.
-            unsafe { release(self.0) };
-        }
+        self.records.free().push(Free(self.node));
     }
 }

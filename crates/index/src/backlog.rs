@@ -1,0 +1,132 @@
+//! Memory that waits for readers: how much it is, and what to do when it is too much.
+//!
+//! What is removed or replaced is freed when no reader can still be using it. A reader that stays where it is (a closure
+//! given to `get_with` that waits, a kept iterator of an `Art`) therefore holds up all of it. That is visible in
+//! [`Garbage`], and bounded if the map was built with a limit: then it is the writers that stop.
+
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::rcu::Domain;
+use core::fmt;
+
+/// What operations that change a map do while more memory waits for readers than the map's `backlog_limit`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnBacklog {
+    /// They wait, before they begin, until readers have let go of enough of it; they help to free it. A thread that is
+    /// reading the same map (inside `get_with`, `scan`, `update` or `retain`, or with an iterator of an `Art`) does not
+    /// wait, as it would wait for itself. But two threads can wait for each other: one in a closure under `get_with`,
+    /// for something that the other does after an insert.
+    #[default]
+    Wait,
+    /// They go on; only the `try_` operations refuse.
+    Proceed,
+}
+
+/// An operation was refused, and nothing was changed: more memory waits for readers than the map's `backlog_limit`.
+/// It has what was to be stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Backlogged<T = ()>(pub T);
+
+impl<T> fmt::Debug for Backlogged<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backlogged").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for Backlogged<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "more removed memory waits for readers than the map's limit: end the reads under way, and try again",
+        )
+    }
+}
+
+impl<T> core::error::Error for Backlogged<T> {}
+
+/// Memory that a map has let go of, and that waits until no reader can still be using it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Garbage {
+    /// Values, keys, nodes and search layers.
+    pub objects: usize,
+    /// Their memory, in bytes: a value counts as `size_of` its type, without what it owns elsewhere.
+    pub bytes: usize,
+    /// Threads that are reading now.
+    pub readers: usize,
+    /// By how many epochs the longest read is behind; more than 0 stops reclamation.
+    pub lag: u64,
+    /// Attempts to go on with reclamation that a reader has stopped since the last that succeeded. A number that grows
+    /// together with `bytes` says that some reader stays where it is.
+    pub refused: u64,
+}
+
+impl Garbage {
+    /// O(threads that ever used the map at a time).
+    pub(crate) fn of(domain: &Domain) -> Self {
+        let stats = domain.stats();
+        Self {
+            objects: stats.pending,
+            bytes: stats.pending_bytes,
+            readers: stats.active_readers,
+            lag: stats.oldest_reader_lag,
+            refused: stats.refused_advances,
+        }
+    }
+}
+
+/// A map's limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    bytes: usize,
+    then: OnBacklog,
+}
+
+/// How many bags of one thread make up a limit: with three or four on their way each, a few threads stay below it as
+/// long as no reader is stuck.
+const BAGS: usize = 32;
+const MOST_BAG: usize = 256 << 10;
+
+impl Limit {
+    pub(crate) const NONE: Self = Self { bytes: usize::MAX, then: OnBacklog::Proceed };
+
+    pub(crate) fn new(bytes: usize, then: OnBacklog) -> Self {
+        Self { bytes, then }
+    }
+
+    /// A domain for a map with this limit.
+    pub(crate) fn domain(self) -> Domain {
+        Domain::new().with_bag_bytes((self.bytes / BAGS).min(MOST_BAG))
+    }
+
+    #[inline]
+    fn is_passed(self, domain: &Domain) -> bool {
+        domain.sealed_bytes() > self.bytes
+    }
+
+    /// Before an operation that changes the map, outside any guard of it.
+    #[inline]
+    pub(crate) fn admit(self, domain: &Domain) {
+        if self.is_passed(domain) {
+            self.wait(domain);
+        }
+    }
+
+    #[cold]
+    fn wait(self, domain: &Domain) {
+        if self.then == OnBacklog::Proceed || !domain.may_wait() {
+            return;
+        }
+        let backoff = Backoff::new();
+        while self.room(domain).is_err() {
+            backoff.wait();
+        }
+    }
+
+    /// Whether there is room for more, after freeing what can be freed.
+    pub(crate) fn room(self, domain: &Domain) -> Result<(), Backlogged> {
+        if self.is_passed(domain) {
+            domain.collect();
+        }
+        if self.is_passed(domain) { Err(Backlogged(())) } else { Ok(()) }
+    }
+}
