@@ -16,7 +16,7 @@
 
 use super::core::{Core, Local};
 use super::oplog::Kind;
-use super::page::{Page, PageCopy, Removed};
+use super::page::{Fill, Page, PageCopy, Removed};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
 use archipelago_sync::backoff::Backoff;
@@ -374,18 +374,18 @@ impl<F: KeyForm> Core<F> {
             page.lock().unlock();
             return;
         }
-        let merged = self.merge_next(local, page);
+        let merged = self.merge_next(local, page, Fill::Half);
         // A full right neighbour says nothing about the left one. Asking costs a search, so ask now and then, and
         // surely when the page runs empty.
         let try_left = !merged && page.len().is_multiple_of(4);
         page.lock().unlock();
         if merged || (try_left && self.merge_into_previous(local, page)) {
-            self.after_structure_change(local);
+            self.after_merge(local);
         }
     }
 
     /// Merges the page after `page` (locked by us) into it, if the two fit and the lock is free.
-    fn merge_next(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
+    pub(super) fn merge_next(&self, local: &Local<'_, F>, page: &F::Page, fill: Fill) -> bool {
         let next = page.next();
         if next.is_null() {
             return false;
@@ -395,7 +395,7 @@ impl<F: KeyForm> Core<F> {
         if !right.lock().try_lock() {
             return false;
         }
-        if !page.absorb(right) {
+        if !page.absorb(right, fill) {
             right.lock().unlock_unchanged();
             return false;
         }
@@ -413,7 +413,7 @@ impl<F: KeyForm> Core<F> {
         if !core::ptr::eq(left.next(), page) || !left.lock().try_lock_at(version) {
             return false;
         }
-        let merged = self.merge_next(local, left);
+        let merged = self.merge_next(local, left, Fill::Half);
         if merged {
             left.lock().unlock()
         } else {

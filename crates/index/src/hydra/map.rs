@@ -128,9 +128,16 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
 
 impl<K: Key, V: Send + Sync + 'static> Drop for HydraList<K, V> {
     fn drop(&mut self) {
-        self.core.stop_background();
+        let panicked = self.core.stop_background();
         let mut values = DropAll::new();
+        let mut skip = false;
         self.core.for_each_page(|page| {
+            // Locked by a thread that this process has not got, being a child: it may have been moving entries from the
+            // next page to this one. They leak.
+            let locked = page.lock().read().is_locked();
+            if ::core::mem::replace(&mut skip, locked) || locked {
+                return;
+            }
             for slot in (0..page.len()).rev() {
                 let removed = page.remove(slot);
                 // SAFETY: nobody else uses the map (sessions borrow it), so the entry is ours.
@@ -142,6 +149,10 @@ impl<K: Key, V: Send + Sync + 'static> Drop for HydraList<K, V> {
                 }
             }
         });
+        // A bug of ours, which the panic hook has reported already. During another panic it must not end the process.
+        if let Some(payload) = panicked.filter(|_| !archipelago_platform::thread::panicking()) {
+            std::panic::resume_unwind(payload);
+        }
     }
 }
 

@@ -154,8 +154,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     /// Waits until every search layer knows of everything done to the map before the call. Never needed for right
     /// answers; useful before measuring.
     pub fn sync(&self) {
-        self.core.catch_up(&self.local(&self.reader.enter()));
-        self.core.reclaim_retired();
+        self.core.tidy(self.node);
     }
 
     /// Inserts or replaces; `old` sees the value replaced.
@@ -225,11 +224,13 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     /// Retires a value that has been taken out of the map, and shows it to `last` (valid: our guard is older).
     #[inline]
     fn retire_value<R>(&self, guard: &Guard<'m>, word: u64, last: impl FnOnce(&V) -> R) -> R {
-        // SAFETY: the word is out of the map and ours alone to retire; the guard keeps it until `last` has run.
-        unsafe {
-            value::retire::<V>(guard, word);
-            value::with_ref(word, last)
+        // SAFETY: the word is out of the map and ours alone to retire.
+        unsafe { value::retire::<V>(guard, word) };
+        if !value::is_inline::<V>() {
+            self.core.note_garbage();
         }
+        // SAFETY: the guard keeps the value until `last` has run.
+        unsafe { value::with_ref(word, last) }
     }
 
     fn retire_key(&self, guard: &Guard<'m>, key: *mut ()) {
@@ -240,6 +241,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
         if !key.is_null() {
             // SAFETY: the key is out of the map and ours alone to retire.
             unsafe { guard.retire(key, ::core::ptr::null_mut(), reclaim::<FormOf<K>>) }
+            self.core.note_garbage();
         }
     }
 
