@@ -94,7 +94,7 @@ impl<F: KeyForm> Core<F> {
         Local { guard, cell: self.cell(), node, layer: &self.layers[node] }
     }
 
-    /// Closes the sparse chunks of sparse arenas; how many pages lie in them. See [`BlockArena::close_sparse`].
+    /// Closes the sparse chunks of sparse arenas; how many pages lie in closed ones. See [`BlockArena::close_sparse`].
     pub(super) fn close_sparse(&self) -> usize {
         self.arenas.0.iter().map(BlockArena::close_sparse).sum()
     }

@@ -44,8 +44,8 @@ pub(crate) struct Maintenance<F: KeyForm> {
     combiner: Mutex<Combiner<F>>,
     updaters: Box<[Updater]>,
     background: Background,
-    /// Held by the thread that moves pages together.
-    compacting: Mutex<()>,
+    /// Held by the thread that moves pages together: how many were in closed chunks when it last looked.
+    compacting: Mutex<usize>,
     /// Pages moved so far.
     moved: AtomicU64,
     /// A test hook: while set, no round is started.
@@ -105,7 +105,7 @@ impl<F: KeyForm> Maintenance<F> {
             combiner: Mutex::new(combiner),
             updaters: (0..nodes).map(|_| Updater { applied: AtomicU64::new(0), busy: Mutex::new(()) }).collect(),
             background: Background::new(),
-            compacting: Mutex::new(()),
+            compacting: Mutex::new(0),
             moved: AtomicU64::new(0),
             paused: AtomicBool::new(false),
         }
@@ -145,7 +145,7 @@ impl<F: KeyForm> Core<F> {
             self.update(local, node);
         }
         self.reclaim(local);
-        self.compact_if_sparse(local.node);
+        self.compact_if_sparse(local.node, false);
     }
 
     /// Drains the op logs into a new round, unless there is nothing to do.
@@ -225,7 +225,7 @@ impl<F: KeyForm> Core<F> {
     pub(crate) fn tidy(&self, node: usize) {
         self.catch_up(&self.local_at(&self.domain.pin(), node));
         self.reclaim_retired();
-        if self.compact_if_sparse(node) {
+        if self.compact_if_sparse(node, true) {
             self.catch_up(&self.local_at(&self.domain.pin(), node));
             self.reclaim_retired();
         }

@@ -200,7 +200,7 @@ impl<F: KeyForm> Core<F> {
         }
         self.reclaim_retired();
         if node == 0 {
-            self.compact_if_sparse(node);
+            self.compact_if_sparse(node, false);
         }
         // The layer's last state was retired.
         self.note_garbage();

@@ -28,9 +28,16 @@ const TRIES: usize = 16;
 
 impl<F: KeyForm> Core<F> {
     /// Moves pages together if they lie thinly, unless another thread is at it; says whether it did.
-    pub(super) fn compact_if_sparse(&self, node: usize) -> bool {
-        let Ok(_compacting) = self.maintenance.compacting.try_lock() else { return false };
-        if self.is_ending() || self.close_sparse() == 0 {
+    ///
+    /// `again`: also those that an earlier walk left where they should not stay. To be asked for only when what was
+    /// moved or merged away before has been freed, as far as it can be.
+    pub(super) fn compact_if_sparse(&self, node: usize, again: bool) -> bool {
+        let Ok(mut in_closed) = self.maintenance.compacting.try_lock() else { return false };
+        if self.is_ending() {
+            return false;
+        }
+        let before = core::mem::replace(&mut *in_closed, self.close_sparse());
+        if *in_closed == 0 || !again && before > 0 {
             return false;
         }
         let mut from = Some(F::least());
