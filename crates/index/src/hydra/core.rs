@@ -99,6 +99,11 @@ impl<F: KeyForm> Core<F> {
         self.arenas.0.iter().map(BlockArena::close_sparse).sum()
     }
 
+    /// Closes all chunks.
+    pub(super) fn close_all(&self) {
+        self.arenas.0.iter().for_each(BlockArena::close_all);
+    }
+
     /// The node of a page that lies in a closed chunk.
     pub(super) fn closed_at(&self, page: &F::Page) -> Option<usize> {
         let block = NonNull::from(page).cast();

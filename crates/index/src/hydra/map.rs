@@ -119,6 +119,12 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
         self.core.maintenance_stats()
     }
 
+    /// For tests: moves every page but the first to another place, as is done when a map has shrunk.
+    #[doc(hidden)]
+    pub fn move_pages(&self) {
+        self.core.move_pages(0);
+    }
+
     /// For tests: stops the search layers from being brought up to date until called with `false`.
     #[doc(hidden)]
     pub fn pause_maintenance(&self, paused: bool) {

@@ -19,7 +19,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::alloc::Layout;
 
-use super::chunk::{self, CLASSES, ChunkRef};
+use super::chunk::{self, CLASSES, Chunk, ChunkRef};
 use super::pages::{HUGE, Pages};
 use crate::sync::{Mutex, MutexGuard};
 use crate::topology::NodeId;
@@ -119,6 +119,12 @@ impl BlockArena {
         // The memory goes back here, when the lock is free again.
         drop(released);
         closed
+    }
+
+    /// Closes every chunk that has live blocks, for tests of owners that move blocks.
+    #[doc(hidden)]
+    pub fn close_all(&self) {
+        self.state().close(|chunk| !chunk.is_empty() && !chunk.is_closed());
     }
 
     /// Whether a live block lies in a chunk of this arena that is closed. Logarithmic time in the number of chunks.
@@ -267,16 +273,21 @@ impl State {
             return (self.closed_live / block, None);
         }
         let spare = self.spare.take().map(|spare| self.remove(spare));
-        let sparse = |chunk: &ChunkRef| chunk.class().is_some() && chunk.is_sparse();
-        let chunks: Vec<ChunkRef> = self.chunks.iter().copied().filter(sparse).collect();
+        self.close(|chunk| chunk.class().is_some() && chunk.is_sparse());
+        (self.closed_live / block, spare)
+    }
+
+    /// Closes some chunks.
+    fn close(&mut self, which: impl Fn(&Chunk) -> bool) {
+        let chunks: Vec<ChunkRef> = self.chunks.iter().copied().filter(|chunk| which(chunk)).collect();
         for chunk in chunks {
-            let class = chunk.class().expect("sparse chunks are listed");
-            self.unlist(chunk, class);
+            if let Some(class) = chunk.class() {
+                self.unlist(chunk, class);
+            }
             chunk.close();
             self.closed += chunk.bytes();
             self.closed_live += chunk.live_bytes();
         }
-        (self.closed_live / block, spare)
     }
 
     /// Moves a chunk from the list of its class `before` to that of its class now, `None` being no list. A chunk that

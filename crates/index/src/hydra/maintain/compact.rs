@@ -40,12 +40,27 @@ impl<F: KeyForm> Core<F> {
         if *in_closed == 0 || !again && before > 0 {
             return false;
         }
+        self.compact(node);
+        true
+    }
+
+    /// For tests: moves every page but the first. The caller holds no guard.
+    pub(crate) fn move_pages(&self, node: usize) {
+        {
+            let _compacting = super::lock(&self.maintenance.compacting);
+            self.close_all();
+            self.compact(node);
+        }
+        self.tidy(node);
+    }
+
+    /// The walk.
+    fn compact(&self, node: usize) {
         let mut from = Some(F::least());
         while let Some(low) = from.filter(|_| !self.is_ending()) {
             let guard = self.domain.pin();
             from = self.compact_some(&self.local_at(&guard, node), F::probe(&low));
         }
-        true
     }
 
     /// Sees to a batch of pages from the one of `from` on; where to go on.
