@@ -223,12 +223,16 @@ impl<F: KeyForm> Core<F> {
     /// Applies everything that was logged before the call, moves pages together where they lie thinly, and frees what can
     /// be freed. The caller holds no guard. `node` is the caller's.
     pub(crate) fn tidy(&self, node: usize) {
-        self.catch_up(&self.local_at(&self.domain.pin(), node));
-        self.reclaim_retired();
-        if self.compact_if_sparse(node, true) {
+        // The first may only free what an earlier walk has moved, and what was sparse meanwhile is closed by the second.
+        for _ in 0..3 {
             self.catch_up(&self.local_at(&self.domain.pin(), node));
             self.reclaim_retired();
+            if !self.compact_if_sparse(node, true) {
+                return;
+            }
         }
+        self.catch_up(&self.local_at(&self.domain.pin(), node));
+        self.reclaim_retired();
     }
 
     /// Whether pages that were merged away wait for a round.
