@@ -22,7 +22,7 @@ fn run<K: Key>(count: u64, random_load: bool, sorted: bool, keep: u64, make: fn(
     map.pin().extend((0..count).map(|n| if random_load { n * 1_000_003 % count } else { n }).map(|n| (make(n), n)));
     report("loaded", &map, base);
     let session = map.pin();
-    let gone = |n: u64| keep == 0 || n % keep != 0;
+    let gone = |n: u64| keep == 0 || !n.is_multiple_of(keep);
     if sorted {
         (0..count).filter(|&n| gone(n)).for_each(|n| _ = session.remove(&make(n)));
     } else {

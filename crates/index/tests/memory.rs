@@ -106,7 +106,10 @@ fn thin_out<K: Key>(map: HydraList<K, u64>, count: u64, keep: u64, make: fn(u64)
         map.pin().extend((0..count).map(|n| (make(n), n)));
         let full = map.bytes();
         let session = map.pin();
-        (0..count).map(|n| nth(n, count)).filter(|n| n % keep != 0).for_each(|n| assert!(session.delete(&make(n))));
+        (0..count)
+            .map(|n| nth(n, count))
+            .filter(|n| !n.is_multiple_of(keep))
+            .for_each(|n| assert!(session.delete(&make(n))));
         drop(session);
         if map.maintenance_stats().threads > 0 {
             // Nobody calls `sync`: it is the map itself that lets go.
