@@ -1,8 +1,17 @@
-//! HydraList's life beyond single operations: many maps, iterators, borrowed keys.
+//! HydraList's life beyond single operations: many maps, iterators, borrowed keys; how maps rest and end, and pages that
+//! move.
 
-use archipelago_index::HydraList;
+use archipelago_check::drops::{Counted, DropCounter};
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_index::{HydraList, Key};
+use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
+use archipelago_platform::topology::Topology;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A permutation of `0..2^64`, so that keys are distinct and far apart.
 fn scatter(n: u64) -> u64 {
@@ -77,4 +86,184 @@ fn maps_survive_serde() {
     assert_eq!(text, r#"{"a":1,"b":2}"#);
     let back: HydraList<String, u32> = serde_json::from_str(&text).unwrap();
     assert!(back.pin().iter().eq(map.pin().iter()));
+}
+
+/// Enough entries for a map to have a background thread.
+const LARGE: u64 = 26_000;
+
+/// A value that may own the map it is in.
+struct Owner {
+    _counted: Counted,
+    _map: Option<Arc<HydraList<u64, Owner>>>,
+}
+
+impl Owner {
+    fn of(counter: DropCounter, map: Option<Arc<HydraList<u64, Owner>>>) -> Self {
+        Owner { _counted: counter.value(0), _map: map }
+    }
+}
+
+/// Waits until only so many values are alive, without any call to the map.
+fn wait_for_alive(counter: DropCounter, alive: i64) {
+    while counter.alive() > alive {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The background thread finds that the value it drops is the map's last owner.
+#[cfg(not(miri))]
+#[test]
+fn a_map_whose_last_owner_is_its_own_dead_value_goes() {
+    for nodes in [1, 2] {
+        watchdog(USUAL, |notes| {
+            let counter = DropCounter::new();
+            for round in 0..200 / nodes {
+                notes.note(format!("round {round} on {nodes} nodes"));
+                let map = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();
+                let map: Arc<HydraList<u64, Owner>> = Arc::new(map);
+                map.pin().extend((0..LARGE).map(|key| (key, Owner::of(counter, None))));
+                assert_eq!(map.maintenance_stats().threads, nodes);
+                map.pin().upsert(&7, Owner::of(counter, Some(map.clone())));
+                // At times while the thread still works, at times long after.
+                thread::sleep(Duration::from_millis(round as u64 % 4 * 2));
+                map.pin().delete(&7);
+                drop(map);
+            }
+            wait_for_alive(counter, 0);
+            counter.assert_all_dropped();
+        });
+    }
+}
+
+/// What the last operation replaced or removed is dropped soon, although no other comes; also when a reader was in the
+/// way at first.
+#[cfg(not(miri))]
+#[test]
+fn garbage_of_a_resting_map_goes() {
+    watchdog(USUAL, |_| {
+        let counter = DropCounter::new();
+        let map: HydraList<u64, Counted> = HydraList::new();
+        map.pin().extend((0..LARGE).map(|key| (key, counter.value(key))));
+        for round in 0..20 {
+            map.pin().upsert(&round, counter.value(1));
+            wait_for_alive(counter, LARGE as i64);
+        }
+        map.pin().get_with(&3, |_| {
+            map.pin().delete(&3);
+            map.pin().upsert(&4, counter.value(1));
+            thread::sleep(Duration::from_millis(20));
+            assert_eq!(counter.alive(), LARGE as i64 + 1, "a reader may still look");
+        });
+        wait_for_alive(counter, LARGE as i64 - 1);
+    });
+}
+
+/// Panics when it is dropped.
+struct Bomb(Counted);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0.tag() == 1 {
+            panic!("as planned, in drop");
+        }
+    }
+}
+
+/// A panic of a value's drop in the background thread is reported and ends there: the thread goes on, other values are
+/// dropped, the map can be.
+#[cfg(not(miri))]
+#[test]
+fn the_background_thread_survives_values_that_panic() {
+    watchdog(USUAL, |_| {
+        let counter = DropCounter::new();
+        let map: HydraList<u64, Bomb> = HydraList::new();
+        map.pin().extend((0..LARGE).map(|key| (key, Bomb(counter.value(0)))));
+        for key in 0..5 {
+            map.pin().upsert(&key, Bomb(counter.value(1)));
+            map.pin().delete(&key);
+            wait_for_alive(counter, LARGE as i64 - key as i64 - 1);
+        }
+        let before = map.maintenance_stats().rounds;
+        map.pin().extend((LARGE..3 * LARGE).map(|key| (key, Bomb(counter.value(0)))));
+        while map.maintenance_stats().rounds == before {
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(map);
+        counter.assert_all_dropped();
+    });
+}
+
+/// A map that is dropped by a panic, with values whose drops panic: the process goes on with the first panic.
+#[test]
+fn a_panic_may_drop_a_map() {
+    watchdog(USUAL, |_| {
+        let counter = DropCounter::new();
+        let count = if cfg!(miri) { 50 } else { LARGE };
+        let panic = catch_unwind(AssertUnwindSafe(|| {
+            let map: HydraList<u64, Bomb> = HydraList::new();
+            map.pin().extend((0..count).map(|key| (key, Bomb(counter.value(u64::from(key % 10_000 == 9))))));
+            map.pin().delete(&9);
+            panic!("the first");
+        }));
+        assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"the first"));
+        counter.assert_all_dropped();
+    });
+}
+
+/// Pages are moved all the time, under threads that each know what must be in their share.
+fn pages_move_under_everything<K: Key + Clone + PartialEq + core::fmt::Debug>(make: fn(u64) -> K) {
+    const THREADS: u64 = 3;
+    let (keys, rounds) = if cfg!(miri) { (60, 2) } else { (3_000, 20) };
+    watchdog(USUAL, |_| {
+        for nodes in [1, 3] {
+            let map: HydraList<K, u64> = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();
+            let ended = AtomicUsize::new(0);
+            thread::scope(|s| {
+                for t in 0..THREADS {
+                    let (map, ended) = (&map, &ended);
+                    s.spawn(move || {
+                        let session = map.pin();
+                        let mine = || (0..keys).map(|n| n * THREADS + t);
+                        for round in 0..rounds {
+                            for n in mine() {
+                                assert_eq!(session.insert(make(n), round), None, "{n}");
+                                assert_eq!(session.replace(&make(n), round + 1), Some(round), "{n}");
+                            }
+                            let seen = session.iter().filter(|(_, value)| *value == round + 1).count();
+                            assert!(seen as u64 >= keys, "a scan saw {seen} of {keys}");
+                            for n in mine() {
+                                assert_eq!(session.get(&make(n)), Some(round + 1), "{n}");
+                                assert_eq!(session.remove(&make(n)), Some(round + 1), "{n}");
+                            }
+                        }
+                        ended.fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+                while ended.load(Ordering::Relaxed) < THREADS as usize {
+                    map.move_pages();
+                }
+            });
+            assert!(map.is_empty());
+            map.check_invariants();
+            let moved = map.maintenance_stats().moved;
+            assert!(moved > if cfg!(miri) { 0 } else { 100 }, "{moved} pages moved");
+        }
+    });
+}
+
+#[test]
+fn pages_of_words_move() {
+    pages_move_under_everything(scatter);
+}
+
+#[test]
+fn pages_of_strings_move() {
+    pages_move_under_everything(|n| format!("user{:x}@example.org", scatter(n)));
+}
+
+/// Bounds that do not fit a page are read from the neighbour's, which moves.
+#[test]
+fn pages_with_long_bounds_move() {
+    pages_move_under_everything(|n| format!("{}{:x}", "/a/long/path".repeat(8), scatter(n)));
+    pages_move_under_everything(|n| format!("{}{:x}", "/a/long/path".repeat(30), scatter(n)));
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_index::hydra::SearchLayerKind;
+use archipelago_index::hydra::{Maintainers, SearchLayerKind};
 use archipelago_index::{HydraList, Key};
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
@@ -86,6 +86,64 @@ fn small_maps_shrink_to_nothing() {
             // As much as the arenas of each node keep in hand.
             assert!(left <= nodes << 20, "{left} bytes are left");
         }
+    }
+}
+
+/// Waits until the background threads rest.
+fn rest<K: Key>(map: &HydraList<K, u64>) {
+    loop {
+        let stats = map.maintenance_stats();
+        if stats.roused == stats.done {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Deletes all but every `keep`-th key, in the order of `nth`: what the map holds then, and a fresh one of the survivors.
+fn thin_out<K: Key>(map: HydraList<K, u64>, count: u64, keep: u64, make: fn(u64) -> K, nth: fn(u64, u64) -> u64) {
+    watchdog(USUAL, |_| {
+        map.pin().extend((0..count).map(|n| (make(n), n)));
+        let full = map.bytes();
+        let session = map.pin();
+        (0..count)
+            .map(|n| nth(n, count))
+            .filter(|n| !n.is_multiple_of(keep))
+            .for_each(|n| assert!(session.delete(&make(n))));
+        drop(session);
+        if map.maintenance_stats().threads > 0 {
+            // Nobody calls `sync`: it is the map itself that lets go.
+            rest(&map);
+        } else {
+            map.sync();
+        }
+        map.check_invariants();
+        let mut left = Vec::new();
+        map.pin().scan(&make(0), usize::MAX, |_, value| left.push(*value));
+        assert!(left.into_iter().eq((0..count).step_by(keep as usize)));
+        let fresh: HydraList<K, u64> = HydraList::from_sorted(map.pin().iter());
+        let (held, goal) = (map.bytes(), 3 * fresh.bytes());
+        assert!(held <= goal, "{held} of {full} bytes are held, a fresh map holds {}", fresh.bytes());
+    });
+}
+
+#[cfg(not(miri))]
+#[test]
+fn few_entries_left_evenly_take_little() {
+    let (in_order, scattered) = (|n, _| n, |n: u64, count: u64| n * 1_000_003 % count);
+    let email = |n| format!("user{n:012}@example.org");
+    for (layer, nodes) in [(SearchLayerKind::Snapshot, 1), (SearchLayerKind::Snapshot, 3), (SearchLayerKind::Art, 1)] {
+        let topology = Topology::synthetic(nodes, 1);
+        let builder = || HydraList::builder().search_layer(layer).topology(topology.clone());
+        thin_out(builder().build(), 300_000, 1000, |n| n, in_order);
+        thin_out(builder().build(), 300_000, 1000, |n| n, scattered);
+        thin_out(builder().build(), 100_000, 20, |n| n, scattered);
+        thin_out(builder().maintainers(Maintainers::Clients).build(), 100_000, 1000, |n| n, scattered);
+        let builder = || HydraList::builder().search_layer(layer).topology(topology.clone());
+        thin_out(builder().build(), 100_000, 1000, email, in_order);
+        thin_out(builder().build(), 100_000, 100, email, scattered);
+        // With bounds that are read from the neighbour.
+        thin_out(builder().build(), 30_000, 100, |n| format!("{}{n:012}", "/a/long/path".repeat(8)), scattered);
     }
 }
 

@@ -13,8 +13,9 @@ use archipelago_check::map::{MapOp, MapRet, check_map};
 use archipelago_index::art::WriteSync;
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
 use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
+use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
-use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, SimAlloc, hunt, run_with, world};
+use archipelago_sim::{Client, Config, Fault, Machine, Outcome, Placement, Point, SimAlloc, hunt, run_with, world};
 use archipelago_sync::version_lock::VersionLock;
 
 #[global_allocator]
@@ -73,10 +74,21 @@ fn judge<I>(shared: Shared<I>, check: impl FnOnce(&I)) {
 
 /// Runs a map under many schedules of both kinds that look for bugs.
 fn explore<I: OrderedIndex<u64, u64>>(seeds: u64, faults: &[Fault], make: impl Fn() -> I, check: impl Fn(&I)) {
+    explore_clients(seeds, faults, make, check, client);
+}
+
+/// As [`explore`], with clients of another kind.
+fn explore_clients<I: OrderedIndex<u64, u64>>(
+    seeds: u64,
+    faults: &[Fault],
+    make: impl Fn() -> I,
+    check: impl Fn(&I),
+    client: impl Fn(&Shared<I>, Client),
+) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
     hunt(seeds, |config| {
         let config = Config { expected_accesses: 2_000, faults: faults.to_vec(), ..config };
-        run_with(&machine, &config, THREADS, || shared(make()), client, |shared| judge(shared, &check)).0
+        run_with(&machine, &config, THREADS, || shared(make()), &client, |shared| judge(shared, &check)).0
     });
 }
 
@@ -116,6 +128,58 @@ fn hydralist_answers_right_while_its_layers_are_stale() {
         map.check_invariants();
     };
     explore(100, &[], make, check);
+}
+
+/// One thread moves pages to other places, again and again, while the others work on them.
+#[test]
+fn hydralist_is_linearizable_while_its_pages_move() {
+    let clients = |shared: &Shared<HydraList<u64, u64>>, it: Client| match it.index {
+        0 => (0..4).for_each(|_| shared.index.move_pages()),
+        _ => client(shared, it),
+    };
+    let check = |map: &HydraList<u64, u64>| {
+        assert!(map.maintenance_stats().moved > 0, "nothing was moved");
+        map.check_invariants();
+    };
+    for (kind, nodes) in [(SearchLayerKind::Snapshot, 1), (SearchLayerKind::Snapshot, 4), (SearchLayerKind::Art, 2)] {
+        // Two pages to begin with: the first one never moves.
+        let make = || {
+            let map = hydralist(kind, Maintainers::Background, nodes);
+            let session = map.pin();
+            (0..60).for_each(|number| _ = session.insert(key(number), 0));
+            (44..60).for_each(|number| _ = session.remove(&key(number)));
+            drop(session);
+            map
+        };
+        explore_clients(600, &[], make, check, clients);
+    }
+}
+
+/// A run that fails while a map with background threads is in use says why, and does not end in the map's destructor.
+#[test]
+fn a_map_does_not_hide_why_a_run_failed() {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    let setup = || {
+        let map = hydralist(SearchLayerKind::Snapshot, Maintainers::Background, 4);
+        map.pin().extend((0..30_000).map(|number| (number, number)));
+        assert_eq!(map.maintenance_stats().threads, 4);
+        map
+    };
+    let run = |body: fn(&HydraList<u64, u64>, Client)| {
+        run_with(&machine, &Config::default(), THREADS, setup, body, drop).0.outcome
+    };
+    let panicked = run(|map, client| {
+        let session = map.pin();
+        (0..200).for_each(|number| _ = session.remove(&(number * 100 + client.index as u64)));
+        assert!(client.index != 2, "as planned");
+        (0..2_000).for_each(|number| _ = session.remove(&(number * 10 + client.index as u64)));
+    });
+    assert!(matches!(&panicked, Outcome::Panicked { message, .. } if message == "as planned"), "{panicked}");
+    let waits = run(|map, client| {
+        map.pin().remove(&(client.index as u64));
+        thread::park();
+    });
+    assert!(matches!(&waits, Outcome::Deadlock { waiting } if waiting.len() == THREADS), "{waits}");
 }
 
 #[test]

@@ -89,6 +89,27 @@ impl<F: KeyForm> Core<F> {
         self.cells.get_or(archipelago_platform::thread::slot().index, || CachePadded::new(ThreadCell::new()))
     }
 
+    /// What an operation under `guard` on `node` knows.
+    pub(super) fn local_at<'a>(&'a self, guard: &'a Guard<'a>, node: usize) -> Local<'a, F> {
+        Local { guard, node, layer: &self.layers[node] }
+    }
+
+    /// Closes the sparse chunks of sparse arenas; how many pages lie in closed ones. See [`BlockArena::close_sparse`].
+    pub(super) fn close_sparse(&self) -> usize {
+        self.arenas.0.iter().map(BlockArena::close_sparse).sum()
+    }
+
+    /// Closes all chunks.
+    pub(super) fn close_all(&self) {
+        self.arenas.0.iter().for_each(BlockArena::close_all);
+    }
+
+    /// The node of a page that lies in a closed chunk.
+    pub(super) fn closed_at(&self, page: &F::Page) -> Option<usize> {
+        let block = NonNull::from(page).cast();
+        self.arenas.0.iter().position(|arena| arena.is_closed(block))
+    }
+
     /// A block for a page, on `node`.
     pub(super) fn allocate(&self, node: usize) -> NonNull<F::Page> {
         self.arenas.0[node].alloc().cast()

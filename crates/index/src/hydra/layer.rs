@@ -125,6 +125,9 @@ impl<F: KeyForm> SnapshotLayer<F> {
     }
 
     fn apply(&self, guard: &Guard<'_>, log: &MergedLog<F>) {
+        if log.inserts.is_empty() && log.removes.is_empty() {
+            return;
+        }
         // SAFETY: pages in logs are retired only after their round has been applied.
         let anchored = |page: &PagePtr<F>| unsafe { (page.anchor(), *page) };
         let inserts: Vec<_> = log.inserts.iter().map(anchored).collect();

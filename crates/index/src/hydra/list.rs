@@ -19,7 +19,7 @@
 
 use super::core::{Core, Local};
 use super::oplog::Kind;
-use super::page::{Changed, LOCKED, Page, PageCopy, Removed, Seen};
+use super::page::{Changed, Fill, LOCKED, Page, PageCopy, Removed, Seen};
 use crate::key::KeyForm;
 use crate::points;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
@@ -400,18 +400,18 @@ impl<F: KeyForm> Core<F> {
             page.lock().unlock();
             return;
         }
-        let merged = self.merge_next(local, page);
+        let merged = self.merge_next(local, page, Fill::Half);
         // A full right neighbour says nothing about the left one. Asking costs a search, so ask now and then, and
         // surely when the page runs empty.
         let try_left = !merged && page.len().is_multiple_of(4);
         page.lock().unlock();
         if merged || (try_left && self.merge_into_previous(local, page)) {
-            self.after_structure_change(local);
+            self.after_merge(local);
         }
     }
 
     /// Merges the page after `page` (locked by us) into it, if the two fit and the lock is free.
-    fn merge_next(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
+    pub(super) fn merge_next(&self, local: &Local<'_, F>, page: &F::Page, fill: Fill) -> bool {
         let next = page.next();
         if next.is_null() {
             return false;
@@ -421,7 +421,7 @@ impl<F: KeyForm> Core<F> {
         if !right.lock().try_lock() {
             return false;
         }
-        if !page.absorb(right) {
+        if !page.absorb(right, fill) {
             right.lock().unlock_unchanged();
             return false;
         }
@@ -439,7 +439,7 @@ impl<F: KeyForm> Core<F> {
         if !core::ptr::eq(left.next(), page) || !left.lock().try_lock_at(version) {
             return false;
         }
-        let merged = self.merge_next(local, left);
+        let merged = self.merge_next(local, left, Fill::Half);
         if merged {
             left.lock().unlock()
         } else {

@@ -2,8 +2,9 @@
 //! (thesis §4.3.4, §4.3.5).
 //!
 //! A *round* drains all op logs into a merged log ([`oplog`](super::oplog)); every replica's updater applies merged
-//! logs in order. A round is started by whoever notices that enough changes are pending: nothing polls, an idle map
-//! uses no processor time.
+//! logs in order. A round is started by the thread that notices that enough changes are pending: nothing polls, an idle
+//! map uses no processor time. When the map has come to rest, what is left is seen to, a bounded number of times: see
+//! [`background`]. Where pages lie thinly, they are moved together: see [`compact`].
 //!
 //! **Reclaiming merged logs.** A merged log is dropped when the slowest replica has applied it.
 //!
@@ -14,18 +15,25 @@
 //! the drain had already passed that log, in the next. So once all replicas have applied the round after L's, none
 //! leads to D or to L, and readers that found D before hold guards older than L's retirement.
 //!
-//! Lock order: updater before combiner; neither is taken while a page lock is held.
+//! A page that is *moved* (`compact.rs`) is one more case of a removed one: its twin is the page that it forwards to, and
+//! its `Remove` is logged before any thread can reach the twin, hence before the twin's own.
+//!
+//! Lock order: compacting, then updater, then combiner; none is taken while a page lock is held. No panic leaves what they
+//! guard in pieces (a round that was not applied is applied again), so a poisoned lock is taken as any other: a
+//! destructor must not panic because another thread did.
 
 use super::config::Maintainers;
 use super::core::{Core, Local};
-use super::oplog::{MergedLog, Op, PagePtr};
+use super::oplog::{Kind, MergedLog, Op, PagePtr};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering::*};
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use archipelago_platform::thread::{self, JoinHandle, Thread};
-use archipelago_platform::topology::NodeId;
+use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
+use background::Background;
 use std::collections::VecDeque;
+
+mod background;
+mod compact;
 
 /// The state of a map's maintenance.
 pub(crate) struct Maintenance<F: KeyForm> {
@@ -36,7 +44,11 @@ pub(crate) struct Maintenance<F: KeyForm> {
     combiner: Mutex<Combiner<F>>,
     updaters: Box<[Updater]>,
     background: Background,
-    /// A test hook: while set, nobody starts a round.
+    /// Held by the thread that moves pages together: how many were in closed chunks when it last looked.
+    compacting: Mutex<usize>,
+    /// Pages moved so far.
+    moved: AtomicU64,
+    /// A test hook: while set, no round is started.
     paused: AtomicBool,
 }
 
@@ -60,30 +72,6 @@ struct Updater {
     busy: Mutex<()>,
 }
 
-/// The background threads, once they have been needed.
-#[derive(Default)]
-struct Background {
-    /// `None` inside: the operating system refused a thread, clients do the work.
-    wake: OnceLock<Option<Arc<Wake>>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-}
-
-/// What background threads sleep on.
-struct Wake {
-    stop: AtomicBool,
-    /// One per background thread.
-    sleepers: Box<[Sleeper]>,
-}
-
-#[derive(Default)]
-struct Sleeper {
-    work: AtomicBool,
-    thread: OnceLock<Thread>,
-    roused: AtomicU64,
-    done: AtomicU64,
-    wakes: AtomicU64,
-}
-
 /// What background work has been done so far, for tests.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +86,13 @@ pub struct MaintenanceStats {
     pub done: u64,
     /// How often one of them has come out of its sleep, for whatever reason.
     pub wakes: u64,
+    /// Pages that were moved to another place.
+    pub moved: u64,
+}
+
+/// Takes a lock, also after a thread has panicked under it: see the module's text.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl<F: KeyForm> Maintenance<F> {
@@ -109,14 +104,16 @@ impl<F: KeyForm> Maintenance<F> {
             due_at: AtomicUsize::new(1),
             combiner: Mutex::new(combiner),
             updaters: (0..nodes).map(|_| Updater { applied: AtomicU64::new(0), busy: Mutex::new(()) }).collect(),
-            background: Background::default(),
+            background: Background::new(),
+            compacting: Mutex::new(0),
+            moved: AtomicU64::new(0),
             paused: AtomicBool::new(false),
         }
     }
 }
 
 impl<F: KeyForm> Core<F> {
-    /// Notes a split or merge; starts a round if one is due. The caller holds no lock.
+    /// Notes a split; starts a round if one is due. The caller holds no lock.
     pub(super) fn after_structure_change(&self, local: &Local<'_, F>) {
         let state = &self.maintenance;
         let due_at = state.due_at.load(Relaxed);
@@ -127,6 +124,12 @@ impl<F: KeyForm> Core<F> {
         if small || self.config.maintainers == Maintainers::Clients || !self.wake_background() {
             self.round_in_passing(local);
         }
+    }
+
+    /// Notes a merge, as [`after_structure_change`](Self::after_structure_change). It leaves a page to reclaim.
+    pub(super) fn after_merge(&self, local: &Local<'_, F>) {
+        self.after_structure_change(local);
+        self.note_garbage();
     }
 
     fn due_at(&self, anchors: usize) -> usize {
@@ -142,6 +145,7 @@ impl<F: KeyForm> Core<F> {
             self.update(local, node);
         }
         self.reclaim(local);
+        self.compact_if_sparse(local.node, false);
     }
 
     /// Drains the op logs into a new round, unless there is nothing to do.
@@ -174,7 +178,7 @@ impl<F: KeyForm> Core<F> {
 
     fn update_held_back(&self, local: &Local<'_, F>, node: usize) {
         let updater = &self.maintenance.updaters[node];
-        let busy = updater.busy.lock().expect("updating does not panic");
+        let busy = lock(&updater.busy);
         let applied = updater.applied.load(Relaxed);
         let logs: Vec<_> = {
             let combiner = self.lock_combiner();
@@ -208,7 +212,7 @@ impl<F: KeyForm> Core<F> {
     }
 
     /// Applies and retires everything that was logged before the call.
-    pub(crate) fn catch_up(&self, local: &Local<'_, F>) {
+    fn catch_up(&self, local: &Local<'_, F>) {
         // One round for inserts, one for the removes drained with them, one to retire the pages removed.
         for _ in 0..3 {
             self.combine(&mut self.lock_combiner());
@@ -219,8 +223,35 @@ impl<F: KeyForm> Core<F> {
         }
     }
 
+    /// Applies everything that was logged before the call, moves pages together where they lie thinly, and frees what can
+    /// be freed. The caller holds no guard. `node` is the caller's.
+    pub(crate) fn tidy(&self, node: usize) {
+        // The first may only free what an earlier walk has moved, and what was sparse meanwhile is closed by the second.
+        for _ in 0..3 {
+            self.catch_up(&self.local_at(&self.domain.pin(), node));
+            self.reclaim_retired();
+            if !self.compact_if_sparse(node, true) {
+                return;
+            }
+        }
+        self.catch_up(&self.local_at(&self.domain.pin(), node));
+        self.reclaim_retired();
+    }
+
+    /// Whether pages that were merged away wait for a round.
+    fn has_unretired(&self) -> bool {
+        let combiner = self.lock_combiner();
+        let waiting = !combiner.delayed.is_empty() || !combiner.removed.is_empty();
+        drop(combiner);
+        waiting || self.cells.iter().any(|cell| !cell.is_drained())
+    }
+
+    fn is_paused(&self) -> bool {
+        self.maintenance.paused.load(Relaxed)
+    }
+
     /// Frees what has been retired, as far as other threads' guards allow. The caller holds no guard.
-    pub(crate) fn reclaim_retired(&self) {
+    fn reclaim_retired(&self) {
         // An attempt moves the epoch by one; what was retired last is free after three moves.
         for _ in 0..4 {
             self.domain.collect();
@@ -235,18 +266,13 @@ impl<F: KeyForm> Core<F> {
     pub(crate) fn maintenance_stats(&self) -> MaintenanceStats {
         let rounds = self.lock_combiner().round;
         let mut stats = MaintenanceStats { rounds, ..Default::default() };
-        let Some(Some(wake)) = self.maintenance.background.wake.get() else { return stats };
-        stats.threads = wake.sleepers.len();
-        // `done` first (Acquire, with the Release in `wait`): what a thread roused before it was done is counted then.
-        stats.done = wake.sleepers.iter().map(|sleeper| sleeper.done.load(Acquire)).sum();
-        stats.roused = wake.sleepers.iter().map(|sleeper| sleeper.roused.load(Acquire)).sum();
-        stats.wakes = wake.sleepers.iter().map(|sleeper| sleeper.wakes.load(Acquire)).sum();
+        stats.moved = self.maintenance.moved.load(Relaxed);
+        self.maintenance.background.count(&mut stats);
         stats
     }
 
     /// Obsolete pages that have not been handed to RCU, for the destructor.
     pub(super) fn take_unretired(&mut self) -> Vec<PagePtr<F>> {
-        use super::oplog::Kind;
         let mut ops = Vec::new();
         for cell in self.cells.iter() {
             cell.drain_into(&mut ops);
@@ -259,112 +285,7 @@ impl<F: KeyForm> Core<F> {
     }
 
     fn lock_combiner(&self) -> MutexGuard<'_, Combiner<F>> {
-        self.maintenance.combiner.lock().expect("combining does not panic")
-    }
-
-    // ---- Background threads ---------------------------------------------------------------------------------------
-
-    /// Wakes the combiner's thread, starting the threads first if need be. False if there are none to be had.
-    fn wake_background(&self) -> bool {
-        let wake = self.maintenance.background.wake.get_or_init(|| self.start_background());
-        if let Some(wake) = wake {
-            wake.rouse(0);
-        }
-        wake.is_some()
-    }
-
-    fn start_background(&self) -> Option<Arc<Wake>> {
-        let core = self.this.upgrade()?;
-        let sleepers = (0..self.layers.len()).map(|_| Sleeper::default()).collect();
-        let wake = Arc::new(Wake { stop: AtomicBool::new(false), sleepers });
-        let spawn = |node: usize| {
-            let (core, wake) = (core.clone(), wake.clone());
-            thread::Builder::new().name(format!("hydralist-{node}")).spawn(move || core.maintain(node, &wake))
-        };
-        let mut threads = self.maintenance.background.threads.lock().expect("starting threads does not panic");
-        // The combiner last: when it runs, every thread it may rouse is known.
-        for node in (0..self.layers.len()).rev() {
-            match spawn(node) {
-                Ok(thread) => {
-                    wake.sleepers[node].thread.get_or_init(|| thread.thread().clone());
-                    threads.push(thread);
-                }
-                Err(_) => {
-                    wake.stop();
-                    return None;
-                }
-            }
-        }
-        Some(wake)
-    }
-
-    /// The life of the background thread of `node`.
-    fn maintain(&self, node: usize, wake: &Wake) {
-        if self.layers.len() > 1 {
-            // A hint only: without it the replica may be built on another node's memory.
-            let _ = thread::bind_current(&self.config.topology, NodeId(node));
-        }
-        while wake.wait(node) {
-            let guard = self.domain.pin();
-            let local = Local { guard: &guard, node, layer: &self.layers[node] };
-            if node == 0 {
-                self.combine(&mut self.lock_combiner());
-                (1..self.layers.len()).for_each(|other| wake.rouse(other));
-            }
-            self.update(&local, node);
-            self.reclaim(&local);
-            drop(guard);
-            self.reclaim_retired();
-            wake.sleepers[node].done.fetch_add(1, Release);
-        }
-    }
-
-    /// Ends the background threads and waits for them.
-    pub(crate) fn stop_background(&self) {
-        let background = &self.maintenance.background;
-        if let Some(Some(wake)) = background.wake.get() {
-            wake.stop();
-        }
-        let threads = core::mem::take(&mut *background.threads.lock().expect("starting threads does not panic"));
-        for thread in threads {
-            thread.join().expect("maintenance does not panic");
-        }
-    }
-}
-
-impl Wake {
-    /// Tells thread `node` that there is work.
-    fn rouse(&self, node: usize) {
-        let sleeper = &self.sleepers[node];
-        // The swap lets only one of many callers pay for the system call. Its Release pairs with the Acquire in
-        // `wait`. An unpark is not lost if the thread does not sleep yet.
-        if !sleeper.work.swap(true, AcqRel) {
-            sleeper.roused.fetch_add(1, Release);
-            if let Some(thread) = sleeper.thread.get() {
-                thread.unpark();
-            }
-        }
-    }
-
-    /// Sleeps until there is work (true) or the end has come (false).
-    fn wait(&self, node: usize) -> bool {
-        loop {
-            if self.stop.load(Acquire) {
-                return false;
-            }
-            if self.sleepers[node].work.swap(false, AcqRel) {
-                return true;
-            }
-            thread::park();
-            self.sleepers[node].wakes.fetch_add(1, Release);
-        }
-    }
-
-    fn stop(&self) {
-        self.stop.store(true, Release);
-        for thread in self.sleepers.iter().filter_map(|sleeper| sleeper.thread.get()) {
-            thread.unpark();
-        }
+        lock(&self.maintenance.combiner)
     }
 }
 

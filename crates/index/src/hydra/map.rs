@@ -13,6 +13,7 @@ use ::core::fmt;
 use ::core::marker::PhantomData;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::topology::Topology;
+use archipelago_sync::version_lock::Look;
 
 /// A concurrent ordered map: **HydraList**. See the [module](super) for how it works.
 ///
@@ -122,6 +123,12 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
         self.core.maintenance_stats()
     }
 
+    /// For tests: moves every page but the first to another place, as is done when a map has shrunk.
+    #[doc(hidden)]
+    pub fn move_pages(&self) {
+        self.core.move_pages(0);
+    }
+
     /// For tests: stops the search layers from being brought up to date until called with `false`.
     #[doc(hidden)]
     pub fn pause_maintenance(&self, paused: bool) {
@@ -131,9 +138,16 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
 
 impl<K: Key, V: Send + Sync + 'static> Drop for HydraList<K, V> {
     fn drop(&mut self) {
-        self.core.stop_background();
+        let panicked = self.core.stop_background();
         let mut values = DropAll::new();
+        let mut skip = false;
         self.core.for_each_page(|page| {
+            // Locked by a thread that this process has not got, being a child: it may have been moving entries from the
+            // next page to this one. They leak.
+            let locked = matches!(page.lock().look(), Look::Locked);
+            if ::core::mem::replace(&mut skip, locked) || locked {
+                return;
+            }
             for slot in (0..page.len()).rev() {
                 let removed = page.remove(slot);
                 // SAFETY: nobody else uses the map (sessions borrow it), so the entry is ours.
@@ -145,6 +159,10 @@ impl<K: Key, V: Send + Sync + 'static> Drop for HydraList<K, V> {
                 }
             }
         });
+        // A bug of ours, which the panic hook has reported already. During another panic it must not end the process.
+        if let Some(payload) = panicked.filter(|_| !archipelago_platform::thread::panicking()) {
+            std::panic::resume_unwind(payload);
+        }
     }
 }
 

@@ -17,7 +17,7 @@
 use super::page::Page;
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicIsize, Ordering::*};
-use archipelago_platform::sync::Mutex;
+use archipelago_platform::sync::{Mutex, MutexGuard};
 use core::ptr::NonNull;
 
 /// A page's address, shared between threads under the rules of `maintain.rs`.
@@ -83,11 +83,23 @@ impl<F: KeyForm> ThreadCell<F> {
     }
 
     pub(crate) fn append(&self, op: Op<F>) {
-        self.log.lock().expect("nothing panics while holding an op log").push(op);
+        self.lock().push(op);
     }
 
     pub(crate) fn drain_into(&self, ops: &mut Vec<Op<F>>) {
-        ops.append(&mut self.log.lock().expect("nothing panics while holding an op log"));
+        // With its memory: a thread that once logged much does not keep it.
+        let mut log = core::mem::take(&mut *self.lock());
+        ops.append(&mut log);
+    }
+
+    /// Whether nothing waits to be drained.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Op<F>>> {
+        // Only a `push` that finds no memory could panic under the lock, and it leaves the log whole.
+        self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Changes a thread's share of the count. Only the thread that has the cell's slot calls it, so no read-modify-write

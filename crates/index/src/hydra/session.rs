@@ -159,8 +159,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     /// Waits until every search layer knows of everything done to the map before the call. Never needed for right
     /// answers; useful before measuring.
     pub fn sync(&self) {
-        self.core.catch_up(&self.local(&self.reader.enter()));
-        self.core.reclaim_retired();
+        self.core.tidy(self.node);
     }
 
     /// Inserts or replaces; `old` sees the value replaced.
@@ -234,11 +233,13 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
     /// Retires a value that has been taken out of the map, and shows it to `last` (valid: our guard is older).
     #[inline]
     fn retire_value<R>(&self, guard: &Guard<'m>, word: u64, last: impl FnOnce(&V) -> R) -> R {
-        // SAFETY: the word is out of the map and ours alone to retire; the guard keeps it until `last` has run.
-        unsafe {
-            value::retire::<V>(guard, word);
-            value::with_ref(word, last)
+        // SAFETY: the word is out of the map and ours alone to retire.
+        unsafe { value::retire::<V>(guard, word) };
+        if !value::is_inline::<V>() {
+            self.core.note_garbage();
         }
+        // SAFETY: the guard keeps the value until `last` has run.
+        unsafe { value::with_ref(word, last) }
     }
 
     /// Retires the box that `probe` lies in, if it lies in one.
@@ -253,6 +254,7 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
         let bytes = FormOf::<K>::with_bytes(probe, <[u8]>::len);
         // SAFETY: the key is out of the map and ours alone to retire.
         unsafe { guard.retire_sized(key, bytes, ::core::ptr::null_mut(), reclaim::<FormOf<K>>) }
+        self.core.note_garbage();
     }
 
     /// Shows up to `limit` entries in `from..bound` to `visit`, ascending. For iterators.

@@ -5,6 +5,11 @@
 //! fullest chunk that has room, which lets the others drain; a drained chunk's memory goes back to the operating
 //! system, but for one spare, which keeps an arena at a chunk's brink from mapping and unmapping all the time.
 //!
+//! One live block keeps a chunk from draining. An owner that can move its blocks gets out of that by
+//! [`BlockArena::close_sparse`]: sparse chunks are closed, blocks are taken from the others and from new ones, and a closed
+//! chunk's memory goes back, spare or not, as soon as its last block does. New chunks are sized as if closed ones held no
+//! free blocks, so that an arena whose blocks were all moved is as small as one that never had more.
+//!
 //! One lock guards an arena. An index allocates once in tens of inserts, and the lock is held for some tens of
 //! instructions: chunks are found by binary search over an array of addresses, lists are doubly linked, and no system
 //! call is made under the lock. Growing has a lock of its own, so that threads which run out together map one chunk,
@@ -14,7 +19,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::alloc::Layout;
 
-use super::chunk::{self, CLASSES, ChunkRef};
+use super::chunk::{self, CLASSES, Chunk, ChunkRef};
 use super::pages::{HUGE, Pages};
 use crate::sync::{Mutex, MutexGuard};
 use crate::topology::NodeId;
@@ -53,7 +58,14 @@ struct State {
     spare: Option<ChunkRef>,
     live: usize,
     bytes: usize,
+    /// Of `bytes`, those of closed chunks.
+    closed: usize,
+    /// Of the closed chunks, the bytes of live blocks.
+    closed_live: usize,
 }
+
+/// Bytes more than twice the live blocks' that an arena may hold before it counts as sparse.
+const SLACK: usize = 8 << 10;
 
 impl BlockArena {
     /// An arena without any memory. Its chunks prefer `node`, a node of
@@ -94,6 +106,32 @@ impl BlockArena {
         drop(released);
     }
 
+    /// Closes the sparse chunks if the arena as a whole holds much more than its live blocks take; says how many live
+    /// blocks lie in closed chunks. An owner that then moves the blocks that [are closed](Self::is_closed) (takes another
+    /// for each and gives it back) gets the memory of those chunks back to the operating system.
+    ///
+    /// As long as blocks are live in closed chunks no more are closed: an owner that gives blocks back late would else
+    /// move the same things again and again.
+    ///
+    /// Linear time in the number of chunks.
+    pub fn close_sparse(&self) -> usize {
+        let (closed, released) = self.state().close_sparse(self.block.size());
+        // The memory goes back here, when the lock is free again.
+        drop(released);
+        closed
+    }
+
+    /// Closes every chunk that has live blocks, for tests of owners that move blocks.
+    #[doc(hidden)]
+    pub fn close_all(&self) {
+        self.state().close(|chunk| !chunk.is_empty() && !chunk.is_closed());
+    }
+
+    /// Whether a live block lies in a chunk of this arena that is closed. Logarithmic time in the number of chunks.
+    pub fn is_closed(&self, block: NonNull<u8>) -> bool {
+        self.state().chunk_of(block.addr().get()).is_some_and(|chunk| chunk.is_closed())
+    }
+
     /// Whether a live block is one of this arena's. Logarithmic time in the number of chunks.
     pub fn owns(&self, block: NonNull<u8>) -> bool {
         self.state().chunk_of(block.addr().get()).is_some()
@@ -119,7 +157,7 @@ impl BlockArena {
             if let Some(block) = state.take() {
                 return block;
             }
-            state.bytes
+            state.bytes - state.closed + state.closed_live
         };
         let chunk = ChunkRef::allocate(chunk::layout(self.block, (held / 2).min(HUGE)), self.node);
         self.state().add(chunk)
@@ -189,6 +227,9 @@ impl State {
         // SAFETY: the block lies in this chunk, so that it came from it; the rest is passed on.
         unsafe { chunk.put(addr) };
         self.live -= 1;
+        if chunk.is_closed() {
+            self.closed_live -= chunk.stride();
+        }
         self.move_between(chunk, before);
         if chunk.is_empty() { self.retire(chunk) } else { [None, None] }
     }
@@ -196,20 +237,19 @@ impl State {
     /// Keeps an empty chunk as the spare or gives up its memory: the larger of two stays, but none that is as large as
     /// all others together. (Growing makes chunks of half of that, so none of those is lost at the brink.)
     fn retire(&mut self, chunk: ChunkRef) -> [Option<Pages>; 2] {
+        if chunk.is_closed() {
+            return [Some(self.remove(chunk)), None];
+        }
         let (kept, surplus) = match self.spare.take() {
             Some(spare) if spare.bytes() > chunk.bytes() => (spare, Some(chunk)),
             other => (chunk, other),
         };
         let surplus = surplus.map(|surplus| self.remove(surplus));
-        if self.bytes - kept.bytes() > kept.bytes() {
+        if self.bytes - self.closed - kept.bytes() > kept.bytes() {
             self.spare = Some(kept);
             return [surplus, None];
         }
-        let kept = self.remove(kept);
-        if self.chunks.is_empty() {
-            self.chunks = Vec::new();
-        }
-        [surplus, Some(kept)]
+        [surplus, Some(self.remove(kept))]
     }
 
     /// Forgets a chunk that is in no list and takes its memory out.
@@ -218,7 +258,36 @@ impl State {
         let removed = self.chunks.remove(at);
         debug_assert!(removed == chunk);
         self.bytes -= chunk.bytes();
+        if chunk.is_closed() {
+            self.closed -= chunk.bytes();
+        }
+        if self.chunks.is_empty() {
+            self.chunks = Vec::new();
+        }
         chunk.release()
+    }
+
+    /// See [`BlockArena::close_sparse`]. Returns memory that is no longer needed, too.
+    fn close_sparse(&mut self, block: usize) -> (usize, Option<Pages>) {
+        if self.closed_live > 0 || self.bytes <= 2 * self.live * block + SLACK {
+            return (self.closed_live / block, None);
+        }
+        let spare = self.spare.take().map(|spare| self.remove(spare));
+        self.close(|chunk| chunk.class().is_some() && chunk.is_sparse());
+        (self.closed_live / block, spare)
+    }
+
+    /// Closes some chunks.
+    fn close(&mut self, which: impl Fn(&Chunk) -> bool) {
+        let chunks: Vec<ChunkRef> = self.chunks.iter().copied().filter(|chunk| which(chunk)).collect();
+        for chunk in chunks {
+            if let Some(class) = chunk.class() {
+                self.unlist(chunk, class);
+            }
+            chunk.close();
+            self.closed += chunk.bytes();
+            self.closed_live += chunk.live_bytes();
+        }
     }
 
     /// Moves a chunk from the list of its class `before` to that of its class now, `None` being no list. A chunk that
@@ -382,6 +451,41 @@ mod tests {
             blocks.push(arena.alloc());
         }
         assert!(arena.bytes_held() < full / 2, "{} of {full} with a sixteenth live", arena.bytes_held());
+    }
+
+    /// One block in a hundred left, all over the arena; its owner moves them.
+    #[test]
+    fn closed_chunks_drain() {
+        let arena = arena(1024, 64);
+        let (count, step) = if cfg!(miri) { (400, 40) } else { (40_000, 100) };
+        let blocks: Vec<_> = (0..count).map(|_| arena.alloc()).collect();
+        let full = arena.bytes_held();
+        let (kept, gone): (Vec<_>, Vec<_>) = blocks.into_iter().enumerate().partition(|(at, _)| at % step == 1);
+        gone.into_iter().for_each(|(_, block)| free(&arena, block));
+        assert!(arena.bytes_held() > full / 2, "one block keeps a chunk: {} of {full}", arena.bytes_held());
+        let closed = arena.close_sparse();
+        assert!(closed * 2 > kept.len(), "{closed} of {}", kept.len());
+        assert_eq!(arena.close_sparse(), closed, "what is closed is closed");
+        let mut moved = 0;
+        for (_, block) in kept.iter().filter(|(_, block)| arena.is_closed(*block)) {
+            let other = arena.alloc();
+            assert!(!arena.is_closed(other), "blocks are taken from open chunks only");
+            free(&arena, *block);
+            moved += 1;
+        }
+        assert_eq!((moved, arena.blocks_live()), (closed, kept.len()));
+        assert!(arena.bytes_held() <= 3 * kept.len() * 1024 + SLACK, "{} of {full}", arena.bytes_held());
+        assert_eq!(arena.close_sparse(), 0, "blocks that were moved lie densely");
+    }
+
+    #[test]
+    fn a_dense_arena_closes_nothing() {
+        let arena = arena(1024, 64);
+        let count = if cfg!(miri) { 100 } else { 10_000 };
+        let blocks: Vec<_> = (0..count).map(|_| arena.alloc()).collect();
+        blocks.iter().step_by(4).for_each(|&block| free(&arena, block));
+        assert_eq!(arena.close_sparse(), 0);
+        assert!(!arena.is_closed(blocks[1]));
     }
 
     #[test]

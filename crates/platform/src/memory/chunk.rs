@@ -27,6 +27,8 @@ pub(super) struct Chunk {
     /// Head of the list of blocks given back, linked through their first words.
     free: Cell<Option<NonNull<u8>>>,
     live: Cell<usize>,
+    /// No block is taken from it again: it is to drain.
+    closed: Cell<bool>,
     pub(super) prev: Cell<Option<ChunkRef>>,
     pub(super) next: Cell<Option<ChunkRef>>,
 }
@@ -83,6 +85,7 @@ impl ChunkRef {
             fresh: Cell::new(0),
             free: Cell::new(None),
             live: Cell::new(0),
+            closed: Cell::new(false),
             prev: Cell::new(None),
             next: Cell::new(None),
         };
@@ -116,15 +119,39 @@ impl Chunk {
         self.live.get() == 0
     }
 
-    /// How full the chunk is, from 0 to `CLASSES - 1`; `None` if it is quite full or quite empty.
+    /// Distance from one block to the next.
+    pub(super) fn stride(&self) -> usize {
+        self.blocks.stride
+    }
+
+    /// Bytes of live blocks.
+    pub(super) fn live_bytes(&self) -> usize {
+        self.live.get() * self.blocks.stride
+    }
+
+    /// Whether fewer than half of the blocks are live.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.live.get() * 2 < self.blocks.capacity
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// From now on no block is taken from the chunk, which is in no list.
+    pub(super) fn close(&self) {
+        self.closed.set(true);
+    }
+
+    /// How full the chunk is, from 0 to `CLASSES - 1`; `None` if it is quite full, quite empty or closed.
     pub(super) fn class(&self) -> Option<usize> {
-        let listed = !self.is_full() && !self.is_empty();
+        let listed = !self.is_full() && !self.is_empty() && !self.is_closed();
         listed.then(|| self.live.get() * CLASSES / self.blocks.capacity)
     }
 
     /// Hands out a block. The chunk is not full.
     pub(super) fn take(&self) -> NonNull<u8> {
-        debug_assert!(!self.is_full());
+        debug_assert!(!self.is_full() && !self.is_closed());
         self.live.set(self.live.get() + 1);
         if let Some(block) = self.free.get() {
             // SAFETY: `put` wrote this word, and nobody owns the block meanwhile.

@@ -77,6 +77,15 @@ pub trait PageForm: Form {
     fn tag(key: Self::Probe<'_>) -> u8;
 }
 
+/// How full a page may become by taking over its neighbour.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// About half, so that neither more entries nor fewer soon change the structure again.
+    Half,
+    /// Most of it: the map has shrunk and rests.
+    Most,
+}
+
 /// What [`Page::remove`] took out of a page.
 pub struct Removed {
     /// The entry's value word.
@@ -91,6 +100,9 @@ pub struct Removed {
 pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// A private, consistent, sortable copy of some of a page's entries.
     type Copy: PageCopy<F>;
+
+    /// A page with [`Fill::Most`] has at most so many entries.
+    const MOST: usize;
 
     /// Writes a fresh, unlocked, empty page to `at`. Its range goes from `low` to `next`'s `low` (null: +∞).
     ///
@@ -213,7 +225,18 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
 
     /// Takes over all entries and the range of `right`, the next page, locked too, if they fit well. The caller then
     /// makes `right` obsolete.
-    fn absorb(&self, right: &Self) -> bool;
+    fn absorb(&self, right: &Self, fill: Fill) -> bool;
+
+    /// Writes a twin of this page to `at`, unlocked, with the same entries, range and neighbour.
+    ///
+    /// # Safety
+    /// `at` is valid for writes and nobody else can reach it; the caller holds the lock, and makes this page obsolete.
+    unsafe fn copy_to(&self, at: *mut Self);
+
+    /// Puts the next page's twin, made by [`copy_to`](Self::copy_to) under that page's lock, in its place.
+    fn set_twin(&self, twin: &Self) {
+        self.set_next(twin);
+    }
 
     // ---- Ownership ------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@
 //! values are interleaved because a point look-up then needs one line for both; the design study behind this measured
 //! separate arrays 5-10 % slower on look-ups, and 47 slots the smallest page at which tags beat comparing all keys.
 
-use super::{Changed, LOCKED, Page, PageCopy, PageForm, Removed, Seen, partition_point};
+use super::{Changed, Fill, LOCKED, Page, PageCopy, PageForm, Removed, Seen, partition_point};
 use crate::key::Word;
 use crate::points;
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
@@ -153,6 +153,8 @@ impl PageForm for Word {
 
 impl Page<Word> for WordPage {
     type Copy = WordCopy;
+
+    const MOST: usize = SLOTS * 3 / 4;
 
     unsafe fn init(at: *mut Self, low: u64, next: *const Self) {
         // SAFETY: by the caller's promise `next` is null or a page that stays.
@@ -324,9 +326,10 @@ impl Page<Word> for WordPage {
         self.len() < UNDERFULL
     }
 
-    fn absorb(&self, right: &Self) -> bool {
+    fn absorb(&self, right: &Self, fill: Fill) -> bool {
         let (len, more) = (self.len(), right.len());
-        if len + more > SLOTS / 2 {
+        let most = if fill == Fill::Half { SLOTS / 2 } else { Self::MOST };
+        if len + more > most {
             return false;
         }
         let in_order = self.sorted() == len;
@@ -340,6 +343,18 @@ impl Page<Word> for WordPage {
         self.high.store(right.high.load(Relaxed), Relaxed);
         self.set_next(right.next());
         true
+    }
+
+    unsafe fn copy_to(&self, at: *mut Self) {
+        // SAFETY: passed on; a locked page's neighbour is not retired.
+        let twin = unsafe {
+            Self::init(at, self.low(), self.next());
+            &*at
+        };
+        for slot in 0..self.len() {
+            twin.put(slot, self.pair(slot), self.tags[slot].load(Relaxed));
+        }
+        twin.set_sorted(self.sorted());
     }
 
     fn low(&self) -> u64 {

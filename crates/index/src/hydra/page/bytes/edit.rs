@@ -4,7 +4,7 @@ use super::copy::{BytesCopy, Scratch};
 use super::layout::{
     BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, chunk, common, compare, tail_words, unchanging,
 };
-use super::{BytesPage, Page, PageCopy, Seen};
+use super::{BytesPage, Fill, Page, PageCopy, Seen};
 use crate::hydra::page::LOCKED;
 use crate::points;
 use archipelago_platform::atomic::Ordering::*;
@@ -144,8 +144,12 @@ impl BytesPage {
     }
 
     /// See [`Page::absorb`].
-    pub(super) fn take_over(&self, right: &Self) -> bool {
-        if self.len() + right.len() > 2 * UNDERFULL {
+    pub(super) fn take_over(&self, right: &Self, fill: Fill) -> bool {
+        let (most, most_words) = match fill {
+            Fill::Half => (2 * UNDERFULL, 2 * UNDERFULL_WORDS),
+            Fill::Most => (Self::MOST, WORDS * 7 / 8),
+        };
+        if self.len() + right.len() > most {
             return false;
         }
         let (mut ours, mut theirs) = (self.copied(), right.copied());
@@ -154,7 +158,7 @@ impl BytesPage {
         let high = self.bound(next, &mut buffer);
         let prefix = high.map_or(0, |(high, _)| common(self.low(), high).min(0xFFFF));
         let words = ours.words_under(prefix) + theirs.words_under(prefix) + LONG_HIGH / 8;
-        if words > 2 * UNDERFULL_WORDS {
+        if words > most_words {
             return false;
         }
         ours.sort();

@@ -25,7 +25,7 @@ mod copy;
 mod edit;
 mod layout;
 
-use super::{Changed, Page, PageCopy, PageForm, Removed, Seen};
+use super::{Changed, Fill, Page, PageCopy, PageForm, Removed, Seen};
 use crate::key::Bytes;
 use crate::points;
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
@@ -142,6 +142,8 @@ impl PageForm for Bytes {
 
 impl Page<Bytes> for BytesPage {
     type Copy = BytesCopy;
+
+    const MOST: usize = SLOTS * 3 / 4;
 
     unsafe fn init(at: *mut Self, low: &[u8], next: *const Self) {
         let page = Self {
@@ -304,8 +306,31 @@ impl Page<Bytes> for BytesPage {
         self.len() < UNDERFULL && self.live_words() < UNDERFULL_WORDS
     }
 
-    fn absorb(&self, right: &Self) -> bool {
-        self.take_over(right)
+    fn absorb(&self, right: &Self, fill: Fill) -> bool {
+        self.take_over(right, fill)
+    }
+
+    unsafe fn copy_to(&self, at: *mut Self) {
+        // SAFETY: passed on; a locked page's neighbour is not retired.
+        let twin = unsafe {
+            Self::init(at, self.low(), self.next());
+            &*at
+        };
+        // The bounds are the same, hence so is the prefix, and with it every word.
+        debug_assert_eq!(twin.meta().prefix, self.meta().prefix);
+        (0..WORDS).for_each(|at| twin.set_word(at, self.word(at)));
+        (0..SLOTS).for_each(|slot| twin.tags[slot].store(self.tags[slot].load(Relaxed), Relaxed));
+        twin.set_meta(self.meta());
+    }
+
+    fn set_twin(&self, twin: &Self) {
+        let meta = self.meta();
+        if meta.high > LONG_HIGH {
+            // The bound is read from the next page's `low`, which goes with that page.
+            let low = twin.low.load(Relaxed).expose_provenance() as u64;
+            self.set_word(WORDS - meta.high_words(), low);
+        }
+        self.set_next(twin);
     }
 
     fn low(&self) -> &[u8] {

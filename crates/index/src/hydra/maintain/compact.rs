@@ -1,0 +1,138 @@
+//! Moving pages together.
+//!
+//! Pages live in chunks of up to 2 MiB, and one page keeps a chunk from going back to the operating system: after most
+//! entries of a map have gone, and most pages have been merged away, the few that are left lie in nearly as many chunks as
+//! before. When the arenas hold more than twice what live pages take, their sparse chunks are closed
+//! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)), and one walk along the list
+//! replaces each page in a closed chunk by a *twin* elsewhere, or merges it into the page before. As the next walk comes
+//! when half of what is left has gone again, all walks together cost a constant per page that was ever merged away.
+//!
+//! **A move is a merge into a fresh page.** The page before is locked, as is the page itself: it cannot change, nor the
+//! link that leads to it. The twin gets the same bounds and entries, the link leads to it, the page becomes obsolete and
+//! forwards to its twin, whose `low` is the same. So the walk's rules (`list.rs`) hold as they stand, and those for
+//! reclamation (`maintain.rs`) do too: the page's `Remove` is logged under the lock that any later change of the link needs.
+//! In the layers the anchor gets the twin one round before the page's `Remove`, which then finds that it leads elsewhere.
+
+use super::super::core::{Core, Local};
+use super::super::oplog::Kind;
+use super::super::page::{Fill, Page};
+use crate::key::KeyForm;
+use archipelago_platform::atomic::Ordering::Relaxed;
+use archipelago_sync::backoff::Backoff;
+
+/// Pages looked at under one guard.
+const BATCH: usize = 256;
+
+/// How often a busy page is tried.
+const TRIES: usize = 16;
+
+impl<F: KeyForm> Core<F> {
+    /// Moves pages together if they lie thinly, unless another thread is at it; says whether it did.
+    ///
+    /// `again`: also those that an earlier walk left where they should not stay. To be asked for only when what was
+    /// moved or merged away before has been freed, as far as it can be.
+    pub(super) fn compact_if_sparse(&self, node: usize, again: bool) -> bool {
+        let Ok(mut in_closed) = self.maintenance.compacting.try_lock() else { return false };
+        if self.is_ending() {
+            return false;
+        }
+        let before = core::mem::replace(&mut *in_closed, self.close_sparse());
+        if *in_closed == 0 || !again && before > 0 {
+            return false;
+        }
+        self.compact(node);
+        true
+    }
+
+    /// For tests: moves every page but the first. The caller holds no guard.
+    pub(crate) fn move_pages(&self, node: usize) {
+        {
+            let _compacting = super::lock(&self.maintenance.compacting);
+            self.close_all();
+            self.compact(node);
+        }
+        self.tidy(node);
+    }
+
+    /// The walk.
+    fn compact(&self, node: usize) {
+        let mut from = Some(F::least());
+        while let Some(low) = from.filter(|_| !self.is_ending()) {
+            let guard = self.domain.pin();
+            from = self.compact_some(&self.local_at(&guard, node), F::probe(&low));
+        }
+    }
+
+    /// Sees to a batch of pages from the one of `from` on; where to go on.
+    fn compact_some(&self, local: &Local<'_, F>, from: F::Probe<'_>) -> Option<F::Owned> {
+        let mut page = self.target(local.jump(from), from).0;
+        for _ in 0..BATCH {
+            // What follows is brought to where it shall be, page after page, before we go there.
+            while self.improve_next(local, page) {}
+            let (same, version) = self.target(page, page.low());
+            let next = same.next();
+            if same.lock().validate(version) {
+                // SAFETY: validated, so `next` was this live page's neighbour: not yet retired when our guard was entered.
+                page = unsafe { next.as_ref() }?;
+            }
+        }
+        Some(F::own(page.low()))
+    }
+
+    /// Merges the page after `page` into it, or replaces that page by a twin in a better place; whether there is more to do.
+    fn improve_next(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
+        let backoff = Backoff::new();
+        for _ in 0..TRIES {
+            let (page, version) = self.target(page, page.low());
+            let next = page.next();
+            if !page.lock().validate(version) {
+                continue;
+            }
+            // SAFETY: validated; see above.
+            let Some(right) = (unsafe { next.as_ref() }) else { return false };
+            let fits = page.len() + right.len() <= F::Page::MOST;
+            if !fits && self.closed_at(right).is_none() {
+                return false;
+            }
+            if page.lock().try_lock_at(version) {
+                let merged = self.merge_next(local, page, Fill::Most);
+                let moved = !merged && self.move_next(local, page);
+                if merged || moved {
+                    page.lock().unlock();
+                    self.maintenance.pending.fetch_add(if moved { 2 } else { 1 }, Relaxed);
+                    return merged;
+                }
+                page.lock().unlock_unchanged();
+                if self.closed_at(right).is_none() {
+                    return false;
+                }
+            }
+            backoff.wait();
+        }
+        false
+    }
+
+    /// Replaces the page after `page` (locked by us) by a twin, if it lies in a closed chunk and its lock is free.
+    fn move_next(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
+        // SAFETY: a locked page's neighbour cannot become obsolete, so it is not retired.
+        let Some(right) = (unsafe { page.next().as_ref() }) else { return false };
+        let Some(node) = self.closed_at(right) else { return false };
+        if !right.lock().try_lock() {
+            return false;
+        }
+        let twin = self.allocate(node);
+        // SAFETY: a fresh block of the page's layout; `right` is locked by us and made obsolete below.
+        let twin_page = unsafe {
+            right.copy_to(twin.as_ptr());
+            twin.as_ref()
+        };
+        page.set_twin(twin_page);
+        right.set_next(twin_page);
+        // Before the locks are released: whoever later merges the twin away, or moves it, logs after this.
+        self.log(local, Kind::Insert, twin);
+        self.log(local, Kind::Remove, right.into());
+        right.lock().unlock_obsolete();
+        self.maintenance.moved.fetch_add(1, Relaxed);
+        true
+    }
+}

@@ -1,0 +1,101 @@
+//! A map with background threads in a child process, which has not got them: dropping it there neither waits nor panics,
+//! and a map whose threads slept can be used there as well. No test harness: `fork` wants a process of known threads.
+
+#[cfg(all(unix, not(any(miri, archipelago_sim))))]
+mod forked {
+    use archipelago_check::drops::{Counted, DropCounter};
+    use archipelago_index::HydraList;
+    use archipelago_platform::topology::Topology;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    /// Enough entries for background threads.
+    const LARGE: u64 = 26_000;
+
+    /// A child that has not ended by then hangs.
+    const SECONDS: u32 = 30;
+
+    /// Runs `child` in a child process and says how that ended: 0 if it returned, 1 if it panicked, less if it was killed.
+    fn in_child(child: impl FnOnce()) -> i32 {
+        // SAFETY: the child has this thread only, which ends it by `_exit`; what it runs in between is what is tested.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+        if pid == 0 {
+            // SAFETY: a signal that ends the process if it hangs.
+            unsafe { libc::alarm(SECONDS) };
+            let result = catch_unwind(AssertUnwindSafe(child));
+            // SAFETY: nothing else runs here.
+            unsafe { libc::_exit(i32::from(result.is_err())) }
+        }
+        let mut status = 0;
+        // SAFETY: `status` is ours to write.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
+    }
+
+    fn map(counter: DropCounter, nodes: usize) -> HydraList<u64, Counted> {
+        let map = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();
+        map.pin().extend((0..LARGE).map(|key| (key, counter.value(key))));
+        assert_eq!(map.maintenance_stats().threads, nodes);
+        map
+    }
+
+    /// The map is used and dropped in the child, its threads having slept; and then here.
+    fn threads_asleep(nodes: usize) {
+        let counter = DropCounter::new();
+        let map = map(counter, nodes);
+        loop {
+            let stats = map.maintenance_stats();
+            if stats.roused == stats.done {
+                break;
+            }
+            sleep(Duration::from_millis(1));
+        }
+        // About to sleep is not asleep.
+        sleep(Duration::from_millis(5));
+        let map = std::cell::Cell::new(Some(map));
+        let ended = in_child(|| {
+            let map = map.take().expect("it was put there");
+            map.pin().extend((LARGE / 2..3 * LARGE).map(|key| (key, counter.value(key))));
+            (0..LARGE).for_each(|key| assert!(map.pin().delete(&key)));
+            assert_eq!(map.pin().get_with(&(2 * LARGE), Counted::tag), Some(2 * LARGE));
+            map.sync();
+            assert_eq!((map.len() as u64, counter.alive()), (2 * LARGE, 2 * LARGE as i64));
+            map.check_invariants();
+            drop(map);
+            counter.assert_all_dropped();
+        });
+        assert_eq!(ended, 0, "the child");
+        let map = map.take().expect("the child took its own");
+        map.pin().extend((LARGE / 2..3 * LARGE).map(|key| (key, counter.value(key))));
+        assert_eq!(map.pin().get_with(&LARGE, Counted::tag), Some(LARGE));
+        drop(map);
+        counter.assert_all_dropped();
+    }
+
+    /// The map is dropped in a child whenever: its threads may be at work.
+    fn threads_at_work(nodes: usize) {
+        let counter = DropCounter::new();
+        for round in 0..20 {
+            let map = std::cell::Cell::new(Some(map(counter, nodes)));
+            sleep(Duration::from_micros(round * 200));
+            let ended = in_child(|| drop(map.take()));
+            assert_eq!(ended, 0, "the child of round {round}");
+        }
+        counter.assert_all_dropped();
+    }
+
+    pub fn all() {
+        for nodes in [1, 3] {
+            threads_asleep(nodes);
+            threads_at_work(nodes);
+        }
+        println!("ok");
+    }
+}
+
+fn main() {
+    #[cfg(all(unix, not(any(miri, archipelago_sim))))]
+    forked::all();
+}

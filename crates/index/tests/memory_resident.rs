@@ -1,0 +1,48 @@
+//! Memory that is really given back: what the operating system says is resident. One test in a process of its own, since
+//! nothing else may allocate meanwhile.
+#![cfg(not(miri))]
+
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_index::{HydraList, Key};
+use archipelago_platform::memory::resident_bytes;
+
+/// Resident, or the map's own count where the system does not say.
+fn held<K: Key>(map: &HydraList<K, u64>) -> u64 {
+    resident_bytes().unwrap_or(map.bytes() as u64)
+}
+
+/// What a map of so many keys takes at its peak, and what is left of that when all have been removed, in the order of
+/// `nth` (0 to `count`, each once), by the system's count.
+fn fill_and_empty<K: Key>(count: u64, make: fn(u64) -> K, load: fn(u64, u64) -> u64) -> (u64, u64) {
+    let map: HydraList<K, u64> = HydraList::new();
+    let before = held(&map);
+    map.pin().extend((0..count).map(|n| (make(load(n, count)), n)));
+    map.sync();
+    let peak = held(&map);
+    let session = map.pin();
+    (0..count).for_each(|n| assert!(session.delete(&make(n))));
+    map.sync();
+    assert!(map.is_empty() && map.bytes() < 1 << 16, "{} bytes", map.bytes());
+    (peak.saturating_sub(before), held(&map).saturating_sub(before))
+}
+
+#[test]
+fn what_is_deleted_in_order_is_given_back_to_the_system() {
+    let sorted = |n, _| n;
+    let scattered = |n: u64, count: u64| n * 1_000_003 % count;
+    let email = |n| format!("user{n:012}@example.org");
+    watchdog(USUAL, |_| {
+        // The program's own pages, which stay.
+        fill_and_empty(60_000, |n| n, scattered);
+        fill_and_empty(60_000, email, scattered);
+        for (peak, left) in [
+            fill_and_empty(2_000_000, |n| n, sorted),
+            fill_and_empty(2_000_000, |n| n, scattered),
+            fill_and_empty(1_000_000, email, sorted),
+            fill_and_empty(1_000_000, email, scattered),
+        ] {
+            println!("{left} of {peak} bytes are left");
+            assert!(left * 20 <= peak, "{left} of {peak} bytes are still resident");
+        }
+    });
+}
