@@ -23,7 +23,7 @@
 //!
 //! No waiter yields. Linux (measured with 6.18) takes a yield for the end of a time slice: a thread that yields sixteen times
 //! before it sleeps is sixteen slices behind the others when it is woken, and all behind it in the queue wait for it. With
-//! 16 threads on two cores that made the longest wait ten times as long (350 ms instead of 36).
+//! 16 threads on two cores that made the longest wait ten times as long (346 ms instead of 40).
 //!
 //! # Invariants
 //! - A waiter's node lies on its stack. From its `swap` of `tail` until its thread has taken the lock it stays. So a
