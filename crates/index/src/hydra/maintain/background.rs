@@ -220,7 +220,7 @@ impl<F: KeyForm> Core<F> {
         }
         follow_up.delay_ms = (follow_up.delay_ms * 2).min(REST_MS);
         follow_up.in_vain += 1;
-        let over = !self.has_leavings() || follow_up.in_vain == LOOKS;
+        let over = !self.has_leavings() || follow_up.in_vain >= LOOKS;
         // If there has been something new meanwhile, the next look will see it.
         let over = over && garbage.compare_exchange(WATCHED, UNWATCHED, Relaxed, Relaxed).is_ok();
         (!over).then_some(follow_up)
