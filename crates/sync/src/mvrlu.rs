@@ -34,8 +34,9 @@
 //!   one is aborted. Write skew is possible, and prevented by [`Tx::lock_const`] or by
 //!   [`Handle::update_serializable`].
 //! - Readers are never aborted, and never wait, but with [`ClockKind::Hardware`] for a version that is newer than the
-//!   clocks' uncertainty, at most twice that. Writers never wait for readers: a reader that is stuck costs one version of
-//!   each object, because the versions in between are pruned.
+//!   clocks' uncertainty, at most twice that. Writers do not wait for readers: a reader that is stuck costs one version of
+//!   each object, because the versions in between are pruned, and objects that came and went since are freed. (Where more
+//!   sections are open than there are processors, a writer whose log has grown pauses for milliseconds, once per oldest section.)
 //! - No thread of its own unless asked for ([`Collection`]); an idle domain does nothing.
 //!
 //! # How it is built
@@ -45,8 +46,11 @@
 //! | `version` | masters, copies, stamps; who helps to stamp |
 //! | `tx` | locking, commit, abort, checking of reads |
 //! | `record` | what a handle publishes: the time of its section, and its walks |
-//! | `log` | write-back, freeing, pruning |
+//! | `ring` | what was committed last, on its way to the log |
+//! | `log` | write-back, freeing; what is to be pruned |
+//! | `chain` | what a scan says about versions; pruning a chain |
 //! | `domain` | the horizon, who collects whose log |
+//! | `patience` | how to wait for a thread that may not be running |
 //! | `pool` | memory of copies, the cap |
 //!
 //! # The horizon

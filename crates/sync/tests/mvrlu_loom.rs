@@ -407,6 +407,8 @@ fn a_mark_is_pruned_against_read() {
             let new = unsafe { tx.alloc(7) };
             tx.lock(root).map(|root| *root = Some(new))
         };
+        // The object is born after the snapshot's time, not at it.
+        writer.update(|tx| Ok(*tx.lock(root)? = None)).unwrap();
         writer.update(put).unwrap();
         let reader = {
             let domain = domain.clone();

@@ -105,7 +105,9 @@ impl Pruner {
         if !is_pruned(version) {
             // Without a barrier: who frees what is taken out here has seen that it is out, so it sees the walk. What was
             // there before is kept by the section and by the lock.
-            me.walk(|| (), || unsafe { unlink(master, cuts) });
+            // SAFETY: as here, with the lock.
+            let unlink = || unsafe { unlink(master, cuts) };
+            me.walk(|| (), unlink);
         }
         busy.store(false, Ordering::Release);
         is_pruned(version)
