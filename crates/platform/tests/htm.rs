@@ -183,7 +183,7 @@ fn nested_transactions_are_one() {
             let inner = htm::transaction(|| {
                 assert!(htm::inside());
                 set(y, before.1 + 1);
-                if round % 2 == 0 {
+                if round.is_multiple_of(2) {
                     htm::abort::<5>();
                 }
             });
@@ -194,7 +194,7 @@ fn nested_transactions_are_one() {
             Ok(()) => assert_eq!((get(x), get(y)), (before.0 + 1, before.1 + 1)),
             Err(why) => {
                 assert_eq!((get(x), get(y)), before);
-                assert!(why.code().is_none_or(|code| code == 5 && round % 2 == 0));
+                assert!(why.code().is_none_or(|code| code == 5 && round.is_multiple_of(2)));
             }
         }
     };
@@ -316,7 +316,7 @@ fn captured_locals_are_undone() {
 #[test]
 fn panics_undo_and_close() {
     let body = |words: &[Word; 2], thread: usize, round: u64| {
-        if round % 64 != 0 && !cfg!(archipelago_sim) {
+        if !round.is_multiple_of(64) && !cfg!(archipelago_sim) {
             return;
         }
         let word = &words[thread];

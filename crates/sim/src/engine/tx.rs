@@ -211,7 +211,7 @@ impl Engine {
         tx.fuse = planned.then(|| rng::below(&mut thread.rng, 8));
         // Every CPU has its own phase.
         let phase = (thread.cpu as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) % period.max(1);
-        tx.tick = if period == 0 { u64::MAX } else { (now + phase) / period * period + period - phase };
+        tx.tick = (now + phase).checked_div(period).map_or(u64::MAX, |ticks| (ticks + 1) * period - phase);
         // A transaction of length t meets one with probability t / mean.
         tx.bolt = if mean == 0 { u64::MAX } else { now + rng::below(&mut thread.rng, mean) };
         if !timed {
