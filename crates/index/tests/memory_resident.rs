@@ -2,6 +2,7 @@
 //! nothing else may allocate meanwhile.
 #![cfg(not(miri))]
 
+use archipelago_check::hostile::some_try;
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_index::{HydraList, Key};
 use archipelago_platform::memory::resident_bytes;
@@ -35,14 +36,19 @@ fn what_is_deleted_in_order_is_given_back_to_the_system() {
         // The program's own pages, which stay.
         fill_and_empty(60_000, |n| n, scattered);
         fill_and_empty(60_000, email, scattered);
-        for (peak, left) in [
-            fill_and_empty(2_000_000, |n| n, sorted),
-            fill_and_empty(2_000_000, |n| n, scattered),
-            fill_and_empty(1_000_000, email, sorted),
-            fill_and_empty(1_000_000, email, scattered),
-        ] {
-            println!("{left} of {peak} bytes are left");
-            assert!(left * 20 <= peak, "{left} of {peak} bytes are still resident");
-        }
+        given_back(|| fill_and_empty(2_000_000, |n| n, sorted));
+        given_back(|| fill_and_empty(2_000_000, |n| n, scattered));
+        given_back(|| fill_and_empty(1_000_000, email, sorted));
+        given_back(|| fill_and_empty(1_000_000, email, scattered));
+    });
+}
+
+/// At most a twentieth of the peak is left. Each try has a map of its own: what a map keeps it keeps every time, while what
+/// the allocator keeps of small blocks that were freed (up to 2.7 MB the first time) the next try takes from there.
+fn given_back(fill_and_empty: impl Fn() -> (u64, u64)) {
+    some_try(3, || {
+        let (peak, left) = fill_and_empty();
+        println!("{left} of {peak} bytes are left");
+        if left * 20 <= peak { Ok(()) } else { Err(format!("{left} of {peak} bytes are still resident")) }
     });
 }

@@ -394,7 +394,7 @@ fn two_pruners_against_read() {
 /// An object that was made and retired while a snapshot is held goes, although a reader may have found it.
 #[test]
 fn a_mark_is_pruned_against_read() {
-    model(2, || {
+    model(1, || {
         let tuning = Tuning { low_watermark: 64, dereference_watermark: u32::MAX, concurrent: true };
         let domain = Arc::new(Domain::builder().tuning(tuning).build());
         let root = domain.alloc(None::<Link<u64>>);
