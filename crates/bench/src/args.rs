@@ -263,7 +263,7 @@ pub struct SimCommon {
     /// Runs, with one seed each; the median is reported
     #[arg(long, value_parser = count, default_value = "5")]
     pub runs: usize,
-    /// Also vary the model (18 variations, each with all seeds) and report the range
+    /// Also vary the model (24 variations, each with all seeds) and report the range
     #[arg(long)]
     pub sweep: bool,
     /// Instead of measuring, find shared memory that the program uses plainly without announcing it (slow)

@@ -130,7 +130,8 @@ fn start_clients(config: &Config, threads: usize, body: &dyn Fn(Client)) {
         switch::spawn(engine, start, Some(index));
     }
     // SAFETY: as above.
-    while unsafe { (*engine).clients_left > 0 } {
+    let left = || unsafe { (*engine).clients_left };
+    while left() > 0 {
         // SAFETY: as above.
         arena::apart(|| unsafe { &mut *engine }.wait_for(Key::Clients, None));
         switch::wait(engine);
