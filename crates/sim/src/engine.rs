@@ -152,7 +152,7 @@ pub(crate) struct Engine {
     busy_on_core: Vec<u32>,
     /// Threads placed on each CPU.
     on_cpu: Vec<u32>,
-    /// Slots that no live thread has, below `threads.len()`.
+    /// Slots below `slots_high_water` that were given back.
     free_slots: Vec<usize>,
     pub(crate) slots_high_water: usize,
     pub(crate) clients_left: usize,
@@ -217,8 +217,9 @@ impl Engine {
             sites: Sites::default(),
             busy_on_core: vec![0; machine.cores()],
             on_cpu: vec![0; machine.cpus()],
-            free_slots: (0..=clients).rev().collect(),
-            slots_high_water: 0,
+            // The clients' and the main thread's are theirs from the start: background threads may come before them.
+            free_slots: Vec::new(),
+            slots_high_water: clients + 1,
             clients_left: clients,
             clients_end: 0,
             last_progress: 0,

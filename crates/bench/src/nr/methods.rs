@@ -170,7 +170,6 @@ impl<const QUEUE: bool, const FREES: bool> LockFree<QUEUE, FREES> {
         let list = FraserSkipList::default();
         let mut session = list.session();
         lock_free_keys(QUEUE, items).for_each(|(key, value)| _ = session.insert(key, value));
-        drop(session);
         Self(list)
     }
 }

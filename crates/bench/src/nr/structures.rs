@@ -169,7 +169,10 @@ impl Structure for Dictionary {
 
 /// A hash table from member to score, by linear probing: as large as its members need, which come once and stay. All of
 /// it is [`Plain`], which the standard library's table could not be.
-struct Scores(Plain<Vec<Plain<Option<(u64, u64)>>>>);
+struct Scores(Plain<Vec<Slot>>);
+
+/// A member and its score.
+type Slot = Plain<Option<(u64, u64)>>;
 
 impl Scores {
     fn new(members: usize) -> Self {

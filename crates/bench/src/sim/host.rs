@@ -89,7 +89,6 @@ impl Program for LookUp {
         let map = HydraList::new();
         let session = map.pin();
         (0..KEYS).for_each(|key| _ = session.upsert(&key.wrapping_mul(SCATTER), key));
-        drop(session);
         map.sync();
         map
     }
