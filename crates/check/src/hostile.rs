@@ -1,27 +1,62 @@
-//! What hostile tests measure: memory, the longest operation, and a control to judge it by.
+//! What hostile tests measure with: threads that far outnumber the processors, memory, the longest operation, and a control
+//! to judge it by.
 //!
 //! On a machine with fewer cores than threads any operation may last as long as the scheduler keeps its thread waiting.
 //! So an operation's longest time says something only beside the longest gap that as many threads see which do nothing
-//! but read the clock, in the same run: [`longest_gap`].
+//! but read the clock, in the same run: [`longest_gap`], before and behind it: [`in_turns`]. What else the machine does may
+//! come between them all the same, so such a judgement gets [some tries](some_try); a fault fails all of them.
 //!
 //! Memory is counted twice: what was asked of the allocator, by a test binary that makes [`Counting`] its global
-//! allocator, and what the operating system holds for the process, by [`resident_bytes`].
+//! allocator, and what the operating system holds for the process, by [`resident_bytes`]. Both are the whole process's, so
+//! a test that looks at them, or at times, is [`alone`].
 
-use archipelago_platform::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering};
+pub use archipelago_platform::memory::resident_bytes;
+use archipelago_platform::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::PoisonError;
 
-/// The environment variable that makes hostile tests run long: seconds for each.
+/// The environment variable that makes hostile tests run long: seconds for each load.
 pub const SECONDS: &str = "ARCHIPELAGO_HOSTILE_SECONDS";
 
-/// How long each hostile test works its structure: [`SECONDS`] if set, otherwise one second.
+/// How long a load lasts: [`SECONDS`] if set, otherwise one second.
 ///
 /// # Panics
 /// If the variable is no number of seconds.
 pub fn duration() -> Duration {
-    let seconds = std::env::var(SECONDS).map_or(1.0, |text| text.parse().expect("seconds, as a number"));
-    Duration::from_secs_f64(seconds)
+    duration_or(Duration::from_secs(1))
+}
+
+/// How long a load lasts: [`SECONDS`] if set, otherwise `usual`.
+///
+/// # Panics
+/// If the variable is no number of seconds.
+pub fn duration_or(usual: Duration) -> Duration {
+    chosen(std::env::var(SECONDS).ok().as_deref(), usual)
+}
+
+fn chosen(seconds: Option<&str>, usual: Duration) -> Duration {
+    seconds.map_or(usual, |text| Duration::from_secs_f64(text.parse().expect("seconds, as a number")))
+}
+
+/// When a test of up to a hundred loads hangs, for the [watchdog](crate::watchdog::watchdog).
+pub fn limit() -> Duration {
+    Duration::from_secs(3_600) + 100 * duration()
+}
+
+static TESTS: RwLock<()> = RwLock::new(());
+
+/// For a test that looks at the whole process's memory, or at times: none of this process that is [`alone`] or [`beside`]
+/// others runs meanwhile.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    TESTS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For a test that may run beside others, but not beside one that is [`alone`].
+pub fn beside() -> RwLockReadGuard<'static, ()> {
+    TESTS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The system's allocator, counting. Declare it in a test binary: `#[global_allocator] static HEAP: Counting = Counting::new();`
@@ -51,6 +86,21 @@ impl Counting {
     /// Forgets the peak before now.
     pub fn reset_peak(&self) {
         self.peak.store(self.bytes(), Ordering::Relaxed);
+    }
+
+    /// The most bytes that were allocated at a time while `work` ran, beyond what was before.
+    pub fn most<R>(&self, work: impl FnOnce() -> R) -> (usize, R) {
+        self.reset_peak();
+        let before = self.bytes();
+        let result = work();
+        (self.peak().saturating_sub(before), result)
+    }
+
+    /// By how many bytes what is allocated grows during `work`; less than zero if it shrinks.
+    pub fn growth(&self, work: impl FnOnce()) -> isize {
+        let before = self.bytes();
+        work();
+        self.bytes().wrapping_sub(before) as isize
     }
 
     fn grown(&self, bytes: usize) {
@@ -84,28 +134,11 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes that the operating system holds for this process; `None` where it does not tell.
-pub fn resident_bytes() -> Option<usize> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes << 10)
-}
-
 /// The longest of many times, kept by many threads.
 #[derive(Debug, Default)]
 pub struct Longest(AtomicU64);
 
 impl Longest {
-    /// Runs `operation` and counts its time.
-    #[inline]
-    pub fn time<R>(&self, operation: impl FnOnce() -> R) -> R {
-        let start = Instant::now();
-        let result = operation();
-        self.note(start.elapsed());
-        result
-    }
-
     /// Counts a time.
     pub fn note(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -120,37 +153,87 @@ impl Longest {
     }
 }
 
-/// Runs `work(thread number)` again and again in `threads` threads for `duration`, and says how long the longest took
-/// and how many there were.
-pub fn press(threads: usize, duration: Duration, work: impl Fn(usize) + Sync) -> (Duration, u64) {
-    let (longest, count, over) = (Longest::default(), AtomicU64::new(0), AtomicBool::new(false));
+/// Runs `work(thread, end)` in `threads` threads, numbered from 0: each is to work until `end`, which is `time` from now.
+/// What each returns, in their order.
+///
+/// # Panics
+/// If one of them does.
+pub fn crowd<R: Send>(threads: usize, time: Duration, work: impl Fn(usize, Instant) -> R + Sync) -> Vec<R> {
+    let end = Instant::now() + time;
     thread::scope(|scope| {
-        for thread in 0..threads {
-            let (longest, count, over, work) = (&longest, &count, &over, &work);
-            scope.spawn(move || {
-                let mut mine = 0;
-                while !over.load(Ordering::Relaxed) {
-                    longest.time(|| work(thread));
-                    mine += 1;
-                }
-                count.fetch_add(mine, Ordering::Relaxed);
-            });
-        }
-        thread::sleep(duration);
-        over.store(true, Ordering::Relaxed);
-    });
-    (longest.get(), count.load(Ordering::Relaxed))
+        let work = &work;
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread, end))).collect();
+        running.into_iter().map(|thread| thread.join().expect("no thread of the crowd panics")).collect()
+    })
 }
 
-/// The control: the longest gap between two readings of the clock that any of `threads` threads sees in `duration`,
-/// when all of them do nothing else.
-pub fn longest_gap(threads: usize, duration: Duration) -> Duration {
-    press(threads, duration, |_| ()).0
+/// Runs `work(thread, turn)` again and again in `threads` threads for `time`, in each at least once, and says how long the
+/// longest took and how many there were.
+pub fn press(threads: usize, time: Duration, work: impl Fn(usize, u64) + Sync) -> (Duration, u64) {
+    let each = crowd(threads, time, |thread, end| {
+        let (mut longest, mut turns, mut last) = (Duration::ZERO, 0, Instant::now());
+        loop {
+            work(thread, turns);
+            let now = Instant::now();
+            longest = longest.max(now - last);
+            (turns, last) = (turns + 1, now);
+            if now >= end {
+                return (longest, turns);
+            }
+        }
+    });
+    each.into_iter().fold((Duration::ZERO, 0), |(longest, all), (mine, turns)| (longest.max(mine), all + turns))
+}
+
+/// The control: the longest gap between two readings of the clock that any of `threads` threads sees in `time`, when all
+/// of them do nothing else.
+pub fn longest_gap(threads: usize, time: Duration) -> Duration {
+    press(threads, time, |_, _| ()).0
+}
+
+/// Measures between two controls, since what else the machine does comes and goes: what was measured, and the longer one
+/// of the controls.
+pub fn in_turns<R>(control: impl Fn() -> Duration, measured: impl FnOnce() -> R) -> (R, Duration) {
+    let before = control();
+    let measured = measured();
+    (measured, before.max(control()))
+}
+
+/// Says what was measured, and judges it for [`some_try`].
+///
+/// # Errors
+/// If `longest` is not below `times` as long as `control`.
+pub fn within(name: &str, times: u32, longest: Duration, control: Duration) -> Result<(), String> {
+    let said = format!("{name}: {longest:?} at the longest, beside {control:?} of the control");
+    println!("{said}");
+    if longest < times * control { Ok(()) } else { Err(format!("{said}, of which {times} times is allowed")) }
+}
+
+/// Repeats a judgement that other load on the machine can spoil and a fault cannot, until a try succeeds: its result. What
+/// must hold in every try, `judge` asserts.
+///
+/// # Panics
+/// With the last error, after `tries` in a row.
+#[track_caller]
+pub fn some_try<R>(tries: usize, mut judge: impl FnMut() -> Result<R, String>) -> R {
+    let mut last = String::new();
+    for number in 1..=tries.min(1) {
+        match judge() {
+            Ok(result) => return result,
+            Err(error) if error == last => (),
+            Err(error) => {
+                println!("try {number} of {tries}: {error}");
+                last = error;
+            }
+        }
+    }
+    panic!("none of {tries} tries succeeded, lastly: {last}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use archipelago_platform::sync::Mutex;
 
     #[test]
     fn allocations_are_counted() {
@@ -178,17 +261,78 @@ mod tests {
 
     #[test]
     fn every_thread_works() {
-        let seen = [const { AtomicBool::new(false) }; 3];
-        let (_, count) = press(3, Duration::from_millis(30), |thread| {
-            seen[thread].store(true, Ordering::Relaxed);
-            thread::yield_now();
+        assert_eq!(crowd(3, Duration::ZERO, |thread, _| thread), [0, 1, 2]);
+        let seen = Mutex::new(Vec::new());
+        let (longest, count) = press(3, Duration::from_millis(20), |thread, turn| {
+            thread::sleep(Duration::from_millis(if (thread, turn) == (1, 0) { 10 } else { 1 }));
+            seen.lock().unwrap().push((thread, turn));
         });
-        assert!(count >= 3 && seen.iter().all(|seen| seen.load(Ordering::Relaxed)));
+        let mut seen = seen.into_inner().unwrap();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len() as u64, count, "each turn is another");
+        assert!((0..3).all(|thread| seen.contains(&(thread, 0))) && longest >= Duration::from_millis(10));
     }
 
-    #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
-    fn linux_tells_what_it_holds() {
-        assert!(resident_bytes().is_some_and(|bytes| bytes > 1 << 16));
+    fn growth_and_the_most_are_counted_from_before() {
+        let heap = Counting::new();
+        heap.grown(100);
+        let (most, growth) = heap.most(|| {
+            heap.growth(|| {
+                heap.grown(50);
+                heap.shrunk(80);
+            })
+        });
+        assert_eq!((most, growth, heap.bytes()), (50, -30, 70));
+    }
+
+    #[test]
+    fn seconds_come_before_the_usual() {
+        let usual = Duration::from_millis(200);
+        assert_eq!((chosen(None, usual), chosen(Some("0.5"), usual)), (usual, Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn the_longer_control_counts() {
+        let turns = AtomicU64::new(0);
+        let turn = || turns.fetch_add(1, Ordering::Relaxed);
+        let (measured, control) = in_turns(|| Duration::from_secs(turn()), turn);
+        assert_eq!((measured, control), (1, Duration::from_secs(2)));
+        let judged = |millis| within("this", 3, Duration::from_millis(millis), Duration::from_millis(10));
+        assert!(judged(29).is_ok() && judged(30).is_err());
+    }
+
+    #[test]
+    fn one_try_of_some_suffices() {
+        let mut tries = 0;
+        let third = some_try(5, || {
+            tries += 1;
+            if tries == 3 { Ok(tries) } else { Err("not yet".to_owned()) }
+        });
+        assert_eq!((third, tries), (3, 3));
+    }
+
+    #[test]
+    fn a_fault_fails_all_tries() {
+        let tries = AtomicU64::new(0);
+        let failing = || Err(format!("fault {}", tries.fetch_add(1, Ordering::Relaxed)));
+        let panic = std::panic::catch_unwind(|| some_try::<()>(5, failing)).unwrap_err();
+        let text = panic.downcast::<String>().unwrap();
+        assert!(text.contains("fault 4") && tries.load(Ordering::Relaxed) == 5, "{text}");
+    }
+
+    #[test]
+    fn a_test_is_alone_or_beside_others() {
+        let beside_this = beside();
+        drop(beside());
+        drop(beside_this);
+        let alone = alone();
+        thread::scope(|scope| {
+            let other = scope.spawn(|| drop(beside()));
+            thread::sleep(Duration::from_millis(5));
+            assert!(!other.is_finished(), "beside a test that is alone");
+            drop(alone);
+        });
     }
 }

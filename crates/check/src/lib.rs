@@ -9,7 +9,7 @@
 //! | [`workload`] | seeded keys and operation mixes, the same on every run |
 //! | [`topologies`](mod@topologies) | imagined machines of 1, 2, 4 and 8 nodes |
 //! | [`drops`] | values that know how many of them are alive |
-//! | [`hostile`] | memory, the longest operation, and a control to judge it by |
+//! | [`hostile`] | crowds of threads, memory, the longest operation, and a control to judge it by |
 //! | [`late`] | code that runs at the very end of a thread |
 //! | [`watchdog`] | turns a hanging test into one that dies and says where |
 //!

@@ -9,8 +9,11 @@ use core::hint::black_box;
 
 const ROUNDS: usize = 21;
 
+/// A name, and what does so many operations.
+type Work<'a> = (&'a str, Box<dyn FnMut(u64) + 'a>);
+
 /// Least and median ns an operation, of each of the works, in alternating rounds.
-fn compare<const N: usize>(operations: u64, mut works: [(&str, Box<dyn FnMut(u64) + '_>); N]) {
+fn compare<const N: usize>(operations: u64, mut works: [Work<'_>; N]) {
     let mut times = [[0.0; ROUNDS]; N];
     for round in 0..ROUNDS {
         for (work, times) in works.iter_mut().zip(&mut times) {

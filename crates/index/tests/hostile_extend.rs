@@ -1,34 +1,24 @@
 //! Bulk insertion by several threads at once, with keys that pages don't hold whole: bounds of more than 64 bytes and
 //! keys of more than 192 are boxed, so whoever believes a page that is being written follows a pointer to nowhere.
 //!
-//! Each test takes a second. `ARCHIPELAGO_HOSTILE_SECONDS=600` makes it last longer, and
-//! `ARCHIPELAGO_HOSTILE_THREADS=2` changes the number of threads.
+//! Each test takes a second. `ARCHIPELAGO_HOSTILE_SECONDS=600` makes it last longer.
 
 mod common;
 
+use archipelago_check::hostile::duration_or;
 use archipelago_check::watchdog::watchdog;
 use archipelago_index::HydraList;
 use archipelago_index::hydra::Session;
 use common::sized;
 use std::time::{Duration, Instant};
 
-fn from_env(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
-}
-
-fn threads() -> usize {
-    from_env("ARCHIPELAGO_HOSTILE_THREADS").unwrap_or(4) as usize
-}
-
-fn seconds() -> u64 {
-    from_env("ARCHIPELAGO_HOSTILE_SECONDS").unwrap_or(if cfg!(miri) { 0 } else { 1 })
-}
+const THREADS: usize = 4;
 
 type Map = HydraList<String, usize>;
 
 /// Has several threads work on a map, on a new one again and again until the time is up; `end` looks at each.
 fn side_by_side(work: impl Fn(&Session<'_, String, usize>, usize) + Sync, end: impl Fn(&Map)) {
-    let (work, limit) = (&work, Duration::from_secs(seconds()));
+    let (work, limit) = (&work, duration_or(Duration::from_secs(sized(1, 0) as u64)));
     watchdog(limit + Duration::from_secs(240), |notes| {
         let start = Instant::now();
         let mut round = 0;
@@ -36,7 +26,7 @@ fn side_by_side(work: impl Fn(&Session<'_, String, usize>, usize) + Sync, end: i
             notes.note(format!("round {round}"));
             let map = Map::new();
             std::thread::scope(|scope| {
-                for thread in 0..threads() {
+                for thread in 0..THREADS {
                     let map = &map;
                     scope.spawn(move || work(&map.pin(), thread));
                 }
@@ -52,10 +42,10 @@ fn side_by_side(work: impl Fn(&Session<'_, String, usize>, usize) + Sync, end: i
 /// All threads add at the end of the list, each finding its page near the last one: there a page without an upper bound
 /// gets one again and again.
 fn ascending(key: impl Fn(usize) -> String + Sync) {
-    let (threads, count) = (threads(), sized(2_000, 100));
-    let mine = |thread: usize| (0..count).map(move |n| n * threads + thread);
+    let count = sized(2_000, 100);
+    let mine = |thread: usize| (0..count).map(move |n| n * THREADS + thread);
     let end = |map: &Map| {
-        assert_eq!(map.len(), threads * count);
+        assert_eq!(map.len(), THREADS * count);
         assert!(map.into_iter().enumerate().all(|(n, entry)| entry == (key(n), n)));
     };
     side_by_side(|map, thread| map.extend(mine(thread).map(|n| (key(n), n))), end);
@@ -63,8 +53,8 @@ fn ascending(key: impl Fn(usize) -> String + Sync) {
 
 /// All threads add to and take from the same pages, so bounds come, go and move.
 fn coming_and_going(key: impl Fn(usize) -> String + Sync) {
-    let (threads, count, repeats) = (threads(), sized(1_000, 60), 4);
-    let mine = |thread: usize, repeat: usize| (0..count).map(move |n| (n * threads + thread) * repeats + repeat);
+    let (count, repeats) = (sized(1_000, 60), 4);
+    let mine = |thread: usize, repeat: usize| (0..count).map(move |n| (n * THREADS + thread) * repeats + repeat);
     let work = |map: &Session<'_, String, usize>, thread: usize| {
         for repeat in 0..repeats {
             map.extend(mine(thread, repeat).map(|n| (key(n), n)));
@@ -75,7 +65,7 @@ fn coming_and_going(key: impl Fn(usize) -> String + Sync) {
     };
     let left = |n: &usize| n % 64 <= repeats;
     side_by_side(work, |map| {
-        let expected = (0..threads * count * repeats).filter(left).map(|n| (key(n), n));
+        let expected = (0..THREADS * count * repeats).filter(left).map(|n| (key(n), n));
         assert!(map.into_iter().eq(expected));
     });
 }

@@ -1,9 +1,15 @@
 //! Sessions, iterators and guards by the ten thousand: kept, forgotten, in thread-locals, in threads that come and go.
 //! Bounds are in bytes of heap, counted by the allocator, and in ratios within one run.
+#![allow(
+    clippy::drop_non_drop,
+    clippy::forget_non_drop,
+    reason = "whether a session has a destructor is not for tests to know"
+)]
 
 mod common;
 
 use archipelago_check::drops::{Counted, DropCounter};
+use archipelago_check::hostile::{Counting, alone};
 #[cfg(target_os = "linux")]
 use archipelago_check::late::at_the_very_end;
 use archipelago_check::watchdog::{USUAL, watchdog};
@@ -12,47 +18,12 @@ use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use common::sized;
-use core::alloc::{GlobalAlloc, Layout};
 use core::mem;
 use core::sync::atomic::{AtomicIsize, Ordering::Relaxed};
-use std::alloc::System;
 use std::cell::RefCell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-struct Counting;
-
-static HEAP: AtomicIsize = AtomicIsize::new(0);
-
-// SAFETY: the system's allocator, with a count beside it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HEAP.fetch_add(layout.size() as isize, Relaxed);
-        // SAFETY: passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        HEAP.fetch_sub(layout.size() as isize, Relaxed);
-        // SAFETY: passed on.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// The tests of this file look at the whole process's heap and at the time things take: one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// By how many bytes the heap grows during `work`.
-fn growth(work: impl FnOnce()) -> isize {
-    let before = HEAP.load(Relaxed);
-    work();
-    HEAP.load(Relaxed) - before
-}
+static HEAP: Counting = Counting::new();
 
 fn leaked<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
@@ -88,9 +59,10 @@ fn a_session_costs_the_same_beside_fifty_thousand() {
             }
         };
         let first = (list.pin(), art.pin());
-        (pins(), iterators());
+        pins();
+        iterators();
         let (pin_alone, iterator_alone) = (least_time(pins), least_time(iterators));
-        let grown = growth(|| {
+        let grown = HEAP.growth(|| {
             let mut alive = Vec::with_capacity(2 * ALIVE);
             let mut make_some = || alive.extend((0..ALIVE / 100).map(|_| (list.pin(), art.pin())));
             let first_made = least_time(&mut make_some);
@@ -169,7 +141,7 @@ fn what_ended_threads_forgot_costs_nothing_for_good() {
             }
         };
         come_and_go(20);
-        let grown = growth(|| come_and_go(sized(2_000, 10) as u64));
+        let grown = HEAP.growth(|| come_and_go(sized(2_000, 10) as u64));
         assert!(grown < 256 << 10, "{grown} bytes");
         list.check_invariants();
         art.check_invariants();
@@ -333,7 +305,7 @@ fn what_a_stuck_reader_holds_up_is_shown() {
         assert!(before >= 9_000 && list.stats().entries == 9 && list.stats().pages == 1);
         let session = list.pin();
         session.get_with(&1, |_| {
-            let grown = growth(|| (0..rounds as u64).for_each(|n| assert!(session.upsert(&(n % 9), [1; 1_000]))));
+            let grown = HEAP.growth(|| (0..rounds as u64).for_each(|n| assert!(session.upsert(&(n % 9), [1; 1_000]))));
             shown(list.stats().garbage);
             let said = list.bytes() - before;
             assert!((said as isize - grown).abs() <= grown / 4, "{said} bytes said, {grown} taken");
@@ -362,7 +334,7 @@ fn bounded<S>(
     const WRITES: u64 = sized(40_000, 200) as u64;
     let (reading, written) = (Barrier::new(2), AtomicIsize::new(0));
     let (refused, left) = (AtomicIsize::new(0), AtomicIsize::new(0));
-    let before = HEAP.load(Relaxed);
+    let before = HEAP.bytes();
     thread::scope(|s| {
         s.spawn(|| {
             read(&|| {
@@ -373,8 +345,8 @@ fn bounded<S>(
                     last = written.load(Relaxed);
                     thread::sleep(Duration::from_millis(100));
                 }
-                let grown = HEAP.load(Relaxed) - before;
-                assert!(grown <= limit as isize * 3 / 2, "{grown} bytes, {limit} allowed");
+                let grown = HEAP.bytes().saturating_sub(before);
+                assert!(grown <= limit * 3 / 2, "{grown} bytes, {limit} allowed");
                 assert!(last < WRITES as isize, "nothing stopped the writer");
                 left.store(1, Relaxed);
             });

@@ -110,7 +110,6 @@ fn thin_out<K: Key>(map: HydraList<K, u64>, count: u64, keep: u64, make: fn(u64)
             .map(|n| nth(n, count))
             .filter(|n| !n.is_multiple_of(keep))
             .for_each(|n| assert!(session.delete(&make(n))));
-        drop(session);
         if map.maintenance_stats().threads > 0 {
             // Nobody calls `sync`: it is the map itself that lets go.
             rest(&map);

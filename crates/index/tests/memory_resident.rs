@@ -6,6 +6,8 @@ use archipelago_check::hostile::some_try;
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_index::{HydraList, Key};
 use archipelago_platform::memory::resident_bytes;
+use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
 
 /// Resident, or the map's own count where the system does not say.
 fn held<K: Key>(map: &HydraList<K, u64>) -> u64 {
@@ -22,8 +24,17 @@ fn fill_and_empty<K: Key>(count: u64, make: fn(u64) -> K, load: fn(u64, u64) -> 
     let peak = held(&map);
     let session = map.pin();
     (0..count).for_each(|n| assert!(session.delete(&make(n))));
-    map.sync();
-    assert!(map.is_empty() && map.bytes() < 1 << 16, "{} bytes", map.bytes());
+    assert!(map.is_empty());
+    // A background thread that is off its processor in the middle of a round keeps memory from being reclaimed.
+    some_try(500, || {
+        map.sync();
+        let bytes = map.bytes();
+        if bytes < 1 << 16 {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(2));
+        Err(format!("{bytes} bytes"))
+    });
     (peak.saturating_sub(before), held(&map).saturating_sub(before))
 }
 

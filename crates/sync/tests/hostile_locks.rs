@@ -2,13 +2,8 @@
 //! whose destructors lock.
 //!
 //! Waits are compared with what a control in the same run waits for, since no test knows how loaded the machine is.
-//! `ARCHIPELAGO_HOSTILE=20` runs the timed tests twenty times as long.
+//! `ARCHIPELAGO_HOSTILE_SECONDS=20` lets each load last that long.
 #![cfg(not(any(loom, archipelago_sim)))]
-
-#[path = "hostile/counted.rs"]
-mod counted;
-#[path = "hostile/gaps.rs"]
-mod gaps;
 
 use std::cell::RefCell;
 use std::mem::forget;
@@ -17,6 +12,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use archipelago_check::hostile::{
+    Counting, Longest, alone, beside, duration_or, in_turns, limit, longest_gap, press, some_try, within,
+};
 use archipelago_check::watchdog::watchdog;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::lock::{
@@ -25,11 +23,8 @@ use archipelago_sync::lock::{
 };
 use lock_api::{RawMutex, RawRwLock};
 
-use counted::Counted;
-use gaps::{LIMIT, gaps_of_the_clock, in_turns, scaled, while_time};
-
 #[global_allocator]
-static ALLOCATOR: Counted = Counted;
+static HEAP: Counting = Counting::new();
 
 /// What is under a lock, changed by one thread at a time.
 type Words = [u64; 2];
@@ -136,11 +131,12 @@ const STEPS: u64 = 20_000;
 const TIMES: u32 = 3;
 
 fn longest_wait<L: Tested>(time: Duration) -> Duration {
-    let lock = L::default();
-    while_time(WAITING, time, |number| {
+    let (lock, longest) = (L::default(), Longest::default());
+    press(WAITING, time, |thread, turn| {
         let asked = Instant::now();
-        lock.round(number, STEPS) - asked
-    })
+        longest.note(lock.round(thread as u64 + turn, STEPS) - asked);
+    });
+    longest.get()
 }
 
 impl Test for Waits {
@@ -148,20 +144,20 @@ impl Test for Waits {
         if !fair {
             return;
         }
-        let time = scaled(Duration::from_millis(if name == "RawShfl" { 1_000 } else { 250 }));
-        // Before and behind: what else the machine does comes and goes.
-        let (waited, control) = in_turns(|| gaps_of_the_clock(WAITING, time / 2), || longest_wait::<L>(time));
-        println!("{name}: {waited:?}, beside {control:?}");
-        assert!(waited < TIMES * control, "{name}: {waited:?}, beside {control:?} of the control");
+        let time = duration_or(Duration::from_millis(if name == "RawShfl" { 1_000 } else { 250 }));
+        some_try(5, || {
+            let (waited, control) = in_turns(|| longest_gap(WAITING, time / 2), || longest_wait::<L>(time));
+            within(name, TIMES, waited, control)
+        });
     }
 }
 
 #[test]
 fn no_waiter_starves_when_threads_outnumber_cores() {
-    let _alone = counted::alone();
-    watchdog(LIMIT, |_| {
+    let _alone = alone();
+    watchdog(limit(), |_| {
         each(&Waits);
-        let peer = longest_wait::<Mutex<parking_lot::RawMutex, Words>>(scaled(Duration::from_millis(500)));
+        let peer = longest_wait::<Mutex<parking_lot::RawMutex, Words>>(duration_or(Duration::from_millis(500)));
         println!("parking_lot: {peer:?}");
     });
 }
@@ -184,10 +180,10 @@ impl Test for Memory {
                     end.wait();
                 });
             }
-            let before = counted::live();
+            let before = HEAP.bytes();
             begin.wait();
             end.wait();
-            counted::live().saturating_sub(before)
+            HEAP.bytes().saturating_sub(before)
         });
         // The slack is what the runtime allocates for threads that sleep for the first time, in all of the tests.
         let slack = 64 * 1024;
@@ -198,8 +194,8 @@ impl Test for Memory {
 
 #[test]
 fn a_lock_allocates_no_more_for_more_threads() {
-    let _alone = counted::alone();
-    watchdog(LIMIT, |_| each(&Memory));
+    let _alone = alone();
+    watchdog(limit(), |_| each(&Memory));
 }
 
 /// Guards that are never dropped keep their locks held, and do nothing else: not to others, nor to the threads that leaked
@@ -227,8 +223,8 @@ impl Test for Leaks {
 
 #[test]
 fn leaked_guards_keep_their_own_locks_only() {
-    let _beside = counted::beside();
-    watchdog(LIMIT, |_| each(&Leaks));
+    let _beside = beside();
+    watchdog(limit(), |_| each(&Leaks));
 }
 
 /// Threads that come and go, panic under the lock, take it again while they unwind, and once more in the destructor of a
@@ -274,8 +270,8 @@ impl Test for Storm {
 
 #[test]
 fn threads_come_and_go_and_panic_and_lock_in_their_last_destructors() {
-    let _beside = counted::beside();
-    watchdog(LIMIT, |_| each(&Storm));
+    let _beside = beside();
+    watchdog(limit(), |_| each(&Storm));
 }
 
 /// A try that fails because of readers leaves everything as it was: those readers keep the next writer out, too.
@@ -304,7 +300,7 @@ fn failed_try_keeps_readers_in<R: RawRwLock + Send + Sync>() {
 
 #[test]
 fn a_failed_try_to_write_keeps_readers_in() {
-    let _beside = counted::beside();
+    let _beside = beside();
     failed_try_keeps_readers_in::<RawDistributedRwLock>();
     failed_try_keeps_readers_in::<RawCrwNp>();
     failed_try_keeps_readers_in::<RawCrwRp>();

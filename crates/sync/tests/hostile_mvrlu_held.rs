@@ -6,15 +6,14 @@
 // `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
 #![allow(clippy::unit_arg)]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use archipelago_check::hostile::{Counting, alone, crowd, duration_or, longest_gap, some_try, within};
 use archipelago_sync::mvrlu::{ClockKind, Domain, Handle, Link};
 use archipelago_sync::set::{List, OverMvRlu, Set, SetSession};
 
-#[path = "hostile/counting.rs"]
-mod counting;
-
-use counting::{alone, crowd, duration, longest_gap, most};
+#[global_allocator]
+static HEAP: Counting = Counting::new();
 
 const SHARE: usize = 64 * 1024;
 
@@ -22,7 +21,7 @@ const SHARE: usize = 64 * 1024;
 #[test]
 fn a_key_that_comes_and_goes_beside_a_held_snapshot_leaks_nothing() {
     let _alone = alone();
-    let (most, ()) = most(|| {
+    let (most, ()) = HEAP.most(|| {
         let list = List::over(OverMvRlu::with(Domain::builder()));
         let mut held = list.mechanism().domain().register();
         let mut session = list.session();
@@ -74,7 +73,7 @@ fn a_table_whose_entries_come_and_go_is_bounded_while_snapshots_are_held() {
     const THREADS: usize = 4;
     let _alone = alone();
     for clock in [ClockKind::Logical, ClockKind::Hardware] {
-        let (most, ()) = most(|| {
+        let (most, ()) = HEAP.most(|| {
             let domain = Domain::builder().clock(clock).build();
             let cells: Vec<Link<Cell>> = (0..CELLS).map(|_| domain.alloc(Cell(None))).collect();
             let mut handle = domain.register();
@@ -89,10 +88,10 @@ fn a_table_whose_entries_come_and_go_is_bounded_while_snapshots_are_held() {
                     flip(&mut handle, cells[(random >> 33) as usize % CELLS], random | 1);
                 }
             };
-            crowd(THREADS, duration(400), change);
+            crowd(THREADS, duration_or(Duration::from_millis(400)), change);
             let second = two.read();
             let later = contents(&second, &cells);
-            crowd(THREADS, duration(400), change);
+            crowd(THREADS, duration_or(Duration::from_millis(400)), change);
             assert_eq!(contents(&first, &cells), then);
             assert_eq!(contents(&second, &cells), later);
             drop((first, second));
@@ -117,7 +116,7 @@ fn a_table_whose_entries_come_and_go_is_bounded_while_snapshots_are_held() {
 #[test]
 fn what_is_forgotten_costs_a_version_per_object() {
     let _alone = alone();
-    let (most, ()) = most(|| {
+    let (most, ()) = HEAP.most(|| {
         let domain = Domain::new();
         let links: Vec<Link<u64>> = (0..8).map(|_| domain.alloc(0)).collect();
         for _ in 0..8 {
@@ -128,7 +127,7 @@ fn what_is_forgotten_costs_a_version_per_object() {
             core::mem::forget(handle.read());
             core::mem::forget(handle);
         }
-        crowd(4, duration(300), |number, end| {
+        crowd(4, duration_or(Duration::from_millis(300)), |number, end| {
             let mut handle = domain.register();
             while Instant::now() < end {
                 handle.update(|tx| Ok(*tx.lock(links[number])? += 1)).unwrap();
@@ -143,13 +142,13 @@ fn what_is_forgotten_costs_a_version_per_object() {
 #[test]
 fn threads_that_come_and_go_leave_nothing() {
     let _alone = alone();
-    let (most, ()) = most(|| {
+    let (most, ()) = HEAP.most(|| {
         let domain = Domain::new();
         let links: Vec<Link<u64>> = (0..8).map(|_| domain.alloc(0)).collect();
-        let end = Instant::now() + duration(500);
+        let end = Instant::now() + duration_or(Duration::from_millis(500));
         let mut round = 0;
         while Instant::now() < end {
-            crowd(8, duration(0), |number, _| {
+            crowd(8, Duration::ZERO, |number, _| {
                 let mut handle = domain.register();
                 (0..500).for_each(|_| handle.update(|tx| Ok(*tx.lock(links[number])? += 1)).unwrap());
             });
@@ -178,18 +177,15 @@ fn what_an_idle_handle_wrote_last_costs_readers_nothing_for_long() {
     assert_eq!(idle.counts().commits, 50);
 }
 
-/// `collect` and `stats` do their work, and return, beside twenty threads that write.
-#[test]
-fn collecting_and_statistics_work_under_load() {
-    let _alone = alone();
-    let gap = longest_gap(20, duration(300));
+/// The longest `collect` and `stats` beside twenty threads that write; and what was written before can be read behind them.
+fn longest_collection(time: Duration) -> Duration {
     let domain = Domain::new();
     let busy: Vec<Link<u64>> = (0..100).map(|_| domain.alloc(0)).collect();
     let (mut idle, rested): (Handle, Vec<Link<u64>>) = (domain.register(), (0..300).map(|_| domain.alloc(0)).collect());
     rested.iter().for_each(|link| idle.update(|tx| Ok(*tx.lock(*link)? = 1)).unwrap());
-    let longest = crowd(21, duration(600), |number, end| {
+    let longest = crowd(21, time, |number, end| {
         let mut handle = domain.register();
-        let mut longest = std::time::Duration::ZERO;
+        let mut longest = Duration::ZERO;
         while Instant::now() < end {
             let begun = Instant::now();
             if number < 20 {
@@ -202,12 +198,21 @@ fn collecting_and_statistics_work_under_load() {
         }
         longest
     });
-    let longest = longest.into_iter().max().unwrap();
-    println!("collect and stats took {longest:?} at most, the clock's longest gap is {gap:?}");
-    // Three rounds, each of which may lose the processor, or find each of the domain's short locks taken.
-    assert!(longest <= 9 * gap, "{longest:?}, where {gap:?} is the scheduler's doing");
     drop(idle);
     let mut handle = domain.register();
     let read = |handle: &mut Handle| assert!(rested.iter().all(|link| *handle.read().get(*link) == 1));
     read(&mut handle);
+    longest.into_iter().max().unwrap()
+}
+
+/// `collect` and `stats` do their work, and return, under load.
+#[test]
+fn collecting_and_statistics_work_under_load() {
+    let _alone = alone();
+    some_try(5, || {
+        let gap = longest_gap(20, duration_or(Duration::from_millis(300)));
+        let longest = longest_collection(duration_or(Duration::from_millis(600)));
+        // Three rounds, each of which may lose the processor, or find each of the domain's short locks taken.
+        within("collect and stats", 9, longest, gap)
+    });
 }

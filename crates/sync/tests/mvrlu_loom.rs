@@ -368,7 +368,7 @@ fn write_skew_is_prevented() {
 /// the oldest. (That one pruner disturbs no reader is `pruning_against_read`; three threads are more than loom gets through.)
 #[test]
 fn two_pruners_at_one_chain() {
-    model(2, || {
+    model(1, || {
         let pair = Pair::collected_from(96);
         let link = pair.links[0];
         let mut held = pair.domain.register();

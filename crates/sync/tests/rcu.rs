@@ -255,9 +255,10 @@ fn a_guard_may_outlive_its_reader_whose_record_is_then_used_again() {
     each_flavour(|domain| {
         let (drops, domain) = (AtomicUsize::new(0), domain().with_bag_limit(1));
         for round in 0..100 {
-            let reader = domain.reader();
-            let (guard, _inner) = (reader.enter(), reader.enter());
-            drop(reader);
+            let (guard, _inner) = {
+                let reader = domain.reader();
+                (reader.enter(), reader.enter())
+            };
             retire_new(&guard, &drops);
             // Must not take the record of the guard above.
             drop(domain.reader().enter());
