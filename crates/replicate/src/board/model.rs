@@ -72,6 +72,8 @@ impl Counter {
                     return id;
                 }
                 if self.combine() {
+                    // Another has claimed it, and not posted yet.
+                    thread::yield_now();
                     continue;
                 }
             }
