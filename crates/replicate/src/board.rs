@@ -33,6 +33,7 @@
 
 mod batch;
 mod bits;
+mod line;
 
 use core::mem::MaybeUninit;
 use core::task::Waker;
@@ -44,6 +45,7 @@ use archipelago_platform::thread::Thread;
 
 pub(crate) use batch::Batch;
 use bits::Bits;
+use line::Line;
 
 use crate::cell::RaceCell;
 
@@ -56,6 +58,7 @@ const ANSWERED: u32 = 5;
 const REFUSED: u32 = 6;
 
 /// How to wake who waits at a slot.
+#[derive(Clone)]
 pub(crate) enum Sleeper {
     /// A parked thread.
     Thread(Thread),
@@ -63,6 +66,16 @@ pub(crate) enum Sleeper {
     Task(Waker),
     /// Nobody waits any more: the answer is to be thrown away and the slot freed.
     Gone,
+}
+
+impl Sleeper {
+    fn wake(self) {
+        match self {
+            Self::Thread(thread) => thread.unpark(),
+            Self::Task(waker) => waker.wake(),
+            Self::Gone => {}
+        }
+    }
 }
 
 /// The combiner will not answer this request: the structure is poisoned.
@@ -91,8 +104,10 @@ pub(crate) struct Board<Q, A> {
     slots: Box<[CachePadded<Slot<Q, A>>]>,
     /// Slots that combiners look at.
     active: Bits,
-    /// Slots where somebody left word how to be woken.
+    /// Slots where a sleeper left word how to be woken; and the line, while anyone stands in it.
     asleep: Bits,
+    /// Of those that found no free slot.
+    line: Mutex<Line>,
     /// For each slot the round in which it was last used; and the rounds so far. Combiners only.
     used: Box<[AtomicU32]>,
     round: AtomicU32,
@@ -122,7 +137,8 @@ impl<Q, A> Board<Q, A> {
         Self {
             slots: (0..slots).map(|_| CachePadded::new(slot())).collect(),
             active: Bits::new(slots),
-            asleep: Bits::new(slots),
+            asleep: Bits::new(slots + 1),
+            line: Mutex::default(),
             used: (0..slots).map(|_| AtomicU32::new(0)).collect(),
             round: AtomicU32::new(0),
             handles: AtomicUsize::new(0),
@@ -294,6 +310,9 @@ impl<Q, A> Board<Q, A> {
 
     #[cold]
     fn wake(&self, id: SlotId) {
+        if id.0 == self.line_bit() {
+            return self.wake_first();
+        }
         let mut sleeper = self.sleeper(id);
         if matches!(*sleeper, Some(Sleeper::Gone)) {
             drop(sleeper);
@@ -302,12 +321,8 @@ impl<Q, A> Board<Q, A> {
         self.asleep.clear(id.0);
         let woken = sleeper.take();
         drop(sleeper);
-        match woken {
-            Some(Sleeper::Thread(thread)) => thread.unpark(),
-            Some(Sleeper::Task(waker)) => waker.wake(),
-            // It did not go to sleep after all.
-            Some(Sleeper::Gone) | None => {}
-        }
+        // `None`: it did not go to sleep after all.
+        woken.into_iter().for_each(Sleeper::wake);
     }
 }
 

@@ -18,7 +18,6 @@ use archipelago_platform::hint;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::topology::Topology;
-use archipelago_sync::backoff::Backoff;
 use archipelago_sync::lock::DistributedRwLock;
 
 use crate::board::{Batch, Board, Refused, SlotId};
@@ -27,7 +26,7 @@ use crate::poison::{Poison, Poisoned};
 use crate::reentry;
 use crate::sequential::{Sequential, lock_for_change};
 use crate::turn::{self, CombinerLock};
-use crate::wait::{Served, submit};
+use crate::wait::{Served, slot_or, submit};
 
 /// How often a combiner looks for requests before it leaves those that came meanwhile to another: the structure stays
 /// in its cache as long.
@@ -173,17 +172,17 @@ impl<T: Replicable> Shared<T> {
     /// Carries the request out as the combiner, or posts it and waits.
     fn execute(&self, preferred: SlotId, request: Request<T>) -> Result<T::Response, Poisoned> {
         reentry::check(reentry::identity(self));
-        let backoff = Backoff::new();
-        let slot = loop {
-            if let Some(mut turn) = self.try_turn() {
-                let response = self.combine(&mut turn, Some(&request))?;
-                return Ok(response.expect("one's own request is carried out"));
-            }
-            if let Some(slot) = self.board.claim(preferred) {
-                break slot;
-            }
-            self.poison.check()?;
-            backoff.wait();
+        let in_turn = |mut turn: Turn<'_, T>| {
+            let response = self.combine(&mut turn, Some(&request))?;
+            Ok(response.expect("one's own request is carried out"))
+        };
+        if let Some(turn) = self.try_turn() {
+            return in_turn(turn);
+        }
+        let turn = || self.try_turn().map(Ok).or_else(|| self.poison.check().err().map(Err));
+        let slot = match slot_or(&self.board, preferred, turn) {
+            Ok(slot) => slot,
+            Err(turn) => return in_turn(turn?),
         };
         let answer = submit(&self.board, slot, request, None::<fn()>, || {
             // Poisoned or not: the combiner may be looking at an operation that this thread has lent it.

@@ -1,5 +1,5 @@
-//! How a thread waits for the answer to what it posts: it serves itself when no combiner is there, spins, yields, and
-//! in the end parks until it is woken.
+//! How a thread waits for a slot, and for the answer to what it posts there: it serves itself when no combiner is there,
+//! spins, yields, and in the end parks until it is woken.
 
 use archipelago_platform::thread;
 use archipelago_sync::backoff::Backoff;
@@ -10,6 +10,35 @@ use crate::board::{Board, Refused, Sleeper, SlotId};
 /// that those that could do something get one soon; and elsewhere, where being woken takes longer than waiting.
 const YIELDS_IN_A_CROWD: u32 = 16;
 const YIELDS: u32 = 512;
+
+/// A free slot, `preferred` if possible, or what `otherwise` finds first. Who finds neither sleeps, and all that do so are
+/// served in the order in which they came.
+///
+/// `otherwise` finds something if no combiner is there.
+#[cold]
+pub(crate) fn slot_or<Q, A, T>(
+    board: &Board<Q, A>,
+    preferred: SlotId,
+    otherwise: impl Fn() -> Option<T>,
+) -> Result<SlotId, T> {
+    // Those in line come first.
+    if !board.has_line()
+        && let Some(slot) = board.claim(preferred)
+    {
+        return Ok(slot);
+    }
+    let place = board.line_up(Sleeper::Thread(thread::current()));
+    loop {
+        if board.is_first(place) {
+            let found = board.claim(preferred).map(Ok).or_else(|| otherwise().map(Err));
+            if let Some(found) = found {
+                board.leave_line();
+                return found;
+            }
+        }
+        thread::park();
+    }
+}
 
 /// What came of a waiting thread's attempt to combine.
 pub(crate) enum Served {

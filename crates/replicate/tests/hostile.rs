@@ -290,9 +290,9 @@ thread_local! {
     static OWN: RefCell<Option<Handle<Map>>> = const { RefCell::new(None) };
 }
 
-/// Sixty-four threads on all replicas of one structure: memory stays small. It prints the longest operation beside the
-/// longest time that a control of as many threads, which only read the clock, is not scheduled. (No bound is asserted:
-/// `docs/mechanisms/node-replication.md`, *Threads that far outnumber the processors*.)
+/// Sixty-four threads on all replicas of one structure, few of which find a slot: no operation takes much longer than the
+/// longest time that a control of as many threads, which only read the clock, is not scheduled; and memory stays small.
+/// (A thread that starves shows in loads of five seconds: the control itself takes half a second.)
 #[test]
 fn threads_that_outnumber_the_processors() {
     let _alone = alone();
@@ -305,7 +305,8 @@ fn threads_that_outnumber_the_processors() {
         for replicas in [1, 2, 8] {
             notes.note(format!("{replicas} replicas"));
             let before = reset_peak();
-            let replicated = map().replicas(replicas).log_capacity(64).largest_log(1 << 12).build(Map::default);
+            let replicated = map().replicas(replicas).slots(8).log_capacity(64).largest_log(1 << 12);
+            let replicated = replicated.build(Map::default);
             let (longest, count) = longest(threads, |me| {
                 OWN.with_borrow_mut(|handle| {
                     let handle = handle.get_or_insert_with(|| replicated.handle_on(me % replicas));
@@ -313,6 +314,12 @@ fn threads_that_outnumber_the_processors() {
                 });
             });
             let stats = replicated.stats();
+            // A request may wait for a combiner that is not scheduled, then for its own thread to be, and so may the
+            // combiner for one of another replica that has reserved entries.
+            assert!(
+                longest < 4 * control.max(Duration::from_millis(20)),
+                "{longest:?}, control {control:?}, {stats:?}"
+            );
             assert!(count > 1000, "{count} operations, {stats:?}");
             // The whole log full of operations, and a kilobyte and more for each thread.
             let peak = peak_above(before);
@@ -377,12 +384,13 @@ fn operations_that_panic() {
                 for me in 0..16 {
                     let (mut handle, refused) = (replicated.handle(), &refused);
                     scope.spawn(move || {
-                        let done = (0..100_000).take_while(|&at| {
+                        // Until the error reaches this thread: however many others fit in before the fatal one.
+                        let done = (0_u64..).take_while(|&at| {
                             let fatal = me == 0 && at == 20;
                             let change = move |sum: &mut u64| *sum += if fatal { panic!("as planned") } else { 1 };
                             handle.update(change).is_ok()
                         });
-                        assert!(done.count() < 100_000, "the error reaches everyone");
+                        done.for_each(drop);
                         refused.fetch_add(1, Ordering::Relaxed);
                     });
                 }

@@ -56,13 +56,33 @@ impl Counter {
         true
     }
 
-    fn add(&self, value: u32, slot: SlotId) -> u32 {
-        let id = loop {
-            match self.board.claim(slot) {
-                Some(id) => break id,
-                None => thread::yield_now(),
+    /// As `slot_or`, with a bell.
+    fn slot(&self, preferred: SlotId) -> SlotId {
+        if !self.board.has_line()
+            && let Some(id) = self.board.claim(preferred)
+        {
+            return id;
+        }
+        let bell = std::sync::Arc::new(Bell(loom::sync::Notify::new()));
+        let place = self.board.line_up(Sleeper::Task(bell.clone().into()));
+        loop {
+            if self.board.is_first(place) {
+                if let Some(id) = self.board.claim(preferred) {
+                    self.board.leave_line();
+                    return id;
+                }
+                if self.combine() {
+                    // Another has claimed it, and not posted yet.
+                    thread::yield_now();
+                    continue;
+                }
             }
-        };
+            bell.0.wait();
+        }
+    }
+
+    fn add(&self, value: u32, slot: SlotId) -> u32 {
+        let id = self.slot(slot);
         self.board.post(id, value);
         let bell = std::sync::Arc::new(Bell(loom::sync::Notify::new()));
         loop {

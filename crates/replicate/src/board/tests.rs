@@ -1,7 +1,11 @@
 use archipelago_check::drops::{Counted, DropCounter};
+use archipelago_check::watchdog::watchdog;
+use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
 
 use super::batch::AGE;
 use super::*;
+use crate::wait::slot_or;
 
 /// Answers what is posted with the request's tag.
 fn combine(board: &Board<Counted, u64>) -> usize {
@@ -117,4 +121,58 @@ fn whatever_becomes_of_a_request_it_is_dropped_once() {
     post(2);
     drop(board);
     counter.assert_all_dropped();
+}
+
+/// Claims a slot as a thread does that finds a combiner at work.
+fn claim_in_order(board: &Board<u64, u64>) -> SlotId {
+    slot_or(board, SlotId(0), || None::<()>).unwrap()
+}
+
+#[test]
+fn those_that_find_no_slot_get_one_in_the_order_in_which_they_came() {
+    let board = Board::<u64, u64>::new(1, 2);
+    let order = Mutex::new(Vec::new());
+    let slot = board.claim(SlotId(0)).unwrap();
+    watchdog(Duration::from_secs(20), |_| {
+        thread::scope(|scope| {
+            for me in 0..6 {
+                if me == 5 {
+                    // The slot is free, and yet it belongs to the first in line.
+                    board.free(slot);
+                }
+                let (board, order) = (&board, &order);
+                scope.spawn(move || {
+                    let slot = claim_in_order(board);
+                    order.lock().unwrap().push(me);
+                    board.free(slot);
+                    board.wake_sleepers();
+                });
+                // One that does not join the line has a slot.
+                while board.waiting() <= me && order.lock().unwrap().is_empty() {
+                    thread::yield_now();
+                }
+            }
+            board.wake_sleepers();
+        })
+    });
+    assert_eq!(order.into_inner().unwrap(), [0, 1, 2, 3, 4, 5]);
+    assert!(!board.has_line() && board.claim(SlotId(0)).is_some());
+}
+
+#[test]
+fn a_combiner_that_leaves_several_slots_free_lets_as_many_in() {
+    let board = Board::<u64, u64>::new(3, 2);
+    let slots: Vec<SlotId> = (0..3).map(|at| board.claim(SlotId(at)).unwrap()).collect();
+    watchdog(Duration::from_secs(20), |_| {
+        thread::scope(|scope| {
+            (0..3).for_each(|_| drop(scope.spawn(|| claim_in_order(&board))));
+            while board.waiting() < 3 {
+                thread::yield_now();
+            }
+            slots.into_iter().for_each(|slot| board.free(slot));
+            // Once: the join is the test.
+            board.wake_sleepers();
+        })
+    });
+    assert_eq!(board.claim(SlotId(0)), None);
 }

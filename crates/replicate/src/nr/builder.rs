@@ -96,8 +96,8 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Slots per replica at which threads post operations. When there are more threads than slots, they share. Default:
-    /// two for each of the node's CPUs, at least 8.
+    /// Slots per replica at which threads post operations. When there are more threads than slots, they share: threads
+    /// that find none get one in the order in which they came. Default: two for each of the node's CPUs, at least 8.
     #[must_use]
     pub fn slots(mut self, per_replica: usize) -> Self {
         self.slots = Some(per_replica);

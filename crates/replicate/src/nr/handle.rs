@@ -14,7 +14,7 @@ use crate::board::{Refused, SlotId};
 use crate::poison::Poisoned;
 use crate::reentry;
 use crate::sequential::{ClosureWrite, Closures};
-use crate::wait::{Served, submit};
+use crate::wait::{Served, slot_or, submit};
 
 /// One thread's access to a [`Replicated`](super::Replicated) structure. It keeps the structure alive, and frees its
 /// slot when it is dropped.
@@ -212,17 +212,11 @@ fn post<T: Replicable>(
     operation: T::Write,
 ) -> Result<T::Response, Poisoned> {
     let board = &shared.replicas[at].board;
-    let backoff = Backoff::new();
-    let slot = loop {
-        if let Some(slot) = board.claim(preferred) {
-            break slot;
-        }
-        // All slots are in use: no need for one if this thread may combine.
-        if let Some(turn) = shared.try_turn(at) {
-            return shared.write_in_turn(at, turn, operation);
-        }
-        shared.poison.check()?;
-        backoff.wait();
+    // No need for a slot if this thread may combine.
+    let turn = || shared.try_turn(at).map(Ok).or_else(|| shared.poison.check().err().map(Err));
+    let slot = match slot_or(board, preferred, turn) {
+        Ok(slot) => slot,
+        Err(turn) => return shared.write_in_turn(at, turn?, operation),
     };
     let call = shared.dedicated.then_some(|| shared.replicas[at].rest.wake());
     let answer = submit(board, slot, operation, call, || match shared.try_turn(at) {
