@@ -182,6 +182,13 @@ impl<Op: Send + Sync> Log<Op> {
     /// appended.
     fn move_on(&self, tail: Tail, bits: u32) -> bool {
         debug_assert!(!tail.moving);
+        let (base, present) = self.generations.extent(tail.generation);
+        // Acquire: pairs with the Release of the recycler, so that the mark is filled in after the drop of what was there.
+        let low = self.min.load(Ordering::Acquire).max(base);
+        if tail.index >= low.saturating_add(1 << present) {
+            // The thread that reserved up to here has heard of a recycling that this one has not.
+            return true;
+        }
         let new = after(tail.generation);
         if !self.generations.is_free(new) {
             return false;
@@ -194,7 +201,6 @@ impl<Op: Send + Sync> Log<Op> {
             return true;
         }
         let place = self.generations.place(tail.generation, tail.index);
-        debug_assert!(mark.index <= self.min.load(Ordering::Relaxed).max(place.base) + (1 << place.bits));
         self.generations.begin(new, mark.index, bits, fresh);
         // SAFETY: the mark's entry was reserved just now, which keeps its segment.
         let entry = unsafe { place.entry() };
