@@ -9,7 +9,7 @@ use core::hint::black_box;
 
 const ROUNDS: usize = 21;
 
-/// A name, and what does so many operations.
+/// A name, and what does as many operations as its argument says.
 type Work<'a> = (&'a str, Box<dyn FnMut(u64) + 'a>);
 
 /// Least and median ns an operation, of each of the works, in alternating rounds.

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release -p archipelago-index --example shrink -- [KEYS [word|bytes [sorted|random [KEEP]]]]
 //! ```
-//! Loads so many keys in order, deletes all but every KEEP-th (0: all), in order or at random, and prints a line each.
+//! Loads KEYS keys in order, deletes all but every KEEP-th (0: all), in order or at random, and prints a line each.
 
 use archipelago_index::{HydraList, Key};
 use archipelago_platform::memory::resident_bytes;

@@ -303,7 +303,7 @@ impl Wake {
         }
     }
 
-    /// Sleeps until there is work, or the end has come, or for so many milliseconds.
+    /// Sleeps until there is work, or the end has come, or the milliseconds have passed.
     fn wait(&self, node: usize, for_ms: Option<u64>) -> Woken {
         let sleeper = &self.sleepers[node];
         let mut slept = false;

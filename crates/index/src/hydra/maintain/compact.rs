@@ -128,7 +128,7 @@ impl<F: KeyForm> Core<F> {
         };
         page.set_twin(twin_page);
         right.set_next(twin_page);
-        // Before the locks are released: whoever later merges the twin away, or moves it, logs after this.
+        // Before the locks are released: a thread that later merges the twin away, or moves it, logs after this.
         self.log(local, Kind::Insert, twin);
         self.log(local, Kind::Remove, right.into());
         right.lock().unlock_obsolete();
