@@ -258,7 +258,6 @@ impl<'de, K: Key + serde::Deserialize<'de>, V: Send + Sync + serde::Deserialize<
                 while let Some((key, value)) = access.next_entry::<K, V>()? {
                     session.upsert(&key, value);
                 }
-                drop(session);
                 Ok(map)
             }
         }
