@@ -1,6 +1,7 @@
 //! Concurrent ordered maps.
 //!
 //! All of them implement [`OrderedIndex`]; benchmarks, tests and figures are written once against it.
+#![doc = include_str!("guide.md")]
 
 pub mod art;
 mod backlog;

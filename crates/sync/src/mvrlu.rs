@@ -39,6 +39,17 @@
 //!   sections are open than there are processors, a writer whose log has grown pauses for milliseconds, once per oldest section.)
 //! - No thread of its own unless asked for ([`Collection`]); an idle domain does nothing.
 //!
+//! # Memory
+//! An object has one word beside its value, a version of it a cache line at least. Versions are collected by the threads that
+//! write; [`Builder::memory_cap`] bounds all of it, [`Domain::stats`] shows it. Objects are freed when they are retired
+//! ([`Tx::retire`]) and no section can see them; objects that are never retired outlive the domain.
+//!
+//! # When not to use it
+//! - Objects of which a few take nearly all changes: transactions on them abort each other. Combining (`archipelago-replicate`)
+//!   carries such changes out in batches.
+//! - Objects that are large: a change copies one.
+//! - Readers that need the newest state rather than one moment: RCU is cheaper.
+//!
 //! # How it is built
 //! | file | idea |
 //! |---|---|

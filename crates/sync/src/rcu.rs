@@ -16,6 +16,16 @@
 //! - A reader that does not leave stops reclamation. That is never silent: see [`Stats`] and
 //!   [`Domain::with_backlog_limit`].
 //!
+//! # Usage
+//! The example is at [`Domain`]. A thread that uses a structure often keeps a [`Reader`]; [`Domain::pin`] does without. What
+//! RCU gives is memory: that a node is not freed while a guard may lead to it. Which version of the structure a reader sees,
+//! and what writers must not do at once, is the structure's affair: release stores, acquire loads, a lock for writers.
+//!
+//! # When not to use it
+//! - Readers that stay: nothing retired meanwhile is freed. [`Domain::with_backlog_limit`] tells of it, and nothing bounds it.
+//! - Objects with one owner at a time: `Arc` frees at once.
+//! - A writer that must wait for readers often ([`Domain::synchronize`] takes microseconds at least): retire instead.
+//!
 //! # Why nothing is reclaimed too early
 //!
 //! *Enter* by R: read the global epoch r (Acquire), publish (r, active) in the record (Release store), barrier B_R, then

@@ -164,6 +164,13 @@ impl Domain {
     }
 
     /// A domain made to measure.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::{Collection, Domain};
+    ///
+    /// let domain = Domain::builder().collection(Collection::Background).memory_cap(1 << 30).build();
+    /// assert_eq!(domain.stats().objects, 0);
+    /// ```
     pub fn builder() -> Builder {
         let tuning = Tuning::default();
         Builder {
@@ -176,12 +183,39 @@ impl Domain {
     }
 
     /// A way in. For one thread at a time; may be sent to another one between sections. O(handles).
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let number = domain.alloc(0);
+    /// std::thread::scope(|scope| {
+    ///     for _ in 0..2 {
+    ///         let mut handle = domain.register();
+    ///         scope.spawn(move || handle.update(|tx| Ok(*tx.lock(number)? += 1)));
+    ///     }
+    /// });
+    /// assert_eq!(*domain.register().read().get(number), 2);
+    /// # domain.register().update(|tx| unsafe { tx.retire(number) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     pub fn register(&self) -> Handle {
         Handle::new(self.inner.clone())
     }
 
     /// A new object, in the state it has until a commit changes it. It lives until it is retired; objects that never are
     /// outlive the domain.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let number = domain.alloc(7);
+    /// assert_eq!(*domain.register().read().get(number), 7);
+    /// // SAFETY: the link is not used any more.
+    /// domain.register().update(|tx| unsafe { tx.retire(number) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     pub fn alloc<T: Versioned>(&self, value: T) -> Link<T> {
         self.inner.budget.objects_changed(Link::<T>::BYTES as isize);
         Link::new(value, 0, self.inner.id())
@@ -194,11 +228,28 @@ impl Domain {
     }
 
     /// The clock in use.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::{ClockKind, Domain};
+    ///
+    /// assert_eq!(Domain::new().clock(), ClockKind::Logical);
+    /// ```
     pub fn clock(&self) -> ClockKind {
         self.inner.clock.kind()
     }
 
     /// What the domain holds now. O(handles); waits for no log, so it may be asked anywhere.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let mut handle = domain.register();
+    /// assert_eq!((domain.stats().handles, domain.stats().active_sections), (1, 0));
+    /// let snapshot = handle.read();
+    /// assert_eq!(domain.stats().active_sections, 1);
+    /// # drop(snapshot);
+    /// ```
     pub fn stats(&self) -> Stats {
         let now = self.inner.clock.begin();
         // Before the records, whose list only grows: what is in this one is then in that one.

@@ -124,6 +124,21 @@ impl Handle {
     }
 
     /// Begins a read-only section: all objects of the domain as they are at this moment. Never waits, is never aborted.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let (a, b) = (domain.alloc(1), domain.alloc(2));
+    /// let mut handle = domain.register();
+    /// let snapshot = handle.read();
+    /// domain.register().update(|tx| Ok((*tx.lock(a)?, *tx.lock(b)?) = (3, 4)))?;
+    /// assert_eq!((*snapshot.get(a), *snapshot.get(b)), (1, 2));
+    /// drop(snapshot);
+    /// assert_eq!(*handle.read().get(a), 3);
+    /// # handle.update(|tx| unsafe { tx.retire(a)?; tx.retire(b) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub fn read(&mut self) -> Snapshot<'_> {
         let local = self.enter();
@@ -141,6 +156,26 @@ impl Handle {
     ///
     /// # Panics
     /// With what `body` panicked with. The transaction is aborted then.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let (from, to) = (domain.alloc(10), domain.alloc(0));
+    /// let mut handle = domain.register();
+    /// let moved = handle.update(|tx| {
+    ///     if *tx.get(from) < 7 {
+    ///         return Ok(false);
+    ///     }
+    ///     *tx.lock(from)? -= 7;
+    ///     *tx.lock(to)? += 7;
+    ///     Ok(true)
+    /// })?;
+    /// assert!(moved);
+    /// assert_eq!(*handle.read().get(to), 7);
+    /// # handle.update(|tx| unsafe { tx.retire(from)?; tx.retire(to) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub fn update<R>(&mut self, body: impl FnMut(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Full> {
         self.retry(body, |handle, body| handle.attempt(false, body))
@@ -152,6 +187,25 @@ impl Handle {
     ///
     /// # Errors
     /// As [`update`](Self::update).
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// // Of two doctors one must stay on duty. Under snapshot isolation both could leave at once, each seeing the other.
+    /// let (one, other) = (domain.alloc(true), domain.alloc(true));
+    /// let mut handle = domain.register();
+    /// let left = handle.update_serializable(|tx| {
+    ///     let may_leave = *tx.get(other);
+    ///     if may_leave {
+    ///         *tx.lock(one)? = false;
+    ///     }
+    ///     Ok(may_leave)
+    /// })?;
+    /// assert!(left);
+    /// # handle.update(|tx| unsafe { tx.retire(one)?; tx.retire(other) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     pub fn update_serializable<R>(&mut self, body: impl FnMut(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Full> {
         self.retry(body, |handle, body| handle.attempt(true, body))
     }
@@ -160,6 +214,22 @@ impl Handle {
     ///
     /// # Errors
     /// What the body returned, or [`Abort::Conflict`].
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::{Abort, Domain};
+    ///
+    /// let domain = Domain::new();
+    /// let number = domain.alloc(0);
+    /// let (mut one, mut other) = (domain.register(), domain.register());
+    /// let outer = one.try_update(|tx| {
+    ///     *tx.lock(number)? += 1;
+    ///     // Held by the transaction around this one:
+    ///     assert_eq!(other.try_update(|tx| tx.lock(number).map(|_| ())), Err(Abort::Conflict));
+    ///     Ok(())
+    /// });
+    /// assert_eq!(outer, Ok(()));
+    /// # one.update(|tx| unsafe { tx.retire(number) }).unwrap();
+    /// ```
     #[inline]
     pub fn try_update<R>(&mut self, body: impl FnOnce(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Abort> {
         let result = self.attempt(false, body);
@@ -240,6 +310,18 @@ impl Handle {
     }
 
     /// What this handle has done so far.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let number = domain.alloc(0);
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| Ok(*tx.lock(number)? += 1))?;
+    /// assert_eq!(handle.counts().commits, 1);
+    /// # handle.update(|tx| unsafe { tx.retire(number) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -248,6 +330,19 @@ impl Handle {
     /// version, all others freed. A log that another thread is collecting at the time is left to that one. O(versions).
     ///
     /// With [two versions](crate::rlu), writes back what commits have put off.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let number = domain.alloc(0);
+    /// let mut handle = domain.register();
+    /// (0..10).try_for_each(|_| handle.update(|tx| Ok(*tx.lock(number)? += 1)))?;
+    /// handle.collect();
+    /// assert_eq!(domain.stats().versions, 0);
+    /// # handle.update(|tx| unsafe { tx.retire(number) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     pub fn collect(&mut self) {
         for _ in 0..3 {
             // Outside the section, as above.
@@ -474,6 +569,20 @@ impl Snapshot<'_> {
     ///
     /// # Panics
     /// If the link is of another domain.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let point = domain.alloc((1.0, 2.0));
+    /// let mut handle = domain.register();
+    /// let snapshot = handle.read();
+    /// let (x, y) = snapshot.get(point);
+    /// assert_eq!(x + y, 3.0);
+    /// # drop(snapshot);
+    /// # handle.update(|tx| unsafe { tx.retire(point) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
         // SAFETY: links are to objects that are not freed while anybody may follow them: who retires or aborts promises.
@@ -493,6 +602,15 @@ impl Snapshot<'_> {
     }
 
     /// The time of the snapshot, by the domain's clock: it sees commits stamped at or before it. For tests and logs.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let mut handle = domain.register();
+    /// let first = handle.read().time();
+    /// assert!(handle.read().time() >= first);
+    /// ```
     pub fn time(&self) -> u64 {
         self.local
     }

@@ -102,6 +102,21 @@ impl<'h> Tx<'h> {
     ///
     /// # Panics
     /// If the link is of another domain.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let number = domain.alloc(1);
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| {
+    ///     *tx.lock(number)? = 2;
+    ///     assert_eq!(*tx.get(number), 2);
+    ///     Ok(())
+    /// })?;
+    /// # handle.update(|tx| unsafe { tx.retire(number) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
         // SAFETY: of this domain; see `raw`.
@@ -112,6 +127,21 @@ impl<'h> Tx<'h> {
     ///
     /// # Panics
     /// If the link is of another domain.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let number = domain.alloc(1);
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| {
+    ///     *tx.lock(number)? = 2;
+    ///     assert_eq!(*tx.snapshot(number), 1);
+    ///     Ok(())
+    /// })?;
+    /// # handle.update(|tx| unsafe { tx.retire(number) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub fn snapshot<T: Versioned>(&self, link: Link<T>) -> &T {
         // SAFETY: in the section of this transaction; of this domain, see `raw`.
@@ -132,6 +162,18 @@ impl<'h> Tx<'h> {
     ///
     /// # Panics
     /// If the link is of another domain, or this transaction has retired the object.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let list = domain.alloc([3, 1, 2]);
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| Ok(tx.lock(list)?.sort()))?;
+    /// assert_eq!(*handle.read().get(list), [1, 2, 3]);
+    /// # handle.update(|tx| unsafe { tx.retire(list) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub fn lock<T: Versioned>(&mut self, link: Link<T>) -> Result<&mut T, Abort> {
         // SAFETY: of this domain; see `raw`.
@@ -146,6 +188,23 @@ impl<'h> Tx<'h> {
     ///
     /// # Panics
     /// If the link is of another domain.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let (limit, used) = (domain.alloc(10), domain.alloc(0));
+    /// let mut handle = domain.register();
+    /// let booked = handle.update(|tx| {
+    ///     tx.lock_const(limit)?; // it does not change before this commit
+    ///     let fits = *tx.get(used) < *tx.get(limit);
+    ///     *tx.lock(used)? += u32::from(fits);
+    ///     Ok(fits)
+    /// })?;
+    /// assert!(booked);
+    /// # handle.update(|tx| unsafe { tx.retire(limit)?; tx.retire(used) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub fn lock_const<T: Versioned>(&mut self, link: Link<T>) -> Result<(), Abort> {
         let object = self.raw(link);
@@ -160,6 +219,29 @@ impl<'h> Tx<'h> {
     ///
     /// # Safety
     /// If this attempt is aborted, the object is freed with it: the link is not used then.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::{Domain, Link};
+    ///
+    /// #[derive(Clone, Copy)]
+    /// struct Node(u32, Option<Link<Node>>);
+    ///
+    /// let domain = Domain::new();
+    /// let head = domain.alloc(Node(1, None));
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| {
+    ///     // SAFETY: an attempt that is aborted does not keep the link.
+    ///     let next = unsafe { tx.alloc(Node(2, None)) };
+    ///     tx.lock(head)?.1 = Some(next);
+    ///     Ok(())
+    /// })?;
+    /// let snapshot = handle.read();
+    /// let next = snapshot.get(head).1.unwrap();
+    /// assert_eq!(snapshot.get(next).0, 2);
+    /// # drop(snapshot);
+    /// # handle.update(|tx| unsafe { tx.retire(head)?; tx.retire(next) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub unsafe fn alloc<T: Versioned>(&mut self, value: T) -> Link<T> {
         let link = Link::new(value, self.local, self.handle.domain.id());
@@ -181,6 +263,23 @@ impl<'h> Tx<'h> {
     /// was kept from before. Neither do sections that began before the commit that made the object (by [`alloc`](Self::alloc);
     /// one of [`Domain::alloc`](super::Domain::alloc)'s was always there). It was not retired before, and not made by this
     /// transaction.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::{Domain, Link};
+    ///
+    /// let domain = Domain::new();
+    /// let slot = domain.alloc(Some(domain.alloc(7)));
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| match tx.lock(slot)?.take() {
+    ///     // SAFETY: only the slot had the link, and it is empty with this commit.
+    ///     Some(object) => unsafe { tx.retire(object) },
+    ///     None => Ok(()),
+    /// })?;
+    /// assert!(handle.read().get(slot).is_none());
+    /// # let _: Link<Option<Link<i32>>> = slot;
+    /// # handle.update(|tx| unsafe { tx.retire(slot) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     pub unsafe fn retire<T: Versioned>(&mut self, link: Link<T>) -> Result<(), Abort> {
         self.give_up(self.raw(link), Link::<T>::FREE)
     }
