@@ -108,13 +108,13 @@ pub struct Nr {
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
     /// Percentages of operations that change the structure, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "0,10,100")]
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "0,10,100")]
     pub update_percent: Vec<u32>,
     /// Which keys are popular, comma-separated: uniform, zipf:S
     #[arg(long, default_value = "uniform")]
     pub distribution: String,
     /// Random words written between two operations, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "0")]
+    #[arg(long, value_parser = lines, value_delimiter = ',', default_value = "0")]
     pub external_work: Vec<usize>,
     /// Thread counts, comma-separated [default: 1 and the number of CPUs]
     #[arg(long, value_parser = count, value_delimiter = ',')]
@@ -161,7 +161,7 @@ pub struct Sets {
     #[arg(long, default_value = "rcu,rlu,mvrlu,harris,citrus")]
     pub mechanism: String,
     /// Operations that insert or remove, half each, in percent; comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "2,20,80")]
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20,80")]
     pub update_percent: Vec<u32>,
     /// Which keys are popular: uniform, zipf:S
     #[arg(long, default_value = "uniform")]
@@ -173,7 +173,7 @@ pub struct Sets {
     #[arg(long, value_parser = count)]
     pub buckets: Option<usize>,
     /// List and tree: ranges of so many keys' width instead of look-ups
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_parser = width, default_value = "0")]
     pub scan: u64,
     /// One reader more, which stays in its section for the whole run; the table shows what memory grows by
     #[arg(long)]
@@ -225,38 +225,40 @@ pub enum Sim {
     },
     /// Four small programs, natively in the ordinary build and simulated in the other: how far to trust the model
     Host,
-    /// Short critical sections under spin locks, queue locks and hierarchical locks
-    Locks {
-        /// Locks, comma-separated: tas, ttas, ticket, mcs, hmcs, cohort, cna, shfl, or all
-        #[arg(long, default_value = "tas,ttas,ticket,mcs,hmcs,cohort")]
-        lock: String,
-        /// What all experiments have.
-        #[command(flatten)]
-        common: SimCommon,
-    },
+    /// Short critical sections under spin locks, queue locks, hierarchical locks and reader-writer locks
+    Locks(SimLocks),
     /// Indexes under YCSB's workloads
     Ycsb(SimYcsb),
     /// List, hash table and search tree over RCU, RLU and MV-RLU
     Sets(SimSets),
     /// Node replication beside locks and combining
     Nr(SimNr),
+    /// The papers' figures beside ours: a table in Markdown, with a verdict on every ordering that a paper states
+    Papers(SimPapers),
 }
 
 /// What all experiments on the virtual machine have.
 #[derive(Clone, Debug, Args)]
 pub struct SimCommon {
-    /// A preset (see `sim machines`) or a TOML file
-    #[arg(long, default_value = "xeon-8180-4s", value_name = "NAME|FILE")]
-    pub machine: String,
+    /// A preset (see `sim machines`) or a TOML file [default: xeon-8180-4s; with --paper the paper's]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub machine: Option<String>,
     /// Thread counts, comma-separated [default: from 1 to all CPUs, every socket boundary among them]
     #[arg(long, value_parser = count, value_delimiter = ',')]
     pub threads: Vec<usize>,
-    /// Virtual microseconds that are measured
-    #[arg(long, default_value_t = 200)]
+    /// Virtual microseconds that are measured; doubled until --min-ops operations have ended within them
+    #[arg(long, value_parser = micros, default_value = "200")]
     pub micros: u64,
-    /// Virtual microseconds before those, to warm up
-    #[arg(long, default_value_t = 50)]
-    pub warm: u64,
+    /// Virtual microseconds before those, or `auto`: until the throughput is steady (its last two quarters agree within 5 %)
+    #[arg(long, value_parser = warm, default_value = "auto", value_name = "MICROS|auto")]
+    pub warm: Warm,
+    /// Operations that must count; 0 for however few
+    #[arg(long, value_parser = operations, default_value = "1000")]
+    pub min_ops: u64,
+    /// The longest that warming up by itself, and measuring for --min-ops, may take: virtual microseconds each. Then the
+    /// row has a warning
+    #[arg(long, value_parser = micros, default_value = "50_000")]
+    pub patience: u64,
     /// The first seed: equal seeds give equal runs
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -272,27 +274,61 @@ pub struct SimCommon {
     /// How threads are laid over the machine
     #[arg(long, value_enum, default_value_t = Pin::Fill)]
     pub pin: Pin,
+    /// The machine and the sizes of the system's paper, where --machine and --count do not say otherwise
+    #[arg(long)]
+    pub paper: bool,
     /// What goes to standard output
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Also write a self-contained HTML report with charts
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// Append every row to FILE when it is complete (JSON lines); rows that an earlier run of the same program with the
+    /// same arguments has left there are taken from it
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// How long to warm up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warm {
+    /// Until the throughput is steady.
+    Auto,
+    /// So many virtual microseconds.
+    Micros(u64),
+}
+
+/// `sim locks`
+#[derive(Clone, Debug, Args)]
+pub struct SimLocks {
+    /// Locks, comma-separated: tas, ttas, ticket, mcs, hmcs, cohort, cna, shfl; reader-writer locks: distributed, c-rw-np,
+    /// c-rw-rp, c-rw-wp (cohorts: neutral, readers first, writers first), bravo (over c-rw-np); or all
+    #[arg(long, default_value = "tas,ttas,ticket,mcs,hmcs,cohort")]
+    pub lock: String,
+    /// Under reader-writer locks, percentages of sections that write, comma-separated
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "0,1,10")]
+    pub write_percent: Vec<u32>,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: SimCommon,
 }
 
 /// `sim ycsb`
 #[derive(Clone, Debug, Args)]
 pub struct SimYcsb {
-    /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes), art,
-    /// rwlock-btreemap, or all
+    /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes), art and art-olc
+    /// (read-optimized write exclusion, optimistic lock coupling), rwlock-btreemap, or all
     #[arg(long, default_value = "hydralist,hydralist-one-layer,art,rwlock-btreemap")]
     pub index: String,
     /// Workloads, comma-separated: load, a, b, c, d, e, f, or all
     #[arg(long, default_value = "c")]
     pub workload: String,
-    /// Keys loaded before the measurement
-    #[arg(long, value_parser = count, default_value = "100k")]
-    pub count: usize,
+    /// int, clustered, sequential (a run in order), or email: byte strings
+    #[arg(long, default_value = "int", value_name = "KIND")]
+    pub keys: String,
+    /// Keys loaded before the measurement, also that of the load phase [default: 100k; with --paper 10M]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
     /// Which keys are popular: zipf:S, uniform, latest
     #[arg(long, default_value = "zipf:0.99")]
     pub distribution: String,
@@ -315,16 +351,16 @@ pub struct SimSets {
     #[arg(long, default_value = "rcu,rlu,mvrlu")]
     pub mechanism: String,
     /// Percentages of operations that insert or remove, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "2,20,80")]
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20,80")]
     pub update_percent: Vec<u32>,
-    /// Items in the set
-    #[arg(long, value_parser = count, default_value = "10k")]
-    pub count: usize,
+    /// Items in the set [default: 10k, as in the paper]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
     /// Buckets of the hash table [default: a tenth of the items]
     #[arg(long, value_parser = count)]
     pub buckets: Option<usize>,
     /// List and tree: ranges of so many keys' width instead of look-ups
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_parser = width, default_value = "0")]
     pub scan: u64,
     /// Which keys are popular: uniform, zipf:S
     #[arg(long, default_value = "uniform")]
@@ -345,13 +381,13 @@ pub struct SimNr {
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
     /// Percentages of operations that change the structure, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "0,10,100")]
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "0,10,100")]
     pub update_percent: Vec<u32>,
     /// Which keys are popular, comma-separated: uniform, zipf:S
     #[arg(long, default_value = "uniform")]
     pub distribution: String,
     /// Random lines written between two operations, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "0")]
+    #[arg(long, value_parser = lines, value_delimiter = ',', default_value = "0")]
     pub external_work: Vec<usize>,
     /// Items in the structure [default: 200k; sorted-set: 10k]
     #[arg(long, value_parser = count)]
@@ -359,6 +395,64 @@ pub struct SimNr {
     /// What all experiments have.
     #[command(flatten)]
     pub common: SimCommon,
+}
+
+/// `sim papers`
+#[derive(Clone, Debug, Args)]
+pub struct SimPapers {
+    /// Papers, comma-separated: the names of the files without .toml [default: all]
+    #[arg(long, value_name = "NAMES")]
+    pub only: Option<String>,
+    /// Of these papers only the figures whose name has this in it
+    #[arg(long, value_name = "TEXT")]
+    pub figure: Option<String>,
+    /// Where the papers' files are
+    #[arg(long, value_name = "FOLDER", default_value = "papers")]
+    pub folder: PathBuf,
+    /// Vary the model; without it no verdict is more than `unresolved`
+    #[arg(long)]
+    pub sweep: bool,
+    /// The papers' sizes, instead of small ones
+    #[arg(long)]
+    pub paper: bool,
+    /// Runs, with one seed each
+    #[arg(long, value_parser = count, default_value = "3")]
+    pub runs: usize,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// As that of the experiments: complete rows go to FILE, and those of an earlier run are taken from it
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Write the table to FILE instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+}
+
+impl SimYcsb {
+    /// Keys loaded.
+    pub fn count(&self) -> usize {
+        self.count.unwrap_or(if self.common.paper { 10_000_000 } else { 100_000 })
+    }
+}
+
+impl SimSets {
+    /// Items in the set.
+    pub fn count(&self) -> usize {
+        self.count.unwrap_or(10_000)
+    }
+}
+
+impl SimNr {
+    /// Items in the workload's structure: as many as the paper has.
+    pub fn items(&self, workload: &str) -> usize {
+        self.count.unwrap_or(if workload == "sorted-set" { 10_000 } else { 200_000 })
+    }
+
+    /// Items in the largest structure.
+    pub fn most_items(&self) -> usize {
+        self.items("dictionary")
+    }
 }
 
 /// Formats of standard output.
@@ -423,6 +517,42 @@ fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// From 0 to 100.
+fn percent(text: &str) -> Result<u32, String> {
+    let percent = text.parse().ok().filter(|percent| *percent <= 100);
+    percent.ok_or_else(|| format!("'{text}' is not a percentage (0 to 100)"))
+}
+
+/// Virtual microseconds: less than the machine's limit of a minute, for all phases together.
+fn micros(text: &str) -> Result<u64, String> {
+    let micros = count(text).ok().filter(|micros| *micros <= 10_000_000);
+    micros.map(|micros| micros as u64).ok_or_else(|| format!("'{text}' is not 1 to 10_000_000 microseconds"))
+}
+
+fn warm(text: &str) -> Result<Warm, String> {
+    match text {
+        "auto" => Ok(Warm::Auto),
+        "0" => Ok(Warm::Micros(0)),
+        _ => micros(text).map(Warm::Micros).map_err(|wrong| format!("{wrong}, 0 or auto")),
+    }
+}
+
+/// As [`count`], or 0.
+fn operations(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { count(text).map(|count| count as u64) }
+}
+
+/// Lines of external work.
+fn lines(text: &str) -> Result<usize, String> {
+    let lines = operations(text).ok().filter(|lines| *lines <= 1_000_000);
+    lines.map(|lines| lines as usize).ok_or_else(|| format!("'{text}' is not 0 to 1_000_000 words"))
+}
+
+/// The width of ranges.
+fn width(text: &str) -> Result<u64, String> {
+    operations(text).ok().filter(|width| *width <= 1 << 32).ok_or_else(|| format!("'{text}' is not a width up to 2^32"))
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
@@ -450,6 +580,29 @@ mod tests {
         for wrong in ["", "k", "0", "-1", "+1", "1.5M", "ten", "10MM", "99999999999G", "é"] {
             assert!(count(wrong).is_err(), "{wrong} was taken for a number");
         }
+    }
+
+    #[test]
+    fn no_command_updates_more_than_all() {
+        for command in ["bench nr", "bench sets", "sim nr", "sim sets"] {
+            let line = |percent: &str| format!("archipelago {command} --update-percent {percent}");
+            let parsed = |percent| Cli::try_parse_from(line(percent).split(' ')).is_ok();
+            assert!(parsed("2,100") && !parsed("2,101") && !parsed("-1"), "{command}");
+        }
+    }
+
+    #[test]
+    fn limits_have_two_sides() {
+        assert_eq!((percent("0"), percent("100")), (Ok(0), Ok(100)));
+        assert_eq!((micros("1"), micros("10M")), (Ok(1), Ok(10_000_000)));
+        assert_eq!(
+            (warm("0"), warm("auto"), warm("1k")),
+            (Ok(Warm::Micros(0)), Ok(Warm::Auto), Ok(Warm::Micros(1000)))
+        );
+        assert_eq!((operations("0"), lines("1M"), width("4_294_967_296")), (Ok(0), Ok(1_000_000), Ok(1 << 32)));
+        assert!(percent("101").is_err() && percent("-1").is_err() && percent("4294967396").is_err());
+        assert!(micros("0").is_err() && micros("10_000_001").is_err() && warm("20M").is_err() && warm("cold").is_err());
+        assert!(operations("-1").is_err() && lines("2M").is_err() && width("4_294_967_297").is_err());
     }
 
     #[test]

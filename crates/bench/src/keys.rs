@@ -209,6 +209,11 @@ pub fn emails(count: usize, fresh: usize, seed: u64) -> KeySet<Vec<u8>> {
     split(keys, count, 0)
 }
 
+/// One made-up e-mail address, with so large a number that it most likely is like no other.
+pub fn email(rng: &mut SmallRng) -> Vec<u8> {
+    synthetic::email(u64::MAX, rng)
+}
+
 /// The distinct lines of a file (or of standard input, for `-`), shuffled: `count` of them to load (all but the
 /// `fresh` if `None`) and up to `fresh` more. At most a fifth of the file is held back.
 ///

@@ -59,6 +59,10 @@ pub fn run<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone
         Ok(cli) => cli,
         // Also --help and --version, which are errors to clap only; it knows the stream and the code.
         Err(error) => {
+            if let Some(line) = one_line(&error) {
+                eprintln!("archipelago: {line}");
+                return ExitCode::from(WRONG);
+            }
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG));
         }
@@ -67,6 +71,12 @@ pub fn run<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone
         eprintln!("archipelago: {failure}");
         ExitCode::from(WRONG)
     })
+}
+
+/// The sentence for an argument that is a number outside of its limits, or none: no help is needed to mend it.
+fn one_line(error: &clap::Error) -> Option<String> {
+    let text = (error.kind() == clap::error::ErrorKind::ValueValidation).then(|| error.to_string())?;
+    Some(text.lines().next()?.trim_start_matches("error: ").to_owned())
 }
 
 fn execute<R: Roster>(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failure> {

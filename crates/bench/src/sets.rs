@@ -81,9 +81,6 @@ fn cases(args: &Sets) -> Result<Vec<Case>, Failure> {
             "--distribution latest: sets have no latest key; try uniform or zipf:0.99".to_owned(),
         ));
     }
-    if let Some(percent) = args.update_percent.iter().find(|percent| **percent > 100) {
-        return Err(Failure::new(format!("--update-percent {percent} is more than all")));
-    }
     let mut threads = args.threads.clone();
     if threads.is_empty() {
         threads = vec![1, available_parallelism().map_or(1, usize::from)];
@@ -197,7 +194,7 @@ mod tests {
 
     #[test]
     fn wrong_arguments_are_told() {
-        for wrong in [["--mechanism", "mvcc"], ["--structure", "heap"], ["--update-percent", "101"]] {
+        for wrong in [["--mechanism", "mvcc"], ["--structure", "heap"]] {
             assert!(parse(&wrong).is_err(), "{wrong:?}");
         }
         assert!(parse(&["--mechanism", "citrus", "--structure", "list"]).is_err());

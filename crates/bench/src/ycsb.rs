@@ -27,6 +27,7 @@ const DEFAULT_COUNT: usize = 10_000_000;
 pub fn run<R: Roster>(args: &Ycsb, release_memory: fn()) -> Result<ExitCode, Failure> {
     let kind = KeyKind::parse(&args.keys);
     let plan = plan::<R>(args, &kind, release_memory)?;
+    args.report.as_deref().map(report::try_to_write).transpose()?;
     interrupt::install();
     if kind.is_bytes() {
         let keys = byte_keys(args, &kind, &plan)?;

@@ -15,3 +15,13 @@ pub fn write<R: Serialize>(rows: &[R], out: impl Write) -> io::Result<()> {
     }
     writer.flush()
 }
+
+/// Writes one row, after the header if it is the first.
+///
+/// # Errors
+/// If writing fails.
+pub fn append<R: Serialize>(row: &R, first: bool, out: impl Write) -> io::Result<()> {
+    let mut writer = csv::WriterBuilder::new().has_headers(first).from_writer(out);
+    writer.serialize(row).map_err(io::Error::other)?;
+    writer.flush()
+}

@@ -3,12 +3,14 @@
 mod chart;
 pub mod csv;
 pub mod curve;
-mod date;
+pub mod date;
 pub mod html;
 pub mod json;
 pub mod table;
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::Path;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -184,19 +186,40 @@ pub fn show<R: Serialize>(
     format: Format,
     table: impl FnOnce(&[R], io::StdoutLock<'_>) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let out = io::stdout().lock();
-    let written = match format {
+    emit(|out| match format {
         Format::Table => table(rows, out),
         Format::Json => json::write(rows, out),
         Format::Csv => csv::write(rows, out),
-    };
-    match written {
+    })
+    .map(|_| ())
+}
+
+/// Writes to standard output at once. False: nobody reads on.
+///
+/// # Errors
+/// If writing fails, other than because nobody reads on.
+pub fn emit(write: impl FnOnce(io::StdoutLock<'_>) -> io::Result<()>) -> Result<bool, Failure> {
+    match write(io::stdout().lock()).and_then(|()| io::stdout().flush()) {
+        Ok(()) => Ok(true),
         // Whoever closed the pipe has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(format!("cannot write to standard output: {error}"))),
     }
+}
+
+/// Whether a report can be written there, tried before hours are spent on it. Leaves what is there as it is.
+///
+/// # Errors
+/// If it cannot.
+pub fn try_to_write(path: &Path) -> Result<(), Failure> {
+    let new = !path.exists();
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
+    if new {
+        // It was there to be tried only; a failure to remove it harms nobody.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
 }
 
 fn median_speed(series: &Series) -> f64 {

@@ -14,6 +14,7 @@ use archipelago_sim::{Config, Machine, world};
 use archipelago_sync::lock::{Mutex, RawTtas};
 
 use super::measure::{self, Setting};
+use super::steady::Wish;
 use crate::failure::Failure;
 use crate::stats;
 
@@ -168,11 +169,12 @@ fn native<P: Program>(threads: usize) -> f64 {
 }
 
 fn simulated<P: Program>(machine: &Machine, threads: usize, seed: u64) -> Result<f64, Failure> {
-    let (warm_ns, measured_ns) = (1_000_000, 1_000_000);
+    let (warm_ns, measured_ns) = (Some(1_000_000), 1_000_000);
+    let wish = Wish { warm_ns, measured_ns, min_ops: 0, patience_ns: 0 };
     let placement = archipelago_sim::Placement::Fill;
     let (sweep, faults) = (false, Vec::new());
-    let setting = Setting { machine: machine.clone(), placement, warm_ns, measured_ns, seed, seeds: 1, sweep, faults };
-    let config = Config { until_ns: Some(warm_ns + measured_ns), ..Config::seeded(seed) };
+    let setting = Setting { machine: machine.clone(), placement, wish, seed, seeds: 1, sweep, faults };
+    let config = Config::seeded(seed);
     let setup = || {
         let shared = P::shared();
         // Natively everything has been touched often enough to be there.

@@ -8,7 +8,9 @@ use archipelago_sim::{
     Client, Config, HotLine, Machine, Outcome, Placement, Stats, Unannounced, Variation, run_with, world,
 };
 
+use super::steady::{Course, Phase, Wish};
 use crate::failure::Failure;
+use crate::interrupt;
 
 /// What all measurements of an experiment share.
 #[derive(Clone, Debug)]
@@ -17,10 +19,8 @@ pub struct Setting {
     pub machine: Machine,
     /// How threads are placed.
     pub placement: Placement,
-    /// Virtual nanoseconds before anything counts.
-    pub warm_ns: u64,
-    /// Virtual nanoseconds that count.
-    pub measured_ns: u64,
+    /// How long it warms up and is measured.
+    pub wish: Wish,
     /// The first seed.
     pub seed: u64,
     /// How many seeds.
@@ -32,12 +32,11 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// What every run of the experiment is configured with.
+    /// What every run of the experiment is configured with. When it ends is decided on its way ([`Course`]).
     pub fn config(&self) -> Config {
         Config {
             seed: self.seed,
             placement: self.placement.clone(),
-            until_ns: Some(self.warm_ns + self.measured_ns),
             faults: self.faults.clone(),
             // A run that ends badly is told in one sentence; destructors that meet half-done work could only hide it.
             unwind: false,
@@ -56,6 +55,12 @@ pub struct Run {
     pub ops: u64,
     /// Million operations per virtual second.
     pub mops: f64,
+    /// Virtual nanoseconds before the measurement.
+    pub warm_ns: u64,
+    /// Virtual nanoseconds measured.
+    pub measured_ns: u64,
+    /// Whether the throughput was seen steady before, or the time to warm up was given.
+    pub steady: bool,
     /// What the machine counted meanwhile.
     pub stats: Stats,
     /// Steps of the whole run.
@@ -88,21 +93,19 @@ pub struct Kind {
 /// A thread's loop: the condition of a `while` around its operation.
 pub struct Turns<'a> {
     client: Client,
-    warm_ns: u64,
-    until_ns: u64,
     counts: &'a Counts,
     /// When the operation under way began.
     begun: Option<u64>,
-    done: u64,
+    /// Operations begun.
+    turns: u32,
     /// Whether it is an update, if the program tells.
     updates: Option<bool>,
     kinds: [Kind; 2],
 }
 
 /// What the threads of a run add up.
-#[derive(Default)]
 struct Counts {
-    ops: Cell<u64>,
+    course: Course,
     kinds: Cell<Option<[Kind; 2]>>,
     /// The machine's counters when the first thread was warm.
     at_start: Cell<Option<Stats>>,
@@ -110,28 +113,41 @@ struct Counts {
     at_end: Cell<Option<Stats>>,
 }
 
+/// Operations of a thread between two looks at whether Ctrl-C was pressed.
+const LOOK: u32 = 64;
+
 impl Turns<'_> {
     /// Whether to run another operation; the one before has ended, and counts if it did so within the measured span.
     pub fn next(&mut self) -> bool {
-        let Some(now) = self.client.time() else {
-            // What is under way does not count, but the time that it took does.
-            if let Some(begun) = self.begun {
-                self.kind().ns += self.until_ns.saturating_sub(begun.max(self.warm_ns));
-            }
-            if self.counts.at_end.get().is_none() {
-                self.counts.at_end.set(world::stats());
-            }
-            return false;
-        };
+        let now = self.client.time().expect("no end of time is configured");
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(LOOK) && world::outside(interrupt::requested) {
+            self.counts.course.stop();
+        }
         let begun = self.begun.replace(now);
-        if now >= self.warm_ns {
-            if let Some(begun) = begun {
-                self.done += 1;
-                self.kind().ops += 1;
-                self.kind().ns += now - begun.max(self.warm_ns);
+        let course = &self.counts.course;
+        match course.pass(now, begun.is_some()) {
+            Phase::Warming => {}
+            Phase::Measured => {
+                let from = course.from();
+                if let Some(begun) = begun {
+                    self.kind().ops += 1;
+                    self.kind().ns += now - begun.max(from);
+                }
+                if self.counts.at_start.get().is_none() {
+                    self.counts.at_start.set(world::stats());
+                }
             }
-            if self.counts.at_start.get().is_none() {
-                self.counts.at_start.set(world::stats());
+            Phase::Over => {
+                // What is under way does not count, but the time that it took does.
+                if let Some(begun) = begun {
+                    let (from, until) = (course.from(), course.until());
+                    self.kind().ns += until.saturating_sub(begun.max(from));
+                }
+                if self.counts.at_end.get().is_none() {
+                    self.counts.at_end.set(world::stats());
+                }
+                return false;
             }
         }
         true
@@ -154,7 +170,6 @@ impl Turns<'_> {
 
 impl Drop for Turns<'_> {
     fn drop(&mut self) {
-        self.counts.ops.set(self.counts.ops.get() + self.done);
         if self.updates.is_some() {
             let mut all = self.counts.kinds.get().unwrap_or_default();
             for (all, own) in all.iter_mut().zip(self.kinds) {
@@ -177,11 +192,11 @@ pub fn run<S>(
     setup: impl FnOnce() -> S,
     body: impl Fn(&S, &mut Turns<'_>),
 ) -> Result<Run, Failure> {
-    let counts = Counts::default();
+    let (at_start, at_end, kinds) = Default::default();
+    let counts = Counts { course: Course::new(setting.wish), kinds, at_start, at_end };
     let body = |shared: &S, client: Client| {
-        let (begun, updates, kinds) = Default::default();
-        let (warm_ns, until_ns) = (setting.warm_ns, setting.warm_ns + setting.measured_ns);
-        let mut turns = Turns { client, warm_ns, until_ns, counts: &counts, begun, done: 0, updates, kinds };
+        let (begun, turns, updates, kinds) = Default::default();
+        let mut turns = Turns { client, counts: &counts, begun, turns, updates, kinds };
         body(shared, &mut turns);
     };
     let (report, _) = run_with(machine, config, threads, setup, body, drop);
@@ -192,10 +207,14 @@ pub fn run<S>(
             report.outcome
         )));
     }
-    let ops = counts.ops.get();
+    let course = &counts.course;
+    let (ops, measured_ns) = (course.ops(), course.measured_ns());
     Ok(Run {
         ops,
-        mops: ops as f64 * 1e3 / setting.measured_ns as f64,
+        mops: ops as f64 * 1e3 / measured_ns.max(1) as f64,
+        warm_ns: course.from(),
+        measured_ns,
+        steady: course.steady(),
         stats: counts.at_end.get().unwrap_or(report.stats).since(&counts.at_start.get().unwrap_or_default()),
         events: report.stats.accesses,
         hash: report.hash,
@@ -217,33 +236,42 @@ pub struct Figures {
     pub mops: Vec<f64>,
     /// Variation by variation and seed by seed; empty without a sweep.
     pub sweep: Vec<f64>,
+    /// How many runs there were.
+    pub runs: usize,
+    /// In how many of them the throughput was not steady when it was measured.
+    pub unsteady: usize,
+    /// The operations that counted in those with fewer than were wished for.
+    pub few: Vec<u64>,
 }
 
-/// Measures with every seed, and with every variation if the setting says so.
+/// Measures with every seed, and with every variation if the setting says so; `None` if it is interrupted.
 ///
 /// # Errors
 /// If a run does not end well.
-pub fn figures(program: &Program, setting: &Setting, threads: usize) -> Result<Figures, Failure> {
+pub fn figures(program: &Program, setting: &Setting, threads: usize) -> Result<Option<Figures>, Failure> {
     let config = setting.config();
-    let seeds = setting.seed..setting.seed + setting.seeds;
-    let mut runs = Vec::new();
-    for seed in seeds.clone() {
-        runs.push(program(&setting.machine, &Config { seed, ..config.clone() }, setting, threads)?);
-    }
-    let mops: Vec<f64> = runs.iter().map(|run| run.mops).collect();
-    let first = runs.swap_remove(0);
-    let mut sweep = Vec::new();
-    for variation in Variation::all().filter(|_| setting.sweep) {
-        let machine = variation.of(&setting.machine);
-        // The variation that changes nothing has been measured.
-        if machine == setting.machine && variation.overlap == config.overlap {
-            sweep.extend(&mops);
-            continue;
-        }
-        for seed in seeds.clone() {
-            let config = Config { seed, overlap: variation.overlap, ..config.clone() };
-            sweep.push(program(&machine, &config, setting, threads)?.mops);
+    let mut all = Vec::new();
+    // The first variation is the machine as it is.
+    let varied = Variation::all().filter(|variation| setting.sweep && !is_none(variation, setting, &config));
+    let machines = [(setting.machine.clone(), config.overlap)].into_iter();
+    for (machine, overlap) in machines.chain(varied.map(|it| (it.of(&setting.machine), it.overlap))) {
+        for seed in setting.seed..setting.seed + setting.seeds {
+            let run = program(&machine, &Config { seed, overlap, ..config.clone() }, setting, threads)?;
+            if interrupt::requested() {
+                return Ok(None);
+            }
+            all.push(run);
         }
     }
-    Ok(Figures { first, mops, sweep })
+    let mut mops: Vec<f64> = all.iter().map(|run| run.mops).collect();
+    let sweep = if setting.sweep { mops.clone() } else { Vec::new() };
+    mops.truncate(setting.seeds as usize);
+    let few = all.iter().map(|run| run.ops).filter(|ops| *ops < setting.wish.min_ops).collect();
+    let (runs, unsteady) = (all.len(), all.iter().filter(|run| !run.steady).count());
+    Ok(Some(Figures { first: all.swap_remove(0), mops, sweep, runs, unsteady, few }))
+}
+
+/// Whether a variation changes nothing: the machine as it is has been measured.
+fn is_none(variation: &Variation, setting: &Setting, config: &Config) -> bool {
+    variation.of(&setting.machine) == setting.machine && variation.overlap == config.overlap
 }

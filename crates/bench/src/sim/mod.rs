@@ -2,15 +2,20 @@
 //! every build, so that the ordinary checks see them.
 //!
 //! An experiment is a list of [`Contender`]s: programs that differ in one thing. [`compare`] runs each of them with each
-//! number of threads; [`report`] shows what came out.
+//! number of threads; a [`Sink`] takes the rows as they are complete, and [`report`] shows what came out.
 
 mod host;
+mod limits;
 mod locks;
 mod machines;
 pub mod measure;
 mod nr;
+mod papers;
 mod report;
+mod row;
 mod sets;
+mod sink;
+pub mod steady;
 mod watch;
 mod ycsb;
 
@@ -19,10 +24,13 @@ use std::process::ExitCode;
 use archipelago_platform::SIMULATED;
 use archipelago_sim::{Machine, Placement};
 
-use crate::args::{Pin, Sim, SimCommon};
+use crate::args::{Pin, Sim, SimCommon, Warm};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::workload::Distribution;
-use measure::{Figures, Program, Setting};
+use measure::{Program, Setting};
+use sink::Sink;
+use steady::Wish;
 
 /// One of the things compared.
 pub struct Contender {
@@ -45,20 +53,10 @@ pub struct Cell {
     pub distribution: Option<Distribution>,
     /// Random lines written between two operations.
     pub external_work: Option<usize>,
-}
-
-/// One contender with so many threads.
-pub struct Point {
-    /// Its name.
-    pub name: String,
-    /// What it does.
-    pub workload: String,
-    /// What that is made of.
-    pub cell: Cell,
-    /// Threads.
-    pub threads: usize,
-    /// What was measured.
-    pub figures: Figures,
+    /// Items in the structure when the run begins.
+    pub count: Option<usize>,
+    /// What else differs.
+    pub details: String,
 }
 
 /// Runs what the command line asks for.
@@ -66,7 +64,7 @@ pub struct Point {
 /// # Errors
 /// If the arguments make no sense, this is not the build for the virtual machine, or a run ends badly.
 pub fn execute(what: &Sim) -> Result<ExitCode, Failure> {
-    let (common, contenders) = match what {
+    match what {
         Sim::Machines { name, example } => {
             let text = if *example { Machine::EXAMPLE.to_owned() } else { machines::describe(name.as_deref())? };
             print!("{text}");
@@ -76,24 +74,47 @@ pub fn execute(what: &Sim) -> Result<ExitCode, Failure> {
             host::run()?;
             return Ok(ExitCode::SUCCESS);
         }
-        Sim::Locks { common, lock } => (common, locks::contenders(lock)?),
+        Sim::Papers(args) => return papers::execute(args),
+        _ => {}
+    }
+    let (common, contenders) = experiment(what)?;
+    only_simulated()?;
+    let setting = setting(common, what)?;
+    let threads = threads(common, &setting.machine)?;
+    limits::check(what, &setting.machine)?;
+    interrupt::install();
+    if common.watch {
+        return watch::execute(&contenders, &setting, &threads);
+    }
+    let mut sink = Sink::open(common, &setting)?;
+    // What is complete is shown even if the rest came to nothing.
+    let outcome = compare(&contenders, &setting, &threads, &mut sink);
+    sink.finish(&setting, !matches!(outcome, Ok(true)))?;
+    let interrupted = !outcome? && interrupt::requested();
+    Ok(if interrupted { ExitCode::from(crate::INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// What an experiment's arguments have in common, and whom it compares.
+fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
+    Ok(match what {
+        Sim::Machines { .. } | Sim::Host | Sim::Papers(_) => {
+            return Err(Failure::new("this compares nothing by itself"));
+        }
+        Sim::Locks(args) => (&args.common, locks::contenders(args)?),
         Sim::Ycsb(args) => (&args.common, ycsb::contenders(args)?),
         Sim::Sets(args) => (&args.common, sets::contenders(args)?),
         Sim::Nr(args) => (&args.common, nr::contenders(args)?),
-    };
-    if !SIMULATED {
-        return Err(Failure::new(
-            "this program was built for the real machine; `cargo sim …` builds and runs the same command for the \
-             virtual one (what it needs is RUSTFLAGS=\"--cfg archipelago_sim\")",
-        ));
+    })
+}
+
+fn only_simulated() -> Result<(), Failure> {
+    if SIMULATED {
+        return Ok(());
     }
-    let setting = setting(common, what)?;
-    if common.watch {
-        return watch::execute(&contenders, &setting, &threads(common, &setting.machine)?);
-    }
-    let points = compare(&contenders, &setting, &threads(common, &setting.machine)?)?;
-    report::show(&points, &setting, common)?;
-    Ok(ExitCode::SUCCESS)
+    Err(Failure::new(
+        "this program was built for the real machine; `cargo sim …` builds and runs the same command for the virtual \
+         one (what it needs is RUSTFLAGS=\"--cfg archipelago_sim\")",
+    ))
 }
 
 fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
@@ -101,17 +122,40 @@ fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
         Sim::Ycsb(args) => ycsb::faults(args)?,
         _ => Vec::new(),
     };
-    Ok(Setting {
-        machine: machines::named(&common.machine)?,
-        placement: if common.pin == Pin::Spread { Placement::Spread } else { Placement::Fill },
-        warm_ns: common.warm * 1000,
+    let wish = Wish {
+        warm_ns: match common.warm {
+            // Faults strike at times that are known beforehand.
+            Warm::Auto if faults.is_empty() => None,
+            Warm::Auto => Some(ycsb::WARM_BEFORE_FAULTS * 1000),
+            Warm::Micros(micros) => Some(micros * 1000),
+        },
         measured_ns: common.micros * 1000,
+        min_ops: common.min_ops,
+        patience_ns: common.patience * 1000,
+    };
+    Ok(Setting {
+        machine: machines::named(machine_name(common, what))?,
+        placement: if common.pin == Pin::Spread { Placement::Spread } else { Placement::Fill },
+        wish,
         seed: common.seed,
         seeds: common.runs as u64,
         sweep: common.sweep,
         faults,
     })
 }
+
+/// The machine asked for, or the paper's.
+fn machine_name<'a>(common: &'a SimCommon, what: &Sim) -> &'a str {
+    let of_paper = match what {
+        Sim::Nr(_) => "xeon-e7-4850v3-4s",
+        Sim::Sets(_) => "xeon-8180-8s",
+        _ => DEFAULT_MACHINE,
+    };
+    common.machine.as_deref().unwrap_or(if common.paper { of_paper } else { DEFAULT_MACHINE })
+}
+
+/// HydraList's machine, with two threads per core.
+const DEFAULT_MACHINE: &str = "xeon-8180-4s";
 
 /// The thread counts asked for, else one, and every socket boundary with the half before the first.
 fn threads(common: &SimCommon, machine: &Machine) -> Result<Vec<usize>, Failure> {
@@ -135,16 +179,23 @@ fn threads(common: &SimCommon, machine: &Machine) -> Result<Vec<usize>, Failure>
     Ok(threads)
 }
 
-fn compare(contenders: &[Contender], setting: &Setting, threads: &[usize]) -> Result<Vec<Point>, Failure> {
-    let mut points = Vec::new();
+/// Runs each contender with each number of threads. False: it was interrupted, or nobody wants to know any more.
+fn compare(contenders: &[Contender], setting: &Setting, threads: &[usize], sink: &mut Sink) -> Result<bool, Failure> {
     for contender in contenders {
         for &threads in threads {
-            let figures = measure::figures(&contender.program, setting, threads)?;
-            let (name, workload, cell) = (contender.name.clone(), contender.workload.clone(), contender.cell.clone());
-            points.push(Point { name, workload, cell, threads, figures });
+            let row = match sink.done(contender, threads) {
+                Some(row) => (row, false),
+                None => match measure::figures(&contender.program, setting, threads)? {
+                    Some(figures) => (row::row(contender, threads, &figures, setting), true),
+                    None => return Ok(false),
+                },
+            };
+            if !sink.take(row.0, row.1)? || interrupt::requested() {
+                return Ok(false);
+            }
         }
     }
-    Ok(points)
+    Ok(true)
 }
 
 /// The names of a comma-separated list, or all.

@@ -140,12 +140,14 @@ pub fn contenders(args: &SimNr) -> Result<Vec<Contender>, Failure> {
     let mut contenders = Vec::new();
     for workload in workloads {
         for (update_percent, distribution, external_work) in cells(args)? {
-            let items = args.count.unwrap_or(if workload == "sorted-set" { 10_000 } else { 200_000 });
+            let items = args.items(workload);
             let work = Work { items, update_percent, distribution, external_work };
             let cell = Cell {
                 update_percent: Some(update_percent),
                 distribution: Some(distribution),
                 external_work: Some(external_work),
+                count: Some(items),
+                ..Cell::default()
             };
             for name in &methods {
                 let program = match workload {

@@ -18,15 +18,12 @@ pub fn contenders(args: &SimSets) -> Result<Vec<Contender>, Failure> {
     if distribution == Distribution::Latest {
         return Err(Failure::new("sets have no latest key; try --distribution uniform or zipf:0.99"));
     }
-    if let Some(percent) = args.update_percent.iter().find(|percent| **percent > 100) {
-        return Err(Failure::new(format!("--update-percent {percent} is more than all")));
-    }
     let chosen = select(&args.structure, &args.mechanism)?;
     let mut contenders = Vec::new();
     for structure in ["list", "hash", "tree"] {
         for &update_percent in &args.update_percent {
             for contender in chosen.iter().filter(|contender| contender.structure == structure) {
-                let (simulate, items) = (contender.simulate, args.count);
+                let (simulate, items) = (contender.simulate, args.count());
                 let scan = if structure == "hash" { 0 } else { args.scan };
                 let buckets = match structure {
                     "hash" => args.buckets.unwrap_or(items.div_ceil(10)),
@@ -45,7 +42,9 @@ pub fn contenders(args: &SimSets) -> Result<Vec<Contender>, Failure> {
                 let cell = Cell {
                     update_percent: Some(update_percent),
                     distribution: Some(distribution),
-                    external_work: None,
+                    count: Some(items),
+                    details: if structure == "hash" { format!("{buckets} buckets") } else { String::new() },
+                    ..Cell::default()
                 };
                 contenders.push(Contender { name: contender.mechanism.to_owned(), workload, cell, program });
             }

@@ -1,0 +1,227 @@
+//! How a run goes through its phases: it warms up, is measured, and is over.
+//!
+//! *Warming up by itself.* After 1, 2, 4, 8 and so on times the measured span the run looks back: if the third and the
+//! last quarter of the time so far have seen throughputs within [`TOLERANCE`] of each other, and each at least [`ENOUGH`]
+//! operations, the throughput is steady. Looking at quarters of all that has been, not of a fixed window, finds slow
+//! drifts too: a cache that still fills shows as the last quarter's lead.
+//!
+//! *Measuring.* The span is doubled until enough operations have ended within it. Both end when patience does, and say so.
+//!
+//! Everything here is the simulation's own bookkeeping: it costs no virtual time. Clients report in the order of virtual
+//! time, since the one that is behind runs first; so a phase ends for all of them at one instant.
+
+use core::cell::{Cell, RefCell};
+
+/// By how much the throughputs of two quarters may differ: this part of the greater one.
+pub const TOLERANCE: f64 = 0.05;
+/// Operations that a quarter must have seen to be judged by.
+const ENOUGH: u64 = 100;
+
+/// What is wanted of the phases. Times in virtual nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wish {
+    /// How long to warm up; `None` for by itself.
+    pub warm_ns: Option<u64>,
+    /// How long to measure, at least. More than 0.
+    pub measured_ns: u64,
+    /// How many operations must count.
+    pub min_ops: u64,
+    /// The longest that warming up by itself may take, and measuring for the operations' sake.
+    pub patience_ns: u64,
+}
+
+/// The phases of a run, and what came of them.
+#[derive(Debug)]
+pub struct Course {
+    wish: Wish,
+    /// When the measurement began.
+    from: Cell<Option<u64>>,
+    /// When the present phase ends, or is looked at.
+    until: Cell<u64>,
+    over: Cell<bool>,
+    steady: Cell<bool>,
+    /// Operations that counted.
+    ops: Cell<u64>,
+    /// Operations that ended while it warmed up, by quarters of the measured span.
+    quarters: RefCell<Vec<u64>>,
+}
+
+/// What a client is told when it passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// What ended does not count.
+    Warming,
+    /// It counts.
+    Measured,
+    /// The client shall stop.
+    Over,
+}
+
+impl Course {
+    /// A run that has not begun.
+    pub fn new(wish: Wish) -> Self {
+        let until = wish.warm_ns.unwrap_or(wish.measured_ns);
+        let (from, over, steady, ops) = (Cell::new(None), Cell::new(false), Cell::new(true), Cell::new(0));
+        Course { wish, from, until: Cell::new(until), over, steady, ops, quarters: RefCell::default() }
+    }
+
+    /// A client passes at `now`, having ended an operation or not.
+    pub fn pass(&self, now: u64, ended: bool) -> Phase {
+        while !self.over.get() && now >= self.until.get() {
+            self.end_phase();
+        }
+        match self.from.get() {
+            _ if self.over.get() => return Phase::Over,
+            Some(_) => {
+                self.ops.set(self.ops.get() + u64::from(ended));
+                return Phase::Measured;
+            }
+            None => {}
+        }
+        if ended && self.wish.warm_ns.is_none() {
+            let quarter = (now / self.quarter()) as usize;
+            let mut quarters = self.quarters.borrow_mut();
+            if quarters.len() <= quarter {
+                quarters.resize(quarter + 1, 0);
+            }
+            quarters[quarter] += 1;
+        }
+        Phase::Warming
+    }
+
+    /// Ends the run as it is.
+    pub fn stop(&self) {
+        self.over.set(true);
+    }
+
+    fn quarter(&self) -> u64 {
+        self.wish.measured_ns.div_ceil(4)
+    }
+
+    fn end_phase(&self) {
+        let (until, Wish { warm_ns, measured_ns, min_ops, patience_ns }) = (self.until.get(), self.wish);
+        match self.from.get() {
+            None => {
+                let steady = warm_ns.is_some() || self.is_steady();
+                if steady || until * 2 > patience_ns {
+                    self.steady.set(steady);
+                    self.from.set(Some(until));
+                    self.until.set(until + measured_ns);
+                } else {
+                    self.until.set(until * 2);
+                }
+            }
+            Some(from) => {
+                let longer = 2 * (until - from);
+                if self.ops.get() >= min_ops || longer > patience_ns {
+                    self.over.set(true);
+                } else {
+                    self.until.set(from + longer);
+                }
+            }
+        }
+    }
+
+    /// Whether the last two quarters of the time until now agree.
+    fn is_steady(&self) -> bool {
+        let quarters = self.quarters.borrow();
+        // Of the time until now, in quarters of the measured span.
+        let fourth = (self.until.get() / self.wish.measured_ns) as usize;
+        let sum = |from: usize| quarters.iter().skip(from).take(fourth).sum::<u64>();
+        let (third, last) = (sum(2 * fourth), sum(3 * fourth));
+        third.min(last) >= ENOUGH && third.abs_diff(last) as f64 <= TOLERANCE * third.max(last) as f64
+    }
+
+    /// When the measurement began; the end of time, if it did not.
+    pub fn from(&self) -> u64 {
+        self.from.get().unwrap_or(u64::MAX)
+    }
+
+    /// When the present phase ends.
+    pub fn until(&self) -> u64 {
+        self.until.get()
+    }
+
+    /// Operations that counted.
+    pub fn ops(&self) -> u64 {
+        self.ops.get()
+    }
+
+    /// Whether the throughput was seen steady, or nobody wanted to know.
+    pub fn steady(&self) -> bool {
+        self.steady.get()
+    }
+
+    /// Virtual nanoseconds that were measured.
+    pub fn measured_ns(&self) -> u64 {
+        self.from.get().map_or(0, |from| self.until.get() - from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WISH: Wish = Wish { warm_ns: None, measured_ns: 4_000, min_ops: 0, patience_ns: 1 << 20 };
+
+    /// Operations end at the times given by how long each takes; when the measurement began, and how many counted.
+    fn drive(course: &Course, mut takes: impl FnMut(u64) -> u64) -> (u64, u64) {
+        let mut now = 0;
+        let mut ended = false;
+        while course.pass(now, ended) != Phase::Over {
+            now += takes(now);
+            ended = true;
+        }
+        (course.from(), course.ops())
+    }
+
+    #[test]
+    fn an_even_pace_is_steady_at_once() {
+        let course = Course::new(WISH);
+        assert_eq!(drive(&course, |_| 8), (4_000, 500));
+        assert!(course.steady() && course.measured_ns() == 4_000);
+    }
+
+    #[test]
+    fn too_few_operations_are_no_pace() {
+        // A quarter of 4,000 ns sees 50 operations of 20 ns, one of 8,000 sees 100.
+        assert_eq!(drive(&Course::new(WISH), |_| 20).0, 8_000);
+    }
+
+    /// Fifty times slower until 30 us: the quarters of 32 us differ, those of 64 us don't.
+    #[test]
+    fn a_slow_start_is_waited_for() {
+        let course = Course::new(WISH);
+        let (from, ops) = drive(&course, |now| if now < 30_000 { 50 } else { 1 });
+        assert_eq!((from, ops), (64_000, 4_000));
+        assert!(course.steady());
+    }
+
+    /// A pace that doubles with the time is never steady, and patience ends the wait.
+    #[test]
+    fn patience_ends_and_says_so() {
+        let course = Course::new(Wish { patience_ns: 100_000, ..WISH });
+        let (from, ops) = drive(&course, |now| (2_000_000 / (now + 10_000)).max(1));
+        assert!(from == 64_000 && ops > 0 && !course.steady());
+    }
+
+    #[test]
+    fn the_span_is_doubled_for_the_operations() {
+        let wish = Wish { warm_ns: Some(1_000), min_ops: 30, ..WISH };
+        let course = Course::new(wish);
+        // 4, 8, 16 operations within 4, 8, 16 us; 32 within 32.
+        assert_eq!(drive(&course, |_| 1_000), (1_000, 32));
+        assert_eq!(course.measured_ns(), 32_000);
+        let course = Course::new(Wish { patience_ns: 10_000, ..wish });
+        assert_eq!(drive(&course, |_| 1_000), (1_000, 8));
+    }
+
+    #[test]
+    fn a_run_can_be_stopped() {
+        let course = Course::new(WISH);
+        assert_eq!(course.pass(10, true), Phase::Warming);
+        course.stop();
+        assert_eq!(course.pass(20, true), Phase::Over);
+        assert_eq!(course.ops(), 0);
+    }
+}
