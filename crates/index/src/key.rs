@@ -1,16 +1,42 @@
 //! Keys: any type with an order-preserving encoding.
 //!
 //! An index never compares keys of the user's type. It compares their *encodings*, of which there are two forms:
-//! [`Word`] (a `u64`, for integers up to 64 bits) and [`Bytes`] (a byte string of any length, for everything else).
-//! Layouts are chosen by form at compile time: words are stored inline, byte strings with prefix truncation.
+//! [`Word`] (a `u64`, for what has always at most eight bytes) and [`Bytes`] (a byte string of any length, for everything
+//! else). Layouts are chosen by form at compile time: words are stored inline, byte strings with prefix truncation.
 //! There is no reserved key: 0, `MAX`, the empty string and strings with zero bytes are keys like any other.
-//! Tuples are in [`tuple`].
+//!
+//! # What can be a key
+//! | types | order | form |
+//! |---|---|---|
+//! | integers, `NonZero`, `bool`, `char` | theirs | word up to 64 bits |
+//! | `f32`, `f64` | `total_cmp`'s: `-0.0` and `0.0` are two keys, each bit pattern of NaN is one | word |
+//! | `String`, `Box<str>`, `Arc<str>`; `Vec<u8>`, `Box<[u8]>`, `Arc<[u8]>`; on Unix `OsString` | by bytes | bytes |
+//! | `PathBuf`, on Unix | by components, as `Path`'s; shown as a `PathBuf` | bytes |
+//! | `Ipv4Addr`; `Ipv6Addr`, `IpAddr`, `Duration` | theirs | word; bytes |
+//! | tuples of up to eight keys | part by part | word if the parts have at most eight bytes together |
+//! | arrays `[K; N]`; so a UUID's `[u8; 16]` | element by element | bytes |
+//! | `Option<K>` | `None` first | word if the `K` has at most seven bytes |
+//! | `Reverse<K>` | the other way round | the `K`'s |
+//! | what [`key!`](crate::key!) declares: newtypes, structs, `enum`s; what implements [`KeyAs`] | what they stand for | that's |
+//!
+//! No type of the standard library for moments is among them: how far it reaches and how fine it is depends on the system.
+//! Let a newtype stand for the [`Duration`](core::time::Duration) since some epoch, or for an `i64` of nanoseconds.
+//!
+//! # Other orders
+//! There is no comparator to choose at run time: an encoding is compared word by word, by search layers that know nothing
+//! of the type, and no order that lives in a function can be. An order is a type: [`Reverse`](core::cmp::Reverse), or a wrapper that stands
+//! for what sorts as wanted. [`KeyAs`] shows keys in any case and keys in a collation's order.
 //!
 //! # What is stored, and what may be asked for
 //! An index hands keys back by decoding what it stored, so it stores only what the key's own `encode` has made: storing
 //! methods take a `K`, or a borrowed form whose encodings are known to be the same ([`EncodeAs`], which safe code cannot
 //! claim). Whatever else can be borrowed from a key ([`Borrow`](core::borrow::Borrow)) may be asked for: it is compared
-//! and not kept, so a form that disagrees with its key is not found, and that is all.
+//! and not kept, so a form that disagrees with its key is not found, and that is all. Composites are asked for by their
+//! borrowed parts: [`by_parts`].
+//!
+//! # Where what is
+//! [`part`] says what every key is made of, [`width`] which form that has; [`number`], [`string`], [`path`], [`wrapper`]
+//! and [`tuple`] are the types; [`own`] is for users' types and [`lookup`] for borrowed parts.
 
 mod lookup;
 mod number;
@@ -156,8 +182,8 @@ unsafe impl<K: Key> EncodeAs<K> for K {}
 /// A borrowed encoding of a `T`.
 pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 
-/// A key of an ordered index: integers, `bool`, `char`, byte arrays, strings, byte vectors, tuples of these, and
-/// whatever else implements it.
+/// A key of an ordered index: numbers, strings, paths, addresses, tuples and arrays of these, and more: each type that is a
+/// [`KeyPart`]. Types of your own become keys by [`key!`](crate::key!) or [`KeyAs`].
 ///
 /// ```
 /// use archipelago_index::HydraList;
@@ -171,7 +197,9 @@ pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 /// ```
 ///
 /// # Implementing it
-/// The trait is safe to implement since an index relies on nothing but what it is given: it decodes only what this type's
+/// is seldom needed: [`KeyAs`] is simpler, has no `unsafe` and makes the type a part of other keys, too. This trait is for
+/// encodings that are made of no other key's. It is safe to implement since an index relies on nothing but what it is given:
+/// it decodes only what this type's
 /// own `encode`, or that of an [`EncodeAs`], has handed out at some time, byte for byte, and leaves it to `decode` what
 /// that is good for. So an implementation must cope with everything that its `encode` may ever hand out, in any call. A
 /// panic of `encode` or `decode` leaves the map as it was before the call or as it is after it.

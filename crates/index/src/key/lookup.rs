@@ -59,7 +59,7 @@ impl<K: KeyPart> Parts<K> for Lent<'_, K> {
 ///
 /// Only by the key's own parts, and never to store:
 ///
-/// ```compile_fail,E0308
+/// ```compile_fail,E0271
 /// # use archipelago_index::{HydraList, by_parts};
 /// # let map: HydraList<(String, u64), &str> = HydraList::new();
 /// map.pin().get(by_parts(&(7, "Bern")));

@@ -107,6 +107,10 @@ use super::part::PartBuffer;
 /// }
 /// ```
 ///
+/// For look-ups [`by_parts`](crate::by_parts), add
+/// `impl<'a> Borrow<dyn Parts<Id> + 'a> for Id { fn borrow(&self) -> &(dyn Parts<Id> + 'a) { self } }`; for look-ups by
+/// `&str` of what stands for a `String` as it is, `impl Borrow<str>`.
+///
 /// What gives something else than its key's borrowed form does not compile:
 ///
 /// ```compile_fail,E0053

@@ -5,7 +5,7 @@
 
 use super::{Bytes, KeyForm, Word};
 
-/// A width. Nobody outside can name this trait, which seals [`KeyPart`](super::KeyPart).
+/// A width. Other crates cannot name this trait, which seals [`KeyPart`](super::KeyPart).
 pub trait Width: 'static {
     /// The form of keys of this width.
     type Form: KeyForm;
