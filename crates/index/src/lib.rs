@@ -17,4 +17,4 @@ pub use art::Art;
 pub use backlog::{Backlogged, Garbage, OnBacklog};
 pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
-pub use key::{Bytes, Encode, EncodeAs, Form, FormKind, Key, KeyForm, KeyPart, Probe, Word};
+pub use key::{Bytes, Encode, EncodeAs, Form, FormKind, Key, KeyAs, KeyForm, KeyPart, Parts, Probe, Word, by_parts};

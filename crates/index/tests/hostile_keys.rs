@@ -4,10 +4,13 @@
 mod common;
 
 use archipelago_check::drops::DropCounter;
-use archipelago_index::{Art, Bytes, Encode, HydraList, Key, OrderedIndex, OrderedSession, Probe};
+use archipelago_index::{
+    Art, Bytes, Encode, HydraList, Key, KeyAs, OrderedIndex, OrderedSession, Parts, Probe, by_parts,
+};
 use common::sized;
 use std::borrow::Borrow;
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -203,5 +206,82 @@ fn decoders_that_panic_leave_the_count_right() {
     assert_eq!((tree.len(), tree.pin().iter().count()), (18, 18));
     tree.check_invariants();
     drop(tree);
+    counter.assert_all_dropped();
+}
+
+thread_local! {
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+    /// The map that keys use behind its own back.
+    static INNER: HydraList<Fickle, usize> = HydraList::new();
+}
+
+/// A composite, all in safe code, that stands for something else in every call, panics now and then, and uses a map meanwhile.
+#[derive(Clone, Debug)]
+struct Fickle(String);
+
+impl KeyAs for Fickle {
+    type Key = (Option<String>, Reverse<Vec<u8>>, u16);
+
+    fn as_key(&self) -> (Option<&str>, Reverse<&[u8]>, u16) {
+        let call = CALLS.replace(CALLS.get() + 1);
+        match call % 23 {
+            5 | 11 if PANICKING.get() => panic!("as planned, in as_key"),
+            7 => INNER.with(|map| _ = map.pin().upsert(&Fickle("€".into()), call)),
+            _ => (),
+        }
+        let text = ["", "\0", "ä€", &self.0][call % 4];
+        (Some(text).filter(|_| call % 5 > 0), Reverse(self.0.as_bytes()), call as u16 % 700)
+    }
+
+    fn from_key((text, Reverse(bytes), number): Self::Key) -> Self {
+        assert!(!PANICKING.get() || number % 50 > 0, "as planned, in from_key");
+        // What a string is trusted with.
+        assert!(text.iter().flat_map(|text| text.chars()).all(|c| c.len_utf8() < 5));
+        Fickle(format!("{}{}", text.unwrap_or_default(), bytes.len()))
+    }
+}
+
+impl<'a> Borrow<dyn Parts<Fickle> + 'a> for Fickle {
+    fn borrow(&self) -> &(dyn Parts<Fickle> + 'a) {
+        unreachable!("maps borrow nothing")
+    }
+}
+
+/// Everything that uses keys, by keys that hold no promise: what comes out is made of strings that are strings, entries are
+/// counted, and dropped.
+#[test]
+fn composites_that_change_break_no_map() {
+    let counter = DropCounter::new();
+    let key = |n: usize| Fickle("€".repeat(n % 90));
+    let quietly = |work: &dyn Fn()| {
+        PANICKING.set(true);
+        let _ = catch_unwind(AssertUnwindSafe(work));
+        PANICKING.set(false);
+    };
+    let list = HydraList::new();
+    let tree = Art::new();
+    for n in 0..4 * COUNT {
+        let (list, tree) = (list.pin(), tree.pin());
+        quietly(&|| match n % 8 {
+            0..4 => _ = (list.upsert(&key(n), counter.value(n as u64)), tree.insert(&key(n), counter.value(n as u64))),
+            4 => _ = (list.remove(&key(n)), tree.remove(&key(n))),
+            5 => _ = (list.range(key(n)..key(n + 1)).count(), tree.range(key(n)..key(n + 1)).count()),
+            6 => {
+                _ = (
+                    list.get(by_parts(&(None, Reverse(&b"x"[..]), 3))),
+                    tree.get(by_parts(&(Some("x"), Reverse(&b""[..]), 3))),
+                )
+            }
+            _ => _ = (list.pop_first(), tree.pop_last()),
+        });
+        quietly(&|| list.extend([(key(n), counter.value(0)), (key(n + 1), counter.value(1))]));
+    }
+    quietly(&|| list.pin().retain(|shown, _| shown.2 % 3 > 0));
+    assert_eq!((list.len(), tree.len()), (list.pin().iter().count(), tree.pin().iter().count()));
+    assert!(list.len() > COUNT / 4 && tree.len() > COUNT / 4, "{}, {}", list.len(), tree.len());
+    list.check_invariants();
+    tree.check_invariants();
+    drop((list, tree));
+    INNER.with(|map| map.check_invariants());
     counter.assert_all_dropped();
 }

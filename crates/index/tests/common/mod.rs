@@ -11,6 +11,7 @@
 //! | [`threads`] | own writes, keys that never leave, churn, many threads, threads that come and go |
 //! | [`values`] | is every value dropped exactly once, is a long value ever torn? |
 //! | [`keys`] | the keys all of this is done with |
+//! | [`laws`] | what must hold of every key type |
 //! | [`reference`] | a right map to try the suite on, and wrong ones it must find out |
 
 // Every test crate has its own copy of this module and uses its own part of it.
@@ -18,6 +19,7 @@
 
 pub mod histories;
 pub mod keys;
+pub mod laws;
 pub mod model;
 pub mod reference;
 pub mod threads;
