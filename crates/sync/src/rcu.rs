@@ -49,11 +49,13 @@
 mod backlog;
 mod domain;
 mod garbage;
+mod owned;
 mod quiescent;
 mod reader;
 mod record;
 mod records;
 
 pub use domain::{Domain, Flavour, Stats};
+pub use owned::OwnedGuard;
 pub use quiescent::QuiescentReader;
 pub use reader::{Guard, Reader};
