@@ -54,7 +54,9 @@ fn main() {
             ("pin", Box::new(|n| (0..n).for_each(|_| use_up(list.pin())))),
             ("get, session kept", Box::new(|n| (0..n).for_each(|n| use_up(session.get(&key(n)))))),
             ("pin and get", Box::new(|n| (0..n).for_each(|n| use_up(list.pin().get(&key(n)))))),
-            ("range(..).next()", Box::new(|n| (0..n / 8).for_each(|n| use_up(session.range(key(n)..).next())))),
+            ("range(..).next()", Box::new(|n| (0..n).for_each(|n| use_up(session.range(key(n)..).next())))),
+            ("range(between..).next()", Box::new(|n| (0..n).for_each(|n| use_up(session.range(key(n) + 1..).next())))),
+            ("get_ref", Box::new(|n| (0..n).for_each(|n| use_up(session.get_ref(&key(n)).map(|value| *value))))),
             ("insert over, kept", Box::new(|n| (0..n).for_each(|n| use_up(session.upsert(&key(n), n))))),
         ],
     );

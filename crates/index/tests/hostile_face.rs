@@ -61,8 +61,9 @@ fn forgotten<S: Kind>() {
     assert_eq!(counter.errors(), 0);
     map.check_invariants();
     drop(map);
-    // The value that could not be inserted is in the error that was forgotten; the others were the map's.
-    assert!(counter.errors() == 0 && counter.alive() <= 1, "{} alive", counter.alive());
+    // The value that could not be inserted is in the error that was forgotten, and the range had made a clone; the others were
+    // the map's.
+    assert_eq!((counter.errors(), counter.alive()), (0, 2));
 }
 
 #[test]
@@ -215,8 +216,9 @@ fn liars_compare<S: Kind>() {
     let same = session.get(&2).unwrap();
     assert!(session.compare_exchange(&2, Some(&same), None).is_err_and(|error| error.current.unwrap().0 == 2));
     panics(|| _ = session.compare_exchange(&3, Some(&same), Some(same.clone())).is_ok());
+    assert!(map != map.clone() && session.delete(&2));
     panics(|| _ = map == map.clone());
-    assert_eq!(map.len(), 3);
+    assert_eq!(map.len(), 2);
     map.check_invariants();
 }
 
@@ -355,7 +357,9 @@ fn a_memory_limit_holds() {
         assert!(stats.pages > 0 && stats.room >= if stats.room > 0 { stats.entries } else { 0 });
         // All at once, until it is full again.
         let session = map.pin();
-        assert!(matches!(session.try_replace(&key(0), [9; 300]), Err(Refused::Full(_))));
+        // What is replaced while this thread reads goes on taking room.
+        let replace = |_: &Block| (0..).find_map(|_| session.try_replace(&key(0), [9; 300]).err());
+        assert!(matches!(session.get_with(&key(0), replace), Some(Some(Refused::Full([9, ..])))));
         let removed = session.remove_range(..u64::MAX / 2);
         map.sync();
         let more = (0..).map(|n| (key(1 << 40 | n), [5; 300]));

@@ -382,10 +382,8 @@ fn a_backlog_limit_holds_and_lets_go() {
                     Ok(())
                 }
                 0 => session.try_remove(&(n % 9)).map(|_| ()),
-                1 => session
-                    .try_replace(&(n % 9), [2; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
-                _ => session
-                    .try_insert(n % 9, [3; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
+                1 => session.try_replace(&(n % 9), [2; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
+                _ => session.try_insert(n % 9, [3; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
             };
             bounded(LIMIT, read, || list.pin(), write, waits);
             list.check_invariants();
@@ -399,10 +397,8 @@ fn a_backlog_limit_holds_and_lets_go() {
                     Ok(())
                 }
                 0 => session.try_remove(&(n % 9)).map(|_| ()),
-                1 => session
-                    .try_replace(&(n % 9), [2; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
-                _ => session
-                    .try_insert(n % 9, [3; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
+                1 => session.try_replace(&(n % 9), [2; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
+                _ => session.try_insert(n % 9, [3; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
             };
             bounded(LIMIT, read, || art.pin(), write, waits);
             art.check_invariants();

@@ -7,8 +7,8 @@ use super::sync::WriteSync;
 use super::{Radix, check, form};
 use crate::key::KeyForm;
 use crate::map::{End, Held, Kind, Limits, Put, Structure, When};
-use archipelago_platform::sync::Arc;
-use archipelago_sync::rcu::{Domain, Guard};
+use archipelago_platform::sync::{Arc, Weak};
+use archipelago_sync::rcu::{Domain, Guard, Owner};
 use core::any::Any;
 use core::ops::Bound;
 
@@ -29,7 +29,16 @@ impl Kind for Radix {
     fn build<F: KeyForm>(config: &WriteSync, limits: Limits) -> Arc<Core<F>> {
         // SAFETY: the face passes guards of the map's own domain, and nobody else reaches the tree.
         let tree = unsafe { RawArt::new(*config) };
-        Arc::new(Core { tree, domain: limits.backlog.domain(), limits })
+        Arc::new_cyclic(|this: &Weak<Core<F>>| {
+            let domain = limits.backlog.domain().tended_by(this.clone());
+            Core { tree, domain, limits }
+        })
+    }
+}
+
+impl<F: KeyForm> Owner for Core<F> {
+    fn domain(&self) -> &Domain {
+        &self.domain
     }
 }
 
@@ -176,6 +185,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
     }
 
     fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
+        self.domain.stop_tending();
         self.tree.show_words(&self.domain.pin(), each);
         None
     }

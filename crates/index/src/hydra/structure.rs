@@ -280,6 +280,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
 
     fn dismantle(&self, mut each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
         let panicked = self.stop_background();
+        self.domain.stop_tending();
         let mut skip = false;
         self.for_each_page(|page| {
             // Locked by a thread that this process has not got, being a child: it may have been moving entries from the

@@ -98,7 +98,8 @@ pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
 }
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
-    /// An empty map with the default configuration. It takes two words and starts no thread until it is used.
+    /// An empty map with the default configuration. It takes a few words until it is used, and starts no thread of its own while
+    /// it is small.
     pub fn new() -> Self {
         Self::with(None)
     }
@@ -179,8 +180,10 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         self.len() == 0
     }
 
-    /// Waits until background work has caught up with everything done to the map before the call, and frees what can be
-    /// freed. Never needed for right answers; useful before measuring.
+    /// Waits until background work has caught up with everything done to the map before the call, and frees what was removed
+    /// or replaced as far as no thread reads; it waits for no reader. Never needed for right answers; useful before measuring.
+    /// It does not promise that memory is reclaimed at once: what a reader may still be using goes after that, and so does
+    /// what a background thread is about to free. What a map at rest leaves behind is freed some milliseconds later.
     pub fn sync(&self) {
         if let Some(core) = self.used() {
             core.settle();

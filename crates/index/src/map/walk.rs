@@ -60,8 +60,11 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
         self.map
     }
 
-    /// Whether nothing is left to fetch.
-    pub(super) fn is_drained(&self) -> bool {
+    /// Whether nothing is left to fetch. (In a map that was never used there is nothing, and nothing shall be made.)
+    pub(super) fn is_drained(&mut self) -> bool {
+        if self.map.used().is_none() {
+            self.low = None;
+        }
         match (&self.low, &self.high) {
             (None, _) => true,
             (Some(low), Some(high)) => FormOf::<K>::probe(low) >= FormOf::<K>::probe(high),
