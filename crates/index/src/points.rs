@@ -19,5 +19,7 @@ pub const BOXED: &str = "a word is an address";
 pub const REFUSED: &str = "a version does not hold";
 /// A page says how long its new upper bound is, and gets the bound next.
 pub const BOUND: &str = "a bound has a length and no bytes";
+/// The outermost leaf of an `Art` has been found, and is locked next.
+pub const OUTERMOST: &str = "the outermost leaf is found";
 /// A walk over an `Art` has read what byte a place of a small node is for, and reads its edge next.
 pub const PLACE: &str = "a place's byte is read";

@@ -65,7 +65,7 @@ fn borrowed_forms_that_lie_find_nothing() {
     let (list, tree) = (HydraList::<Name, usize>::new(), Art::<Name, usize>::new());
     let (list, tree) = (list.pin(), tree.pin());
     for (n, name) in names.iter().enumerate() {
-        assert_eq!((list.upsert(name, n), tree.insert(name, n)), (false, None));
+        assert_eq!((list.upsert(name, n), tree.insert(name.clone(), n)), (false, None));
     }
     let liar = &Liar;
     assert_eq!((list.get(liar), tree.get(liar)), (None, None));
@@ -124,7 +124,9 @@ fn strings_come_back_as_strings() {
     check(Shared(list), move |name, value| assert!(!names.pin().upsert(name, value)));
     let tree = std::sync::Arc::new(Art::<String, u32>::new());
     let names = tree.clone();
-    check(Shared(tree), move |name, value| assert_eq!(names.pin().get_or_insert_with(name, || value), value));
+    check(Shared(tree), move |name, value| {
+        assert_eq!(names.pin().get_or_insert_with(name.to_owned(), || value), value)
+    });
 }
 
 /// A map that the test looks at in two ways.
@@ -200,7 +202,7 @@ fn decoders_that_panic_leave_the_count_right() {
     PANICKING.set(false);
     assert_eq!((entries.len(), entries.map(|entry| entry.0).collect::<Vec<_>>()), (18, (1..19).map(key).collect()));
     let tree = Art::new();
-    (0..20).for_each(|n| _ = tree.pin().insert(&key(n), counter.value(n as u64)));
+    (0..20).for_each(|n| _ = tree.pin().insert(key(n), counter.value(n as u64)));
     panics(&|| tree.pin().pop_last().is_some());
     panics(&|| tree.pin().pop_first().is_some());
     assert_eq!((tree.len(), tree.pin().iter().count()), (18, 18));

@@ -60,6 +60,7 @@
 mod backlog;
 mod domain;
 mod garbage;
+mod owned;
 mod quiescent;
 mod reader;
 mod record;
@@ -68,6 +69,7 @@ mod records;
 mod rest;
 
 pub use domain::{Domain, Flavour, Stats};
+pub use owned::OwnedGuard;
 pub use quiescent::QuiescentReader;
 pub use reader::{Guard, Reader};
 #[cfg(not(loom))]

@@ -131,6 +131,11 @@ impl<'g, F: Form> Leaf<'g, F> {
         unsafe { std::alloc::dealloc(self.address.cast(), layout) };
     }
 
+    /// Bytes that a leaf of this key takes.
+    pub(super) fn bytes_for(key: &[u8]) -> usize {
+        layout(F::KIND, key.len()).size()
+    }
+
     /// Bytes that the leaf takes, without what its word stands for.
     pub(super) fn bytes(self) -> usize {
         layout(F::KIND, self.key().len()).size()

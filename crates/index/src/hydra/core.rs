@@ -6,6 +6,7 @@ use super::maintain::Maintenance;
 use super::oplog::{Kind, Op, PagePtr, ThreadCell};
 use super::page::{Page, Seen};
 use crate::key::KeyForm;
+use crate::map::Limits;
 use archipelago_platform::clock::OrderedClock;
 use archipelago_platform::memory::BlockArena;
 use archipelago_platform::pad::CachePadded;
@@ -19,13 +20,14 @@ use core::ptr::NonNull;
 /// Everything about a map that does not depend on the types of its keys and values.
 ///
 /// Field order is drop order: the domain first (its pending retirements free pages into the arenas), the arenas last.
-pub(crate) struct Core<F: KeyForm> {
+pub struct Core<F: KeyForm> {
     pub(super) domain: Domain,
     /// One per NUMA node, in node order.
     pub(super) layers: Box<[Layer<F>]>,
     pub(super) cells: PerThread<CachePadded<ThreadCell<F>>>,
     pub(super) maintenance: Maintenance<F>,
     pub(super) config: Config,
+    pub(super) limits: Limits,
     /// For background threads, which keep the core alive while they run.
     pub(super) this: Weak<Self>,
     head: PagePtr<F>,
@@ -55,7 +57,7 @@ impl<F: KeyForm> Local<'_, F> {
 }
 
 impl<F: KeyForm> Core<F> {
-    pub(crate) fn new(config: Config, this: Weak<Self>) -> Self {
+    pub(crate) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {
         let nodes = config.topology.nodes().len().max(1);
         let place = |node| (nodes > 1).then_some(NodeId(node));
         let arena = |node| BlockArena::new(Layout::new::<F::Page>(), place(node));
@@ -65,11 +67,12 @@ impl<F: KeyForm> Core<F> {
         unsafe { F::Page::init(head.as_ptr(), F::probe(&F::least()), core::ptr::null()) };
         let head = PagePtr(head);
         Self {
-            domain: config.backlog.domain().tended_by(this.clone()),
+            domain: limits.backlog.domain().tended_by(this.clone()),
             layers: (0..nodes).map(|node| Layer::new(config.search_layer, head, place(node))).collect(),
             cells: PerThread::new(),
             maintenance: Maintenance::new(nodes),
             config,
+            limits,
             this,
             head,
             arenas,
@@ -159,12 +162,15 @@ impl<F: KeyForm> Core<F> {
         self.arenas.0.iter().map(BlockArena::blocks_live).sum()
     }
 
-    /// Bytes of memory held for pages and, where it is known (snapshots), search layers; and what waits for readers.
-    pub(crate) fn bytes(&self) -> usize {
-        let waiting = self.domain.stats().pending_bytes;
-        let pages: usize = self.arenas.0.iter().map(BlockArena::bytes_held).sum();
+    /// Bytes of memory held for pages.
+    pub(super) fn page_bytes(&self) -> usize {
+        self.arenas.0.iter().map(BlockArena::bytes_held).sum()
+    }
+
+    /// Bytes of memory held for search layers.
+    pub(super) fn layer_bytes(&self) -> usize {
         let guard = self.domain.pin();
-        pages + waiting + self.layers.iter().map(|layer| layer.bytes(&guard)).sum::<usize>()
+        self.layers.iter().map(|layer| layer.bytes(&guard)).sum()
     }
 
     /// Calls `each` with every page of the list, for a caller that has the map to itself.

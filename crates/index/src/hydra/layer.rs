@@ -18,6 +18,9 @@ use archipelago_platform::topology::NodeId;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Look;
 
+/// How many anchors of a tree are asked for, about.
+const ANCHORS: usize = 1 << 12;
+
 /// A replica.
 pub(crate) enum Layer<F: KeyForm> {
     Snapshot(SnapshotLayer<F>),
@@ -73,7 +76,19 @@ impl<F: KeyForm> Layer<F> {
     pub(super) fn bytes(&self, _: &Guard<'_>) -> usize {
         match self {
             Self::Snapshot(layer) => layer.current().bytes(),
-            Self::Art(_) => 0,
+            Self::Art(layer) => layer.tree.bytes(),
+        }
+    }
+
+    /// Its pages in the order of their anchors; in a tree, some of them.
+    pub(super) fn anchors(&self, guard: &Guard<'_>) -> Vec<PagePtr<F>> {
+        match self {
+            Self::Snapshot(layer) => layer.current().entries().collect(),
+            Self::Art(layer) => {
+                let mut pages = Vec::new();
+                layer.tree.cut(guard, ANCHORS, |_, word| pages.push(ArtLayer::page(word)));
+                pages
+            }
         }
     }
 

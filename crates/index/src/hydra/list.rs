@@ -21,43 +21,13 @@ use super::core::{Core, Local};
 use super::oplog::Kind;
 use super::page::{Changed, Fill, LOCKED, Page, PageCopy, Removed, Seen};
 use crate::key::KeyForm;
+pub(super) use crate::map::When;
+use crate::map::{End, Put};
 use crate::points;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::version_lock::{Look, Version};
-
-/// When [`Core::put`] stores.
-#[derive(Clone, Copy)]
-pub(crate) enum When {
-    /// Whether the key is there or not.
-    Always,
-    /// Only if the key is not there.
-    Absent,
-    /// Only if the key is there.
-    Present,
-    /// Only if the key is there with exactly this value word.
-    Holds(u64),
-}
-
-/// What [`Core::put`] did.
-pub(crate) enum Put {
-    /// The key was not there and is now.
-    Inserted,
-    /// The key was there; this is the word replaced, now owned by the caller.
-    Replaced(u64),
-    /// Nothing was stored: the key is there with this word.
-    Kept(u64),
-    /// Nothing was stored: the key is not there.
-    Missing,
-}
-
-/// One end of the list.
-#[derive(Clone, Copy)]
-pub(crate) enum End {
-    First,
-    Last,
-}
 
 /// The page after one that still has the version at which it was seen. The caller's guard protects both.
 #[inline]
@@ -266,6 +236,41 @@ impl<F: KeyForm> Core<F> {
             self.unlock_or_shrink(local, page);
             return Some(removed);
         }
+    }
+
+    /// The first entry at or above `from`: nearly always its own, or in the same page, which is not copied then.
+    #[inline]
+    pub(crate) fn ceiling<R>(
+        &self,
+        local: &Local<'_, F>,
+        from: F::Probe<'_>,
+        found: impl FnOnce(F::Probe<'_>, u64) -> R,
+    ) -> Option<R> {
+        let (page, version) = self.target(local.jump(from), from);
+        if let Ok(Some(word)) = Self::look_up(page, version, from, F::tag(from)) {
+            return Some(found(from, word));
+        }
+        if let Some((key, word)) = page.successor(from)
+            && page.lock().validate(version)
+        {
+            return Some(found(key, word));
+        }
+        self.ceiling_farther(local, from, found)
+    }
+
+    /// As [`ceiling`](Self::ceiling), as a scan of one entry.
+    fn ceiling_farther<R>(
+        &self,
+        local: &Local<'_, F>,
+        from: F::Probe<'_>,
+        found: impl FnOnce(F::Probe<'_>, u64) -> R,
+    ) -> Option<R> {
+        let (mut found, mut result) = (Some(found), None);
+        self.scan(local, from, 1, |key, word| {
+            result = found.take().map(|found| found(key, word));
+            false
+        });
+        result
     }
 
     /// A page at or left of `key`: `near`, or the page after it, if one of the two has the key in its range. For keys

@@ -88,11 +88,18 @@ impl<F: KeyForm> Core<F> {
         seen
     }
 
+    /// The page with the greatest keys below `bound` (`None`: of all); `None` if there are no lesser keys.
+    fn last_below<'l>(&self, local: &'l Local<'_, F>, bound: Option<F::Probe<'_>>) -> Option<(&'l F::Page, Version)> {
+        let Some(bound) = bound else { return Some(self.last(local.jump(F::probe(&F::great())))) };
+        let below = F::just_below(bound)?;
+        Some(self.before(local.jump(F::probe(&below)), bound))
+    }
+
     /// Visits up to `limit` entries below `bound` (`None`: all), descending, until `visit` returns false.
-    pub(crate) fn scan_back<'b>(
+    pub(crate) fn scan_back(
         &self,
-        local: &'b Local<'_, F>,
-        bound: Option<F::Probe<'b>>,
+        local: &Local<'_, F>,
+        bound: Option<F::Probe<'_>>,
         limit: usize,
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
@@ -102,17 +109,11 @@ impl<F: KeyForm> Core<F> {
         // The bound of later pages is the low key of the page visited before.
         let mut previous: Option<&F::Page> = None;
         while seen < limit {
-            let bound = match previous {
-                Some(page) => Some(page.low()),
-                None => bound,
+            let found = match previous {
+                Some(page) => self.last_below(local, Some(page.low())),
+                None => self.last_below(local, bound),
             };
-            let (target, version) = match bound {
-                Some(bound) => {
-                    let Some(below) = F::just_below(bound) else { break };
-                    self.before(local.jump(F::probe(&below)), bound)
-                }
-                None => self.last(local.jump(F::probe(&F::great()))),
-            };
+            let Some((target, version)) = found else { break };
             if target.copy_all(Seen::At(version), &mut copy).is_err() {
                 hint::spin_loop();
                 continue;
@@ -121,7 +122,10 @@ impl<F: KeyForm> Core<F> {
                 tidy::<F>(target, version, &mut copy);
             }
             copy.prepare(&mut scratch);
-            let end = bound.map_or(copy.len(), |bound| copy.lower_bound(bound));
+            let end = match previous {
+                Some(page) => copy.lower_bound(page.low()),
+                None => bound.map_or(copy.len(), |bound| copy.lower_bound(bound)),
+            };
             for at in (0..end).rev() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;

@@ -351,7 +351,7 @@ fn a_walk_over_a_tree_whose_places_change_hands() {
     for sync in [WriteSync::OptimisticLockCoupling, WriteSync::Rowex] {
         let make = || {
             let map = Art::<u64, u64>::with_write_sync(sync);
-            [1, 5, 7].into_iter().for_each(|key| _ = map.pin().insert(&key, key));
+            [1, 5, 7].into_iter().for_each(|key| _ = map.pin().insert(key, key));
             map
         };
         let walk = |map: &Art<u64, u64>| {
@@ -362,7 +362,7 @@ fn a_walk_over_a_tree_whose_places_change_hands() {
         let quick = |map: &Art<u64, u64>| {
             // 9 gets the place that 5 had.
             assert_eq!(map.pin().remove(&5), Some(5));
-            map.pin().insert(&9, 9);
+            map.pin().insert(9, 9);
         };
         stalled_at((points::PLACE, 2), make, walk, quick, Art::check_invariants);
     }

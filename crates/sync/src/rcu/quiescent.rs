@@ -39,7 +39,7 @@ pub struct QuiescentReader<'d> {
 
 impl<'d> QuiescentReader<'d> {
     pub(super) fn new(domain: &'d Domain) -> Self {
-        let claim = domain.records().claim();
+        let claim = domain.records().claim(false);
         // An older epoch than the guard's own costs one needless renewal at most.
         let published = domain.entry();
         Self { guard: Guard::begin(domain, claim.record()), published, _claim: claim }

@@ -58,6 +58,8 @@ pub(super) struct Record {
     spilled: AtomicU64,
     /// For records owned by claim: the [`token`] of the thread that has it or had it last.
     owner: AtomicUsize,
+    /// For records owned by claim: the claim is an [`OwnedGuard`](super::OwnedGuard)'s.
+    roams: AtomicBool,
     /// The owner is running reclaim functions; more of them must wait, or they would nest without bound.
     reclaiming: AtomicBool,
     garbage: Mutex<Garbage>,
@@ -81,7 +83,8 @@ impl Record {
     fn new(slot: usize, owner: usize) -> Self {
         let (state, spilled, reclaiming) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let owner = AtomicUsize::new(owner);
-        Self { slot, state, spilled, owner, reclaiming, garbage: Mutex::new(Garbage::default()) }
+        let roams = AtomicBool::new(false);
+        Self { slot, state, spilled, owner, roams, reclaiming, garbage: Mutex::new(Garbage::default()) }
     }
 
     /// The record that the thread with this slot owns.
@@ -112,6 +115,17 @@ impl Record {
         let by_claim = self.slot == CLAIMED;
         let mine = if by_claim { self.owner.load(Ordering::Relaxed) == token() } else { thread::has_slot(self.slot) };
         mine && self.state.load(Ordering::Relaxed) & NESTING != 0
+    }
+
+    /// Whether a guard of this record is alive that the calling thread has claimed last, and that no quiescent reader
+    /// renews.
+    pub(super) fn is_owned_here(&self) -> bool {
+        self.slot == CLAIMED && self.roams.load(Ordering::Relaxed) && self.is_active_here()
+    }
+
+    /// Holder of a new claim only: whether the claim is an owned guard's, not a quiescent reader's.
+    pub(super) fn set_roaming(&self, roams: bool) {
+        self.roams.store(roams, Ordering::Relaxed);
     }
 
     /// Owner only: whether a guard of this record is alive or its reclaim functions are running.

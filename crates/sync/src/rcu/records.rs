@@ -69,13 +69,14 @@ impl Records {
         self.slots.get_or(index, || CachePadded::new(Record::of_slot(index)))
     }
 
-    /// A record that the calling thread has to itself as long as it keeps the claim.
-    pub(super) fn claim(&self) -> Claim<'_> {
+    /// A record that the holder has to itself as long as it keeps the claim; for an owned guard if `roams`.
+    pub(super) fn claim(&self, roams: bool) -> Claim<'_> {
         // Its own statement, so that the lock is released. It orders the last owner's critical sections before this one's.
         let free = self.free().pop();
         let node = free.map_or_else(|| self.push(Record::claimed()), |Free(node)| node);
         let claim = Claim { records: self, node };
         claim.record().change_owner();
+        claim.record().set_roaming(roams);
         claim
     }
 
@@ -176,6 +177,19 @@ impl<'d> Claim<'d> {
         unsafe { &(*self.node.as_ptr()).record }
     }
 }
+
+impl Claim<'_> {
+    /// Notes that the calling thread has the claim now.
+    pub(super) fn touch(&self) {
+        self.record().change_owner();
+    }
+}
+
+// SAFETY: a claimed record has one owner at a time, and whoever has the claim is the owner. Its fields are atomics, and
+// what hands the claim to another thread orders that thread's writes after the former's.
+unsafe impl Send for Claim<'_> {}
+// SAFETY: a shared claim gives nothing but a shared record, which is `Sync`.
+unsafe impl Sync for Claim<'_> {}
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {

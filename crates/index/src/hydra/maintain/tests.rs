@@ -3,11 +3,11 @@
 
 use super::*;
 use crate::HydraList;
+use crate::hydra::Session;
 use crate::hydra::config::SearchLayerKind;
 use crate::hydra::oplog::Kind;
 use crate::hydra::page::Page;
 use crate::hydra::page::word::WordPage;
-use crate::hydra::session::Session;
 use crate::key::Word;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::version_lock::Look;
@@ -35,7 +35,7 @@ fn map(layer: SearchLayerKind, nodes: usize) -> HydraList<u64, u64> {
 
 /// Where a node's layer leads.
 fn jump(session: &Session<'_, u64, u64>, node: usize, key: u64) -> Address {
-    let guard = session.reader.enter();
+    let guard = session.core.domain.pin();
     session.core.layers[node].jump(&guard, key).0
 }
 
@@ -43,8 +43,8 @@ fn jump(session: &Session<'_, u64, u64>, node: usize, key: u64) -> Address {
 fn round(session: &Session<'_, u64, u64>, nodes: core::ops::Range<usize>) {
     let core = session.core;
     {
-        let guard = session.reader.enter();
-        let local = session.local(&guard);
+        let guard = session.core.domain.pin();
+        let local = core.local_at(&guard, 0);
         core.combine(&mut core.lock_combiner());
         nodes.for_each(|node| core.update(&local, node));
         core.reclaim(&local);
@@ -175,8 +175,8 @@ fn nothing_is_reclaimed_while_a_layer_is_changed() {
     };
     // A round retires one snapshot. Whatever number of objects fills a bag, some round's snapshot is the last of one.
     for number in 0..600 {
-        let guard = session.reader.enter();
-        let local = session.local(&guard);
+        let guard = session.core.domain.pin();
+        let local = core.local_at(&guard, 0);
         (0..number % 2 + 1).for_each(|_| look_later(&guard));
         (0..FULL).for_each(|key| assert!(!session.upsert(&(100 * FULL + number * FULL + key), key)));
         core.combine(&mut core.lock_combiner());

@@ -19,6 +19,7 @@ pub(crate) mod bytes;
 pub(crate) mod word;
 
 use crate::key::Form;
+use crate::map::KeyList;
 use crate::points;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint::point;
@@ -52,6 +53,9 @@ pub trait PageForm: Form {
     /// A key kept by itself: scan positions, bounds.
     type Owned: Clone + Send + Sync + 'static;
 
+    /// Many keys kept together.
+    type Keys: KeyList<Self>;
+
     /// Keeps `key`.
     fn own(key: Self::Probe<'_>) -> Self::Owned;
 
@@ -63,6 +67,10 @@ pub trait PageForm: Form {
 
     /// The least key greater than `key`; `None` if it is the greatest.
     fn just_above(key: Self::Probe<'_>) -> Option<Self::Owned>;
+
+    /// Makes `owned` the least key greater than `key`, in the memory that it has. False, with nothing changed, if `key` is
+    /// the greatest.
+    fn set_above(owned: &mut Self::Owned, key: Self::Probe<'_>) -> bool;
 
     /// The least key.
     fn least() -> Self::Owned;
@@ -100,6 +108,9 @@ pub struct Removed {
 pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// A private, consistent, sortable copy of some of a page's entries.
     type Copy: PageCopy<F>;
+
+    /// A page has room for at most so many entries.
+    const SLOTS: usize;
 
     /// A page with [`Fill::Most`] has at most so many entries.
     const MOST: usize;
@@ -184,6 +195,13 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
 
     /// How many entries there are.
     fn len(&self) -> usize;
+
+    /// The first entry at or above `from`, where that can be told without a copy of the page.
+    #[inline]
+    fn successor(&self, from: F::Probe<'_>) -> Option<(F::Probe<'static>, u64)> {
+        let _ = from;
+        None
+    }
 
     /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more). A copy that
     /// fails is empty.

@@ -114,6 +114,7 @@ impl WordPage {
 impl PageForm for Word {
     type Page = WordPage;
     type Owned = u64;
+    type Keys = Vec<u64>;
 
     fn own(key: u64) -> u64 {
         key
@@ -129,6 +130,10 @@ impl PageForm for Word {
 
     fn just_above(key: u64) -> Option<u64> {
         key.checked_add(1)
+    }
+
+    fn set_above(owned: &mut u64, key: u64) -> bool {
+        key.checked_add(1).map(|above| *owned = above).is_some()
     }
 
     fn least() -> u64 {
@@ -153,6 +158,8 @@ impl PageForm for Word {
 
 impl Page<Word> for WordPage {
     type Copy = WordCopy;
+
+    const SLOTS: usize = SLOTS;
 
     const MOST: usize = SLOTS * 3 / 4;
 
@@ -235,6 +242,14 @@ impl Page<Word> for WordPage {
     #[inline]
     fn len(&self) -> usize {
         (self.candidates(0) | !SLOT_MASK).trailing_zeros() as usize
+    }
+
+    #[inline]
+    fn successor(&self, from: u64) -> Option<(u64, u64)> {
+        let len = self.len();
+        // A racing writer can make this search meaningless, not unsafe.
+        let slot = if self.sorted() < len { len } else { partition_point(0, len, |slot| self.key(slot) < from) };
+        (slot < len).then(|| self.pair(slot))
     }
 
     #[inline]

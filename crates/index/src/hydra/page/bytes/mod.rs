@@ -95,6 +95,7 @@ impl BytesPage {
 impl PageForm for Bytes {
     type Page = BytesPage;
     type Owned = Vec<u8>;
+    type Keys = crate::map::Joined;
 
     fn own(key: &[u8]) -> Vec<u8> {
         key.to_vec()
@@ -116,6 +117,13 @@ impl PageForm for Bytes {
 
     fn just_above(key: &[u8]) -> Option<Vec<u8>> {
         Some([key, &[0]].concat())
+    }
+
+    fn set_above(owned: &mut Vec<u8>, key: &[u8]) -> bool {
+        owned.clear();
+        owned.extend_from_slice(key);
+        owned.push(0);
+        true
     }
 
     fn least() -> Vec<u8> {
@@ -142,6 +150,8 @@ impl PageForm for Bytes {
 
 impl Page<Bytes> for BytesPage {
     type Copy = BytesCopy;
+
+    const SLOTS: usize = SLOTS;
 
     const MOST: usize = SLOTS * 3 / 4;
 
