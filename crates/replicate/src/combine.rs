@@ -1,6 +1,6 @@
 //! Flat combining (Hendler, Incze, Shavit, Tzafrir), and its variant with reads under a reader-writer lock.
 //!
-//! Threads post requests; whoever gets the combiner's lock carries out all of them, one after the other, on the one
+//! Threads post requests; the one that gets the combiner's lock carries out all of them, one after the other, on the one
 //! structure there is. Beside a plain lock that saves the structure's way from cache to cache: while many threads wait,
 //! only requests and answers travel.
 //!
@@ -68,7 +68,7 @@ struct Shared<T: Replicable> {
     data: DistributedRwLock<T>,
     board: Board<Request<T>, T::Response>,
     poison: Poison,
-    /// Reads are posted like changes, and nobody takes the reader-writer lock.
+    /// Reads are posted like changes, and no thread takes the reader-writer lock.
     flat: bool,
 }
 

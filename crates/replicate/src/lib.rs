@@ -38,9 +38,10 @@
 //! fields. [`Handle::write_many`] makes several operations one step.
 //!
 //! # Lifetimes and memory
-//! One copy of the structure per replica (`Combined`: one), and a log of operations, which a replica that stands still can make
-//! grow to [`Builder::largest_log`]. A handle keeps the structure alive. A panic in a change poisons the structure: all
-//! operations then fail with [`Poisoned`]. No operation may be called from inside one on the same structure.
+//! One copy of the structure per replica (`Combined`: one), and a log of operations, which a replica that stands still
+//! can make grow to [`Builder::largest_log`]. A handle keeps the structure alive. A panic in a change poisons the
+//! structure: all operations then fail with [`Poisoned`]. No operation may be called from inside one on the same
+//! structure.
 //!
 //! # Performance
 //! Reads run in parallel on the replica of their node. Changes of a node's threads are carried out in batches by one of

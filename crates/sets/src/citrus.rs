@@ -51,7 +51,7 @@ impl Node {
         Box::into_raw(Box::new(Node { key, value, children, removed, lock: Mutex::new(()), watch }))
     }
 
-    /// Never waits: who holds the lock may be waiting for the caller's guard.
+    /// Never waits: the holder of the lock may be waiting for the caller's guard.
     fn lock(&self) -> Option<MutexGuard<'_, ()>> {
         self.lock.try_lock().ok()
     }
@@ -100,7 +100,7 @@ impl Drop for CitrusTree {
         let mut left = vec![self.root.child(LEFT)];
         while let Some(node) = left.pop() {
             if !node.is_null() {
-                // SAFETY: linked nodes are boxes that nobody has retired; nobody else uses the tree.
+                // SAFETY: linked nodes are boxes that are not retired; no other thread uses the tree.
                 let node = unsafe { Box::from_raw(node) };
                 left.extend([node.child(LEFT), node.child(RIGHT)]);
             }
@@ -115,7 +115,7 @@ pub struct CitrusSession<'s> {
 }
 
 /// What a search saw. The references hold in the guard of the search, and after it as long as the node is locked and not
-/// removed, since only who holds the lock removes a node.
+/// removed, since only the holder of the lock removes a node.
 struct Place<'n> {
     parent: &'n Node,
     side: usize,
@@ -194,7 +194,7 @@ impl CitrusSession<'_> {
         let successor = above.child(side);
         let right = if is_child { last.child(RIGHT) } else { node.child(RIGHT) };
         let new = Node::boxed(last.key, last.value, [node.child(LEFT), right]);
-        // SAFETY: just made, and kept by its lock, which nobody gets until the successor is out: otherwise there would
+        // SAFETY: just made, and kept by its lock, which no thread gets until the successor is out: otherwise there would
         // be two nodes with one key to be removed.
         let _new = unsafe { &*new }.lock();
         node.removed.store(true, Ordering::Relaxed);

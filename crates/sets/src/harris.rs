@@ -1,8 +1,8 @@
 //! The lock-free ordered list of Harris (2001) as Michael (2002) made it reclaimable, with epochs (RCU guards) instead of
 //! hazard pointers; and a table of them. A rival: nothing here is atomic over several keys.
 //!
-//! A link's low bit marks its *owner* as removed. Remove marks, then unlinks; whoever meets a marked node unlinks it, and
-//! the one whose unlink succeeds retires it.
+//! A link's low bit marks its *owner* as removed. Remove marks, then unlinks; a thread that meets a marked node unlinks
+//! it, and the one whose unlink succeeds retires it.
 
 use core::marker::PhantomData;
 use core::ptr;
@@ -38,7 +38,7 @@ pub struct HarrisList {
 }
 
 impl HarrisList {
-    /// A table of so many lists (0 counts as 1). Ranges are empty if there is more than one.
+    /// A table of `buckets` lists (0 counts as 1). Ranges are empty if there is more than one.
     pub fn with_buckets(buckets: usize) -> Self {
         let heads = (0..buckets.max(1)).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
         Self { domain: Domain::new(), heads, owns: PhantomData }
@@ -64,7 +64,7 @@ impl Drop for HarrisList {
         for head in &self.heads {
             let mut node = untagged(head.load(Ordering::Relaxed));
             while !node.is_null() {
-                // SAFETY: linked nodes are boxes that nobody has retired; nobody else uses the list.
+                // SAFETY: linked nodes are boxes that are not retired; no other thread uses the list.
                 node = untagged(unsafe { Box::from_raw(node) }.next.load(Ordering::Relaxed));
             }
         }
@@ -115,7 +115,7 @@ impl<'s> HarrisSession<'s> {
                     if link.compare_exchange(at, rest, Ordering::AcqRel, Ordering::Acquire).is_err() {
                         continue 'again;
                     }
-                    // SAFETY: the exchange unlinked it, and nobody else's did.
+                    // SAFETY: the exchange unlinked it, and no other thread's did.
                     unsafe { guard.retire_box(at) };
                     at = rest;
                 } else if node.key >= key {
@@ -142,7 +142,7 @@ impl SetSession for HarrisSession<'_> {
             }
             new.next.store(place.at, Ordering::Relaxed);
             let node = Box::into_raw(new);
-            // Release: who finds the node finds it whole.
+            // Release: a thread that finds the node finds it whole.
             if place.link.compare_exchange(place.at, node, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return true;
             }
@@ -164,7 +164,7 @@ impl SetSession for HarrisSession<'_> {
             }
             let value = node.value;
             if place.link.compare_exchange(place.at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                // SAFETY: the exchange unlinked it, and nobody else's did.
+                // SAFETY: the exchange unlinked it, and no other thread's did.
                 unsafe { guard.retire_box(place.at) };
             }
             return Some(value);

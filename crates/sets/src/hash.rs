@@ -50,7 +50,7 @@ impl<M: Mechanism<1>> Drop for Hash<M> {
     fn drop(&mut self) {
         let mut session = self.mechanism.session();
         for (scope, root) in self.roots.iter().enumerate() {
-            // SAFETY: nobody else uses the table.
+            // SAFETY: no other thread uses the table.
             unsafe { list::retire_all(&mut session, scope, *root) };
         }
     }

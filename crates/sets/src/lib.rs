@@ -1,8 +1,8 @@
 //! Ordered list, hash table and binary search tree of `u64` keys and values, each written once over a mechanism; and rivals
 //! of them with an algorithm of their own.
 //!
-//! **These are evaluation structures.** They compare MV-RLU, RLU and RCU as the thesis does (§3.6.2), and are kept to what that
-//! needs: fixed key and value types, a table that does not grow, a tree that is not balanced. For a map to build on take
+//! **These are evaluation structures.** They compare MV-RLU, RLU and RCU as the thesis does (§3.6.2), and are kept to
+//! what that needs: fixed key and value types, a table that does not grow, a tree that is not balanced. To build on, take
 //! `HydraList` or `Art` of the crate `archipelago-index`.
 //!
 //! What a structure needs of a mechanism is small: see nodes in a read-side section, change links in an update, allocate,
@@ -92,7 +92,7 @@ pub trait SetSession {
     }
 
     /// Gives the value of `from` to `to` and removes `from`, at once, if `from` is there and `to` is not; whether so.
-    /// Rivals that cannot do it at once insert first, so that readers may see both, and nobody sees neither.
+    /// Rivals that cannot do it at once insert first, so that a reader may see both, and none sees neither.
     fn move_key(&mut self, from: u64, to: u64) -> bool {
         let Some(value) = self.get(from) else { return false };
         self.insert(to, value) && self.remove(from).is_some()
@@ -102,12 +102,12 @@ pub trait SetSession {
     /// moment.
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)>;
 
-    /// Stays in a section that reads the structure until the visit is over: a reader that is stuck, for measuring. What that
-    /// costs others is the mechanism's affair: memory, or updates that wait for its end (all of RLU's; over RCU those that
-    /// replace a node of a tree, in [`CitrusTree`] too).
+    /// Stays in a section that reads the structure until the visit is over: a reader that is stuck, for measuring. What
+    /// that costs others is the mechanism's affair: memory, or updates that wait for its end (all of RLU's; over RCU
+    /// those that replace a node of a tree, in [`CitrusTree`] too).
     ///
-    /// No code of the caller's runs in the section, since an update made there, by another session of the same thread, would
-    /// wait for itself.
+    /// No code of the caller's runs in the section, since an update made there, by another session of the same thread,
+    /// would wait for itself.
     fn linger(&mut self, visit: &Visit);
 
     /// Attempts at updates of this session that were repeated because they met another.

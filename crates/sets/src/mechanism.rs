@@ -16,7 +16,7 @@ pub struct Node<L, const LINKS: usize> {
 /// The other transaction was faster: the update is to begin again.
 pub struct Conflict;
 
-/// A mechanism that structures of nodes with so many links are built over. Sealed: its parts are not for use elsewhere.
+/// A mechanism that structures of nodes with `LINKS` links are built over. Sealed: its parts are not for use elsewhere.
 pub trait Mechanism<const LINKS: usize>: Default + Send + Sync + 'static {
     /// A reference to a node.
     #[doc(hidden)]

@@ -122,7 +122,7 @@ impl RcuSession<'_> {
         self.over.locks[scope].lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Runs `body` with all the scopes' locks held. They are taken in rising order, so nobody waits in a circle.
+    /// Runs `body` with all the scopes' locks held. They are taken in rising order, so threads do not wait in a circle.
     #[inline]
     fn locked<R>(&self, scopes: &[usize], body: impl FnOnce() -> R) -> R {
         match scopes {
@@ -159,7 +159,7 @@ impl<const LINKS: usize> Session<LINKS> for RcuSession<'_> {
         self.locked(scopes, || body(&self.reader.enter()))
     }
 
-    /// Without a guard: nodes of a scope are retired by who holds its lock only.
+    /// Without a guard: nodes of a scope are retired only by the holder of its lock.
     #[inline]
     fn update<R>(&mut self, scopes: &[usize], mut body: impl FnMut(&mut Locked<'_>) -> Result<R, Conflict>) -> R {
         self.locked(scopes, || {

@@ -54,7 +54,7 @@ impl<M: Mechanism<2>> Drop for Tree<M> {
         let mut left = session.read(|view| links(view, self.root));
         left.push(self.root);
         for part in left.chunks(1_000) {
-            // SAFETY: nobody else uses the tree, and nobody does after this.
+            // SAFETY: no other thread uses the tree, and none does after this.
             session.update(&[0], |tx| part.iter().try_for_each(|link| unsafe { tx.retire(*link) }));
         }
     }

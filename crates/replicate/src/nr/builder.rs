@@ -49,7 +49,7 @@ impl<T: Replicable> Builder<T> {
         }
     }
 
-    /// So many replicas, dealt out to handles in turn, in the order in which they are first used.
+    /// This number of replicas, dealt out to handles in turn, in the order in which they are first used.
     ///
     /// ```
     /// use archipelago_replicate::{Closures, Replicated};
@@ -84,8 +84,8 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Entries of the log to begin with, rounded up to a power of two. (With one replica and no observer nobody reads the
-    /// log, and nothing is written to it.) It grows when it is full (until [`largest_log`](Self::largest_log)), and
+    /// Entries of the log to begin with, rounded up to a power of two. (With one replica and no observer the log has no
+    /// reader, and nothing is written to it.) It grows when it is full (until [`largest_log`](Self::largest_log)), and
     /// shrinks again when it was not half full for long, so the default need not be changed to be safe.
     ///
     /// ```
@@ -106,7 +106,7 @@ impl<T: Replicable> Builder<T> {
     ///
     /// This is for replicas that stand still, since a reader stays in one ([`inspect`](Replicated::inspect),
     /// [`view`](super::Handle::view)) or the system has preempted its combiner: all others go on for as many changes.
-    /// When the log is at its largest and full, whoever appends waits until the slowest replica goes on
+    /// When the log is at its largest and full, a thread that appends waits until the slowest replica goes on
     /// ([`Stats`](super::Stats) says which that is, how often a change had to wait, and what the log takes). The memory
     /// for it is at most two and a half times as many entries, and what the operations in them own.
     ///
@@ -155,8 +155,8 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Starts a thread that brings replicas up to date at this interval, so that those that nobody uses do not fill the
-    /// log and operations are dropped in time. Without it, whoever finds the log full does so.
+    /// Starts a thread that brings replicas up to date at this interval, so that those that no handle uses do not fill the
+    /// log and operations are dropped in time. Without it, a thread that finds the log full does so.
     ///
     /// ```
     /// use archipelago_replicate::{Closures, Replicated};
@@ -206,13 +206,9 @@ impl<T: Replicable> Builder<T> {
     ///     fn commit(&mut self, _: u64) {} // here a file would be synchronized
     /// }
     ///
-    /// let journal = Arc::new(Mutex::new(Vec::new()));
-    /// let add = |sum: &mut u64, more: &u64| *sum += more;
-    /// let sum = Replicated::builder().observer(Journal(journal.clone())).build(|| FromFns::new(0, |_: &u64, (): &()| (), add));
-    /// let mut sum = sum.handle();
-    /// sum.write(2)?;
-    /// sum.write(3)?;
-    /// assert_eq!(*journal.lock().unwrap(), [2, 3]);
+    /// let journal = Arc::new(Mutex::new(Vec::new())); let add = |sum: &mut u64, more: &u64| *sum += more; let sum =
+    /// Replicated::builder().observer(Journal(journal.clone())).build(|| FromFns::new(0, |_: &u64, (): &()| (), add));
+    /// let mut sum = sum.handle(); sum.write(2)?; sum.write(3)?; assert_eq!(*journal.lock().unwrap(), [2, 3]);
     /// # Ok::<(), archipelago_replicate::Poisoned>(())
     /// ```
     #[must_use]

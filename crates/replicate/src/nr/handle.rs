@@ -205,7 +205,7 @@ impl<T: Replicable> Handle<T> {
     }
 
     /// As [`write`](Self::write), for tasks: where a thread would wait for a combiner, the task is suspended and the
-    /// combiner wakes it. Whoever finds no combiner combines while it is polled. Works with any executor.
+    /// combiner wakes it. A task that finds no combiner combines while it is polled. Works with any executor.
     ///
     /// Dropped before it is ready, the operation may or may not be carried out.
     ///
