@@ -157,7 +157,7 @@ pub struct Sets {
     /// Structures, comma-separated: list, hash, tree, or all
     #[arg(long, default_value = "all")]
     pub structure: String,
-    /// Mechanisms, comma-separated: rcu, rlu, mvrlu, their variants (an unknown name lists them), harris, citrus, or all
+    /// Mechanisms, comma-separated: rcu, rlu, mvrlu, their variants (an unknown name lists them), harris, harris-hp, citrus, or all
     #[arg(long, default_value = "rcu,rlu,mvrlu,harris,citrus")]
     pub mechanism: String,
     /// Operations that insert or remove, half each, in percent; comma-separated
@@ -317,7 +317,7 @@ pub struct SimLocks {
 #[derive(Clone, Debug, Args)]
 pub struct SimYcsb {
     /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes), art and art-olc
-    /// (read-optimized write exclusion, optimistic lock coupling), rwlock-btreemap, or all
+    /// (read-optimized write exclusion, optimistic lock coupling), btree-olc (a B+tree with the latter), rwlock-btreemap, or all
     #[arg(long, default_value = "hydralist,hydralist-one-layer,art,rwlock-btreemap")]
     pub index: String,
     /// Workloads, comma-separated: load, a, b, c, d, e, f, or all

@@ -15,6 +15,7 @@ mod measure;
 mod nr;
 mod report;
 mod resources;
+pub mod rivals;
 pub mod roster;
 mod sets;
 mod sim;

@@ -1,4 +1,5 @@
-//! All contenders by name: ours, the peers that the program was built with, and the locked maps of the standard library.
+//! All contenders by name: ours, the peers that the program was built with, a B+tree, and the locked maps of the standard
+//! library.
 //!
 //! An index is named at run time but must be called without indirection, so the code that uses one is generic and is
 //! handed over as a [`Visit`]: [`Dispatch::dispatch`] turns the name into the type. Peers live in crates of their own, which
@@ -11,6 +12,7 @@ use crate::failure::Failure;
 use crate::keys::BenchKey;
 use crate::locked::{Mutexed, RwLocked};
 use crate::nr::methods::{LockFree, Method};
+use crate::rivals::btree::{BTreeOlc, TreeKey};
 
 /// Turns names into types, for one key type.
 pub trait Dispatch<K: BenchKey> {
@@ -35,7 +37,8 @@ pub struct Own;
 
 static OURS: [Info; 2] = [Info { ours: true, ..Info::peer("hydralist") }, Info { ours: true, ..Info::peer("art") }];
 
-static LOCKED: [Info; 2] = [Info::peer("rwlock-btreemap"), Info::peer("mutex-btreemap")];
+/// Rivals that every program has.
+static RIVALS: [Info; 3] = [Info::peer("btree-olc"), Info::peer("rwlock-btreemap"), Info::peer("mutex-btreemap")];
 
 impl Roster for Own {
     const PEERS: &'static [Info] = &[];
@@ -44,11 +47,12 @@ impl Roster for Own {
     type List<const QUEUE: bool> = LockFree<QUEUE, true>;
 }
 
-impl<K: BenchKey> Dispatch<K> for Own {
+impl<K: TreeKey> Dispatch<K> for Own {
     fn dispatch(info: &'static Info, visit: &mut impl Visit<K>) {
         match info.name {
             "hydralist" => visit.visit::<HydraList<K, u64>>(info),
             "art" => visit.visit::<Art<K, u64>>(info),
+            "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
             "rwlock-btreemap" => visit.visit::<RwLocked<K>>(info),
             "mutex-btreemap" => visit.visit::<Mutexed<K>>(info),
             name => unreachable!("{name} is listed but has no type for these keys"),
@@ -58,7 +62,7 @@ impl<K: BenchKey> Dispatch<K> for Own {
 
 /// All of them, ours first, in the order of reports.
 pub(crate) fn indexes<R: Roster>() -> impl Iterator<Item = &'static Info> {
-    OURS.iter().chain(R::PEERS).chain(&LOCKED)
+    OURS.iter().chain(R::PEERS).chain(&RIVALS)
 }
 
 /// Whether it is the name of one of this library's indexes.

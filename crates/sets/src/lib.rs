@@ -14,7 +14,8 @@
 //! | [`OverRlu`] | linearizable | a snapshot, never waits | as above, and a commit waits for readers |
 //! | [`OverRcu`] | linearizable | under the writers' locks | one at a time for each lock: one for a list or tree, one per bucket |
 //!
-//! Rivals with an algorithm of their own: [`HarrisList`] (and a table of them) and [`FraserSkipList`], lock-free;
+//! Rivals with an algorithm of their own: [`HarrisList`] (and a table of them), [`HazardList`] (the same with hazard
+//! pointers) and [`FraserSkipList`], lock-free;
 //! [`CitrusTree`], RCU with a lock per node.
 //!
 //! ```
@@ -31,6 +32,7 @@
 mod citrus;
 mod harris;
 mod hash;
+mod hazard;
 mod list;
 mod mechanism;
 mod over_mvrlu;
@@ -44,6 +46,7 @@ mod visit;
 pub use citrus::{CitrusSession, CitrusTree};
 pub use harris::{HarrisList, HarrisSession};
 pub use hash::{Hash, HashSession};
+pub use hazard::{HazardList, HazardSession};
 pub use list::{List, ListSession};
 pub use mechanism::Mechanism;
 pub use over_mvrlu::OverMvRlu;

@@ -14,7 +14,8 @@ use archipelago_check::hostile::{
 };
 use archipelago_check::watchdog::watchdog;
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, List, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree, Visit,
+    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
+    Visit,
 };
 use archipelago_sync::mvrlu::ClockKind;
 
@@ -52,6 +53,8 @@ fn each_over_rcu(test: &impl Test) {
     test.run("tree over RCU", Tree::<OverRcu>::default(), Beside::Wait);
     test.run("Harris list", HarrisList::default(), Beside::GoOn);
     test.run("Harris table", HarrisList::with_buckets(16), Beside::GoOn);
+    test.run("Harris list, hazard pointers", HazardList::default(), Beside::GoOn);
+    test.run("Harris table, hazard pointers", HazardList::with_buckets(16), Beside::GoOn);
     test.run("Citrus tree", CitrusTree::default(), Beside::Wait);
     test.run("skip list", FraserSkipList::default(), Beside::GoOn);
 }

@@ -8,8 +8,8 @@ use archipelago_check::linear;
 use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
-    Visit,
+    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set,
+    SetSession, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 
@@ -49,6 +49,8 @@ fn each(test: impl Tested) {
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
     test.run(Promise::Rival, HarrisList::default());
     test.run(Promise::Hashed, Locked(HarrisList::with_buckets(5)));
+    test.run(Promise::Rival, HazardList::default());
+    test.run(Promise::Hashed, Locked(HazardList::with_buckets(5)));
     test.run(Promise::Rival, CitrusTree::default());
     test.run(Promise::Rival, FraserSkipList::default());
 }

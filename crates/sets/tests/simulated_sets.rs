@@ -6,8 +6,8 @@ use archipelago_check::history::Recorder;
 use archipelago_check::linear;
 use archipelago_check::simulated::{explore, explore_with, stall};
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
-    points,
+    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set,
+    SetSession, Tree, points,
 };
 use archipelago_sim::{Client, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
@@ -72,6 +72,8 @@ fn sets_over_rcu_are_linearizable_in_many_schedules() {
 fn rivals_are_linearizable_in_many_schedules() {
     linearizable(Promise::Rival, HarrisList::default);
     linearizable(Promise::Rival, || HarrisList::with_buckets(3));
+    linearizable(Promise::Rival, HazardList::default);
+    linearizable(Promise::Rival, || HazardList::with_buckets(3));
     linearizable(Promise::Rival, CitrusTree::default);
     linearizable(Promise::Rival, FraserSkipList::default);
 }

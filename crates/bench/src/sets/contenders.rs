@@ -1,7 +1,7 @@
 //! Which structures over which mechanisms can be measured.
 
 use archipelago_platform::sync::Arc;
-use archipelago_sets::{CitrusTree, HarrisList, Hash, List, OverMvRlu, OverRcu, OverRlu, Tree};
+use archipelago_sets::{CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRlu, Tree};
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 
 use super::drive::{self, Sample, Simulation, Spec};
@@ -84,6 +84,8 @@ pub fn all() -> Vec<Contender> {
     let rivals = [
         contender!("list", "harris", |_| HarrisList::default()),
         contender!("hash", "harris", |spec| HarrisList::with_buckets(spec.buckets)),
+        contender!("list", "harris-hp", |_| HazardList::default()),
+        contender!("hash", "harris-hp", |spec| HazardList::with_buckets(spec.buckets)),
         contender!("tree", "citrus", |_| CitrusTree::default()),
     ];
     [
@@ -97,10 +99,10 @@ pub fn all() -> Vec<Contender> {
         over!("mvrlu-one-collector", mvrlu("one-collector")),
         over!("mvrlu-late", mvrlu("late")),
         over!("mvrlu-no-dereference", mvrlu("no-dereference")),
-        rivals,
     ]
     .into_iter()
     .flatten()
+    .chain(rivals)
     .collect()
 }
 

@@ -59,6 +59,8 @@ pub struct Run {
     pub warm_ns: u64,
     /// Virtual nanoseconds measured.
     pub measured_ns: u64,
+    /// When the last client ended: virtual nanoseconds.
+    pub end_ns: u64,
     /// Whether the throughput was seen steady before, or the time to warm up was given.
     pub steady: bool,
     /// What the machine counted meanwhile.
@@ -214,6 +216,7 @@ pub fn run<S>(
         mops: ops as f64 * 1e3 / measured_ns.max(1) as f64,
         warm_ns: course.from(),
         measured_ns,
+        end_ns: report.end_ns,
         steady: course.steady(),
         stats: counts.at_end.get().unwrap_or(report.stats).since(&counts.at_start.get().unwrap_or_default()),
         events: report.stats.accesses,

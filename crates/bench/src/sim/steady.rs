@@ -7,10 +7,11 @@
 //!
 //! *Measuring.* The span is doubled until enough operations have ended within it. Both end when patience does, and say so.
 //!
-//! Everything here is the simulation's own bookkeeping: it costs no virtual time. Clients report in the order of virtual
+//! Everything here is the simulation's own bookkeeping: it costs no virtual time, and allocates nothing, since whatever
+//! allocates in a simulated thread takes a turn. Clients report in the order of virtual
 //! time, since the one that is behind runs first; so a phase ends for all of them at one instant.
 
-use core::cell::{Cell, RefCell};
+use core::cell::Cell;
 
 /// By how much the throughputs of two quarters may differ: this part of the greater one.
 pub const TOLERANCE: f64 = 0.05;
@@ -42,8 +43,8 @@ pub struct Course {
     steady: Cell<bool>,
     /// Operations that counted.
     ops: Cell<u64>,
-    /// Operations that ended while it warmed up, by quarters of the measured span.
-    quarters: RefCell<Vec<u64>>,
+    /// Operations that ended in the third and in the last quarter of the time until the next look.
+    quarters: [Cell<u64>; 2],
 }
 
 /// What a client is told when it passes.
@@ -61,8 +62,10 @@ impl Course {
     /// A run that has not begun.
     pub fn new(wish: Wish) -> Self {
         let until = wish.warm_ns.unwrap_or(wish.measured_ns);
-        let (from, over, steady, ops) = (Cell::new(None), Cell::new(false), Cell::new(true), Cell::new(0));
-        Course { wish, from, until: Cell::new(until), over, steady, ops, quarters: RefCell::default() }
+        let (from, over, steady, ops, quarters) = Default::default();
+        let course = Course { wish, from, until: Cell::new(until), over, steady, ops, quarters };
+        course.steady.set(true);
+        course
     }
 
     /// A client passes at `now`, having ended an operation or not.
@@ -78,13 +81,12 @@ impl Course {
             }
             None => {}
         }
-        if ended && self.wish.warm_ns.is_none() {
-            let quarter = (now / self.quarter()) as usize;
-            let mut quarters = self.quarters.borrow_mut();
-            if quarters.len() <= quarter {
-                quarters.resize(quarter + 1, 0);
-            }
-            quarters[quarter] += 1;
+        // Those of the next look begin where this one is.
+        let [third, last] = &self.quarters;
+        let (half, fourth) = (self.until.get() / 2, self.until.get() / 4);
+        if ended && now >= half {
+            let quarter = if now < half + fourth { third } else { last };
+            quarter.set(quarter.get() + 1);
         }
         Phase::Warming
     }
@@ -92,10 +94,6 @@ impl Course {
     /// Ends the run as it is.
     pub fn stop(&self) {
         self.over.set(true);
-    }
-
-    fn quarter(&self) -> u64 {
-        self.wish.measured_ns.div_ceil(4)
     }
 
     fn end_phase(&self) {
@@ -109,6 +107,7 @@ impl Course {
                     self.until.set(until + measured_ns);
                 } else {
                     self.until.set(until * 2);
+                    self.quarters.iter().for_each(|quarter| quarter.set(0));
                 }
             }
             Some(from) => {
@@ -124,11 +123,7 @@ impl Course {
 
     /// Whether the last two quarters of the time until now agree.
     fn is_steady(&self) -> bool {
-        let quarters = self.quarters.borrow();
-        // Of the time until now, in quarters of the measured span.
-        let fourth = (self.until.get() / self.wish.measured_ns) as usize;
-        let sum = |from: usize| quarters.iter().skip(from).take(fourth).sum::<u64>();
-        let (third, last) = (sum(2 * fourth), sum(3 * fourth));
+        let [third, last] = [0, 1].map(|which| self.quarters[which].get());
         third.min(last) >= ENOUGH && third.abs_diff(last) as f64 <= TOLERANCE * third.max(last) as f64
     }
 

@@ -17,6 +17,7 @@ use crate::driver::execute;
 use crate::failure::Failure;
 use crate::keys::{self, BenchKey, KeyKind, KeySet};
 use crate::locked::RwLocked;
+use crate::rivals::btree::{BTreeOlc, TreeKey};
 use crate::workload::{Distribution, Stream, Workload, stream};
 
 /// Operations of a thread, gone through again and again.
@@ -27,7 +28,7 @@ const FRESH: usize = 2048;
 pub const WARM_BEFORE_FAULTS: u64 = 50;
 
 /// Keys that a simulation can make on its way.
-trait SimKey: BenchKey {
+trait SimKey: TreeKey {
     /// So many to load and so many more, as in `bench ycsb`.
     fn set(kind: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<Self>;
 
@@ -133,6 +134,7 @@ fn indexes<K: SimKey + 'static>() -> Vec<(&'static str, Make)> {
         ("hydralist-one-layer", |work| program(work, one_layer::<K>)),
         ("art", |work| program(work, Art::<K, u64>::new)),
         ("art-olc", |work| program(work, || Art::<K, u64>::with_write_sync(WriteSync::OptimisticLockCoupling))),
+        ("btree-olc", |work| program(work, BTreeOlc::<K>::default)),
         ("rwlock-btreemap", |work| program(work, RwLocked::<K>::empty)),
     ]
 }
