@@ -47,7 +47,7 @@ unsafe impl KeyPart for PathBuf {
         }
     }
 
-    unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> PathBuf {
+    unsafe fn read(bytes: &mut &[u8], last: bool) -> PathBuf {
         let mut path = PathBuf::new();
         while !(last && bytes.is_empty()) {
             match take(bytes) {

@@ -86,7 +86,7 @@ unsafe impl<P: KeyPart> KeyPart for Reverse<P> {
         to.complement(from);
     }
 
-    unsafe fn read<'a>(bytes: &mut &'a [u8], _: bool) -> Reverse<P> {
+    unsafe fn read(bytes: &mut &[u8], _: bool) -> Reverse<P> {
         let plain: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
         let mut rest = &plain[..];
         // SAFETY: by the caller's promise this starts with what `P::write` wrote, not as the last part.
