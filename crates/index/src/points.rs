@@ -19,6 +19,8 @@ pub const BOXED: &str = "a word is an address";
 pub const REFUSED: &str = "a version does not hold";
 /// A page says how long its new upper bound is, and gets the bound next.
 pub const BOUND: &str = "a bound has a length and no bytes";
+/// The place of the first entry above a key is found in a page, and read next.
+pub const ABOVE: &str = "the first entry above is found";
 /// The outermost leaf of an `Art` has been found, and is locked next.
 pub const OUTERMOST: &str = "the outermost leaf is found";
 /// A walk over an `Art` has read what byte a place of a small node is for, and reads its edge next.

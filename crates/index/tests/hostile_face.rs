@@ -293,7 +293,10 @@ fn own_references<S: Kind>() {
     assert!(matches!(refused, Some(Refused::Backlogged((2, _)))));
     assert_eq!(entry.value(), "999");
     drop(entry);
-    assert!(session.try_insert(2, "again".into()).is_ok());
+    // What looks after maps at rest may be reading, too, for a moment.
+    while session.try_insert(2, "again".into()).is_err() {
+        thread::yield_now();
+    }
 }
 
 #[test]

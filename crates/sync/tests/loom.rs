@@ -15,7 +15,7 @@ use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::{Arc, Mutex};
 use archipelago_platform::thread;
-use archipelago_sync::rcu::{Domain, Flavour};
+use archipelago_sync::rcu::{Domain, Flavour, OwnedGuard};
 use archipelago_sync::version_lock::{Look, VersionLock};
 use loom::cell::UnsafeCell;
 
@@ -524,6 +524,30 @@ fn rcu_a_quiescent_reader_is_waited_for() {
                     }
                     reader.quiescent();
                 }
+            })
+        };
+        shared.retire();
+        shared.domain.collect();
+        reader.join().unwrap();
+    });
+}
+
+/// A guard that was begun here protects what another thread reads under it, and ends there.
+#[test]
+fn rcu_an_owned_guard_protects_where_it_has_gone() {
+    each_flavour(2, |shared| {
+        let guard = shared.domain.pin_owned();
+        // SAFETY: only its lifetime; the thread is joined before the domain goes.
+        let guard: OwnedGuard<'static> = unsafe { core::mem::transmute(guard) };
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let mut guard = guard;
+                shared.look();
+                guard.renew();
+                shared.look();
+                drop(guard);
+                drop(shared);
             })
         };
         shared.retire();

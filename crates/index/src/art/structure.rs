@@ -171,7 +171,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         }
     }
 
-    fn len(&self) -> usize {
+    fn entries(&self) -> usize {
         self.tree.len()
     }
 
@@ -192,7 +192,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
 
     fn check(&self) {
         let held = check::check(&self.tree, &self.domain.pin());
-        assert_eq!(held.entries as usize, self.len(), "the count is the number of entries");
+        assert_eq!(held.entries as usize, self.tree.len(), "the count is the number of entries");
         assert_eq!(held.nodes as usize, self.tree.nodes(), "the count is the number of nodes");
         assert_eq!(held.bytes as usize, self.tree.bytes(), "nodes and leaves take what was counted");
     }

@@ -260,7 +260,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         self.counted(Core::put(self, &local, page, key, F::tag(key), word, At::Always))
     }
 
-    fn len(&self) -> usize {
+    fn entries(&self) -> usize {
         Core::len(self)
     }
 

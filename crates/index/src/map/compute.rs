@@ -183,9 +183,11 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         match key.encode(|key| self.store(&guard, key, word, When::Absent)) {
             // SAFETY: in the map under the guard.
             Put::Inserted => Ok(unsafe { Ref::new(word, guard) }),
-            // SAFETY: what is there was in the map under the guard; ours was not stored, so it is still ours alone.
             Put::Kept(existing) => {
-                Err(unsafe { Occupied { current: Ref::new(existing, guard), value: value::from_word(word) } })
+                // SAFETY: in the map under the guard.
+                let current = unsafe { Ref::new(existing, guard) };
+                // SAFETY: ours was not stored, so it is still ours alone.
+                Err(Occupied { current, value: unsafe { value::from_word(word) } })
             }
             Put::Replaced(_) | Put::Missing => unreachable!("`When::Absent` inserts or keeps"),
         }

@@ -172,7 +172,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// The number of entries: exact while no thread changes the map, otherwise off by at most what is inserted or removed
     /// during the call. O(threads).
     pub fn len(&self) -> usize {
-        self.used().map_or(0, Structure::len)
+        self.used().map_or(0, Structure::entries)
     }
 
     /// Whether there are no entries, with [`len`](Self::len)'s consistency.

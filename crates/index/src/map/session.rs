@@ -123,7 +123,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     /// The number of entries; see [`Map::len`].
     pub fn len(&self) -> usize {
-        self.core.len()
+        self.core.entries()
     }
 
     /// Whether there are no entries, with the consistency of [`len`](Self::len).

@@ -166,7 +166,7 @@ pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
     // ---- The whole ------------------------------------------------------------------------------------------------
 
     /// How many entries there are: exact while nobody changes the structure.
-    fn len(&self) -> usize;
+    fn entries(&self) -> usize;
 
     /// Bytes of memory held, without values' boxes and without what waits for readers; and in what.
     fn held(&self) -> Held;

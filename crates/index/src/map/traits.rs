@@ -187,7 +187,6 @@ where
                 while let Some((key, value)) = access.next_entry::<K, V>()? {
                     session.upsert::<K>(&key, value);
                 }
-                drop(session);
                 Ok(self.0)
             }
         }

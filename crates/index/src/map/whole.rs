@@ -10,6 +10,7 @@ use archipelago_platform::thread;
 use core::borrow::Borrow;
 use core::fmt;
 use core::iter::FusedIterator;
+use core::mem::ManuallyDrop;
 
 /// Entries that are moved from one map to another at a time.
 const MOVED: usize = 512;
@@ -55,7 +56,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// Moves all entries of `other`, which is empty then, into this map, which others may be using: of a key in both, the
     /// value of `other` stays. Entries are moved without being cloned or rebuilt. Each appears at a moment of its own.
     pub fn append(&self, other: &mut Self) {
-        let other = core::mem::replace(other, other.like());
+        // Should anything panic on the way, what is left is leaked: words must not be in two maps.
+        let other = ManuallyDrop::new(core::mem::replace(other, other.like()));
         let Some(from) = other.used() else { return };
         let mut low = Some(FormOf::<K>::least());
         let mut batch = Batch::default();
@@ -63,8 +65,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
             low = collect::<S, K>(from, FormOf::<K>::probe(&start), &mut batch);
             self.take_in(&mut batch);
         }
-        // Nothing of the user's has run, so the words are all moved. Dropping the other map must not see them.
-        other.forget_entries();
+        ManuallyDrop::into_inner(other).forget_entries();
     }
 
     /// Stores a batch of words, ascending, that are nobody's yet.

@@ -249,6 +249,7 @@ impl Page<Word> for WordPage {
         let len = self.len();
         // A racing writer can make this search meaningless, not unsafe.
         let slot = if self.sorted() < len { len } else { partition_point(0, len, |slot| self.key(slot) < from) };
+        hint::point(points::ABOVE);
         (slot < len).then(|| self.pair(slot))
     }
 
