@@ -115,6 +115,7 @@ impl Builder {
             two_versions: self.two_versions,
             tuning: self.tuning,
             low: AtomicUsize::new(self.tuning.low_watermark),
+            handles: AtomicUsize::new(0),
             budget: Budget::new(self.memory_cap),
             records: RwLock::new(Vec::new()),
             left: Mutex::new(Vec::new()),
@@ -284,6 +285,8 @@ pub(super) struct Inner {
     tuning: Tuning,
     /// The low watermark, as the objects allow.
     low: AtomicUsize,
+    /// Handles that there were at a time.
+    handles: AtomicUsize,
     budget: Budget,
     records: RwLock<Vec<Arc<Record>>>,
     /// Those that no handle has.
@@ -415,6 +418,7 @@ impl Inner {
         self.scan_barrier();
         let records = self.records();
         let mut cuts = Cuts::of(&records, floor);
+        self.handles.store(records.len(), Ordering::Relaxed);
         let more = self.budget.objects() / (8 * records.len()).max(1);
         let base = self.tuning.low_watermark;
         self.low.store(base.max((base + more).min(HIGHEST_LOW)), Ordering::Relaxed);
@@ -503,6 +507,11 @@ impl Inner {
         !cfg!(loom)
             && pass.bytes >= share
             && (pass.held_up >= share / 2 || pass.sections > processors() && pass.horizon != in_vain)
+    }
+
+    /// As of the last scan.
+    pub(super) fn has_more_handles_than_processors(&self) -> bool {
+        self.handles.load(Ordering::Relaxed) > processors()
     }
 
     /// With two versions: adds a commit to the log of `record`, and writes the log back if it holds enough.

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
-use archipelago_platform::time::Duration;
+use archipelago_platform::time::{Duration, Instant};
 
 use super::domain::{Inner, Pass};
 use super::log::Version;
@@ -25,6 +25,11 @@ const FAR: usize = 32 * 1024;
 /// for what they do in this module, which is not.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE_WITHIN: Duration = Duration::from_millis(50);
+
+/// How long a thread works, where there are more handles than processors, until it gives its processor away of its own accord,
+/// outside a section. A scheduler that ends a turn ends it in a section, mostly, and then the horizon stands until that thread's
+/// next turn, and all others are in the way of that: far below a scheduler's turn of some milliseconds, far above what it costs.
+const TURN: Duration = Duration::from_micros(200);
 
 /// Attempts at a transaction that found the domain's memory full, with a collection before each, until it fails.
 const FULL_ATTEMPTS: usize = 8;
@@ -96,6 +101,8 @@ pub struct Handle {
     pub(super) met: u64,
     /// The horizon that a pause did not move.
     in_vain: u64,
+    /// When this thread last gave its processor away.
+    turn: Instant,
 }
 
 // SAFETY: a handle owns its record, its pool, and the versions in `overflow`; nothing in it belongs to a thread.
@@ -120,6 +127,7 @@ impl Handle {
             unlinked: Vec::new(),
             met: 0,
             in_vain: 0,
+            turn: Instant::now(),
         }
     }
 
@@ -393,6 +401,7 @@ impl Handle {
         if core::mem::replace(&mut self.horizon_met, horizon) == horizon {
             thread::yield_now();
         }
+        self.end_turn();
     }
 
     fn hand_in(&mut self) {
@@ -431,7 +440,9 @@ impl Handle {
         }
         self.hand_in();
         if self.domain.tuning().concurrent {
-            if let Some(pass) = self.pass() {
+            let pass = self.pass();
+            self.end_turn();
+            if let Some(pass) = pass {
                 self.make_room(pass);
             }
         } else if self.record.log(self.domain.budget()).wants_scan(self.domain.low()) {
@@ -449,6 +460,14 @@ impl Handle {
         unsafe { domain.help_one(record, pool) };
         self.record.leave();
         pass
+    }
+
+    /// Outside the section: lets others run if it is time.
+    fn end_turn(&mut self) {
+        if self.domain.has_more_handles_than_processors() && self.turn.elapsed() >= TURN {
+            thread::yield_now();
+            self.turn = Instant::now();
+        }
     }
 
     /// Pauses while this handle's log has grown beyond its share because other threads do not run.

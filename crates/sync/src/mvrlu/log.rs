@@ -35,7 +35,11 @@ use super::version::{Copied, Free, GONE, HELD, Head, NEVER, PRUNED, Shape, birth
 const MANY_DETACHED: usize = 128;
 
 /// Entries of a log that nobody uses are worth giving back from here on.
-const ROOM: usize = 256;
+const ROOM: usize = 64;
+
+/// By how many entries a short table grows; a long one grows by a quarter. Doubled, a table would take as much memory as
+/// the copies that it names.
+const STEP: usize = 64;
 
 /// A committed version.
 #[derive(Clone, Copy)]
@@ -109,7 +113,7 @@ pub(super) struct Log {
     /// Not looked at yet, by rising stamp.
     committed: VecDeque<Version>,
     /// Stamped at or before the horizon, and still needed.
-    waiting: Vec<Version>,
+    waiting: VecDeque<Version>,
     /// Out of use for whoever begins at or after the tick; and how many of each tick.
     detached: VecDeque<Version>,
     ticks: VecDeque<(u64, usize)>,
@@ -141,7 +145,7 @@ impl Log {
     pub(super) fn new() -> Self {
         Self {
             committed: VecDeque::new(),
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
             detached: VecDeque::new(),
             ticks: VecDeque::new(),
             pruned: Vec::new(),
@@ -162,6 +166,7 @@ impl Log {
     /// Takes over what a handle has committed.
     pub(super) fn append(&mut self, version: Version) {
         self.bytes += version.bytes();
+        make_room(&mut self.committed, 1);
         self.committed.push_back(version);
     }
 
@@ -180,15 +185,10 @@ impl Log {
 
     /// Gives back what the tables have grown by and do not use, but for `room`.
     pub(super) fn trim(&mut self, room: usize) {
-        let is_wide = |length: usize, capacity: usize| capacity > 4 * length + room;
-        if is_wide(self.committed.len(), self.committed.capacity()) {
-            self.committed.shrink_to(2 * self.committed.len());
-        }
-        if is_wide(self.waiting.len(), self.waiting.capacity()) {
-            self.waiting.shrink_to(2 * self.waiting.len());
-        }
-        if is_wide(self.detached.len(), self.detached.capacity()) {
-            self.detached.shrink_to(2 * self.detached.len());
+        for table in [&mut self.committed, &mut self.waiting, &mut self.detached] {
+            if table.capacity() > 2 * table.len() + room {
+                table.shrink_to(table.len() + room / 2);
+            }
         }
     }
 
@@ -265,7 +265,8 @@ impl Log {
             self.committed.pop_front();
             // SAFETY: the caller's promise.
             if unsafe { self.stays(version, horizon) } {
-                waiting.push(version);
+                make_room(&mut waiting, 1);
+                waiting.push_back(version);
             }
         }
         self.waiting = waiting;
@@ -289,6 +290,7 @@ impl Log {
         if is_out {
             self.bytes -= version.bytes();
             self.gone += version.bytes();
+            make_room(&mut self.detached, 1);
             self.detached.push_back(version);
         }
         !is_out
@@ -346,6 +348,7 @@ impl Log {
         let tick = domain.clock().stamp();
         let first = self.detached.len();
         self.gone += core::mem::take(&mut self.bytes);
+        make_room(&mut self.detached, self.committed.len());
         self.detached.append(&mut self.committed);
         self.set_aside(tick, first);
         self.trim(ROOM);
@@ -378,6 +381,7 @@ impl Log {
         self.busy = busy;
         self.prune_at = self.bytes + self.bytes / 8;
         if !versions.is_empty() {
+            versions.shrink_to_fit();
             self.pruned.push(Pruned { versions, walks: None });
         }
     }
@@ -438,6 +442,7 @@ impl Log {
     pub(super) fn detach(&mut self, tick: u64, unlinked: &mut Vec<Version>) -> bool {
         let first = self.detached.len();
         self.gone += unlinked.iter().map(Version::bytes).sum::<usize>();
+        make_room(&mut self.detached, unlinked.len());
         self.detached.extend(unlinked.drain(..));
         self.set_aside(tick, first);
         let are_many = self.detached.len() >= self.detached_at;
@@ -445,6 +450,13 @@ impl Log {
             self.detached_at = self.detached.len() + MANY_DETACHED;
         }
         are_many
+    }
+}
+
+/// Room for so many more.
+fn make_room(table: &mut VecDeque<Version>, more: usize) {
+    if table.len() + more > table.capacity() {
+        table.reserve_exact(more.max(STEP).max(table.len() / 4));
     }
 }
 
