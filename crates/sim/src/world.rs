@@ -541,7 +541,8 @@ fn wait_for(key: Key, timeout_ns: Option<u64>, condition: impl Fn() -> bool) -> 
         return true;
     };
     let end = with(engine, |engine| timeout_ns.map(|ns| engine.me().clock.saturating_add(ns.saturating_mul(1000))));
-    while condition() {
+    // Part of going to sleep and of waking up, which the model charges for: no access of the program's.
+    while arena::apart(&condition) {
         if with(engine, |engine| engine.tx_forbids()) {
             htm::leave(engine);
             return true;
