@@ -10,7 +10,7 @@ use archipelago_platform::plain::Plain;
 use archipelago_platform::sync::RwLock;
 use archipelago_platform::touch_mut;
 
-use crate::registry::Contender;
+use crate::contender::Contender;
 
 /// Most entries of a leaf, and separators of an inner node: about those of `std`'s and of common B+trees between.
 const FULL: usize = 30;

@@ -59,7 +59,7 @@ mod tests {
     const EXPERIMENTS: [&[&str]; 4] = [
         &["locks"],
         &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
-        &["sets", "--structure", "all", "--mechanism", "all", "--count", "200", "--update-percent", "20"],
+        &["sets", "--structure", "all", "--mechanism", "all", "--count", "100", "--update-percent", "20"],
         &["nr", "--workload", "all", "--method", "all", "--update-percent", "20", "--count", "2k"],
     ];
     /// On several nodes, so that what is kept for each is there more than once.
@@ -78,7 +78,8 @@ mod tests {
             if !name.contains(&only) {
                 continue;
             }
-            for place in found(&contender, &setting, THREADS).unwrap() {
+            let found = found(&contender, &setting, THREADS).unwrap_or_else(|why| panic!("{name}: {why}"));
+            for place in found {
                 let (kind, lines) = (if place.writes { "writes" } else { "reads" }, place.lines);
                 places += &format!("{name}: {kind} {lines} lines {} times: {}\n", place.accesses, place.place);
             }

@@ -12,9 +12,9 @@ use super::locked::RwLocked;
 use super::measure::{Program, Turns, run};
 use super::{Cell, choose};
 use crate::args::SimYcsb;
+use crate::contender::Contender;
 use crate::driver::execute;
 use crate::failure::Failure;
-use crate::registry::Contender;
 use crate::workload::{Distribution, Stream, Workload, stream};
 
 /// Operations of a thread, gone through again and again.
