@@ -6,6 +6,7 @@
 
 mod host;
 mod limits;
+mod locked;
 mod locks;
 mod machines;
 pub mod measure;

@@ -23,7 +23,7 @@ const EXPERIMENTS: [&[&str]; 6] = [
     &["nr", "--workload", "all", "--method", "sl,rwl,fc,fc+,nr,tas,shfl", "--update-percent", "10", "--count", "2k"],
 ];
 
-fn contenders(what: &Sim) -> Vec<Contender> {
+pub(super) fn contenders(what: &Sim) -> Vec<Contender> {
     experiment(what).unwrap().1
 }
 

@@ -9,6 +9,7 @@ use archipelago_sync::version_lock::VersionLock;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::locked::RwLocked;
 use super::measure::{Program, Turns, run};
 use super::{Cell, choose};
 use crate::args::{SimYcsb, Warm};
@@ -16,7 +17,6 @@ use crate::contender::Contender;
 use crate::driver::execute;
 use crate::failure::Failure;
 use crate::keys::{self, BenchKey, KeyKind, KeySet};
-use crate::locked::RwLocked;
 use crate::rivals::btree::{BTreeOlc, TreeKey};
 use crate::workload::{Distribution, Stream, Workload, stream};
 
@@ -135,7 +135,6 @@ fn indexes<K: SimKey + 'static>() -> Vec<(&'static str, Make)> {
         ("art", |work| program(work, Art::<K, u64>::new)),
         ("art-olc", |work| program(work, || Art::<K, u64>::with_write_sync(WriteSync::OptimisticLockCoupling))),
         ("btree-olc", |work| program(work, BTreeOlc::<K>::default)),
-        ("rwlock-btreemap", |work| program(work, RwLocked::<K>::empty)),
     ]
 }
 
@@ -151,7 +150,11 @@ pub fn contenders(args: &SimYcsb) -> Result<Vec<super::Contender>, Failure> {
             return Err(Failure::new(format!("--keys {wrong} is not known; known are {known}")));
         }
         KeyKind::Email => indexes::<Vec<u8>>(),
-        _ => indexes::<u64>(),
+        _ => {
+            let mut known = indexes::<u64>();
+            known.push(("rwlock-btree", |work| program(work, RwLocked::empty)));
+            known
+        }
     };
     let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
     let chosen = choose("--index", &args.index, &names)?;
