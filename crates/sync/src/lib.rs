@@ -5,6 +5,7 @@ pub mod backoff;
 pub mod lock;
 pub mod mvrlu;
 pub mod rcu;
+pub mod region;
 pub mod rlu;
 pub mod set;
 pub mod version_lock;

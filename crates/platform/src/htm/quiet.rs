@@ -23,11 +23,25 @@ pub fn quiet() -> Quiet {
     Quiet(())
 }
 
+impl Quiet {
+    /// Runs what is not the body's: the wait of the machinery that runs it.
+    #[inline(always)]
+    pub fn suspended<R>(&self, work: impl FnOnce() -> R) -> R {
+        #[cfg(all(debug_assertions, not(loom)))]
+        QUIET.with(|depth| depth.set(depth.get() - 1));
+        let result = work();
+        #[cfg(all(debug_assertions, not(loom)))]
+        QUIET.with(|depth| depth.set(depth.get() + 1));
+        result
+    }
+}
+
 impl Drop for Quiet {
     #[inline(always)]
     fn drop(&mut self) {
         #[cfg(all(debug_assertions, not(loom)))]
-        QUIET.with(|depth| depth.set(depth.get() - 1));
+        // Zero after a refusal.
+        QUIET.with(|depth| depth.set(depth.get().saturating_sub(1)));
     }
 }
 
