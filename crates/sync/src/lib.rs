@@ -5,6 +5,7 @@ pub mod backoff;
 pub mod lock;
 pub mod mvrlu;
 pub mod rcu;
+pub mod rcx;
 pub mod region;
 pub mod rlu;
 pub mod version_lock;

@@ -152,6 +152,13 @@ impl Word {
 pub struct Link<P>(AtomicPtr<P>);
 
 impl<P> Link<P> {
+    /// Lets it lead elsewhere, outside of regions: of a page that the caller alone changes, by some lock. Release: pairs with
+    /// the Acquire of [`load`](Self::load).
+    #[inline]
+    pub fn publish(&self, to: *mut P) {
+        self.0.store(to, Ordering::Release);
+    }
+
     /// A link of a page that nobody else sees yet; null for none.
     pub fn new(to: *mut P) -> Self {
         Self(AtomicPtr::new(to))
