@@ -164,7 +164,12 @@ pub(crate) fn move_key<U: Update<1>>(
     to: u64,
 ) -> Result<bool, Conflict> {
     let Some(value) = get(tx, from_root, from) else { return Ok(false) };
-    Ok(insert(tx, to_root, to, value)? && remove(tx, from_root, from)?.is_some())
+    Ok(insert(tx, to_root, to, value)? && the_same(remove(tx, from_root, from)?, value)?)
+}
+
+/// What a move removes is what it has inserted elsewhere: where other updates may come between the two, it begins again.
+pub(super) fn the_same(removed: Option<u64>, value: u64) -> Result<bool, Conflict> {
+    if removed == Some(value) { Ok(true) } else { Err(Conflict) }
 }
 
 fn range<V: View<1>>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u64)> {

@@ -105,4 +105,10 @@ pub trait Update<const LINKS: usize>: View<LINKS> {
     /// Between two changes of which no reader may see the second and not have been able to see the first: waits for
     /// readers, where changes are not visible at once.
     fn settle(&mut self);
+
+    /// Whether the update is to change one link that readers see, and to replace nodes whose links it would change beside
+    /// that by copies; then it need not [`settle`](Self::settle).
+    fn changes_one_link(&self) -> bool {
+        false
+    }
 }

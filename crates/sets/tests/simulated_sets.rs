@@ -6,11 +6,13 @@ use archipelago_check::history::Recorder;
 use archipelago_check::linear;
 use archipelago_check::simulated::{explore, explore_with, stall};
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set,
-    SetSession, Tree, points,
+    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs, OverRcx,
+    OverRcxStriped, OverRlu, RcuHtm, Set, SetSession, Tree, points,
 };
 use archipelago_sim::{Client, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
+use archipelago_sync::rcx::{Rcx, Striped};
+use archipelago_sync::region::Region;
 
 #[path = "set/promised.rs"]
 mod promised;

@@ -16,6 +16,8 @@ pub mod backoff;
 pub mod lock;
 pub mod mvrlu;
 pub mod rcu;
+pub mod rcx;
+pub mod region;
 pub mod rlu;
 pub mod version_lock;
 // In the model world: a witness of the accesses to a value that are not atomic.

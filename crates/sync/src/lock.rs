@@ -77,7 +77,7 @@ mod cohort;
 mod distributed;
 mod home;
 mod mcs;
-mod nodes;
+pub(crate) mod nodes;
 mod numa_rw;
 mod queue;
 mod readers;

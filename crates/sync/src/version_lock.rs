@@ -70,6 +70,13 @@ const COUNT: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u32);
 
+impl Version {
+    /// As a number: with bits 0 and 1 clear.
+    pub(crate) fn word(self) -> u32 {
+        self.0
+    }
+}
+
 /// What a look at a [`VersionLock`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -168,6 +175,12 @@ impl VersionLock {
     pub fn validate(&self, version: Version) -> bool {
         // Pairs with the Release fence in `try_lock_at`; see the seqlock argument above (r3, r4).
         fence(Ordering::Acquire);
+        self.version.load(Ordering::Relaxed) == version.0
+    }
+
+    /// Whether it is free and at `version` now, for a transaction, which needs no more: what it reads is of one moment.
+    #[inline(always)]
+    pub(crate) fn is_at(&self, version: Version) -> bool {
         self.version.load(Ordering::Relaxed) == version.0
     }
 
@@ -270,6 +283,27 @@ impl VersionLock {
     #[inline]
     pub fn unlock_obsolete(&self) {
         self.release(COUNT | OBSOLETE);
+    }
+
+    /// For the holder: makes the version a new one already, whatever way it unlocks.
+    #[inline]
+    pub(crate) fn bump_held(&self) {
+        let held = self.version.load(Ordering::Relaxed);
+        debug_assert!(held & LOCKED != 0, "a change of a version lock that nobody holds");
+        // Relaxed: the unlock that follows is the Release.
+        self.version.store(held.wrapping_add(COUNT), Ordering::Relaxed);
+    }
+
+    /// For a transaction that has read the lock as free: as if it had locked it, and now unlocks after a change.
+    #[inline(always)]
+    pub(crate) fn bump_in_transaction(&self) {
+        self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(COUNT), Ordering::Relaxed);
+    }
+
+    /// For a transaction that has read the lock as free: as [`unlock_obsolete`](Self::unlock_obsolete).
+    #[inline(always)]
+    pub(crate) fn retire_in_transaction(&self) {
+        self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(COUNT | OBSOLETE), Ordering::Relaxed);
     }
 
     #[inline]

@@ -76,6 +76,7 @@ impl<'d> Guard<'d> {
     /// Enters by `record`, which is this thread's.
     #[inline]
     pub(super) fn begin(domain: &'d Domain, record: &'d Record) -> Self {
+        archipelago_platform::htm::refuse_in_regions("entering an RCU section");
         record.enter(|| domain.entry(), || domain.reader_barrier());
         Self { domain, record, not_send: PhantomData }
     }

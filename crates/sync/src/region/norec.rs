@@ -1,0 +1,269 @@
+//! NOrec (Dalessandro, Spear and Scott 2010): a software transactional memory of one sequence lock, whose readers validate
+//! by value. It runs the same bodies. For tests, and as a rival: every commit writes one word that all read.
+//!
+//! # Invariants
+//! - `seq` is odd while a commit writes; memory changes at no other time.
+//! - Unless `doomed`, all that a transaction has read was there together while `seq` was `snapshot`.
+
+use core::cell::{Cell, RefCell};
+use core::ptr;
+
+use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+
+use super::{Again, Change, Changing, Link, Page, Stale, Traverse, Walk, Word};
+use crate::backoff::Backoff;
+use crate::rcu::Guard;
+use crate::version_lock::{Look, Version, VersionLock};
+
+/// Runs regions by NOrec. Pages that it is used for are used by nothing else.
+#[derive(Debug, Default)]
+pub struct Norec {
+    seq: AtomicU64,
+}
+
+/// What a transaction accesses, as long as it runs.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Word(*const AtomicU64),
+    Link(*const AtomicPtr<()>),
+    Lock(*const VersionLock),
+}
+
+impl Place {
+    fn word(word: &Word) -> Self {
+        Place::Word(&raw const word.0)
+    }
+
+    fn link<P>(link: &Link<P>) -> Self {
+        Place::Link(ptr::from_ref(&link.0).cast())
+    }
+
+    /// # Safety
+    /// It still is there.
+    unsafe fn load(self) -> *mut () {
+        // SAFETY: the caller's promise. An `AtomicPtr` is laid out alike for all types of some size.
+        unsafe {
+            match self {
+                Place::Word(word) => ptr::without_provenance_mut((*word).load(Ordering::Relaxed) as usize),
+                Place::Link(link) => (*link).load(Ordering::Acquire),
+                Place::Lock(lock) => code((*lock).look()),
+            }
+        }
+    }
+}
+
+/// A look at a lock as a value.
+fn code(look: Look) -> *mut () {
+    ptr::without_provenance_mut(match look {
+        Look::Free(version) => version.word() as usize,
+        Look::Locked => 1,
+        Look::Obsolete => 2,
+    })
+}
+
+enum Write {
+    Value(Place, *mut ()),
+    Restructure(*const VersionLock),
+    Retire(*const VersionLock),
+}
+
+struct Transaction<'n> {
+    norec: &'n Norec,
+    snapshot: Cell<u64>,
+    doomed: Cell<bool>,
+    reads: RefCell<Vec<(Place, *mut ())>>,
+    writes: Vec<Write>,
+    version: Option<Version>,
+}
+
+impl<'n> Transaction<'n> {
+    fn begin(norec: &'n Norec) -> Self {
+        let (doomed, reads, writes, version) = Default::default();
+        Self { norec, snapshot: Cell::new(norec.even()), doomed, reads, writes, version }
+    }
+
+    fn read(&self, place: Place) -> *mut () {
+        let own = |write: &Write| match write {
+            Write::Value(at, value) if *at == place => Some(*value),
+            _ => None,
+        };
+        if let Some(value) = self.writes.iter().rev().find_map(own) {
+            return value;
+        }
+        // SAFETY: a part of a page that the body has a reference to.
+        let value = unsafe { place.load() };
+        self.reads.borrow_mut().push((place, value));
+        // Pairs with the Release fence of a commit: who reads what it wrote sees `seq` odd, or later.
+        fence(Ordering::Acquire);
+        if self.norec.seq.load(Ordering::Relaxed) != self.snapshot.get() && !self.validate() {
+            self.doomed.set(true);
+        }
+        value
+    }
+
+    fn look(&self, lock: &VersionLock) -> Look {
+        let value = self.read(Place::Lock(lock));
+        let look = lock.look();
+        // Otherwise the transaction is doomed, or will be.
+        if code(look) == value { look } else { Look::Locked }
+    }
+
+    /// Whether all reads still have their values; then they have them together, at the new snapshot.
+    fn validate(&self) -> bool {
+        loop {
+            let seq = self.norec.even();
+            // SAFETY: as in `read`; the caller's guard keeps pages.
+            let same = self.reads.borrow().iter().all(|(place, value)| unsafe { place.load() } == *value);
+            fence(Ordering::Acquire);
+            if self.norec.seq.load(Ordering::Relaxed) == seq {
+                self.snapshot.set(seq);
+                return same;
+            }
+        }
+    }
+
+    /// Whether it happened.
+    fn commit(self) -> bool {
+        if self.doomed.get() || self.writes.is_empty() {
+            return !self.doomed.get();
+        }
+        let seq = &self.norec.seq;
+        let begin = |at| seq.compare_exchange(at, at + 1, Ordering::Acquire, Ordering::Relaxed);
+        while begin(self.snapshot.get()).is_err() {
+            if !self.validate() {
+                return false;
+            }
+        }
+        fence(Ordering::Release);
+        // SAFETY: as in `read`.
+        self.writes.iter().for_each(|write| unsafe { write.happen() });
+        seq.store(self.snapshot.get() + 2, Ordering::Release);
+        true
+    }
+}
+
+impl Write {
+    /// # Safety
+    /// What it writes to still is there, and nothing else changes it meanwhile.
+    unsafe fn happen(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match *self {
+                Write::Value(Place::Word(word), value) => (*word).store(value.addr() as u64, Ordering::Relaxed),
+                Write::Value(Place::Link(link), value) => (*link).store(value, Ordering::Release),
+                Write::Value(Place::Lock(_), _) => unreachable!("locks have writes of their own"),
+                Write::Restructure(lock) => (*lock).bump_in_transaction(),
+                Write::Retire(lock) => (*lock).retire_in_transaction(),
+            }
+        }
+    }
+}
+
+impl<'g> Walk<'g> for Transaction<'_> {
+    fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+        let Look::Free(version) = self.look(page.lock()) else { return Err(Again) };
+        self.version = Some(version);
+        if self.doomed.get() { Err(Again) } else { Ok(page) }
+    }
+
+    fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+        let to: *mut P = self.read(Place::link(link)).cast();
+        if self.doomed.get() {
+            return Err(Again);
+        }
+        // SAFETY: the link was there together with all that led to it, in the guard that `'g` stands for.
+        unsafe { to.as_ref() }.map(|page| self.enter(page)).transpose()
+    }
+
+    fn get(&self, word: &Word) -> u64 {
+        self.read(Place::word(word)).addr() as u64
+    }
+
+    fn version(&self) -> Version {
+        self.version.expect("a page was entered")
+    }
+}
+
+impl Changing for Transaction<'_> {
+    fn get(&self, word: &Word) -> u64 {
+        self.read(Place::word(word)).addr() as u64
+    }
+
+    fn set(&mut self, word: &Word, value: u64) {
+        self.writes.push(Write::Value(Place::word(word), ptr::without_provenance_mut(value as usize)));
+    }
+
+    fn target<P>(&self, link: &Link<P>) -> *mut P {
+        self.read(Place::link(link)).cast()
+    }
+
+    fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
+        self.writes.push(Write::Value(Place::link(link), to.cast()));
+    }
+
+    fn restructure(&mut self, page: &impl Page) {
+        self.writes.push(Write::Restructure(page.lock()));
+    }
+
+    fn retire(&mut self, page: &impl Page) {
+        self.writes.push(Write::Retire(page.lock()));
+    }
+}
+
+impl Norec {
+    fn even(&self) -> u64 {
+        let backoff = Backoff::new();
+        loop {
+            let seq = self.seq.load(Ordering::Acquire);
+            if seq % 2 == 0 {
+                return seq;
+            }
+            backoff.wait();
+        }
+    }
+
+    /// As [`Region::traverse`](super::Region::traverse).
+    pub fn traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> T::Out {
+        let backoff = Backoff::new();
+        loop {
+            let mut transaction = Transaction::begin(self);
+            let found = body.run(&mut transaction);
+            if let Some(found) = found.ok().filter(|_| transaction.commit()) {
+                return found;
+            }
+            backoff.wait();
+        }
+    }
+
+    /// As [`Region::update`](super::Region::update).
+    ///
+    /// # Errors
+    /// As [`Region::update`](super::Region::update).
+    pub fn update<P: Page, T: Change>(&self, page: &P, at: Version, change: T) -> Result<T::Out, Stale> {
+        self.change(change, |transaction| transaction.look(page.lock()) == Look::Free(at))
+    }
+
+    /// As [`Region::update_all`](super::Region::update_all).
+    ///
+    /// # Errors
+    /// As [`Region::update_all`](super::Region::update_all).
+    pub fn update_all<P: Page, T: Change>(&self, pages: &[&P], change: T) -> Result<T::Out, Stale> {
+        let there = |transaction: &Transaction<'_>, page: &&P| matches!(transaction.look(page.lock()), Look::Free(_));
+        self.change(change, |transaction| pages.iter().all(|page| there(transaction, page)))
+    }
+
+    fn change<T: Change>(&self, change: T, expected: impl Fn(&Transaction<'_>) -> bool) -> Result<T::Out, Stale> {
+        let backoff = Backoff::new();
+        loop {
+            let mut transaction = Transaction::begin(self);
+            let result = if expected(&transaction) { change.run(&mut transaction) } else { Err(Stale) };
+            if result.is_err() {
+                transaction.writes.clear();
+            }
+            if transaction.commit() {
+                return result;
+            }
+            backoff.wait();
+        }
+    }
+}
