@@ -20,7 +20,7 @@ impl Cache {
             self.rendered.fetch_add(1, Ordering::Relaxed);
             Arc::from(format!("<h1>{site}{path}</h1>"))
         };
-        self.pages.pin().get_or_insert_with((site.to_owned(), path.to_owned()), render)
+        self.pages.pin().get_or_insert_with((site.to_owned(), path.to_owned()), render).clone()
     }
 
     /// Drops all pages of a site; how many. A page that is rendered meanwhile may stay.

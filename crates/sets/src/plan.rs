@@ -151,14 +151,14 @@ impl<const LINKS: usize, C: Commit> View<LINKS> for Planning<'_, LINKS, C> {
     #[inline]
     unsafe fn step(&self, link: Self::Link, side: usize) -> (u64, Option<Self::Link>) {
         // SAFETY: the caller's promise.
-        unsafe { (link.shared().key, self.plan.borrow_mut().next(link, side)) }
+        unsafe { (*link.shared().key, self.plan.borrow_mut().next(link, side)) }
     }
 
     #[inline]
     unsafe fn toward(&self, link: Self::Link, key: u64) -> (u64, Option<Self::Link>) {
         // SAFETY: the caller's promise.
         unsafe {
-            let here = link.shared().key;
+            let here = *link.shared().key;
             (here, self.plan.borrow_mut().next(link, usize::from(key > here)))
         }
     }

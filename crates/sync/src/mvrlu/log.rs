@@ -255,7 +255,7 @@ impl Log {
         self.free_pruned(pool, domain.budget());
         self.detached_at = self.detached_at.min(self.detached.len() + MANY_DETACHED);
         let (mut waiting, before) = (core::mem::take(&mut self.waiting), self.detached.len());
-        touch_mut(waiting.as_ptr(), size_of_val(&*waiting));
+        announce(&waiting, waiting.len());
         // SAFETY: the caller's promise.
         waiting.retain(|version| unsafe { self.stays(*version, horizon) });
         while let Some(version) =
@@ -376,7 +376,7 @@ impl Log {
             }
             true
         };
-        touch_mut(self.waiting.as_ptr(), size_of_val(&*self.waiting));
+        announce(&self.waiting, self.waiting.len());
         announce(&self.committed, self.committed.len());
         // By rising stamp, nearly: so what is below a mark goes before it.
         self.waiting.retain(&mut keep);
