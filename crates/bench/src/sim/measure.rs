@@ -59,8 +59,9 @@ pub struct Run {
     pub warm_ns: u64,
     /// Virtual nanoseconds measured.
     pub measured_ns: u64,
-    /// When the last client ended: virtual nanoseconds.
-    pub end_ns: u64,
+    /// Virtual nanoseconds that `stats` counts: from the first thread's pass into the measured span to the first one's
+    /// behind it, which operations under way can make later than its end.
+    pub counted_ns: u64,
     /// Whether the throughput was seen steady before, or the time to warm up was given.
     pub steady: bool,
     /// What the machine counted meanwhile.
@@ -109,10 +110,10 @@ pub struct Turns<'a> {
 struct Counts {
     course: Course,
     kinds: Cell<Option<[Kind; 2]>>,
-    /// The machine's counters when the first thread was warm.
-    at_start: Cell<Option<Stats>>,
-    /// The machine's counters when the first thread was through.
-    at_end: Cell<Option<Stats>>,
+    /// When the first thread was warm, and the machine's counters then.
+    at_start: Cell<Option<(u64, Stats)>>,
+    /// When the first thread was through, and the machine's counters then.
+    at_end: Cell<Option<(u64, Stats)>>,
 }
 
 /// Operations of a thread between two looks at whether Ctrl-C was pressed.
@@ -137,7 +138,7 @@ impl Turns<'_> {
                     self.kind().ns += now - begun.max(from);
                 }
                 if self.counts.at_start.get().is_none() {
-                    self.counts.at_start.set(world::stats());
+                    self.counts.at_start.set(world::stats().map(|stats| (now, stats)));
                 }
             }
             Phase::Over => {
@@ -147,7 +148,7 @@ impl Turns<'_> {
                     self.kind().ns += until.saturating_sub(begun.max(from));
                 }
                 if self.counts.at_end.get().is_none() {
-                    self.counts.at_end.set(world::stats());
+                    self.counts.at_end.set(world::stats().map(|stats| (now, stats)));
                 }
                 return false;
             }
@@ -211,14 +212,16 @@ pub fn run<S>(
     }
     let course = &counts.course;
     let (ops, measured_ns) = (course.ops(), course.measured_ns());
+    let (began, at_start) = counts.at_start.get().unwrap_or_default();
+    let (ended, at_end) = counts.at_end.get().unwrap_or((report.end_ns, report.stats));
     Ok(Run {
         ops,
         mops: ops as f64 * 1e3 / measured_ns.max(1) as f64,
         warm_ns: course.from(),
         measured_ns,
-        end_ns: report.end_ns,
+        counted_ns: ended - began,
         steady: course.steady(),
-        stats: counts.at_end.get().unwrap_or(report.stats).since(&counts.at_start.get().unwrap_or_default()),
+        stats: at_end.since(&at_start),
         events: report.stats.accesses,
         hash: report.hash,
         bytes_per_line: report.model_bytes as f64 / report.lines.max(1) as f64,

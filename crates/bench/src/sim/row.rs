@@ -93,7 +93,7 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
     let (first, stats) = (&figures.first, &figures.first.stats);
     let Cell { update_percent, distribution, external_work, count, details } = contender.cell.clone();
     let ops = first.ops.max(1) as f64;
-    let thread_ps = threads as f64 * first.measured_ns as f64 * 1000.0;
+    let thread_ps = threads as f64 * first.counted_ns.max(1) as f64 * 1000.0;
     let mops = stats::median(&figures.mops).expect("at least one seed");
     let least = |values: &[f64]| values.iter().copied().reduce(f64::min);
     let most = |values: &[f64]| values.iter().copied().reduce(f64::max);
