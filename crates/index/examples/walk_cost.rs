@@ -33,11 +33,6 @@ fn main() {
     map.sync();
     let session = map.pin();
     println!("{count} words");
-    let sum = |add: &dyn Fn(&mut dyn FnMut(u64))| {
-        let mut sum = 0_u64;
-        add(&mut |it| sum = sum.wrapping_add(it));
-        sum
-    };
     compare(
         count,
         &[
@@ -69,7 +64,8 @@ fn main() {
             (
                 "entries",
                 Box::new(|| {
-                    sum(&|add| session.entries::<u64, _>(..).for_each(|entry| add(entry.key() ^ entry.value())))
+                    let entries = session.entries::<u64, _>(..);
+                    entries.fold(0, |sum: u64, entry| sum.wrapping_add(entry.key() ^ entry.value()))
                 }),
             ),
         ],
@@ -111,7 +107,8 @@ fn main() {
             (
                 "entries",
                 Box::new(|| {
-                    sum(&|add| session.entries::<String, _>(..).for_each(|entry| add(read(entry.key(), &entry))))
+                    let entries = session.entries::<String, _>(..);
+                    entries.fold(0, |sum: u64, entry| sum.wrapping_add(read(entry.key(), entry.value())))
                 }),
             ),
         ],

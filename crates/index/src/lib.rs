@@ -1,6 +1,7 @@
 //! Concurrent ordered maps.
 //!
-//! All of them implement [`OrderedIndex`]; benchmarks, tests and figures are written once against it.
+//! All of them are one type over different structures, [`Map`]: the same methods, signatures and consistency, see [`map`].
+//! They implement [`OrderedIndex`], as adapters of other maps do; benchmarks and figures are written once against it.
 #![doc = include_str!("guide.md")]
 
 pub mod art;

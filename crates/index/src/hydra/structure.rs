@@ -45,7 +45,7 @@ impl<F: KeyForm> Clone for Place<'_, F> {
 impl<F: KeyForm> Copy for Place<'_, F> {}
 
 impl<F: KeyForm> Place<'_, F> {
-    #[inline]
+    #[inline(always)]
     fn local<'a>(&'a self, guard: &'a Guard<'a>) -> Local<'a, F> {
         Local { guard, node: self.node, layer: self.layer }
     }
@@ -147,12 +147,12 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         &self.limits
     }
 
-    #[inline]
+    #[inline(always)]
     fn get(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
         Core::get(self, place.local(guard).jump(key), key, F::tag(key))
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
         let local = place.local(guard);
         self.counted(Core::put(self, &local, local.jump(key), key, F::tag(key), word, when))

@@ -38,12 +38,12 @@ pub struct Pinned<'m, S: Kind, K: Key> {
 pub struct Roaming;
 
 impl<'m, S: Kind, K: Key> Hold<'m, S, K> for Pinned<'m, S, K> {
-    #[inline]
+    #[inline(always)]
     fn enter(&self, _: &'m CoreOf<S, K>) -> Guard<'m> {
         self.reader.enter()
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&self, _: &'m CoreOf<S, K>) -> PlaceOf<'m, S, K> {
         self.place
     }
@@ -98,7 +98,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Session<'m, S, K, V, Roaming
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn enter(&self) -> Guard<'m> {
         self.hold.enter(self.core)
     }
@@ -111,7 +111,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.enter()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn place(&self) -> PlaceOf<'m, S, K> {
         self.hold.place(self.core)
     }
@@ -136,7 +136,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         self.core.settle();
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn word<Q>(&self, guard: &Guard<'m>, key: &Q) -> Option<u64>
     where
         Q: Encode<Form = FormOf<K>> + ?Sized,

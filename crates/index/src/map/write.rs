@@ -8,7 +8,7 @@ use archipelago_sync::rcu::Guard;
 use core::borrow::Borrow;
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn store(&self, guard: &Guard<'m>, key: crate::Probe<'_, K>, word: u64, when: When) -> Put {
         self.core.put(self.place(), guard, key, word, when)
     }
