@@ -4,6 +4,7 @@
 
 use std::io::{self, Write};
 
+use archipelago_sim::TxSite;
 use serde::Serialize;
 
 use super::Point;
@@ -81,6 +82,8 @@ pub struct Row {
     pub distribution: Option<String>,
     /// Random lines written between two operations.
     pub external_work: Option<usize>,
+    /// What became of the first run's transactions, by the place where they begin.
+    pub tx_sites: String,
     /// Million operations per virtual second in every cell of the sensitivity sweep.
     #[serde(skip)]
     pub sweep: Vec<f64>,
@@ -128,8 +131,36 @@ fn row(point: &Point, setting: &Setting) -> Row {
         update_percent: point.cell.update_percent,
         distribution: point.cell.distribution.map(|distribution| distribution.to_string()),
         external_work: point.cell.external_work,
+        tx_sites: first.tx_sites.iter().map(site).collect::<Vec<_>>().join("; "),
         sweep: figures.sweep.clone(),
     }
+}
+
+/// A place where transactions begin, and how they ended, in percent of those begun.
+fn site(site: &TxSite) -> String {
+    let (counts, begun) = (&site.counts, site.counts.begun.max(1) as f64);
+    let part = |(name, count): (&str, u64)| {
+        (count > 0).then(|| format!(", {name} {} %", digits(100.0 * count as f64 / begun)))
+    };
+    let parts = [
+        ("committed", counts.committed),
+        ("conflicts", counts.conflicts),
+        ("capacity", counts.capacity),
+        ("explicit", counts.explicit),
+        ("interrupts", counts.interrupts),
+        ("first touches", counts.faults),
+        ("forbidden", counts.forbidden),
+        ("spurious", counts.spurious),
+    ];
+    let parts: String = parts.into_iter().filter_map(part).collect();
+    let file = site.file.rsplit("src/").next().unwrap_or(site.file);
+    format!("{file}:{} begun {}{parts}", site.line, site.counts.begun)
+}
+
+/// A line for each row that had transactions.
+fn transactions(rows: &[&Row]) -> Vec<String> {
+    let with = rows.iter().filter(|row| !row.tx_sites.is_empty());
+    with.map(|row| format!("{}, {} threads: {}", row.structure, row.threads, row.tx_sites)).collect()
 }
 
 fn remote_in(run: &Run) -> String {
@@ -233,6 +264,7 @@ fn tables(rows: &[Row], mut out: impl Write) -> io::Result<()> {
         writeln!(out, "{} on {}", heading(group[0]), group[0].machine)?;
         writeln!(out, "{table}")?;
         order(&group).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        transactions(&group).iter().try_for_each(|line| writeln!(out, "{line}"))?;
         writeln!(out)?;
     }
     writeln!(out, "{FOOT}")
@@ -262,7 +294,9 @@ fn page(rows: &[Row], setting: &Setting) -> String {
         body += &format!("<p><small>{FOOT}</small></p>\n");
         let (head, lines) = cells(&group);
         body += &html::table(&head, &lines);
-        order(&group).iter().for_each(|line| body += &format!("<p>{}</p>\n", html::escape(line)));
+        for line in order(&group).iter().chain(&transactions(&group)) {
+            body += &format!("<p>{}</p>\n", html::escape(line));
+        }
     }
     html::document(&title, &body)
 }
