@@ -8,6 +8,7 @@ pub(crate) mod drive;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use archipelago_platform::htm;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread::available_parallelism;
 use archipelago_platform::time::Duration;
@@ -69,7 +70,11 @@ pub fn run(args: &Sets) -> Result<ExitCode, Failure> {
         }
     }
     let rows: Vec<Row> = cases.iter().flat_map(|case| rows(case, args)).collect();
-    report::show(&rows, args.format, |rows, out| table(rows, out))?;
+    report::show(&rows, args.format, |rows, mut out| {
+        table(rows, &mut out)?;
+        let mut sites = htm::sites().into_iter();
+        sites.try_for_each(|(name, counts)| writeln!(out, "transactions aborted, {name}: {counts}"))
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

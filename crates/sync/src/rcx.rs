@@ -518,3 +518,69 @@ impl<L: Locks> Drop for Guard<'_, '_, L> {
         self.rcx.unlock(self.handles, self.node);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn each(test: impl Fn(Builder)) {
+        for nodes in [1, 2, 4, 8, 11] {
+            for padding in [Padding::Compact, Padding::Lines] {
+                let builder = Rcx::builder().nodes(nodes).padding(padding);
+                [builder, builder.without_transactions(), builder.passes(2)].into_iter().for_each(&test);
+            }
+        }
+    }
+
+    #[test]
+    fn all_or_none_are_locked_however_many() {
+        each(|builder| {
+            let rcx: Rcx = builder.build();
+            let objects: Vec<Object> = (0..40).map(|_| rcx.object()).collect();
+            let mut all: Vec<&Object> = objects.iter().chain(&objects[3..5]).collect();
+            rcx.order(&mut all);
+            assert_eq!(all.len(), 40);
+            let third = rcx.try_lock(&all[3..4]).expect("free");
+            assert!(rcx.try_lock(&all[..8]).is_none() && rcx.try_lock(&all).is_none());
+            // Nothing of those attempts is left.
+            drop(rcx.try_lock(&all[..3]).expect("free"));
+            drop(third);
+            let held = rcx.try_lock(&all).expect("free");
+            assert!(all.iter().all(|object| rcx.try_lock(std::slice::from_ref(object)).is_none()));
+            drop(held);
+            drop(rcx.lock(&all));
+        });
+    }
+
+    /// The guard goes to a thread on another node and is dropped there.
+    #[test]
+    fn a_guard_unlocks_by_the_node_by_which_it_locked() {
+        each(|builder| {
+            let rcx: Rcx = builder.build();
+            let objects = [rcx.object(), rcx.object()];
+            let mut handles = vec![&objects[0], &objects[1]];
+            rcx.order(&mut handles);
+            let held = rcx.lock(&handles);
+            thread::scope(|scope| {
+                let other = scope.spawn(|| {
+                    drop(held);
+                    rcx.try_lock(&handles).is_some()
+                });
+                assert!(other.join().unwrap());
+            });
+            assert!(rcx.try_lock(&handles).is_some());
+        });
+    }
+
+    #[test]
+    fn objects_of_one_stripe_are_one() {
+        let rcx: Rcx<Striped> = Rcx::builder().nodes(3).build_with(|nodes, _| Striped::with_stripes(nodes, 1));
+        let objects = [rcx.object(), rcx.object()];
+        let mut handles: Vec<usize> = objects.iter().map(|object| rcx.handle(object)).collect();
+        rcx.order(&mut handles);
+        assert_eq!(handles, [0]);
+        let held = rcx.lock(&handles);
+        assert!(rcx.try_lock(&handles).is_none());
+        drop(held);
+    }
+}

@@ -187,32 +187,17 @@ fn churn<B: Backend>(make: impl Fn() -> B) {
 
 #[cfg(archipelago_sim)]
 fn churn<B: Backend>(make: impl Fn() -> B) {
-    use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, Schedule, run_with};
-    let machine = Machine::preset("xeon-e7-8870v3-4s").unwrap();
-    let aborts = |probability| Fault::AbortTransactions { probability };
-    let tiny = |write_lines| Fault::TransactionCapacity { read_lines: 2, write_lines };
-    let stall = || Fault::Stall { thread: None, at: Point::OneIn(60), for_ns: 20_000 };
-    for seed in 0..360 {
-        let mut faults = match seed % 6 {
-            0 => vec![],
-            1 => vec![aborts(0.05)],
-            2 => vec![aborts(0.5)],
-            3 => vec![aborts(1.0)],
-            4 => vec![tiny(1)],
-            _ => vec![tiny(2), aborts(0.3)],
-        };
-        if seed / 6 % 2 == 1 {
-            faults.push(stall());
-        }
-        let schedule = [Schedule::Random, Schedule::Pct { depth: 3 }, Schedule::VirtualTime][seed as usize / 12 % 3];
-        let placement = Placement::Cpus(vec![0, 1, 20, 72]);
-        let config = Config { schedule, placement, faults, expected_accesses: 600, ..Config::seeded(seed + 1) };
-        let body = |shared: &Shared<B>, client: Client| {
-            let mut latest = 0;
-            (0..6).for_each(|round| shared.step((client.index + round) % 4 == 0, &mut latest));
-        };
-        run_with(&machine, &config, 4, || Shared::new(make()), body, |shared| shared.check()).0.assert_done();
-    }
+    use archipelago_check::simulated::explore_transactions;
+    use archipelago_sim::{Client, Fault, Point};
+    let stall = |seed: u64| match seed % 2 {
+        0 => vec![],
+        _ => vec![Fault::Stall { thread: None, at: Point::OneIn(60), for_ns: 20_000 }],
+    };
+    let client = |shared: &Shared<B>, client: Client| {
+        let mut latest = 0;
+        (0..6).for_each(|round| shared.step((client.index + round) % 4 == 0, &mut latest));
+    };
+    explore_transactions(600, stall, || Shared::new(make()), client, |shared| shared.check());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use core::cell::Cell;
 use std::time::Duration;
 
 use archipelago_sim::{
-    Client, Config, HotLine, Machine, Outcome, Placement, Stats, Unannounced, Variation, run_with, world,
+    Client, Config, HotLine, Machine, Outcome, Placement, Stats, TxSite, Unannounced, Variation, run_with, world,
 };
 
 use super::steady::{Course, Phase, Wish};
@@ -72,6 +72,8 @@ pub struct Run {
     pub hash: u64,
     /// What threads waited for.
     pub hot_lines: Vec<HotLine>,
+    /// What became of the whole run's transactions, by the place where they begin.
+    pub tx_sites: Vec<TxSite>,
     /// Names of the parts that `stats.remote_in` counts, from the second on.
     pub parts: Vec<&'static str>,
     /// Time on the host.
@@ -226,6 +228,7 @@ pub fn run<S>(
         hash: report.hash,
         bytes_per_line: report.model_bytes as f64 / report.lines.max(1) as f64,
         hot_lines: report.hot_lines,
+        tx_sites: report.tx_sites,
         parts: report.parts,
         wall: report.wall,
         kinds: counts.kinds.get(),

@@ -17,6 +17,17 @@ pub const FOOT: &str = "Simulated. Orderings and bends are results if they hold 
 /// What is said of a run that ended before it was complete.
 const PARTIAL: &str = "the run ended early; these are the rows that were complete.";
 
+/// What stands under a table.
+fn notes(rows: &[&Row]) -> impl Iterator<Item = String> {
+    order(rows).into_iter().chain(warnings(rows)).chain(transactions(rows))
+}
+
+/// A line for each row that had transactions.
+fn transactions(rows: &[&Row]) -> Vec<String> {
+    let with = rows.iter().filter(|row| !row.tx_sites.is_empty());
+    with.map(|row| format!("{}, {} threads: {}", row.structure, row.threads, row.tx_sites)).collect()
+}
+
 /// The rows by workload, in the order in which they came.
 fn by_workload(rows: &[Row]) -> Vec<Vec<&Row>> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
@@ -104,7 +115,7 @@ pub fn tables(rows: &[Row], partial: bool, mut out: impl Write) -> io::Result<()
         table::align(&mut table);
         writeln!(out, "{} on {}", group[0].heading(), group[0].machine)?;
         writeln!(out, "{table}")?;
-        order(&group).iter().chain(&warnings(&group)).try_for_each(|line| writeln!(out, "{line}"))?;
+        notes(&group).try_for_each(|line| writeln!(out, "{line}"))?;
         writeln!(out)?;
     }
     if partial {
@@ -144,10 +155,7 @@ pub fn page(rows: &[Row], machine: &Machine, partial: bool) -> String {
         body += &format!("<p><small>{FOOT}</small></p>\n");
         let (head, lines) = cells(&group);
         body += &html::table(&head, &lines);
-        order(&group)
-            .iter()
-            .chain(&warnings(&group))
-            .for_each(|line| body += &format!("<p>{}</p>\n", html::escape(line)));
+        notes(&group).for_each(|line| body += &format!("<p>{}</p>\n", html::escape(&line)));
     }
     html::document(&title, &body)
 }

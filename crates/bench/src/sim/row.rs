@@ -1,5 +1,6 @@
 //! What one contender with so many threads came to: a line of JSON or CSV, a line of a table, a point of a curve.
 
+use archipelago_sim::TxSite;
 use serde::{Deserialize, Serialize};
 
 use super::measure::{Figures, Run, Setting};
@@ -80,6 +81,8 @@ pub struct Row {
     pub ops: u64,
     /// Why the figures are to be doubted, if they are.
     pub warning: Option<String>,
+    /// What became of the first run's transactions, by the place where they begin.
+    pub tx_sites: String,
     /// Million operations per virtual second with every seed.
     #[serde(skip)]
     pub seeds: Vec<f64>,
@@ -136,9 +139,31 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         warm_micros: first.warm_ns / 1000,
         ops: first.ops,
         warning: warning(figures, setting),
+        tx_sites: first.tx_sites.iter().map(site).collect::<Vec<_>>().join("; "),
         seeds: figures.mops.clone(),
         sweep: figures.sweep.clone(),
     }
+}
+
+/// A place where transactions begin, and how they ended, in percent of those begun.
+fn site(site: &TxSite) -> String {
+    let (counts, begun) = (&site.counts, site.counts.begun.max(1) as f64);
+    let part = |(name, count): (&str, u64)| {
+        (count > 0).then(|| format!(", {name} {} %", digits(100.0 * count as f64 / begun)))
+    };
+    let parts = [
+        ("committed", counts.committed),
+        ("conflicts", counts.conflicts),
+        ("capacity", counts.capacity),
+        ("explicit", counts.explicit),
+        ("interrupts", counts.interrupts),
+        ("first touches", counts.faults),
+        ("forbidden", counts.forbidden),
+        ("spurious", counts.spurious),
+    ];
+    let parts: String = parts.into_iter().filter_map(part).collect();
+    let file = site.file.rsplit("src/").next().unwrap_or(site.file);
+    format!("{file}:{} begun {}{parts}", site.line, site.counts.begun)
 }
 
 fn remote_in(run: &Run) -> String {

@@ -3,10 +3,12 @@
 //!
 //! # Invariants
 //! - `seq` is odd while a commit writes; memory changes at no other time.
-//! - Unless `doomed`, all that a transaction has read was there together while `seq` was `snapshot`.
+//! - All that a transaction has read was there together while `seq` was `snapshot`: a read that finds otherwise does not
+//!   return, it leaves the body by unwinding. (Bodies own nothing that would be dropped.)
 
 use core::cell::{Cell, RefCell};
 use core::ptr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
@@ -67,10 +69,12 @@ enum Write {
     Retire(*const VersionLock),
 }
 
+/// What leaves a body whose reads no longer belong together.
+struct Doomed;
+
 struct Transaction<'n> {
     norec: &'n Norec,
     snapshot: Cell<u64>,
-    doomed: Cell<bool>,
     reads: RefCell<Vec<(Place, *mut ())>>,
     writes: Vec<Write>,
     version: Option<Version>,
@@ -78,8 +82,8 @@ struct Transaction<'n> {
 
 impl<'n> Transaction<'n> {
     fn begin(norec: &'n Norec) -> Self {
-        let (doomed, reads, writes, version) = Default::default();
-        Self { norec, snapshot: Cell::new(norec.even()), doomed, reads, writes, version }
+        let (reads, writes, version) = Default::default();
+        Self { norec, snapshot: Cell::new(norec.even()), reads, writes, version }
     }
 
     fn read(&self, place: Place) -> *mut () {
@@ -96,7 +100,7 @@ impl<'n> Transaction<'n> {
         // Pairs with the Release fence of a commit: who reads what it wrote sees `seq` odd, or later.
         fence(Ordering::Acquire);
         if self.norec.seq.load(Ordering::Relaxed) != self.snapshot.get() && !self.validate() {
-            self.doomed.set(true);
+            resume_unwind(Box::new(Doomed));
         }
         value
     }
@@ -104,7 +108,7 @@ impl<'n> Transaction<'n> {
     fn look(&self, lock: &VersionLock) -> Look {
         let value = self.read(Place::Lock(lock));
         let look = lock.look();
-        // Otherwise the transaction is doomed, or will be.
+        // Otherwise it has changed since, and the transaction will not commit.
         if code(look) == value { look } else { Look::Locked }
     }
 
@@ -124,8 +128,8 @@ impl<'n> Transaction<'n> {
 
     /// Whether it happened.
     fn commit(self) -> bool {
-        if self.doomed.get() || self.writes.is_empty() {
-            return !self.doomed.get();
+        if self.writes.is_empty() {
+            return true;
         }
         let seq = &self.norec.seq;
         let begin = |at| seq.compare_exchange(at, at + 1, Ordering::Acquire, Ordering::Relaxed);
@@ -163,14 +167,11 @@ impl<'g> Walk<'g> for Transaction<'_> {
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
         let Look::Free(version) = self.look(page.lock()) else { return Err(Again) };
         self.version = Some(version);
-        if self.doomed.get() { Err(Again) } else { Ok(page) }
+        Ok(page)
     }
 
     fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
         let to: *mut P = self.read(Place::link(link)).cast();
-        if self.doomed.get() {
-            return Err(Again);
-        }
         // SAFETY: the link was there together with all that led to it, in the guard that `'g` stands for.
         unsafe { to.as_ref() }.map(|page| self.enter(page)).transpose()
     }
@@ -210,6 +211,15 @@ impl Changing for Transaction<'_> {
     }
 }
 
+/// Runs a transaction; `None` if it found that its reads don't belong together.
+fn attempt<R>(transaction: impl FnOnce() -> Option<R>) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(transaction)) {
+        Ok(result) => result,
+        Err(payload) if payload.is::<Doomed>() => None,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
 impl Norec {
     fn even(&self) -> u64 {
         let backoff = Backoff::new();
@@ -226,9 +236,12 @@ impl Norec {
     pub fn traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> T::Out {
         let backoff = Backoff::new();
         loop {
-            let mut transaction = Transaction::begin(self);
-            let found = body.run(&mut transaction);
-            if let Some(found) = found.ok().filter(|_| transaction.commit()) {
+            let found = attempt(|| {
+                let mut transaction = Transaction::begin(self);
+                let found = body.run(&mut transaction).ok()?;
+                transaction.commit().then_some(found)
+            });
+            if let Some(found) = found {
                 return found;
             }
             backoff.wait();
@@ -255,12 +268,15 @@ impl Norec {
     fn change<T: Change>(&self, change: T, expected: impl Fn(&Transaction<'_>) -> bool) -> Result<T::Out, Stale> {
         let backoff = Backoff::new();
         loop {
-            let mut transaction = Transaction::begin(self);
-            let result = if expected(&transaction) { change.run(&mut transaction) } else { Err(Stale) };
-            if result.is_err() {
-                transaction.writes.clear();
-            }
-            if transaction.commit() {
+            let result = attempt(|| {
+                let mut transaction = Transaction::begin(self);
+                let result = if expected(&transaction) { change.run(&mut transaction) } else { Err(Stale) };
+                if result.is_err() {
+                    transaction.writes.clear();
+                }
+                transaction.commit().then_some(result)
+            });
+            if let Some(result) = result {
                 return result;
             }
             backoff.wait();
