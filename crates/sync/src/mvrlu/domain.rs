@@ -502,6 +502,10 @@ impl Inner {
     /// # Safety
     /// As for [`collect`](Self::collect).
     pub(super) unsafe fn help_one(&self, me: &Record, pool: &mut Pool) {
+        // With two versions a log's committed versions stay where write-back finds them: see `write_back_if_due`.
+        if !self.is_multi_version() {
+            return;
+        }
         let of = self.next_record();
         if core::ptr::eq(&*of, me) || !of.is_resting() || of.versions() == 0 {
             return;
