@@ -392,12 +392,18 @@ pub fn untimed<R>(f: impl FnOnce() -> R) -> R {
     impl Drop for Back {
         fn drop(&mut self) {
             if let Some((engine, before)) = self.0 {
-                with(engine, |engine| engine.me().untimed = before);
+                switch(engine, before);
             }
         }
     }
-    let switch = |engine| with(engine, |engine| std::mem::replace(&mut engine.me().untimed, true));
-    let _back = Back(engine().map(|engine| (engine, switch(engine))));
+    fn switch(engine: *mut Engine, untimed: bool) -> bool {
+        with(engine, |engine| {
+            let before = std::mem::replace(&mut engine.me().untimed, untimed);
+            switch::watched(engine, engine.current);
+            before
+        })
+    }
+    let _back = Back(engine().map(|engine| (engine, switch(engine, true))));
     f()
 }
 
@@ -541,7 +547,8 @@ fn wait_for(key: Key, timeout_ns: Option<u64>, condition: impl Fn() -> bool) -> 
         return true;
     };
     let end = with(engine, |engine| timeout_ns.map(|ns| engine.me().clock.saturating_add(ns.saturating_mul(1000))));
-    while condition() {
+    // Part of going to sleep and of waking up, which the model charges for: no access of the program's.
+    while arena::apart(&condition) {
         if with(engine, |engine| engine.tx_forbids()) {
             htm::leave(engine);
             return true;

@@ -178,8 +178,8 @@ fn resume(engine: *mut Engine, id: usize) {
     }
 }
 
-/// Closes the arena to thread `id` if its plain accesses are to be found.
-fn watched(engine: &mut Engine, id: usize) {
+/// Closes the arena to thread `id`, which runs or is about to, if its plain accesses are to be found; else opens it.
+pub(crate) fn watched(engine: &mut Engine, id: usize) {
     let Some(watch) = &mut engine.watch else { return };
     match &engine.arena {
         Some(arena) if !engine.threads[id].untimed && !engine.unwinding => watch::close(&raw mut **watch, arena.span()),
