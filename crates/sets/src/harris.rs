@@ -8,6 +8,7 @@ use core::marker::PhantomData;
 use core::ptr;
 
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
+use archipelago_platform::plain::Plain;
 
 use crate::hash::bucket;
 use crate::tag::{is_tagged, tagged, untagged};
@@ -16,8 +17,8 @@ use archipelago_platform::watch::Watch;
 use archipelago_sync::rcu::{Domain, Guard, Reader};
 
 struct Node {
-    key: u64,
-    value: u64,
+    key: Plain<u64>,
+    value: Plain<u64>,
     /// The next node; tagged once this one is removed.
     next: AtomicPtr<Node>,
     /// Of key and value.
@@ -88,7 +89,7 @@ impl Place<'_> {
     /// Inside the guard of the search.
     unsafe fn node_with(&self, key: u64) -> Option<&Node> {
         // SAFETY: the caller's promise: reached in the guard.
-        unsafe { self.at.as_ref() }.filter(|node| node.key == key)
+        unsafe { self.at.as_ref() }.filter(|node| *node.key == key)
     }
 }
 
@@ -118,7 +119,7 @@ impl<'s> HarrisSession<'s> {
                     // SAFETY: the exchange unlinked it, and nobody else's did.
                     unsafe { guard.retire_box(at) };
                     at = rest;
-                } else if node.key >= key {
+                } else if *node.key >= key {
                     return Place { link, at };
                 } else {
                     link = &node.next;
@@ -132,7 +133,8 @@ impl<'s> HarrisSession<'s> {
 impl SetSession for HarrisSession<'_> {
     fn insert(&mut self, key: u64, value: u64) -> bool {
         let guard = self.reader.enter();
-        let mut new = Box::new(Node { key, value, next: AtomicPtr::new(ptr::null_mut()), watch: Watch::new() });
+        let (next, watch) = (AtomicPtr::new(ptr::null_mut()), Watch::new());
+        let mut new = Box::new(Node { key: Plain::new(key), value: Plain::new(value), next, watch });
         new.watch.write();
         loop {
             let place = self.find(key, &guard);
@@ -162,7 +164,7 @@ impl SetSession for HarrisSession<'_> {
             if is_tagged(next) || marked.is_err() {
                 continue;
             }
-            let value = node.value;
+            let value = *node.value;
             if place.link.compare_exchange(place.at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 // SAFETY: the exchange unlinked it, and nobody else's did.
                 unsafe { guard.retire_box(place.at) };
@@ -179,8 +181,9 @@ impl SetSession for HarrisSession<'_> {
             let node = unsafe { untagged(at).as_ref() }?;
             node.watch.read();
             let next = node.next.load(Ordering::Acquire);
-            if node.key >= key {
-                return (node.key == key && !is_tagged(next)).then_some(node.value);
+            let here = *node.key;
+            if here >= key {
+                return (here == key && !is_tagged(next)).then(|| *node.value);
             }
             at = next;
         }
@@ -199,10 +202,10 @@ impl SetSession for HarrisSession<'_> {
         let guard = self.reader.enter();
         let mut at = self.find(from, &guard).at;
         // SAFETY: as in `get`.
-        while let Some(node) = unsafe { untagged(at).as_ref() }.filter(|node| node.key < to) {
+        while let Some(node) = unsafe { untagged(at).as_ref() }.filter(|node| *node.key < to) {
             at = node.next.load(Ordering::Acquire);
             if !is_tagged(at) {
-                found.push((node.key, node.value));
+                found.push((*node.key, *node.value));
             }
         }
         found

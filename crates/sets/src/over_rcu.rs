@@ -3,6 +3,7 @@
 use core::ptr::{self, NonNull};
 
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
+use archipelago_platform::plain::Plain;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 
 use crate::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
@@ -21,9 +22,9 @@ pub struct OverRcu {
 /// A node whose links readers and writers share. Key and value are never changed.
 #[repr(C)]
 struct Shared<const LINKS: usize> {
-    key: u64,
+    key: Plain<u64>,
     next: [AtomicPtr<Self>; LINKS],
-    value: u64,
+    value: Plain<u64>,
     /// Of key and value.
     watch: Watch,
 }
@@ -37,7 +38,8 @@ impl<const LINKS: usize> Drop for Shared<LINKS> {
 impl<const LINKS: usize> Shared<LINKS> {
     fn boxed(node: Node<RcuLink<LINKS>, LINKS>) -> RcuLink<LINKS> {
         let next = node.next.map(|link| AtomicPtr::new(pointer(link)));
-        let shared = Box::new(Self { key: node.key, next, value: node.value, watch: Watch::new() });
+        let (key, value) = (Plain::new(node.key), Plain::new(node.value));
+        let shared = Box::new(Self { key, next, value, watch: Watch::new() });
         shared.watch.write();
         RcuLink(NonNull::from(Box::leak(shared)))
     }
@@ -191,21 +193,23 @@ macro_rules! view {
             unsafe fn step(&self, link: RcuLink<LINKS>, side: usize) -> (u64, Option<RcuLink<LINKS>>) {
                 // SAFETY: the caller's promise.
                 let shared = unsafe { link.shared() };
-                (shared.key, shared.next(side))
+                (*shared.key, shared.next(side))
             }
 
             #[inline]
             unsafe fn toward(&self, link: RcuLink<LINKS>, key: u64) -> (u64, Option<RcuLink<LINKS>>) {
                 // SAFETY: the caller's promise.
                 let shared = unsafe { link.shared() };
-                (shared.key, shared.next(usize::from(key > shared.key)))
+                let here = *shared.key;
+                (here, shared.next(usize::from(key > here)))
             }
 
             #[inline]
             unsafe fn node(&self, link: RcuLink<LINKS>) -> Node<RcuLink<LINKS>, LINKS> {
                 // SAFETY: the caller's promise.
                 let shared = unsafe { link.shared() };
-                Node { key: shared.key, next: core::array::from_fn(|side| shared.next(side)), value: shared.value }
+                let (key, value) = (*shared.key, *shared.value);
+                Node { key, next: core::array::from_fn(|side| shared.next(side)), value }
             }
         }
     };

@@ -23,6 +23,7 @@ use core::ptr;
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use archipelago_platform::plain::Plain;
 
 use crate::tag::{is_tagged, tagged, untagged};
 use crate::{Set, SetSession, Visit};
@@ -41,9 +42,9 @@ type Link = AtomicPtr<Node>;
 
 #[repr(C)]
 struct Node {
-    key: u64,
-    value: u64,
-    height: u32,
+    key: Plain<u64>,
+    value: Plain<u64>,
+    height: Plain<u32>,
     /// [`LINKED`], [`MARKED`], both.
     done: AtomicU32,
     /// Of key and value.
@@ -71,8 +72,15 @@ impl<'g> NodeRef<'g> {
         if node.is_null() {
             handle_alloc_error(layout);
         }
-        let header =
-            Node { key, value, height: height as u32, done: AtomicU32::new(0), watch: Watch::new(), tower: [] };
+        let (key, value) = (Plain::new(key), Plain::new(value));
+        let header = Node {
+            key,
+            value,
+            height: Plain::new(height as u32),
+            done: AtomicU32::new(0),
+            watch: Watch::new(),
+            tower: [],
+        };
         header.watch.write();
         // SAFETY: fresh memory for a header and `height` links behind it.
         unsafe {
@@ -89,7 +97,7 @@ impl<'g> NodeRef<'g> {
         // SAFETY: the caller's promise.
         unsafe {
             (*node).watch.write();
-            let height = (*node).height as usize;
+            let height = *(*node).height as usize;
             let tower = (&raw mut (*node).tower).cast::<Link>();
             ptr::drop_in_place(ptr::slice_from_raw_parts_mut(tower, height));
             ptr::drop_in_place(node);
@@ -111,11 +119,11 @@ impl<'g> NodeRef<'g> {
 
     fn key(self) -> u64 {
         self.header().watch.read();
-        self.header().key
+        *self.header().key
     }
 
     fn height(self) -> usize {
-        self.header().height as usize
+        *self.header().height as usize
     }
 
     /// The link to the next node on a level below its height.
@@ -353,7 +361,7 @@ impl FraserSkipList {
         if !node.mark() {
             return None;
         }
-        let value = node.header().value;
+        let value = *node.header().value;
         self.finish(node, MARKED, guard);
         Some(value)
     }
@@ -473,7 +481,7 @@ impl SetSession for FraserSession<'_> {
 
     fn get(&mut self, key: u64) -> Option<u64> {
         let guard = self.reader.enter();
-        self.list.seek(key, &guard).map(|node| node.header().value)
+        self.list.seek(key, &guard).map(|node| *node.header().value)
     }
 
     fn linger(&mut self, visit: &Visit) {
@@ -488,7 +496,7 @@ impl SetSession for FraserSession<'_> {
         while let Some(node) = unsafe { NodeRef::met(at) }.filter(|node| node.key() < to) {
             let next = node.next(0).load(Ordering::Acquire);
             if !is_tagged(next) {
-                found.push((node.key(), node.header().value));
+                found.push((node.key(), *node.header().value));
             }
             at = untagged(next);
         }

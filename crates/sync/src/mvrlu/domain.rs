@@ -5,6 +5,7 @@ use archipelago_platform::clock::drain_stores;
 use archipelago_platform::membarrier;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use archipelago_platform::touch;
 
 #[cfg(not(loom))]
 use super::background::Background;
@@ -110,10 +111,12 @@ impl Builder {
         let inner = |background| Inner {
             clock: Clock::new(self.clock),
             horizon: CachePadded::new(AtomicU64::new(0)),
-            // With two versions every commit scans.
-            membarrier: self.two_versions.is_none() && membarrier::available(),
-            two_versions: self.two_versions,
-            tuning: self.tuning,
+            settled: CachePadded::new(Settled {
+                // With two versions every commit scans.
+                membarrier: self.two_versions.is_none() && membarrier::available(),
+                two_versions: self.two_versions,
+                tuning: self.tuning,
+            }),
             low: AtomicUsize::new(self.tuning.low_watermark),
             budget: Budget::new(self.memory_cap),
             records: RwLock::new(Vec::new()),
@@ -227,10 +230,7 @@ pub(super) struct Inner {
     clock: Clock,
     /// No section has a local time below this, now or later. Only grows.
     horizon: CachePadded<AtomicU64>,
-    /// Readers enter without a fence, and scans pay for it.
-    membarrier: bool,
-    two_versions: Option<usize>,
-    tuning: Tuning,
+    settled: CachePadded<Settled>,
     /// The low watermark, as the objects allow.
     low: AtomicUsize,
     budget: Budget,
@@ -247,6 +247,14 @@ pub(super) struct Inner {
     background: Option<Background>,
 }
 
+/// What never changes, apart from what does: every section begins and ends with a look at it.
+struct Settled {
+    /// Readers enter without a fence, and scans pay for it.
+    membarrier: bool,
+    two_versions: Option<usize>,
+    tuning: Tuning,
+}
+
 // SAFETY: `Inner` is made of `Send` and `Sync` parts; logs' raw pointers are theirs alone, see there.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
@@ -255,7 +263,7 @@ unsafe impl Sync for Inner {}
 impl Inner {
     #[inline]
     pub(super) fn is_multi_version(&self) -> bool {
-        self.two_versions.is_none()
+        self.settled.two_versions.is_none()
     }
 
     /// What objects name their domain by.
@@ -279,7 +287,7 @@ impl Inner {
 
     #[inline]
     pub(super) fn tuning(&self) -> &Tuning {
-        &self.tuning
+        &self.settled.tuning
     }
 
     /// The low watermark now.
@@ -300,13 +308,13 @@ impl Inner {
     /// The reader's half of the barrier that [`scan_barrier`](Self::scan_barrier) is the other half of.
     #[inline]
     pub(super) fn reader_barrier(&self) {
-        if self.membarrier { membarrier::light() } else { fence(Ordering::SeqCst) }
+        if self.settled.membarrier { membarrier::light() } else { fence(Ordering::SeqCst) }
     }
 
     /// The same between what a section publishes and its reading of the clock, which a fence does not order.
     #[inline]
     pub(super) fn entry_barrier(&self) {
-        if !self.membarrier && self.clock.kind() == ClockKind::Hardware {
+        if !self.settled.membarrier && self.clock.kind() == ClockKind::Hardware {
             drain_stores()
         } else {
             self.reader_barrier()
@@ -314,7 +322,7 @@ impl Inner {
     }
 
     fn scan_barrier(&self) {
-        if self.membarrier { membarrier::heavy() } else { fence(Ordering::SeqCst) }
+        if self.settled.membarrier { membarrier::heavy() } else { fence(Ordering::SeqCst) }
     }
 
     fn records(&self) -> RwLockReadGuard<'_, Vec<Arc<Record>>> {
@@ -354,7 +362,9 @@ impl Inner {
     pub(super) fn look(&self) -> u64 {
         let floor = self.clock.floor();
         self.scan_barrier();
-        let oldest = self.records().iter().filter_map(|record| record.section()).map(|section| section.local).min();
+        let records = self.records();
+        touch(&raw const **records, size_of_val(&**records));
+        let oldest = records.iter().filter_map(|record| record.section()).map(|section| section.local).min();
         self.raise_horizon(oldest.map_or(floor, |oldest| oldest.min(floor)))
     }
 
@@ -363,9 +373,10 @@ impl Inner {
         let floor = self.clock.floor();
         self.scan_barrier();
         let records = self.records();
+        touch(&raw const **records, size_of_val(&**records));
         let mut cuts = Cuts::of(&records, floor);
         let more = self.budget.objects() / (8 * records.len()).max(1);
-        let base = self.tuning.low_watermark;
+        let base = self.tuning().low_watermark;
         self.low.store(base.max((base + more).min(HIGHEST_LOW)), Ordering::Relaxed);
         cuts.horizon = self.raise_horizon(cuts.horizon);
         cuts
@@ -458,7 +469,7 @@ impl Inner {
     pub(super) fn write_back_or_defer(&self, record: &Record, stamp: u64, fresh: &mut Vec<Version>, pool: &mut Pool) {
         let mut log = record.log(&self.budget);
         fresh.drain(..).for_each(|version| log.append(version));
-        let deferred = self.two_versions.unwrap_or(0);
+        let deferred = self.settled.two_versions.unwrap_or(0);
         if log.note_deferred(stamp) > deferred {
             log.write_back_all(self, pool);
         }

@@ -7,6 +7,7 @@ use archipelago_platform::atomic::{AtomicPtr, Ordering};
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
+use archipelago_platform::touch;
 
 use super::domain::{Inner, Pass};
 use super::log::Version;
@@ -395,12 +396,14 @@ impl Handle {
             if let Some(copy) = unsafe { self.walk(&master.head.newest, local) } {
                 // SAFETY: as below.
                 unsafe { copy.as_ref() }.watch.read();
+                touch(payload::<T>(copy).as_ptr(), size_of::<T>());
                 // SAFETY: chosen at `local`, so kept until the section ends; copies of a `T` hold a `T`, whose bytes
                 // were complete before it was stamped.
                 return unsafe { payload::<T>(copy).as_ref() };
             }
         }
         master.head.watch.read();
+        touch(master.value.get(), size_of::<T>());
         // SAFETY: no version at or before `local` is in the chain, so the master's value is this section's: it is
         // overwritten only when all sections are at or above the oldest stamp in the chain.
         unsafe { &*master.value.get() }

@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 use archipelago_platform::atomic::Ordering;
 use archipelago_platform::hint::point;
 use archipelago_platform::sync::Arc;
+use archipelago_platform::{touch, touch_mut};
 
 use super::chain::{Cuts, is_pruned};
 use super::domain::Inner;
@@ -162,7 +163,7 @@ impl Log {
     /// Takes over what a handle has committed.
     pub(super) fn append(&mut self, version: Version) {
         self.bytes += version.bytes();
-        self.committed.push_back(version);
+        push(&mut self.committed, version);
     }
 
     /// Versions held, in whatever state.
@@ -255,9 +256,12 @@ impl Log {
         self.free_pruned(pool, domain.budget());
         self.detached_at = self.detached_at.min(self.detached.len() + MANY_DETACHED);
         let (mut waiting, before) = (core::mem::take(&mut self.waiting), self.detached.len());
+        touch_mut(waiting.as_ptr(), size_of_val(&*waiting));
         // SAFETY: the caller's promise.
         waiting.retain(|version| unsafe { self.stays(*version, horizon) });
-        while let Some(version) = self.committed.front().copied() {
+        while let Some(version) =
+            self.committed.front().inspect(|version| touch(*version, size_of::<Version>())).copied()
+        {
             // SAFETY: still in the log. Relaxed: the committer put it there after it knew the stamp.
             if unsafe { version.copy() }.stamp.load(Ordering::Relaxed) > horizon {
                 break;
@@ -289,7 +293,7 @@ impl Log {
         if is_out {
             self.bytes -= version.bytes();
             self.gone += version.bytes();
-            self.detached.push_back(version);
+            push(&mut self.detached, version);
         }
         !is_out
     }
@@ -304,6 +308,7 @@ impl Log {
     pub(super) fn free_detached(&mut self, horizon: u64, pool: &mut Pool, budget: &Budget) {
         while let Some((_, count)) = self.ticks.front().copied().filter(|(tick, _)| *tick <= horizon) {
             self.ticks.pop_front();
+            announce(&self.detached, count);
             for version in self.detached.drain(..count) {
                 self.gone -= version.bytes();
                 // SAFETY: every section that was alive at the tick has ended, so nobody has a reference any more.
@@ -333,6 +338,7 @@ impl Log {
         let horizon = domain.wait_for(self.deferred.0);
         self.deferred = (0, 0);
         self.free_detached(horizon, pool, domain.budget());
+        announce(&self.committed, self.committed.len());
         for version in &self.committed {
             if version.retired.is_some() {
                 // SAFETY: in the log.
@@ -369,6 +375,8 @@ impl Log {
             }
             true
         };
+        touch_mut(self.waiting.as_ptr(), size_of_val(&*self.waiting));
+        announce(&self.committed, self.committed.len());
         // By rising stamp, nearly: so what is below a mark goes before it.
         self.waiting.retain(&mut keep);
         self.committed.retain(&mut keep);
@@ -448,6 +456,21 @@ impl Log {
     }
 }
 
+/// Adds a version to a list.
+fn push(list: &mut VecDeque<Version>, version: Version) {
+    list.push_back(version);
+    list.back().into_iter().for_each(|place| touch_mut(place, size_of::<Version>()));
+}
+
+/// Says that the first `count` versions of a list are about to be used, and moved.
+fn announce(list: &VecDeque<Version>, count: usize) {
+    let (front, back) = list.as_slices();
+    let front = &front[..count.min(front.len())];
+    touch_mut(front.as_ptr(), size_of_val(front));
+    let back = &back[..count - front.len()];
+    touch_mut(back.as_ptr(), size_of_val(back));
+}
+
 /// Frees a version, with the object if it is the mark of a retired one.
 ///
 /// # Safety
@@ -492,13 +515,12 @@ unsafe fn write_back(version: Version) -> bool {
     let (from, to) = unsafe { (&version.copy.as_ref().watch, &version.master.as_ref().watch) };
     from.read();
     to.write();
+    let (from, to) = shape.values(version.copy, version.master);
+    touch(from, shape.size as usize);
+    touch_mut(to, shape.size as usize);
     // SAFETY: both are `size` bytes of one type, in bounds, and apart; the caller's promise keeps readers of the master
     // away, and the payload does not change.
-    unsafe {
-        let from = copy.byte_add(shape.in_copy as usize).cast::<u8>();
-        let to = version.master.as_ptr().byte_add(shape.in_master as usize).cast::<u8>();
-        ptr::copy_nonoverlapping(from, to, shape.size as usize);
-    }
+    unsafe { ptr::copy_nonoverlapping(from, to, shape.size as usize) };
     // Release: who finds no chain finds the value.
     newest.compare_exchange(copy, end(0), Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }

@@ -6,6 +6,7 @@ use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering};
 use archipelago_platform::hint::point;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Mutex, MutexGuard};
+use archipelago_platform::touch_mut;
 
 use super::clock::{Clock, ClockKind};
 use super::log::{Log, Version};
@@ -36,12 +37,13 @@ pub(super) struct Record {
     visited: AtomicUsize,
     /// Versions in the log, as its last user left it.
     versions: AtomicUsize,
-    log: Mutex<Log>,
+    /// Apart from its lock, at which others look in passing.
+    log: Mutex<CachePadded<Log>>,
 }
 
 /// The log's lock; tells what has changed when it is let go of.
 pub(super) struct LogGuard<'r> {
-    log: MutexGuard<'r, Log>,
+    log: MutexGuard<'r, CachePadded<Log>>,
     record: &'r Record,
     budget: &'r Budget,
 }
@@ -63,7 +65,7 @@ impl DerefMut for LogGuard<'_> {
 impl LogGuard<'_> {
     /// Takes over what the owner has committed.
     pub(super) fn take_fresh(&mut self) {
-        let log = &mut *self.log;
+        let log = &mut **self.log;
         self.record.fresh.take(|version| log.append(version));
     }
 }
@@ -88,7 +90,7 @@ impl Record {
         let published = Published { local: AtomicU64::new(IDLE), walk: AtomicU64::new(0) };
         let published = CachePadded::new(published);
         let (visited, versions) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { published, owner, fresh: Ring::new(), visited, versions, log: Mutex::new(Log::new()) }
+        Self { published, owner, fresh: Ring::new(), visited, versions, log: Mutex::new(CachePadded::new(Log::new())) }
     }
 
     /// Owner only: begins a section and answers its local time. `last` is not above any earlier answer.
@@ -159,11 +161,16 @@ impl Record {
     pub(super) fn log<'r>(&'r self, budget: &'r Budget) -> LogGuard<'r> {
         // Foreign code never runs under this lock; a poisoned one would mean that a Vec failed to grow.
         let log = self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        LogGuard { log, record: self, budget }
+        Self::guard(log, self, budget)
+    }
+
+    fn guard<'r>(log: MutexGuard<'r, CachePadded<Log>>, record: &'r Record, budget: &'r Budget) -> LogGuard<'r> {
+        touch_mut(&raw const **log, size_of::<Log>());
+        LogGuard { log, record, budget }
     }
 
     pub(super) fn try_log<'r>(&'r self, budget: &'r Budget) -> Option<LogGuard<'r>> {
         let log = self.log.try_lock().ok()?;
-        Some(LogGuard { log, record: self, budget })
+        Some(Self::guard(log, self, budget))
     }
 }

@@ -22,6 +22,7 @@ use core::ptr::{self, NonNull};
 
 use archipelago_platform::atomic::{Ordering, fence};
 use archipelago_platform::hint::point;
+use archipelago_platform::{touch, touch_mut};
 
 use super::handle::{Abort, Handle};
 use super::log::Version;
@@ -413,6 +414,7 @@ impl Tx<'_> {
         let Handle { pool, domain, record, .. } = &mut *self.handle;
         let copy = pool.get(shape.copy, domain.budget()).ok_or(Abort::Full)?;
         let leader = if matches!(fate, Fate::Stays) { ptr::null() } else { self.leader };
+        touch_mut(copy.as_ptr(), shape.copy.size());
         // SAFETY: a fresh block with room for a header.
         unsafe { copy.write(Copied::new(leader, older, lock_word(record.owner, index))) };
         Ok(copy)
@@ -437,6 +439,7 @@ fn fill<T: Versioned>(copy: NonNull<Copied>, object: Raw<T>) {
     older.map_or(&master.head.watch, |older| unsafe { &older.as_ref().watch }).read();
     header.watch.write();
     let from = older.map_or(master.value.get(), |older| payload::<T>(older).as_ptr());
+    touch(from, size_of::<T>());
     // SAFETY: the newest version below, which is the one that the caller's snapshot sees (see `look`), so kept and unchanged
     // for its section: a master is not written back to while nothing committed is above it. The copy is the caller's.
     unsafe { ptr::copy_nonoverlapping(from, payload::<T>(copy).as_ptr(), 1) };

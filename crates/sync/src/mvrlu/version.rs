@@ -227,6 +227,13 @@ impl Shape {
         }
     }
 
+    /// The payload of a copy, and the value of its master.
+    pub(super) fn values(self, copy: NonNull<Copied>, master: NonNull<Head>) -> (*const u8, *mut u8) {
+        let from = copy.as_ptr().wrapping_byte_add(self.in_copy as usize);
+        let to = master.as_ptr().wrapping_byte_add(self.in_master as usize);
+        (from.cast(), to.cast())
+    }
+
     /// The same without room for a payload: for versions that nobody reads.
     pub(super) const fn without_payload(self) -> Self {
         let Ok(copy) = Layout::from_size_align(LINE, LINE) else { unreachable!() };
