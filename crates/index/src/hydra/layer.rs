@@ -15,6 +15,7 @@ use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicPtr, Ordering::*};
 use archipelago_platform::hint;
 use archipelago_platform::topology::NodeId;
+use archipelago_platform::touch;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Look;
 
@@ -121,7 +122,9 @@ impl<F: KeyForm> SnapshotLayer<F> {
     fn current(&self) -> &Snapshot<F, PagePtr<F>> {
         // SAFETY: the pointer is never null; a replaced snapshot is retired to RCU, and our caller holds a guard.
         // Acquire pairs with the Release of the swap in `apply`.
-        unsafe { &*self.current.load(Acquire) }
+        let current = unsafe { &*self.current.load(Acquire) };
+        touch(current, size_of_val(current));
+        current
     }
 
     fn apply(&self, guard: &Guard<'_>, log: &MergedLog<F>) {

@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use archipelago_platform::plain::Plain;
+
 use super::Page;
 
 /// Pages per base.
@@ -16,9 +18,9 @@ const SPAN_BITS: u32 = 12;
 #[derive(Clone, Default)]
 pub struct PageIds {
     /// By number. Zero where a number is free.
-    bases: Vec<usize>,
+    bases: Vec<Plain<usize>>,
     /// By number, how many pages use it.
-    uses: Vec<u32>,
+    uses: Vec<Plain<u32>>,
     numbers: HashMap<usize, u32>,
     free: Vec<u32>,
 }
@@ -34,7 +36,7 @@ impl PageIds {
             Some(&number) => number,
             None => self.add(base)?,
         };
-        self.uses[number as usize] += 1;
+        *self.uses[number as usize] += 1;
         Some(number << SPAN_BITS | ((addr - base) / P::STRIDE) as u32)
     }
 
@@ -44,10 +46,10 @@ impl PageIds {
             if number >= super::lines::MAX_ID >> SPAN_BITS {
                 return None;
             }
-            self.bases.push(0);
-            self.uses.push(0);
+            self.bases.push(Plain::new(0));
+            self.uses.push(Plain::new(0));
         }
-        self.bases[number as usize] = base;
+        *self.bases[number as usize] = base;
         self.numbers.insert(base, number);
         Some(number)
     }
@@ -56,9 +58,9 @@ impl PageIds {
     pub fn release(&mut self, id: u32) {
         let number = id >> SPAN_BITS;
         let uses = &mut self.uses[number as usize];
-        *uses -= 1;
-        if *uses == 0 {
-            self.numbers.remove(&self.bases[number as usize]);
+        **uses -= 1;
+        if **uses == 0 {
+            self.numbers.remove(&*self.bases[number as usize]);
             self.free.push(number);
         }
     }
@@ -69,9 +71,10 @@ impl PageIds {
     /// `acquire` gave the number out, for a page of this type.
     #[inline(always)]
     pub unsafe fn page<P: Page>(&self, id: u32) -> P {
-        debug_assert!(self.uses[(id >> SPAN_BITS) as usize] > 0);
+        let number = (id >> SPAN_BITS) as usize;
+        debug_assert!(*self.uses[number] > 0);
         // SAFETY: the number was given out, so its base is there, and this is the address that it was given out for.
-        unsafe { P::at(*self.bases.get_unchecked((id >> SPAN_BITS) as usize) + (id as usize % SPAN) * P::STRIDE) }
+        unsafe { P::at(**self.bases.get_unchecked(number) + (id as usize % SPAN) * P::STRIDE) }
     }
 
     /// Bytes of memory held, roughly.
