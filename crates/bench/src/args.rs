@@ -284,8 +284,8 @@ pub struct SimCommon {
 #[derive(Clone, Debug, Args)]
 pub struct SimYcsb {
     /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes), art,
-    /// rwlock-btreemap, or all
-    #[arg(long, default_value = "hydralist,hydralist-one-layer,art,rwlock-btreemap")]
+    /// rwlock-btree, or all
+    #[arg(long, default_value = "hydralist,hydralist-one-layer,art,rwlock-btree")]
     pub index: String,
     /// Workloads, comma-separated: load, a, b, c, d, e, f, or all
     #[arg(long, default_value = "c")]

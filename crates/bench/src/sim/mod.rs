@@ -5,6 +5,7 @@
 //! number of threads; [`report`] shows what came out.
 
 mod host;
+mod locked;
 mod locks;
 mod machines;
 pub mod measure;

@@ -21,7 +21,7 @@ const EXPERIMENTS: [&[&str]; 4] = [
     &["nr", "--workload", "all", "--method", "sl,rwl,fc,fc+,nr,tas,shfl", "--update-percent", "10", "--count", "2k"],
 ];
 
-fn contenders(what: &Sim) -> Vec<Contender> {
+pub(super) fn contenders(what: &Sim) -> Vec<Contender> {
     match what {
         Sim::Locks { lock, .. } => locks::contenders(lock),
         Sim::Ycsb(args) => ycsb::contenders(args),

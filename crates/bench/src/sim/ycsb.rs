@@ -8,13 +8,13 @@ use archipelago_sync::version_lock::VersionLock;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::locked::RwLocked;
 use super::measure::{Program, Turns, run};
 use super::{Cell, choose};
 use crate::args::SimYcsb;
 use crate::contender::Contender;
 use crate::driver::execute;
 use crate::failure::Failure;
-use crate::locked::RwLocked;
 use crate::workload::{Distribution, Stream, Workload, stream};
 
 /// Operations of a thread, gone through again and again.
@@ -125,7 +125,7 @@ pub fn contenders(args: &SimYcsb) -> Result<Vec<super::Contender>, Failure> {
         ("hydralist", |work| program(work, HydraList::<u64, u64>::new)),
         ("hydralist-one-layer", |work| program(work, one_layer)),
         ("art", |work| program(work, Art::<u64, u64>::new)),
-        ("rwlock-btreemap", |work| program(work, RwLocked::<u64>::empty)),
+        ("rwlock-btree", |work| program(work, RwLocked::empty)),
     ];
     let indexes = choose("--index", &args.index, &known.map(|(name, _)| name))?;
     let distribution = Distribution::parse(&args.distribution)?;
