@@ -265,7 +265,7 @@ fn composites_that_change_break_no_map() {
     for n in 0..4 * COUNT {
         let (list, tree) = (list.pin(), tree.pin());
         quietly(&|| match n % 8 {
-            0..4 => _ = (list.upsert(&key(n), counter.value(n as u64)), tree.insert(&key(n), counter.value(n as u64))),
+            0..4 => _ = (list.upsert(&key(n), counter.value(n as u64)), tree.upsert(&key(n), counter.value(n as u64))),
             4 => _ = (list.remove(&key(n)), tree.remove(&key(n))),
             5 => _ = (list.range(key(n)..key(n + 1)).count(), tree.range(key(n)..key(n + 1)).count()),
             6 => {

@@ -14,8 +14,8 @@ use archipelago_check::hostile::{
 };
 use archipelago_check::watchdog::watchdog;
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcx, OverRcxStriped, OverRlu, RcuHtm,
-    Set, SetSession, Tree, Visit,
+    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcx, OverRcxStriped,
+    OverRlu, RcuHtm, Set, SetSession, Tree, Visit,
 };
 use archipelago_sync::mvrlu::ClockKind;
 use archipelago_sync::rcx::Rcx;

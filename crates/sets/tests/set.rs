@@ -8,8 +8,8 @@ use archipelago_check::linear;
 use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs, OverRcx,
-    OverRcxStriped, OverRlu, RcuHtm, Set, SetSession, Tree, Visit,
+    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
+    OverRcx, OverRcxStriped, OverRlu, RcuHtm, Set, SetSession, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 use archipelago_sync::rcx::{Padding, Rcx, Striped};

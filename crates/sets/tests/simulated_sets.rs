@@ -6,8 +6,8 @@ use archipelago_check::history::Recorder;
 use archipelago_check::linear;
 use archipelago_check::simulated::{THREADS, explore, explore_transactions, explore_with, stall};
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs, OverRcx,
-    OverRcxStriped, OverRlu, RcuHtm, Set, SetSession, Tree, points,
+    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
+    OverRcx, OverRcxStriped, OverRlu, RcuHtm, Set, SetSession, Tree, points,
 };
 use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
