@@ -101,8 +101,6 @@ pub struct Turns<'a> {
     counts: &'a Counts,
     /// When the operation under way began.
     begun: Option<u64>,
-    /// Operations begun.
-    turns: u32,
     /// Whether it is an update, if the program tells.
     updates: Option<bool>,
     kinds: [Kind; 2],
@@ -111,6 +109,8 @@ pub struct Turns<'a> {
 /// What the threads of a run add up.
 struct Counts {
     course: Course,
+    /// Operations begun.
+    turns: Cell<u32>,
     kinds: Cell<Option<[Kind; 2]>>,
     /// When the first thread was warm, and the machine's counters then.
     at_start: Cell<Option<(u64, Stats)>>,
@@ -118,15 +118,16 @@ struct Counts {
     at_end: Cell<Option<(u64, Stats)>>,
 }
 
-/// Operations of a thread between two looks at whether Ctrl-C was pressed.
+/// Operations, of all threads, between two looks at whether Ctrl-C was pressed.
 const LOOK: u32 = 64;
 
 impl Turns<'_> {
     /// Whether to run another operation; the one before has ended, and counts if it did so within the measured span.
     pub fn next(&mut self) -> bool {
         let now = self.client.time().expect("no end of time is configured");
-        self.turns = self.turns.wrapping_add(1);
-        if self.turns.is_multiple_of(LOOK) && world::outside(interrupt::requested) {
+        let turns = self.counts.turns.get().wrapping_add(1);
+        self.counts.turns.set(turns);
+        if turns.is_multiple_of(LOOK) && world::outside(interrupt::requested) {
             self.counts.course.stop();
         }
         let begun = self.begun.replace(now);
@@ -197,11 +198,11 @@ pub fn run<S>(
     setup: impl FnOnce() -> S,
     body: impl Fn(&S, &mut Turns<'_>),
 ) -> Result<Run, Failure> {
-    let (at_start, at_end, kinds) = Default::default();
-    let counts = Counts { course: Course::new(setting.wish), kinds, at_start, at_end };
+    let (turns, at_start, at_end, kinds) = Default::default();
+    let counts = Counts { course: Course::new(setting.wish), turns, kinds, at_start, at_end };
     let body = |shared: &S, client: Client| {
-        let (begun, turns, updates, kinds) = Default::default();
-        let mut turns = Turns { client, counts: &counts, begun, turns, updates, kinds };
+        let (begun, updates, kinds) = Default::default();
+        let mut turns = Turns { client, counts: &counts, begun, updates, kinds };
         body(shared, &mut turns);
     };
     let (report, _) = run_with(machine, config, threads, setup, body, drop);
@@ -265,6 +266,10 @@ pub fn figures(program: &Program, setting: &Setting, threads: usize) -> Result<O
     let machines = [(setting.machine.clone(), config.overlap)].into_iter();
     for (machine, overlap) in machines.chain(varied.map(|it| (it.of(&setting.machine), it.overlap))) {
         for seed in setting.seed..setting.seed + setting.seeds {
+            // Before, since what is loaded first takes time; and after, since a run that was stopped counts for nothing.
+            if interrupt::requested() {
+                return Ok(None);
+            }
             let run = program(&machine, &Config { seed, overlap, ..config.clone() }, setting, threads)?;
             if interrupt::requested() {
                 return Ok(None);
