@@ -2,6 +2,7 @@
 //! the list, hash table and search tree built over all of them.
 
 pub mod backoff;
+mod crowd;
 pub mod lock;
 pub mod mvrlu;
 pub mod rcu;

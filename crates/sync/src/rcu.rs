@@ -56,6 +56,8 @@ mod record;
 mod records;
 #[cfg(not(loom))]
 mod rest;
+#[cfg(not(loom))]
+mod turn;
 
 pub use domain::{Domain, Flavour, Stats};
 pub use quiescent::QuiescentReader;

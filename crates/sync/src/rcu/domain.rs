@@ -324,7 +324,7 @@ impl Domain {
 
     /// The epoch. Acquire, see the proof in the parent module.
     #[inline]
-    fn epoch(&self) -> u64 {
+    pub(super) fn epoch(&self) -> u64 {
         self.entry().epoch()
     }
 
@@ -361,7 +361,7 @@ impl Domain {
     }
 
     /// Advances the epoch if no reader is behind; returns the epoch after the attempt.
-    fn try_advance(&self) -> u64 {
+    pub(super) fn try_advance(&self) -> u64 {
         let entry = self.entry();
         let epoch = entry.epoch();
         // A reader that is visibly behind saves the dear barrier; only the look after the barrier counts.
@@ -387,6 +387,7 @@ impl Domain {
         let epoch = self.epoch_in(guard);
         let me = guard.record();
         self.seal(me, epoch);
+        me.note_filled_bag(true);
         let before = me.garbage().visit(epoch);
         if self.backlog.is_over_limit() {
             self.backlog.press(|| self.stats());
@@ -423,7 +424,7 @@ impl Domain {
     }
 
     /// Runs the record's bags that are ripe at `epoch`, an epoch that was reached.
-    fn reclaim_ripe(&self, record: &Record, epoch: u64, panic: &mut FirstPanic) {
+    pub(super) fn reclaim_ripe(&self, record: &Record, epoch: u64, panic: &mut FirstPanic) {
         loop {
             // Its own statement, so that the lock is released before reclaim functions run.
             let ripe = record.garbage().take_ripe(epoch);

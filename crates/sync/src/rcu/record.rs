@@ -60,6 +60,10 @@ pub(super) struct Record {
     owner: AtomicUsize,
     /// The owner is running reclaim functions; more of them must wait, or they would nest without bound.
     reclaiming: AtomicBool,
+    /// The owner has filled a bag since it last gave way.
+    filled: AtomicBool,
+    /// The epoch that the owner has waited for in vain.
+    waited_at: AtomicU64,
     garbage: Mutex<Garbage>,
 }
 
@@ -81,7 +85,8 @@ impl Record {
     fn new(slot: usize, owner: usize) -> Self {
         let (state, spilled, reclaiming) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let owner = AtomicUsize::new(owner);
-        Self { slot, state, spilled, owner, reclaiming, garbage: Mutex::new(Garbage::default()) }
+        let (filled, waited_at) = (AtomicBool::new(false), AtomicU64::new(u64::MAX));
+        Self { slot, state, spilled, owner, reclaiming, filled, waited_at, garbage: Mutex::new(Garbage::default()) }
     }
 
     /// The record that the thread with this slot owns.
@@ -117,6 +122,28 @@ impl Record {
     /// Owner only: whether a guard of this record is alive or its reclaim functions are running.
     pub(super) fn is_busy(&self) -> bool {
         self.state.load(Ordering::Relaxed) & NESTING != 0 || self.reclaiming.load(Ordering::Relaxed)
+    }
+
+    /// Whether the owner has filled a bag since it last gave way; see [`turn`](super::turn). Relaxed, as the next ones: the
+    /// owner's, and advice.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(super) fn has_filled_a_bag(&self) -> bool {
+        self.filled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_filled_bag(&self, filled: bool) {
+        self.filled.store(filled, Ordering::Relaxed);
+    }
+
+    #[cfg(not(loom))]
+    pub(super) fn waited_at(&self) -> u64 {
+        self.waited_at.load(Ordering::Relaxed)
+    }
+
+    #[cfg(not(loom))]
+    pub(super) fn note_wait(&self, epoch: u64) {
+        self.waited_at.store(epoch, Ordering::Relaxed);
     }
 
     /// Owner only: counts one more guard; the outermost publishes `epoch()` and then needs its barrier.

@@ -131,6 +131,7 @@ impl<'s> HarrisSession<'s> {
 
 impl SetSession for HarrisSession<'_> {
     fn insert(&mut self, key: u64, value: u64) -> bool {
+        self.reader.give_way();
         let guard = self.reader.enter();
         let mut new = Box::new(Node { key, value, next: AtomicPtr::new(ptr::null_mut()), watch: Watch::new() });
         new.watch.write();
@@ -152,6 +153,7 @@ impl SetSession for HarrisSession<'_> {
     }
 
     fn remove(&mut self, key: u64) -> Option<u64> {
+        self.reader.give_way();
         let guard = self.reader.enter();
         loop {
             let place = self.find(key, &guard);

@@ -162,6 +162,7 @@ impl<const LINKS: usize> Session<LINKS> for RcuSession<'_> {
     /// Without a guard: nodes of a scope are retired by who holds its lock only.
     #[inline]
     fn update<R>(&mut self, scopes: &[usize], mut body: impl FnMut(&mut Locked<'_>) -> Result<R, Conflict>) -> R {
+        self.reader.give_way();
         self.locked(scopes, || {
             let mut locked = Locked { domain: &self.over.domain, reader: &self.reader };
             let Ok(result) = body(&mut locked) else { unreachable!("nothing conflicts under the locks") };
