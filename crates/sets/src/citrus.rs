@@ -234,6 +234,7 @@ impl SetSession for CitrusSession<'_> {
     }
 
     fn remove(&mut self, key: u64) -> Option<u64> {
+        self.reader.give_way();
         let backoff = Backoff::new();
         loop {
             if let Some(removal) = self.try_remove(key) {

@@ -132,6 +132,7 @@ impl<'s> HarrisSession<'s> {
 
 impl SetSession for HarrisSession<'_> {
     fn insert(&mut self, key: u64, value: u64) -> bool {
+        self.reader.give_way();
         let guard = self.reader.enter();
         let (next, watch) = (AtomicPtr::new(ptr::null_mut()), Watch::new());
         let mut new = Box::new(Node { key: Plain::new(key), value: Plain::new(value), next, watch });
@@ -154,6 +155,7 @@ impl SetSession for HarrisSession<'_> {
     }
 
     fn remove(&mut self, key: u64) -> Option<u64> {
+        self.reader.give_way();
         let guard = self.reader.enter();
         loop {
             let place = self.find(key, &guard);

@@ -134,6 +134,7 @@ impl<L: Exclusive, const LINKS: usize> Session<LINKS> for RcuSession<'_, L> {
     /// Without a guard: nodes of a scope are retired only by the holder of its lock.
     #[inline]
     fn update<R>(&mut self, scopes: &[usize], mut body: impl FnMut(&mut Locked<'_>) -> Result<R, Conflict>) -> R {
+        self.reader.give_way();
         self.locked(scopes, || {
             let mut locked = Locked { domain: &self.over.domain, reader: &self.reader };
             let Ok(result) = body(&mut locked) else { unreachable!("nothing conflicts under the locks") };

@@ -422,6 +422,7 @@ impl FraserSession<'_> {
     /// Removes the entry with the smallest key. Linearizable as "remove this key", which was the smallest when it was
     /// found: one inserted meanwhile may be smaller.
     pub fn pop_first(&mut self) -> Option<(u64, u64)> {
+        self.reader.give_way();
         let guard = self.reader.enter();
         loop {
             let node = self.list.first(&guard)?;
@@ -443,6 +444,7 @@ impl FraserSession<'_> {
 
 impl SetSession for FraserSession<'_> {
     fn insert(&mut self, key: u64, value: u64) -> bool {
+        self.reader.give_way();
         let height = self.draw_height();
         let (list, guard) = (self.list, self.reader.enter());
         let mut path = list.find(key, &guard);
@@ -474,6 +476,7 @@ impl SetSession for FraserSession<'_> {
     }
 
     fn remove(&mut self, key: u64) -> Option<u64> {
+        self.reader.give_way();
         let (list, guard) = (self.list, self.reader.enter());
         let node = list.seek(key, &guard)?;
         list.take(node, &guard)

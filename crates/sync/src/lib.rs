@@ -13,6 +13,7 @@
 //! Consistency, memory, performance and when to take something else: at the head of each module.
 
 pub mod backoff;
+mod crowd;
 pub mod lock;
 pub mod mvrlu;
 pub mod rcu;

@@ -68,6 +68,8 @@ mod record;
 mod records;
 #[cfg(not(loom))]
 mod rest;
+#[cfg(not(loom))]
+mod turn;
 
 pub use domain::{Domain, Flavour, Stats};
 pub use owned::OwnedGuard;

@@ -17,6 +17,7 @@ use super::patience::Patience;
 use super::pool::{Budget, Pool};
 use super::record::{LogGuard, Record};
 use super::version::{Link, Raw, Versioned, owner_of};
+use crate::crowd::processors;
 
 /// The model world has no background collection.
 #[cfg(loom)]
@@ -651,18 +652,6 @@ const HIGHEST_LOW: usize = 64 * 1024;
 
 /// Versions that a thread looks at in another's log for each time it comes by.
 const LOOKS: usize = 128;
-
-#[cfg(loom)]
-fn processors() -> usize {
-    usize::MAX
-}
-
-#[cfg(not(loom))]
-fn processors() -> usize {
-    use archipelago_platform::sync::OnceLock;
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    *PROCESSORS.get_or_init(|| archipelago_platform::thread::available_parallelism().map_or(1, |count| count.get()))
-}
 
 impl Drop for Inner {
     fn drop(&mut self) {

@@ -405,12 +405,14 @@ impl Handle {
         self.end_turn();
     }
 
-    fn hand_in(&mut self) {
+    /// Whether the log has grown to its watermark.
+    fn hand_in(&mut self) -> bool {
         (self.fresh, self.fresh_bytes) = (0, 0);
         let Self { domain, record, overflow, .. } = self;
         let mut log = record.log(domain.budget());
         log.take_fresh();
         overflow.drain(..).for_each(|version| log.append(version));
+        log.wants_scan(domain.low())
     }
 
     /// Takes over versions just committed; in the section that committed them.
@@ -439,14 +441,19 @@ impl Handle {
         if !is_free && self.fresh_bytes < FAR {
             return;
         }
-        self.hand_in();
+        let is_due = self.hand_in();
+        if is_due || self.domain.tuning().concurrent {
+            self.collect_own();
+        }
+    }
+
+    /// Outside the section: this handle's turn at collecting.
+    fn collect_own(&mut self) {
         if self.domain.tuning().concurrent {
             let pass = self.pass();
             self.end_turn();
-            if let Some(pass) = pass {
-                self.make_room(pass);
-            }
-        } else if self.record.log(self.domain.budget()).wants_scan(self.domain.low()) {
+            self.make_room(pass);
+        } else {
             self.collect_everybody();
         }
     }
@@ -473,7 +480,8 @@ impl Handle {
 
     /// Pauses while this handle's log has grown beyond its share because other threads do not run.
     #[inline]
-    fn make_room(&mut self, mut pass: Pass) {
+    fn make_room(&mut self, pass: Option<Pass>) {
+        let Some(mut pass) = pass else { return };
         let mut patience = Patience::new();
         let mut steps = 0;
         while self.domain.is_crowded(&pass, self.in_vain) {
@@ -570,7 +578,11 @@ fn copy_of(word: *mut Copied) -> Option<NonNull<Copied>> {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.hand_in();
+        let is_due = self.hand_in();
+        // A thread that registers for each transaction would never have enough of its own to collect.
+        if is_due && self.domain.is_multi_version() {
+            self.collect_own();
+        }
         self.pool.empty(self.domain.budget());
         self.domain.leave_record(self.record.clone());
     }

@@ -456,7 +456,7 @@ impl Domain {
 
     /// The epoch. Acquire, see the proof in the parent module.
     #[inline]
-    fn epoch(&self) -> u64 {
+    pub(super) fn epoch(&self) -> u64 {
         self.entry().epoch()
     }
 
@@ -493,7 +493,7 @@ impl Domain {
     }
 
     /// Advances the epoch if no reader is behind; returns the epoch after the attempt.
-    fn try_advance(&self) -> u64 {
+    pub(super) fn try_advance(&self) -> u64 {
         let entry = self.entry();
         let epoch = entry.epoch();
         // A reader that is visibly behind saves the dear barrier; only the look after the barrier counts.
@@ -519,6 +519,7 @@ impl Domain {
         let epoch = self.epoch_in(guard);
         let me = guard.record();
         self.seal(me, epoch);
+        me.note_filled_bag(true);
         let before = me.garbage().visit(epoch);
         if self.backlog.is_over_limit() {
             self.backlog.press(|| self.stats());
@@ -555,7 +556,7 @@ impl Domain {
     }
 
     /// Runs the record's bags that are ripe at `epoch`, an epoch that was reached.
-    fn reclaim_ripe(&self, record: &Record, epoch: u64, panic: &mut FirstPanic) {
+    pub(super) fn reclaim_ripe(&self, record: &Record, epoch: u64, panic: &mut FirstPanic) {
         loop {
             // Its own statement, so that the lock is released before reclaim functions run.
             let ripe = record.garbage().take_ripe(epoch);

@@ -54,6 +54,22 @@ impl<'d> Reader<'d> {
         self.record.is_mine()
     }
 
+    #[cfg(not(loom))]
+    #[inline]
+    pub(super) fn domain(&self) -> &'d Domain {
+        self.domain
+    }
+
+    #[cfg(not(loom))]
+    #[inline]
+    pub(super) fn record(&self) -> &'d Record {
+        self.record
+    }
+
+    /// In the model world all threads run.
+    #[cfg(loom)]
+    pub fn give_way(&self) {}
+
     #[cold]
     fn enter_late(&self) -> Guard<'d> {
         self.domain.pin()

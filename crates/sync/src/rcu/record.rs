@@ -62,6 +62,10 @@ pub(super) struct Record {
     roams: AtomicBool,
     /// The owner is running reclaim functions; more of them must wait, or they would nest without bound.
     reclaiming: AtomicBool,
+    /// The owner has filled a bag since it last gave way.
+    filled: AtomicBool,
+    /// The epoch that the owner has waited for in vain.
+    waited_at: AtomicU64,
     garbage: Mutex<Garbage>,
 }
 
@@ -84,7 +88,9 @@ impl Record {
         let (state, spilled, reclaiming) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let owner = AtomicUsize::new(owner);
         let roams = AtomicBool::new(false);
-        Self { slot, state, spilled, owner, roams, reclaiming, garbage: Mutex::new(Garbage::default()) }
+        let (filled, waited_at) = (AtomicBool::new(false), AtomicU64::new(u64::MAX));
+        let garbage = Mutex::new(Garbage::default());
+        Self { slot, state, spilled, owner, roams, reclaiming, filled, waited_at, garbage }
     }
 
     /// The record that the thread with this slot owns.
@@ -131,6 +137,28 @@ impl Record {
     /// Owner only: whether a guard of this record is alive or its reclaim functions are running.
     pub(super) fn is_busy(&self) -> bool {
         self.state.load(Ordering::Relaxed) & NESTING != 0 || self.reclaiming.load(Ordering::Relaxed)
+    }
+
+    /// Whether the owner has filled a bag since it last gave way; see [`turn`](super::turn). Relaxed, as the next ones: the
+    /// owner's, and advice.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(super) fn has_filled_a_bag(&self) -> bool {
+        self.filled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_filled_bag(&self, filled: bool) {
+        self.filled.store(filled, Ordering::Relaxed);
+    }
+
+    #[cfg(not(loom))]
+    pub(super) fn waited_at(&self) -> u64 {
+        self.waited_at.load(Ordering::Relaxed)
+    }
+
+    #[cfg(not(loom))]
+    pub(super) fn note_wait(&self, epoch: u64) {
+        self.waited_at.store(epoch, Ordering::Relaxed);
     }
 
     /// Owner only: counts one more guard; the outermost publishes `epoch()` and then needs its barrier.
