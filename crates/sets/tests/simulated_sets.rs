@@ -112,7 +112,7 @@ fn linearizable_with_transactions<S: Set>(promise: Promise, make: impl Fn() -> S
         2 => vec![stall(seed as usize % THREADS, points::DECIDED, 1 + seed / 4 % 5)],
         _ => vec![stall(seed as usize % THREADS, rcx::points::HELD, 1 + seed / 4 % 5)],
     };
-    linearizable_by(promise, make, &|setup, client, end| explore_transactions(144, faults, setup, client, end));
+    linearizable_by(promise, make, &|setup, client, end| explore_transactions(48, faults, setup, client, end));
 }
 
 fn each_side_by_side<M: Mechanism<1> + Mechanism<2>>(make: impl Fn() -> M) {
