@@ -153,6 +153,7 @@ impl<C: Commit, const LINKS: usize> Session<LINKS> for OptimisticSession<'_, C, 
         _: &[usize],
         mut body: impl FnMut(&mut Planning<'_, LINKS, C>) -> Result<R, Conflict>,
     ) -> R {
+        debug_assert!(self.plan.is_empty(), "an update within an update");
         let backoff = Backoff::new();
         loop {
             let guard = self.reader.enter();

@@ -108,13 +108,17 @@ fn a_skip_list_retires_no_node_that_is_linked() {
 /// Beside transactions that abort, threads that stand still anywhere, or where an update is decided and nothing is locked, or
 /// with everything locked.
 fn linearizable_with_transactions<S: Set>(promise: Promise, make: impl Fn() -> S) {
-    let faults = |seed: u64| match seed % 4 {
-        0 => vec![],
-        1 => vec![Fault::Stall { thread: None, at: Point::OneIn(300), for_ns: 20_000 }],
-        2 => vec![stall(seed as usize % THREADS, points::DECIDED, 1 + seed / 4 % 5)],
-        _ => vec![stall(seed as usize % THREADS, rcx::points::HELD, 1 + seed / 4 % 5)],
+    let faults = |seed: u64| {
+        let named = |name: &str| Point::Named { name: name.to_owned(), nth: 1 + seed / 4 % 5 };
+        let (thread, at) = match seed % 4 {
+            0 => return vec![],
+            1 => (None, Point::OneIn(300)),
+            2 => (Some(seed as usize % THREADS), named(points::DECIDED)),
+            _ => (Some(seed as usize / 4 % THREADS), named(rcx::points::HELD)),
+        };
+        vec![Fault::Stall { thread, at, for_ns: 20_000 }]
     };
-    linearizable_by(promise, make, &|setup, client, end| explore_transactions(144, faults, setup, client, end));
+    linearizable_by(promise, make, &|setup, client, end| explore_transactions(48, faults, setup, client, end));
 }
 
 fn each_side_by_side<M: Mechanism<1> + Mechanism<2>>(make: impl Fn() -> M) {

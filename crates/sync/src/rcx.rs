@@ -171,9 +171,9 @@ impl Builder {
         Self { passes, ..self }
     }
 
-    /// The locks.
-    pub fn build<L: Locks>(self) -> Rcx<L> {
-        self.build_with(L::make)
+    /// The locks, in their objects.
+    pub fn build(self) -> Rcx {
+        self.build_with(Embedded::make)
     }
 
     /// With locks that are made otherwise, for a number of nodes and a padding.
@@ -217,7 +217,7 @@ impl Rcx {
 impl<L: Locks> Rcx<L> {
     /// For this machine.
     pub fn new() -> Self {
-        Rcx::builder().build()
+        Rcx::builder().build_with(L::make)
     }
 
     /// Whether local bytes are taken in transactions.
@@ -295,7 +295,8 @@ impl<L: Locks> Rcx<L> {
         let first = match (handles, self.htm) {
             ([one], _) => self.take_local(*one, node),
             (many, Some(htm)) if many.len() <= MOST_IN_TRANSACTION => {
-                return self.first_busy(many, node).is_none() && self.take_at_once(htm, many, node).is_ok()
+                return self.first_busy(many, node).is_none()
+                    && self.take_at_once(htm, many, node).map_err(|why| LOCAL.note_abort(why)).is_ok()
                     || self.admit_slowly(many, node);
             }
             (many, _) => self.take_in_order(many, node).is_ok(),

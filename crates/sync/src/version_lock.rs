@@ -70,13 +70,6 @@ const COUNT: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u32);
 
-impl Version {
-    /// As a number: with bits 0 and 1 clear.
-    pub(crate) fn word(self) -> u32 {
-        self.0
-    }
-}
-
 /// What a look at a [`VersionLock`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {

@@ -42,29 +42,28 @@ impl Place {
 
     /// # Safety
     /// It still is there.
-    unsafe fn load(self) -> *mut () {
+    unsafe fn load(self) -> Value {
         // SAFETY: the caller's promise. An `AtomicPtr` is laid out alike for all types of some size.
         unsafe {
             match self {
-                Place::Word(word) => ptr::without_provenance_mut((*word).load(Ordering::Relaxed) as usize),
-                Place::Link(link) => (*link).load(Ordering::Acquire),
-                Place::Lock(lock) => code((*lock).look()),
+                Place::Word(word) => Value::Word((*word).load(Ordering::Relaxed)),
+                Place::Link(link) => Value::Link((*link).load(Ordering::Acquire)),
+                Place::Lock(lock) => Value::Lock((*lock).look()),
             }
         }
     }
 }
 
-/// A look at a lock as a value.
-fn code(look: Look) -> *mut () {
-    ptr::without_provenance_mut(match look {
-        Look::Free(version) => version.word() as usize,
-        Look::Locked => 1,
-        Look::Obsolete => 2,
-    })
+/// What is at a place.
+#[derive(Clone, Copy, PartialEq)]
+enum Value {
+    Word(u64),
+    Link(*mut ()),
+    Lock(Look),
 }
 
 enum Write {
-    Value(Place, *mut ()),
+    Value(Place, Value),
     Restructure(*const VersionLock),
     Retire(*const VersionLock),
 }
@@ -75,7 +74,7 @@ struct Doomed;
 struct Transaction<'n> {
     norec: &'n Norec,
     snapshot: Cell<u64>,
-    reads: RefCell<Vec<(Place, *mut ())>>,
+    reads: RefCell<Vec<(Place, Value)>>,
     writes: Vec<Write>,
     version: Option<Version>,
 }
@@ -86,7 +85,7 @@ impl<'n> Transaction<'n> {
         Self { norec, snapshot: Cell::new(norec.even()), reads, writes, version }
     }
 
-    fn read(&self, place: Place) -> *mut () {
+    fn read(&self, place: Place) -> Value {
         let own = |write: &Write| match write {
             Write::Value(at, value) if *at == place => Some(*value),
             _ => None,
@@ -105,11 +104,19 @@ impl<'n> Transaction<'n> {
         value
     }
 
+    fn word(&self, word: &Word) -> u64 {
+        let Value::Word(value) = self.read(Place::word(word)) else { unreachable!("a word is read as one") };
+        value
+    }
+
+    fn link<P>(&self, link: &Link<P>) -> *mut P {
+        let Value::Link(to) = self.read(Place::link(link)) else { unreachable!("a link is read as one") };
+        to.cast()
+    }
+
     fn look(&self, lock: &VersionLock) -> Look {
-        let value = self.read(Place::Lock(lock));
-        let look = lock.look();
-        // Otherwise it has changed since, and the transaction will not commit.
-        if code(look) == value { look } else { Look::Locked }
+        let Value::Lock(look) = self.read(Place::Lock(lock)) else { unreachable!("a lock is read as one") };
+        look
     }
 
     /// Whether all reads still have their values; then they have them together, at the new snapshot.
@@ -153,9 +160,9 @@ impl Write {
         // SAFETY: the caller's promise.
         unsafe {
             match *self {
-                Write::Value(Place::Word(word), value) => (*word).store(value.addr() as u64, Ordering::Relaxed),
-                Write::Value(Place::Link(link), value) => (*link).store(value, Ordering::Release),
-                Write::Value(Place::Lock(_), _) => unreachable!("locks have writes of their own"),
+                Write::Value(Place::Word(word), Value::Word(value)) => (*word).store(value, Ordering::Relaxed),
+                Write::Value(Place::Link(link), Value::Link(to)) => (*link).store(to, Ordering::Release),
+                Write::Value(..) => unreachable!("of words and links only"),
                 Write::Restructure(lock) => (*lock).bump_in_transaction(),
                 Write::Retire(lock) => (*lock).retire_in_transaction(),
             }
@@ -171,13 +178,13 @@ impl<'g> Walk<'g> for Transaction<'_> {
     }
 
     fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
-        let to: *mut P = self.read(Place::link(link)).cast();
+        let to = Transaction::link(self, link);
         // SAFETY: the link was there together with all that led to it, in the guard that `'g` stands for.
         unsafe { to.as_ref() }.map(|page| self.enter(page)).transpose()
     }
 
     fn get(&self, word: &Word) -> u64 {
-        self.read(Place::word(word)).addr() as u64
+        self.word(word)
     }
 
     fn version(&self) -> Version {
@@ -187,19 +194,19 @@ impl<'g> Walk<'g> for Transaction<'_> {
 
 impl Changing for Transaction<'_> {
     fn get(&self, word: &Word) -> u64 {
-        self.read(Place::word(word)).addr() as u64
+        self.word(word)
     }
 
     fn set(&mut self, word: &Word, value: u64) {
-        self.writes.push(Write::Value(Place::word(word), ptr::without_provenance_mut(value as usize)));
+        self.writes.push(Write::Value(Place::word(word), Value::Word(value)));
     }
 
     fn target<P>(&self, link: &Link<P>) -> *mut P {
-        self.read(Place::link(link)).cast()
+        self.link(link)
     }
 
     fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
-        self.writes.push(Write::Value(Place::link(link), to.cast()));
+        self.writes.push(Write::Value(Place::link(link), Value::Link(to.cast())));
     }
 
     fn restructure(&mut self, page: &impl Page) {
@@ -225,7 +232,7 @@ impl Norec {
         let backoff = Backoff::new();
         loop {
             let seq = self.seq.load(Ordering::Acquire);
-            if seq % 2 == 0 {
+            if seq.is_multiple_of(2) {
                 return seq;
             }
             backoff.wait();
