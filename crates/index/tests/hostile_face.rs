@@ -51,7 +51,7 @@ fn forgotten<S: Kind>() {
         mem::forget(extracted);
         mem::forget(session.compute(&3, |_| Change::Keep));
         mem::forget(session.insert_if_absent(4, counter.value(4)));
-        mem::forget(map.pin_owned());
+        _ = map.pin_owned();
     }
     let left = map.len() as u64;
     assert_eq!(left, KEYS - 1);

@@ -232,11 +232,11 @@ impl KeyAs for Fickle {
             _ => (),
         }
         let text = ["", "\0", "ä€", &self.0][call % 4];
-        (Some(text).filter(|_| call % 5 > 0), Reverse(self.0.as_bytes()), call as u16 % 700)
+        (Some(text).filter(|_| !call.is_multiple_of(5)), Reverse(self.0.as_bytes()), call as u16 % 700)
     }
 
     fn from_key((text, Reverse(bytes), number): Self::Key) -> Self {
-        assert!(!PANICKING.get() || number % 50 > 0, "as planned, in from_key");
+        assert!(!PANICKING.get() || !number.is_multiple_of(50), "as planned, in from_key");
         // What a string is trusted with.
         assert!(text.iter().flat_map(|text| text.chars()).all(|c| c.len_utf8() < 5));
         Fickle(format!("{}{}", text.unwrap_or_default(), bytes.len()))
