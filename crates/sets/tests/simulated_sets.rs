@@ -7,12 +7,10 @@ use archipelago_check::linear;
 use archipelago_check::simulated::{THREADS, explore, explore_transactions, explore_with, stall};
 use archipelago_sets::{
     CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
-    OverRcx, OverRcxStriped, OverRlu, RcuHtm, Set, SetSession, Tree, points,
+    OverRlu, Set, SetSession, Tree, points,
 };
 use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
-use archipelago_sync::rcx::{self, Rcx, Striped};
-use archipelago_sync::region::Region;
 
 #[path = "set/promised.rs"]
 mod promised;
@@ -105,54 +103,8 @@ fn a_skip_list_retires_no_node_that_is_linked() {
     explore(3_000, FraserSkipList::default, client, drop);
 }
 
-/// Beside transactions that abort, threads that stand still anywhere, or where an update is decided and nothing is locked, or
-/// with everything locked.
-fn linearizable_with_transactions<S: Set>(promise: Promise, make: impl Fn() -> S) {
-    let faults = |seed: u64| {
-        let named = |name: &str| Point::Named { name: name.to_owned(), nth: 1 + seed / 4 % 5 };
-        let (thread, at) = match seed % 4 {
-            0 => return vec![],
-            1 => (None, Point::OneIn(300)),
-            2 => (Some(seed as usize % THREADS), named(points::DECIDED)),
-            _ => (Some(seed as usize / 4 % THREADS), named(rcx::points::HELD)),
-        };
-        vec![Fault::Stall { thread, at, for_ns: 20_000 }]
-    };
-    linearizable_by(promise, make, &|setup, client, end| explore_transactions(48, faults, setup, client, end));
-}
-
-fn each_side_by_side<M: Mechanism<1> + Mechanism<2>>(make: impl Fn() -> M) {
-    linearizable_with_transactions(Promise::Rival, || List::over(make()));
-    linearizable_with_transactions(Promise::Rival, || Hash::over(make(), 3));
-    linearizable_with_transactions(Promise::Rival, || Tree::over(make()));
-}
-
 #[test]
-fn sets_over_rcx_are_linearizable_however_transactions_end() {
-    each_side_by_side(OverRcx::default);
-}
-
-#[test]
-fn sets_over_rcx_are_linearizable_with_hand_over() {
-    each_side_by_side(|| OverRcx::over(Rcx::builder().passes(3).build()));
-}
-
-#[test]
-fn sets_over_striped_rcx_are_linearizable_however_transactions_end() {
-    let few = |nodes, _| Striped::with_stripes(nodes, 5);
-    each_side_by_side(|| OverRcxStriped::over(Rcx::builder().build_with(few)));
-}
-
-#[test]
-fn sets_over_rcu_htm_are_linearizable_however_transactions_end() {
-    each_side_by_side(RcuHtm::default);
-    each_side_by_side(|| RcuHtm::over(Region::by_version_locks()));
-}
-
-#[test]
-fn sets_over_fine_grained_and_hierarchical_locks_are_linearizable_in_many_schedules() {
-    linearizable(Promise::Rival, || List::over(OverRcx::over(Rcx::fine_grained().build())));
-    linearizable(Promise::Rival, || Tree::over(OverRcx::over(Rcx::fine_grained().build())));
+fn sets_over_hierarchical_locks_are_linearizable_in_many_schedules() {
     linearizable(Promise::Ordered, List::<OverRcuHmcs>::default);
     linearizable(Promise::Ordered, Tree::<OverRcuHmcs>::default);
 }
