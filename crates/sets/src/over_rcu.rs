@@ -184,8 +184,8 @@ impl<const LINKS: usize> Update<LINKS> for Locked<'_> {
         side: usize,
         to: Option<RcuLink<LINKS>>,
     ) -> Result<(), Conflict> {
-        // SAFETY: the caller's promise.
-        unsafe { link.shared() }.next[side].publish(pointer(to));
+        // SAFETY: the caller's promise, for both nodes.
+        unsafe { link.shared().next[side].publish(pointer(to)) };
         Ok(())
     }
 

@@ -30,7 +30,8 @@ impl<const LINKS: usize, X> Drop for Shared<LINKS, X> {
 
 impl<const LINKS: usize, X> Shared<LINKS, X> {
     pub(super) fn boxed(node: Node<SharedLink<LINKS, X>, LINKS>, beside: X) -> SharedLink<LINKS, X> {
-        let next = node.next.map(|link| region::Link::new(pointer(link)));
+        // SAFETY: a node of the structure, or none; the views' callers promise that nodes stay while they are seen.
+        let next = node.next.map(|link| unsafe { region::Link::new(pointer(link)) });
         let (key, value) = (Plain::new(node.key), Plain::new(node.value));
         let shared = Box::new(Self { key, next, value, watch: Watch::new(), beside });
         shared.watch.write();

@@ -154,13 +154,20 @@ pub struct Link<P>(AtomicPtr<P>);
 impl<P> Link<P> {
     /// Lets it lead elsewhere, outside of regions: of a page that the caller alone changes, by some lock. Release: pairs with
     /// the Acquire of [`load`](Self::load).
+    ///
+    /// # Safety
+    /// As for [`new`](Self::new).
     #[inline]
-    pub fn publish(&self, to: *mut P) {
+    pub unsafe fn publish(&self, to: *mut P) {
         self.0.store(to, Ordering::Release);
     }
 
-    /// A link of a page that nobody else sees yet; null for none.
-    pub fn new(to: *mut P) -> Self {
+    /// A link of a page that no other thread sees yet; null for none.
+    ///
+    /// # Safety
+    /// Walks follow it: `to` is null, or a page that stays valid for shared use until every guard has ended under which a
+    /// walk may have found the link leading there.
+    pub unsafe fn new(to: *mut P) -> Self {
         Self(AtomicPtr::new(to))
     }
 
@@ -229,7 +236,10 @@ pub trait Changing {
     fn target<P>(&self, link: &Link<P>) -> *mut P;
 
     /// Lets a link lead elsewhere. What is there was written before the change.
-    fn set_link<P>(&mut self, link: &Link<P>, to: *mut P);
+    ///
+    /// # Safety
+    /// As for [`Link::new`].
+    unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P);
 
     /// Makes the page's version a new one, in every back end: what walks look for has moved.
     fn restructure(&mut self, page: &impl Page);

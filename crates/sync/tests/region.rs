@@ -25,7 +25,9 @@ impl Page for Node {
 
 fn node(link: *mut Node) -> *mut Node {
     let words = [Word::new(0), Word::new(0)];
-    Box::into_raw(Box::new(Node { lock: VersionLock::new(), words, link: Link::new(link) }))
+    // SAFETY: null, or a node that goes by the domain.
+    let link = unsafe { Link::new(link) };
+    Box::into_raw(Box::new(Node { lock: VersionLock::new(), words, link }))
 }
 
 /// What runs regions.
@@ -104,7 +106,8 @@ impl Change for Replace<'_> {
         for (to, from) in new.words.iter().zip(&self.old.words) {
             change.set(to, change.get(from));
         }
-        change.set_link(&self.first.link, self.new);
+        // SAFETY: a new node, which goes by the domain.
+        unsafe { change.set_link(&self.first.link, self.new) };
         change.restructure(self.first);
         change.retire(self.old);
         Ok(())

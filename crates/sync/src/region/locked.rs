@@ -28,7 +28,7 @@ impl<const BUMP: bool> Changing for Locked<BUMP> {
     }
 
     #[inline]
-    fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
+    unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
         // Release: pairs with the Acquire of `Link::load`, for RCU readers, whom no lock concerns.
         link.0.store(to, Ordering::Release);
     }

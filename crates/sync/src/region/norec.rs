@@ -205,7 +205,7 @@ impl Changing for Transaction<'_> {
         self.link(link)
     }
 
-    fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
+    unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
         self.writes.push(Write::Value(Place::link(link), Value::Link(to.cast())));
     }
 

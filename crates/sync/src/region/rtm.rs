@@ -73,7 +73,7 @@ impl Changing for Transaction {
     }
 
     #[inline(always)]
-    fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
+    unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
         // Release, for the compiler: what is there was written before the transaction.
         link.0.store(to, Ordering::Release);
     }
