@@ -180,6 +180,10 @@ fn each_line(addr: *const (), len: usize, kind: Kind) {
         doomed |= begin(engine, at, next - at, kind).is_none();
         at = next;
     }
+    if kind == Kind::Store {
+        // A thread that fills memory is not stalled, however long it takes.
+        with(engine, |engine| engine.progress(engine.current));
+    }
     if doomed && kind == Kind::Store {
         with(engine, |engine| engine.tx_stray(first, end - first));
     }
