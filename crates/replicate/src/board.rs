@@ -44,7 +44,7 @@ use archipelago_platform::plain::boxed;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_platform::thread::Thread;
 
-#[cfg(not(loom))]
+#[cfg(any(test, not(loom)))]
 pub(crate) use batch::Batch;
 use bits::Bits;
 use line::Line;

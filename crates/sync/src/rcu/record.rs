@@ -65,6 +65,7 @@ pub(super) struct Record {
     /// The owner has filled a bag since it last gave way.
     filled: AtomicBool,
     /// The epoch that the owner has waited for in vain.
+    #[cfg_attr(loom, allow(dead_code, reason = "in the model world all threads run"))]
     waited_at: AtomicU64,
     garbage: Mutex<Garbage>,
 }
