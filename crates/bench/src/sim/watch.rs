@@ -63,8 +63,20 @@ mod tests {
         &["nr", "--workload", "all", "--method", "all", "--update-percent", "20", "--count", "2k"],
     ];
     /// On several nodes, so that what is kept for each is there more than once.
-    const OPTIONS: [&str; 10] =
-        ["--machine", "xeon-8180-4s", "--pin", "spread", "--warm", "5", "--micros", "15", "--runs", "1"];
+    const OPTIONS: [&str; 12] = [
+        "--machine",
+        "xeon-8180-4s",
+        "--pin",
+        "spread",
+        "--warm",
+        "5",
+        "--micros",
+        "15",
+        "--min-ops",
+        "0",
+        "--runs",
+        "1",
+    ];
     const THREADS: usize = 4;
 
     /// All that the contenders of an experiment do not announce. `ARCHIPELAGO_WATCH` names those to look at.
