@@ -22,6 +22,7 @@ use core::ptr;
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use archipelago_platform::pad::CachePadded;
+use archipelago_platform::plain::Plain;
 
 use crate::hash::bucket;
 use crate::tag::{is_tagged, tagged, untagged};
@@ -53,7 +54,7 @@ struct Record {
 
 /// One list, or a table of lists.
 pub struct HazardList {
-    heads: Box<[AtomicPtr<Node>]>,
+    heads: Plain<Box<[AtomicPtr<Node>]>>,
     records: AtomicPtr<CachePadded<Record>>,
     /// How many records there are.
     count: AtomicUsize,
@@ -81,11 +82,12 @@ impl HazardList {
     /// A table of so many lists (0 counts as 1). Ranges are empty if there is more than one.
     pub fn with_buckets(buckets: usize) -> Self {
         let heads = (0..buckets.max(1)).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
-        Self { heads, records: AtomicPtr::new(ptr::null_mut()), count: AtomicUsize::new(0) }
+        Self { heads: Plain::new(heads), records: AtomicPtr::new(ptr::null_mut()), count: AtomicUsize::new(0) }
     }
 
     fn head(&self, key: u64) -> &AtomicPtr<Node> {
-        &self.heads[bucket(key, self.heads.len())]
+        let heads = &*self.heads;
+        &heads[bucket(key, heads.len())]
     }
 
     fn records(&self) -> impl Iterator<Item = &Record> {
@@ -142,7 +144,7 @@ impl Set for HazardList {
 
 impl Drop for HazardList {
     fn drop(&mut self) {
-        for head in &self.heads {
+        for head in &*self.heads {
             let mut node = head.load(Ordering::Relaxed);
             while !node.is_null() {
                 // SAFETY: linked nodes are boxes that nobody has retired; nobody else uses the list.

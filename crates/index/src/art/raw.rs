@@ -21,6 +21,7 @@ use super::tally::{Growth, Tally};
 use super::write_olc::OptimisticLockCoupling;
 use super::write_rowex::Rowex;
 use crate::Form;
+use archipelago_platform::plain::Plain;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use core::marker::PhantomData;
@@ -29,7 +30,8 @@ use core::ops::Bound;
 /// A concurrent adaptive radix tree from byte strings to words, its leaves laid out for keys of form `F`.
 pub(crate) struct RawArt<F: Form> {
     root: Edge,
-    sync: WriteSync,
+    /// Never changed; on a line with what is.
+    sync: Plain<WriteSync>,
     tally: Tally,
     _leaves: PhantomData<F>,
 }
@@ -72,7 +74,7 @@ fn until_done<T>(mut attempt: impl FnMut() -> Result<T, Restart>) -> T {
 /// Runs `attempt` with the protocol of the tree, until it succeeds.
 macro_rules! with_protocol {
     ($tree:expr, $attempt:ident($($argument:expr),*)) => {
-        match $tree.sync {
+        match *$tree.sync {
             WriteSync::OptimisticLockCoupling => {
                 until_done(|| $tree.$attempt::<OptimisticLockCoupling>($($argument),*))
             }
@@ -90,7 +92,7 @@ impl<F: Form> RawArt<F> {
         let root = Node::create(Kind::Node256, 0, &[]);
         let tally = Tally::new();
         tally.add(Growth::default().node(root.bytes()));
-        RawArt { root: root.edge(), sync, tally, _leaves: PhantomData }
+        RawArt { root: root.edge(), sync: Plain::new(sync), tally, _leaves: PhantomData }
     }
 
     /// The number of entries: exact while nobody changes the tree.
@@ -115,7 +117,7 @@ impl<F: Form> RawArt<F> {
 
     /// Which write synchronisation the tree was made with.
     pub(super) fn write_sync(&self) -> WriteSync {
-        self.sync
+        *self.sync
     }
 
     /// The leaf of `key`.
