@@ -29,8 +29,8 @@ use core::ops::Bound;
 
 /// A concurrent adaptive radix tree from byte strings to words, its leaves laid out for keys of form `F`.
 pub(crate) struct RawArt<F: Form> {
-    root: Edge,
-    /// Never changed; on a line with what is.
+    // Never changed, on a line with what is.
+    root: Plain<Edge>,
     sync: Plain<WriteSync>,
     tally: Tally,
     _leaves: PhantomData<F>,
@@ -92,7 +92,7 @@ impl<F: Form> RawArt<F> {
         let root = Node::create(Kind::Node256, 0, &[]);
         let tally = Tally::new();
         tally.add(Growth::default().node(root.bytes()));
-        RawArt { root: root.edge(), sync: Plain::new(sync), tally, _leaves: PhantomData }
+        RawArt { root: Plain::new(root.edge()), sync: Plain::new(sync), tally, _leaves: PhantomData }
     }
 
     /// The number of entries: exact while nobody changes the tree.
@@ -112,7 +112,7 @@ impl<F: Form> RawArt<F> {
 
     pub(super) fn root<'g>(&self, _: &'g Guard<'_>) -> Node<'g> {
         // SAFETY: the root lives as long as the tree, and no method returns anything that outlives the borrow of it.
-        unsafe { Node::from_edge(self.root) }
+        unsafe { Node::from_edge(*self.root) }
     }
 
     /// Which write synchronisation the tree was made with.
@@ -312,7 +312,7 @@ impl<F: Form> RawArt<F> {
 
     /// Whether a node is replaced when it loses the edge at `position`.
     pub(super) fn becomes_too_small(&self, node: Node<'_>, position: usize) -> bool {
-        node.edge() != self.root && becomes_too_small(node, position)
+        node.edge() != *self.root && becomes_too_small(node, position)
     }
 
     /// Takes a leaf out of its locked node, and retires it. Where that makes the node too small, its parent is locked too.
@@ -327,7 +327,7 @@ impl<F: Form> RawArt<F> {
     ) -> Result<(), Restart> {
         let mut growth = Growth::default();
         match parent {
-            None if node.edge() != self.root && becomes_too_small(node, position) => return Err(Restart),
+            None if node.edge() != *self.root && becomes_too_small(node, position) => return Err(Restart),
             None => {
                 node.clear(position);
                 locked.changed();
@@ -373,7 +373,7 @@ impl<F: Form> RawArt<F> {
 impl<F: Form> Drop for RawArt<F> {
     fn drop(&mut self) {
         // SAFETY: `&mut self`: nobody else uses the tree, and nobody will.
-        unsafe { reclaim::free_tree::<F>(Node::from_edge(self.root)) };
+        unsafe { reclaim::free_tree::<F>(Node::from_edge(*self.root)) };
     }
 }
 
