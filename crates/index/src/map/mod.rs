@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`structure`] | the seam: what a structure supplies |
 //! | this one, [`traits`], [`builder`] | the map itself |
-//! | [`session`], [`write`](self::write), [`compute`], [`fallible`] | operations on one key |
-//! | [`reference`](self::reference) | references: `Ref`, `Entry` |
-//! | [`walk`], [`range`], [`entries`], [`parallel`] | iterators |
+//! | [`session`], `write`, [`compute`], [`fallible`] | operations on one key |
+//! | `reference` | references: `Ref`, `Entry` |
+//! | [`walk`], [`range`], [`entries`], `parallel` | iterators |
 //! | [`bulk`], [`drain`], [`whole`] | operations on many entries |
 //! | [`limits`], [`stats`] | memory |
 //!
