@@ -294,7 +294,7 @@ pub struct SimCommon {
 pub enum Warm {
     /// Until the throughput is steady.
     Auto,
-    /// So many virtual microseconds.
+    /// A number of virtual microseconds.
     Micros(u64),
 }
 

@@ -5,10 +5,11 @@
 //! `objdump -d --no-show-raw-insn target/release/examples/region_cost | sed -n '/<change_by_region>:/,/ret/p'`
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::htm::{HELD, Htm};
+use archipelago_platform::thread;
+use archipelago_platform::time::Instant;
 use archipelago_sync::lock::{Mutex, RawTtas};
 use archipelago_sync::region::{Change, Changing, Norec, Page, Region, Stale, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
@@ -69,7 +70,7 @@ fn time(threads: usize, turn: impl Fn() + Sync) -> f64 {
     const TURNS: u32 = 200_000;
     let span = || {
         let begun = Instant::now();
-        std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(|| (0..TURNS).for_each(|_| turn()))));
+        thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(|| (0..TURNS).for_each(|_| turn()))));
         begun.elapsed().as_nanos() as f64 / f64::from(TURNS)
     };
     (0..7).map(|_| span()).fold(f64::INFINITY, f64::min)

@@ -70,7 +70,7 @@ impl Axis {
         Axis { threads, logarithmic }
     }
 
-    /// Where so many threads lie.
+    /// The place of a number of threads on the axis.
     fn at(&self, threads: usize) -> f64 {
         let threads = threads as f64;
         if self.logarithmic { threads.log2() } else { threads }

@@ -172,7 +172,7 @@ pub fn figures(threads: usize, samples: &[Sample], latency: Option<&Histogram<u6
 /// Writes the rows to standard output.
 ///
 /// # Errors
-/// If writing fails, other than because nobody reads on.
+/// If writing fails, other than because the reader has closed the stream.
 pub fn print(rows: &[Row], format: Format) -> Result<(), Failure> {
     show(rows, format, |rows, out| table::write(rows, out))
 }
@@ -180,7 +180,7 @@ pub fn print(rows: &[Row], format: Format) -> Result<(), Failure> {
 /// Writes rows of any benchmark to standard output; `table` does it for people.
 ///
 /// # Errors
-/// If writing fails, other than because nobody reads on.
+/// If writing fails, other than because the reader has closed the stream.
 pub fn show<R: Serialize>(
     rows: &[R],
     format: Format,
@@ -194,10 +194,10 @@ pub fn show<R: Serialize>(
     .map(|_| ())
 }
 
-/// Writes to standard output at once. False: nobody reads on.
+/// Writes to standard output at once. False: the reader has closed the stream.
 ///
 /// # Errors
-/// If writing fails, other than because nobody reads on.
+/// If writing fails, other than because the reader has closed the stream.
 pub fn emit(write: impl FnOnce(io::StdoutLock<'_>) -> io::Result<()>) -> Result<bool, Failure> {
     match write(io::stdout().lock()).and_then(|()| io::stdout().flush()) {
         Ok(()) => Ok(true),
@@ -216,7 +216,7 @@ pub fn try_to_write(path: &Path) -> Result<(), Failure> {
     let opened = OpenOptions::new().append(true).create(true).open(path);
     opened.map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
     if new {
-        // It was there to be tried only; a failure to remove it harms nobody.
+        // It was there to be tried only; a file that stays does no harm.
         let _ = std::fs::remove_file(path);
     }
     Ok(())

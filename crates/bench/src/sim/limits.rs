@@ -7,7 +7,7 @@ use crate::args::{Sim, SimNr, SimSets, SimYcsb};
 use crate::failure::Failure;
 use crate::resources;
 
-/// Bytes per item with the model's records of its lines, about: measured by loading a million.
+/// Bytes per item with the model's records of its lines, estimated, not measured.
 const YCSB: u64 = 600;
 /// Beside it, of a byte string.
 const STRING: u64 = 200;
