@@ -9,14 +9,15 @@ use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_platform::touch;
 
-use super::domain::{Inner, Pass};
-use super::log::Version;
+use super::horizon::Horizon;
 use super::patience::Patience;
 use super::pool::Pool;
 use super::record::Record;
 use super::ring::FRESH;
-use super::tx::{Made, Pending, Tx};
-use super::version::{Copied, Link, Raw, Versioned, is_end, payload};
+use super::shared::{Pass, Shared};
+use super::slot::Slot;
+use super::version::{Copied, Raw, Version, Versioned, is_end, payload};
+use super::writes::{Made, Pending};
 
 /// Bytes committed since its log was last to be had, from which a thread waits for the one that has the log. That one waits
 /// for no section, but may have lost its processor.
@@ -32,41 +33,6 @@ const LONGEST_PAUSE_WITHIN: Duration = Duration::from_millis(50);
 /// next turn, and all others are in the way of that: far below a scheduler's turn of some milliseconds, far above what it costs.
 const TURN: Duration = Duration::from_micros(200);
 
-/// Attempts at a transaction that found the domain's memory full, with a collection before each, until it fails.
-const FULL_ATTEMPTS: usize = 8;
-
-/// Why a transaction was not committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Abort {
-    /// Another one holds an object, or has changed it since this one's snapshot. Trying again helps.
-    Conflict,
-    /// The domain's memory cap does not allow another version.
-    Full,
-}
-
-impl core::fmt::Display for Abort {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Abort::Conflict => "another transaction holds an object or has changed it: try again",
-            Abort::Full => "versions take all the memory the domain may have: end long snapshots, or raise memory_cap",
-        })
-    }
-}
-
-impl core::error::Error for Abort {}
-
-/// The domain's memory cap left no room for a transaction, however often old versions were collected before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
-
-impl core::fmt::Display for Full {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        Abort::Full.fmt(f)
-    }
-}
-
-impl core::error::Error for Full {}
-
 /// What a handle has done since it was registered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -78,7 +44,9 @@ pub struct Counts {
 
 /// A way into a [`Domain`](super::Domain): one section at a time, by construction.
 pub struct Handle {
-    pub(super) domain: Arc<Inner>,
+    pub(super) shared: Arc<Shared>,
+    slot: Arc<Slot>,
+    /// The slot's: one step nearer.
     pub(super) record: Arc<Record>,
     /// The latest local time.
     last: u64,
@@ -110,11 +78,12 @@ pub struct Handle {
 unsafe impl Send for Handle {}
 
 impl Handle {
-    pub(super) fn new(domain: Arc<Inner>) -> Self {
-        let record = domain.take_record();
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let slot = shared.take_slot();
         Self {
-            domain,
-            record,
+            shared,
+            record: slot.record.clone(),
+            slot,
             last: 0,
             pool: Pool::new(),
             fresh: 0,
@@ -132,131 +101,9 @@ impl Handle {
         }
     }
 
-    /// Begins a read-only section: all objects of the domain as they are at this moment. Never waits, is never aborted.
-    ///
-    /// ```
-    /// use archipelago_sync::mvrlu::Domain;
-    ///
-    /// let domain = Domain::new();
-    /// let (a, b) = (domain.alloc(1), domain.alloc(2));
-    /// let mut handle = domain.register();
-    /// let snapshot = handle.read();
-    /// domain.register().update(|tx| Ok((*tx.lock(a)?, *tx.lock(b)?) = (3, 4)))?;
-    /// assert_eq!((*snapshot.get(a), *snapshot.get(b)), (1, 2));
-    /// drop(snapshot);
-    /// assert_eq!(*handle.read().get(a), 3);
-    /// # handle.update(|tx| unsafe { tx.retire(a)?; tx.retire(b) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
-    /// ```
     #[inline]
-    pub fn read(&mut self) -> Snapshot<'_> {
-        let local = self.enter();
-        Snapshot { handle: self, local }
-    }
-
-    /// Runs `body` as a transaction until it commits, with pauses between attempts that were aborted by conflict; with
-    /// the body's result. Other writers can make it try again, readers cannot. Snapshot isolation; see
-    /// [`update_serializable`](Self::update_serializable).
-    ///
-    /// To give up, let the body return `Ok` with a value that says so before it locks anything.
-    ///
-    /// # Errors
-    /// [`Full`], if the domain has a memory cap and versions take it up.
-    ///
-    /// # Panics
-    /// With what `body` panicked with. The transaction is aborted then.
-    ///
-    /// ```
-    /// use archipelago_sync::mvrlu::Domain;
-    ///
-    /// let domain = Domain::new();
-    /// let (from, to) = (domain.alloc(10), domain.alloc(0));
-    /// let mut handle = domain.register();
-    /// let moved = handle.update(|tx| {
-    ///     if *tx.get(from) < 7 {
-    ///         return Ok(false);
-    ///     }
-    ///     *tx.lock(from)? -= 7;
-    ///     *tx.lock(to)? += 7;
-    ///     Ok(true)
-    /// })?;
-    /// assert!(moved);
-    /// assert_eq!(*handle.read().get(to), 7);
-    /// # handle.update(|tx| unsafe { tx.retire(from)?; tx.retire(to) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
-    /// ```
-    #[inline]
-    pub fn update<R>(&mut self, body: impl FnMut(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Full> {
-        self.retry(body, |handle, body| handle.attempt(false, body))
-    }
-
-    /// As [`update`](Self::update), and serializable among all transactions that commit this way: an attempt is aborted
-    /// if anything that the body read by [`Tx::get`] was changed before the commit. What is read through
-    /// [`Tx::snapshot`] is not watched.
-    ///
-    /// # Errors
-    /// As [`update`](Self::update).
-    ///
-    /// ```
-    /// use archipelago_sync::mvrlu::Domain;
-    ///
-    /// let domain = Domain::new();
-    /// // Of two doctors one must stay on duty. Under snapshot isolation both could leave at once, each seeing the other.
-    /// let (one, other) = (domain.alloc(true), domain.alloc(true));
-    /// let mut handle = domain.register();
-    /// let left = handle.update_serializable(|tx| {
-    ///     let may_leave = *tx.get(other);
-    ///     if may_leave {
-    ///         *tx.lock(one)? = false;
-    ///     }
-    ///     Ok(may_leave)
-    /// })?;
-    /// assert!(left);
-    /// # handle.update(|tx| unsafe { tx.retire(one)?; tx.retire(other) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
-    /// ```
-    pub fn update_serializable<R>(&mut self, body: impl FnMut(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Full> {
-        self.retry(body, |handle, body| handle.attempt(true, body))
-    }
-
-    /// One attempt at [`update`](Self::update).
-    ///
-    /// # Errors
-    /// What the body returned, or [`Abort::Conflict`].
-    ///
-    /// ```
-    /// use archipelago_sync::mvrlu::{Abort, Domain};
-    ///
-    /// let domain = Domain::new();
-    /// let number = domain.alloc(0);
-    /// let (mut one, mut other) = (domain.register(), domain.register());
-    /// let outer = one.try_update(|tx| {
-    ///     *tx.lock(number)? += 1;
-    ///     // Held by the transaction around this one:
-    ///     assert_eq!(other.try_update(|tx| tx.lock(number).map(|_| ())), Err(Abort::Conflict));
-    ///     Ok(())
-    /// });
-    /// assert_eq!(outer, Ok(()));
-    /// # one.update(|tx| unsafe { tx.retire(number) }).unwrap();
-    /// ```
-    #[inline]
-    pub fn try_update<R>(&mut self, body: impl FnOnce(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Abort> {
-        let result = self.attempt(false, body);
-        if matches!(result, Err(Abort::Conflict)) {
-            self.help_holder();
-        }
-        result
-    }
-
-    #[inline]
-    fn attempt<R>(
-        &mut self,
-        serializable: bool,
-        body: impl FnOnce(&mut Tx<'_>) -> Result<R, Abort>,
-    ) -> Result<R, Abort> {
-        let mut tx = Tx::begin(self, serializable);
-        let result = body(&mut tx)?;
-        tx.commit().map(|()| result)
+    pub(super) fn horizon(&self) -> &Horizon {
+        self.shared.horizon()
     }
 
     /// Outside the section: a helper may hold the log and wait for it to end.
@@ -269,38 +116,11 @@ impl Handle {
 
     #[cold]
     fn detach_unlinked(&mut self) {
-        let tick = self.domain.clock().stamp();
-        let are_many = self.record.log(self.domain.budget()).detach(tick, &mut self.unlinked);
+        let tick = self.horizon().clock().stamp();
+        let are_many = self.slot.log(self.shared.horizon().budget()).detach(tick, &mut self.unlinked);
         if are_many {
-            self.domain.look();
+            self.horizon().look();
             self.pass();
-        }
-    }
-
-    #[inline]
-    fn retry<R, B>(&mut self, mut body: B, attempt: impl Fn(&mut Self, &mut B) -> Result<R, Abort>) -> Result<R, Full> {
-        let mut patience = Patience::new();
-        let mut full = 0;
-        loop {
-            match attempt(self, &mut body) {
-                Ok(result) => return Ok(result),
-                Err(Abort::Full) if full == FULL_ATTEMPTS => return Err(Full),
-                Err(Abort::Full) => {
-                    full += 1;
-                    self.collect();
-                }
-                Err(Abort::Conflict) => self.help_holder(),
-            }
-            patience.wait();
-        }
-    }
-
-    /// With two versions, who holds the object met may have deferred its write-back.
-    #[inline]
-    fn help_holder(&mut self) {
-        if !self.domain.is_multi_version() {
-            let Self { domain, pool, met, .. } = self;
-            domain.write_back_of_holder(core::mem::take(met), pool);
         }
     }
 
@@ -308,14 +128,15 @@ impl Handle {
     #[cold]
     pub(super) fn write_back_or_defer(&mut self, stamp: u64) {
         (self.fresh, self.fresh_bytes) = (0, 0);
-        let Self { domain, record, pool, overflow, .. } = self;
-        domain.write_back_or_defer(record, stamp, overflow, pool);
+        let Self { shared, slot, pool, overflow, .. } = self;
+        shared.write_back_or_defer(slot, stamp, overflow, pool);
     }
 
     /// With two versions: writes back what this handle has put off, which waits for sections before its last commit.
     pub(super) fn write_back_own(&mut self) {
-        let Self { domain, record, pool, .. } = self;
-        record.log(domain.budget()).write_back_all(domain, pool);
+        let Self { shared, slot, pool, .. } = self;
+        let horizon = shared.horizon();
+        slot.log(horizon.budget()).write_back_all(horizon, pool);
     }
 
     /// What this handle has done so far.
@@ -357,9 +178,9 @@ impl Handle {
             // Outside the section, as above.
             self.hand_in();
             self.enter();
-            let Self { domain, record, pool, .. } = self;
+            let Self { shared, record, pool, .. } = self;
             // SAFETY: inside a section.
-            unsafe { domain.collect_all(record, |_| true, pool) };
+            unsafe { shared.collect_all(record, |_| true, pool) };
             self.record.leave();
         }
     }
@@ -368,16 +189,16 @@ impl Handle {
     #[cold]
     pub(super) fn collect_everybody(&mut self) {
         self.enter();
-        let Self { domain, record, pool, .. } = self;
+        let Self { shared, record, pool, .. } = self;
         // SAFETY: inside a section.
-        unsafe { domain.collect_everybody(record, pool) };
+        unsafe { shared.collect_everybody(record, pool) };
         self.record.leave();
     }
 
     #[inline]
     pub(super) fn enter(&mut self) -> u64 {
-        let Self { domain, record, .. } = self;
-        self.last = record.enter(domain.clock(), self.last, || domain.entry_barrier());
+        let horizon = self.shared.horizon();
+        self.last = self.record.enter(horizon.clock(), self.last, || horizon.entry_barrier());
         self.last
     }
 
@@ -385,7 +206,7 @@ impl Handle {
     #[inline]
     pub(super) fn leave(&mut self) {
         self.record.leave();
-        if self.copies_read.get() >= self.domain.tuning().dereference_watermark {
+        if self.copies_read.get() >= self.horizon().tuning().dereference_watermark {
             self.collect_after_reading();
         }
     }
@@ -398,7 +219,7 @@ impl Handle {
         // Out of the chains, and then out of the logs.
         self.collect_everybody();
         self.collect_everybody();
-        let horizon = self.domain.horizon();
+        let horizon = self.horizon().known();
         if core::mem::replace(&mut self.horizon_met, horizon) == horizon {
             thread::yield_now();
         }
@@ -408,11 +229,12 @@ impl Handle {
     /// Whether the log has grown to its watermark.
     fn hand_in(&mut self) -> bool {
         (self.fresh, self.fresh_bytes) = (0, 0);
-        let Self { domain, record, overflow, .. } = self;
-        let mut log = record.log(domain.budget());
+        let Self { shared, slot, overflow, .. } = self;
+        let horizon = shared.horizon();
+        let mut log = slot.log(horizon.budget());
         log.take_fresh();
         overflow.drain(..).for_each(|version| log.append(version));
-        log.wants_scan(domain.low())
+        log.wants_scan(horizon.low())
     }
 
     /// Takes over versions just committed; in the section that committed them.
@@ -421,7 +243,7 @@ impl Handle {
         self.fresh += 1;
         self.fresh_bytes += version.bytes();
         // What is put there, another thread may append to the log at once; so nothing passes the overflow.
-        if !self.overflow.is_empty() || !self.domain.is_multi_version() || !self.record.put(version) {
+        if !self.overflow.is_empty() || !self.horizon().is_multi_version() || !self.slot.put(version) {
             self.overflow.push(version);
         }
     }
@@ -429,7 +251,7 @@ impl Handle {
     /// Outside the section, after a commit.
     #[inline]
     pub(super) fn hand_in_if_many(&mut self) {
-        if self.fresh >= FRESH || self.fresh_bytes >= self.domain.low() {
+        if self.fresh >= FRESH || self.fresh_bytes >= self.horizon().low() {
             self.hand_in_and_collect();
         }
     }
@@ -437,19 +259,19 @@ impl Handle {
     #[cold]
     fn hand_in_and_collect(&mut self) {
         // Somebody who helps may have the log: then the next commit tries again.
-        let is_free = self.record.try_log(self.domain.budget()).is_some();
+        let is_free = self.slot.try_log(self.horizon().budget()).is_some();
         if !is_free && self.fresh_bytes < FAR {
             return;
         }
         let is_due = self.hand_in();
-        if is_due || self.domain.tuning().concurrent {
+        if is_due || self.horizon().tuning().concurrent {
             self.collect_own();
         }
     }
 
     /// Outside the section: this handle's turn at collecting.
     fn collect_own(&mut self) {
-        if self.domain.tuning().concurrent {
+        if self.horizon().tuning().concurrent {
             let pass = self.pass();
             self.end_turn();
             self.make_room(pass);
@@ -461,18 +283,18 @@ impl Handle {
     /// Outside the section: collects this handle's log, and another one in turn.
     fn pass(&mut self) -> Option<Pass> {
         self.enter();
-        let Self { domain, record, pool, .. } = self;
+        let Self { shared, slot, record, pool, .. } = self;
         // SAFETY: inside a section.
-        let pass = unsafe { domain.collect(record, record, pool) };
+        let pass = unsafe { shared.collect(slot, record, pool) };
         // SAFETY: as above.
-        unsafe { domain.help_one(record, pool) };
+        unsafe { shared.help_one(record, pool) };
         self.record.leave();
         pass
     }
 
     /// Outside the section: lets others run if it is time.
     fn end_turn(&mut self) {
-        if self.domain.has_more_handles_than_processors() && self.turn.elapsed() >= TURN {
+        if self.horizon().has_more_handles_than_processors() && self.turn.elapsed() >= TURN {
             thread::yield_now();
             self.turn = Instant::now();
         }
@@ -484,7 +306,7 @@ impl Handle {
         let Some(mut pass) = pass else { return };
         let mut patience = Patience::new();
         let mut steps = 0;
-        while self.domain.is_crowded(&pass, self.in_vain) {
+        while self.shared.is_crowded(&pass, self.in_vain) {
             if patience.slept() >= LONGEST_PAUSE {
                 self.in_vain = pass.horizon;
             }
@@ -494,10 +316,10 @@ impl Handle {
             patience.sleep();
             steps += 1;
             // Of all that wait one looks; and what waits for walks may go although the horizon stands.
-            if self.domain.look_for_all() == pass.horizon && steps % 8 != 0 {
+            if self.shared.look_for_all() == pass.horizon && steps % 8 != 0 {
                 continue;
             }
-            self.record.log(self.domain.budget()).want_scan();
+            self.slot.log(self.horizon().budget()).want_scan();
             let Some(next) = self.pass() else { return };
             pass = next;
         }
@@ -537,7 +359,7 @@ impl Handle {
     /// As for [`see`](Self::see).
     unsafe fn walk(&self, newest: &AtomicPtr<Copied>, local: u64) -> Option<NonNull<Copied>> {
         self.copies_read.set(self.copies_read.get() + 1);
-        let clock = self.domain.clock();
+        let clock = self.horizon().clock();
         self.walking(|| {
             // Read anew: what was there before the walk began may be pruned.
             let mut copy = copy_of(newest.load(Ordering::Acquire));
@@ -560,8 +382,8 @@ impl Handle {
     #[inline]
     pub(super) fn walking<R>(&self, walk: impl FnOnce() -> R) -> R {
         // With two versions nothing is pruned.
-        match self.domain.is_multi_version() {
-            true => self.record.walk(|| self.domain.reader_barrier(), walk),
+        match self.horizon().is_multi_version() {
+            true => self.record.walk(|| self.horizon().reader_barrier(), walk),
             false => walk(),
         }
     }
@@ -580,79 +402,10 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let is_due = self.hand_in();
         // A thread that registers for each transaction would never have enough of its own to collect.
-        if is_due && self.domain.is_multi_version() {
+        if is_due && self.horizon().is_multi_version() {
             self.collect_own();
         }
-        self.pool.empty(self.domain.budget());
-        self.domain.leave_record(self.record.clone());
-    }
-}
-
-/// All objects of a domain as they were when it was taken. What it gives lives as long as it does.
-///
-/// A snapshot that lives long keeps one version of each object that is changed meanwhile, and no more.
-/// A forgotten one (`mem::forget`) does so until the handle is used again or dropped.
-pub struct Snapshot<'h> {
-    handle: &'h mut Handle,
-    local: u64,
-}
-
-impl Snapshot<'_> {
-    /// The object, as it was when the snapshot was taken. A load more than a pointer's where the object has no versions
-    /// beside its master.
-    ///
-    /// # Panics
-    /// If the link is of another domain.
-    ///
-    /// ```
-    /// use archipelago_sync::mvrlu::Domain;
-    ///
-    /// let domain = Domain::new();
-    /// let point = domain.alloc((1.0, 2.0));
-    /// let mut handle = domain.register();
-    /// let snapshot = handle.read();
-    /// let (x, y) = snapshot.get(point);
-    /// assert_eq!(x + y, 3.0);
-    /// # drop(snapshot);
-    /// # handle.update(|tx| unsafe { tx.retire(point) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
-    /// ```
-    #[inline]
-    pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
-        // SAFETY: links are to objects that are not freed while anybody may follow them: who retires or aborts promises.
-        let object = unsafe { link.raw(self.handle.domain.id()) };
-        // SAFETY: as above; just checked.
-        unsafe { self.get_raw(object) }
-    }
-
-    /// As [`get`](Self::get).
-    ///
-    /// # Safety
-    /// The object is of this domain, and not freed before this snapshot ends.
-    #[inline]
-    pub unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
-        // SAFETY: the handle is in the section of this snapshot, until its drop.
-        unsafe { self.handle.see(object, self.local) }
-    }
-
-    /// The time of the snapshot, by the domain's clock: it sees commits stamped at or before it. For tests and logs.
-    ///
-    /// ```
-    /// use archipelago_sync::mvrlu::Domain;
-    ///
-    /// let domain = Domain::new();
-    /// let mut handle = domain.register();
-    /// let first = handle.read().time();
-    /// assert!(handle.read().time() >= first);
-    /// ```
-    pub fn time(&self) -> u64 {
-        self.local
-    }
-}
-
-impl Drop for Snapshot<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.handle.leave();
+        self.pool.empty(self.shared.horizon().budget());
+        self.shared.leave_slot(self.slot.clone());
     }
 }

@@ -17,7 +17,7 @@
 //! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): that is the paper's
 //! reclamation barrier. Nothing here waits for another thread: what is locked is left for the next pass.
 
-use core::ptr::{self, NonNull};
+use core::ptr;
 use std::collections::VecDeque;
 
 use archipelago_platform::atomic::Ordering;
@@ -25,12 +25,12 @@ use archipelago_platform::hint::point;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::{touch, touch_mut};
 
-use super::chain::{Cuts, is_pruned};
-use super::domain::Inner;
+use super::chain::{Cuts, Pruner, is_pruned};
+use super::horizon::Horizon;
 use super::points;
 use super::pool::{Budget, Pool};
 use super::record::Record;
-use super::version::{Copied, Free, GONE, HELD, Head, NEVER, PRUNED, Shape, birth, end, is_end};
+use super::version::{GONE, HELD, NEVER, PRUNED, Version, birth, end, is_end};
 
 /// So many more detached versions, in a log whose owner commits nothing, and it looks for a grace period.
 const MANY_DETACHED: usize = 128;
@@ -41,59 +41,6 @@ const ROOM: usize = 64;
 /// By how many entries a short table grows; a long one grows by a quarter. Doubled, a table would take as much memory as
 /// the copies that it names.
 const STEP: usize = 64;
-
-/// A committed version.
-#[derive(Clone, Copy)]
-pub(super) struct Version {
-    pub(super) copy: NonNull<Copied>,
-    pub(super) master: NonNull<Head>,
-    pub(super) shape: &'static Shape,
-    /// How to free the object, in the mark of a retired one, which is its last version.
-    pub(super) retired: Option<Free>,
-}
-
-impl Version {
-    pub(super) fn bytes(&self) -> usize {
-        self.shape.copy.size()
-    }
-
-    /// # Safety
-    /// The copy is not freed: as the log that holds this version has not freed it.
-    unsafe fn copy<'a>(self) -> &'a Copied {
-        // SAFETY: the caller's promise.
-        unsafe { self.copy.as_ref() }
-    }
-
-    /// Whether this version is out of its chain and chosen by nobody, after an attempt to make it so; rules 4 and 5.
-    ///
-    /// # Safety
-    /// As for [`Log::prune`], whose log this is in.
-    unsafe fn prune(self, domain: &Inner, me: &Record, cuts: &Cuts) -> Attempt {
-        // SAFETY: in the log.
-        let copy = unsafe { self.copy() };
-        let stamp = copy.stamp.load(Ordering::Relaxed);
-        if self.retired.is_some() {
-            // Acquire: pairs with the pruner that took the last version out, whose walk is waited for.
-            let older = copy.older.load(Ordering::Acquire);
-            return match is_end(older) && cuts.spare(birth(older), stamp) {
-                true => Attempt::Out,
-                false => Attempt::Needed,
-            };
-        }
-        if is_pruned(copy) {
-            return Attempt::Out;
-        }
-        // Acquire: who took it out says so after that.
-        if !cuts.spare(stamp, copy.superseded.load(Ordering::Acquire)) {
-            return Attempt::Needed;
-        }
-        // SAFETY: the caller's promise; just seen.
-        match unsafe { domain.pruner().prune(me, self.master, copy, cuts) } {
-            true => Attempt::Out,
-            false => Attempt::Busy,
-        }
-    }
-}
 
 /// What came of an attempt to prune.
 #[derive(PartialEq, Eq)]
@@ -238,45 +185,45 @@ impl Log {
         self.collected_to
     }
 
-    /// Frees and writes back what the horizon allows.
+    /// Frees and writes back what the horizon allows, where it is known to be `to`.
     ///
     /// # Safety
-    /// The caller is inside a section of `domain`, whose log this is.
+    /// The caller is inside a section of the domain whose log and whose `horizon` this is.
     ///
     /// *Why the section.* Write-back looks whether a copy is the newest and then writes the master. Should a newer
     /// version c be committed meanwhile, c's own write-back must not begin before ours has ended. We missed c's link, so
     /// c's stamp is above our local time, and the horizon does not reach it while we are in our section. In the same
     /// way, a master whose mark we missed (we have read "not superseded") is not freed: its tick is above our time, and
     /// a pruner of the mark has our section, which is between the object's birth and the mark, among its cuts.
-    pub(super) unsafe fn collect(&mut self, domain: &Inner, horizon: u64, pool: &mut Pool) {
-        self.collected_to = horizon;
-        pool.beside(self.bytes + self.gone, domain.low());
-        self.free_detached(horizon, pool, domain.budget());
-        self.free_pruned(pool, domain.budget());
+    pub(super) unsafe fn collect(&mut self, horizon: &Horizon, to: u64, pool: &mut Pool) {
+        self.collected_to = to;
+        pool.beside(self.bytes + self.gone, horizon.low());
+        self.free_detached(to, pool, horizon.budget());
+        self.free_pruned(pool, horizon.budget());
         self.detached_at = self.detached_at.min(self.detached.len() + MANY_DETACHED);
         let (mut waiting, before) = (core::mem::take(&mut self.waiting), self.detached.len());
         announce(&waiting, waiting.len());
         // SAFETY: the caller's promise.
-        waiting.retain(|version| unsafe { self.stays(*version, horizon) });
+        waiting.retain(|version| unsafe { self.stays(*version, to) });
         while let Some(version) =
             self.committed.front().inspect(|version| touch(*version, size_of::<Version>())).copied()
         {
             // SAFETY: still in the log. Relaxed: the committer put it there after it knew the stamp.
-            if unsafe { version.copy() }.stamp.load(Ordering::Relaxed) > horizon {
+            if unsafe { version.copy() }.stamp.load(Ordering::Relaxed) > to {
                 break;
             }
             self.committed.pop_front();
             // SAFETY: the caller's promise.
-            if unsafe { self.stays(version, horizon) } {
+            if unsafe { self.stays(version, to) } {
                 make_room(&mut waiting, 1);
                 waiting.push_back(version);
             }
         }
         self.waiting = waiting;
-        self.scan_at = self.scan_at.min(self.bytes + domain.low());
+        self.scan_at = self.scan_at.min(self.bytes + horizon.low());
         self.prune_at = self.prune_at.min(self.bytes + self.bytes / 8);
         if self.detached.len() > before {
-            self.set_aside(domain.clock().stamp(), before);
+            self.set_aside(horizon.clock().stamp(), before);
         }
     }
 
@@ -331,13 +278,13 @@ impl Log {
 
     /// With two versions, in which objects stay locked until they are written back: waits for the readers of what was
     /// committed before, writes back, unlocks. The copies go when those who read them have ended.
-    pub(super) fn write_back_all(&mut self, domain: &Inner, pool: &mut Pool) {
+    pub(super) fn write_back_all(&mut self, horizon: &Horizon, pool: &mut Pool) {
         if self.committed.is_empty() {
             return;
         }
-        let horizon = domain.wait_for(self.deferred.0);
+        let reached = horizon.wait_for(self.deferred.0);
         self.deferred = (0, 0);
-        self.free_detached(horizon, pool, domain.budget());
+        self.free_detached(reached, pool, horizon.budget());
         announce(&self.committed, self.committed.len());
         for version in &self.committed {
             if version.retired.is_some() {
@@ -349,7 +296,7 @@ impl Log {
                 debug_assert!(unlocked, "the holder's copy is the newest");
             }
         }
-        let tick = domain.clock().stamp();
+        let tick = horizon.clock().stamp();
         let first = self.detached.len();
         self.gone += core::mem::take(&mut self.bytes);
         make_room(&mut self.detached, self.committed.len());
@@ -362,11 +309,11 @@ impl Log {
     ///
     /// # Safety
     /// The caller is in a section, in which it made `cuts`, and owns `me`.
-    pub(super) unsafe fn prune(&mut self, domain: &Inner, me: &Record, cuts: &Cuts) {
+    pub(super) unsafe fn prune(&mut self, pruner: &Pruner, me: &Record, cuts: &Cuts) {
         let (mut versions, mut busy): (Vec<Version>, usize) = (Vec::new(), 0);
         let mut keep = |version: &Version| {
             // SAFETY: the caller's promise.
-            match unsafe { version.prune(domain, me, cuts) } {
+            match unsafe { prune(version, pruner, me, cuts) } {
                 Attempt::Out => {
                     versions.push(*version);
                     return false;
@@ -456,6 +403,36 @@ impl Log {
             self.detached_at = self.detached.len() + MANY_DETACHED;
         }
         are_many
+    }
+}
+
+/// Whether a version is out of its chain and chosen by nobody, after an attempt to make it so; rules 4 and 5.
+///
+/// # Safety
+/// As for [`Log::prune`], whose log this is in.
+unsafe fn prune(version: &Version, pruner: &Pruner, me: &Record, cuts: &Cuts) -> Attempt {
+    // SAFETY: in the log.
+    let copy = unsafe { version.copy() };
+    let stamp = copy.stamp.load(Ordering::Relaxed);
+    if version.retired.is_some() {
+        // Acquire: pairs with the pruner that took the last version out, whose walk is waited for.
+        let older = copy.older.load(Ordering::Acquire);
+        return match is_end(older) && cuts.spare(birth(older), stamp) {
+            true => Attempt::Out,
+            false => Attempt::Needed,
+        };
+    }
+    if is_pruned(copy) {
+        return Attempt::Out;
+    }
+    // Acquire: who took it out says so after that.
+    if !cuts.spare(stamp, copy.superseded.load(Ordering::Acquire)) {
+        return Attempt::Needed;
+    }
+    // SAFETY: the caller's promise; just seen.
+    match unsafe { pruner.prune(me, version.master, copy, cuts) } {
+        true => Attempt::Out,
+        false => Attempt::Busy,
     }
 }
 

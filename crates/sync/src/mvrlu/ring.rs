@@ -10,7 +10,7 @@ use core::mem::MaybeUninit;
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::{touch, touch_mut};
 
-use super::log::Version;
+use super::version::Version;
 use crate::watch::Watch;
 
 /// Versions that wait for their log, at most.

@@ -403,3 +403,26 @@ pub(super) fn payload<T>(copy: NonNull<Copied>) -> NonNull<T> {
     // SAFETY: copies of a `T` are blocks of `Shape::of::<T>().copy`, in which `in_copy` is in bounds.
     unsafe { copy.byte_add(const { Shape::of::<T>().in_copy as usize }).cast() }
 }
+
+/// A committed version, on its way to the master or to the pool.
+#[derive(Clone, Copy)]
+pub(super) struct Version {
+    pub(super) copy: NonNull<Copied>,
+    pub(super) master: NonNull<Head>,
+    pub(super) shape: &'static Shape,
+    /// How to free the object, in the mark of a retired one, which is its last version.
+    pub(super) retired: Option<Free>,
+}
+
+impl Version {
+    pub(super) fn bytes(&self) -> usize {
+        self.shape.copy.size()
+    }
+
+    /// # Safety
+    /// The copy is not freed: as the log that holds this version has not freed it.
+    pub(super) unsafe fn copy<'a>(self) -> &'a Copied {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy.as_ref() }
+    }
+}
