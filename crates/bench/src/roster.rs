@@ -13,6 +13,7 @@ use crate::keys::BenchKey;
 use crate::locked::{Mutexed, RwLocked};
 use crate::nr::methods::{LockFree, Method};
 use crate::rivals::btree::{BTreeOlc, TreeKey};
+use crate::rivals::masstree::{LONGEST, Masstree};
 
 /// Turns names into types, for one key type.
 pub trait Dispatch<K: BenchKey> {
@@ -38,7 +39,12 @@ pub struct Own;
 static OURS: [Info; 2] = [Info { ours: true, ..Info::peer("hydralist") }, Info { ours: true, ..Info::peer("art") }];
 
 /// Rivals that every program has.
-static RIVALS: [Info; 3] = [Info::peer("btree-olc"), Info::peer("rwlock-btreemap"), Info::peer("mutex-btreemap")];
+static RIVALS: [Info; 4] = [
+    Info::peer("btree-olc"),
+    Info { longest_key: LONGEST, ..Info::peer("masstree-like") },
+    Info::peer("rwlock-btreemap"),
+    Info::peer("mutex-btreemap"),
+];
 
 impl Roster for Own {
     const PEERS: &'static [Info] = &[];
@@ -53,6 +59,7 @@ impl<K: TreeKey> Dispatch<K> for Own {
             "hydralist" => visit.visit::<HydraList<K, u64>>(info),
             "art" => visit.visit::<Art<K, u64>>(info),
             "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
+            "masstree-like" => visit.visit::<Masstree<K>>(info),
             "rwlock-btreemap" => visit.visit::<RwLocked<K>>(info),
             "mutex-btreemap" => visit.visit::<Mutexed<K>>(info),
             name => unreachable!("{name} is listed but has no type for these keys"),

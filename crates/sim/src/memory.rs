@@ -645,6 +645,16 @@ impl Memory {
         }
     }
 
+    /// Puts every line so far into the third-level cache of its home: what threads that filled a structure leave there.
+    pub(crate) fn warm_homes(&mut self) {
+        for line in 0..self.lines.len() as u32 {
+            let record = &mut self.lines[line as usize];
+            let (colour, home) = (record.colour, usize::from(record.home));
+            record.shared |= 1 << home;
+            self.keep(home, line, colour);
+        }
+    }
+
     /// The `count` lines that were waited for longest: address and time.
     pub(crate) fn hottest(&self, count: usize) -> Vec<(usize, u64)> {
         let mut lines: Vec<u32> = (0..self.lines.len() as u32).collect();

@@ -243,6 +243,14 @@ pub fn warm_all(node: usize) {
     }
 }
 
+/// Puts everything that has been touched so far into the third-level cache of its home node, unchanged: what threads of these
+/// nodes leave there that have just filled a structure.
+pub fn warm_homes() {
+    if let Some(engine) = engine() {
+        with(engine, |engine| engine.memory.warm_homes());
+    }
+}
+
 /// Names memory: [`Report::hot_lines`](crate::Report::hot_lines) says the name of the last call that covers a line.
 pub fn label(addr: *const (), len: usize, name: &'static str) {
     if let Some(engine) = engine() {

@@ -5,3 +5,8 @@
 //! one of structures and not of those. (The lock-free lists and Citrus are in `archipelago_sets`.)
 
 pub mod btree;
+mod bytes;
+pub mod masstree;
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! `sim nr`: the node-replication paper's comparison (§4.1, §4.2) on a machine like its own.
 
+use core::cell::OnceCell;
+
 use archipelago_platform::touch_mut;
 use archipelago_replicate::{Combined, Replicated};
 use archipelago_sim::world;
@@ -71,13 +73,23 @@ struct Work {
     external_work: usize,
 }
 
-fn filled<T: Structure>(items: usize) -> T {
-    world::untimed(|| T::filled(items))
+/// Filled structures, for each run and replica one. The first was made outside of all runs, the others are made from it.
+struct Filled<'a, T> {
+    items: usize,
+    first: &'a T,
 }
 
-fn program<T: Structure, M: Method + 'static>(work: Work, make: fn(usize) -> M) -> Program {
+impl<T: Structure> Filled<'_, T> {
+    fn make(&self) -> T {
+        world::untimed(|| self.first.copy(self.items))
+    }
+}
+
+fn program<T: Structure, M: Method + 'static>(work: Work, make: fn(&Filled<'_, T>) -> M) -> Program {
+    let first = OnceCell::new();
     Box::new(move |machine, config, setting, threads| {
         let Work { items, update_percent, distribution, external_work } = work;
+        let filled = Filled { items, first: first.get_or_init(|| T::filled(items)) };
         let key_space = T::key_space(items);
         let load = Load { update_percent, distribution, external_work, key_space, seed: config.seed };
         let streams: Vec<Vec<Op>> = (0..threads).map(|thread| load.stream(thread)).collect::<Result<_, _>>()?;
@@ -86,7 +98,7 @@ fn program<T: Structure, M: Method + 'static>(work: Work, make: fn(usize) -> M) 
             config,
             setting,
             threads,
-            || make(items),
+            || make(&filled),
             |method, turns| {
                 let mut session = method.session();
                 let outside = vec![0_u64; if external_work > 0 { OUTSIDE * 8 } else { 0 }];
@@ -104,13 +116,13 @@ fn program<T: Structure, M: Method + 'static>(work: Work, make: fn(usize) -> M) 
 
 fn method<T: Structure>(name: &str, work: Work) -> Program {
     match name {
-        "sl" => program::<T, _>(work, |items| SingleLock::<RawTtas, _>(Mutex::new(filled::<T>(items)))),
-        "tas" => program::<T, _>(work, |items| SingleLock::<RawTas, _>(Mutex::new(filled::<T>(items)))),
-        "shfl" => program::<T, _>(work, |items| SingleLock::<RawShfl, _>(Mutex::new(filled::<T>(items)))),
-        "rwl" => program::<T, _>(work, |items| ReadersWriterLock(DistributedRwLock::new(filled::<T>(items)))),
-        "fc" => program::<T, _>(work, |items| Combined::flat(filled::<T>(items))),
-        "fc+" => program::<T, _>(work, |items| Combined::new(filled::<T>(items))),
-        _ => program::<T, _>(work, |items| Replicated::builder().build(|| filled::<T>(items))),
+        "sl" => program::<T, _>(work, |filled| SingleLock::<RawTtas, _>(Mutex::new(filled.make()))),
+        "tas" => program::<T, _>(work, |filled| SingleLock::<RawTas, _>(Mutex::new(filled.make()))),
+        "shfl" => program::<T, _>(work, |filled| SingleLock::<RawShfl, _>(Mutex::new(filled.make()))),
+        "rwl" => program::<T, _>(work, |filled| ReadersWriterLock(DistributedRwLock::new(filled.make()))),
+        "fc" => program::<T, _>(work, |filled| Combined::flat(filled.make())),
+        "fc+" => program::<T, _>(work, |filled| Combined::new(filled.make())),
+        _ => program::<T, _>(work, |filled| Replicated::builder().build(|| filled.make())),
     }
 }
 
@@ -126,7 +138,9 @@ fn lock_free(name: &str, workload: &str, work: Work) -> Option<Program> {
 }
 
 fn lock_free_program<T: Structure, const QUEUE: bool, const FREES: bool>(work: Work) -> Program {
-    program::<T, _>(work, |items| world::untimed(|| lock_free_keys(QUEUE, items).collect::<LockFree<QUEUE, FREES>>()))
+    program::<T, _>(work, |filled| {
+        world::untimed(|| lock_free_keys(QUEUE, filled.items).collect::<LockFree<QUEUE, FREES>>())
+    })
 }
 
 /// The methods on the workloads that the arguments name.

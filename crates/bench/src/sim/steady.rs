@@ -2,8 +2,9 @@
 //!
 //! *Warming up by itself.* After 1, 2, 4, 8 and so on times the measured span the run looks back: if the third and the
 //! last quarter of the time so far have seen throughputs within [`TOLERANCE`] of each other, and each at least [`ENOUGH`]
-//! operations, the throughput is steady. Looking at quarters of all that has been, not of a fixed window, finds slow
-//! drifts too: a cache that still fills shows as the last quarter's lead.
+//! operations, and what these two see together is within [`DRIFT`] of what they saw at the look before, the throughput is
+//! steady. Looking at quarters of all that has been, not of a fixed window, finds slow drifts too: a cache that still fills
+//! shows as a lead of the last quarter, and, where few operations make quarters alike by chance, of this look.
 //!
 //! *Measuring.* The span is doubled until enough operations have ended within it. Both end when patience does, and say so.
 //!
@@ -15,8 +16,10 @@ use core::cell::Cell;
 
 /// By how much the throughputs of two quarters may differ: this part of the greater one.
 pub const TOLERANCE: f64 = 0.05;
+/// By how much the throughputs of two looks may differ, the second of which sees twice the time.
+pub const DRIFT: f64 = 0.1;
 /// Operations that a quarter must have seen to be judged by.
-const ENOUGH: u64 = 100;
+const ENOUGH: u64 = 200;
 
 /// What is wanted of the phases. Times in virtual nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,6 +48,8 @@ pub struct Course {
     ops: Cell<u64>,
     /// Operations that ended in the third and in the last quarter of the time until the next look.
     quarters: [Cell<u64>; 2],
+    /// What these were at the look before.
+    before: Cell<Option<u64>>,
 }
 
 /// What a client is told when it passes.
@@ -62,8 +67,8 @@ impl Course {
     /// A run that has not begun.
     pub fn new(wish: Wish) -> Self {
         let until = wish.warm_ns.unwrap_or(wish.measured_ns);
-        let (from, over, steady, ops, quarters) = Default::default();
-        let course = Course { wish, from, until: Cell::new(until), over, steady, ops, quarters };
+        let (from, over, steady, ops, quarters, before) = Default::default();
+        let course = Course { wish, from, until: Cell::new(until), over, steady, ops, quarters, before };
         course.steady.set(true);
         course
     }
@@ -107,7 +112,8 @@ impl Course {
                     self.until.set(until + measured_ns);
                 } else {
                     self.until.set(until * 2);
-                    self.quarters.iter().for_each(|quarter| quarter.set(0));
+                    let seen = self.quarters.iter().map(|quarter| quarter.replace(0)).sum();
+                    self.before.set(Some(seen));
                 }
             }
             Some(from) => {
@@ -121,10 +127,13 @@ impl Course {
         }
     }
 
-    /// Whether the last two quarters of the time until now agree.
+    /// Whether the last two quarters of the time until now agree, and this look with the one before.
     fn is_steady(&self) -> bool {
         let [third, last] = [0, 1].map(|which| self.quarters[which].get());
-        third.min(last) >= ENOUGH && third.abs_diff(last) as f64 <= TOLERANCE * third.max(last) as f64
+        // That one saw half of the time.
+        let before = self.before.get().map_or(0, |before| 2 * before);
+        let agree = |a: u64, b: u64, part: f64| a.abs_diff(b) as f64 <= part * a.max(b) as f64;
+        third.min(last) >= ENOUGH && agree(third, last, TOLERANCE) && agree(before, third + last, DRIFT)
     }
 
     /// When the measurement began; the end of time, if it did not.
@@ -171,25 +180,35 @@ mod tests {
     }
 
     #[test]
-    fn an_even_pace_is_steady_at_once() {
+    fn an_even_pace_is_steady_at_the_second_look() {
         let course = Course::new(WISH);
-        assert_eq!(drive(&course, |_| 8), (4_000, 500));
+        assert_eq!(drive(&course, |_| 4), (8_000, 1_000));
         assert!(course.steady() && course.measured_ns() == 4_000);
     }
 
     #[test]
     fn too_few_operations_are_no_pace() {
-        // A quarter of 4,000 ns sees 50 operations of 20 ns, one of 8,000 sees 100.
-        assert_eq!(drive(&Course::new(WISH), |_| 20).0, 8_000);
+        // A quarter of 8,000 ns sees 100 operations of 20 ns, one of 16,000 sees 200.
+        assert_eq!(drive(&Course::new(WISH), |_| 20).0, 16_000);
     }
 
-    /// Fifty times slower until 30 us: the quarters of 32 us differ, those of 64 us don't.
+    /// Fifty times slower until 30 us: the quarters of 32 us differ, those of 64 us don't, but from that look; 128 us is all even.
     #[test]
     fn a_slow_start_is_waited_for() {
         let course = Course::new(WISH);
         let (from, ops) = drive(&course, |now| if now < 30_000 { 50 } else { 1 });
-        assert_eq!((from, ops), (64_000, 4_000));
+        assert_eq!((from, ops), (128_000, 4_000));
         assert!(course.steady());
+    }
+
+    /// Half as fast again with each doubling of the time until 256 us, in steps that fall on the looks: the quarters of each are
+    /// alike, and only the look before tells.
+    #[test]
+    fn a_drift_between_looks_is_waited_for() {
+        let course = Course::new(WISH);
+        let takes = |now: u64| (12.0 * 1.5_f64.powi(18 - (now * 33 / 32 + 1).ilog2().min(18) as i32)) as u64;
+        let (from, _) = drive(&course, takes);
+        assert!(course.steady() && from == 1_024_000, "steady from {from} ns on");
     }
 
     /// A pace that doubles with the time is never steady, and patience ends the wait.

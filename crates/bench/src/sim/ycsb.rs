@@ -18,6 +18,7 @@ use crate::driver::execute;
 use crate::failure::Failure;
 use crate::keys::{self, BenchKey, KeyKind, KeySet};
 use crate::rivals::btree::{BTreeOlc, TreeKey};
+use crate::rivals::masstree::Masstree;
 use crate::workload::{Distribution, Stream, Workload, stream};
 
 /// Operations of a thread, gone through again and again.
@@ -135,6 +136,7 @@ fn indexes<K: SimKey + 'static>() -> Vec<(&'static str, Make)> {
         ("art", |work| program(work, Art::<K, u64>::new)),
         ("art-olc", |work| program(work, || Art::<K, u64>::with_write_sync(WriteSync::OptimisticLockCoupling))),
         ("btree-olc", |work| program(work, BTreeOlc::<K>::default)),
+        ("masstree-like", |work| program(work, Masstree::<K>::default)),
     ]
 }
 

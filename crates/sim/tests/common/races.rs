@@ -1,5 +1,7 @@
 //! Programs with a planted race, and the same without it.
 
+use std::cell::UnsafeCell;
+
 use archipelago_sim::{Client, Config, Report, run_with, world};
 
 use super::{Word, machine};
@@ -76,4 +78,88 @@ pub fn publication(config: &Config, before: bool) -> Report {
         }
     };
     run_with(&machine(), config, 3, || [0; 2].map(Word::new), body, drop).0
+}
+
+/// A word of plain memory that nothing announces.
+struct Hidden(UnsafeCell<u64>);
+
+// SAFETY: the threads of a run take turns on one OS thread; volatile accesses are made as they are written.
+unsafe impl Sync for Hidden {}
+
+impl Hidden {
+    fn get(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.0.get().read_volatile() }
+    }
+
+    fn set(&self, value: u64) {
+        // SAFETY: as above.
+        unsafe { self.0.get().write_volatile(value) }
+    }
+}
+
+fn hidden() -> Hidden {
+    Hidden(UnsafeCell::new(0))
+}
+
+/// Increments of a plain word, under a lock or not.
+pub fn hidden_counter(config: &Config, locks: bool) -> Report {
+    let body = |(lock, word): &(Word, Hidden), _| {
+        for _ in 0..2 {
+            if locks {
+                lock.lock();
+            }
+            word.set(word.get() + 1);
+            if locks {
+                lock.unlock();
+            }
+        }
+    };
+    let teardown = |(_, word): (Word, Hidden)| assert_eq!(word.get(), 6);
+    run_with(&machine(), config, 3, || (Word::new(0), hidden()), body, teardown).0
+}
+
+/// A sequence lock over two plain words that are always equal.
+pub fn hidden_sequence_lock(config: &Config, validates: bool) -> Report {
+    let body = |(sequence, [a, b]): &(Word, [Hidden; 2]), client: Client| {
+        if client.index == 0 {
+            for value in 1..5 {
+                sequence.add(1);
+                a.set(value);
+                b.set(value);
+                sequence.add(1);
+            }
+            return;
+        }
+        for _ in 0..4 {
+            loop {
+                let before = sequence.get();
+                let pair = (a.get(), b.get());
+                if before % 2 == 0 && (!validates || sequence.get() == before) {
+                    assert_eq!(pair.0, pair.1);
+                    break;
+                }
+                world::spin_hint();
+            }
+        }
+    };
+    run_with(&machine(), config, 2, || (Word::new(0), [hidden(), hidden()]), body, drop).0
+}
+
+/// A plain value that is made known before or after it is written.
+pub fn hidden_publication(config: &Config, before: bool) -> Report {
+    let body = |(known, value): &(Word, Hidden), client: Client| {
+        if client.index == 0 {
+            if before {
+                known.set(1);
+                value.set(42);
+            } else {
+                value.set(42);
+                known.set(1);
+            }
+        } else if known.get() == 1 {
+            assert_eq!(value.get(), 42);
+        }
+    };
+    run_with(&machine(), config, 3, || (Word::new(0), hidden()), body, drop).0
 }

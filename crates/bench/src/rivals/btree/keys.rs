@@ -2,12 +2,11 @@
 
 use core::cmp::Ordering;
 use core::ptr;
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
-use archipelago_platform::touch;
 use archipelago_sync::rcu::Guard;
 
 use crate::keys::BenchKey;
+use crate::rivals::bytes;
 
 /// A key that a node can hold in one word.
 ///
@@ -88,68 +87,31 @@ impl TreeKey for u64 {
     unsafe fn free(_: u64) {}
 }
 
-/// The length, and then so many bytes.
-const HEADER: usize = size_of::<usize>();
-
-fn layout(len: usize) -> Layout {
-    Layout::from_size_align(HEADER + len, align_of::<usize>()).expect("a key is shorter than half of the memory")
-}
-
-fn stored(bytes: &[u8]) -> u64 {
-    let layout = layout(bytes.len());
-    // SAFETY: the layout has at least the header's size; what is written lies within it.
-    unsafe {
-        let block = alloc(layout);
-        if block.is_null() {
-            handle_alloc_error(layout);
-        }
-        block.cast::<usize>().write(bytes.len());
-        ptr::copy_nonoverlapping(bytes.as_ptr(), block.add(HEADER), bytes.len());
-        block.expose_provenance() as u64
-    }
-}
-
-/// # Safety
-/// The word is alive for `'a`.
-unsafe fn bytes<'a>(word: u64) -> &'a [u8] {
-    let block = ptr::with_exposed_provenance::<u8>(word as usize);
-    touch(block, HEADER);
-    // SAFETY: alive; nobody changes the block after it was made.
-    unsafe {
-        let len = block.cast::<usize>().read();
-        touch(block.add(HEADER), len);
-        core::slice::from_raw_parts(block.add(HEADER), len)
-    }
-}
-
 impl TreeKey for Vec<u8> {
     const PLAIN: bool = false;
 
     fn word(&self) -> u64 {
-        stored(self)
+        bytes::stored(self)
     }
 
     unsafe fn copy(word: u64) -> u64 {
         // SAFETY: the caller's promise.
-        stored(unsafe { bytes(word) })
+        bytes::stored(unsafe { bytes::bytes(word) })
     }
 
     #[inline]
     unsafe fn compare(&self, word: u64) -> Ordering {
         // SAFETY: the caller's promise.
-        self.as_slice().cmp(unsafe { bytes(word) })
+        self.as_slice().cmp(unsafe { bytes::bytes(word) })
     }
 
     unsafe fn show<'a>(word: u64) -> Self::Ref<'a> {
         // SAFETY: the caller's promise.
-        unsafe { bytes(word) }
+        unsafe { bytes::bytes(word) }
     }
 
     unsafe fn free(word: u64) {
-        // SAFETY: made by `stored`, and ours alone now.
-        unsafe {
-            let len = bytes(word).len();
-            dealloc(ptr::with_exposed_provenance_mut(word as usize), layout(len));
-        }
+        // SAFETY: the caller's promise.
+        unsafe { bytes::free(word) }
     }
 }
