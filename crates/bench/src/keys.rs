@@ -220,7 +220,7 @@ pub fn email(rng: &mut SmallRng) -> Vec<u8> {
 /// # Errors
 /// If the file cannot be read, is empty, or has fewer distinct keys than asked for.
 pub fn from_file(path: &str, count: Option<usize>, fresh: usize, seed: u64) -> Result<KeySet<Vec<u8>>, Failure> {
-    let (mut keys, duplicates) = file::read(path)?;
+    let (mut keys, duplicates) = file::read(path, KeyKind::NAMES)?;
     keys.shuffle(&mut SmallRng::seed_from_u64(seed));
     let fresh = fresh.min(keys.len() / 5);
     if let Some(count) = count

@@ -4,14 +4,15 @@
 //! [`Roster`] lists the adapters, and [`run`] takes the roster as a type.
 
 mod args;
+mod choose;
 pub mod contender;
-mod driver;
 mod failure;
+mod harness;
 mod interrupt;
 mod keys;
 mod locked;
+mod locks;
 mod machine;
-mod measure;
 mod nr;
 mod report;
 mod resources;
@@ -92,6 +93,7 @@ fn execute<R: Roster>(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failu
         Some(Command::Bench { what: Bench::Ycsb(args) }) => ycsb::run::<R>(args, release_memory),
         Some(Command::Bench { what: Bench::Nr(args) }) => nr::run::<R>(args, release_memory),
         Some(Command::Bench { what: Bench::Sets(args) }) => sets::run(args),
+        Some(Command::Bench { what: Bench::Locks(args) }) => locks::run(args),
         Some(Command::Bench { what: Bench::Verify(args) }) => verify::run::<R>(args),
     }
 }

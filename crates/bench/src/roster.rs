@@ -7,6 +7,7 @@
 
 use archipelago_index::{Art, HydraList};
 
+use crate::choose::choose;
 use crate::contender::{Info, Visit};
 use crate::failure::Failure;
 use crate::keys::BenchKey;
@@ -83,40 +84,9 @@ pub(crate) fn is_ours(name: &str) -> bool {
 /// # Errors
 /// If a name is not known.
 pub(crate) fn select<R: Roster>(list: &str) -> Result<Vec<&'static Info>, Failure> {
-    let mut chosen: Vec<&'static Info> = Vec::new();
-    for name in list.split(',').map(str::trim) {
-        let before = chosen.len();
-        let mut matched = false;
-        for info in indexes::<R>().filter(|info| matches(info, name)) {
-            matched = true;
-            if !chosen.contains(&info) {
-                chosen.push(info);
-            }
-        }
-        // `ours` may be empty without being unknown.
-        if !matched && chosen.len() == before && !matches!(name, "all" | "ours" | "peers") {
-            let names = names::<R>();
-            return Err(Failure::new(format!("unknown index '{name}'; known are {names} (or all, ours, peers)")));
-        }
-    }
-    if chosen.is_empty() {
-        return Err(Failure::new(format!("--index {list} chooses no index; known are {}", names::<R>())));
-    }
-    Ok(chosen)
-}
-
-fn matches(info: &Info, name: &str) -> bool {
-    match name {
-        "all" => true,
-        "ours" => info.ours,
-        "peers" => !info.ours,
-        name => info.name == name,
-    }
-}
-
-/// The known names, for messages; and how to have more.
-fn names<R: Roster>() -> String {
-    let names: Vec<&str> = indexes::<R>().map(|info| info.name).collect();
+    let known: Vec<&'static Info> = indexes::<R>().collect();
+    let (ours, peers) = (|info: &'static Info| info.ours, |info: &'static Info| !info.ours);
     let more = if R::PEERS.is_empty() { "; more with the cargo feature 'peers'" } else { "" };
-    names.join(", ") + more
+    choose("index", list, &known, |info| info.name, &[("ours", &ours), ("peers", &peers)])
+        .map_err(|failure| Failure::new(format!("{failure}{more}")))
 }

@@ -112,6 +112,19 @@ fn what_is_complete_survives_an_interrupt() {
     assert_eq!(printed(&line("1,2")), more);
 }
 
+/// A run is compared with an earlier one: to itself it is alike, and slower than what was never so fast.
+#[test]
+fn a_simulation_is_compared_with_an_earlier_one() {
+    let file = Temporary::new("earlier");
+    let line = "locks --lock ttas --threads 1 --runs 2 --micros 20 --warm 5";
+    let before = printed(&format!("{line} --format json"));
+    std::fs::write(&file.0, &before).unwrap();
+    let compared = || printed(&format!("{line} --compare {}", file.0.display()));
+    assert!(compared().contains(": 0 slower, 0 faster, 1 within the noise"), "{}", compared());
+    std::fs::write(&file.0, before.replace(r#""mops_min":"#, r#""mops_min":1e9,"l":"#)).unwrap();
+    assert!(compared().contains("SLOWER: ttas, sections, 1 thread: "), "{}", compared());
+}
+
 fn printed(line: &str) -> String {
     let output = run(line);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

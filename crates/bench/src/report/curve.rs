@@ -6,6 +6,8 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::row::Row;
+
 const SIZE: (u32, u32) = (1000, 440);
 /// Room for the names, to the right.
 const NAMES: i32 = 210;
@@ -31,6 +33,14 @@ pub struct Point<'a> {
     pub most: f64,
 }
 
+impl<'a> Point<'a> {
+    /// A row with the range of its runs.
+    pub fn of(row: &'a Row) -> Self {
+        let [value, least, most] = row.speeds();
+        Point { name: &row.name, threads: row.threads, value, least, most }
+    }
+}
+
 /// How far a point may be from where it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
@@ -40,12 +50,12 @@ pub enum Spread {
     Band,
 }
 
-/// The curves, in the order in which their names come, and a dashed line at every boundary.
-pub fn chart(points: &[Point<'_>], boundaries: &[usize], spread: Spread) -> String {
+/// The curves, in the order in which their names come, and a dashed line at every boundary; `unit` names their values.
+pub fn chart(points: &[Point<'_>], boundaries: &[usize], spread: Spread, unit: &str) -> String {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        draw(&root, points, boundaries, spread).expect("drawing into a string does not fail");
+        draw(&root, points, boundaries, spread, unit).expect("drawing into a string does not fail");
     }
     svg
 }
@@ -106,6 +116,7 @@ fn draw<B: DrawingBackend>(
     points: &[Point<'_>],
     boundaries: &[usize],
     spread: Spread,
+    unit: &str,
 ) -> Result<(), Error<B>> {
     let axis = Axis::of(points);
     let (start, end) = axis.range();
@@ -116,13 +127,7 @@ fn draw<B: DrawingBackend>(
         .set_label_area_size(LabelAreaPosition::Left, LEFT)
         .set_label_area_size(LabelAreaPosition::Bottom, BELOW)
         .build_cartesian_2d(start..end, 0.0..highest)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .x_labels(0)
-        .y_desc("Mops/s, virtual")
-        .light_line_style(TRANSPARENT)
-        .draw()?;
+    chart.configure_mesh().disable_x_mesh().x_labels(0).y_desc(unit).light_line_style(TRANSPARENT).draw()?;
     for (threads, at, row) in axis.labels() {
         let below = -highest * (0.025 + 0.05 * row as f64);
         chart.draw_series([Text::new(threads.to_string(), (at, below), style(13.0, HPos::Center))])?;
@@ -212,7 +217,7 @@ mod tests {
             let axis = Axis::of(&points(threads));
             let labels = axis.labels();
             assert_eq!(labels.iter().map(|it| it.0).collect::<Vec<_>>(), threads);
-            let svg = chart(&points(threads), &[56], Spread::Whiskers);
+            let svg = chart(&points(threads), &[56], Spread::Whiskers, "Mops/s");
             assert!(threads.iter().all(|threads| svg.contains(&format!("\n{threads}\n"))), "{svg}");
         }
         // 112, 168, 224 on one row; 101 below 100.
@@ -223,7 +228,7 @@ mod tests {
 
     #[test]
     fn names_stand_beside_the_chart() {
-        let svg = chart(&points(&[1, 2, 4]), &[2], Spread::Whiskers);
+        let svg = chart(&points(&[1, 2, 4]), &[2], Spread::Whiskers, "Mops/s");
         let right = SIZE.0 as i32 - NAMES;
         let x = |line: &str| line.split("x=\"").nth(1)?.split('"').next()?.parse::<i32>().ok();
         let mut named = 0;
@@ -243,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_sweep_is_a_band() {
-        let polygons = |spread| chart(&points(&[1, 2, 4]), &[], spread).matches("<polygon").count();
+        let polygons = |spread| chart(&points(&[1, 2, 4]), &[], spread, "Mops/s").matches("<polygon").count();
         assert_eq!((polygons(Spread::Band), polygons(Spread::Whiskers)), (2, 0));
     }
 }

@@ -6,9 +6,10 @@ use archipelago_sets::{
 };
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 
-use super::drive::{self, Sample, Simulation, Spec};
+use super::drive::{self, Driven, Spec};
+use crate::choose;
 use crate::failure::Failure;
-use crate::sim::measure::Run;
+use crate::harness::{Turn, simulated};
 
 /// A structure over a mechanism.
 pub struct Contender {
@@ -16,10 +17,10 @@ pub struct Contender {
     pub structure: &'static str,
     /// As in `--mechanism`.
     pub mechanism: &'static str,
-    /// Makes, fills, drives and drops one.
-    pub measure: fn(&Spec) -> Sample,
-    /// The same on the virtual machine.
-    pub simulate: fn(&Simulation<'_>) -> Result<Run, Failure>,
+    /// Makes, fills, drives and drops one; with a reader beside it that stays in its section, or without. The cell's number.
+    pub take: fn(&Spec, bool, usize, &mut Turn<'_>),
+    /// The same on the virtual machine, without that reader.
+    pub simulate: fn(Spec) -> simulated::Program,
 }
 
 /// MV-RLU and the variants of the factor analysis, each differing from `mvrlu` in one thing.
@@ -51,16 +52,11 @@ macro_rules! contender {
         Contender {
             structure: $structure,
             mechanism: $mechanism,
-            measure: |spec| {
-                let $spec = spec;
-                drive::measure(&$make, spec)
+            take: |spec, stuck_reader, cell, turn| {
+                let program = Driven { spec: spec.clone(), make: |$spec: &Spec| $make };
+                drive::take(&program, stuck_reader, cell, turn);
             },
-            simulate: |simulation| {
-                drive::simulate(simulation, |spec| {
-                    let $spec = spec;
-                    $make
-                })
-            },
+            simulate: |spec| simulated::program(Driven { spec, make: |$spec: &Spec| $make }),
         }
     };
 }
@@ -115,30 +111,15 @@ pub fn all() -> Vec<Contender> {
 /// # Errors
 /// If a name is unknown, or nothing is left.
 pub fn select(structures: &str, mechanisms: &str) -> Result<Vec<Arc<Contender>>, Failure> {
-    let all = all();
-    check("--structure", structures, all.iter().map(|contender| contender.structure))?;
-    check("--mechanism", mechanisms, all.iter().map(|contender| contender.mechanism))?;
-    let named = |list: &str, name: &str| list.split(',').any(|wanted| wanted == name || wanted == "all");
-    let chosen: Vec<Arc<Contender>> = all
-        .into_iter()
-        .filter(|contender| named(structures, contender.structure) && named(mechanisms, contender.mechanism))
-        .map(Arc::new)
-        .collect();
-    if chosen.is_empty() {
+    let mut all = all();
+    let chosen = |what: &str, list: &str, name: fn(&Contender) -> &'static str| {
+        choose::names(what, list, &all.iter().map(name).collect::<Vec<_>>())
+    };
+    let structure = chosen("structure", structures, |contender| contender.structure)?;
+    let mechanism = chosen("mechanism", mechanisms, |contender| contender.mechanism)?;
+    all.retain(|it| structure.contains(&it.structure) && mechanism.contains(&it.mechanism));
+    if all.is_empty() {
         return Err(Failure::new(format!("none of --mechanism {mechanisms} has a --structure {structures}")));
     }
-    Ok(chosen)
-}
-
-fn check(option: &str, list: &str, known: impl Iterator<Item = &'static str>) -> Result<(), Failure> {
-    let mut names: Vec<&str> = Vec::new();
-    known.for_each(|name| {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    });
-    match list.split(',').find(|wanted| *wanted != "all" && !names.contains(wanted)) {
-        None => Ok(()),
-        Some(wanted) => Err(Failure::new(format!("{option} {wanted} is unknown; known are all, {}", names.join(", ")))),
-    }
+    Ok(all.into_iter().map(Arc::new).collect())
 }

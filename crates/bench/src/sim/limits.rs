@@ -3,7 +3,7 @@
 
 use archipelago_sim::Machine;
 
-use crate::args::{Sim, SimNr, SimSets, SimYcsb};
+use crate::args::{NrWork, SetsWork, Sim, SimYcsb};
 use crate::failure::Failure;
 use crate::resources;
 
@@ -23,22 +23,13 @@ const ITEM: u64 = 350;
 pub fn check(what: &Sim, machine: &Machine) -> Result<(), Failure> {
     let (count, needed) = match what {
         Sim::Ycsb(args) => (args.count(), ycsb(args)),
-        Sim::Sets(args) => (args.count(), sets(args)),
-        Sim::Nr(args) => (args.most_items(), nr(args, machine)),
+        Sim::Sets(args) => (args.work.count, sets(&args.work)),
+        Sim::Nr(args) => (args.work.most_items(), nr(&args.work, machine)),
         _ => return Ok(()),
     };
-    let Some(available) = resources::available_bytes() else { return Ok(()) };
-    if needed <= available {
-        return Ok(());
-    }
-    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-    Err(Failure::new(format!(
-        "{count} items need about {:.1} GiB of memory with the model of their lines, {:.1} GiB are available; try a \
-         smaller --count{}",
-        gib(needed),
-        gib(available),
-        if matches!(what, Sim::Sets(_)) { " (or --buckets)" } else { "" },
-    )))
+    let more = if matches!(what, Sim::Sets(_)) { " (or --buckets)" } else { "" };
+    let items = format!("{count} items, with the model of their lines,");
+    resources::check_memory(needed, &items, &format!("a smaller --count{more}"))
 }
 
 fn ycsb(args: &SimYcsb) -> u64 {
@@ -46,11 +37,11 @@ fn ycsb(args: &SimYcsb) -> u64 {
     (args.count() as u64).saturating_mul(each)
 }
 
-fn sets(args: &SimSets) -> u64 {
-    let buckets = args.buckets.unwrap_or(args.count() / 10) as u64;
-    (args.count() as u64).saturating_mul(SET).saturating_add(buckets.saturating_mul(BUCKET))
+fn sets(work: &SetsWork) -> u64 {
+    let buckets = work.buckets.unwrap_or(work.count / 10) as u64;
+    (work.count as u64).saturating_mul(SET).saturating_add(buckets.saturating_mul(BUCKET))
 }
 
-fn nr(args: &SimNr, machine: &Machine) -> u64 {
-    (args.most_items() as u64).saturating_mul(ITEM * machine.sockets as u64)
+fn nr(work: &NrWork, machine: &Machine) -> u64 {
+    (work.most_items() as u64).saturating_mul(ITEM * machine.sockets as u64)
 }

@@ -13,24 +13,17 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use super::measure::{self, Setting};
-use super::row::{Row, row};
+use super::experiment::{experiment, setting};
+use super::limits;
+use super::row::row;
 use super::sink::{Out, stamp};
-use super::{Contender, experiment, limits, only_simulated, setting};
 use crate::args::{Cli, Command, Sim, SimPapers};
 use crate::failure::Failure;
+use crate::harness::simulated::{self, Contender, Setting, only_simulated};
 use crate::interrupt;
+use crate::report::row::Row;
 use crate::report::{emit, try_to_write};
-use data::{Claim, Figure, Paper, Side};
-
-/// A figure with the rows that its claims need, and what went wrong with the others.
-struct Done<'a> {
-    figure: &'a Figure,
-    /// The experiment as it was run.
-    command: String,
-    rows: Vec<Row>,
-    failures: Vec<String>,
-}
+use data::{Done, Figure, Paper, Side};
 
 /// Runs the experiments and writes the table.
 ///
@@ -103,11 +96,11 @@ fn run<'a>(paper: &Paper, figure: &'a Figure, args: &SimPapers, out: &mut Option
 }
 
 fn measured(contender: &Contender, threads: usize, setting: &Setting) -> Result<Option<Row>, Failure> {
-    let figures = measure::figures(&contender.program, setting, threads)?;
+    let figures = simulated::figures(&contender.program, setting, threads)?;
     Ok(figures.map(|figures| row(contender, threads, &figures, setting)))
 }
 
-/// Who has to be measured with how many threads, each once.
+/// What has to be measured with how many threads, each once.
 fn sides(figure: &Figure) -> Vec<Side> {
     let mut sides: Vec<Side> = Vec::new();
     for side in figure.claim.iter().flat_map(|claim| claim.sides(figure)) {

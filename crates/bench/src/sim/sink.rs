@@ -10,20 +10,21 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::Contender;
-use super::measure::Setting;
 use super::report;
-use super::row::Row;
 use crate::args::{Format, SimCommon};
 use crate::failure::Failure;
-use crate::report::{self as reports};
+use crate::harness::simulated::{Contender, Setting};
+use crate::report::compare::Earlier;
+use crate::report::row::{self, Row};
+use crate::report::{self as reports, html};
 
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     #[serde(flatten)]
-    row: Row,
+    fields: Map<String, Value>,
     seeds: Vec<f64>,
     sweep: Vec<f64>,
     stamp: String,
@@ -33,6 +34,7 @@ struct Stored {
 pub struct Sink {
     format: Format,
     report: Option<PathBuf>,
+    earlier: Option<Earlier>,
     out: Option<Out>,
     stamp: String,
     rows: Vec<Row>,
@@ -44,7 +46,7 @@ pub struct Sink {
 pub struct Out {
     path: PathBuf,
     file: File,
-    done: Vec<(String, Row)>,
+    done: Vec<Stored>,
 }
 
 impl Sink {
@@ -53,10 +55,11 @@ impl Sink {
     /// # Errors
     /// If one of them cannot be written, or the file of `--out` is something else's.
     pub fn open(common: &SimCommon, setting: &Setting) -> Result<Sink, Failure> {
-        common.report.as_deref().map(reports::try_to_write).transpose()?;
+        common.show.report.as_deref().map(reports::try_to_write).transpose()?;
+        let earlier = common.show.compare.as_deref().map(Earlier::read).transpose()?;
         let out = common.out.as_deref().map(Out::open).transpose()?;
-        let (format, report, stamp) = (common.format, common.report.clone(), stamp(setting));
-        Ok(Sink { format, report, stamp, out, rows: Vec::new(), read: true })
+        let (format, report, stamp) = (common.show.format, common.show.report.clone(), stamp(setting));
+        Ok(Sink { format, report, earlier, stamp, out, rows: Vec::new(), read: true })
     }
 
     /// The contender's row of an earlier run.
@@ -64,7 +67,7 @@ impl Sink {
         self.out.as_ref()?.done(&self.stamp, contender, threads)
     }
 
-    /// Takes a row that is complete; `new`, if it is not from the file. False: nobody wants any more.
+    /// Takes a row that is complete; `new`, if it is not from the file. False: there is nothing left to write to.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -82,8 +85,8 @@ impl Sink {
         let format = self.format;
         if self.read && format != Format::Table {
             self.read = reports::emit(|out| match format {
-                Format::Json => reports::json::write(std::slice::from_ref(row), out),
-                _ => reports::csv::append(row, first, out),
+                Format::Json => row::json(std::slice::from_ref(row), out),
+                _ => row::csv(std::slice::from_ref(row), first, out),
             })?;
         }
         Ok(())
@@ -94,12 +97,14 @@ impl Sink {
     /// # Errors
     /// If it cannot be written.
     pub fn finish(self, setting: &Setting, partial: bool) -> Result<(), Failure> {
+        let more = self.earlier.as_ref().map_or(Vec::new(), |earlier| earlier.verdicts(&self.rows));
         if let Some(path) = &self.report {
-            std::fs::write(path, report::page(&self.rows, &setting.machine, partial))
-                .map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
+            html::save(path, &report::page(&self.rows, &setting.machine, partial, &more))?;
         }
-        if self.format == Format::Table && self.read && !self.rows.is_empty() {
-            reports::emit(|out| report::tables(&self.rows, partial, out))?;
+        if self.format != Format::Table {
+            more.iter().for_each(|line| eprintln!("{line}"));
+        } else if self.read && !self.rows.is_empty() {
+            reports::emit(|out| report::tables(&self.rows, partial, &more, out))?;
         }
         Ok(())
     }
@@ -129,8 +134,7 @@ impl Out {
                 let number = number + 1;
                 Failure::new(format!("--out {}: line {number} is no row of `sim`; is it another file?", path.display()))
             })?;
-            let Stored { row, seeds, sweep, stamp } = stored;
-            done.push((stamp, Row { seeds, sweep, ..row }));
+            done.push(stored);
         }
         file.set_len(whole as u64).map_err(failed)?;
         Ok(Out { path: path.to_owned(), file, done })
@@ -138,7 +142,15 @@ impl Out {
 
     /// The contender's row in the setting that the stamp is of.
     pub fn done(&self, stamp: &str, contender: &Contender, threads: usize) -> Option<Row> {
-        self.done.iter().find(|(of, row)| of == stamp && row.is_of(contender, threads)).map(|(_, row)| row.clone())
+        let Contender { name, cell, .. } = contender;
+        let mut facts = cell.facts();
+        facts.extend([("structure", name.clone().into()), ("threads", threads.into())]);
+        let is_of = |stored: &&Stored| {
+            stored.stamp == stamp && facts.iter().all(|(key, value)| stored.fields.get(*key) == Some(value))
+        };
+        let Stored { fields, seeds, sweep, .. } = self.done.iter().find(is_of)?;
+        let (name, cell, fields) = (name.clone(), cell.clone(), fields.clone());
+        Some(Row { name, threads, cell, fields, seeds: seeds.clone(), sweep: sweep.clone() })
     }
 
     /// Appends a row.
@@ -147,7 +159,7 @@ impl Out {
     /// If it cannot be written.
     pub fn append(&mut self, row: &Row, stamp: &str) -> Result<(), Failure> {
         let (seeds, sweep, stamp) = (row.seeds.clone(), row.sweep.clone(), stamp.to_owned());
-        let stored = Stored { row: row.clone(), seeds, sweep, stamp };
+        let stored = Stored { fields: row.fields.clone(), seeds, sweep, stamp };
         let line = serde_json::to_string(&stored).expect("a row is made of numbers and text") + "\n";
         self.file
             .write_all(line.as_bytes())

@@ -5,9 +5,9 @@
 use archipelago_sim::SimAlloc;
 use archipelago_sim::machine::PRESETS;
 
-use super::measure::Run;
 use super::tests::{common, parse};
 use super::*;
+use crate::harness::simulated::Run;
 
 /// Runs repeat exactly only on a heap of their own.
 #[global_allocator]
@@ -40,8 +40,9 @@ fn cell(arguments: &[&str], preset: &str, threads: usize, turn: usize) -> (Strin
     let setting = setting(common(&what), &what).unwrap();
     let contenders = contenders(&what);
     let contender = &contenders[turn % contenders.len()];
-    let name = format!("{} {} on {preset} with {threads} threads", contender.name, contender.workload);
-    let figures = measure::figures(&contender.program, &setting, threads).unwrap_or_else(|why| panic!("{name}: {why}"));
+    let name = format!("{} {} on {preset} with {threads} threads", contender.name, contender.cell.workload);
+    let figures =
+        simulated::figures(&contender.program, &setting, threads).unwrap_or_else(|why| panic!("{name}: {why}"));
     (name, figures.expect("nobody interrupts it").first)
 }
 

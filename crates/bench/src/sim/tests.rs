@@ -3,7 +3,7 @@
 use clap::Parser;
 
 use super::*;
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, SimCommon};
 
 pub(super) fn parse(args: &[&str]) -> Sim {
     let cli = Cli::try_parse_from([&["archipelago", "sim"], args].concat()).unwrap();
@@ -25,7 +25,7 @@ fn the_default_threads_have_every_socket_boundary() {
 #[test]
 fn contenders_are_all_combinations() {
     let Sim::Ycsb(args) = parse(&["ycsb", "--index", "all", "--workload", "c,a"]) else { panic!() };
-    let names: Vec<_> = ycsb::contenders(&args).unwrap().into_iter().map(|it| (it.name, it.workload)).collect();
+    let names: Vec<_> = ycsb::contenders(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();
     assert_eq!(names.len(), 14);
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
     // Exclusive locks know no percentages.
@@ -111,10 +111,10 @@ fn an_experiment_runs_and_is_reported_in_every_format() {
     let rows = sink.rows();
     assert_eq!(rows.len(), 4);
     let variations = archipelago_sim::Variation::all().count();
-    assert!(rows.iter().all(|row| row.sweep.len() == variations * 2 && row.seeds.len() == 2 && row.mops > 0.0));
+    assert!(rows.iter().all(|row| row.sweep.len() == variations * 2 && row.seeds.len() == 2 && row.speeds()[0] > 0.0));
     let mut text = Vec::new();
-    report::tables(rows, true, &mut text).unwrap();
-    let (text, page) = (String::from_utf8(text).unwrap(), report::page(rows, &setting.machine, true));
+    report::tables(rows, true, &[], &mut text).unwrap();
+    let (text, page) = (String::from_utf8(text).unwrap(), report::page(rows, &setting.machine, true, &[]));
     assert!(text.contains("ticket") == page.contains("ticket") && page.contains("Simulated."), "{page}");
     for (text, parts) in [(&text, ["Mops/s", "PARTIAL"]), (&page, ["<svg", "Partial:"])] {
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
@@ -132,16 +132,22 @@ fn doubtful_figures_have_a_warning() {
         let what = parse(&[&arguments[..], more].concat());
         let setting = setting(common(&what), &what).unwrap();
         let contender = &experiment(&what).unwrap().1[0];
-        let figures = measure::figures(&contender.program, &setting, 224).unwrap().unwrap();
+        let figures = simulated::figures(&contender.program, &setting, 224).unwrap().unwrap();
         row::row(contender, 224, &figures, &setting)
     };
     let row = warned(&["--micros", "4", "--warm", "0", "--min-ops", "100k", "--patience", "8"]);
-    let warning = row.warning.unwrap();
-    assert!(row.micros == 8 && warning.starts_with("fewer than 100000 operations counted in 1 of 1 runs"), "{warning}");
+    let warning = row.text("warning");
+    assert!(
+        row.whole("micros") == Some(8) && warning.starts_with("fewer than 100000 operations counted in 1 of 1 runs"),
+        "{warning}"
+    );
     let row = warned(&["--micros", "4", "--min-ops", "0", "--patience", "8"]);
-    assert_eq!(row.warning.as_deref(), Some("not steady within 8 us in 1 of 1 runs"));
+    assert_eq!(row.text("warning"), "not steady within 8 us in 1 of 1 runs");
     let row = warned(&["--micros", "40"]);
-    assert!(row.warning.is_none() && row.ops >= 1000 && row.warm_micros >= 40, "{row:?}");
+    assert!(
+        row.fields["warning"].is_null() && row.whole("ops") >= Some(1000) && row.whole("warm_micros") >= Some(40),
+        "{row:?}"
+    );
 }
 
 /// A row of the file is one of the same contender in the same setting, and of no other.
@@ -166,7 +172,7 @@ fn a_file_gives_back_its_rows() {
     // The time on the host tells a measurement from its copy.
     assert_eq!(run(&[]), (true, rows.clone()));
     let (known, others) = run(&["--seed", "7"]);
-    assert!(!known && others[0].hash != rows[0].hash);
+    assert!(!known && others[0].text("hash") != rows[0].text("hash"));
     assert_eq!(run(&[]), (true, rows));
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 4);
     std::fs::remove_file(&path).unwrap();

@@ -4,9 +4,8 @@ use std::process::ExitCode;
 
 use archipelago_sim::{Config, Unannounced};
 
-use super::Contender;
-use super::measure::Setting;
 use crate::failure::Failure;
+use crate::harness::simulated::{Contender, Setting};
 
 /// Lines that may be read without announcement if nothing changes them: so few stay in every core's first-level cache.
 const FEW: usize = 64;
@@ -23,7 +22,7 @@ pub fn execute(contenders: &[Contender], setting: &Setting, threads: &[usize]) -
     for contender in contenders {
         for &threads in threads {
             let found = found(contender, setting, threads)?;
-            println!("{} {} with {threads} threads: {} places", contender.workload, contender.name, found.len());
+            println!("{} {} with {threads} threads: {} places", contender.cell.workload, contender.name, found.len());
             for place in &found {
                 let (kind, lines) = (if place.writes { "writes" } else { "reads" }, place.lines);
                 let changing = if place.changing { "changing" } else { "unchanging" };
@@ -51,7 +50,7 @@ mod tests {
     use archipelago_platform::SIMULATED;
 
     use super::*;
-    use crate::sim::setting;
+    use crate::sim::experiment::setting;
     use crate::sim::smoke::contenders;
     use crate::sim::tests::{common, parse};
 
@@ -86,7 +85,7 @@ mod tests {
         let only = std::env::var("ARCHIPELAGO_WATCH").unwrap_or_default();
         let mut places = String::new();
         for contender in contenders(&what) {
-            let name = format!("{} {} {}", experiment[0], contender.workload, contender.name);
+            let name = format!("{} {} {}", experiment[0], contender.cell.workload, contender.name);
             if !name.contains(&only) {
                 continue;
             }

@@ -10,16 +10,18 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::locked::RwLocked;
-use super::measure::{Program, Turns, run};
-use super::{Cell, choose};
 use crate::args::{SimYcsb, Warm};
+use crate::choose;
 use crate::contender::Contender;
-use crate::driver::execute;
 use crate::failure::Failure;
+use crate::harness::program::{Done, Turns};
+use crate::harness::simulated::{self, Program, run};
 use crate::keys::{self, BenchKey, KeyKind, KeySet};
+use crate::report::row::Cell;
 use crate::rivals::btree::{BTreeOlc, TreeKey};
 use crate::rivals::masstree::Masstree;
 use crate::workload::{Distribution, Stream, Workload, stream};
+use crate::ycsb::execute;
 
 /// Operations of a thread, gone through again and again.
 const STREAM: usize = 4096;
@@ -86,7 +88,7 @@ fn program<K: SimKey, I: Contender<K> + 'static>(work: Work, make: fn() -> I) ->
         };
         run(machine, config, setting, threads, setup, |(index, streams), turns| match work.workload {
             Workload::Load => load_turns(index, config.seed, turns),
-            _ => stream_turns(index, &streams[turns.client().index], turns),
+            _ => stream_turns(index, &streams[turns.thread()], turns),
         })
     })
 }
@@ -103,21 +105,23 @@ fn load<K: BenchKey, I: Contender<K>>(index: &I, keys: &[K], nodes: usize) {
 }
 
 /// Inserts new keys, into a map that is filled.
-fn load_turns<K: SimKey, I: Contender<K>>(index: &I, seed: u64, turns: &mut Turns<'_>) {
+fn load_turns<K: SimKey, I: Contender<K>>(index: &I, seed: u64, turns: &mut impl Turns) {
     let session = index.pin();
-    let mut rng = SmallRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(turns.client().index as u64));
-    while turns.next() {
+    let mut rng = SmallRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(turns.thread() as u64));
+    let insert = |_| {
         session.insert(&K::unseen(&mut rng), 1);
-    }
+        Done::Found
+    };
+    turns.go(usize::MAX, insert, || ());
 }
 
-fn stream_turns<K: BenchKey, I: Contender<K>>(index: &I, stream: &Stream<K>, turns: &mut Turns<'_>) {
+fn stream_turns<K: BenchKey, I: Contender<K>>(index: &I, stream: &Stream<K>, turns: &mut impl Turns) {
     let session = index.pin();
-    let mut at = 0;
-    while turns.next() {
-        execute::<K, I>(&session, stream.ops[at], &stream.keys[at], at as u64);
-        at = (at + 1) % STREAM;
-    }
+    let op = |i: usize| {
+        let at = i % STREAM;
+        Done::found(execute::<K, I>(&session, stream.ops[at], &stream.keys[at], at as u64))
+    };
+    turns.go(usize::MAX, op, || ());
 }
 
 /// A map with one search layer, whatever the machine.
@@ -144,7 +148,7 @@ fn indexes<K: SimKey + 'static>() -> Vec<(&'static str, Make)> {
 ///
 /// # Errors
 /// If a name is not known.
-pub fn contenders(args: &SimYcsb) -> Result<Vec<super::Contender>, Failure> {
+pub fn contenders(args: &SimYcsb) -> Result<Vec<simulated::Contender>, Failure> {
     let keys = KeyKind::parse(&args.keys);
     let known = match keys {
         KeyKind::File(_) => {
@@ -159,17 +163,17 @@ pub fn contenders(args: &SimYcsb) -> Result<Vec<super::Contender>, Failure> {
         }
     };
     let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-    let chosen = choose("--index", &args.index, &names)?;
+    let chosen = choose::names("index", &args.index, &names)?;
     let distribution = Distribution::parse(&args.distribution)?;
     let count = args.count();
     let mut contenders = Vec::new();
     for workload in Workload::parse_list(&args.workload)? {
         for name in &chosen {
             let make = known.iter().find(|(known, _)| known == name).expect("it was chosen from these").1;
-            contenders.push(super::Contender {
+            contenders.push(simulated::Contender {
                 name: (*name).to_owned(),
-                workload: workload.name().to_owned(),
                 cell: Cell {
+                    workload: workload.name().to_owned(),
                     distribution: Some(distribution),
                     count: Some(count),
                     details: format!("{} keys", keys.name()),

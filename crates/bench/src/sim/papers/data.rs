@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::report::row::Row;
 
 /// A paper.
 #[derive(Clone, Debug, Deserialize)]
@@ -78,6 +79,18 @@ pub struct Side {
     pub name: String,
     /// Threads.
     pub threads: usize,
+}
+
+/// A figure with the rows that its claims need, and what went wrong with the others.
+pub struct Done<'a> {
+    /// The figure.
+    pub figure: &'a Figure,
+    /// The experiment as it was run.
+    pub command: String,
+    /// What was measured.
+    pub rows: Vec<Row>,
+    /// What went wrong.
+    pub failures: Vec<String>,
 }
 
 impl Figure {

@@ -2,11 +2,11 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::data::{Claim, Done, Paper, Side};
 use super::verdict::{Finding, judge};
-use super::{Claim, Done, Paper, Side};
 use crate::args::SimPapers;
+use crate::report::row::Row;
 use crate::report::{date, digits};
-use crate::sim::row::Row;
 use crate::stats;
 
 /// What stands above all tables.
@@ -88,7 +88,7 @@ fn line(done: &Done<'_>, claim: &Claim) -> String {
 }
 
 fn find<'a>(done: &'a Done<'_>, side: &Side) -> Option<&'a Row> {
-    done.rows.iter().find(|row| row.structure == side.name && row.threads == side.threads)
+    done.rows.iter().find(|row| row.name == side.name && row.threads == side.threads)
 }
 
 fn compare(claim: &Claim, ahead: &Row, behind: &Row) -> Finding {
@@ -120,10 +120,9 @@ fn doubts(done: &[Done<'_>]) -> String {
     for done in done {
         let name = &done.figure.name;
         for row in &done.rows {
-            let Row { structure, threads, warning, .. } = row;
-            lines.extend(
-                warning.as_ref().map(|warning| format!("- {name}, `{structure}`, {threads} threads: {warning}.\n")),
-            );
+            let Row { name: structure, threads, .. } = row;
+            let warning = Some(row.text("warning")).filter(|warning| !warning.is_empty());
+            lines.extend(warning.map(|warning| format!("- {name}, `{structure}`, {threads} threads: {warning}.\n")));
         }
         lines.extend(done.failures.iter().map(|failure| format!("- {name}: {failure}.\n")));
     }

@@ -89,7 +89,7 @@ fn a_small_paper_becomes_a_table() {
 #[test]
 fn wrong_files_are_one_sentence() {
     for (name, text, says) in [
-        ("unknown", TINY.replace("ahead = \"tas\"", "ahead = \"spinning\""), "spinning is not known"),
+        ("unknown", TINY.replace("ahead = \"tas\"", "ahead = \"spinning\""), "unknown lock 'spinning'"),
         ("field", TINY.replace("what =", "when ="), "tiny.toml"),
         ("option", TINY.replace("--warm 0", "--cold 0"), "--cold"),
     ] {

@@ -1,16 +1,19 @@
-//! One program on the virtual machine: set up, warmed up, measured for a span of virtual time, over seeds and over
+//! Runs one program on the virtual machine: set up, warmed up, measured for a span of virtual time, over seeds and over
 //! variations of the model.
 
 use core::cell::Cell;
 use std::time::Duration;
 
+use archipelago_platform::SIMULATED;
 use archipelago_sim::{
     Client, Config, HotLine, Machine, Outcome, Placement, Stats, TxSite, Unannounced, Variation, run_with, world,
 };
 
+use super::program::{self, Done};
 use super::steady::{Course, Phase, Wish};
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::report::row;
 
 /// What all measurements of an experiment share.
 #[derive(Clone, Debug)]
@@ -47,6 +50,24 @@ impl Setting {
 
 /// A program as the experiments see it: runs once, with so many threads.
 pub type Program = Box<dyn Fn(&Machine, &Config, &Setting, usize) -> Result<Run, Failure>>;
+
+/// One of the things compared.
+pub struct Contender {
+    /// Its name in reports: the index, the lock, the method.
+    pub name: String,
+    /// What it does.
+    pub cell: row::Cell,
+    /// How.
+    pub program: Program,
+}
+
+/// A program for either machine, on the virtual one.
+pub fn program<P: program::Program + 'static>(program: P) -> Program {
+    Box::new(move |machine, config, setting, threads| {
+        let setup = || program.setup(threads, config.seed);
+        run(machine, config, setting, threads, setup, |shared, turns| program.body(shared, turns))
+    })
+}
 
 /// What one run showed.
 #[derive(Clone, Debug)]
@@ -95,7 +116,7 @@ pub struct Kind {
     pub ns: u64,
 }
 
-/// A thread's loop: the condition of a `while` around its operation.
+/// A thread of the virtual machine.
 pub struct Turns<'a> {
     client: Client,
     counts: &'a Counts,
@@ -123,7 +144,7 @@ const LOOK: u32 = 64;
 
 impl Turns<'_> {
     /// Whether to run another operation; the one before has ended, and counts if it did so within the measured span.
-    pub fn next(&mut self) -> bool {
+    fn next(&mut self) -> bool {
         let now = self.client.time().expect("no end of time is configured");
         let turns = self.counts.turns.get().wrapping_add(1);
         self.counts.turns.set(turns);
@@ -162,15 +183,25 @@ impl Turns<'_> {
     fn kind(&mut self) -> &mut Kind {
         &mut self.kinds[usize::from(self.updates == Some(true))]
     }
+}
 
-    /// Says of the operation that begins whether it is an update.
-    pub fn updates(&mut self, whether: bool) {
-        self.updates = Some(whether);
+impl program::Turns for Turns<'_> {
+    fn thread(&self) -> usize {
+        self.client.index
     }
 
-    /// The thread.
-    pub fn client(&self) -> Client {
-        self.client
+    fn go(&mut self, limit: usize, mut op: impl FnMut(usize) -> Done, mut between: impl FnMut()) {
+        for i in 0..limit {
+            if !self.next() {
+                break;
+            }
+            match op(i) {
+                Done::Read => self.updates = Some(false),
+                Done::Updated => self.updates = Some(true),
+                Done::Found | Done::Missed => {}
+            }
+            between();
+        }
     }
 }
 
@@ -186,10 +217,24 @@ impl Drop for Turns<'_> {
     }
 }
 
+/// Whether this program can run anything here.
+///
+/// # Errors
+/// If it was built for the real machine.
+pub fn only_simulated() -> Result<(), Failure> {
+    if SIMULATED {
+        return Ok(());
+    }
+    Err(Failure::new(
+        "this program was built for the real machine; `cargo sim …` builds and runs the same command for the virtual \
+         one (what it needs is RUSTFLAGS=\"--cfg archipelago_sim\")",
+    ))
+}
+
 /// Runs a program once: `setup` in no time, which leaves its lines in their nodes' caches, then `body` in every thread.
 ///
 /// # Errors
-/// If the run does not end well.
+/// If the run does not end well, or this program was built for the real machine.
 pub fn run<S>(
     machine: &Machine,
     config: &Config,
@@ -198,6 +243,10 @@ pub fn run<S>(
     setup: impl FnOnce() -> S,
     body: impl Fn(&S, &mut Turns<'_>),
 ) -> Result<Run, Failure> {
+    // Decided by the compiler, which so makes no simulated twin of every contender for the real machine.
+    if !SIMULATED {
+        return Err(only_simulated().expect_err("it was not built for the virtual machine"));
+    }
     let (turns, at_start, at_end, kinds) = Default::default();
     let counts = Counts { course: Course::new(setting.wish), turns, kinds, at_start, at_end };
     let body = |shared: &S, client: Client| {

@@ -151,7 +151,7 @@ impl Course {
         self.ops.get()
     }
 
-    /// Whether the throughput was seen steady, or nobody wanted to know.
+    /// Whether the throughput was seen steady, or not asked for.
     pub fn steady(&self) -> bool {
         self.steady.get()
     }
