@@ -115,7 +115,8 @@ pub struct Sets {
     /// Structures, comma-separated: list, hash, tree, or all
     #[arg(long, default_value = "all")]
     pub structure: String,
-    /// Mechanisms, comma-separated: rcu, rlu, mvrlu, variants of them (an unknown name lists all), harris, harris-hp, citrus, or all
+    /// Mechanisms, comma-separated: rcu, rlu, mvrlu, rcx, rcu-htm, fglock, variants of them (an unknown name lists all),
+    /// harris, harris-hp, citrus, or all
     #[arg(long, default_value = "rcu,rlu,mvrlu,harris,citrus")]
     pub mechanism: String,
     /// One reader more, which stays in its section for the whole run; the table shows what memory grows by

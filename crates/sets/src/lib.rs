@@ -14,6 +14,8 @@
 //! | [`OverRlu`] | linearizable | a snapshot, never waits | as above, and a commit waits for readers |
 //! | [`OverRcu`] | linearizable | under the writers' locks | one at a time for each lock: one for a list or tree, one per bucket |
 //! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, by a hierarchical lock |
+//! | [`OverRcx`], [`OverRcxStriped`] | linearizable | one after another | run side by side, with the nodes that they change locked by two levels |
+//! | [`RcuHtm`] | linearizable | one after another | run side by side, each a transaction |
 //!
 //! Rivals with an algorithm of their own: [`HarrisList`] (and a table of them), [`HazardList`] (the same with hazard
 //! pointers) and [`FraserSkipList`], lock-free;
@@ -36,9 +38,13 @@ mod hash;
 mod hazard;
 mod list;
 mod mechanism;
+mod optimistic;
 mod over_mvrlu;
 mod over_rcu;
+mod over_rcx;
 mod over_rlu;
+mod plan;
+mod rcu_htm;
 mod shared;
 mod skip_list;
 mod tag;
@@ -51,9 +57,12 @@ pub use hash::{Hash, HashSession};
 pub use hazard::{HazardList, HazardSession};
 pub use list::{List, ListSession};
 pub use mechanism::Mechanism;
+pub use optimistic::Optimistic;
 pub use over_mvrlu::OverMvRlu;
 pub use over_rcu::{OverRcu, OverRcuHmcs, RcuUnder};
+pub use over_rcx::{OverRcx, OverRcxStriped};
 pub use over_rlu::OverRlu;
+pub use rcu_htm::RcuHtm;
 pub use skip_list::{FraserSession, FraserSkipList};
 pub use tree::{Tree, TreeSession};
 pub use visit::Visit;
@@ -62,6 +71,8 @@ pub use visit::Visit;
 pub mod points {
     /// An insertion into a [`CitrusTree`](crate::CitrusTree) has found its place, and locked nothing.
     pub const FOUND: &str = "Citrus: found";
+    /// An update over [`OverRcx`](crate::OverRcx) or [`RcuHtm`](crate::RcuHtm) is decided, and nothing is locked.
+    pub const DECIDED: &str = "update: decided";
 }
 
 /// What threads do with a structure, through a session each.

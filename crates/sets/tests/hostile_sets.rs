@@ -14,10 +14,12 @@ use archipelago_check::hostile::{
 };
 use archipelago_check::watchdog::watchdog;
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
-    Visit,
+    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcx, OverRcxStriped,
+    OverRlu, RcuHtm, Set, SetSession, Tree, Visit,
 };
 use archipelago_sync::mvrlu::ClockKind;
+use archipelago_sync::rcx::Rcx;
+use archipelago_sync::region::Region;
 
 #[global_allocator]
 static HEAP: Counting = Counting::new();
@@ -51,7 +53,29 @@ fn each_over_rlu(test: &impl Test) {
     test.run("tree over RLU", Tree::over(OverRlu::with(ClockKind::Hardware, 0)), Beside::Wait);
 }
 
+fn each_side_by_side(test: &impl Test) {
+    let rcx = || OverRcx::over(Rcx::builder().nodes(4).build());
+    let without = || OverRcx::over(Rcx::builder().nodes(4).without_transactions().build());
+    test.run("list over RCX", List::over(rcx()), Beside::GoOn);
+    test.run("table over RCX", Hash::over(rcx(), 16), Beside::GoOn);
+    test.run("tree over RCX", Tree::over(rcx()), Beside::Wait);
+    test.run("list over RCX without transactions", List::over(without()), Beside::GoOn);
+    test.run("tree over RCX without transactions", Tree::over(without()), Beside::Wait);
+    test.run(
+        "list over RCX with hand-over",
+        List::over(OverRcx::over(Rcx::builder().nodes(4).passes(8).build())),
+        Beside::GoOn,
+    );
+    test.run("list over striped RCX", List::<OverRcxStriped>::default(), Beside::GoOn);
+    test.run("list over fine-grained locks", List::over(OverRcx::over(Rcx::fine_grained().build())), Beside::GoOn);
+    test.run("list over RCU-HTM", List::<RcuHtm>::default(), Beside::GoOn);
+    test.run("tree over RCU-HTM", Tree::<RcuHtm>::default(), Beside::GoOn);
+    test.run("list over RCU-HTM by version locks", List::over(RcuHtm::over(Region::by_version_locks())), Beside::GoOn);
+    test.run("tree over RCU-HTM by version locks", Tree::over(RcuHtm::over(Region::by_version_locks())), Beside::GoOn);
+}
+
 fn each_over_rcu(test: &impl Test) {
+    each_side_by_side(test);
     test.run("list over RCU", List::<OverRcu>::default(), Beside::GoOn);
     test.run("table over RCU", Hash::<OverRcu>::with_buckets(16), Beside::GoOn);
     test.run("tree over RCU", Tree::<OverRcu>::default(), Beside::Wait);

@@ -17,6 +17,7 @@ mod crowd;
 pub mod lock;
 pub mod mvrlu;
 pub mod rcu;
+pub mod rcx;
 pub mod region;
 pub mod rlu;
 pub mod version_lock;

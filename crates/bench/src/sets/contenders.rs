@@ -2,9 +2,12 @@
 
 use archipelago_platform::sync::Arc;
 use archipelago_sets::{
-    CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRlu, Tree,
+    CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcx, OverRcxStriped, OverRlu,
+    RcuHtm, Tree,
 };
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
+use archipelago_sync::rcx::{Builder, Rcx, Striped};
+use archipelago_sync::region::Region;
 
 use super::drive::{self, Driven, Spec};
 use crate::choose;
@@ -46,6 +49,21 @@ fn rlu(variant: &str) -> OverRlu {
     }
 }
 
+/// RCX, and what it is compared with, each differing from `rcx` in one thing.
+fn rcx(variant: &str) -> Builder {
+    match variant {
+        "no-htm" => Rcx::builder().without_transactions(),
+        "handover" => Rcx::builder().passes(16),
+        "fglock" => Rcx::fine_grained(),
+        _ => Rcx::builder(),
+    }
+}
+
+/// RCX with a table of locks, a stripe for each key that there may be.
+fn striped(spec: &Spec) -> OverRcxStriped {
+    OverRcxStriped::over(Rcx::builder().build_with(|nodes, _| Striped::with_stripes(nodes, 2 * spec.items)))
+}
+
 /// A structure over a mechanism, from how to make one for a [`Spec`].
 macro_rules! contender {
     ($structure:literal, $mechanism:expr, |$spec:pat_param| $make:expr) => {
@@ -79,6 +97,11 @@ pub fn all() -> Vec<Contender> {
         contender!("hash", "rcu", |spec| Hash::<OverRcu>::with_buckets(spec.buckets)),
         contender!("tree", "rcu", |_| Tree::<OverRcu>::default()),
     ];
+    let striped = [
+        contender!("list", "rcx-striped", |spec| List::over(striped(spec))),
+        contender!("hash", "rcx-striped", |spec| Hash::over(striped(spec), spec.buckets)),
+        contender!("tree", "rcx-striped", |spec| Tree::over(striped(spec))),
+    ];
     let rivals = [
         contender!("list", "harris", |_| HarrisList::default()),
         contender!("hash", "harris", |spec| HarrisList::with_buckets(spec.buckets)),
@@ -97,6 +120,13 @@ pub fn all() -> Vec<Contender> {
         over!("mvrlu-one-collector", mvrlu("one-collector")),
         over!("mvrlu-late", mvrlu("late")),
         over!("mvrlu-no-dereference", mvrlu("no-dereference")),
+        over!("rcx", OverRcx::over(rcx("").build())),
+        over!("rcx-no-htm", OverRcx::over(rcx("no-htm").build())),
+        over!("rcx-handover", OverRcx::over(rcx("handover").build())),
+        striped,
+        over!("fglock", OverRcx::over(rcx("fglock").build())),
+        over!("rcu-htm", RcuHtm::default()),
+        over!("rcu-htm-by-locks", RcuHtm::over(Region::by_version_locks())),
         over!("rcu-hmcs", OverRcuHmcs::default()),
         over!("rcu-one-lock", OverRcu::with_one_lock()),
     ]

@@ -1,0 +1,217 @@
+//! Locks that lie apart from their objects, a pair of lines for the global word and one for each node, and are used again.
+//!
+//! An object knows its lock by number, and gives it back as soon as it has left its structure: other threads that have come
+//! by the object may still lock it, and find that it was removed. Meanwhile they and the lock's next object exclude each
+//! other, which is as right as it is for objects that share a stripe. So garbage that waits for readers holds no locks,
+//! and an object that comes and goes finds a lock in the cache.
+//!
+//! # Invariants
+//! - A number below `made` is in one free list, or with one object that has not given it back (or was dropped without).
+//! - A chunk that was made stays where it is as long as the pool.
+
+use core::ptr;
+use core::slice;
+
+use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::sync::Mutex;
+use archipelago_platform::thread;
+
+use super::Queue;
+use crate::crowd::processors;
+
+/// Locks in the first chunk; each further one has twice as many as the last.
+const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
+const CHUNKS: usize = 24;
+
+/// Fresh numbers taken at a time.
+const BATCH: u32 = if cfg!(loom) { 1 } else { 16 };
+
+/// Free lists at most.
+const LISTS: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// The global word, in the first line of a lock; in the others the byte of a node.
+#[derive(Debug)]
+pub struct Line {
+    pub(super) global: AtomicU32,
+    pub(super) byte: AtomicU8,
+    pub(super) queue: Queue,
+}
+
+impl Line {
+    fn new() -> CachePadded<Self> {
+        CachePadded::new(Self { global: AtomicU32::new(0), byte: AtomicU8::new(0), queue: Queue::default() })
+    }
+}
+
+/// A lock of a pool: the global word's line, then the nodes'.
+pub(super) type Apart<'p> = &'p [CachePadded<Line>];
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// Lines of a lock.
+    lines: usize,
+    chunks: [AtomicPtr<CachePadded<Line>>; CHUNKS],
+    made: AtomicU32,
+    /// Numbers, in a list for each processor.
+    free: Box<[CachePadded<Mutex<Vec<u32>>>]>,
+}
+
+/// Where the lock of a number is: its chunk, and which of the chunk's it is.
+fn place(number: u32) -> (usize, usize) {
+    let chunk = (number / FIRST + 1).ilog2();
+    (chunk as usize, (number - FIRST * ((1 << chunk) - 1)) as usize)
+}
+
+impl Pool {
+    pub(super) fn new(nodes: usize) -> Self {
+        let list = || CachePadded::new(Mutex::new(Vec::new()));
+        Self {
+            lines: nodes + 1,
+            chunks: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            made: AtomicU32::new(0),
+            free: (0..LISTS.min(processors())).map(|_| list()).collect(),
+        }
+    }
+
+    /// Lines of a chunk.
+    fn lines_of(&self, chunk: usize) -> usize {
+        ((FIRST as usize) << chunk) * self.lines
+    }
+
+    /// The number of a lock that no object has.
+    ///
+    /// # Panics
+    /// Beyond 10⁹ objects at a time.
+    pub(super) fn take(&self) -> u32 {
+        let mine = self.mine();
+        // In a statement of its own: no list is locked while another is.
+        let free = self.list(mine).pop();
+        free.or_else(|| self.take_over(mine)).unwrap_or_else(|| self.make(mine))
+    }
+
+    /// Half of what the first other list has that has any: one comes out, the rest goes into this one.
+    #[cold]
+    fn take_over(&self, mine: usize) -> Option<u32> {
+        let others = (1..self.free.len()).map(|step| (mine + step) % self.free.len());
+        let mut half = others.map(|other| {
+            let mut list = self.list(other);
+            let keep = list.len() / 2;
+            list.split_off(keep)
+        });
+        let mut half = half.find(|half| !half.is_empty())?;
+        let number = half.pop();
+        self.list(mine).append(&mut half);
+        number
+    }
+
+    #[cold]
+    fn make(&self, mine: usize) -> u32 {
+        let first = self.made.fetch_add(BATCH, Ordering::Relaxed);
+        let (chunk, _) = place(first + BATCH - 1);
+        assert!(chunk < CHUNKS, "more locked objects than a pool can have");
+        // A batch lies in one chunk: `BATCH` divides `FIRST`.
+        if self.chunks[chunk].load(Ordering::Acquire).is_null() {
+            self.make_chunk(chunk);
+        }
+        self.list(mine).extend(first + 1..first + BATCH);
+        first
+    }
+
+    fn make_chunk(&self, chunk: usize) {
+        let lines: Box<[CachePadded<Line>]> = (0..self.lines_of(chunk)).map(|_| Line::new()).collect();
+        let made = Box::into_raw(lines).cast();
+        // Release: pairs with the Acquire in `lock`. One of several threads that come here at once succeeds.
+        if self.chunks[chunk].compare_exchange(ptr::null_mut(), made, Ordering::Release, Ordering::Relaxed).is_err() {
+            // SAFETY: from above, and no other thread has seen it.
+            drop(unsafe { self.chunk_at(made, chunk) });
+        }
+    }
+
+    /// # Safety
+    /// `lines` came from [`make_chunk`](Self::make_chunk) for this chunk, and nothing uses it any more.
+    unsafe fn chunk_at(&self, lines: *mut CachePadded<Line>, chunk: usize) -> Box<[CachePadded<Line>]> {
+        // SAFETY: the caller's promise.
+        unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(lines, self.lines_of(chunk))) }
+    }
+
+    /// The object with this number is gone.
+    pub(super) fn give_back(&self, number: u32) {
+        self.list(self.mine()).push(number);
+    }
+
+    /// # Panics
+    /// If the number is another pool's, and this one has not made it.
+    #[inline]
+    pub(super) fn lock(&self, number: u32) -> Apart<'_> {
+        let (chunk, at) = place(number);
+        let lines = self.chunks[chunk].load(Ordering::Acquire);
+        assert!(!lines.is_null(), "an object of other locks");
+        // SAFETY: `at` is below the number of the chunk's locks, and chunks stay.
+        unsafe { slice::from_raw_parts(lines.add(at * self.lines), self.lines) }
+    }
+
+    /// Locks that were ever made.
+    #[cfg(test)]
+    pub(super) fn made(&self) -> u32 {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    fn mine(&self) -> usize {
+        thread::slot().index % self.free.len()
+    }
+
+    fn list(&self, at: usize) -> impl core::ops::DerefMut<Target = Vec<u32>> + '_ {
+        self.free[at].lock().expect("no holder panics")
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for chunk in 0..CHUNKS {
+            let lines = self.chunks[chunk].load(Ordering::Relaxed);
+            if !lines.is_null() {
+                // SAFETY: handles borrow the pool, so there are none left.
+                drop(unsafe { self.chunk_at(lines, chunk) });
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_fill_chunks_one_after_the_other() {
+        let mut expected = (0, 0);
+        for number in 0..FIRST * 15 {
+            assert_eq!(place(number), expected);
+            expected = if expected.1 + 1 == (FIRST as usize) << expected.0 {
+                (expected.0 + 1, 0)
+            } else {
+                (expected.0, expected.1 + 1)
+            };
+        }
+    }
+
+    /// One thread takes, another gives back: what comes back is used again.
+    #[test]
+    fn locks_that_one_thread_takes_and_another_gives_back_are_few() {
+        let rounds: u32 = if cfg!(miri) { 10 } else { 1_000 };
+        let pool = Pool::new(3);
+        let alive = 40;
+        let mut numbers = Vec::new();
+        for _ in 0..rounds {
+            numbers.extend((0..alive).map(|_| pool.take()));
+            let taken = core::mem::take(&mut numbers);
+            let mut sorted = taken.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert_eq!(sorted.len(), alive, "a lock was taken twice");
+            assert!(taken.iter().all(|number| pool.lock(*number).len() == 4));
+            thread::scope(|scope| _ = scope.spawn(|| taken.into_iter().for_each(|number| pool.give_back(number))));
+        }
+        assert!(pool.made() <= 4 * alive as u32, "{} locks for {alive} objects", pool.made());
+    }
+}
