@@ -211,6 +211,18 @@ mod tests {
         assert!(course.steady() && from == 1_024_000, "steady from {from} ns on");
     }
 
+    /// Three times as fast in the third quarter of each look as in the last one: looks are alike, and only their quarters tell.
+    #[test]
+    fn a_swing_within_looks_is_not_steady() {
+        let course = Course::new(Wish { patience_ns: 200_000, ..WISH });
+        let takes = |now: u64| {
+            let half = 2_000 << (now / 2_000).max(1).ilog2();
+            if now < half + half / 2 { 2 } else { 6 }
+        };
+        assert_eq!(drive(&course, takes).0, 128_000);
+        assert!(!course.steady());
+    }
+
     /// A pace that doubles with the time is never steady, and patience ends the wait.
     #[test]
     fn patience_ends_and_says_so() {

@@ -81,7 +81,7 @@ impl<K: Ord + Copy, V: Copy, const RANKS: bool> SkipList<K, V, RANKS> {
     /// in a fraction of the time.
     pub fn copy(&self, items: usize) -> Self {
         let mut copy = Self::with_room(items);
-        copy.head = self.head.clone();
+        copy.head = self.head;
         extend(&mut copy.nodes, &self.nodes);
         extend(&mut copy.links, &self.links);
         *copy.size = self.size.clone().into_inner();

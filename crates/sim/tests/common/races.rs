@@ -109,7 +109,9 @@ pub fn hidden_counter(config: &Config, locks: bool) -> Report {
             if locks {
                 lock.lock();
             }
-            word.set(word.get() + 1);
+            // Two instructions, however well this is compiled.
+            let seen = std::hint::black_box(word.get());
+            word.set(seen + 1);
             if locks {
                 lock.unlock();
             }
