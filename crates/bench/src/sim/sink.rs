@@ -146,7 +146,7 @@ impl Out {
         let mut facts = cell.facts();
         facts.extend([("structure", name.clone().into()), ("threads", threads.into())]);
         let is_of = |stored: &&Stored| {
-            stored.stamp == stamp && facts.iter().all(|(key, value)| stored.fields.get(*key) == Some(value))
+            stored.stamp == stamp && facts.iter().all(|(key, value)| stored.fields.get(key) == Some(value))
         };
         let Stored { fields, seeds, sweep, .. } = self.done.iter().find(is_of)?;
         let (name, cell, fields) = (name.clone(), cell.clone(), fields.clone());
