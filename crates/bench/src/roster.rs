@@ -73,11 +73,6 @@ pub(crate) fn indexes<R: Roster>() -> impl Iterator<Item = &'static Info> {
     OURS.iter().chain(R::PEERS).chain(&RIVALS)
 }
 
-/// Whether it is the name of one of this library's indexes.
-pub(crate) fn is_ours(name: &str) -> bool {
-    OURS.iter().any(|info| info.name == name)
-}
-
 /// The indexes that a comma-separated list names; `all`, `ours` and `peers` stand for several. In the list's order,
 /// each once.
 ///

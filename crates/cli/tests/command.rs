@@ -279,12 +279,15 @@ fn every_measurement_is_compared_with_an_earlier_one() {
 #[cfg(unix)]
 #[test]
 fn every_measurement_can_be_interrupted() {
-    for measurement in MEASUREMENTS {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_archipelago"));
+    let start = |measurement: &'static str| {
         let args = measurement.split(' ').chain(["--threads", "1", "--runs", "1_000_000"]);
-        let child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        // Long enough to have begun.
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_archipelago"));
+        (measurement, command.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    };
+    let children: Vec<_> = MEASUREMENTS.into_iter().map(start).collect();
+    // Long enough for all to have begun.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    for (measurement, child) in children {
         assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
         let output = child.wait_with_output().unwrap();
         let table = String::from_utf8(output.stdout).unwrap();

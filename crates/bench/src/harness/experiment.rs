@@ -224,7 +224,7 @@ fn row(experiment: &Experiment<'_>, results: &Results, series: &Series) -> Row {
     ]);
     let known = |key: &str| facts.iter().find(|(name, _)| *name == key).map_or(Value::Null, |(_, value)| value.clone());
     let fields = experiment.format.keys.split_whitespace().map(|key| (key, known(key)));
-    Row::new(series.name, series.threads, cell, fields)
+    Row { ours: series.ours, ..Row::new(series.name, series.threads, cell, fields) }
 }
 
 /// The series that this one is compared to.

@@ -68,9 +68,8 @@ fn draw<B: DrawingBackend>(
         let top = group as f64 + 0.08 + within as f64 * thickness;
         let bottom = top + thickness * 0.9;
         let middle = (top + bottom) / 2.0;
-        let ours = crate::roster::is_ours(&row.name);
         let strength = 0.45 + 0.5 * (within + 1) as f64 / threads.len() as f64;
-        let fill = if ours { OURS } else { PEER }.mix(strength.min(1.0)).filled();
+        let fill = if row.ours { OURS } else { PEER }.mix(strength.min(1.0)).filled();
         chart.draw_series([Rectangle::new([(0.0, top), (median, bottom)], fill)])?;
         chart.draw_series([PathElement::new(vec![(least, middle), (most, middle)], BLACK)])?;
         let place = (most.max(median) + longest * 0.01, middle);

@@ -6,8 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::fields::Fields;
 use super::row::{Row, digits};
 use crate::failure::Failure;
 
@@ -35,7 +36,7 @@ const SAME: [&str; 17] = [
 /// The rows of an earlier run.
 pub struct Earlier {
     path: PathBuf,
-    rows: Vec<Map<String, Value>>,
+    rows: Vec<Fields>,
 }
 
 impl Earlier {
@@ -48,7 +49,7 @@ impl Earlier {
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
         let mut rows = Vec::new();
         for (number, line) in text.lines().enumerate() {
-            let row: Option<Map<String, Value>> = serde_json::from_str(line).ok();
+            let row: Option<Fields> = serde_json::from_str(line).ok();
             let row = row.filter(|row| row.get("mops_min").and_then(Value::as_f64).is_some());
             rows.push(row.ok_or_else(|| {
                 failed(format!("line {} is no row of a measurement (as --format json writes them)", number + 1))
@@ -102,17 +103,17 @@ enum Verdict {
     Once,
 }
 
-fn is_same(row: &Row, earlier: &Map<String, Value>) -> bool {
-    let of = |fields: &Map<String, Value>, key: &str| fields.get(key).filter(|value| !value.is_null()).cloned();
+fn is_same(row: &Row, earlier: &Fields) -> bool {
+    let of = |fields: &Fields, key: &str| fields.get(key).filter(|value| !value.is_null()).cloned();
     SAME.iter().all(|key| of(&row.fields, key) == of(earlier, key))
 }
 
 /// The median, the least, the greatest.
-fn speeds(earlier: &Map<String, Value>) -> [f64; 3] {
+fn speeds(earlier: &Fields) -> [f64; 3] {
     ["mops", "mops_min", "mops_max"].map(|key| earlier.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN))
 }
 
-fn judge(row: &Row, earlier: &Map<String, Value>) -> Verdict {
+fn judge(row: &Row, earlier: &Fields) -> Verdict {
     let (now, was) = (row.speeds(), speeds(earlier));
     let once = |runs: Option<u64>| runs.is_none_or(|runs| runs < 2);
     match () {

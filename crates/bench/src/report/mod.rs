@@ -4,6 +4,7 @@ mod chart;
 pub mod compare;
 pub mod curve;
 pub mod date;
+pub mod fields;
 pub mod html;
 pub mod row;
 pub mod table;

@@ -3,8 +3,9 @@
 
 use std::io::{self, Write};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::fields::Fields;
 use crate::workload::Distribution;
 
 /// Names and values, as they stand in JSON.
@@ -98,8 +99,10 @@ pub struct Row {
     pub threads: usize,
     /// What was done.
     pub cell: Cell,
+    /// Whether charts show it as one of this library's.
+    pub ours: bool,
     /// All that is written.
-    pub fields: Map<String, Value>,
+    pub fields: Fields,
     /// Simulated: million operations per virtual second with every seed.
     pub seeds: Vec<f64>,
     /// Simulated: the same in every cell of the sensitivity sweep, those of the machine as it is first.
@@ -114,9 +117,9 @@ impl Row {
         cell: &Cell,
         fields: impl IntoIterator<Item = (&'static str, Value)>,
     ) -> Row {
-        let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let fields = Fields(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
         let (name, cell, seeds, sweep) = (name.to_owned(), cell.clone(), Vec::new(), Vec::new());
-        Row { name, threads, cell, fields, seeds, sweep }
+        Row { name, threads, cell, ours: false, fields, seeds, sweep }
     }
 
     /// A field that is text; empty if it is not there.
@@ -164,7 +167,7 @@ pub fn json(rows: &[Row], mut out: impl Write) -> io::Result<()> {
 pub fn csv(rows: &[Row], header: bool, out: impl Write) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     if let Some(row) = rows.first().filter(|_| header) {
-        writer.write_record(row.fields.keys())?;
+        writer.write_record(row.fields.0.iter().map(|(name, _)| name))?;
     }
     for row in rows {
         let plain = |value: &Value| match value {
@@ -172,7 +175,7 @@ pub fn csv(rows: &[Row], header: bool, out: impl Write) -> io::Result<()> {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        writer.write_record(row.fields.values().map(plain))?;
+        writer.write_record(row.fields.0.iter().map(|(_, value)| plain(value)))?;
     }
     writer.flush()
 }

@@ -104,7 +104,7 @@ impl<S: Set, F: Fn(&Spec) -> S> Program for Driven<F> {
 
     fn body(&self, Shared { set, streams, .. }: &Shared<S>, turns: &mut impl Turns) {
         let mut session = set.session();
-        let (ops, mut updates) = (&streams[turns.thread()], 0);
+        let (ops, mut updates) = (streams[turns.thread()].as_slice(), 0);
         let op = |i: usize| {
             let op = ops[i % STREAM];
             let update = !matches!(op, Op::Read(_));

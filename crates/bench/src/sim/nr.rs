@@ -104,7 +104,7 @@ fn program<T: Structure, M: Method + 'static>(work: Work, make: fn(&Filled<'_, T
             |method, turns| {
                 let mut session = method.session();
                 let outside = vec![0_u64; if external_work > 0 { OUTSIDE * 8 } else { 0 }];
-                let stream = &streams[turns.thread()];
+                let stream = streams[turns.thread()].as_slice();
                 let op = |i: usize| {
                     session.execute(stream[i % stream.len()]);
                     Done::Found

@@ -10,13 +10,13 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::report;
 use crate::args::{Format, SimCommon};
 use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
 use crate::report::compare::Earlier;
+use crate::report::fields::Fields;
 use crate::report::row::{self, Row};
 use crate::report::{self as reports, html};
 
@@ -24,7 +24,7 @@ use crate::report::{self as reports, html};
 #[derive(Serialize, Deserialize)]
 struct Stored {
     #[serde(flatten)]
-    fields: Map<String, Value>,
+    fields: Fields,
     seeds: Vec<f64>,
     sweep: Vec<f64>,
     stamp: String,
@@ -146,11 +146,11 @@ impl Out {
         let mut facts = cell.facts();
         facts.extend([("structure", name.clone().into()), ("threads", threads.into())]);
         let is_of = |stored: &&Stored| {
-            stored.stamp == stamp && facts.iter().all(|(key, value)| stored.fields.get(*key) == Some(value))
+            stored.stamp == stamp && facts.iter().all(|(key, value)| stored.fields.get(key) == Some(value))
         };
         let Stored { fields, seeds, sweep, .. } = self.done.iter().find(is_of)?;
         let (name, cell, fields) = (name.clone(), cell.clone(), fields.clone());
-        Some(Row { name, threads, cell, fields, seeds: seeds.clone(), sweep: sweep.clone() })
+        Some(Row { name, threads, cell, ours: false, fields, seeds: seeds.clone(), sweep: sweep.clone() })
     }
 
     /// Appends a row.
