@@ -52,6 +52,13 @@ impl<F: KeyForm> Place<'_, F> {
 }
 
 impl<F: KeyForm> Core<F> {
+    /// This thread's place in a map on several nodes.
+    #[inline(never)]
+    fn place_by_node(&self) -> Place<'_, F> {
+        let node = self.config.topology.node_of_current().min(self.layers.len() - 1);
+        Place { node, layer: &self.layers[node] }
+    }
+
     /// What is left to do after an entry has been taken out: its value is the caller's.
     fn let_go(&self, guard: &Guard<'_>, removed: &Removed, key: F::Probe<'_>) -> u64 {
         self.cell().add(-1);
@@ -132,9 +139,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
 
     #[inline]
     fn place(&self) -> Place<'_, F> {
-        let last = self.layers.len() - 1;
-        let node = if last == 0 { 0 } else { self.config.topology.node_of_current().min(last) };
-        Place { node, layer: &self.layers[node] }
+        if let [layer] = &*self.layers { Place { node: 0, layer } } else { self.place_by_node() }
     }
 
     #[inline]

@@ -118,8 +118,13 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     pub(crate) fn core(&self) -> &CoreOf<S, K> {
         match self.core.get() {
             Some(core) => core,
-            None => self.core.get_or_init(|| self.make()),
+            None => self.first_core(),
         }
+    }
+
+    #[cold]
+    fn first_core(&self) -> &CoreOf<S, K> {
+        self.core.get_or_init(|| self.make())
     }
 
     /// The structure, if the map has been used.

@@ -86,11 +86,13 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
     /// Fetches the first entry alone.
     pub(super) fn fetch_one<R>(&mut self, take: impl FnOnce(crate::Probe<'_, K>, u64) -> R) -> Option<R> {
         self.batch = 1;
-        let drained = self.is_drained();
-        let low = self.low.take().filter(|_| !drained)?;
-        let core = self.map.core();
-        let guard = core.domain().reader().enter();
+        let low = self.low.take()?;
+        let core = self.map.used()?;
         let high = self.high.as_ref().map(FormOf::<K>::probe);
+        if high.is_some_and(|high| FormOf::<K>::probe(&low) >= high) {
+            return None;
+        }
+        let guard = core.domain().reader().enter();
         let (next, taken) = core.ceiling(core.place(), &guard, FormOf::<K>::probe(&low), |key, word| {
             let inside = high.is_none_or(|high| FormOf::<K>::compare(key, high).is_lt());
             inside.then(|| (FormOf::<K>::just_above(key), take(key, word)))

@@ -32,6 +32,9 @@ use archipelago_sync::version_lock::{Version, VersionLock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
 
+/// The page's entries are not in order, or not so that one can search among them.
+pub struct Unsorted;
+
 /// Why a caller may believe what it reads of a page. Layouts that keep pointers ask before they follow one
 /// ([`Page::trust`]).
 #[derive(Clone, Copy)]
@@ -196,11 +199,11 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// How many entries there are.
     fn len(&self) -> usize;
 
-    /// The first entry at or above `from`, where that can be told without a copy of the page.
+    /// The page's first entry at or above `from`, where that can be told without a copy of the page.
     #[inline]
-    fn successor(&self, from: F::Probe<'_>) -> Option<(F::Probe<'static>, u64)> {
+    fn successor(&self, from: F::Probe<'_>) -> Result<Option<(F::Probe<'static>, u64)>, Unsorted> {
         let _ = from;
-        None
+        Err(Unsorted)
     }
 
     /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more). A copy that
