@@ -75,7 +75,8 @@ impl<F: KeyForm> Core<F> {
         if key.is_null() {
             return;
         }
-        let bytes = F::with_bytes(probe, <[u8]>::len);
+        let bytes = F::outside(probe);
+        self.cell().add_outside(-(bytes as isize));
         // SAFETY: the key is out of the map and ours alone to retire.
         unsafe { guard.retire_sized(key, bytes, ::core::ptr::null_mut(), reclaim::<F>) }
         self.note_garbage();
@@ -83,9 +84,13 @@ impl<F: KeyForm> Core<F> {
 
     /// Counts what was put in.
     #[inline]
-    fn counted(&self, put: Put) -> Put {
+    fn counted(&self, put: Put, key: F::Probe<'_>) -> Put {
         if let Put::Inserted = put {
             self.cell().add(1);
+            let outside = F::outside(key);
+            if outside != 0 {
+                self.cell().add_outside(outside as isize);
+            }
         }
         put
     }
@@ -160,7 +165,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
     #[inline(always)]
     fn put(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
         let local = place.local(guard);
-        self.counted(Core::put(self, &local, local.jump(key), key, F::tag(key), word, when))
+        self.counted(Core::put(self, &local, local.jump(key), key, F::tag(key), word, when), key)
     }
 
     fn take(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
@@ -262,7 +267,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         let page = self.jump_from(*near, &local, key);
         // SAFETY: a page that was reached under the guard is not reclaimed before it ends.
         *near = Some(unsafe { &*::core::ptr::from_ref(page) });
-        self.counted(Core::put(self, &local, page, key, F::tag(key), word, At::Always))
+        self.counted(Core::put(self, &local, page, key, F::tag(key), word, At::Always), key)
     }
 
     fn entries(&self) -> usize {
@@ -271,7 +276,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
 
     fn held(&self) -> Held {
         let (pages, layers) = (self.pages(), self.layer_bytes());
-        Held { bytes: self.page_bytes() + layers, pages, room: pages * F::Page::SLOTS, layers }
+        Held { bytes: self.page_bytes() + self.outside_bytes() + layers, pages, room: pages * F::Page::SLOTS, layers }
     }
 
     #[inline]

@@ -84,6 +84,13 @@ pub trait PageForm: Form {
     /// Calls `f` with the byte string that stands for `key`, in the same order.
     fn with_bytes<R>(key: Self::Probe<'_>, f: impl FnOnce(&[u8]) -> R) -> R;
 
+    /// Bytes that a page keeps outside itself for `key`.
+    #[inline]
+    fn outside(key: Self::Probe<'_>) -> usize {
+        let _ = key;
+        0
+    }
+
     /// The tag of `key`: a hash byte that is never zero.
     fn tag(key: Self::Probe<'_>) -> u8;
 }
