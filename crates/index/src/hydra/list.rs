@@ -22,7 +22,7 @@ use super::oplog::Kind;
 use super::page::{Changed, Fill, LOCKED, Page, PageCopy, Removed, Seen, Unsorted};
 use crate::key::KeyForm;
 pub(super) use crate::map::When;
-use crate::map::{End, Put};
+use crate::map::{End, Put, Words};
 use crate::points;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
 use archipelago_platform::hint::point;
@@ -284,7 +284,7 @@ impl<F: KeyForm> Core<F> {
         found: impl FnOnce(F::Probe<'_>, u64) -> R,
     ) -> Option<R> {
         let (mut found, mut result) = (Some(found), None);
-        self.scan(local, from, 1, |key, word| {
+        self.scan(local, from, 1, Words::Shown, |key, word| {
             result = found.take().map(|found| found(key, word));
             false
         });

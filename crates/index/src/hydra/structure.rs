@@ -8,7 +8,7 @@ use super::list::When as At;
 use super::page::{Page, Removed, Seen};
 use crate::Encode;
 use crate::key::KeyForm;
-use crate::map::{End, Held, Kind, Limits, Put, Structure, When};
+use crate::map::{End, Held, Kind, Limits, Put, Structure, When, Words};
 use crate::points;
 use ::core::any::Any;
 use archipelago_platform::hint::point;
@@ -190,9 +190,10 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         guard: &Guard<'_>,
         from: F::Probe<'_>,
         limit: usize,
+        words: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
-        Core::scan(self, &place.local(guard), from, limit, visit)
+        Core::scan(self, &place.local(guard), from, limit, words, visit)
     }
 
     fn scan_back(
@@ -201,9 +202,10 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         guard: &Guard<'_>,
         bound: Option<F::Probe<'_>>,
         limit: usize,
+        words: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
-        Core::scan_back(self, &place.local(guard), bound, limit, visit)
+        Core::scan_back(self, &place.local(guard), bound, limit, words, visit)
     }
 
     #[inline]

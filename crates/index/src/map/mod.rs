@@ -53,7 +53,7 @@ pub use range::{Keys, KeysOnly, Pairs, Range, Take, Values, ValuesOnly};
 pub use reference::{Entry, Ref};
 pub use session::{Hold, Pinned, Roaming, Session};
 pub use stats::Stats;
-pub use structure::{End, Held, Kind, Put, Structure, When};
+pub use structure::{End, Held, Kind, Put, Structure, When, Words};
 pub use whole::IntoIter;
 
 use crate::{Encode, Key};

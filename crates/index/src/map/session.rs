@@ -2,7 +2,7 @@
 
 use super::batch::Batch;
 use super::walk::Walk;
-use super::{CoreOf, Entry, FormOf, Kind, Map, Ref, Structure};
+use super::{CoreOf, Entry, FormOf, Kind, Map, Ref, Structure, Words};
 use crate::hydra::SearchForm;
 use crate::{Encode, Key, value};
 use archipelago_sync::rcu::{Guard, Reader};
@@ -220,7 +220,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// The entry with the greatest key, by reference.
     pub fn last(&self) -> Option<Entry<'m, K, V>> {
         let look = |found: &mut Batch<_>| {
-            self.core.scan_back(self.place(), &self.enter(), None, 1, |key, word| {
+            self.core.scan_back(self.place(), &self.enter(), None, 1, Words::Shown, |key, word| {
                 found.push(key, word);
                 false
             })

@@ -309,6 +309,9 @@ pub trait PageCopy<F: PageForm>: Sized {
         let _ = scratch;
     }
 
+    /// The value word at a position in sorted order.
+    fn value(&self, at: usize) -> u64;
+
     /// The entry at a position in sorted order. `scratch` was prepared for this copy.
     fn entry<'s>(&self, at: usize, scratch: &'s mut Self::Scratch) -> (F::Probe<'s>, u64);
 }

@@ -512,6 +512,11 @@ impl PageCopy<Word> for WordCopy {
     }
 
     #[inline]
+    fn value(&self, at: usize) -> u64 {
+        self.pairs[at].1
+    }
+
+    #[inline]
     fn entry(&self, at: usize, (): &mut ()) -> (u64, u64) {
         self.pairs[at]
     }
