@@ -212,6 +212,58 @@ fn decoders_that_panic_leave_the_count_right() {
 }
 
 thread_local! {
+    /// Encodings that are left until one panics.
+    static ENCODINGS: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// A key that can be encoded only so often.
+#[derive(Clone, Debug, PartialEq)]
+struct Tired(u64);
+
+impl KeyAs for Tired {
+    type Key = u64;
+
+    fn as_key(&self) -> u64 {
+        ENCODINGS.set(ENCODINGS.get().checked_sub(1).expect("as planned, in as_key"));
+        self.0
+    }
+
+    fn from_key(key: u64) -> Self {
+        Tired(key)
+    }
+}
+
+/// A value that was to be stored is dropped when its key cannot be encoded.
+#[test]
+fn encoders_that_panic_leak_no_value() {
+    let counter = DropCounter::new();
+    let (list, tree) = (HydraList::new(), Art::new());
+    list.pin().insert(Tired(1), counter.value(1));
+    tree.pin().insert(Tired(1), counter.value(1));
+    let panics = |encodings: usize, work: &dyn Fn()| {
+        ENCODINGS.set(encodings);
+        let caught = catch_unwind(AssertUnwindSafe(work));
+        ENCODINGS.set(usize::MAX);
+        assert!(caught.is_err());
+        assert_eq!(counter.alive(), 2, "one value in each map");
+    };
+    for key in [Tired(1), Tired(2)] {
+        let value = || counter.value(2);
+        panics(0, &|| _ = list.pin().replace(&key, value()));
+        panics(0, &|| _ = tree.pin().replace(&key, value()));
+        panics(0, &|| _ = list.pin().replace_ref(&key, value()).is_some());
+        panics(0, &|| _ = list.pin().upsert(&key, value()));
+        panics(0, &|| _ = list.pin().insert_if_absent(key.clone(), value()).is_ok());
+        panics(0, &|| _ = tree.pin().insert_if_absent(key.clone(), value()).is_ok());
+    }
+    // Once to look for it, and once to store it.
+    panics(1, &|| _ = list.pin().get_or_insert_with(Tired(2), || counter.value(2)).tag());
+    panics(1, &|| _ = tree.pin().get_or_insert_with(Tired(2), || counter.value(2)).tag());
+    drop((list, tree));
+    counter.assert_all_dropped();
+}
+
+thread_local! {
     static CALLS: Cell<usize> = const { Cell::new(0) };
     /// The map that keys use behind its own back.
     static INNER: HydraList<Fickle, usize> = HydraList::new();

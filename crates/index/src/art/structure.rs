@@ -6,7 +6,7 @@ use super::raw::RawArt;
 use super::sync::WriteSync;
 use super::{Radix, check, form};
 use crate::key::KeyForm;
-use crate::map::{End, Held, Kind, Limits, Put, Structure, When};
+use crate::map::{End, Held, Kind, Limits, Put, Structure, When, Words};
 use archipelago_platform::sync::{Arc, Weak};
 use archipelago_sync::rcu::{Domain, Guard, Owner};
 use core::any::Any;
@@ -128,6 +128,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         guard: &Guard<'_>,
         from: F::Probe<'_>,
         limit: usize,
+        _: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         F::with_bytes(from, |bytes| self.walk::<false>(guard, Bound::Included(bytes), limit, visit))
@@ -139,6 +140,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         guard: &Guard<'_>,
         bound: Option<F::Probe<'_>>,
         limit: usize,
+        _: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         match bound {

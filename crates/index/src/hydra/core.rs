@@ -157,6 +157,12 @@ impl<F: KeyForm> Core<F> {
         usize::try_from(sum).unwrap_or(0)
     }
 
+    /// Bytes that the keys of entries take outside pages, with [`len`](Self::len)'s consistency.
+    pub(super) fn outside_bytes(&self) -> usize {
+        let sum: isize = self.cells.iter().map(|cell| cell.outside()).sum();
+        usize::try_from(sum).unwrap_or(0)
+    }
+
     /// Pages, those included whose memory is not free yet.
     pub(super) fn pages(&self) -> usize {
         self.arenas.0.iter().map(BlockArena::blocks_live).sum()

@@ -19,10 +19,10 @@
 
 use super::core::{Core, Local};
 use super::oplog::Kind;
-use super::page::{Changed, Fill, LOCKED, Page, PageCopy, Removed, Seen};
+use super::page::{Changed, Fill, LOCKED, Page, PageCopy, Removed, Seen, Unsorted};
 use crate::key::KeyForm;
 pub(super) use crate::map::When;
-use crate::map::{End, Put};
+use crate::map::{End, Put, Words};
 use crate::points;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
 use archipelago_platform::hint::point;
@@ -247,18 +247,36 @@ impl<F: KeyForm> Core<F> {
         found: impl FnOnce(F::Probe<'_>, u64) -> R,
     ) -> Option<R> {
         let (page, version) = self.target(local.jump(from), from);
-        if let Ok(Some(word)) = Self::look_up(page, version, from, F::tag(from)) {
-            return Some(found(from, word));
-        }
-        if let Some((key, word)) = page.successor(from)
-            && page.lock().validate(version)
-        {
-            return Some(found(key, word));
+        match page.successor(from) {
+            Ok(Some((key, word))) if page.lock().validate(version) => return Some(found(key, word)),
+            // All of the page's keys are below.
+            Ok(None) => {
+                if let Some((key, word)) = Self::first_after(page, version) {
+                    return Some(found(key, word));
+                }
+            }
+            Ok(Some(_)) => {}
+            Err(Unsorted) => {
+                if let Ok(Some(word)) = Self::look_up(page, version, from, F::tag(from)) {
+                    return Some(found(from, word));
+                }
+            }
         }
         self.ceiling_farther(local, from, found)
     }
 
+    /// The first entry of the page after one that still has this version, if it is quickly told.
+    #[inline(never)]
+    fn first_after(page: &F::Page, version: Version) -> Option<(F::Probe<'static>, u64)> {
+        let next = after::<F>(page, version).ok()??;
+        let version = next.lock().read()?;
+        let entry = next.successor(next.low()).ok()??;
+        next.lock().validate(version).then_some(entry)
+    }
+
     /// As [`ceiling`](Self::ceiling), as a scan of one entry.
+    #[cold]
+    #[inline(never)]
     fn ceiling_farther<R>(
         &self,
         local: &Local<'_, F>,
@@ -266,7 +284,7 @@ impl<F: KeyForm> Core<F> {
         found: impl FnOnce(F::Probe<'_>, u64) -> R,
     ) -> Option<R> {
         let (mut found, mut result) = (Some(found), None);
-        self.scan(local, from, 1, |key, word| {
+        self.scan(local, from, 1, Words::Shown, |key, word| {
             result = found.take().map(|found| found(key, word));
             false
         });

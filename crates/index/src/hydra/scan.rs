@@ -13,6 +13,8 @@
 use super::core::{Core, Local};
 use super::page::{LOCKED, Page, PageCopy, Seen};
 use crate::key::KeyForm;
+use crate::map::Words;
+use ::core::ops::Range;
 use archipelago_platform::hint;
 use archipelago_sync::version_lock::Version;
 
@@ -30,6 +32,14 @@ fn tidy<F: KeyForm>(page: &F::Page, version: Version, copy: &mut <F::Page as Pag
     }
 }
 
+/// Starts fetching what the words of some entries lead to, if they will be followed.
+#[inline]
+fn fetch<F: KeyForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>, words: Words) {
+    if words == Words::Followed {
+        entries.for_each(|at| hint::prefetch_read(::core::ptr::without_provenance::<u8>(copy.value(at) as usize)));
+    }
+}
+
 impl<F: KeyForm> Core<F> {
     /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns how many.
     pub(crate) fn scan(
@@ -37,6 +47,7 @@ impl<F: KeyForm> Core<F> {
         local: &Local<'_, F>,
         from: F::Probe<'_>,
         limit: usize,
+        words: Words,
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let mut copy = <F::Page as Page<F>>::Copy::new();
@@ -71,6 +82,7 @@ impl<F: KeyForm> Core<F> {
             }
             copy.prepare(&mut scratch);
             let first = if begins_there { 0 } else { copy.lower_bound(bound) };
+            fetch::<F>(&copy, first..copy.len().min(first.saturating_add(limit - seen)), words);
             for at in first..copy.len() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;
@@ -101,6 +113,7 @@ impl<F: KeyForm> Core<F> {
         local: &Local<'_, F>,
         bound: Option<F::Probe<'_>>,
         limit: usize,
+        words: Words,
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let mut copy = <F::Page as Page<F>>::Copy::new();
@@ -126,6 +139,7 @@ impl<F: KeyForm> Core<F> {
                 Some(page) => copy.lower_bound(page.low()),
                 None => bound.map_or(copy.len(), |bound| copy.lower_bound(bound)),
             };
+            fetch::<F>(&copy, end.saturating_sub(limit - seen)..end, words);
             for at in (0..end).rev() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;

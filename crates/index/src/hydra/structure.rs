@@ -8,7 +8,7 @@ use super::list::When as At;
 use super::page::{Page, Removed, Seen};
 use crate::Encode;
 use crate::key::KeyForm;
-use crate::map::{End, Held, Kind, Limits, Put, Structure, When};
+use crate::map::{End, Held, Kind, Limits, Put, Structure, When, Words};
 use crate::points;
 use ::core::any::Any;
 use archipelago_platform::hint::point;
@@ -52,6 +52,13 @@ impl<F: KeyForm> Place<'_, F> {
 }
 
 impl<F: KeyForm> Core<F> {
+    /// This thread's place in a map on several nodes.
+    #[inline(never)]
+    fn place_by_node(&self) -> Place<'_, F> {
+        let node = self.config.topology.node_of_current().min(self.layers.len() - 1);
+        Place { node, layer: &self.layers[node] }
+    }
+
     /// What is left to do after an entry has been taken out: its value is the caller's.
     fn let_go(&self, guard: &Guard<'_>, removed: &Removed, key: F::Probe<'_>) -> u64 {
         self.cell().add(-1);
@@ -68,7 +75,8 @@ impl<F: KeyForm> Core<F> {
         if key.is_null() {
             return;
         }
-        let bytes = F::with_bytes(probe, <[u8]>::len);
+        let bytes = F::outside(probe);
+        self.cell().add_outside(-(bytes as isize));
         // SAFETY: the key is out of the map and ours alone to retire.
         unsafe { guard.retire_sized(key, bytes, ::core::ptr::null_mut(), reclaim::<F>) }
         self.note_garbage();
@@ -76,9 +84,13 @@ impl<F: KeyForm> Core<F> {
 
     /// Counts what was put in.
     #[inline]
-    fn counted(&self, put: Put) -> Put {
+    fn counted(&self, put: Put, key: F::Probe<'_>) -> Put {
         if let Put::Inserted = put {
             self.cell().add(1);
+            let outside = F::outside(key);
+            if outside != 0 {
+                self.cell().add_outside(outside as isize);
+            }
         }
         put
     }
@@ -132,9 +144,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
 
     #[inline]
     fn place(&self) -> Place<'_, F> {
-        let last = self.layers.len() - 1;
-        let node = if last == 0 { 0 } else { self.config.topology.node_of_current().min(last) };
-        Place { node, layer: &self.layers[node] }
+        if let [layer] = &*self.layers { Place { node: 0, layer } } else { self.place_by_node() }
     }
 
     #[inline]
@@ -155,7 +165,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
     #[inline(always)]
     fn put(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
         let local = place.local(guard);
-        self.counted(Core::put(self, &local, local.jump(key), key, F::tag(key), word, when))
+        self.counted(Core::put(self, &local, local.jump(key), key, F::tag(key), word, when), key)
     }
 
     fn take(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
@@ -180,9 +190,10 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         guard: &Guard<'_>,
         from: F::Probe<'_>,
         limit: usize,
+        words: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
-        Core::scan(self, &place.local(guard), from, limit, visit)
+        Core::scan(self, &place.local(guard), from, limit, words, visit)
     }
 
     fn scan_back(
@@ -191,9 +202,10 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         guard: &Guard<'_>,
         bound: Option<F::Probe<'_>>,
         limit: usize,
+        words: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
-        Core::scan_back(self, &place.local(guard), bound, limit, visit)
+        Core::scan_back(self, &place.local(guard), bound, limit, words, visit)
     }
 
     #[inline]
@@ -257,7 +269,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         let page = self.jump_from(*near, &local, key);
         // SAFETY: a page that was reached under the guard is not reclaimed before it ends.
         *near = Some(unsafe { &*::core::ptr::from_ref(page) });
-        self.counted(Core::put(self, &local, page, key, F::tag(key), word, At::Always))
+        self.counted(Core::put(self, &local, page, key, F::tag(key), word, At::Always), key)
     }
 
     fn entries(&self) -> usize {
@@ -266,7 +278,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
 
     fn held(&self) -> Held {
         let (pages, layers) = (self.pages(), self.layer_bytes());
-        Held { bytes: self.page_bytes() + layers, pages, room: pages * F::Page::SLOTS, layers }
+        Held { bytes: self.page_bytes() + self.outside_bytes() + layers, pages, room: pages * F::Page::SLOTS, layers }
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Operations on many entries: inserting, keeping, removing.
 
 use super::batch::KeyList;
-use super::structure::{Put, Structure};
+use super::structure::{Put, Structure, Words};
 use super::walk::bounds;
 use super::{FormOf, Hold, Kind, Session};
 use crate::hydra::{PageForm, SearchForm};
@@ -106,7 +106,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         while let Some(low) = from.take() {
             let guard = self.enter_to_store();
             let (mut seen, mut unwanted) = (0, Vec::new());
-            self.core.scan(self.place(), &guard, FormOf::<K>::probe(&low), BULK, |key, word| {
+            self.core.scan(self.place(), &guard, FormOf::<K>::probe(&low), BULK, Words::of::<V>(), |key, word| {
                 let inside = high.is_none_or(|high| FormOf::<K>::compare(key, high).is_lt());
                 if inside {
                     seen += 1;

@@ -178,18 +178,13 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// # Errors
     /// [`Occupied`], with the value that is there, by reference, and the one that was not inserted.
     pub fn insert_if_absent(&self, key: K, value: V) -> Result<Ref<'m, V>, Occupied<'m, V>> {
-        let word = value::into_word(value);
         let guard = self.enter_to_store();
-        match key.encode(|key| self.store(&guard, key, word, When::Absent)) {
-            // SAFETY: in the map under the guard.
-            Put::Inserted => Ok(unsafe { Ref::new(word, guard) }),
-            Put::Kept(existing) => {
-                // SAFETY: in the map under the guard.
-                let current = unsafe { Ref::new(existing, guard) };
-                // SAFETY: ours was not stored, so it is still ours alone.
-                Err(Occupied { current, value: unsafe { value::from_word(word) } })
-            }
-            Put::Replaced(_) | Put::Missing => unreachable!("`When::Absent` inserts or keeps"),
+        let (word, kept) = self.insert_word(&guard, &key, value, |value| value);
+        // SAFETY: in the map under the guard.
+        let current = unsafe { Ref::new(word, guard) };
+        match kept {
+            None => Ok(current),
+            Some(value) => Err(Occupied { current, value }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Iterators that remove what they yield.
 
 use super::reference::{Entry, Held};
-use super::structure::Structure;
+use super::structure::{Structure, Words};
 use super::walk::Walk;
 use super::{FormOf, Hold, Kind, Session};
 use crate::{Encode, Key, value};
@@ -27,7 +27,7 @@ where
 {
     fn fetch(&mut self) -> Option<(Arc<Held<'m, K>>, Places<usize>)> {
         let mut held = Held { batch: Default::default(), guard: self.walk.map().core().domain().pin_owned() };
-        self.walk.fetch_front(|key, word| held.batch.push(key, word));
+        self.walk.fetch_front(Words::of::<V>(), |key, word| held.batch.push(key, word));
         let places = 0..held.batch.len();
         (!places.is_empty()).then(|| (Arc::new(held), places))
     }

@@ -3,7 +3,7 @@
 use super::range::prefix_bounds;
 use super::reference::{Entry, Held};
 use super::walk::{Walk, bounds};
-use super::{FormOf, Hold, Kind, Session, Structure};
+use super::{FormOf, Hold, Kind, Session, Structure, Words};
 use crate::hydra::{PageForm, SearchForm};
 use crate::key::Bytes;
 use crate::{Encode, Key, value};
@@ -55,7 +55,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
             return;
         }
         let mut held = self.fresh(used);
-        self.walk.fetch_front(|key, word| held.batch.push(key, word));
+        self.walk.fetch_front(Words::of::<V>(), |key, word| held.batch.push(key, word));
         self.front = Some(Side::of(held));
     }
 
@@ -65,7 +65,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
             return;
         }
         let mut held = self.fresh(used);
-        self.walk.fetch_back(|key, word| held.batch.push(key, word));
+        self.walk.fetch_back(Words::of::<V>(), |key, word| held.batch.push(key, word));
         self.back = Some(Side::of(held));
     }
 }
@@ -163,7 +163,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     {
         let guard = self.enter();
         from.encode(|from| {
-            self.core.scan(self.place(), &guard, from, limit, |key, word| {
+            self.core.scan(self.place(), &guard, from, limit, Words::of::<V>(), |key, word| {
                 // SAFETY: the key is an encoding of a K; the word was in the map under our guard.
                 unsafe { value::with_ref(word, |value| visit(K::decode_ref(key), value)) };
                 true
@@ -180,7 +180,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let guard = self.enter();
         let above = from.encode(FormOf::<K>::just_above);
         let bound = above.as_ref().map(FormOf::<K>::probe);
-        self.core.scan_back(self.place(), &guard, bound, limit, |key, word| {
+        self.core.scan_back(self.place(), &guard, bound, limit, Words::of::<V>(), |key, word| {
             // SAFETY: as in `scan`.
             unsafe { value::with_ref(word, |value| visit(K::decode_ref(key), value)) };
             true
@@ -210,7 +210,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let high = high.as_ref().map(FormOf::<K>::probe);
         let guard = self.enter();
         let mut broke = None;
-        self.core.scan(self.place(), &guard, FormOf::<K>::probe(&low?), usize::MAX, |key, word| {
+        self.core.scan(self.place(), &guard, FormOf::<K>::probe(&low?), usize::MAX, Words::of::<V>(), |key, word| {
             if !high.is_none_or(|high| FormOf::<K>::compare(key, high).is_lt()) {
                 return false;
             }
@@ -237,7 +237,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let guard = self.enter();
         let mut broke = None;
         let high = high.as_ref().map(FormOf::<K>::probe);
-        self.core.scan_back(self.place(), &guard, high, usize::MAX, |key, word| {
+        self.core.scan_back(self.place(), &guard, high, usize::MAX, Words::of::<V>(), |key, word| {
             if FormOf::<K>::compare(key, FormOf::<K>::probe(&low)).is_lt() {
                 return false;
             }

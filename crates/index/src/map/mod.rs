@@ -53,7 +53,7 @@ pub use range::{Keys, KeysOnly, Pairs, Range, Take, Values, ValuesOnly};
 pub use reference::{Entry, Ref};
 pub use session::{Hold, Pinned, Roaming, Session};
 pub use stats::Stats;
-pub use structure::{End, Held, Kind, Put, Structure, When};
+pub use structure::{End, Held, Kind, Put, Structure, When, Words};
 pub use whole::IntoIter;
 
 use crate::{Encode, Key};
@@ -118,8 +118,13 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     pub(crate) fn core(&self) -> &CoreOf<S, K> {
         match self.core.get() {
             Some(core) => core,
-            None => self.core.get_or_init(|| self.make()),
+            None => self.first_core(),
         }
+    }
+
+    #[cold]
+    fn first_core(&self) -> &CoreOf<S, K> {
+        self.core.get_or_init(|| self.make())
     }
 
     /// The structure, if the map has been used.

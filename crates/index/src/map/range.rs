@@ -1,7 +1,7 @@
 //! Iterators of owned entries, keys and values, from both ends.
 
 use super::walk::{Walk, bounds};
-use super::{FormOf, Hold, Kind, Map, Session};
+use super::{FormOf, Hold, Kind, Map, Session, Words};
 use crate::hydra::SearchForm;
 use crate::key::Bytes;
 use crate::{Encode, Key, value};
@@ -16,6 +16,13 @@ use std::collections::VecDeque;
 pub trait Take<K: Key, V: Send + Sync + 'static> {
     /// What it yields.
     type Item;
+
+    /// Whether it looks at the value.
+    #[doc(hidden)]
+    #[inline]
+    fn words() -> Words {
+        Words::of::<V>()
+    }
 
     /// # Safety
     /// `key` is an encoding of a `K`, and `word` a word of a `V` that is not reclaimed during the call.
@@ -45,6 +52,10 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Take<K, V> for Pairs {
 
 impl<K: Key, V: Send + Sync + 'static> Take<K, V> for KeysOnly {
     type Item = K;
+
+    fn words() -> Words {
+        Words::Shown
+    }
 
     unsafe fn take(key: crate::Probe<'_, K>, _: u64) -> K {
         // SAFETY: passed on.
@@ -93,14 +104,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> Range<'m, S, 
     fn fetch_front(&mut self) {
         let front = &mut self.front;
         // SAFETY: the walk shows what is in the map, under its guard.
-        self.walk.fetch_front(|key, word| front.push_back(unsafe { T::take(key, word) }));
+        self.walk.fetch_front(T::words(), |key, word| front.push_back(unsafe { T::take(key, word) }));
     }
 
     #[cold]
     fn fetch_back(&mut self) {
         let back = &mut self.back;
         // SAFETY: as in `fetch_front`.
-        self.walk.fetch_back(|key, word| back.push_front(unsafe { T::take(key, word) }));
+        self.walk.fetch_back(T::words(), |key, word| back.push_front(unsafe { T::take(key, word) }));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::batch::Batch;
 use super::walk::Walk;
-use super::{CoreOf, Entry, FormOf, Kind, Map, Ref, Structure};
+use super::{CoreOf, Entry, FormOf, Kind, Map, Ref, Structure, Words};
 use crate::hydra::SearchForm;
 use crate::{Encode, Key, value};
 use archipelago_sync::rcu::{Guard, Reader};
@@ -146,7 +146,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     /// Calls `read` with the value of `key`, by reference, without cloning it. Memory reclamation waits while it runs.
-    #[inline]
+    #[inline(always)]
     pub fn get_with<Q, R>(&self, key: &Q, read: impl FnOnce(&V) -> R) -> Option<R>
     where
         K: Borrow<Q>,
@@ -220,7 +220,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// The entry with the greatest key, by reference.
     pub fn last(&self) -> Option<Entry<'m, K, V>> {
         let look = |found: &mut Batch<_>| {
-            self.core.scan_back(self.place(), &self.enter(), None, 1, |key, word| {
+            self.core.scan_back(self.place(), &self.enter(), None, 1, Words::Shown, |key, word| {
                 found.push(key, word);
                 false
             })
@@ -231,7 +231,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
 impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// The value of `key`.
-    #[inline]
+    #[inline(always)]
     pub fn get<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,

@@ -40,9 +40,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     }
 
     /// Bytes of memory held: for pages or nodes, search layers and boxed values, and what was removed or replaced and waits
-    /// for readers. A value counts as `size_of` its type, without what it owns elsewhere. Not counted: in a `HydraList`, keys
-    /// too long for a page (over about 100 bytes) that are in the map; a few words for each thread; and what the allocator
-    /// adds. O(threads).
+    /// for readers. A value counts as `size_of` its type, without what it owns elsewhere. Not counted: a few
+    /// words for each thread; in a `HydraList` of byte strings, the pages' bounds; and what the allocator adds. O(threads).
     pub fn bytes(&self) -> usize {
         self.stats().bytes
     }

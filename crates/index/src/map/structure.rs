@@ -104,6 +104,7 @@ pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
         guard: &Guard<'_>,
         from: F::Probe<'_>,
         limit: usize,
+        words: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize;
 
@@ -114,6 +115,7 @@ pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
         guard: &Guard<'_>,
         bound: Option<F::Probe<'_>>,
         limit: usize,
+        words: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize;
 
@@ -127,7 +129,7 @@ pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
         found: impl FnOnce(F::Probe<'_>, u64) -> R,
     ) -> Option<R> {
         let (mut found, mut result) = (Some(found), None);
-        self.scan(place, guard, from, 1, |key, word| {
+        self.scan(place, guard, from, 1, Words::Shown, |key, word| {
             result = found.take().map(|found| found(key, word));
             false
         });
@@ -187,6 +189,24 @@ pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
     /// # Panics
     /// If one does not hold.
     fn check(&self);
+}
+
+/// What the caller of a scan does with the words that it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// It takes them as they are.
+    Shown,
+    /// It goes to where they lead. A structure that shows several entries at a time may fetch all of that beforehand, so
+    /// that the caller does not wait for one after the other.
+    Followed,
+}
+
+impl Words {
+    /// For those who look at values of type `V`.
+    #[inline]
+    pub(crate) fn of<V: 'static>() -> Self {
+        if crate::value::is_inline::<V>() { Self::Shown } else { Self::Followed }
+    }
 }
 
 /// What a structure holds.

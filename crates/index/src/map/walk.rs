@@ -3,7 +3,7 @@
 //! Fetching from either end moves that end past what was fetched, so no key can come twice, whatever happens to the map in
 //! between. If something panics while it is being fetched, what has been fetched still comes, and that is the end.
 
-use super::{FormOf, Kind, Map, Structure};
+use super::{FormOf, Kind, Map, Structure, Words};
 use crate::hydra::{PageForm, SearchForm};
 use crate::{Encode, Key};
 use core::ops::{Bound, RangeBounds};
@@ -86,11 +86,13 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
     /// Fetches the first entry alone.
     pub(super) fn fetch_one<R>(&mut self, take: impl FnOnce(crate::Probe<'_, K>, u64) -> R) -> Option<R> {
         self.batch = 1;
-        let drained = self.is_drained();
-        let low = self.low.take().filter(|_| !drained)?;
-        let core = self.map.core();
-        let guard = core.domain().reader().enter();
+        let low = self.low.take()?;
+        let core = self.map.used()?;
         let high = self.high.as_ref().map(FormOf::<K>::probe);
+        if high.is_some_and(|high| FormOf::<K>::probe(&low) >= high) {
+            return None;
+        }
+        let guard = core.domain().reader().enter();
         let (next, taken) = core.ceiling(core.place(), &guard, FormOf::<K>::probe(&low), |key, word| {
             let inside = high.is_none_or(|high| FormOf::<K>::compare(key, high).is_lt());
             inside.then(|| (FormOf::<K>::just_above(key), take(key, word)))
@@ -100,7 +102,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
     }
 
     /// Shows the next entries from the front, ascending.
-    pub(super) fn fetch_front(&mut self, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
+    pub(super) fn fetch_front(&mut self, words: Words, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
         if self.is_drained() {
             return;
         }
@@ -110,7 +112,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
         let guard = core.domain().reader().enter();
         let high = self.high.as_ref().map(FormOf::<K>::probe);
         let (mut taken, mut last) = (0, None);
-        core.scan(core.place(), &guard, FormOf::<K>::probe(&low), batch, |key, word| {
+        core.scan(core.place(), &guard, FormOf::<K>::probe(&low), batch, words, |key, word| {
             let inside = high.is_none_or(|high| FormOf::<K>::compare(key, high).is_lt());
             if inside {
                 take(key, word);
@@ -126,7 +128,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
     }
 
     /// Shows the next entries from the back, descending.
-    pub(super) fn fetch_back(&mut self, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
+    pub(super) fn fetch_back(&mut self, words: Words, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
         if self.is_drained() {
             return;
         }
@@ -137,7 +139,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
         let from = FormOf::<K>::probe(&low);
         let high = self.high.as_ref().map(FormOf::<K>::probe);
         let (mut taken, mut last) = (0, None);
-        core.scan_back(core.place(), &guard, high, batch, |key, word| {
+        core.scan_back(core.place(), &guard, high, batch, words, |key, word| {
             let inside = FormOf::<K>::compare(key, from).is_ge();
             if inside {
                 take(key, word);

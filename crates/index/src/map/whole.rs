@@ -1,7 +1,7 @@
 //! Operations on a whole map, for whom nobody else uses it: building, emptying, cutting, joining, taking apart, dropping.
 
 use super::batch::Batch;
-use super::structure::{End, Put, Structure};
+use super::structure::{End, Put, Structure, Words};
 use super::{FormOf, Kind, Map};
 use crate::hydra::PageForm;
 use crate::value::{self, DropAll};
@@ -155,7 +155,7 @@ fn collect<S: Kind, K: Key>(
     batch: &mut Batch<FormOf<K>>,
 ) -> Option<super::walk::OwnedKey<K>> {
     let guard = core.domain().pin();
-    core.scan(core.place(), &guard, from, MOVED, |key, word| {
+    core.scan(core.place(), &guard, from, MOVED, Words::Shown, |key, word| {
         batch.push(key, word);
         true
     });

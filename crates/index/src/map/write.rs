@@ -71,15 +71,38 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     where
         Q: Encode<Form = FormOf<K>> + ?Sized,
     {
-        let word = value::into_word(value);
-        match key.encode(|key| self.store(guard, key, word, When::Present)) {
-            Put::Replaced(old) => Some(old),
-            // SAFETY: the new word was not stored, so it is still ours alone.
-            _ => unsafe {
-                value::drop_word::<V>(word);
-                None
-            },
-        }
+        key.encode(|key| {
+            let word = value::into_word(value);
+            match self.store(guard, key, word, When::Present) {
+                Put::Replaced(old) => Some(old),
+                // SAFETY: the new word was not stored, so it is still ours alone.
+                _ => unsafe {
+                    value::drop_word::<V>(word);
+                    None
+                },
+            }
+        })
+    }
+
+    /// Inserts if the key is not there: the word that it has now. What was not inserted is shown to `kept`.
+    ///
+    /// The value becomes a word when the key is encoded, since encoding is the user's code, which may panic.
+    pub(super) fn insert_word<R>(
+        &self,
+        guard: &Guard<'m>,
+        key: &K,
+        value: V,
+        kept: impl FnOnce(V) -> R,
+    ) -> (u64, Option<R>) {
+        key.encode(|key| {
+            let word = value::into_word(value);
+            match self.store(guard, key, word, When::Absent) {
+                Put::Inserted => (word, None),
+                // SAFETY: ours was not stored, so it is still ours alone.
+                Put::Kept(existing) => (existing, Some(kept(unsafe { value::from_word(word) }))),
+                Put::Replaced(_) | Put::Missing => unreachable!("`When::Absent` inserts or keeps"),
+            }
+        })
     }
 
     /// Replaces the value of a key that is there; returns the old value, by reference.
@@ -128,19 +151,11 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         if let Some(value) = self.get_ref::<K>(&key) {
             return value;
         }
-        let word = value::into_word(make());
+        let value = make();
         let guard = self.enter_to_store();
-        match key.encode(|key| self.store(&guard, key, word, When::Absent)) {
-            // SAFETY: in the map under the guard.
-            Put::Inserted => unsafe { Ref::new(word, guard) },
-            Put::Kept(existing) => {
-                // SAFETY: our word was not stored, so it is still ours alone.
-                unsafe { value::drop_word::<V>(word) };
-                // SAFETY: in the map under the guard.
-                unsafe { Ref::new(existing, guard) }
-            }
-            Put::Replaced(_) | Put::Missing => unreachable!("`When::Absent` inserts or keeps"),
-        }
+        let (word, _) = self.insert_word(&guard, &key, value, drop);
+        // SAFETY: in the map under the guard.
+        unsafe { Ref::new(word, guard) }
     }
 
     /// Removes the entry with the least key and returns it with its value by reference. Linearizable, as

@@ -44,7 +44,7 @@ impl<'d> Reader<'d> {
     /// ```
     #[inline]
     pub fn enter(&self) -> Guard<'d> {
-        if self.is_mine() { Guard::begin(self.domain, self.record) } else { self.enter_late() }
+        if self.is_mine() { Guard::begin(self.domain, self.record) } else { Self::enter_late(self.domain) }
     }
 
     /// Whether the calling thread still has the slot that it had when it made this reader. It has not in code that runs
@@ -70,9 +70,10 @@ impl<'d> Reader<'d> {
     #[cfg(loom)]
     pub fn give_way(&self) {}
 
+    /// Not a method: a reader whose address is taken would have to lie in memory.
     #[cold]
-    fn enter_late(&self) -> Guard<'d> {
-        self.domain.pin()
+    fn enter_late(domain: &'d Domain) -> Guard<'d> {
+        domain.pin()
     }
 }
 

@@ -114,7 +114,13 @@ impl Record {
     /// thread has given its slot back.
     #[inline(always)]
     pub(super) fn is_mine(&self) -> bool {
-        thread::has_slot(self.slot) || self.slot == CLAIMED
+        thread::has_slot(self.slot) || self.is_claimed()
+    }
+
+    /// Away from the way of those who look things up, whose records are slots'.
+    #[cold]
+    fn is_claimed(&self) -> bool {
+        self.slot == CLAIMED
     }
 
     /// Whether the calling thread is inside a guard of this record.
@@ -185,9 +191,12 @@ impl Record {
         self.state.store(state + 1, Ordering::Release);
     }
 
-    /// What to publish instead of `state`, which counts no guard although spilled ones are left.
+    /// What to publish instead of `state`, which says that guards are spilled: if it counts none, some of those.
     #[cold]
     fn refill(&self, state: u64) -> u64 {
+        if state & NESTING != 0 {
+            return state;
+        }
         let left = self.spilled.load(Ordering::Relaxed) - SPILL;
         self.spilled.store(left, Ordering::Relaxed);
         let state = state + SPILL;
@@ -205,10 +214,7 @@ impl Record {
     pub(super) fn leave(&self) {
         let state = self.state.load(Ordering::Relaxed);
         debug_assert!(state & NESTING != 0);
-        let mut left = state - 1;
-        if left & (NESTING | SPILLED) == SPILLED {
-            left = self.refill(left);
-        }
+        let left = if state & SPILLED == 0 { state - 1 } else { self.refill(state - 1) };
         self.state.store(left, Ordering::Release);
     }
 

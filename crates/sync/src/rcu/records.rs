@@ -130,18 +130,29 @@ mod recent {
     /// The id of a domain, and this thread's record in it.
     type Recent = Cell<(u64, *const Record)>;
 
+    /// Ids are so far apart that their low bits are where a place lies among the places, in bytes.
+    const STEP: u64 = size_of::<Recent>() as u64;
+
     thread_local! {
         static RECENT: [Recent; PLACES] = const { [const { Cell::new((0, ptr::null())) }; PLACES] };
     }
 
     pub(super) fn next_id() -> u64 {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        NEXT.fetch_add(1, Ordering::Relaxed)
+        static NEXT: AtomicU64 = AtomicU64::new(STEP);
+        NEXT.fetch_add(STEP, Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn place(recent: &[Recent; PLACES], id: u64) -> &Recent {
+        const { assert!(PLACES.is_power_of_two() && STEP.is_power_of_two()) };
+        let offset = id as usize & ((PLACES - 1) * STEP as usize);
+        // SAFETY: a multiple of the size, below the array's.
+        unsafe { &*recent.as_ptr().byte_add(offset) }
     }
 
     #[inline(always)]
     pub(super) fn find(records: &Records) -> &Record {
-        let (id, record) = RECENT.with(|recent| recent[records.id as usize % PLACES].get());
+        let (id, record) = RECENT.with(|recent| place(recent, records.id).get());
         // SAFETY: a pair with this id was made below from these records, as no others have the id; they live as long as
         // their domain.
         if id == records.id { unsafe { &*record } } else { find_anew(records) }
@@ -150,7 +161,7 @@ mod recent {
     #[cold]
     fn find_anew(records: &Records) -> &Record {
         let own = records.own();
-        RECENT.with(|recent| recent[records.id as usize % PLACES].set((records.id, own)));
+        RECENT.with(|recent| place(recent, records.id).set((records.id, own)));
         own
     }
 }

@@ -32,6 +32,9 @@ use archipelago_sync::version_lock::{Version, VersionLock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
 
+/// The page's entries are not in order, or not so that one can search among them.
+pub struct Unsorted;
+
 /// Why a caller may believe what it reads of a page. Layouts that keep pointers ask before they follow one
 /// ([`Page::trust`]).
 #[derive(Clone, Copy)]
@@ -80,6 +83,13 @@ pub trait PageForm: Form {
 
     /// Calls `f` with the byte string that stands for `key`, in the same order.
     fn with_bytes<R>(key: Self::Probe<'_>, f: impl FnOnce(&[u8]) -> R) -> R;
+
+    /// Bytes that a page keeps outside itself for `key`.
+    #[inline]
+    fn outside(key: Self::Probe<'_>) -> usize {
+        let _ = key;
+        0
+    }
 
     /// The tag of `key`: a hash byte that is never zero.
     fn tag(key: Self::Probe<'_>) -> u8;
@@ -196,11 +206,11 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// How many entries there are.
     fn len(&self) -> usize;
 
-    /// The first entry at or above `from`, where that can be told without a copy of the page.
+    /// The page's first entry at or above `from`, where that can be told without a copy of the page.
     #[inline]
-    fn successor(&self, from: F::Probe<'_>) -> Option<(F::Probe<'static>, u64)> {
+    fn successor(&self, from: F::Probe<'_>) -> Result<Option<(F::Probe<'static>, u64)>, Unsorted> {
         let _ = from;
-        None
+        Err(Unsorted)
     }
 
     /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more). A copy that
@@ -298,6 +308,9 @@ pub trait PageCopy<F: PageForm>: Sized {
     fn prepare(&self, scratch: &mut Self::Scratch) {
         let _ = scratch;
     }
+
+    /// The value word at a position in sorted order.
+    fn value(&self, at: usize) -> u64;
 
     /// The entry at a position in sorted order. `scratch` was prepared for this copy.
     fn entry<'s>(&self, at: usize, scratch: &'s mut Self::Scratch) -> (F::Probe<'s>, u64);

@@ -10,7 +10,7 @@
 //! values are interleaved because a point look-up then needs one line for both; the design study behind this measured
 //! separate arrays 5-10 % slower on look-ups, and 47 slots the smallest page at which tags beat comparing all keys.
 
-use super::{Changed, Fill, LOCKED, Page, PageCopy, PageForm, Removed, Seen, partition_point};
+use super::{Changed, Fill, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted, partition_point};
 use crate::key::Word;
 use crate::points;
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
@@ -63,6 +63,33 @@ impl WordPage {
 
     fn set_sorted(&self, sorted: usize) {
         self.tags[SLOTS].store(sorted as u8, Relaxed);
+    }
+
+    /// How many entries there are, if all are in order. Occupied slots are dense, so an empty one behind the run says so.
+    #[inline]
+    fn len_if_sorted(&self) -> Option<usize> {
+        let sorted = self.sorted();
+        (sorted == SLOTS || self.tags[sorted].load(Relaxed) == 0).then_some(sorted)
+    }
+
+    /// How many of the first `len` entries, which are in order, have keys below `from`. A racing writer can make the
+    /// answer meaningless, not more than `len`.
+    ///
+    /// Always as many steps, whatever `len`: a loop that ends earlier for shorter pages ends where no branch predictor
+    /// expects it.
+    #[inline]
+    fn below(&self, from: u64, len: usize) -> usize {
+        const STEPS: u32 = usize::BITS - SLOTS.leading_zeros();
+        let (mut start, mut size) = (0, len);
+        for _ in 0..STEPS {
+            let half = size / 2;
+            // SAFETY: start + size <= len <= SLOTS, and half < size, or both are 0: then the first entry is looked at.
+            let middle = unsafe { self.entries.get_unchecked(start + half) };
+            start = core::hint::select_unpredictable(middle.key.load(Relaxed) < from, start + half, start);
+            size -= half;
+        }
+        // Now size is 1, or 0 if len is.
+        start + usize::from(start < len && self.key(start) < from)
     }
 
     #[inline]
@@ -245,12 +272,11 @@ impl Page<Word> for WordPage {
     }
 
     #[inline]
-    fn successor(&self, from: u64) -> Option<(u64, u64)> {
-        let len = self.len();
-        // A racing writer can make this search meaningless, not unsafe.
-        let slot = if self.sorted() < len { len } else { partition_point(0, len, |slot| self.key(slot) < from) };
+    fn successor(&self, from: u64) -> Result<Option<(u64, u64)>, Unsorted> {
+        let len = self.len_if_sorted().ok_or(Unsorted)?;
+        let slot = self.below(from, len);
         hint::point(points::ABOVE);
-        (slot < len).then(|| self.pair(slot))
+        Ok((slot < len).then(|| self.pair(slot)))
     }
 
     #[inline]
@@ -260,7 +286,7 @@ impl Page<Word> for WordPage {
             return self.copy_all(seen, copy);
         }
         // Sorted: copy only what is asked for. A racing writer can make this search meaningless, not unsafe.
-        let start = partition_point(0, len, |slot| self.key(slot) < from);
+        let start = self.below(from, len);
         let end = len.min(start.saturating_add(limit));
         copy.take(self, start..end, end - start, false, seen)
     }
@@ -483,6 +509,11 @@ impl PageCopy<Word> for WordCopy {
             return 0;
         }
         partition_point(0, self.len, |at| self.pairs[at].0 < key)
+    }
+
+    #[inline]
+    fn value(&self, at: usize) -> u64 {
+        self.pairs[at].1
     }
 
     #[inline]

@@ -135,6 +135,11 @@ impl PageForm for Bytes {
     }
 
     #[inline]
+    fn outside(key: &[u8]) -> usize {
+        if key.len() > LONG_KEY { key.len() } else { 0 }
+    }
+
+    #[inline]
     fn with_bytes<R>(key: &[u8], f: impl FnOnce(&[u8]) -> R) -> R {
         f(key)
     }
