@@ -28,7 +28,7 @@ pub(super) struct Write<const LINKS: usize, X> {
     /// What the text saw there; `None` for a link that this update changes before.
     seen: Option<*mut Shared<LINKS, X>>,
     pub(super) to: *mut Shared<LINKS, X>,
-    /// Only after all readers have left who might not see what was changed before.
+    /// Only after all readers have left that might not see what was changed before.
     pub(super) settled: bool,
 }
 

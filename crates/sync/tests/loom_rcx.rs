@@ -114,6 +114,26 @@ fn hand_over_leaves_the_global_word_to_the_node_and_to_no_one_for_ever() {
     two_add([0, 1], || builder().passes(1).build());
 }
 
+/// A thread that waits for an object is left it, and gives up: the other node gets it all the same.
+#[test]
+fn what_is_left_to_a_thread_that_gives_up_is_free_again() {
+    model(3, || {
+        let objects = Arc::new(Objects::<archipelago_sync::rcx::Embedded>::new(builder().passes(1).build()));
+        let other = {
+            let objects = objects.clone();
+            thread::spawn(move || {
+                be_on_node(0);
+                drop(objects.rcx.try_lock(&[objects.rcx.handle(&objects.objects[0])]));
+            })
+        };
+        be_on_node(0);
+        assert!(objects.add(&[0]));
+        other.join().unwrap();
+        be_on_node(1);
+        assert!(objects.rcx.try_lock(&[objects.rcx.handle(&objects.objects[0])]).is_some());
+    });
+}
+
 #[test]
 fn on_one_node_the_local_byte_is_the_lock() {
     two_add([0, 0], || Rcx::fine_grained().build());

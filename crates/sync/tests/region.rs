@@ -153,6 +153,52 @@ impl<B: Backend> Shared<B> {
     }
 }
 
+/// The counts of both pages.
+#[derive(Clone, Copy)]
+struct Compare<'g>(&'g Node);
+
+impl<'g> Traverse<'g> for Compare<'g> {
+    type Out = [u64; 2];
+
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<[u64; 2], Again> {
+        let first = walk.enter(self.0)?;
+        let count = walk.get(&first.words[0]);
+        let second = walk.follow(&first.link)?.expect("there always is one");
+        Ok([count, walk.get(&second.words[0])])
+    }
+}
+
+/// Counts in both pages, which stay where they are.
+#[derive(Clone, Copy)]
+struct CountBoth<'p>([&'p Node; 2]);
+
+impl Change for CountBoth<'_> {
+    type Out = ();
+
+    fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
+        for page in self.0 {
+            change.set(&page.words[0], change.get(&page.words[0]) + 1);
+            change.restructure(page);
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    /// Every other thread counts in both pages, the others look whether the two counts agree.
+    fn count_or_compare(&self, thread: usize) {
+        let guard = self.domain.pin();
+        if thread.is_multiple_of(2) {
+            // SAFETY: it stays until the end.
+            let both = [&*self.first, unsafe { &*self.first.link.load() }];
+            assert_eq!(self.backend.all(&both, CountBoth(both)), Ok(()));
+        } else {
+            let [first, second] = self.backend.walk(&guard, Compare(&self.first));
+            assert_eq!(first, second);
+        }
+    }
+}
+
 impl<B> Shared<B> {
     /// Nothing was lost, and everything is unlocked.
     fn check(&self) {
@@ -172,20 +218,31 @@ impl<B> Drop for Shared<B> {
 }
 
 #[cfg(not(archipelago_sim))]
-fn churn<B: Backend>(make: impl Fn() -> B) {
+fn threads<B: Backend>(make: impl Fn() -> B, client: impl Fn(&Shared<B>, usize, usize) + Sync) -> Shared<B> {
     use archipelago_platform::thread;
     let rounds = if cfg!(miri) { 30 } else { 20_000 };
-    let shared = Shared::new(make());
+    let (shared, client) = (Shared::new(make()), &client);
     thread::scope(|scope| {
         for thread in 0..4 {
             let shared = &shared;
-            scope.spawn(move || {
-                let mut latest = 0;
-                (0..rounds).for_each(|round| shared.step((thread + round) % 8 == 0, &mut latest));
-            });
+            scope.spawn(move || client(shared, thread, rounds));
         }
     });
-    shared.check();
+    shared
+}
+
+#[cfg(not(archipelago_sim))]
+fn churn<B: Backend>(make: impl Fn() -> B) {
+    let client = |shared: &Shared<B>, thread, rounds| {
+        let mut latest = 0;
+        (0..rounds).for_each(|round| shared.step((thread + round) % 8 == 0, &mut latest));
+    };
+    threads(make, client).check();
+}
+
+#[cfg(not(archipelago_sim))]
+fn couple<B: Backend>(make: impl Fn() -> B) {
+    threads(make, |shared, thread, rounds| (0..rounds).for_each(|_| shared.count_or_compare(thread)));
 }
 
 #[cfg(archipelago_sim)]
@@ -201,6 +258,23 @@ fn churn<B: Backend>(make: impl Fn() -> B) {
         (0..6).for_each(|round| shared.step((client.index + round) % 4 == 0, &mut latest));
     };
     explore_transactions(600, stall, || Shared::new(make()), client, |shared| shared.check());
+}
+
+#[cfg(archipelago_sim)]
+fn couple<B: Backend>(make: impl Fn() -> B) {
+    use archipelago_check::simulated::explore_transactions;
+    let client = |shared: &Shared<B>, client: archipelago_sim::Client| {
+        (0..6).for_each(|_| shared.count_or_compare(client.index));
+    };
+    explore_transactions(200, |_| vec![], || Shared::new(make()), client, drop);
+}
+
+/// What a walk reads on a page, and on the one that it goes to from there, is of one moment.
+#[test]
+fn pages_of_a_walk_hang_together() {
+    couple(Region::new);
+    couple(Region::by_version_locks);
+    couple(Norec::default);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Every object has a lock of its own: in the object, or, with padding, apart from it.
 
 use archipelago_platform::atomic::{AtomicU8, AtomicU32};
+use archipelago_platform::touch;
 
 use super::pool::{Apart, Pool};
 use super::{Locks, Padding, Queue};
@@ -56,6 +57,7 @@ impl Locks for Embedded {
     /// If the object is of other locks.
     #[inline]
     fn handle<'o>(&'o self, object: &'o Object) -> ToLock<'o> {
+        touch(&raw const object.0, size_of::<Object>());
         ToLock(match (&object.0, &self.0) {
             (Kind::Own { locals, global }, _) => Lock::Own { locals, global },
             (Kind::Apart(number), pool) => Lock::Apart(pool.as_ref().expect("an object of other locks").lock(*number)),

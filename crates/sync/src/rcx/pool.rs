@@ -9,12 +9,14 @@
 //! - A number below `made` is in one free list, or with one object that has not given it back (or was dropped without).
 //! - A chunk that was made stays where it is as long as the pool.
 
+use core::mem;
 use core::ptr;
 use core::slice;
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering};
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::Mutex;
+use archipelago_platform::plain::Plain;
+use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_platform::thread;
 
 use super::Queue;
@@ -34,13 +36,16 @@ const LISTS: usize = if cfg!(loom) { 1 } else { 64 };
 #[derive(Debug)]
 pub struct Line {
     pub(super) global: AtomicU32,
+    /// Beside the global word of a lock that is free: the number of the next one in the list, and 1; or 0.
+    next: AtomicU32,
     pub(super) byte: AtomicU8,
     pub(super) queue: Queue,
 }
 
 impl Line {
     fn new() -> CachePadded<Self> {
-        CachePadded::new(Self { global: AtomicU32::new(0), byte: AtomicU8::new(0), queue: Queue::default() })
+        let (global, next) = (AtomicU32::new(0), AtomicU32::new(0));
+        CachePadded::new(Self { global, next, byte: AtomicU8::new(0), queue: Queue::default() })
     }
 }
 
@@ -53,8 +58,8 @@ pub(super) struct Pool {
     lines: usize,
     chunks: [AtomicPtr<CachePadded<Line>>; CHUNKS],
     made: AtomicU32,
-    /// Numbers, in a list for each processor.
-    free: Box<[CachePadded<Mutex<Vec<u32>>>]>,
+    /// Lists of free locks, one for each processor: the number of its first, and 1; or 0.
+    free: Box<[CachePadded<Mutex<Plain<u32>>>]>,
 }
 
 /// Where the lock of a number is: its chunk, and which of the chunk's it is.
@@ -65,7 +70,7 @@ fn place(number: u32) -> (usize, usize) {
 
 impl Pool {
     pub(super) fn new(nodes: usize) -> Self {
-        let list = || CachePadded::new(Mutex::new(Vec::new()));
+        let list = || CachePadded::new(Mutex::new(Plain::new(0)));
         Self {
             lines: nodes + 1,
             chunks: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
@@ -84,37 +89,69 @@ impl Pool {
     /// # Panics
     /// Beyond 10⁹ objects at a time.
     pub(super) fn take(&self) -> u32 {
-        let mine = self.mine();
-        // In a statement of its own: no list is locked while another is.
-        let free = self.list(mine).pop();
-        free.or_else(|| self.take_over(mine)).unwrap_or_else(|| self.make(mine))
+        self.take_from(self.mine())
     }
 
-    /// Half of what the first other list has that has any: one comes out, the rest goes into this one.
+    fn take_from(&self, mine: usize) -> u32 {
+        self.pop(mine).or_else(|| self.take_over(mine)).unwrap_or_else(|| self.make(mine))
+    }
+
+    /// The calling thread's list.
+    fn mine(&self) -> usize {
+        thread::slot().index % self.free.len()
+    }
+
+    /// The object with this number is gone.
+    pub(super) fn give_back(&self, number: u32) {
+        self.push(self.mine(), number);
+    }
+
+    /// No list is locked while another is.
+    fn first(&self, list: usize) -> MutexGuard<'_, Plain<u32>> {
+        self.free[list].lock().expect("no holder panics")
+    }
+
+    /// What follows in the list of a free lock. Relaxed: the list's own lock orders it.
+    fn next(&self, number: u32) -> u32 {
+        self.lock(number)[0].next.load(Ordering::Relaxed)
+    }
+
+    fn pop(&self, list: usize) -> Option<u32> {
+        let mut first = self.first(list);
+        let number = first.checked_sub(1)?;
+        **first = self.next(number);
+        Some(number)
+    }
+
+    fn push(&self, list: usize, number: u32) {
+        let mut first = self.first(list);
+        self.lock(number)[0].next.store(**first, Ordering::Relaxed);
+        **first = number + 1;
+    }
+
+    /// All of the first other list that is not empty: one comes out, the rest goes into this one.
     #[cold]
     fn take_over(&self, mine: usize) -> Option<u32> {
-        let others = (1..self.free.len()).map(|step| (mine + step) % self.free.len());
-        let mut half = others.map(|other| {
-            let mut list = self.list(other);
-            let keep = list.len() / 2;
-            list.split_off(keep)
-        });
-        let mut half = half.find(|half| !half.is_empty())?;
-        let number = half.pop();
-        self.list(mine).append(&mut half);
-        number
+        let mut others = (1..self.free.len()).map(|step| (mine + step) % self.free.len());
+        let number = others.find_map(|other| mem::take(&mut **self.first(other)).checked_sub(1))?;
+        let mut rest = self.next(number);
+        while let Some(another) = rest.checked_sub(1) {
+            rest = self.next(another);
+            self.push(mine, another);
+        }
+        Some(number)
     }
 
     #[cold]
     fn make(&self, mine: usize) -> u32 {
         let first = self.made.fetch_add(BATCH, Ordering::Relaxed);
-        let (chunk, _) = place(first + BATCH - 1);
-        assert!(chunk < CHUNKS, "more locked objects than a pool can have");
         // A batch lies in one chunk: `BATCH` divides `FIRST`.
+        let (chunk, _) = place(first);
+        assert!(chunk < CHUNKS, "more locked objects than a pool can have");
         if self.chunks[chunk].load(Ordering::Acquire).is_null() {
             self.make_chunk(chunk);
         }
-        self.list(mine).extend(first + 1..first + BATCH);
+        (first + 1..first + BATCH).for_each(|number| self.push(mine, number));
         first
     }
 
@@ -135,11 +172,6 @@ impl Pool {
         unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(lines, self.lines_of(chunk))) }
     }
 
-    /// The object with this number is gone.
-    pub(super) fn give_back(&self, number: u32) {
-        self.list(self.mine()).push(number);
-    }
-
     /// # Panics
     /// If the number is another pool's, and this one has not made it.
     #[inline]
@@ -149,20 +181,6 @@ impl Pool {
         assert!(!lines.is_null(), "an object of other locks");
         // SAFETY: `at` is below the number of the chunk's locks, and chunks stay.
         unsafe { slice::from_raw_parts(lines.add(at * self.lines), self.lines) }
-    }
-
-    /// Locks that were ever made.
-    #[cfg(test)]
-    pub(super) fn made(&self) -> u32 {
-        self.made.load(Ordering::Relaxed)
-    }
-
-    fn mine(&self) -> usize {
-        thread::slot().index % self.free.len()
-    }
-
-    fn list(&self, at: usize) -> impl core::ops::DerefMut<Target = Vec<u32>> + '_ {
-        self.free[at].lock().expect("no holder panics")
     }
 }
 
@@ -195,23 +213,44 @@ mod tests {
         }
     }
 
-    /// One thread takes, another gives back: what comes back is used again.
+    /// Threads of one processor take, those of another give back: what comes back is used again.
     #[test]
-    fn locks_that_one_thread_takes_and_another_gives_back_are_few() {
-        let rounds: u32 = if cfg!(miri) { 10 } else { 1_000 };
+    fn locks_that_come_back_to_another_list_are_used_again() {
+        let (rounds, alive) = if cfg!(miri) { (10, 10) } else { (1_000, 40) };
         let pool = Pool::new(3);
-        let alive = 40;
-        let mut numbers = Vec::new();
+        let another = 1 % pool.free.len();
         for _ in 0..rounds {
-            numbers.extend((0..alive).map(|_| pool.take()));
-            let taken = core::mem::take(&mut numbers);
-            let mut sorted = taken.clone();
-            sorted.sort_unstable();
-            sorted.dedup();
-            assert_eq!(sorted.len(), alive, "a lock was taken twice");
+            let mut taken: Vec<u32> = (0..alive).map(|_| pool.take_from(0)).collect();
             assert!(taken.iter().all(|number| pool.lock(*number).len() == 4));
-            thread::scope(|scope| _ = scope.spawn(|| taken.into_iter().for_each(|number| pool.give_back(number))));
+            taken.sort_unstable();
+            taken.dedup();
+            assert_eq!(taken.len(), alive, "a lock was taken twice");
+            taken.into_iter().for_each(|number| pool.push(another, number));
         }
-        assert!(pool.made() <= 4 * alive as u32, "{} locks for {alive} objects", pool.made());
+        let made = pool.made.load(Ordering::Relaxed);
+        assert!(made <= 2 * alive as u32, "{made} locks for {alive} objects");
+    }
+
+    /// More threads than cores take and give back: no two have one lock.
+    #[test]
+    fn no_lock_has_two_objects() {
+        let (threads, rounds) = if cfg!(miri) { (3, 20) } else { (8, 3_000) };
+        let pool = Pool::new(1);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    for _ in 0..rounds {
+                        let numbers = [pool.take(), pool.take()];
+                        for byte in numbers.map(|number| &pool.lock(number)[1].byte) {
+                            assert_eq!(byte.swap(1, Ordering::Relaxed), 0);
+                        }
+                        for number in numbers {
+                            pool.lock(number)[1].byte.store(0, Ordering::Relaxed);
+                            pool.give_back(number);
+                        }
+                    }
+                });
+            }
+        });
     }
 }
