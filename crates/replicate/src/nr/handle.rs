@@ -357,7 +357,24 @@ impl<T: Replicable> fmt::Debug for Handle<T> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Closures, Replicated};
+    use archipelago_platform::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::Replicated;
+
+    /// A panic, on another replica perhaps, may come when a thread has looked for one already, and has the right to combine.
+    #[test]
+    fn a_turn_that_was_taken_before_a_panic_changes_nothing() {
+        let structure = Replicated::builder().replicas(1).build(|| Closures::new(0_u32));
+        let shared = &structure.owner.shared;
+        let turn = shared.try_turn(0).expect("no other thread combines");
+        shared.poison.set(&"planted");
+        let changes = Arc::new(AtomicU32::new(0));
+        let counts = changes.clone();
+        let change = ClosureWrite::new(move |_: &mut u32| _ = counts.fetch_add(1, Ordering::Relaxed));
+        assert!(shared.combine(0, turn, iter::once(change), |_| ()).is_err());
+        assert_eq!(changes.load(Ordering::Relaxed), 0, "changed after the panic");
+    }
 
     #[test]
     fn a_dropped_handle_gives_back_its_slot() {

@@ -481,6 +481,7 @@ unsafe fn free_copy(version: Version, pool: &mut Pool, budget: &Budget) {
     // SAFETY: the caller's promise; headers need no drop.
     unsafe {
         version.copy.as_ref().watch.write();
+        version.copy.as_ref().header.gone();
         pool.put(version.copy, version.shape.copy, budget);
     }
 }

@@ -415,7 +415,10 @@ impl Tx<'_> {
             let Handle { pool, shared, .. } = &mut *self.handle;
             if !is_end(now) {
                 // SAFETY: never linked.
-                unsafe { pool.put(copy, shape.copy, shared.horizon().budget()) };
+                unsafe {
+                    copy.as_ref().header.gone();
+                    pool.put(copy, shape.copy, shared.horizon().budget());
+                }
                 return Err(Abort::Conflict);
             }
             // A collector has written back what was newest and cut it off: it must not be linked to, for it will be

@@ -83,7 +83,9 @@ pub(super) fn birth(end: *mut Copied) -> u64 {
 #[inline]
 pub(super) unsafe fn follow<'a>(word: *mut Copied) -> Option<&'a Copied> {
     // SAFETY: not an end, so a copy; the caller's promise.
-    (!is_end(word)).then(|| unsafe { &*word })
+    let copy = (!is_end(word)).then(|| unsafe { &*word })?;
+    copy.header.read();
+    Some(copy)
 }
 
 /// The head of an object, whatever its type.
@@ -132,6 +134,8 @@ pub(super) struct Copied {
     pub(super) superseded: AtomicU64,
     /// Of the payload.
     pub(super) watch: Watch,
+    /// Of the header: read where a chain is followed, gone when the copy is freed.
+    pub(super) header: Watch,
 }
 
 impl Copied {
@@ -144,6 +148,7 @@ impl Copied {
             older: AtomicPtr::new(older),
             superseded: AtomicU64::new(word),
             watch: Watch::new(),
+            header: Watch::new(),
         }
     }
 
@@ -236,7 +241,9 @@ impl Shape {
 
     /// The same without room for a payload: for versions that nobody reads.
     pub(super) const fn without_payload(self) -> Self {
-        let Ok(copy) = Layout::from_size_align(LINE, LINE) else { unreachable!() };
+        let Ok(copy) = Layout::from_size_align(size_of::<Copied>().next_multiple_of(LINE), LINE) else {
+            unreachable!()
+        };
         Self { size: 0, copy, ..self }
     }
 }
