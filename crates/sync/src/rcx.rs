@@ -241,7 +241,7 @@ impl<L: Locks> Rcx<L> {
         self.locks.object()
     }
 
-    /// Says, once, that an object has left its structure: no thread locks it any more to change it. One that has come by it
+    /// Says that an object has left its structure: no thread locks it any more to change it. One that has come by it
     /// before may lock it still, and has to find then that it was removed. Its lock may be another object's from now on, or
     /// stays with the object, as these locks like it. An object that is dropped and was not given back takes memory as long
     /// as the `Rcx` lives.

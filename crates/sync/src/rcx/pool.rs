@@ -29,6 +29,10 @@ const CHUNKS: usize = 24;
 /// Fresh numbers taken at a time.
 const BATCH: u32 = if cfg!(loom) { 1 } else { 16 };
 
+/// What follows a lock that is in no list. An object that gives its lock back twice, or to another pool, must not put a
+/// lock into a list that is in one: it would make a circle of it. At worst two objects share a lock from then on.
+const TAKEN: u32 = u32::MAX;
+
 /// Free lists at most.
 const LISTS: usize = if cfg!(loom) { 1 } else { 64 };
 
@@ -36,7 +40,8 @@ const LISTS: usize = if cfg!(loom) { 1 } else { 64 };
 #[derive(Debug)]
 pub struct Line {
     pub(super) global: AtomicU32,
-    /// Beside the global word of a lock that is free: the number of the next one in the list, and 1; or 0.
+    /// Beside the global word of a lock that is free: the number of the next one in the list, and 1; or 0. Otherwise
+    /// [`TAKEN`].
     next: AtomicU32,
     pub(super) byte: AtomicU8,
     pub(super) queue: Queue,
@@ -44,7 +49,7 @@ pub struct Line {
 
 impl Line {
     fn new() -> CachePadded<Self> {
-        let (global, next) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (global, next) = (AtomicU32::new(0), AtomicU32::new(TAKEN));
         CachePadded::new(Self { global, next, byte: AtomicU8::new(0), queue: Queue::default() })
     }
 }
@@ -111,22 +116,25 @@ impl Pool {
         self.free[list].lock().expect("no holder panics")
     }
 
-    /// What follows in the list of a free lock. Relaxed: the list's own lock orders it.
-    fn next(&self, number: u32) -> u32 {
-        self.lock(number)[0].next.load(Ordering::Relaxed)
+    /// The lock is in no list any more; what followed it. Relaxed: the list's own lock orders it.
+    fn take_out(&self, number: u32) -> u32 {
+        self.lock(number)[0].next.swap(TAKEN, Ordering::Relaxed)
     }
 
     fn pop(&self, list: usize) -> Option<u32> {
         let mut first = self.first(list);
         let number = first.checked_sub(1)?;
-        **first = self.next(number);
+        **first = self.take_out(number);
         Some(number)
     }
 
     fn push(&self, list: usize, number: u32) {
+        // Before the list's lock: it may panic.
+        let next = &self.lock(number)[0].next;
         let mut first = self.first(list);
-        self.lock(number)[0].next.store(**first, Ordering::Relaxed);
-        **first = number + 1;
+        if next.compare_exchange(TAKEN, **first, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            **first = number + 1;
+        }
     }
 
     /// All of the first other list that is not empty: one comes out, the rest goes into this one.
@@ -134,9 +142,9 @@ impl Pool {
     fn take_over(&self, mine: usize) -> Option<u32> {
         let mut others = (1..self.free.len()).map(|step| (mine + step) % self.free.len());
         let number = others.find_map(|other| mem::take(&mut **self.first(other)).checked_sub(1))?;
-        let mut rest = self.next(number);
+        let mut rest = self.take_out(number);
         while let Some(another) = rest.checked_sub(1) {
-            rest = self.next(another);
+            rest = self.take_out(another);
             self.push(mine, another);
         }
         Some(number)
@@ -210,6 +218,25 @@ mod tests {
             } else {
                 (expected.0, expected.1 + 1)
             };
+        }
+    }
+
+    /// Twice, and to a pool that has given the number to no object: the lists stay lists.
+    #[test]
+    fn a_lock_that_is_given_back_again_is_free_once() {
+        let (pool, other) = (Pool::new(2), Pool::new(2));
+        let number = pool.take();
+        _ = other.take();
+        for _ in 0..3 {
+            pool.give_back(number);
+            other.give_back(number);
+            other.give_back(number + 1);
+        }
+        for pool in [pool, other] {
+            let mut taken: Vec<u32> = (0..100).map(|_| pool.take()).collect();
+            taken.sort_unstable();
+            taken.dedup();
+            assert_eq!(taken.len(), 100);
         }
     }
 
