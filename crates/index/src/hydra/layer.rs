@@ -104,7 +104,7 @@ impl<F: KeyForm> Layer<F> {
     }
 }
 
-impl<F: KeyForm> snapshot::Page for PagePtr<F> {
+impl<F: KeyForm> snapshot::Target for PagePtr<F> {
     const STRIDE: usize = size_of::<F::Page>();
 
     fn addr(self) -> usize {
@@ -201,11 +201,11 @@ impl<F: KeyForm> ArtLayer<F> {
     }
 
     fn word(page: PagePtr<F>) -> u64 {
-        snapshot::Page::addr(page) as u64
+        snapshot::Target::addr(page) as u64
     }
 
     fn page(word: u64) -> PagePtr<F> {
         // SAFETY: the tree holds what `word` made.
-        unsafe { snapshot::Page::at(word as usize) }
+        unsafe { snapshot::Target::at(word as usize) }
     }
 }

@@ -23,8 +23,8 @@
 //! destructor must not panic because another thread did.
 
 use super::config::Maintainers;
-use super::core::{Core, Local};
 use super::oplog::{Kind, MergedLog, Op, PagePtr};
+use super::shared::{Core, Local};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering::*};
 use archipelago_platform::pad::CachePadded;

@@ -6,21 +6,23 @@
 //!  data list      [low ... high) -> [low ... high) -> [low ... high)     pages of unsorted entries with tags
 //! ```
 //!
-//! Where things are: the pages and their layouts in [`page`]; walking, point operations, splits and merges in
-//! [`list`]; scans both ways in [`scan`]; op logs in [`oplog`], combiner, updaters and reclamation in [`maintain`];
+//! Where things are: the pages and their layouts in [`page`]; walking and point operations in [`list`], splits and
+//! merges in [`reshape`]; scans both ways in [`scan`], many look-ups at a time in [`batch`]; op logs in [`oplog`], combiner, updaters and reclamation in [`maintain`];
 //! the search layer in [`layer`] (the read-mostly kind in [`snapshot`], the thesis's radix tree in
 //! [`art`](crate::art)). [`structure`] says how all this is a [`Structure`](crate::map::Structure), of which
 //! [`Map`](crate::map::Map) makes what users see.
 
+mod batch;
 mod config;
-mod core;
 mod layer;
 mod list;
 mod maintain;
 mod map;
 mod oplog;
 mod page;
+mod reshape;
 mod scan;
+mod shared;
 mod snapshot;
 mod structure;
 

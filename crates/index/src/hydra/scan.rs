@@ -10,13 +10,13 @@
 //! a page unsorted sorts its copy and, if nobody is in the way, puts the entries back in order: one line less per
 //! page, and the next scan copies a contiguous run.
 
-use super::core::{Core, Local};
 use super::page::{LOCKED, Page, PageCopy, Seen};
+use super::shared::{Core, Local};
 use crate::key::KeyForm;
 use crate::map::Words;
-use ::core::ops::Range;
 use archipelago_platform::hint;
 use archipelago_sync::version_lock::Version;
+use core::ops::Range;
 
 /// Entries of a page, about, that is not the first of a scan: to tell how many pages the scan will visit.
 const FILL: usize = 32;
@@ -36,7 +36,7 @@ fn tidy<F: KeyForm>(page: &F::Page, version: Version, copy: &mut <F::Page as Pag
 #[inline]
 fn fetch<F: KeyForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>, words: Words) {
     if words == Words::Followed {
-        entries.for_each(|at| hint::prefetch_read(::core::ptr::without_provenance::<u8>(copy.value(at) as usize)));
+        entries.for_each(|at| hint::prefetch_read(core::ptr::without_provenance::<u8>(copy.value(at) as usize)));
     }
 }
 
@@ -147,7 +147,7 @@ impl<F: KeyForm> Core<F> {
                     return seen;
                 }
             }
-            if ::core::ptr::eq(target, self.head()) {
+            if core::ptr::eq(target, self.head()) {
                 break;
             }
             previous = Some(target);

@@ -2,22 +2,17 @@
 
 use super::Hydra;
 use super::config::Config;
-use super::core::{Core, Local};
 use super::layer::Layer;
 use super::list::When as At;
-use super::page::{Page, Removed, Seen};
+use super::page::{Page, Removed};
+use super::shared::{Core, Local};
 use crate::Encode;
 use crate::key::KeyForm;
 use crate::map::{End, Held, Kind, Limits, Put, Structure, When, Words};
-use crate::points;
-use ::core::any::Any;
-use archipelago_platform::hint::point;
 use archipelago_platform::sync::Arc;
 use archipelago_sync::rcu::{Domain, Guard};
-use archipelago_sync::version_lock::{Look, Version};
-
-/// Look-ups in flight at a time in `get_many`: enough to hide a memory access behind the others'.
-const BATCH: usize = 32;
+use archipelago_sync::version_lock::Look;
+use core::any::Any;
 
 impl Kind for Hydra {
     type Core<F: KeyForm> = Core<F>;
@@ -78,7 +73,7 @@ impl<F: KeyForm> Core<F> {
         let bytes = F::outside(probe);
         self.cell().add_outside(-(bytes as isize));
         // SAFETY: the key is out of the map and ours alone to retire.
-        unsafe { guard.retire_sized(key, bytes, ::core::ptr::null_mut(), reclaim::<F>) }
+        unsafe { guard.retire_sized(key, bytes, core::ptr::null_mut(), reclaim::<F>) }
         self.note_garbage();
     }
 
@@ -94,49 +89,7 @@ impl<F: KeyForm> Core<F> {
         }
         put
     }
-
-    /// Goes on from a jump node that has been prefetched to the target's entry, and starts fetching that.
-    #[inline]
-    fn approach(&self, stop: &mut Stop<'_, F>, key: F::Probe<'_>) {
-        let (page, version) = self.target(stop.page, key);
-        let candidates = page.candidates(F::tag(key));
-        *stop = Stop { page, version: Some(version), candidates };
-        if candidates != 0 {
-            page.prefetch_slot(candidates.trailing_zeros() as usize);
-        }
-    }
-
-    /// Ends what `approach` began; starts over if the page has changed in between.
-    #[inline]
-    fn arrive(&self, stop: &Stop<'_, F>, key: F::Probe<'_>) -> Option<u64> {
-        point(points::CANDIDATES);
-        let version = stop.version.expect("approached");
-        if let Ok(slot) = stop.page.find_among(stop.candidates, key, Seen::At(version)) {
-            let found = slot.map(|slot| stop.page.value(slot));
-            if stop.page.lock().validate(version) {
-                return found;
-            }
-        }
-        Core::get(self, stop.page, key, F::tag(key))
-    }
 }
-
-/// How far a look-up of a batch has come.
-struct Stop<'g, F: KeyForm> {
-    page: &'g F::Page,
-    /// At this version, once the target is known.
-    version: Option<Version>,
-    /// The target's slots that may hold the key.
-    candidates: u64,
-}
-
-impl<F: KeyForm> Clone for Stop<'_, F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<F: KeyForm> Copy for Stop<'_, F> {}
 
 impl<F: KeyForm> Structure<F> for Core<F> {
     type Place<'s> = Place<'s, F>;
@@ -235,26 +188,9 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         place: Place<'_, F>,
         guard: &Guard<'_>,
         keys: &[Q],
-        mut found: impl FnMut(Option<u64>),
+        found: impl FnMut(Option<u64>),
     ) {
-        let local = place.local(guard);
-        for keys in keys.chunks(BATCH) {
-            for key in keys {
-                key.encode(|key| local.layer.prefetch(key));
-            }
-            let mut stops = [None; BATCH];
-            for (key, stop) in keys.iter().zip(&mut stops) {
-                let page = key.encode(|key| local.jump(key));
-                F::Page::prefetch(page);
-                *stop = Some(Stop { page, version: None, candidates: 0 });
-            }
-            for (key, stop) in keys.iter().zip(stops.iter_mut().flatten()) {
-                key.encode(|key| self.approach(stop, key));
-            }
-            for (key, stop) in keys.iter().zip(stops.iter().flatten()) {
-                found(key.encode(|key| self.arrive(stop, key)));
-            }
-        }
+        self.look_up_many(&place.local(guard), keys, found);
     }
 
     fn put_near<'g>(
@@ -268,7 +204,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         let local = place.local(guard);
         let page = self.jump_from(*near, &local, key);
         // SAFETY: a page that was reached under the guard is not reclaimed before it ends.
-        *near = Some(unsafe { &*::core::ptr::from_ref(page) });
+        *near = Some(unsafe { &*core::ptr::from_ref(page) });
         self.counted(Core::put(self, &local, page, key, F::tag(key), word, At::Always), key)
     }
 
@@ -298,7 +234,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
             // Locked by a thread that this process has not got, being a child: it may have been moving entries from the
             // next page to this one. They leak.
             let locked = matches!(page.lock().look(), Look::Locked);
-            if ::core::mem::replace(&mut skip, locked) || locked {
+            if core::mem::replace(&mut skip, locked) || locked {
                 return;
             }
             for slot in (0..page.len()).rev() {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use archipelago_platform::plain::Plain;
 
-use super::Page;
+use super::Target;
 
 /// Pages per base.
 const SPAN: usize = 1 << SPAN_BITS;
@@ -28,7 +28,7 @@ pub struct PageIds {
 impl PageIds {
     /// The number of `page`, which counts as used once more. `None` when there are no more bases: from some 2^19
     /// chunks on, about a tebibyte of pages.
-    pub fn acquire<P: Page>(&mut self, page: P) -> Option<u32> {
+    pub fn acquire<P: Target>(&mut self, page: P) -> Option<u32> {
         let addr = page.addr();
         let region = addr - addr % (P::STRIDE * SPAN);
         let base = region + (addr - region) % P::STRIDE;
@@ -70,7 +70,7 @@ impl PageIds {
     /// # Safety
     /// `acquire` gave the number out, for a page of this type.
     #[inline(always)]
-    pub unsafe fn page<P: Page>(&self, id: u32) -> P {
+    pub unsafe fn page<P: Target>(&self, id: u32) -> P {
         let number = (id >> SPAN_BITS) as usize;
         debug_assert!(*self.uses[number] > 0);
         // SAFETY: the number was given out, so its base is there, and this is the address that it was given out for.
