@@ -11,7 +11,6 @@
 //! at that moment, that is the moment the key was absent; if it had been replaced, it was frozen at the replacement,
 //! which came after the call found a way into it, and *then* the key was absent.
 
-use super::cursor::Cursor;
 use super::edge::{Edge, Target};
 use super::leaf::Leaf;
 use super::node::{Kind, Node};
@@ -25,7 +24,6 @@ use archipelago_platform::plain::Plain;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use core::marker::PhantomData;
-use core::ops::Bound;
 
 /// A concurrent adaptive radix tree from byte strings to words, its leaves laid out for keys of form `F`.
 pub(crate) struct RawArt<F: Form> {
@@ -154,12 +152,6 @@ impl<F: Form> RawArt<F> {
     /// Removes `key` if its word is `word`; tells whether it was.
     pub(crate) fn remove_if(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> bool {
         with_protocol!(self, remove_once(key, Some(word), guard)).is_some()
-    }
-
-    /// The word of the greatest key that is not above `key`.
-    #[allow(dead_code, reason = "for HydraList's search layer")]
-    pub(crate) fn predecessor(&self, key: &[u8], guard: &Guard<'_>) -> Option<u64> {
-        Cursor::<_, true>::new(self, guard).next(Bound::Included(key)).map(Leaf::word)
     }
 
     /// The descent of everything that needs the key to be there. Skips prefixes: the whole key is compared at the leaf.
