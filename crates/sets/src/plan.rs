@@ -10,6 +10,8 @@
 
 use core::cell::RefCell;
 
+use archipelago_platform::{touch, touch_mut};
+
 use crate::mechanism::{Conflict, Node, Update, View};
 use crate::optimistic::Commit;
 use crate::shared::{Reading, Shared, SharedLink, pointer};
@@ -105,6 +107,7 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
             self.seen.drain(..LAST);
         }
         self.seen.push(Seen { node, side, to });
+        self.seen.last().into_iter().for_each(|last| touch_mut(last, size_of::<Seen<LINKS, X>>()));
     }
 
     /// What the text saw there; what is there now, if it has not looked.
@@ -116,6 +119,7 @@ impl<const LINKS: usize, X> Plan<LINKS, X> {
     /// # Safety
     /// As [`View::step`].
     unsafe fn seen(&self, node: *mut Shared<LINKS, X>, side: usize) -> Result<*mut Shared<LINKS, X>, Conflict> {
+        touch(self.seen.as_ptr(), size_of_val(&*self.seen));
         let mut looks = self.seen.iter().filter(|seen| seen.node == node && seen.side == side).map(|seen| seen.to);
         // SAFETY: the caller's promise.
         let Some(first) = looks.next() else { return Ok(unsafe { &*node }.next[side].load()) };

@@ -62,7 +62,8 @@ pub(super) struct Pool {
     /// Lines of a lock.
     lines: usize,
     chunks: [AtomicPtr<CachePadded<Line>>; CHUNKS],
-    made: AtomicU32,
+    /// Apart from what never changes, here and around the pool.
+    made: CachePadded<AtomicU32>,
     /// Lists of free locks, one for each processor: the number of its first, and 1; or 0.
     free: Box<[CachePadded<Mutex<Plain<u32>>>]>,
 }
@@ -79,7 +80,7 @@ impl Pool {
         Self {
             lines: nodes + 1,
             chunks: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
-            made: AtomicU32::new(0),
+            made: CachePadded::new(AtomicU32::new(0)),
             free: (0..LISTS.min(processors())).map(|_| list()).collect(),
         }
     }
