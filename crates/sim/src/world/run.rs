@@ -29,7 +29,7 @@ pub fn ending() -> bool {
     engine().is_some_and(|engine| with(engine, |engine| engine.unwinding))
 }
 
-/// One more than the largest [`Current::slot`] of this run so far.
+/// One more than the largest [`Current::slot`](super::Current::slot) of this run so far.
 pub fn slots_high_water() -> usize {
     engine().map_or(0, |engine| with(engine, |engine| engine.slots_high_water))
 }
