@@ -5,6 +5,7 @@
 //! What the locks guard are cells that tell loom of every access.
 #![cfg(loom)]
 
+use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::lock::be_on_node;
@@ -13,13 +14,6 @@ use archipelago_sync::rcx::{Builder, Locks, Padding, Rcx, Striped};
 use archipelago_sync::region::{Again, Change, Changing, Link, Page, Region, Stale, Traverse, Walk, Word};
 use archipelago_sync::version_lock::VersionLock;
 use loom::cell::UnsafeCell;
-
-fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
-    builder.check(test);
-}
 
 /// Two objects with a value each, and whether they were removed.
 struct Objects<L: Locks> {
