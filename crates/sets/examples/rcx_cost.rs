@@ -1,12 +1,13 @@
 //! What updates and reads over RCX cost beside fine-grained locks and plain RCU.
 //!
 //! `cargo run --release -p archipelago-sets --example rcx_cost -- update [THREADS]`: alternating spans, nanoseconds for each
-//! update of a list of 16 keys, of which an update inserts or removes one. `... -- read NAME COUNT`: looks so many keys up in a list of 256 over `rcu`, `rcx`, `striped`
+//! update of a list of 16 keys, of which an update inserts or removes one. `... -- read NAME COUNT`: looks COUNT keys up in a list of 256 over `rcu`, `rcx`, `striped`
 //! or `rcu-htm`, to be counted by `valgrind --tool=callgrind --toggle-collect='*look_up*'`.
 
 use std::hint::black_box;
-use std::time::Instant;
 
+use archipelago_platform::thread;
+use archipelago_platform::time::Instant;
 use archipelago_sets::{List, OverRcu, OverRcx, OverRcxStriped, RcuHtm, Set, SetSession};
 use archipelago_sync::rcx::{Padding, Rcx, Striped};
 
@@ -35,7 +36,7 @@ fn update<S: Set>(set: &S, threads: usize) -> f64 {
         }
     };
     let begun = Instant::now();
-    std::thread::scope(|scope| (0..threads).for_each(|thread| _ = scope.spawn(move || work(thread as u64))));
+    thread::scope(|scope| (0..threads).for_each(|thread| _ = scope.spawn(move || work(thread as u64))));
     begun.elapsed().as_nanos() as f64 / TURNS as f64
 }
 

@@ -21,7 +21,7 @@ struct Race {
 }
 
 impl Race {
-    /// In how many of so many schedules it shows.
+    /// In how many schedules of those run it shows.
     fn found(&self, config: &Config, schedules: u64) -> usize {
         let program = |config: &Config| (self.program)(config, self.broken);
         let stats = program(&Config { schedule: Schedule::VirtualTime, ..config.clone() }).stats;

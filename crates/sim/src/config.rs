@@ -123,7 +123,7 @@ pub struct Config {
     ///
     /// [`Report::unannounced`]: crate::Report::unannounced
     pub watch: bool,
-    /// In schedules that look for bugs: before one in so many plain accesses to the run's memory that nothing announces, chosen
+    /// In schedules that look for bugs: before one in this number of plain accesses to the run's memory that nothing announces, chosen
     /// at random, the schedule decides who goes next, as before an announced one. 0, the default, for none. Some microseconds
     /// for every plain access; on Linux on x86-64 only, with [`SimAlloc`](crate::SimAlloc) installed, else none.
     pub plain_points: u64,

@@ -13,7 +13,7 @@ const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:70rem;ma
     td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}pre{background:#f4f4f4;padding:.7rem;\
     overflow:auto}.warn{background:#fff0d0;border:1px solid #d90;padding:.5rem 1rem}svg{max-width:100%;height:auto}";
 
-/// So many thread counts are a curve; fewer are bars.
+/// From this number of thread counts on a chart has curves; below, bars.
 const CURVE: usize = 3;
 
 /// Writes a page to a file, and says so on standard error.

@@ -5,7 +5,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 
 use archipelago_platform::touch;
 
-/// The length, and then so many bytes.
+/// The length, and then the bytes.
 const HEADER: usize = size_of::<usize>();
 
 fn layout(len: usize) -> Layout {

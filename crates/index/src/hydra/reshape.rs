@@ -13,11 +13,11 @@ impl<F: KeyForm> Core<F> {
         // SAFETY: `fresh` is an unused block of the right layout, and `page` is locked by us.
         if !unsafe { page.split(fresh.as_ptr(), key) } {
             page.lock().unlock();
-            // SAFETY: nothing was written to the block, and nobody else knows it.
+            // SAFETY: nothing was written to the block, and no other thread knows it.
             unsafe { self.release_block(fresh) };
             return;
         }
-        // Logged before the lock is released: whoever later merges the new page away logs after this.
+        // Logged before the lock is released: a thread that later merges the new page away logs after this.
         self.log(local, Kind::Insert, fresh);
         page.lock().unlock();
         self.after_structure_change(local);

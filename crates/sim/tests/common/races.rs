@@ -35,9 +35,34 @@ pub fn two_locks(config: &Config, opposite: bool) -> Report {
     run_with(&machine(), config, 2, || [Word::new(0), Word::new(0)], body, drop).0
 }
 
+/// A word of shared memory, announced or not.
+trait Value {
+    fn get(&self) -> u64;
+    fn set(&self, value: u64);
+}
+
+impl Value for Word {
+    fn get(&self) -> u64 {
+        self.get()
+    }
+
+    fn set(&self, value: u64) {
+        self.set(value);
+    }
+}
+
 /// A sequence lock over two words that are always equal.
 pub fn sequence_lock(config: &Config, validates: bool) -> Report {
-    let body = |[sequence, a, b]: &[Word; 3], client: Client| {
+    sequence_lock_over(config, validates, || Word::new(0))
+}
+
+/// The same over two plain words.
+pub fn hidden_sequence_lock(config: &Config, validates: bool) -> Report {
+    sequence_lock_over(config, validates, hidden)
+}
+
+fn sequence_lock_over<V: Value>(config: &Config, validates: bool, new: fn() -> V) -> Report {
+    let body = |(sequence, [a, b]): &(Word, [V; 2]), client: Client| {
         if client.index == 0 {
             for value in 1..5 {
                 sequence.add(1);
@@ -59,12 +84,21 @@ pub fn sequence_lock(config: &Config, validates: bool) -> Report {
             }
         }
     };
-    run_with(&machine(), config, 2, || [0; 3].map(Word::new), body, drop).0
+    run_with(&machine(), config, 2, || (Word::new(0), [new(), new()]), body, drop).0
 }
 
 /// A value that is made known before or after it is written.
 pub fn publication(config: &Config, before: bool) -> Report {
-    let body = |[known, value]: &[Word; 2], client: Client| {
+    publication_of(config, before, || Word::new(0))
+}
+
+/// The same of a plain value.
+pub fn hidden_publication(config: &Config, before: bool) -> Report {
+    publication_of(config, before, hidden)
+}
+
+fn publication_of<V: Value>(config: &Config, before: bool, new: fn() -> V) -> Report {
+    let body = |(known, value): &(Word, V), client: Client| {
         if client.index == 0 {
             if before {
                 known.set(1);
@@ -77,7 +111,7 @@ pub fn publication(config: &Config, before: bool) -> Report {
             assert_eq!(value.get(), 42);
         }
     };
-    run_with(&machine(), config, 3, || [0; 2].map(Word::new), body, drop).0
+    run_with(&machine(), config, 3, || (Word::new(0), new()), body, drop).0
 }
 
 /// A word of plain memory that nothing announces.
@@ -86,7 +120,7 @@ struct Hidden(UnsafeCell<u64>);
 // SAFETY: the threads of a run take turns on one OS thread; volatile accesses are made as they are written.
 unsafe impl Sync for Hidden {}
 
-impl Hidden {
+impl Value for Hidden {
     fn get(&self) -> u64 {
         // SAFETY: as above.
         unsafe { self.0.get().read_volatile() }
@@ -119,49 +153,4 @@ pub fn hidden_counter(config: &Config, locks: bool) -> Report {
     };
     let teardown = |(_, word): (Word, Hidden)| assert_eq!(word.get(), 6);
     run_with(&machine(), config, 3, || (Word::new(0), hidden()), body, teardown).0
-}
-
-/// A sequence lock over two plain words that are always equal.
-pub fn hidden_sequence_lock(config: &Config, validates: bool) -> Report {
-    let body = |(sequence, [a, b]): &(Word, [Hidden; 2]), client: Client| {
-        if client.index == 0 {
-            for value in 1..5 {
-                sequence.add(1);
-                a.set(value);
-                b.set(value);
-                sequence.add(1);
-            }
-            return;
-        }
-        for _ in 0..4 {
-            loop {
-                let before = sequence.get();
-                let pair = (a.get(), b.get());
-                if before % 2 == 0 && (!validates || sequence.get() == before) {
-                    assert_eq!(pair.0, pair.1);
-                    break;
-                }
-                world::spin_hint();
-            }
-        }
-    };
-    run_with(&machine(), config, 2, || (Word::new(0), [hidden(), hidden()]), body, drop).0
-}
-
-/// A plain value that is made known before or after it is written.
-pub fn hidden_publication(config: &Config, before: bool) -> Report {
-    let body = |(known, value): &(Word, Hidden), client: Client| {
-        if client.index == 0 {
-            if before {
-                known.set(1);
-                value.set(42);
-            } else {
-                value.set(42);
-                known.set(1);
-            }
-        } else if known.get() == 1 {
-            assert_eq!(value.get(), 42);
-        }
-    };
-    run_with(&machine(), config, 3, || (Word::new(0), hidden()), body, drop).0
 }
