@@ -78,8 +78,7 @@ impl<L: Locks + 'static> Commit for ByLocks<L> {
         let handle = |node: *mut Shared<LINKS, Self::Beside>| self.0.handle(unsafe { &(*node).beside.object });
         let mut handles = scratch.take();
         handles.extend(plan.nodes().map(handle));
-        self.0.order(&mut handles);
-        let done = self.0.try_lock(&handles).is_some_and(|_held| Self::happen(domain, guard, plan));
+        let done = self.0.try_lock(self.0.order(&mut handles)).is_some_and(|_held| Self::happen(domain, guard, plan));
         scratch.keep(handles);
         done
     }

@@ -45,16 +45,16 @@
 //!   are hashed to: [`Striped`].
 //!
 //! ```
-//! use archipelago_sync::rcx::Rcx;
+//! use archipelago_sync::rcx::{InOrder, Rcx};
 //!
 //! let rcx: Rcx = Rcx::new();
 //! let (a, b) = (rcx.object(), rcx.object());
 //! let mut both = vec![rcx.handle(&b), rcx.handle(&a)];
-//! rcx.order(&mut both);
-//! let held = rcx.lock(&both);
-//! assert!(rcx.try_lock(&[rcx.handle(&a)]).is_none());
+//! let held = rcx.lock(rcx.order(&mut both));
+//! let a_alone = rcx.handle(&a);
+//! assert!(rcx.try_lock(InOrder::one(&a_alone)).is_none());
 //! drop(held);
-//! assert!(rcx.try_lock(&[rcx.handle(&a)]).is_some());
+//! assert!(rcx.try_lock(InOrder::one(&a_alone)).is_some());
 //! [a, b].iter().for_each(|object| rcx.give_back(object));
 //! ```
 
@@ -257,13 +257,14 @@ impl<L: Locks> Rcx<L> {
 
     /// Brings handles into the order of global words, each once: as [`lock`](Self::lock) wants them.
     #[inline]
-    pub fn order(&self, handles: &mut Vec<L::Handle<'_>>) {
+    pub fn order<'a, 'o>(&'o self, handles: &'a mut Vec<L::Handle<'o>>) -> InOrder<'a, 'o, L> {
         handles.sort_unstable_by_key(|handle| L::key(*handle));
         handles.dedup_by_key(|handle| L::key(*handle));
+        InOrder(handles)
     }
 
     /// Locks all of them. Not within an RCU section for which a holder might wait.
-    pub fn lock<'a, 'o>(&'o self, handles: &'a [L::Handle<'o>]) -> Guard<'a, 'o, L> {
+    pub fn lock<'a, 'o>(&'o self, handles: InOrder<'a, 'o, L>) -> Guard<'a, 'o, L> {
         let backoff = Backoff::new();
         loop {
             match self.try_lock(handles) {
@@ -273,11 +274,9 @@ impl<L: Locks> Rcx<L> {
         }
     }
 
-    /// Locks all of them, if that takes no longer than some microseconds of waiting, or none. `handles` are in
-    /// [order](Self::order).
+    /// Locks all of them, if that takes no longer than some microseconds of waiting, or none.
     #[inline]
-    pub fn try_lock<'a, 'o>(&'o self, handles: &'a [L::Handle<'o>]) -> Option<Guard<'a, 'o, L>> {
-        debug_assert!(handles.is_sorted_by(|a, b| L::key(*a) < L::key(*b)), "handles are not in order");
+    pub fn try_lock<'a, 'o>(&'o self, InOrder(handles): InOrder<'a, 'o, L>) -> Option<Guard<'a, 'o, L>> {
         let node = self.here();
         if !self.admit(handles, node) {
             return None;
@@ -519,6 +518,27 @@ fn mark(node: usize) -> u32 {
     node as u32 + 1
 }
 
+/// Handles in the order of global words, each once. What is locked in this order cannot deadlock, and no update waits for
+/// itself.
+#[derive(Debug)]
+pub struct InOrder<'a, 'o, L: Locks + 'o>(&'a [L::Handle<'o>]);
+
+impl<'a, 'o, L: Locks> InOrder<'a, 'o, L> {
+    /// A single handle.
+    #[inline]
+    pub fn one(handle: &'a L::Handle<'o>) -> Self {
+        Self(core::slice::from_ref(handle))
+    }
+}
+
+impl<L: Locks> Clone for InOrder<'_, '_, L> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<L: Locks> Copy for InOrder<'_, '_, L> {}
+
 /// Objects that are locked; dropping it unlocks them, by the node by which they were locked.
 #[must_use]
 pub struct Guard<'a, 'o, L: Locks> {
@@ -554,17 +574,17 @@ mod tests {
             let objects: Vec<Object> = (0..40).map(|_| rcx.object()).collect();
             let mut all: Vec<ToLock<'_>> =
                 objects.iter().chain(&objects[3..5]).map(|object| rcx.handle(object)).collect();
-            rcx.order(&mut all);
+            let InOrder(all) = rcx.order(&mut all);
             assert_eq!(all.len(), 40);
-            let third = rcx.try_lock(&all[3..4]).expect("free");
-            assert!(rcx.try_lock(&all[..8]).is_none() && rcx.try_lock(&all).is_none());
+            let third = rcx.try_lock(InOrder::one(&all[3])).expect("free");
+            assert!(rcx.try_lock(InOrder(&all[..8])).is_none() && rcx.try_lock(InOrder(all)).is_none());
             // Nothing of those attempts is left.
-            drop(rcx.try_lock(&all[..3]).expect("free"));
+            drop(rcx.try_lock(InOrder(&all[..3])).expect("free"));
             drop(third);
-            let held = rcx.try_lock(&all).expect("free");
-            assert!(all.iter().all(|object| rcx.try_lock(std::slice::from_ref(object)).is_none()));
+            let held = rcx.try_lock(InOrder(all)).expect("free");
+            assert!(all.iter().all(|object| rcx.try_lock(InOrder::one(object)).is_none()));
             drop(held);
-            drop(rcx.lock(&all));
+            drop(rcx.lock(InOrder(all)));
         });
     }
 
@@ -575,16 +595,16 @@ mod tests {
             let rcx: Rcx = builder.build();
             let objects = [rcx.object(), rcx.object()];
             let mut handles = objects.each_ref().map(|object| rcx.handle(object)).to_vec();
-            rcx.order(&mut handles);
-            let held = rcx.lock(&handles);
+            let handles = rcx.order(&mut handles);
+            let held = rcx.lock(handles);
             thread::scope(|scope| {
                 let other = scope.spawn(|| {
                     drop(held);
-                    rcx.try_lock(&handles).is_some()
+                    rcx.try_lock(handles).is_some()
                 });
                 assert!(other.join().unwrap());
             });
-            assert!(rcx.try_lock(&handles).is_some());
+            assert!(rcx.try_lock(handles).is_some());
         });
     }
 
@@ -593,10 +613,10 @@ mod tests {
         let rcx: Rcx<Striped> = Rcx::builder().nodes(3).build_with(|nodes, _| Striped::with_stripes(nodes, 1));
         let objects = [rcx.object(), rcx.object()];
         let mut handles: Vec<usize> = objects.iter().map(|object| rcx.handle(object)).collect();
-        rcx.order(&mut handles);
-        assert_eq!(handles, [0]);
-        let held = rcx.lock(&handles);
-        assert!(rcx.try_lock(&handles).is_none());
+        let handles = rcx.order(&mut handles);
+        assert_eq!(handles.0, [0]);
+        let held = rcx.lock(handles);
+        assert!(rcx.try_lock(handles).is_none());
         drop(held);
     }
 }

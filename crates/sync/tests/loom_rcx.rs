@@ -10,7 +10,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::lock::be_on_node;
 use archipelago_sync::rcu::Domain;
-use archipelago_sync::rcx::{Builder, Locks, Padding, Rcx, Striped};
+use archipelago_sync::rcx::{Builder, InOrder, Locks, Padding, Rcx, Striped};
 use archipelago_sync::region::{Again, Change, Changing, Link, Page, Region, Stale, Traverse, Walk, Word};
 use archipelago_sync::version_lock::VersionLock;
 use loom::cell::UnsafeCell;
@@ -33,8 +33,7 @@ impl<L: Locks> Objects<L> {
     /// Adds one to each of these, unless the first is found to be removed.
     fn add(&self, which: &[usize]) -> bool {
         let mut handles = which.iter().map(|at| self.rcx.handle(&self.objects[*at])).collect();
-        self.rcx.order(&mut handles);
-        let _held = self.rcx.lock(&handles);
+        let _held = self.rcx.lock(self.rcx.order(&mut handles));
         // The validation.
         // SAFETY: changed by who holds the first object.
         if which.contains(&0) && self.removed.with(|removed| unsafe { *removed }) {
@@ -46,8 +45,8 @@ impl<L: Locks> Objects<L> {
     }
 
     fn remove_first(&self) {
-        let handles = [self.rcx.handle(&self.objects[0])];
-        let _held = self.rcx.lock(&handles);
+        let first = self.rcx.handle(&self.objects[0]);
+        let _held = self.rcx.lock(InOrder::one(&first));
         // SAFETY: as above.
         self.removed.with_mut(|removed| unsafe { *removed = true });
     }
@@ -117,14 +116,14 @@ fn what_is_left_to_a_thread_that_gives_up_is_free_again() {
             let objects = objects.clone();
             thread::spawn(move || {
                 be_on_node(0);
-                drop(objects.rcx.try_lock(&[objects.rcx.handle(&objects.objects[0])]));
+                drop(objects.rcx.try_lock(InOrder::one(&objects.rcx.handle(&objects.objects[0]))));
             })
         };
         be_on_node(0);
         assert!(objects.add(&[0]));
         other.join().unwrap();
         be_on_node(1);
-        assert!(objects.rcx.try_lock(&[objects.rcx.handle(&objects.objects[0])]).is_some());
+        assert!(objects.rcx.try_lock(InOrder::one(&objects.rcx.handle(&objects.objects[0]))).is_some());
     });
 }
 
