@@ -241,10 +241,10 @@ pub trait Changing {
     /// As for [`Link::new`].
     unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P);
 
-    /// Makes the page's version a new one, in every back end: what walks look for has moved.
+    /// Makes the version of one of the change's pages a new one, in every back end: what walks look for has moved.
     fn restructure(&mut self, page: &impl Page);
 
-    /// Marks the page as gone from the structure, for good.
+    /// Marks one of the change's pages as gone from the structure, for good. Once.
     fn retire(&mut self, page: &impl Page);
 }
 
@@ -294,6 +294,9 @@ impl Region {
     ///
     /// # Errors
     /// [`Stale`], if one is gone from the structure, or the body says so.
+    ///
+    /// # Panics
+    /// If a page is listed twice and the change runs with its pages locked.
     #[inline]
     pub fn update_all<P: Page, T: Change>(&self, pages: &[&P], change: T) -> Result<T::Out, Stale> {
         self.change(All(pages), change)

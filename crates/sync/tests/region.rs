@@ -335,3 +335,15 @@ fn a_body_that_waits_is_caught() {
         assert!(shared.first.lock.read().is_some());
     }
 }
+
+#[test]
+#[should_panic(expected = "a page is listed twice")]
+fn a_page_listed_twice_is_refused() {
+    let page = Node { lock: VersionLock::new(), words: [Word::new(0), Word::new(0)], link: null_link() };
+    _ = Region::by_version_locks().update_all(&[&page, &page], Count(&page));
+}
+
+fn null_link() -> Link<Node> {
+    // SAFETY: null.
+    unsafe { Link::new(ptr::null_mut()) }
+}

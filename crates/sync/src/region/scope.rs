@@ -92,7 +92,11 @@ impl<P: Page> Scope for All<'_, P> {
     fn try_lock(self) -> Result<Tried, Stale> {
         for (taken, page) in self.0.iter().enumerate() {
             if !page.lock().try_lock() {
-                self.0[..taken].iter().for_each(|page| page.lock().unlock_unchanged());
+                let held = &self.0[..taken];
+                held.iter().for_each(|page| page.lock().unlock_unchanged());
+                // The change would wait for itself for ever.
+                let twice = held.iter().any(|held| core::ptr::eq(held.lock(), page.lock()));
+                assert!(!twice, "a page is listed twice in a change");
                 return if page.lock().look() == Look::Obsolete { Err(Stale) } else { Ok(Tried::Busy) };
             }
         }
