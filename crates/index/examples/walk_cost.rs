@@ -68,6 +68,16 @@ fn main() {
                     entries.fold(0, |sum: u64, entry| sum.wrapping_add(entry.key() ^ entry.value()))
                 }),
             ),
+            (
+                "entries, lent",
+                Box::new(|| {
+                    let (mut entries, mut sum) = (session.entries::<u64, _>(..), 0_u64);
+                    while let Some((key, value)) = entries.next_ref() {
+                        sum = sum.wrapping_add(key ^ value);
+                    }
+                    sum
+                }),
+            ),
         ],
     );
     drop(map);
@@ -109,6 +119,16 @@ fn main() {
                 Box::new(|| {
                     let entries = session.entries::<String, _>(..);
                     entries.fold(0, |sum: u64, entry| sum.wrapping_add(read(entry.key(), entry.value())))
+                }),
+            ),
+            (
+                "entries, lent",
+                Box::new(|| {
+                    let (mut entries, mut sum) = (session.entries::<String, _>(..), 0_u64);
+                    while let Some((key, value)) = entries.next_ref() {
+                        sum = sum.wrapping_add(read(key, value));
+                    }
+                    sum
                 }),
             ),
         ],

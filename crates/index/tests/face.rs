@@ -124,14 +124,23 @@ fn entries_go_anywhere<S: Kind>() {
         // From both ends.
         let (map, model) = filled::<S, K>(sized(700, 50));
         let (mut ours, mut theirs) = (map.pin().entries::<K, _>(..), model.iter());
+        let lent = |(key, value): (K::Ref<'_>, &String)| (K::owned(key), value.clone());
         for turn in 0.. {
-            let (our, their) =
-                if turn % 3 == 0 { (ours.next_back(), theirs.next_back()) } else { (ours.next(), theirs.next()) };
-            assert_eq!(our.map(|entry| read(&entry)), their.map(|(key, value)| (key.clone(), value.clone())));
+            let back = turn % 3 == 0;
+            // Every other entry is lent.
+            let our = match (back, turn % 2 == 0) {
+                (true, true) => ours.next_back_ref().map(lent),
+                (true, false) => ours.next_back().map(|entry| read(&entry)),
+                (false, true) => ours.next_ref().map(lent),
+                (false, false) => ours.next().map(|entry| read(&entry)),
+            };
+            let their = if back { theirs.next_back() } else { theirs.next() };
+            assert_eq!(our, their.map(|(key, value)| (key.clone(), value.clone())));
             if theirs.len() == 0 {
                 break;
             }
         }
+        assert!(ours.next_ref().is_none() && ours.next_back_ref().is_none());
         assert!(ours.next().is_none() && ours.next_back().is_none());
     }
     check::<S, u64>();

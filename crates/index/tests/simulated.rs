@@ -6,6 +6,8 @@
 mod stalls;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use archipelago_check::history::Recorder;
 use archipelago_check::linear::DEFAULT_STEPS;
@@ -223,4 +225,33 @@ fn a_search_layer_per_node_makes_its_accesses_local() {
     let (one, each) = (remote_in_search_layer(1), remote_in_search_layer(4));
     assert!(one > 0.2, "with one layer three of four look-ups go to another node's memory: {one}");
     assert!(each * 3.0 <= one, "{each} remote accesses with a layer per node, {one} with a single one");
+}
+
+/// Virtual nanoseconds that look-ups of a kind take on average.
+fn cost(look: impl Fn(&HydraList<u64, u64>, u64) + Sync) -> u64 {
+    const WALKS: u64 = 40;
+    let spread = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let setup = || {
+        let map: HydraList<u64, u64> = HydraList::builder().maintainers(Maintainers::Clients).build();
+        map.pin().extend((0..20_000).map(|number| (spread(number), number)));
+        map.sync();
+        (map, AtomicU64::new(0))
+    };
+    let body = |(map, took): &(HydraList<u64, u64>, AtomicU64), _: Client| {
+        let start = world::now();
+        (0..WALKS).for_each(|_| look(map, world::random()));
+        took.store((world::now() - start) / WALKS, Ordering::Relaxed);
+    };
+    let machine = Machine::preset("xeon-8180-4s").unwrap();
+    let (report, took) = run_with(&machine, &Config::seeded(1), 1, setup, body, |(_, took)| took.into_inner());
+    report.assert_done();
+    took.expect("the run has ended")
+}
+
+/// A walk without a limit fetches ahead as far as it comes, and not to the end of the map.
+#[test]
+fn a_walk_that_its_caller_ends_costs_what_it_showed() {
+    let limited = cost(|map, from| _ = map.pin().scan(&from, 1, |_, _| ()));
+    let ended = cost(|map, from| _ = map.pin().scan_range::<u64, _, ()>(from.., |_, _| ControlFlow::Break(())));
+    assert!(ended <= 4 * limited, "{ended} ns without a limit, {limited} ns with");
 }

@@ -58,7 +58,7 @@ impl<F: KeyForm> Layer<F> {
     /// Starts fetching up to `count` pages behind the one where [`Self::jump`] leads, where that is cheap to know.
     #[inline]
     pub(super) fn prefetch_followers(&self, key: F::Probe<'_>, count: usize) {
-        if let Self::Snapshot(layer) = self {
+        if let (Self::Snapshot(layer), 1..) = (self, count) {
             layer.current().followers(key, count, |page| F::Page::prefetch_all(page.0.as_ptr()));
         }
     }

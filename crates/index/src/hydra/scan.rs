@@ -21,6 +21,10 @@ use core::ops::Range;
 /// Entries of a page, about, that is not the first of a scan: to tell how many pages the scan will visit.
 const FILL: usize = 32;
 
+/// So many pages a scan starts fetching at a time, at most. A walk from link to link would wait for each page before it knew the
+/// next one's address; the search layer has the addresses side by side.
+const AHEAD: usize = 8;
+
 /// Sorts a page that still has this version. Its values may have changed since it was copied, so it is copied again.
 #[cold]
 fn tidy<F: KeyForm>(page: &F::Page, version: Version, copy: &mut <F::Page as Page<F>>::Copy) {
@@ -55,11 +59,17 @@ impl<F: KeyForm> Core<F> {
         let mut seen = 0;
         let mut page = local.jump(from);
         F::Page::prefetch_all(page);
-        local.layer.prefetch_followers(from, limit / FILL);
+        // Without a limit the caller ends the scan, maybe soon: so fetch little first.
+        let (mut fetched, mut ahead) = (0, if limit == usize::MAX { 1 } else { AHEAD });
         // The bound of the first page is the caller's key; of later ones, the low key of the page itself.
         let mut next_low: Option<&F::Page> = None;
         while seen < limit {
             let bound = next_low.map_or(from, |page| page.low());
+            if fetched == 0 {
+                fetched = ahead.min((limit - seen) / FILL);
+                local.layer.prefetch_followers(bound, fetched);
+                ahead = AHEAD.min(2 * ahead);
+            }
             let (target, version) = self.target(page, bound);
             let next = target.next();
             if limit - seen > FILL / 2 {
@@ -96,6 +106,7 @@ impl<F: KeyForm> Core<F> {
             // SAFETY: validated with the copy: `next` was a live page's neighbour, and our guard is older.
             let next = unsafe { &*next };
             (page, next_low) = (next, Some(next));
+            fetched = fetched.saturating_sub(1);
         }
         seen
     }

@@ -3,7 +3,7 @@
 use super::range::prefix_bounds;
 use super::reference::{Entry, Held};
 use super::walk::{Walk, bounds};
-use super::{FormOf, Hold, Kind, Session, Structure, Words};
+use super::{End, FormOf, Hold, Kind, Session, Structure, Words};
 use crate::hydra::{PageForm, SearchForm};
 use crate::key::Bytes;
 use crate::{Encode, Key, value};
@@ -76,18 +76,83 @@ impl<'m, K: Key> Side<'m, K> {
         Self { held: Arc::new(held), left }
     }
 
+    #[inline]
     fn entry<V: Send + Sync + 'static>(&self, at: usize) -> Entry<'m, K, V> {
         // SAFETY: fetched under the guard beside it, from a map of K and V.
         unsafe { Entry::new(&self.held, at) }
     }
 
-    fn next<V: Send + Sync + 'static>(&mut self) -> Option<Entry<'m, K, V>> {
-        self.left.next().map(|at| self.entry(at))
+    #[inline]
+    fn show<V: Send + Sync + 'static>(&self, at: usize) -> (K::Ref<'_>, &V) {
+        // SAFETY: as above.
+        unsafe { self.held.show(at) }
+    }
+}
+
+impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
+    /// The next place, and from which end it was fetched.
+    #[inline]
+    fn step(&mut self) -> Option<(End, usize)> {
+        let front = |all: &mut Self| all.front.as_mut().and_then(|side| side.left.next());
+        if let Some(at) = front(self) {
+            return Some((End::First, at));
+        }
+        self.fetch_front();
+        if let Some(at) = front(self) {
+            return Some((End::First, at));
+        }
+        let at = self.back.as_mut().and_then(|side| side.left.next_back())?;
+        Some((End::Last, at))
     }
 
-    /// From its other end.
-    fn next_back<V: Send + Sync + 'static>(&mut self) -> Option<Entry<'m, K, V>> {
-        self.left.next_back().map(|at| self.entry(at))
+    /// As [`step`](Self::step), from the back.
+    #[inline]
+    fn step_back(&mut self) -> Option<(End, usize)> {
+        let back = |all: &mut Self| all.back.as_mut().and_then(|side| side.left.next());
+        if let Some(at) = back(self) {
+            return Some((End::Last, at));
+        }
+        self.fetch_back();
+        if let Some(at) = back(self) {
+            return Some((End::Last, at));
+        }
+        let at = self.front.as_mut().and_then(|side| side.left.next_back())?;
+        Some((End::First, at))
+    }
+
+    /// What was fetched from this end, of which there is something.
+    #[inline]
+    fn side(&self, end: End) -> &Side<'m, K> {
+        let side = match end {
+            End::First => &self.front,
+            End::Last => &self.back,
+        };
+        side.as_ref().expect("a step from there")
+    }
+
+    /// What [`next`](Iterator::next) would yield, lent until the next call: no reference count changes, so a whole walk costs
+    /// little more than [`Session::scan_range`], and its caller keeps the reins.
+    ///
+    /// ```
+    /// use archipelago_index::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one".to_string()), (2, "two".to_string()), (3, "three".to_string())]);
+    /// let mut entries = map.pin().entries(2..);
+    /// while let Some((key, value)) = entries.next_ref() {
+    ///     println!("{key}: {value}");
+    /// }
+    /// ```
+    #[inline]
+    pub fn next_ref(&mut self) -> Option<(K::Ref<'_>, &V)> {
+        let (end, at) = self.step()?;
+        Some(self.side(end).show(at))
+    }
+
+    /// As [`next_ref`](Self::next_ref), from the back.
+    #[inline]
+    pub fn next_back_ref(&mut self) -> Option<(K::Ref<'_>, &V)> {
+        let (end, at) = self.step_back()?;
+        Some(self.side(end).show(at))
     }
 }
 
@@ -96,23 +161,16 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Iterator for Entries<'m, S, 
 
     #[inline]
     fn next(&mut self) -> Option<Entry<'m, K, V>> {
-        if let Some(entry) = self.front.as_mut().and_then(Side::next) {
-            return Some(entry);
-        }
-        self.fetch_front();
-        let front = self.front.as_mut().and_then(Side::next);
-        front.or_else(|| self.back.as_mut().and_then(Side::next_back))
+        let (end, at) = self.step()?;
+        Some(self.side(end).entry(at))
     }
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> DoubleEndedIterator for Entries<'m, S, K, V> {
+    #[inline]
     fn next_back(&mut self) -> Option<Entry<'m, K, V>> {
-        if let Some(entry) = self.back.as_mut().and_then(Side::next) {
-            return Some(entry);
-        }
-        self.fetch_back();
-        let back = self.back.as_mut().and_then(Side::next);
-        back.or_else(|| self.front.as_mut().and_then(Side::next_back))
+        let (end, at) = self.step_back()?;
+        Some(self.side(end).entry(at))
     }
 }
 
@@ -127,7 +185,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> fmt::Debug for Entries<'_, S, K,
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// An iterator over the entries whose keys lie in `range`, by reference, ascending; `.rev()` descends. For values that
     /// cannot or should not be cloned. Consistency as for [`range`](Self::range). A batch of entries costs a few
-    /// allocations at most, an entry a reference count; [`scan_range`](Self::scan_range) is cheaper.
+    /// allocations at most, an entry a reference count; [`Entries::next_ref`] and [`scan_range`](Self::scan_range) are cheaper.
     ///
     /// ```
     /// use archipelago_index::HydraList;

@@ -77,6 +77,16 @@ pub(super) struct Held<'m, K: Key> {
     pub(super) guard: OwnedGuard<'m>,
 }
 
+impl<K: Key> Held<'_, K> {
+    /// # Safety
+    /// The batch's words are `V`s of a map of `K`, read under the guard beside it. It has an entry `at`.
+    #[inline]
+    pub(super) unsafe fn show<V: Send + Sync + 'static>(&self, at: usize) -> (K::Ref<'_>, &V) {
+        // SAFETY: the caller's promise.
+        unsafe { (K::decode_ref(self.batch.key(at)), value::as_ref(self.batch.word(at))) }
+    }
+}
+
 impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
     /// # Safety
     /// The batch's words are `V`s of a map of `K`, read under the guard beside it. It has an entry `at`.
@@ -104,21 +114,21 @@ impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
     /// The key, borrowed.
     #[inline]
     pub fn key(&self) -> K::Ref<'_> {
-        // SAFETY: an encoding of a K (`new`).
-        unsafe { K::decode_ref(self.encoded_key()) }
+        // SAFETY: as `new` was promised.
+        unsafe { self.held.show::<V>(self.at) }.0
     }
 
     /// The key, rebuilt.
     pub fn to_key(&self) -> K {
-        // SAFETY: as above.
+        // SAFETY: an encoding of a K (`new`).
         unsafe { K::decode(self.encoded_key()) }
     }
 
     /// The value.
     #[inline]
     pub fn value(&self) -> &V {
-        // SAFETY: a V's word, read under the guard that the batch keeps (`new`).
-        unsafe { value::as_ref(self.held.batch.word(self.at)) }
+        // SAFETY: as `new` was promised.
+        unsafe { self.held.show(self.at) }.1
     }
 }
 

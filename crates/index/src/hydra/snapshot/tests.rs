@@ -63,12 +63,23 @@ fn check_words(snapshot: &Snapshot<Word, u64>, model: &BTreeMap<u64, u64>, probe
     assert!(snapshot.entries().eq(model.values().copied()));
 }
 
+/// Anchors that seven bytes tell apart follow without gap.
+#[test]
+fn followers_of_strings() {
+    let model = number((0..500).map(|n| format!("path/{n:05}").into_bytes()));
+    let mut followers = Vec::new();
+    strings(&model).followers(b"path/00100+", 5, |page| followers.push(page));
+    assert_eq!(followers, [101, 102, 103, 104, 105]);
+}
+
 fn check_strings(snapshot: &Snapshot<Bytes, u64>, model: &BTreeMap<Vec<u8>, u64>, probes: &[Vec<u8>]) {
     let probes: Vec<&[u8]> = probes.iter().map(|probe| &probe[..]).collect();
     for probe in probes {
-        let want = model.range::<[u8], _>((std::ops::Bound::Unbounded, std::ops::Bound::Included(probe)));
+        let want = model.range::<[u8], _>((Bound::Unbounded, Bound::Included(probe)));
         let want = want.last().map_or(HEAD, |(_, &page)| page);
         assert_eq!(snapshot.jump(probe), want, "{probe:?}");
+        let mut behind = model.range::<[u8], _>((Bound::Excluded(probe), Bound::Unbounded)).map(|(_, &page)| page);
+        snapshot.followers(probe, 5, |page| assert!(behind.any(|other| other == page), "behind {probe:?}"));
     }
     assert_eq!(snapshot.len(), model.len());
     assert!(snapshot.entries().eq(model.values().copied()));

@@ -15,6 +15,7 @@
 //! nothing ever changes.
 
 use core::cmp::Ordering;
+use core::ops::Range;
 
 use archipelago_platform::hint::prefetch_read;
 use archipelago_platform::memory::Array;
@@ -173,8 +174,8 @@ impl<P: Target> Trie<P> {
 
     fn descent<'a>(&'a self, probe: &'a [u8]) -> Descent<'a, P> {
         match self.nodes.first() {
-            Some(root) => Descent { rest: probe, slice: 0, near: Near::default(), floor: None, at: At::Node(root) },
-            None => Descent { rest: probe, slice: 0, near: Near::default(), floor: None, at: At::Found(self.head()) },
+            Some(root) => Descent::from(probe, At::Node(root)),
+            None => Descent::from(probe, At::Found(self.head())),
         }
     }
 
@@ -215,6 +216,7 @@ impl<P: Target> Trie<P> {
             return descent.at = At::Found(self.floor(descent));
         }
         let position = node.run.range().start + count - 1;
+        descent.behind = position + 1..node.run.range().end;
         let (found, entry) = self.entry(position);
         descent.at = match entry {
             Entry::Page(page) => At::Found(page),
@@ -237,16 +239,15 @@ impl<P: Target> Trie<P> {
     /// # Safety
     /// The processor has what `C` needs.
     #[inline(always)]
-    unsafe fn jump_with<C: Count>(&self, probe: &[u8]) -> P {
-        let mut descent = self.descent(probe);
+    unsafe fn jump_with<'a, C: Count>(&'a self, descent: &mut Descent<'a, P>) -> P {
         loop {
             // SAFETY: passed on from the caller.
-            unsafe { self.approach::<C>(&mut descent) };
+            unsafe { self.approach::<C>(descent) };
             if let At::Found(page) = descent.at {
                 return page;
             }
             // SAFETY: passed on from the caller.
-            unsafe { self.land::<C>(&mut descent) };
+            unsafe { self.land::<C>(descent) };
             if let At::Found(page) = descent.at {
                 return page;
             }
@@ -259,7 +260,7 @@ impl<P: Target> Trie<P> {
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     unsafe fn jump_avx2(&self, probe: &[u8]) -> P {
         // SAFETY: passed on from the caller.
-        unsafe { self.jump_with::<super::words::Avx2>(probe) }
+        unsafe { self.jump_with::<super::words::Avx2>(&mut self.descent(probe)) }
     }
 
     /// A cursor before the first anchor.
@@ -291,6 +292,14 @@ struct Descent<'a, P> {
     near: Near,
     /// The slot just before the path, if there is one.
     floor: Option<usize>,
+    /// The slots behind the path in the last node where it led to one.
+    behind: Range<usize>,
+}
+
+impl<'a, P> Descent<'a, P> {
+    fn from(probe: &'a [u8], at: At<'a, P>) -> Self {
+        Self { at, rest: probe, slice: 0, near: Near::default(), floor: None, behind: 0..0 }
+    }
 }
 
 impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
@@ -328,10 +337,27 @@ impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
     fn jump(&self, probe: &[u8]) -> P {
         match self.counter {
             // SAFETY: the scalar counter needs nothing.
-            Counter::Scalar => unsafe { self.jump_with::<Scalar>(probe) },
+            Counter::Scalar => unsafe { self.jump_with::<Scalar>(&mut self.descent(probe)) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: AVX2 was detected.
             Counter::Avx2 => unsafe { self.jump_avx2(probe) },
+        }
+    }
+
+    /// Those that have no node of their own behind the same node's slots: nearly all of them, where anchors share little.
+    fn followers(&self, probe: &[u8], count: usize, mut each: impl FnMut(P)) {
+        let mut descent = self.descent(probe);
+        // SAFETY: the scalar counter needs nothing.
+        unsafe { self.jump_with::<Scalar>(&mut descent) };
+        for position in descent.behind.take(count) {
+            match self.entry(position).1 {
+                Entry::Page(page) => each(page),
+                Entry::Child(child) => {
+                    if let At::Tail(tail) = self.child(child) {
+                        each(tail.page);
+                    }
+                }
+            }
         }
     }
 
