@@ -296,6 +296,11 @@ impl Region {
     /// [`Stale`], if one is gone from the structure, or the body says so.
     #[inline]
     pub fn update_all<P: Page, T: Change>(&self, pages: &[&P], change: T) -> Result<T::Out, Stale> {
+        let listed = |page: &&P, among: &[&P]| among.iter().any(|other| core::ptr::eq(page.lock(), other.lock()));
+        debug_assert!(
+            pages.iter().enumerate().all(|(at, page)| !listed(page, &pages[..at])),
+            "a page that is listed twice would be waited for without end"
+        );
         self.change(All(pages), change)
     }
 
