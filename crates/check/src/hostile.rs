@@ -191,6 +191,44 @@ pub fn longest_gap(threads: usize, time: Duration) -> Duration {
     press(threads, time, |_, _| ()).0
 }
 
+/// How long a turn at a processor lasts, on average: of `threads` threads that `work(thread, end)`, and of as many beside them
+/// that only spin, since all of them compete for turns with each other. `None` where the system does not count turns.
+pub fn turns(threads: usize, time: Duration, work: impl Fn(usize, Instant) + Sync) -> Option<(Duration, Duration)> {
+    let each = crowd(2 * threads, time, |thread, end| {
+        if thread < threads {
+            work(thread, end);
+        } else {
+            while Instant::now() < end {}
+        }
+        turns_so_far()
+    });
+    let mean = |turns: &[Option<(Duration, u32)>]| {
+        let turns: Vec<(Duration, u32)> = turns.iter().copied().collect::<Option<_>>()?;
+        let (time, count) = turns.into_iter().fold((Duration::ZERO, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        Some(time / count.max(1))
+    };
+    Some((mean(&each[..threads])?, mean(&each[threads..])?))
+}
+
+/// What the calling thread has had of a processor, and in how many turns: Linux counts that.
+fn turns_so_far() -> Option<(Duration, u32)> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut numbers = text.split_whitespace().map(str::parse::<u64>);
+    let (ran, _waited, turns) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+    (ran > 0).then(|| (Duration::from_nanos(ran), u32::try_from(turns).unwrap_or(u32::MAX)))
+}
+
+/// Judges, for [`some_try`], [turns](turns) of threads that are to end them themselves, long before the scheduler does.
+///
+/// # Errors
+/// If their turns are more than half as long as those of threads that only spin.
+pub fn ended_early(name: &str, turns: Option<(Duration, Duration)>) -> Result<(), String> {
+    let Some((ours, others)) = turns else { return Ok(()) };
+    let said = format!("{name}: turns of {ours:?}, beside {others:?} of threads that spin");
+    println!("{said}");
+    if 2 * ours <= others { Ok(()) } else { Err(said) }
+}
+
 /// Measures between two controls, since what else the machine does comes and goes: what was measured, and the longer one
 /// of the controls.
 pub fn in_turns<R>(control: impl Fn() -> Duration, measured: impl FnOnce() -> R) -> (R, Duration) {

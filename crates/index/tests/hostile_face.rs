@@ -16,6 +16,7 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::thread;
 
 #[global_allocator]
@@ -335,6 +336,8 @@ fn an_empty_map_takes_nothing() {
 fn a_memory_limit_holds() {
     type Block = [u8; 300];
     const LIMIT: usize = sized(6 << 20, 128 << 10);
+    /// More than there is room for.
+    const MOST: u64 = LIMIT as u64 / 100;
     let _alone = alone();
     fn check<S: Kind>(slack: usize) {
         let before = HEAP.bytes();
@@ -343,7 +346,7 @@ fn a_memory_limit_holds() {
         let refused = thread::scope(|s| {
             let fill = |t: u64| {
                 let session = map.pin();
-                (0..).find_map(|n| session.try_insert(key(4 * n + t), [t as u8; 300]).err()).unwrap()
+                (0..MOST).find_map(|n| session.try_insert(key(4 * n + t), [t as u8; 300]).err()).unwrap()
             };
             let threads: Vec<_> = (0..3).map(|t| s.spawn(move || fill(t))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
@@ -361,11 +364,11 @@ fn a_memory_limit_holds() {
         // All at once, until it is full again.
         let session = map.pin();
         // What is replaced while this thread reads goes on taking room.
-        let replace = |_: &Block| (0..).find_map(|_| session.try_replace(&key(0), [9; 300]).err());
+        let replace = |_: &Block| (0..MOST).find_map(|_| session.try_replace(&key(0), [9; 300]).err());
         assert!(matches!(session.get_with(&key(0), replace), Some(Some(Refused::Full([9, ..])))));
         let removed = session.remove_range(..u64::MAX / 2);
         map.sync();
-        let more = (0..).map(|n| (key(1 << 40 | n), [5; 300]));
+        let more = (0..MOST).map(|n| (key(1 << 40 | n), [5; 300]));
         let Err(Refused::Full((next, _))) = session.try_extend(more) else { panic!("it is bounded") };
         let stored = (0..).take_while(|n| key(1 << 40 | n) != next).count();
         assert!(stored > removed / 3 && map.bytes() <= LIMIT + slack, "{stored} for {removed}");
@@ -392,4 +395,40 @@ fn maps_end_after_their_references() {
     .join()
     .unwrap();
     assert_eq!(map.pin().get(&1).as_deref(), Some("one"));
+}
+
+/// Values without a size have one word, whichever they are: each is dropped once all the same.
+#[test]
+fn values_without_a_size_are_dropped_once_each() {
+    static ALIVE: AtomicIsize = AtomicIsize::new(0);
+    struct Token;
+    impl Token {
+        fn new() -> Self {
+            ALIVE.fetch_add(1, Ordering::Relaxed);
+            Self
+        }
+    }
+    impl Drop for Token {
+        fn drop(&mut self) {
+            ALIVE.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    fn check<S: Kind>() {
+        let map = Map::<S, u64, Token>::new();
+        let session = map.pin();
+        for key in [1, 1, 2] {
+            session.upsert(&key, Token::new());
+            session.compute(&key, |_| Change::Put(Token::new()));
+            session.compute(&key, |_| Change::Keep);
+            session.upsert_with(&key, Token::new, |_| Token::new());
+        }
+        session.compute(&2, |_| Change::Remove);
+        assert!(session.remove_if(&1, |_| false).is_none() && session.remove_if(&1, |_| true).is_some());
+        session.upsert_with(&3, Token::new, |_| Token::new());
+        drop(map);
+        assert_eq!(ALIVE.load(Ordering::Relaxed), 0, "{}", S::NAME);
+    }
+    let _alone = alone();
+    check::<Hydra>();
+    check::<Radix>();
 }

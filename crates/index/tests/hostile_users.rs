@@ -208,13 +208,14 @@ fn clones_panic_in_every_map() {
 fn clones_panic_in_an_iterator() {
     fn keys(mut next: impl FnMut() -> Option<(u64, Explosive)>) -> Vec<u64> {
         let mut seen = Vec::new();
-        loop {
+        for _ in 0..1_000 {
             match catch_unwind(AssertUnwindSafe(&mut next)) {
                 Ok(Some((key, _))) => seen.push(key),
                 Ok(None) => return seen,
                 Err(_) => {}
             }
         }
+        panic!("no end after {seen:?}")
     }
     let counter = DropCounter::new();
     let value = |key| if key % 17 == 11 { Explosive::in_clone(counter, key) } else { Explosive::new(counter, key) };

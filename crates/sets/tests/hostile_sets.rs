@@ -7,10 +7,10 @@
 use std::cell::RefCell;
 use std::mem::forget;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use archipelago_check::hostile::{
-    Counting, alone, beside, duration_or, in_turns, limit, longest_gap, press, some_try, within,
+    Counting, alone, beside, duration_or, ended_early, in_turns, limit, longest_gap, press, some_try, turns, within,
 };
 use archipelago_check::watchdog::watchdog;
 use archipelago_sets::{
@@ -145,6 +145,21 @@ impl Test for Crowd {
 fn memory_and_waits_are_bounded_when_threads_outnumber_cores() {
     let _alone = alone();
     watchdog(limit(), |_| each(&Crowd));
+}
+
+/// Threads that outnumber the processors give them away between their sections, when they have retired much.
+#[test]
+fn turns_end_between_sections() {
+    let _alone = alone();
+    let threads = 2 * thread::available_parallelism().map_or(2, usize::from);
+    let table = Hash::<OverRcu>::with_buckets(1 << 10);
+    let updates = |thread: usize, end: Instant| {
+        let (mut session, key) = (table.session(), thread as u64);
+        while Instant::now() < end {
+            (0..10).for_each(|_| assert!(session.insert(key, 1) && session.remove(key) == Some(1)));
+        }
+    };
+    some_try(5, || ended_early("table over RCU", turns(threads, duration_or(Duration::from_millis(300)), updates)));
 }
 
 /// Threads that live for a few operations, forget their sessions, and use the set again in their last destructors.

@@ -92,8 +92,8 @@ const MOST_IN_TRANSACTION: usize = 16;
 /// Steps of a wait before an attempt is given up: some microseconds of spinning, then yields.
 const PATIENCE: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// Where the locks of objects are.
-pub trait Locks: Send + Sync + Sized {
+/// Where the locks of objects are. Sealed: structures over [`Rcx`] rely on it that no two threads hold one object.
+pub trait Locks: sealed::Sealed + Send + Sync + Sized {
     /// What an object brings.
     type Object: Send + Sync;
 
@@ -123,6 +123,12 @@ pub trait Locks: Send + Sync + Sized {
 
     /// Threads that wait for the byte, and hand-overs in a row; where there is room for them.
     fn queue<'o>(&'o self, handle: Self::Handle<'o>, node: usize) -> Option<&'o Queue>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Embedded {}
+    impl Sealed for super::Striped {}
 }
 
 /// How much room the bytes of the nodes have.

@@ -6,11 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[cfg(target_os = "linux")]
 use archipelago_check::late::at_the_very_end;
+use archipelago_check::watchdog::watchdog;
 use archipelago_platform::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use archipelago_platform::sync::{Arc, Barrier};
+use archipelago_platform::sync::{Arc, Barrier, Weak};
 use archipelago_platform::thread;
-use archipelago_platform::time::Instant;
-use archipelago_sync::rcu::{Domain, Flavour, Guard, Reader};
+use archipelago_platform::time::{Duration, Instant};
+use archipelago_sync::rcu::{Domain, Flavour, Guard, Owner, Reader};
 
 const fn scaled(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
@@ -673,4 +674,34 @@ fn owned_guards_protect_wherever_they_are() {
             assert_eq!(domain.stats().active_readers, 0);
         }
     });
+}
+
+/// The thread that looks after domains at rest is the whole process's: an owner that panics in it is its own affair.
+#[test]
+fn an_owner_that_panics_ends_nothing_for_others() {
+    static LOOKED: AtomicUsize = AtomicUsize::new(0);
+    struct Panics(Domain);
+    impl Owner for Panics {
+        fn domain(&self) -> &Domain {
+            LOOKED.fetch_add(1, Ordering::Relaxed);
+            panic!("in the thread that looks after domains at rest");
+        }
+    }
+    let drops = AtomicUsize::new(0);
+    let until = |what: &dyn Fn() -> bool| {
+        watchdog(Duration::from_secs(30), |_| {
+            while !what() {
+                thread::yield_now();
+            }
+        })
+    };
+    let (first, second) = (Domain::new(), Domain::new());
+    let panics = Arc::new_cyclic(|this: &Weak<Panics>| Panics(first.tended_by(this.clone())));
+    let rests = Arc::new_cyclic(|this: &Weak<Domain>| second.tended_by(this.clone()));
+    retire_new(&panics.0.pin(), &drops);
+    until(&|| LOOKED.load(Ordering::Relaxed) > 0);
+    retire_new(&rests.pin(), &drops);
+    until(&|| drops.load(Ordering::Relaxed) > 0);
+    panics.0.stop_tending();
+    rests.stop_tending();
 }

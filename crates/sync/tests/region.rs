@@ -39,17 +39,21 @@ trait Backend: Sync {
 
 macro_rules! backend {
     ($type:ty) => {
+        #[allow(unused_unsafe, reason = "of NOrec only")]
         impl Backend for $type {
             fn walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> T::Out {
-                self.traverse(guard, body)
+                // SAFETY: the nodes that bodies access go by the domain, and a guard lasts.
+                unsafe { self.traverse(guard, body) }
             }
 
             fn at<T: Change>(&self, page: &Node, version: Version, change: T) -> Result<T::Out, Stale> {
-                self.update(page, version, change)
+                // SAFETY: as above.
+                unsafe { self.update(page, version, change) }
             }
 
             fn all<T: Change>(&self, pages: &[&Node], change: T) -> Result<T::Out, Stale> {
-                self.update_all(pages, change)
+                // SAFETY: as above.
+                unsafe { self.update_all(pages, change) }
             }
         }
     };

@@ -166,7 +166,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
 
     fn split_points(&self, (): (), guard: &Guard<'_>, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
         let mut keys = Vec::new();
-        self.tree.cut(guard, 16 * count, |key, _| keys.push(key));
+        self.tree.cut(guard, count.saturating_mul(16), |key, _| keys.push(key));
         let count = count.min(keys.len().saturating_sub(1));
         for part in 1..=count {
             show(form::probe::<F>(keys[part * keys.len() / (count + 1)]));

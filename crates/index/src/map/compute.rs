@@ -81,13 +81,15 @@ impl<V: Send + Sync + 'static> core::error::Error for CompareExchangeError<'_, V
 struct Step {
     old: Option<u64>,
     new: Option<u64>,
+    /// The old word, if it was taken out. (Not told by the two: values without a size have the same word, one after another.)
+    taken: Option<u64>,
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// Tries to do `change` to a key that has the word `old`: the words before and after, or what it has instead and the
     /// value that was not stored.
     ///
-    /// The old word is the caller's to retire if it is not the new one.
+    /// The word taken is the caller's to retire.
     fn change(
         &self,
         guard: &Guard<'m>,
@@ -95,17 +97,17 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         old: Option<u64>,
         change: Change<V>,
     ) -> Result<Step, (Option<u64>, Change<V>)> {
-        let step = |new| Ok(Step { old, new });
+        let step = |new, taken| Ok(Step { old, new, taken });
         match (change, old) {
-            (Change::Keep, _) | (Change::Remove, None) => step(old),
+            (Change::Keep, _) | (Change::Remove, None) => step(old, None),
             (Change::Remove, Some(word)) => match self.core.take(self.place(), guard, key, Some(word)) {
-                Some(_) => step(None),
+                Some(_) => step(None, old),
                 None => Err((self.core.get(self.place(), guard, key), Change::Remove)),
             },
             (Change::Put(value), _) => {
                 let new = value::into_word(value);
                 match self.store(guard, key, new, old.map_or(When::Absent, When::Holds)) {
-                    Put::Inserted | Put::Replaced(_) => step(Some(new)),
+                    Put::Inserted | Put::Replaced(_) => step(Some(new), old),
                     // SAFETY: the new word was not stored, so it is still ours alone.
                     Put::Kept(now) => Err((Some(now), Change::Put(unsafe { value::from_word(new) }))),
                     // SAFETY: as above.
@@ -135,10 +137,10 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         }
     }
 
-    /// Retires what a step has taken out of the map. (Equal words of values that live in them need no retiring.)
-    fn retire_old(&self, guard: &Guard<'m>, step: &Step) {
-        if let Some(old) = step.old.filter(|_| step.old != step.new) {
-            self.retire_word(guard, old);
+    /// Retires what a step has taken out of the map.
+    fn retire_taken(&self, guard: &Guard<'m>, step: &Step) {
+        if let Some(taken) = step.taken {
+            self.retire_word(guard, taken);
         }
     }
 
@@ -164,7 +166,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     pub fn compute<Q: EncodeAs<K> + ?Sized>(&self, key: &Q, f: impl FnMut(Option<&V>) -> Change<V>) -> Computed<'m, V> {
         let guard = self.enter_to_store();
         let step = key.encode(|key| self.decide(&guard, key, f));
-        self.retire_old(&guard, &step);
+        self.retire_taken(&guard, &step);
         let again = self.enter();
         // SAFETY: in the map under our guard, which is older than the retirement; and so is any that overlaps it in this
         // thread, since both are one critical section.
@@ -199,7 +201,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let guard = self.enter_to_store();
         let put = |old: Option<&V>| Change::Put(old.map_or_else(&mut make, &mut update));
         let step = key.encode(|key| self.decide(&guard, key, put));
-        self.retire_old(&guard, &step);
+        self.retire_taken(&guard, &step);
         step.old.is_some()
     }
 
@@ -213,8 +215,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         let guard = self.enter_to_store();
         let unwanted = |old: Option<&V>| if old.is_some_and(&mut condition) { Change::Remove } else { Change::Keep };
         let step = key.encode(|key| self.decide(&guard, key, unwanted));
-        let removed = step.old.filter(|_| step.new.is_none())?;
-        Some(self.retire_to_ref(guard, removed))
+        Some(self.retire_to_ref(guard, step.taken?))
     }
 
     /// Gives a key the value `new` if it has the value `current`, atomically; `None` stands for "not there" on both sides.
@@ -262,7 +263,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
             }
         });
         match outcome {
-            Ok(step) => Ok(step.old.map(|old| self.retire_to_ref(guard, old))),
+            Ok(step) => Ok(step.taken.map(|taken| self.retire_to_ref(guard, taken))),
             Err((current, change)) => Err(CompareExchangeError {
                 // SAFETY: in the map under the guard.
                 current: current.map(|word| unsafe { Ref::new(word, guard) }),

@@ -136,7 +136,8 @@ pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
         result
     }
 
-    /// Shows up to `count` keys, ascending, that cut the map into parts of about the same size.
+    /// Shows up to `count` keys that cut the map into parts of about the same size; ascending, if nothing changes meanwhile, and
+    /// maybe one more than once.
     fn split_points(&self, place: Self::Place<'_>, guard: &Guard<'_>, count: usize, show: impl FnMut(F::Probe<'_>));
 
     // ---- Many at a time -------------------------------------------------------------------------------------------

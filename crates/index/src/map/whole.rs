@@ -3,7 +3,7 @@
 use super::batch::Batch;
 use super::structure::{End, Put, Structure, Words};
 use super::{FormOf, Kind, Map};
-use crate::hydra::PageForm;
+use crate::hydra::{PageForm, SearchForm};
 use crate::value::{self, DropAll};
 use crate::{Encode, Key};
 use archipelago_platform::thread;
@@ -25,7 +25,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         map
     }
 
-    /// As [`from_sorted`](Self::from_sorted), by up to `threads` threads, each with its share of the entries.
+    /// As [`from_sorted`](Self::from_sorted), by up to `threads` threads, each with its share of the entries. Of equal keys
+    /// that are not neighbours any may stay.
     ///
     /// # Panics
     /// With what a key's or a value's code panicked with, in any of the threads.
@@ -34,7 +35,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         let share = entries.len().div_ceil(threads.max(1)).max(MOVED);
         thread::scope(|s| {
             while entries.len() > share {
-                let part = entries.split_off(entries.len() - share);
+                let part = entries.split_off(Self::first_alike(&entries, entries.len() - share));
                 let map = &map;
                 s.spawn(move || map.pin().extend(part));
             }
@@ -42,6 +43,15 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         });
         map.sync();
         map
+    }
+
+    /// The first of the neighbours that have one key with the entry at a place: they go to one thread, or the last of them
+    /// would not be the last to be inserted.
+    fn first_alike(entries: &[(K, V)], at: usize) -> usize {
+        entries[at].0.encode(|key| {
+            let alike = |entry: &&(K, V)| entry.0.encode(|other| FormOf::<K>::compare(other, key).is_eq());
+            at - entries[..at].iter().rev().take_while(alike).count()
+        })
     }
 
     /// Removes all entries and gives all memory back. (To empty a map that others use, see
@@ -126,8 +136,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     }
 
     /// Up to `parts - 1` keys, ascending, that cut the map into ranges with about as many entries each: the first begins below
-    /// the first key, the next with it, and so on. For work on disjoint ranges in several threads. O(parts), or O(nodes) of the
-    /// upper part of the structure.
+    /// the first key, the next with it, and so on: no two are equal, whatever others do to the map. For work on disjoint ranges
+    /// in several threads. O(parts), or O(nodes) of the upper part of the structure.
     ///
     /// ```
     /// use archipelago_index::HydraList;
@@ -138,11 +148,17 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// assert!(cuts.is_sorted() && cuts[0] > 1_000 && cuts[2] < 9_000);
     /// ```
     pub fn split_points(&self, parts: usize) -> Vec<K> {
-        let mut points = Vec::new();
+        let (mut points, mut last) = (Vec::new(), None::<super::walk::OwnedKey<K>>);
         if let Some(core) = self.used().filter(|_| parts > 1) {
             let guard = core.domain().pin();
-            // SAFETY: a structure shows what it stores: encodings of Ks.
-            core.split_points(core.place(), &guard, parts - 1, |key| points.push(unsafe { K::decode(key) }));
+            core.split_points(core.place(), &guard, parts - 1, |key| {
+                // Each was looked up at a moment of its own, and where entries have gone, several places have one next key.
+                if last.as_ref().is_none_or(|last| FormOf::<K>::compare(FormOf::<K>::probe(last), key).is_lt()) {
+                    last = Some(FormOf::<K>::own(key));
+                    // SAFETY: a structure shows what it stores: encodings of Ks.
+                    points.push(unsafe { K::decode(key) });
+                }
+            });
         }
         points
     }

@@ -254,7 +254,12 @@ struct Look {
 
 impl Look {
     fn next(mut self) -> Option<Self> {
-        self.in_vain = self.rest.look(self.in_vain)?;
+        // The owner is foreign code, too, and its drop: one that panics is not looked at any more.
+        let looked = catch_unwind(AssertUnwindSafe(|| self.rest.look(self.in_vain)));
+        self.in_vain = looked.unwrap_or_else(|payload| {
+            drop_quietly(payload);
+            None
+        })?;
         self.delay = (2 * self.delay).min(LONGEST);
         Some(self)
     }

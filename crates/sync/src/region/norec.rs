@@ -3,6 +3,8 @@
 //!
 //! # Invariants
 //! - `seq` is odd while a commit writes; memory changes at no other time.
+//! - What a transaction has accessed stays until its end, since it is looked at again: the callers' promise. Types don't tell,
+//!   as a body can make words and pages of its own, and access these.
 //! - All that a transaction has read was there together while `seq` was `snapshot`: a read that finds otherwise does not
 //!   return, it leaves the body by unwinding. (Bodies own nothing that would be dropped.)
 
@@ -240,7 +242,10 @@ impl Norec {
     }
 
     /// As [`Region::traverse`](super::Region::traverse).
-    pub fn traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> T::Out {
+    ///
+    /// # Safety
+    /// All words, links and pages that `body` accesses were there before, and are there until this has returned.
+    pub unsafe fn traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> T::Out {
         let backoff = Backoff::new();
         loop {
             let found = attempt(|| {
@@ -259,7 +264,10 @@ impl Norec {
     ///
     /// # Errors
     /// As [`Region::update`](super::Region::update).
-    pub fn update<P: Page, T: Change>(&self, page: &P, at: Version, change: T) -> Result<T::Out, Stale> {
+    ///
+    /// # Safety
+    /// As for [`traverse`](Self::traverse).
+    pub unsafe fn update<P: Page, T: Change>(&self, page: &P, at: Version, change: T) -> Result<T::Out, Stale> {
         self.change(change, |transaction| transaction.look(page.lock()) == Look::Free(at))
     }
 
@@ -267,7 +275,10 @@ impl Norec {
     ///
     /// # Errors
     /// As [`Region::update_all`](super::Region::update_all).
-    pub fn update_all<P: Page, T: Change>(&self, pages: &[&P], change: T) -> Result<T::Out, Stale> {
+    ///
+    /// # Safety
+    /// As for [`traverse`](Self::traverse).
+    pub unsafe fn update_all<P: Page, T: Change>(&self, pages: &[&P], change: T) -> Result<T::Out, Stale> {
         let there = |transaction: &Transaction<'_>, page: &&P| matches!(transaction.look(page.lock()), Look::Free(_));
         self.change(change, |transaction| pages.iter().all(|page| there(transaction, page)))
     }
