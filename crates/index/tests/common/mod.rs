@@ -90,7 +90,7 @@ macro_rules! conformance {
     (@one $file:ident $test:ident ($key:ty, $make:expr, $check:expr)) => {
         #[test]
         fn $test() {
-            common::$file::$test::<$key, _>(&|| $make, &$check);
+            crate::common::$file::$test::<$key, _>(&|| $make, &$check);
         }
     };
 }

@@ -1,14 +1,12 @@
 //! What users of `BTreeMap` expect: names, traits, whole-map operations, inference.
 
-mod common;
-
+use crate::common::keys::TestKey;
+use crate::common::sized;
 use archipelago_check::workload;
 use archipelago_index::hydra::{Builder, IntoIter, Maintainers, Range, Session};
 use archipelago_index::{Art, HydraList, OrderedSession};
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
-use common::keys::TestKey;
-use common::sized;
 use rand::RngExt;
 use std::collections::BTreeMap;
 use std::fmt::Debug;

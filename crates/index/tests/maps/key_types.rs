@@ -1,10 +1,8 @@
 //! Every key type there is, alone, as a part of others, and in both maps.
 
-mod common;
-
+use crate::common::laws::{hold_anywhere, hold_between, hold_in_maps};
+use crate::common::sized;
 use archipelago_index::{Encode, Form, FormKind, Key, KeyAs, key};
-use common::laws::{hold_anywhere, hold_between, hold_in_maps};
-use common::sized;
 use core::fmt::Debug;
 use core::num::NonZero;
 use proptest::prelude::*;
