@@ -204,7 +204,7 @@ fn popping_together_takes_everything_once() {
     }
 }
 
-/// A queue: whoever pushes at one end and pops at the other sees rising keys.
+/// A queue: the thread that pushes at one end and pops at the other sees rising keys.
 #[test]
 fn a_queue_keeps_its_order() {
     let count = sized(20_000, 200) as u64;

@@ -118,7 +118,7 @@ fn an_idle_map_does_nothing() {
         let before = at_rest(&map);
         assert_eq!(before.threads, nodes, "a large map has a background thread per node");
         assert!(before.done >= nodes as u64 && before.wakes > 0, "{before:?}");
-        // What does not change the structure wakes nobody either.
+        // What does not change the structure wakes no thread either.
         let session = map.pin();
         for n in 0..KEYS {
             assert_eq!(session.insert(key(n), n + 1), Some(n));

@@ -112,7 +112,7 @@ fn kind() -> impl Strategy<Value = Kind> {
 }
 
 /// `count` samples of a strategy, others in every run. (Proptest's own runner, which also shrinks what fails, would take
-/// minutes to compile for so many types.)
+/// minutes to compile for this many types.)
 fn samples<T: Debug>(strategy: impl Strategy<Value = T>, count: usize) -> Vec<T> {
     let mut runner = TestRunner::new(ProptestConfig::default());
     (0..count).map(|_| strategy.new_tree(&mut runner).expect("a value").current()).collect()
