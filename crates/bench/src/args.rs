@@ -76,7 +76,7 @@ pub struct Ycsb {
     /// Which keys are popular: zipf:S, uniform, latest (D always reads the latest)
     #[arg(long, default_value = "zipf:0.99")]
     pub distribution: String,
-    /// In C, look up so many keys at a time
+    /// In C, look up this many keys at a time
     #[arg(long, value_parser = count, value_name = "N")]
     pub batch: Option<usize>,
     /// What all measurements have.

@@ -62,7 +62,7 @@ impl<L: Lock> Program for Sections<L> {
     type Shared = Box<Locked<L>>;
 
     fn setup(&self, _: usize, _: u64) -> Box<Locked<L>> {
-        let data = [0; 2].map(|n| CachePadded::new(AtomicU64::new(n)));
+        let data = Default::default();
         let locked = Box::new(Locked { lock: CachePadded::new(L::default()), data });
         world::label((&raw const locked.lock).cast(), size_of_val(&locked.lock), "the lock");
         locked

@@ -13,6 +13,7 @@ mod clock;
 mod concurrent;
 mod model;
 mod own;
+mod subject;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ use crate::keys::{self, BenchKey, KeyKind};
 use crate::report;
 use crate::roster::{self, Dispatch, Roster};
 use clock::{Clock, Verdict};
+use subject::Subject;
 
 /// Keys of the exam, of each kind.
 const KEYS: usize = 100_000;
@@ -104,18 +106,19 @@ struct Exam<'a, K> {
 impl<K: BenchKey> Visit<K> for Exam<'_, K> {
     fn visit<I: Contender<K>>(&mut self, _: &'static Info) {
         let Exam { keys, seed, .. } = *self;
-        self.part(|until| model::examine::<K, I>(keys, seed, until));
-        self.part(|until| own::examine::<K, I>(keys, until));
-        self.part(|until| concurrent::overwrites::<K, I>(keys, seed, until));
-        self.part(|until| concurrent::neighbours::<K, I>(keys, seed, until));
+        self.part::<I>(|map, clock| model::examine(map, keys, seed, clock));
+        self.part::<I>(|map, clock| own::examine(map, keys, clock));
+        self.part::<I>(|map, clock| concurrent::overwrites(map, keys, seed, clock));
+        self.part::<I>(|map, clock| concurrent::neighbours(map, keys, seed, clock));
     }
 }
 
-impl<K> Exam<'_, K> {
-    fn part(&mut self, part: impl FnOnce(Clock) -> Verdict) {
+impl<K: BenchKey> Exam<'_, K> {
+    /// A part, on an empty map.
+    fn part<I: Contender<K>>(&mut self, part: impl FnOnce(&dyn Subject<K>, Clock) -> Verdict) {
         let clock = Clock { time: self.time };
         // An index that panics has failed; the others go on.
-        let verdict = catch_unwind(AssertUnwindSafe(|| part(clock)));
+        let verdict = catch_unwind(AssertUnwindSafe(|| part(&I::empty(), clock)));
         self.verdicts.push(verdict.unwrap_or_else(|_| Err("it panicked".to_owned())));
     }
 }

@@ -116,7 +116,7 @@ impl Clone for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // A swap, so that the compiler must leave the mark behind for whoever looks too late.
+        // A swap, so that the compiler must leave the mark behind for the thread that looks too late.
         if self.mark.swap(DROPPED, Ordering::Relaxed) != ALIVE {
             self.counts.error("dropped twice", self.tag);
         }

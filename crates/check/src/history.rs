@@ -202,8 +202,8 @@ mod tests {
         });
         let entries = recorder.finish().into_entries();
         assert_eq!(entries.len(), THREADS * rounds);
-        // Whoever was over before another began must have drawn the smaller number: with `latest` the greatest number
-        // among operations over by then, checked in one sweep over returns.
+        // A thread that was over before another began must have drawn the smaller number: with `latest` the greatest
+        // number among operations over by then, checked in one sweep over returns.
         let mut by_return: Vec<_> = entries.iter().collect();
         by_return.sort_by_key(|e| e.returned);
         let (mut over, mut latest) = (by_return.iter().peekable(), 0);

@@ -4,12 +4,12 @@
 //! own, as one cell that holds a value or nothing, which keeps the search small however long the history is.
 //!
 //! # Scans
-//! A scan of an ordered map of the house is not atomic over several keys. It promises that the keys come in order and
-//! once each, within bounds and limit; that no key is missing that was there throughout the call; and that no pair is
-//! shown that was current at no moment of the call. Over one key, the last two are what a look-up of that key promises
-//! that begins and ends with the scan: answered with the value shown, or with nothing if the scan passed the key by
-//! (a full scan passes by all keys up to its last, a scan that ran dry all keys to the end). Each scan is therefore
-//! entered as such a look-up into the history of every key it covers.
+//! A scan of an ordered map of this library is not atomic over several keys. It promises that the keys come in order
+//! and once each, within bounds and limit; that no key is missing that was there throughout the call; and that no pair
+//! is shown that was current at no moment of the call. Over one key, the last two are what a look-up of that key
+//! promises that begins and ends with the scan: answered with the value shown, or with nothing if the scan passed the
+//! key by (a full scan passes by all keys up to its last, a scan that ran dry all keys to the end). Each scan is
+//! therefore entered as such a look-up into the history of every key it covers.
 //!
 //! *Sound*: a map that keeps the promises is never accused, because its own order of events places all these look-ups.
 //! *Complete* for these promises, as far as stamps can tell: a history is accepted only if some order of each key's

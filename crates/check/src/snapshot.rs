@@ -211,7 +211,7 @@ fn committed_version<'h, K: Debug + Eq + Hash, V: Debug + Eq + Hash>(
 ) -> Result<(), Verdict> {
     let Some(value) = seen else { return Ok(()) };
     let Some(&(writer, place)) = writers.get(&(key, value)) else {
-        return Err(violation("a value was read that nobody wrote", &[reader]));
+        return Err(violation("a value was read that no thread wrote", &[reader]));
     };
     let txn = &history[writer];
     let wrote_later = txn.actions[place + 1..].iter().any(|a| matches!(a, Action::Write(k, _) if k == key));

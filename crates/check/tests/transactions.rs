@@ -118,7 +118,7 @@ fn broken_basics_are_caught() {
     };
     both(&[setup(), txn(3, 4, &[w('x', 3), r('x', 1)])], "own write");
     both(&[setup(), txn(3, 4, &[r('x', 1), r('x', None)])], "repeated read changed");
-    both(&[setup(), txn(3, 4, &[r('x', 7)])], "nobody wrote");
+    both(&[setup(), txn(3, 4, &[r('x', 7)])], "no thread wrote");
     both(&[txn(3, 4, &[r('x', 7), w('x', 7)])], "before writing it");
     let aborted = Txn { outcome: Outcome::Aborted, ..setup() };
     both(&[aborted, txn(3, 4, &[r('x', 1)])], "aborted");

@@ -1,4 +1,4 @@
-//! The trait that every ordered map of the house implements, and its peers' adapters too.
+//! The trait that every ordered map of this library implements, and its peers' adapters too.
 
 use crate::Key;
 

@@ -1,8 +1,9 @@
 //! Values: one 64-bit word in the index, whatever their type.
 //!
 //! Primitive numbers, `bool`, `char` and `()` are stored in the word itself. Any other type is boxed and the word is
-//! its address; readers use it by reference under an RCU guard, so whoever takes a word out of an index must retire it
-//! ([`retire`]) instead of dropping it. The choice is made at compile time (comparing `TypeId`s folds to a constant).
+//! its address; readers use it by reference under an RCU guard, so the thread that takes a word out of an index must
+//! retire it ([`retire`]) instead of dropping it. The choice is made at compile time (comparing `TypeId`s folds to a
+//! constant).
 
 use archipelago_sync::rcu::Guard;
 use core::any::TypeId;
@@ -151,8 +152,8 @@ pub(crate) unsafe fn from_word<V: 'static>(word: u64) -> V {
 
 /// Retires a value taken out of an index: it is dropped when no reader can still use it.
 ///
-/// That may be in any later operation of any thread, or in a background thread: nobody who could do something about a
-/// panic of its drop. So such a panic is reported (by the panic hook, as all are) and ends there.
+/// That may be in any later operation of any thread, or in a background thread: no caller there could do
+/// something about a panic of its drop. So such a panic is reported (by the panic hook, as all are) and ends there.
 ///
 /// # Safety
 /// The caller owns the word, and readers that enter from now on cannot find it.

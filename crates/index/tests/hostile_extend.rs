@@ -1,5 +1,6 @@
 //! Bulk insertion by several threads at once, with keys that pages don't hold whole: bounds of more than 64 bytes and
-//! keys of more than 192 are boxed, so whoever believes a page that is being written follows a pointer to nowhere.
+//! keys of more than 192 are boxed, so a look-up that believes a page that is being written follows a pointer to
+//! nowhere.
 //!
 //! Each test takes a second. `ARCHIPELAGO_HOSTILE_SECONDS=600` makes it last longer.
 

@@ -47,7 +47,7 @@ fn long_keys_are_counted() {
 }
 
 /// Loads `count` keys with four threads and removes them, the same ones or each other's, and says what is held at the
-/// peak and in the end. Nobody calls `sync` in between, so it is the map itself that lets go.
+/// peak and in the end. No thread calls `sync` in between, so it is the map itself that lets go.
 fn fill_and_empty<K: Key>(count: u64, make: fn(u64) -> K, nodes: usize) -> (usize, usize) {
     watchdog(USUAL, |_| {
         let map: HydraList<K, u64> = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();
@@ -132,7 +132,7 @@ fn thin_out<K: Key>(map: HydraList<K, u64>, count: u64, keep: u64, make: fn(u64)
             .filter(|n| !n.is_multiple_of(keep))
             .for_each(|n| assert!(session.delete(&make(n))));
         if map.maintenance_stats().threads > 0 {
-            // Nobody calls `sync`: it is the map itself that lets go.
+            // No thread calls `sync`: it is the map itself that lets go.
             rest(&map);
         } else {
             map.sync();

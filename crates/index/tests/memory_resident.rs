@@ -14,7 +14,7 @@ fn held<K: Key>(map: &HydraList<K, u64>) -> u64 {
     resident_bytes().unwrap_or(map.bytes() as u64)
 }
 
-/// What a map of so many keys takes at its peak, and what is left of that when all have been removed, in the order of
+/// What a map of this many keys takes at its peak, and what is left of that when all have been removed, in the order of
 /// `nth` (0 to `count`, each once), by the system's count.
 fn fill_and_empty<K: Key>(count: u64, make: fn(u64) -> K, load: fn(u64, u64) -> u64) -> (u64, u64) {
     let map: HydraList<K, u64> = HydraList::new();

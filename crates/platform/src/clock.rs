@@ -16,7 +16,7 @@
 //! Reading the clock is ordered with memory accesses as a happens-before edge needs it: what precedes the call in
 //! program order has been loaded before the counter is read, and nothing after the call starts earlier. *Stores* before
 //! the call may still be on their way when the counter is read, and no fence of the language changes that: who needs them
-//! seen by whoever reads a later time calls [`drain_stores`] first.
+//! seen by the thread that reads a later time calls [`drain_stores`] first.
 //!
 //! # Differences from the paper
 //! ORDO measures every pair of CPUs. We measure one CPU against all others and add the two largest bounds, which bounds
@@ -44,7 +44,7 @@ pub use ordered::{ClockKind, OrderedClock};
 /// let (clock, linked) = (OrderedClock::shared(), AtomicBool::new(false));
 /// linked.store(true, Ordering::Release);
 /// drain_stores();
-/// // Whoever draws a later stamp than this, anywhere, sees the link.
+/// // A thread that draws a later stamp than this, anywhere, sees the link.
 /// let stamp = clock.now() + clock.uncertainty();
 /// # let _ = stamp;
 /// ```

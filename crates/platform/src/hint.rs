@@ -1,6 +1,6 @@
 //! Hints to the processor: busy-wait and prefetch.
 
-/// Tells the machine that the calling thread is waiting for another one. Every wait loop of the house calls it.
+/// Tells the machine that the calling thread is waiting for another one. Every wait loop of this library calls it.
 #[inline]
 pub fn spin_loop() {
     crate::htm::refuse_in_regions("waiting");

@@ -6,8 +6,8 @@
 //! for one small bucket, a large one for `O(threads)` cells.
 //!
 //! Invariants: a bucket pointer and a cell pointer each go from null to their final value once, by a
-//! compare-and-exchange; whoever loses the race frees what it made. So a shared reference to a cell lives as long as
-//! the borrow of the table.
+//! compare-and-exchange; the thread that loses the race frees what it made. So a shared reference to a cell lives as
+//! long as the borrow of the table.
 
 use core::{array, ptr};
 
@@ -85,7 +85,7 @@ impl<T: Send + Sync> PerThread<T> {
             let fresh: Box<[AtomicPtr<T>]> = (0..bucket_len(bucket)).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
             let fresh = Box::into_raw(fresh).cast::<AtomicPtr<T>>();
             cells = publish(slot, fresh).unwrap_or_else(|winner| {
-                // SAFETY: `fresh` came from a boxed slice of this length just above and nobody else saw it.
+                // SAFETY: `fresh` came from a boxed slice of this length just above and no other thread saw it.
                 unsafe { free_cells(fresh, bucket) };
                 winner
             });
@@ -96,7 +96,7 @@ impl<T: Send + Sync> PerThread<T> {
         if value.is_null() {
             let fresh = Box::into_raw(Box::new(make()));
             value = publish(cell, fresh).unwrap_or_else(|winner| {
-                // SAFETY: `fresh` came from a box just above and nobody else saw it.
+                // SAFETY: `fresh` came from a box just above and no other thread saw it.
                 drop(unsafe { Box::from_raw(fresh) });
                 winner
             });
@@ -126,7 +126,7 @@ fn publish<U>(slot: &AtomicPtr<U>, fresh: *mut U) -> Result<*mut U, *mut U> {
 }
 
 /// # Safety
-/// `cells` is the leaked boxed slice of bucket number `bucket`, and nobody uses it any more.
+/// `cells` is the leaked boxed slice of bucket number `bucket`, and no thread uses it any more.
 unsafe fn free_cells<T>(cells: *mut AtomicPtr<T>, bucket: usize) {
     let slice = ptr::slice_from_raw_parts_mut(cells, bucket_len(bucket));
     // SAFETY: the caller's promise.
@@ -151,7 +151,7 @@ impl<T> Drop for PerThread<T> {
                 // SAFETY: non-null bucket, offset below its length; see `get_or`.
                 let value = unsafe { &*cells.add(offset) }.load(Ordering::Relaxed);
                 if !value.is_null() {
-                    // SAFETY: the cell owns this box, and `&mut self` says nobody borrows it.
+                    // SAFETY: the cell owns this box, and `&mut self` says no thread borrows it.
                     drop(unsafe { Box::from_raw(value) });
                 }
             }

@@ -1,6 +1,6 @@
 //! The blocking primitives of `std`, behind the door.
 //!
-//! For cold paths only (registration, growth, statistics): hot paths use atomics and the house's own locks.
+//! For cold paths only (registration, growth, statistics): hot paths use atomics and this library's own locks.
 
 #[cfg(archipelago_sim)]
 pub use crate::simulated::sync::{

@@ -5,10 +5,10 @@
 //!
 //! | state | the slot belongs to | next |
 //! |---|---|---|
-//! | `FREE` | nobody | `CLAIMED`, by a thread's compare-and-exchange |
+//! | `FREE` | no thread | `CLAIMED`, by a thread's compare-and-exchange |
 //! | `CLAIMED` | that thread, which writes its request | `POSTED`, or `IDLE` to be woken without a request |
 //! | `IDLE` | that thread, which waits for the combiner to be gone | `FREE` |
-//! | `POSTED` | the combiner, or whoever gets its lock next | `ANSWERED`, `REFUSED`; `CANCELLED` by its poster |
+//! | `POSTED` | the combiner, or the thread that gets its lock next | `ANSWERED`, `REFUSED`; `CANCELLED` by its poster |
 //! | `CANCELLED` | the combiner, as above; the poster has gone away | `FREE`, or `ANSWERED` if the combiner was at it |
 //! | `ANSWERED`, `REFUSED` | the poster, which takes the answer | `FREE` |
 //!
@@ -19,14 +19,14 @@
 //! combiner reads it, writes answer and state in one go, and the poster reads that: a line's way there and back. So the
 //! combiner leaves the slot as it is while it works on the request (a mark like "taken" would call the line back from
 //! the poster, who looks at it all the time), and needs no locked instruction for it. The price is that a poster that
-//! goes away can not tell whether its request was taken: it leaves word that somebody has to clean up.
+//! goes away can not tell whether its request was taken: it leaves word that another thread has to clean up.
 //!
 //! # Which slots the combiner looks at
 //! Posting a request sets the slot's bit in a bitmap, where it stays; now and then the combiner clears the bits of slots
 //! that were not used for long (*ageing*). So a combiner's round costs as much as there are busy threads, not as there
 //! are slots, and goes over them in the order of memory.
 //!
-//! # Nobody sleeps for ever
+//! # No thread sleeps for ever
 //! A sleeper (1) leaves its waker and sets its bit among the sleepers, (2) looks whether it was answered or no combiner
 //! is there. A combiner that leaves (1) answers and unlocks, (2) looks whether there are sleepers, and wakes them. Both
 //! have a `SeqCst` fence between (1) and (2), so that one of them sees the other.
@@ -66,7 +66,7 @@ pub(crate) enum Sleeper {
     Thread(Thread),
     /// A task of an executor.
     Task(Waker),
-    /// Nobody waits any more: the answer is to be thrown away and the slot freed.
+    /// No thread waits any more: the answer is to be thrown away and the slot freed.
     Gone,
 }
 
@@ -188,7 +188,7 @@ impl<Q, A> Board<Q, A> {
         let count = self.slots.len();
         (0..count).map(|step| SlotId(((preferred.0 as usize + step) % count) as u32)).find(|&id| {
             let state = &self.slot(id).state;
-            // Acquire: pairs with the Release of whoever freed the slot, so that the cells are ours now.
+            // Acquire: pairs with the Release of the thread that freed the slot, so that the cells are ours now.
             state.load(Ordering::Relaxed) == FREE
                 && state.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
         })
@@ -332,9 +332,9 @@ impl<Q, A> Drop for Board<Q, A> {
     fn drop(&mut self) {
         for slot in &self.slots {
             match slot.state.load(Ordering::Relaxed) {
-                // SAFETY: nobody else is here; what was posted was not moved out, else it would be answered by now.
+                // SAFETY: no other thread is here; what was posted was not moved out, else it would be answered by now.
                 POSTED | CANCELLED => slot.request.with_mut(|cell| unsafe { (*cell).assume_init_drop() }),
-                // SAFETY: nobody else is here, and the poster did not fetch it.
+                // SAFETY: no other thread is here, and the poster did not fetch it.
                 ANSWERED => slot.answer.with_mut(|cell| unsafe { (*cell).assume_init_drop() }),
                 _ => {}
             }

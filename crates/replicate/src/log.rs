@@ -5,14 +5,14 @@
 //!
 //! | word | who writes it | meaning |
 //! |---|---|---|
-//! | `tail` (the paper's *logTail*) | combiners, by compare-and-exchange | first index that nobody reserved |
+//! | `tail` (the paper's *logTail*) | combiners, by compare-and-exchange | first index that no thread reserved |
 //! | `local_tails[r]` | replica `r`'s combiner | replica `r` has applied everything below |
 //! | `completed` (*completedTail*) | who replays | no operation at or above it was answered, or seen by a reader |
 //! | `min` (*logMin*) | the recycler | entries below were applied everywhere, are dropped and may be reused |
 //!
 //! Invariants, asserted in debug builds: `min <= local_tails[r] <= tail`, `completed <= tail`,
 //! `tail <= max(min, base) + capacity` with base and capacity of `tail`'s generation (the last of these entries holds a
-//! mark or nothing), and a reserved entry is empty until whoever reserved it fills it.
+//! mark or nothing), and a reserved entry is empty until the thread that reserved it fills it.
 //!
 //! # Appending
 //! A batch is reserved with one compare-and-exchange on `tail` and filled at leisure, in parallel with other combiners;
@@ -20,13 +20,13 @@
 //! replica and dropped once, by the recycler.
 //!
 //! # Recycling
-//! Whoever has appended and finds more than a quarter of the array in use (the paper's low mark) advances `min` to the least
-//! `local_tails`; a try-lock keeps it to one thread at a time.
+//! A thread that has appended and finds more than a quarter of the array in use (the paper's low mark) advances `min`
+//! to the least `local_tails`; a try-lock keeps it to one thread at a time.
 //!
 //! # Growing and shrinking
-//! One entry is always kept free. Whoever finds the log full in spite of recycling may reserve that one, fill it with a
-//! mark, and let the log go on behind it in a segment of twice the size: its *generation* (see [`generations`]). A log
-//! that was not even half full for a whole pass over its array goes on in one of half the size in the same way.
+//! One entry is always kept free. A thread that finds the log full in spite of recycling may reserve that one, fill it
+//! with a mark, and let the log go on behind it in a segment of twice the size: its *generation* (see [`generations`]).
+//! A log that was not even half full for a whole pass over its array goes on in one of half the size in the same way.
 //! Replicas change over when they replay the mark, and the old segment is freed when all have. `tail` carries the
 //! generation beside the index, so that a reservation names the segment it is in; since a segment can not be freed
 //! before all its entries were filled and replayed, a successful reservation keeps its own segment alive.
@@ -56,7 +56,7 @@ const MOVING: u64 = 1 << 63;
 struct Tail {
     index: u64,
     generation: usize,
-    /// The last entry reserved is the mark of a change of segment under way: nobody may reserve behind it yet.
+    /// The last entry reserved is the mark of a change of segment under way: no thread may reserve behind it yet.
     moving: bool,
 }
 
@@ -159,7 +159,7 @@ impl<Op: Send + Sync> Log<Op> {
         Tail::unpack(self.tail.load(Ordering::Acquire))
     }
 
-    /// First index that nobody reserved.
+    /// First index that no thread reserved.
     pub(crate) fn tail(&self) -> u64 {
         self.tail_now().index
     }
@@ -185,7 +185,7 @@ impl<Op: Send + Sync> Log<Op> {
         debug_assert!(index <= self.tail(), "only what was appended is completed");
         if self.completed.load(Ordering::Relaxed) < index {
             // AcqRel: the Release half pairs with `completed`. A later answer to the waiting thread is ordered behind
-            // this by its own Release, so whoever heard of the answer reads at least `index`.
+            // this by its own Release, so the thread that heard of the answer reads at least `index`.
             self.completed.fetch_max(index, Ordering::AcqRel);
         }
     }

@@ -1,4 +1,5 @@
-//! What becomes of a structure whose code panicked: nobody can tell in what state it is, so nobody gets to see it.
+//! What becomes of a structure whose code panicked: no thread can tell in what state it is, so no thread gets to see
+//! it.
 
 use core::any::Any;
 use core::fmt;
@@ -67,7 +68,7 @@ impl Poison {
     }
 
     /// Raises the flag if a panic drops it: to be held while the structure changes, and dropped before its lock is
-    /// released, so that whoever gets the lock next knows.
+    /// released, so that the thread that gets the lock next knows.
     pub(crate) fn alarm(&self) -> Alarm<'_> {
         Alarm(self)
     }

@@ -1,4 +1,4 @@
-//! The right to combine: a lock that nobody waits for, whose release wakes those who fell asleep while it was held.
+//! The right to combine: a lock that no thread waits for, whose release wakes those who fell asleep while it was held.
 
 use core::ops::{Deref, DerefMut};
 
@@ -21,7 +21,7 @@ pub(crate) struct Turn<'s, C, Q, A> {
 }
 
 impl<'s, C, Q, A> Turn<'s, C, Q, A> {
-    /// The right to combine for `board`, a board of `structure`, if nobody has it.
+    /// The right to combine for `board`, a board of `structure`, if no thread has it.
     #[inline]
     pub(crate) fn try_take(lock: &'s CombinerLock<C>, board: &'s Board<Q, A>, structure: Identity) -> Option<Self> {
         let guard = lock.try_lock()?;

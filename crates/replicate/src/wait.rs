@@ -46,14 +46,14 @@ pub(crate) enum Served {
     Yes,
     /// Another thread does.
     Busy,
-    /// Another thread does, and nobody need wait for it: the structure is poisoned.
+    /// Another thread does, and no thread need wait for it: the structure is poisoned.
     Poisoned,
 }
 
 /// Posts `request` at the claimed slot and waits until some combiner has carried it out.
 ///
-/// `serve` combines if nobody does. That is left to a thread of its own as long as this one spins, where there is one:
-/// `call` wakes it.
+/// `serve` combines if no thread does. That is left to a thread of its own as long as this one spins, where there is
+/// one: `call` wakes it.
 ///
 /// # Errors
 /// If the structure is poisoned.

@@ -32,7 +32,7 @@ fn wait_until(what: impl Fn() -> bool) {
     }
 }
 
-/// Nobody works on any replica any more, and still all of them get everything and operations are dropped.
+/// No thread works on any replica any more, and still all of them get everything and operations are dropped.
 #[test]
 fn the_helper_brings_idle_replicas_up_to_date() {
     let _alone = alone();
@@ -159,7 +159,7 @@ fn resting_combiners_are_woken() {
         // Posted: replica 0's combiner wakes up, and rests again.
         replicated.handle_on(0).write(Change::Insert(1, 1)).unwrap();
         wait_until(|| naps() == 3);
-        // A batch of one's own is not posted; and nobody else need be woken for the first of them.
+        // A batch of one's own is not posted; and no other thread need be woken for the first of them.
         let mut handle = replicated.handle_on(0);
         let mut batch = || drop(handle.write_many(vec![Change::Insert(1, 1)]).unwrap());
         batch();

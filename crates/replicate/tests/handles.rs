@@ -154,13 +154,13 @@ fn forgotten_futures_leave_their_slots() {
                     let waker = Waker::from(bell.clone());
                     assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
                 }
-                assert_eq!(bell.0.load(Ordering::Relaxed), 0, "whoever finds no slot asks to be polled again");
+                assert_eq!(bell.0.load(Ordering::Relaxed), 0, "the thread that finds no slot asks to be polled again");
             });
         }
     });
 }
 
-/// A reader that is cancelled while it waits leaves no waker behind, though nobody wakes it.
+/// A reader that is cancelled while it waits leaves no waker behind, though no thread wakes it.
 #[test]
 fn cancelled_reads_leave_nothing() {
     watchdog(LIMIT, |_| {

@@ -1,5 +1,5 @@
 //! Threads that far outnumber the processors, readers that stay, operations that panic or are forgotten, threads that
-//! come and go: memory stays bounded, nobody waits for what is none of its business, and all of it ends.
+//! come and go: memory stays bounded, no thread waits for what is none of its business, and all of it ends.
 //!
 //! Each test lasts a second or less. `ARCHIPELAGO_HOSTILE_SECONDS` lets each of those with a load last that long.
 #![cfg(not(any(loom, miri, archipelago_sim)))]
@@ -276,7 +276,7 @@ fn threads_that_outnumber_the_processors() {
     });
 }
 
-/// The part of [`threads_that_outnumber_the_processors`] with so many replicas.
+/// The part of [`threads_that_outnumber_the_processors`] with this many replicas.
 fn crowded(threads: usize, replicas: usize, control: Duration) -> Result<(), String> {
     let before = reset_peak();
     let replicated = map().replicas(replicas).slots(8).log_capacity(64).largest_log(1 << 12);

@@ -43,7 +43,7 @@ fn every_operation_is_dropped_once() {
     }
 }
 
-/// Nobody else reads the log, so there is none: a batch of any length is one, and operations are dropped at once.
+/// No other thread reads the log, so there is none: a batch of any length is one, and operations are dropped at once.
 #[test]
 fn a_replica_alone_needs_no_log() {
     let counter = DropCounter::new();

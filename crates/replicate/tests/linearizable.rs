@@ -236,7 +236,7 @@ fn histories_that_a_panic_ends() {
     });
 }
 
-/// Nobody works on replica 1: whoever appends helps it along, before the log is full.
+/// No thread works on replica 1: the thread that appends helps it along, before the log is full.
 #[test]
 fn an_inactive_replica_is_helped() {
     watchdog(USUAL / 4, |_| {
@@ -319,7 +319,7 @@ impl Observer<Change> for Slow {
     fn commit(&mut self, _: u64) {}
 }
 
-/// Nobody helps a replica to what the observer has not committed.
+/// No thread helps a replica to what the observer has not committed.
 #[test]
 fn nothing_is_applied_before_it_is_committed() {
     watchdog(USUAL / 4, |_| {

@@ -55,7 +55,7 @@ type Outcome = Result<bool, Poisoned>;
 /// `write` and `read` are of two handles that share a replica.
 fn check(seen: &Seen, mut write: impl FnMut(u64) -> Outcome + Send, mut read: impl FnMut() -> Outcome + Send) {
     watchdog(USUAL, |_| {
-        assert_eq!(write(0), Ok(true), "nobody to wait for, so nothing to prepare");
+        assert_eq!(write(0), Ok(true), "no thread to wait for, so nothing to prepare");
         let mut write_beside_a_reader = |operation| {
             seen.reader_is_in.store(false, Ordering::Relaxed);
             thread::scope(|scope| {

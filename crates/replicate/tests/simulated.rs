@@ -48,7 +48,7 @@ fn replicated(seeds: u64, threads: usize, changes: u64, faults: &[Fault], builde
     explore(seeds, threads, faults, || (builder().build(Ledger::numbered()), Recorder::new()), body, judge);
 }
 
-/// A log of so many entries, which may grow to so many.
+/// A log of this many entries, which may grow to this many.
 fn tiny(replicas: usize, capacity: usize, largest: usize) -> Builder<Ledger> {
     Replicated::builder().replicas(replicas).log_capacity(capacity).largest_log(largest).slots(3)
 }
@@ -161,7 +161,7 @@ fn a_reader_that_stays_stops_no_other_replica() {
     explore(200, threads, &[], make, body, |(structure, recorder, _)| judge((structure, recorder)));
 }
 
-/// Nobody posts anything to replica 1: the others bring it along, in small steps, before the log is full.
+/// No thread posts anything to replica 1: the others bring it along, in small steps, before the log is full.
 #[test]
 fn an_idle_replica_stops_nobody() {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();

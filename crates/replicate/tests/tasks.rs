@@ -38,7 +38,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Tasks and threads, more than slots and replicas; nobody is forgotten.
+/// Tasks and threads, more than slots and replicas; no thread is forgotten.
 #[test]
 fn a_plain_executor() {
     watchdog(USUAL, |_| {
@@ -110,7 +110,7 @@ fn a_waiting_task_is_woken_and_a_cancelled_one_leaves_nothing() {
             let waker = Waker::from(unpark.clone());
             assert!(cancelled.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
             drop((cancelled, waker));
-            assert_eq!(Arc::strong_count(&unpark), 1, "nobody keeps a waker that is not needed any more");
+            assert_eq!(Arc::strong_count(&unpark), 1, "no thread keeps a waker that is not needed any more");
             thread::sleep(Duration::from_millis(if cfg!(miri) { 1 } else { 20 }));
             gate.open();
             assert_eq!(waiting.join().unwrap().unwrap().value, Some(1));

@@ -1,8 +1,8 @@
 //! The lock-free list of Harris and Michael with hazard pointers (Michael, IEEE TPDS 2004), and a table of them: what the
 //! MV-RLU paper calls HP-Harris. Its price is a fence for every node that a search passes.
 //!
-//! A link's low bit marks its *owner* as removed. Remove marks, then unlinks; whoever meets a marked node unlinks it, and
-//! the one whose unlink succeeds retires it.
+//! A link's low bit marks its *owner* as removed. Remove marks, then unlinks; the thread that meets a marked node
+//! unlinks it, and the one whose unlink succeeds retires it.
 //!
 //! # Why nothing is freed too early
 //! *Reader*: store the node into a hazard; `SeqCst` fence; read the link again, which must still lead to the node,
@@ -48,7 +48,7 @@ struct Record {
     taken: AtomicBool,
     /// The record that was added before.
     next: *const CachePadded<Record>,
-    /// Unlinked, not freed yet. Belongs to whoever has the record.
+    /// Unlinked, not freed yet. Belongs to the thread that has the record.
     retired: UnsafeCell<Vec<*mut Node>>,
 }
 
@@ -79,7 +79,7 @@ struct Place<'s> {
 }
 
 impl HazardList {
-    /// A table of so many lists (0 counts as 1). Ranges are empty if there is more than one.
+    /// A table of this many lists (0 counts as 1). Ranges are empty if there is more than one.
     pub fn with_buckets(buckets: usize) -> Self {
         let heads = (0..buckets.max(1)).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
         Self { heads: Plain::new(heads), records: AtomicPtr::new(ptr::null_mut()), count: AtomicUsize::new(0) }
@@ -147,7 +147,7 @@ impl Drop for HazardList {
         for head in &*self.heads {
             let mut node = head.load(Ordering::Relaxed);
             while !node.is_null() {
-                // SAFETY: linked nodes are boxes that nobody has retired; nobody else uses the list.
+                // SAFETY: linked nodes are boxes that no thread has retired; no other thread uses the list.
                 node = untagged(unsafe { Box::from_raw(node) }.next.load(Ordering::Relaxed));
             }
         }
@@ -198,7 +198,7 @@ impl<'s> HazardSession<'s> {
                     if link.compare_exchange(at, rest, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                         continue 'again;
                     }
-                    // SAFETY: the exchange unlinked it, and nobody else's did.
+                    // SAFETY: the exchange unlinked it, and no other thread's did.
                     unsafe { self.retire(at) };
                     at = rest;
                     continue;
@@ -282,7 +282,7 @@ impl SetSession for HazardSession<'_> {
             }
             let value = node.value.load(Ordering::Relaxed);
             if place.link.compare_exchange(place.at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                // SAFETY: the exchange unlinked it, and nobody else's did.
+                // SAFETY: the exchange unlinked it, and no other thread's did.
                 unsafe { self.retire(place.at) };
             }
             break Some(value);
@@ -317,7 +317,7 @@ impl SetSession for HazardSession<'_> {
         found
     }
 
-    /// A search that stays holds two nodes and nobody up.
+    /// A search that stays holds two nodes, and holds up no thread.
     fn linger(&mut self, visit: &Visit) {
         visit.stay();
     }

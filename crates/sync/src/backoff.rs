@@ -1,4 +1,4 @@
-//! How every wait loop of the house waits: spin a little, then give the processor away.
+//! How every wait loop of this library waits: spin a little, then give the processor away.
 //!
 //! A lock holder that runs on another core lets go within tens of nanoseconds, so a waiter first spins, doubling the
 //! pause each step. A holder that was preempted needs *this* core back, so after a few steps the waiter yields at every

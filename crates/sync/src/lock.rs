@@ -22,8 +22,8 @@
 //!
 //! What holds for all of them:
 //!
-//! - *Ordering.* Taking a lock is an Acquire of the Release by whoever let go of it before (for a writer: of all readers
-//!   before it, too).
+//! - *Ordering.* Taking a lock is an Acquire of the Release by the thread that let go of it before (for a writer: of
+//!   all readers before it, too).
 //! - *Waiting* goes through [`Backoff`](crate::backoff::Backoff): spin, then yield, or (`RawShfl`) park; so they are
 //!   right, if not equally quick, when threads outnumber cores.
 //! - *Panics.* A guard unlocks when it is dropped by a panic. There is no poisoning: the next holder sees what was left.

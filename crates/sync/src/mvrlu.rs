@@ -90,7 +90,7 @@
 //! - *No lock word.* An object is locked by the copy that is linked above it, held and not visible yet, which names the
 //!   holder and the place in its write set: so an object has one word of its own (C: 24 bytes), a lock is the link,
 //!   and a transaction finds its own copies (C: it does not see its own changes).
-//! - A handle's log is left to the next handle, or to whoever comes by, when the handle is dropped.
+//! - A handle's log is left to the next handle, or to the thread that comes by, when the handle is dropped.
 
 mod abort;
 #[cfg(not(loom))]

@@ -26,9 +26,9 @@
 //! - *With deferral, who meets a locked object has its holder synchronize.* It writes the holder's log back, under
 //!   its lock.
 //!
-//! *Deferral*: up to so many commits of a handle are written back together, after one wait. Meanwhile the objects stay
-//! locked; a writer that meets one writes the holder's log back itself. In the original a deferred commit isn't visible
-//! to others until then; here it is at once, so deferral changes speed and nothing else.
+//! *Deferral*: up to this many commits of a handle are written back together, after one wait. Meanwhile the objects
+//! stay locked; a writer that meets one writes the holder's log back itself. In the original a deferred commit isn't
+//! visible to others until then; here it is at once, so deferral changes speed and nothing else.
 //!
 //! Sections enter with a fence, since commits scan too often for membarriers.
 

@@ -40,7 +40,7 @@ fn change(words: &mut Words, steps: u64) {
     words[1] = before + 1;
 }
 
-/// One lock of either kind: `round` takes it once, holds it for so many steps, and says when it had it.
+/// One lock of either kind: `round` takes it once, holds it for this many steps, and says when it had it.
 trait Tested: Default + Sync {
     fn round(&self, number: u64, steps: u64) -> Instant;
     /// Never unlocks again: for writing, or for reading if there is a choice and `shared`.

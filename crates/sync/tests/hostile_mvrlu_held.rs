@@ -153,7 +153,7 @@ fn what_an_idle_handle_wrote_last_costs_readers_nothing_for_long() {
         let snapshot = reader.read();
         assert!(links.iter().all(|link| *snapshot.get(*link) == 1));
     }
-    assert_eq!(domain.stats().versions, 0, "copies that nobody collects");
+    assert_eq!(domain.stats().versions, 0, "copies that no thread collects");
     assert_eq!(idle.counts().commits, 50);
 }
 

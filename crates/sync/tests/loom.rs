@@ -319,7 +319,7 @@ impl Drop for Shared {
 unsafe fn reclaim(object: *mut (), _: *mut ()) {
     // SAFETY: from `Shared::fresh`, reclaimed once.
     let object = unsafe { Box::from_raw(object.cast::<Object>()) };
-    // SAFETY: nobody reads it any more, which loom checks.
+    // SAFETY: no thread reads it any more, which loom checks.
     object.0.with_mut(|value| unsafe { *value = 0 });
 }
 

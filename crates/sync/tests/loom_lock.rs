@@ -138,7 +138,7 @@ fn rwlock<R: RawRwLock + Default + Send + Sync + 'static>() {
     });
 }
 
-/// Everybody only tries.
+/// Every thread only tries.
 fn rwlock_tries<R: RawRwLock + Default + Send + Sync + 'static>() {
     model(3, || {
         let count = Arc::new(RwLock::from_raw(R::default(), Cell::new()));
@@ -196,7 +196,7 @@ fn upgrades<R: RawRwLockUpgrade + Default + Send + Sync + 'static>() {
     });
 }
 
-/// Everybody only tries, twice, and nobody asks for the lock afterwards.
+/// Every thread only tries, twice, and no thread asks for the lock afterwards.
 #[test]
 fn tas() {
     model(3, || {

@@ -108,7 +108,7 @@ fn what_is_locked_or_newer_conflicts() {
     retire_all(&domain, &[link]);
 }
 
-/// Each transaction writes one number to eight objects; nobody may ever see two numbers.
+/// Each transaction writes one number to eight objects; no thread may ever see two numbers.
 fn torn(domain: &Domain, writers: usize, readers: usize, rounds: usize) {
     let links: Vec<Link<u64>> = (0..8).map(|_| domain.alloc(0)).collect();
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -412,7 +412,7 @@ fn pruning_beside_readers_of_all_ages() {
     retire_all(&domain, &links);
 }
 
-/// Retired objects' memory is freed once, when nobody can reach it any more.
+/// Retired objects' memory is freed once, when no thread can reach it any more.
 #[test]
 fn objects_come_and_go() {
     #[derive(Clone, Copy)]

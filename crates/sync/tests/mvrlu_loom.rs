@@ -177,7 +177,7 @@ mod two_versions {
     }
 }
 
-/// A commit, which the reader may have to help, is seen whole or not at all, and by whoever begins after it.
+/// A commit, which the reader may have to help, is seen whole or not at all, and by the thread that begins after it.
 #[test]
 fn commit_against_read() {
     model(3, || {

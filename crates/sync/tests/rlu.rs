@@ -158,7 +158,7 @@ fn one_attempt_after_another_gets_past_a_deferred_commit() {
         for round in 0..20 {
             holder.update(|tx| Ok(*tx.lock(link)? += 1)).unwrap();
             let attempts = (0..3).take_while(|_| other.try_update(|tx| Ok(*tx.lock(link)? += 1)).is_err()).count();
-            assert!(attempts < 3, "round {round}: held by a commit that nobody writes back");
+            assert!(attempts < 3, "round {round}: held by a commit that no thread writes back");
         }
         assert_eq!(*other.read().get(link), 40);
         retire_all(&domain, &[link]);

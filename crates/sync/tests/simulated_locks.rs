@@ -1,5 +1,6 @@
 //! Every lock on the virtual machine: exclusion and progress under schedules that natural ones never take, with holders
-//! and waiters that stand still. A run in which somebody waits for ever ends as a deadlock or as stalled, which fails.
+//! and waiters that stand still. A run in which a thread waits for ever ends as a deadlock or as stalled, which
+//! fails.
 #![cfg(archipelago_sim)]
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
@@ -32,7 +33,7 @@ impl Words {
         let before = first.load(Ordering::Relaxed);
         first.store(before + 1, Ordering::Relaxed);
         hint::point(HOLDER);
-        assert_eq!(second.load(Ordering::Relaxed), before, "somebody else changes them, too");
+        assert_eq!(second.load(Ordering::Relaxed), before, "another thread changes them, too");
         second.store(before + 1, Ordering::Relaxed);
     }
 
@@ -40,7 +41,7 @@ impl Words {
     fn look(&self) {
         let before = self.0[1].load(Ordering::Relaxed);
         hint::point(HOLDER);
-        assert_eq!(self.0[0].load(Ordering::Relaxed), before, "somebody changes them");
+        assert_eq!(self.0[0].load(Ordering::Relaxed), before, "another thread changes them");
     }
 }
 

@@ -85,7 +85,7 @@ const SAMPLES: [usize; 2] = [8, 1];
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Runs `threads` threads.
-pub fn run(threads: usize, settings: Settings, drive: &impl Drive) -> Outcome {
+pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Outcome {
     let timed = usize::from(settings.time.is_some());
     let (up, barrier) = (AtomicBool::new(false), Barrier::new(threads + timed));
     let halt = if timed == 1 { &up } else { interrupt::flag() };

@@ -165,7 +165,7 @@ impl Turn<'_> {
     }
 
     /// Runs the threads.
-    pub fn drive(&self, drive: &impl Drive) -> Outcome {
+    pub fn drive(&self, drive: &dyn Drive) -> Outcome {
         let Experiment { pin, latency, time, .. } = *self.experiment;
         driver::run(self.threads, Settings { pinning: pin.pinning(), latency, time }, drive)
     }

@@ -48,7 +48,7 @@ impl Setting {
     }
 }
 
-/// A program as the experiments see it: runs once, with so many threads.
+/// A program as the experiments see it: runs once, with this many threads.
 pub type Program = Box<dyn Fn(&Machine, &Config, &Setting, usize) -> Result<Run, Failure>>;
 
 /// One of the things compared.
@@ -292,7 +292,7 @@ pub fn run<S>(
     })
 }
 
-/// The figures of one program with so many threads.
+/// The figures of one program with this many threads.
 #[derive(Clone, Debug)]
 pub struct Figures {
     /// The machine as it is, with the first seed.

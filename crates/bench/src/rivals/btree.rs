@@ -7,7 +7,7 @@
 //!   right: so **a node's lower bound never changes while it is in the tree**, and who goes from a leaf to the next one
 //!   misses nothing that was there throughout.
 //! - Nodes that are full are split on the way down, by insertions; nodes that are nearly empty are merged on the way down
-//!   that follows a removal. So whoever locks a node never needs more than its parent, and a neighbour.
+//!   that follows a removal. So the thread that locks a node never needs more than its parent, and a neighbour.
 //!
 //! # Why a walk is right
 //! A walk holds a version of each node that was seen free ([`Version`]). It reads a child's address, *validates* the node
@@ -38,7 +38,7 @@ use crate::contender::Contender;
 pub use keys::TreeKey;
 use node::{FANOUT, Node, Retry, address, pointer};
 
-/// Nodes with at most so many keys are merged, if a neighbour takes them.
+/// Nodes with at most this many keys are merged, if a neighbour takes them.
 const SPARSE: usize = FANOUT / 4;
 
 /// A map from `K` to words.
@@ -269,7 +269,7 @@ impl<K: TreeKey> BTreeOlc<K> {
         self.anchor.1.store(node.value(0), Ordering::Relaxed);
         node.lock.unlock_obsolete();
         self.unlock_above(&above, true);
-        // SAFETY: the anchor led to it, and does so no more; it was locked, so nobody else retires it.
+        // SAFETY: the anchor led to it, and does so no more; it was locked, so no other thread retires it.
         unsafe { retire(node, guard) };
         Ok(())
     }
@@ -366,7 +366,7 @@ unsafe fn met<'g, K: TreeKey>(word: u64, validate: impl Fn() -> bool) -> Result<
 }
 
 /// # Safety
-/// The node has left the tree, and nobody else retires it.
+/// The node has left the tree, and no other thread retires it.
 unsafe fn retire<K>(node: &Node<K>, guard: &Guard<'_>) {
     let node = (&raw const *node).cast_mut();
     // SAFETY: passed on; nodes are boxes.
@@ -490,7 +490,7 @@ impl Page {
 impl<K: TreeKey> Drop for BTreeOlc<K> {
     fn drop(&mut self) {
         fn free<K: TreeKey>(word: u64) {
-            // SAFETY: nobody else uses the tree; every node is a box and reached once.
+            // SAFETY: no other thread uses the tree; every node is a box and reached once.
             let node = unsafe { Box::from_raw(pointer::<K>(word)) };
             if !node.is_leaf() {
                 (0..=node.count()).for_each(|at| free::<K>(node.value(at)));

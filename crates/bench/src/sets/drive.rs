@@ -7,7 +7,7 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 use crate::harness::Turn;
-use crate::harness::driver::Ready;
+use crate::harness::driver::{Outcome, Ready};
 use crate::harness::program::{Done, Program, Turns};
 use crate::workload::{Distribution, Sampler};
 
@@ -66,23 +66,27 @@ fn keys(spec: &Spec, seed: u64) -> Vec<u64> {
     keys
 }
 
-/// Inserts half of the keys.
-fn fill(set: &impl Set, spec: &Spec, keys: &[u64]) {
-    let mut filling = set.session();
-    let mut fill = keys[..spec.items].to_vec();
+/// Half of the keys, in the order in which a set is filled with them.
+fn half(spec: &Spec, keys: &[u64]) -> Vec<u64> {
+    let mut half = keys[..spec.items].to_vec();
     // A list is filled from its end, which is its beginning to an insertion.
     if spec.buckets == 0 {
-        fill.sort_unstable_by(|a, b| b.cmp(a));
+        half.sort_unstable_by(|a, b| b.cmp(a));
     }
-    fill.iter().for_each(|key| assert!(filling.insert(*key, *key)));
+    half
 }
 
-/// A structure over a mechanism, from how to make it.
-pub struct Driven<F> {
+/// The operations of all threads.
+fn streams(spec: &Spec, keys: &[u64], threads: usize, seed: u64) -> Vec<Vec<Op>> {
+    (0..threads).map(|thread| stream(spec, keys, thread, seed)).collect()
+}
+
+/// A structure over a mechanism, from how to make it. By a pointer: variants of one type are one program.
+pub struct Driven<S> {
     /// What to do.
     pub spec: Spec,
     /// Makes the structure.
-    pub make: F,
+    pub make: fn(&Spec) -> S,
 }
 
 /// A set, the operations of every thread, and the reader that stays.
@@ -92,14 +96,17 @@ pub struct Shared<S> {
     visit: Visit,
 }
 
-impl<S: Set, F: Fn(&Spec) -> S> Program for Driven<F> {
+impl<S: Set> Program for Driven<S> {
     type Shared = Shared<S>;
 
     fn setup(&self, threads: usize, seed: u64) -> Shared<S> {
         let (set, keys) = ((self.make)(&self.spec), keys(&self.spec, seed));
-        fill(&set, &self.spec, &keys);
-        let streams = (0..threads).map(|thread| stream(&self.spec, &keys, thread, seed)).collect();
-        Shared { set, streams, visit: Visit::default() }
+        let mut filling = set.session();
+        for key in half(&self.spec, &keys) {
+            assert!(filling.insert(key, key));
+        }
+        drop(filling);
+        Shared { set, streams: streams(&self.spec, &keys, threads, seed), visit: Visit::default() }
     }
 
     fn body(&self, Shared { set, streams, .. }: &Shared<S>, turns: &mut impl Turns) {
@@ -121,21 +128,21 @@ impl<S: Set, F: Fn(&Spec) -> S> Program for Driven<F> {
     }
 }
 
+/// Drives beside another thread that stays in its section.
+fn beside(stay: &(dyn Fn() + Sync), visit: &Visit, drive: &dyn Fn() -> Outcome) -> Outcome {
+    thread::scope(|scope| {
+        scope.spawn(stay);
+        visit.wait_inside();
+        drive()
+    })
+}
+
 /// A contender's turn: the set is made anew. With `stuck_reader`, another thread stays in its section meanwhile.
-pub fn take<S: Set, F: Fn(&Spec) -> S + Sync>(
-    program: &Driven<F>,
-    stuck_reader: bool,
-    cell: usize,
-    turn: &mut Turn<'_>,
-) {
+pub fn take<S: Set>(program: &Driven<S>, stuck_reader: bool, cell: usize, turn: &mut Turn<'_>) {
     let shared = &program.setup(turn.threads, turn.seed);
-    let outcome = thread::scope(|scope| {
-        if stuck_reader {
-            scope.spawn(|| shared.set.session().linger(&shared.visit));
-            shared.visit.wait_inside();
-        }
-        turn.drive(&Ready { program, shared })
-    });
+    let stay = || shared.set.session().linger(&shared.visit);
+    let drive = || turn.drive(&Ready { program, shared });
+    let outcome = if stuck_reader { beside(&stay, &shared.visit, &drive) } else { drive() };
     let [updates, repeated] = outcome.attempts;
     let aborts = 100.0 * repeated as f64 / (updates + repeated).max(1) as f64;
     turn.record(cell, outcome, &[("abort_percent", Some(aborts))]);
@@ -145,7 +152,7 @@ pub fn take<S: Set, F: Fn(&Spec) -> S + Sync>(
 mod tests {
     use super::*;
     use crate::args::Pin;
-    use crate::harness::driver::{self, Outcome, Settings};
+    use crate::harness::driver::{self, Settings};
     use archipelago_platform::time::Duration;
     use archipelago_sets::{Hash, OverMvRlu, OverRcu, Tree};
 
@@ -153,18 +160,14 @@ mod tests {
         Spec { items: 64, buckets: 8, update_percent, distribution: Distribution::Zipf(0.9), scan: 0 }
     }
 
-    fn measure<S: Set>(make: impl Fn(&Spec) -> S + Sync, spec: Spec, stuck_reader: bool) -> Outcome {
+    fn measure<S: Set>(make: fn(&Spec) -> S, spec: Spec, stuck_reader: bool) -> Outcome {
         let program = &Driven { spec, make };
         let shared = &program.setup(2, 1);
         let time = Some(Duration::from_millis(5));
         let settings = Settings { pinning: Pin::None.pinning(), latency: false, time };
-        thread::scope(|scope| {
-            if stuck_reader {
-                scope.spawn(|| shared.set.session().linger(&shared.visit));
-                shared.visit.wait_inside();
-            }
-            driver::run(2, settings, &Ready { program, shared })
-        })
+        let drive = || driver::run(2, settings, &Ready { program, shared });
+        let stay = || shared.set.session().linger(&shared.visit);
+        if stuck_reader { beside(&stay, &shared.visit, &drive) } else { drive() }
     }
 
     #[test]

@@ -27,12 +27,12 @@ use crate::ycsb::execute;
 const STREAM: usize = 4096;
 /// Keys held back per thread, for inserts.
 const FRESH: usize = 2048;
-/// With threads that stop, `--warm auto` is so many microseconds.
+/// With threads that stop, `--warm auto` is this many microseconds.
 pub const WARM_BEFORE_FAULTS: u64 = 50;
 
 /// Keys that a simulation can make on its way.
 trait SimKey: TreeKey {
-    /// So many to load and so many more, as in `bench ycsb`.
+    /// This many to load and as many more, as in `bench ycsb`.
     fn set(kind: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<Self>;
 
     /// One that was most likely never seen.

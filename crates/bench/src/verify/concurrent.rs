@@ -1,12 +1,11 @@
 //! The parts in which readers check, while others write, that what is there is found.
 
-use archipelago_index::OrderedSession;
 use archipelago_platform::thread;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::clock::{Clock, Deadline, Verdict};
-use crate::contender::Contender;
+use super::subject::{Session, Subject};
 use crate::keys::BenchKey;
 
 /// Threads of each role.
@@ -20,25 +19,25 @@ const LONGEST_SCAN: usize = 100;
 const OVERWRITTEN: usize = 2000;
 
 /// All keys are always there and overwritten all the time.
-pub fn overwrites<K: BenchKey, I: Contender<K>>(keys: &[K], seed: u64, clock: Clock) -> Verdict {
+pub fn overwrites<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], seed: u64, clock: Clock) -> Verdict {
     let keys = &keys[..keys.len().min(OVERWRITTEN)];
-    let overwrite = |session: &I::Session<'_>, rng: &mut SmallRng| {
+    let overwrite = |session: &dyn Session<K>, rng: &mut SmallRng| {
         let at = rng.random_range(0..keys.len());
         let value = value(at, rng.random());
         if rng.random() {
             session.insert(&keys[at], value);
         } else {
-            session.update(&keys[at], |_| value);
+            session.update(&keys[at], &mut |_| value);
         }
     };
-    examine::<K, I>(keys, seed, clock, overwrite)
+    examine(map, keys, seed, clock, overwrite)
 }
 
 /// Every other key is never touched; those between come and go.
-pub fn neighbours<K: BenchKey, I: Contender<K>>(keys: &[K], seed: u64, clock: Clock) -> Verdict {
+pub fn neighbours<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], seed: u64, clock: Clock) -> Verdict {
     let (stable, moving): (Vec<_>, Vec<_>) = keys.iter().cloned().enumerate().partition(|(at, _)| at % 2 == 0);
     let stable: Vec<K> = stable.into_iter().map(|(_, key)| key).collect();
-    let churn = |session: &I::Session<'_>, rng: &mut SmallRng| {
+    let churn = |session: &dyn Session<K>, rng: &mut SmallRng| {
         // A stretch of neighbours, so that pages fill up, split, run empty and merge.
         let from = rng.random_range(0..moving.len());
         let stretch = &moving[from..moving.len().min(from + 200)];
@@ -48,7 +47,7 @@ pub fn neighbours<K: BenchKey, I: Contender<K>>(keys: &[K], seed: u64, clock: Cl
             stretch.iter().for_each(|(_, key)| _ = session.remove(key));
         }
     };
-    examine::<K, I>(&stable, seed, clock, churn)
+    examine(map, &stable, seed, clock, churn)
 }
 
 /// A value that tells to which key it was written.
@@ -57,15 +56,15 @@ fn value(at: usize, random: u32) -> u64 {
 }
 
 /// Loads `stable`, then lets writers do `write` again and again while readers look for `stable`.
-fn examine<K: BenchKey, I: Contender<K>>(
+fn examine<K: BenchKey>(
+    map: &dyn Subject<K>,
     stable: &[K],
     seed: u64,
     clock: Clock,
-    write: impl Fn(&I::Session<'_>, &mut SmallRng) + Sync,
+    write: impl Fn(&dyn Session<K>, &mut SmallRng) + Sync,
 ) -> Verdict {
-    let index = &I::empty();
     {
-        let session = index.pin();
+        let session = map.session();
         stable.iter().enumerate().for_each(|(at, key)| _ = session.insert(key, value(at, 0)));
     }
     let deadline = clock.start();
@@ -73,39 +72,39 @@ fn examine<K: BenchKey, I: Contender<K>>(
     thread::scope(|scope| {
         for writer in 0..WRITERS {
             scope.spawn(move || {
-                let session = index.pin();
+                let session = map.session();
                 let mut rng = SmallRng::seed_from_u64(seed ^ (writer + 1) << 40);
                 while !deadline.passed() {
-                    (0..64).for_each(|_| write(&session, &mut rng));
+                    (0..64).for_each(|_| write(&*session, &mut rng));
                 }
             });
         }
-        let start = |reader| scope.spawn(move || read::<K, I>(index, stable, seed ^ (reader + 1) << 48, deadline));
+        let start = |reader| scope.spawn(move || read(map, stable, seed ^ (reader + 1) << 48, deadline));
         let readers: Vec<_> = (0..READERS).map(start).collect();
         readers.into_iter().try_for_each(|reader| reader.join().expect("panics end the part"))
     })
 }
 
-fn read<K: BenchKey, I: Contender<K>>(index: &I, stable: &[K], seed: u64, deadline: Deadline) -> Verdict {
-    let session = &index.pin();
+fn read<K: BenchKey>(map: &dyn Subject<K>, stable: &[K], seed: u64, deadline: Deadline) -> Verdict {
+    let session = &*map.session();
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut verdict = Ok(());
     // Once at least, also where a loaded machine starts this thread when time is up.
     loop {
         for _ in 0..32 {
             let at = rng.random_range(0..stable.len());
-            verdict = verdict.and_then(|()| get::<K, I>(session, stable, at));
+            verdict = verdict.and_then(|()| get(session, stable, at));
         }
         let at = rng.random_range(0..stable.len());
         let limit = rng.random_range(1..=LONGEST_SCAN);
-        verdict = verdict.and_then(|()| scan::<K, I>(session, stable, at, limit));
+        verdict = verdict.and_then(|()| scan(session, stable, at, limit));
         if verdict.is_err() || deadline.passed() {
             return verdict;
         }
     }
 }
 
-fn get<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, stable: &[K], at: usize) -> Verdict {
+fn get<K: BenchKey>(session: &dyn Session<K>, stable: &[K], at: usize) -> Verdict {
     match session.get(&stable[at]) {
         Some(value) if value >> 32 == at as u64 => Ok(()),
         Some(value) => Err(format!("get {} returns {value}, which was never written to it", stable[at].readable())),
@@ -114,9 +113,9 @@ fn get<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, stable: &[K], at:
 }
 
 /// Scans from a stable key: up to the last key shown, every stable key must be among those shown, in order.
-fn scan<K: BenchKey, I: Contender<K>>(session: &I::Session<'_>, stable: &[K], at: usize, limit: usize) -> Verdict {
+fn scan<K: BenchKey>(session: &dyn Session<K>, stable: &[K], at: usize, limit: usize) -> Verdict {
     let mut seen: Vec<(K, u64)> = Vec::with_capacity(limit);
-    session.scan(&stable[at], limit, |key, value| seen.push((K::from_shown(key), *value)));
+    session.scan(&stable[at], limit, &mut |key, value| seen.push((key, value)));
     if let Some(pair) = seen.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
         return Err(format!("scan shows {} and then {}", pair[0].0.readable(), pair[1].0.readable()));
     }

@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use archipelago_index::OrderedSession;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::clock::{Clock, Verdict};
-use crate::contender::Contender;
+use super::subject::{Session, Subject};
 use crate::keys::BenchKey;
 
 /// Entries of the longest scan.
 const LONGEST_SCAN: usize = 120;
 
-pub fn examine<K: BenchKey, I: Contender<K>>(keys: &[K], seed: u64, clock: Clock) -> Verdict {
-    let index = I::empty();
-    let mut pair = Pair::<K, I> { session: index.pin(), model: BTreeMap::new() };
+pub fn examine<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], seed: u64, clock: Clock) -> Verdict {
+    let returns_old = map.insert_returns_old();
+    let mut pair = Pair { session: map.session(), returns_old, model: BTreeMap::new() };
     // Every other key, so that scans can start from absent ones.
     for (i, key) in keys.iter().enumerate().step_by(2) {
         pair.insert(key, i as u64)?;
@@ -39,17 +38,19 @@ pub fn examine<K: BenchKey, I: Contender<K>>(keys: &[K], seed: u64, clock: Clock
     }
 }
 
-struct Pair<'a, K: BenchKey, I: Contender<K> + 'a> {
-    session: I::Session<'a>,
+struct Pair<'a, K> {
+    session: Box<dyn Session<K> + 'a>,
+    /// Whether the map's `insert` returns the value that it replaced.
+    returns_old: bool,
     model: BTreeMap<K, u64>,
 }
 
-impl<K: BenchKey, I: Contender<K>> Pair<'_, K, I> {
+impl<K: BenchKey> Pair<'_, K> {
     fn insert(&mut self, key: &K, value: u64) -> Verdict {
         let old = self.session.insert(key, value);
         let expected = self.model.insert(key.clone(), value);
         // Those that cannot tell return nothing.
-        if I::INSERT_RETURNS_OLD { same("insert", key, old, expected) } else { Ok(()) }
+        if self.returns_old { same("insert", key, old, expected) } else { Ok(()) }
     }
 
     fn remove(&mut self, key: &K) -> Verdict {
@@ -61,15 +62,15 @@ impl<K: BenchKey, I: Contender<K>> Pair<'_, K, I> {
     }
 
     fn update(&mut self, key: &K) -> Verdict {
-        let next = |old: &u64| old.wrapping_mul(31).wrapping_add(7);
-        let old = self.session.update(key, next);
-        let expected = self.model.get_mut(key).map(|value| std::mem::replace(value, next(value)));
+        let mut next = |old: u64| old.wrapping_mul(31).wrapping_add(7);
+        let old = self.session.update(key, &mut next);
+        let expected = self.model.get_mut(key).map(|value| std::mem::replace(value, next(*value)));
         same("update", key, old, expected)
     }
 
     fn scan(&mut self, from: &K, limit: usize) -> Verdict {
         let mut seen: Vec<(K, u64)> = Vec::with_capacity(limit);
-        let count = self.session.scan(from, limit, |key, value| seen.push((K::from_shown(key), *value)));
+        let count = self.session.scan(from, limit, &mut |key, value| seen.push((key, value)));
         if count != seen.len() {
             return Err(format!("scan says it visited {count} entries and visited {}", seen.len()));
         }

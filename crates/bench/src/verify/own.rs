@@ -1,38 +1,36 @@
 //! The own-writes part: two writers, keys dealt out to them in turn; each must see what it did itself at once.
 
-use archipelago_index::OrderedSession;
 use archipelago_platform::thread;
 
 use super::clock::{Clock, Deadline, Verdict};
-use crate::contender::Contender;
+use super::subject::{Session, Subject};
 use crate::keys::BenchKey;
 
 const WRITERS: usize = 2;
 
-pub fn examine<K: BenchKey, I: Contender<K>>(keys: &[K], clock: Clock) -> Verdict {
-    let index = &I::empty();
+pub fn examine<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], clock: Clock) -> Verdict {
     let deadline = clock.start();
     thread::scope(|scope| {
-        let start = |writer| scope.spawn(move || write::<K, I>(index, keys, writer, deadline));
+        let start = |writer| scope.spawn(move || write(map, keys, writer, deadline));
         let writers: Vec<_> = (0..WRITERS).map(start).collect();
         writers.into_iter().try_for_each(|writer| writer.join().expect("panics end the part"))
     })
 }
 
 /// Rounds over the writer's keys: insert all, overwrite all, remove every other one, until time is up.
-fn write<K: BenchKey, I: Contender<K>>(index: &I, keys: &[K], writer: usize, deadline: Deadline) -> Verdict {
-    let session = &index.pin();
+fn write<K: BenchKey>(map: &dyn Subject<K>, keys: &[K], writer: usize, deadline: Deadline) -> Verdict {
+    let session = &*map.session();
     let mine = || keys.iter().skip(writer).step_by(WRITERS).enumerate();
     for round in 0u64.. {
         for (i, key) in mine() {
             let value = (round << 32) | i as u64;
             session.insert(key, value);
-            check::<K, I>(session, key, Some(value), "inserted")?;
+            check(session, key, Some(value), "inserted")?;
             session.insert(key, !value);
-            check::<K, I>(session, key, Some(!value), "overwritten")?;
+            check(session, key, Some(!value), "overwritten")?;
             if i % 2 == 0 {
                 session.remove(key);
-                check::<K, I>(session, key, None, "removed")?;
+                check(session, key, None, "removed")?;
             }
             if i % 256 == 0 && deadline.passed() {
                 return Ok(());
@@ -42,18 +40,13 @@ fn write<K: BenchKey, I: Contender<K>>(index: &I, keys: &[K], writer: usize, dea
     Ok(())
 }
 
-fn check<K: BenchKey, I: Contender<K>>(
-    session: &I::Session<'_>,
-    key: &K,
-    expected: Option<u64>,
-    what: &str,
-) -> Verdict {
+fn check<K: BenchKey>(session: &dyn Session<K>, key: &K, expected: Option<u64>, what: &str) -> Verdict {
     let (found, own) = (session.get(key), || key.readable());
     if found != expected {
         return Err(format!("get of its own key {}, just {what}, returns {found:?}, should be {expected:?}", own()));
     }
     let mut first = None;
-    session.scan(key, 1, |shown, value| first = Some((K::from_shown(shown), *value)));
+    session.scan(key, 1, &mut |shown, value| first = Some((shown, value)));
     let scanned = first.filter(|(shown, _)| shown == key).map(|(_, value)| value);
     if scanned != expected {
         return Err(format!("scan from its own key {}, just {what}, finds {scanned:?}, should be {expected:?}", own()));

@@ -146,10 +146,10 @@ fn assert_found(part: impl Fn() -> Verdict, says: &str) {
 #[test]
 fn right_maps_pass_every_part() {
     fn pass<K: BenchKey>(keys: &[K]) {
-        model::examine::<K, Faulty<K, NONE>>(keys, SEED, SHORT).unwrap();
-        own::examine::<K, Faulty<K, NONE>>(keys, SHORT).unwrap();
-        concurrent::overwrites::<K, Faulty<K, NONE>>(keys, SEED, SHORT).unwrap();
-        concurrent::neighbours::<K, Faulty<K, NONE>>(keys, SEED, SHORT).unwrap();
+        model::examine(&Faulty::<K, NONE>::empty(), keys, SEED, SHORT).unwrap();
+        own::examine(&Faulty::<K, NONE>::empty(), keys, SHORT).unwrap();
+        concurrent::overwrites(&Faulty::<K, NONE>::empty(), keys, SEED, SHORT).unwrap();
+        concurrent::neighbours(&Faulty::<K, NONE>::empty(), keys, SEED, SHORT).unwrap();
     }
     pass(&some_words(2000));
     pass(&some_strings(2000));
@@ -171,45 +171,48 @@ fn indexes_of_the_roster_pass() {
 #[test]
 fn the_model_finds_wrong_answers() {
     let (words, strings) = (&some_words(500), &some_strings(500));
-    assert_found(|| model::examine::<u64, Faulty<_, REMOVE_FORGETS>>(words, SEED, SHORT), "should be");
-    assert_found(|| model::examine::<u64, Faulty<_, WRONG_OLD_VALUE>>(words, SEED, SHORT), "insert");
-    assert_found(|| model::examine::<u64, Faulty<_, SCAN_SKIPS_FIRST>>(words, SEED, SHORT), "scan of");
-    assert_found(|| model::examine::<u64, Faulty<_, SCAN_STOPS_SHORT>>(words, SEED, SHORT), "should be Some");
-    assert_found(|| model::examine::<Vec<u8>, Faulty<_, REMOVE_TAKES_TWO>>(strings, SEED, SHORT), "should be Some");
+    assert_found(|| model::examine(&Faulty::<u64, REMOVE_FORGETS>::empty(), words, SEED, SHORT), "should be");
+    assert_found(|| model::examine(&Faulty::<u64, WRONG_OLD_VALUE>::empty(), words, SEED, SHORT), "insert");
+    assert_found(|| model::examine(&Faulty::<u64, SCAN_SKIPS_FIRST>::empty(), words, SEED, SHORT), "scan of");
+    assert_found(|| model::examine(&Faulty::<u64, SCAN_STOPS_SHORT>::empty(), words, SEED, SHORT), "should be Some");
+    assert_found(
+        || model::examine(&Faulty::<Vec<u8>, REMOVE_TAKES_TWO>::empty(), strings, SEED, SHORT),
+        "should be Some",
+    );
 }
 
 #[test]
 fn own_writes_finds_lost_writes() {
     let words = &some_words(200);
-    assert_found(|| own::examine::<u64, Faulty<_, LOSES_WRITES>>(words, SHORT), "its own key");
-    assert_found(|| own::examine::<u64, Faulty<_, REMOVE_FORGETS>>(words, SHORT), "just removed");
-    assert_found(|| own::examine::<u64, Faulty<_, SCAN_SKIPS_FIRST>>(words, SHORT), "scan from its own key");
-    assert_found(|| own::examine::<Vec<u8>, Faulty<_, LOSES_WRITES>>(&some_strings(200), SHORT), "its own key");
+    assert_found(|| own::examine(&Faulty::<u64, LOSES_WRITES>::empty(), words, SHORT), "its own key");
+    assert_found(|| own::examine(&Faulty::<u64, REMOVE_FORGETS>::empty(), words, SHORT), "just removed");
+    assert_found(|| own::examine(&Faulty::<u64, SCAN_SKIPS_FIRST>::empty(), words, SHORT), "scan from its own key");
+    assert_found(|| own::examine(&Faulty::<Vec<u8>, LOSES_WRITES>::empty(), &some_strings(200), SHORT), "its own key");
 }
 
 #[test]
 fn overwrites_finds_keys_that_hide() {
     let words = &some_words(500);
     assert_found(
-        || concurrent::overwrites::<u64, Faulty<_, OVERWRITE_HIDES>>(words, SEED, SHORT),
+        || concurrent::overwrites(&Faulty::<u64, OVERWRITE_HIDES>::empty(), words, SEED, SHORT),
         "which is always there",
     );
     assert_found(
-        || concurrent::overwrites::<u64, Faulty<_, OVERWRITE_STRAYS>>(words, SEED, SHORT),
+        || concurrent::overwrites(&Faulty::<u64, OVERWRITE_STRAYS>::empty(), words, SEED, SHORT),
         "never written to it",
     );
     let strings = &some_strings(500);
-    let part = || concurrent::overwrites::<Vec<u8>, Faulty<_, OVERWRITE_HIDES>>(strings, SEED, SHORT);
+    let part = || concurrent::overwrites(&Faulty::<Vec<u8>, OVERWRITE_HIDES>::empty(), strings, SEED, SHORT);
     assert_found(part, "which is always there");
 }
 
 #[test]
 fn neighbours_finds_what_removals_take_along() {
     let words = &some_words(1000);
-    assert_found(|| concurrent::neighbours::<u64, Faulty<_, SCAN_BY_POSITION>>(words, SEED, SHORT), "scan");
-    assert_found(|| concurrent::neighbours::<u64, Faulty<_, REMOVE_TAKES_TWO>>(words, SEED, SHORT), "");
+    assert_found(|| concurrent::neighbours(&Faulty::<u64, SCAN_BY_POSITION>::empty(), words, SEED, SHORT), "scan");
+    assert_found(|| concurrent::neighbours(&Faulty::<u64, REMOVE_TAKES_TWO>::empty(), words, SEED, SHORT), "");
     assert_found(
-        || concurrent::neighbours::<Vec<u8>, Faulty<_, SCAN_BY_POSITION>>(&some_strings(900), SEED, SHORT),
+        || concurrent::neighbours(&Faulty::<Vec<u8>, SCAN_BY_POSITION>::empty(), &some_strings(900), SEED, SHORT),
         "scan",
     );
 }

@@ -1,4 +1,4 @@
-//! The tree's invariants, checked node by node while nobody writes.
+//! The tree's invariants, checked node by node while no thread writes.
 
 use super::edge::Target;
 use super::node::{Kind, Node};
@@ -9,7 +9,7 @@ use archipelago_sync::rcu::Guard;
 
 /// Walks the whole tree and panics at the first broken invariant; returns what the tree holds.
 ///
-/// Only while nobody writes.
+/// Only while no thread writes.
 pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> Growth {
     let root = tree.root(guard);
     assert_eq!((root.kind(), root.level()), (Kind::Node256, 0), "the root is a Node256 for the empty string");

@@ -45,7 +45,7 @@ impl<F> PartialEq for Leaf<'_, F> {
 }
 
 impl<'g, F: Form> Leaf<'g, F> {
-    /// Allocates a leaf. It belongs to whoever publishes the edge.
+    /// Allocates a leaf. It belongs to the thread that publishes the edge.
     ///
     /// # Panics
     /// If the key has 4 GiB or more.
@@ -115,7 +115,8 @@ impl<'g, F: Form> Leaf<'g, F> {
         unsafe { &*self.address.cast::<AtomicU64>() }
     }
 
-    /// The value word. `Acquire`: whoever sees a boxed value's address sees the value (partner: [`swap`](Self::swap)).
+    /// The value word. `Acquire`: the thread that sees a boxed value's address sees the value (partner:
+    /// [`swap`](Self::swap)).
     #[inline(always)]
     pub(super) fn word(self) -> u64 {
         self.value().load(Ordering::Acquire)
@@ -132,7 +133,7 @@ impl<'g, F: Form> Leaf<'g, F> {
     /// Frees the leaf, not what its word stands for.
     ///
     /// # Safety
-    /// Nobody can reach the leaf any more.
+    /// No thread can reach the leaf any more.
     pub(super) unsafe fn free(self) {
         let layout = layout(F::KIND, self.key().len());
         // SAFETY: allocated by `create` with this layout.

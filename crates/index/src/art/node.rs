@@ -254,8 +254,8 @@ impl PartialEq for Node<'_> {
 }
 
 impl<'g> Node<'g> {
-    /// Allocates an empty node that stands for a string of length `level` ending in `prefix`. It belongs to whoever
-    /// publishes its edge.
+    /// Allocates an empty node that stands for a string of length `level` ending in `prefix`. It belongs to the thread
+    /// that publishes its edge.
     pub(super) fn create(kind: Kind, level: usize, prefix: &[u8]) -> Node<'g> {
         let layout = kind.layout(prefix.len());
         // SAFETY: no node has size 0. Zeroed memory is valid for all fields: null slots, zero counts and bytes.
@@ -286,7 +286,7 @@ impl<'g> Node<'g> {
     /// Frees the node, not what it holds.
     ///
     /// # Safety
-    /// Nobody can reach the node any more.
+    /// No thread can reach the node any more.
     pub(super) unsafe fn free(self) {
         // SAFETY: allocated by `create` with this layout.
         unsafe { std::alloc::dealloc(self.edge.node_address().cast(), self.layout()) };
@@ -336,7 +336,8 @@ impl<'g> Node<'g> {
         &self.header().lock
     }
 
-    /// Starts fetching the header, for whoever will lock the node: a look-up in a large node does not touch its line.
+    /// Starts fetching the header, for the thread that will lock the node: a look-up in a large node does not touch its
+    /// line.
     #[inline(always)]
     pub(super) fn fetch_header(self) {
         archipelago_platform::hint::prefetch_read(self.edge.node_address().cast_const());
@@ -493,7 +494,7 @@ impl<'g> Node<'g> {
         }
     }
 
-    /// All edges in position order. Under the lock, or when nobody writes.
+    /// All edges in position order. Under the lock, or when no thread writes.
     pub(super) fn entries(self) -> Vec<(usize, Edge)> {
         let mut entries = Vec::with_capacity(self.len());
         self.visit::<false>(0, |position, edge| {
@@ -504,7 +505,7 @@ impl<'g> Node<'g> {
     }
 
     /// A copy of another kind and with another stored prefix (the string is the same), without the edge at `except`.
-    /// Under the lock. It belongs to whoever publishes its edge.
+    /// Under the lock. It belongs to the thread that publishes its edge.
     pub(super) fn copy(self, kind: Kind, prefix: &[u8], except: Option<usize>) -> Node<'g> {
         let copy = Node::create(kind, self.level(), prefix);
         self.visit::<false>(0, |position, edge| {

@@ -4,7 +4,7 @@
 //! by larger and smaller copies. Writers lock the node whose slot they change, and its parent too when they replace
 //! the node. See `node.rs` for the invariants and `sync.rs` for the two ways to keep out of each other's way.
 //!
-//! Words are opaque here: replacing or removing one hands it back, and whoever called decides what becomes of it.
+//! Words are opaque here: replacing or removing one hands it back, and the caller decides what becomes of it.
 //!
 //! Why a look-up without checks (ROWEX) is linearizable: it compares whole keys at the leaf, so a hit is a leaf that
 //! was in the tree during the call. A miss rests on one slot, empty or leading elsewhere. If the slot's node was live
@@ -93,7 +93,7 @@ impl<F: Form> RawArt<F> {
         RawArt { root: Plain::new(root.edge()), sync: Plain::new(sync), tally, _leaves: PhantomData }
     }
 
-    /// The number of entries: exact while nobody changes the tree.
+    /// The number of entries: exact while no thread changes the tree.
     pub(super) fn len(&self) -> usize {
         self.tally.sum().entries.max(0) as usize
     }
@@ -364,7 +364,7 @@ impl<F: Form> RawArt<F> {
 
 impl<F: Form> Drop for RawArt<F> {
     fn drop(&mut self) {
-        // SAFETY: `&mut self`: nobody else uses the tree, and nobody will.
+        // SAFETY: `&mut self`: no other thread uses the tree, and no thread will.
         unsafe { reclaim::free_tree::<F>(Node::from_edge(*self.root)) };
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn retire_leaf<F: Form>(leaf: Leaf<'_, F>, guard: &Guard<'_>) {
 /// Frees everything below and including `root`, not what words stand for.
 ///
 /// # Safety
-/// Nobody else uses the tree, now or later.
+/// No other thread uses the tree, now or later.
 pub(super) unsafe fn free_tree<F: Form>(root: Node<'_>) {
     // A stack of its own: a tree of long keys may be deeper than the thread's stack.
     let mut nodes = vec![root];

@@ -29,7 +29,7 @@ pub(crate) enum Layer<F: KeyForm> {
 }
 
 impl<F: KeyForm> Layer<F> {
-    /// A replica whose memory is to prefer `node`, whoever brings it up to date.
+    /// A replica whose memory is to prefer `node`, whichever thread brings it up to date.
     pub(super) fn new(kind: SearchLayerKind, head: PagePtr<F>, node: Option<NodeId>) -> Self {
         match kind {
             SearchLayerKind::Snapshot => Self::Snapshot(SnapshotLayer::new(head, node)),

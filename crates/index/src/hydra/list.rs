@@ -9,8 +9,8 @@
 //!   left, to a page whose `low` is lower still.
 //!
 //! The thesis walks both ways over a doubly linked list and restarts from a deleted node's neighbour (its code spins
-//! there for ever). Here there is no `prev` to keep right: whoever needs the page before one asks the search layer for
-//! a key just below and walks right.
+//! there for ever). Here there is no `prev` to keep right: the thread that needs the page before one asks the search
+//! layer for a key just below and walks right.
 //!
 //! What a walk goes by, it has read at a version that was seen free, and validated (`sync::version_lock`). An obsolete
 //! page needs no such evidence: it changes no more.
@@ -90,9 +90,9 @@ impl<F: KeyForm> Core<F> {
     }
 
     /// The value word of `key`. The word stays valid under the caller's guard: the fence of `validate` meets the Release
-    /// of whoever stored it.
+    /// of the thread that stored it.
     ///
-    /// Nearly always the layer leads to the right page and nobody is changing that: straight through, in as few
+    /// Nearly always the layer leads to the right page and no thread is changing that: straight through, in as few
     /// instructions as possible, since the processor overlaps as many look-ups as its reorder window holds.
     #[inline(always)]
     pub(crate) fn get(&self, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {

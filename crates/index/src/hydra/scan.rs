@@ -7,7 +7,7 @@
 //! validation, which can show entries twice.)
 //!
 //! The thesis keeps a permutation array per page, rebuilt when a scan finds the page changed. Here the scan that finds
-//! a page unsorted sorts its copy and, if nobody is in the way, puts the entries back in order: one line less per
+//! a page unsorted sorts its copy and, if no thread is in the way, puts the entries back in order: one line less per
 //! page, and the next scan copies a contiguous run.
 
 use super::page::{LOCKED, Page, PageCopy, Seen};

@@ -240,7 +240,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
             for slot in (0..page.len()).rev() {
                 let removed = page.remove(slot);
                 if !removed.key.is_null() {
-                    // SAFETY: nobody else uses the map, so the entry is ours.
+                    // SAFETY: no other thread uses the map, so the entry is ours.
                     unsafe { F::Page::reclaim_key(removed.key) };
                 }
                 each(removed.value);

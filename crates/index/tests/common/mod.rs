@@ -1,4 +1,4 @@
-//! The conformance suite: what every ordered map of the house is put through, for every kind of key.
+//! The conformance suite: what every ordered map of this library is put through, for every kind of key.
 //!
 //! [`conformance!`] makes a module of tests from a name, a key type and an expression that makes an empty map; the
 //! expression is evaluated anew for every test and value type. A fourth argument is run on the map whenever a test has
@@ -90,7 +90,7 @@ macro_rules! conformance {
     (@one $file:ident $test:ident ($key:ty, $make:expr, $check:expr)) => {
         #[test]
         fn $test() {
-            common::$file::$test::<$key, _>(&|| $make, &$check);
+            crate::common::$file::$test::<$key, _>(&|| $make, &$check);
         }
     };
 }

@@ -46,7 +46,7 @@ impl<K: Ord, V> Reference<K, V> {
         Reference { map: RwLock::new(BTreeMap::new()), bug }
     }
 
-    /// The invariant there is: nobody is inside, and nobody panicked there.
+    /// The invariant there is: no thread is inside, and no thread panicked there.
     pub fn assert_at_rest(&self) {
         assert!(self.map.try_write().is_ok());
     }

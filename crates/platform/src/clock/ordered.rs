@@ -200,7 +200,7 @@ mod tests {
         assert_eq!((clock.kind(), clock.uncertainty()), (ClockKind::Logical, 0));
     }
 
-    /// Stamps handed from thread to thread through a lock: each new one is after the last, in everybody's eyes, and
+    /// Stamps handed from thread to thread through a lock: each new one is after the last, in every thread's eyes, and
     /// plain readings break the promise of the module by nothing.
     #[test]
     fn causality_through_a_lock() {
@@ -241,7 +241,7 @@ mod tests {
                     }
                 });
                 let read = || (clock.now(), stored.load(Ordering::Acquire));
-                // No more than so many, should the writer lose its processor.
+                // No more than this many, should the writer lose its processor.
                 core::iter::repeat_with(read).take(4_000_000).take_while(|(_, seen)| *seen < rounds).collect::<Vec<_>>()
             });
             for (now, seen) in reads {

@@ -157,7 +157,7 @@ impl Site {
         let mut first = FIRST.load(Ordering::Relaxed);
         loop {
             self.next.store(first, Ordering::Relaxed);
-            // Release: whoever finds the site finds its link. Pairs with the Acquire in `sites`.
+            // Release: the thread that finds the site finds its link. Pairs with the Acquire in `sites`.
             match FIRST.compare_exchange(first, me, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => first = now,

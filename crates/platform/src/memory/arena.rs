@@ -97,7 +97,7 @@ impl BlockArena {
     /// Gives a block back. Logarithmic time in the number of chunks.
     ///
     /// # Safety
-    /// `block` came from [`alloc`](Self::alloc) of this arena, was not given back since, and nobody uses its memory
+    /// `block` came from [`alloc`](Self::alloc) of this arena, was not given back since, and no thread uses its memory
     /// any more.
     pub unsafe fn free(&self, block: NonNull<u8>) {
         // SAFETY: passed on.
@@ -149,7 +149,7 @@ impl BlockArena {
 
     #[cold]
     fn grow(&self) -> NonNull<u8> {
-        // A panic under a lock can only come from a failed assertion, which nobody is meant to survive.
+        // A panic under a lock can only come from a failed assertion, which no thread is meant to survive.
         let _growing = self.growing.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let held = {
             let mut state = self.state();

@@ -77,7 +77,7 @@ impl<T: Copy> Array<T> {
     pub fn extend_from_slice(&mut self, items: &[T]) {
         self.make_room(items.len());
         crate::touch_mut(self.start.as_ptr().wrapping_add(self.len), size_of_val(items));
-        // SAFETY: there is room for so many items behind the first `len`, and it is ours alone.
+        // SAFETY: there is room for this many items behind the first `len`, and it is ours alone.
         unsafe { self.start.add(self.len).copy_from_nonoverlapping(NonNull::from(items).cast(), items.len()) };
         self.len += items.len();
     }

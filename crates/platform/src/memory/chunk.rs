@@ -154,7 +154,7 @@ impl Chunk {
         debug_assert!(!self.is_full() && !self.is_closed());
         self.live.set(self.live.get() + 1);
         if let Some(block) = self.free.get() {
-            // SAFETY: `put` wrote this word, and nobody owns the block meanwhile.
+            // SAFETY: `put` wrote this word, and no thread owns the block meanwhile.
             self.free.set(unsafe { block.cast::<Option<NonNull<u8>>>().read() });
             return block;
         }

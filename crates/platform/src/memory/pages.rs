@@ -123,7 +123,7 @@ mod mapping {
         }
         let whole = whole.cast::<u8>();
         let before = whole.addr().next_multiple_of(align) - whole.addr();
-        // SAFETY: `before <= extra`, so all three parts lie in the mapping just made, which nobody else knows.
+        // SAFETY: `before <= extra`, so all three parts lie in the mapping just made, which no other thread knows.
         let start = unsafe {
             let start = whole.add(before);
             unmap(whole, before);

@@ -27,13 +27,13 @@ macro_rules! common {
                 Self(<$real>::new(value))
             }
 
-            /// The value; nobody else can be using the word.
+            /// The value; no other thread can be using the word.
             #[inline]
             pub fn into_inner(self) -> $value {
                 self.0.into_inner()
             }
 
-            /// The value in place; nobody else can be using the word.
+            /// The value in place; no other thread can be using the word.
             #[inline]
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
@@ -115,7 +115,7 @@ macro_rules! common {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by what `next` makes of it, again and again until nobody came between.
+            /// Replaces the value by what `next` makes of it, again and again until no thread came between.
             ///
             /// # Errors
             /// The value for which `next` returned `None`.

@@ -63,10 +63,11 @@ fn try_map<G, H>(result: TryLockResult<G>, wrap: impl Fn(G) -> H) -> TryLockResu
     }
 }
 
-/// Most bytes of what a lock guards that count as used by whoever takes it: four lines. What is larger announces itself.
+/// Most bytes of what a lock guards that count as used by the thread that takes it: four lines. What is larger
+/// announces itself.
 const GUARDED: usize = 256;
 
-/// The first of what a lock guards is used by whoever takes it, and so is announced here.
+/// The first of what a lock guards is used by the thread that takes it, and so is announced here.
 fn announce<T: ?Sized>(value: &T, writes: bool) {
     let (at, len) = (core::ptr::from_ref(value).cast(), size_of_val(value).min(GUARDED));
     match writes {
@@ -224,7 +225,7 @@ impl WaitTimeoutResult {
 }
 
 impl Condvar {
-    /// A condition variable that nobody waits for.
+    /// A condition variable that no thread waits for.
     pub const fn new() -> Self {
         Condvar { native: std_sync::Condvar::new(), notified: core::sync::atomic::AtomicUsize::new(0) }
     }
@@ -550,7 +551,7 @@ impl BarrierWaitResult {
 }
 
 impl Barrier {
-    /// A barrier for so many threads.
+    /// A barrier for this many threads.
     pub const fn new(threads: usize) -> Self {
         Barrier { threads, state: Mutex::new((0, 0)), over: Condvar::new() }
     }

@@ -1,7 +1,7 @@
 //! Threads: simulated ones inside of a run, ordinary ones outside.
 //!
-//! A thread that a simulated one starts is a background thread of the run: the run doesn't wait for it, but whoever
-//! holds its handle may.
+//! A thread that a simulated one starts is a background thread of the run: the run doesn't wait for it, but the thread
+//! that holds its handle may.
 
 use core::marker::PhantomData;
 use core::num::NonZero;
@@ -174,7 +174,7 @@ impl Builder {
         Builder { name: Some(name), ..self }
     }
 
-    /// Asks for a stack of so many bytes. Every simulated thread has the run's stack size.
+    /// Asks for a stack of this many bytes. Every simulated thread has the run's stack size.
     #[must_use]
     pub fn stack_size(self, bytes: usize) -> Self {
         Builder { stack_size: Some(bytes), ..self }
@@ -195,7 +195,7 @@ impl Builder {
         let body = move || {
             let result = catch_unwind(AssertUnwindSafe(body));
             match result {
-                // The end of the run is nobody's result, and a panic that nobody will ask for fails the run.
+                // The end of the run is no thread's result, and a panic that no thread will ask for fails the run.
                 Err(payload) if world::ending() || (world::active() && Arc::strong_count(&theirs) == 1) => {
                     resume_unwind(payload)
                 }

@@ -67,8 +67,8 @@ pub fn has_slot(index: usize) -> bool {
 
 /// One more than the largest index ever given out: the length that an array indexed by slots needs.
 ///
-/// Whoever got its slot before this call (in happens-before order, or in the single order of sequentially consistent
-/// operations) is counted.
+/// A thread that got its slot before this call (in happens-before order, or in the single order of sequentially
+/// consistent operations) is counted.
 pub fn slots_high_water() -> usize {
     #[cfg(archipelago_sim)]
     if archipelago_sim::world::active() {

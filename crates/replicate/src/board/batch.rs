@@ -29,7 +29,7 @@ pub(crate) struct Batch {
 impl Batch {
     /// Forgets a batch that was answered.
     pub(crate) fn clear(&mut self) {
-        debug_assert_eq!(self.left(), 0, "whoever was taken has an answer");
+        debug_assert_eq!(self.left(), 0, "what was taken has an answer");
         self.taken.clear();
         (self.moved, self.answered) = (0, 0);
     }
@@ -80,7 +80,7 @@ impl<Q, A> Board<Q, A> {
         }
     }
 
-    /// Clears the bits of slots that nobody used lately.
+    /// Clears the bits of slots that no thread used lately.
     #[cold]
     fn age(&self, round: u32) {
         for at in self.active.iter() {

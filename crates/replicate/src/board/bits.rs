@@ -7,7 +7,7 @@ use archipelago_platform::pad::CachePadded;
 /// users have fences of their own.
 #[derive(Debug)]
 pub(super) struct Bits {
-    /// The words lie together and behind a padding of their own, since everybody reads them and they seldom change.
+    /// The words lie together and behind a padding of their own, since every thread reads them and they seldom change.
     words: Box<[CachePadded<[AtomicU64; WORDS]>]>,
 }
 

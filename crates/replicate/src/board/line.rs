@@ -4,7 +4,7 @@
 //! instead, since where threads outnumber processors each yield costs a turn of all others: a thread that yields until it
 //! finds a slot finds none for seconds.
 //!
-//! # Nobody stays in it
+//! # No thread stays in it
 //! While anyone stands in line a bit is set among the sleepers, so that every combiner that leaves wakes the first. The
 //! first sleeps only if it then saw a combiner: the handshake at [`Board::sleep`]. The others need not look: the first
 //! wakes the second when it goes.

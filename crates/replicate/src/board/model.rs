@@ -1,4 +1,4 @@
-//! Slot hand-over in the model world: nobody's request is lost, carried out twice or slept over.
+//! Slot hand-over in the model world: no thread's request is lost, carried out twice or slept over.
 
 use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
@@ -29,7 +29,7 @@ impl Counter {
         Arc::new(Self { locked: AtomicBool::new(false), board: Board::new(slots, 2), sum: RaceCell::new(0) })
     }
 
-    /// Combines if nobody does.
+    /// Combines if no thread does.
     fn combine(&self) -> bool {
         // Not `swap`: loom lets one read an old value and yet be the last to write.
         if self.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {

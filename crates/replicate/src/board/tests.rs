@@ -95,7 +95,7 @@ fn whatever_becomes_of_a_request_it_is_dropped_once() {
     assert_eq!(counter.alive(), 1);
     let (one, two) = (post(1), post(2));
     board.collect(&mut batch);
-    assert_eq!((counter.alive(), batch.len()), (2, 2), "nobody carries out what was cancelled before");
+    assert_eq!((counter.alive(), batch.len()), (2, 2), "no thread carries out what was cancelled before");
     board.abandon(one);
     for _ in 0..2 {
         let request = board.request(&mut batch);
@@ -104,7 +104,7 @@ fn whatever_becomes_of_a_request_it_is_dropped_once() {
     board.abandon(two);
     board.wake_sleepers();
     for at in 0..3 {
-        assert_eq!(board.claim(SlotId(at)), Some(SlotId(at)), "whoever cleans up, the slot is free");
+        assert_eq!(board.claim(SlotId(at)), Some(SlotId(at)), "whichever thread cleans up, the slot is free");
         board.free(SlotId(at));
     }
     assert_eq!(counter.alive(), 0);

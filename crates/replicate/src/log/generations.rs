@@ -50,7 +50,7 @@ pub(super) struct Generations<Op> {
     /// Capacities of the smallest and the largest segment, as powers of two.
     smallest_bits: u32,
     largest_bits: u32,
-    /// Segments are dealt out to so many nodes in turn.
+    /// Segments are dealt out to this many nodes in turn.
     nodes: usize,
     growths: AtomicU64,
     bytes: AtomicUsize,
@@ -153,7 +153,7 @@ impl<Op> Generations<Op> {
         slot.base.store(u64::MAX, Ordering::Relaxed);
         // Release: pairs with the Acquire of `is_free`.
         let segment = slot.segment.swap(ptr::null_mut(), Ordering::Release);
-        // SAFETY: made by `Box::into_raw`, and nobody has it, by the caller's promise.
+        // SAFETY: made by `Box::into_raw`, and no thread has it, by the caller's promise.
         drop(unsafe { Box::from_raw(segment) });
     }
 }

@@ -111,7 +111,7 @@ fn a_log_shrinks_beside_an_append() {
     });
 }
 
-/// Whoever finds room that another thread has made fills it after the operation there was dropped.
+/// A thread that finds room that another thread has made fills it after the operation there was dropped.
 #[test]
 fn what_was_taken_back_is_filled_anew() {
     model(3, || {

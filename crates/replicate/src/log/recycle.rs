@@ -1,8 +1,8 @@
 //! Taking back what every replica has applied: operations are dropped, entries become reusable, and segments that the
 //! log has grown out of are freed.
 //!
-//! One thread recycles at a time; whoever finds another at it goes on without. The recycler's own place in the log
-//! equals `min` whenever its lock is free.
+//! One thread recycles at a time; the thread that finds another at it goes on without. The recycler's own place in the
+//! log equals `min` whenever its lock is free.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -39,7 +39,7 @@ struct Turn<'l, Op>(&'l Log<Op>);
 
 impl<Op> Drop for Turn<'_, Op> {
     fn drop(&mut self) {
-        // SAFETY: `busy` is ours, so nobody else touches the place.
+        // SAFETY: `busy` is ours, so no other thread touches the place.
         let reached = self.0.recycler.place.with(|place| unsafe { (*place).index });
         // Release: pairs with the Acquire of `reserve`.
         self.0.min.store(reached, Ordering::Release);
@@ -76,7 +76,7 @@ impl<Op: Send + Sync> Log<Op> {
 
 impl<Op> Log<Op> {
     /// Drops the operations below `low`, frees the segments that lie below it, and moves the recycler's place there.
-    /// The caller has the recycler's lock (or the log for itself), and nobody will read below `low` any more.
+    /// The caller has the recycler's lock (or the log for itself), and no thread will read below `low` any more.
     fn take_back(&self, low: u64) {
         self.recycler.place.with_mut(|place| {
             // SAFETY: the caller has the lock.
@@ -132,7 +132,7 @@ fn drop_operations<Op>(place: &mut Place<Op>, end: u64) {
 
 impl<Op> Drop for Log<Op> {
     fn drop(&mut self) {
-        // Whoever reserved also filled: a reservation borrows the log, and its drop fills what is left.
+        // A thread that reserved also filled: a reservation borrows the log, and its drop fills what is left.
         let tail = super::Tail::unpack(self.tail.load(Ordering::Relaxed));
         self.take_back(tail.index);
         // SAFETY: the log is going.

@@ -2,7 +2,7 @@
 //!
 //! # The state word
 //! Bit 0 is the paper's alternating bit: in the first pass over the array an entry is filled when the bit is 1, in the
-//! second when it is 0, and so on, so that nobody has to clear entries when the log wraps. Bits 1 and 2 say what was
+//! second when it is 0, and so on, so that no thread has to clear entries when the log wraps. Bits 1 and 2 say what was
 //! filled in.
 //!
 //! | pass | empty | filled |
@@ -28,7 +28,7 @@ use crate::cell::RaceCell;
 pub(super) enum Kind {
     /// An operation.
     Operation,
-    /// Nothing: whoever reserved it gave up.
+    /// Nothing: the thread that reserved it gave up.
     Void,
     /// The mark behind which the log goes on in another segment.
     Moved,
@@ -82,7 +82,7 @@ impl<Op> Entry<Op> {
     /// The caller reserved this entry for pass `pass` and fills it once; what an earlier pass left was dropped.
     #[inline]
     pub(super) unsafe fn fill(&self, pass: u64, operation: Op) {
-        debug_assert!(self.kind(pass).is_none(), "an entry that nobody filled is empty");
+        debug_assert!(self.kind(pass).is_none(), "an entry that no thread filled is empty");
         self.operation.with_mut(|cell| {
             // SAFETY: the reservation makes the caller the only one who touches the cell until it is published.
             unsafe { (*cell).write(operation) };
@@ -104,14 +104,14 @@ impl<Op> Entry<Op> {
     /// `f` runs.
     #[inline]
     pub(super) unsafe fn with<R>(&self, f: impl FnOnce(&Op) -> R) -> R {
-        // SAFETY: initialised, by the caller's promise, and written by nobody until it is recycled.
+        // SAFETY: initialised, by the caller's promise, and written by no thread until it is recycled.
         self.operation.with(|cell| f(unsafe { (*cell).assume_init_ref() }))
     }
 
     /// Drops the operation.
     ///
     /// # Safety
-    /// As for [`with`](Self::with); nobody else reads it any more, and it is dropped once.
+    /// As for [`with`](Self::with); no other thread reads it any more, and it is dropped once.
     pub(super) unsafe fn drop_operation(&self) {
         // SAFETY: initialised and unshared, by the caller's promise.
         self.operation.with_mut(|cell| unsafe { (*cell).assume_init_drop() });
@@ -180,7 +180,7 @@ mod tests {
         let entry = unsafe { segment.entries().as_ref() };
         for pass in 0..5 {
             assert_eq!(entry.kind(pass), None);
-            // SAFETY: nobody else is here, and `u64` needs no drop.
+            // SAFETY: no other thread is here, and `u64` needs no drop.
             unsafe { entry.fill(pass, pass * 10) };
             assert_eq!(entry.kind(pass), Some(Kind::Operation));
             // SAFETY: just filled.

@@ -88,7 +88,7 @@ fn a_full_log_grows_up_to_its_limit_and_keeps_the_order() {
     counter.assert_all_dropped();
 }
 
-/// Appends `count` operations that nobody replays.
+/// Appends `count` operations that no thread replays.
 fn fill(log: &Log<u64>, count: u64) {
     for value in 0..count {
         append(log, vec![value]);
@@ -124,7 +124,7 @@ fn a_log_that_is_not_full_any_more_shrinks() {
     assert_eq!(log.capacity(), 32, "not a whole pass since it was more than half full");
     churn(&log, &mut cursors, 1, 0);
     assert_eq!(log.capacity(), 16);
-    // A whole pass is over, more than half of the segment is in use, and nobody has recycled since.
+    // A whole pass is over, more than half of the segment is in use, and no thread has recycled since.
     churn(&log, &mut cursors, 8, 0);
     fill(&log, 12);
     log.shrink();
@@ -220,7 +220,7 @@ fn replicas_stop_at_an_entry_that_is_not_filled() {
     slow.fill(counter.value(1));
     assert_eq!(log.filled_until(&cursors[0], log.tail()), 2);
     assert_eq!(replayed(&log, &mut cursors[0]), [(1, 1)]);
-    // Whoever gives up leaves nothing to wait for.
+    // A thread that gives up leaves nothing to wait for.
     drop(slow);
     assert_eq!(replayed(&log, &mut cursors[0]), [(3, 3)]);
     drop(log);

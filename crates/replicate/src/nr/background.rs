@@ -88,8 +88,8 @@ fn help<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, interval: Duration
 fn combine<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, at: usize) {
     let replica = &shared.replicas[at];
     let lags = || shared.log.local_tail(at) < shared.visible_tail();
-    // Whoever else combines here looks after those who wait, and then they look after themselves. Changes elsewhere that
-    // do not fill the log need not wake it: readers bring the replica up to date before that.
+    // Another thread that combines here looks after those who wait, and then they look after themselves. Changes
+    // elsewhere that do not fill the log need not wake it: readers bring the replica up to date before that.
     let must_work = || {
         stop.load(Ordering::Acquire) || !replica.is_combining() && (replica.board.has_posts() || shared.lags_far(at))
     };

@@ -4,12 +4,12 @@
 //! replica and replay into it; the *replica's lock*, a distributed reader-writer lock, keeps readers out while the
 //! structure itself changes. So readers go on while a combiner collects, appends, or waits for an entry.
 //!
-//! Whoever replays has the combiner's lock, also a reader that refreshes and a helper from another replica. (The paper
-//! lets readers refresh under the replica's lock alone. Then a reader could replay the entries of a combiner that was
-//! about to do so itself, and the answers would be lost.)
+//! A thread that replays has the combiner's lock, also a reader that refreshes and a helper from another replica. (The
+//! paper lets readers refresh under the replica's lock alone. Then a reader could replay the entries of a combiner that
+//! was about to do so itself, and the answers would be lost.)
 //!
-//! Whoever has changed the replica raises the completed tail before it lets readers in. (If it did so only before it
-//! answered, which may seem enough, a reader could see an operation here that a later reader elsewhere misses.)
+//! A thread that has changed the replica raises the completed tail before it lets readers in. (If it did so only before
+//! it answered, which may seem enough, a reader could see an operation here that a later reader elsewhere misses.)
 //!
 //! A combiner never waits while it holds the replica's lock, and never waits for another replica's locks or readers: it
 //! helps those it finds free. A replica whose readers stay falls behind, and the log grows.
@@ -49,7 +49,7 @@ const HELP_PART: u64 = 8;
 /// How many entries a helper replays at least into one replica before it looks after its own affairs again: some tens
 /// of microseconds.
 const HELP: usize = 32;
-/// How often whoever finds the log full helps and waits in vain before it lets the log grow.
+/// How often the thread that finds the log full helps and waits in vain before it lets the log grow.
 const PATIENCE: u32 = 64;
 /// How long it rests between two looks once the log may not grow any more.
 const NAP: Duration = Duration::from_micros(100);
@@ -126,7 +126,7 @@ pub(super) struct Shared<T: Replicable> {
 }
 
 impl<T: Replicable> Shared<T> {
-    /// The right to combine for replica `at`, if nobody has it.
+    /// The right to combine for replica `at`, if no thread has it.
     #[inline]
     pub(super) fn try_turn(&self, at: usize) -> Option<Turn<'_, T>> {
         let replica = &self.replicas[at];
@@ -162,7 +162,8 @@ impl<T: Replicable> Shared<T> {
     }
 
     /// Takes care that the log does not fill up: recycles, and helps replicas that lag behind, a little at a time, so
-    /// that nobody ever has to replay a whole log at once. For a thread whose own work is done, and that has no turn.
+    /// that no thread ever has to replay a whole log at once. For a thread whose own work is done, and that has no
+    /// turn.
     fn make_room(&self, at: usize, carried_out: usize) {
         if self.is_alone() || !self.log.lag_exceeds(RECYCLE_PART) {
             return;
@@ -254,7 +255,7 @@ impl<T: Replicable> Shared<T> {
         Ok(())
     }
 
-    /// Whether nobody reads the log: there is one replica, and no observer. Then nothing is written to it.
+    /// Whether no thread reads the log: there is one replica, and no observer. Then nothing is written to it.
     #[inline]
     fn is_alone(&self) -> bool {
         self.replicas.len() == 1 && self.observer.is_none()
@@ -309,8 +310,9 @@ impl<T: Replicable> Shared<T> {
         }
     }
 
-    /// Room for `count` entries: recycles, helps replicas that lag behind and nobody works for, and waits. The log grows
-    /// if that gives no room at all for a while: some replica stands still. At its largest it waits for that replica.
+    /// Room for `count` entries: recycles, helps replicas that lag behind and no thread works for, and waits. The log
+    /// grows if that gives no room at all for a while: some replica stands still. At its largest it waits for that
+    /// replica.
     fn reserve(
         &self,
         at: usize,
@@ -376,7 +378,7 @@ impl<T: Replicable> Shared<T> {
         if self.observer.is_some() { self.observed.load(Ordering::Acquire) } else { self.log.tail() }
     }
 
-    /// Shows the observer everything below `end`. Nobody replays what it has not committed.
+    /// Shows the observer everything below `end`. No thread replays what it has not committed.
     fn observe(&self, end: u64) -> Result<(), Poisoned> {
         let Some(observer) = &self.observer else { return Ok(()) };
         // A panicking observer poisons both this lock and the structure.

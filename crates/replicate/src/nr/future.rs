@@ -118,7 +118,7 @@ impl<'h, T: Replicable> ReadFuture<'h, T> {
         Self { handle, operation, until: None }
     }
 
-    /// Whether the replica is fresh; refreshes it if nobody else does.
+    /// Whether the replica is fresh; refreshes it if no other thread does.
     fn is_fresh(&mut self) -> Result<bool, Poisoned> {
         let at = self.handle.seat().replica;
         let shared = &*self.handle.shared;

@@ -2,8 +2,8 @@
 //!
 //! While the bias is on, a reader does not touch the lock underneath: it counts itself in on a line of its own and looks
 //! whether the bias still is on. A writer takes the lock underneath and, if the bias is on, *revokes* it: switches it off
-//! and waits for the readers that came by it. Reads switch it on again, but only after so many of them went through the
-//! lock underneath that writers are slowed down by a tenth at most.
+//! and waits for the readers that came by it. Reads switch it on again, but only after this many of them went through
+//! the lock underneath that writers are slowed down by a tenth at most.
 //!
 //! What differs from the paper: the table of visible readers belongs to the lock instead of the process (no two locks
 //! know of each other; the price is memory, which is allocated when the bias is first switched on); and the bias is
@@ -126,7 +126,8 @@ impl<R: RawRwLock> RawBravo<R> {
             0 if self.biased.load(Ordering::Relaxed) => {}
             0 => {
                 let fresh = fresh_identity();
-                // Only the first to come sets it. Relaxed: published by `biased`, and whoever loses reads the winner's.
+                // Only the first to come sets it. Relaxed: published by `biased`, and the thread that loses reads the
+                // winner's.
                 let _ = self.identity.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
                 // `SeqCst` for the argument at `readers`. As a Release it pairs with the loads in `try_read_by_bias`.
                 self.biased.store(true, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! The compact NUMA-aware lock (Dice and Kogan 2019): an MCS queue that serves its own node first.
 //!
 //! Who unlocks looks for the first waiter of its own node. The waiters it passes over go to a second queue, in their
-//! order; they come back, ahead of everybody, when the main queue has nobody of this node left, or after
+//! order; they come back, ahead of every thread, when the main queue has no thread of this node left, or after
 //! [`MAX_PASSES`] hand-overs within the node. So the lock and what it guards stay on a node for a while, at a size that
 //! does not depend on how many nodes there are.
 //!
@@ -89,7 +89,7 @@ unsafe impl RawMutex for RawCna {
 
 impl RawCna {
     /// Who is to hold the lock next, for a holder on node `here` that leaves it. Afterwards the main queue begins with it;
-    /// or null: nobody waited, and the lock is free.
+    /// or null: no thread waited, and the lock is free.
     ///
     /// # Safety
     /// The caller holds the lock.
@@ -150,7 +150,7 @@ impl RawCna {
     /// # Safety
     /// The caller holds the lock; the chain's waiters wait and are in no queue; none of them is the main queue's tail.
     unsafe fn set_aside(&self, from: *mut Waiter, to: *mut Waiter) {
-        // SAFETY: not the tail, so nobody else sets its link.
+        // SAFETY: not the tail, so no other thread sets its link.
         unsafe { (*to).next.store(ptr::null_mut(), Ordering::Relaxed) };
         let end = self.second_tail.load(Ordering::Relaxed);
         if end.is_null() {
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(served(&[1, 0]), [1, 0]);
         // Set aside twice, one and then two; they come back in their order.
         assert_eq!(served(&[1, 0, 1, 1, 0]), [1, 4, 0, 2, 3]);
-        // Nobody of the node is left while others wait in both queues: the second queue goes first.
+        // No thread of the node is left while others wait in both queues: the second queue goes first.
         assert_eq!(served(&[1, 0, 2]), [1, 0, 2]);
         assert_eq!(served(&[1, 2, 0, 2, 1]), [2, 0, 4, 1, 3]);
     }

@@ -14,7 +14,7 @@
 //! readers inside and no others; readers may starve if writers keep coming.
 //! A writer that finds the flag lowered passes those that queue.
 //! *Upgradable* locks are a writer's that has raised the flag and not yet waited for the readers: it may read meanwhile,
-//! with those that were in before, and nobody comes in any more.
+//! with those that were in before, and no thread comes in any more.
 //! A thread that holds a read lock and takes another one of the same lock may therefore deadlock with a writer between.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
@@ -204,7 +204,7 @@ unsafe impl RawRwLockDowngrade for RawDistributedRwLock {
 }
 
 // SAFETY: an upgradable lock is the writer's flag alone, which one thread at a time can set. Readers that came before
-// share the lock with its holder; nobody else comes in. The upgrade waits for those readers, as every writer does.
+// share the lock with its holder; no other thread comes in. The upgrade waits for those readers, as every writer does.
 unsafe impl RawRwLockUpgrade for RawDistributedRwLock {
     #[inline]
     fn lock_upgradable(&self) {

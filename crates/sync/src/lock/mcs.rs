@@ -1,4 +1,4 @@
-//! The MCS lock (Mellor-Crummey and Scott 1991): a queue in which everybody waits on a word of its own.
+//! The MCS lock (Mellor-Crummey and Scott 1991): a queue in which every thread waits on a word of its own.
 //!
 //! A hand-over touches the lock's line and the next waiter's, however many wait. First come, first served. What differs
 //! from the paper is where nodes live: see [`queue`](super::queue).

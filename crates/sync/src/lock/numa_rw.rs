@@ -6,7 +6,7 @@
 //!
 //! | | reader | writer | starves |
 //! |---|---|---|---|
-//! | NP, neutral | takes the cohort lock to count itself in | holds it, waits for the count to be zero | nobody |
+//! | NP, neutral | takes the cohort lock to count itself in | holds it, waits for the count to be zero | no thread |
 //! | RP, readers | counts itself in at once, then waits for an active writer | claims only at a moment without readers | writers |
 //! | WP, writers | counts itself in only when no writer is there | announces itself, then waits for the readers inside | readers |
 //!
@@ -41,7 +41,7 @@ pub trait Preference: sealed::Sealed {
 /// Whom a reader-writer lock prefers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Nobody: readers and writers queue up together.
+    /// No thread: readers and writers queue up together.
     Neither,
     /// Readers come in while a writer waits.
     Readers,
@@ -77,7 +77,7 @@ impl Preference for PreferWriters {
 }
 
 /// C-RW-NP: readers and writers are served in their order of arrival (by node). Reading takes the cohort lock for a
-/// moment, so it does not scale; for long critical sections where nobody may starve.
+/// moment, so it does not scale; for long critical sections where no thread may starve.
 ///
 /// ```
 /// use archipelago_sync::lock::{RawCrwNp, RwLock};

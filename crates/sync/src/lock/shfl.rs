@@ -1,14 +1,14 @@
 //! A compact mutex that shuffles its waiters by node and parks them, after ShflLock (Kashyap et al. 2019).
 //!
 //! The lock proper is one bit, taken by compare-and-exchange; behind it waits a queue, of which only the *first* waiter
-//! tries for the bit. Whoever gets the lock leaves the queue at once, so the holder needs no queue node, and a thread
-//! that comes by while the bit is clear may take it past the queue (*stealing*): the lock is never idle because the one
-//! whose turn it is does not run. That, and parking, is what makes it right when threads outnumber cores.
+//! tries for the bit. A thread that gets the lock leaves the queue at once, so the holder needs no queue node, and a
+//! thread that comes by while the bit is clear may take it past the queue (*stealing*): the lock is never idle because
+//! the one whose turn it is does not run. That, and parking, is what makes it right when threads outnumber cores.
 //!
 //! | bits of `state` | meaning |
 //! |---|---|
 //! | 0 `LOCKED` | held |
-//! | 1 `RESERVED` | nobody but the first waiter may take the lock: stealing is over |
+//! | 1 `RESERVED` | no thread but the first waiter may take the lock: stealing is over |
 //! | others | the first waiter, if it sleeps and must be woken by the unlock; null otherwise |
 //!
 //! What differs from the paper: only the first waiter shuffles, while it has nothing else to do, so that one thread at
@@ -32,7 +32,7 @@
 //!   puts an address in `state`, or the holder on its behalf while it sleeps, before telling it.
 //! - Links: a waiter's `next` is set once by the one that comes after it; from then on only the first waiter changes it.
 //!
-//! # Nobody sleeps for ever
+//! # No thread sleeps for ever
 //! The first waiter sleeps only while its address is in `state`, and puts it there by a compare-and-exchange against
 //! `LOCKED`: the unlock's exchange then fails or comes later, and sees the address. Any other waiter sleeps in state
 //! `ASLEEP`; its predecessor, who makes it first, either finds it awake, or puts its address in `state` for it.
@@ -111,8 +111,8 @@ fn with(waiter: *mut Waiter, flags: usize) -> *mut Waiter {
     waiter.map_addr(|addr| addr | flags)
 }
 
-// SAFETY: `LOCKED` is set by compare-and-exchange from a state without it, by whoever then holds the lock, and cleared
-// by `unlock` only, which the holder calls once.
+// SAFETY: `LOCKED` is set by compare-and-exchange from a state without it, by the thread that then holds the lock, and
+// cleared by `unlock` only, which the holder calls once.
 unsafe impl RawMutex for RawShfl {
     const INIT: Self = initial!();
     type GuardMarker = GuardSend;
@@ -159,7 +159,7 @@ impl RawShfl {
         // Release publishes the node; Acquire pairs with that of the waiter before.
         let before = self.tail.swap(me, Ordering::AcqRel);
         if !before.is_null() {
-            // SAFETY: a waiter stays until whoever follows it in `tail` has linked itself in.
+            // SAFETY: a waiter stays until the thread that follows it in `tail` has linked itself in.
             unsafe { (*before).next.store(me, Ordering::Release) };
             waiter.wait_to_be_first();
         }
@@ -175,8 +175,8 @@ impl RawShfl {
         loop {
             let state = self.state.load(Ordering::Relaxed);
             if !has(state, LOCKED) {
-                // Nobody else may take a reserved lock, and a free one names no sleeper, so nothing is lost. Acquire
-                // pairs with the Release in `unlock` and `unlock_slowly`.
+                // No other thread may take a reserved lock, and a free one names no sleeper, so nothing is lost.
+                // Acquire pairs with the Release in `unlock` and `unlock_slowly`.
                 if self.state.compare_exchange(state, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return;
                 }
@@ -223,8 +223,8 @@ impl RawShfl {
         heir.passes.store(passes, Ordering::Relaxed);
         // Release pairs with the Acquire in `wait_to_be_first`: links changed by this thread are seen by the next first.
         if heir.turn.compare_exchange(AWAKE, FIRST, Ordering::Release, Ordering::Relaxed).is_err() {
-            // Asleep. Let it sleep: the unlock will wake it. Nobody else changes the state of a held lock while there
-            // is no first waiter, and reservations ended when this thread took the lock.
+            // Asleep. Let it sleep: the unlock will wake it. No other thread changes the state of a held lock while
+            // there is no first waiter, and reservations ended when this thread took the lock.
             self.state.store(with(next, LOCKED), Ordering::Release);
             heir.turn.store(FIRST, Ordering::Release);
         }
@@ -236,7 +236,7 @@ impl RawShfl {
         // Acquire pairs with the Release in `sleep`: the sleeper's node is seen as made.
         let mut state = self.state.load(Ordering::Acquire);
         loop {
-            debug_assert!(has(state, LOCKED), "unlock of a lock that nobody holds");
+            debug_assert!(has(state, LOCKED), "unlock of a lock that no thread holds");
             let waiter = sleeper(state);
             // SAFETY: a sleeping first waiter cannot go before it has taken the lock, which this thread holds.
             let waiter = unsafe { waiter.as_ref() };
@@ -244,7 +244,7 @@ impl RawShfl {
             // A copy of its thread's handle outlives it.
             let thread = waiter.map(|waiter| waiter.thread.clone());
             let free = ptr::without_provenance_mut(state.addr() & RESERVED);
-            // Release pairs with the Acquire of whoever takes the lock next.
+            // Release pairs with the Acquire of the thread that takes the lock next.
             match self.state.compare_exchange(state, free, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => {
                     return if let Some(thread) = thread {

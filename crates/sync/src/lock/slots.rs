@@ -53,13 +53,13 @@ impl<T: Default> Slots<T> {
         let len = wanted.max(1).next_power_of_two();
         let fresh: Box<[CachePadded<T>]> = boxed(len, CachePadded::default);
         let fresh = Box::into_raw(fresh).cast::<CachePadded<T>>();
-        // Before the pointer, so that whoever sees that sees this. Racing makers store the same number.
+        // Before the pointer, so that the thread that sees that sees this. Racing makers store the same number.
         self.len.store(len, Ordering::Relaxed);
         match self.cells.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: just made with this length, and from now on freed with `self` only.
             Ok(_) => unsafe { slice::from_raw_parts(fresh, len) },
             Err(winner) => {
-                // SAFETY: made above, and nobody else saw it.
+                // SAFETY: made above, and no other thread saw it.
                 unsafe { free(fresh, len) };
                 // SAFETY: the winner's cells, of the same length, live as long as `self`.
                 unsafe { slice::from_raw_parts(winner, len) }
@@ -69,7 +69,7 @@ impl<T: Default> Slots<T> {
 }
 
 /// # Safety
-/// `cells` is a leaked boxed slice of `len` cells, and nobody uses it any more.
+/// `cells` is a leaked boxed slice of `len` cells, and no thread uses it any more.
 unsafe fn free<T>(cells: *mut CachePadded<T>, len: usize) {
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(cells, len)) });
@@ -80,7 +80,7 @@ impl<T> Drop for Slots<T> {
         // Relaxed: `&mut self` already orders every use before this one.
         let (cells, len) = (self.cells.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
         if !cells.is_null() {
-            // SAFETY: made by `make` with this length; `&mut self` says nobody borrows it.
+            // SAFETY: made by `make` with this length; `&mut self` says no thread borrows it.
             unsafe { free(cells, len) };
         }
     }

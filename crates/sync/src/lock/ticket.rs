@@ -27,7 +27,7 @@ use super::wait::wait_until;
 pub struct RawTicket {
     /// The ticket that the next to come will draw.
     next: AtomicU32,
-    /// The ticket that holds the lock; equal to `next` when nobody does.
+    /// The ticket that holds the lock; equal to `next` when no thread does.
     serving: AtomicU32,
 }
 

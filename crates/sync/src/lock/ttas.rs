@@ -4,8 +4,9 @@
 //! from the holder; it is the baseline that every other lock is judged against. A waiter of [`RawTtas`] reads until the
 //! lock looks free and backs off exponentially between its looks (Anderson 1990; Mellor-Crummey and Scott 1991).
 //!
-//! Neither is fair: whoever's write reaches the line first has the lock, which favours the node of the last holder. A
-//! waiter may starve. In exchange nobody waits for a particular other thread, so a preempted waiter holds up nobody.
+//! Neither is fair: the thread whose write reaches the line first has the lock, which favours the node of the last
+//! holder. A waiter may starve. In exchange no thread waits for a particular other thread, so a preempted waiter holds
+//! up no thread.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::{hint, thread};
@@ -50,8 +51,8 @@ constructors!(RawTtas = Self { held: AtomicBool::new(false) });
 /// How often a waiter of [`RawTas`] tries without giving the processor away.
 const TRIES: u32 = if cfg!(loom) { 0 } else { 64 };
 
-// SAFETY: `held` goes from false to true only by the read-modify-write of whoever then holds the lock, and back only by
-// `unlock`, which its holder calls once.
+// SAFETY: `held` goes from false to true only by the read-modify-write of the thread that then holds the lock, and back
+// only by `unlock`, which its holder calls once.
 unsafe impl RawMutex for RawTas {
     const INIT: Self = initial!();
     type GuardMarker = GuardSend;

@@ -1,9 +1,9 @@
 //! What a scan of all sections says about versions, and the pruning of one object's chain by it.
 //!
 //! *Who may prune.* One thread at a time per chain: it tries one of a few locks, chosen by the object's address, and leaves
-//! the chain to whoever has it otherwise. It unlinks what no section chooses, whosever log that is in, and says so in the
-//! copy ([`PRUNED`]); the owner of the log frees it, when the walks have ended that were under way. So each chain is walked
-//! once for all logs.
+//! the chain to the thread that has it otherwise. It unlinks what no section chooses, whosever log that is in, and says
+//! so in the copy ([`PRUNED`]); the owner of the log frees it, when the walks have ended that were under way. So each
+//! chain is walked once for all logs.
 //!
 //! *Why the pruner meets no freed copy.* It is in a section at L and in a walk, and goes down to the copy that the oldest
 //! exact section c of its own scan chooses, no further. A copy n on that way is superseded after c.
@@ -91,8 +91,8 @@ impl Pruner {
         Self { busy: core::array::from_fn(|_| AtomicBool::new(false)) }
     }
 
-    /// Prunes the chain of `master`, unless `version`, which is in it or was, has been pruned or somebody is at that chain.
-    /// Whether the version is pruned then.
+    /// Prunes the chain of `master`, unless `version`, which is in it or was, has been pruned or another thread is at
+    /// that chain. Whether the version is pruned then.
     ///
     /// # Safety
     /// The caller is in a section in which it made `cuts`, owns `me`, and has the log that `version` is in, which `cuts` spare.

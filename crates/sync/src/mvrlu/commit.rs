@@ -11,10 +11,10 @@
 //!
 //! *Serializable* (absent from the paper; after Silo, and TimeStone's selectable isolation): the stamp s is drawn first, in
 //! the state `CHECKING`, and then everything read is looked at: it must be unlocked, or locked by this transaction, and
-//! its newest version must be the one read. Whoever locks one of these objects later draws a later stamp, so the order
-//! of stamps is an order of the transactions (with the hardware clock, since the uncertainty is waited for in between). A
-//! reader that meets `CHECKING`, and is not before s, must not wait, and cannot know; it resets the leader to `LINKING`,
-//! and the writer draws another stamp and checks again.
+//! its newest version must be the one read. A thread that locks one of these objects later draws a later stamp, so the
+//! order of stamps is an order of the transactions (with the hardware clock, since the uncertainty is waited for in
+//! between). A reader that meets `CHECKING`, and is not before s, must not wait, and cannot know; it resets the leader
+//! to `LINKING`, and the writer draws another stamp and checks again.
 
 use core::ptr::NonNull;
 
@@ -77,14 +77,14 @@ impl Tx<'_> {
     fn stamp_serializable(&mut self) -> Result<u64, Abort> {
         loop {
             let (leader, clock) = (self.leader(), self.handle.horizon().clock());
-            // Release: as `LINKED`. Until the stamp is there, whoever meets this resets it.
+            // Release: as `LINKED`. Until the stamp is there, the thread that meets this resets it.
             leader.stamp.store(CHECKING, Ordering::Release);
             let stamp = clock.stamp();
             let checking = CHECKING | stamp;
             if leader.stamp.compare_exchange(CHECKING, checking, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
-            // Whoever locks what we find unlocked draws a later stamp then, on whatever processor.
+            // A thread that locks what we find unlocked draws a later stamp then, on whatever processor.
             clock.settle(stamp);
             // Between our locks and drawn stamp on one side and our looks on the other; with the exchange in `link`.
             fence(Ordering::SeqCst);
@@ -113,7 +113,7 @@ impl Tx<'_> {
             let header = entry.header();
             // Release: pairs with the loads of readers that do not ask the leader any more.
             header.stamp.store(stamp, Ordering::Release);
-            // SAFETY: superseded by nobody until now, and in its chain, so not freed; not used after this.
+            // SAFETY: superseded by no thread until now, and in its chain, so not freed; not used after this.
             if let Some(older) = unsafe { follow(header.older.load(Ordering::Relaxed)) } {
                 older.superseded.store(stamp, Ordering::Release);
             }
@@ -157,7 +157,7 @@ impl Tx<'_> {
 
 /// Takes a held copy that is not visible out of its chain; readers may be looking at it.
 fn unlink(master: NonNull<Head>, header: &Copied) {
-    // SAFETY: we hold the object, so it is not freed, and nobody else changes the word. Release: as what was there.
+    // SAFETY: we hold the object, so it is not freed, and no other thread changes the word. Release: as what was there.
     unsafe { master.as_ref() }.newest.store(header.older.load(Ordering::Relaxed), Ordering::Release);
 }
 
@@ -180,7 +180,7 @@ impl Tx<'_> {
             unlinked.push(Version { copy, master, shape, retired: None });
         }
         for Made { master, free } in made.drain(..) {
-            // SAFETY: never committed; whoever made it promised not to use the link after an abort.
+            // SAFETY: never committed; the thread that made it promised not to use the link after an abort.
             let bytes = unsafe { free(master) };
             pool.object_freed(bytes, shared.horizon().budget());
         }

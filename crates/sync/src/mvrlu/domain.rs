@@ -92,7 +92,7 @@ fn collect_in_background(shared: &Weak<Shared>) -> bool {
     true
 }
 
-/// What a domain holds at the moment; exact only while nobody uses it.
+/// What a domain holds at the moment; exact only while no thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// Versions committed and not freed yet.

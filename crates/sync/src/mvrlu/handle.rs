@@ -185,7 +185,7 @@ impl Handle {
         }
     }
 
-    /// Outside the section: scans and collects all logs, unless somebody is at it.
+    /// Outside the section: scans and collects all logs, unless another thread is at it.
     #[cold]
     pub(super) fn collect_everybody(&mut self) {
         self.enter();
@@ -211,8 +211,8 @@ impl Handle {
         }
     }
 
-    /// If the horizon stands where it stood the last time, somebody was in a section all along, and has probably lost its
-    /// processor there: gives that thread this one.
+    /// If the horizon stands where it stood the last time, another thread was in a section all along, and has probably
+    /// lost its processor there: gives that thread this one.
     #[cold]
     fn collect_after_reading(&mut self) {
         self.copies_read.set(0);
@@ -258,7 +258,7 @@ impl Handle {
 
     #[cold]
     fn hand_in_and_collect(&mut self) {
-        // Somebody who helps may have the log: then the next commit tries again.
+        // A thread that helps may have the log: then the next commit tries again.
         let is_free = self.slot.try_log(self.horizon().budget()).is_some();
         if !is_free && self.fresh_bytes < FAR {
             return;
@@ -380,7 +380,7 @@ impl Handle {
         })
     }
 
-    /// Runs `walk` so that copies it meets are not freed before its end, although somebody may prune them.
+    /// Runs `walk` so that copies it meets are not freed before its end, although another thread may prune them.
     #[inline]
     pub(super) fn walking<R>(&self, walk: impl FnOnce() -> R) -> R {
         // With two versions nothing is pruned.

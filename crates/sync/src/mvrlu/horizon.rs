@@ -23,7 +23,7 @@ pub struct Tuning {
     /// (the paper: half of a 512 KiB ring), and beside many objects more: an eighth of their bytes, divided by the handles,
     /// up to 64 KiB. A larger log saves membarriers, a smaller one saves memory, and readers the chains.
     pub low_watermark: usize,
-    /// How often a handle reads a copy instead of a master before it has everybody's log collected: the paper's
+    /// How often a handle reads a copy instead of a master before it has every thread's log collected: the paper's
     /// dereference watermark (there a ratio, 50 % by the text and 33 % by the code). 4096 such reads cost what one
     /// collection does. `u32::MAX` turns it off.
     pub dereference_watermark: u32,

@@ -2,14 +2,14 @@
 //!
 //! What becomes of a version, with H the domain's horizon (no section, present or future, has a local time below it):
 //!
-//! 1. superseded at or before H: nobody can choose it, and no reader follows a pointer to it. A pruner may: so the clock
-//!    ticks d, and it is freed when H reaches d; see `chain`.
-//! 2. the newest of its object, and stamped at or before H: nobody reads the master. The value is *written back*, the
-//!    chain is cut off the master; freed after a tick likewise, since who still reads it began before.
+//! 1. superseded at or before H: no thread can choose it, and no reader follows a pointer to it. A pruner may: so the
+//!    clock ticks d, and it is freed when H reaches d; see `chain`.
+//! 2. the newest of its object, and stamped at or before H: no thread reads the master. The value is *written back*,
+//!    the chain is cut off the master; freed after a tick likewise, since who still reads it began before.
 //! 3. the mark of a retired object, stamped at or before H: waits for a tick as above, then goes with the master.
-//! 4. superseded, and no section's local time lies between its stamp and its successor's: nobody will ever choose it.
-//!    It is *pruned* from the middle of its chain, and freed when everybody who was walking a chain has finished.
-//!    This is what keeps memory in bounds under a reader that is stuck, where H stands still.
+//! 4. superseded, and no section's local time lies between its stamp and its successor's: no thread will ever choose
+//!    it. It is *pruned* from the middle of its chain, and freed when every thread that was walking a chain has
+//!    finished. This is what keeps memory in bounds under a reader that is stuck, where H stands still.
 //! 5. the mark of an object of which no section's local time lies between the object's birth and the mark's stamp, when no
 //!    version is below it any more: sections from before the birth have no link to the object, and those after the mark
 //!    find none. Goes with the master when all walks have ended. Under a stuck reader objects come and go without end.
@@ -32,10 +32,10 @@ use super::pool::{Budget, Pool};
 use super::record::Record;
 use super::version::{GONE, HELD, NEVER, PRUNED, Version, birth, end, is_end};
 
-/// So many more detached versions, in a log whose owner commits nothing, and it looks for a grace period.
+/// This many more detached versions, in a log whose owner commits nothing, and it looks for a grace period.
 const MANY_DETACHED: usize = 128;
 
-/// Entries of a log that nobody uses are worth giving back from here on.
+/// Entries of a log that no thread uses are worth giving back from here on.
 const ROOM: usize = 64;
 
 /// By how many entries a short table grows; a long one grows by a quarter. Doubled, a table would take as much memory as
@@ -62,7 +62,7 @@ pub(super) struct Log {
     committed: VecDeque<Version>,
     /// Stamped at or before the horizon, and still needed.
     waiting: VecDeque<Version>,
-    /// Out of use for whoever begins at or after the tick; and how many of each tick.
+    /// Out of use for the thread that begins at or after the tick; and how many of each tick.
     detached: VecDeque<Version>,
     ticks: VecDeque<(u64, usize)>,
     pruned: Vec<Pruned>,
@@ -258,7 +258,7 @@ impl Log {
             announce(&self.detached, count);
             for version in self.detached.drain(..count) {
                 self.gone -= version.bytes();
-                // SAFETY: every section that was alive at the tick has ended, so nobody has a reference any more.
+                // SAFETY: every section that was alive at the tick has ended, so no thread has a reference any more.
                 unsafe { free(version, pool, budget) };
             }
         }
@@ -291,7 +291,8 @@ impl Log {
                 // SAFETY: in the log.
                 unsafe { version.copy() }.superseded.store(GONE, Ordering::Release);
             } else {
-                // SAFETY: every section is at or above the stamp; the object is locked by us, so nobody else writes it.
+                // SAFETY: every section is at or above the stamp; the object is locked by us, so no other thread writes
+                // it.
                 let unlocked = unsafe { write_back(*version) };
                 debug_assert!(unlocked, "the holder's copy is the newest");
             }
@@ -305,7 +306,8 @@ impl Log {
         self.trim(ROOM);
     }
 
-    /// Takes versions that nobody will choose out of the middle of their chains, and marks of objects that nobody can see.
+    /// Takes versions that no thread will choose out of the middle of their chains, and marks of objects that no thread
+    /// can see.
     ///
     /// # Safety
     /// The caller is in a section, in which it made `cuts`, and owns `me`.
@@ -355,8 +357,8 @@ impl Log {
             if walks.is_empty() {
                 for version in pruned.versions.drain(..) {
                     *gone -= version.bytes();
-                    // SAFETY: out of its chain, chosen by nobody, and all walks that may have met it have ended. A mark's
-                    // object is seen by no section, and no log has another version of it.
+                    // SAFETY: out of its chain, chosen by no thread, and all walks that may have met it have ended. A
+                    // mark's object is seen by no section, and no log has another version of it.
                     unsafe { free(version, pool, budget) };
                 }
             }
@@ -367,18 +369,18 @@ impl Log {
     /// Frees everything; objects that are not retired keep their newest value.
     ///
     /// # Safety
-    /// Nobody uses the domain any more.
+    /// No thread uses the domain any more.
     pub(super) unsafe fn drain(&mut self, budget: &Budget) {
         let mut pool = Pool::new();
         for version in self.committed.drain(..).chain(self.waiting.drain(..)) {
             // SAFETY: not freed yet.
             let superseded = unsafe { version.copy() }.superseded.load(Ordering::Relaxed);
             if superseded >= HELD && superseded != PRUNED && version.retired.is_none() {
-                // SAFETY: nobody else uses the object; a version that is not superseded by a mark has a master.
+                // SAFETY: no other thread uses the object; a version that is not superseded by a mark has a master.
                 let written = unsafe { write_back(version) };
                 debug_assert!(written);
             }
-            // SAFETY: nobody else uses it.
+            // SAFETY: no other thread uses it.
             unsafe { free(version, &mut pool, budget) };
         }
         let pruned = self.pruned.drain(..).flat_map(|pruned| pruned.versions);
@@ -390,8 +392,8 @@ impl Log {
         *self = Self { accounted: self.accounted, ..Self::new() };
     }
 
-    /// Takes versions that were linked and never committed: out of their chains, but somebody may be looking at them.
-    /// Whether so many have come together that they should be collected.
+    /// Takes versions that were linked and never committed: out of their chains, but another thread may be looking at
+    /// them. Whether enough have come together that they should be collected.
     pub(super) fn detach(&mut self, tick: u64, unlinked: &mut Vec<Version>) -> bool {
         let first = self.detached.len();
         self.gone += unlinked.iter().map(Version::bytes).sum::<usize>();
@@ -406,7 +408,7 @@ impl Log {
     }
 }
 
-/// Whether a version is out of its chain and chosen by nobody, after an attempt to make it so; rules 4 and 5.
+/// Whether a version is out of its chain and chosen by no thread, after an attempt to make it so; rules 4 and 5.
 ///
 /// # Safety
 /// As for [`Log::prune`], whose log this is in.
@@ -436,7 +438,7 @@ unsafe fn prune(version: &Version, pruner: &Pruner, me: &Record, cuts: &Cuts) ->
     }
 }
 
-/// Room for so many more.
+/// Room for this many more.
 fn make_room(table: &mut VecDeque<Version>, more: usize) {
     if table.len() + more > table.capacity() {
         table.reserve_exact(more.max(STEP).max(table.len() / 4));
@@ -462,7 +464,7 @@ fn announce(list: &VecDeque<Version>, count: usize) {
 /// Frees a version, with the object if it is the mark of a retired one.
 ///
 /// # Safety
-/// Nobody uses it any more, nor the object if it is a mark.
+/// No thread uses it any more, nor the object if it is a mark.
 unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
     if let Some(free_object) = version.retired {
         // SAFETY: the caller's promise.
@@ -476,7 +478,7 @@ unsafe fn free(version: Version, pool: &mut Pool, budget: &Budget) {
 }
 
 /// # Safety
-/// Nobody uses the copy any more.
+/// No thread uses the copy any more.
 unsafe fn free_copy(version: Version, pool: &mut Pool, budget: &Budget) {
     // SAFETY: the caller's promise; headers need no drop.
     unsafe {
@@ -489,8 +491,8 @@ unsafe fn free_copy(version: Version, pool: &mut Pool, budget: &Budget) {
 /// Rule 2: writes the newest version back and cuts the chain off; `false` if it is not the newest (any more).
 ///
 /// # Safety
-/// Every section is at or above the version's stamp, so nobody reads the master's value while the chain is there; and
-/// the caller's own section, if others are at work, keeps other write-backs of this object away.
+/// Every section is at or above the version's stamp, so no thread reads the master's value while the chain is there;
+/// and the caller's own section, if others are at work, keeps other write-backs of this object away.
 unsafe fn write_back(version: Version) -> bool {
     // SAFETY: the object is not freed, see `Log::collect`.
     let newest = &unsafe { version.master.as_ref() }.newest;

@@ -14,8 +14,8 @@ use super::version::Copied;
 /// Blocks of up to this many lines are kept; larger ones come from and go to the system.
 const CLASSES: usize = 16;
 const LINE: usize = 64;
-/// Bytes of free blocks that one pool keeps: so many low watermarks, less what is in the log; beside a long log no less than
-/// this; and at most this part of the cap.
+/// Bytes of free blocks that one pool keeps: this many low watermarks, less what is in the log; beside a long log no
+/// less than this; and at most this part of the cap.
 const KEEP_LOWS: usize = 3;
 const KEEP_BESIDE_LONG_LOG: usize = 4 * 1024;
 const KEEP_PART: usize = 64;
@@ -73,7 +73,7 @@ impl Budget {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Something that cannot be refused has so many bytes now.
+    /// Something that cannot be refused has this many bytes now.
     pub(super) fn changed(&self, before: usize, now: usize) {
         if now > before {
             self.held.fetch_add(now - before, Ordering::Relaxed);
@@ -173,7 +173,7 @@ impl Pool {
     /// Takes a block back.
     ///
     /// # Safety
-    /// It came from a pool of this domain with this layout, and nobody uses it any more.
+    /// It came from a pool of this domain with this layout, and no thread uses it any more.
     pub(super) unsafe fn put(&mut self, block: NonNull<Copied>, layout: Layout, budget: &Budget) {
         match class_of(layout) {
             Some(class) if self.kept + layout.size() <= budget.keep(self.keep) => {

@@ -41,8 +41,8 @@ impl Record {
     /// Owner only: begins a section and answers its local time. `last` is not above any earlier answer.
     ///
     /// A collector's scan either sees what is published first, or comes before `barrier`; then the second reading of the
-    /// clock is not below the floor that the collector read before its scan. Release on every store: whoever sees it
-    /// has seen the end of all earlier sections.
+    /// clock is not below the floor that the collector read before its scan. Release on every store: the thread that
+    /// sees it has seen the end of all earlier sections.
     #[inline]
     pub(super) fn enter(&self, clock: &Clock, last: u64, barrier: impl FnOnce()) -> u64 {
         // A second reading of the hardware clock would cost more than an old bound does.

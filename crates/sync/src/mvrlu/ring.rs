@@ -50,7 +50,7 @@ impl Ring {
         let slot = &self.slots[put % FRESH];
         slot.watch.write();
         touch_mut(slot, size_of::<Slot>());
-        // SAFETY: nobody reads the slot before the store below.
+        // SAFETY: no thread reads the slot before the store below.
         unsafe { (*slot.version.get()).write(version) };
         // Release: pairs with `take`.
         self.put.store(put.wrapping_add(1), Ordering::Release);

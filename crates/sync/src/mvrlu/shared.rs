@@ -39,7 +39,7 @@ pub(super) struct Shared {
     /// Whose log to collect in passing.
     next_to_help: AtomicUsize,
     pruner: Pruner,
-    /// Held by who collects everybody's log because of what it has read.
+    /// Held by who collects every thread's log because of what it has read.
     everybody: Mutex<()>,
     background: Option<Background>,
 }
@@ -268,7 +268,7 @@ impl Shared {
         slots[turn % slots.len()].clone()
     }
 
-    /// Scans once and collects all logs that nobody is collecting, unless another thread is at it.
+    /// Scans once and collects all logs that no thread is collecting, unless another thread is at it.
     ///
     /// # Safety
     /// As for [`collect`](Self::collect).
@@ -280,7 +280,7 @@ impl Shared {
         }
     }
 
-    /// Scans once, collects all logs that nobody is collecting, and prunes some.
+    /// Scans once, collects all logs that no thread is collecting, and prunes some.
     ///
     /// # Safety
     /// As for [`collect`](Self::collect).
@@ -306,7 +306,7 @@ impl Drop for Shared {
         let budget = self.horizon.budget();
         let slots = core::mem::take(self.slots.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()));
         for slot in &slots {
-            // SAFETY: no handle is left, so nobody uses the domain's objects through it.
+            // SAFETY: no handle is left, so no thread uses the domain's objects through it.
             unsafe {
                 let mut log = slot.log(budget);
                 log.take_fresh();

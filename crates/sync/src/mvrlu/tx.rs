@@ -1,7 +1,8 @@
 //! A transaction under way: what it sees, and what it locks.
 //!
-//! *Lock* (`try_lock` in the paper): look that nobody holds the object and that its newest version is not newer than the
-//! snapshot (write-latest-only), and link a copy above it, held and without a stamp; then fill it. How it ends: `commit`.
+//! *Lock* (`try_lock` in the paper): look that no thread holds the object and that its newest version is not newer than
+//! the snapshot (write-latest-only), and link a copy above it, held and without a stamp; then fill it. How it ends:
+//! `commit`.
 
 use core::cell::RefCell;
 use core::ptr::{self, NonNull};
@@ -123,8 +124,8 @@ impl<'h> Tx<'h> {
         unsafe { self.lock_raw(self.raw(link)) }
     }
 
-    /// Locks the object without changing it: nobody else commits a change of it before this transaction ends. Against
-    /// write skew. Copies nothing, whatever the object's size.
+    /// Locks the object without changing it: no other thread commits a change of it before this transaction ends.
+    /// Against write skew. Copies nothing, whatever the object's size.
     ///
     /// # Errors
     /// [`Abort::Conflict`] as for [`lock`](Self::lock).
@@ -422,7 +423,7 @@ impl Tx<'_> {
                 return Err(Abort::Conflict);
             }
             // A collector has written back what was newest and cut it off: it must not be linked to, for it will be
-            // freed. Nobody can have committed since (and been written back), for that would be above our time.
+            // freed. No thread can have committed since (and been written back), for that would be above our time.
             newest = now;
             // SAFETY: ours.
             unsafe { copy.as_ref() }.older.store(newest, Ordering::Relaxed);
@@ -438,7 +439,8 @@ impl Tx<'_> {
         let Pending { master, copy: placeholder, .. } = self.handle.writes[index];
         let older = self.handle.writes[index].header().older.load(Ordering::Relaxed);
         let copy = self.new_copy(index, older, shape, fate)?;
-        // SAFETY: not freed in our section. We hold the object, so nobody else changes the word. Release: as in `link`.
+        // SAFETY: not freed in our section. We hold the object, so no other thread changes the word. Release: as in
+        // `link`.
         unsafe { master.as_ref() }.newest.store(copy.as_ptr(), Ordering::Release);
         self.adopt(copy, fate);
         let before = core::mem::replace(&mut self.handle.writes[index], Pending { master, copy, shape, fate });

@@ -10,7 +10,7 @@
 //!
 //! | word | of | goes from | written by |
 //! |---|---|---|---|
-//! | `newest` | master | an [`end`] or a copy to a newer copy, held | whoever locks |
+//! | `newest` | master | an [`end`] or a copy to a newer copy, held | the thread that locks |
 //! | | | a held copy to the one below | its holder, aborting |
 //! | | | a copy to an [`end`] | the collector |
 //! | `stamp` | copy | [`UNSET`] ([`LINKING`], [`LINKED`], [`CHECKING`], [`ABORTED`] in the first of a write set) to a time | the committer, helpers |
@@ -41,12 +41,12 @@ impl<T: Copy + Send + Sync + 'static> Versioned for T {}
 pub(super) const UNSET: u64 = u64::MAX;
 /// Leader: some copies of the set may not be in their chains yet. The stamp will be drawn later than now.
 pub(super) const LINKING: u64 = u64::MAX - 1;
-/// Leader: all copies are in their chains; whoever meets this draws the stamp.
+/// Leader: all copies are in their chains; the thread that meets this draws the stamp.
 pub(super) const LINKED: u64 = u64::MAX - 2;
 /// Leader: the reads did not hold; never visible.
 pub(super) const ABORTED: u64 = u64::MAX - 3;
-/// Leader, together with a stamp: that is drawn, and holds if what the transaction read is still so. Whoever meets this,
-/// and would see the set then, makes it [`LINKING`]. Without a stamp, 0: it is being drawn.
+/// Leader, together with a stamp: that is drawn, and holds if what the transaction read is still so. A thread that
+/// meets this, and would see the set then, makes it [`LINKING`]. Without a stamp, 0: it is being drawn.
 pub(super) const CHECKING: u64 = 1 << 63;
 /// Not superseded, and not held.
 pub(super) const NEVER: u64 = u64::MAX;
@@ -162,7 +162,8 @@ impl Copied {
         let mut stamp = self.stamp.load(Ordering::Acquire);
         if stamp >= CHECKING {
             // SAFETY: the stamp is set before the set's objects are unlocked, so before the leader can be superseded, and
-            // whoever was to collect the leader after that would have to wait for the caller's section; see `super`.
+            // the thread that was to collect the leader after that would have to wait for the caller's section; see
+            // `super`.
             stamp = unsafe { self.leader.as_ref() }.unwrap_or(self).decide(local, clock);
         }
         let is_visible = stamp <= local;
@@ -211,7 +212,7 @@ pub(super) struct Shape {
 /// How to free an object; answers with its bytes.
 ///
 /// # Safety
-/// To be called with the object it was given for, when nobody uses that any more.
+/// To be called with the object it was given for, when no thread uses that any more.
 pub(super) type Free = unsafe fn(NonNull<Head>) -> usize;
 
 /// Copies begin on a cache line of their own.
@@ -239,7 +240,7 @@ impl Shape {
         (from.cast(), to.cast())
     }
 
-    /// The same without room for a payload: for versions that nobody reads.
+    /// The same without room for a payload: for versions that no thread reads.
     pub(super) const fn without_payload(self) -> Self {
         let Ok(copy) = Layout::from_size_align(size_of::<Copied>().next_multiple_of(LINE), LINE) else {
             unreachable!()
@@ -280,7 +281,7 @@ impl<T: Versioned> Raw<T> {
     /// Bytes of an object.
     pub(super) const BYTES: usize = size_of::<Master<T>>();
 
-    /// A new object that nobody else knows, and that no section below `birth` will see.
+    /// A new object that no other thread knows, and that no section below `birth` will see.
     pub(super) fn new(value: T, birth: u64) -> Self {
         let master = Box::new(Master::new(value, birth));
         Self(NonNull::from(Box::leak(master)))
@@ -366,7 +367,7 @@ impl<T: Versioned> Link<T> {
     /// Bytes of an object.
     pub(super) const BYTES: usize = size_of::<Object<T>>();
 
-    /// A new object that nobody else knows, and that no section below `birth` will see.
+    /// A new object that no other thread knows, and that no section below `birth` will see.
     pub(super) fn new(value: T, birth: u64, domain: *const ()) -> Self {
         let object = Box::new(Object { domain, master: Master::new(value, birth) });
         Self { object: NonNull::from(Box::leak(object)), owns: PhantomData }

@@ -40,7 +40,7 @@ pub enum Flavour {
     Membarrier,
 }
 
-/// What a [`Domain`] holds at the moment; exact only while nobody uses it.
+/// What a [`Domain`] holds at the moment; exact only while no thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// Objects retired and not yet handed to their reclaim functions.
@@ -164,7 +164,7 @@ impl Domain {
     /// The same domain with a limit to its garbage: when more than `objects` sealed objects wait for their grace period
     /// (a reader is stuck, or has been preempted), `report` is called with the state of things, again each time that
     /// their number has doubled, and each thread that fills a bag gives the processor away once, so that readers may
-    /// catch up. Nothing is dropped and nobody blocks: RCU cannot reclaim under a stuck reader, it can only say so.
+    /// catch up. Nothing is dropped and no thread blocks: RCU cannot reclaim under a stuck reader, it can only say so.
     ///
     /// `report` runs in a thread that retires, inside its guard: it must not call [`synchronize`](Self::synchronize).
     ///
@@ -376,7 +376,7 @@ impl Domain {
         panic.resume();
     }
 
-    /// Reclaims everything, at once: nobody can be reading. Dropping the domain does the same.
+    /// Reclaims everything, at once: no thread can be reading. Dropping the domain does the same.
     ///
     /// # Panics
     /// With the first panic of a reclaim function, after all have run.

@@ -22,7 +22,7 @@ pub(super) struct Retired {
 // SAFETY: `Guard::retire` has the caller promise that any thread may reclaim the object.
 unsafe impl Send for Retired {}
 
-/// Retired objects that nobody can reach once the epoch is `sealed + GRACE`.
+/// Retired objects that no thread can reach once the epoch is `sealed + GRACE`.
 pub(super) struct Bag {
     sealed: u64,
     /// Memory that the objects take, as far as their retirers said.
@@ -36,7 +36,7 @@ impl Bag {
     }
 }
 
-/// How much garbage: so many objects, which take so many bytes as far as their retirers said.
+/// How much garbage: this many objects, which take this many bytes as far as their retirers said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) objects: usize,
@@ -142,7 +142,7 @@ impl FirstPanic {
     /// Reclaims and removes every object of the bag.
     ///
     /// # Safety
-    /// The bag's grace period is over, or nobody can be reading the domain any more.
+    /// The bag's grace period is over, or no thread can be reading the domain any more.
     pub(super) unsafe fn reclaim(&mut self, bag: &mut Bag) {
         while !bag.items.is_empty() {
             let result = catch_unwind(AssertUnwindSafe(|| {

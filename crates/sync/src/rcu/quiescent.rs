@@ -1,11 +1,12 @@
 //! The `qsbr` flavour of reading: inside a critical section at all times, except where the thread says otherwise.
 //!
 //! Quiescent-state-based reclamation as liburcu's `qsbr`, on the same domains and beside ordinary guards: a quiescent
-//! reader is one long guard that is renewed by hand. A renewal when the epoch has not moved is one load, since nobody
-//! waits for it; otherwise it is one store of the new epoch r (Release: an advance that sees it sees that the reads
-//! before have ended). That needs no barrier. Until the store is seen, the reader looks active at an older epoch, and no advance
-//! succeeds from one, since the epoch was r already when the reader loaded it. So where the parent module's proof says
-//! that an advance from e+2 has seen the publication of r <= e+1 or something newer, here it has, or was refused.
+//! reader is one long guard that is renewed by hand. A renewal when the epoch has not moved is one load, since no
+//! thread waits for it; otherwise it is one store of the new epoch r (Release: an advance that sees it sees that the
+//! reads before have ended). That needs no barrier. Until the store is seen, the reader looks active at an older epoch,
+//! and no advance succeeds from one, since the epoch was r already when the reader loaded it. So where the parent
+//! module's proof says that an advance from e+2 has seen the publication of r <= e+1 or something newer, here it has,
+//! or was refused.
 //!
 //! The borrow checker sees to it that no reference survives a quiescent state: they borrow the reader, and
 //! [`quiescent`](QuiescentReader::quiescent) wants it whole.

@@ -150,7 +150,7 @@ impl<'d> Guard<'d> {
     /// # Safety
     /// - Guards entered from now on cannot reach the object through the structure: it is unlinked, and the unlink
     ///   happens before this call.
-    /// - It is retired once, and nobody else frees it.
+    /// - It is retired once, and no other thread frees it.
     /// - `reclaim(object, context)` is sound in any thread at any later time until the domain has been dropped. It may
     ///   retire and enter again, but not when it is run by [`Domain::drain_all`] or by the domain's drop.
     ///
@@ -250,7 +250,7 @@ impl<'d> Guard<'d> {
     #[inline]
     pub unsafe fn retire_box_sized<T>(&self, object: *mut T, bytes: usize) {
         /// # Safety
-        /// `object` came from a `Box<T>` that nobody else frees or uses.
+        /// `object` came from a `Box<T>` that no other thread frees or uses.
         unsafe fn drop_box<T>(object: *mut (), _: *mut ()) {
             // SAFETY: the caller's promise.
             drop(unsafe { Box::from_raw(object.cast::<T>()) });

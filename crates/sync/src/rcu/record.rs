@@ -170,7 +170,7 @@ impl Record {
 
     /// Owner only: counts one more guard; the outermost publishes `epoch()` and then needs its barrier.
     ///
-    /// Release on every store: whoever sees it has seen all earlier critical sections of this record leave.
+    /// Release on every store: the thread that sees it has seen all earlier critical sections of this record leave.
     #[inline]
     pub(super) fn enter(&self, entry: impl FnOnce() -> Entry, barrier: impl FnOnce()) {
         let state = self.state.load(Ordering::Relaxed);

@@ -196,8 +196,8 @@ impl Claim<'_> {
     }
 }
 
-// SAFETY: a claimed record has one owner at a time, and whoever has the claim is the owner. Its fields are atomics, and
-// what hands the claim to another thread orders that thread's writes after the former's.
+// SAFETY: a claimed record has one owner at a time, and the thread that has the claim is the owner. Its fields are
+// atomics, and what hands the claim to another thread orders that thread's writes after the former's.
 unsafe impl Send for Claim<'_> {}
 // SAFETY: a shared claim gives nothing but a shared record, which is `Sync`.
 unsafe impl Sync for Claim<'_> {}

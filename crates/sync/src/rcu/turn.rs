@@ -3,8 +3,8 @@
 //! A thread that is preempted inside a critical section holds the epoch until its next turn, and all others fill bags
 //! meanwhile: megabytes each, with dozens of threads. A scheduler that ends a turn does so in a section, mostly. So a thread
 //! that has filled a bag gives its processor away of its own accord, *between* its sections: most turns end there then. And
-//! one that has many bags which do not ripen sleeps there for a while, for whoever holds the epoch runs the sooner: 10 ms at
-//! most, once for each epoch, since the one that holds it may as well be a reader that takes its time.
+//! one that has many bags which do not ripen sleeps there for a while, for the thread that holds the epoch runs the
+//! sooner: 10 ms at most, once for each epoch, since the one that holds it may as well be a reader that takes its time.
 //!
 //! All of that only where more threads have used the domain at a time than there are processors, and where the structure says
 //! that a thread is between its sections ([`Reader::give_way`]).

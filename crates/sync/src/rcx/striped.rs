@@ -22,7 +22,7 @@ pub struct Stripe(());
 const STRIPES: usize = 4096;
 
 impl Striped {
-    /// A table of so many stripes (0 counts as 1): for [`Builder::build_with`](super::Builder::build_with).
+    /// A table of this many stripes (0 counts as 1): for [`Builder::build_with`](super::Builder::build_with).
     pub fn with_stripes(nodes: usize, stripes: usize) -> Self {
         let stripes = stripes.max(1);
         let bytes = || (0..stripes).map(|_| AtomicU8::new(0)).collect();

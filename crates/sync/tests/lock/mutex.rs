@@ -33,7 +33,7 @@ pub fn counts<R: RawMutex + Send + Sync>() {
     }
 }
 
-/// A holder lets a long queue form before it unlocks, again and again, and everybody in it is served.
+/// A holder lets a long queue form before it unlocks, again and again, and every thread in it is served.
 pub fn everybody_waits<R: RawMutex + Send + Sync>() {
     let (threads, rounds) = (scaled(12, 5), scaled(60, 3));
     let count = Mutex::<R, usize>::new(0);

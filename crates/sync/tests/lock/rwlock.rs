@@ -318,7 +318,8 @@ pub fn downgrades<R: RawRwLockDowngrade + Send + Sync>() {
     assert_eq!(pair.into_inner(), [3 * rounds; 2]);
 }
 
-/// An upgradable lock shares with the readers it finds, keeps out everybody else, and is exclusive when they are gone.
+/// An upgradable lock shares with the readers it finds, keeps out every other thread, and is exclusive when they are
+/// gone.
 pub fn upgrades<R: RawRwLockUpgrade + Send + Sync>() {
     let pair = Pair::<R>::new([0; 2]);
     let reader = pair.read();
@@ -326,7 +327,7 @@ pub fn upgrades<R: RawRwLockUpgrade + Send + Sync>() {
     in_threads(1, |_| assert!(pair.try_write().is_none() && pair.try_upgradable_read().is_none()));
     let upgradable = RwLockUpgradableReadGuard::try_upgrade(upgradable).expect_err("a reader is in");
     drop(reader);
-    drop(RwLockUpgradableReadGuard::try_upgrade(upgradable).expect("nobody else is in"));
+    drop(RwLockUpgradableReadGuard::try_upgrade(upgradable).expect("no other thread is in"));
     drop(pair.upgradable_read());
     assert!(!pair.is_locked());
 
@@ -337,7 +338,7 @@ pub fn upgrades<R: RawRwLockUpgrade + Send + Sync>() {
             let upgradable = pair.upgradable_read();
             let before = *upgradable;
             let mut exclusive = RwLockUpgradableReadGuard::upgrade(upgradable);
-            assert_eq!(before, *exclusive, "nobody comes in between");
+            assert_eq!(before, *exclusive, "no thread comes in between");
             write(&mut exclusive);
         }
     };

@@ -55,7 +55,7 @@ impl Book {
 
 pub fn read(tx: &Tx<'_>, links: &[Object], at: usize, actions: &mut Vec<Action<usize, u64>>) {
     let value = *tx.get(links[at]);
-    // What an object holds at first is written by nobody.
+    // What an object holds at first is written by no thread.
     actions.push(Action::Read(at, (value != 0).then_some(value)));
 }
 

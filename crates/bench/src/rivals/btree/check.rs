@@ -1,4 +1,4 @@
-//! What must hold of a tree that nobody else uses.
+//! What must hold of a tree that no other thread uses.
 
 use archipelago_platform::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use super::node::{FANOUT, Node, pointer};
 use super::{BTreeOlc, SPARSE};
 
 impl<K: TreeKey> BTreeOlc<K> {
-    /// Looks at the whole tree; how many nodes it has. Nobody may change it meanwhile.
+    /// Looks at the whole tree; how many nodes it has. No thread may change it meanwhile.
     ///
     /// # Panics
     /// If an invariant is broken.
@@ -52,7 +52,7 @@ fn walk<'t, K: TreeKey>(
     level: u32,
     seen: &mut Seen<'t, K>,
 ) {
-    // SAFETY: nobody changes the tree.
+    // SAFETY: no thread changes the tree.
     let own = |word: u64| K::from_shown(unsafe { K::show(word) });
     assert!(node.lock.read().is_some(), "no node of a tree is locked or obsolete");
     assert!(node.level() == level && node.count() <= FANOUT, "levels fall by one, and nodes are not overfull");
@@ -72,7 +72,7 @@ fn walk<'t, K: TreeKey>(
         let from = if at == 0 { least } else { Some(node.key(at - 1)) };
         let to = if at == node.count() { bound } else { Some(node.key(at)) };
         assert!(from.zip(to).is_none_or(|(from, to)| own(from) < own(to)), "separators ascend");
-        // SAFETY: nobody changes the tree.
+        // SAFETY: no thread changes the tree.
         walk(unsafe { &*pointer::<K>(node.value(at)) }, (from, to), level - 1, seen);
     }
 }

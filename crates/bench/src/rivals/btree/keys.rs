@@ -12,7 +12,7 @@ use crate::rivals::bytes;
 ///
 /// *Alive*: the word was made by [`word`](Self::word) or [`copy`](Self::copy), and either its node is locked by the
 /// caller, or it was read there at a version that has been validated since, inside a guard that began before the read:
-/// whoever takes a word out of a node retires it, so it is freed after that guard only.
+/// the thread that takes a word out of a node retires it, so it is freed after that guard only.
 pub trait TreeKey: BenchKey {
     /// Whether a word stands for itself: any may be compared, whatever was read.
     const PLAIN: bool;
@@ -44,7 +44,7 @@ pub trait TreeKey: BenchKey {
     /// It was made by this trait, is in no node that others reach, and is not used any more.
     unsafe fn free(word: u64);
 
-    /// Frees a word when nobody can see it any more.
+    /// Frees a word when no thread can see it any more.
     ///
     /// # Safety
     /// It was alive and is no longer in any node.
@@ -55,7 +55,7 @@ pub trait TreeKey: BenchKey {
         }
         if !Self::PLAIN {
             let word = ptr::with_exposed_provenance_mut(word as usize);
-            // SAFETY: passed on; nobody else retires what was taken out of a node under its lock.
+            // SAFETY: passed on; no other thread retires what was taken out of a node under its lock.
             unsafe { guard.retire(word, ptr::null_mut(), free::<Self>) }
         }
     }

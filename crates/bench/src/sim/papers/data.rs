@@ -57,11 +57,11 @@ pub struct Figure {
 pub struct Claim {
     /// The one that does more.
     pub ahead: String,
-    /// With so many threads.
+    /// With this many threads.
     pub threads: Option<usize>,
     /// The one that does less.
     pub behind: String,
-    /// With so many threads.
+    /// With this many threads.
     pub behind_threads: Option<usize>,
     /// How many times as much, if the paper says it.
     pub ratio: Option<f64>,
@@ -72,7 +72,7 @@ pub struct Claim {
     pub reason: String,
 }
 
-/// A contender with so many threads.
+/// A contender with this many threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
     /// Its name on the command line.

@@ -25,7 +25,7 @@ use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint::point;
 use archipelago_sync::version_lock::{Version, VersionLock};
 
-/// The page is not as it was seen any more, or somebody is at it: look again.
+/// The page is not as it was seen any more, or another thread is at it: look again.
 ///
 /// It must not be turned into any answer that is validated later. A lock that is let go of unchanged puts the version
 /// back: what a reader could not believe while it was held would validate afterwards.
@@ -119,16 +119,16 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// A private, consistent, sortable copy of some of a page's entries.
     type Copy: PageCopy<F>;
 
-    /// A page has room for at most so many entries.
+    /// A page has room for at most this many entries.
     const SLOTS: usize;
 
-    /// A page with [`Fill::Most`] has at most so many entries.
+    /// A page with [`Fill::Most`] has at most this many entries.
     const MOST: usize;
 
     /// Writes a fresh, unlocked, empty page to `at`. Its range goes from `low` to `next`'s `low` (null: +∞).
     ///
     /// # Safety
-    /// `at` is valid for writes and nobody else can reach it; `next` is null or a page that stays.
+    /// `at` is valid for writes and no other thread can reach it; `next` is null or a page that stays.
     unsafe fn init(at: *mut Self, low: F::Probe<'_>, next: *const Self);
 
     /// The version lock.
@@ -245,7 +245,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// of the entries to a fresh page written to `right`, links it behind this one and returns true.
     ///
     /// # Safety
-    /// `right` is valid for writes and nobody else can reach it; the caller holds the lock.
+    /// `right` is valid for writes and no other thread can reach it; the caller holds the lock.
     unsafe fn split(&self, right: *mut Self, key: F::Probe<'_>) -> bool;
 
     /// Whether the page is so empty that it should look for a neighbour to merge with.
@@ -258,7 +258,8 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Writes a twin of this page to `at`, unlocked, with the same entries, range and neighbour.
     ///
     /// # Safety
-    /// `at` is valid for writes and nobody else can reach it; the caller holds the lock, and makes this page obsolete.
+    /// `at` is valid for writes and no other thread can reach it; the caller holds the lock, and makes this page
+    /// obsolete.
     unsafe fn copy_to(&self, at: *mut Self);
 
     /// Puts the next page's twin, made by [`copy_to`](Self::copy_to) under that page's lock, in its place.
@@ -274,7 +275,7 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// Frees what the page owns outside itself, except values and keys of live entries.
     ///
     /// # Safety
-    /// Called once, when nobody can reach the page any more.
+    /// Called once, when no thread can reach the page any more.
     unsafe fn destroy(at: *mut Self);
 
     /// Reclaims [`Removed::key`].

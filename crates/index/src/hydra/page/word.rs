@@ -212,7 +212,7 @@ impl Page<Word> for WordPage {
 
     #[inline]
     fn next(&self) -> *const Self {
-        // Acquire pairs with the Release in `set_next`: whoever gets the pointer sees the page initialised.
+        // Acquire pairs with the Release in `set_next`: the thread that gets the pointer sees the page initialised.
         self.next.load(Acquire)
     }
 
@@ -430,7 +430,7 @@ impl Page<Word> for WordPage {
 pub struct WordCopy {
     pairs: [(u64, u64); SLOTS],
     len: usize,
-    /// So many entries lead in order.
+    /// This many entries lead in order.
     run: usize,
     /// Whether these are all entries of their page.
     whole: bool,

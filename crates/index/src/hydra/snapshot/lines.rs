@@ -10,7 +10,7 @@
 //! with an anchor and lie just above it are taken for smaller. (Where buckets are narrower than 2^30, none.)
 //!
 //! Invariants: places within a line ascend strictly, up to padding. An anchor's place is the least one that no key below the
-//! anchor has; so whoever is at or above that place is at or above the anchor.
+//! anchor has; so what is at or above that place is at or above the anchor.
 
 use archipelago_platform::memory::Array;
 use archipelago_platform::touch;
@@ -24,7 +24,7 @@ const FILL: usize = 3;
 /// The same where anchors lie so evenly that hardly any bucket gets crowded for that, as those of consecutive keys do.
 const EVEN_FILL: usize = 5;
 
-/// When most anchors would sit in crowded buckets, buckets for so many of them are made instead: they are levels of
+/// When most anchors would sit in crowded buckets, buckets for this many of them are made instead: they are levels of
 /// clusters, and most buckets would lie between them.
 const CLUSTER: usize = 64;
 

@@ -1,7 +1,7 @@
 //! One pass over the old anchors and the changes, in order.
 //!
 //! Within one batch inserts apply before removes, and a remove takes effect only if the anchor leads to the very page
-//! that it names: the batch may have been logged by several threads in an order nobody knows, and a page that was
+//! that it names: the batch may have been logged by several threads in an order that is not known, and a page that was
 //! split off and merged away again must not take a younger page's anchor with it.
 
 use core::cmp::Ordering;

@@ -4,8 +4,8 @@
 //! insertion answered with what its closure saw, one that kept what was there as a look-up, and so on. If it was atomic, it
 //! is linearizable as that. `pop_first` and `pop_last` speak of all keys, so they are judged by a model of a whole map.
 
-mod common;
-
+use crate::common::keys::TestKey;
+use crate::common::sized;
 use archipelago_check::history::{Log, Recorder};
 use archipelago_check::linear::{self, DEFAULT_STEPS, Model};
 use archipelago_check::map::{MapOp, MapRet, check_map};
@@ -15,8 +15,6 @@ use archipelago_index::art::{Radix, WriteSync};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Art, Change, HydraList, Session};
-use common::keys::TestKey;
-use common::sized;
 use rand::RngExt;
 use std::collections::BTreeMap;
 use std::sync::Barrier;

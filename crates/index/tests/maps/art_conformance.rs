@@ -1,10 +1,8 @@
 //! `Art` in the conformance suite, under both write synchronisations.
 
-mod common;
-
+use crate::common::conformance;
 use archipelago_index::Art;
 use archipelago_index::art::WriteSync;
-use common::conformance;
 
 conformance!(words, u64, Art::new(), |map| map.check_invariants());
 conformance!(signed, i64, Art::new(), |map| map.check_invariants());

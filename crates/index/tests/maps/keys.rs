@@ -1,9 +1,7 @@
 //! Keys: the order of encodings is the order of keys, and every key comes back as it went in.
 
-mod common;
-
+use crate::common::laws::hold;
 use archipelago_index::{Encode, Key};
-use common::laws::hold;
 use proptest::prelude::*;
 
 /// Short strings over the bytes that matter to the escaping: many are prefixes of others.

@@ -103,7 +103,7 @@ impl Owner {
     }
 }
 
-/// Waits until only so many values are alive, without any call to the map.
+/// Waits until only this many values are alive, without any call to the map.
 fn wait_for_alive(counter: DropCounter, alive: i64) {
     while counter.alive() > alive {
         thread::sleep(Duration::from_millis(1));

@@ -1,12 +1,10 @@
 //! HydraList in the conformance suite: every kind of key, both search layers, with and without background threads,
 //! machines of one to eight nodes, and search layers that are never brought up to date.
 
-mod common;
-
+use crate::common::conformance;
 use archipelago_index::HydraList;
 use archipelago_index::hydra::{Builder, Maintainers, SearchLayerKind};
 use archipelago_platform::topology::Topology;
-use common::conformance;
 
 conformance!(words, u64, HydraList::new(), |map| map.check_invariants());
 conformance!(signed, i64, HydraList::new(), |map| map.check_invariants());

@@ -1,10 +1,8 @@
 //! The conformance suite tried on itself: a right map passes it, and every planted bug is found.
 
-mod common;
-
-use common::conformance;
-use common::reference::{Bug, Reference};
-use common::{histories, model, threads, values};
+use crate::common::conformance;
+use crate::common::reference::{Bug, Reference};
+use crate::common::{histories, model, threads, values};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 conformance!(words, u64, Reference::new());

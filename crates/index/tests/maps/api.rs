@@ -1,14 +1,12 @@
 //! What users of `BTreeMap` expect: names, traits, whole-map operations, inference.
 
-mod common;
-
+use crate::common::keys::TestKey;
+use crate::common::sized;
 use archipelago_check::workload;
 use archipelago_index::hydra::{Builder, IntoIter, Maintainers, Range, Session};
 use archipelago_index::{Art, HydraList, OrderedSession};
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
-use common::keys::TestKey;
-use common::sized;
 use rand::RngExt;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -206,7 +204,7 @@ fn popping_together_takes_everything_once() {
     }
 }
 
-/// A queue: whoever pushes at one end and pops at the other sees rising keys.
+/// A queue: the thread that pushes at one end and pops at the other sees rising keys.
 #[test]
 fn a_queue_keeps_its_order() {
     let count = sized(20_000, 200) as u64;

@@ -97,7 +97,7 @@ fn histories_are_linearizable() {
     }
 }
 
-/// Every thread inserts, removes and checks keys of its own among everybody else's.
+/// Every thread inserts, removes and checks keys of its own among all other threads'.
 fn churn(sync: WriteSync, threads: u64, ops: u64, key: impl Fn(u64) -> u64 + Sync) {
     let art: Art<u64, u64> = Art::with_write_sync(sync);
     let start = Barrier::new(threads as usize);

@@ -1,10 +1,8 @@
 //! Every key type there is, alone, as a part of others, and in both maps.
 
-mod common;
-
+use crate::common::laws::{hold_anywhere, hold_between, hold_in_maps};
+use crate::common::sized;
 use archipelago_index::{Encode, Form, FormKind, Key, KeyAs, key};
-use common::laws::{hold_anywhere, hold_between, hold_in_maps};
-use common::sized;
 use core::fmt::Debug;
 use core::num::NonZero;
 use proptest::prelude::*;
@@ -114,7 +112,7 @@ fn kind() -> impl Strategy<Value = Kind> {
 }
 
 /// `count` samples of a strategy, others in every run. (Proptest's own runner, which also shrinks what fails, would take
-/// minutes to compile for so many types.)
+/// minutes to compile for this many types.)
 fn samples<T: Debug>(strategy: impl Strategy<Value = T>, count: usize) -> Vec<T> {
     let mut runner = TestRunner::new(ProptestConfig::default());
     (0..count).map(|_| strategy.new_tree(&mut runner).expect("a value").current()).collect()

@@ -1,16 +1,14 @@
 //! The face of all maps, asked of each of them: references, iterators, bulk work, whole-map operations. What users may do
 //! to it is in `hostile_face.rs`, what threads may in `atomic.rs`.
 
-mod common;
-
+use crate::common::keys::TestKey;
+use crate::common::sized;
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::workload;
 use archipelago_index::art::Radix;
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Change, Entry, Session};
-use common::keys::TestKey;
-use common::sized;
 use rand::RngExt;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};

@@ -1,8 +1,8 @@
 //! Search layers that fall behind: whatever they lead to, answers are right; and background work that is not needed
 //! is not done.
 
-mod common;
-
+use crate::common::keys::TestKey;
+use crate::common::sized;
 use archipelago_check::topologies::topologies;
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_check::workload;
@@ -10,8 +10,6 @@ use archipelago_index::HydraList;
 use archipelago_index::hydra::{Maintainers, MaintenanceStats, SearchLayerKind};
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
-use common::keys::TestKey;
-use common::sized;
 use rand::RngExt;
 use std::collections::BTreeMap;
 
@@ -120,7 +118,7 @@ fn an_idle_map_does_nothing() {
         let before = at_rest(&map);
         assert_eq!(before.threads, nodes, "a large map has a background thread per node");
         assert!(before.done >= nodes as u64 && before.wakes > 0, "{before:?}");
-        // What does not change the structure wakes nobody either.
+        // What does not change the structure wakes no thread either.
         let session = map.pin();
         for n in 0..KEYS {
             assert_eq!(session.insert(key(n), n + 1), Some(n));

@@ -1,10 +1,8 @@
 //! Strings that share prefixes of any length: what pages cut off, box and compare by words.
 
-mod common;
-
+use crate::common::{contents, sized};
 use archipelago_check::workload;
 use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
-use common::{contents, sized};
 use rand::RngExt;
 use std::collections::BTreeMap;
 
