@@ -16,6 +16,7 @@
 //! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, by a hierarchical lock |
 //! | [`OverRcx`], [`OverRcxStriped`] | linearizable | one after another | run side by side, with the nodes that they change locked by two levels |
 //! | [`RcuHtm`] | linearizable | one after another | run side by side, each a transaction |
+//! | [`RcuHtmOneLock`] | linearizable | one after another | the same, with one lock for those that aborted ten times |
 //!
 //! Rivals with an algorithm of their own: [`HarrisList`] (and a table of them), [`HazardList`] (the same with hazard
 //! pointers) and [`FraserSkipList`], lock-free;
@@ -45,6 +46,7 @@ mod over_rcx;
 mod over_rlu;
 mod plan;
 mod rcu_htm;
+mod rcu_htm_one_lock;
 mod shared;
 mod skip_list;
 mod tag;
@@ -63,6 +65,7 @@ pub use over_rcu::{OverRcu, OverRcuHmcs, RcuUnder};
 pub use over_rcx::{OverRcx, OverRcxStriped};
 pub use over_rlu::OverRlu;
 pub use rcu_htm::RcuHtm;
+pub use rcu_htm_one_lock::RcuHtmOneLock;
 pub use skip_list::{FraserSession, FraserSkipList};
 pub use tree::{Tree, TreeSession};
 pub use visit::Visit;

@@ -23,13 +23,24 @@ pub trait Commit: Default + Send + Sync + 'static {
     /// What lies beside each node.
     type Beside: Send + Sync;
 
+    /// What an update has from before it is decided until it is done.
+    type Turn<'c>;
+
     /// Whether updates change one link only, and replace what would have to change beside it by copies.
     const ONE_LINK: bool;
+
+    /// For a structure of so many scopes.
+    fn for_scopes(self, _: usize) -> Self {
+        self
+    }
 
     fn beside(&self) -> Self::Beside;
 
     /// A node with this beside it has left the structure, or was never in it.
     fn gone(&self, beside: &Self::Beside);
+
+    /// Outside of the guard, before an update of these scopes is decided that `failed` so often.
+    fn turn<'c>(&'c self, scopes: &'c [usize], failed: u64) -> Self::Turn<'c>;
 
     /// Does what is planned, if all that it was decided on still holds; whether it did. It begins in the guard in which the
     /// plan was made.
@@ -39,6 +50,7 @@ pub trait Commit: Default + Send + Sync + 'static {
         guard: Guard<'_>,
         plan: &Plan<LINKS, Self::Beside>,
         scratch: &mut Scratch,
+        turn: &Self::Turn<'_>,
     ) -> bool;
 }
 
@@ -97,8 +109,8 @@ impl<C: Commit, const LINKS: usize> Mechanism<LINKS> for Optimistic<C> {
     type Link = SharedLink<LINKS, C::Beside>;
     type Session<'m> = OptimisticSession<'m, C, LINKS>;
 
-    fn for_scopes(self, _: usize) -> Self {
-        self
+    fn for_scopes(self, scopes: usize) -> Self {
+        Self { commit: self.commit.for_scopes(scopes), ..self }
     }
 
     fn root(&self) -> Self::Link {
@@ -126,9 +138,9 @@ impl<C: Commit, const LINKS: usize> OptimisticSession<'_, C, LINKS> {
     }
 
     /// Does what is planned, or forgets it.
-    fn commit(&mut self, guard: Guard<'_>) -> bool {
+    fn commit(&mut self, guard: Guard<'_>, turn: &C::Turn<'_>) -> bool {
         point(points::DECIDED);
-        if !self.over.commit.commit(&self.over.domain, guard, &self.plan, &mut self.scratch) {
+        if !self.over.commit.commit(&self.over.domain, guard, &self.plan, &mut self.scratch, turn) {
             self.discard();
             return false;
         }
@@ -172,20 +184,21 @@ impl<C: Commit, const LINKS: usize> Session<LINKS> for OptimisticSession<'_, C, 
 
     fn update<R>(
         &mut self,
-        _: &[usize],
+        scopes: &[usize],
         mut body: impl FnMut(&mut Planning<'_, LINKS, C>) -> Result<R, Conflict>,
     ) -> R {
         debug_assert!(self.plan.is_empty(), "an update within an update");
         self.reader.give_way();
-        let backoff = Backoff::new();
+        let (backoff, over, before) = (Backoff::new(), self.over, self.aborts);
         loop {
+            let turn = over.commit.turn(scopes, self.aborts - before);
             let guard = self.reader.enter();
             match body(&mut Planning::new(&mut self.plan, &self.over.commit)) {
                 Ok(result) if self.plan.is_empty() => {
                     self.discard();
                     return result;
                 }
-                Ok(result) if self.commit(guard) => return result,
+                Ok(result) if self.commit(guard, &turn) => return result,
                 Ok(_) => {}
                 Err(Conflict) => self.discard(),
             }

@@ -56,6 +56,7 @@ impl<L: Locks + 'static> ByLocks<L> {
 
 impl<L: Locks + 'static> Commit for ByLocks<L> {
     type Beside = Beside<L::Object>;
+    type Turn<'c> = ();
 
     const ONE_LINK: bool = false;
 
@@ -67,12 +68,15 @@ impl<L: Locks + 'static> Commit for ByLocks<L> {
         self.0.give_back(&beside.object);
     }
 
+    fn turn(&self, _: &[usize], _: u64) {}
+
     fn commit<const LINKS: usize>(
         &self,
         domain: &Domain,
         guard: Guard<'_>,
         plan: &Plan<LINKS, Self::Beside>,
         scratch: &mut Scratch,
+        (): &(),
     ) -> bool {
         // SAFETY: seen in the guard; what is locked is not retired but by this update, after its end.
         let handle = |node: *mut Shared<LINKS, Self::Beside>| self.0.handle(unsafe { &(*node).beside.object });

@@ -67,6 +67,7 @@ impl<const LINKS: usize> Change for Swing<'_, LINKS> {
 
 impl Commit for ByRegion {
     type Beside = VersionLock;
+    type Turn<'c> = ();
 
     const ONE_LINK: bool = true;
 
@@ -76,12 +77,15 @@ impl Commit for ByRegion {
 
     fn gone(&self, _: &VersionLock) {}
 
+    fn turn(&self, _: &[usize], _: u64) {}
+
     fn commit<const LINKS: usize>(
         &self,
         _: &Domain,
         _guard: Guard<'_>,
         plan: &Plan<LINKS, VersionLock>,
         scratch: &mut Scratch,
+        (): &(),
     ) -> bool {
         debug_assert!(plan.writes.iter().all(|write| !write.settled), "one link needs no order");
         // SAFETY: seen in the guard.

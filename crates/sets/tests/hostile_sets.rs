@@ -15,7 +15,7 @@ use archipelago_check::hostile::{
 use archipelago_check::watchdog::watchdog;
 use archipelago_sets::{
     CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcx, OverRcxStriped,
-    OverRlu, RcuHtm, Set, SetSession, Tree, Visit,
+    OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, Tree, Visit,
 };
 use archipelago_sync::mvrlu::ClockKind;
 use archipelago_sync::rcx::Rcx;
@@ -69,6 +69,7 @@ fn each_side_by_side(test: &impl Test) {
     test.run("list over striped RCX", List::<OverRcxStriped>::default(), Beside::GoOn);
     test.run("list over fine-grained locks", List::over(OverRcx::over(Rcx::fine_grained().build())), Beside::GoOn);
     test.run("list over RCU-HTM", List::<RcuHtm>::default(), Beside::GoOn);
+    test.run("list over RCU-HTM with one lock", List::<RcuHtmOneLock>::default(), Beside::GoOn);
     test.run("tree over RCU-HTM", Tree::<RcuHtm>::default(), Beside::GoOn);
     test.run("list over RCU-HTM by version locks", List::over(RcuHtm::over(Region::by_version_locks())), Beside::GoOn);
     test.run("tree over RCU-HTM by version locks", Tree::over(RcuHtm::over(Region::by_version_locks())), Beside::GoOn);

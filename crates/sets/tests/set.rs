@@ -9,7 +9,7 @@ use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
 use archipelago_sets::{
     CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
-    OverRcx, OverRcxStriped, OverRlu, RcuHtm, Set, SetSession, Tree, Visit,
+    OverRcx, OverRcxStriped, OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
 use archipelago_sync::rcx::{Padding, Rcx, Striped};
@@ -80,6 +80,7 @@ fn each_side_by_side(test: &impl Tested) {
     over(test, || OverRcxStriped::over(Rcx::builder().nodes(3).build_with(few)));
     over(test, OverRcxStriped::default);
     over(test, RcuHtm::default);
+    over(test, RcuHtmOneLock::default);
     over(test, || RcuHtm::over(Region::by_version_locks()));
 }
 

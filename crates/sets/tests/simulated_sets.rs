@@ -7,7 +7,7 @@ use archipelago_check::linear;
 use archipelago_check::simulated::{THREADS, explore, explore_transactions, explore_with, stall};
 use archipelago_sets::{
     CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
-    OverRcx, OverRcxStriped, OverRlu, RcuHtm, Set, SetSession, Tree, points,
+    OverRcx, OverRcxStriped, OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, Tree, points,
 };
 use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
@@ -146,6 +146,7 @@ fn sets_over_striped_rcx_are_linearizable_however_transactions_end() {
 #[test]
 fn sets_over_rcu_htm_are_linearizable_however_transactions_end() {
     each_side_by_side(RcuHtm::default);
+    each_side_by_side(RcuHtmOneLock::default);
     each_side_by_side(|| RcuHtm::over(Region::by_version_locks()));
 }
 

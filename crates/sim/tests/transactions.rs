@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::cell::Cell;
+
 use archipelago_sim::world::htm::{self, Abort};
-use archipelago_sim::{Client, Config, Fault, Machine, Outcome, Report, Schedule, run, run_with, world};
+use archipelago_sim::{Client, Config, Fault, Machine, Outcome, Placement, Report, Schedule, run, run_with, world};
 use common::{Word, machine};
 
 fn two(body: impl Fn(&[Word; 2], Client)) -> Report {
@@ -79,11 +81,14 @@ fn a_commit_happens_in_one_instant_and_wakes_spinners() {
     two(|[x, y], client| {
         if client.index == 0 {
             world::work(20_000);
-            htm::transaction(|| {
-                x.set(1);
-                y.set(1);
-            })
-            .unwrap();
+            // The other thread's look at `x` may come while `y` is fetched.
+            let once = || {
+                htm::transaction(|| {
+                    x.set(1);
+                    y.set(1);
+                })
+            };
+            once().or_else(|_| once()).unwrap();
         } else {
             while x.get() == 0 {
                 world::spin_hint();
@@ -367,6 +372,43 @@ fn an_explicit_abort_takes_its_turn() {
             assert_eq!(x.get(), 0);
         }
     });
+}
+
+/// A commit waits for the lines that the transaction has written, and others may ask for those that it has by then.
+#[test]
+fn a_commit_waits_for_its_stores() {
+    // The time from begin to end, when the written line is another socket's, and how it ended if a third thread reads the
+    // first written line meanwhile.
+    let attempt = |reads: bool| {
+        let (took, conflicts) = (Cell::new(0), Cell::new(0));
+        let body = |[near, far]: &[Word; 2], client: Client| match client.index {
+            0 => {
+                near.set(1);
+                world::sleep(20_000);
+                let began = world::now();
+                let result = htm::transaction(|| {
+                    near.set(2);
+                    far.set(2);
+                });
+                took.set(world::now() - began);
+                conflicts.set(u64::from(result.is_err_and(Abort::is_conflict)));
+            }
+            1 => far.set(1),
+            _ if reads => {
+                world::sleep(20_060);
+                let seen = near.get();
+                assert!(seen == 1 || conflicts.get() == 0, "saw {seen}");
+            }
+            _ => {}
+        };
+        let config = Config { placement: Placement::Spread, ..Config::seeded(1) };
+        run_with(&machine(), &config, 3, || [0; 2].map(Word::new), body, drop).0.assert_done();
+        (took.get(), conflicts.get())
+    };
+    let fetched = machine().latency.dirty_remote[1] as u64;
+    let (took, conflicts) = attempt(false);
+    assert!(took >= fetched && conflicts == 0, "{took} ns for a line {fetched} ns away");
+    assert_eq!(attempt(true).1, 1);
 }
 
 #[test]

@@ -157,9 +157,10 @@ pub struct SimPapers {
     /// Where the papers' files are
     #[arg(long, value_name = "FOLDER", default_value = "papers")]
     pub folder: PathBuf,
-    /// Vary the model; without it no verdict is more than `unresolved`
-    #[arg(long)]
-    pub sweep: bool,
+    /// Vary the model, for all figures or for those whose paper and name have one of these texts in them, separated by `;`;
+    /// without it no verdict is more than `unresolved`
+    #[arg(long, value_name = "TEXTS", num_args = 0..=1, default_missing_value = "")]
+    pub sweep: Option<String>,
     /// The papers' sizes, instead of small ones
     #[arg(long)]
     pub paper: bool,

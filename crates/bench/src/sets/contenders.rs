@@ -3,7 +3,7 @@
 use archipelago_platform::sync::Arc;
 use archipelago_sets::{
     CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcx, OverRcxStriped, OverRlu,
-    RcuHtm, Tree,
+    RcuHtm, RcuHtmOneLock, Tree,
 };
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
 use archipelago_sync::rcx::{Builder, Rcx, Striped};
@@ -126,6 +126,7 @@ pub fn all() -> Vec<Contender> {
         striped,
         over!("fglock", OverRcx::over(rcx("fglock").build())),
         over!("rcu-htm", RcuHtm::default()),
+        over!("rcu-htm-one-lock", RcuHtmOneLock::default()),
         over!("rcu-htm-by-locks", RcuHtm::over(Region::by_version_locks())),
         over!("rcu-hmcs", OverRcuHmcs::default()),
         over!("rcu-one-lock", OverRcu::with_one_lock()),

@@ -134,7 +134,13 @@ fn command(paper: &Paper, figure: &Figure, args: &SimPapers) -> String {
             command += &format!(" {name}{value}");
         }
     }
-    if args.sweep { command + " --sweep" } else { command }
+    if is_swept(paper, figure, args) { command + " --sweep" } else { command }
+}
+
+/// Whether the model is varied for a figure.
+fn is_swept(paper: &Paper, figure: &Figure, args: &SimPapers) -> bool {
+    let name = format!("{}, {}", paper.key, figure.name);
+    args.sweep.as_ref().is_some_and(|texts| texts.split(';').any(|text| name.contains(text.trim())))
 }
 
 /// The arguments of an experiment.

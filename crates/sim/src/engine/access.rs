@@ -263,8 +263,12 @@ impl Engine {
         let cost = self.memory.miss(core, line, kind, start, !queued, addr);
         self.check_length(cost.latency);
         self.count_remote(&cost);
+        let thread = &mut self.threads[me];
+        let done = start + cost.latency + rng::below(&mut thread.rng, self.config.jitter_ps + 1);
+        // What a transaction writes leaves its core no sooner than it has come there, and after a commit that waited for no more.
+        let kept = if thread.tx_depth > 0 && kind == Kind::Store { done + 1 } else { 0 };
         let record = &mut self.memory.lines[line as usize];
-        record.busy = start + cost.occupancy;
+        record.busy = (start + cost.occupancy).max(kept);
         if kind == Kind::Store {
             self.keep_order(line);
         }
@@ -274,7 +278,6 @@ impl Engine {
             self.horizon = self.agenda.earliest_other(self.current).0.min(self.deadline());
         }
         let thread = &mut self.threads[me];
-        let done = start + cost.latency + rng::below(&mut thread.rng, self.config.jitter_ps + 1);
         match kind {
             Kind::Load => thread.clock = done,
             Kind::Rmw => {

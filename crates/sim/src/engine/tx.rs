@@ -220,6 +220,15 @@ impl Engine {
         self.advance(self.costs.tx_begin);
     }
 
+    /// Before the running thread's outermost transaction commits: it waits for what it has written, with its lines still in
+    /// its sets. To commit is to have the memory order of a locked instruction (Intel SDM, volume 1, "RTM Memory Ordering").
+    pub(crate) fn tx_drain(&mut self) {
+        let thread = &self.threads[self.current];
+        if thread.tx_depth == 1 && thread.tx.doomed.is_none() {
+            self.drain_stores();
+        }
+    }
+
     /// Ends the running thread's innermost transaction. The outermost one commits, or tells why it didn't.
     pub(crate) fn tx_end(&mut self) -> Result<(), Abort> {
         let me = self.current;

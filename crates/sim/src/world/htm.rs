@@ -125,6 +125,7 @@ fn start(unwinds: bool, place: &'static Location<'static>) -> Result<(), Abort> 
 /// Outside of a transaction.
 pub fn end() -> Result<(), Abort> {
     let engine = engine().expect("a transaction ends in the run in which it began");
+    with(engine, |engine| engine.tx_drain());
     take_turn(engine);
     with(engine, |engine| {
         // Unwinding forgets transactions.

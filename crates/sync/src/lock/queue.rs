@@ -27,14 +27,18 @@ use archipelago_platform::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::wait::wait_until;
 
-/// One waiting thread, on its stack.
+/// One waiting thread, on its stack. Aligned to its size: it never lies across two lines, wherever the compiler puts it.
 #[derive(Debug)]
+#[repr(align(16))]
 pub(super) struct Waiter {
     pub(super) next: AtomicPtr<Waiter>,
     granted: AtomicBool,
     /// The node that the thread was on when it began to wait.
     pub(super) node: u32,
 }
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Waiter>() <= 16);
 
 impl Waiter {
     fn new(node: usize) -> Self {

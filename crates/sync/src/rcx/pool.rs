@@ -33,8 +33,8 @@ const BATCH: u32 = if cfg!(loom) { 1 } else { 16 };
 /// lock into a list that is in one: it would make a circle of it. At worst two objects share a lock from then on.
 const TAKEN: u32 = u32::MAX;
 
-/// Free lists at most.
-const LISTS: usize = if cfg!(loom) { 1 } else { 64 };
+/// Free lists at most: threads that have one in common may run on different NUMA nodes.
+const LISTS: usize = if cfg!(loom) { 1 } else { 1024 };
 
 /// The global word, in the first line of a lock; in the others the byte of a node.
 #[derive(Debug)]
@@ -138,17 +138,35 @@ impl Pool {
         }
     }
 
-    /// All of the first other list that is not empty: one comes out, the rest goes into this one.
+    /// All of the first other list that is not empty: one comes out, the rest becomes this one.
     #[cold]
     fn take_over(&self, mine: usize) -> Option<u32> {
         let mut others = (1..self.free.len()).map(|step| (mine + step) % self.free.len());
         let number = others.find_map(|other| mem::take(&mut **self.first(other)).checked_sub(1))?;
-        let mut rest = self.take_out(number);
-        while let Some(another) = rest.checked_sub(1) {
-            rest = self.take_out(another);
-            self.push(mine, another);
+        let rest = self.take_out(number);
+        if let Some(rest) = self.become_first(mine, rest) {
+            self.push_all(mine, rest);
         }
         Some(number)
+    }
+
+    /// Makes a chain the list, if that is empty; else gives it back. The chain's locks stay as they are: other threads have
+    /// used them, so each would have to be fetched.
+    fn become_first(&self, list: usize, chain: u32) -> Option<u32> {
+        let mut first = self.first(list);
+        if **first != 0 {
+            return Some(chain);
+        }
+        **first = chain;
+        None
+    }
+
+    #[cold]
+    fn push_all(&self, list: usize, mut chain: u32) {
+        while let Some(number) = chain.checked_sub(1) {
+            chain = self.take_out(number);
+            self.push(list, number);
+        }
     }
 
     #[cold]
@@ -257,6 +275,39 @@ mod tests {
         }
         let made = pool.made.load(Ordering::Relaxed);
         assert!(made <= 2 * alive as u32, "{made} locks for {alive} objects");
+    }
+
+    /// The locks of another list come as they lie there: to take them one by one would be to fetch each.
+    #[test]
+    fn what_another_list_has_is_taken_over_as_it_is() {
+        let mut pool = Pool::new(1);
+        pool.free = (0..3).map(|_| CachePadded::new(Mutex::new(Plain::new(0)))).collect();
+        let made: Vec<u32> = (0..BATCH).map(|_| pool.take_from(1)).collect();
+        made.iter().for_each(|number| pool.push(1, *number));
+        let taken: Vec<u32> = (0..BATCH).map(|_| pool.take_from(2)).collect();
+        assert!(taken.iter().eq(made.iter().rev()), "{taken:?} of {made:?}");
+        // Into a list that has got some meanwhile, none is lost.
+        taken.iter().for_each(|number| pool.push(1, *number));
+        pool.push(2, pool.take_from(1));
+        let chain = core::mem::take(&mut **pool.first(1));
+        let chain = pool.become_first(2, chain).expect("the list has one");
+        pool.push_all(2, chain);
+        let mut taken: Vec<u32> = (0..BATCH).map(|_| pool.take_from(2)).collect();
+        taken.sort_unstable();
+        taken.dedup();
+        assert!(taken.len() == BATCH as usize && taken.iter().all(|number| made.contains(number)));
+    }
+
+    /// Threads of different NUMA nodes have no list in common.
+    #[test]
+    #[cfg(archipelago_sim)]
+    fn lists_are_of_one_node_each() {
+        use archipelago_sim::{Config, Machine, run_with};
+        let machine = Machine::preset("xeon-e7-8870v3-4s").unwrap();
+        let body = |pool: &Pool, _| (0..50).for_each(|_| pool.give_back(pool.take()));
+        let config = Config { stall_ns: u64::MAX, ..Config::seeded(1) };
+        let report = run_with(&machine, &config, 144, || Pool::new(4), body, drop).0.assert_done();
+        assert!(report.stats.dirty_remote < 144 * 5, "{:?}", report.stats);
     }
 
     /// More threads than cores take and give back: no two have one lock.

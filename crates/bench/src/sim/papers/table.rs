@@ -14,10 +14,13 @@ pub fn head(args: &SimPapers) -> String {
     let when = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let typed = typed(args);
     let seeds = if args.runs == 1 { "one seed".to_owned() } else { format!("{} seeds", args.runs) };
-    let swept = if args.sweep {
-        format!("the sensitivity sweep: every variation of the model, {seeds} each")
-    } else {
-        format!("{seeds}; there was no sweep, so that nothing is resolved")
+    let sweep = format!("the sensitivity sweep: every variation of the model, {seeds} each");
+    let swept = match args.sweep.as_deref() {
+        None => format!("{seeds}; there was no sweep, so that nothing is resolved"),
+        Some("") => sweep,
+        Some(_) => format!(
+            "{sweep}; or over {seeds} without it, where a row counts seeds and not cells, and nothing is resolved"
+        ),
     };
     let sizes = if args.paper { "The papers' sizes." } else { "Smaller sizes than the papers', as said." };
     format!(
@@ -38,8 +41,13 @@ fn typed(args: &SimPapers) -> String {
     for (name, value) in options.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
         typed += &format!(" --{name} {value}");
     }
-    for (name, set) in [("sweep", args.sweep), ("paper", args.paper)] {
-        typed += &if set { format!(" --{name}") } else { String::new() };
+    match args.sweep.as_deref() {
+        None => {}
+        Some("") => typed += " --sweep",
+        Some(texts) => typed += &format!(" --sweep '{texts}'"),
+    }
+    if args.paper {
+        typed += " --paper";
     }
     typed + &format!(" --runs {} --seed {}", args.runs, args.seed)
 }

@@ -11,7 +11,7 @@ fn folder() -> PathBuf {
 
 fn args(folder: &Path) -> SimPapers {
     let (folder, runs, seed) = (folder.to_owned(), 1, 1);
-    SimPapers { only: None, figure: None, folder, sweep: false, paper: false, runs, seed, out: None, write: None }
+    SimPapers { only: None, figure: None, folder, sweep: None, paper: false, runs, seed, out: None, write: None }
 }
 
 /// Every experiment parses, with both sizes, and has the contenders that its claims name, on a machine with so many CPUs.
@@ -74,7 +74,7 @@ fn a_small_paper_becomes_a_table() {
     assert!(command(paper, &paper.figure[0], &args(&folder)).contains("--lock ttas,tas,mcs --machine xeon-8180-4s"));
     if SIMULATED {
         let path = folder.join("table.md");
-        let sweep = SimPapers { sweep: true, write: Some(path.clone()), ..args(&folder) };
+        let sweep = SimPapers { sweep: Some(String::new()), write: Some(path.clone()), ..args(&folder) };
         assert_eq!(execute(&sweep).unwrap(), ExitCode::SUCCESS);
         let text = std::fs::read_to_string(&path).unwrap();
         for part in ["| Figure 1, §1 | short sections | 1 ÷ 2 | `ttas` ÷ `ttas` | 1.5 |", "of 24 cells", "a reason"]
@@ -82,6 +82,27 @@ fn a_small_paper_becomes_a_table() {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(text.contains("**holds**"), "{text}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn some_figures_are_swept() {
+    let folder = one("swept", TINY);
+    let paper = &data::read(&folder, None).unwrap()[0];
+    let swept = |texts: Option<&str>| {
+        let args = SimPapers { sweep: texts.map(str::to_owned), ..args(&folder) };
+        (command(paper, &paper.figure[0], &args).ends_with(" --sweep"), table::head(&args))
+    };
+    for (texts, is, says) in [
+        (None, false, "nothing is resolved"),
+        (Some(""), true, "papers --sweep --runs"),
+        (Some("other; Figure 1"), true, "papers --sweep 'other; Figure 1' --runs"),
+        (Some("tiny, Figure"), true, "without it"),
+        (Some("Figure 2;other"), false, "without it"),
+    ] {
+        let (found, head) = swept(texts);
+        assert!(found == is && head.contains(says), "{texts:?}: {head}");
     }
     std::fs::remove_dir_all(folder).unwrap();
 }

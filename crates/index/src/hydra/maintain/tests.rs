@@ -194,3 +194,44 @@ fn nothing_is_reclaimed_while_a_layer_is_changed() {
     assert!(RUN.load(Relaxed) > 500, "{} ran", RUN.load(Relaxed));
     assert_eq!(UNDER_LOCK.load(Relaxed), 0, "of {} that ran", RUN.load(Relaxed));
 }
+
+/// Wherever changes happen, a round is due no sooner than it should be, and no more than a quarter later; and what was drained
+/// is counted no more.
+#[test]
+fn changes_of_all_nodes_make_a_round_due() {
+    for nodes in [1, 2, 4] {
+        let map = map(SearchLayerKind::Snapshot, nodes);
+        let state = &map.pin().core.maintenance;
+        for due_at in [1, 7, 100, 1_000] {
+            for spread in [false, true] {
+                let before: isize = state.pending.iter().map(|count| count.load(Relaxed)).sum();
+                assert_eq!(before, 0, "all was drained");
+                let changes = (1..).find(|change| state.count_change(if spread { change % nodes } else { 0 }, due_at));
+                let changes = changes.expect("one day");
+                let late = if nodes == 1 { 0 } else { due_at / 4 };
+                assert!((due_at..=due_at + late).contains(&changes), "{changes} of {due_at} on {nodes} nodes");
+                state.pending.iter().for_each(|count| count.store(0, Relaxed));
+            }
+        }
+    }
+}
+
+/// Changes are taken from the counts of the nodes that counted them.
+#[test]
+fn a_round_takes_from_each_count_what_was_counted_there() {
+    let map = map(SearchLayerKind::Snapshot, 3);
+    let session = map.pin();
+    let core = session.core;
+    for (node, splits) in [(0, 1), (1, 0), (2, 2)] {
+        let guard = core.domain.pin();
+        let local = core.local_at(&guard, node);
+        for _ in 0..splits {
+            core.log(&local, Kind::Insert, jump(&session, 0, 0));
+            core.after_structure_change(&local);
+        }
+    }
+    let counts = || core.maintenance.pending.iter().map(|count| count.load(Relaxed)).collect::<Vec<_>>();
+    assert_eq!(counts(), [1, 0, 2]);
+    round(&session, 0..3);
+    assert_eq!(counts(), [0, 0, 0]);
+}
