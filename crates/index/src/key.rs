@@ -14,6 +14,7 @@
 
 mod tuple;
 
+use crate::blink::SlotForm;
 use crate::hydra::{PageForm, SearchForm};
 use core::fmt::Debug;
 
@@ -56,7 +57,7 @@ impl Form for Bytes {
 }
 
 /// A form that the structures here have layouts for. Both forms are; users never need to name it.
-pub trait KeyForm: PageForm + SearchForm {}
+pub trait KeyForm: PageForm + SearchForm + SlotForm {}
 
 impl KeyForm for Word {}
 impl KeyForm for Bytes {}

@@ -4,6 +4,7 @@
 
 pub mod art;
 mod backlog;
+pub mod blink;
 pub mod hydra;
 mod index;
 mod key;
@@ -14,6 +15,7 @@ mod value;
 
 pub use art::Art;
 pub use backlog::{Backlogged, Garbage, OnBacklog};
+pub use blink::BLinkTree;
 pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
 pub use key::{Bytes, Encode, EncodeAs, Form, FormKind, Key, KeyForm, KeyPart, Probe, Word};

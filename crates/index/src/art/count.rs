@@ -8,23 +8,23 @@ const STRIPES: usize = 16;
 
 /// A counter that many threads change and few read.
 #[derive(Default)]
-pub(super) struct Counter {
+pub(crate) struct Counter {
     stripes: [CachePadded<AtomicI64>; STRIPES],
 }
 
 impl Counter {
-    pub(super) fn add(&self, by: i64) {
+    pub(crate) fn add(&self, by: i64) {
         // Relaxed: the count orders nothing.
         self.stripes[thread::slot().index % STRIPES].fetch_add(by, Ordering::Relaxed);
     }
 
     /// The sum. While others count it may be off by what they count meanwhile; a negative sum is shown as 0.
-    pub(super) fn sum(&self) -> usize {
+    pub(crate) fn sum(&self) -> usize {
         let sum: i64 = self.stripes.iter().map(|stripe| stripe.load(Ordering::Relaxed)).sum();
         sum.max(0) as usize
     }
 
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self = Counter::default();
     }
 }

@@ -45,7 +45,7 @@ use crate::{Key, OrderedIndex};
 use archipelago_sync::rcu::Domain;
 use core::fmt::{self, Debug};
 use core::marker::PhantomData;
-use count::Counter;
+pub(crate) use count::Counter;
 #[allow(unused_imports, reason = "for HydraList's search layer")]
 pub(crate) use raw::RawArt;
 

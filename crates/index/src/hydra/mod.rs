@@ -35,5 +35,7 @@ pub use map::{Builder, HydraList};
 pub use session::Session;
 pub use stats::Stats;
 
-pub(crate) use page::PageForm;
+pub(crate) use list::{Put, When};
+pub(crate) use page::bytes::{chunk, common};
+pub(crate) use page::{PageForm, partition_point};
 pub(crate) use snapshot::SearchForm;

@@ -1,0 +1,305 @@
+//! The tree over encoded keys and value words: finding a page, and the point operations.
+//!
+//! # Descent
+//! It goes by *version coupling*: the version of the next page (a child, or the right neighbour) is read, and only then the
+//! page that led there validated once more. So at the moment when the next page's version was read, the page before still
+//! led there for this key, and by invariants 2 and 3 of [`page`](super::page) the next page was in the tree and its `low`
+//! was at most the key. Validated in the other order, the next page could lose its lower keys to its left neighbour, or be
+//! merged into it, in between. The thesis's algorithm 5 never compares the version it had of a child with anything, which
+//! is right only as its pages are never freed.
+//!
+//! A key that is not below `high` lies to the right: a split has not told the level above yet, or the level above has been
+//! read before it was told.
+//!
+//! # Latches
+//! One who changes a page latches it at the version seen, or waits for it and looks at the fences again
+//! ([`Locked::covering`]). Whoever holds several took them from upper levels to lower ones, and from left to right on each:
+//! there is no circle to wait in. A split holds one latch at a time: it unlatches its page before it tells the level above.
+//!
+//! | operation | latches, in this order |
+//! |---|---|
+//! | look-up, scan | none |
+//! | replace a value | the leaf's, shared |
+//! | insert, remove | the leaf's |
+//! | split | the page's; then, alone, its parent's |
+//! | growth of the root | the root's |
+//! | merge, or moving entries to a neighbour | the parent's, the left page's, the right page's |
+//! | collapse of the root | the root's, its only child's |
+//!
+//! What the original tree has further latches for: *access intent* and *node delete* are RCU's, *parent modification* is the
+//! parent's own latch, and a *link* to the left is written under the latch of the left neighbour.
+
+use super::locked::Locked;
+use super::page::{Goal, Header, Page};
+use super::policy::Policy;
+use super::run::Piece;
+use crate::hydra::{Put, When};
+use crate::key::KeyForm;
+use crate::points;
+use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
+use archipelago_platform::hint::point;
+use archipelago_platform::memory::BlockArena;
+use archipelago_platform::topology::{NodeId, Topology};
+use archipelago_sync::rcu::Guard;
+use archipelago_sync::version_lock::Version;
+use core::alloc::Layout;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+/// A tree. Words are whatever the caller makes of them; they are never looked into.
+pub(super) struct Tree<F: KeyForm, P: Policy> {
+    /// Never moves, and is never merged away; its level changes.
+    root: NonNull<Header>,
+    topology: Topology,
+    /// One per NUMA node, in node order. Boxed so that retired pages can name them by address.
+    arenas: Box<[BlockArena]>,
+    _types: PhantomData<fn() -> (F, P)>,
+}
+
+// SAFETY: everything that threads share is atomic, and pages are freed by RCU.
+unsafe impl<F: KeyForm, P: Policy> Send for Tree<F, P> {}
+// SAFETY: as above.
+unsafe impl<F: KeyForm, P: Policy> Sync for Tree<F, P> {}
+
+/// A page and a version of it that was seen free.
+pub(super) type Seen<'g, F, P> = (Page<'g, F, P>, Version);
+
+impl<F: KeyForm, P: Policy> Tree<F, P> {
+    /// An empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
+    pub(super) fn new(topology: Topology) -> Self {
+        let nodes = topology.nodes().len().max(1);
+        let block = Layout::from_size_align(P::PAGE, 64).expect("a page size is out of range");
+        let arena = |node| BlockArena::new(block, (nodes > 1).then_some(NodeId(node)));
+        let arenas: Box<[BlockArena]> = (0..nodes).map(arena).collect();
+        // SAFETY: a fresh block.
+        let root = unsafe { Page::<F, P>::create(arenas[0].alloc(), 0) };
+        root.fill(&Piece::new(0), 0..0);
+        Tree { root: root.address(), topology, arenas, _types: PhantomData }
+    }
+
+    /// The page where descents begin.
+    #[inline(always)]
+    pub(super) fn root<'g>(&self, _: &'g Guard<'_>) -> Page<'g, F, P> {
+        // SAFETY: the root lives as long as the tree, which its users' guards do not outlive.
+        unsafe { Page::from_address(self.root) }
+    }
+
+    /// A page on the caller's node.
+    pub(super) fn create_page<'g>(&self, _: &'g Guard<'_>) -> Page<'g, F, P> {
+        let last = self.arenas.len() - 1;
+        let home = if last == 0 { 0 } else { self.topology.node_of_current().min(last) };
+        // SAFETY: a fresh block.
+        unsafe { Page::create(self.arenas[home].alloc(), home) }
+    }
+
+    /// Frees a page that has gone when no reader can be in it.
+    pub(super) fn retire(&self, page: Page<'_, F, P>, guard: &Guard<'_>) {
+        unsafe fn reclaim(page: *mut (), arena: *mut ()) {
+            // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped.
+            unsafe { (*arena.cast::<BlockArena>()).free(NonNull::new_unchecked(page.cast())) }
+        }
+        let arena = (&raw const self.arenas[page.home()]).cast_mut().cast();
+        // SAFETY: nothing leads to the page any more, which happened before its latch was let go of; whoever made it
+        // obsolete retires it, once.
+        unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, arena, reclaim) }
+    }
+
+    /// A page of a level. `None` if the tree is not so high.
+    ///
+    /// What is read of it is to be validated, that it is the one looked for included.
+    #[inline]
+    pub(super) fn find<'g>(&self, goal: Goal<'_, F>, level: usize, guard: &'g Guard<'_>) -> Option<Seen<'g, F, P>> {
+        'again: loop {
+            let mut page = self.root(guard);
+            let mut seen = page.latch().read_unlocked().expect("the root stays");
+            loop {
+                let next = if page.is_left_of(goal) {
+                    page.right()
+                } else {
+                    let here = page.level();
+                    if here == level {
+                        return Some((page, seen));
+                    }
+                    if here < level {
+                        if page.is_still(seen) {
+                            return None;
+                        }
+                        continue 'again;
+                    }
+                    page.child(page.child_slot(goal))
+                };
+                let Some(next) = self.step((page, seen), next, guard) else { continue 'again };
+                (page, seen) = next;
+            }
+        }
+    }
+
+    /// From a page to one that it leads to: see the module's text. `None` if it may not be believed.
+    #[inline]
+    pub(super) fn step<'g>(
+        &self,
+        (page, seen): Seen<'g, F, P>,
+        next: Option<NonNull<Header>>,
+        _: &'g Guard<'_>,
+    ) -> Option<Seen<'g, F, P>> {
+        if !page.is_still(seen) {
+            return None;
+        }
+        point(points::ENTERING);
+        // SAFETY: a page that is in the tree led there, so it is not retired, and what is retired from now on is not freed
+        // under the guard.
+        let next: Page<'g, F, P> = unsafe { Page::from_address(next?) };
+        let next_seen = next.latch().read_unlocked()?;
+        page.is_still(seen).then_some((next, next_seen))
+    }
+
+    /// The leaf that a key belongs to.
+    #[inline]
+    pub(super) fn leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Seen<'g, F, P> {
+        self.find(Goal::At(key), 0, guard).expect("there is a lowest level")
+    }
+
+    /// The value word of a key.
+    #[inline]
+    pub(super) fn get(&self, key: F::Probe<'_>, guard: &Guard<'_>) -> Option<u64> {
+        loop {
+            let (page, seen) = self.leaf(key, guard);
+            let found = page.search(key);
+            point(points::FOUND);
+            // Acquire pairs with whoever swapped the word in: what it points to is there.
+            let word = found.hit.then(|| page.value(found.slot).load(Acquire));
+            if page.is_still(seen) {
+                return word;
+            }
+        }
+    }
+
+    /// Stores a value word. Words that it hands back are the caller's to retire, if replaced.
+    pub(super) fn put(&self, key: F::Probe<'_>, word: u64, when: When, guard: &Guard<'_>) -> Put {
+        loop {
+            let (page, seen) = self.leaf(key, guard);
+            let found = page.search(key);
+            if found.hit {
+                match store((page, seen), found.slot, word, when) {
+                    Some(put) => return put,
+                    None => continue,
+                }
+            }
+            if matches!(when, When::Present | When::Holds(_)) {
+                if page.is_still(seen) {
+                    return Put::Missing;
+                }
+                continue;
+            }
+            let Some((locked, same)) = Locked::covering(page, seen, 0, key) else { continue };
+            let found = if same { found } else { page.search(key) };
+            if !found.hit {
+                self.insert(locked, found.slot, key, word, guard);
+                return Put::Inserted;
+            }
+        }
+    }
+
+    /// Takes a key out, if its word is `expected` (any, if `None`): the word, which is now the caller's, or `None` if the key
+    /// is not there.
+    ///
+    /// # Errors
+    /// With the key's word, if it is another.
+    pub(super) fn remove(
+        &self,
+        key: F::Probe<'_>,
+        expected: Option<u64>,
+        guard: &Guard<'_>,
+    ) -> Result<Option<u64>, u64> {
+        loop {
+            let (page, seen) = self.leaf(key, guard);
+            let found = page.search(key);
+            if !found.hit {
+                if page.is_still(seen) {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let Some((locked, same)) = Locked::covering(page, seen, 0, key) else { continue };
+            let found = if same { found } else { page.search(key) };
+            if !found.hit {
+                return Ok(None);
+            }
+            let word = page.value(found.slot).load(Acquire);
+            if expected.is_some_and(|expected| expected != word) {
+                return Err(word);
+            }
+            self.take(locked, found.slot, key, guard);
+            return Ok(Some(word));
+        }
+    }
+
+    /// Takes an entry out of a leaf, and unlatches it.
+    pub(super) fn take(&self, locked: Locked<'_, F, P>, slot: usize, key: F::Probe<'_>, guard: &Guard<'_>) {
+        let page = locked.page();
+        page.remove(slot);
+        let underfull = page.is_underfull() && page != self.root(guard);
+        locked.changed();
+        if underfull {
+            self.balance(1, key, guard);
+        }
+    }
+
+    /// Bytes of memory held for pages.
+    pub(super) fn bytes(&self) -> usize {
+        self.arenas.iter().map(BlockArena::bytes_held).sum()
+    }
+
+    /// Pages, those included whose memory is not free yet.
+    pub(super) fn pages(&self) -> usize {
+        self.arenas.iter().map(BlockArena::blocks_live).sum()
+    }
+
+    /// Forgets all entries, after showing each value word.
+    ///
+    /// # Safety
+    /// Nobody else uses the tree; guards may have pages of it no more.
+    pub(super) unsafe fn clear(&mut self, guard: &Guard<'_>, mut visit: impl FnMut(u64)) {
+        let root = self.root(guard);
+        let mut pages = vec![root];
+        while let Some(page) = pages.pop() {
+            for slot in 0..page.len() {
+                if page.level() > 0 {
+                    let child = page.child(slot).expect("an inner page's entries are pages");
+                    // SAFETY: the tree is owned.
+                    pages.push(unsafe { Page::from_address(child) });
+                } else {
+                    visit(page.value(slot).load(Acquire));
+                }
+            }
+            if page != root {
+                // SAFETY: the tree is owned, each page is held once, and its entries have been looked at.
+                unsafe { self.arenas[page.home()].free(page.address().cast()) };
+            }
+        }
+        root.fill(&Piece::new(0), 0..0);
+    }
+}
+
+/// Stores a word in place of another; `None` if the page is not as it was seen.
+#[inline]
+fn store<F: KeyForm, P: Policy>((page, seen): Seen<'_, F, P>, slot: usize, word: u64, when: When) -> Option<Put> {
+    let place = page.value(slot);
+    if matches!(when, When::Absent) {
+        point(points::PRESENT);
+        let there = place.load(Acquire);
+        return page.is_still(seen).then_some(Put::Kept(there));
+    }
+    if !page.latch().try_share_at(seen) {
+        return None;
+    }
+    let put = match when {
+        When::Holds(old) => match place.compare_exchange(old, word, AcqRel, Acquire) {
+            Ok(old) => Put::Replaced(old),
+            Err(there) => Put::Kept(there),
+        },
+        _ => Put::Replaced(place.swap(word, AcqRel)),
+    };
+    page.latch().unshare();
+    Some(put)
+}

@@ -1,0 +1,123 @@
+//! Pages of keys that are a word. See [`slots`](super::slots).
+
+use super::run::Run;
+use super::slots::{Fence, Found, Shape, SlotForm, shift_down, shift_up};
+use crate::Word;
+use crate::hydra::partition_point;
+use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
+use core::cmp::Ordering;
+use core::ops::Range;
+
+/// Entries of integers.
+#[derive(Default)]
+pub struct WordRun(Vec<(u64, u64)>);
+
+impl Run<Word> for WordRun {
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn push(&mut self, key: u64, value: u64) {
+        self.0.push((key, value));
+    }
+
+    #[inline]
+    fn key(&self, at: usize) -> u64 {
+        self.0[at].0
+    }
+
+    #[inline]
+    fn value(&self, at: usize) -> u64 {
+        self.0[at].1
+    }
+}
+
+impl SlotForm for Word {
+    type Run = WordRun;
+
+    fn prefix(_: u64, _: Option<u64>) -> usize {
+        0
+    }
+
+    fn floor<'a>(low: Self::Probe<'a>, _: usize) -> Self::Probe<'a> {
+        low
+    }
+
+    fn separator<'a>(_: u64, b: Self::Probe<'a>) -> Self::Probe<'a> {
+        b
+    }
+
+    #[inline]
+    fn len(_: u64) -> usize {
+        0
+    }
+
+    fn head(key: u64) -> u64 {
+        key
+    }
+
+    #[inline]
+    fn fence_words(_: usize) -> usize {
+        0
+    }
+
+    fn write_fence(_: &[AtomicU64], _: u64) {}
+
+    #[inline]
+    fn order(key: u64, fence: Fence<'_>) -> Ordering {
+        key.cmp(&fence.head)
+    }
+
+    fn read_fence(fence: Fence<'_>) -> u64 {
+        fence.head
+    }
+
+    #[inline]
+    fn entry_words(_: u64, _: usize) -> usize {
+        2
+    }
+
+    #[inline]
+    fn search(words: &[AtomicU64], shape: Shape, key: u64) -> Found {
+        let slots = &words[..shape.len.min(words.len())];
+        let slot = partition_point(0, slots.len(), |slot| slots[slot].load(Relaxed) < key);
+        Found { slot, hit: slots.get(slot).is_some_and(|word| word.load(Relaxed) == key) }
+    }
+
+    #[inline]
+    fn value(words: &[AtomicU64], _: Shape, slot: usize) -> &AtomicU64 {
+        let last = words.len() - 1;
+        &words[last - slot.min(last)]
+    }
+
+    fn put(words: &[AtomicU64], shape: &mut Shape, slot: usize, key: u64, value: u64) {
+        let end = words.len();
+        shift_up(words, slot..shape.len);
+        shift_down(words, end - shape.len..end - slot);
+        words[slot].store(key, Relaxed);
+        words[end - 1 - slot].store(value, Relaxed);
+        (shape.len, shape.floor) = (shape.len + 1, shape.floor - 1);
+    }
+
+    fn take(words: &[AtomicU64], shape: &mut Shape, slot: usize) -> usize {
+        let end = words.len();
+        shift_down(words, slot + 1..shape.len);
+        shift_up(words, end - shape.len..end - 1 - slot);
+        (shape.len, shape.floor) = (shape.len - 1, shape.floor + 1);
+        0
+    }
+
+    #[inline]
+    fn collect(words: &[AtomicU64], _: Shape, _: Fence<'_>, slots: Range<usize>, run: &mut WordRun) {
+        let half = words.len() / 2;
+        let slots = slots.start.min(half)..slots.end.min(half);
+        let values = words[words.len() - slots.end..words.len() - slots.start].iter().rev();
+        run.0.extend(words[slots].iter().zip(values).map(|(key, value)| (key.load(Relaxed), value.load(Relaxed))));
+    }
+}
