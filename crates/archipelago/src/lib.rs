@@ -4,3 +4,6 @@ pub use archipelago_index as index;
 pub use archipelago_platform as platform;
 pub use archipelago_replicate as replicate;
 pub use archipelago_sync as sync;
+
+pub use archipelago_index::{Art, HydraList};
+pub use archipelago_replicate::{Combined, Replicated, Sequential};

@@ -15,9 +15,9 @@ use archipelago_platform::time::{Duration, Instant};
 use archipelago_platform::topology::{CpuId, Topology};
 use hdrhistogram::Histogram;
 
+use crate::contender::Contender;
 use crate::interrupt;
 use crate::keys::BenchKey;
-use crate::registry::Contender;
 use crate::resources;
 use crate::workload::{Kind, Op, Stream};
 

@@ -14,10 +14,9 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
 use crate::failure::Failure;
-use crate::registry::Roster;
 
 /// A key type that indexes are measured with. There are two, one for each form: `u64` and `Vec<u8>`.
-pub trait BenchKey: Key + Ord + Debug + Roster {
+pub trait BenchKey: Key + Ord + Debug {
     /// The key as an owned byte string in the same order, for peers that know only byte strings.
     type Raw: AsRef<[u8]> + Clone + Debug + Send + Sync + 'static;
 

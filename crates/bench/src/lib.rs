@@ -1,17 +1,21 @@
-//! Workloads, drivers, peers behind adapters, measurement and reports: the `archipelago` command without its `main`.
+//! Workloads, drivers, measurement and reports: the `archipelago` command without its `main` and without peers.
+//!
+//! Peers come from outside: an adapter implements [`Contender`](contender::Contender) (or [`Method`](method::Method)), a
+//! [`Roster`] lists the adapters, and [`run`] takes the roster as a type.
 
 mod args;
+pub mod contender;
 mod driver;
 mod failure;
 mod interrupt;
 mod keys;
+mod locked;
 mod machine;
 mod measure;
 mod nr;
-mod peers;
-mod registry;
 mod report;
 mod resources;
+pub mod roster;
 mod sets;
 mod sim;
 mod stats;
@@ -27,6 +31,15 @@ use clap::Parser;
 
 use args::{Bench, Cli, Command};
 use failure::Failure;
+use roster::Roster;
+
+pub use keys::BenchKey;
+
+/// What a method of `bench nr` must offer.
+pub mod method {
+    pub use crate::nr::methods::{Method, Session};
+    pub use crate::nr::structures::Op;
+}
 
 /// The exit code for wrong arguments and everything else that one sentence explains.
 const WRONG: u8 = 2;
@@ -34,14 +47,14 @@ const WRONG: u8 = 2;
 /// The exit code after Ctrl-C, as shells have it.
 const INTERRUPTED: u8 = 130;
 
-/// Runs the command line `args` (the first is the program's name).
+/// Runs the command line `args` (the first is the program's name) with the peers of `R` ([`Own`](roster::Own): none).
 ///
 /// `release_memory` makes the program's allocator give free memory back to the system; it is called around
 /// measurements of resident memory.
 ///
 /// Returns 0 when all went well, 1 when one of this library's indexes fails the exam, 2 after one sentence on standard
 /// error when the arguments or the surroundings do not permit it, 130 when interrupted.
-pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, release_memory: fn()) -> ExitCode {
+pub fn run<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, release_memory: fn()) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         // Also --help and --version, which are errors to clap only; it knows the stream and the code.
@@ -50,24 +63,24 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, release_
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG));
         }
     };
-    execute(&cli, release_memory).unwrap_or_else(|failure| {
+    execute::<R>(&cli, release_memory).unwrap_or_else(|failure| {
         eprintln!("archipelago: {failure}");
         ExitCode::from(WRONG)
     })
 }
 
-fn execute(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failure> {
+fn execute<R: Roster>(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failure> {
     machine::check_environment()?;
     match &cli.command {
-        None => tour::run(release_memory),
+        None => tour::run::<R>(release_memory),
         Some(Command::Machine) => {
             println!("{}", machine::describe());
             Ok(ExitCode::SUCCESS)
         }
         Some(Command::Sim { what }) => sim::execute(what),
-        Some(Command::Bench { what: Bench::Ycsb(args) }) => ycsb::run(args, release_memory),
-        Some(Command::Bench { what: Bench::Nr(args) }) => nr::run(args, release_memory),
+        Some(Command::Bench { what: Bench::Ycsb(args) }) => ycsb::run::<R>(args, release_memory),
+        Some(Command::Bench { what: Bench::Nr(args) }) => nr::run::<R>(args, release_memory),
         Some(Command::Bench { what: Bench::Sets(args) }) => sets::run(args),
-        Some(Command::Bench { what: Bench::Verify(args) }) => verify::run(args),
+        Some(Command::Bench { what: Bench::Verify(args) }) => verify::run::<R>(args),
     }
 }

@@ -7,11 +7,12 @@
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
 
+use crate::contender::{Contender, Info, Visit};
 use crate::driver::{self, Outcome, Settings, Work};
 use crate::interrupt;
 use crate::keys::{BenchKey, KeySet};
-use crate::registry::{Contender, Info, Visit};
 use crate::resources;
+use crate::roster::Dispatch;
 use crate::workload::{self, Distribution, Stream, Workload};
 
 /// What to measure.
@@ -86,7 +87,7 @@ pub struct Results {
 }
 
 /// Measures.
-pub fn measure<K: BenchKey>(plan: &Plan, keys: &KeySet<K>, progress: &ProgressBar) -> Results {
+pub fn measure<R: Dispatch<K>, K: BenchKey>(plan: &Plan, keys: &KeySet<K>, progress: &ProgressBar) -> Results {
     let mut results = Results { series: Vec::new(), partial: false };
     let streams: Vec<Vec<Prepared<K>>> =
         plan.threads.iter().map(|threads| prepare(plan, keys, *threads, progress)).collect();
@@ -94,7 +95,7 @@ pub fn measure<K: BenchKey>(plan: &Plan, keys: &KeySet<K>, progress: &ProgressBa
         for streams in &streams {
             for info in &plan.indexes {
                 let mut one = One { plan, keys, streams, run, results: &mut results, progress };
-                K::dispatch(info, &mut one);
+                R::dispatch(info, &mut one);
                 if interrupt::requested() {
                     results.partial = true;
                     return results;

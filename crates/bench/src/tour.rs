@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use archipelago_platform::thread::{Pinning, available_parallelism};
 use indicatif::ProgressBar;
 
+use crate::contender::Info;
 use crate::driver::Settings;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::keys::{self, KeyKind};
 use crate::machine;
 use crate::measure::{self, Plan};
-use crate::registry::{INDEXES, Info};
 use crate::report::{self, Common};
+use crate::roster::{self, Roster};
 use crate::workload::{Distribution, Workload};
 
 /// Keys of the demonstration.
@@ -43,14 +44,14 @@ Where to go next:
 ///
 /// # Errors
 /// If standard output cannot be written to.
-pub fn run(release_memory: fn()) -> Result<ExitCode, Failure> {
+pub fn run<R: Roster>(release_memory: fn()) -> Result<ExitCode, Failure> {
     interrupt::install();
     println!("{ABOUT}\nThis machine:\n{}\n", machine::describe());
-    let plan = plan(release_memory);
+    let plan = plan::<R>(release_memory);
     let threads = plan.threads[0];
     println!("Loading {COUNT} random keys into each index, then reading and scanning, with {threads} thread(s):");
     let keys = keys::words(&KeyKind::Int, COUNT, plan.fresh_wanted(), plan.seed);
-    let results = measure::measure(&plan, &keys, &ProgressBar::hidden());
+    let results = measure::measure::<R, u64>(&plan, &keys, &ProgressBar::hidden());
     let common = Common {
         keys: KeyKind::Int.name().to_owned(),
         count: COUNT,
@@ -70,10 +71,10 @@ pub fn run(release_memory: fn()) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn plan(release_memory: fn()) -> Plan {
+fn plan<R: Roster>(release_memory: fn()) -> Plan {
     let shown = |info: &&'static Info| info.ours || PEERS.contains(&info.name);
     Plan {
-        indexes: INDEXES.iter().filter(shown).collect(),
+        indexes: roster::indexes::<R>().filter(shown).collect(),
         workloads: vec![Workload::Load, Workload::C, Workload::E],
         threads: vec![available_parallelism().map_or(1, usize::from).min(8)],
         ops: OPS,

@@ -20,10 +20,11 @@ use archipelago_platform::time::{Duration, Instant};
 use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::args::Verify;
+use crate::contender::{Contender, Info, Visit};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::keys::{self, BenchKey, KeyKind};
-use crate::registry::{self, Contender, Info, Visit};
+use crate::roster::{self, Dispatch, Roster};
 
 /// What was found wrong, `Err` with the first finding.
 type Verdict = Result<(), String>;
@@ -44,8 +45,8 @@ const PARTS: [&str; 4] = ["model", "own writes", "overwrites", "neighbours"];
 ///
 /// # Errors
 /// If an index is not known.
-pub fn run(args: &Verify) -> Result<ExitCode, Failure> {
-    let indexes = registry::select(&args.index)?;
+pub fn run<R: Roster>(args: &Verify) -> Result<ExitCode, Failure> {
+    let indexes = roster::select::<R>(&args.index)?;
     interrupt::install();
     let mut words = keys::words(&KeyKind::Int, KEYS, 0, args.seed).loaded;
     words.extend([0, 1, u64::MAX - 1, u64::MAX]);
@@ -54,9 +55,9 @@ pub fn run(args: &Verify) -> Result<ExitCode, Failure> {
     let mut reports = Vec::new();
     for info in indexes {
         let time = Duration::from_secs_f64(args.seconds);
-        examine(info, "u64", &words, args.seed, time, &mut reports);
+        examine::<R, u64>(info, "u64", &words, args.seed, time, &mut reports);
         if info.bytes {
-            examine(info, "email", &emails, args.seed, time, &mut reports);
+            examine::<R, Vec<u8>>(info, "email", &emails, args.seed, time, &mut reports);
         }
         if interrupt::requested() {
             eprintln!("Interrupted; what follows is partial.");
@@ -76,7 +77,7 @@ fn awkward_strings() -> Vec<Vec<u8>> {
     prefixes.chain(long).chain([vec![0xff], vec![0xff; 9]]).collect()
 }
 
-fn examine<K: BenchKey>(
+fn examine<R: Dispatch<K>, K: BenchKey>(
     info: &'static Info,
     name: &'static str,
     keys: &[K],
@@ -89,7 +90,7 @@ fn examine<K: BenchKey>(
     sorted.dedup();
     let mut exam = Exam { keys: &sorted, seed, time, verdicts: Vec::new() };
     eprintln!("examining {} with {name} keys", info.name);
-    K::dispatch(info, &mut exam);
+    R::dispatch(info, &mut exam);
     reports.push(Report { info, keys: name, verdicts: exam.verdicts });
 }
 

@@ -6,14 +6,15 @@ use archipelago_platform::thread::available_parallelism;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::Ycsb;
+use crate::contender::Info;
 use crate::driver::Settings;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::keys::{self, BenchKey, KeyKind, KeySet};
 use crate::measure::{self, Plan, Results};
-use crate::registry::{self, Info};
 use crate::report::{self, Common};
 use crate::resources;
+use crate::roster::{self, Dispatch, Roster};
 use crate::workload::{Distribution, Workload};
 
 /// Keys, if `--count` does not say.
@@ -23,24 +24,23 @@ const DEFAULT_COUNT: usize = 10_000_000;
 ///
 /// # Errors
 /// If the arguments make no sense, the keys cannot be read, there is too little memory, or a report cannot be written.
-pub fn run(args: &Ycsb, release_memory: fn()) -> Result<ExitCode, Failure> {
+pub fn run<R: Roster>(args: &Ycsb, release_memory: fn()) -> Result<ExitCode, Failure> {
     let kind = KeyKind::parse(&args.keys);
-    let plan = plan(args, &kind, release_memory)?;
+    let plan = plan::<R>(args, &kind, release_memory)?;
     interrupt::install();
     if kind.is_bytes() {
         let keys = byte_keys(args, &kind, &plan)?;
-        measure_and_report(args, &kind, plan, &keys)
+        measure_and_report::<R, _>(args, &kind, plan, &keys)
     } else {
         check_memory(args.count.unwrap_or(DEFAULT_COUNT), 8, &plan)?;
         let keys = keys::words(&kind, args.count.unwrap_or(DEFAULT_COUNT), plan.fresh_wanted(), args.seed);
-        measure_and_report(args, &kind, plan, &keys)
+        measure_and_report::<R, _>(args, &kind, plan, &keys)
     }
 }
 
-fn plan(args: &Ycsb, kind: &KeyKind, release_memory: fn()) -> Result<Plan, Failure> {
-    let chosen = registry::select(&args.index)?;
-    let indexes: Vec<&'static Info> =
-        chosen.into_iter().filter(|info| !info.exam_only && (info.bytes || !kind.is_bytes())).collect();
+fn plan<R: Roster>(args: &Ycsb, kind: &KeyKind, release_memory: fn()) -> Result<Plan, Failure> {
+    let chosen = roster::select::<R>(&args.index)?;
+    let indexes: Vec<&'static Info> = chosen.into_iter().filter(|info| info.bytes || !kind.is_bytes()).collect();
     if indexes.is_empty() {
         return Err(Failure::new(format!(
             "--index {}: none of them can be timed with {} keys",
@@ -106,7 +106,7 @@ fn check_memory(count: usize, key_bytes: usize, plan: &Plan) -> Result<(), Failu
     )))
 }
 
-fn measure_and_report<K: BenchKey>(
+fn measure_and_report<R: Dispatch<K>, K: BenchKey>(
     args: &Ycsb,
     kind: &KeyKind,
     mut plan: Plan,
@@ -114,7 +114,7 @@ fn measure_and_report<K: BenchKey>(
 ) -> Result<ExitCode, Failure> {
     leave_out_unfit(&mut plan, keys)?;
     let progress = progress_bar(measure::steps(&plan));
-    let results = measure::measure(&plan, keys, &progress);
+    let results = measure::measure::<R, K>(&plan, keys, &progress);
     progress.finish_and_clear();
     let common = Common {
         keys: kind.name().to_owned(),

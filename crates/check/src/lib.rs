@@ -11,6 +11,7 @@
 //! | [`drops`] | values that know how many of them are alive |
 //! | [`hostile`] | crowds of threads, memory, the longest operation, and a control to judge it by |
 //! | [`late`] | code that runs at the very end of a thread |
+//! | `simulated` | (with `--cfg archipelago_sim`) programs under many schedules of the virtual machine |
 //! | [`watchdog`] | turns a hanging test into one that dies and says where |
 //!
 //! A test records with [`history::Recorder`], joins its threads, and hands the history to a checker; the verdict's
@@ -34,6 +35,8 @@ pub mod hostile;
 pub mod late;
 pub mod linear;
 pub mod map;
+#[cfg(archipelago_sim)]
+pub mod simulated;
 pub mod snapshot;
 pub mod topologies;
 pub mod watchdog;

@@ -33,6 +33,7 @@ pub mod sync;
 pub mod thread;
 pub mod time;
 pub mod topology;
+pub mod watch;
 
 pub use racy::{touch, touch_mut};
 

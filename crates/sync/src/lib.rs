@@ -1,11 +1,11 @@
-//! Synchronization: locks, version locks, backoff, RCU (the one reclamation of the house), its rivals RLU and MV-RLU, and
-//! the list, hash table and search tree built over all of them.
+//! Synchronization: locks, version locks, backoff, RCU (by which every structure of the workspace reclaims), and RLU and
+//! MV-RLU.
 
 pub mod backoff;
 pub mod lock;
 pub mod mvrlu;
 pub mod rcu;
 pub mod rlu;
-pub mod set;
 pub mod version_lock;
-mod watch;
+// In the model world: a witness of the accesses to a value that are not atomic.
+pub(crate) use archipelago_platform::watch;

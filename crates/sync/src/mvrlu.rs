@@ -108,5 +108,4 @@ pub use clock::ClockKind;
 pub use domain::{Builder, Collection, Domain, Stats, Tuning};
 pub use handle::{Abort, Counts, Full, Handle, Snapshot};
 pub use tx::Tx;
-pub(crate) use version::Raw;
-pub use version::{Link, Versioned};
+pub use version::{Link, Raw, Versioned};

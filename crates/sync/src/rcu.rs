@@ -10,7 +10,8 @@
 //! - Each thread bags its own garbage and reclaims it itself, so freed memory goes back where it came from. Bags lie
 //!   behind a small lock that the owner takes uncontended; it is there so that anybody may take what a finished or idle
 //!   thread left behind.
-//! - No thread of its own: retiring drives the epoch, at most one barrier per bag.
+//! - No thread of its own: retiring drives the epoch, at most one barrier per bag. For structures that come to rest, and
+//!   have no thread either, the process has one that reclaims what they leave: see `rest`.
 //! - Two flavours of barrier, see [`Flavour`]; and a third flavour of reading on either, see [`QuiescentReader`].
 //! - A reader that does not leave stops reclamation. That is never silent: see [`Stats`] and
 //!   [`Domain::with_backlog_limit`].
@@ -53,7 +54,11 @@ mod quiescent;
 mod reader;
 mod record;
 mod records;
+#[cfg(not(loom))]
+mod rest;
 
 pub use domain::{Domain, Flavour, Stats};
 pub use quiescent::QuiescentReader;
 pub use reader::{Guard, Reader};
+#[cfg(not(loom))]
+pub use rest::Owner;

@@ -71,7 +71,7 @@ impl Domain {
     }
 
     /// As [`alloc`](Self::alloc), for who knows the object's domain.
-    pub(crate) fn alloc_raw<T: Versioned>(&self, value: T) -> Raw<T> {
+    pub fn alloc_raw<T: Versioned>(&self, value: T) -> Raw<T> {
         self.0.alloc_raw(value)
     }
 

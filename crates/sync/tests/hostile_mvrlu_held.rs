@@ -10,31 +10,11 @@ use std::time::{Duration, Instant};
 
 use archipelago_check::hostile::{Counting, alone, crowd, duration_or, longest_gap, some_try, within};
 use archipelago_sync::mvrlu::{ClockKind, Domain, Handle, Link};
-use archipelago_sync::set::{List, OverMvRlu, Set, SetSession};
 
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
 const SHARE: usize = 64 * 1024;
-
-/// One key comes and goes; each time it is a new object. No snapshot that is held can see one of them.
-#[test]
-fn a_key_that_comes_and_goes_beside_a_held_snapshot_leaks_nothing() {
-    let _alone = alone();
-    let (most, ()) = HEAP.most(|| {
-        let list = List::over(OverMvRlu::with(Domain::builder()));
-        let mut held = list.mechanism().domain().register();
-        let mut session = list.session();
-        session.insert(1, 10);
-        let _snapshot = held.read();
-        for round in 0..100_000 {
-            assert!(session.insert(2, round));
-            assert_eq!(session.remove(2), Some(round));
-        }
-        assert_eq!(session.get(1), Some(10));
-    });
-    assert!(most <= 2 * SHARE, "{most} bytes for one key");
-}
 
 #[derive(Clone, Copy)]
 struct Cell(Option<Link<[u64; 4]>>);

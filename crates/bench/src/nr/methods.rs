@@ -3,8 +3,8 @@
 use core::ops::ControlFlow;
 
 use archipelago_replicate::{Combined, CombinedHandle, Handle, Replicated};
+use archipelago_sets::{FraserSession, FraserSkipList, Set, SetSession};
 use archipelago_sync::rcu;
-use archipelago_sync::set::{FraserSession, FraserSkipList, Set, SetSession};
 
 use super::structures::{Op, Structure, scattered};
 
@@ -161,15 +161,15 @@ pub struct LockFreeSession<'m, const QUEUE: bool> {
 }
 
 /// The items' keys, in an order that scatters neighbours in memory, as in `PriorityQueue` and `Dictionary`.
-fn lock_free_keys(queue: bool, items: usize) -> impl Iterator<Item = (u64, u64)> {
+pub(crate) fn lock_free_keys(queue: bool, items: usize) -> impl Iterator<Item = (u64, u64)> {
     scattered(items).map(move |at| (if queue { at.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { 2 * at }, at))
 }
 
-impl<const QUEUE: bool, const FREES: bool> LockFree<QUEUE, FREES> {
-    pub fn new(items: usize) -> Self {
+impl<const QUEUE: bool, const FREES: bool> FromIterator<(u64, u64)> for LockFree<QUEUE, FREES> {
+    fn from_iter<I: IntoIterator<Item = (u64, u64)>>(items: I) -> Self {
         let list = FraserSkipList::default();
         let mut session = list.session();
-        lock_free_keys(QUEUE, items).for_each(|(key, value)| _ = session.insert(key, value));
+        items.into_iter().for_each(|(key, value)| _ = session.insert(key, value));
         Self(list)
     }
 }
@@ -192,41 +192,6 @@ impl<const QUEUE: bool> Session for LockFreeSession<'_, QUEUE> {
             Op::Add(key) => list.insert(key, !key).then_some(key),
             Op::Remove(_) if QUEUE => list.pop_first().map(|(key, _)| key),
             Op::Remove(key) => list.remove(key),
-        });
-    }
-}
-
-/// The same with crossbeam's skip list, which frees.
-#[cfg(feature = "lock-free")]
-pub struct Crossbeam<const QUEUE: bool>(crossbeam_skiplist::SkipMap<u64, u64>);
-
-#[cfg(feature = "lock-free")]
-impl<const QUEUE: bool> Crossbeam<QUEUE> {
-    pub fn new(items: usize) -> Self {
-        Self(lock_free_keys(QUEUE, items).collect())
-    }
-}
-
-#[cfg(feature = "lock-free")]
-impl<const QUEUE: bool> Method for Crossbeam<QUEUE> {
-    type Session<'m> = &'m Self;
-
-    fn session(&self) -> &Self {
-        self
-    }
-}
-
-#[cfg(feature = "lock-free")]
-impl<const QUEUE: bool> Session for &Crossbeam<QUEUE> {
-    #[inline]
-    fn execute(&mut self, op: Op) {
-        let map = &self.0;
-        std::hint::black_box(match op {
-            Op::Read(_) if QUEUE => map.front().map(|entry| *entry.key()),
-            Op::Read(key) => map.get(&key).map(|entry| *entry.value()),
-            Op::Add(key) => Some(*map.insert(key, !key).value()),
-            Op::Remove(_) if QUEUE => map.pop_front().map(|entry| *entry.key()),
-            Op::Remove(key) => map.remove(&key).map(|entry| *entry.value()),
         });
     }
 }

@@ -25,9 +25,10 @@ use crate::interrupt;
 use crate::measure::Sample;
 use crate::report::{self, Common, Row};
 use crate::resources;
+use crate::roster::Roster;
 use crate::workload::Distribution;
 use driver::Load;
-use methods::Method;
+use methods::{LockFree, Method, lock_free_keys};
 use structures::{Dictionary, Op, PriorityQueue, SortedSet, Structure};
 
 const WORKLOADS: [&str; 3] = ["pqueue", "dictionary", "sorted-set"];
@@ -60,8 +61,8 @@ struct Plan<'a> {
 ///
 /// # Errors
 /// If the arguments make no sense, or the report cannot be written.
-pub fn run(args: &Nr, release_memory: fn()) -> Result<ExitCode, Failure> {
-    let plan = plan(args, release_memory)?;
+pub fn run<R: Roster>(args: &Nr, release_memory: fn()) -> Result<ExitCode, Failure> {
+    let plan = plan::<R>(args, release_memory)?;
     interrupt::install();
     let steps = plan.workloads.len() * plan.methods.len() * plan.threads.len() * plan.cells.len() * args.runs;
     let progress = crate::ycsb::progress_bar(steps as u64);
@@ -77,7 +78,7 @@ pub fn run(args: &Nr, release_memory: fn()) -> Result<ExitCode, Failure> {
                     }
                     let mut turn =
                         Turn { plan: &plan, method, workload, threads, run, all: &mut all, progress: &progress };
-                    turn.take()?;
+                    turn.take::<R>()?;
                 }
             }
         }
@@ -91,7 +92,7 @@ pub fn run(args: &Nr, release_memory: fn()) -> Result<ExitCode, Failure> {
     Ok(if partial { ExitCode::from(crate::INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
-fn plan(args: &Nr, release_memory: fn()) -> Result<Plan<'_>, Failure> {
+fn plan<R: Roster>(args: &Nr, release_memory: fn()) -> Result<Plan<'_>, Failure> {
     let distributions: Vec<Distribution> =
         args.distribution.split(',').map(|text| Distribution::parse(text.trim())).collect::<Result<_, _>>()?;
     let mut cells = Vec::new();
@@ -104,7 +105,7 @@ fn plan(args: &Nr, release_memory: fn()) -> Result<Plan<'_>, Failure> {
         }
     }
     let methods = chosen("method", &args.method, &METHODS)?;
-    if !cfg!(feature = "lock-free") && methods.contains(&"lf-crossbeam") {
+    if !R::HAS_LIST && methods.contains(&"lf-crossbeam") {
         return Err(Failure::new(
             "--method lf-crossbeam needs the feature 'peers', which this command was built without; lf does not",
         ));
@@ -146,15 +147,15 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    fn take(&mut self) -> Result<(), Failure> {
+    fn take<R: Roster>(&mut self) -> Result<(), Failure> {
         match self.workload {
-            "pqueue" => self.with_structure::<PriorityQueue>(200_000),
-            "dictionary" => self.with_structure::<Dictionary>(200_000),
-            _ => self.with_structure::<SortedSet>(10_000),
+            "pqueue" => self.with_structure::<R, PriorityQueue>(200_000),
+            "dictionary" => self.with_structure::<R, Dictionary>(200_000),
+            _ => self.with_structure::<R, SortedSet>(10_000),
         }
     }
 
-    fn with_structure<T: Structure>(&mut self, items: usize) -> Result<(), Failure> {
+    fn with_structure<R: Roster, T: Structure>(&mut self, items: usize) -> Result<(), Failure> {
         let items = self.plan.args.count.unwrap_or(items);
         match self.method {
             "sl" => self.measure::<T, _>(items, || methods::SingleLock::<T>::new(items)),
@@ -166,9 +167,9 @@ impl Turn<'_> {
                 let make = self.replicated::<T>(items);
                 self.measure::<T, _>(items, || methods::ReadFirst(make()))
             }
-            "lf" => self.lock_free::<T, false>(items),
-            "lf-freeing" => self.lock_free::<T, true>(items),
-            _ => self.crossbeam::<T>(items),
+            "lf" => self.lock_free::<T, LockFree<true, false>, LockFree<false, false>>(items),
+            "lf-freeing" => self.lock_free::<T, LockFree<true, true>, LockFree<false, true>>(items),
+            _ => self.lock_free::<T, R::List<true>, R::List<false>>(items),
         }
     }
 
@@ -181,27 +182,19 @@ impl Turn<'_> {
         }
     }
 
-    fn lock_free<T: Structure, const FREES: bool>(&mut self, items: usize) -> Result<(), Failure> {
+    /// A lock-free list as a queue or as a dictionary.
+    fn lock_free<T, Queue, Dictionary>(&mut self, items: usize) -> Result<(), Failure>
+    where
+        T: Structure,
+        Queue: Method + FromIterator<(u64, u64)>,
+        Dictionary: Method + FromIterator<(u64, u64)>,
+    {
         match self.workload {
-            "pqueue" => self.measure::<T, _>(items, || methods::LockFree::<true, FREES>::new(items)),
-            "dictionary" => self.measure::<T, _>(items, || methods::LockFree::<false, FREES>::new(items)),
+            "pqueue" => self.measure::<T, Queue>(items, || lock_free_keys(true, items).collect()),
+            "dictionary" => self.measure::<T, Dictionary>(items, || lock_free_keys(false, items).collect()),
             // No lock-free structure changes two at once.
             _ => Ok(()),
         }
-    }
-
-    #[cfg(feature = "lock-free")]
-    fn crossbeam<T: Structure>(&mut self, items: usize) -> Result<(), Failure> {
-        match self.workload {
-            "pqueue" => self.measure::<T, _>(items, || methods::Crossbeam::<true>::new(items)),
-            "dictionary" => self.measure::<T, _>(items, || methods::Crossbeam::<false>::new(items)),
-            _ => Ok(()),
-        }
-    }
-
-    #[cfg(not(feature = "lock-free"))]
-    fn crossbeam<T: Structure>(&mut self, _: usize) -> Result<(), Failure> {
-        Ok(())
     }
 
     fn measure<T: Structure, M: Method>(&mut self, items: usize, make: impl FnOnce() -> M) -> Result<(), Failure> {
@@ -318,6 +311,7 @@ fn rows(all: &[Series], args: &Nr, partial: bool) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roster::Own;
     use clap::Parser;
 
     fn args(line: &str) -> Nr {
@@ -332,25 +326,23 @@ mod tests {
     /// Every method on every workload, small and short: the rows come out, in order and with their ratio.
     #[test]
     fn a_small_sweep() {
-        let methods = if cfg!(feature = "lock-free") { "all" } else { "sl,rwl,fc,fc+,nr,nr+,lf,lf-freeing" };
-        let line = format!(
-            "--method {methods} --workload all --count 500 --millis 20 --threads 2 --runs 1 --update-percent 10,100 \
-             --distribution uniform,zipf:1.5 --external-work 4 --replicas 2"
+        let line = String::from(
+            "--method sl,rwl,fc,fc+,nr,nr+,lf,lf-freeing --workload all --count 500 --millis 20 --threads 2 --runs 1 --update-percent 10,100 \
+             --distribution uniform,zipf:1.5 --external-work 4 --replicas 2",
         );
         let args = args(&line);
-        let plan = plan(&args, || {}).unwrap();
+        let plan = plan::<Own>(&args, || {}).unwrap();
         let progress = ProgressBar::hidden();
         let mut all = Vec::new();
         for &workload in &plan.workloads {
             for &method in &plan.methods {
                 Turn { plan: &plan, method, workload, threads: 2, run: 0, all: &mut all, progress: &progress }
-                    .take()
+                    .take::<Own>()
                     .unwrap();
             }
         }
         let rows = rows(&all, &args, false);
-        let expected = if cfg!(feature = "lock-free") { 4 * (9 + 9 + 6) } else { 4 * (8 + 8 + 6) };
-        assert_eq!(rows.len(), expected);
+        assert_eq!(rows.len(), 4 * (8 + 8 + 6));
         assert!(rows.iter().all(|row| row.mops > 0.0 && row.baseline.as_deref() == Some("sl")));
         assert_eq!((rows[0].structure.as_str(), rows[0].ratio), ("sl", Some(1.0)));
         assert_eq!(
@@ -368,7 +360,7 @@ mod tests {
             "--update-percent 101",
             "--distribution normal",
         ] {
-            assert!(plan(&args(line), || {}).is_err(), "{line}");
+            assert!(plan::<Own>(&args(line), || {}).is_err(), "{line}");
         }
     }
 }

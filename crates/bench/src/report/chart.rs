@@ -67,7 +67,7 @@ fn draw<B: DrawingBackend>(
         let top = group as f64 + 0.08 + within as f64 * thickness;
         let bottom = top + thickness * 0.9;
         let middle = (top + bottom) / 2.0;
-        let ours = crate::registry::INDEXES.iter().any(|info| info.ours && info.name == row.structure);
+        let ours = crate::roster::is_ours(&row.structure);
         let strength = 0.45 + 0.5 * (within + 1) as f64 / threads.len() as f64;
         let fill = if ours { OURS } else { PEER }.mix(strength.min(1.0)).filled();
         chart.draw_series([Rectangle::new([(0.0, top), (row.mops, bottom)], fill)])?;

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use super::html::About;
 use super::*;
 use crate::measure::Sample;
-use crate::registry;
+use crate::roster::{self, Own};
 use crate::workload::Workload;
 
 const FIELDS: [&str; 29] = [
@@ -54,7 +54,7 @@ fn common() -> Common {
 
 /// Runs with these speeds; the CPU time and memory of each follow from its number.
 fn series(name: &str, workload: Workload, threads: usize, speeds: &[f64]) -> Series {
-    let info = registry::INDEXES.iter().find(|info| info.name == name).unwrap();
+    let info = roster::indexes::<Own>().find(|info| info.name == name).unwrap();
     let sample = |(run, &mops): (usize, &f64)| Sample {
         run,
         mops,

@@ -1,8 +1,8 @@
 //! Which structures over which mechanisms can be measured.
 
 use archipelago_platform::sync::Arc;
+use archipelago_sets::{CitrusTree, HarrisList, Hash, List, OverMvRlu, OverRcu, OverRlu, Tree};
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
-use archipelago_sync::set::{CitrusTree, HarrisList, Hash, List, OverMvRlu, OverRcu, OverRlu, Tree};
 
 use super::drive::{self, Sample, Simulation, Spec};
 use crate::failure::Failure;

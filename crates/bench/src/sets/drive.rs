@@ -4,8 +4,8 @@ use archipelago_platform::atomic::{AtomicBool, Ordering};
 use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
+use archipelago_sets::{Set, SetSession, Visit};
 use archipelago_sim::{Config, Machine};
-use archipelago_sync::set::{Set, SetSession, Visit};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -189,7 +189,7 @@ pub fn measure(set: &impl Set, spec: &Spec) -> Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use archipelago_sync::set::{Hash, OverMvRlu, OverRcu, Tree};
+    use archipelago_sets::{Hash, OverMvRlu, OverRcu, Tree};
 
     fn spec(update_percent: u32) -> Spec {
         let (items, buckets, scan, threads, stuck_reader) = (64, 8, 0, 2, false);

@@ -11,7 +11,7 @@ use super::{Cell, Contender, choose};
 use crate::args::SimNr;
 use crate::failure::Failure;
 use crate::nr::driver::Load;
-use crate::nr::methods::{LockFree, Method, Session};
+use crate::nr::methods::{LockFree, Method, Session, lock_free_keys};
 use crate::nr::structures::{Dictionary, Op, PriorityQueue, SortedSet, Structure};
 use crate::workload::Distribution;
 
@@ -126,7 +126,7 @@ fn lock_free(name: &str, workload: &str, work: Work) -> Option<Program> {
 }
 
 fn lock_free_program<T: Structure, const QUEUE: bool, const FREES: bool>(work: Work) -> Program {
-    program::<T, _>(work, |items| world::untimed(|| LockFree::<QUEUE, FREES>::new(items)))
+    program::<T, _>(work, |items| world::untimed(|| lock_free_keys(QUEUE, items).collect::<LockFree<QUEUE, FREES>>()))
 }
 
 /// The methods on the workloads that the arguments name.

@@ -11,10 +11,10 @@ use rand::{RngExt, SeedableRng};
 use super::measure::{Program, Turns, run};
 use super::{Cell, choose};
 use crate::args::SimYcsb;
+use crate::contender::Contender;
 use crate::driver::execute;
 use crate::failure::Failure;
-use crate::peers::locked::RwLocked;
-use crate::registry::Contender;
+use crate::locked::RwLocked;
 use crate::workload::{Distribution, Stream, Workload, stream};
 
 /// Operations of a thread, gone through again and again.

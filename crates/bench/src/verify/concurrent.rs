@@ -6,8 +6,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Clock, Deadline, Verdict};
+use crate::contender::Contender;
 use crate::keys::BenchKey;
-use crate::registry::Contender;
 
 /// Threads of each role.
 const WRITERS: u64 = 2;

@@ -7,8 +7,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Clock, Verdict};
+use crate::contender::Contender;
 use crate::keys::BenchKey;
-use crate::registry::Contender;
 
 /// Entries of the longest scan.
 const LONGEST_SCAN: usize = 120;

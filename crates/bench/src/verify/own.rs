@@ -4,8 +4,8 @@ use archipelago_index::OrderedSession;
 use archipelago_platform::thread;
 
 use super::{Clock, Deadline, Verdict};
+use crate::contender::Contender;
 use crate::keys::BenchKey;
-use crate::registry::Contender;
 
 const WRITERS: usize = 2;
 

@@ -6,6 +6,7 @@ use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_platform::sync::RwLock;
 
 use super::*;
+use crate::roster::Own;
 
 /// A map's faults: what a [`Faulty`] does wrong.
 const NONE: u8 = 0;
@@ -157,9 +158,9 @@ fn right_maps_pass_every_part() {
 #[test]
 fn indexes_of_the_roster_pass() {
     let mut reports = Vec::new();
-    for info in registry::select("ours,rwlock-btreemap,mutex-btreemap").unwrap() {
-        examine(info, "u64", &[some_words(3000), vec![u64::MAX]].concat(), SEED, SHORT.time, &mut reports);
-        examine(info, "email", &some_strings(1000), SEED, SHORT.time, &mut reports);
+    for info in roster::select::<Own>("ours,rwlock-btreemap,mutex-btreemap").unwrap() {
+        examine::<Own, u64>(info, "u64", &[some_words(3000), vec![u64::MAX]].concat(), SEED, SHORT.time, &mut reports);
+        examine::<Own, Vec<u8>>(info, "email", &some_strings(1000), SEED, SHORT.time, &mut reports);
     }
     assert_eq!(reports.len(), 8);
     for report in reports {
@@ -217,7 +218,7 @@ fn neighbours_finds_what_removals_take_along() {
 fn a_map_that_panics_has_failed_and_the_exam_goes_on() {
     let keys = &some_words(100)[..];
     let mut exam = Exam { keys, seed: SEED, time: SHORT.time, verdicts: Vec::new() };
-    Visit::<u64>::visit::<Faulty<u64, PANICS>>(&mut exam, &registry::INDEXES[0]);
+    Visit::<u64>::visit::<Faulty<u64, PANICS>>(&mut exam, roster::indexes::<Own>().next().unwrap());
     assert_eq!(exam.verdicts.len(), PARTS.len());
     assert!(exam.verdicts.iter().all(|verdict| *verdict == Err("it panicked".to_owned())), "{:?}", exam.verdicts);
 }

@@ -42,6 +42,7 @@ pub use sync::WriteSync;
 use crate::backlog::Limit;
 use crate::value::DropAll;
 use crate::{Key, OrderedIndex};
+use archipelago_platform::sync::{Arc, Weak};
 use archipelago_sync::rcu::Domain;
 use core::fmt::{self, Debug};
 use core::marker::PhantomData;
@@ -69,8 +70,8 @@ pub struct Art<K: Key, V: Clone + Send + Sync + 'static> {
     count: Counter,
     backlog: Limit,
     _values: PhantomData<(K, V)>,
-    // Last: it frees what was retired from the tree.
-    domain: Domain,
+    // Last: it frees what was retired from the tree. Shared with the thread that looks after it when the map rests.
+    domain: Arc<Domain>,
 }
 
 impl<K: Key, V: Clone + Send + Sync + 'static> Art<K, V> {
@@ -99,7 +100,8 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Art<K, V> {
     fn with(sync: WriteSync, backlog: Limit) -> Self {
         // SAFETY: sessions pass guards of the map's own domain, and nobody else reaches the tree.
         let tree = unsafe { RawArt::new(sync) };
-        Art { tree, count: Counter::default(), backlog, _values: PhantomData, domain: backlog.domain() }
+        let domain = Arc::new_cyclic(|this: &Weak<Domain>| backlog.domain().tended_by(this.clone()));
+        Art { tree, count: Counter::default(), backlog, _values: PhantomData, domain }
     }
 
     /// This thread's session. Cheap; keeping it over many operations is cheaper.
@@ -134,6 +136,13 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Art<K, V> {
         self.count.reset();
     }
 
+    /// Frees what was removed or replaced before the call, as far as no thread reads; it waits for none. It does not promise
+    /// that memory is reclaimed at once: what a reader may still be using goes after that, and what other threads remove
+    /// meanwhile when its turn comes. Never needed: what a map at rest leaves behind is freed some milliseconds later.
+    pub fn sync(&self) {
+        self.domain.collect();
+    }
+
     /// Checks every invariant of the tree: kinds against counts, prefixes, order, reachability, the number of entries.
     /// For tests.
     ///
@@ -147,6 +156,7 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Art<K, V> {
 
 impl<K: Key, V: Clone + Send + Sync + 'static> Drop for Art<K, V> {
     fn drop(&mut self) {
+        self.domain.stop_tending();
         self.clear();
     }
 }
@@ -162,6 +172,10 @@ impl<K: Key, V: Clone + Send + Sync + 'static> OrderedIndex<K, V> for Art<K, V> 
 
     fn pin(&self) -> ArtSession<'_, K, V> {
         self.pin()
+    }
+
+    fn quiesce(&self) {
+        self.sync();
     }
 }
 

@@ -22,7 +22,8 @@ pub enum Maintainers {
     /// hundred pages, asleep when there is nothing to do. The thesis's way, and the default.
     #[default]
     Background,
-    /// Client threads, in passing: no thread is ever started.
+    /// Client threads, in passing: the map has no thread. (What was removed last from a map that rests is freed by a thread
+    /// that all such maps of the process, small ones too, have in common. It starts when it is needed first.)
     Clients,
 }
 

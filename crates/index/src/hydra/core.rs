@@ -12,7 +12,7 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::Weak;
 use archipelago_platform::topology::NodeId;
-use archipelago_sync::rcu::{Domain, Guard};
+use archipelago_sync::rcu::{Domain, Guard, Owner};
 use core::alloc::Layout;
 use core::ptr::NonNull;
 
@@ -65,7 +65,7 @@ impl<F: KeyForm> Core<F> {
         unsafe { F::Page::init(head.as_ptr(), F::probe(&F::least()), core::ptr::null()) };
         let head = PagePtr(head);
         Self {
-            domain: config.backlog.domain(),
+            domain: config.backlog.domain().tended_by(this.clone()),
             layers: (0..nodes).map(|node| Layer::new(config.search_layer, head, place(node))).collect(),
             cells: PerThread::new(),
             maintenance: Maintenance::new(nodes),
@@ -200,6 +200,12 @@ impl<F: KeyForm> Core<F> {
         for layer in &self.layers {
             layer.check(&guard);
         }
+    }
+}
+
+impl<F: KeyForm> Owner for Core<F> {
+    fn domain(&self) -> &Domain {
+        &self.domain
     }
 }
 

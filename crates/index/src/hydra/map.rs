@@ -40,7 +40,7 @@ pub struct HydraList<K: Key, V: Send + Sync + 'static> {
 }
 
 impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
-    /// An empty map with the default configuration: it takes less than 4 kB and starts no thread while it is small.
+    /// An empty map with the default configuration: it takes less than 4 kB and starts no thread of its own while it is small.
     pub fn new() -> Self {
         Self::builder().build()
     }
@@ -86,7 +86,9 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
         self.core.bytes() + self.len() * value::boxed_bytes::<V>()
     }
 
-    /// Waits until every search layer knows of everything done to the map before the call.
+    /// Waits until every search layer knows of everything done to the map before the call, and frees what was removed or
+    /// replaced as far as no thread reads. It does not promise that memory is reclaimed at once: what a reader may still be
+    /// using, or a background thread is about to free, goes after that.
     pub fn sync(&self) {
         self.pin().sync();
     }
@@ -139,6 +141,7 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
 impl<K: Key, V: Send + Sync + 'static> Drop for HydraList<K, V> {
     fn drop(&mut self) {
         let panicked = self.core.stop_background();
+        self.core.domain.stop_tending();
         let mut values = DropAll::new();
         let mut skip = false;
         self.core.for_each_page(|page| {
@@ -258,7 +261,6 @@ impl<'de, K: Key + serde::Deserialize<'de>, V: Send + Sync + serde::Deserialize<
                 while let Some((key, value)) = access.next_entry::<K, V>()? {
                     session.upsert(&key, value);
                 }
-                drop(session);
                 Ok(map)
             }
         }

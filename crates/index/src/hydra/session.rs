@@ -156,8 +156,9 @@ impl<'m, K: Key, V: Send + Sync + 'static> Session<'m, K, V> {
         })
     }
 
-    /// Waits until every search layer knows of everything done to the map before the call. Never needed for right
-    /// answers; useful before measuring.
+    /// Waits until every search layer knows of everything done to the map before the call, and frees what was removed or
+    /// replaced as far as no thread reads. Never needed for right answers; useful before measuring. It does not promise that
+    /// memory is reclaimed at once: see [`HydraList::sync`].
     pub fn sync(&self) {
         self.core.tidy(self.node);
     }

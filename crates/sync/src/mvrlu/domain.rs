@@ -188,7 +188,7 @@ impl Domain {
     }
 
     /// As [`alloc`](Self::alloc), for who knows the object's domain.
-    pub(crate) fn alloc_raw<T: Versioned>(&self, value: T) -> Raw<T> {
+    pub fn alloc_raw<T: Versioned>(&self, value: T) -> Raw<T> {
         self.inner.budget.objects_changed(Raw::<T>::BYTES as isize);
         Raw::new(value, 0)
     }

@@ -487,7 +487,7 @@ impl Snapshot<'_> {
     /// # Safety
     /// The object is of this domain, and not freed before this snapshot ends.
     #[inline]
-    pub(crate) unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
+    pub unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
         // SAFETY: the handle is in the section of this snapshot, until its drop.
         unsafe { self.handle.see(object, self.local) }
     }

@@ -199,9 +199,9 @@ impl Tx<'_> {
     /// As [`get`](Self::get).
     ///
     /// # Safety
-    /// See above.
+    /// The object is of this domain, and not freed before this transaction ends.
     #[inline]
-    pub(crate) unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
+    pub unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
         if !self.handle.writes.is_empty()
             && let Some(copy) = self.own_copy(object.head())
         {
@@ -233,9 +233,9 @@ impl Tx<'_> {
     /// As [`lock`](Self::lock).
     ///
     /// # Safety
-    /// See above.
+    /// The object is of this domain, and not freed before this transaction ends.
     #[inline]
-    pub(crate) unsafe fn lock_raw<T: Versioned>(&mut self, object: Raw<T>) -> Result<&mut T, Abort> {
+    pub unsafe fn lock_raw<T: Versioned>(&mut self, object: Raw<T>) -> Result<&mut T, Abort> {
         let copy = match self.find(object.head())? {
             Found::Free(newest) => {
                 let copy = self.link(object.head(), newest, Shapes::<T>::FULL, Fate::Changes)?;
@@ -261,7 +261,7 @@ impl Tx<'_> {
     /// # Safety
     /// As there.
     #[inline]
-    pub(crate) unsafe fn alloc_raw<T: Versioned>(&mut self, value: T) -> Raw<T> {
+    pub unsafe fn alloc_raw<T: Versioned>(&mut self, value: T) -> Raw<T> {
         let object = Raw::new(value, self.local);
         self.note_made(Made { master: object.head(), free: Raw::<T>::FREE }, Raw::<T>::BYTES);
         object
@@ -277,9 +277,9 @@ impl Tx<'_> {
     /// As [`retire`](Self::retire).
     ///
     /// # Safety
-    /// As there, and see above.
+    /// As there; and the object is of this domain, and not freed before this transaction ends.
     #[inline]
-    pub(crate) unsafe fn retire_raw<T: Versioned>(&mut self, object: Raw<T>) -> Result<(), Abort> {
+    pub unsafe fn retire_raw<T: Versioned>(&mut self, object: Raw<T>) -> Result<(), Abort> {
         self.give_up(object, Raw::<T>::FREE)
     }
 

@@ -234,8 +234,10 @@ impl Shape {
     }
 }
 
-/// A reference to an object whose domain the holder knows: for what is built on domains in this crate, and stays inside.
-pub(crate) struct Raw<T>(NonNull<Master<T>>);
+/// A [`Link`] without its domain, for structures whose objects are all of one domain: the object has no word for it, and
+/// no step checks it. In return, following one is `unsafe`.
+#[derive(Debug)]
+pub struct Raw<T>(NonNull<Master<T>>);
 
 impl<T> Clone for Raw<T> {
     #[inline]

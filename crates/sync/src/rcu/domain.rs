@@ -2,6 +2,8 @@
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 use archipelago_platform::pad::CachePadded;
+#[cfg(not(loom))]
+use archipelago_platform::sync::{Arc, Weak};
 use archipelago_platform::{membarrier, thread};
 
 use super::backlog::Backlog;
@@ -10,6 +12,8 @@ use super::quiescent::QuiescentReader;
 use super::reader::{Guard, Reader};
 use super::record::{Entry, Record};
 use super::records::Records;
+#[cfg(not(loom))]
+use super::rest::{Owner, Rest};
 use crate::backoff::Backoff;
 
 /// Objects per bag. With fences an advance costs a walk over the records; membarrier interrupts the other running
@@ -79,6 +83,8 @@ pub struct Domain {
     bag_limit: Size,
     backlog: Backlog,
     records: Records,
+    #[cfg(not(loom))]
+    rest: Option<Arc<Rest>>,
 }
 
 /// The words that change when the epoch advances, on a line of their own: readers look at the fields beside it often.
@@ -110,6 +116,8 @@ impl Domain {
             },
             backlog: Backlog::unlimited(),
             records: Records::new(),
+            #[cfg(not(loom))]
+            rest: None,
         }
     }
 
@@ -139,6 +147,45 @@ impl Domain {
     pub fn with_backlog_limit(mut self, objects: usize, report: impl Fn(Stats) + Send + Sync + 'static) -> Self {
         self.backlog = Backlog::limited(objects, Box::new(report));
         self
+    }
+
+    /// The same domain, of a structure that has no thread of its own to reclaim when nothing is done with it any more: a
+    /// thread of the process, one for all such domains, reclaims what is left, some milliseconds later, and looks again a
+    /// bounded number of times if readers are in the way. It runs reclaim functions, whose panics end there. `owner` is what
+    /// the domain lies in; it is upgraded for the time of a look only, and before it is changed or dropped
+    /// [`stop_tending`](Self::stop_tending) must be called.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn tended_by(mut self, owner: Weak<dyn Owner>) -> Self {
+        self.rest = Some(Rest::new(owner));
+        self
+    }
+
+    /// Ends what [`tended_by`](Self::tended_by) began: when this returns, the process's thread has no reference to the owner,
+    /// unless it is what called.
+    #[cfg(not(loom))]
+    pub fn stop_tending(&self) {
+        if let Some(rest) = &self.rest {
+            rest.end();
+            rest.wait();
+        }
+    }
+
+    /// The same, without waiting: for a structure that has got a thread of its own.
+    #[cfg(not(loom))]
+    pub fn leave_alone(&self) {
+        if let Some(rest) = &self.rest {
+            rest.end();
+        }
+    }
+
+    /// Something was retired into an empty bag.
+    #[inline]
+    pub(super) fn note_garbage(&self) {
+        #[cfg(not(loom))]
+        if let Some(rest) = &self.rest {
+            rest.note();
+        }
     }
 
     /// The flavour in use.

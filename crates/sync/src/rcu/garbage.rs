@@ -163,7 +163,7 @@ impl FirstPanic {
 }
 
 /// A payload's own drop may panic too, which must not stop the series; what that panic carries is leaked.
-fn drop_quietly(payload: Box<dyn Any + Send>) {
+pub(super) fn drop_quietly(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         mem::forget(another);
     }

@@ -132,6 +132,9 @@ impl<'d> Guard<'d> {
             return unsafe { self.domain.pin().retire_sized(object, bytes, context, reclaim) };
         }
         let held = self.record.garbage().push(Retired { object, context, reclaim }, bytes);
+        if held.objects == 1 {
+            self.domain.note_garbage();
+        }
         if held.reaches(self.domain.bag_limit()) {
             self.domain.seal_and_reclaim(self);
         }

@@ -12,6 +12,8 @@
 //! anything is left (a reader holds it), thread 0 looks again, [`LOOKS`] times at most, makes it [`UNWATCHED`] and sleeps
 //! until a thread that retires something wakes it. So nothing polls, and an idle map uses no processor time.
 //!
+//! A map without threads is looked after by one that all such maps of the process share (`sync::rcu::rest`).
+//!
 //! No garbage is overlooked. Retiring locks a bag, then reads the word; a look makes the word `WATCHED`, then locks every
 //! bag. Of one bag's two critical sections one comes first: either the look sees what was retired, or its change of the
 //! word happens before the reading, which finds that or something later: `NEW`, from another thread, which the next look
@@ -183,6 +185,7 @@ impl<F: KeyForm> Core<F> {
                 }
             }
         }
+        self.domain.leave_alone();
         Some(wake)
     }
 

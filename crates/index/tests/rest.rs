@@ -1,0 +1,156 @@
+//! Maps without a thread of their own come to rest: what was removed or replaced last is freed soon, although no other
+//! operation comes, and a map that belongs to one of its own dead values goes.
+#![cfg(not(any(miri, archipelago_sim)))]
+
+use archipelago_check::drops::{Counted, DropCounter};
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_index::hydra::Maintainers;
+use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+/// A value that may own the map it is in.
+#[derive(Clone)]
+struct Owner {
+    _counted: Counted,
+    _map: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// Waits until only so many values are alive, without any call to the map.
+fn wait_for_alive(counter: DropCounter, alive: i64) {
+    while counter.alive() > alive {
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// In use, at rest, and behind a reader.
+fn garbage_goes<M: OrderedIndex<u64, Counted>>(map: &M, count: u64) {
+    watchdog(USUAL, |notes| {
+        let counter = DropCounter::new();
+        let all = count as i64;
+        (0..count).for_each(|key| drop(map.pin().insert(&key, counter.value(key))));
+        for round in 0..10 {
+            notes.note(format!("round {round}"));
+            drop(map.pin().insert(&round, counter.value(1)));
+            wait_for_alive(counter, all);
+            // Long enough for the map to be forgotten, at times.
+            sleep(Duration::from_millis(round % 3 * 10));
+        }
+        notes.note("another thread's, which has ended");
+        scope(|scope| scope.spawn(|| drop(map.pin().remove(&2))).join()).unwrap();
+        wait_for_alive(counter, all - 1);
+        notes.note("behind a reader");
+        map.pin().scan(&0, 1, |_, _| {
+            drop(map.pin().remove(&3));
+            drop(map.pin().insert(&4, counter.value(1)));
+            sleep(Duration::from_millis(20));
+            assert_eq!(counter.alive(), all, "a reader may still look");
+        });
+        wait_for_alive(counter, all - 2);
+    });
+}
+
+/// A thread that the map does not know of finds that the value it drops is the map's last owner.
+fn a_map_goes_with_its_value<M: OrderedIndex<u64, Owner> + 'static>(make: impl Fn() -> M, count: u64) {
+    watchdog(USUAL, |notes| {
+        let counter = DropCounter::new();
+        let value = |map: Option<Arc<dyn Any + Send + Sync>>| Owner { _counted: counter.value(0), _map: map };
+        for round in 0..100 {
+            notes.note(format!("round {round}"));
+            let map = Arc::new(make());
+            (0..count).for_each(|key| drop(map.pin().insert(&key, value(None))));
+            drop(map.pin().insert(&7, value(Some(map.clone()))));
+            // At times while the thread still looks, at times long after.
+            sleep(Duration::from_millis(round % 4 * 2));
+            drop(map.pin().remove(&7));
+            drop(map);
+        }
+        wait_for_alive(counter, 0);
+        counter.assert_all_dropped();
+    });
+}
+
+/// Too few entries for a background thread.
+fn small<V: Send + Sync + 'static>() -> HydraList<u64, V> {
+    HydraList::new()
+}
+
+fn clients<V: Send + Sync + 'static>() -> HydraList<u64, V> {
+    HydraList::builder().maintainers(Maintainers::Clients).build()
+}
+
+#[test]
+fn garbage_of_a_small_hydralist_goes() {
+    garbage_goes(&small(), 100);
+}
+
+#[test]
+fn garbage_of_a_hydralist_without_threads_goes() {
+    garbage_goes(&clients(), 40_000);
+}
+
+#[test]
+fn garbage_of_an_art_goes() {
+    garbage_goes(&Art::new(), 1_000);
+}
+
+#[test]
+fn a_small_hydralist_goes_with_its_value() {
+    a_map_goes_with_its_value(small, 100);
+}
+
+#[test]
+fn a_hydralist_without_threads_goes_with_its_value() {
+    a_map_goes_with_its_value(clients, 3_000);
+}
+
+#[test]
+fn an_art_goes_with_its_value() {
+    a_map_goes_with_its_value(Art::new, 100);
+}
+
+/// The flags say that a drop has begun, and that it has ended. Clones say nothing.
+struct Slow(Option<Arc<[AtomicBool; 2]>>);
+
+impl Clone for Slow {
+    fn clone(&self) -> Self {
+        Self(None)
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        if let Some([begun, ended]) = self.0.as_deref() {
+            begun.store(true, Ordering::Release);
+            sleep(Duration::from_millis(20));
+            ended.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Nothing is left of a map when its drop returns, also if it was being looked after.
+fn the_end_waits_for_a_look<M: OrderedIndex<u64, Slow>>(map: M) {
+    watchdog(USUAL, |_| {
+        let flags: Arc<[AtomicBool; 2]> = Arc::default();
+        drop(map.pin().insert(&1, Slow(Some(flags.clone()))));
+        drop(map.pin().remove(&1));
+        while !flags[0].load(Ordering::Acquire) {
+            sleep(Duration::from_micros(100));
+        }
+        drop(map);
+        assert!(flags[1].load(Ordering::Acquire), "a value of a map that has gone is being dropped");
+    });
+}
+
+#[test]
+fn the_end_of_a_small_hydralist_waits_for_a_look() {
+    the_end_waits_for_a_look(small());
+}
+
+#[test]
+fn the_end_of_an_art_waits_for_a_look() {
+    the_end_waits_for_a_look(Art::new());
+}

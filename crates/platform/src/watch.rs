@@ -1,0 +1,53 @@
+//! In the model world: a witness of the accesses to a value that are not atomic. Natively nothing, of no size.
+//!
+//! Values in MV-RLU's masters and copies are read and copied as plain bytes, and so are what a waiter of a lock says of
+//! itself and the keys and values of sets' nodes; loom does not see that. Each has a witness beside it that is told, and
+//! loom ends the run if two accesses of which one writes are not ordered, whatever bytes they met.
+
+/// See [the module](self).
+#[cfg(not(loom))]
+#[derive(Debug, Default)]
+pub struct Watch;
+
+#[cfg(not(loom))]
+impl Watch {
+    /// A witness of a value that has just been made.
+    pub fn new() -> Self {
+        Self
+    }
+
+    /// The value is read.
+    #[inline(always)]
+    pub fn read(&self) {}
+
+    /// The value is written, or gone.
+    #[inline(always)]
+    pub fn write(&self) {}
+}
+
+/// See [the module](self).
+#[cfg(loom)]
+#[derive(Debug, Default)]
+pub struct Watch(loom::cell::UnsafeCell<()>);
+
+// SAFETY: it guards nothing; loom ends the run when its accesses are not ordered.
+#[cfg(loom)]
+unsafe impl Sync for Watch {}
+
+#[cfg(loom)]
+impl Watch {
+    /// A witness of a value that has just been made.
+    pub fn new() -> Self {
+        Self(loom::cell::UnsafeCell::new(()))
+    }
+
+    /// The value is read.
+    pub fn read(&self) {
+        self.0.with(|_| ());
+    }
+
+    /// The value is written, or gone.
+    pub fn write(&self) {
+        self.0.with_mut(|_| ());
+    }
+}

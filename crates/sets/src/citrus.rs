@@ -1,0 +1,284 @@
+//! The Citrus tree of Arbel and Attiya (2014): RCU readers, and writers that run side by side with a lock per node. A
+//! rival: nothing here is atomic over several keys.
+//!
+//! A writer searches without locks, tries to lock the nodes it changes (or begins anew), and looks whether they still are
+//! what it saw: not removed, and the link unchanged. A removed node with two children is replaced by a new one with its
+//! successor's key; the successor is unlinked after a wait for readers.
+//!
+//! # Why a null that is seen twice is the same place
+//! In the paper a null link carries a count of how often it became null, because a writer there leaves its read section
+//! before it locks. Meanwhile the link may have held the successor of a node that was removed, and be null again, and
+//! now a place for greater keys only: those below the successor belong left of the new node. Here an insertion stays in
+//! the guard in which it searched until it has linked its node. A successor that is not its node's child is unlinked only
+//! after a wait for that guard; one that is takes the place along, since it is removed itself, which the insertion sees.
+//! Any other removal makes the range of keys that belong at a null link wider. So no count is needed.
+
+use core::ptr;
+
+use archipelago_platform::atomic::{AtomicBool, AtomicPtr, Ordering};
+use archipelago_platform::hint;
+use archipelago_platform::sync::{Mutex, MutexGuard};
+
+use crate::{Set, SetSession, Visit, points};
+use archipelago_platform::watch::Watch;
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::rcu::{Domain, Guard, Reader};
+
+const LEFT: usize = 0;
+const RIGHT: usize = 1;
+
+struct Node {
+    key: u64,
+    value: u64,
+    children: [AtomicPtr<Node>; 2],
+    /// Set under the lock.
+    removed: AtomicBool,
+    lock: Mutex<()>,
+    /// Of key and value.
+    watch: Watch,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.watch.write();
+    }
+}
+
+impl Node {
+    fn boxed(key: u64, value: u64, children: [*mut Node; 2]) -> *mut Node {
+        let (children, removed, watch) = (children.map(AtomicPtr::new), AtomicBool::new(false), Watch::new());
+        watch.write();
+        Box::into_raw(Box::new(Node { key, value, children, removed, lock: Mutex::new(()), watch }))
+    }
+
+    /// Never waits: who holds the lock may be waiting for the caller's guard.
+    fn lock(&self) -> Option<MutexGuard<'_, ()>> {
+        self.lock.try_lock().ok()
+    }
+
+    /// Acquire: pairs with the Release of `set`.
+    #[inline]
+    fn child(&self, side: usize) -> *mut Node {
+        self.children[side].load(Ordering::Acquire)
+    }
+
+    /// Under the lock.
+    fn set(&self, side: usize, child: *mut Node) {
+        self.children[side].store(child, Ordering::Release);
+    }
+
+    fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Relaxed)
+    }
+}
+
+/// A binary search tree with a lock per node.
+pub struct CitrusTree {
+    domain: Domain,
+    /// Its left child is the tree.
+    root: Box<Node>,
+}
+
+impl Default for CitrusTree {
+    fn default() -> Self {
+        // SAFETY: just made.
+        let root = unsafe { Box::from_raw(Node::boxed(0, 0, [ptr::null_mut(); 2])) };
+        Self { domain: Domain::new(), root }
+    }
+}
+
+impl Set for CitrusTree {
+    type Session<'s> = CitrusSession<'s>;
+
+    fn session(&self) -> CitrusSession<'_> {
+        CitrusSession { tree: self, reader: self.domain.reader() }
+    }
+}
+
+impl Drop for CitrusTree {
+    fn drop(&mut self) {
+        let mut left = vec![self.root.child(LEFT)];
+        while let Some(node) = left.pop() {
+            if !node.is_null() {
+                // SAFETY: linked nodes are boxes that nobody has retired; nobody else uses the tree.
+                let node = unsafe { Box::from_raw(node) };
+                left.extend([node.child(LEFT), node.child(RIGHT)]);
+            }
+        }
+    }
+}
+
+/// A session on a [`CitrusTree`].
+pub struct CitrusSession<'s> {
+    tree: &'s CitrusTree,
+    reader: Reader<'s>,
+}
+
+/// What a search saw. The references hold in the guard of the search, and after it as long as the node is locked and not
+/// removed, since only who holds the lock removes a node.
+struct Place<'n> {
+    parent: &'n Node,
+    side: usize,
+    at: Option<&'n Node>,
+}
+
+impl Place<'_> {
+    /// Under the parent's lock: whether the link still is what the search saw.
+    fn holds(&self) -> bool {
+        let seen = self.at.map_or(ptr::null(), ptr::from_ref);
+        ptr::eq(self.parent.child(self.side), seen) && !self.parent.is_removed()
+    }
+}
+
+/// The nodes that a removal has taken out of the tree: one, or the node and its successor.
+type Out = [*mut Node; 2];
+
+impl CitrusSession<'_> {
+    /// # Safety
+    /// In a guard; the result is used as [`Place`] says.
+    #[inline]
+    unsafe fn find<'n>(&self, key: u64) -> Place<'n> {
+        // SAFETY: the root lives as long as the tree, which outlives every operation.
+        let (mut parent, mut side) = (unsafe { &*ptr::from_ref::<Node>(&self.tree.root) }, LEFT);
+        loop {
+            // SAFETY: reached in the guard.
+            match unsafe { parent.child(side).as_ref() }.inspect(|node| node.watch.read()) {
+                Some(node) if node.key != key => {
+                    side = if key < node.key { LEFT } else { RIGHT };
+                    parent = node;
+                }
+                at => return Place { parent, side, at },
+            }
+        }
+    }
+
+    /// One attempt to remove: `None` to try again, otherwise the value, if any, and what is out of the tree.
+    fn try_remove(&self, key: u64) -> Option<Option<(u64, Out)>> {
+        let guard = self.reader.enter();
+        // SAFETY: in the guard; below, nodes are locked and looked at before it ends.
+        let place = unsafe { self.find(key) };
+        let Some(node) = place.at else { return Some(None) };
+        let (_parent, _node) = (place.parent.lock()?, node.lock()?);
+        if !place.holds() || node.is_removed() {
+            return None;
+        }
+        // As it was linked: a pointer made of the reference could not be freed by.
+        let removed = place.parent.child(place.side);
+        let out = match [node.child(LEFT), node.child(RIGHT)] {
+            [left, right] if !left.is_null() && !right.is_null() => self.replace(&place, node, guard)?,
+            [left, right] => {
+                node.removed.store(true, Ordering::Relaxed);
+                place.parent.set(place.side, if left.is_null() { right } else { left });
+                ptr::null_mut()
+            }
+        };
+        Some(Some((node.value, [removed, out])))
+    }
+
+    /// Puts a new node with the successor's key in the place of a locked node with two children; the successor.
+    fn replace(&self, place: &Place<'_>, node: &Node, guard: Guard<'_>) -> Option<*mut Node> {
+        // SAFETY: in the guard; not null, by the caller. What is locked below outlives the guard.
+        let (mut above, mut last) = (node, unsafe { &*node.child(RIGHT) });
+        // SAFETY: in the guard.
+        while let Some(further) = unsafe { last.child(LEFT).as_ref() } {
+            (above, last) = (last, further);
+        }
+        let is_child = ptr::eq(above, node);
+        let _above = if is_child { None } else { Some(above.lock()?) };
+        let _last = last.lock()?;
+        let side = if is_child { RIGHT } else { LEFT };
+        let holds = !above.is_removed() && ptr::eq(above.child(side), last) && last.child(LEFT).is_null();
+        if !holds || last.is_removed() {
+            return None;
+        }
+        let successor = above.child(side);
+        let right = if is_child { last.child(RIGHT) } else { node.child(RIGHT) };
+        let new = Node::boxed(last.key, last.value, [node.child(LEFT), right]);
+        // SAFETY: just made, and kept by its lock, which nobody gets until the successor is out: otherwise there would
+        // be two nodes with one key to be removed.
+        let _new = unsafe { &*new }.lock();
+        node.removed.store(true, Ordering::Relaxed);
+        place.parent.set(place.side, new);
+        drop(guard);
+        if !is_child {
+            // Readers on their way to the successor have passed by the new node.
+            self.tree.domain.synchronize();
+            above.set(LEFT, last.child(RIGHT));
+        }
+        last.removed.store(true, Ordering::Relaxed);
+        Some(successor)
+    }
+}
+
+impl SetSession for CitrusSession<'_> {
+    fn insert(&mut self, key: u64, value: u64) -> bool {
+        let backoff = Backoff::new();
+        loop {
+            let guard = self.reader.enter();
+            // SAFETY: in the guard.
+            let place = unsafe { self.find(key) };
+            if place.at.is_some() {
+                return false;
+            }
+            hint::point(points::FOUND);
+            // In the guard of the search: see the module's text.
+            if let Some(_parent) = place.parent.lock().filter(|_| place.holds()) {
+                place.parent.set(place.side, Node::boxed(key, value, [ptr::null_mut(); 2]));
+                return true;
+            }
+            drop(guard);
+            backoff.wait();
+        }
+    }
+
+    fn remove(&mut self, key: u64) -> Option<u64> {
+        let backoff = Backoff::new();
+        loop {
+            if let Some(removal) = self.try_remove(key) {
+                let (value, out) = removal?;
+                let guard = self.reader.enter();
+                for node in out.into_iter().filter(|node| !node.is_null()) {
+                    // SAFETY: out of the tree, by this thread alone, and unlocked.
+                    unsafe { guard.retire_box(node) };
+                }
+                return Some(value);
+            }
+            backoff.wait();
+        }
+    }
+
+    #[inline]
+    fn get(&mut self, key: u64) -> Option<u64> {
+        let _guard = self.reader.enter();
+        // SAFETY: in the guard.
+        unsafe { self.find(key) }.at.map(|node| node.value)
+    }
+
+    fn linger(&mut self, visit: &Visit) {
+        let _guard = self.reader.enter();
+        visit.stay();
+    }
+
+    /// Not at one moment.
+    fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let _guard = self.reader.enter();
+        let (mut found, mut path, mut next) = (Vec::new(), Vec::<&Node>::new(), self.tree.root.child(LEFT));
+        loop {
+            // SAFETY: reached in the guard.
+            while let Some(node) = unsafe { next.as_ref() } {
+                if node.key >= from {
+                    path.push(node);
+                    next = node.child(LEFT);
+                } else {
+                    next = node.child(RIGHT);
+                }
+            }
+            let Some(node) = path.pop().filter(|node| node.key < to) else { return found };
+            // While a successor is on its way, it is there twice.
+            if found.last().is_none_or(|(last, _)| *last < node.key) {
+                found.push((node.key, node.value));
+            }
+            next = node.child(RIGHT);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The lock-free ordered list of Harris (2001) as Michael (2002) made it reclaimable, with epochs (RCU guards) instead of
+//! hazard pointers; and a table of them. A rival: nothing here is atomic over several keys.
+//!
+//! A link's low bit marks its *owner* as removed. Remove marks, then unlinks; whoever meets a marked node unlinks it, and
+//! the one whose unlink succeeds retires it.
+
+use core::marker::PhantomData;
+use core::ptr;
+
+use archipelago_platform::atomic::{AtomicPtr, Ordering};
+
+use crate::hash::bucket;
+use crate::tag::{is_tagged, tagged, untagged};
+use crate::{Set, SetSession, Visit};
+use archipelago_platform::watch::Watch;
+use archipelago_sync::rcu::{Domain, Guard, Reader};
+
+struct Node {
+    key: u64,
+    value: u64,
+    /// The next node; tagged once this one is removed.
+    next: AtomicPtr<Node>,
+    /// Of key and value.
+    watch: Watch,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.watch.write();
+    }
+}
+
+/// One list, or a table of lists.
+pub struct HarrisList {
+    domain: Domain,
+    heads: Box<[AtomicPtr<Node>]>,
+    owns: PhantomData<Node>,
+}
+
+impl HarrisList {
+    /// A table of so many lists (0 counts as 1). Ranges are empty if there is more than one.
+    pub fn with_buckets(buckets: usize) -> Self {
+        let heads = (0..buckets.max(1)).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+        Self { domain: Domain::new(), heads, owns: PhantomData }
+    }
+}
+
+impl Default for HarrisList {
+    fn default() -> Self {
+        Self::with_buckets(1)
+    }
+}
+
+impl Set for HarrisList {
+    type Session<'s> = HarrisSession<'s>;
+
+    fn session(&self) -> HarrisSession<'_> {
+        HarrisSession { list: self, reader: self.domain.reader() }
+    }
+}
+
+impl Drop for HarrisList {
+    fn drop(&mut self) {
+        for head in &self.heads {
+            let mut node = untagged(head.load(Ordering::Relaxed));
+            while !node.is_null() {
+                // SAFETY: linked nodes are boxes that nobody has retired; nobody else uses the list.
+                node = untagged(unsafe { Box::from_raw(node) }.next.load(Ordering::Relaxed));
+            }
+        }
+    }
+}
+
+/// A session on a [`HarrisList`].
+pub struct HarrisSession<'s> {
+    list: &'s HarrisList,
+    reader: Reader<'s>,
+}
+
+/// The link before a key's place, and what it holds: the first node that is not below.
+struct Place<'g> {
+    link: &'g AtomicPtr<Node>,
+    at: *mut Node,
+}
+
+impl Place<'_> {
+    /// # Safety
+    /// Inside the guard of the search.
+    unsafe fn node_with(&self, key: u64) -> Option<&Node> {
+        // SAFETY: the caller's promise: reached in the guard.
+        unsafe { self.at.as_ref() }.filter(|node| node.key == key)
+    }
+}
+
+impl<'s> HarrisSession<'s> {
+    fn head(&self, key: u64) -> &'s AtomicPtr<Node> {
+        &self.list.heads[bucket(key, self.list.heads.len())]
+    }
+
+    /// Finds a key's place, and unlinks the removed nodes on the way.
+    fn find<'g>(&self, key: u64, guard: &'g Guard<'_>) -> Place<'g>
+    where
+        's: 'g,
+    {
+        'again: loop {
+            let mut link: &'g AtomicPtr<Node> = self.head(key);
+            let mut at = link.load(Ordering::Acquire);
+            loop {
+                // SAFETY: reached in the guard, by links that were not marked when they were read.
+                let Some(node) = (unsafe { at.as_ref() }) else { return Place { link, at } };
+                node.watch.read();
+                let next = node.next.load(Ordering::Acquire);
+                if is_tagged(next) {
+                    let rest = untagged(next);
+                    if link.compare_exchange(at, rest, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                        continue 'again;
+                    }
+                    // SAFETY: the exchange unlinked it, and nobody else's did.
+                    unsafe { guard.retire_box(at) };
+                    at = rest;
+                } else if node.key >= key {
+                    return Place { link, at };
+                } else {
+                    link = &node.next;
+                    at = next;
+                }
+            }
+        }
+    }
+}
+
+impl SetSession for HarrisSession<'_> {
+    fn insert(&mut self, key: u64, value: u64) -> bool {
+        let guard = self.reader.enter();
+        let mut new = Box::new(Node { key, value, next: AtomicPtr::new(ptr::null_mut()), watch: Watch::new() });
+        new.watch.write();
+        loop {
+            let place = self.find(key, &guard);
+            // SAFETY: in the guard.
+            if unsafe { place.node_with(key) }.is_some() {
+                return false;
+            }
+            new.next.store(place.at, Ordering::Relaxed);
+            let node = Box::into_raw(new);
+            // Release: who finds the node finds it whole.
+            if place.link.compare_exchange(place.at, node, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return true;
+            }
+            // SAFETY: not linked.
+            new = unsafe { Box::from_raw(node) };
+        }
+    }
+
+    fn remove(&mut self, key: u64) -> Option<u64> {
+        let guard = self.reader.enter();
+        loop {
+            let place = self.find(key, &guard);
+            // SAFETY: in the guard.
+            let node = unsafe { place.node_with(key) }?;
+            let next = node.next.load(Ordering::Acquire);
+            let marked = node.next.compare_exchange(next, tagged(next), Ordering::AcqRel, Ordering::Relaxed);
+            if is_tagged(next) || marked.is_err() {
+                continue;
+            }
+            let value = node.value;
+            if place.link.compare_exchange(place.at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                // SAFETY: the exchange unlinked it, and nobody else's did.
+                unsafe { guard.retire_box(place.at) };
+            }
+            return Some(value);
+        }
+    }
+
+    fn get(&mut self, key: u64) -> Option<u64> {
+        let _guard = self.reader.enter();
+        let mut at = self.head(key).load(Ordering::Acquire);
+        loop {
+            // SAFETY: reached in the guard; a marked node's link leads on to nodes that are in the guard as well.
+            let node = unsafe { untagged(at).as_ref() }?;
+            node.watch.read();
+            let next = node.next.load(Ordering::Acquire);
+            if node.key >= key {
+                return (node.key == key && !is_tagged(next)).then_some(node.value);
+            }
+            at = next;
+        }
+    }
+
+    fn linger(&mut self, visit: &Visit) {
+        let _guard = self.reader.enter();
+        visit.stay();
+    }
+
+    fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        if self.list.heads.len() > 1 {
+            return found;
+        }
+        let guard = self.reader.enter();
+        let mut at = self.find(from, &guard).at;
+        // SAFETY: as in `get`.
+        while let Some(node) = unsafe { untagged(at).as_ref() }.filter(|node| node.key < to) {
+            at = node.next.load(Ordering::Acquire);
+            if !is_tagged(at) {
+                found.push((node.key, node.value));
+            }
+        }
+        found
+    }
+}

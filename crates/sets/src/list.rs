@@ -1,0 +1,209 @@
+//! The ordered list.
+//!
+//! An insertion changes its predecessor; a removal changes its predecessor and retires its node, which locks it: so of
+//! two updates that would be wrong together one fails, without locking nodes that are only read.
+
+use crate::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
+use crate::{Set, SetSession, Visit};
+
+/// An ordered list: O(n) for everything. See [the crate](crate).
+pub struct List<M: Mechanism<1>> {
+    mechanism: M,
+    root: M::Link,
+}
+
+impl<M: Mechanism<1>> List<M> {
+    /// An empty list over `mechanism`.
+    pub fn over(mechanism: M) -> Self {
+        let mechanism = mechanism.for_scopes(1);
+        Self { root: mechanism.root(), mechanism }
+    }
+
+    /// The mechanism.
+    pub fn mechanism(&self) -> &M {
+        &self.mechanism
+    }
+}
+
+impl<M: Mechanism<1>> Default for List<M> {
+    fn default() -> Self {
+        Self::over(M::default())
+    }
+}
+
+impl<M: Mechanism<1>> Set for List<M> {
+    type Session<'s> = ListSession<'s, M>;
+
+    fn session(&self) -> ListSession<'_, M> {
+        ListSession { session: self.mechanism.session(), root: self.root }
+    }
+}
+
+impl<M: Mechanism<1>> Drop for List<M> {
+    fn drop(&mut self) {
+        // SAFETY: nobody else uses the list.
+        unsafe { retire_all(&mut self.mechanism.session(), 0, self.root) };
+    }
+}
+
+/// A session on a [`List`].
+pub struct ListSession<'s, M: Mechanism<1>> {
+    session: M::Session<'s>,
+    root: M::Link,
+}
+
+impl<M: Mechanism<1>> SetSession for ListSession<'_, M> {
+    #[inline]
+    fn insert(&mut self, key: u64, value: u64) -> bool {
+        self.session.update(&[0], |tx| insert(tx, self.root, key, value))
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) -> Option<u64> {
+        self.session.update(&[0], |tx| remove(tx, self.root, key))
+    }
+
+    #[inline]
+    fn get(&mut self, key: u64) -> Option<u64> {
+        self.session.read(|view| get(view, self.root, key))
+    }
+
+    fn get_many(&mut self, keys: &[u64]) -> Vec<Option<u64>> {
+        self.session.read_at_once(&[0], |view| keys.iter().map(|key| get(view, self.root, *key)).collect())
+    }
+
+    fn move_key(&mut self, from: u64, to: u64) -> bool {
+        self.session.update(&[0], |tx| move_key(tx, self.root, from, self.root, to))
+    }
+
+    fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        self.session.read_at_once(&[0], |view| range(view, self.root, from, to))
+    }
+
+    fn linger(&mut self, visit: &Visit) {
+        self.session.read(|_| visit.stay());
+    }
+
+    fn aborts(&self) -> u64 {
+        self.session.aborts()
+    }
+}
+
+/// Where a key is, or would be.
+struct Place<L> {
+    before: L,
+    /// The first node whose key is not below, with that key.
+    at: Option<(u64, L)>,
+}
+
+#[inline]
+fn find<V: View<1>>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
+    let mut before = root;
+    // SAFETY: a root, and below, links read in the caller's section.
+    let (_, mut next) = unsafe { view.step(root, 0) };
+    while let Some(link) = next {
+        // SAFETY: as above.
+        let (here, following) = unsafe { view.step(link, 0) };
+        if here >= key {
+            return Place { before, at: Some((here, link)) };
+        }
+        before = link;
+        next = following;
+    }
+    Place { before, at: None }
+}
+
+impl<L: Copy> Place<L> {
+    #[inline]
+    fn node_with(&self, key: u64) -> Option<L> {
+        self.at.filter(|(here, _)| *here == key).map(|(_, link)| link)
+    }
+}
+
+#[inline]
+pub(crate) fn get<V: View<1>>(view: &V, root: V::Link, key: u64) -> Option<u64> {
+    let link = find(view, root, key).node_with(key)?;
+    // SAFETY: read in the caller's section.
+    Some(unsafe { view.node(link) }.value)
+}
+
+#[inline]
+pub(crate) fn insert<U: Update<1>>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Result<bool, Conflict> {
+    let place = find(tx, root, key);
+    if place.node_with(key).is_some() {
+        return Ok(false);
+    }
+    let next = [place.at.map(|(_, link)| link)];
+    // SAFETY: linked at once, or the attempt fails; `before` was read in this update.
+    unsafe {
+        let new = tx.alloc(Node { key, value, next });
+        tx.set_next(place.before, 0, Some(new))?;
+    }
+    Ok(true)
+}
+
+#[inline]
+pub(crate) fn remove<U: Update<1>>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u64>, Conflict> {
+    let place = find(tx, root, key);
+    let Some(link) = place.node_with(key) else { return Ok(None) };
+    // SAFETY: both were read in this update. The first change takes away the only link to the node.
+    unsafe {
+        let node = tx.node(link);
+        tx.set_next(place.before, 0, node.next[0])?;
+        tx.retire(link)?;
+        Ok(Some(node.value))
+    }
+}
+
+/// From one list to another, which may be the same.
+pub(crate) fn move_key<U: Update<1>>(
+    tx: &mut U,
+    from_root: U::Link,
+    from: u64,
+    to_root: U::Link,
+    to: u64,
+) -> Result<bool, Conflict> {
+    let Some(value) = get(tx, from_root, from) else { return Ok(false) };
+    Ok(insert(tx, to_root, to, value)? && remove(tx, from_root, from)?.is_some())
+}
+
+fn range<V: View<1>>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    let mut next = find(view, root, from).at.map(|(_, link)| link);
+    while let Some(link) = next {
+        // SAFETY: read in the caller's section.
+        let node = unsafe { view.node(link) };
+        if node.key >= to {
+            break;
+        }
+        found.push((node.key, node.value));
+        next = node.next[0];
+    }
+    found
+}
+
+/// Retires a list with its root, a part at a time.
+///
+/// # Safety
+/// Nobody else uses the list, and nobody does after this.
+pub(crate) unsafe fn retire_all<S: Session<1>>(session: &mut S, scope: usize, root: S::Link) {
+    const PART: usize = 1_000;
+    loop {
+        let done = session.update(&[scope], |tx| {
+            for _ in 0..PART {
+                // SAFETY: a root, and a link just read; each first node is retired once it is unlinked.
+                unsafe {
+                    let Some(first) = tx.node(root).next[0] else { return Ok(true) };
+                    let second = tx.node(first).next[0];
+                    tx.set_next(root, 0, second)?;
+                    tx.retire(first)?;
+                }
+            }
+            Ok(false)
+        });
+        if done {
+            // SAFETY: the caller's promise.
+            return session.update(&[scope], |tx| unsafe { tx.retire(root) });
+        }
+    }
+}

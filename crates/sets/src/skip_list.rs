@@ -1,0 +1,497 @@
+//! A lock-free skip list after Fraser (2003), as in Herlihy and Shavit's book, reclaimed by epochs (RCU guards). A rival:
+//! nothing here is atomic over several keys.
+//!
+//! Every level is a list as in [`HarrisList`](crate::HarrisList): a link's low bit marks its *owner* as removed there. A
+//! node is in the map from its link on level 0 to its mark there; links above are shortcuts, set afterwards by who inserted
+//! it, and marked before level 0 by who removes it. Whoever meets a marked node on the way to a key unlinks it on that
+//! level.
+//!
+//! # When a node may be retired
+//! The book leaves that to a garbage collector. A node is unlinked for good when all its levels are marked (the remover is
+//! done), no level will be linked any more (the inserter is done), and a search that follows both has unlinked it wherever
+//! it was. So both say when they are done in one word of the node, and the second makes that search and retires.
+//!
+//! That search must be *thorough*: on each level it goes on behind the first node that is not below the key, through all with
+//! that very key. For a newer node of the same key may have been put before an older one: its inserter's search found the
+//! older one on an upper level just before that was marked, and no more on level 0.
+
+use core::alloc::Layout;
+use core::array;
+use core::marker::PhantomData;
+use core::mem::offset_of;
+use core::ptr;
+use std::alloc::{alloc, dealloc, handle_alloc_error};
+
+use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::tag::{is_tagged, tagged, untagged};
+use crate::{Set, SetSession, Visit};
+use archipelago_platform::watch::Watch;
+use archipelago_sync::rcu::{Domain, Guard, Reader};
+
+/// Enough for 2^20 entries at one in two.
+const LEVELS: usize = if cfg!(loom) { 2 } else { 20 };
+
+/// A node's inserter will link it nowhere any more.
+const LINKED: u32 = 1;
+/// A node's remover has marked all its levels.
+const MARKED: u32 = 2;
+
+type Link = AtomicPtr<Node>;
+
+#[repr(C)]
+struct Node {
+    key: u64,
+    value: u64,
+    height: u32,
+    /// [`LINKED`], [`MARKED`], both.
+    done: AtomicU32,
+    /// Of key and value.
+    watch: Watch,
+    /// The first of `height` links.
+    tower: [Link; 0],
+}
+
+/// A node that is not freed yet: its own list's functions use it in the guard in which they met it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct NodeRef<'g>(*mut Node, PhantomData<&'g Node>);
+
+impl<'g> NodeRef<'g> {
+    fn layout(height: usize) -> Layout {
+        let links = Layout::array::<Link>(height).expect("a tower is small");
+        let (layout, at) = Layout::new::<Node>().extend(links).expect("a node is small");
+        debug_assert_eq!(at, offset_of!(Node, tower));
+        layout.pad_to_align()
+    }
+
+    fn new(key: u64, value: u64, height: usize) -> Self {
+        let layout = Self::layout(height);
+        // SAFETY: not of size 0.
+        let node = unsafe { alloc(layout) }.cast::<Node>();
+        if node.is_null() {
+            handle_alloc_error(layout);
+        }
+        let header =
+            Node { key, value, height: height as u32, done: AtomicU32::new(0), watch: Watch::new(), tower: [] };
+        header.watch.write();
+        // SAFETY: fresh memory for a header and `height` links behind it.
+        unsafe {
+            node.write(header);
+            let tower = (&raw mut (*node).tower).cast::<Link>();
+            (0..height).for_each(|level| tower.add(level).write(AtomicPtr::new(ptr::null_mut())));
+        }
+        Self(node, PhantomData)
+    }
+
+    /// # Safety
+    /// From [`new`](Self::new), and used by nobody any more.
+    unsafe fn free(node: *mut Node) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (*node).watch.write();
+            let height = (*node).height as usize;
+            let tower = (&raw mut (*node).tower).cast::<Link>();
+            ptr::drop_in_place(ptr::slice_from_raw_parts_mut(tower, height));
+            ptr::drop_in_place(node);
+            dealloc(node.cast(), Self::layout(height));
+        }
+    }
+
+    /// # Safety
+    /// Null, or a node that is not freed before `'g` ends.
+    unsafe fn met(node: *mut Node) -> Option<Self> {
+        debug_assert!(!is_tagged(node));
+        (!node.is_null()).then_some(Self(node, PhantomData))
+    }
+
+    fn header(self) -> &'g Node {
+        // SAFETY: not freed before `'g` ends; the header is shared and its links lie outside of it.
+        unsafe { &*self.0 }
+    }
+
+    fn key(self) -> u64 {
+        self.header().watch.read();
+        self.header().key
+    }
+
+    fn height(self) -> usize {
+        self.header().height as usize
+    }
+
+    /// The link to the next node on a level below its height.
+    fn next(self, level: usize) -> &'g Link {
+        debug_assert!(level < self.height());
+        // SAFETY: as above; the pointer is to the whole allocation, which has `height` links.
+        unsafe { &*(&raw const (*self.0).tower).cast::<Link>().add(level) }
+    }
+
+    /// Marks all levels, from the top; whether this call marked level 0, which removes the node.
+    fn mark(self) -> bool {
+        (1..self.height()).rev().for_each(|level| _ = self.mark_level(level));
+        self.mark_level(0)
+    }
+
+    /// Whether this call marked it.
+    fn mark_level(self, level: usize) -> bool {
+        let link = self.next(level);
+        let mut next = link.load(Ordering::Acquire);
+        while !is_tagged(next) {
+            // AcqRel: who sees the mark sees those above, and we the node behind whole.
+            match link.compare_exchange(next, tagged(next), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(now) => next = now,
+            }
+        }
+        false
+    }
+}
+
+/// A lock-free skip list of `u64` keys and values, with a priority queue's operations besides.
+///
+/// ```
+/// use archipelago_sets::{FraserSkipList, Set, SetSession};
+///
+/// let list = FraserSkipList::default();
+/// let mut session = list.session();
+/// assert!(session.insert(7, 70) && session.insert(3, 30));
+/// assert_eq!((session.get(7), session.first()), (Some(70), Some(3)));
+/// assert_eq!((session.pop_first(), session.pop_first(), session.pop_first()), (Some((3, 30)), Some((7, 70)), None));
+/// ```
+pub struct FraserSkipList {
+    domain: Domain,
+    head: Box<[Link; LEVELS]>,
+    /// No node is higher.
+    height: AtomicUsize,
+    seed: AtomicU64,
+    owns: PhantomData<Node>,
+}
+
+impl Default for FraserSkipList {
+    fn default() -> Self {
+        Self {
+            domain: Domain::new(),
+            head: Box::new(array::from_fn(|_| AtomicPtr::new(ptr::null_mut()))),
+            height: AtomicUsize::new(1),
+            seed: AtomicU64::new(1),
+            owns: PhantomData,
+        }
+    }
+}
+
+impl Set for FraserSkipList {
+    type Session<'s> = FraserSession<'s>;
+
+    fn session(&self) -> FraserSession<'_> {
+        // Relaxed: just a number. Odd multiples of an odd number are odd, so never 0.
+        let number = self.seed.fetch_add(2, Ordering::Relaxed);
+        FraserSession { list: self, reader: self.domain.reader(), random: number.wrapping_mul(0x9E37_79B9_7F4A_7C15) }
+    }
+}
+
+impl Drop for FraserSkipList {
+    fn drop(&mut self) {
+        let mut node = self.head[0].load(Ordering::Relaxed);
+        while !node.is_null() {
+            // SAFETY: nodes on level 0 are retired by nobody, since both their inserter and their remover, if there was
+            // one, have finished and would have unlinked them; nobody else uses the list.
+            unsafe {
+                let next = untagged((*(&raw const (*node).tower).cast::<Link>()).load(Ordering::Relaxed));
+                NodeRef::free(node);
+                node = next;
+            }
+        }
+    }
+}
+
+/// Where a key belongs on every level: the link before it, and what that holds, the first node that is not below.
+struct Path<'g> {
+    links: [&'g Link; LEVELS],
+    at: [*mut Node; LEVELS],
+}
+
+impl<'g> Path<'g> {
+    /// # Safety
+    /// Inside the guard of the search.
+    unsafe fn node_with(&self, key: u64) -> Option<NodeRef<'g>> {
+        // SAFETY: the caller's promise.
+        unsafe { NodeRef::met(self.at[0]) }.filter(|node| node.key() == key)
+    }
+}
+
+/// Another thread changed a link under a search's feet: it begins again.
+struct Again;
+
+impl FraserSkipList {
+    /// Keeps removed nodes from being freed as long as it lives, as every session's operations do for as long as they last.
+    pub fn guard(&self) -> Guard<'_> {
+        self.domain.pin()
+    }
+
+    fn link<'g>(&'g self, node: Option<NodeRef<'g>>, level: usize) -> &'g Link {
+        node.map_or(&self.head[level], |node| node.next(level))
+    }
+
+    /// Finds a key's place on every level, and unlinks the marked nodes on the way.
+    fn find<'g>(&'g self, key: u64, guard: &'g Guard<'_>) -> Path<'g> {
+        loop {
+            if let Ok(path) = self.try_find(key, false, guard) {
+                return path;
+            }
+        }
+    }
+
+    /// `thorough`: also unlinks marked nodes behind others of the same key.
+    fn try_find<'g>(&'g self, key: u64, thorough: bool, _guard: &'g Guard<'_>) -> Result<Path<'g>, Again> {
+        let mut path =
+            Path { links: array::from_fn(|level| &self.head[level]), at: [const { ptr::null_mut() }; LEVELS] };
+        let mut before = None;
+        // Relaxed: who has met a node has met the raising of the height for it, which came before its first link.
+        for level in (0..self.height.load(Ordering::Relaxed)).rev() {
+            let below = |node: NodeRef<'g>| node.key() < key;
+            let (last, at) = self.pass(before, level, below)?;
+            path.links[level] = self.link(last, level);
+            path.at[level] = at;
+            if thorough {
+                self.pass(last, level, |node| node.key() <= key)?;
+            }
+            before = last;
+        }
+        Ok(path)
+    }
+
+    /// Goes along a level from `before` while nodes are as said, and unlinks marked nodes on the way: the last node passed,
+    /// and the first that is not.
+    fn pass<'g>(
+        &'g self,
+        mut before: Option<NodeRef<'g>>,
+        level: usize,
+        passes: impl Fn(NodeRef<'g>) -> bool,
+    ) -> Result<(Option<NodeRef<'g>>, *mut Node), Again> {
+        let mut at = self.link(before, level).load(Ordering::Acquire);
+        if is_tagged(at) {
+            return Err(Again);
+        }
+        // SAFETY: reached in the guard, by links that were not marked when they were read.
+        while let Some(node) = unsafe { NodeRef::met(at) } {
+            let next = node.next(level).load(Ordering::Acquire);
+            if is_tagged(next) {
+                let link = self.link(before, level);
+                // AcqRel: hands on what is behind.
+                link.compare_exchange(at, untagged(next), Ordering::AcqRel, Ordering::Relaxed).map_err(|_| Again)?;
+                at = untagged(next);
+            } else if passes(node) {
+                (before, at) = (Some(node), next);
+            } else {
+                break;
+            }
+        }
+        Ok((before, at))
+    }
+
+    /// Links a node that is on level 0 on its upper levels, as far as nobody removes it.
+    fn raise<'g>(&'g self, node: NodeRef<'g>, mut path: Path<'g>, guard: &'g Guard<'_>) {
+        let mut level = 1;
+        while level < node.height() {
+            let (next, at) = (node.next(level).load(Ordering::Acquire), path.at[level]);
+            // Only a mark comes between.
+            if is_tagged(next)
+                || next != at
+                    && node.next(level).compare_exchange(next, at, Ordering::AcqRel, Ordering::Relaxed).is_err()
+            {
+                return;
+            }
+            // Release: as on level 0.
+            if path.links[level].compare_exchange(at, node.0, Ordering::Release, Ordering::Relaxed).is_ok() {
+                level += 1;
+                continue;
+            }
+            path = self.find(node.key(), guard);
+            if path.at[0] != node.0 {
+                return;
+            }
+        }
+    }
+
+    /// The inserter or the remover of a node has finished; the second of them unlinks it wherever it is, and retires it.
+    fn finish<'g>(&'g self, node: NodeRef<'g>, mine: u32, guard: &'g Guard<'_>) {
+        // AcqRel: the second has all the links and marks of the first.
+        if node.header().done.fetch_or(mine, Ordering::AcqRel) | mine != LINKED | MARKED {
+            return;
+        }
+        while self.try_find(node.key(), true, guard).is_err() {}
+        debug_assert!(!self.leads_to(node), "a node that is to be retired is still linked");
+        let free = |node: *mut (), _: *mut ()| {
+            // SAFETY: retired below, and all guards from before have ended.
+            unsafe { NodeRef::free(node.cast()) };
+        };
+        // SAFETY: on no level any more, and there will be no link to it; nobody else retires it.
+        unsafe { guard.retire(node.0.cast(), ptr::null_mut(), free) };
+    }
+
+    /// Whether the node can be reached on some level.
+    fn leads_to(&self, node: NodeRef<'_>) -> bool {
+        let mut before = None;
+        (0..self.height.load(Ordering::Relaxed)).rev().any(|level| {
+            let mut at = untagged(self.link(before, level).load(Ordering::Acquire));
+            // SAFETY: as in `first`; for the caller's guard.
+            while let Some(here) = unsafe { NodeRef::met(at) }.filter(|here| here.key() <= node.key()) {
+                let next = here.next(level).load(Ordering::Acquire);
+                if here == node {
+                    return true;
+                }
+                if here.key() < node.key() && !is_tagged(next) {
+                    before = Some(here);
+                }
+                at = untagged(next);
+            }
+            false
+        })
+    }
+
+    /// Removes a node, if nobody else does; its value.
+    fn take<'g>(&'g self, node: NodeRef<'g>, guard: &'g Guard<'_>) -> Option<u64> {
+        if !node.mark() {
+            return None;
+        }
+        let value = node.header().value;
+        self.finish(node, MARKED, guard);
+        Some(value)
+    }
+
+    /// The first node on level 0 that is not marked.
+    fn first<'g>(&'g self, _guard: &'g Guard<'_>) -> Option<NodeRef<'g>> {
+        let mut at = self.head[0].load(Ordering::Acquire);
+        // SAFETY: reached in the guard; a marked node's link leads on to nodes that are in the guard as well.
+        while let Some(node) = unsafe { NodeRef::met(at) } {
+            let next = node.next(0).load(Ordering::Acquire);
+            if !is_tagged(next) {
+                return Some(node);
+            }
+            at = untagged(next);
+        }
+        None
+    }
+
+    /// The node with this key, if it is there: by reading only.
+    fn seek<'g>(&'g self, key: u64, _guard: &'g Guard<'_>) -> Option<NodeRef<'g>> {
+        let mut before = None;
+        for level in (0..self.height.load(Ordering::Relaxed)).rev() {
+            let mut at = untagged(self.link(before, level).load(Ordering::Acquire));
+            // SAFETY: as in `first`.
+            while let Some(node) = unsafe { NodeRef::met(at) } {
+                let next = node.next(level).load(Ordering::Acquire);
+                if !is_tagged(next) {
+                    if node.key() == key {
+                        // Not marked here, so not on level 0 either, where it has been for longer.
+                        return Some(node);
+                    }
+                    if node.key() > key {
+                        break;
+                    }
+                    before = Some(node);
+                }
+                at = untagged(next);
+            }
+        }
+        None
+    }
+}
+
+/// A session on a [`FraserSkipList`].
+pub struct FraserSession<'s> {
+    list: &'s FraserSkipList,
+    reader: Reader<'s>,
+    random: u64,
+}
+
+impl FraserSession<'_> {
+    /// The smallest key.
+    pub fn first(&mut self) -> Option<u64> {
+        let guard = self.reader.enter();
+        self.list.first(&guard).map(NodeRef::key)
+    }
+
+    /// Removes the entry with the smallest key. Linearizable as "remove this key", which was the smallest when it was
+    /// found: one inserted meanwhile may be smaller.
+    pub fn pop_first(&mut self) -> Option<(u64, u64)> {
+        let guard = self.reader.enter();
+        loop {
+            let node = self.list.first(&guard)?;
+            let key = node.key();
+            if let Some(value) = self.list.take(node, &guard) {
+                return Some((key, value));
+            }
+        }
+    }
+
+    fn draw_height(&mut self) -> usize {
+        // xorshift64
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (1 + (self.random >> 32).trailing_ones() as usize).min(LEVELS)
+    }
+}
+
+impl SetSession for FraserSession<'_> {
+    fn insert(&mut self, key: u64, value: u64) -> bool {
+        let height = self.draw_height();
+        let (list, guard) = (self.list, self.reader.enter());
+        let mut path = list.find(key, &guard);
+        // SAFETY: in the guard.
+        if unsafe { path.node_with(key) }.is_some() {
+            return false;
+        }
+        if list.height.load(Ordering::Relaxed) < height {
+            list.height.fetch_max(height, Ordering::Relaxed);
+        }
+        let node = NodeRef::new(key, value, height);
+        loop {
+            (0..height).for_each(|level| node.next(level).store(path.at[level], Ordering::Relaxed));
+            // Release: who finds the node finds it whole, and the height raised.
+            if path.links[0].compare_exchange(path.at[0], node.0, Ordering::Release, Ordering::Relaxed).is_ok() {
+                break;
+            }
+            path = list.find(key, &guard);
+            // SAFETY: in the guard.
+            if unsafe { path.node_with(key) }.is_some() {
+                // SAFETY: not linked.
+                unsafe { NodeRef::free(node.0) };
+                return false;
+            }
+        }
+        list.raise(node, path, &guard);
+        list.finish(node, LINKED, &guard);
+        true
+    }
+
+    fn remove(&mut self, key: u64) -> Option<u64> {
+        let (list, guard) = (self.list, self.reader.enter());
+        let node = list.seek(key, &guard)?;
+        list.take(node, &guard)
+    }
+
+    fn get(&mut self, key: u64) -> Option<u64> {
+        let guard = self.reader.enter();
+        self.list.seek(key, &guard).map(|node| node.header().value)
+    }
+
+    fn linger(&mut self, visit: &Visit) {
+        let _guard = self.reader.enter();
+        visit.stay();
+    }
+
+    fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let (guard, mut found) = (self.reader.enter(), Vec::new());
+        let mut at = self.list.find(from, &guard).at[0];
+        // SAFETY: as in `first`.
+        while let Some(node) = unsafe { NodeRef::met(at) }.filter(|node| node.key() < to) {
+            let next = node.next(0).load(Ordering::Acquire);
+            if !is_tagged(next) {
+                found.push((node.key(), node.header().value));
+            }
+            at = untagged(next);
+        }
+        found
+    }
+}

@@ -1,0 +1,67 @@
+//! A stay in a read-side section that another thread ends.
+
+use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
+
+/// By it one thread [lingers](crate::SetSession::linger) in a section, and others see that it does and end it.
+///
+/// ```
+/// use archipelago_platform::thread;
+/// use archipelago_sets::{HarrisList, Set, SetSession, Visit};
+///
+/// let (list, visit) = (HarrisList::default(), Visit::default());
+/// thread::scope(|scope| {
+///     scope.spawn(|| list.session().linger(&visit));
+///     visit.wait_inside();
+///     assert!(list.session().insert(7, 70));
+///     visit.end();
+/// });
+/// ```
+#[derive(Debug, Default)]
+pub struct Visit {
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+/// Rises only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    #[default]
+    Before,
+    Inside,
+    Over,
+}
+
+impl Visit {
+    /// Waits until a thread is inside, or the visit over.
+    pub fn wait_inside(&self) {
+        self.wait_for(Stage::Inside);
+    }
+
+    /// Ends the visit, for good: who lingers by it leaves, and who would does not stay.
+    pub fn end(&self) {
+        self.rise_to(Stage::Over);
+    }
+
+    /// Stays until the visit is over. In the section.
+    pub(crate) fn stay(&self) {
+        self.rise_to(Stage::Inside);
+        self.wait_for(Stage::Over);
+    }
+
+    fn rise_to(&self, stage: Stage) {
+        let mut now = self.stage();
+        *now = stage.max(*now);
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, stage: Stage) {
+        let mut now = self.stage();
+        while *now < stage {
+            now = self.changed.wait(now).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

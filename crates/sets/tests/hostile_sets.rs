@@ -1,0 +1,221 @@
+//! The sets over every mechanism where they are worst off: many more threads than cores, threads that come and go, sessions
+//! that are never given back, readers that stay, thread-locals whose destructors use the set.
+//!
+//! `ARCHIPELAGO_HOSTILE_SECONDS=20` lets each load last that long.
+#![cfg(not(any(loom, archipelago_sim)))]
+
+use std::cell::RefCell;
+use std::mem::forget;
+use std::thread;
+use std::time::Duration;
+
+use archipelago_check::hostile::{
+    Counting, alone, beside, duration_or, in_turns, limit, longest_gap, press, some_try, within,
+};
+use archipelago_check::watchdog::watchdog;
+use archipelago_sets::{
+    CitrusTree, FraserSkipList, HarrisList, Hash, List, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree, Visit,
+};
+use archipelago_sync::mvrlu::ClockKind;
+
+#[global_allocator]
+static HEAP: Counting = Counting::new();
+
+const KEYS: u64 = 64;
+
+/// What a mechanism makes of a reader that stays.
+#[derive(Clone, Copy, PartialEq)]
+enum Beside {
+    /// Updates go on.
+    GoOn,
+    /// Some wait for its end.
+    Wait,
+}
+
+trait Test {
+    fn run<S: Set + 'static>(&self, name: &str, set: S, beside: Beside);
+}
+
+fn each(test: &impl Test) {
+    test.run("list over MV-RLU", List::<OverMvRlu>::default(), Beside::GoOn);
+    test.run("table over MV-RLU", Hash::<OverMvRlu>::with_buckets(16), Beside::GoOn);
+    test.run("tree over MV-RLU", Tree::<OverMvRlu>::default(), Beside::GoOn);
+    test.run("list over RLU", List::over(OverRlu::with(ClockKind::Logical, 0)), Beside::Wait);
+    test.run("table over RLU", Hash::over(OverRlu::with(ClockKind::Logical, 4), 16), Beside::Wait);
+    test.run("tree over RLU", Tree::over(OverRlu::with(ClockKind::Hardware, 0)), Beside::Wait);
+    each_over_rcu(test);
+}
+
+fn each_over_rcu(test: &impl Test) {
+    test.run("list over RCU", List::<OverRcu>::default(), Beside::GoOn);
+    test.run("table over RCU", Hash::<OverRcu>::with_buckets(16), Beside::GoOn);
+    test.run("tree over RCU", Tree::<OverRcu>::default(), Beside::Wait);
+    test.run("Harris list", HarrisList::default(), Beside::GoOn);
+    test.run("Harris table", HarrisList::with_buckets(16), Beside::GoOn);
+    test.run("Citrus tree", CitrusTree::default(), Beside::Wait);
+    test.run("skip list", FraserSkipList::default(), Beside::GoOn);
+}
+
+/// One of: insert, remove, get, on a key that the number chooses.
+fn step(session: &mut impl SetSession, number: u64) {
+    let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let key = (mixed >> 32) % KEYS;
+    match (mixed >> 20) % 3 {
+        0 => _ = session.insert(key, key * 10),
+        1 => assert!(session.remove(key).is_none_or(|value| value == key * 10)),
+        _ => assert!(session.get(key).is_none_or(|value| value == key * 10)),
+    }
+}
+
+/// What is in it is what was put in, once each.
+fn check(set: &impl Set, name: &str) {
+    let mut session = set.session();
+    let keys: Vec<u64> = session.range(0, KEYS).into_iter().map(|(key, _)| key).collect();
+    assert!(keys.is_sorted_by(|a, b| a < b), "{name}: {keys:?}");
+    for key in 0..KEYS {
+        session.remove(key);
+        assert_eq!(session.get(key), None, "{name}");
+        assert!(session.insert(key, 1) && !session.insert(key, 2), "{name}");
+        assert_eq!((session.remove(key), session.remove(key)), (Some(1), None), "{name}");
+    }
+}
+
+/// 32 threads: what the set holds at most, and the longest operation beside the longest gap that as many threads see that
+/// only read the clock.
+struct Crowd;
+
+const THREADS: usize = 32;
+/// What waits behind a reader that lost its processor in a section: as much as the others remove until it has it back. (Lists
+/// of a few dozen keys hold 16 MB with 32 threads on two cores.)
+const BYTES_PER_THREAD: usize = 2 * 1024 * 1024;
+const TIMES: u32 = 5;
+
+impl Test for Crowd {
+    fn run<S: Set>(&self, name: &str, set: S, _: Beside) {
+        let time = duration_or(Duration::from_millis(200));
+        let before = HEAP.bytes();
+        let operation = |thread: usize, turn: u64| step(&mut set.session(), (thread as u64 + turn).wrapping_mul(31));
+        let operations = || press(THREADS, time, operation).0;
+        some_try(5, || {
+            let (held, (longest, gap)) = HEAP.most(|| in_turns(|| longest_gap(THREADS, time / 2), operations));
+            println!("{name}: {held} bytes at most");
+            assert!(held < THREADS * BYTES_PER_THREAD, "{name} held {held} bytes");
+            within(name, TIMES, longest, gap)
+        });
+        check(&set, name);
+        drop(set);
+        let left = HEAP.bytes();
+        assert!(left < before + 64 * 1024, "{name} left {} bytes behind", left - before);
+    }
+}
+
+#[test]
+fn memory_and_waits_are_bounded_when_threads_outnumber_cores() {
+    let _alone = alone();
+    watchdog(limit(), |_| each_over_rcu(&Crowd));
+}
+
+/// Threads that live for a few operations, forget their sessions, and use the set again in their last destructors.
+struct Storm;
+
+type Last = Box<dyn FnOnce()>;
+
+/// Runs when its thread ends.
+struct AtTheEnd(Option<Last>);
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        self.0.take().expect("set when it was made")();
+    }
+}
+
+thread_local! {
+    static AT_THE_END: RefCell<Vec<AtTheEnd>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Test for Storm {
+    fn run<S: Set + 'static>(&self, name: &str, set: S, _: Beside) {
+        const LINES: u64 = 6;
+        const LIVES: u64 = 25;
+        let leaked = Box::into_raw(Box::new(set));
+        // SAFETY: freed below, when the threads that use it have ended.
+        let set: &'static S = unsafe { &*leaked };
+        let life = move |number: u64| {
+            let last: Last = Box::new(move || (0..5).for_each(|more| step(&mut set.session(), number + more)));
+            AT_THE_END.with(|list| list.borrow_mut().push(AtTheEnd(Some(last))));
+            let mut session = set.session();
+            (0..40).for_each(|more| step(&mut session, number * 100 + more));
+            if number.is_multiple_of(2) {
+                forget(session);
+            }
+        };
+        let line = |line: u64| {
+            (0..LIVES).for_each(|round| thread::spawn(move || life(line * LIVES + round)).join().expect("no panic"));
+        };
+        thread::scope(|scope| (0..LINES).for_each(|number| _ = scope.spawn(move || line(number))));
+        check(set, name);
+        // SAFETY: from above, and all threads that knew it have ended.
+        drop(unsafe { Box::from_raw(leaked) });
+    }
+}
+
+#[test]
+fn threads_come_and_go_and_forget_their_sessions() {
+    let _beside = beside();
+    watchdog(limit(), |_| each(&Storm));
+}
+
+/// Sessions that are forgotten, and a reader that stays, stop nothing that need not wait; and nothing once it has left.
+struct Stuck;
+
+impl Test for Stuck {
+    fn run<S: Set>(&self, name: &str, set: S, beside: Beside) {
+        (0..500).for_each(|_| forget(set.session()));
+        let visit = Visit::default();
+        thread::scope(|scope| {
+            scope.spawn(|| set.session().linger(&visit));
+            visit.wait_inside();
+            let workers: Vec<_> = (0..3_u64)
+                .map(|thread| {
+                    let set = &set;
+                    scope.spawn(move || {
+                        let mut session = set.session();
+                        (0..300).for_each(|number| step(&mut session, thread << 32 | number));
+                    })
+                })
+                .collect();
+            if beside == Beside::Wait {
+                thread::sleep(Duration::from_millis(5));
+                visit.end();
+            }
+            workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+            visit.end();
+        });
+        check(&set, name);
+    }
+}
+
+#[test]
+fn forgotten_sessions_and_a_reader_that_stays_stop_no_one_for_good() {
+    let _beside = beside();
+    watchdog(limit(), |_| each(&Stuck));
+}
+
+/// One key comes and goes; each time it is a new object. No snapshot that is held can see one of them.
+#[test]
+fn a_key_that_comes_and_goes_beside_a_held_snapshot_leaks_nothing() {
+    let _alone = alone();
+    let (most, ()) = HEAP.most(|| {
+        let list = List::over(OverMvRlu::default());
+        let mut held = list.mechanism().domain().register();
+        let mut session = list.session();
+        session.insert(1, 10);
+        let _snapshot = held.read();
+        for round in 0..100_000 {
+            assert!(session.insert(2, round));
+            assert_eq!(session.remove(2), Some(round));
+        }
+        assert_eq!(session.get(1), Some(10));
+    });
+    assert!(most <= 128 * 1024, "{most} bytes for one key");
+}

@@ -1,0 +1,129 @@
+//! The sets under the weak memory model, in their smallest interesting configurations.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sets --profile model --test loom_sets --target-dir target/loom`
+//!
+//! Keys and values of nodes have witnesses (`platform::watch`), so a node that is read without having been handed over, or freed
+//! while it is read, ends the run. What waits for readers in a Citrus tree is in `simulated_sets.rs`: loom does not come to
+//! the end of two loops that wait for each other's steps.
+#![cfg(loom)]
+
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
+use archipelago_sets::{CitrusTree, FraserSkipList, HarrisList, List, OverRcu, Set, SetSession, Tree};
+
+/// Fills a set, and runs two threads on it, in all schedules with at most this many preemptions.
+fn beside<S: Set + Default + 'static>(
+    preemptions: usize,
+    keys: &'static [u64],
+    one: fn(&mut S::Session<'_>),
+    other: fn(&mut S::Session<'_>),
+    end: fn(&mut S::Session<'_>),
+) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(move || {
+        let set = Arc::new(S::default());
+        keys.iter().for_each(|key| assert!(set.session().insert(*key, key * 10)));
+        let running = {
+            let set = set.clone();
+            thread::spawn(move || one(&mut set.session()))
+        };
+        other(&mut set.session());
+        running.join().unwrap();
+        end(&mut set.session());
+    });
+}
+
+/// Two that insert and remove neighbours, and look.
+fn neighbours<S: Set + Default + 'static>(preemptions: usize) {
+    beside::<S>(
+        preemptions,
+        &[5],
+        |session| {
+            assert_eq!(session.remove(5), Some(50));
+            // Whatever came before it meanwhile.
+            assert_eq!(session.get(5), None);
+        },
+        |session| {
+            assert!(session.insert(3, 30));
+            assert!(matches!(session.get(5), None | Some(50)));
+        },
+        |session| assert_eq!((session.get(3), session.get(5)), (Some(30), None)),
+    );
+}
+
+/// Two want to insert, and then to remove, the same key: one of them does.
+fn rivals<S: Set + Default + 'static>(preemptions: usize) {
+    beside::<S>(
+        preemptions,
+        &[],
+        |session| _ = session.insert(1, 10),
+        |session| {
+            let mine = session.insert(1, 20);
+            let removed = session.remove(1);
+            assert!(removed == Some(10) && !mine || removed == Some(20) && mine);
+        },
+        |session| assert!(matches!(session.get(1), None | Some(10))),
+    );
+}
+
+/// One sees what the other does in the order in which it does it.
+fn in_order<S: Set + Default + 'static>(preemptions: usize) {
+    beside::<S>(
+        preemptions,
+        &[5],
+        |session| {
+            assert!(session.insert(3, 30));
+            assert_eq!(session.remove(5), Some(50));
+        },
+        |session| {
+            if session.get(5).is_none() {
+                assert_eq!(session.get(3), Some(30));
+            }
+        },
+        |session| assert_eq!((session.get(3), session.get(5)), (Some(30), None)),
+    );
+}
+
+/// A reader on its way to the successor of a node that is removed finds it.
+fn on_the_way<S: Set + Default + 'static>(preemptions: usize) {
+    beside::<S>(
+        preemptions,
+        &[50, 20, 90, 70],
+        |session| assert_eq!(session.get(70), Some(700)),
+        |session| assert_eq!(session.remove(50), Some(500)),
+        |session| assert_eq!((session.get(70), session.get(50)), (Some(700), None)),
+    );
+}
+
+#[test]
+fn harris_list() {
+    neighbours::<HarrisList>(3);
+    rivals::<HarrisList>(3);
+    in_order::<HarrisList>(3);
+}
+
+#[test]
+fn skip_list() {
+    neighbours::<FraserSkipList>(2);
+    rivals::<FraserSkipList>(2);
+    in_order::<FraserSkipList>(2);
+}
+
+#[test]
+fn list_over_rcu() {
+    rivals::<List<OverRcu>>(2);
+    in_order::<List<OverRcu>>(2);
+}
+
+#[test]
+fn tree_over_rcu() {
+    on_the_way::<Tree<OverRcu>>(2);
+}
+
+#[test]
+fn citrus() {
+    rivals::<CitrusTree>(2);
+    in_order::<CitrusTree>(2);
+}

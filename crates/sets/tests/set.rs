@@ -1,0 +1,353 @@
+//! Sets over every mechanism: a model, threads, and what is promised of several keys at once.
+#![cfg(not(loom))]
+
+use std::collections::BTreeMap;
+
+use archipelago_check::history::Recorder;
+use archipelago_check::linear;
+use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
+use archipelago_platform::thread;
+use archipelago_sets::{
+    CitrusTree, FraserSkipList, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
+    Visit,
+};
+use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
+
+#[path = "set/promised.rs"]
+mod promised;
+
+use promised::{Promise, Promised, draw, perform};
+
+const fn scaled(native: usize, miri: usize) -> usize {
+    if cfg!(miri) { miri } else { native }
+}
+
+fn eager_mvrlu(clock: ClockKind) -> OverMvRlu {
+    let tuning = Tuning { low_watermark: 1, dereference_watermark: 16, concurrent: true };
+    OverMvRlu::with(Domain::builder().clock(clock).tuning(tuning))
+}
+
+fn each_over<M: Mechanism<1> + Mechanism<2>>(test: &impl Tested, make: impl Fn(usize) -> M) {
+    test.run(Promise::Ordered, List::over(make(1)));
+    test.run(Promise::Hashed, Hash::over(make(5), 5));
+    test.run(Promise::Ordered, Tree::over(make(1)));
+}
+
+trait Tested {
+    fn run<S: Set>(&self, promise: Promise, set: S);
+}
+
+fn each(test: impl Tested) {
+    each_over(&test, |_| OverMvRlu::with(Domain::builder()));
+    each_over(&test, |_| eager_mvrlu(ClockKind::Logical));
+    each_over(&test, |_| eager_mvrlu(ClockKind::Hardware));
+    each_over(&test, |_| OverRlu::with(ClockKind::Logical, 0));
+    each_over(&test, |_| OverRlu::with(ClockKind::Hardware, 0));
+    each_over(&test, |_| OverRlu::with(ClockKind::Logical, 10));
+    test.run(Promise::Ordered, List::<OverRcu>::default());
+    test.run(Promise::Hashed, Hash::<OverRcu>::with_buckets(5));
+    test.run(Promise::Ordered, Tree::<OverRcu>::default());
+    test.run(Promise::Rival, HarrisList::default());
+    test.run(Promise::Hashed, Locked(HarrisList::with_buckets(5)));
+    test.run(Promise::Rival, CitrusTree::default());
+    test.run(Promise::Rival, FraserSkipList::default());
+}
+
+/// Makes a rival's `get_many` and `move_key` what they are for others, in tests of one thread: they are that there.
+struct Locked<S>(S);
+
+impl<S: Set> Set for Locked<S> {
+    type Session<'s>
+        = S::Session<'s>
+    where
+        S: 's;
+
+    fn session(&self) -> S::Session<'_> {
+        self.0.session()
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+struct Model;
+
+impl Tested for Model {
+    fn run<S: Set>(&self, promise: Promise, set: S) {
+        let (mut random, mut model) = (Random(7), BTreeMap::new());
+        let mut session = set.session();
+        for _ in 0..scaled(6_000, 60) {
+            let (key, other, value) = (random.below(40), random.below(40), random.below(1_000));
+            match random.below(6) {
+                0 | 1 => {
+                    let absent = !model.contains_key(&key);
+                    assert_eq!(session.insert(key, value), absent);
+                    model.entry(key).or_insert(value);
+                }
+                2 => assert_eq!(session.remove(key), model.remove(&key)),
+                3 => {
+                    let keys = [key, other, value];
+                    assert_eq!(session.get_many(&keys), keys.map(|key| model.get(&key).copied()));
+                }
+                4 if key != other => {
+                    let moves = model.contains_key(&key) && !model.contains_key(&other);
+                    assert_eq!(session.move_key(key, other), moves);
+                    if moves {
+                        let value = model.remove(&key).unwrap();
+                        model.insert(other, value);
+                    }
+                }
+                _ if promise != Promise::Hashed => {
+                    let expected: Vec<(u64, u64)> =
+                        model.range(key..key.max(other)).map(|(key, value)| (*key, *value)).collect();
+                    assert_eq!(session.range(key, other), expected);
+                }
+                _ => assert_eq!(session.contains(key), model.contains_key(&key)),
+            }
+        }
+    }
+}
+
+#[test]
+fn as_a_sorted_map() {
+    each(Model);
+}
+
+struct Churn;
+
+impl Tested for Churn {
+    fn run<S: Set>(&self, promise: Promise, set: S) {
+        let counts: Vec<AtomicI64> = (0..32).map(|_| AtomicI64::new(0)).collect();
+        thread::scope(|scope| {
+            for seed in 0..3 {
+                let (set, counts) = (&set, &counts);
+                scope.spawn(move || {
+                    let (mut random, mut session) = (Random(seed), set.session());
+                    for _ in 0..scaled(2_500, 25) {
+                        let key = random.below(32);
+                        let change = match random.below(3) {
+                            0 => i64::from(session.insert(key, key * 10)),
+                            1 => session.remove(key).map_or(0, |value| {
+                                assert_eq!(value, key * 10);
+                                -1
+                            }),
+                            _ => session.get(key).map_or(0, |value| {
+                                assert_eq!(value, key * 10);
+                                0
+                            }),
+                        };
+                        counts[key as usize].fetch_add(change, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let mut session = set.session();
+        let left: Vec<(u64, u64)> = (0..32).filter_map(|key| Some((key, session.get(key)?))).collect();
+        for (key, count) in counts.iter().enumerate() {
+            let there = left.iter().any(|(left, _)| *left == key as u64);
+            assert_eq!(count.load(Ordering::Relaxed), i64::from(there), "key {key}");
+        }
+        if promise != Promise::Hashed {
+            assert_eq!(session.range(0, 32), left);
+        }
+    }
+}
+
+#[test]
+fn threads_insert_and_remove() {
+    each(Churn);
+}
+
+/// One item moves about; at any moment it is in exactly one place.
+struct Wandering;
+
+impl Tested for Wandering {
+    fn run<S: Set>(&self, promise: Promise, set: S) {
+        if promise == Promise::Rival || core::any::type_name::<S>().contains("Locked") {
+            return;
+        }
+        const PLACES: u64 = 12;
+        set.session().insert(0, 77);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let movers: Vec<_> = (1..3)
+                .map(|seed| {
+                    let set = &set;
+                    scope.spawn(move || {
+                        let (mut random, mut session) = (Random(seed), set.session());
+                        let mut moved = 0;
+                        while moved < scaled(400, 5) {
+                            let (from, to) = (random.below(PLACES), random.below(PLACES));
+                            moved += usize::from(from != to && session.move_key(from, to));
+                        }
+                    })
+                })
+                .collect();
+            let (set, stop) = (&set, &stop);
+            scope.spawn(move || {
+                let mut session = set.session();
+                let keys: Vec<u64> = (0..PLACES).collect();
+                while !stop.load(Ordering::Relaxed) {
+                    let found: Vec<u64> = session.get_many(&keys).into_iter().flatten().collect();
+                    assert_eq!(found, [77]);
+                    if promise == Promise::Ordered {
+                        assert_eq!(session.range(0, PLACES).len(), 1);
+                    }
+                    thread::yield_now();
+                }
+            });
+            movers.into_iter().for_each(|mover| mover.join().unwrap());
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
+
+#[test]
+fn what_moves_is_in_one_place() {
+    each(Wandering);
+}
+
+/// Three threads, five keys: every answer, of several keys too where that is promised, fits one order of operations.
+struct Recorded;
+
+impl Tested for Recorded {
+    fn run<S: Set>(&self, promise: Promise, set: S) {
+        let promise = if core::any::type_name::<S>().contains("Locked") { Promise::Rival } else { promise };
+        let recorder = Recorder::new();
+        thread::scope(|scope| {
+            for thread in 0..3 {
+                let (set, recorder) = (&set, &recorder);
+                scope.spawn(move || {
+                    let (mut random, mut session, mut log) = (Random(thread), set.session(), recorder.log());
+                    for number in 0..scaled(300, 8) as u64 {
+                        let op = draw(|bound| random.below(bound), promise, thread << 32 | number);
+                        log.record(op, |op| perform(&mut session, op));
+                        if number % 16 == 0 {
+                            thread::yield_now();
+                        }
+                    }
+                });
+            }
+        });
+        linear::check(&Promised, recorder.finish().entries()).assert_ok();
+    }
+}
+
+#[test]
+fn histories_are_linearizable() {
+    for _ in 0..scaled(4, 1) {
+        each(Recorded);
+    }
+}
+
+/// Beside a reader that stays in its section, updates go on where the mechanism does not make them wait; where it does,
+/// they go on when the reader leaves.
+struct Lingering {
+    waits: bool,
+}
+
+impl Tested for Lingering {
+    fn run<S: Set>(&self, promise: Promise, set: S) {
+        let (visit, before) = (Visit::default(), [50, 20, 90, 70, 80, 110]);
+        before.iter().for_each(|key| assert!(set.session().insert(*key, *key)));
+        thread::scope(|scope| {
+            scope.spawn(|| set.session().linger(&visit));
+            visit.wait_inside();
+            let updates = scope.spawn(|| {
+                let mut session = set.session();
+                (0..20).for_each(|key| assert!(session.insert(key, key)));
+                // In a tree a node with two children, whose successor is not its child.
+                assert_eq!(session.remove(50), Some(50));
+                (session.get(19), session.get(50))
+            });
+            if self.waits {
+                thread::yield_now();
+                visit.end();
+            }
+            assert_eq!(updates.join().unwrap(), (Some(19), None));
+            visit.end();
+        });
+        if promise != Promise::Hashed {
+            let keys: Vec<u64> = set.session().range(20, 200).into_iter().map(|(key, _)| key).collect();
+            assert_eq!(keys, [20, 70, 80, 90, 110]);
+        }
+    }
+}
+
+#[test]
+fn updates_go_on_beside_a_reader_that_lingers() {
+    let test = Lingering { waits: false };
+    each_over(&test, |_| eager_mvrlu(ClockKind::Logical));
+    test.run(Promise::Ordered, List::<OverRcu>::default());
+    test.run(Promise::Hashed, Hash::<OverRcu>::with_buckets(5));
+    test.run(Promise::Rival, HarrisList::default());
+    test.run(Promise::Rival, FraserSkipList::default());
+}
+
+#[test]
+fn updates_wait_for_a_reader_that_lingers_and_go_on_after_it() {
+    let test = Lingering { waits: true };
+    each_over(&test, |_| OverRlu::with(ClockKind::Logical, 0));
+    test.run(Promise::Ordered, Tree::<OverRcu>::default());
+    test.run(Promise::Rival, CitrusTree::default());
+}
+
+/// A visit that is over keeps no reader in its section.
+#[test]
+fn a_visit_that_is_over_does_not_begin() {
+    let (list, visit) = (HarrisList::default(), Visit::default());
+    visit.end();
+    list.session().linger(&visit);
+    visit.wait_inside();
+}
+
+/// A structure's mechanism has as many locks as the structure has scopes, whatever it was made for.
+#[test]
+fn a_table_over_a_mechanism_has_a_lock_for_each_bucket() {
+    for buckets in [0, 1, 2, 7] {
+        let table = Hash::over(OverRcu::default(), buckets);
+        let mut session = table.session();
+        (0..50).for_each(|key| assert!(session.insert(key, key)));
+        assert!(session.move_key(3, 60));
+        assert_eq!(session.get_many(&[3, 60, 49]), [None, Some(3), Some(49)]);
+    }
+    assert!(List::over(OverRcu::default()).session().insert(1, 1));
+    assert!(Tree::over(OverRcu::default()).session().insert(1, 1));
+}
+
+/// Threads put keys of their own in and take the first ones out: each comes out once, whoever takes it.
+#[test]
+fn a_skip_list_as_a_queue_gives_every_entry_once() {
+    let (threads, rounds) = (4, scaled(5_000, 30) as u64);
+    let queue = FraserSkipList::default();
+    let mut taken: Vec<u64> = thread::scope(|scope| {
+        let work = |thread: u64| {
+            let (mut session, mut taken) = (queue.session(), Vec::new());
+            for round in 0..rounds {
+                let key = round * threads + thread;
+                assert!(session.insert(key, !key));
+                // Now and then two go, so that the queue runs empty and threads fight for what is left.
+                for _ in 0..1 + round % 2 {
+                    if let Some((key, value)) = session.pop_first() {
+                        assert_eq!(value, !key);
+                        taken.push(key);
+                    }
+                }
+            }
+            taken
+        };
+        let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
+        running.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut session = queue.session();
+    taken.extend(std::iter::from_fn(|| session.pop_first()).map(|(key, _)| key));
+    taken.sort_unstable();
+    assert_eq!(taken, (0..threads * rounds).collect::<Vec<_>>());
+    assert_eq!(session.first(), None);
+}

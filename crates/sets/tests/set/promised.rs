@@ -1,0 +1,97 @@
+//! What the sets promise, as a sequential specification for the linearizability checker, and operations to try.
+
+use std::collections::BTreeMap;
+
+use archipelago_check::linear::Model;
+use archipelago_sets::SetSession;
+
+/// What a structure promises beyond single keys.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Promise {
+    /// Several keys at one moment, ranges too.
+    Ordered,
+    /// Several keys at one moment; no ranges.
+    Hashed,
+    /// Single keys and ranges.
+    Rival,
+}
+
+/// What the sets promise, as a sequential specification.
+pub struct Promised;
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    Insert(u64, u64),
+    Remove(u64),
+    Get(u64),
+    Move(u64, u64),
+    GetMany(Vec<u64>),
+    Range(u64, u64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ret {
+    Done(bool),
+    Value(Option<u64>),
+    Values(Vec<Option<u64>>),
+    Entries(Vec<(u64, u64)>),
+}
+
+impl Model for Promised {
+    type Op = Op;
+    type Ret = Ret;
+    type State = BTreeMap<u64, u64>;
+
+    fn initial(&self) -> Self::State {
+        BTreeMap::new()
+    }
+
+    fn step(&self, state: &Self::State, op: &Op, ret: &Ret) -> Option<Self::State> {
+        let mut state = state.clone();
+        let right = match op {
+            Op::Insert(key, value) => {
+                let absent = !state.contains_key(key);
+                state.entry(*key).or_insert(*value);
+                Ret::Done(absent)
+            }
+            Op::Remove(key) => Ret::Value(state.remove(key)),
+            Op::Get(key) => Ret::Value(state.get(key).copied()),
+            Op::Move(from, to) => {
+                let moves = from != to && state.contains_key(from) && !state.contains_key(to);
+                if moves {
+                    let value = state.remove(from).expect("just seen");
+                    state.insert(*to, value);
+                }
+                Ret::Done(moves)
+            }
+            Op::GetMany(keys) => Ret::Values(keys.iter().map(|key| state.get(key).copied()).collect()),
+            Op::Range(from, to) => Ret::Entries(state.range(from..to).map(|(key, value)| (*key, *value)).collect()),
+        };
+        (right == *ret).then_some(state)
+    }
+}
+
+/// Does what is asked.
+pub fn perform(session: &mut impl SetSession, op: &Op) -> Ret {
+    match op {
+        Op::Insert(key, value) => Ret::Done(session.insert(*key, *value)),
+        Op::Remove(key) => Ret::Value(session.remove(*key)),
+        Op::Get(key) => Ret::Value(session.get(*key)),
+        Op::Move(from, to) => Ret::Done(session.move_key(*from, *to)),
+        Op::GetMany(keys) => Ret::Values(session.get_many(keys)),
+        Op::Range(from, to) => Ret::Entries(session.range(*from, *to)),
+    }
+}
+
+/// An operation on one of five keys, or two, of those that are promised, by random numbers below what `below` is given.
+pub fn draw(mut below: impl FnMut(u64) -> u64, promise: Promise, unique: u64) -> Op {
+    let (key, other) = (below(5), below(5));
+    match (below(8), promise) {
+        (0 | 1, _) => Op::Insert(key, unique),
+        (2 | 3, _) => Op::Remove(key),
+        (4, Promise::Ordered | Promise::Hashed) if key != other => Op::Move(key, other),
+        (5, Promise::Ordered | Promise::Hashed) => Op::GetMany(vec![key, other, 4]),
+        (6, Promise::Ordered) => Op::Range(key.min(other), key.max(other) + 1),
+        _ => Op::Get(key),
+    }
+}

@@ -1,0 +1,148 @@
+//! RLU and MV-RLU on the virtual machine: many schedules that natural ones never take, threads that are stalled anywhere,
+//! and every history checked.
+#![cfg(archipelago_sim)]
+// `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
+#![allow(clippy::unit_arg)]
+
+use archipelago_check::simulated::{explore, explore_with, stall};
+use archipelago_check::snapshot::Level;
+use archipelago_sim::{Client, SimAlloc, world};
+use archipelago_sync::mvrlu::{self, Abort, ClockKind, Handle, Link, Tuning, Tx, points};
+use archipelago_sync::rlu;
+
+#[path = "mvrlu/book.rs"]
+mod book;
+
+use book::{Book, OBJECTS, Object, act, once_serializable};
+
+#[global_allocator]
+static ALLOC: SimAlloc = SimAlloc;
+
+/// A domain of either kind.
+enum Domain {
+    Two(rlu::Domain),
+    Many(mvrlu::Domain),
+}
+
+impl Domain {
+    fn alloc(&self) -> Link<u64> {
+        match self {
+            Domain::Two(domain) => domain.alloc(0),
+            Domain::Many(domain) => domain.alloc(0),
+        }
+    }
+
+    fn register(&self) -> Handle {
+        match self {
+            Domain::Two(domain) => domain.register(),
+            Domain::Many(domain) => domain.register(),
+        }
+    }
+}
+
+/// An MV-RLU domain that collects at every occasion.
+fn eager(clock: ClockKind) -> mvrlu::Builder {
+    let tuning = Tuning { low_watermark: 1, dereference_watermark: 4, concurrent: true };
+    mvrlu::Domain::builder().clock(clock).tuning(tuning)
+}
+
+fn each_domain(mut test: impl FnMut(&dyn Fn() -> Objects)) {
+    for clock in [ClockKind::Logical, ClockKind::Hardware] {
+        for deferred in [0, 1, 3] {
+            test(&|| Objects::new(clock, Domain::Two(rlu::Domain::new(clock, deferred))));
+        }
+        test(&|| Objects::new(clock, Domain::Many(eager(clock).build())));
+    }
+}
+
+/// Some objects of a domain, and what happened to them.
+struct Objects {
+    domain: Domain,
+    links: Vec<Object>,
+    book: Book,
+}
+
+impl Objects {
+    fn new(clock: ClockKind, domain: Domain) -> Self {
+        let links = (0..OBJECTS).map(|_| domain.alloc()).collect();
+        Self { domain, links, book: Book::new(clock) }
+    }
+
+    /// Frees the objects, so that a run ends with all memory given back.
+    fn retire(&self) {
+        let retire = |tx: &mut Tx<'_>| {
+            // SAFETY: not used any more.
+            self.links.iter().try_for_each(|link| unsafe { tx.retire(*link) })
+        };
+        self.domain.register().update(retire).unwrap();
+    }
+}
+
+/// Half of the threads write one number to all objects, which grows from commit to commit, and all read them.
+fn all_or_none(objects: &Objects, client: Client) {
+    let mut handle = objects.domain.register();
+    let mut latest = 0;
+    for _ in 0..8 {
+        if client.index < 2 {
+            let write = |tx: &mut Tx<'_>| {
+                let value = *tx.lock(objects.links[0])? + 1;
+                objects.links.iter().try_for_each(|link| Ok(*tx.lock(*link)? = value))?;
+                Ok(value)
+            };
+            latest = handle.update(write).unwrap();
+        }
+        let snapshot = handle.read();
+        let seen: Vec<u64> = objects.links.iter().map(|link| *snapshot.get(*link)).collect();
+        assert!(seen.iter().all(|value| *value == seen[0]), "torn: {seen:?}");
+        assert!(seen[0] >= latest, "{} after {latest}", seen[0]);
+        latest = seen[0];
+    }
+}
+
+#[test]
+fn snapshots_are_never_torn_nor_old() {
+    each_domain(|objects| explore(150, objects, all_or_none, |objects| objects.retire()));
+}
+
+/// In the windows that the arguments are about: each thread, at several passages.
+#[test]
+fn snapshots_are_never_torn_by_a_stall_in_the_worst_places() {
+    for name in [points::ENTERING, points::LINKING, points::LINKED, points::WRITING_BACK] {
+        let faults = |seed| {
+            let one = stall(seed as usize % 4, name, 1 + seed / 4 % 12);
+            vec![one, stall(seed as usize / 2 % 4, name, 2 + seed / 8 % 30)]
+        };
+        each_domain(|objects| explore_with(100, faults, objects, all_or_none, |objects| objects.retire()));
+    }
+}
+
+fn transactions(level: Level) {
+    let client = |objects: &Objects, client: Client| {
+        let mut handle = objects.domain.register();
+        for number in 1..=8 {
+            let unique = (client.index as u64 + 1) << 32 | number << 8;
+            let attempt = |body: &mut dyn FnMut(&mut Tx<'_>) -> Result<(), Abort>| match level {
+                Level::Snapshot => handle.try_update(body).is_ok(),
+                Level::Serializable => once_serializable(&mut handle, body),
+            };
+            let below = |bound| world::random() % bound;
+            let act = |tx: &mut Tx<'_>, actions: &mut Vec<_>| act(tx, &objects.links, actions, below, unique);
+            objects.book.record(client.index, attempt, act);
+        }
+    };
+    let end = |objects: Objects| {
+        objects.retire();
+        objects.book.judge(level).assert_ok();
+    };
+    each_domain(|objects| explore(150, objects, client, end));
+}
+
+#[test]
+fn transactions_are_snapshot_isolated_in_many_schedules() {
+    transactions(Level::Snapshot);
+}
+
+#[test]
+fn serializable_transactions_are_serializable_in_many_schedules() {
+    transactions(Level::Serializable);
+}
