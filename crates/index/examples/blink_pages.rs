@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p archipelago-index --example blink_pages [KEYS] [NAME ...]`
 
-use archipelago_index::blink::Pages;
+use archipelago_index::blink::{Dense, Pages};
 use archipelago_index::{Art, BLinkTree, HydraList, OrderedIndex, OrderedSession};
 use archipelago_platform::memory::resident_bytes;
 use std::time::Instant;
@@ -78,6 +78,8 @@ fn main() {
         "8k": BLinkTree::<u64, u64, Pages<8192>>::new();
         "16k": BLinkTree::<u64, u64, Pages<16384>>::new();
         "64k": BLinkTree::<u64, u64, Pages<65536>>::new();
+        "1k dense": BLinkTree::<u64, u64, Dense<Pages<1024>>>::new();
+        "4k dense": BLinkTree::<u64, u64, Dense<Pages<4096>>>::new();
         "hydralist": HydraList::<u64, u64>::new();
         "art": Art::<u64, u64>::new();
     }

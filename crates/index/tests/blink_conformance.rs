@@ -1,25 +1,45 @@
 //! `BLinkTree` in the conformance suite: with the smallest pages, so that a few dozen keys make a tree, with the usual ones,
-//! with pages that hold the suite's longest keys, and as on machines of several nodes.
+//! with pages that hold the suite's longest keys, under every policy, and as on machines of several nodes.
 
 mod common;
 
 use archipelago_index::BLinkTree;
-use archipelago_index::blink::Pages;
+use archipelago_index::blink::{Central, CohortNp, CohortWp, Dense, Latched, Pages, Replicated};
 use archipelago_platform::topology::Topology;
 use common::conformance;
 
 type Small<K, V> = BLinkTree<K, V, Pages<512>>;
 type Large<K, V> = BLinkTree<K, V, Pages<{ 128 << 10 }>>;
+type Under<L, const READS: bool, V> = BLinkTree<u64, V, Latched<512, L, READS>>;
+type EachNode<P, K, V> = BLinkTree<K, V, Replicated<P>>;
 
 conformance!(words, u64, BLinkTree::<u64, _>::new(), |map| map.check_invariants());
 conformance!(words_in_small_pages, u64, Small::new(), |map| map.check_invariants());
-conformance!(signed, i64, Small::new(), |map| map.check_invariants());
-conformance!(double_words, u128, Small::new(), |map| map.check_invariants());
-conformance!(arrays, [u8; 12], Small::new(), |map| map.check_invariants());
-conformance!(bytes, Vec<u8>, Large::new(), |map| map.check_invariants());
-conformance!(strings, String, Large::new(), |map| map.check_invariants());
-conformance!(pairs, (u32, String), Large::new(), |map| map.check_invariants());
-conformance!(triples, (Vec<u8>, i16, Vec<u8>), Large::new(), |map| map.check_invariants());
-conformance!(words_on_two_nodes, u64, Small::with_topology(Topology::synthetic(2, 4)), |map| map.check_invariants());
 conformance!(arrays_on_eight_nodes, [u8; 12], Small::with_topology(Topology::synthetic(8, 2)), |map| map
     .check_invariants());
+conformance!(bytes, Vec<u8>, Large::new(), |map| map.check_invariants());
+conformance!(strings, String, Large::new(), |map| map.check_invariants());
+conformance!(triples, (Vec<u8>, i16, Vec<u8>), Large::new(), |map| map.check_invariants());
+
+// Other latches, taken by readers too or not.
+conformance!(words_under_central, u64, Under::<Central, true, _>::new(), |map| map.check_invariants());
+conformance!(words_under_cohort_wp, u64, Under::<CohortWp, true, _>::new(), |map| map.check_invariants());
+conformance!(words_written_under_cohort_np, u64, Under::<CohortNp, false, _>::new(), |map| map.check_invariants());
+
+// Fuller pages.
+conformance!(arrays_in_dense_pages, [u8; 12], BLinkTree::<_, _, Dense<Pages<512>>>::new(), |map| map
+    .check_invariants());
+
+// A replica on each node.
+conformance!(
+    words_in_two_replicas,
+    u64,
+    EachNode::<Pages<512>, _, _>::with_topology(Topology::synthetic(2, 4)),
+    |map| map.check_invariants()
+);
+conformance!(
+    arrays_in_three_latched_replicas,
+    [u8; 12],
+    EachNode::<Latched<512, CohortWp, true>, _, _>::with_topology(Topology::synthetic(3, 2)),
+    |map| map.check_invariants()
+);

@@ -12,6 +12,15 @@ use super::tree::Tree;
 use crate::key::KeyForm;
 use archipelago_sync::rcu::Guard;
 
+/// Why a page is looked after.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// It holds little.
+    Underfull,
+    /// It is full, and its neighbour may have room.
+    Full,
+}
+
 /// What is to be done about a parent next.
 #[derive(PartialEq, Eq)]
 enum Next {
@@ -26,27 +35,42 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// Looks after the child that `key` leads to of a page of `level`.
     #[cold]
     pub(super) fn balance(&self, level: usize, key: F::Probe<'_>, guard: &Guard<'_>) {
-        let next = self.balance_child(level, key, guard);
+        let next = self.balance_child(level, key, Why::Underfull, guard);
         if next != Next::Nothing {
             self.balance(level + 1, key, guard);
         }
         if next == Next::BalanceAndReturn {
             // If there is no neighbour still, the child stays as it is until its next removal.
-            self.balance_child(level, key, guard);
+            self.balance_child(level, key, Why::Underfull, guard);
         }
     }
 
-    fn balance_child(&self, level: usize, key: F::Probe<'_>, guard: &Guard<'_>) -> Next {
+    /// Gives entries of the full leaf that `key` leads to, to a neighbour that has room for them.
+    #[cold]
+    pub(super) fn relieve(&self, key: F::Probe<'_>, guard: &Guard<'_>) {
+        self.balance_child(1, key, Why::Full, guard);
+    }
+
+    fn balance_child(&self, level: usize, key: F::Probe<'_>, why: Why, guard: &Guard<'_>) -> Next {
         let locked = loop {
             // The tree may have become lower meanwhile.
-            let Some((page, seen)) = self.find(Goal::At(key), level, guard) else { return Next::Nothing };
+            let Some(((page, seen), hold)) = self.find(Goal::At(key), level, guard) else { return Next::Nothing };
+            drop(hold);
             if let Some((locked, _)) = Locked::covering(page, seen, level, key) {
                 break locked;
             }
         };
         let (parent, root) = (locked.page(), self.root(guard));
         let mut gone = Vec::new();
-        let mut changed = parent.len() > 1 && self.even_out(parent, key, &mut gone);
+        let mut changed = false;
+        loop {
+            let before = gone.len();
+            changed |= self.even_out(parent, key, why, &mut gone);
+            // A page that has become one with its neighbour may still hold little, or nothing.
+            if gone.len() == before {
+                break;
+            }
+        }
         if parent == root {
             changed |= self.collapse(parent, &mut gone);
         }
@@ -72,14 +96,28 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         Locked::child(unsafe { Page::from_address(child) })
     }
 
-    /// Evens out the child that `key` leads to with a neighbour that has the same latched parent. Says whether anything
-    /// changed.
-    fn even_out<'g>(&self, parent: Page<'g, F, P>, key: F::Probe<'_>, gone: &mut Vec<Page<'g, F, P>>) -> bool {
-        let slot = parent.child_slot(Goal::At(key)).min(parent.len() - 2);
+    /// Evens out the child that `key` leads to with a neighbour that has the same latched parent: with the right one, or if
+    /// that cannot be, with the left one. Says whether anything changed.
+    fn even_out<'g>(
+        &self,
+        parent: Page<'g, F, P>,
+        key: F::Probe<'_>,
+        why: Why,
+        gone: &mut Vec<Page<'g, F, P>>,
+    ) -> bool {
+        let slot = parent.child_slot(Goal::At(key));
+        (slot + 1 < parent.len() && self.even_out_two(parent, slot, why, gone))
+            || (slot > 0 && self.even_out_two(parent, slot - 1, why, gone))
+    }
+
+    /// Evens out the children in a slot and the next.
+    fn even_out_two<'g>(&self, parent: Page<'g, F, P>, slot: usize, why: Why, gone: &mut Vec<Page<'g, F, P>>) -> bool {
         let (left, right) = (self.lock_child(parent, slot), self.lock_child(parent, slot + 1));
-        if left.page().right() != Some(right.page().address())
-            || !(left.page().is_underfull() || right.page().is_underfull())
-        {
+        let cared_for = why == Why::Full || left.page().is_underfull() || right.page().is_underfull();
+        if !cared_for || left.page().right() != Some(right.page().address()) {
+            return false;
+        }
+        if why == Why::Full && left.page().used() + right.page().used() > Page::<F, P>::WORDS * 7 / 4 {
             return false;
         }
         let mut piece = left.page().piece();
@@ -138,7 +176,7 @@ fn share<F: KeyForm, P: Policy>(
     }
     parent.remove(slot);
     let told = parent.insert(slot, piece.fence(cut), right.page().as_word());
-    debug_assert!(told, "there was room even before");
+    debug_assert!(told, "there is room");
     left.page().fill(piece, 0..cut);
     right.page().fill(piece, cut..len);
     left.changed();

@@ -1,11 +1,13 @@
 //! The invariants of a whole tree, for tests: see [`page`](super::page).
 
+use super::cursor::Cursor;
 use super::page::Page;
 use super::policy::Policy;
 use super::run::Run as _;
 use super::tree::Tree;
 use crate::key::KeyForm;
 use archipelago_sync::rcu::Guard;
+use core::ops::Bound;
 
 /// Checks everything, while no thread writes; how many entries there are.
 pub(super) fn check<F: KeyForm, P: Policy>(tree: &Tree<F, P>, guard: &Guard<'_>) -> usize {
@@ -63,4 +65,21 @@ fn check_level<'g, F: KeyForm, P: Policy>(level: &[Page<'g, F, P>]) -> (usize, V
         assert!(page.level() == 0 || page.len() > 0, "an inner page has a child");
     }
     (entries, children)
+}
+
+/// Checks that two trees have the same entries, while no thread writes.
+pub(super) fn check_same<F: KeyForm, P: Policy>(tree: &Tree<F, P>, other: &Tree<F, P>, guard: &Guard<'_>) {
+    let (mut run, mut other_run) = (F::Run::default(), F::Run::default());
+    let [mut cursor, mut other_cursor] = [(); 2].map(|()| Cursor::<F, P, false>::new(Bound::Unbounded));
+    loop {
+        // One at a time: the trees' pages may end at different keys.
+        cursor.fill(tree, 1, &mut run, guard);
+        other_cursor.fill(other, 1, &mut other_run, guard);
+        assert_eq!(run.len(), other_run.len(), "replicas have the same number of entries");
+        if run.len() == 0 {
+            return;
+        }
+        assert!(F::compare(run.key(0), other_run.key(0)).is_eq(), "replicas have the same keys");
+        assert_eq!(run.value(0), other_run.value(0), "replicas have the same values");
+    }
 }

@@ -7,7 +7,7 @@
 use super::page::Goal;
 use super::policy::Policy;
 use super::run::Run as _;
-use super::tree::{Seen, Tree};
+use super::tree::{Held, Seen, Tree};
 use crate::key::KeyForm;
 use crate::points;
 use archipelago_platform::hint::point;
@@ -54,7 +54,7 @@ impl<'g, F: KeyForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
                 return;
             }
             let at = self.leaf.take().and_then(|leaf| go_on::<F, P, DOWN>(tree, leaf, guard));
-            let ((page, seen), slot) = at.unwrap_or_else(|| self.look_up(tree, guard));
+            let (((page, seen), _hold), slot) = at.unwrap_or_else(|| self.look_up(tree, guard));
             let len = page.len();
             let slot = slot.min(len);
             let part = if DOWN { slot.saturating_sub(limit)..slot } else { slot..slot.saturating_add(limit).min(len) };
@@ -83,14 +83,15 @@ impl<'g, F: KeyForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
     }
 
     /// Finds its place from the root.
-    fn look_up(&self, tree: &Tree<F, P>, guard: &'g Guard<'_>) -> (Seen<'g, F, P>, usize) {
+    fn look_up(&self, tree: &Tree<F, P>, guard: &'g Guard<'_>) -> (Held<'g, F, P>, usize) {
         let goal = match &self.place {
             Place::Behind(key) if DOWN => Goal::Below(F::probe(key)),
             Place::At(key) | Place::Behind(key) => Goal::At(F::probe(key)),
             Place::Start if DOWN => Goal::Last,
             Place::Start | Place::End => Goal::First,
         };
-        let (page, seen) = tree.find(goal, 0, guard).expect("there is a lowest level");
+        let leaf = tree.find(goal, 0, guard).expect("there is a lowest level");
+        let page = leaf.0.0;
         let slot = match &self.place {
             Place::At(key) => {
                 let found = page.search(F::probe(key));
@@ -103,7 +104,7 @@ impl<'g, F: KeyForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
             Place::Start if DOWN => page.len(),
             Place::Start | Place::End => 0,
         };
-        ((page, seen), slot)
+        (leaf, slot)
     }
 }
 
@@ -113,16 +114,18 @@ pub(super) fn go_on<'g, F: KeyForm, P: Policy, const DOWN: bool>(
     tree: &Tree<F, P>,
     ((page, seen), slot): (Seen<'g, F, P>, usize),
     guard: &'g Guard<'_>,
-) -> Option<(Seen<'g, F, P>, usize)> {
+) -> Option<(Held<'g, F, P>, usize)> {
     if DOWN && slot == 0 {
-        let (left, left_seen) = tree.step((page, seen), page.left(), guard)?;
+        // The caller holds no latch: this one would be taken against the order.
+        let left = tree.step((page, seen), page.left(), guard)?;
+        let it = left.0.0;
         // The link is no part of what the page's version stands for: a page may have come between. What the left one's
         // version stands for is validated with what is read of it.
-        return (left.right() == Some(page.address())).then(|| ((left, left_seen), left.len()));
+        return (it.right() == Some(page.address())).then(|| (left, it.len()));
     }
     if !DOWN && slot >= page.len() {
         let right = page.right();
         return Some((tree.step((page, seen), right, guard)?, 0));
     }
-    Some(((page, seen), slot))
+    Some((((page, seen), page.hold()), slot))
 }

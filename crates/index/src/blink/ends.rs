@@ -5,25 +5,39 @@
 
 use super::cursor::go_on;
 use super::locked::Locked;
-use super::page::Goal;
+use super::page::{Goal, Page};
 use super::policy::Policy;
 use super::run::Run as _;
-use super::tree::{Seen, Tree};
+use super::tree::{Held, Seen, Tree};
 use crate::key::KeyForm;
 use crate::points;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 
 /// A leaf at an end of the tree, with the empty ones before it.
-struct End<'g, F: KeyForm, P: Policy> {
-    leaf: Seen<'g, F, P>,
+pub(super) struct End<'g, F: KeyForm, P: Policy> {
+    leaf: Held<'g, F, P>,
     passed: Vec<Seen<'g, F, P>>,
 }
 
-impl<F: KeyForm, P: Policy> End<'_, F, P> {
-    fn nothing_came_before(&self) -> bool {
-        self.passed.iter().all(|(page, seen)| page.is_still(*seen))
+impl<'g, F: KeyForm, P: Policy> End<'g, F, P> {
+    /// Puts the outermost entry into a run, if there is one. Whether that was right.
+    pub(super) fn read<const DOWN: bool>(&self, run: &mut F::Run) -> bool {
+        let (page, seen) = self.leaf.0;
+        let slot = if DOWN { page.len().saturating_sub(1) } else { 0 };
+        page.collect(slot..slot + 1, run);
+        page.is_still(seen) && are_still(&self.passed)
     }
+
+    /// Lets go of the leaf's latch; the leaf, and the empty ones before it.
+    pub(super) fn release(self) -> (Page<'g, F, P>, Vec<Seen<'g, F, P>>) {
+        (self.leaf.0.0, self.passed)
+    }
+}
+
+/// Whether nothing has come into pages that were passed.
+pub(super) fn are_still<F: KeyForm, P: Policy>(passed: &[Seen<'_, F, P>]) -> bool {
+    passed.iter().all(|(page, seen)| page.is_still(*seen))
 }
 
 impl<F: KeyForm, P: Policy> Tree<F, P> {
@@ -31,10 +45,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     pub(super) fn end<const DOWN: bool>(&self, run: &mut F::Run, guard: &Guard<'_>) {
         loop {
             let end = self.find_end::<DOWN>(guard);
-            let (page, seen) = end.leaf;
-            let slot = if DOWN { page.len().saturating_sub(1) } else { 0 };
-            page.collect(slot..slot + 1, run);
-            if page.is_still(seen) && end.nothing_came_before() {
+            if end.read::<DOWN>(run) {
                 return;
             }
             run.clear();
@@ -45,9 +56,10 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     pub(super) fn pop<const DOWN: bool>(&self, run: &mut F::Run, guard: &Guard<'_>) {
         loop {
             let end = self.find_end::<DOWN>(guard);
-            let (page, seen) = end.leaf;
+            let ((page, seen), hold) = end.leaf;
+            drop(hold);
             let Some(locked) = Locked::at(page, seen) else { continue };
-            if !end.nothing_came_before() {
+            if !are_still(&end.passed) {
                 continue;
             }
             if let Some(last) = page.len().checked_sub(1) {
@@ -60,21 +72,22 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     }
 
     /// The first leaf with an entry, or the last leaf of all.
-    fn find_end<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> End<'g, F, P> {
+    pub(super) fn find_end<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> End<'g, F, P> {
         'again: loop {
             let goal = if DOWN { Goal::Last } else { Goal::First };
-            let mut leaf = self.find(goal, 0, guard).expect("there is a lowest level");
+            let (mut leaf, mut hold) = self.find(goal, 0, guard).expect("there is a lowest level");
             let mut passed = Vec::new();
             loop {
                 let page = leaf.0;
                 let next = if DOWN { page.left() } else { page.right() };
                 if page.len() > 0 || next.is_none() {
-                    return End { leaf, passed };
+                    return End { leaf: (leaf, hold), passed };
                 }
                 point(points::PASSED);
                 passed.push(leaf);
+                drop(hold);
                 match go_on::<F, P, DOWN>(self, (leaf, 0), guard) {
-                    Some((next, _)) => leaf = next,
+                    Some((next, _)) => (leaf, hold) = next,
                     None => continue 'again,
                 }
             }

@@ -12,6 +12,7 @@ use crate::{Encode, Key, Probe};
 use archipelago_sync::rcu::Guard;
 use core::fmt;
 use core::iter::FusedIterator;
+use core::marker::PhantomData;
 use core::ops::Bound;
 
 /// Entries that an end reads ahead, at most.
@@ -25,11 +26,13 @@ type Owned<K> = <<K as Encode>::Form as PageForm>::Owned;
 /// that are inserted or removed meanwhile may or may not be shown (it reads up to 64 entries ahead). A range that ends before
 /// it starts is empty. While it exists, nothing that is removed from the map is freed.
 pub struct Range<'a, K: Key, V: Clone + Send + Sync + 'static, P: Policy> {
-    map: &'a BLinkTree<K, V, P>,
+    // The same throughout: pages belong to one tree.
+    tree: &'a Tree<K::Form, P>,
     bounds: (Bound<Owned<K>>, Bound<Owned<K>>),
     front: End<'a, K, P, false>,
     back: End<'a, K, P, true>,
     finished: bool,
+    _values: PhantomData<V>,
     // Last: it keeps what the ends hold alive.
     guard: Guard<'a>,
 }
@@ -87,7 +90,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static, P: Policy> Range<'a, K, V, P>
         let bounds = (own(start), own(end));
         let front = End::new(bounds.0.as_ref().map(K::Form::probe));
         let back = End::new(bounds.1.as_ref().map(K::Form::probe));
-        Range { map, bounds, front, back, finished: false, guard }
+        Range { tree: map.trees.local(), bounds, front, back, finished: false, _values: PhantomData, guard }
     }
 
     fn show(&self, run: &Run<K>, at: usize) -> (K, V) {
@@ -114,7 +117,7 @@ impl<K: Key, V: Clone + Send + Sync + 'static, P: Policy> Iterator for Range<'_,
         if self.finished {
             return None;
         }
-        let at = self.front.advance(&self.map.tree, &self.guard).filter(|&at| {
+        let at = self.front.advance(self.tree, &self.guard).filter(|&at| {
             let key = self.front.run.key(at);
             is_before::<K::Form>(key, &self.bounds.1, false)
                 && self.back.last_key().is_none_or(|last| K::Form::compare(key, last).is_lt())
@@ -129,7 +132,7 @@ impl<K: Key, V: Clone + Send + Sync + 'static, P: Policy> DoubleEndedIterator fo
         if self.finished {
             return None;
         }
-        let at = self.back.advance(&self.map.tree, &self.guard).filter(|&at| {
+        let at = self.back.advance(self.tree, &self.guard).filter(|&at| {
             let key = self.back.run.key(at);
             is_before::<K::Form>(key, &self.bounds.0, true)
                 && self.front.last_key().is_none_or(|last| K::Form::compare(key, last).is_gt())

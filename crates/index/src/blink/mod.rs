@@ -26,9 +26,11 @@ mod check;
 mod cursor;
 mod ends;
 mod iter;
+mod latch;
 mod locked;
 mod page;
 mod policy;
+mod replicas;
 mod run;
 mod session;
 mod slots;
@@ -37,7 +39,8 @@ mod tree;
 mod word;
 
 pub use iter::Range;
-pub use policy::{LARGEST, Pages, Policy, SMALLEST, Standard};
+pub use latch::{Central, Cohort, CohortNp, CohortWp, Latch, VersionOnly};
+pub use policy::{Dense, LARGEST, Latched, Pages, Policy, Replicated, SMALLEST, Standard};
 pub use session::BLinkSession;
 pub(crate) use slots::SlotForm;
 
@@ -50,6 +53,7 @@ use archipelago_sync::rcu::Domain;
 use core::fmt::{self, Debug};
 use core::marker::PhantomData;
 use page::Page;
+use replicas::Trees;
 use tree::Tree;
 
 /// A concurrent ordered map: a B-link tree. See the [module](self) for how it works.
@@ -70,7 +74,7 @@ use tree::Tree;
 pub struct BLinkTree<K: Key, V: Clone + Send + Sync + 'static, P: Policy = Standard> {
     // First: what was retired goes back to the tree's arenas.
     domain: Domain,
-    tree: Tree<K::Form, P>,
+    trees: Trees<K::Form, P>,
     count: Counter,
     _values: PhantomData<(K, V)>,
 }
@@ -105,7 +109,12 @@ impl<K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
     /// An empty map for a machine of another shape than this one, for tests.
     #[doc(hidden)]
     pub fn with_topology(topology: Topology) -> Self {
-        BLinkTree { domain: Domain::new(), tree: Tree::new(topology), count: Counter::default(), _values: PhantomData }
+        BLinkTree {
+            domain: Domain::new(),
+            trees: Trees::new(topology),
+            count: Counter::default(),
+            _values: PhantomData,
+        }
     }
 
     /// This thread's session. Cheap; keeping it over many operations is cheaper.
@@ -132,7 +141,7 @@ impl<K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
         let mut values = DropAll::new();
         let guard = self.domain.pin();
         // SAFETY: `&mut self` says that no thread uses the tree; each word is shown once.
-        unsafe { self.tree.clear(&guard, |word| values.drop_word::<V>(word)) };
+        unsafe { self.trees.clear(&guard, |word| values.drop_word::<V>(word)) };
         self.count.reset();
     }
 
@@ -144,14 +153,17 @@ impl<K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
 
     /// What the map holds now. O(threads), with a few locks: for reports, not for hot paths.
     pub fn stats(&self) -> Stats {
-        let (pages, bytes) = (self.tree.pages(), self.tree.bytes());
+        let trees = self.trees.all();
+        let (pages, bytes) = (trees.iter().map(Tree::pages).sum(), trees.iter().map(Tree::bytes).sum());
         Stats { entries: self.len(), pages, bytes, garbage: Garbage::of(&self.domain) }
     }
 
     /// The levels that the tree has: 1 if the root is its only page.
     #[doc(hidden)]
     pub fn levels(&self) -> usize {
-        self.tree.root(&self.domain.pin()).level() + 1
+        let guard = self.domain.pin();
+        let levels = self.trees.all().iter().map(|tree| tree.root(&guard).level() + 1);
+        levels.max().unwrap_or(1)
     }
 
     /// Checks every invariant of the tree: order, fences, links, levels, the number of entries. For tests.
@@ -159,8 +171,11 @@ impl<K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
     /// # Panics
     /// If one is broken. Also if other threads write meanwhile: it reads the tree page by page.
     pub fn check_invariants(&self) {
-        let entries = check::check(&self.tree, &self.domain.pin());
-        assert_eq!(entries, self.len(), "the count is the number of entries");
+        let guard = self.domain.pin();
+        for tree in self.trees.all() {
+            assert_eq!(check::check(tree, &guard), self.len(), "the count is the number of entries");
+            check::check_same(tree, &self.trees.all()[0], &guard);
+        }
     }
 }
 

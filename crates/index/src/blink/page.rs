@@ -17,12 +17,15 @@
 //! is that release's or later. `left` alone is validated by no version of the page it is in, so it is stored with
 //! Release and loaded with Acquire.
 
+use super::latch::Latch;
+use super::locked::Hold;
 use super::policy::{LARGEST, Policy, SMALLEST};
 use super::run::{Piece, Run as _};
 use super::slots::{Fence, Found, Shape, SlotForm};
 use archipelago_platform::atomic::Ordering::{Acquire, Relaxed, Release};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64};
 use archipelago_sync::version_lock::{Version, VersionLock};
+use core::alloc::Layout;
 use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -92,7 +95,8 @@ impl<F: SlotForm> Copy for Goal<'_, F> {}
 /// A page that is not freed during `'g`.
 pub(super) struct Page<'g, F, P> {
     at: NonNull<Header>,
-    _marker: PhantomData<(&'g Header, fn() -> (F, P))>,
+    _life: PhantomData<&'g Header>,
+    _types: PhantomData<fn() -> (F, P)>,
 }
 
 impl<F, P> Clone for Page<'_, F, P> {
@@ -116,6 +120,18 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         (P::PAGE - size_of::<Header>()) / 8
     };
 
+    /// Where a page's latch is: behind its words, so that pages hold the same whatever their latches.
+    const LATCH: usize = P::PAGE.next_multiple_of(align_of::<P::Latch>());
+
+    /// A page's memory.
+    pub(super) const BLOCK: Layout = {
+        let align = if align_of::<P::Latch>() > 64 { align_of::<P::Latch>() } else { 64 };
+        match Layout::from_size_align(Self::LATCH + size_of::<P::Latch>(), align) {
+            Ok(layout) => layout,
+            Err(_) => panic!("a page size is out of range"),
+        }
+    };
+
     /// The longest key in bytes.
     pub(super) const LONGEST_KEY: usize = P::PAGE / 4;
 
@@ -128,7 +144,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// Makes an unlocked page without any content of a block.
     ///
     /// # Safety
-    /// `at` is valid for `P::PAGE` bytes during `'g`, aligned to 64, and the caller's alone.
+    /// `at` is a block of layout [`BLOCK`](Self::BLOCK), valid during `'g`, and the caller's alone.
     pub(super) unsafe fn create(at: NonNull<u8>, home: usize) -> Self {
         let header = Header {
             latch: VersionLock::new(),
@@ -141,8 +157,9 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
             home: AtomicU64::new(home as u64),
         };
         let at = at.cast::<Header>();
-        // SAFETY: by the contract there is room for a header and `WORDS` words.
+        // SAFETY: by the contract there is room for a header, `WORDS` words and a latch.
         unsafe {
+            at.byte_add(Self::LATCH).cast::<P::Latch>().write(P::Latch::new());
             at.write(header);
             for word in 0..Self::WORDS {
                 at.add(1).cast::<AtomicU64>().add(word).write(AtomicU64::new(0));
@@ -155,7 +172,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// A page made by [`create`](Self::create) with the same types, not freed during `'g`.
     #[inline(always)]
     pub(super) unsafe fn from_address(at: NonNull<Header>) -> Self {
-        Page { at, _marker: PhantomData }
+        Page { at, _life: PhantomData, _types: PhantomData }
     }
 
     #[inline(always)]
@@ -180,6 +197,30 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         unsafe { core::slice::from_raw_parts(self.at.as_ptr().add(1).cast::<AtomicU64>(), Self::WORDS) }
     }
 
+    /// Ends the page's life as one: what remains is a block.
+    ///
+    /// # Safety
+    /// No thread uses the page any more.
+    pub(super) unsafe fn destroy(self) -> NonNull<u8> {
+        // SAFETY: `create` has put it there, and it is dropped once.
+        unsafe { self.at.byte_add(Self::LATCH).cast::<P::Latch>().drop_in_place() };
+        self.at.cast()
+    }
+
+    /// What writers take before the version lock.
+    #[inline(always)]
+    pub(super) fn side_latch(self) -> &'g P::Latch {
+        // SAFETY: alive for 'g (`from_address`), and `create` has put it there.
+        unsafe { self.at.byte_add(Self::LATCH).cast::<P::Latch>().as_ref() }
+    }
+
+    /// Latches the page for reading, if that is the policy.
+    #[inline(always)]
+    pub(super) fn hold(self) -> Hold<'g, P> {
+        if P::LATCHED_READS { Some(self.side_latch().read()) } else { None }
+    }
+
+    /// The version lock.
     #[inline(always)]
     pub(super) fn latch(self) -> &'g VersionLock {
         &self.header().latch

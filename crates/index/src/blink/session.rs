@@ -51,7 +51,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkSession<'a, K
         Q: Encode<Form = K::Form> + ?Sized,
     {
         let guard = self.reader.enter();
-        let word = key.encode(|key| self.map.tree.get(key, &guard))?;
+        let word = key.encode(|key| self.map.trees.local().get(key, &guard))?;
         // SAFETY: a word of this map, read under `guard`.
         Some(unsafe { with_ref::<V, R>(word, f) })
     }
@@ -63,7 +63,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkSession<'a, K
         Q: Encode<Form = K::Form> + ?Sized,
     {
         let guard = self.reader.enter();
-        key.encode(|key| self.map.tree.get(key, &guard)).is_some()
+        key.encode(|key| self.map.trees.local().get(key, &guard)).is_some()
     }
 
     /// Inserts or replaces; returns the value replaced.
@@ -94,7 +94,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkSession<'a, K
     /// If the key is longer than [`BLinkTree::LONGEST_KEY`].
     pub fn get_or_insert_with<Q: EncodeAs<K> + ?Sized>(&self, key: &Q, f: impl FnOnce() -> V) -> V {
         let guard = self.reader.enter();
-        if let Some(word) = key.encode(|key| self.map.tree.get(key, &guard)) {
+        if let Some(word) = key.encode(|key| self.map.trees.local().get(key, &guard)) {
             // SAFETY: a word of this map, read under `guard`.
             return unsafe { clone_of(word) };
         }
@@ -129,7 +129,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkSession<'a, K
             return Err(TooLong(value));
         }
         let word = into_word(value);
-        let put = self.map.tree.put(key, word, when, guard);
+        let put = self.map.trees.put(key, word, when, guard);
         match put {
             Put::Inserted => self.map.count.add(1),
             // SAFETY: never published.
@@ -148,7 +148,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkSession<'a, K
     {
         let guard = self.reader.enter();
         key.encode(|key| {
-            let mut old = self.map.tree.get(key, &guard)?;
+            let mut old = self.map.trees.local().get(key, &guard)?;
             loop {
                 // SAFETY: a word of this map, read under `guard`.
                 let new = unsafe { with_ref::<V, V>(old, &mut f) };
@@ -169,7 +169,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkSession<'a, K
         Q: Encode<Form = K::Form> + ?Sized,
     {
         let guard = self.reader.enter();
-        let removed = key.encode(|key| self.map.tree.remove(key, None, &guard));
+        let removed = key.encode(|key| self.map.trees.remove(key, None, &guard));
         let word = removed.unwrap_or_else(|_| unreachable!("any value is as good"))?;
         self.map.count.add(-1);
         Some(retire_and_clone(word, &guard))
@@ -188,7 +188,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkSession<'a, K
     fn end_entry<const DOWN: bool>(&self) -> Option<(K, V)> {
         let guard = self.reader.enter();
         let mut run = <Run<K>>::default();
-        self.map.tree.end::<DOWN>(&mut run, &guard);
+        self.map.trees.local().end::<DOWN>(&mut run, &guard);
         // SAFETY: an entry of this map, read under `guard`.
         (run.len() > 0).then(|| unsafe { entry(&run, 0) })
     }
@@ -206,7 +206,7 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkSession<'a, K
     fn pop<const DOWN: bool>(&self) -> Option<(K, V)> {
         let guard = self.reader.enter();
         let mut run = <Run<K>>::default();
-        self.map.tree.pop::<DOWN>(&mut run, &guard);
+        self.map.trees.pop::<DOWN>(&mut run, &guard);
         if run.len() == 0 {
             return None;
         }
@@ -254,12 +254,12 @@ impl<'a, K: Key, V: Clone + Send + Sync + 'static, P: Policy> BLinkSession<'a, K
     }
 
     fn walk<const DOWN: bool>(&self, from: Probe<'_, K>, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &V)) -> usize {
-        let guard = self.reader.enter();
+        let (guard, tree) = (self.reader.enter(), self.map.trees.local());
         let mut cursor = Cursor::<K::Form, P, DOWN>::new(Bound::Included(from));
         let mut run = <Run<K>>::default();
         let mut visited = 0;
         while visited < limit {
-            cursor.fill(&self.map.tree, AT_ONCE.min(limit - visited), &mut run, &guard);
+            cursor.fill(tree, AT_ONCE.min(limit - visited), &mut run, &guard);
             let len = run.len();
             if len == 0 {
                 break;

@@ -10,25 +10,53 @@ use crate::points;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 
+/// A split that the level above is to be told of.
+pub(super) struct Split<'g, F: KeyForm, P: Policy> {
+    piece: Piece<F>,
+    cuts: Vec<usize>,
+    parts: Vec<Page<'g, F, P>>,
+}
+
 impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// Adds an entry to a page that covers it and does not have it, and unlatches.
-    pub(super) fn insert(
+    pub(super) fn insert<'g>(
         &self,
-        locked: Locked<'_, F, P>,
+        locked: Locked<'g, F, P>,
         slot: usize,
         key: F::Probe<'_>,
         word: u64,
-        guard: &Guard<'_>,
+        guard: &'g Guard<'_>,
     ) {
-        if locked.page().insert(slot, key, word) {
-            locked.changed();
-        } else {
-            self.split(locked, slot, key, word, guard);
+        if let Some(split) = self.place(locked, slot, key, word, guard) {
+            self.tell(split, guard);
         }
     }
 
+    /// As [`insert`](Self::insert), but leaves it to the caller to tell the level above of a split.
+    pub(super) fn place<'g>(
+        &self,
+        locked: Locked<'g, F, P>,
+        slot: usize,
+        key: F::Probe<'_>,
+        word: u64,
+        guard: &'g Guard<'_>,
+    ) -> Option<Split<'g, F, P>> {
+        if locked.page().insert(slot, key, word) {
+            locked.changed();
+            return None;
+        }
+        self.split(locked, slot, key, word, guard)
+    }
+
     #[cold]
-    fn split(&self, locked: Locked<'_, F, P>, slot: usize, key: F::Probe<'_>, word: u64, guard: &Guard<'_>) {
+    fn split<'g>(
+        &self,
+        locked: Locked<'g, F, P>,
+        slot: usize,
+        key: F::Probe<'_>,
+        word: u64,
+        guard: &'g Guard<'_>,
+    ) -> Option<Split<'g, F, P>> {
         let page = locked.page();
         let (level, len) = (page.level(), page.len());
         let mut piece = Piece::<F> { low: page.low(), high: page.high(), ..Piece::new(level) };
@@ -43,13 +71,19 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             piece.cut(0..len + 1, room, &mut cuts);
         }
         if page == self.root(guard) {
-            return self.grow(locked, &piece, &cuts, guard);
+            self.grow(locked, &piece, &cuts, guard);
+            return None;
         }
         let parts = self.spread(&piece, &cuts, page, guard);
         locked.changed();
         point(points::SPLIT);
-        for (part, &cut) in parts[1..].iter().zip(&cuts) {
-            self.link(level + 1, piece.fence(cut), *part, guard);
+        Some(Split { piece, cuts, parts })
+    }
+
+    /// Tells the level above of a split.
+    pub(super) fn tell(&self, split: Split<'_, F, P>, guard: &Guard<'_>) {
+        for (part, &cut) in split.parts[1..].iter().zip(&split.cuts) {
+            self.link(split.piece.level + 1, split.piece.fence(cut), *part, guard);
         }
     }
 
@@ -58,7 +92,9 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         loop {
             // A page with a left neighbour is no root, so this level exists. It stays while the page is unknown there: a
             // root collapses onto a page without neighbours only.
-            let (page, seen) = self.find(Goal::At(key), level, guard).expect("a split page has a parent");
+            let found = self.find(Goal::At(key), level, guard);
+            let ((page, seen), hold) = found.expect("a split page has a parent");
+            drop(hold);
             if let Some((locked, _)) = Locked::covering(page, seen, level, key) {
                 let found = page.search(key);
                 debug_assert!(!found.hit, "a page is told of once");

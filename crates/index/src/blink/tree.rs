@@ -29,7 +29,7 @@
 //! What the original tree has further latches for: *access intent* and *node delete* are RCU's, *parent modification* is the
 //! parent's own latch, and a *link* to the left is written under the latch of the left neighbour.
 
-use super::locked::Locked;
+use super::locked::{Hold, Locked};
 use super::page::{Goal, Header, Page};
 use super::policy::Policy;
 use super::run::Piece;
@@ -42,8 +42,8 @@ use archipelago_platform::memory::BlockArena;
 use archipelago_platform::topology::{NodeId, Topology};
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
-use core::alloc::Layout;
 use core::marker::PhantomData;
+use core::ops::Range;
 use core::ptr::NonNull;
 
 /// A tree. Words are whatever the caller makes of them; they are never looked into.
@@ -64,13 +64,17 @@ unsafe impl<F: KeyForm, P: Policy> Sync for Tree<F, P> {}
 /// A page and a version of it that was seen free.
 pub(super) type Seen<'g, F, P> = (Page<'g, F, P>, Version);
 
+/// The same, with the page's latch if readers take it.
+pub(super) type Held<'g, F, P> = (Seen<'g, F, P>, Hold<'g, P>);
+
 impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// An empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
-    pub(super) fn new(topology: Topology) -> Self {
-        let nodes = topology.nodes().len().max(1);
-        let block = Layout::from_size_align(P::PAGE, 64).expect("a page size is out of range");
-        let arena = |node| BlockArena::new(block, (nodes > 1).then_some(NodeId(node)));
-        let arenas: Box<[BlockArena]> = (0..nodes).map(arena).collect();
+    ///
+    /// Its pages lie on `homes`: each on that of the thread that makes it, if it is one of these.
+    pub(super) fn new(topology: Topology, homes: Range<usize>) -> Self {
+        let nodes = topology.nodes().len();
+        let arena = |node| BlockArena::new(Page::<F, P>::BLOCK, (nodes > 1).then_some(NodeId(node)));
+        let arenas: Box<[BlockArena]> = homes.map(arena).collect();
         // SAFETY: a fresh block.
         let root = unsafe { Page::<F, P>::create(arenas[0].alloc(), 0) };
         root.fill(&Piece::new(0), 0..0);
@@ -94,23 +98,27 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
 
     /// Frees a page that has gone when no reader can be in it.
     pub(super) fn retire(&self, page: Page<'_, F, P>, guard: &Guard<'_>) {
-        unsafe fn reclaim(page: *mut (), arena: *mut ()) {
+        unsafe fn reclaim<F: KeyForm, P: Policy>(page: *mut (), arena: *mut ()) {
             // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped.
-            unsafe { (*arena.cast::<BlockArena>()).free(NonNull::new_unchecked(page.cast())) }
+            unsafe {
+                let page = Page::<F, P>::from_address(NonNull::new_unchecked(page.cast()));
+                (*arena.cast::<BlockArena>()).free(page.destroy());
+            }
         }
         let arena = (&raw const self.arenas[page.home()]).cast_mut().cast();
         // SAFETY: nothing leads to the page any more, which happened before its latch was let go of; whoever made it
         // obsolete retires it, once.
-        unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, arena, reclaim) }
+        unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, arena, reclaim::<F, P>) }
     }
 
     /// A page of a level. `None` if the tree is not so high.
     ///
     /// What is read of it is to be validated, that it is the one looked for included.
     #[inline]
-    pub(super) fn find<'g>(&self, goal: Goal<'_, F>, level: usize, guard: &'g Guard<'_>) -> Option<Seen<'g, F, P>> {
+    pub(super) fn find<'g>(&self, goal: Goal<'_, F>, level: usize, guard: &'g Guard<'_>) -> Option<Held<'g, F, P>> {
         'again: loop {
             let mut page = self.root(guard);
+            let mut hold = page.hold();
             let mut seen = page.latch().read_unlocked().expect("the root stays");
             loop {
                 let next = if page.is_left_of(goal) {
@@ -118,7 +126,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
                 } else {
                     let here = page.level();
                     if here == level {
-                        return Some((page, seen));
+                        return Some(((page, seen), hold));
                     }
                     if here < level {
                         if page.is_still(seen) {
@@ -129,7 +137,8 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
                     page.child(page.child_slot(goal))
                 };
                 let Some(next) = self.step((page, seen), next, guard) else { continue 'again };
-                (page, seen) = next;
+                // The latch before is let go of here.
+                ((page, seen), hold) = next;
             }
         }
     }
@@ -141,7 +150,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         (page, seen): Seen<'g, F, P>,
         next: Option<NonNull<Header>>,
         _: &'g Guard<'_>,
-    ) -> Option<Seen<'g, F, P>> {
+    ) -> Option<Held<'g, F, P>> {
         if !page.is_still(seen) {
             return None;
         }
@@ -149,13 +158,14 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         // SAFETY: a page that is in the tree led there, so it is not retired, and what is retired from now on is not freed
         // under the guard.
         let next: Page<'g, F, P> = unsafe { Page::from_address(next?) };
+        let hold = next.hold();
         let next_seen = next.latch().read_unlocked()?;
-        page.is_still(seen).then_some((next, next_seen))
+        page.is_still(seen).then_some(((next, next_seen), hold))
     }
 
     /// The leaf that a key belongs to.
     #[inline]
-    pub(super) fn leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Seen<'g, F, P> {
+    pub(super) fn leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Held<'g, F, P> {
         self.find(Goal::At(key), 0, guard).expect("there is a lowest level")
     }
 
@@ -163,7 +173,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     #[inline]
     pub(super) fn get(&self, key: F::Probe<'_>, guard: &Guard<'_>) -> Option<u64> {
         loop {
-            let (page, seen) = self.leaf(key, guard);
+            let ((page, seen), _hold) = self.leaf(key, guard);
             let found = page.search(key);
             point(points::FOUND);
             // Acquire pairs with whoever swapped the word in: what it points to is there.
@@ -176,8 +186,9 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
 
     /// Stores a value word. Words that it hands back are the caller's to retire, if replaced.
     pub(super) fn put(&self, key: F::Probe<'_>, word: u64, when: When, guard: &Guard<'_>) -> Put {
+        let mut relieved = !P::DENSE;
         loop {
-            let (page, seen) = self.leaf(key, guard);
+            let ((page, seen), hold) = self.leaf(key, guard);
             let found = page.search(key);
             if found.hit {
                 match store((page, seen), found.slot, word, when) {
@@ -191,12 +202,20 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
                 }
                 continue;
             }
+            drop(hold);
             let Some((locked, same)) = Locked::covering(page, seen, 0, key) else { continue };
             let found = if same { found } else { page.search(key) };
-            if !found.hit {
-                self.insert(locked, found.slot, key, word, guard);
-                return Put::Inserted;
+            if found.hit {
+                continue;
             }
+            if !relieved && !page.has_room_for(key) {
+                drop(locked);
+                relieved = true;
+                self.relieve(key, guard);
+                continue;
+            }
+            self.insert(locked, found.slot, key, word, guard);
+            return Put::Inserted;
         }
     }
 
@@ -212,7 +231,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         guard: &Guard<'_>,
     ) -> Result<Option<u64>, u64> {
         loop {
-            let (page, seen) = self.leaf(key, guard);
+            let ((page, seen), hold) = self.leaf(key, guard);
             let found = page.search(key);
             if !found.hit {
                 if page.is_still(seen) {
@@ -220,6 +239,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
                 }
                 continue;
             }
+            drop(hold);
             let Some((locked, same)) = Locked::covering(page, seen, 0, key) else { continue };
             let found = if same { found } else { page.search(key) };
             if !found.hit {
@@ -236,12 +256,28 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
 
     /// Takes an entry out of a leaf, and unlatches it.
     pub(super) fn take(&self, locked: Locked<'_, F, P>, slot: usize, key: F::Probe<'_>, guard: &Guard<'_>) {
+        if self.cut_out(locked, slot, guard) {
+            self.balance(1, key, guard);
+        }
+    }
+
+    /// As [`take`](Self::take), but leaves it to the caller to balance the level above, if this returns true.
+    pub(super) fn cut_out(&self, locked: Locked<'_, F, P>, slot: usize, guard: &Guard<'_>) -> bool {
         let page = locked.page();
         page.remove(slot);
         let underfull = page.is_underfull() && page != self.root(guard);
         locked.changed();
-        if underfull {
-            self.balance(1, key, guard);
+        underfull
+    }
+
+    /// Latches the leaf that a key belongs to.
+    pub(super) fn latch_leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Locked<'g, F, P> {
+        loop {
+            let ((page, seen), hold) = self.leaf(key, guard);
+            drop(hold);
+            if let Some((locked, _)) = Locked::covering(page, seen, 0, key) {
+                return locked;
+            }
         }
     }
 
@@ -273,8 +309,9 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
                 }
             }
             if page != root {
+                let arena = &self.arenas[page.home()];
                 // SAFETY: the tree is owned, each page is held once, and its entries have been looked at.
-                unsafe { self.arenas[page.home()].free(page.address().cast()) };
+                unsafe { arena.free(page.destroy()) };
             }
         }
         root.fill(&Piece::new(0), 0..0);
@@ -302,4 +339,11 @@ fn store<F: KeyForm, P: Policy>((page, seen): Seen<'_, F, P>, slot: usize, word:
     };
     page.latch().unshare();
     Some(put)
+}
+
+impl<F: KeyForm, P: Policy> Drop for Tree<F, P> {
+    fn drop(&mut self) {
+        // SAFETY: the tree is owned, and has been cleared: the root is its only page.
+        unsafe { Page::<F, P>::from_address(self.root).destroy() };
+    }
 }

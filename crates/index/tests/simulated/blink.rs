@@ -5,7 +5,7 @@ use super::stalls::stalled_at;
 use super::{OPS, Shared, THREADS, judge};
 use archipelago_check::history::Recorder;
 use archipelago_check::map::{MapOp, MapRet};
-use archipelago_index::blink::{BLinkSession, Pages};
+use archipelago_index::blink::{BLinkSession, CohortWp, Latched, Pages, Policy, Replicated};
 use archipelago_index::{BLinkTree, points};
 use archipelago_platform::topology::Topology;
 use archipelago_sim::{Client, Config, Fault, Machine, Point, hunt, run_with, world};
@@ -22,13 +22,13 @@ fn full(pages: u64) -> Tree {
     (0..pages * FULL).map(|key| (key, 10 * key)).collect()
 }
 
-fn remove_all(map: &BLinkSession<'_, u64, u64, Small>, keys: impl IntoIterator<Item = u64>) {
+fn remove_all<P: Policy>(map: &BLinkSession<'_, u64, u64, P>, keys: impl IntoIterator<Item = u64>) {
     keys.into_iter().for_each(|key| assert_eq!(map.remove(&key), Some(10 * key)));
 }
 
 /// Four pages whose next removals make them underfull, under a root.
-fn thin(nodes: usize) -> Shared<Tree> {
-    let index = Tree::with_topology(Topology::synthetic(nodes, 4));
+fn thin<P: Policy>(nodes: usize) -> Shared<BLinkTree<u64, u64, P>> {
+    let index = BLinkTree::with_topology(Topology::synthetic(nodes, 4));
     let map = index.pin();
     (0..4 * FULL).for_each(|key| _ = map.insert(&key, 10 * key));
     remove_all(&map, (0..4 * FULL).filter(|key| key % FULL >= 8));
@@ -38,7 +38,7 @@ fn thin(nodes: usize) -> Shared<Tree> {
 }
 
 /// Removes most of the time at first, and inserts most of the time then; both in a few pages.
-fn client(shared: &Shared<Tree>, client: Client) {
+fn client<P: Policy>(shared: &Shared<BLinkTree<u64, u64, P>>, client: Client) {
     let map = shared.index.pin();
     let mut log = shared.recorder.log();
     for i in 0..2 * OPS {
@@ -65,18 +65,29 @@ fn client(shared: &Shared<Tree>, client: Client) {
     }
 }
 
-fn explore(seeds: u64, nodes: usize, faults: &[Fault]) {
+fn explore<P: Policy>(seeds: u64, nodes: usize, faults: &[Fault]) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
     hunt(seeds, |config| {
         let config = Config { expected_accesses: 4_000, faults: faults.to_vec(), ..config };
-        run_with(&machine, &config, THREADS, || thin(nodes), client, |shared| judge(shared, Tree::check_invariants)).0
+        let check = BLinkTree::<u64, u64, P>::check_invariants;
+        run_with(&machine, &config, THREADS, || thin::<P>(nodes), client, |shared| judge(shared, check)).0
     });
 }
 
 #[test]
 fn the_tree_is_linearizable_in_many_schedules() {
-    explore(600, 1, &[]);
-    explore(300, 4, &[]);
+    explore::<Small>(600, 1, &[]);
+    explore::<Small>(300, 4, &[]);
+}
+
+#[test]
+fn latched_reads_are_linearizable_in_many_schedules() {
+    explore::<Latched<512, CohortWp, true>>(200, 1, &[]);
+}
+
+#[test]
+fn replicas_are_linearizable_in_many_schedules() {
+    explore::<Replicated<Small>>(300, 4, &[]);
 }
 
 #[test]
@@ -86,7 +97,7 @@ fn the_tree_survives_stalled_latch_holders() {
         at: Point::Named { name: VersionLock::HELD.to_owned(), nth },
         for_ns: 50_000,
     };
-    explore(100, 1, &[stall(0, 1), stall(1, 3), stall(2, 5)]);
+    explore::<Small>(100, 1, &[stall(0, 1), stall(1, 3), stall(2, 5)]);
 }
 
 #[test]
@@ -108,6 +119,19 @@ fn a_walk_to_the_left_whose_page_loses_its_upper_keys() {
     let quick = |tree: &Tree| remove_all(&tree.pin(), FULL + 2..2 * FULL - 4);
     // The first entering is that of the descent.
     stalled_at((points::ENTERING, 2), || full(2), scan, quick, Tree::check_invariants);
+}
+
+#[test]
+fn a_walk_to_the_left_past_a_page_that_came_between() {
+    let scan = |tree: &Tree| {
+        let mut seen = Vec::new();
+        tree.pin().scan_rev(&(2 * FULL + 1), 3 * FULL as usize, |key, _| seen.push(key));
+        seen.retain(|key| key.is_multiple_of(2));
+        assert_eq!(seen, (0..=FULL).map(|key| 2 * key).rev().collect::<Vec<_>>());
+    };
+    // The first page is split.
+    let quick = |tree: &Tree| assert_eq!(tree.pin().insert(&1, 1), None);
+    stalled_at((points::ENTERING, 2), full_of_even, scan, quick, Tree::check_invariants);
 }
 
 #[test]
