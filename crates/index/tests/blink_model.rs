@@ -134,7 +134,6 @@ fn run<K: Key + Ord + Debug, P: Policy>(ops: &[Op<K>]) -> BLinkTree<K, String, P
         }
     }
     check(&tree, &model);
-    drop(map);
     tree
 }
 
