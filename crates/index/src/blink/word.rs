@@ -1,7 +1,7 @@
 //! Pages of keys that are a word. See [`slots`](super::slots).
 
 use super::run::Run;
-use super::slots::{Fence, Found, Shape, SlotForm, shift_down, shift_up};
+use super::slots::{Fence, Found, Shape, SlotForm, prefetch, shift_down, shift_up};
 use crate::Word;
 use crate::hydra::partition_point;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
@@ -86,6 +86,7 @@ impl SlotForm for Word {
     #[inline]
     fn search(words: &[AtomicU64], shape: Shape, key: u64) -> Found {
         let slots = &words[..shape.len.min(words.len())];
+        prefetch(slots);
         let slot = partition_point(0, slots.len(), |slot| slots[slot].load(Relaxed) < key);
         Found { slot, hit: slots.get(slot).is_some_and(|word| word.load(Relaxed) == key) }
     }
