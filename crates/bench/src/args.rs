@@ -1,9 +1,16 @@
 //! The command line.
 
-use std::path::PathBuf;
+mod common;
+mod parse;
+mod sim;
 
-use archipelago_platform::thread::Pinning;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+
+use parse::{count, seconds};
+
+pub use common::{Common, Format, Locks, NrWork, Pin, SetsWork, Show, Timed};
+pub use parse::Warm;
+pub use sim::{Sim, SimCommon, SimNr, SimPapers, SimSets, SimYcsb};
 
 /// Archipelago: in-memory data structures that scale on many-core NUMA servers.
 #[derive(Debug, Parser)]
@@ -42,6 +49,8 @@ pub enum Bench {
     Nr(Box<Nr>),
     /// List, hash table and search tree over RCU, RLU and MV-RLU
     Sets(Box<Sets>),
+    /// Short critical sections under our locks, and under others'
+    Locks(Box<Locks<Timed>>),
     /// The correctness exam: a model, own writes, overwritten keys
     Verify(Verify),
 }
@@ -64,36 +73,15 @@ pub struct Ycsb {
     /// Operations per workload and run, all threads together (E: an eighth)
     #[arg(long, value_parser = count, default_value = "2M")]
     pub ops: usize,
-    /// Thread counts, comma-separated [default: 1 and the number of CPUs]
-    #[arg(long, value_parser = count, value_delimiter = ',')]
-    pub threads: Vec<usize>,
     /// Which keys are popular: zipf:S, uniform, latest (D always reads the latest)
     #[arg(long, default_value = "zipf:0.99")]
     pub distribution: String,
-    /// Of keys and operations: the same seed gives the same work
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Runs; the median is reported
-    #[arg(long, value_parser = count, default_value = "3")]
-    pub runs: usize,
-    /// What goes to standard output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
-    /// Also write a self-contained HTML report with charts
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
-    /// Also measure the latency of every 8th operation (makes the rest slower)
-    #[arg(long)]
-    pub latency: bool,
-    /// The index that ratios are to [default: the fastest peer of each column]
-    #[arg(long, value_name = "INDEX")]
-    pub baseline: Option<String>,
     /// In C, look up so many keys at a time
     #[arg(long, value_parser = count, value_name = "N")]
     pub batch: Option<usize>,
-    /// Where threads run
-    #[arg(long, value_enum, default_value_t = Pin::None)]
-    pub pin: Pin,
+    /// What all measurements have.
+    #[command(flatten)]
+    pub common: Common,
 }
 
 /// `bench nr`
@@ -107,48 +95,18 @@ pub struct Nr {
     /// freeing nothing), lf-freeing, lf-crossbeam (crossbeam's skip list), or all
     #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
     pub method: String,
-    /// Percentages of operations that change the structure, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "0,10,100")]
-    pub update_percent: Vec<u32>,
-    /// Which keys are popular, comma-separated: uniform, zipf:S
-    #[arg(long, default_value = "uniform")]
-    pub distribution: String,
-    /// Random words written between two operations, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "0")]
-    pub external_work: Vec<usize>,
-    /// Thread counts, comma-separated [default: 1 and the number of CPUs]
-    #[arg(long, value_parser = count, value_delimiter = ',')]
-    pub threads: Vec<usize>,
-    /// Items in the structure [default: 200k; sorted-set: 10k]
-    #[arg(long, value_parser = count)]
-    pub count: Option<usize>,
     /// Replicas of node replication [default: one per NUMA node]
     #[arg(long, value_parser = count)]
     pub replicas: Option<usize>,
     /// How long each measurement takes, in milliseconds
     #[arg(long, value_parser = count, default_value = "300")]
     pub millis: usize,
-    /// Of keys and operations: the same seed gives the same work
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Runs; the median is reported
-    #[arg(long, value_parser = count, default_value = "5")]
-    pub runs: usize,
-    /// What goes to standard output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
-    /// Also write a self-contained HTML report with charts
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
-    /// Also measure the latency of every operation (makes the rest slower)
-    #[arg(long)]
-    pub latency: bool,
-    /// The method that ratios are to
-    #[arg(long, value_name = "METHOD", default_value = "sl")]
-    pub baseline: String,
-    /// Where threads run
-    #[arg(long, value_enum, default_value_t = Pin::None)]
-    pub pin: Pin,
+    /// What methods do.
+    #[command(flatten)]
+    pub work: NrWork,
+    /// What all measurements have.
+    #[command(flatten)]
+    pub common: Common,
 }
 
 /// `bench sets`
@@ -157,45 +115,22 @@ pub struct Sets {
     /// Structures, comma-separated: list, hash, tree, or all
     #[arg(long, default_value = "all")]
     pub structure: String,
-    /// Mechanisms, comma-separated: rcu, rlu, mvrlu, their variants (an unknown name lists them), harris, citrus, or all
+    /// Mechanisms, comma-separated: rcu, rlu, mvrlu, rcx, rcu-htm, fglock, variants of them (an unknown name lists all),
+    /// harris, harris-hp, citrus, or all
     #[arg(long, default_value = "rcu,rlu,mvrlu,harris,citrus")]
     pub mechanism: String,
-    /// Operations that insert or remove, half each, in percent; comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "2,20,80")]
-    pub update_percent: Vec<u32>,
-    /// Which keys are popular: uniform, zipf:S
-    #[arg(long, default_value = "uniform")]
-    pub distribution: String,
-    /// Keys in the structure; keys are drawn from twice as many
-    #[arg(long, value_parser = count, default_value = "10k")]
-    pub count: usize,
-    /// Buckets of the hash table [default: a tenth of the keys]
-    #[arg(long, value_parser = count)]
-    pub buckets: Option<usize>,
-    /// List and tree: ranges of so many keys' width instead of look-ups
-    #[arg(long, default_value_t = 0)]
-    pub scan: u64,
     /// One reader more, which stays in its section for the whole run; the table shows what memory grows by
     #[arg(long)]
     pub stuck_reader: bool,
-    /// Thread counts, comma-separated [default: 1 and the number of CPUs]
-    #[arg(long, value_parser = count, value_delimiter = ',')]
-    pub threads: Vec<usize>,
-    /// Runs; the median is reported
-    #[arg(long, value_parser = count, default_value = "3")]
-    pub runs: usize,
     /// How long a run takes
     #[arg(long, default_value_t = 0.5, value_parser = seconds)]
     pub seconds: f64,
-    /// Of keys and operations; each run has one more
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// The mechanism that ratios are to
-    #[arg(long, default_value = "rcu", value_name = "MECHANISM")]
-    pub baseline: String,
-    /// What goes to standard output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
+    /// What threads do to a set.
+    #[command(flatten)]
+    pub work: SetsWork,
+    /// What all measurements have.
+    #[command(flatten)]
+    pub common: Common,
 }
 
 /// `bench verify`
@@ -212,224 +147,6 @@ pub struct Verify {
     pub seed: u64,
 }
 
-/// The experiments on the virtual machine.
-#[derive(Debug, Subcommand)]
-pub enum Sim {
-    /// The machines that can be simulated: all, or every number of one and where it comes from
-    Machines {
-        /// A preset or a TOML file.
-        name: Option<String>,
-        /// Print a TOML file to start from
-        #[arg(long)]
-        example: bool,
-    },
-    /// Four small programs, natively in the ordinary build and simulated in the other: how far to trust the model
-    Host,
-    /// Short critical sections under spin locks, queue locks and hierarchical locks
-    Locks {
-        /// Locks, comma-separated: tas, ttas, ticket, mcs, hmcs, cohort, cna, shfl, or all
-        #[arg(long, default_value = "tas,ttas,ticket,mcs,hmcs,cohort")]
-        lock: String,
-        /// What all experiments have.
-        #[command(flatten)]
-        common: SimCommon,
-    },
-    /// Indexes under YCSB's workloads
-    Ycsb(SimYcsb),
-    /// List, hash table and search tree over RCU, RLU and MV-RLU
-    Sets(SimSets),
-    /// Node replication beside locks and combining
-    Nr(SimNr),
-}
-
-/// What all experiments on the virtual machine have.
-#[derive(Clone, Debug, Args)]
-pub struct SimCommon {
-    /// A preset (see `sim machines`) or a TOML file
-    #[arg(long, default_value = "xeon-8180-4s", value_name = "NAME|FILE")]
-    pub machine: String,
-    /// Thread counts, comma-separated [default: from 1 to all CPUs, every socket boundary among them]
-    #[arg(long, value_parser = count, value_delimiter = ',')]
-    pub threads: Vec<usize>,
-    /// Virtual microseconds that are measured
-    #[arg(long, default_value_t = 200)]
-    pub micros: u64,
-    /// Virtual microseconds before those, to warm up
-    #[arg(long, default_value_t = 50)]
-    pub warm: u64,
-    /// The first seed: equal seeds give equal runs
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Runs, with one seed each; the median is reported
-    #[arg(long, value_parser = count, default_value = "5")]
-    pub runs: usize,
-    /// Also vary the model (24 variations, each with all seeds) and report the range
-    #[arg(long)]
-    pub sweep: bool,
-    /// Instead of measuring, find shared memory that the program uses plainly without announcing it (slow)
-    #[arg(long)]
-    pub watch: bool,
-    /// How threads are laid over the machine
-    #[arg(long, value_enum, default_value_t = Pin::Fill)]
-    pub pin: Pin,
-    /// What goes to standard output
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
-    /// Also write a self-contained HTML report with charts
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
-}
-
-/// `sim ycsb`
-#[derive(Clone, Debug, Args)]
-pub struct SimYcsb {
-    /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes), art,
-    /// rwlock-btreemap, or all
-    #[arg(long, default_value = "hydralist,hydralist-one-layer,art,rwlock-btreemap")]
-    pub index: String,
-    /// Workloads, comma-separated: load, a, b, c, d, e, f, or all
-    #[arg(long, default_value = "c")]
-    pub workload: String,
-    /// Keys loaded before the measurement
-    #[arg(long, value_parser = count, default_value = "100k")]
-    pub count: usize,
-    /// Which keys are popular: zipf:S, uniform, latest
-    #[arg(long, default_value = "zipf:0.99")]
-    pub distribution: String,
-    /// Stop something: updater (all background threads, for the whole measurement; needs --threads), or lock-holder
-    /// (thread 0 with a page locked, for half of it)
-    #[arg(long, value_name = "WHAT")]
-    pub stall: Option<String>,
-    /// What all experiments have.
-    #[command(flatten)]
-    pub common: SimCommon,
-}
-
-/// `sim sets`
-#[derive(Clone, Debug, Args)]
-pub struct SimSets {
-    /// Structures, comma-separated: list, hash, tree, or all
-    #[arg(long, default_value = "hash")]
-    pub structure: String,
-    /// Mechanisms, comma-separated, as in `bench sets`, or all
-    #[arg(long, default_value = "rcu,rlu,mvrlu")]
-    pub mechanism: String,
-    /// Percentages of operations that insert or remove, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "2,20,80")]
-    pub update_percent: Vec<u32>,
-    /// Items in the set
-    #[arg(long, value_parser = count, default_value = "10k")]
-    pub count: usize,
-    /// Buckets of the hash table [default: a tenth of the items]
-    #[arg(long, value_parser = count)]
-    pub buckets: Option<usize>,
-    /// List and tree: ranges of so many keys' width instead of look-ups
-    #[arg(long, default_value_t = 0)]
-    pub scan: u64,
-    /// Which keys are popular: uniform, zipf:S
-    #[arg(long, default_value = "uniform")]
-    pub distribution: String,
-    /// What all experiments have.
-    #[command(flatten)]
-    pub common: SimCommon,
-}
-
-/// `sim nr`
-#[derive(Clone, Debug, Args)]
-pub struct SimNr {
-    /// Workloads, comma-separated: pqueue, dictionary, sorted-set, or all
-    #[arg(long, default_value = "dictionary")]
-    pub workload: String,
-    /// Methods, comma-separated: sl, rwl, fc, fc+, nr; lf (a lock-free skip list that frees nothing) and lf-freeing; tas
-    /// and shfl (sl with other locks); or all
-    #[arg(long, default_value = "sl,rwl,fc,fc+,nr")]
-    pub method: String,
-    /// Percentages of operations that change the structure, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "0,10,100")]
-    pub update_percent: Vec<u32>,
-    /// Which keys are popular, comma-separated: uniform, zipf:S
-    #[arg(long, default_value = "uniform")]
-    pub distribution: String,
-    /// Random lines written between two operations, comma-separated
-    #[arg(long, value_delimiter = ',', default_value = "0")]
-    pub external_work: Vec<usize>,
-    /// Items in the structure [default: 200k; sorted-set: 10k]
-    #[arg(long, value_parser = count)]
-    pub count: Option<usize>,
-    /// What all experiments have.
-    #[command(flatten)]
-    pub common: SimCommon,
-}
-
-/// Formats of standard output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    Table,
-    /// One object per line
-    Json,
-    /// With a header line
-    Csv,
-}
-
-/// Thread placement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Pin {
-    /// Wherever the system likes
-    None,
-    /// Fill one NUMA node after the other
-    Fill,
-    /// Deal threads out to the NUMA nodes in turn
-    Spread,
-}
-
-impl Pin {
-    /// The driver's word for it.
-    pub fn pinning(self) -> Pinning {
-        match self {
-            Pin::None => Pinning::None,
-            Pin::Fill => Pinning::FillNodeFirst,
-            Pin::Spread => Pinning::Spread,
-        }
-    }
-
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Pin::None => "none",
-            Pin::Fill => "fill",
-            Pin::Spread => "spread",
-        }
-    }
-}
-
-/// A positive number, with underscores and `k`, `M` or `G` (thousands) as one likes.
-fn count(text: &str) -> Result<usize, String> {
-    let wrong = || format!("'{text}' is not a positive number (as in 1000, 1_000, 5k, 10M)");
-    let plain = text.replace('_', "");
-    let (digits, unit) = match plain.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&plain[..at], 1_000),
-        Some((at, 'm' | 'M')) => (&plain[..at], 1_000_000),
-        Some((at, 'g' | 'G')) => (&plain[..at], 1_000_000_000),
-        _ => (plain.as_str(), 1),
-    };
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(wrong());
-    }
-    let number: usize = digits.parse().map_err(|_| wrong())?;
-    match number.checked_mul(unit) {
-        None | Some(0) => Err(wrong()),
-        Some(number) => Ok(number),
-    }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
-        _ => Err(format!("'{text}' is not a number of seconds (above 0, at most a day)")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -441,14 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_take_suffixes_and_underscores() {
-        assert_eq!(count("7"), Ok(7));
-        assert_eq!(count("1_000"), Ok(1000));
-        assert_eq!(count("5k"), Ok(5000));
-        assert_eq!(count("10M"), Ok(10_000_000));
-        assert_eq!(count("2G"), Ok(2_000_000_000));
-        for wrong in ["", "k", "0", "-1", "+1", "1.5M", "ten", "10MM", "99999999999G", "é"] {
-            assert!(count(wrong).is_err(), "{wrong} was taken for a number");
+    fn no_command_updates_more_than_all() {
+        for command in ["bench nr", "bench sets", "sim nr", "sim sets"] {
+            let line = |percent: &str| format!("archipelago {command} --update-percent {percent}");
+            let parsed = |percent| Cli::try_parse_from(line(percent).split(' ')).is_ok();
+            assert!(parsed("2,100") && !parsed("2,101") && !parsed("-1"), "{command}");
         }
     }
 
@@ -456,15 +170,7 @@ mod tests {
     fn thread_counts_are_a_list() {
         let cli = Cli::try_parse_from(["archipelago", "bench", "ycsb", "--threads", "1,2,16"]).unwrap();
         let Some(Command::Bench { what: Bench::Ycsb(ycsb) }) = cli.command else { panic!("not parsed as bench ycsb") };
-        assert_eq!(ycsb.threads, [1, 2, 16]);
+        assert_eq!(ycsb.common.threads, [1, 2, 16]);
         assert_eq!(ycsb.ops, 2_000_000);
-    }
-
-    #[test]
-    fn a_tiny_exam_is_allowed_and_an_endless_one_is_not() {
-        assert_eq!(seconds("0.1"), Ok(0.1));
-        assert!(seconds("0").is_err());
-        assert!(seconds("inf").is_err());
-        assert!(seconds("nan").is_err());
     }
 }

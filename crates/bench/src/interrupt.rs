@@ -15,7 +15,12 @@ pub fn install() {
     });
 }
 
-/// Whether somebody pressed Ctrl-C.
+/// The flag.
+pub fn flag() -> &'static AtomicBool {
+    &INTERRUPTED
+}
+
+/// Whether Ctrl-C was pressed.
 #[inline]
 pub fn requested() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)

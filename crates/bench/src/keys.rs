@@ -209,13 +209,18 @@ pub fn emails(count: usize, fresh: usize, seed: u64) -> KeySet<Vec<u8>> {
     split(keys, count, 0)
 }
 
+/// One made-up e-mail address, with so large a number that it most likely is like no other.
+pub fn email(rng: &mut SmallRng) -> Vec<u8> {
+    synthetic::email(u64::MAX, rng)
+}
+
 /// The distinct lines of a file (or of standard input, for `-`), shuffled: `count` of them to load (all but the
 /// `fresh` if `None`) and up to `fresh` more. At most a fifth of the file is held back.
 ///
 /// # Errors
 /// If the file cannot be read, is empty, or has fewer distinct keys than asked for.
 pub fn from_file(path: &str, count: Option<usize>, fresh: usize, seed: u64) -> Result<KeySet<Vec<u8>>, Failure> {
-    let (mut keys, duplicates) = file::read(path)?;
+    let (mut keys, duplicates) = file::read(path, KeyKind::NAMES)?;
     keys.shuffle(&mut SmallRng::seed_from_u64(seed));
     let fresh = fresh.min(keys.len() / 5);
     if let Some(count) = count

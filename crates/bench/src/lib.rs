@@ -4,17 +4,19 @@
 //! [`Roster`] lists the adapters, and [`run`] takes the roster as a type.
 
 mod args;
+mod choose;
 pub mod contender;
-mod driver;
 mod failure;
+mod harness;
 mod interrupt;
 mod keys;
 mod locked;
+mod locks;
 mod machine;
-mod measure;
 mod nr;
 mod report;
 mod resources;
+pub mod rivals;
 pub mod roster;
 mod sets;
 mod sim;
@@ -59,6 +61,10 @@ pub fn run<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone
         Ok(cli) => cli,
         // Also --help and --version, which are errors to clap only; it knows the stream and the code.
         Err(error) => {
+            if let Some(line) = one_line(&error) {
+                eprintln!("archipelago: {line}");
+                return ExitCode::from(WRONG);
+            }
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG));
         }
@@ -67,6 +73,12 @@ pub fn run<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone
         eprintln!("archipelago: {failure}");
         ExitCode::from(WRONG)
     })
+}
+
+/// The sentence for an argument that is a number outside of its limits, or none: no help is needed to mend it.
+fn one_line(error: &clap::Error) -> Option<String> {
+    let text = (error.kind() == clap::error::ErrorKind::ValueValidation).then(|| error.to_string())?;
+    Some(text.lines().next()?.trim_start_matches("error: ").to_owned())
 }
 
 fn execute<R: Roster>(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failure> {
@@ -81,6 +93,7 @@ fn execute<R: Roster>(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failu
         Some(Command::Bench { what: Bench::Ycsb(args) }) => ycsb::run::<R>(args, release_memory),
         Some(Command::Bench { what: Bench::Nr(args) }) => nr::run::<R>(args, release_memory),
         Some(Command::Bench { what: Bench::Sets(args) }) => sets::run(args),
+        Some(Command::Bench { what: Bench::Locks(args) }) => locks::run(args),
         Some(Command::Bench { what: Bench::Verify(args) }) => verify::run::<R>(args),
     }
 }

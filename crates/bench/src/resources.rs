@@ -2,8 +2,11 @@
 //!
 //! CPU time is asked for here, and not behind the door, because only reports want it.
 
-pub use archipelago_platform::memory::{available_bytes, resident_bytes};
+use archipelago_platform::memory::available_bytes;
+pub use archipelago_platform::memory::resident_bytes;
 use archipelago_platform::time::Duration;
+
+use crate::failure::Failure;
 
 /// CPU time of all threads of the process, those that ended included; `None` where the system does not tell.
 #[cfg(unix)]
@@ -18,4 +21,39 @@ pub fn cpu_time() -> Option<Duration> {
 #[cfg(not(unix))]
 pub fn cpu_time() -> Option<Duration> {
     None
+}
+
+/// The resident memory before something is made.
+pub struct Held {
+    before: Option<u64>,
+    release_memory: fn(),
+}
+
+impl Held {
+    /// That of now; `release_memory` makes the allocator give free memory back.
+    pub fn now(release_memory: fn()) -> Held {
+        release_memory();
+        Held { before: resident_bytes(), release_memory }
+    }
+
+    /// What came since, per key.
+    pub fn since(&self, keys: usize) -> Option<f64> {
+        (self.release_memory)();
+        let (before, after) = self.before.zip(resident_bytes())?;
+        Some((after as f64 - before as f64) / keys as f64)
+    }
+}
+
+/// Whether `what` fits into the memory that is available; `try_this` says what to do else.
+///
+/// # Errors
+/// If it does not.
+pub fn check_memory(needed: u64, what: &str, try_this: &str) -> Result<(), Failure> {
+    let Some(available) = available_bytes().filter(|available| needed > *available) else { return Ok(()) };
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    Err(Failure::new(format!(
+        "{what} need about {:.1} GiB of memory, {:.1} GiB are available; try {try_this}",
+        gib(needed),
+        gib(available)
+    )))
 }

@@ -1,4 +1,5 @@
-//! All contenders by name: ours, the peers that the program was built with, and the locked maps of the standard library.
+//! All contenders by name: ours, the peers that the program was built with, a B+tree, and the locked maps of the standard
+//! library.
 //!
 //! An index is named at run time but must be called without indirection, so the code that uses one is generic and is
 //! handed over as a [`Visit`]: [`Dispatch::dispatch`] turns the name into the type. Peers live in crates of their own, which
@@ -6,11 +7,14 @@
 
 use archipelago_index::{Art, BLinkTree, HydraList};
 
+use crate::choose::choose;
 use crate::contender::{Info, Visit};
 use crate::failure::Failure;
 use crate::keys::BenchKey;
 use crate::locked::{Mutexed, RwLocked};
 use crate::nr::methods::{LockFree, Method};
+use crate::rivals::btree::{BTreeOlc, TreeKey};
+use crate::rivals::masstree::{LONGEST, Masstree};
 
 /// Turns names into types, for one key type.
 pub trait Dispatch<K: BenchKey> {
@@ -39,7 +43,13 @@ static OURS: [Info; 3] = [
     Info { ours: true, longest_key: BLinkTree::<u64, u64>::LONGEST_KEY, ..Info::peer("blink") },
 ];
 
-static LOCKED: [Info; 2] = [Info::peer("rwlock-btreemap"), Info::peer("mutex-btreemap")];
+/// Rivals that every program has.
+static RIVALS: [Info; 4] = [
+    Info::peer("btree-olc"),
+    Info { longest_key: LONGEST, ..Info::peer("masstree-like") },
+    Info::peer("rwlock-btreemap"),
+    Info::peer("mutex-btreemap"),
+];
 
 impl Roster for Own {
     const PEERS: &'static [Info] = &[];
@@ -48,12 +58,14 @@ impl Roster for Own {
     type List<const QUEUE: bool> = LockFree<QUEUE, true>;
 }
 
-impl<K: BenchKey> Dispatch<K> for Own {
+impl<K: TreeKey> Dispatch<K> for Own {
     fn dispatch(info: &'static Info, visit: &mut impl Visit<K>) {
         match info.name {
             "hydralist" => visit.visit::<HydraList<K, u64>>(info),
             "art" => visit.visit::<Art<K, u64>>(info),
             "blink" => visit.visit::<BLinkTree<K, u64>>(info),
+            "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
+            "masstree-like" => visit.visit::<Masstree<K>>(info),
             "rwlock-btreemap" => visit.visit::<RwLocked<K>>(info),
             "mutex-btreemap" => visit.visit::<Mutexed<K>>(info),
             name => unreachable!("{name} is listed but has no type for these keys"),
@@ -63,12 +75,7 @@ impl<K: BenchKey> Dispatch<K> for Own {
 
 /// All of them, ours first, in the order of reports.
 pub(crate) fn indexes<R: Roster>() -> impl Iterator<Item = &'static Info> {
-    OURS.iter().chain(R::PEERS).chain(&LOCKED)
-}
-
-/// Whether it is the name of one of this library's indexes.
-pub(crate) fn is_ours(name: &str) -> bool {
-    OURS.iter().any(|info| info.name == name)
+    OURS.iter().chain(R::PEERS).chain(&RIVALS)
 }
 
 /// The indexes that a comma-separated list names; `all`, `ours` and `peers` stand for several. In the list's order,
@@ -77,40 +84,9 @@ pub(crate) fn is_ours(name: &str) -> bool {
 /// # Errors
 /// If a name is not known.
 pub(crate) fn select<R: Roster>(list: &str) -> Result<Vec<&'static Info>, Failure> {
-    let mut chosen: Vec<&'static Info> = Vec::new();
-    for name in list.split(',').map(str::trim) {
-        let before = chosen.len();
-        let mut matched = false;
-        for info in indexes::<R>().filter(|info| matches(info, name)) {
-            matched = true;
-            if !chosen.contains(&info) {
-                chosen.push(info);
-            }
-        }
-        // `ours` may be empty without being unknown.
-        if !matched && chosen.len() == before && !matches!(name, "all" | "ours" | "peers") {
-            let names = names::<R>();
-            return Err(Failure::new(format!("unknown index '{name}'; known are {names} (or all, ours, peers)")));
-        }
-    }
-    if chosen.is_empty() {
-        return Err(Failure::new(format!("--index {list} chooses no index; known are {}", names::<R>())));
-    }
-    Ok(chosen)
-}
-
-fn matches(info: &Info, name: &str) -> bool {
-    match name {
-        "all" => true,
-        "ours" => info.ours,
-        "peers" => !info.ours,
-        name => info.name == name,
-    }
-}
-
-/// The known names, for messages; and how to have more.
-fn names<R: Roster>() -> String {
-    let names: Vec<&str> = indexes::<R>().map(|info| info.name).collect();
+    let known: Vec<&'static Info> = indexes::<R>().collect();
+    let (ours, peers) = (|info: &'static Info| info.ours, |info: &'static Info| !info.ours);
     let more = if R::PEERS.is_empty() { "; more with the cargo feature 'peers'" } else { "" };
-    names.join(", ") + more
+    choose("index", list, &known, |info| info.name, &[("ours", &ours), ("peers", &peers)])
+        .map_err(|failure| Failure::new(format!("{failure}{more}")))
 }

@@ -1,21 +1,21 @@
 //! What the command does without arguments: says what this is and shows it at work, in under a minute.
 
-use std::io;
 use std::process::ExitCode;
 
-use archipelago_platform::thread::{Pinning, available_parallelism};
+use archipelago_platform::thread::available_parallelism;
 use indicatif::ProgressBar;
 
+use crate::args::Common;
 use crate::contender::Info;
-use crate::driver::Settings;
 use crate::failure::Failure;
+use crate::harness::Experiment;
 use crate::interrupt;
 use crate::keys::{self, KeyKind};
 use crate::machine;
-use crate::measure::{self, Plan};
-use crate::report::{self, Common};
+use crate::report;
 use crate::roster::{self, Roster};
 use crate::workload::{Distribution, Workload};
+use crate::ycsb::{self, Plan};
 
 /// Keys of the demonstration.
 const COUNT: usize = 1_000_000;
@@ -48,22 +48,16 @@ pub fn run<R: Roster>(release_memory: fn()) -> Result<ExitCode, Failure> {
     interrupt::install();
     println!("{ABOUT}\nThis machine:\n{}\n", machine::describe());
     let plan = plan::<R>(release_memory);
-    let threads = plan.threads[0];
+    let threads = available_parallelism().map_or(1, usize::from).min(8);
     println!("Loading {COUNT} random keys into each index, then reading and scanning, with {threads} thread(s):");
-    let keys = keys::words(&KeyKind::Int, COUNT, plan.fresh_wanted(), plan.seed);
-    let results = measure::measure::<R, u64>(&plan, &keys, &ProgressBar::hidden());
-    let common = Common {
-        keys: KeyKind::Int.name().to_owned(),
-        count: COUNT,
-        seed: plan.seed,
-        distribution: plan.distribution.to_string(),
-        batch: 0,
-        pin: "none".to_owned(),
-        baseline: None,
-    };
-    let rows = report::rows(&results, &common);
-    let written = report::table::overview(&rows, io::stdout().lock());
-    written.map_err(|error| Failure::new(format!("cannot write to standard output: {error}")))?;
+    let names: Vec<&str> = plan.indexes.iter().map(|info| info.name).collect();
+    let empty = Experiment::new("tour", &ycsb::FORMAT, &Common::plain(threads), 1, None, &names)?;
+    let keys = keys::words(&KeyKind::Int, COUNT, plan.fresh_wanted(), empty.seed);
+    let streams = ycsb::prepare(&plan, &empty, &keys, &ProgressBar::hidden());
+    let mut experiment = empty;
+    ycsb::fill::<R, u64>(&mut experiment, &plan, &KeyKind::Int, &keys, &streams);
+    let results = experiment.measure(&ProgressBar::hidden());
+    report::emit(|out| report::table::overview(&experiment.rows(&results), out))?;
     if results.partial {
         return Ok(ExitCode::from(crate::INTERRUPTED));
     }
@@ -73,15 +67,7 @@ pub fn run<R: Roster>(release_memory: fn()) -> Result<ExitCode, Failure> {
 
 fn plan<R: Roster>(release_memory: fn()) -> Plan {
     let shown = |info: &&'static Info| info.ours || PEERS.contains(&info.name);
-    Plan {
-        indexes: roster::indexes::<R>().filter(shown).collect(),
-        workloads: vec![Workload::Load, Workload::C, Workload::E],
-        threads: vec![available_parallelism().map_or(1, usize::from).min(8)],
-        ops: OPS,
-        distribution: Distribution::Zipf(0.99),
-        seed: 1,
-        runs: 1,
-        settings: Settings { pinning: Pinning::None, latency: false, batch: 0 },
-        release_memory,
-    }
+    let indexes = roster::indexes::<R>().filter(shown).collect();
+    let workloads = vec![Workload::Load, Workload::C, Workload::E];
+    Plan { indexes, workloads, ops: OPS, distribution: Distribution::Zipf(0.99), batch: 0, release_memory }
 }

@@ -9,6 +9,7 @@
 //!
 //! A thread stops at its first finding; a part ends when its threads have, after the time given at the latest.
 
+mod clock;
 mod concurrent;
 mod model;
 mod own;
@@ -16,18 +17,16 @@ mod own;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use archipelago_platform::time::{Duration, Instant};
-use comfy_table::{ContentArrangement, Table, presets};
+use archipelago_platform::time::Duration;
 
 use crate::args::Verify;
 use crate::contender::{Contender, Info, Visit};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::keys::{self, BenchKey, KeyKind};
+use crate::report;
 use crate::roster::{self, Dispatch, Roster};
-
-/// What was found wrong, `Err` with the first finding.
-type Verdict = Result<(), String>;
+use clock::{Clock, Verdict};
 
 /// Keys of the exam, of each kind.
 const KEYS: usize = 100_000;
@@ -41,7 +40,7 @@ struct Report {
 
 const PARTS: [&str; 4] = ["model", "own writes", "overwrites", "neighbours"];
 
-/// Examines, prints who passes what, and returns 1 if one of this library's indexes fails.
+/// Examines, prints which index passes what, and returns 1 if one of this library's indexes fails.
 ///
 /// # Errors
 /// If an index is not known.
@@ -121,36 +120,13 @@ impl<K> Exam<'_, K> {
     }
 }
 
-/// How long a part may take; the time runs from [`start`](Clock::start), after the keys are loaded.
-#[derive(Clone, Copy)]
-struct Clock {
-    time: Duration,
-}
-
-impl Clock {
-    fn start(self) -> Deadline {
-        Deadline(Instant::now() + self.time)
-    }
-}
-
-/// When a part must end.
-#[derive(Clone, Copy)]
-struct Deadline(Instant);
-
-impl Deadline {
-    fn passed(self) -> bool {
-        Instant::now() >= self.0 || interrupt::requested()
-    }
-}
-
 fn print(reports: &[Report]) {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["index", "keys"].into_iter().chain(PARTS));
-    for report in reports {
-        let cells = report.verdicts.iter().map(|verdict| if verdict.is_ok() { "ok" } else { "FAIL" });
-        table.add_row([report.info.name, report.keys].into_iter().chain(cells));
-    }
+    let line = |report: &Report| {
+        let verdicts = report.verdicts.iter().map(|verdict| if verdict.is_ok() { "ok" } else { "FAIL" });
+        [report.info.name, report.keys].into_iter().chain(verdicts).map(str::to_owned).collect()
+    };
+    let head = ["index", "keys"].into_iter().chain(PARTS).map(str::to_owned).collect();
+    let table = report::table::grid(head, reports.iter().map(line).collect());
     println!("{table}");
     for report in reports {
         for (part, verdict) in PARTS.iter().zip(&report.verdicts) {

@@ -11,7 +11,7 @@
 //! | F | 50 % read, 50 % read-modify-write | by the distribution |
 //!
 //! Every key that is read is in the index (hits only). Each thread has a stream and inserts keys of its own; in D it
-//! takes what it inserted itself, after that what was loaded last, for the latest, since nobody knows beforehand what
+//! takes what it inserted itself, after that what was loaded last, for the latest, since no thread knows beforehand what
 //! the other threads will have inserted.
 //!
 //! A stream holds copies of its keys in the order of use: fetching the next one is a sequential read, so that what is
@@ -23,6 +23,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 
+use crate::choose::choose;
 use crate::failure::Failure;
 
 /// One of YCSB's workloads.
@@ -78,19 +79,10 @@ impl Workload {
     /// # Errors
     /// If a name is not known.
     pub fn parse_list(list: &str) -> Result<Vec<Workload>, Failure> {
-        let mut chosen = Vec::new();
-        for name in list.split(',').map(|name| name.trim().to_ascii_lowercase()) {
-            match Workload::ALL.into_iter().find(|workload| workload.name() == name) {
-                Some(workload) => chosen.push(workload),
-                None if name == "all" => chosen.extend(Workload::ALL),
-                None => {
-                    let known = "load, a, b, c, d, e, f (or all)";
-                    return Err(Failure::new(format!("unknown workload '{name}'; known are {known}")));
-                }
-            }
-        }
+        let mut known = Workload::ALL;
+        known.sort_unstable_by_key(|workload| (*workload != Workload::Load, workload.name()));
+        let mut chosen = choose("workload", &list.to_ascii_lowercase(), &known, Workload::name, &[])?;
         chosen.sort_unstable();
-        chosen.dedup();
         Ok(chosen)
     }
 
@@ -197,7 +189,7 @@ pub fn stream<K: Clone>(
 ) -> Stream<K> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let distribution = if workload == Workload::D { Distribution::Latest } else { distribution };
-    let chooser = Chooser::new(distribution, loaded.len());
+    let sampler = Sampler::new(distribution, loaded.len());
     let mut made = Stream { ops: Vec::with_capacity(ops), keys: Vec::with_capacity(ops) };
     let mut inserted = 0;
     for _ in 0..ops {
@@ -210,7 +202,7 @@ pub fn stream<K: Clone>(
             inserted += 1;
             &fresh[inserted - 1]
         } else {
-            chooser.choose(loaded, &fresh[..inserted], &mut rng)
+            choose_key(distribution, sampler.draw(&mut rng), loaded, &fresh[..inserted])
         };
         made.ops.push(Op { kind, span });
         made.keys.push(key.clone());
@@ -218,36 +210,46 @@ pub fn stream<K: Clone>(
     made
 }
 
-/// Draws keys by a distribution.
-struct Chooser {
-    distribution: Distribution,
-    zipf: Zipf<f64>,
+/// Draws from a number of things, of which the first is the most popular: the one sampler of all workloads.
+#[derive(Clone, Copy, Debug)]
+pub enum Sampler {
+    /// All alike.
+    Uniform(usize),
+    /// Rank `r` in proportion to `1 / r^s`.
+    Zipf(Zipf<f64>, usize),
 }
 
-impl Chooser {
-    fn new(distribution: Distribution, keys: usize) -> Chooser {
-        let exponent = if let Distribution::Zipf(s) = distribution { s } else { 0.99 };
-        let zipf = Zipf::new(keys as f64, exponent).expect("at least one key and a positive exponent");
-        Chooser { distribution, zipf }
-    }
-
-    /// 0 for the most popular.
-    fn rank(&self, rng: &mut SmallRng) -> usize {
-        self.zipf.sample(rng) as usize - 1
-    }
-
-    fn choose<'a, K>(&self, loaded: &'a [K], inserted: &'a [K], rng: &mut SmallRng) -> &'a K {
-        match self.distribution {
-            Distribution::Uniform => &loaded[rng.random_range(0..loaded.len())],
-            Distribution::Zipf(_) => &loaded[scatter(self.rank(rng)) % loaded.len()],
-            Distribution::Latest => {
-                let age = self.rank(rng);
-                match age.checked_sub(inserted.len()) {
-                    None => &inserted[inserted.len() - 1 - age],
-                    Some(age) => &loaded[loaded.len() - 1 - age],
-                }
-            }
+impl Sampler {
+    /// A sampler of `items` things, at least one.
+    pub fn new(distribution: Distribution, items: usize) -> Sampler {
+        let zipf = |s| Zipf::new(items as f64, s).expect("at least one thing and a positive exponent");
+        match distribution {
+            Distribution::Uniform => Sampler::Uniform(items),
+            Distribution::Zipf(s) => Sampler::Zipf(zipf(s), items),
+            Distribution::Latest => Sampler::Zipf(zipf(0.99), items),
         }
+    }
+
+    /// Below the number of things; 0 for the most popular.
+    #[inline]
+    pub fn draw(&self, rng: &mut SmallRng) -> usize {
+        match self {
+            Sampler::Uniform(items) => rng.random_range(0..*items),
+            // A rank is a whole number up to that of things, as far as floating point tells.
+            Sampler::Zipf(zipf, items) => (zipf.sample(rng) as usize).min(*items) - 1,
+        }
+    }
+}
+
+/// The key that a rank stands for.
+fn choose_key<'a, K>(distribution: Distribution, rank: usize, loaded: &'a [K], inserted: &'a [K]) -> &'a K {
+    match distribution {
+        Distribution::Uniform => &loaded[rank],
+        Distribution::Zipf(_) => &loaded[scatter(rank) % loaded.len()],
+        Distribution::Latest => match rank.checked_sub(inserted.len()) {
+            None => &inserted[inserted.len() - 1 - rank],
+            Some(age) => &loaded[loaded.len() - 1 - age],
+        },
     }
 }
 

@@ -1,24 +1,41 @@
-//! `bench ycsb`: from the arguments to the reports.
+//! `bench ycsb`: indexes under YCSB's workloads.
+//!
+//! An index's turn: make it, load it, run the workloads in the order of [`Workload::ALL`] (those that insert come last),
+//! drop it. All indexes get the very same streams in every run.
+
+mod drive;
 
 use std::process::ExitCode;
 
-use archipelago_platform::thread::available_parallelism;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
+use serde_json::json;
 
 use crate::args::Ycsb;
-use crate::contender::Info;
-use crate::driver::Settings;
+use crate::contender::{Contender, Info, Visit};
 use crate::failure::Failure;
+use crate::harness::{self, Command, Entry, Experiment, Format, Turn};
 use crate::interrupt;
 use crate::keys::{self, BenchKey, KeyKind, KeySet};
-use crate::measure::{self, Plan, Results};
-use crate::report::{self, Common};
-use crate::resources;
+use crate::report::row::{Cell, Facts};
+use crate::resources::{self, Held};
 use crate::roster::{self, Dispatch, Roster};
 use crate::workload::{Distribution, Workload};
+use drive::Prepared;
+
+pub use drive::{Plan, execute};
 
 /// Keys, if `--count` does not say.
 const DEFAULT_COUNT: usize = 10_000_000;
+
+/// The fields of its rows, and of node replication's. `keys`: their kind, or their file; `count`: how many were loaded;
+/// `bytes_per_key`: resident memory that loading added; `batch`: keys per look-up call in C, 0 for single look-ups;
+/// `misses`: look-ups and scans that found nothing although the key is there, over all runs. Not 0: the index is wrong.
+pub const FORMAT: Format = Format {
+    name: "structure",
+    keys: "structure workload keys count threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op \
+           bytes_per_key distribution ratio baseline ops batch pin misses partial p50_ns p90_ns p99_ns p999_ns max_ns \
+           update_percent external_work",
+};
 
 /// Measures and reports.
 ///
@@ -26,107 +43,117 @@ const DEFAULT_COUNT: usize = 10_000_000;
 /// If the arguments make no sense, the keys cannot be read, there is too little memory, or a report cannot be written.
 pub fn run<R: Roster>(args: &Ycsb, release_memory: fn()) -> Result<ExitCode, Failure> {
     let kind = KeyKind::parse(&args.keys);
-    let plan = plan::<R>(args, &kind, release_memory)?;
-    interrupt::install();
+    let (plan, experiment) = plan::<R>(args, &kind, release_memory)?;
+    let command = Command::start(&args.common.show)?;
     if kind.is_bytes() {
-        let keys = byte_keys(args, &kind, &plan)?;
-        measure_and_report::<R, _>(args, &kind, plan, &keys)
+        let keys = byte_keys(args, &kind, &plan, &experiment)?;
+        measure::<R, _>(command, experiment, plan, &kind, &keys)
     } else {
-        check_memory(args.count.unwrap_or(DEFAULT_COUNT), 8, &plan)?;
-        let keys = keys::words(&kind, args.count.unwrap_or(DEFAULT_COUNT), plan.fresh_wanted(), args.seed);
-        measure_and_report::<R, _>(args, &kind, plan, &keys)
+        let count = args.count.unwrap_or(DEFAULT_COUNT);
+        check_memory(count, 8, &plan, &experiment)?;
+        let keys = keys::words(&kind, count, plan.fresh_wanted(), args.common.seed);
+        measure::<R, _>(command, experiment, plan, &kind, &keys)
     }
 }
 
-fn plan<R: Roster>(args: &Ycsb, kind: &KeyKind, release_memory: fn()) -> Result<Plan, Failure> {
-    let chosen = roster::select::<R>(&args.index)?;
-    let indexes: Vec<&'static Info> = chosen.into_iter().filter(|info| info.bytes || !kind.is_bytes()).collect();
+fn plan<R: Roster>(args: &Ycsb, kind: &KeyKind, release: fn()) -> Result<(Plan, Experiment<'static>), Failure> {
+    let mut indexes = roster::select::<R>(&args.index)?;
+    indexes.retain(|info| info.bytes || !kind.is_bytes());
     if indexes.is_empty() {
-        return Err(Failure::new(format!(
-            "--index {}: none of them can be timed with {} keys",
-            args.index,
-            kind.name()
-        )));
+        let (index, kind) = (&args.index, kind.name());
+        return Err(Failure::new(format!("--index {index}: none of them can be timed with {kind} keys")));
     }
-    if let Some(name) = &args.baseline
-        && !indexes.iter().any(|info| info.name == name)
-    {
-        let chosen: Vec<&str> = indexes.iter().map(|info| info.name).collect();
-        return Err(Failure::new(format!("--baseline {name} is not measured; measured are {}", chosen.join(", "))));
-    }
-    let mut threads = args.threads.clone();
-    if threads.is_empty() {
-        threads = vec![1, available_parallelism().map_or(1, usize::from)];
-        threads.dedup();
-    }
-    Ok(Plan {
-        indexes,
-        workloads: Workload::parse_list(&args.workload)?,
-        threads,
-        ops: args.ops,
-        distribution: Distribution::parse(&args.distribution)?,
-        seed: args.seed,
-        runs: args.runs,
-        settings: Settings { pinning: args.pin.pinning(), latency: args.latency, batch: args.batch.unwrap_or(0) },
-        release_memory,
-    })
+    let names: Vec<&str> = indexes.iter().map(|info| info.name).collect();
+    let experiment = Experiment::new("YCSB", &FORMAT, &args.common, 3, None, &names)?;
+    let (workloads, distribution) = (Workload::parse_list(&args.workload)?, Distribution::parse(&args.distribution)?);
+    let (ops, batch, release_memory) = (args.ops, args.batch.unwrap_or(0), release);
+    Ok((Plan { indexes, workloads, ops, distribution, batch, release_memory }, experiment))
 }
 
-fn byte_keys(args: &Ycsb, kind: &KeyKind, plan: &Plan) -> Result<KeySet<Vec<u8>>, Failure> {
+fn byte_keys(
+    args: &Ycsb,
+    kind: &KeyKind,
+    plan: &Plan,
+    experiment: &Experiment<'_>,
+) -> Result<KeySet<Vec<u8>>, Failure> {
+    let seed = args.common.seed;
     let keys = match kind {
-        KeyKind::File(path) => keys::from_file(path, args.count, plan.fresh_wanted(), args.seed)?,
+        KeyKind::File(path) => keys::from_file(path, args.count, plan.fresh_wanted(), seed)?,
         _ => {
             let count = args.count.unwrap_or(DEFAULT_COUNT);
-            check_memory(count, 56, plan)?;
-            return Ok(keys::emails(count, plan.fresh_wanted(), args.seed));
+            check_memory(count, 56, plan, experiment)?;
+            return Ok(keys::emails(count, plan.fresh_wanted(), seed));
         }
     };
     if keys.duplicates > 0 {
         eprintln!("{}: {} lines repeat an earlier one and are used once.", kind.name(), keys.duplicates);
     }
     let bytes: usize = keys.loaded.iter().map(BenchKey::footprint).sum();
-    check_memory(keys.loaded.len(), bytes / keys.loaded.len().max(1), plan)?;
+    check_memory(keys.loaded.len(), bytes / keys.loaded.len().max(1), plan, experiment)?;
     Ok(keys)
 }
 
 /// Whether keys, streams and the largest index fit.
-fn check_memory(count: usize, key_bytes: usize, plan: &Plan) -> Result<(), Failure> {
-    let Some(available) = resources::available_bytes() else { return Ok(()) };
+fn check_memory(count: usize, key_bytes: usize, plan: &Plan, experiment: &Experiment<'_>) -> Result<(), Failure> {
     // The hungriest peers take about 130 bytes and a copy of the key.
     let keys = count as u64 * (2 * key_bytes as u64 + 130);
     let ops: usize = plan.workloads.iter().map(|workload| workload.share(plan.ops)).sum();
-    let needed = keys.saturating_add((ops * plan.threads.len()) as u64 * (key_bytes as u64 + 2));
-    if needed <= available {
-        return Ok(());
-    }
-    Err(Failure::new(format!(
-        "{count} keys need about {:.1} GiB of memory, {:.1} GiB are available; try a smaller --count (or --ops)",
-        needed as f64 / f64::from(1 << 30),
-        available as f64 / f64::from(1 << 30),
-    )))
+    let needed = keys.saturating_add((ops * experiment.threads.len()) as u64 * (key_bytes as u64 + 2));
+    resources::check_memory(needed, &format!("{count} keys"), "a smaller --count (or --ops)")
 }
 
-fn measure_and_report<R: Dispatch<K>, K: BenchKey>(
-    args: &Ycsb,
-    kind: &KeyKind,
+fn measure<R: Dispatch<K>, K: BenchKey>(
+    command: Command<'_>,
+    empty: Experiment<'static>,
     mut plan: Plan,
+    kind: &KeyKind,
     keys: &KeySet<K>,
 ) -> Result<ExitCode, Failure> {
     leave_out_unfit(&mut plan, keys)?;
-    let progress = progress_bar(measure::steps(&plan));
-    let results = measure::measure::<R, K>(&plan, keys, &progress);
+    let progress = harness::progress_bar(0);
+    let streams = prepare(&plan, &empty, keys, &progress);
     progress.finish_and_clear();
-    let common = Common {
-        keys: kind.name().to_owned(),
-        count: keys.loaded.len(),
-        seed: args.seed,
-        distribution: plan.distribution.to_string(),
-        batch: plan.settings.batch,
-        pin: args.pin.name().to_owned(),
-        baseline: args.baseline.clone(),
+    let mut experiment = empty;
+    fill::<R, K>(&mut experiment, &plan, kind, keys, &streams);
+    command.run(&experiment)
+}
+
+/// The streams of every workload, for each thread count.
+pub fn prepare<K: BenchKey>(
+    plan: &Plan,
+    experiment: &Experiment<'_>,
+    keys: &KeySet<K>,
+    progress: &ProgressBar,
+) -> Vec<Vec<Prepared<K>>> {
+    experiment.threads.iter().map(|threads| drive::prepare(plan, keys, *threads, experiment.seed, progress)).collect()
+}
+
+/// Adds the cells and the contenders.
+pub fn fill<'a, R: Dispatch<K>, K: BenchKey>(
+    experiment: &mut Experiment<'a>,
+    plan: &'a Plan,
+    kind: &KeyKind,
+    keys: &'a KeySet<K>,
+    streams: &'a [Vec<Prepared<K>>],
+) {
+    for &workload in &plan.workloads {
+        let batch = if workload == Workload::C { plan.batch } else { 0 };
+        let (distribution, count) = (Some(plan.distribution), Some(keys.loaded.len()));
+        let cell = Cell { distribution, count, ..Cell::of(workload.name()) };
+        experiment.cell(cell, vec![("batch", json!(batch))]);
+    }
+    experiment.facts = Facts::from([("keys", json!(kind.name()))]);
+    experiment.steps = plan.indexes.len() * streams.first().map_or(0, Vec::len);
+    let entry = |info: &&'static Info| {
+        let info = *info;
+        let take = move |turn: &mut Turn<'_>| {
+            let of_turn = streams.iter().find(|streams| streams[0].streams.len() == turn.threads);
+            let streams = of_turn.expect("streams were made for every thread count");
+            R::dispatch(info, &mut One { plan, keys, streams, turn });
+        };
+        Entry { name: info.name, ours: info.ours, take: Box::new(take) }
     };
-    report(args, &results, &common)?;
-    Ok(if results.partial { ExitCode::from(crate::INTERRUPTED) } else { ExitCode::SUCCESS })
+    experiment.groups = vec![plan.indexes.iter().map(entry).collect()];
 }
 
 /// Leaves out the indexes that cannot hold these keys, and says so.
@@ -148,19 +175,36 @@ fn leave_out_unfit<K: BenchKey>(plan: &mut Plan, keys: &KeySet<K>) -> Result<(),
     if plan.indexes.is_empty() { Err(Failure::new("none of the chosen indexes takes these keys")) } else { Ok(()) }
 }
 
-/// A bar on standard error with so many steps.
-pub fn progress_bar(steps: u64) -> ProgressBar {
-    // Standard error, and hidden if that is no terminal. No steady tick: it would take CPU time from what is measured.
-    let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} (left {eta}) {wide_msg}");
-    bar.with_style(style.expect("the template is correct"))
+/// One index's turn.
+struct One<'a, 't, K> {
+    plan: &'a Plan,
+    keys: &'a KeySet<K>,
+    streams: &'a [Prepared<K>],
+    turn: &'a mut Turn<'t>,
 }
 
-fn report(args: &Ycsb, results: &Results, common: &Common) -> Result<(), Failure> {
-    let rows = report::rows(results, common);
-    report::print(&rows, args.format)?;
-    if let Some(path) = &args.report {
-        report::html::save(path, "YCSB", &rows, common, results.partial)?;
+impl<K: BenchKey> Visit<K> for One<'_, '_, K> {
+    fn visit<I: Contender<K>>(&mut self, _: &'static Info) {
+        let held = Held::now(self.plan.release_memory);
+        let index = I::empty();
+        let mut bytes_per_key = None;
+        for prepared in self.streams {
+            if interrupt::requested() {
+                return;
+            }
+            self.turn.say(&format!("{}, {} threads", prepared.workload.name(), self.turn.threads));
+            let work = prepared.work(self.plan, &self.keys.loaded);
+            let outcome = self.turn.drive(&drive::Index { index: &index, work, batch: self.plan.batch });
+            if prepared.workload == Workload::Load {
+                bytes_per_key = held.since(self.keys.loaded.len());
+            }
+            match self.plan.workloads.iter().position(|workload| *workload == prepared.workload) {
+                Some(cell) => self.turn.record(cell, outcome, &[("bytes_per_key", bytes_per_key)]),
+                None => self.turn.pass(),
+            }
+        }
+        self.turn.say("is dropped");
+        drop(index);
+        (self.plan.release_memory)();
     }
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! Test support for every concurrent structure of the house.
+//! Test support for the concurrent structures of the workspace.
 //!
 //! | module | what it gives |
 //! |---|---|

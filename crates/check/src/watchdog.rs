@@ -59,6 +59,13 @@ impl Drop for Over<'_> {
 }
 
 fn watch<R>(limit: Duration, late: impl FnOnce(String) + Send, test: impl FnOnce(&Notes) -> R) -> R {
+    let (mut test, mut outcome) = (Some(test), None);
+    watch_over(limit, Box::new(late), &mut |notes| outcome = test.take().map(|test| test(notes)));
+    outcome.expect("the test is run once")
+}
+
+/// Compiled once, unlike what the many tests would each ask for.
+fn watch_over(limit: Duration, late: Box<dyn FnOnce(String) + Send + '_>, test: &mut dyn FnMut(&Notes)) {
     let notes = Notes::default();
     let over = (Mutex::new(false), Condvar::new());
     let name = thread::current().name().unwrap_or("unnamed").to_owned();
@@ -74,8 +81,8 @@ fn watch<R>(limit: Duration, late: impl FnOnce(String) + Send, test: impl FnOnce
             }
         });
         let _over = Over(&over);
-        test(&notes)
-    })
+        test(&notes);
+    });
 }
 
 fn report(name: &str, elapsed: Duration, notes: &Notes) -> String {

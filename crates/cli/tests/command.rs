@@ -222,6 +222,80 @@ fn node_replication_is_measured_in_every_format() {
     assert!(refused(run(&["bench", "nr", "--method", "mcs"], b"")).contains("unknown method 'mcs'"));
 }
 
+#[test]
+fn locks_are_measured_in_every_format() {
+    let quick = |more: &[&str]| {
+        let args = ["bench", "locks", "--millis", "10", "--runs", "1", "--threads", "2", "--latency"];
+        let cells = ["--lock", "ttas,bravo,parking-lot,std", "--write-percent", "10"];
+        printed(run(&[&args[..], &cells, more].concat(), b""))
+    };
+    let lines = quick(&["--format", "json"]);
+    let cells = [("sections", ["ttas", "parking-lot", "std"]), ("reading sections", ["bravo", "parking-lot", "std"])];
+    let expected = cells.iter().flat_map(|(cell, locks)| locks.iter().map(move |lock| (cell, lock)));
+    assert_eq!(lines.lines().count(), 6, "{lines}");
+    for ((cell, lock), line) in expected.zip(lines.lines()) {
+        assert!(line.contains(&format!(r#""structure":"{lock}","workload":"{cell}""#)), "{line}");
+        assert!(line.contains(r#""baseline":"parking-lot""#) && !line.contains(r#""max_ns":null"#), "{line}");
+    }
+    assert!(quick(&["--format", "csv"]).starts_with("structure,workload,threads"));
+    let report = Temporary::new("locks.html", b"");
+    let table = quick(&["--report", report.path()]);
+    assert!(table.contains("reading sections 10%; 2 threads") && table.contains("x parking-lot"), "{table}");
+    assert!(std::fs::read_to_string(report.path()).unwrap().contains("<svg"));
+    let said = refused(run(&["bench", "locks", "--lock", "spinning"], b""));
+    assert!(
+        said.contains("unknown lock 'spinning'; known are tas, ttas") && said.matches("std").count() == 1,
+        "{said}"
+    );
+}
+
+/// Small measurements of every command that measures, twice each, so that they show their noise.
+const MEASUREMENTS: [&str; 4] = [
+    "bench ycsb --index hydralist --workload c --count 1k --ops 500",
+    "bench nr --workload dictionary --method sl --update-percent 10 --count 300 --millis 10",
+    "bench sets --structure hash --mechanism rcu --update-percent 20 --count 300 --seconds 0.01",
+    "bench locks --lock ttas --millis 10",
+];
+
+#[test]
+fn every_measurement_is_compared_with_an_earlier_one() {
+    for measurement in MEASUREMENTS {
+        let args: Vec<&str> = measurement.split(' ').chain(["--threads", "1", "--runs", "2"]).collect();
+        let before = printed(run(&[&args[..], &["--format", "json"]].concat(), b""));
+        // As if it had been a thousand times faster, and slower.
+        for (factor, says) in [("1e9", "SLOWER: "), ("0", "faster: ")] {
+            let (least, most) = (format!(r#""mops_min":{factor},"l":"#), format!(r#""mops_max":{factor},"m":"#));
+            let changed = before.replace(r#""mops_min":"#, &least).replace(r#""mops_max":"#, &most);
+            let file = Temporary::new("earlier", changed.as_bytes());
+            let table = printed(run(&[&args[..], &["--compare", file.path()]].concat(), b""));
+            assert!(table.contains(says) && table.contains("Compared with"), "{measurement}: {table}");
+        }
+        let said = sentence(run(&[&args[..], &["--compare", "/dev/null"]].concat(), b""));
+        assert!(said.contains("--compare /dev/null: it is empty"), "{said}");
+    }
+}
+
+/// Ctrl-C ends a measurement of any kind with what is complete.
+#[cfg(unix)]
+#[test]
+fn every_measurement_can_be_interrupted() {
+    let start = |measurement: &'static str| {
+        let args = measurement.split(' ').chain(["--threads", "1", "--runs", "1_000_000"]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_archipelago"));
+        (measurement, command.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    };
+    let children: Vec<_> = MEASUREMENTS.into_iter().map(start).collect();
+    // Long enough for all to have begun.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    for (measurement, child) in children {
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{measurement}: {table}");
+        assert!(table.contains("Mops/s") && table.contains("PARTIAL"), "{measurement}: {table}");
+    }
+}
+
 /// Every peer is loaded, read and scanned, with each kind of keys that it takes, and finds what it was given.
 #[cfg(feature = "peers")]
 #[test]

@@ -1,50 +1,29 @@
 //! Memory that waits for readers: how much it is, and what to do when it is too much.
 //!
 //! What is removed or replaced is freed when no reader can still be using it. A reader that stays where it is (a closure
-//! given to `get_with` that waits, a kept iterator of an `Art`) therefore holds up all of it. That is visible in
+//! given to `get_with` that waits, a kept reference) therefore holds up all of it. That is visible in
 //! [`Garbage`], and bounded if the map was built with a limit: then it is the writers that stop.
 
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Domain;
-use core::fmt;
 
 /// What operations that change a map do while more memory waits for readers than the map's `backlog_limit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnBacklog {
     /// They wait, before they begin, until readers have let go of enough of it; they help to free it. A thread that is
-    /// reading the same map (inside `get_with`, `scan`, `update` or `retain`, or with an iterator of an `Art`) does not
-    /// wait, as it would wait for itself. But two threads can wait for each other: one in a closure under `get_with`,
-    /// for something that the other does after an insert.
+    /// reading the same map (inside `get_with`, `scan`, `update` or `retain`, or with a reference that it has made itself)
+    /// does not wait, as it would wait for itself. But two threads can wait for each other: one in a closure under `get_with`,
+    /// for something that the other does after an insert. And a task that has taken an `Entry` along to another thread would
+    /// wait for itself there: it should use the `try_` operations.
     #[default]
     Wait,
     /// They go on; only the `try_` operations refuse.
     Proceed,
 }
 
-/// An operation was refused, and nothing was changed: more memory waits for readers than the map's `backlog_limit`.
-/// It has what was to be stored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Backlogged<T = ()>(pub T);
-
-impl<T> fmt::Debug for Backlogged<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backlogged").finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Display for Backlogged<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "more removed memory waits for readers than the map's limit: end the reads under way, and try again",
-        )
-    }
-}
-
-impl<T> core::error::Error for Backlogged<T> {}
-
 /// Memory that a map has let go of, and that waits until no reader can still be using it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Garbage {
     /// Values, keys, nodes and search layers.
@@ -117,16 +96,16 @@ impl Limit {
             return;
         }
         let backoff = Backoff::new();
-        while self.room(domain).is_err() {
+        while !self.has_room(domain) {
             backoff.wait();
         }
     }
 
     /// Whether there is room for more, after freeing what can be freed.
-    pub(crate) fn room(self, domain: &Domain) -> Result<(), Backlogged> {
+    pub(crate) fn has_room(self, domain: &Domain) -> bool {
         if self.is_passed(domain) {
             domain.collect();
         }
-        if self.is_passed(domain) { Err(Backlogged(())) } else { Ok(()) }
+        !self.is_passed(domain)
     }
 }

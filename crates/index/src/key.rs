@@ -1,24 +1,63 @@
 //! Keys: any type with an order-preserving encoding.
 //!
 //! An index never compares keys of the user's type. It compares their *encodings*, of which there are two forms:
-//! [`Word`] (a `u64`, for integers up to 64 bits) and [`Bytes`] (a byte string of any length, for everything else).
-//! Layouts are chosen by form at compile time: words are stored inline, byte strings with prefix truncation.
+//! [`Word`] (a `u64`, for what has always at most eight bytes) and [`Bytes`] (a byte string of any length, for everything
+//! else). Layouts are chosen by form at compile time: words are stored inline, byte strings with prefix truncation.
 //! There is no reserved key: 0, `MAX`, the empty string and strings with zero bytes are keys like any other.
-//! Tuples are in [`tuple`].
+//!
+//! # What can be a key
+//! | types | order | form |
+//! |---|---|---|
+//! | integers, `NonZero`, `bool`, `char` | theirs | word up to 64 bits |
+//! | `f32`, `f64` | `total_cmp`'s: `-0.0` and `0.0` are two keys, each bit pattern of NaN is one | word |
+//! | `String`, `Box<str>`, `Arc<str>`; `Vec<u8>`, `Box<[u8]>`, `Arc<[u8]>`; on Unix `OsString` | by bytes | bytes |
+//! | `PathBuf`, on Unix | by components, as `Path`'s; shown as a `PathBuf` | bytes |
+//! | `Ipv4Addr`; `Ipv6Addr`, `IpAddr`, `Duration` | theirs | word; bytes |
+//! | tuples of up to eight keys | part by part | word if the parts have at most eight bytes together |
+//! | arrays `[K; N]`; so a UUID's `[u8; 16]` | element by element | bytes |
+//! | `Option<K>` | `None` first | word if the `K` has at most seven bytes |
+//! | `Reverse<K>` | the other way round | the `K`'s |
+//! | what [`key!`](crate::key!) declares: newtypes, structs, `enum`s; what implements [`KeyAs`] | what they stand for | that's |
+//!
+//! No type of the standard library for moments is among them: how far it reaches and how fine it is depends on the system.
+//! Let a newtype stand for the [`Duration`](core::time::Duration) since some epoch, or for an `i64` of nanoseconds.
+//!
+//! # Other orders
+//! There is no comparator to choose at run time: an encoding is compared word by word, by search layers that know nothing
+//! of the type, and no order that lives in a function can be. An order is a type: [`Reverse`](core::cmp::Reverse), or a wrapper that stands
+//! for what sorts as wanted. [`KeyAs`] shows keys in any case and keys in a collation's order.
 //!
 //! # What is stored, and what may be asked for
 //! An index hands keys back by decoding what it stored, so it stores only what the key's own `encode` has made: storing
 //! methods take a `K`, or a borrowed form whose encodings are known to be the same ([`EncodeAs`], which safe code cannot
 //! claim). Whatever else can be borrowed from a key ([`Borrow`](core::borrow::Borrow)) may be asked for: it is compared
-//! and not kept, so a form that disagrees with its key is not found, and that is all.
+//! and not kept, so a form that disagrees with its key is not found, and that is all. Composites are asked for by their
+//! borrowed parts: [`by_parts`].
+//!
+//! # Where what is
+//! [`part`] says what every key is made of, [`width`] which form that has; [`number`], [`string`], [`path`], [`wrapper`]
+//! and [`tuple`] are the types; [`own`] is for users' types and [`lookup`] for borrowed parts.
 
+mod lookup;
+mod number;
+mod own;
+mod part;
+#[cfg(unix)]
+mod path;
+mod string;
 mod tuple;
+mod width;
+mod wrapper;
 
 use crate::blink::SlotForm;
 use crate::hydra::{PageForm, SearchForm};
+use core::cmp::Ordering;
 use core::fmt::Debug;
+use part::Encoding;
 
-pub use tuple::KeyPart;
+pub use lookup::{Parts, by_parts};
+pub use own::KeyAs;
+pub use part::KeyPart;
 
 /// A family of encodings: what an index compares and stores.
 pub trait Form: Copy + Send + Sync + 'static {
@@ -57,10 +96,49 @@ impl Form for Bytes {
 }
 
 /// A form that the structures here have layouts for. Both forms are; users never need to name it.
-pub trait KeyForm: PageForm + SearchForm + SlotForm {}
+pub trait KeyForm: PageForm + SearchForm + SlotForm {
+    /// The order of two encodings, whatever their lifetimes.
+    fn order(a: Self::Probe<'_>, b: Self::Probe<'_>) -> Ordering {
+        Self::compare(a, b)
+    }
 
-impl KeyForm for Word {}
-impl KeyForm for Bytes {}
+    /// Calls `f` with an encoding in this form.
+    #[doc(hidden)]
+    fn of<R>(encoding: &(impl Encoding + ?Sized), f: impl FnOnce(Self::Probe<'_>) -> R) -> R;
+
+    /// Reads a whole key.
+    ///
+    /// # Safety
+    /// `probe` was handed out by `P`'s `encode`.
+    #[doc(hidden)]
+    unsafe fn read<'a, P: KeyPart>(probe: Self::Probe<'a>) -> P::Part<'a>;
+}
+
+impl KeyForm for Word {
+    #[inline(always)]
+    fn of<R>(encoding: &(impl Encoding + ?Sized), f: impl FnOnce(u64) -> R) -> R {
+        f(encoding.word())
+    }
+
+    #[inline(always)]
+    unsafe fn read<'a, P: KeyPart>(word: Self::Probe<'a>) -> P::Part<'a> {
+        // SAFETY: passed on.
+        unsafe { P::of_word(word) }
+    }
+}
+
+impl KeyForm for Bytes {
+    #[inline(always)]
+    fn of<R>(encoding: &(impl Encoding + ?Sized), f: impl FnOnce(&[u8]) -> R) -> R {
+        encoding.with_bytes(f)
+    }
+
+    #[inline(always)]
+    unsafe fn read<'a, P: KeyPart>(mut bytes: Self::Probe<'a>) -> P::Part<'a> {
+        // SAFETY: passed on.
+        unsafe { P::read(&mut bytes, true) }
+    }
+}
 
 /// Something that can be looked up: a key, or a borrowed form of one (`str` for `String`).
 ///
@@ -101,20 +179,12 @@ pub unsafe trait EncodeAs<K: Key>: Encode<Form = K::Form> {}
 
 // SAFETY: it is the same `encode`.
 unsafe impl<K: Key> EncodeAs<K> for K {}
-// SAFETY: any string is some `String`, and both encode as its bytes.
-unsafe impl EncodeAs<String> for str {}
-// SAFETY: as for `String`.
-unsafe impl EncodeAs<Box<str>> for str {}
-// SAFETY: any bytes are some vector's, and both encode as themselves.
-unsafe impl EncodeAs<Vec<u8>> for [u8] {}
-// SAFETY: as for `Vec<u8>`.
-unsafe impl EncodeAs<Box<[u8]>> for [u8] {}
 
 /// A borrowed encoding of a `T`.
 pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 
-/// A key of an ordered index: integers, `bool`, `char`, byte arrays, strings, byte vectors, tuples of these, and
-/// whatever else implements it.
+/// A key of an ordered index: numbers, strings, paths, addresses, tuples and arrays of these, and more: each type that is a
+/// [`KeyPart`]. Types of your own become keys by [`key!`](crate::key!) or [`KeyAs`].
 ///
 /// ```
 /// use archipelago_index::HydraList;
@@ -128,7 +198,9 @@ pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 /// ```
 ///
 /// # Implementing it
-/// The trait is safe to implement since an index relies on nothing but what it is given: it decodes only what this type's
+/// is seldom needed: [`KeyAs`] is simpler, has no `unsafe` and makes the type a part of other keys, too. This trait is for
+/// encodings that are made of no other key's. It is safe to implement since an index relies on nothing but what it is given:
+/// it decodes only what this type's
 /// own `encode`, or that of an [`EncodeAs`], has handed out at some time, byte for byte, and leaves it to `decode` what
 /// that is good for. So an implementation must cope with everything that its `encode` may ever hand out, in any call. A
 /// panic of `encode` or `decode` leaves the map as it was before the call or as it is after it.
@@ -147,106 +219,4 @@ pub trait Key: Encode + Clone + Send + Sync + 'static {
     /// # Safety
     /// `probe` was handed out by `Self::encode` or by a [`Self`-like](EncodeAs) form's.
     unsafe fn decode(probe: Probe<'_, Self>) -> Self;
-}
-
-macro_rules! word_keys {
-    ($($t:ty: |$x:ident| $to:expr, |$w:ident| $from:expr;)*) => { $(
-        impl Encode for $t {
-            type Form = Word;
-            #[inline]
-            fn encode<R>(&self, f: impl FnOnce(u64) -> R) -> R {
-                let $x = *self;
-                f($to)
-            }
-        }
-
-        impl Key for $t {
-            type Ref<'a> = $t;
-            #[inline]
-            unsafe fn decode_ref<'a>($w: Probe<'a, Self>) -> Self::Ref<'a> {
-                $from
-            }
-            #[inline]
-            unsafe fn decode($w: u64) -> $t {
-                $from
-            }
-        }
-    )* };
-}
-
-// Signed integers: flipping the sign bit maps the signed order onto the unsigned one.
-word_keys! {
-    u8: |x| u64::from(x), |w| w as u8;
-    u16: |x| u64::from(x), |w| w as u16;
-    u32: |x| u64::from(x), |w| w as u32;
-    u64: |x| x, |w| w;
-    usize: |x| x as u64, |w| w as usize;
-    i8: |x| u64::from(x as u8 ^ 0x80), |w| (w as u8 ^ 0x80) as i8;
-    i16: |x| u64::from(x as u16 ^ 0x8000), |w| (w as u16 ^ 0x8000) as i16;
-    i32: |x| u64::from(x as u32 ^ (1 << 31)), |w| (w as u32 ^ (1 << 31)) as i32;
-    i64: |x| x as u64 ^ (1 << 63), |w| (w ^ (1 << 63)) as i64;
-    isize: |x| x as i64 as u64 ^ (1 << 63), |w| (w ^ (1 << 63)) as i64 as isize;
-    bool: |x| u64::from(x), |w| w != 0;
-    char: |x| u64::from(u32::from(x)), |w| char::from_u32(w as u32).unwrap_or(char::REPLACEMENT_CHARACTER);
-}
-
-impl Encode for [u8] {
-    type Form = Bytes;
-    #[inline]
-    fn encode<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
-        f(self)
-    }
-}
-
-impl Encode for str {
-    type Form = Bytes;
-    #[inline]
-    fn encode<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
-        f(self.as_bytes())
-    }
-}
-
-macro_rules! byte_keys {
-    ($($t:ty $(, const $n:ident)?: $r:ty, |$x:ident| $to:expr, |$p:ident| $by_ref:expr, $from:expr;)*) => { $(
-        impl$(<const $n: usize>)? Encode for $t {
-            type Form = Bytes;
-            #[inline]
-            fn encode<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
-                let $x = self;
-                f($to)
-            }
-        }
-
-        impl$(<const $n: usize>)? Key for $t {
-            type Ref<'a> = $r;
-            #[inline]
-            unsafe fn decode_ref<'a>($p: Probe<'a, Self>) -> Self::Ref<'a> {
-                $by_ref
-            }
-            #[inline]
-            unsafe fn decode($p: &[u8]) -> $t {
-                $from
-            }
-        }
-    )* };
-}
-
-byte_keys! {
-    Vec<u8>: &'a [u8], |x| x, |p| p, p.to_vec();
-    Box<[u8]>: &'a [u8], |x| x, |p| p, p.into();
-    [u8; N], const N: [u8; N], |x| x, |p| p.try_into().expect("an encoding of [u8; N] has N bytes"),
-        p.try_into().expect("an encoding of [u8; N] has N bytes");
-    u128: u128, |x| &x.to_be_bytes(), |p| u128::from_be_bytes(p.try_into().expect("16 bytes")),
-        u128::from_be_bytes(p.try_into().expect("16 bytes"));
-    i128: i128, |x| &((*x as u128) ^ (1 << 127)).to_be_bytes(),
-        |p| (u128::from_be_bytes(p.try_into().expect("16 bytes")) ^ (1 << 127)) as i128,
-        (u128::from_be_bytes(p.try_into().expect("16 bytes")) ^ (1 << 127)) as i128;
-    // SAFETY: by `decode`'s contract the bytes are some String's.
-    String: &'a str, |x| x.as_bytes(), |p| unsafe { core::str::from_utf8_unchecked(p) },
-        // SAFETY: by `decode`'s contract the bytes are some String's.
-        unsafe { core::str::from_utf8_unchecked(p) }.to_owned();
-    // SAFETY: as for `String`.
-    Box<str>: &'a str, |x| x.as_bytes(), |p| unsafe { core::str::from_utf8_unchecked(p) },
-        // SAFETY: as for `String`.
-        unsafe { core::str::from_utf8_unchecked(p) }.into();
 }

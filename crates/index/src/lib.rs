@@ -1,6 +1,8 @@
 //! Concurrent ordered maps.
 //!
-//! All of them implement [`OrderedIndex`]; benchmarks, tests and figures are written once against it.
+//! All of them are one type over different structures, [`Map`]: the same methods, signatures and consistency, see [`map`].
+//! They implement [`OrderedIndex`], as adapters of other maps do; benchmarks and figures are written once against it.
+#![doc = include_str!("guide.md")]
 
 pub mod art;
 mod backlog;
@@ -8,14 +10,16 @@ pub mod blink;
 pub mod hydra;
 mod index;
 mod key;
+pub mod map;
 #[doc(hidden)]
 pub mod points;
 mod unwind;
 mod value;
 
 pub use art::Art;
-pub use backlog::{Backlogged, Garbage, OnBacklog};
+pub use backlog::{Garbage, OnBacklog};
 pub use blink::BLinkTree;
 pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
-pub use key::{Bytes, Encode, EncodeAs, Form, FormKind, Key, KeyForm, KeyPart, Probe, Word};
+pub use key::{Bytes, Encode, EncodeAs, Form, FormKind, Key, KeyAs, KeyForm, KeyPart, Parts, Probe, Word, by_parts};
+pub use map::{Change, Entry, Map, Ref, Refused, Session};

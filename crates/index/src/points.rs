@@ -25,5 +25,9 @@ pub const ENTERING: &str = "a page is entered";
 pub const LATCHING: &str = "a page is latched";
 /// A page of a `BLinkTree` has been split, and the level above is told next.
 pub const SPLIT: &str = "a page has been split";
+/// The place of the first entry above a key is found in a page, and read next.
+pub const ABOVE: &str = "the first entry above is found";
+/// The outermost leaf of an `Art` has been found, and is locked next.
+pub const OUTERMOST: &str = "the outermost leaf is found";
 /// A walk over an `Art` has read what byte a place of a small node is for, and reads its edge next.
 pub const PLACE: &str = "a place's byte is read";

@@ -4,35 +4,46 @@
 //! call or as it is after it, and no lock behind; an iterator may end early. So maps, sessions and iterators can be used
 //! on, and say so. Like `Arc` and `BTreeMap` they ask it of their values, which others keep seeing by reference; of keys they keep encodings only.
 
-use crate::art::{self, Art, ArtSession};
-use crate::hydra::{self, HydraList, IntoIter, Session};
 use crate::key::Key;
+use crate::map::{Entries, Entry, ExtractIf, Hold, IntoIter, Kind, Map, Range, Ref, Session, Take};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
-impl<K: Key, V: Send + Sync + RefUnwindSafe + 'static> UnwindSafe for HydraList<K, V> {}
-impl<K: Key, V: Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for HydraList<K, V> {}
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static> UnwindSafe for Map<S, K, V> {}
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for Map<S, K, V> {}
 
-impl<K: Key, V: Send + Sync + RefUnwindSafe + 'static> UnwindSafe for Session<'_, K, V> {}
-impl<K: Key, V: Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for Session<'_, K, V> {}
+impl<'m, S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static, H: Hold<'m, S, K>> UnwindSafe
+    for Session<'m, S, K, V, H>
+{
+}
+impl<'m, S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static, H: Hold<'m, S, K>> RefUnwindSafe
+    for Session<'m, S, K, V, H>
+{
+}
 
-impl<K: Key, V: Send + Sync + RefUnwindSafe + 'static> UnwindSafe for IntoIter<K, V> {}
-impl<K: Key, V: Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for IntoIter<K, V> {}
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static> UnwindSafe for IntoIter<S, K, V> {}
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for IntoIter<S, K, V> {}
 
-impl<K: Key, V: Clone + Send + Sync + RefUnwindSafe + 'static> UnwindSafe for hydra::Range<'_, K, V> {}
-impl<K: Key, V: Clone + Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for hydra::Range<'_, K, V> {}
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static, T: Take<K, V>> UnwindSafe for Range<'_, S, K, V, T> {}
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static, T: Take<K, V>> RefUnwindSafe for Range<'_, S, K, V, T> {}
 
-impl<K: Key, V: Clone + Send + Sync + RefUnwindSafe + 'static> UnwindSafe for Art<K, V> {}
-impl<K: Key, V: Clone + Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for Art<K, V> {}
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static> UnwindSafe for Entries<'_, S, K, V> {}
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for Entries<'_, S, K, V> {}
 
-impl<K: Key, V: Clone + Send + Sync + RefUnwindSafe + 'static> UnwindSafe for ArtSession<'_, K, V> {}
-impl<K: Key, V: Clone + Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for ArtSession<'_, K, V> {}
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static, F> UnwindSafe for ExtractIf<'_, S, K, V, F> {}
+impl<S: Kind, K: Key, V: Send + Sync + RefUnwindSafe + 'static, F> RefUnwindSafe for ExtractIf<'_, S, K, V, F> {}
 
-impl<K: Key, V: Clone + Send + Sync + RefUnwindSafe + 'static> UnwindSafe for art::Range<'_, K, V> {}
-impl<K: Key, V: Clone + Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for art::Range<'_, K, V> {}
+impl<V: Send + Sync + RefUnwindSafe + 'static> UnwindSafe for Ref<'_, V> {}
+impl<V: Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for Ref<'_, V> {}
+
+impl<K: Key, V: Send + Sync + RefUnwindSafe + 'static> UnwindSafe for Entry<'_, K, V> {}
+impl<K: Key, V: Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for Entry<'_, K, V> {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::art::{self, Art, ArtSession};
+    use crate::blink::{self, BLinkTree};
+    use crate::hydra::{self, HydraList};
     use archipelago_platform::sync::Mutex;
 
     #[test]
@@ -40,7 +51,9 @@ mod tests {
         fn is<T: UnwindSafe + RefUnwindSafe>() {}
 
         fn all_of<K: Key, V: Clone + Send + Sync + RefUnwindSafe + 'static>() {
-            is::<(HydraList<K, V>, Session<'_, K, V>, IntoIter<K, V>, hydra::Range<'_, K, V>)>();
+            is::<(HydraList<K, V>, hydra::Session<'_, K, V>, hydra::IntoIter<K, V>, hydra::Range<'_, K, V>)>();
+            is::<(Ref<'_, V>, Entry<'_, K, V>, Entries<'_, hydra::Hydra, K, V>)>();
+            is::<(BLinkTree<K, V>, blink::BLinkSession<'_, K, V>, blink::Range<'_, K, V>)>();
             is::<(Art<K, V>, ArtSession<'_, K, V>, art::Range<'_, K, V>)>();
         }
 
@@ -48,6 +61,6 @@ mod tests {
         all_of::<String, Vec<String>>();
         all_of::<(u32, String), &'static str>();
         // Values need not be clonable for everything.
-        is::<(HydraList<u64, Mutex<Vec<u8>>>, Session<'_, u64, Mutex<Vec<u8>>>)>();
+        is::<(HydraList<u64, Mutex<Vec<u8>>>, hydra::Session<'_, u64, Mutex<Vec<u8>>>)>();
     }
 }

@@ -52,6 +52,21 @@ pub(crate) unsafe fn with_ref<V: 'static, R>(word: u64, f: impl FnOnce(&V) -> R)
     }
 }
 
+/// The value behind `word`, which may be the word itself.
+///
+/// # Safety
+/// As for [`with_ref`], for as long as the reference is used.
+#[inline]
+pub(crate) unsafe fn as_ref<V: 'static>(word: &u64) -> &V {
+    if is_inline::<V>() {
+        // SAFETY: `into_word` wrote a `V` at the start of this word.
+        unsafe { &*core::ptr::from_ref(word).cast::<V>() }
+    } else {
+        // SAFETY: the box is alive by this function's contract.
+        unsafe { &*core::ptr::with_exposed_provenance::<V>(*word as usize) }
+    }
+}
+
 /// A clone of the value behind `word`.
 ///
 /// # Safety

@@ -52,13 +52,13 @@ fn everything_can_be_debugged() {
     }
     let map = HydraList::from([(1u64, "a"), (2, "b")]);
     shows(&map, r#"{1: "a", 2: "b"}"#);
-    shows(&map.pin(), "Session { node: 0, .. }");
+    shows(&map.pin(), r#"Session { of: "HydraList", .. }"#);
     shows(&map.pin().iter(), "Range { .. }");
     shows(&map.into_iter(), "IntoIter { left: 2, .. }");
     assert!(format!("{:?}", HydraList::<u64, u64>::builder()).contains("Snapshot"));
     let map = Art::from([(1u64, "a"), (2, "b")]);
     shows(&map, r#"{1: "a", 2: "b"}"#);
-    shows(&map.pin(), "ArtSession { .. }");
+    shows(&map.pin(), r#"Session { of: "Art", .. }"#);
     shows(&map.pin().iter(), "Range { .. }");
 }
 

@@ -68,7 +68,7 @@ fn histories_are_linearizable() {
                                 let limit = 1 + random.below(40) as usize;
                                 match random.below(10) {
                                     0..4 => log.record(MapOp::Insert(key.clone(), value), |_| {
-                                        MapRet::Value(map.insert(&key, value))
+                                        MapRet::Value(map.insert(key.clone(), value))
                                     }),
                                     4..7 => log.record(MapOp::Remove(key.clone()), |_| MapRet::Value(map.remove(&key))),
                                     7 => log.record(MapOp::Update(key.clone(), value), |_| {
@@ -114,7 +114,7 @@ fn churn(sync: WriteSync, threads: u64, ops: u64, key: impl Fn(u64) -> u64 + Syn
                     let growing = (i / 500) % 2 == 0;
                     let k = key(random.below(200) * threads + id);
                     if (random.below(10) < 8) == growing {
-                        assert_eq!(map.insert(&k, i), own.insert(k, i));
+                        assert_eq!(map.insert(k, i), own.insert(k, i));
                     } else {
                         assert_eq!(map.remove(&k), own.remove(&k));
                     }
@@ -171,7 +171,7 @@ fn walks_miss_nothing_that_stays() {
             let art: &Art<Vec<u8>, u64> = &Art::with_write_sync(sync);
             let permanent: Vec<_> = BTreeSet::from_iter((0..stay).map(|i| hostile(i * 2))).into_iter().collect();
             for key in &permanent {
-                art.pin().insert(key, 1);
+                art.pin().upsert(key, 1);
             }
             let done = AtomicBool::new(false);
             thread::scope(|scope| {
@@ -183,9 +183,9 @@ fn walks_miss_nothing_that_stays() {
                         while !done.load(Ordering::Relaxed) {
                             let key = hostile(random.below(stay * 4));
                             if permanent.binary_search(&key).is_ok() {
-                                map.insert(&key, random.next());
+                                map.upsert(&key, random.next());
                             } else if random.below(2) == 0 {
-                                map.insert(&key, 0);
+                                map.upsert(&key, 0);
                             } else {
                                 map.remove(&key);
                             }
@@ -226,9 +226,9 @@ fn values_are_dropped_once() {
                             for i in 0..ops {
                                 let key = random.below(300);
                                 match random.below(7) {
-                                    0..2 => drop(map.insert(&key, drops.value(i))),
+                                    0..2 => drop(map.insert(key, drops.value(i))),
                                     2 => drop(map.update(&key, |_| drops.value(i))),
-                                    3 => drop(map.get_or_insert_with(&key, || drops.value(i))),
+                                    3 => drop(map.get_or_insert_with(key, || drops.value(i))),
                                     4 => drop(map.pop_first()),
                                     5 => drop(map.pop_last()),
                                     _ => drop(map.remove(&key)),

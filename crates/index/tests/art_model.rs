@@ -69,7 +69,7 @@ fn run<K: Key + Ord + Debug>(sync: WriteSync, ops: &[Op<K>]) {
     let map = art.pin();
     for op in ops {
         match op {
-            Op::Insert(k, v) => assert_eq!(map.insert(k, value(v)), model.insert(k.clone(), value(v))),
+            Op::Insert(k, v) => assert_eq!(map.insert(k.clone(), value(v)), model.insert(k.clone(), value(v))),
             Op::Remove(k) => assert_eq!(map.remove(k), model.remove(k)),
             Op::Update(k, v) => {
                 let old = model.get(k).cloned();
@@ -81,7 +81,7 @@ fn run<K: Key + Ord + Debug>(sync: WriteSync, ops: &[Op<K>]) {
             }
             Op::GetOrInsert(k, v) => {
                 let expected = model.entry(k.clone()).or_insert_with(|| value(v)).clone();
-                assert_eq!(map.get_or_insert_with(k, || value(v)), expected);
+                assert_eq!(map.get_or_insert_with(k.clone(), || value(v)), expected);
             }
             Op::Get(k) => {
                 assert_eq!(map.get(k), model.get(k).cloned());
@@ -235,7 +235,7 @@ fn staircase() {
         for len in 0..steps {
             // From both ends, so that prefixes are cut short and stay.
             let len = if len % 2 == 0 { len / 2 } else { steps - 1 - len / 2 };
-            assert_eq!(map.insert(&longest[..len], len as u64), None);
+            assert_eq!(map.insert(longest[..len].to_vec(), len as u64), None);
         }
         art.check_invariants();
         assert!(map.iter().map(|(key, _)| key.len()).eq(0..steps));
@@ -256,7 +256,7 @@ fn every_fanout() {
             let art: Art<Vec<u8>, u64> = Art::with_write_sync(sync);
             let map = art.pin();
             if terminal {
-                map.insert(&b"stem"[..], 1000);
+                map.upsert(&b"stem"[..], 1000);
             }
             let key = |byte: u64| [b"stem", &[byte as u8 ^ 0x5a][..], b"tail"].concat();
             // Just past the smallest Node256 when steps are slow.
@@ -267,7 +267,7 @@ fn every_fanout() {
                 }
             };
             for byte in (0..256).step_by(step) {
-                assert_eq!(map.insert(&key(byte), byte), None);
+                assert_eq!(map.insert(key(byte), byte), None);
                 check(byte);
             }
             for byte in (0..256).step_by(step) {
@@ -340,7 +340,7 @@ fn keys_of_a_users_type() {
     }
     let art: Art<Pair, u64> = Art::new();
     let map = art.pin();
-    map.insert(&Pair(300, "b".into()), 1);
-    map.insert(&Pair(2, "z".into()), 2);
+    map.insert(Pair(300, "b".into()), 1);
+    map.insert(Pair(2, "z".into()), 2);
     assert_eq!(map.iter().collect::<Vec<_>>(), [(Pair(2, "z".into()), 2), (Pair(300, "b".into()), 1)]);
 }

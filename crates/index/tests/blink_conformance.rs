@@ -3,20 +3,22 @@
 
 mod common;
 
-use archipelago_index::BLinkTree;
-use archipelago_index::blink::{Central, CohortNp, CohortWp, Dense, Latched, Pages, Replicated};
+use archipelago_index::blink::{Builder, Central, CohortNp, CohortWp, Dense, Latched, Pages, Policy, Replicated};
+use archipelago_index::{BLinkTree, Key};
 use archipelago_platform::topology::Topology;
 use common::conformance;
 
 type Small<K, V> = BLinkTree<K, V, Pages<512>>;
 type Large<K, V> = BLinkTree<K, V, Pages<{ 128 << 10 }>>;
 type Under<L, const READS: bool, V> = BLinkTree<u64, V, Latched<512, L, READS>>;
-type EachNode<P, K, V> = BLinkTree<K, V, Replicated<P>>;
+
+fn on_nodes<P: Policy, K: Key, V: Send + Sync + 'static>(nodes: usize) -> BLinkTree<K, V, P> {
+    Builder::default().topology(Topology::synthetic(nodes, 2)).build()
+}
 
 conformance!(words, u64, BLinkTree::<u64, _>::new(), |map| map.check_invariants());
 conformance!(words_in_small_pages, u64, Small::new(), |map| map.check_invariants());
-conformance!(arrays_on_eight_nodes, [u8; 12], Small::with_topology(Topology::synthetic(8, 2)), |map| map
-    .check_invariants());
+conformance!(arrays_on_eight_nodes, [u8; 12], on_nodes::<Pages<512>, _, _>(8), |map| map.check_invariants());
 conformance!(bytes, Vec<u8>, Large::new(), |map| map.check_invariants());
 conformance!(strings, String, Large::new(), |map| map.check_invariants());
 conformance!(triples, (Vec<u8>, i16, Vec<u8>), Large::new(), |map| map.check_invariants());
@@ -31,15 +33,10 @@ conformance!(arrays_in_dense_pages, [u8; 12], BLinkTree::<_, _, Dense<Pages<512>
     .check_invariants());
 
 // A replica on each node.
-conformance!(
-    words_in_two_replicas,
-    u64,
-    EachNode::<Pages<512>, _, _>::with_topology(Topology::synthetic(2, 4)),
-    |map| map.check_invariants()
-);
+conformance!(words_in_two_replicas, u64, on_nodes::<Replicated<Pages<512>>, _, _>(2), |map| map.check_invariants());
 conformance!(
     arrays_in_three_latched_replicas,
     [u8; 12],
-    EachNode::<Latched<512, CohortWp, true>, _, _>::with_topology(Topology::synthetic(3, 2)),
+    on_nodes::<Replicated<Latched<512, CohortWp, true>>, _, _>(3),
     |map| map.check_invariants()
 );

@@ -42,7 +42,7 @@ fn removed_keys_are_not_found() {
     let tree: BLinkTree<String, u64> = BLinkTree::new();
     let map = tree.pin();
     let count = entries();
-    scattered(count).for_each(|n| assert_eq!(map.insert(&name(n), n), None));
+    scattered(count).for_each(|n| assert_eq!(map.insert(name(n), n), None));
     let removed = |n: u64| n % 4 == 1;
     scattered(count).filter(|&n| removed(n)).for_each(|n| assert_eq!(map.remove(&name(n)), Some(n)));
     let found = (0..count).filter(|&n| map.get(&name(n)).is_some()).count() as u64;
@@ -60,7 +60,7 @@ fn keys_removed_by_three_threads_are_not_found() {
     let tree: BLinkTree<String, u64> = BLinkTree::new();
     let count = entries();
     let map = tree.pin();
-    scattered(count).for_each(|n| assert_eq!(map.insert(&name(n), n), None));
+    scattered(count).for_each(|n| assert_eq!(map.insert(name(n), n), None));
     thread::scope(|scope| {
         for third in 0..3 {
             let tree = &tree;
@@ -90,7 +90,7 @@ fn the_tree_grows_and_shrinks_under_readers() {
     // The key of a number: neighbours belong to different threads, and every 64th stays.
     let stays = |n: u64| n.is_multiple_of(64);
     let map = tree.pin();
-    (0..THREADS * width).filter(|&n| stays(n)).for_each(|n| assert_eq!(map.insert(&n, n), None));
+    (0..THREADS * width).filter(|&n| stays(n)).for_each(|n| assert_eq!(map.insert(n, n), None));
     let done = AtomicU64::new(0);
     thread::scope(|scope| {
         for me in 0..THREADS {
@@ -99,7 +99,7 @@ fn the_tree_grows_and_shrinks_under_readers() {
                 let map = tree.pin();
                 let mine = (0..width).map(|n| n * THREADS + me).filter(|&n| !stays(n));
                 for round in 0..rounds {
-                    mine.clone().for_each(|n| assert_eq!(map.insert(&n, n + round), None));
+                    mine.clone().for_each(|n| assert_eq!(map.insert(n, n + round), None));
                     mine.clone().for_each(|n| assert_eq!(map.get(&n), Some(n + round)));
                     if round % 2 == 0 {
                         mine.clone().for_each(|n| assert_eq!(map.remove(&n), Some(n + round)));
@@ -142,7 +142,7 @@ fn an_emptied_tree_is_small() {
         let tree: BLinkTree<u64, u64> = BLinkTree::new();
         let map = tree.pin();
         let count = entries();
-        scattered(count).for_each(|n| assert_eq!(map.insert(&n, n), None));
+        scattered(count).for_each(|n| assert_eq!(map.insert(n, n), None));
         let full = tree.stats().bytes;
         match order {
             0 => (0..count).for_each(|n| assert_eq!(map.remove(&n), Some(n))),
@@ -180,7 +180,7 @@ fn a_crowd_in_few_pages() {
                             let key = (random >> 40) % 200;
                             let start = Instant::now();
                             if random >> 33 & 1 == 0 {
-                                map.insert(&key, counter.value(key));
+                                map.insert(key, counter.value(key));
                             } else {
                                 map.remove(&key);
                             }
@@ -213,7 +213,7 @@ fn threads_that_come_and_go() {
                     let map = tree.pin();
                     for n in 0..200 {
                         let key = n * 6 + me;
-                        assert_eq!(map.insert(&key, name(batch)), None);
+                        assert_eq!(map.insert(key, name(batch)), None);
                     }
                     for n in 0..200 {
                         assert_eq!(map.remove(&(n * 6 + me)), Some(name(batch)));

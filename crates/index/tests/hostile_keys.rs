@@ -4,10 +4,13 @@
 mod common;
 
 use archipelago_check::drops::DropCounter;
-use archipelago_index::{Art, Bytes, Encode, HydraList, Key, OrderedIndex, OrderedSession, Probe};
+use archipelago_index::{
+    Art, Bytes, Encode, HydraList, Key, KeyAs, OrderedIndex, OrderedSession, Parts, Probe, by_parts,
+};
 use common::sized;
 use std::borrow::Borrow;
 use std::cell::Cell;
+use std::cmp::Reverse;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -62,7 +65,7 @@ fn borrowed_forms_that_lie_find_nothing() {
     let (list, tree) = (HydraList::<Name, usize>::new(), Art::<Name, usize>::new());
     let (list, tree) = (list.pin(), tree.pin());
     for (n, name) in names.iter().enumerate() {
-        assert_eq!((list.upsert(name, n), tree.insert(name, n)), (false, None));
+        assert_eq!((list.upsert(name, n), tree.insert(name.clone(), n)), (false, None));
     }
     let liar = &Liar;
     assert_eq!((list.get(liar), tree.get(liar)), (None, None));
@@ -121,7 +124,9 @@ fn strings_come_back_as_strings() {
     check(Shared(list), move |name, value| assert!(!names.pin().upsert(name, value)));
     let tree = std::sync::Arc::new(Art::<String, u32>::new());
     let names = tree.clone();
-    check(Shared(tree), move |name, value| assert_eq!(names.pin().get_or_insert_with(name, || value), value));
+    check(Shared(tree), move |name, value| {
+        assert_eq!(names.pin().get_or_insert_with(name.to_owned(), || value), value)
+    });
 }
 
 /// A map that the test looks at in two ways.
@@ -197,11 +202,140 @@ fn decoders_that_panic_leave_the_count_right() {
     PANICKING.set(false);
     assert_eq!((entries.len(), entries.map(|entry| entry.0).collect::<Vec<_>>()), (18, (1..19).map(key).collect()));
     let tree = Art::new();
-    (0..20).for_each(|n| _ = tree.pin().insert(&key(n), counter.value(n as u64)));
+    (0..20).for_each(|n| _ = tree.pin().insert(key(n), counter.value(n as u64)));
     panics(&|| tree.pin().pop_last().is_some());
     panics(&|| tree.pin().pop_first().is_some());
     assert_eq!((tree.len(), tree.pin().iter().count()), (18, 18));
     tree.check_invariants();
     drop(tree);
+    counter.assert_all_dropped();
+}
+
+thread_local! {
+    /// Encodings that are left until one panics.
+    static ENCODINGS: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// A key that can be encoded only so often.
+#[derive(Clone, Debug, PartialEq)]
+struct Tired(u64);
+
+impl KeyAs for Tired {
+    type Key = u64;
+
+    fn as_key(&self) -> u64 {
+        ENCODINGS.set(ENCODINGS.get().checked_sub(1).expect("as planned, in as_key"));
+        self.0
+    }
+
+    fn from_key(key: u64) -> Self {
+        Tired(key)
+    }
+}
+
+/// A value that was to be stored is dropped when its key cannot be encoded.
+#[test]
+fn encoders_that_panic_leak_no_value() {
+    let counter = DropCounter::new();
+    let (list, tree) = (HydraList::new(), Art::new());
+    list.pin().insert(Tired(1), counter.value(1));
+    tree.pin().insert(Tired(1), counter.value(1));
+    let panics = |encodings: usize, work: &dyn Fn()| {
+        ENCODINGS.set(encodings);
+        let caught = catch_unwind(AssertUnwindSafe(work));
+        ENCODINGS.set(usize::MAX);
+        assert!(caught.is_err());
+        assert_eq!(counter.alive(), 2, "one value in each map");
+    };
+    for key in [Tired(1), Tired(2)] {
+        let value = || counter.value(2);
+        panics(0, &|| _ = list.pin().replace(&key, value()));
+        panics(0, &|| _ = tree.pin().replace(&key, value()));
+        panics(0, &|| _ = list.pin().replace_ref(&key, value()).is_some());
+        panics(0, &|| _ = list.pin().upsert(&key, value()));
+        panics(0, &|| _ = list.pin().insert_if_absent(key.clone(), value()).is_ok());
+        panics(0, &|| _ = tree.pin().insert_if_absent(key.clone(), value()).is_ok());
+    }
+    // Once to look for it, and once to store it.
+    panics(1, &|| _ = list.pin().get_or_insert_with(Tired(2), || counter.value(2)).tag());
+    panics(1, &|| _ = tree.pin().get_or_insert_with(Tired(2), || counter.value(2)).tag());
+    drop((list, tree));
+    counter.assert_all_dropped();
+}
+
+thread_local! {
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+    /// The map that keys use behind its own back.
+    static INNER: HydraList<Fickle, usize> = HydraList::new();
+}
+
+/// A composite, all in safe code, that stands for something else in every call, panics now and then, and uses a map meanwhile.
+#[derive(Clone, Debug)]
+struct Fickle(String);
+
+impl KeyAs for Fickle {
+    type Key = (Option<String>, Reverse<Vec<u8>>, u16);
+
+    fn as_key(&self) -> (Option<&str>, Reverse<&[u8]>, u16) {
+        let call = CALLS.replace(CALLS.get() + 1);
+        match call % 23 {
+            5 | 11 if PANICKING.get() => panic!("as planned, in as_key"),
+            7 => INNER.with(|map| _ = map.pin().upsert(&Fickle("€".into()), call)),
+            _ => (),
+        }
+        let text = ["", "\0", "ä€", &self.0][call % 4];
+        (Some(text).filter(|_| !call.is_multiple_of(5)), Reverse(self.0.as_bytes()), call as u16 % 700)
+    }
+
+    fn from_key((text, Reverse(bytes), number): Self::Key) -> Self {
+        assert!(!PANICKING.get() || !number.is_multiple_of(50), "as planned, in from_key");
+        // What a string is trusted with.
+        assert!(text.iter().flat_map(|text| text.chars()).all(|c| c.len_utf8() < 5));
+        Fickle(format!("{}{}", text.unwrap_or_default(), bytes.len()))
+    }
+}
+
+impl<'a> Borrow<dyn Parts<Fickle> + 'a> for Fickle {
+    fn borrow(&self) -> &(dyn Parts<Fickle> + 'a) {
+        unreachable!("maps borrow nothing")
+    }
+}
+
+/// Everything that uses keys, by keys that hold no promise: what comes out is made of strings that are strings, entries are
+/// counted, and dropped.
+#[test]
+fn composites_that_change_break_no_map() {
+    let counter = DropCounter::new();
+    let key = |n: usize| Fickle("€".repeat(n % 90 * sized(1, 4)));
+    let quietly = |work: &dyn Fn()| {
+        PANICKING.set(true);
+        let _ = catch_unwind(AssertUnwindSafe(work));
+        PANICKING.set(false);
+    };
+    let list = HydraList::new();
+    let tree = Art::new();
+    for n in 0..sized(4 * COUNT, 24) {
+        let (list, tree) = (list.pin(), tree.pin());
+        quietly(&|| match n % 8 {
+            0..4 => _ = (list.upsert(&key(n), counter.value(n as u64)), tree.upsert(&key(n), counter.value(n as u64))),
+            4 => _ = (list.remove(&key(n)), tree.remove(&key(n))),
+            5 => _ = (list.range(key(n)..key(n + 1)).count(), tree.range(key(n)..key(n + 1)).count()),
+            6 => {
+                _ = (
+                    list.get(by_parts(&(None, Reverse(&b"x"[..]), 3))),
+                    tree.get(by_parts(&(Some("x"), Reverse(&b""[..]), 3))),
+                )
+            }
+            _ => _ = (list.pop_first(), tree.pop_last()),
+        });
+        quietly(&|| list.extend([(key(n), counter.value(0)), (key(n + 1), counter.value(1))]));
+    }
+    quietly(&|| list.pin().retain(|shown, _| shown.2 % 3 > 0));
+    assert_eq!((list.len(), tree.len()), (list.pin().iter().count(), tree.pin().iter().count()));
+    assert!(list.len() > sized(COUNT / 4, 5) && tree.len() > sized(COUNT / 4, 5), "{}, {}", list.len(), tree.len());
+    list.check_invariants();
+    tree.check_invariants();
+    drop((list, tree));
+    INNER.with(|map| map.check_invariants());
     counter.assert_all_dropped();
 }

@@ -13,7 +13,7 @@ use archipelago_check::hostile::{Counting, alone};
 #[cfg(target_os = "linux")]
 use archipelago_check::late::at_the_very_end;
 use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_index::{Art, Backlogged, HydraList, OnBacklog};
+use archipelago_index::{Art, HydraList, OnBacklog, Refused};
 use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
@@ -131,7 +131,7 @@ fn what_ended_threads_forgot_costs_nothing_for_good() {
                     s.spawn(|| {
                         let (list, art) = (list.pin(), art.pin());
                         list.insert(n, n);
-                        art.insert(&n, n);
+                        art.insert(n, n);
                         list.remove(&n);
                         art.remove(&n);
                         mem::forget(list.iter());
@@ -255,7 +255,7 @@ fn iterators_in_thread_locals_let_go() {
         thread::spawn(late).join().unwrap();
         let replaced = 5_000;
         for n in 0..replaced {
-            drop(art.pin().insert(&(n % 9), counter.value(n)));
+            drop(art.pin().insert(n % 9, counter.value(n)));
         }
         assert!(counter.alive() < 2_000, "{} values wait for a reader that is gone", counter.alive());
     });
@@ -283,8 +283,8 @@ fn no_guard_is_held_while_a_value_is_made() {
         let replace = |key, value| drop(list.pin().insert(key, value));
         reclaims_meanwhile(replace, |make| drop(list.pin().get_or_insert_with(100, make)));
         let art: Art<u64, Counted> = Art::new();
-        let replace = |key, value| drop(art.pin().insert(&key, value));
-        reclaims_meanwhile(replace, |make| drop(art.pin().get_or_insert_with(&100, make)));
+        let replace = |key, value| drop(art.pin().insert(key, value));
+        reclaims_meanwhile(replace, |make| drop(art.pin().get_or_insert_with(100, make)));
     });
 }
 
@@ -316,7 +316,7 @@ fn what_a_stuck_reader_holds_up_is_shown() {
         let art: Art<u64, Kilobyte> = (0..9).map(|key| (key, [0; 1_000])).collect();
         let session = art.pin();
         session.get_with(&1, |_| {
-            (0..rounds as u64).for_each(|n| assert!(session.insert(&(n % 9), [1; 1_000]).is_some()));
+            (0..rounds as u64).for_each(|n| assert!(session.insert(n % 9, [1; 1_000]).is_some()));
             shown(art.stats().garbage);
         });
         assert_eq!(art.stats().entries, 9);
@@ -328,7 +328,7 @@ fn bounded<S>(
     limit: usize,
     read: impl FnOnce(&dyn Fn()) + Send,
     session: impl Fn() -> S + Sync,
-    write: impl Fn(&S, u64) -> Result<(), Backlogged> + Sync,
+    write: impl Fn(&S, u64) -> Result<(), Refused> + Sync,
     waits: bool,
 ) {
     const WRITES: u64 = sized(40_000, 200) as u64;
@@ -382,23 +382,23 @@ fn a_backlog_limit_holds_and_lets_go() {
                     Ok(())
                 }
                 0 => session.try_remove(&(n % 9)).map(|_| ()),
-                1 => session.try_replace(&(n % 9), [2; 1_000]).map_or(Err(Backlogged(())), |_| Ok(())),
-                _ => session.try_insert(n % 9, [3; 1_000]).map_or(Err(Backlogged(())), |_| Ok(())),
+                1 => session.try_replace(&(n % 9), [2; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
+                _ => session.try_insert(n % 9, [3; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
             };
             bounded(LIMIT, read, || list.pin(), write, waits);
             list.check_invariants();
 
             let art = Art::<u64, Kilobyte>::builder().backlog_limit(LIMIT, then).build();
-            art.pin().insert(&1, [0; 1_000]);
+            art.pin().insert(1, [0; 1_000]);
             let read = |stay: &dyn Fn()| assert!(art.pin().get_with(&1, |_| stay()).is_some());
             let write = |session: &archipelago_index::art::ArtSession<'_, u64, Kilobyte>, n: u64| match n % 4 {
                 _ if waits => {
-                    session.insert(&(n % 9), [1; 1_000]);
+                    session.insert(n % 9, [1; 1_000]);
                     Ok(())
                 }
                 0 => session.try_remove(&(n % 9)).map(|_| ()),
-                1 => session.try_replace(&(n % 9), [2; 1_000]).map_or(Err(Backlogged(())), |_| Ok(())),
-                _ => session.try_insert(&(n % 9), [3; 1_000]).map_or(Err(Backlogged(())), |_| Ok(())),
+                1 => session.try_replace(&(n % 9), [2; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
+                _ => session.try_insert(n % 9, [3; 1_000]).map_or(Err(Refused::Backlogged(())), |_| Ok(())),
             };
             bounded(LIMIT, read, || art.pin(), write, waits);
             art.check_invariants();
@@ -422,10 +422,10 @@ fn a_reader_that_writes_does_not_wait_for_itself() {
         assert!(session.try_insert(1, "again".into()).is_ok());
         let art = Art::<u64, String>::builder().backlog_limit(100, OnBacklog::Wait).build();
         let session = art.pin();
-        session.insert(&1, "one".into());
+        session.insert(1, "one".into());
         for _ in session.iter() {
-            (0..1_000).for_each(|n| assert!(session.insert(&1, n.to_string()).is_some()));
+            (0..1_000).for_each(|n| assert!(session.insert(1, n.to_string()).is_some()));
         }
-        assert!(session.try_insert(&1, "again".into()).is_ok());
+        assert!(session.try_insert(1, "again".into()).is_ok());
     });
 }

@@ -100,7 +100,7 @@ fn closures_panic_in_a_hydralist() {
         map.pin().get_or_insert_with(key, make);
     });
     closures_panic(Art::new(), |map, key, make| {
-        map.pin().get_or_insert_with(&key, make);
+        map.pin().get_or_insert_with(key, make);
     });
 }
 
@@ -174,7 +174,7 @@ fn a_value_in_the_making_holds_nothing_back() {
         assert!(map.pin().get(&2).is_some());
     }
     check(HydraList::new(), |map, make| drop(map.pin().get_or_insert_with(2, make)));
-    check(Art::new(), |map, make| drop(map.pin().get_or_insert_with(&2, make)));
+    check(Art::new(), |map, make| drop(map.pin().get_or_insert_with(2, make)));
 }
 
 /// Values whose clone panics when the map hands them out: the entry is replaced or gone, as the call says.
@@ -220,7 +220,7 @@ fn clones_panic_in_an_iterator() {
     let value = |key| if key % 17 == 11 { Explosive::in_clone(counter, key) } else { Explosive::new(counter, key) };
     let list: HydraList<u64, Explosive> = (0..100).map(|key| (key, value(key))).collect();
     let tree = Art::new();
-    (0..100).for_each(|key| _ = tree.pin().insert(&key, value(key)));
+    (0..100).for_each(|key| _ = tree.pin().insert(key, value(key)));
     let (mut up, mut down) = (list.pin().iter(), list.pin().iter());
     let (mut tree_up, mut tree_down) = (tree.pin().iter(), tree.pin().iter());
     let forth = [keys(|| up.next()), keys(|| tree_up.next())];
@@ -281,7 +281,7 @@ fn a_map_dropped_by_a_panic_says_nothing_more() {
         let tree: Art<u64, _> = Art::new();
         for key in 0..50u64 {
             map.pin().insert(key, Explosive::in_drop(counter, key, 1));
-            tree.pin().insert(&key, Explosive::in_drop(counter, key, 1));
+            tree.pin().insert(key, Explosive::in_drop(counter, key, 1));
         }
         panic!("the first");
     });

@@ -25,6 +25,27 @@ fn long(n: u64) -> String {
     format!("{}{:x}", "long ".repeat(60), scatter(n))
 }
 
+/// Keys in boxes of their own count while they are in the map, whichever thread put them there, and while they wait for
+/// readers; then not any more.
+#[test]
+fn long_keys_are_counted() {
+    const COUNT: u64 = sized(2_000, 40) as u64;
+    let map: HydraList<String, u64> = HydraList::new();
+    let boxes: usize = (0..COUNT).map(|n| long(n).len()).sum();
+    let before = map.bytes();
+    thread::scope(|s| {
+        s.spawn(|| (0..COUNT / 2).for_each(|n| assert!(map.pin().insert(long(n), n).is_none())));
+        s.spawn(|| map.pin().extend((COUNT / 2..COUNT).map(|n| (long(n), n))));
+    });
+    let full = map.bytes();
+    assert!(full >= before + boxes, "{full} bytes with {boxes} in keys");
+    assert!(map.pin().upsert(&long(0), 7) && map.bytes() <= full, "the key was there");
+    (0..COUNT).for_each(|n| assert!(map.pin().delete(&long(n))));
+    map.sync();
+    let empty = map.bytes();
+    assert!(empty <= full - boxes, "{empty} of {full} bytes are left, {boxes} were in keys");
+}
+
 /// Loads `count` keys with four threads and removes them, the same ones or each other's, and says what is held at the
 /// peak and in the end. Nobody calls `sync` in between, so it is the map itself that lets go.
 fn fill_and_empty<K: Key>(count: u64, make: fn(u64) -> K, nodes: usize) -> (usize, usize) {

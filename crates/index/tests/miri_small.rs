@@ -187,7 +187,7 @@ fn trees_alone() {
         let session = tree.pin();
         let mut model = BTreeMap::new();
         for n in 0..2 * MANY.min(600) {
-            assert_eq!(session.insert(&key(n), n.to_string()), model.insert(key(n), n.to_string()));
+            assert_eq!(session.insert(key(n), n.to_string()), model.insert(key(n), n.to_string()));
         }
         tree.check_invariants();
         assert!(session.iter().eq(model.clone()));
@@ -217,7 +217,7 @@ fn trees_together<K: Key + Ord + Debug>(make: fn(u64) -> K) {
                 s.spawn(move || {
                     let session = tree.pin();
                     let mine = || (t..MANY).step_by(2);
-                    mine().for_each(|n| assert_eq!(session.insert(&make(n), n), None));
+                    mine().for_each(|n| assert_eq!(session.insert(make(n), n), None));
                     let seen: Vec<_> = session.iter().collect();
                     assert!(seen.is_sorted() && seen.iter().filter(|(_, n)| n % 2 == t).count() == mine().count());
                     mine().step_by(2).for_each(|n| assert_eq!(session.remove(&make(n)), Some(n)));

@@ -18,7 +18,7 @@ conformance!(strings, String, Reference::new(), |map| map.assert_at_rest());
 /// Whether the suite's test finds a bug in maps of words, in one of a few runs: threads meet by chance.
 macro_rules! finds {
     ($test:path, $bug:expr) => {{
-        let run = || $test(|| Reference::<u64, _>::with($bug), |_| ());
+        let run = || $test(&|| Reference::<u64, _>::with($bug), &|_| ());
         (stringify!($test), $bug, (0..5).any(|_| catch_unwind(AssertUnwindSafe(run)).is_err()))
     }};
 }

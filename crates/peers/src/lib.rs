@@ -7,8 +7,8 @@
 //! [`Roster::PEERS`] and an arm in a `dispatch`.
 
 use ::ferntree::OptimisticRead;
-use archipelago_bench::BenchKey;
 use archipelago_bench::contender::{Info, Visit};
+use archipelago_bench::rivals::btree::TreeKey;
 use archipelago_bench::roster::{Dispatch, Own, Roster};
 
 pub mod arctic;
@@ -59,7 +59,7 @@ impl Dispatch<Vec<u8>> for Peers {
 }
 
 /// The indexes whose one text serves both key types.
-fn dispatch_any<K: BenchKey + OptimisticRead>(info: &'static Info, visit: &mut impl Visit<K>) {
+fn dispatch_any<K: TreeKey + OptimisticRead>(info: &'static Info, visit: &mut impl Visit<K>) {
     match info.name {
         "ferntree" => visit.visit::<ferntree::FernTree<K>>(info),
         "masstree" => visit.visit::<masstree::MassTree<K>>(info),

@@ -1,4 +1,8 @@
-//! Atomic types, fences and orderings: `core`'s natively, loom's in the model world, the virtual machine's in the simulated one.
+//! Atomic types, fences and orderings: `core`'s natively, loom's in the model world (with loads of their own), the
+//! virtual machine's in the simulated one.
+
+#[cfg(loom)]
+mod model;
 
 #[cfg(archipelago_sim)]
 pub use crate::simulated::atomic::{
@@ -11,7 +15,7 @@ pub use core::sync::atomic::{
     AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
 };
 #[cfg(loom)]
-pub use loom::sync::atomic::{
+pub use model::{
     AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32,
     AtomicU64, AtomicUsize, Ordering, fence,
 };

@@ -15,6 +15,8 @@ pub struct Features {
     /// x86-64: hardware transactions that may commit. A processor whose microcode makes every transaction abort
     /// advertises them too; this is false there.
     pub rtm: bool,
+    /// x86-64: the processor has hardware transactions, and its microcode makes every one abort.
+    pub rtm_always_aborts: bool,
     /// x86-64: the time-stamp counter has a constant rate and never stops.
     pub invariant_tsc: bool,
     /// Length of a cache line in bytes.
@@ -81,8 +83,11 @@ mod x86_64 {
         features.avx2 = is_x86_feature_detected!("avx2");
         features.avx512bw = is_x86_feature_detected!("avx512bw");
         let (basic, extended) = (cpuid(1), cpuid(7));
-        // Bit 11 of EDX: the microcode makes every transaction abort ("RTM_ALWAYS_ABORT").
-        features.rtm = extended.is_some_and(|leaf| leaf.ebx >> 11 & 1 == 1 && leaf.edx >> 11 & 1 == 0);
+        // Bit 11 of EBX: transactions. Bit 11 of EDX: the microcode makes every one abort ("RTM_ALWAYS_ABORT"), with
+        // which the kernel may hide the other. Of another maker's processors the bits may mean anything.
+        let bits = extended.filter(|_| is_intel()).map_or((false, false), |leaf| (bit_11(leaf.ebx), bit_11(leaf.edx)));
+        features.rtm_always_aborts = bits.1;
+        features.rtm = bits == (true, false);
         features.invariant_tsc = cpuid(0x8000_0007).is_some_and(|leaf| leaf.edx >> 8 & 1 == 1);
         // The length that `clflush` works on, in units of 8 bytes; 0 without that instruction.
         let line = basic.map_or(0, |leaf| (leaf.ebx >> 8 & 0xff) as usize * 8);
@@ -90,6 +95,15 @@ mod x86_64 {
             features.cache_line = line;
         }
         features.model = model();
+    }
+
+    fn bit_11(register: u32) -> bool {
+        register >> 11 & 1 == 1
+    }
+
+    fn is_intel() -> bool {
+        let name = cpuid(0).map(|leaf| [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat());
+        name.as_deref() == Some(b"GenuineIntel")
     }
 
     fn model() -> String {

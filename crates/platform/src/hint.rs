@@ -3,6 +3,7 @@
 /// Tells the machine that the calling thread is waiting for another one. Every wait loop of the house calls it.
 #[inline]
 pub fn spin_loop() {
+    crate::htm::refuse_in_regions("waiting");
     #[cfg(not(any(loom, archipelago_sim)))]
     core::hint::spin_loop();
     #[cfg(archipelago_sim)]

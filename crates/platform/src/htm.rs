@@ -17,6 +17,7 @@
 //! Native transactions can't be run under Miri or loom, and most processors of today have none: ask [`available`].
 
 use core::fmt;
+use core::marker::PhantomData;
 
 mod elision;
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, archipelago_sim))))]
@@ -28,14 +29,45 @@ mod imp;
 #[cfg(not(any(archipelago_sim, all(target_arch = "x86_64", not(any(miri, loom))))))]
 #[path = "htm/none.rs"]
 mod imp;
+mod quiet;
+mod retry;
+mod site;
+mod support;
 
-pub use elision::{HELD, Retry, elide};
+pub use elision::{HELD, elide};
+pub use quiet::{Quiet, quiet, refuse_in_regions};
+pub use retry::Retry;
+pub use site::{Counts, Site, sites};
+pub use support::{Support, from_env, support};
 
 /// Why a transaction aborted: RTM's status word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abort(u32);
 
+/// What an [`Abort`] was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The program, with this code.
+    Explicit(u8),
+    /// Another thread touched its lines.
+    Conflict,
+    /// Its lines didn't fit.
+    Capacity,
+    /// The processor doesn't say: an interrupt, a fault, an instruction that a transaction can't contain.
+    Silent,
+}
+
 impl Abort {
+    /// What it was for.
+    pub fn cause(self) -> Cause {
+        match self.code() {
+            Some(code) => Cause::Explicit(code),
+            None if self.is_conflict() => Cause::Conflict,
+            None if self.is_capacity() => Cause::Capacity,
+            None => Cause::Silent,
+        }
+    }
+
     /// Whether trying again may succeed.
     pub fn may_retry(self) -> bool {
         self.0 >> 1 & 1 == 1
@@ -59,21 +91,58 @@ impl Abort {
 
 impl fmt::Display for Abort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.code() {
-            Some(code) => write!(f, "aborted by the program with code {code}"),
-            None if self.is_conflict() => f.write_str("aborted by a conflict"),
-            None if self.is_capacity() => f.write_str("aborted for lack of capacity"),
-            None => f.write_str("aborted for no stated reason"),
+        match self.cause() {
+            Cause::Explicit(code) => write!(f, "aborted by the program with code {code}"),
+            Cause::Conflict => f.write_str("aborted by a conflict"),
+            Cause::Capacity => f.write_str("aborted for lack of capacity"),
+            Cause::Silent => f.write_str("aborted for no stated reason"),
         }
     }
 }
 
 impl std::error::Error for Abort {}
 
-/// Whether the machine has hardware transactions that can commit. Natively they are tried once, since a hypervisor or
-/// the kernel can make every one abort on a processor that advertises them.
+/// Whether hardware transactions can commit here, and may be used: see [`support`], which also says why not. Natively
+/// they are tried once, since a hypervisor or the kernel can make every one abort on a processor that advertises them.
+#[inline]
 pub fn available() -> bool {
-    imp::available()
+    support().works()
+}
+
+/// The knowledge that transactions work here: with it they need no further look before they begin.
+#[derive(Clone, Copy, Debug)]
+pub struct Htm(());
+
+impl Htm {
+    /// Where [`available`].
+    pub fn get() -> Option<Htm> {
+        available().then_some(Htm(()))
+    }
+
+    /// As [`transaction`](fn@transaction), without asking whether there are any.
+    ///
+    /// # Errors
+    /// Why it aborted.
+    #[inline(always)]
+    #[track_caller]
+    pub fn transaction<R>(self, body: impl FnOnce(Inside) -> R) -> Result<R, Abort> {
+        // SAFETY: only `get` makes this value.
+        unsafe { imp::attempt(|| body(Inside(PhantomData))) }
+    }
+}
+
+/// The knowledge of a body that it is in a transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct Inside(PhantomData<*mut ()>);
+
+impl Inside {
+    /// Aborts the transaction, which then fails with this code.
+    #[inline(always)]
+    pub fn abort<const CODE: u8>(self) -> ! {
+        // SAFETY: only `Htm::transaction` makes this value, for a body that it runs, and it can't leave the thread; what
+        // keeps it longer finds itself outside of the transaction that it says it is in, which `leave` checks.
+        unsafe { imp::leave::<CODE>() }
+    }
 }
 
 /// Runs `body` as one transaction: afterwards all of its writes have happened, in one instant, or none.

@@ -22,6 +22,8 @@ pub mod htm;
 pub mod machine;
 pub mod membarrier;
 pub mod memory;
+#[cfg(loom)]
+pub mod model;
 pub mod pad;
 pub mod per_thread;
 pub mod plain;

@@ -4,6 +4,7 @@ use core::fmt;
 
 use crate::clock::{ClockKind, OrderedClock};
 use crate::cpu::{self, Features};
+use crate::htm;
 use crate::memory;
 use crate::topology::Topology;
 
@@ -24,6 +25,8 @@ pub struct Machine {
     pub clock_uncertainty: u64,
     /// The ordered clock's rate in ticks per microsecond, `None` for a logical clock.
     pub clock_ticks_per_microsecond: Option<f64>,
+    /// Whether hardware transactions work, and why not.
+    pub transactions: htm::Support,
     /// Memory of the machine in bytes.
     pub memory_total: Option<u64>,
     /// Memory that could be had without swapping, in bytes.
@@ -47,7 +50,7 @@ impl Machine {
     /// Looks at the machine. The first call measures the ordered clock, which takes some milliseconds.
     ///
     /// # Panics
-    /// If `ARCHIPELAGO_TOPOLOGY` has a value that is no topology.
+    /// If `ARCHIPELAGO_TOPOLOGY` has a value that is no topology, or `ARCHIPELAGO_HTM` one that it can't have.
     pub fn detect() -> Machine {
         let topology = Topology::current().clone();
         let clock = OrderedClock::shared();
@@ -59,6 +62,7 @@ impl Machine {
             clock_kind: clock.kind(),
             clock_uncertainty: clock.uncertainty(),
             clock_ticks_per_microsecond: clock.ticks_per_microsecond(),
+            transactions: htm::support(),
             memory_total: memory::total_bytes(),
             memory_available: memory::available_bytes(),
         }
@@ -84,6 +88,7 @@ impl fmt::Display for Machine {
             }
             _ => writeln!(f, "logical (a shared counter)")?,
         }
+        writeln!(f, "hardware transactions: {}", self.transactions)?;
         let mebibytes =
             |bytes: Option<u64>| bytes.map_or("unknown".to_string(), |bytes| format!("{} MiB", bytes >> 20));
         write!(f, "memory: {}, of which {} available", mebibytes(self.memory_total), mebibytes(self.memory_available))
@@ -121,7 +126,7 @@ mod tests {
     #[test]
     fn shows_everything() {
         let text = Machine::detect().to_string();
-        for part in ["processor:", "topology:", "node 0", "clock:", "memory:"] {
+        for part in ["processor:", "topology:", "node 0", "clock:", "hardware transactions: ", "memory:"] {
             assert!(text.contains(part), "no {part} in {text}");
         }
     }

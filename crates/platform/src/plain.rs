@@ -1,5 +1,6 @@
 //! Plain memory that announces itself.
 
+use core::cmp::Ordering;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
@@ -18,7 +19,7 @@ use crate::{touch, touch_mut};
 /// *scores[1] += 40;
 /// assert_eq!(*scores[0] + *scores[1], 43);
 /// ```
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub struct Plain<T>(T);
 
@@ -59,6 +60,45 @@ impl<T> DerefMut for Plain<T> {
         touch_mut(&raw const self.0, size_of::<T>());
         &mut self.0
     }
+}
+
+impl<T: PartialEq> PartialEq for Plain<T> {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Eq> Eq for Plain<T> {}
+
+impl<T: PartialOrd> PartialOrd for Plain<T> {
+    #[inline(always)]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        (**self).partial_cmp(&**other)
+    }
+}
+
+impl<T: Ord> Ord for Plain<T> {
+    #[inline(always)]
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+/// A slice of `len` items, whose memory is announced as it is filled: the model charges small blocks to who allocates them,
+/// and leaves large ones to who writes them.
+///
+/// ```
+/// let zeros = archipelago_platform::plain::boxed(1000, || 0_u64);
+/// assert_eq!((zeros.len(), zeros[7]), (1000, 0));
+/// ```
+pub fn boxed<T>(len: usize, mut make: impl FnMut() -> T) -> Box<[T]> {
+    let mut items: Vec<T> = Vec::with_capacity(len);
+    for at in 0..len {
+        touch_mut(items.as_ptr().wrapping_add(at), size_of::<T>());
+        items.push(make());
+    }
+    items.into_boxed_slice()
 }
 
 impl<T: fmt::Debug> fmt::Debug for Plain<T> {

@@ -13,9 +13,8 @@
 //! the same memory are undefined behaviour even if both are atomic.
 //!
 //! [`match_bytes`] uses the level known at compile time. Choosing a wider one at run time does not pay: a function with
-//! `#[target_feature]` is not inlined into its caller, and the call costs what the wider registers save. Measured with
-//! `cargo run --release -p archipelago-platform --example match_bytes`, ns per search, each depending on the last, on
-//! one core of an AMD EPYC (Zen 3):
+//! `#[target_feature]` is not inlined into its caller, and the call costs what the wider registers save. Ns per search, each
+//! depending on the last, on one core of an AMD EPYC (Zen 3); `cargo bench -p archipelago-benches --bench simd` measures it:
 //!
 //! | row | SSE2, inlined | AVX2, called | scalar |
 //! |---|---|---|---|

@@ -20,15 +20,23 @@ impl Watch {
     #[inline(always)]
     pub fn read(&self) {}
 
-    /// The value is written, or gone.
+    /// The value is written.
     #[inline(always)]
     pub fn write(&self) {}
+
+    /// The value is gone: nothing touches it any more.
+    #[inline(always)]
+    pub fn gone(&self) {}
 }
 
 /// See [the module](self).
 #[cfg(loom)]
 #[derive(Debug, Default)]
-pub struct Watch(loom::cell::UnsafeCell<()>);
+pub struct Watch {
+    accesses: loom::cell::UnsafeCell<()>,
+    /// Not loom's: it is part of no model. What is freed keeps it, as long as the memory is not used for something else.
+    is_gone: core::sync::atomic::AtomicBool,
+}
 
 // SAFETY: it guards nothing; loom ends the run when its accesses are not ordered.
 #[cfg(loom)]
@@ -38,16 +46,28 @@ unsafe impl Sync for Watch {}
 impl Watch {
     /// A witness of a value that has just been made.
     pub fn new() -> Self {
-        Self(loom::cell::UnsafeCell::new(()))
+        Self::default()
     }
 
     /// The value is read.
     pub fn read(&self) {
-        self.0.with(|_| ());
+        self.assert_there();
+        self.accesses.with(|_| ());
     }
 
-    /// The value is written, or gone.
+    /// The value is written.
     pub fn write(&self) {
-        self.0.with_mut(|_| ());
+        self.assert_there();
+        self.accesses.with_mut(|_| ());
+    }
+
+    /// The value is gone: nothing touches it any more.
+    pub fn gone(&self) {
+        self.write();
+        self.is_gone.store(true, core::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn assert_there(&self) {
+        assert!(!self.is_gone.load(core::sync::atomic::Ordering::Relaxed), "used after it was freed");
     }
 }

@@ -40,9 +40,11 @@ use core::task::Waker;
 
 use archipelago_platform::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use archipelago_platform::pad::CachePadded;
+use archipelago_platform::plain::boxed;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_platform::thread::Thread;
 
+#[cfg(any(test, not(loom)))]
 pub(crate) use batch::Batch;
 use bits::Bits;
 use line::Line;
@@ -135,7 +137,7 @@ impl<Q, A> Board<Q, A> {
             users: AtomicUsize::new(0),
         };
         Self {
-            slots: (0..slots).map(|_| CachePadded::new(slot())).collect(),
+            slots: boxed(slots, || CachePadded::new(slot())),
             active: Bits::new(slots),
             asleep: Bits::new(slots + 1),
             line: Mutex::default(),

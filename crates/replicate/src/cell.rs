@@ -1,4 +1,8 @@
-//! A cell whose accesses the model world checks for races; natively `core`'s `UnsafeCell`.
+//! A cell whose accesses the model world checks for races, and the virtual machine charges for; natively `core`'s
+//! `UnsafeCell`.
+
+#[cfg(not(loom))]
+use archipelago_platform::{touch, touch_mut};
 
 #[cfg(not(loom))]
 #[derive(Debug)]
@@ -14,12 +18,14 @@ impl<T> RaceCell<T> {
     /// Runs `f` on the address, for reading.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        touch(self, size_of::<T>());
         f(self.0.get())
     }
 
     /// Runs `f` on the address, for writing.
     #[inline]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        touch_mut(self, size_of::<T>());
         f(self.0.get())
     }
 }

@@ -1,6 +1,6 @@
 //! Flat combining (Hendler, Incze, Shavit, Tzafrir), and its variant with reads under a reader-writer lock.
 //!
-//! Threads post requests; whoever gets the combiner's lock carries out all of them, one after the other, on the one
+//! Threads post requests; the one that gets the combiner's lock carries out all of them, one after the other, on the one
 //! structure there is. Beside a plain lock that saves the structure's way from cache to cache: while many threads wait,
 //! only requests and answers travel.
 //!
@@ -68,7 +68,7 @@ struct Shared<T: Replicable> {
     data: DistributedRwLock<T>,
     board: Board<Request<T>, T::Response>,
     poison: Poison,
-    /// Reads are posted like changes, and nobody takes the reader-writer lock.
+    /// Reads are posted like changes, and no thread takes the reader-writer lock.
     flat: bool,
 }
 
@@ -77,11 +77,27 @@ type Turn<'s, T> = turn::Turn<'s, Batch, Request<T>, <T as Sequential>::Response
 
 impl<T: Replicable> Combined<T> {
     /// Combining for changes, a distributed reader-writer lock for reads (FC+).
+    ///
+    /// ```
+    /// use archipelago_replicate::{Combined, FromFns};
+    ///
+    /// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
+    /// let stack = Combined::new(FromFns::new(Vec::new(), |stack: &Vec<u64>, (): &()| stack.len(), push));
+    /// assert_eq!(stack.handle().read(&()), Ok(0));
+    /// ```
     pub fn new(data: T) -> Self {
         Self::build(data, false)
     }
 
     /// Plain flat combining (FC): reads are combined, too.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Combined, FromFns};
+    ///
+    /// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
+    /// let stack = Combined::flat(FromFns::new(Vec::new(), |stack: &Vec<u64>, (): &()| stack.len(), push));
+    /// assert_eq!(stack.handle().read(&()), Ok(0));
+    /// ```
     pub fn flat(data: T) -> Self {
         Self::build(data, true)
     }
@@ -99,6 +115,20 @@ impl<T: Replicable> Combined<T> {
     }
 
     /// A handle for a thread. There may be any number, and they may come and go.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Combined, FromFns};
+    ///
+    /// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
+    /// let stack = Combined::new(FromFns::new(Vec::new(), |stack: &Vec<u64>, (): &()| stack.len(), push));
+    /// std::thread::scope(|scope| {
+    ///     for value in 0..3 {
+    ///         let mut stack = stack.handle();
+    ///         scope.spawn(move || stack.write(value).unwrap());
+    ///     }
+    /// });
+    /// assert_eq!(stack.handle().read(&()), Ok(3));
+    /// ```
     pub fn handle(&self) -> CombinedHandle<T> {
         CombinedHandle { shared: self.shared.clone(), slot: self.shared.board.join() }
     }
@@ -210,12 +240,28 @@ pub struct CombinedHandle<T: Replicable> {
 
 impl<T: Replicable> CombinedHandle<T> {
     /// Carries out a changing operation.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Combined, FromFns};
+    ///
+    /// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
+    /// let stack = Combined::new(FromFns::new(Vec::new(), |stack: &Vec<u64>, (): &()| stack.len(), push));
+    /// assert_eq!(stack.handle().write(7), Ok(1));
+    /// ```
     #[inline]
     pub fn write(&mut self, operation: T::Write) -> Result<T::Response, Poisoned> {
         self.shared.execute(self.slot, Request::Write(operation))
     }
 
     /// Carries out a reading operation.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Combined, FromFns};
+    ///
+    /// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
+    /// let stack = Combined::new(FromFns::new(vec![1, 2], |stack: &Vec<u64>, at: &usize| stack[*at] as usize, push));
+    /// assert_eq!(stack.handle().read(&1), Ok(2));
+    /// ```
     #[inline]
     pub fn read(&mut self, operation: &T::Read) -> Result<T::Response, Poisoned>
     where

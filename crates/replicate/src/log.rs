@@ -131,7 +131,8 @@ pub(crate) struct Log<Op> {
     tail: CachePadded<AtomicU64>,
     completed: CachePadded<AtomicU64>,
     min: CachePadded<AtomicU64>,
-    local_tails: Box<[CachePadded<AtomicU64>]>,
+    /// Apart, since every reader comes by and what follows changes.
+    local_tails: CachePadded<Box<[CachePadded<AtomicU64>]>>,
     recycler: Recycler<Op>,
     generations: Generations<Op>,
 }
@@ -145,7 +146,7 @@ impl<Op: Send + Sync> Log<Op> {
             tail: CachePadded::new(AtomicU64::new(0)),
             completed: CachePadded::new(AtomicU64::new(0)),
             min: CachePadded::new(AtomicU64::new(0)),
-            local_tails: (0..readers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            local_tails: CachePadded::new((0..readers).map(|_| CachePadded::new(AtomicU64::new(0))).collect()),
             recycler: Recycler::new(generations.place(0, 0)),
             generations,
         };

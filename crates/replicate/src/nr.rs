@@ -105,17 +105,46 @@ impl<T: Replicable> Replicated<T> {
     ///
     /// # Panics
     /// As [`Builder::build`].
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let words = Replicated::new(|| Closures::new(Vec::<String>::new()));
+    /// words.handle().update(|words| words.push("one".into()))?;
+    /// assert_eq!(words.handle().view(|words| words.len()), Ok(1));
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn new(init: impl Fn() -> T + Sync) -> Self {
         Self::builder().build(init)
     }
 
     /// For other settings.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().replicas(2).build(|| Closures::new(7));
+    /// assert_eq!(number.replicas(), 2);
+    /// ```
     pub fn builder() -> Builder<T> {
         Builder::new()
     }
 
     /// A handle for a thread: it works on the replica of the node of the thread that uses it first. There may be any
     /// number, and they may come and go.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let sum = Replicated::new(|| Closures::new(0));
+    /// std::thread::scope(|scope| {
+    ///     for number in 1..=3 {
+    ///         let mut sum = sum.handle();
+    ///         scope.spawn(move || sum.update(move |sum| *sum += number));
+    ///     }
+    /// });
+    /// assert_eq!(sum.handle().view(|sum| *sum), Ok(6));
+    /// ```
     pub fn handle(&self) -> Handle<T> {
         Handle::new(&self.owner, None)
     }
@@ -124,12 +153,30 @@ impl<T: Replicable> Replicated<T> {
     ///
     /// # Panics
     /// If there is none.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().replicas(2).build(|| Closures::new(7));
+    /// let (mut first, mut second) = (number.handle_on(0), number.handle_on(1));
+    /// first.update(|number| *number += 1)?;
+    /// assert_eq!(second.view(|number| *number)?, 8);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn handle_on(&self, replica: usize) -> Handle<T> {
         assert!(replica < self.replicas(), "there are {} replicas, none with index {replica}", self.replicas());
         Handle::new(&self.owner, Some(replica))
     }
 
     /// How many replicas there are.
+    ///
+    /// ```
+    /// use archipelago_platform::topology::Topology;
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().topology(Topology::synthetic(4, 8)).build(|| Closures::new(7));
+    /// assert_eq!(number.replicas(), 4);
+    /// ```
     pub fn replicas(&self) -> usize {
         self.owner.shared.replicas.len()
     }
@@ -146,6 +193,15 @@ impl<T: Replicable> Replicated<T> {
     /// # Panics
     /// If there is no replica with this index. With debug assertions also if it is called from inside an operation on
     /// the same structure, or `look` calls one; other builds hang.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let list = Replicated::new(|| Closures::new(vec![1, 2, 3]));
+    /// list.handle().update(|list| list.push(4))?;
+    /// assert_eq!(list.inspect(0, |list| list.state().iter().sum::<u64>())?, 10);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn inspect<R>(&self, replica: usize, look: impl FnOnce(&T) -> R) -> Result<R, Poisoned> {
         self.owner.shared.read(replica, look)
     }
@@ -157,6 +213,16 @@ impl<T: Replicable> Replicated<T> {
     ///
     /// # Panics
     /// If there is no replica with this index.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let list = Replicated::new(|| Closures::new(vec![1, 2, 3]));
+    /// let before = list.replica_snapshot(0)?;
+    /// list.handle().update(|list| list.clear())?;
+    /// assert_eq!(before.state(), &[1, 2, 3]);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn replica_snapshot(&self, replica: usize) -> Result<T, Poisoned>
     where
         T: Clone,
@@ -169,11 +235,30 @@ impl<T: Replicable> Replicated<T> {
     ///
     /// # Errors
     /// If the structure is poisoned.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().replicas(2).build(|| Closures::new(7));
+    /// number.handle_on(0).update(|number| *number += 1)?;
+    /// number.sync()?;
+    /// assert_eq!(number.stats().log_in_use, 0);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn sync(&self) -> Result<(), Poisoned> {
         self.owner.shared.sync()
     }
 
     /// What the structure did so far.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::new(|| Closures::new(7));
+    /// number.handle().update(|number| *number += 1)?;
+    /// assert_eq!(number.stats().writes, 1);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         self.owner.shared.stats()
     }

@@ -3,6 +3,7 @@
 use core::ops::{Deref, DerefMut};
 
 use archipelago_platform::pad::CachePadded;
+use archipelago_platform::touch_mut;
 use archipelago_sync::lock::{Mutex, MutexGuard, RawTtas};
 
 use crate::board::Board;
@@ -23,7 +24,10 @@ impl<'s, C, Q, A> Turn<'s, C, Q, A> {
     /// The right to combine for `board`, a board of `structure`, if nobody has it.
     #[inline]
     pub(crate) fn try_take(lock: &'s CombinerLock<C>, board: &'s Board<Q, A>, structure: Identity) -> Option<Self> {
-        lock.try_lock().map(|guard| Self { board, inside: Some(reentry::enter(structure)), guard: Some(guard) })
+        let guard = lock.try_lock()?;
+        // What the lock guards is this thread's now, plainly.
+        touch_mut(&raw const *guard, size_of::<C>());
+        Some(Self { board, inside: Some(reentry::enter(structure)), guard: Some(guard) })
     }
 }
 

@@ -13,10 +13,11 @@
 //! after a wait for that guard; one that is takes the place along, since it is removed itself, which the insertion sees.
 //! Any other removal makes the range of keys that belong at a null link wider. So no count is needed.
 
-use core::ptr;
+use core::{cmp, ptr};
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, Ordering};
 use archipelago_platform::hint;
+use archipelago_platform::plain::Plain;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 
 use crate::{Set, SetSession, Visit, points};
@@ -28,8 +29,8 @@ const LEFT: usize = 0;
 const RIGHT: usize = 1;
 
 struct Node {
-    key: u64,
-    value: u64,
+    key: Plain<u64>,
+    value: Plain<u64>,
     children: [AtomicPtr<Node>; 2],
     /// Set under the lock.
     removed: AtomicBool,
@@ -47,11 +48,12 @@ impl Drop for Node {
 impl Node {
     fn boxed(key: u64, value: u64, children: [*mut Node; 2]) -> *mut Node {
         let (children, removed, watch) = (children.map(AtomicPtr::new), AtomicBool::new(false), Watch::new());
+        let (key, value) = (Plain::new(key), Plain::new(value));
         watch.write();
         Box::into_raw(Box::new(Node { key, value, children, removed, lock: Mutex::new(()), watch }))
     }
 
-    /// Never waits: who holds the lock may be waiting for the caller's guard.
+    /// Never waits: the holder of the lock may be waiting for the caller's guard.
     fn lock(&self) -> Option<MutexGuard<'_, ()>> {
         self.lock.try_lock().ok()
     }
@@ -100,7 +102,7 @@ impl Drop for CitrusTree {
         let mut left = vec![self.root.child(LEFT)];
         while let Some(node) = left.pop() {
             if !node.is_null() {
-                // SAFETY: linked nodes are boxes that nobody has retired; nobody else uses the tree.
+                // SAFETY: linked nodes are boxes that are not retired; no other thread uses the tree.
                 let node = unsafe { Box::from_raw(node) };
                 left.extend([node.child(LEFT), node.child(RIGHT)]);
             }
@@ -115,7 +117,7 @@ pub struct CitrusSession<'s> {
 }
 
 /// What a search saw. The references hold in the guard of the search, and after it as long as the node is locked and not
-/// removed, since only who holds the lock removes a node.
+/// removed, since only the holder of the lock removes a node.
 struct Place<'n> {
     parent: &'n Node,
     side: usize,
@@ -143,11 +145,11 @@ impl CitrusSession<'_> {
         loop {
             // SAFETY: reached in the guard.
             match unsafe { parent.child(side).as_ref() }.inspect(|node| node.watch.read()) {
-                Some(node) if node.key != key => {
-                    side = if key < node.key { LEFT } else { RIGHT };
-                    parent = node;
-                }
-                at => return Place { parent, side, at },
+                Some(node) => match key.cmp(&node.key) {
+                    cmp::Ordering::Equal => return Place { parent, side, at: Some(node) },
+                    less => (parent, side) = (node, if less.is_lt() { LEFT } else { RIGHT }),
+                },
+                None => return Place { parent, side, at: None },
             }
         }
     }
@@ -172,7 +174,7 @@ impl CitrusSession<'_> {
                 ptr::null_mut()
             }
         };
-        Some(Some((node.value, [removed, out])))
+        Some(Some((*node.value, [removed, out])))
     }
 
     /// Puts a new node with the successor's key in the place of a locked node with two children; the successor.
@@ -193,8 +195,8 @@ impl CitrusSession<'_> {
         }
         let successor = above.child(side);
         let right = if is_child { last.child(RIGHT) } else { node.child(RIGHT) };
-        let new = Node::boxed(last.key, last.value, [node.child(LEFT), right]);
-        // SAFETY: just made, and kept by its lock, which nobody gets until the successor is out: otherwise there would
+        let new = Node::boxed(*last.key, *last.value, [node.child(LEFT), right]);
+        // SAFETY: just made, and kept by its lock, which no thread gets until the successor is out: otherwise there would
         // be two nodes with one key to be removed.
         let _new = unsafe { &*new }.lock();
         node.removed.store(true, Ordering::Relaxed);
@@ -232,6 +234,7 @@ impl SetSession for CitrusSession<'_> {
     }
 
     fn remove(&mut self, key: u64) -> Option<u64> {
+        self.reader.give_way();
         let backoff = Backoff::new();
         loop {
             if let Some(removal) = self.try_remove(key) {
@@ -251,7 +254,7 @@ impl SetSession for CitrusSession<'_> {
     fn get(&mut self, key: u64) -> Option<u64> {
         let _guard = self.reader.enter();
         // SAFETY: in the guard.
-        unsafe { self.find(key) }.at.map(|node| node.value)
+        unsafe { self.find(key) }.at.map(|node| *node.value)
     }
 
     fn linger(&mut self, visit: &Visit) {
@@ -266,17 +269,17 @@ impl SetSession for CitrusSession<'_> {
         loop {
             // SAFETY: reached in the guard.
             while let Some(node) = unsafe { next.as_ref() } {
-                if node.key >= from {
+                if *node.key >= from {
                     path.push(node);
                     next = node.child(LEFT);
                 } else {
                     next = node.child(RIGHT);
                 }
             }
-            let Some(node) = path.pop().filter(|node| node.key < to) else { return found };
+            let Some(node) = path.pop().filter(|node| *node.key < to) else { return found };
             // While a successor is on its way, it is there twice.
-            if found.last().is_none_or(|(last, _)| *last < node.key) {
-                found.push((node.key, node.value));
+            if found.last().is_none_or(|(last, _)| *last < *node.key) {
+                found.push((*node.key, *node.value));
             }
             next = node.child(RIGHT);
         }

@@ -1,13 +1,14 @@
 //! The lock-free ordered list of Harris (2001) as Michael (2002) made it reclaimable, with epochs (RCU guards) instead of
 //! hazard pointers; and a table of them. A rival: nothing here is atomic over several keys.
 //!
-//! A link's low bit marks its *owner* as removed. Remove marks, then unlinks; whoever meets a marked node unlinks it, and
-//! the one whose unlink succeeds retires it.
+//! A link's low bit marks its *owner* as removed. Remove marks, then unlinks; a thread that meets a marked node unlinks
+//! it, and the one whose unlink succeeds retires it.
 
 use core::marker::PhantomData;
 use core::ptr;
 
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
+use archipelago_platform::plain::Plain;
 
 use crate::hash::bucket;
 use crate::tag::{is_tagged, tagged, untagged};
@@ -16,8 +17,8 @@ use archipelago_platform::watch::Watch;
 use archipelago_sync::rcu::{Domain, Guard, Reader};
 
 struct Node {
-    key: u64,
-    value: u64,
+    key: Plain<u64>,
+    value: Plain<u64>,
     /// The next node; tagged once this one is removed.
     next: AtomicPtr<Node>,
     /// Of key and value.
@@ -38,7 +39,7 @@ pub struct HarrisList {
 }
 
 impl HarrisList {
-    /// A table of so many lists (0 counts as 1). Ranges are empty if there is more than one.
+    /// A table of `buckets` lists (0 counts as 1). Ranges are empty if there is more than one.
     pub fn with_buckets(buckets: usize) -> Self {
         let heads = (0..buckets.max(1)).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
         Self { domain: Domain::new(), heads, owns: PhantomData }
@@ -64,7 +65,7 @@ impl Drop for HarrisList {
         for head in &self.heads {
             let mut node = untagged(head.load(Ordering::Relaxed));
             while !node.is_null() {
-                // SAFETY: linked nodes are boxes that nobody has retired; nobody else uses the list.
+                // SAFETY: linked nodes are boxes that are not retired; no other thread uses the list.
                 node = untagged(unsafe { Box::from_raw(node) }.next.load(Ordering::Relaxed));
             }
         }
@@ -88,7 +89,7 @@ impl Place<'_> {
     /// Inside the guard of the search.
     unsafe fn node_with(&self, key: u64) -> Option<&Node> {
         // SAFETY: the caller's promise: reached in the guard.
-        unsafe { self.at.as_ref() }.filter(|node| node.key == key)
+        unsafe { self.at.as_ref() }.filter(|node| *node.key == key)
     }
 }
 
@@ -115,10 +116,10 @@ impl<'s> HarrisSession<'s> {
                     if link.compare_exchange(at, rest, Ordering::AcqRel, Ordering::Acquire).is_err() {
                         continue 'again;
                     }
-                    // SAFETY: the exchange unlinked it, and nobody else's did.
+                    // SAFETY: the exchange unlinked it, and no other thread's did.
                     unsafe { guard.retire_box(at) };
                     at = rest;
-                } else if node.key >= key {
+                } else if *node.key >= key {
                     return Place { link, at };
                 } else {
                     link = &node.next;
@@ -131,8 +132,10 @@ impl<'s> HarrisSession<'s> {
 
 impl SetSession for HarrisSession<'_> {
     fn insert(&mut self, key: u64, value: u64) -> bool {
+        self.reader.give_way();
         let guard = self.reader.enter();
-        let mut new = Box::new(Node { key, value, next: AtomicPtr::new(ptr::null_mut()), watch: Watch::new() });
+        let (next, watch) = (AtomicPtr::new(ptr::null_mut()), Watch::new());
+        let mut new = Box::new(Node { key: Plain::new(key), value: Plain::new(value), next, watch });
         new.watch.write();
         loop {
             let place = self.find(key, &guard);
@@ -142,7 +145,7 @@ impl SetSession for HarrisSession<'_> {
             }
             new.next.store(place.at, Ordering::Relaxed);
             let node = Box::into_raw(new);
-            // Release: who finds the node finds it whole.
+            // Release: a thread that finds the node finds it whole.
             if place.link.compare_exchange(place.at, node, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return true;
             }
@@ -152,6 +155,7 @@ impl SetSession for HarrisSession<'_> {
     }
 
     fn remove(&mut self, key: u64) -> Option<u64> {
+        self.reader.give_way();
         let guard = self.reader.enter();
         loop {
             let place = self.find(key, &guard);
@@ -162,9 +166,9 @@ impl SetSession for HarrisSession<'_> {
             if is_tagged(next) || marked.is_err() {
                 continue;
             }
-            let value = node.value;
+            let value = *node.value;
             if place.link.compare_exchange(place.at, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                // SAFETY: the exchange unlinked it, and nobody else's did.
+                // SAFETY: the exchange unlinked it, and no other thread's did.
                 unsafe { guard.retire_box(place.at) };
             }
             return Some(value);
@@ -179,8 +183,9 @@ impl SetSession for HarrisSession<'_> {
             let node = unsafe { untagged(at).as_ref() }?;
             node.watch.read();
             let next = node.next.load(Ordering::Acquire);
-            if node.key >= key {
-                return (node.key == key && !is_tagged(next)).then_some(node.value);
+            let here = *node.key;
+            if here >= key {
+                return (here == key && !is_tagged(next)).then(|| *node.value);
             }
             at = next;
         }
@@ -199,10 +204,10 @@ impl SetSession for HarrisSession<'_> {
         let guard = self.reader.enter();
         let mut at = self.find(from, &guard).at;
         // SAFETY: as in `get`.
-        while let Some(node) = unsafe { untagged(at).as_ref() }.filter(|node| node.key < to) {
+        while let Some(node) = unsafe { untagged(at).as_ref() }.filter(|node| *node.key < to) {
             at = node.next.load(Ordering::Acquire);
             if !is_tagged(at) {
-                found.push((node.key, node.value));
+                found.push((*node.key, *node.value));
             }
         }
         found

@@ -1,5 +1,7 @@
 //! The hash table: a fixed number of buckets, each an ordered list.
 
+use archipelago_platform::plain::Plain;
+
 use crate::list;
 use crate::mechanism::{Mechanism, Session};
 use crate::{Set, SetSession, Visit};
@@ -7,7 +9,7 @@ use crate::{Set, SetSession, Visit};
 /// A hash table with a fixed number of buckets. See [the crate](crate).
 pub struct Hash<M: Mechanism<1>> {
     mechanism: M,
-    roots: Box<[M::Link]>,
+    roots: Box<[Plain<M::Link>]>,
 }
 
 /// Buckets if not told otherwise: the thesis's.
@@ -23,7 +25,7 @@ impl<M: Mechanism<1>> Hash<M> {
     pub fn over(mechanism: M, buckets: usize) -> Self {
         let buckets = buckets.max(1);
         let mechanism = mechanism.for_scopes(buckets);
-        Self { roots: (0..buckets).map(|_| mechanism.root()).collect(), mechanism }
+        Self { roots: (0..buckets).map(|_| Plain::new(mechanism.root())).collect(), mechanism }
     }
 
     /// The mechanism.
@@ -50,8 +52,8 @@ impl<M: Mechanism<1>> Drop for Hash<M> {
     fn drop(&mut self) {
         let mut session = self.mechanism.session();
         for (scope, root) in self.roots.iter().enumerate() {
-            // SAFETY: nobody else uses the table.
-            unsafe { list::retire_all(&mut session, scope, *root) };
+            // SAFETY: no other thread uses the table.
+            unsafe { list::retire_all(&mut session, scope, **root) };
         }
     }
 }
@@ -59,7 +61,7 @@ impl<M: Mechanism<1>> Drop for Hash<M> {
 /// A session on a [`Hash`](struct@Hash).
 pub struct HashSession<'s, M: Mechanism<1>> {
     session: M::Session<'s>,
-    roots: &'s [M::Link],
+    roots: &'s [Plain<M::Link>],
 }
 
 /// Which of `buckets` buckets a key is in: the high bits of a multiplication by 2^64 over the golden ratio, spread.
@@ -73,7 +75,7 @@ impl<M: Mechanism<1>> HashSession<'_, M> {
     #[inline]
     fn bucket(&self, key: u64) -> (usize, M::Link) {
         let bucket = bucket(key, self.roots.len());
-        (bucket, self.roots[bucket])
+        (bucket, *self.roots[bucket])
     }
 
     fn scopes(&self, keys: &[u64]) -> Vec<usize> {
@@ -105,7 +107,7 @@ impl<M: Mechanism<1>> SetSession for HashSession<'_, M> {
 
     fn get_many(&mut self, keys: &[u64]) -> Vec<Option<u64>> {
         let (scopes, roots) = (self.scopes(keys), self.roots);
-        let root = |key: u64| roots[bucket(key, roots.len())];
+        let root = |key: u64| *roots[bucket(key, roots.len())];
         self.session.read_at_once(&scopes, |view| keys.iter().map(|key| list::get(view, root(*key), *key)).collect())
     }
 

@@ -1,8 +1,8 @@
 //! Ordered list, hash table and binary search tree of `u64` keys and values, each written once over a mechanism; and rivals
 //! of them with an algorithm of their own.
 //!
-//! **These are evaluation structures.** They compare MV-RLU, RLU and RCU as the thesis does (§3.6.2), and are kept to what that
-//! needs: fixed key and value types, a table that does not grow, a tree that is not balanced. For a map to build on take
+//! **These are evaluation structures.** They compare MV-RLU, RLU and RCU as the thesis does (§3.6.2), and are kept to
+//! what that needs: fixed key and value types, a table that does not grow, a tree that is not balanced. To build on, take
 //! `HydraList` or `Art` of the crate `archipelago-index`.
 //!
 //! What a structure needs of a mechanism is small: see nodes in a read-side section, change links in an update, allocate,
@@ -13,8 +13,12 @@
 //! | [`OverMvRlu`] | linearizable | a snapshot, never waits | run side by side, an update that meets another is repeated |
 //! | [`OverRlu`] | linearizable | a snapshot, never waits | as above, and a commit waits for readers |
 //! | [`OverRcu`] | linearizable | under the writers' locks | one at a time for each lock: one for a list or tree, one per bucket |
+//! | [`OverRcuHmcs`] | linearizable | under the writers' locks | as over RCU, by a hierarchical lock |
+//! | [`OverRcx`], [`OverRcxStriped`] | linearizable | one after another | run side by side, with the nodes that they change locked by two levels |
+//! | [`RcuHtm`] | linearizable | one after another | run side by side, each a transaction |
 //!
-//! Rivals with an algorithm of their own: [`HarrisList`] (and a table of them) and [`FraserSkipList`], lock-free;
+//! Rivals with an algorithm of their own: [`HarrisList`] (and a table of them), [`HazardList`] (the same with hazard
+//! pointers) and [`FraserSkipList`], lock-free;
 //! [`CitrusTree`], RCU with a lock per node.
 //!
 //! ```
@@ -31,11 +35,17 @@
 mod citrus;
 mod harris;
 mod hash;
+mod hazard;
 mod list;
 mod mechanism;
+mod optimistic;
 mod over_mvrlu;
 mod over_rcu;
+mod over_rcx;
 mod over_rlu;
+mod plan;
+mod rcu_htm;
+mod shared;
 mod skip_list;
 mod tag;
 mod tree;
@@ -44,11 +54,15 @@ mod visit;
 pub use citrus::{CitrusSession, CitrusTree};
 pub use harris::{HarrisList, HarrisSession};
 pub use hash::{Hash, HashSession};
+pub use hazard::{HazardList, HazardSession};
 pub use list::{List, ListSession};
 pub use mechanism::Mechanism;
+pub use optimistic::Optimistic;
 pub use over_mvrlu::OverMvRlu;
-pub use over_rcu::OverRcu;
+pub use over_rcu::{OverRcu, OverRcuHmcs, RcuUnder};
+pub use over_rcx::{OverRcx, OverRcxStriped};
 pub use over_rlu::OverRlu;
+pub use rcu_htm::RcuHtm;
 pub use skip_list::{FraserSession, FraserSkipList};
 pub use tree::{Tree, TreeSession};
 pub use visit::Visit;
@@ -57,6 +71,8 @@ pub use visit::Visit;
 pub mod points {
     /// An insertion into a [`CitrusTree`](crate::CitrusTree) has found its place, and locked nothing.
     pub const FOUND: &str = "Citrus: found";
+    /// An update over [`OverRcx`](crate::OverRcx) or [`RcuHtm`](crate::RcuHtm) is decided, and nothing is locked.
+    pub const DECIDED: &str = "update: decided";
 }
 
 /// What threads do with a structure, through a session each.
@@ -92,7 +108,7 @@ pub trait SetSession {
     }
 
     /// Gives the value of `from` to `to` and removes `from`, at once, if `from` is there and `to` is not; whether so.
-    /// Rivals that cannot do it at once insert first, so that readers may see both, and nobody sees neither.
+    /// Rivals that cannot do it at once insert first, so that a reader may see both, and none sees neither.
     fn move_key(&mut self, from: u64, to: u64) -> bool {
         let Some(value) = self.get(from) else { return false };
         self.insert(to, value) && self.remove(from).is_some()
@@ -102,12 +118,12 @@ pub trait SetSession {
     /// moment.
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)>;
 
-    /// Stays in a section that reads the structure until the visit is over: a reader that is stuck, for measuring. What that
-    /// costs others is the mechanism's affair: memory, or updates that wait for its end (all of RLU's; over RCU those that
-    /// replace a node of a tree, in [`CitrusTree`] too).
+    /// Stays in a section that reads the structure until the visit is over: a reader that is stuck, for measuring. What
+    /// that costs others is the mechanism's affair: memory, or updates that wait for its end (all of RLU's; over RCU
+    /// those that replace a node of a tree, in [`CitrusTree`] too).
     ///
-    /// No code of the caller's runs in the section, since an update made there, by another session of the same thread, would
-    /// wait for itself.
+    /// No code of the caller's runs in the section, since an update made there, by another session of the same thread,
+    /// would wait for itself.
     fn linger(&mut self, visit: &Visit);
 
     /// Attempts at updates of this session that were repeated because they met another.

@@ -41,7 +41,7 @@ impl<M: Mechanism<1>> Set for List<M> {
 
 impl<M: Mechanism<1>> Drop for List<M> {
     fn drop(&mut self) {
-        // SAFETY: nobody else uses the list.
+        // SAFETY: no other thread uses the list.
         unsafe { retire_all(&mut self.mechanism.session(), 0, self.root) };
     }
 }
@@ -164,7 +164,12 @@ pub(crate) fn move_key<U: Update<1>>(
     to: u64,
 ) -> Result<bool, Conflict> {
     let Some(value) = get(tx, from_root, from) else { return Ok(false) };
-    Ok(insert(tx, to_root, to, value)? && remove(tx, from_root, from)?.is_some())
+    Ok(insert(tx, to_root, to, value)? && the_same(remove(tx, from_root, from)?, value)?)
+}
+
+/// What a move removes is what it has inserted elsewhere: where other updates may come between the two, it begins again.
+pub(super) fn the_same(removed: Option<u64>, value: u64) -> Result<bool, Conflict> {
+    if removed == Some(value) { Ok(true) } else { Err(Conflict) }
 }
 
 fn range<V: View<1>>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u64)> {
@@ -185,7 +190,7 @@ fn range<V: View<1>>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u
 /// Retires a list with its root, a part at a time.
 ///
 /// # Safety
-/// Nobody else uses the list, and nobody does after this.
+/// No other thread uses the list, and none does after this.
 pub(crate) unsafe fn retire_all<S: Session<1>>(session: &mut S, scope: usize, root: S::Link) {
     const PART: usize = 1_000;
     loop {

@@ -16,7 +16,7 @@ pub struct Node<L, const LINKS: usize> {
 /// The other transaction was faster: the update is to begin again.
 pub struct Conflict;
 
-/// A mechanism that structures of nodes with so many links are built over. Sealed: its parts are not for use elsewhere.
+/// A mechanism that structures of nodes with `LINKS` links are built over. Sealed: its parts are not for use elsewhere.
 pub trait Mechanism<const LINKS: usize>: Default + Send + Sync + 'static {
     /// A reference to a node.
     #[doc(hidden)]
@@ -105,4 +105,10 @@ pub trait Update<const LINKS: usize>: View<LINKS> {
     /// Between two changes of which no reader may see the second and not have been able to see the first: waits for
     /// readers, where changes are not visible at once.
     fn settle(&mut self);
+
+    /// Whether the update is to change one link that readers see, and to replace nodes whose links it would change beside
+    /// that by copies; then it need not [`settle`](Self::settle).
+    fn changes_one_link(&self) -> bool {
+        false
+    }
 }

@@ -1,19 +1,19 @@
 //! A lock-free skip list after Fraser (2003), as in Herlihy and Shavit's book, reclaimed by epochs (RCU guards). A rival:
 //! nothing here is atomic over several keys.
 //!
-//! Every level is a list as in [`HarrisList`](crate::HarrisList): a link's low bit marks its *owner* as removed there. A
-//! node is in the map from its link on level 0 to its mark there; links above are shortcuts, set afterwards by who inserted
-//! it, and marked before level 0 by who removes it. Whoever meets a marked node on the way to a key unlinks it on that
-//! level.
+//! Every level is a list as in [`HarrisList`](crate::HarrisList): a link's low bit marks its *owner* as removed there.
+//! A node is in the map from its link on level 0 to its mark there; links above are shortcuts, set afterwards by the
+//! thread that inserted it, and marked before level 0 by the one that removes it. A thread that meets a marked node on
+//! the way to a key unlinks it on that level.
 //!
 //! # When a node may be retired
 //! The book leaves that to a garbage collector. A node is unlinked for good when all its levels are marked (the remover is
 //! done), no level will be linked any more (the inserter is done), and a search that follows both has unlinked it wherever
 //! it was. So both say when they are done in one word of the node, and the second makes that search and retires.
 //!
-//! That search must be *thorough*: on each level it goes on behind the first node that is not below the key, through all with
-//! that very key. For a newer node of the same key may have been put before an older one: its inserter's search found the
-//! older one on an upper level just before that was marked, and no more on level 0.
+//! That search must be *thorough*: on each level it goes on behind the first node that is not below the key, through
+//! all with that very key. For a newer node of the same key may have been put before an older one: its inserter's
+//! search found the older one on an upper level just before that was marked, and no more on level 0.
 
 use core::alloc::Layout;
 use core::array;
@@ -23,6 +23,7 @@ use core::ptr;
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use archipelago_platform::plain::Plain;
 
 use crate::tag::{is_tagged, tagged, untagged};
 use crate::{Set, SetSession, Visit};
@@ -41,9 +42,9 @@ type Link = AtomicPtr<Node>;
 
 #[repr(C)]
 struct Node {
-    key: u64,
-    value: u64,
-    height: u32,
+    key: Plain<u64>,
+    value: Plain<u64>,
+    height: Plain<u32>,
     /// [`LINKED`], [`MARKED`], both.
     done: AtomicU32,
     /// Of key and value.
@@ -71,8 +72,15 @@ impl<'g> NodeRef<'g> {
         if node.is_null() {
             handle_alloc_error(layout);
         }
-        let header =
-            Node { key, value, height: height as u32, done: AtomicU32::new(0), watch: Watch::new(), tower: [] };
+        let (key, value) = (Plain::new(key), Plain::new(value));
+        let header = Node {
+            key,
+            value,
+            height: Plain::new(height as u32),
+            done: AtomicU32::new(0),
+            watch: Watch::new(),
+            tower: [],
+        };
         header.watch.write();
         // SAFETY: fresh memory for a header and `height` links behind it.
         unsafe {
@@ -84,12 +92,12 @@ impl<'g> NodeRef<'g> {
     }
 
     /// # Safety
-    /// From [`new`](Self::new), and used by nobody any more.
+    /// From [`new`](Self::new), and used by no thread any more.
     unsafe fn free(node: *mut Node) {
         // SAFETY: the caller's promise.
         unsafe {
             (*node).watch.write();
-            let height = (*node).height as usize;
+            let height = *(*node).height as usize;
             let tower = (&raw mut (*node).tower).cast::<Link>();
             ptr::drop_in_place(ptr::slice_from_raw_parts_mut(tower, height));
             ptr::drop_in_place(node);
@@ -111,11 +119,11 @@ impl<'g> NodeRef<'g> {
 
     fn key(self) -> u64 {
         self.header().watch.read();
-        self.header().key
+        *self.header().key
     }
 
     fn height(self) -> usize {
-        self.header().height as usize
+        *self.header().height as usize
     }
 
     /// The link to the next node on a level below its height.
@@ -136,7 +144,7 @@ impl<'g> NodeRef<'g> {
         let link = self.next(level);
         let mut next = link.load(Ordering::Acquire);
         while !is_tagged(next) {
-            // AcqRel: who sees the mark sees those above, and we the node behind whole.
+            // AcqRel: a thread that sees the mark sees those above, and we the node behind whole.
             match link.compare_exchange(next, tagged(next), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return true,
                 Err(now) => next = now,
@@ -192,8 +200,8 @@ impl Drop for FraserSkipList {
     fn drop(&mut self) {
         let mut node = self.head[0].load(Ordering::Relaxed);
         while !node.is_null() {
-            // SAFETY: nodes on level 0 are retired by nobody, since both their inserter and their remover, if there was
-            // one, have finished and would have unlinked them; nobody else uses the list.
+            // SAFETY: nodes on level 0 are not retired, since both their inserter and their remover, if there was
+            // one, have finished and would have unlinked them; no other thread uses the list.
             unsafe {
                 let next = untagged((*(&raw const (*node).tower).cast::<Link>()).load(Ordering::Relaxed));
                 NodeRef::free(node);
@@ -245,7 +253,7 @@ impl FraserSkipList {
         let mut path =
             Path { links: array::from_fn(|level| &self.head[level]), at: [const { ptr::null_mut() }; LEVELS] };
         let mut before = None;
-        // Relaxed: who has met a node has met the raising of the height for it, which came before its first link.
+        // Relaxed: a thread that has met a node has met the raising of the height for it, which came before its first link.
         for level in (0..self.height.load(Ordering::Relaxed)).rev() {
             let below = |node: NodeRef<'g>| node.key() < key;
             let (last, at) = self.pass(before, level, below)?;
@@ -288,7 +296,7 @@ impl FraserSkipList {
         Ok((before, at))
     }
 
-    /// Links a node that is on level 0 on its upper levels, as far as nobody removes it.
+    /// Links a node that is on level 0 on its upper levels, as far as no thread removes it.
     fn raise<'g>(&'g self, node: NodeRef<'g>, mut path: Path<'g>, guard: &'g Guard<'_>) {
         let mut level = 1;
         while level < node.height() {
@@ -324,7 +332,7 @@ impl FraserSkipList {
             // SAFETY: retired below, and all guards from before have ended.
             unsafe { NodeRef::free(node.cast()) };
         };
-        // SAFETY: on no level any more, and there will be no link to it; nobody else retires it.
+        // SAFETY: on no level any more, and there will be no link to it; no other thread retires it.
         unsafe { guard.retire(node.0.cast(), ptr::null_mut(), free) };
     }
 
@@ -348,12 +356,12 @@ impl FraserSkipList {
         })
     }
 
-    /// Removes a node, if nobody else does; its value.
+    /// Removes a node, if no other thread does; its value.
     fn take<'g>(&'g self, node: NodeRef<'g>, guard: &'g Guard<'_>) -> Option<u64> {
         if !node.mark() {
             return None;
         }
-        let value = node.header().value;
+        let value = *node.header().value;
         self.finish(node, MARKED, guard);
         Some(value)
     }
@@ -414,6 +422,7 @@ impl FraserSession<'_> {
     /// Removes the entry with the smallest key. Linearizable as "remove this key", which was the smallest when it was
     /// found: one inserted meanwhile may be smaller.
     pub fn pop_first(&mut self) -> Option<(u64, u64)> {
+        self.reader.give_way();
         let guard = self.reader.enter();
         loop {
             let node = self.list.first(&guard)?;
@@ -435,6 +444,7 @@ impl FraserSession<'_> {
 
 impl SetSession for FraserSession<'_> {
     fn insert(&mut self, key: u64, value: u64) -> bool {
+        self.reader.give_way();
         let height = self.draw_height();
         let (list, guard) = (self.list, self.reader.enter());
         let mut path = list.find(key, &guard);
@@ -448,7 +458,7 @@ impl SetSession for FraserSession<'_> {
         let node = NodeRef::new(key, value, height);
         loop {
             (0..height).for_each(|level| node.next(level).store(path.at[level], Ordering::Relaxed));
-            // Release: who finds the node finds it whole, and the height raised.
+            // Release: a thread that finds the node finds it whole, and the height raised.
             if path.links[0].compare_exchange(path.at[0], node.0, Ordering::Release, Ordering::Relaxed).is_ok() {
                 break;
             }
@@ -466,6 +476,7 @@ impl SetSession for FraserSession<'_> {
     }
 
     fn remove(&mut self, key: u64) -> Option<u64> {
+        self.reader.give_way();
         let (list, guard) = (self.list, self.reader.enter());
         let node = list.seek(key, &guard)?;
         list.take(node, &guard)
@@ -473,7 +484,7 @@ impl SetSession for FraserSession<'_> {
 
     fn get(&mut self, key: u64) -> Option<u64> {
         let guard = self.reader.enter();
-        self.list.seek(key, &guard).map(|node| node.header().value)
+        self.list.seek(key, &guard).map(|node| *node.header().value)
     }
 
     fn linger(&mut self, visit: &Visit) {
@@ -488,7 +499,7 @@ impl SetSession for FraserSession<'_> {
         while let Some(node) = unsafe { NodeRef::met(at) }.filter(|node| node.key() < to) {
             let next = node.next(0).load(Ordering::Acquire);
             if !is_tagged(next) {
-                found.push((node.key(), node.header().value));
+                found.push((node.key(), *node.header().value));
             }
             at = untagged(next);
         }

@@ -8,6 +8,7 @@
 //! Every update changes or retires all nodes that another update would have to change for the two to be wrong together:
 //! a node is retired only with its children's and its parent's links as read.
 
+use crate::list::the_same;
 use crate::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
 use crate::{Set, SetSession, Visit};
 
@@ -54,7 +55,7 @@ impl<M: Mechanism<2>> Drop for Tree<M> {
         let mut left = session.read(|view| links(view, self.root));
         left.push(self.root);
         for part in left.chunks(1_000) {
-            // SAFETY: nobody else uses the tree, and nobody does after this.
+            // SAFETY: no other thread uses the tree, and none does after this.
             session.update(&[0], |tx| part.iter().try_for_each(|link| unsafe { tx.retire(*link) }));
         }
     }
@@ -102,7 +103,7 @@ impl<M: Mechanism<2>> SetSession for TreeSession<'_, M> {
     fn move_key(&mut self, from: u64, to: u64) -> bool {
         self.session.update(&[0], |tx| {
             let Some(value) = get(tx, self.root, from) else { return Ok(false) };
-            Ok(insert(tx, self.root, to, value)? && remove(tx, self.root, from)?.is_some())
+            Ok(insert(tx, self.root, to, value)? && the_same(remove(tx, self.root, from)?, value)?)
         })
     }
 
@@ -169,6 +170,7 @@ fn remove<U: Update<2>>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u6
     // SAFETY: both were read in this update; the change takes away the only link to the node.
     let node = unsafe { tx.node(link) };
     match node.next {
+        [Some(left), Some(right)] if tx.changes_one_link() => replace_by_copies(tx, (parent, side), [left, right])?,
         [Some(left), Some(right)] => replace_by_successor(tx, (parent, side), [left, right])?,
         // SAFETY: as above.
         [only, None] | [None, only] => unsafe { tx.set_next(parent, side, only)? },
@@ -199,6 +201,33 @@ fn replace_by_successor<U: Update<2>>(
             tx.settle();
             tx.set_next(above, LEFT, last.next[RIGHT])?;
         }
+        tx.retire(successor)
+    }
+}
+
+/// As [`replace_by_successor`], by one change: the nodes on the way to the successor are replaced by copies.
+fn replace_by_copies<U: Update<2>>(
+    tx: &mut U,
+    (parent, side): (U::Link, usize),
+    [left, right]: [U::Link; 2],
+) -> Result<(), Conflict> {
+    let (mut path, mut successor) = (Vec::new(), right);
+    // SAFETY: links read in this update; new nodes are linked by the last change, which takes away the only links to the
+    // copied ones and the successor, or the attempt fails.
+    unsafe {
+        while let (_, Some(further)) = tx.step(successor, LEFT) {
+            path.push(successor);
+            successor = further;
+        }
+        let last = tx.node(successor);
+        let mut below = last.next[RIGHT];
+        for link in path.into_iter().rev() {
+            let node = tx.node(link);
+            below = Some(tx.alloc(Node { next: [below, node.next[RIGHT]], ..node }));
+            tx.retire(link)?;
+        }
+        let new = tx.alloc(Node { key: last.key, value: last.value, next: [Some(left), below] });
+        tx.set_next(parent, side, Some(new))?;
         tx.retire(successor)
     }
 }

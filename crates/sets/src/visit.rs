@@ -37,7 +37,7 @@ impl Visit {
         self.wait_for(Stage::Inside);
     }
 
-    /// Ends the visit, for good: who lingers by it leaves, and who would does not stay.
+    /// Ends the visit, for good: a thread that lingers by it leaves, and one that comes later does not stay.
     pub fn end(&self) {
         self.rise_to(Stage::Over);
     }

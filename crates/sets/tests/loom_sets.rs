@@ -7,6 +7,7 @@
 //! the end of two loops that wait for each other's steps.
 #![cfg(loom)]
 
+use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sets::{CitrusTree, FraserSkipList, HarrisList, List, OverRcu, Set, SetSession, Tree};
@@ -19,10 +20,7 @@ fn beside<S: Set + Default + 'static>(
     other: fn(&mut S::Session<'_>),
     end: fn(&mut S::Session<'_>),
 ) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
-    builder.check(move || {
+    model(preemptions, move || {
         let set = Arc::new(S::default());
         keys.iter().for_each(|key| assert!(set.session().insert(*key, key * 10)));
         let running = {

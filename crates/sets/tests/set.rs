@@ -8,10 +8,12 @@ use archipelago_check::linear;
 use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
-    Visit,
+    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
+    OverRcx, OverRcxStriped, OverRlu, RcuHtm, Set, SetSession, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
+use archipelago_sync::rcx::{Padding, Rcx, Striped};
+use archipelago_sync::region::Region;
 
 #[path = "set/promised.rs"]
 mod promised;
@@ -47,10 +49,38 @@ fn each(test: impl Tested) {
     test.run(Promise::Ordered, List::<OverRcu>::default());
     test.run(Promise::Hashed, Hash::<OverRcu>::with_buckets(5));
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
+    test.run(Promise::Ordered, List::<OverRcuHmcs>::default());
+    test.run(Promise::Hashed, Hash::<OverRcu>::over(OverRcu::with_one_lock(), 5));
+    each_side_by_side(&test);
     test.run(Promise::Rival, HarrisList::default());
     test.run(Promise::Hashed, Locked(HarrisList::with_buckets(5)));
+    test.run(Promise::Rival, HazardList::default());
+    test.run(Promise::Hashed, Locked(HazardList::with_buckets(5)));
     test.run(Promise::Rival, CitrusTree::default());
     test.run(Promise::Rival, FraserSkipList::default());
+}
+
+/// Mechanisms whose updates run side by side, and of which several keys are not seen at one moment.
+fn each_side_by_side(test: &impl Tested) {
+    fn over<M: Mechanism<1> + Mechanism<2>>(test: &impl Tested, make: impl Fn() -> M) {
+        test.run(Promise::Rival, List::over(make()));
+        test.run(Promise::Hashed, Locked(Hash::over(make(), 5)));
+        test.run(Promise::Rival, Tree::over(make()));
+    }
+    for nodes in [1, 2, 4, 8] {
+        over(test, || OverRcx::over(Rcx::builder().nodes(nodes).build()));
+        over(test, || {
+            OverRcx::over(Rcx::builder().nodes(nodes).padding(Padding::Compact).without_transactions().build())
+        });
+    }
+    over(test, || OverRcx::over(Rcx::builder().nodes(2).passes(4).build()));
+    over(test, || OverRcx::over(Rcx::fine_grained().build()));
+    // Two stripes: nearly all share theirs with others.
+    let few = |nodes, _| Striped::with_stripes(nodes, 2);
+    over(test, || OverRcxStriped::over(Rcx::builder().nodes(3).build_with(few)));
+    over(test, OverRcxStriped::default);
+    over(test, RcuHtm::default);
+    over(test, || RcuHtm::over(Region::by_version_locks()));
 }
 
 /// Makes a rival's `get_many` and `move_key` what they are for others, in tests of one thread: they are that there.

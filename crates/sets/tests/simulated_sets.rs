@@ -4,13 +4,15 @@
 
 use archipelago_check::history::Recorder;
 use archipelago_check::linear;
-use archipelago_check::simulated::{explore, explore_with, stall};
+use archipelago_check::simulated::{THREADS, explore, explore_transactions, explore_with, stall};
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, List, Mechanism, OverMvRlu, OverRcu, OverRlu, Set, SetSession, Tree,
-    points,
+    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
+    OverRcx, OverRcxStriped, OverRlu, RcuHtm, Set, SetSession, Tree, points,
 };
-use archipelago_sim::{Client, SimAlloc, world};
+use archipelago_sim::{Client, Fault, Point, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, ClockKind, Tuning};
+use archipelago_sync::rcx::{self, Rcx, Striped};
+use archipelago_sync::region::Region;
 
 #[path = "set/promised.rs"]
 mod promised;
@@ -26,7 +28,16 @@ fn eager(clock: ClockKind) -> mvrlu::Builder {
     mvrlu::Domain::builder().clock(clock).tuning(tuning)
 }
 
+/// Runs a program under many schedules.
+type Explore<'e, S> = &'e dyn Fn(&dyn Fn() -> S, &dyn Fn(&S, Client), &dyn Fn(S));
+
+type Recorded<S> = (S, Recorder<Op, Ret>);
+
 fn linearizable<S: Set>(promise: Promise, make: impl Fn() -> S) {
+    linearizable_by(promise, make, &|setup, client, end| explore(100, setup, client, end));
+}
+
+fn linearizable_by<S: Set>(promise: Promise, make: impl Fn() -> S, explore: Explore<'_, Recorded<S>>) {
     let setup = || (make(), Recorder::<Op, Ret>::new());
     let client = |(set, recorder): &(S, Recorder<Op, Ret>), client: Client| {
         let (mut session, mut log) = (set.session(), recorder.log());
@@ -40,7 +51,7 @@ fn linearizable<S: Set>(promise: Promise, make: impl Fn() -> S) {
         drop(set);
         linear::check(&Promised, recorder.finish().entries()).assert_ok();
     };
-    explore(100, setup, client, end);
+    explore(&setup, &client, &end);
 }
 
 fn each_structure<M: Mechanism<1> + Mechanism<2>>(make: impl Fn(usize) -> M) {
@@ -72,6 +83,8 @@ fn sets_over_rcu_are_linearizable_in_many_schedules() {
 fn rivals_are_linearizable_in_many_schedules() {
     linearizable(Promise::Rival, HarrisList::default);
     linearizable(Promise::Rival, || HarrisList::with_buckets(3));
+    linearizable(Promise::Rival, HazardList::default);
+    linearizable(Promise::Rival, || HazardList::with_buckets(3));
     linearizable(Promise::Rival, CitrusTree::default);
     linearizable(Promise::Rival, FraserSkipList::default);
 }
@@ -90,6 +103,86 @@ fn a_skip_list_retires_no_node_that_is_linked() {
         }
     };
     explore(3_000, FraserSkipList::default, client, drop);
+}
+
+/// Beside transactions that abort, threads that stand still anywhere, or where an update is decided and nothing is locked, or
+/// with everything locked.
+fn linearizable_with_transactions<S: Set>(promise: Promise, make: impl Fn() -> S) {
+    let faults = |seed: u64| {
+        let named = |name: &str| Point::Named { name: name.to_owned(), nth: 1 + seed / 4 % 5 };
+        let (thread, at) = match seed % 4 {
+            0 => return vec![],
+            1 => (None, Point::OneIn(300)),
+            2 => (Some(seed as usize % THREADS), named(points::DECIDED)),
+            _ => (Some(seed as usize / 4 % THREADS), named(rcx::points::HELD)),
+        };
+        vec![Fault::Stall { thread, at, for_ns: 20_000 }]
+    };
+    linearizable_by(promise, make, &|setup, client, end| explore_transactions(48, faults, setup, client, end));
+}
+
+fn each_side_by_side<M: Mechanism<1> + Mechanism<2>>(make: impl Fn() -> M) {
+    linearizable_with_transactions(Promise::Rival, || List::over(make()));
+    linearizable_with_transactions(Promise::Rival, || Hash::over(make(), 3));
+    linearizable_with_transactions(Promise::Rival, || Tree::over(make()));
+}
+
+#[test]
+fn sets_over_rcx_are_linearizable_however_transactions_end() {
+    each_side_by_side(OverRcx::default);
+}
+
+#[test]
+fn sets_over_rcx_are_linearizable_with_hand_over() {
+    each_side_by_side(|| OverRcx::over(Rcx::builder().passes(3).build()));
+}
+
+#[test]
+fn sets_over_striped_rcx_are_linearizable_however_transactions_end() {
+    let few = |nodes, _| Striped::with_stripes(nodes, 5);
+    each_side_by_side(|| OverRcxStriped::over(Rcx::builder().build_with(few)));
+}
+
+#[test]
+fn sets_over_rcu_htm_are_linearizable_however_transactions_end() {
+    each_side_by_side(RcuHtm::default);
+    each_side_by_side(|| RcuHtm::over(Region::by_version_locks()));
+}
+
+/// A removal looks at the left link of its node's successor, and at all of the successor's links later. A key that comes to
+/// be there in between stays.
+#[test]
+fn a_removal_that_looks_twice_loses_no_key() {
+    fn run<M: Mechanism<2>>(make: impl Fn() -> M, keys: &[u64]) {
+        let setup = || {
+            let tree = Tree::over(make());
+            assert!(keys.iter().all(|key| tree.session().insert(*key, *key)));
+            tree
+        };
+        let client = |tree: &Tree<M>, client: Client| match client.index {
+            0 => assert_eq!(tree.session().remove(50), Some(50)),
+            1 => assert!(tree.session().insert(70, 70)),
+            _ => {}
+        };
+        let end = |tree: Tree<M>| {
+            let mut session = tree.session();
+            assert_eq!((session.get(70), session.get(50)), (Some(70), None));
+            assert_eq!(session.range(0, 100).len(), keys.len());
+        };
+        explore_with(150, |_| vec![], setup, client, end);
+    }
+    for keys in [&[50, 20, 80][..], &[50, 20, 95, 80]] {
+        run(OverRcx::default, keys);
+        run(|| RcuHtm::over(Region::by_version_locks()), keys);
+    }
+}
+
+#[test]
+fn sets_over_fine_grained_and_hierarchical_locks_are_linearizable_in_many_schedules() {
+    linearizable(Promise::Rival, || List::over(OverRcx::over(Rcx::fine_grained().build())));
+    linearizable(Promise::Rival, || Tree::over(OverRcx::over(Rcx::fine_grained().build())));
+    linearizable(Promise::Ordered, List::<OverRcuHmcs>::default);
+    linearizable(Promise::Ordered, Tree::<OverRcuHmcs>::default);
 }
 
 /// An insertion has found a null link and stands still. Meanwhile the link holds the successor of a node above, and is null

@@ -5,7 +5,8 @@
 pub enum Schedule {
     /// The thread with the smallest virtual clock goes first: what the modelled machine would do. For performance.
     VirtualTime,
-    /// Before every access a thread is drawn uniformly among those that can run. For finding bugs.
+    /// Before every access a thread is drawn uniformly among those that can run. For finding bugs. (Here and below: every
+    /// atomic access, every announced plain one, and as many of the others as [`Config::plain_points`] says.)
     Random,
     /// Probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010): random priorities, the highest runs, and at
     /// `depth - 1` random steps the running thread drops below all others. Finds any bug of that depth with a
@@ -122,6 +123,10 @@ pub struct Config {
     ///
     /// [`Report::unannounced`]: crate::Report::unannounced
     pub watch: bool,
+    /// In schedules that look for bugs: before one in this number of plain accesses to the run's memory that nothing announces, chosen
+    /// at random, the schedule decides who goes next, as before an announced one. 0, the default, for none. Some microseconds
+    /// for every plain access; on Linux on x86-64 only, with [`SimAlloc`](crate::SimAlloc) installed, else none.
+    pub plain_points: u64,
     /// About how many accesses the run makes: [`Schedule::Pct`] spreads its change points over them. 0, the default,
     /// for unknown: each point then lies at a random power of two. [`find`](crate::find), [`explore`](crate::explore)
     /// and [`hunt`](crate::hunt) measure it in a first run.
@@ -148,6 +153,7 @@ impl Default for Config {
             unwind: true,
             stack_bytes: 256 << 10,
             watch: false,
+            plain_points: 0,
             expected_accesses: 0,
             choices: Vec::new(),
         }

@@ -11,7 +11,10 @@
 
 mod access;
 mod agenda;
+mod choice;
+mod costs;
 mod explore;
+mod faults;
 pub(crate) mod switch;
 pub(crate) mod thread;
 pub(crate) mod tx;
@@ -21,13 +24,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arena::Arena;
-use crate::config::{Config, Fault, Placement, Point, Schedule};
+use crate::config::{Config, Placement, Schedule};
 use crate::machine::Machine;
-use crate::memory::{Memory, host_prefetch, ps};
+use crate::memory::Memory;
 use crate::report::{Choice, HotLine, Outcome, PARTS};
 use crate::rng;
 use agenda::Agenda;
-use thread::{Key, Reason, Role, Status, Thread, Unwinding};
+use costs::Costs;
+use thread::{Key, Role, Status, Thread};
 use tx::{Cause, Marks, Sites};
 use wait::Watch;
 
@@ -41,75 +45,6 @@ pub(crate) enum Step {
     Doomed,
     /// The run is over: unwind.
     Unwind,
-}
-
-/// The machine's costs in picoseconds.
-pub(crate) struct Costs {
-    pub(crate) l1: u64,
-    locked: u64,
-    pub(crate) fence: u64,
-    pub(crate) pause: u64,
-    pub(crate) clock: u64,
-    pub(crate) call: u64,
-    wake: u64,
-    /// Per 256.
-    smt: u64,
-    tx_begin: u64,
-    tx_commit: u64,
-    tx_abort: u64,
-    tx_read_lines: usize,
-    tx_write_lines: usize,
-    /// Picoseconds between a CPU's timer interrupts, and between aborts without a visible reason; 0 for never.
-    tx_timer: u64,
-    tx_spurious: u64,
-    /// The probability of a planted abort.
-    tx_fault: f64,
-    l1_sets: usize,
-    l1_ways: usize,
-}
-
-impl Costs {
-    /// What an access costs that nobody waits for: about a cycle, where a first-level hit takes four or five.
-    pub(crate) fn issue(&self) -> u64 {
-        self.l1 / 4
-    }
-
-    fn new(machine: &Machine, config: &Config) -> Costs {
-        let (latency, tx) = (&machine.latency, machine.transactions);
-        let mut costs = Costs {
-            l1: ps(latency.l1),
-            locked: ps(latency.locked),
-            fence: ps(latency.fence),
-            pause: ps(latency.pause),
-            clock: ps(latency.clock),
-            call: ps(machine.os.call),
-            wake: ps(machine.os.wake),
-            smt: (machine.smt_slowdown * 256.0) as u64,
-            tx_begin: tx.map_or(0, |tx| ps(tx.begin)),
-            tx_commit: tx.map_or(0, |tx| ps(tx.commit)),
-            tx_abort: tx.map_or(0, |tx| ps(tx.abort)),
-            tx_read_lines: tx.map_or(0, |tx| tx.read_lines),
-            tx_write_lines: usize::MAX,
-            tx_timer: tx.map_or(0, |tx| ps(tx.timer)),
-            tx_spurious: tx.map_or(0, |tx| ps(tx.spurious)),
-            tx_fault: 0.0,
-            l1_sets: machine.caches.l1.sets,
-            l1_ways: machine.caches.l1.ways,
-        };
-        for fault in &config.faults {
-            match *fault {
-                Fault::AbortTransactions { probability } => {
-                    // As often as the fault says, and not by the machine's chance.
-                    (costs.tx_fault, costs.tx_spurious, costs.tx_timer) = (probability, 0, 0);
-                }
-                Fault::TransactionCapacity { read_lines, write_lines } => {
-                    (costs.tx_read_lines, costs.tx_write_lines) = (read_lines, write_lines);
-                }
-                Fault::Stall { .. } | Fault::StallNode { .. } => {}
-            }
-        }
-        costs
-    }
 }
 
 /// Bits of the length of a run that nobody knows: 16 million accesses at most.
@@ -326,67 +261,6 @@ impl Engine {
         self.advance(self.costs.call);
     }
 
-    /// Finds the next fault of a thread.
-    fn plan_faults(&mut self, id: usize) {
-        let (mut next_access, mut next_clock) = (u64::MAX, u64::MAX);
-        let thread = &mut self.threads[id];
-        for fault in &self.config.faults {
-            match fault {
-                Fault::Stall { thread: which, at, .. } if which.is_none_or(|slot| slot == thread.slot) => match at {
-                    Point::Time(ns) if ns * 1000 > thread.clock => next_clock = next_clock.min(ns * 1000),
-                    Point::Access(nth) if *nth > thread.accesses => next_access = next_access.min(*nth),
-                    Point::OneIn(mean) => {
-                        let gap = 1 + rng::below(&mut thread.rng, 2 * (*mean).max(1));
-                        next_access = next_access.min(thread.accesses + gap);
-                    }
-                    _ => {}
-                },
-                Fault::StallNode { node, at_ns, .. } if *node == thread.socket && at_ns * 1000 > thread.clock => {
-                    next_clock = next_clock.min(at_ns * 1000);
-                }
-                _ => {}
-            }
-        }
-        (thread.fault_access, thread.fault_clock) = (next_access, next_clock);
-    }
-
-    /// Whether a fault strikes the running thread before its next access.
-    #[inline]
-    fn fault_due(&self) -> bool {
-        let thread = &self.threads[self.current];
-        thread.accesses + 1 >= thread.fault_access || thread.clock >= thread.fault_clock
-    }
-
-    /// For how long the fault that is due stalls the running thread.
-    #[cold]
-    fn fault(&mut self) -> u64 {
-        let thread = &self.threads[self.current];
-        let (accesses, clock) = (thread.accesses + 1, thread.clock);
-        let (by_access, by_clock) = (accesses >= thread.fault_access, clock >= thread.fault_clock);
-        let (slot, socket, at_access, at_clock) = (thread.slot, thread.socket, thread.fault_access, thread.fault_clock);
-        let mut stall = 0;
-        for fault in &self.config.faults {
-            let due = match fault {
-                Fault::Stall { thread, at, for_ns } if thread.is_none_or(|which| which == slot) => match at {
-                    Point::Time(ns) if by_clock && ns * 1000 == at_clock => *for_ns,
-                    Point::Access(nth) if by_access && *nth == at_access => *for_ns,
-                    Point::OneIn(_) if by_access => *for_ns,
-                    _ => 0,
-                },
-                Fault::StallNode { node, at_ns, for_ns } if *node == socket && by_clock && at_ns * 1000 == at_clock => {
-                    *for_ns
-                }
-                _ => 0,
-            };
-            stall = stall.max(due * 1000);
-        }
-        // The fault of this access is over; `plan_faults` looks behind it.
-        self.threads[self.current].accesses += u64::from(by_access);
-        self.plan_faults(self.current);
-        self.threads[self.current].accesses -= u64::from(by_access);
-        stall
-    }
-
     /// The running thread's own work, in picoseconds: longer while the core's other hardware thread works.
     #[inline]
     pub(crate) fn advance(&mut self, time: u64) {
@@ -405,38 +279,6 @@ impl Engine {
         let thread = &mut self.threads[self.current];
         if !thread.untimed {
             thread.clock = thread.clock.max(thread.stores_until);
-        }
-    }
-
-    /// Makes a thread eligible, at its clock.
-    fn schedule(&mut self, id: usize) {
-        if self.timed() {
-            let clock = self.threads[id].clock;
-            self.agenda.put(id, clock);
-            self.horizon = self.horizon.min(clock);
-        } else {
-            self.agenda.remove(id);
-            self.ready.push(id);
-        }
-    }
-
-    /// Wakes a thread that waits: it goes on at `at` or later.
-    fn wake(&mut self, id: usize, at: u64) {
-        let thread = &mut self.threads[id];
-        thread.clock = thread.clock.max(at);
-        if !thread.working() {
-            self.busy_on_core[thread.core] += 1;
-        }
-        thread.status = Status::Ready;
-        self.schedule(id);
-    }
-
-    /// A client did something that may end another one's wait.
-    #[inline]
-    pub(crate) fn progress(&mut self, id: usize) {
-        self.changes += 1;
-        if self.threads[id].role != Role::Daemon {
-            self.last_progress = self.last_progress.max(self.threads[id].clock);
         }
     }
 
@@ -474,115 +316,6 @@ impl Engine {
                 self.wake_key(Key::Clients, 1, end);
             }
         }
-    }
-
-    /// Chooses the thread that runs next; `Err` ends the run.
-    pub(crate) fn next(&mut self) -> Result<usize, Outcome> {
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
-        }
-        if self.threads[0].status == Status::Done {
-            return Err(Outcome::Done);
-        }
-        if self.memory.stats.accesses >= self.config.limit_accesses {
-            return Err(Outcome::Stalled);
-        }
-        let id = if self.timed() { self.next_in_time()? } else { self.next_explored()? };
-        let clock = self.threads[id].clock;
-        if clock >= self.deadline() {
-            return Err(self.verdict());
-        }
-        self.current = id;
-        if self.timed() {
-            let (earliest, other) = self.agenda.earliest_other(id);
-            self.horizon = earliest.min(self.deadline());
-            if let Some(other) = other {
-                self.prepare(other);
-            }
-        }
-        self.memory.stats.switches += 1;
-        self.hash = (self.hash ^ (clock << 10 | id as u64)).wrapping_mul(0x0000_0100_0000_01b3);
-        Ok(id)
-    }
-
-    /// The running thread gave way: unless it waits, it stands in line again.
-    #[inline]
-    pub(crate) fn gave_way(&mut self) {
-        if !self.timed() {
-            return;
-        }
-        let before = std::mem::replace(&mut self.gave_way, self.current);
-        let thread = &self.threads[before];
-        self.memory.prepare(thread.pending, thread.core, thread.socket);
-        let thread = &self.threads[self.current];
-        if thread.status == Status::Ready {
-            self.agenda.put(self.current, thread.clock);
-        } else {
-            self.agenda.stop();
-        }
-    }
-
-    fn next_in_time(&mut self) -> Result<usize, Outcome> {
-        loop {
-            let Some((time, id)) = self.agenda.first() else { return Err(self.verdict()) };
-            match self.threads[id].status {
-                Status::Ready => {
-                    self.agenda.start(id);
-                    return Ok(id);
-                }
-                // Its clock says since when it has waited.
-                Status::Queued(line) => {
-                    self.agenda.remove(id);
-                    return Ok(self.grant(line, time));
-                }
-                Status::Spinning | Status::Blocked(_) => {
-                    self.agenda.start(id);
-                    self.threads[id].clock = self.threads[id].clock.max(time);
-                    self.timer(id)?;
-                    return Ok(id);
-                }
-                Status::Done => self.agenda.remove(id),
-            }
-        }
-    }
-
-    /// Brings what the thread that will most likely run next needs into the host's cache.
-    #[inline]
-    fn prepare(&self, next: usize) {
-        let thread = &self.threads[next];
-        for offset in [0, 64, 128, 192] {
-            host_prefetch((thread.stopped_at as *const u8).wrapping_add(offset));
-        }
-        host_prefetch(&raw const *thread);
-    }
-
-    /// When a run without progress is given up.
-    #[inline]
-    fn deadline(&self) -> u64 {
-        self.limit.min(self.last_progress + self.stall)
-    }
-
-    /// What a run is called in which nothing more will happen.
-    fn verdict(&self) -> Outcome {
-        let clients = self.threads.iter().filter(|thread| thread.role != Role::Daemon);
-        let left: Vec<&Thread> = clients.filter(|thread| thread.status != Status::Done).collect();
-        let blocked = |thread: &&&Thread| matches!(thread.status, Status::Spinning | Status::Blocked(_));
-        if left.iter().filter(blocked).count() < left.len() {
-            return Outcome::Stalled;
-        }
-        // The main thread waits for the clients, which says nothing.
-        let waiting = |thread: &&&Thread| thread.status != Status::Blocked(Reason::Key(Key::Clients));
-        Outcome::Deadlock { waiting: left.iter().filter(waiting).map(|thread| thread.slot).collect() }
-    }
-
-    /// Whether a thread is asked to unwind now.
-    fn must_unwind(&mut self) -> bool {
-        let thread = self.me();
-        let asked = thread.unwinding == Unwinding::Asked;
-        if asked {
-            thread.unwinding = Unwinding::Raised;
-        }
-        asked && !thread.panicking
     }
 
     /// The lines that were waited for longest.

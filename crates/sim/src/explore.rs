@@ -21,9 +21,10 @@ pub fn find(config: &Config, schedules: u64, simulate: impl Fn(&Config) -> Repor
         .find(|report| report.outcome != Outcome::Done)
 }
 
-/// How many accesses a run makes: that of one in virtual time.
+/// How many steps a run makes: that of one in virtual time.
 fn length(config: &Config, simulate: impl Fn(&Config) -> Report) -> u64 {
-    simulate(&Config { schedule: Schedule::VirtualTime, ..config.clone() }).stats.accesses.max(1)
+    let stats = simulate(&Config { schedule: Schedule::VirtualTime, ..config.clone() }).stats;
+    (stats.accesses + stats.plain_points).max(1)
 }
 
 /// `count` seeds from `first` on, or the one to replay.

@@ -7,26 +7,23 @@
 //! An access happens in one step when its core is granted the line; what it costs follows from where the data comes
 //! from and who must give up a copy, plus what it waits for on links and at memory controllers ([`traffic`]).
 
+mod line;
 mod stream;
 mod table;
 mod tags;
+mod times;
 mod traffic;
 
 use crate::machine::{Cache, Machine};
 use crate::report::Stats;
+use line::{Cores, NOBODY, any};
+pub(crate) use line::{Line, MAX_CORES, NONE};
 use stream::Misses;
 use table::Table;
 use tags::{Tags, Used};
+use times::Times;
+pub(crate) use times::{Cost, ps};
 use traffic::Traffic;
-
-/// No line, no thread, no core.
-pub(crate) const NONE: u32 = u32::MAX;
-
-/// No core.
-const NOBODY: u16 = u16::MAX;
-
-/// Cores that a machine can have: bits of a line's copy set.
-pub(crate) const MAX_CORES: usize = 256;
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,117 +39,6 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) fn writes(self) -> bool {
         self != Kind::Load
-    }
-}
-
-/// Nanoseconds of the machine's description to the picoseconds of the model.
-pub(crate) fn ps(ns: f64) -> u64 {
-    (ns * 1000.0).round() as u64
-}
-
-/// Everything that is known of one line.
-pub(crate) struct Line {
-    /// Until when it is being transferred.
-    pub(crate) busy: u64,
-    /// Cores whose private caches have a valid copy.
-    copies: [u64; MAX_CORES / 64],
-    colour: u32,
-    /// Counts changes of value.
-    pub(crate) version: u32,
-    /// First watch of the threads that spin on it.
-    pub(crate) watch: u32,
-    /// Threads that wait for their turn.
-    pub(crate) queue_head: u32,
-    pub(crate) queue_tail: u32,
-    /// The mark of transactions that have it.
-    pub(crate) tx: u32,
-    /// The core that has it modified or exclusive.
-    owner: u16,
-    /// Sockets whose third-level cache can serve it.
-    shared: u16,
-    /// Sockets with a core that has a copy: follows from `copies`.
-    copied: u16,
-    home: u8,
-    /// Whether the owner changed it.
-    dirty: bool,
-    /// Whether its memory doesn't have its value.
-    unsaved: bool,
-    /// Turns taken by the owner's socket before others that waited longer.
-    pub(crate) bypassed: u8,
-    /// Time that threads waited for it.
-    pub(crate) waited: u64,
-}
-
-impl Line {
-    fn new(colour: u32, home: u8) -> Line {
-        Line {
-            busy: 0,
-            copies: [0; MAX_CORES / 64],
-            colour,
-            version: 0,
-            watch: NONE,
-            queue_head: NONE,
-            queue_tail: NONE,
-            tx: NONE,
-            owner: NOBODY,
-            shared: 0,
-            copied: 0,
-            home,
-            dirty: false,
-            unsaved: false,
-            bypassed: 0,
-            waited: 0,
-        }
-    }
-
-    #[inline]
-    fn has(&self, core: usize) -> bool {
-        self.copies[core / 64] >> (core % 64) & 1 != 0
-    }
-
-    /// `socket` is the core's.
-    fn add(&mut self, core: usize, socket: usize) {
-        self.copies[core / 64] |= 1 << (core % 64);
-        self.copied |= 1 << socket;
-    }
-
-    /// `neighbours` are the cores of its socket.
-    fn remove(&mut self, core: usize, socket: usize, neighbours: &Cores) {
-        self.copies[core / 64] &= !(1 << (core % 64));
-        if !any(&self.copies, neighbours) {
-            self.copied &= !(1 << socket);
-        }
-    }
-
-    /// Sockets that have a valid copy somewhere.
-    fn holders(&self) -> impl Iterator<Item = usize> + use<> {
-        bits(self.shared | self.copied)
-    }
-}
-
-/// A set of cores, one bit each.
-type Cores = [u64; MAX_CORES / 64];
-
-/// Times of the machine in picoseconds.
-struct Times {
-    l1: u64,
-    l2: u64,
-    l3: u64,
-    core_to_core: u64,
-    dirty_remote: Vec<u64>,
-    clean_remote: Vec<u64>,
-    memory: Vec<u64>,
-    shared_read: u64,
-    /// Per 256 of the latency.
-    transfer: u64,
-    hold: u64,
-}
-
-impl Times {
-    /// The longest latency.
-    fn slowest(&self) -> u64 {
-        let lists = [&self.dirty_remote, &self.clean_remote, &self.memory];
-        lists.into_iter().flatten().copied().chain([self.l3, self.core_to_core]).max().expect("they are not empty")
     }
 }
 
@@ -185,16 +71,6 @@ pub(crate) struct Evicted {
     pub(crate) line: u32,
     pub(crate) core: Option<usize>,
     pub(crate) socket: Option<usize>,
-}
-
-/// What an access will take.
-#[derive(Clone, Copy)]
-pub(crate) struct Cost {
-    pub(crate) latency: u64,
-    /// For how long the line can't be given to the next.
-    pub(crate) occupancy: u64,
-    /// Whether the data came from another socket.
-    pub(crate) remote: bool,
 }
 
 impl Memory {
@@ -645,6 +521,16 @@ impl Memory {
         }
     }
 
+    /// Puts every line so far into the third-level cache of its home: what threads that filled a structure leave there.
+    pub(crate) fn warm_homes(&mut self) {
+        for line in 0..self.lines.len() as u32 {
+            let record = &mut self.lines[line as usize];
+            let (colour, home) = (record.colour, usize::from(record.home));
+            record.shared |= 1 << home;
+            self.keep(home, line, colour);
+        }
+    }
+
     /// The `count` lines that were waited for longest: address and time.
     pub(crate) fn hottest(&self, count: usize) -> Vec<(usize, u64)> {
         let mut lines: Vec<u32> = (0..self.lines.len() as u32).collect();
@@ -685,20 +571,3 @@ pub(crate) fn use_huge_pages<T>(array: &[T]) {
     #[cfg(not(target_os = "linux"))]
     let _ = bytes;
 }
-
-/// The numbers of the bits that are set.
-#[inline]
-fn bits(mut set: u16) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let bit = (set != 0).then(|| set.trailing_zeros() as usize)?;
-        set &= set - 1;
-        Some(bit)
-    })
-}
-
-#[inline]
-fn any(a: &Cores, b: &Cores) -> bool {
-    a.iter().zip(b).any(|(a, b)| a & b != 0)
-}
-
-const _: () = assert!(size_of::<Line>() <= 88);

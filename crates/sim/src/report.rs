@@ -49,6 +49,8 @@ pub const PARTS: usize = 8;
 pub struct Stats {
     /// Accesses of any kind: the simulation's events.
     pub accesses: u64,
+    /// Plain accesses that counted as steps, beside those: [`Config::plain_points`](crate::Config::plain_points).
+    pub plain_points: u64,
     /// Accesses served by the core's first-level cache.
     pub l1_hits: u64,
     /// Accesses served by the core's second-level cache.
@@ -190,6 +192,7 @@ impl Stats {
     pub fn since(&self, earlier: &Stats) -> Stats {
         Stats {
             accesses: self.accesses - earlier.accesses,
+            plain_points: self.plain_points - earlier.plain_points,
             l1_hits: self.l1_hits - earlier.l1_hits,
             l2_hits: self.l2_hits - earlier.l2_hits,
             l3_hits: self.l3_hits - earlier.l3_hits,

@@ -90,7 +90,7 @@ pub fn run_with<S, T>(
     let unwind = config.unwind || outcome == Outcome::Done;
     let abandoned = if unwind { switch::unwind_all(engine) } else { switch::abandon_all(engine) };
     // SAFETY: no coroutine runs any more.
-    let engine = unsafe { &*engine };
+    let engine = unsafe { &mut *engine };
     let report = Report {
         outcome,
         seed: config.seed,
@@ -106,7 +106,7 @@ pub fn run_with<S, T>(
         model_bytes: engine.model_bytes(),
         lines: engine.memory.lines.len(),
         abandoned,
-        unannounced: engine.watch.as_ref().map(|watch| watch.report()).unwrap_or_default(),
+        unannounced: engine.watch.as_mut().map(|watch| watch.report()).unwrap_or_default(),
     };
     (report, result.take())
 }

@@ -7,7 +7,8 @@
 //! ([`fault`]). Slow (some microseconds for an access), so for checks and not for figures.
 //!
 //! # What counts as announced
-//! A thread announces a line by any access that the model charges. The announcement covers the thread's plain reads until
+//! A thread announces a line by any access that the model charges, before it uses it plainly or within its next
+//! [few](SOON). The announcement covers the thread's plain reads until
 //! another thread announces a write to that line, or writes it plainly; it covers plain writes if it was a write itself.
 //! That is what a cache would do: who has a line reads it for nothing until it is taken away. (That lines are also pushed
 //! out for want of room is left to the announcements of whoever reads much.)
@@ -68,9 +69,26 @@ struct Place {
     lines: HashMap<usize, u64>,
 }
 
+/// So many charged accesses after a plain one its line may still be announced: what lies beside a word is often read just
+/// before it, and a place in a growing list is known when it has been written.
+const SOON: u8 = 4;
+
+/// A plain access without an announcement so far.
+struct Pending {
+    code: usize,
+    line: usize,
+    writes: bool,
+    /// The line's writes then.
+    seen: u64,
+    /// Charged accesses until it counts.
+    left: u8,
+}
+
 /// One run's plain accesses.
 #[derive(Default)]
 pub(crate) struct Watch {
+    /// By thread.
+    pending: HashMap<usize, Vec<Pending>>,
     lines: HashMap<usize, Line>,
     /// By thread and line: the line's writes at the thread's last announcement, and whether that was a write.
     announced: HashMap<(usize, usize), (u64, bool)>,
@@ -88,6 +106,7 @@ impl Watch {
     /// The model charged `thread`, measured or not, with an access to the line of `addr`.
     pub(crate) fn announce(&mut self, thread: usize, addr: usize, writes: bool) {
         let line = addr / LINE;
+        self.settle(thread, line, writes);
         let writes_now = self.used(thread, line, writes);
         let (_, written) = self.announced.insert((thread, line), (writes_now, writes)).unwrap_or_default();
         // A thread that has written a line and now reads it still has it for itself, unless another wrote since.
@@ -95,6 +114,30 @@ impl Watch {
             let entry = self.announced.get_mut(&(thread, line)).expect("just inserted");
             entry.1 = true;
         }
+    }
+
+    /// What `thread` has used plainly and not announced: what it announces now is forgiven if nobody has written there since,
+    /// and what it has waited too long with counts.
+    fn settle(&mut self, thread: usize, line: usize, writes: bool) {
+        let Some(pending) = self.pending.get_mut(&thread) else { return };
+        let written = self.lines.get(&line).map_or(0, |line| line.writes);
+        let mut late = Vec::new();
+        pending.retain_mut(|access| {
+            if access.line == line && access.seen == written && (writes || !access.writes) {
+                return false;
+            }
+            access.left -= 1;
+            if access.left == 0 {
+                late.push((access.code, access.line));
+            }
+            access.left > 0
+        });
+        late.into_iter().for_each(|(code, line)| self.count(code, line));
+    }
+
+    fn count(&mut self, code: usize, line: usize) {
+        let place = self.places.get_mut(&code).expect("noted with the access");
+        *place.lines.entry(line).or_default() += 1;
     }
 
     fn used(&mut self, thread: usize, line: usize, writes: bool) -> u64 {
@@ -123,11 +166,16 @@ impl Watch {
             lines: HashMap::new(),
         });
         place.writes |= writes;
-        *place.lines.entry(line).or_default() += 1;
+        let pending = self.pending.entry(thread).or_default();
+        // One's own write changes nothing about what one has read there.
+        pending.iter_mut().filter(|access| access.line == line && access.seen == before).for_each(|it| it.seen = now);
+        pending.push(Pending { code, line, writes, seen: now, left: SOON });
     }
 
     /// What is to be reported, the most frequent first.
-    pub(crate) fn report(&self) -> Vec<Unannounced> {
+    pub(crate) fn report(&mut self) -> Vec<Unannounced> {
+        let pending: Vec<_> = self.pending.drain().flat_map(|(_, accesses)| accesses).collect();
+        pending.into_iter().for_each(|access| self.count(access.code, access.line));
         let mut by_place: HashMap<(String, bool, bool), (u64, HashSet<usize>)> = HashMap::new();
         for place in self.places.values() {
             let shared: Vec<_> = place.lines.iter().filter(|(line, _)| self.lines[line].shared).collect();
@@ -193,6 +241,19 @@ mod tests {
         let report = watch.report();
         assert_eq!(report.len(), 1);
         assert!(report[0].changing && !report[0].writes && report[0].lines == 1);
+    }
+
+    #[test]
+    fn an_announcement_may_come_soon_after() {
+        for (others, writer, found) in [(3, None, 0), (4, None, 1), (3, Some(1), 1)] {
+            let mut watch = Watch::default();
+            watch.announce(1, 640, true);
+            watch.plain(0, 648, true, 1);
+            (0..others).for_each(|other| watch.announce(0, 6400 + 64 * other, false));
+            writer.into_iter().for_each(|thread| watch.announce(thread, 650, true));
+            watch.announce(0, 656, true);
+            assert_eq!(watch.report().len(), found, "after {others} others");
+        }
     }
 
     #[test]

@@ -200,3 +200,30 @@ fn remote_accesses_are_counted_by_part() {
     assert_eq!(report.stats.remote_in[..4], [1, 2, 1, 0]);
     assert_eq!(report.stats.remote(), 4);
 }
+
+/// What was filled in set-up is found in the caches of the nodes that filled it, and nowhere else.
+#[test]
+fn filling_leaves_lines_in_their_homes_caches() {
+    let loads = |warm: bool, reader: usize| {
+        let config = Config { placement: Placement::Cpus(vec![reader]), ..Config::seeded(1) };
+        let setup = || {
+            let words: Vec<Word> = (0..200).map(Word::new_of).collect();
+            world::bind(1);
+            words.iter().for_each(|word| _ = word.get());
+            world::bind(0);
+            if warm {
+                world::warm_homes();
+            }
+            words
+        };
+        let body = |words: &Vec<Word>, _| words.iter().for_each(|word| _ = word.get());
+        run_with(&machine(), &config, 1, setup, body, drop).0.assert_done().stats
+    };
+    let [home, other] = [1, 2].map(|node| machine().cpus_of(node).next().unwrap());
+    let cold = loads(false, home);
+    assert!(cold.memory_local >= 190 && cold.l3_hits < 10, "{cold:?}");
+    let warm = loads(true, home);
+    assert!(warm.memory_local < 10 && warm.l3_hits >= 190, "{warm:?}");
+    let remote = loads(true, other);
+    assert!(remote.clean_remote >= 190 && remote.memory_remote < 10, "{remote:?}");
+}

@@ -159,6 +159,31 @@ fn the_program_aborts_with_its_own_code() {
     });
 }
 
+/// Set-up and tear-down are outside of time, and transactions there all or nothing too.
+#[test]
+fn set_up_and_tear_down_undo_what_aborts() {
+    let capacity = Fault::TransactionCapacity { read_lines: 8, write_lines: 1 };
+    for faults in [vec![Fault::AbortTransactions { probability: 1.0 }], vec![capacity], vec![]] {
+        let aborts = |pages: &Vec<Page>| {
+            let [x, y] = [&pages[0].0[0], &pages[0].0[1]];
+            let result = htm::transaction(|| {
+                [x, y].iter().for_each(|word| word.set(word.get() + 1));
+                htm::abort(5);
+            });
+            assert!(result.is_err() && !htm::inside());
+            assert_eq!((x.get(), y.get()), (0, 0));
+        };
+        let setup = || {
+            let pages = pages(1);
+            aborts(&pages);
+            pages
+        };
+        let config = Config { faults, ..Config::seeded(1) };
+        let teardown = |pages: Vec<Page>| aborts(&pages);
+        run_with(&machine(), &config, 1, setup, |_, _| {}, teardown).0.assert_done();
+    }
+}
+
 #[test]
 fn waiting_and_the_kernel_abort() {
     two(|[x, _], client| {

@@ -1,11 +1,12 @@
-//! Plain accesses to shared memory that nothing announces are found, and no others.
+//! Plain accesses to shared memory that nothing announces are found, and no others; and threads can be stopped before them.
 #![cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 
 mod common;
 
 use std::cell::UnsafeCell;
 
-use archipelago_sim::{Config, SimAlloc, Unannounced, run_with, world};
+use archipelago_sim::{Config, Outcome, Report, Schedule, SimAlloc, Unannounced, explore, find, run_with, world};
+use common::races::{hidden_counter, hidden_publication, hidden_sequence_lock};
 use common::{Word, machine};
 
 #[global_allocator]
@@ -74,4 +75,66 @@ fn what_only_is_read_is_told_apart() {
     // SAFETY: threads take turns, and only read.
     let found = found(|plain| assert_eq!(unsafe { plain.read_volatile() }, 0));
     assert!(!found.is_empty() && found.iter().all(|place| !place.writes && !place.changing), "{found:?}");
+}
+
+const SCHEDULES: u64 = 300;
+
+/// A race between plain accesses: no schedule that goes from one announced access to the next shows it, and both kinds do that
+/// stop at plain ones too.
+fn hidden_race(program: fn(&Config, bool) -> Report, broken: bool) {
+    for schedule in [Schedule::Random, Schedule::Pct { depth: 3 }] {
+        let announced = Config { schedule, ..Config::seeded(1) };
+        assert!(find(&announced, SCHEDULES, |config| program(config, broken)).is_none(), "{schedule:?}");
+        let config = Config { plain_points: 2, ..announced };
+        let found = find(&config, SCHEDULES, |config| program(config, broken));
+        let found = found.unwrap_or_else(|| panic!("{schedule:?} finds nothing"));
+        assert!(found.stats.plain_points > 0);
+        if schedule == Schedule::Random {
+            let again = program(&Config { seed: found.seed, ..config.clone() }, broken);
+            assert_eq!((again.outcome, again.hash), (found.outcome, found.hash), "the seed shows it again");
+        }
+        explore(&config, SCHEDULES / 5, |config| program(config, !broken));
+    }
+}
+
+#[test]
+fn lost_update_of_plain_memory() {
+    hidden_race(hidden_counter, false);
+}
+
+#[test]
+fn missing_validation_of_plain_memory() {
+    hidden_race(hidden_sequence_lock, false);
+}
+
+#[test]
+fn use_before_publish_of_plain_memory() {
+    hidden_race(hidden_publication, true);
+}
+
+/// What a thread has in its registers, the wide ones too, is its own when it goes on.
+#[test]
+fn threads_that_are_stopped_keep_their_registers() {
+    let config = Config { schedule: Schedule::Random, plain_points: 1, ..Config::seeded(3) };
+    let setup = || (0..4).map(|_| Box::new([0_u64; 64])).collect::<Vec<_>>();
+    let body = |blocks: &Vec<Box<[u64; 64]>>, client: archipelago_sim::Client| {
+        let mut mine = Box::new([client.index as u64; 64]);
+        for round in 0..20_u64 {
+            let (mut sum, mut product) = (0.5_f64, 1.0_f64);
+            for (at, word) in std::hint::black_box(&mut *mine).iter_mut().enumerate() {
+                sum += *word as f64;
+                product *= 1.0 + (*word % 2) as f64 / 64.0;
+                *word += at as u64 + round;
+            }
+            let copy = std::hint::black_box(&mine).clone();
+            assert_eq!(copy, mine);
+            assert!(sum >= 0.5 && product >= 1.0);
+        }
+        let expected: [u64; 64] = std::array::from_fn(|at| client.index as u64 + 20 * at as u64 + 190);
+        assert_eq!(*mine, expected);
+        assert_eq!(blocks[client.index][..], [0; 64]);
+    };
+    let report = run_with(&machine(), &config, 4, setup, body, drop).0;
+    assert_eq!(report.outcome, Outcome::Done);
+    assert!(report.stats.plain_points > 1_000, "{}", report.stats.plain_points);
 }

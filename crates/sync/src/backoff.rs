@@ -7,6 +7,7 @@
 
 use core::cell::Cell;
 
+use archipelago_platform::htm::refuse_in_regions;
 use archipelago_platform::thread;
 
 /// Steps that spin (1, 2, 4, … pauses) before a waiter starts to yield: 63 pauses, 1 to 3 µs.
@@ -42,6 +43,7 @@ impl Backoff {
     /// Waits one step, longer than the last; from the seventh on it yields the processor to any other ready thread.
     #[inline]
     pub fn wait(&self) {
+        refuse_in_regions("waiting");
         let step = self.step.get();
         if step >= SPIN_STEPS {
             return thread::yield_now();

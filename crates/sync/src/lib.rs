@@ -1,10 +1,24 @@
 //! Synchronization: locks, version locks, backoff, RCU (by which every structure of the workspace reclaims), and RLU and
 //! MV-RLU.
+//!
+//! | module | what it is | take it when |
+//! |---|---|---|
+//! | [`lock`] | mutexes and reader-writer locks that keep to a NUMA node while they can, behind `lock_api` | a short critical section has many threads at it |
+//! | [`rcu`] | critical sections for readers that cost a store, and deferred destruction | readers follow pointers that writers unlink |
+//! | [`mvrlu`] | transactions over objects, snapshots that never wait | several objects change together, and readers want one moment |
+//! | [`rlu`] | the same with two versions of an object: commits wait for readers | to compare |
+//! | [`version_lock`] | eight bytes: writers exclude each other, readers find out that they raced | you build an optimistic structure |
+//! | [`backoff`] | how to wait: spin, then yield | you build anything that waits |
+//!
+//! Consistency, memory, performance and when to take something else: at the head of each module.
 
 pub mod backoff;
+mod crowd;
 pub mod lock;
 pub mod mvrlu;
 pub mod rcu;
+pub mod rcx;
+pub mod region;
 pub mod rlu;
 pub mod version_lock;
 // In the model world: a witness of the accesses to a value that are not atomic.

@@ -16,6 +16,10 @@
 //! words.write().push("indeed");
 //! ```
 //!
+//! *When not to use them.* On one NUMA node, or with little contention, `RawTtas` or `parking_lot` is as good. With more
+//! threads than processors take `RawShfl`, whose waiters sleep. A critical section that blocks, or that takes milliseconds,
+//! belongs under a lock of the standard library.
+//!
 //! What holds for all of them:
 //!
 //! - *Ordering.* Taking a lock is an Acquire of the Release by whoever let go of it before (for a writer: of all readers
@@ -73,7 +77,7 @@ mod cohort;
 mod distributed;
 mod home;
 mod mcs;
-mod nodes;
+pub(crate) mod nodes;
 mod numa_rw;
 mod queue;
 mod readers;

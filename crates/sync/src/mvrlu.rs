@@ -39,19 +39,36 @@
 //!   sections are open than there are processors, a writer whose log has grown pauses for milliseconds, once per oldest section.)
 //! - No thread of its own unless asked for ([`Collection`]); an idle domain does nothing.
 //!
+//! # Memory
+//! An object has one word beside its value, a version of it a cache line at least. Versions are collected by the threads that
+//! write; [`Builder::memory_cap`] bounds all of it, [`Domain::stats`] shows it. Objects are freed when they are retired
+//! ([`Tx::retire`]) and no section can see them; objects that are never retired outlive the domain.
+//!
+//! # When not to use it
+//! - Objects of which a few take nearly all changes: transactions on them abort each other. Combining (`archipelago-replicate`)
+//!   carries such changes out in batches.
+//! - Objects that are large: a change copies one.
+//! - Readers that need the newest state rather than one moment: RCU is cheaper.
+//!
 //! # How it is built
 //! | file | idea |
 //! |---|---|
 //! | `clock` | the shared counter or the hardware clock, and what their times promise |
 //! | `version` | masters, copies, stamps; who helps to stamp |
-//! | `tx` | locking, commit, abort, checking of reads |
-//! | `record` | what a handle publishes: the time of its section, and its walks |
-//! | `ring` | what was committed last, on its way to the log |
-//! | `log` | write-back, freeing; what is to be pruned |
-//! | `chain` | what a scan says about versions; pruning a chain |
-//! | `domain` | the horizon, who collects whose log |
-//! | `patience` | how to wait for a thread that may not be running |
 //! | `pool` | memory of copies, the cap |
+//! | `patience` | how to wait for a thread that may not be running |
+//! | `record` | what a handle publishes: the time of its section, and its walks |
+//! | `chain` | what a scan says about versions; pruning a chain |
+//! | `horizon` | the clock, the records, and the horizon that scans of them find |
+//! | `log` | write-back, freeing; what is to be pruned |
+//! | `ring`, `slot` | what was committed last, on its way to the log; all that a domain keeps per handle |
+//! | `shared` | the slots, and who collects whose log |
+//! | `handle`, `snapshot` | sections, reading, a handle's turn at collecting |
+//! | `writes`, `tx`, `commit` | the write set; looking and locking; commit, abort, checking of reads |
+//! | `update`, `abort` | transactions tried until they commit; why one does not |
+//! | `domain`, `background` | making one; the thread that collects, where there is one |
+//!
+//! Each uses only those above it.
 //!
 //! # The horizon
 //! The paper detects grace periods and hands them out two at a time. Here there is one number, the horizon H: no section
@@ -75,19 +92,27 @@
 //!   and a transaction finds its own copies (C: it does not see its own changes).
 //! - A handle's log is left to the next handle, or to whoever comes by, when the handle is dropped.
 
+mod abort;
 #[cfg(not(loom))]
 mod background;
 mod chain;
 mod clock;
+mod commit;
 mod domain;
 mod handle;
+mod horizon;
 mod log;
 mod patience;
 mod pool;
 mod record;
 mod ring;
+mod shared;
+mod slot;
+mod snapshot;
 mod tx;
+mod update;
 mod version;
+mod writes;
 
 /// Where the virtual machine may stall a thread: the windows that the arguments in these files are about.
 #[doc(hidden)]
@@ -104,8 +129,11 @@ pub mod points {
     pub const LINKED: &str = "mvrlu set linked";
 }
 
+pub use abort::{Abort, Full};
 pub use clock::ClockKind;
-pub use domain::{Builder, Collection, Domain, Stats, Tuning};
-pub use handle::{Abort, Counts, Full, Handle, Snapshot};
+pub use domain::{Builder, Collection, Domain, Stats};
+pub use handle::{Counts, Handle};
+pub use horizon::Tuning;
+pub use snapshot::Snapshot;
 pub use tx::Tx;
 pub use version::{Link, Raw, Versioned};

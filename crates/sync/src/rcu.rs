@@ -1,6 +1,6 @@
-//! Read-copy-update: the one memory reclamation of the house.
+//! Read-copy-update: the memory reclamation of all structures of the workspace.
 //!
-//! A structure owns a [`Domain`]. Who reads it enters a critical section and holds a [`Guard`]; who unlinks a node
+//! A structure owns a [`Domain`]. A reader enters a critical section and holds a [`Guard`]; a writer that unlinks a node
 //! *retires* it, and the domain reclaims it once every guard that might have seen it is gone. Domains share nothing.
 //!
 //! Epoch-based reclamation after Fraser (2004), shaped for many cores:
@@ -8,13 +8,24 @@
 //! - One record per thread slot, in memory of its thread: entering and leaving are one store each, and what enters (a
 //!   [`Reader`], a structure's session) is a pair of references that costs nothing to make, to keep or to forget.
 //! - Each thread bags its own garbage and reclaims it itself, so freed memory goes back where it came from. Bags lie
-//!   behind a small lock that the owner takes uncontended; it is there so that anybody may take what a finished or idle
+//!   behind a small lock that the owner takes uncontended; it is there so that any thread may take what a finished or idle
 //!   thread left behind.
 //! - No thread of its own: retiring drives the epoch, at most one barrier per bag. For structures that come to rest, and
 //!   have no thread either, the process has one that reclaims what they leave: see `rest`.
 //! - Two flavours of barrier, see [`Flavour`]; and a third flavour of reading on either, see [`QuiescentReader`].
 //! - A reader that does not leave stops reclamation. That is never silent: see [`Stats`] and
 //!   [`Domain::with_backlog_limit`].
+//!
+//! # Usage
+//! The example is at [`Domain`]. A thread that uses a structure often keeps a [`Reader`]; [`Domain::pin`] does without.
+//! What RCU gives is memory: that a node is not freed while a guard may lead to it. Which version of the structure a
+//! reader sees, and what writers must not do at once, is the structure's affair: release stores, acquire loads, a lock
+//! for writers.
+//!
+//! # When not to use it
+//! - Readers that stay: nothing retired meanwhile is freed. [`Domain::with_backlog_limit`] tells of it, and nothing bounds it.
+//! - Objects with one owner at a time: `Arc` frees at once.
+//! - A writer that must wait for readers often ([`Domain::synchronize`] takes microseconds at least): retire instead.
 //!
 //! # Why nothing is reclaimed too early
 //!
@@ -50,14 +61,18 @@
 mod backlog;
 mod domain;
 mod garbage;
+mod owned;
 mod quiescent;
 mod reader;
 mod record;
 mod records;
 #[cfg(not(loom))]
 mod rest;
+#[cfg(not(loom))]
+mod turn;
 
 pub use domain::{Domain, Flavour, Stats};
+pub use owned::OwnedGuard;
 pub use quiescent::QuiescentReader;
 pub use reader::{Guard, Reader};
 #[cfg(not(loom))]

@@ -47,7 +47,7 @@
 //! A writer that changes nothing but one word, with one atomic operation, need not keep readers or its like away: it
 //! only needs the page to stay as it is. It *shares* the lock at the version on which it found the word
 //! ([`try_share_at`](VersionLock::try_share_at)). Readers neither see nor wait for it. What they read of that word is
-//! what it was at some moment while the page stayed the same. A writer that locks waits until nobody shares, so for it
+//! what it was at some moment while the page stayed the same. A writer that locks waits for the sharers, so for it
 //! too such words change only between locks: its Acquire loads of the number of sharers meet the Releases of
 //! [`unshare`](VersionLock::unshare). Under a thousand updates of one popular word this is two locked instructions on
 //! one line for each, where a lock would have threads wait for each other and readers start again.
@@ -73,7 +73,7 @@ pub struct Version(u32);
 /// What a look at a [`VersionLock`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// Nobody holds the lock.
+    /// The lock is free.
     Free(Version),
     /// A writer holds the lock: what one reads now is evidence of nothing.
     Locked,
@@ -100,7 +100,7 @@ impl Look {
 /// use archipelago_sync::version_lock::VersionLock;
 ///
 /// let lock = VersionLock::new();
-/// let seen = lock.read().expect("nobody holds it");
+/// let seen = lock.read().expect("it is free");
 /// assert!(lock.validate(seen) && lock.try_lock_at(seen));
 /// assert_eq!(lock.read(), None);
 /// lock.unlock();
@@ -171,8 +171,14 @@ impl VersionLock {
         self.version.load(Ordering::Relaxed) == version.0
     }
 
-    /// Locks if the version is still exactly `version`, and says whether it did; then waits for those who share the
-    /// lock.
+    /// Whether it is free and at `version` now, for a transaction, which needs no more: what it reads is of one moment.
+    #[inline(always)]
+    pub(crate) fn is_at(&self, version: Version) -> bool {
+        self.version.load(Ordering::Relaxed) == version.0
+    }
+
+    /// Locks if the version is still exactly `version`, and says whether it did; then waits for the
+    /// sharers.
     #[inline]
     pub fn try_lock_at(&self, version: Version) -> bool {
         // Acquire pairs with the Release of the unlock before. Relaxed on failure: nothing is concluded from it.
@@ -181,7 +187,7 @@ impl VersionLock {
             return false;
         }
         fence_after_rmw();
-        // Acquire pairs with the Release of `unshare`. From now on whoever comes to share goes again.
+        // Acquire pairs with the Release of `unshare`. From now on a thread that comes to share goes again.
         if self.sharers.load(Ordering::Acquire) != 0 {
             self.wait_unshared();
         }
@@ -199,7 +205,7 @@ impl VersionLock {
         }
     }
 
-    /// Shares the lock if the version is still exactly `version`, and says whether it did: nobody locks until
+    /// Shares the lock if the version is still exactly `version`, and says whether it did: no thread locks until
     /// [`unshare`](Self::unshare), which must follow soon. For a change of one word by one atomic operation with Release
     /// ordering; see the module's text.
     #[inline]
@@ -209,7 +215,7 @@ impl VersionLock {
         // Acquire pairs with the Release of the last unlock: the caller sees the page at least as of `version`.
         let shared = self.version.load(Ordering::Acquire) == version.0;
         if !shared {
-            // Nothing was stored that the one who waits for us would have to see.
+            // Nothing was stored that a thread that waits for us would have to see.
             self.sharers.fetch_sub(1, Ordering::Relaxed);
         }
         shared
@@ -218,15 +224,15 @@ impl VersionLock {
     /// Shares the lock no longer.
     ///
     /// # Panics
-    /// In debug builds, if nobody shares it.
+    /// In debug builds, if no thread shares it.
     #[inline]
     pub fn unshare(&self) {
-        // Release pairs with the Acquire of the one who locks next.
+        // Release pairs with the Acquire of the thread that locks next.
         let before = self.sharers.fetch_sub(1, Ordering::Release);
         debug_assert!(before != 0, "nobody shared the version lock");
     }
 
-    /// Locks if nobody holds the lock right now and it is not obsolete; says whether it did.
+    /// Locks if the lock is free right now; says whether it did.
     #[inline]
     pub fn try_lock(&self) -> bool {
         self.read().is_some_and(|version| self.try_lock_at(version))
@@ -248,7 +254,7 @@ impl VersionLock {
     /// Unlocks after a change: readers that overlapped the lock will not validate.
     ///
     /// # Panics
-    /// In debug builds, if nobody holds the lock. To unlock another's lock is a bug.
+    /// In debug builds, if no thread holds the lock. To unlock another's lock is a bug.
     #[inline]
     pub fn unlock(&self) {
         self.release(COUNT);
@@ -257,19 +263,40 @@ impl VersionLock {
     /// Unlocks after nothing was stored: puts the version from before the lock back, so that readers need not retry.
     ///
     /// # Panics
-    /// In debug builds, if nobody holds the lock.
+    /// In debug builds, if no thread holds the lock.
     #[inline]
     pub fn unlock_unchanged(&self) {
         self.release(0);
     }
 
-    /// Unlocks and marks the lock obsolete for ever: nobody validates or locks it again.
+    /// Unlocks and marks the lock obsolete for ever: no thread validates or locks it again.
     ///
     /// # Panics
-    /// In debug builds, if nobody holds the lock.
+    /// In debug builds, if no thread holds the lock.
     #[inline]
     pub fn unlock_obsolete(&self) {
         self.release(COUNT | OBSOLETE);
+    }
+
+    /// For the holder: makes the version a new one already, whatever way it unlocks.
+    #[inline]
+    pub(crate) fn bump_held(&self) {
+        let held = self.version.load(Ordering::Relaxed);
+        debug_assert!(held & LOCKED != 0, "a change of a version lock that nobody holds");
+        // Relaxed: the unlock that follows is the Release.
+        self.version.store(held.wrapping_add(COUNT), Ordering::Relaxed);
+    }
+
+    /// For a transaction that has read the lock as free: as if it had locked it, and now unlocks after a change.
+    #[inline(always)]
+    pub(crate) fn bump_in_transaction(&self) {
+        self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(COUNT), Ordering::Relaxed);
+    }
+
+    /// For a transaction that has read the lock as free: as [`unlock_obsolete`](Self::unlock_obsolete).
+    #[inline(always)]
+    pub(crate) fn retire_in_transaction(&self) {
+        self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(COUNT | OBSOLETE), Ordering::Relaxed);
     }
 
     #[inline]

@@ -8,7 +8,10 @@
 use std::cell::RefCell;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -159,6 +162,77 @@ fn no_waiter_starves_when_threads_outnumber_cores() {
         each(&Waits);
         let peer = longest_wait::<Mutex<parking_lot::RawMutex, Words>>(duration_or(Duration::from_millis(500)));
         println!("parking_lot: {peer:?}");
+    });
+}
+
+/// Times that the calling thread has lost its processor without sleeping; and where to see whether it sleeps.
+#[cfg(target_os = "linux")]
+fn this_thread() -> (impl Fn() -> u64, PathBuf) {
+    let task = PathBuf::from("/proc").join(std::fs::read_link("/proc/thread-self").expect("Linux has threads"));
+    let status = task.join("status");
+    let switches = move || {
+        let status = std::fs::read_to_string(&status).expect("the thread lives");
+        let switches = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+        switches.expect("Linux counts them").trim().parse().expect("a number")
+    };
+    (switches, task.join("stat"))
+}
+
+/// True from its end on.
+#[cfg(target_os = "linux")]
+struct Ends<'f>(&'f AtomicBool);
+
+#[cfg(target_os = "linux")]
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A waiter that has spun for long enough goes to sleep at once. Each yield before would give a turn to every other thread
+/// of its processor, and the lock to those that come later.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_waiter_sleeps_without_yielding_first() {
+    const MANY: u64 = 4;
+    let _alone = alone();
+    let others = 4 * thread::available_parallelism().map_or(8, usize::from);
+    let (lock, over) = (Mutex::<RawShfl, Words>::default(), AtomicBool::new(false));
+    let waits = |asks: &AtomicBool, place: mpsc::Sender<PathBuf>| {
+        let (switches, stat) = this_thread();
+        place.send(stat).expect("the test waits for it");
+        let before = switches();
+        asks.store(true, Ordering::Relaxed);
+        lock.round(0, 1);
+        switches() - before
+    };
+    thread::scope(|scope| {
+        let _ends = Ends(&over);
+        // On every processor other threads are ready, so that a yield is a switch.
+        for _ in 0..others {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
+        }
+        some_try(5, || {
+            let asks = AtomicBool::new(false);
+            let switches = thread::scope(|scope| {
+                let held = lock.lock();
+                let (place, at) = mpsc::channel();
+                let waiter = scope.spawn(|| waits(&asks, place));
+                let stat = at.recv().expect("the waiter says where it is");
+                let sleeps = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S "));
+                while !asks.load(Ordering::Relaxed) || !sleeps() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                drop(held);
+                waiter.join().expect("it only waits")
+            });
+            println!("the waiter has lost its processor {switches} times before it slept");
+            if switches < MANY { Ok(()) } else { Err(format!("lost its processor {switches} times before it slept")) }
+        });
     });
 }
 

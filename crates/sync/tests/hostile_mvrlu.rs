@@ -14,10 +14,12 @@ use archipelago_sync::mvrlu::{Abort, Builder, ClockKind, Collection, Domain, Lin
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
-/// What a thread may have beside twice the live set, as asserted here. The goal is 64 KiB. Where other programs kept the
-/// processors busy, and sections last as long as those let them, 92 to 116 KiB were measured, and 290 KiB with 1,000 objects
-/// and two threads, which is not among the cases here. Without the bound this is megabytes per thread and second.
-const SHARE: usize = 192 * 1024;
+/// What a thread may have beside twice the live set, as asserted here. The goal is 64 KiB. On two cores that do nothing else 32
+/// to 58 KiB were measured, 52 to 58 with 64 threads on 1,000 objects, 66 once with 8 threads and a background thread; and 80
+/// KiB with 8 threads on 1,000 objects: there the newest copies of all are a good part of it, which are 64 bytes beside objects of 24. Where other
+/// programs keep the processors busy, sections last as long as those let them. Without the bound this is megabytes per thread
+/// and second.
+const SHARE: usize = 128 * 1024;
 
 struct Outcome {
     most: usize,
@@ -108,22 +110,38 @@ fn memory_is_bounded_on_the_hardware_clock_and_with_a_background_thread() {
 }
 
 /// The longest update of 64 threads takes no more than three times what 64 threads that only read the clock are kept from
-/// doing so.
+/// doing so; and they do at least half of what two threads do.
 #[test]
 fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
     let _alone = alone();
-    let many = some_try(5, || {
-        let measured = || updates(Domain::builder(), 1_000, 64, duration_or(Duration::from_millis(2_000)));
-        let (many, gap) = in_turns(|| longest_gap(64, duration_or(Duration::from_millis(1_000))), measured);
-        within("updates", 3, many.longest, gap).map(|()| many)
+    let (long, short) = (duration_or(Duration::from_millis(1_500)), duration_or(Duration::from_millis(500)));
+    some_try(5, || {
+        let measured = || updates(Domain::builder(), 1_000, 64, long);
+        let (many, gap) = in_turns(|| longest_gap(64, 2 * short), measured);
+        within("updates", 3, many.longest, gap)?;
+        let few = updates(Domain::builder(), 1_000, 2, short);
+        let per_second = |outcome: &Outcome, time: Duration| outcome.updates as f64 / time.as_secs_f64();
+        let share = per_second(&many, long) / per_second(&few, short);
+        println!("64 threads reach {share:.2} of two");
+        if share >= 0.5 { Ok(()) } else { Err(format!("64 threads do {share:.2} of what two do")) }
     });
-    let few = updates(Domain::builder(), 1_000, 2, duration_or(Duration::from_millis(500)));
-    let per_second = |outcome: &Outcome, time: Duration| outcome.updates as f64 / time.as_secs_f64();
-    println!(
-        "64 threads reach {:.2} of two",
-        per_second(&many, duration_or(Duration::from_millis(2_000)))
-            / per_second(&few, duration_or(Duration::from_millis(500)))
-    );
+}
+
+/// A handle that lives for one transaction has never enough versions of its own to collect; all of them together have.
+#[test]
+fn a_handle_for_each_transaction_leaves_nothing_behind() {
+    let _alone = alone();
+    let domain = Domain::new();
+    let link = domain.alloc(0_u64);
+    let (most, ()) = HEAP.most(|| {
+        (0..50_000).for_each(|_| domain.register().update(|tx| Ok(*tx.lock(link)? += 1)).unwrap());
+    });
+    println!("at most {most} bytes");
+    assert!(most < 128 * 1024, "{most} bytes");
+    let mut handle = domain.register();
+    assert_eq!(*handle.read().get(link), 50_000);
+    // SAFETY: not used any more.
+    handle.update(|tx| unsafe { tx.retire(link) }).unwrap();
 }
 
 /// A cap is a cap on everything: what is allocated stays below it, whatever the threads do.

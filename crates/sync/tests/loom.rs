@@ -6,24 +6,33 @@
 //! or its leave, and so does taking away RCU's third epoch. The remaining Acquire/Release pairs of its proof matter only
 //! where one thread advances the epoch while another retires and a third reads; the tests with three parties explore too
 //! few schedules to miss them, so for those the proof stands alone.
-//!
-//! Loom plans its schedules by each atomic's last load and last store only. A thread that loads a word and then
-//! changes it hides another's earlier load of it, so some tests hand the version over instead of reading it again.
 #![cfg(loom)]
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
+use archipelago_platform::model::model;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::{Arc, Mutex};
 use archipelago_platform::thread;
-use archipelago_sync::rcu::{Domain, Flavour};
+use archipelago_sync::rcu::{Domain, Flavour, OwnedGuard};
 use archipelago_sync::version_lock::{Look, VersionLock};
 use loom::cell::UnsafeCell;
 
-/// All schedules with at most this many preemptions.
-fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(test);
+/// What loom by itself does not try, see `archipelago_platform::atomic`: the load of one thread comes before the other
+/// thread's change, or after it.
+#[test]
+fn a_thread_that_loads_and_changes_is_tried_before_a_load() {
+    let met = std::sync::Arc::new([const { std::sync::atomic::AtomicBool::new(false) }; 2]);
+    let meets = met.clone();
+    model(1, move || {
+        let word = Arc::new(AtomicU64::new(0));
+        let other = {
+            let word = word.clone();
+            thread::spawn(move || word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed))
+        };
+        meets[word.load(Ordering::Relaxed) as usize].store(true, std::sync::atomic::Ordering::Relaxed);
+        other.join().unwrap();
+    });
+    assert!(met.iter().all(|met| met.load(std::sync::atomic::Ordering::Relaxed)));
 }
 
 /// A version lock with the two words it guards.
@@ -524,6 +533,30 @@ fn rcu_a_quiescent_reader_is_waited_for() {
                     }
                     reader.quiescent();
                 }
+            })
+        };
+        shared.retire();
+        shared.domain.collect();
+        reader.join().unwrap();
+    });
+}
+
+/// A guard that was begun here protects what another thread reads under it, and ends there.
+#[test]
+fn rcu_an_owned_guard_protects_where_it_has_gone() {
+    each_flavour(2, |shared| {
+        let guard = shared.domain.pin_owned();
+        // SAFETY: only its lifetime; the thread is joined before the domain goes.
+        let guard: OwnedGuard<'static> = unsafe { core::mem::transmute(guard) };
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let mut guard = guard;
+                shared.look();
+                guard.renew();
+                shared.look();
+                drop(guard);
+                drop(shared);
             })
         };
         shared.retire();

@@ -9,6 +9,7 @@
 //! that the lock looks taken for ever. For the like reason no model has two threads that wait by read-modify-writes.
 #![cfg(loom)]
 
+use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::lock::{
@@ -17,14 +18,6 @@ use archipelago_sync::lock::{
 };
 use lock_api::{RawMutex, RawRwLock, RawRwLockDowngrade, RawRwLockUpgrade};
 use loom::cell::UnsafeCell;
-
-/// All schedules with at most this many preemptions.
-fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
-    builder.check(test);
-}
 
 /// Runs `work` in the calling thread and in `others` more, each with its number.
 fn in_threads<T: Send + Sync + 'static>(others: usize, shared: &Arc<T>, work: fn(usize, &T)) {

@@ -1,21 +1,28 @@
 //! MV-RLU under the weak memory model, in its smallest interesting configurations.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --release --test mvrlu_loom`
+//! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --profile model --test mvrlu_loom --target-dir target/loom`
+//!
+//! Each model has been tried on faults: `mutants/mvrlu`.
 #![cfg(loom)]
 // `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
 #![allow(clippy::unit_arg)]
 
+use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
-use archipelago_sync::mvrlu::{Abort, Domain, Link, Tuning, Tx};
+use archipelago_sync::mvrlu::{Abort, Domain, Handle, Link, Tuning, Tx};
 
-/// All schedules with at most this many preemptions.
-fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 20_000;
-    builder.check(test);
+/// Runs `work` in another thread, with a handle that is made and dropped in this one: what loom follows is what the handles
+/// do, and not how they come and go, which `exit_against_collection` is about.
+fn beside<R: 'static>(
+    mut handle: Handle,
+    work: impl FnOnce(&mut Handle) -> R + 'static,
+) -> thread::JoinHandle<(R, Handle)> {
+    thread::spawn(move || (work(&mut handle), handle))
 }
+
+/// Bytes of a copy in the model world, whose atomics and witnesses take more.
+const COPY: usize = 128;
 
 struct Pair {
     domain: Domain,
@@ -35,18 +42,17 @@ impl Pair {
         Arc::new(Self { domain, links })
     }
 
+    fn handle(&self) -> Handle {
+        self.domain.register()
+    }
+
     /// One attempt to write both.
-    fn write(&self, value: u64) -> Result<(), Abort> {
-        self.domain.register().try_update(|tx| {
-            *tx.lock(self.links[0])? = value;
-            *tx.lock(self.links[1])? = value;
-            Ok(())
-        })
+    fn write(&self, handle: &mut Handle, value: u64) -> Result<(), Abort> {
+        write(handle, self.links, value)
     }
 
     /// Reads both, twice, in one section.
-    fn read(&self) -> u64 {
-        let mut handle = self.domain.register();
+    fn read(&self, handle: &mut Handle) -> u64 {
         let snapshot = handle.read();
         let [first, second] = self.links.map(|link| *snapshot.get(link));
         assert_eq!(first, second, "torn");
@@ -55,21 +61,20 @@ impl Pair {
     }
 }
 
+fn write(handle: &mut Handle, links: [Link<u64>; 2], value: u64) -> Result<(), Abort> {
+    handle.try_update(|tx| {
+        *tx.lock(links[0])? = value;
+        *tx.lock(links[1])? = value;
+        Ok(())
+    })
+}
+
 /// The same with two versions: a commit waits for readers and writes back.
 mod two_versions {
     use super::*;
     use archipelago_sync::{mvrlu::ClockKind, rlu};
 
-    fn write(domain: &rlu::Domain, links: [Link<u64>; 2], value: u64) -> Result<(), Abort> {
-        domain.register().try_update(|tx| {
-            *tx.lock(links[0])? = value;
-            *tx.lock(links[1])? = value;
-            Ok(())
-        })
-    }
-
-    fn read(domain: &rlu::Domain, links: [Link<u64>; 2]) -> u64 {
-        let mut handle = domain.register();
+    fn read(handle: &mut Handle, links: [Link<u64>; 2]) -> u64 {
         let snapshot = handle.read();
         let [first, second] = links.map(|link| *snapshot.get(link));
         assert_eq!(first, second, "torn");
@@ -80,13 +85,13 @@ mod two_versions {
         model(2, move || {
             let domain = rlu::Domain::new(ClockKind::Logical, deferred);
             let links = [domain.alloc(0), domain.alloc(0)];
-            let writer = {
-                let domain = domain.clone();
-                thread::spawn(move || (1..=commits).filter(|value| write(&domain, links, *value).is_ok()).count())
-            };
-            read(&domain, links);
-            assert!(writer.join().unwrap() > 0);
-            assert_ne!(read(&domain, links), 0);
+            let mut handle = domain.register();
+            let writer = beside(domain.register(), move |handle| {
+                (1..=commits).filter(|value| write(handle, links, *value).is_ok()).count()
+            });
+            read(&mut handle, links);
+            assert!(writer.join().unwrap().0 > 0);
+            assert_ne!(read(&mut handle, links), 0);
         });
     }
 
@@ -102,7 +107,7 @@ mod two_versions {
 
     /// Adds to both, as long as two attempts are enough: without an end loom would follow the repetitions for ever. An
     /// attempt that meets a deferred commit writes that back before the next one. Whether it added.
-    fn add(domain: &rlu::Domain, links: [Link<u64>; 2]) -> bool {
+    fn add(handle: &mut Handle, links: [Link<u64>; 2]) -> bool {
         let mut attempts = 0;
         let add = |tx: &mut Tx<'_>| {
             attempts += 1;
@@ -112,7 +117,7 @@ mod two_versions {
             links.iter().try_for_each(|link| Ok(*tx.lock(*link)? += 1))?;
             Ok(true)
         };
-        domain.register().update(add).unwrap()
+        handle.update(add).unwrap()
     }
 
     /// Commits that were put off, by a thread that has gone since, are written back by a stranger while another reads.
@@ -121,21 +126,17 @@ mod two_versions {
         model(2, || {
             let domain = rlu::Domain::new(ClockKind::Logical, 1);
             let links = [domain.alloc(0), domain.alloc(0)];
-            write(&domain, links, 1).unwrap();
-            let stranger = {
-                let domain = domain.clone();
-                thread::spawn(move || add(&domain, links))
-            };
+            write(&mut domain.register(), links, 1).unwrap();
             let mut handle = domain.register();
+            let stranger = beside(domain.register(), move |handle| add(handle, links));
             for _ in 0..2 {
                 let snapshot = handle.read();
                 let [first, second] = links.map(|link| *snapshot.get(link));
                 assert_eq!(first, second, "torn");
                 assert_eq!(*snapshot.get(links[0]), first, "changed");
             }
-            drop(handle);
-            let added = stranger.join().unwrap();
-            assert_eq!(read(&domain, links), 1 + u64::from(added));
+            let (added, _stranger) = stranger.join().unwrap();
+            assert_eq!(read(&mut handle, links), 1 + u64::from(added));
         });
     }
 
@@ -146,17 +147,15 @@ mod two_versions {
             model(preemptions, move || {
                 let domain = rlu::Domain::new(ClockKind::Logical, 1);
                 let links = [domain.alloc(0), domain.alloc(0)];
-                let holder = {
-                    let domain = domain.clone();
-                    thread::spawn(move || {
-                        let first = add(&domain, links);
-                        u64::from(first) + u64::from(stays && add(&domain, links))
-                    })
-                };
-                let own = u64::from(add(&domain, links));
-                let added = own + holder.join().unwrap();
-                assert!(added > 0);
-                assert_eq!(read(&domain, links), added);
+                let mut handle = domain.register();
+                let holder = beside(domain.register(), move |handle| {
+                    let first = add(handle, links);
+                    u64::from(first) + u64::from(stays && add(handle, links))
+                });
+                let own = u64::from(add(&mut handle, links));
+                let (added, _holder) = holder.join().unwrap();
+                assert!(own + added > 0);
+                assert_eq!(read(&mut handle, links), own + added);
             });
         }
     }
@@ -167,14 +166,13 @@ mod two_versions {
         model(1, || {
             let domain = rlu::Domain::new(ClockKind::Logical, 0);
             let links = [domain.alloc(0), domain.alloc(0)];
-            let writers = [1, 2].map(|value| {
-                let domain = domain.clone();
-                thread::spawn(move || write(&domain, links, value).is_ok())
-            });
-            read(&domain, links);
+            let mut handle = domain.register();
+            let writers =
+                [1, 2].map(|value| beside(domain.register(), move |handle| write(handle, links, value).is_ok()));
+            read(&mut handle, links);
             let committed = writers.map(|writer| writer.join().unwrap());
-            assert!(committed.contains(&true));
-            assert_ne!(read(&domain, links), 0);
+            assert!(committed.iter().any(|(committed, _)| *committed));
+            assert_ne!(read(&mut handle, links), 0);
         });
     }
 }
@@ -184,13 +182,14 @@ mod two_versions {
 fn commit_against_read() {
     model(3, || {
         let pair = Pair::new();
+        let mut handle = pair.handle();
         let writer = {
             let pair = pair.clone();
-            thread::spawn(move || pair.write(1).unwrap())
+            beside(pair.handle(), move |handle| pair.write(handle, 1).unwrap())
         };
-        pair.read();
-        writer.join().unwrap();
-        assert_eq!(pair.read(), 1);
+        pair.read(&mut handle);
+        let _writer = writer.join().unwrap();
+        assert_eq!(pair.read(&mut handle), 1);
     });
 }
 
@@ -199,11 +198,11 @@ fn commit_against_read() {
 fn helped_commit_is_seen_whole_afterwards() {
     model(3, || {
         let pair = Pair::new();
+        let mut handle = pair.handle();
         let writer = {
             let pair = pair.clone();
-            thread::spawn(move || pair.write(1).unwrap())
+            beside(pair.handle(), move |handle| pair.write(handle, 1).unwrap())
         };
-        let mut handle = pair.domain.register();
         handle.read().get(pair.links[0]);
         let snapshot = handle.read();
         let [first, second] = pair.links.map(|link| *snapshot.get(link));
@@ -218,20 +217,13 @@ fn helped_commit_is_seen_whole_afterwards() {
 fn updates_add_up() {
     model(2, || {
         let pair = Pair::new();
-        let add = |pair: &Pair| {
-            let add = |tx: &mut Tx<'_>| {
-                *tx.lock(pair.links[0])? += 1;
-                Ok(())
-            };
-            u64::from(pair.domain.register().try_update(add).is_ok())
-        };
-        let other = {
-            let pair = pair.clone();
-            thread::spawn(move || add(&pair))
-        };
-        let own = add(&pair);
-        let added = own + other.join().unwrap();
-        assert_eq!(*pair.domain.register().read().get(pair.links[0]), added);
+        let link = pair.links[0];
+        let add = move |handle: &mut Handle| u64::from(handle.try_update(|tx| Ok(*tx.lock(link)? += 1)).is_ok());
+        let mut handle = pair.handle();
+        let other = beside(pair.handle(), add);
+        let own = add(&mut handle);
+        let (added, _other) = other.join().unwrap();
+        assert_eq!(*handle.read().get(link), own + added);
     });
 }
 
@@ -240,14 +232,15 @@ fn updates_add_up() {
 fn two_commits_against_read() {
     model(2, || {
         let pair = Pair::new();
+        let mut handle = pair.handle();
         let writers = [1, 2].map(|value| {
             let pair = pair.clone();
-            thread::spawn(move || pair.write(value).is_ok())
+            beside(pair.handle(), move |handle| pair.write(handle, value).is_ok())
         });
-        pair.read();
+        pair.read(&mut handle);
         let committed = writers.map(|writer| writer.join().unwrap());
-        assert!(committed.contains(&true));
-        assert_ne!(pair.read(), 0);
+        assert!(committed.iter().any(|(committed, _)| *committed));
+        assert_ne!(pair.read(&mut handle), 0);
     });
 }
 
@@ -256,17 +249,31 @@ fn two_commits_against_read() {
 fn write_back_against_read() {
     model(2, || {
         let pair = Pair::new();
-        pair.write(1).unwrap();
-        let collector = {
-            let pair = pair.clone();
-            thread::spawn(move || pair.domain.register().collect())
-        };
-        assert_eq!(pair.read(), 1);
-        collector.join().unwrap();
-        assert_eq!(pair.read(), 1);
+        let [mut handle, mut collector] = [pair.handle(), pair.handle()];
+        pair.write(&mut collector, 1).unwrap();
+        let collector = beside(collector, Handle::collect);
+        assert_eq!(pair.read(&mut handle), 1);
+        let _collector = collector.join().unwrap();
+        assert_eq!(pair.read(&mut handle), 1);
         // The reader may have held up the first collection.
-        pair.domain.register().collect();
+        handle.collect();
         assert_eq!(pair.domain.stats().versions, 0);
+    });
+}
+
+/// What was committed after a section began is not written back before that ends.
+#[test]
+fn write_back_against_an_older_section() {
+    model(2, || {
+        let pair = Pair::new();
+        let [mut handle, mut collector] = [pair.handle(), pair.handle()];
+        let snapshot = handle.read();
+        pair.write(&mut collector, 1).unwrap();
+        let collector = beside(collector, Handle::collect);
+        assert_eq!(pair.links.map(|link| *snapshot.get(link)), [0, 0]);
+        drop(snapshot);
+        let _collector = collector.join().unwrap();
+        assert_eq!(pair.read(&mut handle), 1);
     });
 }
 
@@ -275,27 +282,29 @@ fn write_back_against_read() {
 fn exit_against_collection() {
     model(2, || {
         let pair = Pair::new();
-        let leaver = {
-            let pair = pair.clone();
-            thread::spawn(move || pair.write(1).unwrap())
-        };
-        pair.domain.register().collect();
+        let [mut handle, mut leaver] = [pair.handle(), pair.handle()];
+        let link = pair.links[0];
+        let leaver = thread::spawn(move || {
+            leaver.try_update(|tx| Ok(*tx.lock(link)? = 1)).unwrap();
+            drop(leaver);
+        });
+        handle.collect();
         leaver.join().unwrap();
-        pair.domain.register().collect();
+        handle.collect();
         assert_eq!(pair.domain.stats().versions, 0);
-        assert_eq!(pair.read(), 1);
+        assert_eq!(*handle.read().get(link), 1);
     });
 }
 
 /// What an aborted transaction has linked is never seen, although a reader may be looking at it while it goes.
 #[test]
 fn abort_against_read() {
-    model(2, || {
+    model(3, || {
         let pair = Pair::new();
+        let mut handle = pair.handle();
         let aborter = {
             let pair = pair.clone();
-            thread::spawn(move || {
-                let mut handle = pair.domain.register();
+            beside(pair.handle(), move |handle| {
                 let aborted = handle.try_update(|tx| {
                     *tx.lock(pair.links[0])? = 1;
                     tx.lock_const(pair.links[1])?;
@@ -305,10 +314,10 @@ fn abort_against_read() {
                 handle.collect();
             })
         };
-        assert_eq!(pair.read(), 0);
-        aborter.join().unwrap();
-        pair.write(1).unwrap();
-        assert_eq!(pair.read(), 1);
+        assert_eq!(pair.read(&mut handle), 0);
+        let _aborter = aborter.join().unwrap();
+        pair.write(&mut handle, 1).unwrap();
+        assert_eq!(pair.read(&mut handle), 1);
     });
 }
 
@@ -316,22 +325,19 @@ fn abort_against_read() {
 #[test]
 fn pruning_against_read() {
     model(1, || {
-        let pair = Pair::collected_from(96);
-        let reader = {
-            let pair = pair.clone();
-            thread::spawn(move || {
-                let mut handle = pair.domain.register();
-                let snapshot = handle.read();
-                let first = *snapshot.get(pair.links[0]);
-                assert_eq!(*snapshot.get(pair.links[0]), first, "changed");
-            })
-        };
-        let mut writer = pair.domain.register();
+        let pair = Pair::collected_from(COPY + 1);
+        let link = pair.links[0];
+        let [mut writer, reader] = [pair.handle(), pair.handle()];
+        let reader = beside(reader, move |handle| {
+            let snapshot = handle.read();
+            let first = *snapshot.get(link);
+            assert_eq!(*snapshot.get(link), first, "changed");
+        });
         for value in 1..=3 {
-            writer.update(|tx| Ok(*tx.lock(pair.links[0])? = value)).unwrap();
+            writer.update(|tx| Ok(*tx.lock(link)? = value)).unwrap();
         }
         writer.collect();
-        reader.join().unwrap();
+        let _reader = reader.join().unwrap();
     });
 }
 
@@ -342,9 +348,8 @@ fn write_skew_is_prevented() {
         let pair = Pair::new();
         let attempts = [0, 1].map(|me| {
             let pair = pair.clone();
-            thread::spawn(move || {
+            beside(pair.handle(), move |handle| {
                 let mut first = true;
-                let mut handle = pair.domain.register();
                 let set = |tx: &mut Tx<'_>| {
                     // One attempt; without it loom would follow the repetitions for ever.
                     if core::mem::take(&mut first) && *tx.get(pair.links[1 - me]) == 0 {
@@ -355,44 +360,79 @@ fn write_skew_is_prevented() {
                 handle.update_serializable(set).unwrap();
             })
         });
-        for attempt in attempts {
-            attempt.join().unwrap();
-        }
-        let mut handle = pair.domain.register();
+        let _attempts = attempts.map(|attempt| attempt.join().unwrap());
+        let mut handle = pair.handle();
         let snapshot = handle.read();
         assert!(*snapshot.get(pair.links[0]) + *snapshot.get(pair.links[1]) <= 1);
     });
 }
 
-/// Two logs have versions in the middle of one chain; their owners prune at the same time, and a snapshot that is held sees
-/// the oldest. (That one pruner disturbs no reader is `pruning_against_read`; three threads are more than loom gets through.)
+/// Two logs have versions in the middle of one chain, and a section that one of them keeps ends while their owners prune; a
+/// snapshot that is held sees the oldest. (That one pruner disturbs no reader is `pruning_against_read`; three threads are more
+/// than loom gets through.)
 #[test]
 fn two_pruners_at_one_chain() {
     model(1, || {
-        let pair = Pair::collected_from(96);
-        let link = pair.links[0];
-        let mut held = pair.domain.register();
+        let pair = Pair::collected_from(COPY);
+        let [link, first, second] = [pair.links[0], pair.links[1], pair.domain.alloc(0)];
+        let [mut held, mut ends, mut one, mut two] = [(); 4].map(|()| pair.handle());
+        let write = |handle: &mut Handle, link, value| handle.update(|tx| Ok(*tx.lock(link)? = value)).unwrap();
         let snapshot = held.read();
-        let mut writers = [pair.domain.register(), pair.domain.register()];
-        for value in 1..=4 {
-            writers[value as usize % 2].update(|tx| Ok(*tx.lock(link)? = value)).unwrap();
-        }
-        let [mut one, mut two] = writers;
-        let pruner = thread::spawn(move || one.collect());
-        two.collect();
+        write(&mut two, link, 1);
+        // Until the handle is dropped.
+        core::mem::forget(ends.read());
+        write(&mut one, link, 2);
+        write(&mut two, link, 3);
+        let other = beside(two, move |two| {
+            drop(ends);
+            // With the second, this handle looks over its log, and prunes 1.
+            (1..=2).for_each(|value| write(two, second, value));
+        });
+        // This one prunes 2, above what was needed by the section that ends.
+        write(&mut one, first, 1);
         assert_eq!(*snapshot.get(link), 0);
-        pruner.join().unwrap();
+        let (_, mut two) = other.join().unwrap();
+        one.collect();
         assert_eq!(*snapshot.get(link), 0);
         drop(snapshot);
-        assert_eq!(*pair.domain.register().read().get(link), 4);
+        assert_eq!(*two.read().get(link), 3);
+    });
+}
+
+/// A version that was pruned is freed by a pass that scans nothing, since another thread has found that the horizon has moved;
+/// not as long as a reader walks.
+#[test]
+fn what_is_pruned_waits_for_walks() {
+    model(1, || {
+        let pair = Pair::collected_from(3 * COPY + 1);
+        let links = pair.links;
+        let [mut old, mut reader, mut one, mut two] = [(); 4].map(|()| pair.handle());
+        let write = move |handle: &mut Handle, at: usize, value| {
+            handle.update(|tx| Ok(*tx.lock(links[at])? = value)).unwrap();
+        };
+        core::mem::forget(old.read());
+        write(&mut one, 0, 1);
+        let snapshot = reader.read();
+        (2..=3).for_each(|value| write(&mut one, 0, value));
+        let writer = thread::spawn(move || {
+            // Prunes 2 and 3, which are above what the snapshot sees.
+            write(&mut one, 0, 4);
+            drop(old);
+            (1..=4).for_each(|value| write(&mut two, 1, value));
+            (5..=6).for_each(|value| write(&mut one, 0, value));
+            [one, two]
+        });
+        assert_eq!(*snapshot.get(links[0]), 1);
+        let _handles = writer.join().unwrap();
+        assert_eq!(*snapshot.get(links[0]), 1);
     });
 }
 
 /// An object that was made and retired while a snapshot is held goes, although a reader may have found it.
 #[test]
 fn a_mark_is_pruned_against_read() {
-    model(1, || {
-        let tuning = Tuning { low_watermark: 64, dereference_watermark: u32::MAX, concurrent: true };
+    model(2, || {
+        let tuning = Tuning { low_watermark: COPY, dereference_watermark: u32::MAX, concurrent: true };
         let domain = Arc::new(Domain::builder().tuning(tuning).build());
         let root = domain.alloc(None::<Link<u64>>);
         let before = domain.stats().objects;
@@ -407,16 +447,12 @@ fn a_mark_is_pruned_against_read() {
         // The object is born after the snapshot's time, not at it.
         writer.update(|tx| Ok(*tx.lock(root)? = None)).unwrap();
         writer.update(put).unwrap();
-        let reader = {
-            let domain = domain.clone();
-            thread::spawn(move || {
-                let mut handle = domain.register();
-                let snapshot = handle.read();
-                if let Some(link) = *snapshot.get(root) {
-                    assert_eq!(*snapshot.get(link), 7);
-                }
-            })
-        };
+        let reader = beside(domain.register(), move |handle| {
+            let snapshot = handle.read();
+            if let Some(link) = *snapshot.get(root) {
+                assert_eq!(*snapshot.get(link), 7);
+            }
+        });
         let take = |tx: &mut Tx<'_>| {
             let old = tx.lock(root)?.take().unwrap();
             // SAFETY: only the root has had a link to it.
@@ -425,7 +461,7 @@ fn a_mark_is_pruned_against_read() {
         writer.update(take).unwrap();
         writer.collect();
         assert!(snapshot.get(root).is_none());
-        reader.join().unwrap();
+        let _reader = reader.join().unwrap();
         writer.collect();
         assert_eq!(domain.stats().objects, before, "what was put there is still there");
     });
@@ -436,10 +472,10 @@ fn a_mark_is_pruned_against_read() {
 fn locking_for_a_change_what_was_locked_against_read() {
     model(2, || {
         let pair = Pair::new();
+        let mut handle = pair.handle();
         let writer = {
             let pair = pair.clone();
-            thread::spawn(move || {
-                let mut handle = pair.domain.register();
+            beside(pair.handle(), move |handle| {
                 let write = |tx: &mut Tx<'_>| {
                     tx.lock_const(pair.links[0])?;
                     *tx.lock(pair.links[1])? = 1;
@@ -449,9 +485,9 @@ fn locking_for_a_change_what_was_locked_against_read() {
                 handle.try_update(write).unwrap();
             })
         };
-        pair.read();
-        writer.join().unwrap();
-        assert_eq!(pair.read(), 1);
+        pair.read(&mut handle);
+        let _writer = writer.join().unwrap();
+        assert_eq!(pair.read(&mut handle), 1);
     });
 }
 
@@ -460,22 +496,15 @@ fn locking_for_a_change_what_was_locked_against_read() {
 fn another_thread_takes_what_was_committed_last() {
     model(1, || {
         let pair = Pair::new();
-        let mut writer = pair.domain.register();
-        let mut write = move |value, links: [Link<u64>; 2]| {
-            let write = |tx: &mut Tx<'_>| links.iter().try_for_each(|link| Ok(*tx.lock(*link)? = value));
-            writer.try_update(write).unwrap();
-            writer.counts()
-        };
-        write(1, pair.links);
-        let collector = {
-            let pair = pair.clone();
-            thread::spawn(move || pair.domain.register().collect())
-        };
-        let links = pair.links;
-        write(2, links);
-        collector.join().unwrap();
-        assert_eq!(pair.read(), 2);
-        pair.domain.register().collect();
+        let [mut writer, collector] = [pair.handle(), pair.handle()];
+        let link = pair.links[0];
+        let mut write = |value| writer.try_update(|tx| Ok(*tx.lock(link)? = value)).unwrap();
+        write(1);
+        let collector = beside(collector, Handle::collect);
+        write(2);
+        let (_, mut collector) = collector.join().unwrap();
+        assert_eq!(*collector.read().get(link), 2);
+        collector.collect();
         assert_eq!(pair.domain.stats().versions, 0);
     });
 }

@@ -633,3 +633,44 @@ fn a_reader_kept_to_the_very_end_leaves_the_next_owner_alone() {
     // SAFETY: the threads have ended.
     drop(unsafe { Box::from_raw(domain) });
 }
+
+/// Begun in one thread, used in a second, renewed and ended in a third; records go from one to the next.
+#[test]
+fn owned_guards_protect_wherever_they_are() {
+    each_flavour(|make| {
+        let domain = make().with_bag_limit(1);
+        let drops = AtomicUsize::new(0);
+        for round in 0..scaled(200, 4) {
+            let object = Tracked::boxed(&drops);
+            let guard = domain.pin_owned();
+            // SAFETY: unlinked from the start, for guards that begin later; `drops` outlives the domain.
+            unsafe { domain.pin().retire_box(object) };
+            let address = object.expose_provenance();
+            let guard = thread::scope(|s| {
+                let other = s.spawn(|| {
+                    (0..20).for_each(|_| retire_new(&domain.pin(), &drops));
+                    (0..4).for_each(|_| domain.collect());
+                    // SAFETY: retired after the guard began, which has not ended.
+                    unsafe { &*core::ptr::with_exposed_provenance::<Tracked<'_>>(address) }.check();
+                    guard
+                });
+                other.join().unwrap()
+            });
+            assert_eq!((domain.stats().active_readers, domain.may_wait()), (1, false));
+            thread::scope(|s| {
+                s.spawn(|| {
+                    let mut guard = guard;
+                    assert!(domain.may_wait(), "it is another thread's, as far as this one knows");
+                    guard.renew();
+                    assert!(!domain.may_wait());
+                    (0..4).for_each(|_| domain.collect());
+                    drop(guard);
+                    assert!(domain.may_wait());
+                });
+            });
+            (0..4).for_each(|_| domain.collect());
+            assert_eq!(drops.load(Ordering::Relaxed), 21 * (round + 1));
+            assert_eq!(domain.stats().active_readers, 0);
+        }
+    });
+}

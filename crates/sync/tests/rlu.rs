@@ -5,7 +5,7 @@
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use archipelago_platform::thread;
-use archipelago_sync::mvrlu::{ClockKind, Link};
+use archipelago_sync::mvrlu::{Abort, ClockKind, Link};
 use archipelago_sync::rlu::Domain;
 
 const fn scaled(native: usize, miri: usize) -> usize {
@@ -203,4 +203,21 @@ fn collecting_writes_back_what_was_put_off() {
     assert_eq!(*snapshot.get(link), 2);
     drop(snapshot);
     retire_all(&domain, &[link]);
+}
+
+/// Who collects in passing leaves what others have put off where its write-back finds it: or it stays locked for ever.
+#[test]
+fn aborted_attempts_do_not_lock_what_was_put_off() {
+    let domain = Domain::new(ClockKind::Logical, 1000);
+    let links = [domain.alloc(0_u64), domain.alloc(0)];
+    let (mut holder, mut other) = (domain.register(), domain.register());
+    holder.update(|tx| Ok(*tx.lock(links[0])? = 1)).unwrap();
+    for _ in 0..scaled(1000, 300) {
+        let aborted = other.try_update(|tx| tx.lock(links[1]).map(|_| ()).and(Err::<(), _>(Abort::Conflict)));
+        assert_eq!(aborted, Err(Abort::Conflict));
+    }
+    let changed = (0..10).any(|_| other.try_update(|tx| Ok(*tx.lock(links[0])? = 2)).is_ok());
+    assert!(changed, "the object is still locked");
+    drop((holder, other));
+    retire_all(&domain, &links);
 }

@@ -8,11 +8,12 @@ use std::io::Read;
 
 use crate::failure::Failure;
 
-/// The distinct lines in the order of the file, and how many lines repeated an earlier one.
+/// The distinct lines in the order of the file, and how many lines repeated an earlier one. `known` are the kinds of keys
+/// that are no file.
 ///
 /// # Errors
 /// If the file cannot be read or has no line.
-pub fn read(path: &str) -> Result<(Vec<Vec<u8>>, usize), Failure> {
+pub fn read(path: &str, known: &str) -> Result<(Vec<Vec<u8>>, usize), Failure> {
     let mut text = Vec::new();
     if path == "-" {
         std::io::stdin()
@@ -20,7 +21,6 @@ pub fn read(path: &str) -> Result<(Vec<Vec<u8>>, usize), Failure> {
             .map_err(|error| Failure::new(format!("cannot read keys from standard input: {error}")))?;
     } else {
         text = std::fs::read(path).map_err(|error| {
-            let known = super::KeyKind::NAMES;
             Failure::new(format!("cannot read keys from {path}: {error} (--keys takes {known}, a file, or -)"))
         })?;
     }

@@ -55,19 +55,22 @@ pub fn clustered(count: usize, rng: &mut SmallRng) -> Vec<u64> {
 pub fn emails(count: usize, rng: &mut SmallRng) -> Vec<Vec<u8>> {
     // Enough numbers that most draws are new, few enough that names repeat.
     let numbers = (count as u64 / 50).max(100);
-    distinct(count, || {
-        let first = FIRST[rng.random_range(0..FIRST.len())];
-        let last = LAST[rng.random_range(0..LAST.len())];
-        let mut key = Vec::with_capacity(32);
-        key.extend_from_slice(domain(rng).as_bytes());
-        key.push(b'@');
-        key.extend_from_slice(first.as_bytes());
-        key.push(b'.');
-        key.extend_from_slice(last.as_bytes());
-        key.extend_from_slice(rng.random_range(0..numbers).to_string().as_bytes());
-        key.shrink_to_fit();
-        key
-    })
+    distinct(count, || email(numbers, rng))
+}
+
+/// An address with a number below `numbers`.
+pub fn email(numbers: u64, rng: &mut SmallRng) -> Vec<u8> {
+    let first = FIRST[rng.random_range(0..FIRST.len())];
+    let last = LAST[rng.random_range(0..LAST.len())];
+    let mut key = Vec::with_capacity(32);
+    key.extend_from_slice(domain(rng).as_bytes());
+    key.push(b'@');
+    key.extend_from_slice(first.as_bytes());
+    key.push(b'.');
+    key.extend_from_slice(last.as_bytes());
+    key.extend_from_slice(rng.random_range(0..numbers).to_string().as_bytes());
+    key.shrink_to_fit();
+    key
 }
 
 fn domain(rng: &mut SmallRng) -> &'static str {

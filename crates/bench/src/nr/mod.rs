@@ -12,160 +12,131 @@ pub(crate) mod structures;
 
 use std::process::ExitCode;
 
-use archipelago_platform::thread::available_parallelism;
 use archipelago_platform::time::Duration;
 use archipelago_replicate::{Combined, Replicated};
-use hdrhistogram::Histogram;
-use indicatif::ProgressBar;
+use serde_json::json;
 
-use crate::args::Nr;
-use crate::driver::Outcome;
+use crate::args::{Nr, NrWork};
+use crate::choose;
 use crate::failure::Failure;
+use crate::harness::{Command, Entry, Experiment, Turn};
 use crate::interrupt;
-use crate::measure::Sample;
-use crate::report::{self, Common, Row};
-use crate::resources;
+use crate::report::row::{Cell, Facts};
+use crate::resources::Held;
 use crate::roster::Roster;
 use crate::workload::Distribution;
-use driver::Load;
+use crate::ycsb::FORMAT;
+use driver::{Driven, Load};
 use methods::{LockFree, Method, lock_free_keys};
-use structures::{Dictionary, Op, PriorityQueue, SortedSet, Structure};
+use structures::{Dictionary, PriorityQueue, SortedSet, Structure};
 
-const WORKLOADS: [&str; 3] = ["pqueue", "dictionary", "sorted-set"];
+/// The workloads.
+pub const WORKLOADS: [&str; 3] = ["pqueue", "dictionary", "sorted-set"];
 const METHODS: [&str; 9] = ["sl", "rwl", "fc", "fc+", "nr", "nr+", "lf", "lf-freeing", "lf-crossbeam"];
-
-/// One cell of the sweep, for one method.
-struct Series {
-    method: &'static str,
-    workload: &'static str,
-    items: usize,
-    load: Load,
-    threads: usize,
-    ops: usize,
-    samples: Vec<Sample>,
-    latency: Option<Histogram<u64>>,
-}
-
-/// What to measure.
-struct Plan<'a> {
-    args: &'a Nr,
-    workloads: Vec<&'static str>,
-    methods: Vec<&'static str>,
-    threads: Vec<usize>,
-    /// Update ratio, distribution and external work of each cell.
-    cells: Vec<(u32, Distribution, usize)>,
-    release_memory: fn(),
-}
 
 /// Measures and reports.
 ///
 /// # Errors
 /// If the arguments make no sense, or the report cannot be written.
 pub fn run<R: Roster>(args: &Nr, release_memory: fn()) -> Result<ExitCode, Failure> {
-    let plan = plan::<R>(args, release_memory)?;
-    interrupt::install();
-    let steps = plan.workloads.len() * plan.methods.len() * plan.threads.len() * plan.cells.len() * args.runs;
-    let progress = crate::ycsb::progress_bar(steps as u64);
-    let mut all = Vec::new();
-    let mut partial = false;
-    'runs: for run in 0..args.runs {
-        for &workload in &plan.workloads {
-            for &threads in &plan.threads {
-                for &method in &plan.methods {
-                    partial = interrupt::requested();
-                    if partial {
-                        break 'runs;
-                    }
-                    let mut turn =
-                        Turn { plan: &plan, method, workload, threads, run, all: &mut all, progress: &progress };
-                    turn.take::<R>()?;
-                }
-            }
-        }
-    }
-    progress.finish_and_clear();
-    let rows = rows(&all, args, partial);
-    report::print(&rows, args.format)?;
-    if let Some(path) = &args.report {
-        report::html::save(path, "node replication", &rows, &common(args, &rows), partial)?;
-    }
-    Ok(if partial { ExitCode::from(crate::INTERRUPTED) } else { ExitCode::SUCCESS })
+    let experiment = experiment::<R>(args, release_memory)?;
+    Command::start(&args.common.show)?.run(&experiment)
 }
 
-fn plan<R: Roster>(args: &Nr, release_memory: fn()) -> Result<Plan<'_>, Failure> {
-    let distributions: Vec<Distribution> =
-        args.distribution.split(',').map(|text| Distribution::parse(text.trim())).collect::<Result<_, _>>()?;
-    let mut cells = Vec::new();
-    for &updates in &args.update_percent {
-        if updates > 100 {
-            return Err(Failure::new(format!("--update-percent {updates} is more than 100")));
-        }
-        for &distribution in &distributions {
-            cells.extend(args.external_work.iter().map(|&work| (updates, distribution, work)));
-        }
-    }
-    let methods = chosen("method", &args.method, &METHODS)?;
+fn experiment<R: Roster>(args: &Nr, release_memory: fn()) -> Result<Experiment<'_>, Failure> {
+    let methods = choose::names("method", &args.method, &METHODS)?;
     if !R::HAS_LIST && methods.contains(&"lf-crossbeam") {
         return Err(Failure::new(
             "--method lf-crossbeam needs the feature 'peers', which this command was built without; lf does not",
         ));
     }
-    if !methods.contains(&args.baseline.as_str()) && !args.baseline.is_empty() && args.baseline != "sl" {
-        return Err(Failure::new(format!("--baseline {} is not measured", args.baseline)));
+    let workloads = choose::names("workload", &args.workload, &WORKLOADS)?;
+    let cells = cells(&args.work)?;
+    let mut experiment = Experiment::new("node replication", &FORMAT, &args.common, 5, Some("sl"), &methods)?;
+    experiment.time = Some(Duration::from_millis(args.millis as u64));
+    experiment.steps = workloads.len() * methods.len() * cells.len();
+    experiment.facts = Facts::from([("keys", json!("int")), ("batch", json!(0))]);
+    for workload in workloads {
+        let first = experiment.cells.len();
+        let count = args.work.items(workload);
+        for &(updates, distribution, work) in &cells {
+            experiment.cell(cell(workload, updates, distribution, work, count), Facts::new());
+        }
+        let entry = |&method: &&'static str| {
+            let cells = cells.clone();
+            let take = move |turn: &mut Turn<'_>| {
+                Taking { args, release_memory, method, workload, items: count, first, cells: &cells, turn }.take::<R>();
+            };
+            Entry { name: method, ours: false, take: Box::new(take) }
+        };
+        experiment.groups.push(methods.iter().map(entry).collect());
     }
-    let mut threads = args.threads.clone();
-    if threads.is_empty() {
-        threads = vec![1, available_parallelism().map_or(1, usize::from)];
-        threads.dedup();
-    }
-    let workloads = chosen("workload", &args.workload, &WORKLOADS)?;
-    Ok(Plan { args, workloads, methods, threads, cells, release_memory })
+    Ok(experiment)
 }
 
-/// The names that a comma-separated list chooses from `known`, in the list's order; `all` stands for all.
-fn chosen(what: &str, list: &str, known: &[&'static str]) -> Result<Vec<&'static str>, Failure> {
-    let mut names = Vec::new();
-    for name in list.split(',').map(str::trim) {
-        let before = names.len();
-        names.extend(known.iter().filter(|known| **known == name || name == "all").copied());
-        if names.len() == before {
-            return Err(Failure::new(format!("unknown {what} '{name}'; known are {} (or all)", known.join(", "))));
+/// All combinations of update ratio, distribution and external work.
+///
+/// # Errors
+/// If a distribution is none that this benchmark has.
+pub fn cells(work: &NrWork) -> Result<Vec<(u32, Distribution, usize)>, Failure> {
+    let mut cells = Vec::new();
+    for &update_percent in &work.update_percent {
+        for text in work.distribution.split(',') {
+            let distribution = Distribution::parse(text.trim())?;
+            if distribution == Distribution::Latest {
+                return Err(Failure::new("node replication's benchmark knows no --distribution latest"));
+            }
+            cells.extend(work.external_work.iter().map(|&work| (update_percent, distribution, work)));
         }
     }
-    Ok(names)
+    Ok(cells)
 }
 
-/// One method's turn at one workload with so many threads.
-struct Turn<'a> {
-    plan: &'a Plan<'a>,
+/// What rows say of such a combination.
+pub fn cell(workload: &str, updates: u32, distribution: Distribution, external_work: usize, count: usize) -> Cell {
+    Cell {
+        workload: workload.to_owned(),
+        update_percent: Some(updates),
+        distribution: Some(distribution),
+        external_work: Some(external_work),
+        count: Some(count),
+        details: String::new(),
+    }
+}
+
+/// One method's turn at one workload.
+struct Taking<'a, 't> {
+    args: &'a Nr,
+    release_memory: fn(),
     method: &'static str,
     workload: &'static str,
-    threads: usize,
-    run: usize,
-    all: &'a mut Vec<Series>,
-    progress: &'a ProgressBar,
+    items: usize,
+    /// The number of the first of the cells.
+    first: usize,
+    cells: &'a [(u32, Distribution, usize)],
+    turn: &'a mut Turn<'t>,
 }
 
-impl Turn<'_> {
-    fn take<R: Roster>(&mut self) -> Result<(), Failure> {
+impl Taking<'_, '_> {
+    fn take<R: Roster>(&mut self) {
         match self.workload {
-            "pqueue" => self.with_structure::<R, PriorityQueue>(200_000),
-            "dictionary" => self.with_structure::<R, Dictionary>(200_000),
-            _ => self.with_structure::<R, SortedSet>(10_000),
+            "pqueue" => self.with_structure::<R, PriorityQueue>(),
+            "dictionary" => self.with_structure::<R, Dictionary>(),
+            _ => self.with_structure::<R, SortedSet>(),
         }
     }
 
-    fn with_structure<R: Roster, T: Structure>(&mut self, items: usize) -> Result<(), Failure> {
-        let items = self.plan.args.count.unwrap_or(items);
+    fn with_structure<R: Roster, T: Structure>(&mut self) {
+        let items = self.items;
         match self.method {
-            "sl" => self.measure::<T, _>(items, || methods::SingleLock::<T>::new(items)),
-            "rwl" => self.measure::<T, _>(items, || methods::ReadersWriterLock::<T>::new(items)),
-            "fc" => self.measure::<T, _>(items, || Combined::flat(T::filled(items))),
-            "fc+" => self.measure::<T, _>(items, || Combined::new(T::filled(items))),
-            "nr" => self.measure::<T, _>(items, self.replicated::<T>(items)),
+            "sl" => self.measure::<T, _>(methods::SingleLock::<T>::new),
+            "rwl" => self.measure::<T, _>(methods::ReadersWriterLock::<T>::new),
+            "fc" => self.measure::<T, _>(|items| Combined::flat(T::filled(items))),
+            "fc+" => self.measure::<T, _>(|items| Combined::new(T::filled(items))),
+            "nr" => self.measure::<T, _>(self.replicated::<T>()),
             "nr+" => {
-                let make = self.replicated::<T>(items);
-                self.measure::<T, _>(items, || methods::ReadFirst(make()))
+                let make = self.replicated::<T>();
+                self.measure::<T, _>(|items| methods::ReadFirst(make(items)));
             }
             "lf" => self.lock_free::<T, LockFree<true, false>, LockFree<false, false>>(items),
             "lf-freeing" => self.lock_free::<T, LockFree<true, true>, LockFree<false, true>>(items),
@@ -173,9 +144,9 @@ impl Turn<'_> {
         }
     }
 
-    fn replicated<T: Structure>(&self, items: usize) -> impl FnOnce() -> Replicated<T> + use<T> {
-        let replicas = self.plan.args.replicas;
-        move || {
+    fn replicated<T: Structure>(&self) -> impl FnOnce(usize) -> Replicated<T> + use<T> {
+        let replicas = self.args.replicas;
+        move |items| {
             let builder = Replicated::builder();
             let builder = if let Some(replicas) = replicas { builder.replicas(replicas) } else { builder };
             builder.build(|| T::filled(items))
@@ -183,129 +154,36 @@ impl Turn<'_> {
     }
 
     /// A lock-free list as a queue or as a dictionary.
-    fn lock_free<T, Queue, Dictionary>(&mut self, items: usize) -> Result<(), Failure>
+    fn lock_free<T, Queue, Dictionary>(&mut self, items: usize)
     where
         T: Structure,
         Queue: Method + FromIterator<(u64, u64)>,
         Dictionary: Method + FromIterator<(u64, u64)>,
     {
         match self.workload {
-            "pqueue" => self.measure::<T, Queue>(items, || lock_free_keys(true, items).collect()),
-            "dictionary" => self.measure::<T, Dictionary>(items, || lock_free_keys(false, items).collect()),
+            "pqueue" => self.measure::<T, Queue>(|_| lock_free_keys(true, items).collect()),
+            "dictionary" => self.measure::<T, Dictionary>(|_| lock_free_keys(false, items).collect()),
             // No lock-free structure changes two at once.
-            _ => Ok(()),
+            _ => {}
         }
     }
 
-    fn measure<T: Structure, M: Method>(&mut self, items: usize, make: impl FnOnce() -> M) -> Result<(), Failure> {
-        (self.plan.release_memory)();
-        let before = resources::resident_bytes();
-        let method = make();
-        (self.plan.release_memory)();
-        let memory = crate::measure::per_key(before, resources::resident_bytes(), items);
-        let args = self.plan.args;
-        for &(update_percent, distribution, external_work) in &self.plan.cells {
+    fn measure<T: Structure, M: Method>(&mut self, make: impl FnOnce(usize) -> M) {
+        let held = Held::now(self.release_memory);
+        let method = &make(self.items);
+        let memory = held.since(self.items);
+        for (number, &(update_percent, distribution, external_work)) in self.cells.iter().enumerate() {
             if interrupt::requested() {
                 break;
             }
-            self.progress.set_message(format!(
-                "run {}: {} {} {update_percent}%, {} threads",
-                self.run + 1,
-                self.method,
-                self.workload,
-                self.threads
-            ));
-            let key_space = T::key_space(items);
-            let load = Load { update_percent, distribution, external_work, key_space, seed: args.seed };
-            let streams: Vec<Vec<Op>> =
-                (0..self.threads).map(|thread| load.stream(thread)).collect::<Result<_, _>>()?;
-            let duration = Duration::from_millis(args.millis as u64);
-            let outcome = driver::run(&method, &streams, external_work, duration, args.latency, args.pin.pinning());
-            self.progress.inc(1);
-            self.record(items, load, outcome, memory);
-        }
-        drop(method);
-        (self.plan.release_memory)();
-        Ok(())
-    }
-
-    fn record(&mut self, items: usize, load: Load, outcome: Outcome, bytes_per_key: Option<f64>) {
-        let (method, workload, threads) = (self.method, self.workload, self.threads);
-        let fresh = Series { method, workload, items, load, threads, ops: 0, samples: Vec::new(), latency: None };
-        let at = self.all.iter().position(|series| series.method == method && series.is_beside(&fresh));
-        let at = at.unwrap_or_else(|| {
-            self.all.push(fresh);
-            self.all.len() - 1
-        });
-        let series = &mut self.all[at];
-        let ops = outcome.ops as f64;
-        series.ops += outcome.ops;
-        series.samples.push(Sample {
-            run: self.run,
-            mops: ops / outcome.wall.as_secs_f64() / 1e6,
-            cpu_ns: outcome.cpu.map(|cpu| cpu.as_nanos() as f64 / ops),
-            bytes_per_key,
-        });
-        match (&mut series.latency, outcome.latency) {
-            (Some(all), Some(one)) => all.add(one).expect("histograms of one shape add up"),
-            (all, one) => *all = one.or(all.take()),
+            self.turn.say(&format!("{} {update_percent}%, {} threads", self.workload, self.turn.threads));
+            let (key_space, seed) = (T::key_space(self.items), self.args.common.seed);
+            let load = Load { update_percent, distribution, external_work, key_space, seed };
+            let streams = &load.streams(self.turn.threads);
+            let outcome = self.turn.drive(&Driven { method, streams, external_work: load.external_work });
+            self.turn.record(self.first + number, outcome, &[("bytes_per_key", memory)]);
         }
     }
-}
-
-impl Series {
-    /// Whether the other is of the same cell.
-    fn is_beside(&self, other: &Series) -> bool {
-        let cell = |series: &Series| {
-            let Load { update_percent, distribution, external_work, .. } = series.load;
-            (series.workload, series.threads, update_percent, distribution, external_work)
-        };
-        cell(self) == cell(other)
-    }
-}
-
-/// What a report says of all rows.
-fn common(args: &Nr, rows: &[Row]) -> Common {
-    Common {
-        keys: "int".to_owned(),
-        count: rows.iter().map(|row| row.count).max().unwrap_or(0),
-        seed: args.seed,
-        distribution: args.distribution.clone(),
-        batch: 0,
-        pin: args.pin.name().to_owned(),
-        baseline: Some(args.baseline.clone()),
-    }
-}
-
-/// The rows: by thread count, then by cell, the methods of a cell together.
-fn rows(all: &[Series], args: &Nr, partial: bool) -> Vec<Row> {
-    let mut ordered: Vec<&Series> = Vec::new();
-    for series in all {
-        let after = ordered.iter().rposition(|placed| placed.is_beside(series));
-        ordered.insert(after.map_or(ordered.len(), |at| at + 1), series);
-    }
-    ordered.sort_by_key(|series| series.threads);
-    let row = |series: &&Series| {
-        let baseline = all.iter().find(|other| other.method == args.baseline && other.is_beside(series));
-        let figures = report::figures(series.threads, &series.samples, series.latency.as_ref());
-        Row {
-            structure: series.method.to_owned(),
-            workload: series.workload.to_owned(),
-            keys: "int".to_owned(),
-            count: series.items,
-            seed: args.seed,
-            distribution: series.load.distribution.to_string(),
-            ratio: baseline.and_then(|baseline| report::ratio(&series.samples, &baseline.samples)),
-            baseline: baseline.map(|baseline| baseline.method.to_owned()),
-            ops: series.ops / series.samples.len(),
-            pin: args.pin.name().to_owned(),
-            partial,
-            update_percent: Some(series.load.update_percent),
-            external_work: Some(series.load.external_work),
-            ..figures
-        }
-    };
-    ordered.iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -313,6 +191,7 @@ mod tests {
     use super::*;
     use crate::roster::Own;
     use clap::Parser;
+    use indicatif::ProgressBar;
 
     fn args(line: &str) -> Nr {
         #[derive(clap::Parser)]
@@ -331,36 +210,19 @@ mod tests {
              --distribution uniform,zipf:1.5 --external-work 4 --replicas 2",
         );
         let args = args(&line);
-        let plan = plan::<Own>(&args, || {}).unwrap();
-        let progress = ProgressBar::hidden();
-        let mut all = Vec::new();
-        for &workload in &plan.workloads {
-            for &method in &plan.methods {
-                Turn { plan: &plan, method, workload, threads: 2, run: 0, all: &mut all, progress: &progress }
-                    .take::<Own>()
-                    .unwrap();
-            }
-        }
-        let rows = rows(&all, &args, false);
+        let experiment = experiment::<Own>(&args, || {}).unwrap();
+        let rows = experiment.rows(&experiment.measure(&ProgressBar::hidden()));
         assert_eq!(rows.len(), 4 * (8 + 8 + 6));
-        assert!(rows.iter().all(|row| row.mops > 0.0 && row.baseline.as_deref() == Some("sl")));
-        assert_eq!((rows[0].structure.as_str(), rows[0].ratio), ("sl", Some(1.0)));
-        assert_eq!(
-            (rows[4].structure.as_str(), rows[4].update_percent, rows[4].external_work),
-            ("nr", Some(10), Some(4))
-        );
+        assert!(rows.iter().all(|row| row.speeds()[0] > 0.0 && row.text("baseline") == "sl"));
+        assert_eq!((rows[0].text("structure"), rows[0].real("ratio")), ("sl", Some(1.0)));
+        let (updates, work) = (rows[4].whole("update_percent"), rows[4].whole("external_work"));
+        assert_eq!((rows[4].text("structure"), updates, work), ("nr", Some(10), Some(4)));
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for line in [
-            "--method mcs",
-            "--method sl,lf --baseline rwl",
-            "--workload stack",
-            "--update-percent 101",
-            "--distribution normal",
-        ] {
-            assert!(plan::<Own>(&args(line), || {}).is_err(), "{line}");
+        for line in ["--method mcs", "--method sl,lf --baseline rwl", "--workload stack", "--distribution normal"] {
+            assert!(experiment::<Own>(&args(line), || {}).is_err(), "{line}");
         }
     }
 }

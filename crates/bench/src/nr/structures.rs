@@ -26,6 +26,14 @@ pub trait Structure: Sequential<Read: Send + Sync, Write: Send + Sync, Response:
     /// The structure with `items` in it: the same on every call.
     fn filled(items: usize) -> Self;
 
+    /// What [`filled`](Self::filled) gives, made from such a structure if that is faster.
+    fn copy(&self, items: usize) -> Self
+    where
+        Self: Sized,
+    {
+        Self::filled(items)
+    }
+
     /// How many keys operations choose from, for `items` in the structure; `None` for all there are.
     fn key_space(items: usize) -> Option<usize>;
 
@@ -87,6 +95,10 @@ impl Structure for PriorityQueue {
         Self(list)
     }
 
+    fn copy(&self, items: usize) -> Self {
+        Self(self.0.copy(items))
+    }
+
     fn key_space(_: usize) -> Option<usize> {
         None
     }
@@ -141,6 +153,10 @@ impl Structure for Dictionary {
             list.insert(2 * at, at);
         }
         Self(list)
+    }
+
+    fn copy(&self, items: usize) -> Self {
+        Self(self.0.copy(items))
     }
 
     /// Twice the items: then inserting and deleting random keys leaves the number of items as it is.

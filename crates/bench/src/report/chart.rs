@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{Row, digits};
+use super::row::{Row, digits};
 
 const WIDTH: u32 = 900;
 /// Height of one bar with the space around it.
@@ -23,8 +23,8 @@ pub fn bars(rows: &[&Row]) -> String {
     let mut indexes: Vec<&str> = Vec::new();
     let mut threads: Vec<usize> = Vec::new();
     for row in rows {
-        if !indexes.contains(&row.structure.as_str()) {
-            indexes.push(&row.structure);
+        if !indexes.contains(&row.name.as_str()) {
+            indexes.push(&row.name);
         }
         if !threads.contains(&row.threads) {
             threads.push(row.threads);
@@ -47,7 +47,7 @@ fn draw<B: DrawingBackend>(
     indexes: &[&str],
     threads: &[usize],
 ) -> Result<(), Error<B>> {
-    let longest = rows.iter().map(|row| row.mops_max).fold(0.0, f64::max).max(1e-9);
+    let longest = rows.iter().map(|row| row.speeds()[2]).fold(0.0, f64::max).max(1e-9);
     let mut chart = ChartBuilder::on(root)
         .margin(10)
         .set_label_area_size(LabelAreaPosition::Left, NAMES)
@@ -62,17 +62,17 @@ fn draw<B: DrawingBackend>(
     }
     let thickness = 0.84 / threads.len() as f64;
     for row in rows {
-        let group = indexes.iter().position(|name| *name == row.structure).expect("collected from the rows");
+        let [median, least, most] = row.speeds();
+        let group = indexes.iter().position(|name| *name == row.name).expect("collected from the rows");
         let within = threads.iter().position(|count| *count == row.threads).expect("collected from the rows");
         let top = group as f64 + 0.08 + within as f64 * thickness;
         let bottom = top + thickness * 0.9;
         let middle = (top + bottom) / 2.0;
-        let ours = crate::roster::is_ours(&row.structure);
         let strength = 0.45 + 0.5 * (within + 1) as f64 / threads.len() as f64;
-        let fill = if ours { OURS } else { PEER }.mix(strength.min(1.0)).filled();
-        chart.draw_series([Rectangle::new([(0.0, top), (row.mops, bottom)], fill)])?;
-        chart.draw_series([PathElement::new(vec![(row.mops_min, middle), (row.mops_max, middle)], BLACK)])?;
-        let place = (row.mops_max.max(row.mops) + longest * 0.01, middle);
+        let fill = if row.ours { OURS } else { PEER }.mix(strength.min(1.0)).filled();
+        chart.draw_series([Rectangle::new([(0.0, top), (median, bottom)], fill)])?;
+        chart.draw_series([PathElement::new(vec![(least, middle), (most, middle)], BLACK)])?;
+        let place = (most.max(median) + longest * 0.01, middle);
         chart.draw_series([Text::new(label(row), place, figures.clone())])?;
     }
     root.present()
@@ -83,6 +83,6 @@ fn text_style(size: f64, side: HPos) -> TextStyle<'static> {
 }
 
 fn label(row: &Row) -> String {
-    let ratio = row.ratio.map_or(String::new(), |ratio| format!(" ({ratio:.2}x)"));
-    format!("{} T: {}{ratio}", row.threads, digits(row.mops))
+    let ratio = row.real("ratio").map_or(String::new(), |ratio| format!(" ({ratio:.2}x)"));
+    format!("{} T: {}{ratio}", row.threads, digits(row.speeds()[0]))
 }

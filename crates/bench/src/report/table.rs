@@ -1,135 +1,111 @@
-//! Tables for the terminal: one per thread count and workload, and an overview.
+//! Tables for the terminal: one per thread count and cell, and an overview.
 
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::{Row, digits};
+use super::row::{Column, Look, PARTIAL, RATIO, Row, cells, digits, fixed, misses, three};
+
+/// The columns of measurements on this machine.
+pub const COLUMNS: [Column; 18] = [
+    Column("name", |row| Some(row.name.clone())),
+    Column("threads", |row| Some(row.threads.to_string())),
+    Column("Mops/s", |row| three(row, "mops")),
+    Column("min", |row| three(row, "mops_min")),
+    Column("max", |row| three(row, "mops_max")),
+    Column(RATIO, |row| fixed(row, "ratio", 2)),
+    Column("to", |row| Some(row.text("baseline").to_owned()).filter(|name| !name.is_empty())),
+    Column("ns/op", |row| fixed(row, "ns_per_op", 0)),
+    Column("cpu ns/op", |row| fixed(row, "cpu_ns_per_op", 0)),
+    Column("B/key", |row| fixed(row, "bytes_per_key", 1)),
+    Column("aborts", |row| fixed(row, "abort_percent", 2).map(|percent| percent + " %")),
+    Column("grown, MiB", |row| row.real("grown_bytes").map(|bytes| format!("{:.1}", bytes / f64::from(1 << 20)))),
+    Column("p50 ns", |row| fixed(row, "p50_ns", 0)),
+    Column("p90 ns", |row| fixed(row, "p90_ns", 0)),
+    Column("p99 ns", |row| fixed(row, "p99_ns", 0)),
+    Column("p99.9 ns", |row| fixed(row, "p999_ns", 0)),
+    Column("max ns", |row| fixed(row, "max_ns", 0)),
+    Column("runs", |row| row.whole("runs").map(|runs| runs.to_string())),
+];
+
+/// Those of them that the terminal has no room for, or says above the table.
+const ON_THE_PAGE: [&str; 4] = ["threads", "to", "p90 ns", "runs"];
 
 /// Writes the rows.
 ///
 /// # Errors
 /// If writing fails.
-pub fn write(rows: &[Row], mut out: impl Write) -> io::Result<()> {
-    for group in rows.chunk_by(|one, other| one.threads == other.threads && column(one) == column(other)) {
-        writeln!(out, "{}", title(&group[0]))?;
-        writeln!(out, "{}\n", table(group))?;
+pub fn write(rows: &[Row], look: &Look<'_>, mut out: impl Write) -> io::Result<()> {
+    for group in rows.chunk_by(|one, other| one.threads == other.threads && one.cell == other.cell) {
+        let columns = COLUMNS.iter().filter(|column| !ON_THE_PAGE.contains(&column.0));
+        let (head, lines) = cells(columns, &group.iter().collect::<Vec<_>>());
+        writeln!(out, "{}\n{}\n", title(&group[0]), grid(head, lines))?;
     }
-    if rows.chunk_by(|one, other| column(one) == column(other)).nth(1).is_some() {
+    if rows.chunk_by(|one, other| one.cell == other.cell).nth(1).is_some() {
         overview(rows, &mut out)?;
     }
-    if rows.first().is_some_and(|row| row.partial) {
-        writeln!(out, "PARTIAL: the measurement was interrupted; the figures are of the runs that were complete.")?;
+    if look.partial {
+        writeln!(out, "PARTIAL: {PARTIAL}")?;
     }
-    for row in rows.iter().filter(|row| row.misses > 0) {
-        let Row { structure, workload, threads, misses, .. } = row;
-        writeln!(out, "WRONG: {structure} missed {misses} present keys in workload {workload}, {threads} threads.")?;
-    }
-    Ok(())
+    misses(rows).try_for_each(|line| writeln!(out, "WRONG: {line}"))?;
+    look.notes.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// Writes one table per thread count: a line for each index, a column for each workload, in it the throughput and the
+/// Writes one table per thread count: a line for each contender, a column for each cell, in it the throughput and the
 /// ratio to the baseline.
 ///
 /// # Errors
 /// If writing fails.
 pub fn overview(rows: &[Row], mut out: impl Write) -> io::Result<()> {
     for rows in rows.chunk_by(|one, other| one.threads == other.threads) {
-        let mut workloads: Vec<String> = Vec::new();
-        let mut indexes: Vec<&str> = Vec::new();
+        let mut columns: Vec<String> = Vec::new();
+        let mut names: Vec<&str> = Vec::new();
         for row in rows {
-            if !workloads.contains(&column(row)) {
-                workloads.push(column(row));
+            if !columns.contains(&row.cell.column()) {
+                columns.push(row.cell.column());
             }
-            if !indexes.contains(&row.structure.as_str()) {
-                indexes.push(&row.structure);
+            if !names.contains(&row.name.as_str()) {
+                names.push(&row.name);
             }
         }
-        let mut table = plain();
-        table.set_header(
-            [threads(&rows[0]).as_str()].into_iter().chain(workloads.iter().map(String::as_str)).chain(["B/key"]),
-        );
-        for index in indexes {
-            let find = |workload: &String| rows.iter().find(|row| row.structure == index && column(row) == *workload);
-            let cells = workloads.iter().map(|workload| find(workload).map_or("-".to_owned(), summary));
-            let memory = rows.iter().find(|row| row.structure == index).and_then(|row| row.bytes_per_key);
-            let memory = memory.map_or("-".to_owned(), |bytes| format!("{bytes:.1}"));
-            table.add_row([index.to_owned()].into_iter().chain(cells).chain([memory]));
-        }
-        align(&mut table);
-        writeln!(out, "{table}")?;
+        let memory = rows.iter().any(|row| row.real("bytes_per_key").is_some());
+        let line = |name: &&str| {
+            let of = |column: &String| rows.iter().find(|row| row.name == *name && row.cell.column() == *column);
+            let mut line = vec![(*name).to_owned()];
+            line.extend(columns.iter().map(|column| of(column).map_or("-".to_owned(), summary)));
+            let bytes = rows.iter().filter(|row| row.name == *name).find_map(|row| fixed(row, "bytes_per_key", 1));
+            line.extend(memory.then(|| bytes.unwrap_or("-".to_owned())));
+            line
+        };
+        let lines = names.iter().map(line).collect();
+        let mut head = vec![rows[0].with_threads()];
+        head.extend(columns.iter().cloned());
+        head.extend(memory.then(|| "B/key".to_owned()));
+        writeln!(out, "{}", grid(head, lines))?;
     }
     writeln!(out, "Million operations per second, and in brackets the ratio to the baseline of the column.")
 }
 
 fn summary(row: &Row) -> String {
-    let ratio = row.ratio.map_or(String::new(), |ratio| format!(" ({ratio:.2}x)"));
-    format!("{}{ratio}", digits(row.mops))
+    let ratio = row.real("ratio").map_or(String::new(), |ratio| format!(" ({ratio:.2}x)"));
+    format!("{}{ratio}", digits(row.speeds()[0]))
 }
 
-fn threads(row: &Row) -> String {
-    if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) }
-}
-
-/// An empty table in the house style.
-pub fn plain() -> Table {
+/// A table: names to the left, figures to the right.
+pub fn grid(head: Vec<String>, lines: Vec<Vec<String>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
-    table
-}
-
-/// Names to the left, figures to the right.
-pub fn align(table: &mut Table) {
+    table.set_header(head).add_rows(lines);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    table
 }
 
 fn title(row: &Row) -> String {
-    let batch = if row.batch > 0 { format!(", {} look-ups at a time", row.batch) } else { String::new() };
-    format!("{}{batch}; {}, {} {} keys", heading(row), threads(row), row.count, row.keys)
-}
-
-/// As [`column`], in a few words.
-pub(super) fn heading(row: &Row) -> String {
-    let column = column(row);
-    let detail = column.strip_prefix(&row.workload).unwrap_or("");
-    format!("{}{detail}", super::title(&row.workload))
-}
-
-/// The workload with what tells it from others of its name.
-pub(super) fn column(row: &Row) -> String {
-    let Row { workload, distribution, .. } = row;
-    match (row.update_percent, row.external_work) {
-        (Some(updates), Some(0)) => format!("{workload} {updates}% {distribution}"),
-        (Some(updates), Some(work)) => format!("{workload} {updates}% {distribution} e={work}"),
-        _ => workload.clone(),
-    }
-}
-
-fn table(rows: &[Row]) -> Table {
-    let latency = rows.iter().any(|row| row.p50_ns.is_some());
-    let mut table = plain();
-    let baseline = rows[0].baseline.as_deref().unwrap_or("baseline");
-    let mut header: Vec<String> = ["index", "Mops/s", "min", "max"].map(String::from).to_vec();
-    header.push(format!("x {baseline}"));
-    header.extend(["ns/op", "cpu ns/op", "B/key"].map(String::from));
-    if latency {
-        header.extend(["p50 ns", "p99 ns", "p99.9 ns", "max ns"].map(String::from));
-    }
-    table.set_header(header);
-    for row in rows {
-        let mut cells = vec![row.structure.clone(), digits(row.mops), digits(row.mops_min), digits(row.mops_max)];
-        cells.push(row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")));
-        cells.push(format!("{:.0}", row.ns_per_op));
-        cells.push(row.cpu_ns_per_op.map_or("-".to_owned(), |ns| format!("{ns:.0}")));
-        cells.push(row.bytes_per_key.map_or("-".to_owned(), |bytes| format!("{bytes:.1}")));
-        if latency {
-            let figure = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| ns.to_string());
-            cells.extend([row.p50_ns, row.p99_ns, row.p999_ns, row.max_ns].map(figure));
-        }
-        table.add_row(cells);
-    }
-    align(&mut table);
-    table
+    let batch = row.whole("batch").filter(|batch| *batch > 0);
+    let batch = batch.map_or(String::new(), |batch| format!(", {batch} look-ups at a time"));
+    let keys = if row.text("keys").is_empty() { String::new() } else { format!("{} ", row.text("keys")) };
+    let count = row.whole("count").map_or(String::new(), |count| format!(", {count} {keys}keys"));
+    format!("{}{batch}; {}{count}", row.cell.title(), row.with_threads())
 }

@@ -2,11 +2,16 @@
 
 use hdrhistogram::Histogram;
 
-use super::html::About;
+use serde_json::json;
+
 use super::*;
-use crate::measure::Sample;
+use crate::args::{Common, Pin};
+use crate::harness::Experiment;
+use crate::harness::series::{Results, Sample, Series};
+use crate::report::row::Cell;
 use crate::roster::{self, Own};
-use crate::workload::Workload;
+use crate::workload::{Distribution, Workload};
+use crate::ycsb::FORMAT;
 
 const FIELDS: [&str; 29] = [
     "structure",
@@ -40,29 +45,38 @@ const FIELDS: [&str; 29] = [
     "external_work",
 ];
 
-fn common() -> Common {
-    Common {
-        keys: "<words & \"more\">.txt".to_owned(),
-        count: 5000,
-        seed: 9,
-        distribution: "zipf:0.99".to_owned(),
-        batch: 8,
-        pin: "fill".to_owned(),
-        baseline: None,
+/// The workloads that some results are of.
+const WORKLOADS: [Workload; 2] = [Workload::Load, Workload::C];
+
+fn experiment(baseline: Option<&str>) -> Experiment<'static> {
+    let mut experiment = Experiment::new("YCSB", &FORMAT, &Common::plain(2), 3, baseline, &[]).unwrap();
+    for workload in WORKLOADS {
+        let distribution = Some(Distribution::Zipf(0.99));
+        let cell = Cell { distribution, count: Some(5000), ..Cell::of(workload.name()) };
+        experiment.cell(cell, vec![("batch", json!(if workload == Workload::C { 8 } else { 0 }))]);
     }
+    experiment.facts = vec![("keys", json!(KEYS))];
+    (experiment.seed, experiment.pin) = (9, Pin::Fill);
+    experiment
 }
+
+const KEYS: &str = "<words & \"more\">.txt";
 
 /// Runs with these speeds; the CPU time and memory of each follow from its number.
 fn series(name: &str, workload: Workload, threads: usize, speeds: &[f64]) -> Series {
     let info = roster::indexes::<Own>().find(|info| info.name == name).unwrap();
+    let cell = WORKLOADS.iter().position(|known| *known == workload).unwrap();
     let sample = |(run, &mops): (usize, &f64)| Sample {
         run,
         mops,
-        cpu_ns: Some(100.0 + run as f64),
-        bytes_per_key: (run != 1).then_some(20.0 + run as f64),
+        figures: vec![
+            ("cpu_ns_per_op", Some(100.0 + run as f64)),
+            ("bytes_per_key", (run != 1).then_some(20.0 + run as f64)),
+        ],
     };
-    let samples = speeds.iter().enumerate().map(sample).collect();
-    Series { info, workload, threads, ops: 1000, samples, misses: 0, latency: None }
+    let samples: Vec<Sample> = speeds.iter().enumerate().map(sample).collect();
+    let ops = 1000 * samples.len();
+    Series { ops, samples, ..Series::new(info.name, info.ours, cell, threads) }
 }
 
 fn some_results() -> Results {
@@ -80,8 +94,17 @@ fn some_results() -> Results {
     Results { series, partial: false }
 }
 
+fn some_rows() -> Vec<Row> {
+    experiment(None).rows(&some_results())
+}
+
+/// Without notes.
+fn look(partial: bool) -> Look<'static> {
+    Look { title: "YCSB", notes: Vec::new(), partial }
+}
+
 fn find<'a>(rows: &'a [Row], structure: &str, workload: &str, threads: usize) -> &'a Row {
-    let wanted = |row: &&Row| row.structure == structure && row.workload == workload && row.threads == threads;
+    let wanted = |row: &&Row| row.name == structure && row.cell.workload == workload && row.threads == threads;
     rows.iter().find(wanted).unwrap()
 }
 
@@ -93,8 +116,8 @@ fn text(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
 
 #[test]
 fn rows_are_by_threads_then_workload_then_index() {
-    let rows = rows(&some_results(), &common());
-    let places: Vec<_> = rows.iter().map(|row| (row.threads, &*row.workload, &*row.structure)).collect();
+    let rows = some_rows();
+    let places: Vec<_> = rows.iter().map(|row| (row.threads, &*row.cell.workload, row.text("structure"))).collect();
     let expected = [
         (1, "c", "hydralist"),
         (2, "load", "hydralist"),
@@ -107,40 +130,42 @@ fn rows_are_by_threads_then_workload_then_index() {
 
 #[test]
 fn figures_are_medians_of_the_runs() {
-    let rows = rows(&some_results(), &common());
+    let rows = some_rows();
     let row = find(&rows, "hydralist", "c", 2);
-    assert_eq!((row.mops, row.mops_min, row.mops_max, row.runs), (20.0, 10.0, 40.0, 3));
-    assert_eq!(row.ns_per_op, 100.0, "2 threads, 20 million operations a second together");
-    assert_eq!(row.cpu_ns_per_op, Some(101.0));
-    assert_eq!(row.bytes_per_key, Some(21.0), "of the two runs that could tell");
-    assert_eq!((row.p50_ns, row.p90_ns, row.p99_ns, row.max_ns), (Some(500), Some(900), Some(990), Some(1000)));
-    assert_eq!((row.count, row.seed, row.ops, &*row.machine), (5000, 9, 1000, "native"));
-    assert_eq!((row.batch, find(&rows, "hydralist", "load", 2).batch), (8, 0), "only C has batches");
+    assert_eq!((row.speeds(), row.whole("runs")), ([20.0, 10.0, 40.0], Some(3)));
+    assert_eq!(row.real("ns_per_op"), Some(100.0), "2 threads, 20 million operations a second together");
+    assert_eq!(row.real("cpu_ns_per_op"), Some(101.0));
+    assert_eq!(row.real("bytes_per_key"), Some(21.0), "of the two runs that could tell");
+    let latencies = ["p50_ns", "p90_ns", "p99_ns", "max_ns"].map(|key| row.whole(key));
+    assert_eq!(latencies, [500, 900, 990, 1000].map(Some));
+    assert_eq!(["count", "seed", "ops"].map(|key| row.whole(key)), [5000, 9, 1000].map(Some));
+    assert_eq!(row.text("machine"), "native");
+    let batch = |workload| find(&rows, "hydralist", workload, 2).whole("batch");
+    assert_eq!((batch("c"), batch("load")), (Some(8), Some(0)), "only C has batches");
 }
 
 #[test]
 fn ratios_are_to_the_fastest_peer_run_by_run() {
-    let rows = rows(&some_results(), &common());
+    let rows = some_rows();
     let row = find(&rows, "hydralist", "c", 2);
     // 40/10, 10/5, 20/4: the median of the ratios, not the ratio of the medians.
-    assert_eq!((row.ratio, row.baseline.as_deref()), (Some(4.0), Some("rwlock-btreemap")));
-    assert_eq!(find(&rows, "rwlock-btreemap", "c", 2).ratio, Some(1.0));
+    assert_eq!((row.real("ratio"), row.text("baseline")), (Some(4.0), "rwlock-btreemap"));
+    assert_eq!(find(&rows, "rwlock-btreemap", "c", 2).real("ratio"), Some(1.0));
     let alone = find(&rows, "hydralist", "c", 1);
-    assert_eq!((alone.ratio, &alone.baseline), (None, &None), "no peer ran with one thread");
+    assert!(alone.fields["ratio"].is_null() && alone.fields["baseline"].is_null(), "no peer ran with one thread");
 }
 
 #[test]
 fn a_chosen_baseline_is_the_baseline() {
-    let chosen = Common { baseline: Some("mutex-btreemap".to_owned()), ..common() };
-    let rows = rows(&some_results(), &chosen);
+    let rows = experiment(Some("mutex-btreemap")).rows(&some_results());
     let row = find(&rows, "hydralist", "c", 2);
-    assert_eq!((row.ratio, row.baseline.as_deref()), (Some(10.0), Some("mutex-btreemap")));
+    assert_eq!((row.real("ratio"), row.text("baseline")), (Some(10.0), "mutex-btreemap"));
 }
 
 #[test]
 fn json_has_every_field_in_order() {
-    let rows = rows(&some_results(), &common());
-    let text = text(|out| json::write(&rows, out));
+    let rows = some_rows();
+    let text = text(|out| row::json(&rows, out));
     assert_eq!(text.lines().count(), rows.len());
     for (line, row) in text.lines().zip(&rows) {
         let mut at = 0;
@@ -150,18 +175,18 @@ fn json_has_every_field_in_order() {
         }
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(value.as_object().unwrap().len(), FIELDS.len());
-        assert_eq!(value["structure"], row.structure.as_str());
-        assert_eq!(value["keys"], row.keys.as_str());
-        assert_eq!(value["mops"].as_f64(), Some(row.mops));
-        assert_eq!(value["ratio"].as_f64(), row.ratio);
-        assert_eq!(value["p50_ns"].as_u64(), row.p50_ns);
+        assert_eq!(value["structure"], row.name.as_str());
+        assert_eq!(value["keys"], KEYS);
+        assert_eq!(value["mops"].as_f64(), Some(row.speeds()[0]));
+        assert_eq!(value["ratio"].as_f64(), row.real("ratio"));
+        assert_eq!(value["p50_ns"].as_u64(), row.whole("p50_ns"));
     }
 }
 
 #[test]
 fn csv_has_a_header_and_leaves_out_what_was_not_measured() {
-    let rows = rows(&some_results(), &common());
-    let text = text(|out| csv::write(&rows, out));
+    let rows = some_rows();
+    let text = text(|out| row::csv(&rows, true, out));
     let mut reader = ::csv::Reader::from_reader(text.as_bytes());
     assert_eq!(reader.headers().unwrap(), &FIELDS[..]);
     let records: Vec<_> = reader.records().map(Result::unwrap).collect();
@@ -169,38 +194,30 @@ fn csv_has_a_header_and_leaves_out_what_was_not_measured() {
     let field = |record: usize, name| &records[record][FIELDS.iter().position(|field| *field == name).unwrap()];
     assert_eq!((field(0, "structure"), field(0, "threads"), field(0, "ratio")), ("hydralist", "1", ""));
     assert_eq!((field(2, "mops"), field(2, "p99_ns"), field(3, "p99_ns")), ("20.0", "990", ""));
-    assert_eq!(field(0, "keys"), common().keys, "quotes survive");
+    assert_eq!(field(0, "keys"), KEYS, "quotes survive");
 }
 
 #[test]
 fn the_table_shows_figures_and_what_is_wrong() {
     let mut results = some_results();
     results.series[1].misses = 3;
-    results.partial = true;
-    let text = text(|out| table::write(&rows(&results, &common()), out));
+    let rows = experiment(None).rows(&results);
+    let text = text(|out| table::write(&rows, &look(true), out));
     for shown in ["C: reads, 8 look-ups at a time; 2 threads", "x rwlock-btreemap", "20.0", "40.0", "4.00", "p99 ns"] {
         assert!(text.contains(shown), "{shown:?} is missing in\n{text}");
     }
     assert!(text.contains("PARTIAL"), "{text}");
     assert!(text.lines().any(|line| line.contains("hydralist") && line.contains(" 3 ")), "misses are told:\n{text}");
-    let clean = self::text(|out| table::write(&rows(&some_results(), &common()), out));
+    let clean = self::text(|out| table::write(&some_rows(), &look(false), out));
     assert!(!clean.contains("PARTIAL") && !clean.contains("missed"), "{clean}");
 }
 
 #[test]
 fn the_page_needs_nothing_else() {
-    let (mut results, common) = (some_results(), common());
+    let mut results = some_results();
     results.series[1].misses = 3;
-    let rows = rows(&results, &common);
-    let about = About {
-        benchmark: "YCSB",
-        command: "archipelago <b>",
-        machine: "2 \"CPUs\"",
-        time: 0,
-        common: &common,
-        partial: true,
-    };
-    let page = html::page(&rows, &about);
+    let rows = experiment(None).rows(&results);
+    let page = html::page(&rows, &Look { notes: vec!["a <b>".to_owned()], ..look(true) });
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
     for elsewhere in ["src=", "href=", "url(", "@import", "<script", "<link", "<iframe"] {
         assert!(!page.contains(elsewhere), "the page has {elsewhere}");
@@ -208,7 +225,7 @@ fn the_page_needs_nothing_else() {
     assert_eq!(page.matches("<svg").count(), 2, "a chart for each workload");
     assert_eq!(page.matches("<tr>").count(), 2 + rows.len(), "a line for each row and two headers");
     assert!(page.contains("&lt;words &amp; &quot;more&quot;&gt;.txt") && !page.contains("<words"));
-    assert!(page.contains("archipelago &lt;b&gt;") && page.contains("1970-01-01 00:00 UTC"));
+    assert!(page.contains("<p>a &lt;b&gt;</p>") && page.contains(" UTC, seed 9, pinning fill"));
     assert!(page.contains("Partial:") && page.contains("hydralist missed 3 present keys in workload load"));
 }
 

@@ -1,12 +1,18 @@
 //! Which structures over which mechanisms can be measured.
 
 use archipelago_platform::sync::Arc;
-use archipelago_sets::{CitrusTree, HarrisList, Hash, List, OverMvRlu, OverRcu, OverRlu, Tree};
+use archipelago_sets::{
+    CitrusTree, HarrisList, Hash, HazardList, List, OverMvRlu, OverRcu, OverRcuHmcs, OverRcx, OverRcxStriped, OverRlu,
+    RcuHtm, Tree,
+};
 use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Tuning};
+use archipelago_sync::rcx::{Builder, Rcx, Striped};
+use archipelago_sync::region::Region;
 
-use super::drive::{self, Sample, Simulation, Spec};
+use super::drive::{self, Driven, Spec};
+use crate::choose;
 use crate::failure::Failure;
-use crate::sim::measure::Run;
+use crate::harness::{Turn, simulated};
 
 /// A structure over a mechanism.
 pub struct Contender {
@@ -14,10 +20,10 @@ pub struct Contender {
     pub structure: &'static str,
     /// As in `--mechanism`.
     pub mechanism: &'static str,
-    /// Makes, fills, drives and drops one.
-    pub measure: fn(&Spec) -> Sample,
-    /// The same on the virtual machine.
-    pub simulate: fn(&Simulation<'_>) -> Result<Run, Failure>,
+    /// Makes, fills, drives and drops one; with a reader beside it that stays in its section, or without. The cell's number.
+    pub take: fn(&Spec, bool, usize, &mut Turn<'_>),
+    /// The same on the virtual machine, without that reader.
+    pub simulate: fn(Spec) -> simulated::Program,
 }
 
 /// MV-RLU and the variants of the factor analysis, each differing from `mvrlu` in one thing.
@@ -43,22 +49,32 @@ fn rlu(variant: &str) -> OverRlu {
     }
 }
 
+/// RCX, and what it is compared with, each differing from `rcx` in one thing.
+fn rcx(variant: &str) -> Builder {
+    match variant {
+        "no-htm" => Rcx::builder().without_transactions(),
+        "handover" => Rcx::builder().passes(16),
+        "fglock" => Rcx::fine_grained(),
+        _ => Rcx::builder(),
+    }
+}
+
+/// RCX with a table of locks, a stripe for each key that there may be.
+fn striped(spec: &Spec) -> OverRcxStriped {
+    OverRcxStriped::over(Rcx::builder().build_with(|nodes, _| Striped::with_stripes(nodes, 2 * spec.items)))
+}
+
 /// A structure over a mechanism, from how to make one for a [`Spec`].
 macro_rules! contender {
     ($structure:literal, $mechanism:expr, |$spec:pat_param| $make:expr) => {
         Contender {
             structure: $structure,
             mechanism: $mechanism,
-            measure: |spec| {
-                let $spec = spec;
-                drive::measure(&$make, spec)
+            take: |spec, stuck_reader, cell, turn| {
+                let program = Driven { spec: spec.clone(), make: |$spec: &Spec| $make };
+                drive::take(&program, stuck_reader, cell, turn);
             },
-            simulate: |simulation| {
-                drive::simulate(simulation, |spec| {
-                    let $spec = spec;
-                    $make
-                })
-            },
+            simulate: |spec| simulated::program(Driven { spec, make: |$spec: &Spec| $make }),
         }
     };
 }
@@ -81,9 +97,16 @@ pub fn all() -> Vec<Contender> {
         contender!("hash", "rcu", |spec| Hash::<OverRcu>::with_buckets(spec.buckets)),
         contender!("tree", "rcu", |_| Tree::<OverRcu>::default()),
     ];
+    let striped = [
+        contender!("list", "rcx-striped", |spec| List::over(striped(spec))),
+        contender!("hash", "rcx-striped", |spec| Hash::over(striped(spec), spec.buckets)),
+        contender!("tree", "rcx-striped", |spec| Tree::over(striped(spec))),
+    ];
     let rivals = [
         contender!("list", "harris", |_| HarrisList::default()),
         contender!("hash", "harris", |spec| HarrisList::with_buckets(spec.buckets)),
+        contender!("list", "harris-hp", |_| HazardList::default()),
+        contender!("hash", "harris-hp", |spec| HazardList::with_buckets(spec.buckets)),
         contender!("tree", "citrus", |_| CitrusTree::default()),
     ];
     [
@@ -97,10 +120,19 @@ pub fn all() -> Vec<Contender> {
         over!("mvrlu-one-collector", mvrlu("one-collector")),
         over!("mvrlu-late", mvrlu("late")),
         over!("mvrlu-no-dereference", mvrlu("no-dereference")),
-        rivals,
+        over!("rcx", OverRcx::over(rcx("").build())),
+        over!("rcx-no-htm", OverRcx::over(rcx("no-htm").build())),
+        over!("rcx-handover", OverRcx::over(rcx("handover").build())),
+        striped,
+        over!("fglock", OverRcx::over(rcx("fglock").build())),
+        over!("rcu-htm", RcuHtm::default()),
+        over!("rcu-htm-by-locks", RcuHtm::over(Region::by_version_locks())),
+        over!("rcu-hmcs", OverRcuHmcs::default()),
+        over!("rcu-one-lock", OverRcu::with_one_lock()),
     ]
     .into_iter()
     .flatten()
+    .chain(rivals)
     .collect()
 }
 
@@ -109,30 +141,15 @@ pub fn all() -> Vec<Contender> {
 /// # Errors
 /// If a name is unknown, or nothing is left.
 pub fn select(structures: &str, mechanisms: &str) -> Result<Vec<Arc<Contender>>, Failure> {
-    let all = all();
-    check("--structure", structures, all.iter().map(|contender| contender.structure))?;
-    check("--mechanism", mechanisms, all.iter().map(|contender| contender.mechanism))?;
-    let named = |list: &str, name: &str| list.split(',').any(|wanted| wanted == name || wanted == "all");
-    let chosen: Vec<Arc<Contender>> = all
-        .into_iter()
-        .filter(|contender| named(structures, contender.structure) && named(mechanisms, contender.mechanism))
-        .map(Arc::new)
-        .collect();
-    if chosen.is_empty() {
+    let mut all = all();
+    let chosen = |what: &str, list: &str, name: fn(&Contender) -> &'static str| {
+        choose::names(what, list, &all.iter().map(name).collect::<Vec<_>>())
+    };
+    let structure = chosen("structure", structures, |contender| contender.structure)?;
+    let mechanism = chosen("mechanism", mechanisms, |contender| contender.mechanism)?;
+    all.retain(|it| structure.contains(&it.structure) && mechanism.contains(&it.mechanism));
+    if all.is_empty() {
         return Err(Failure::new(format!("none of --mechanism {mechanisms} has a --structure {structures}")));
     }
-    Ok(chosen)
-}
-
-fn check(option: &str, list: &str, known: impl Iterator<Item = &'static str>) -> Result<(), Failure> {
-    let mut names: Vec<&str> = Vec::new();
-    known.for_each(|name| {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    });
-    match list.split(',').find(|wanted| *wanted != "all" && !names.contains(wanted)) {
-        None => Ok(()),
-        Some(wanted) => Err(Failure::new(format!("{option} {wanted} is unknown; known are all, {}", names.join(", ")))),
-    }
+    Ok(all.into_iter().map(Arc::new).collect())
 }

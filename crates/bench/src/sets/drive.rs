@@ -1,21 +1,15 @@
-//! One run: fill a set, let threads at it for a while, count.
+//! What a thread does to a set: fill it, look up, insert, remove.
 
-use archipelago_platform::atomic::{AtomicBool, Ordering};
-use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread;
-use archipelago_platform::time::{Duration, Instant};
 use archipelago_sets::{Set, SetSession, Visit};
-use archipelago_sim::{Config, Machine};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
-use rand_distr::{Distribution as _, Zipf};
 
-use crate::failure::Failure;
-use crate::resources::resident_bytes;
-use crate::sim;
-use crate::sim::measure::{Run, Setting};
-use crate::workload::Distribution;
+use crate::harness::Turn;
+use crate::harness::driver::Ready;
+use crate::harness::program::{Done, Program, Turns};
+use crate::workload::{Distribution, Sampler};
 
 /// What a run does.
 #[derive(Clone, Debug)]
@@ -28,27 +22,8 @@ pub struct Spec {
     pub update_percent: u32,
     /// Which keys are popular.
     pub distribution: Distribution,
-    /// Look-ups are ranges of so many keys' width instead; 0 for look-ups.
+    /// The width in keys of ranges that are read instead; 0 for look-ups.
     pub scan: u64,
-    /// Threads.
-    pub threads: usize,
-    /// Beside them, a reader that stays in its section.
-    pub stuck_reader: bool,
-    /// How long.
-    pub time: Duration,
-    /// Of keys and operations.
-    pub seed: u64,
-}
-
-/// What came of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample {
-    /// Million operations per second, all threads together.
-    pub mops: f64,
-    /// Attempts at updates that were repeated, in percent of all attempts.
-    pub abort_percent: f64,
-    /// By how much the process's resident memory has grown meanwhile, in bytes, where the system tells.
-    pub grown: Option<f64>,
 }
 
 /// Drawn before a run and gone through again and again: long enough that the cache does not know it by heart.
@@ -61,15 +36,11 @@ enum Op {
     Remove(u64),
 }
 
-fn stream(spec: &Spec, keys: &[u64], thread: usize) -> Vec<Op> {
-    let mut rng = SmallRng::seed_from_u64(spec.seed.wrapping_mul(1_000_003).wrapping_add(thread as u64));
-    let exponent = if let Distribution::Zipf(s) = spec.distribution { s } else { 0.99 };
-    let zipf = Zipf::new(keys.len() as f64, exponent).expect("at least one key and a positive exponent");
-    let draw = |rng: &mut SmallRng| match spec.distribution {
-        Distribution::Uniform => keys[rng.random_range(0..keys.len())],
-        // The keys are shuffled, so that popular ones lie anywhere.
-        _ => keys[(zipf.sample(rng) as usize).min(keys.len()) - 1],
-    };
+fn stream(spec: &Spec, keys: &[u64], thread: usize, seed: u64) -> Vec<Op> {
+    let mut rng = SmallRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(thread as u64));
+    let sampler = Sampler::new(spec.distribution, keys.len());
+    // The keys are shuffled, so that popular ones lie anywhere.
+    let draw = |rng: &mut SmallRng| keys[sampler.draw(rng)];
     (0..STREAM)
         .map(|_| match rng.random_range(0..200_u32) {
             n if n < spec.update_percent => Op::Insert(draw(&mut rng)),
@@ -89,9 +60,9 @@ fn run(session: &mut impl SetSession, spec: &Spec, op: Op) {
 }
 
 /// All keys that the operations draw from, shuffled.
-fn keys(spec: &Spec) -> Vec<u64> {
+fn keys(spec: &Spec, seed: u64) -> Vec<u64> {
     let mut keys: Vec<u64> = (0..2 * spec.items as u64).collect();
-    keys.shuffle(&mut SmallRng::seed_from_u64(spec.seed));
+    keys.shuffle(&mut SmallRng::seed_from_u64(seed));
     keys
 }
 
@@ -106,100 +77,99 @@ fn fill(set: &impl Set, spec: &Spec, keys: &[u64]) {
     fill.iter().for_each(|key| assert!(filling.insert(*key, *key)));
 }
 
-/// A run on the virtual machine.
-pub struct Simulation<'a> {
-    /// What to do; its time is not used.
-    pub spec: &'a Spec,
-    /// The machine, maybe varied.
-    pub machine: &'a Machine,
-    /// Seed, schedule, faults.
-    pub config: &'a Config,
-    /// What all runs share.
-    pub setting: &'a Setting,
+/// A structure over a mechanism, from how to make it.
+pub struct Driven<F> {
+    /// What to do.
+    pub spec: Spec,
+    /// Makes the structure.
+    pub make: F,
 }
 
-/// Makes a set on the virtual machine, fills it and drives it.
-///
-/// # Errors
-/// If the run does not end well.
-pub fn simulate<S: Set>(simulation: &Simulation<'_>, make: impl Fn(&Spec) -> S) -> Result<Run, Failure> {
-    let Simulation { spec, machine, config, setting } = *simulation;
-    let setup = || {
-        let (set, keys) = (make(spec), keys(spec));
-        fill(&set, spec, &keys);
-        let streams: Vec<Vec<Op>> = (0..spec.threads).map(|thread| stream(spec, &keys, thread)).collect();
-        (set, streams)
-    };
-    sim::measure::run(machine, config, setting, spec.threads, setup, |(set, streams), turns| {
+/// A set, the operations of every thread, and the reader that stays.
+pub struct Shared<S> {
+    set: S,
+    streams: Vec<Vec<Op>>,
+    visit: Visit,
+}
+
+impl<S: Set, F: Fn(&Spec) -> S> Program for Driven<F> {
+    type Shared = Shared<S>;
+
+    fn setup(&self, threads: usize, seed: u64) -> Shared<S> {
+        let (set, keys) = ((self.make)(&self.spec), keys(&self.spec, seed));
+        fill(&set, &self.spec, &keys);
+        let streams = (0..threads).map(|thread| stream(&self.spec, &keys, thread, seed)).collect();
+        Shared { set, streams, visit: Visit::default() }
+    }
+
+    fn body(&self, Shared { set, streams, .. }: &Shared<S>, turns: &mut impl Turns) {
         let mut session = set.session();
-        let mut ops = streams[turns.client().index].iter().cycle();
-        while turns.next() {
-            let op = *ops.next().expect("a cycle has no end");
-            turns.updates(!matches!(op, Op::Read(_)));
-            run(&mut session, spec, op);
-        }
-    })
+        let (ops, mut updates) = (streams[turns.thread()].as_slice(), 0);
+        let op = |i: usize| {
+            let op = ops[i % STREAM];
+            let update = !matches!(op, Op::Read(_));
+            updates += u64::from(update);
+            run(&mut session, &self.spec, op);
+            Done::updated(update)
+        };
+        turns.go(usize::MAX, op, || ());
+        turns.attempts(updates, session.aborts());
+    }
+
+    fn stop(&self, shared: &Shared<S>) {
+        shared.visit.end();
+    }
 }
 
-/// Fills the set and drives it.
-pub fn measure(set: &impl Set, spec: &Spec) -> Sample {
-    let keys = keys(spec);
-    fill(set, spec, &keys);
-    let (start, stop) = (Barrier::new(spec.threads + 1), AtomicBool::new(false));
-    let visit = Visit::default();
-    thread::scope(|scope| {
-        if spec.stuck_reader {
-            scope.spawn(|| set.session().linger(&visit));
-            visit.wait_inside();
+/// A contender's turn: the set is made anew. With `stuck_reader`, another thread stays in its section meanwhile.
+pub fn take<S: Set, F: Fn(&Spec) -> S + Sync>(
+    program: &Driven<F>,
+    stuck_reader: bool,
+    cell: usize,
+    turn: &mut Turn<'_>,
+) {
+    let shared = &program.setup(turn.threads, turn.seed);
+    let outcome = thread::scope(|scope| {
+        if stuck_reader {
+            scope.spawn(|| shared.set.session().linger(&shared.visit));
+            shared.visit.wait_inside();
         }
-        let handles: Vec<_> = (0..spec.threads)
-            .map(|thread| {
-                let (start, stop, keys) = (&start, &stop, &keys);
-                scope.spawn(move || {
-                    let (ops, mut session) = (stream(spec, keys, thread), set.session());
-                    let (mut done, mut updates) = (0_u64, 0_u64);
-                    start.wait();
-                    while !stop.load(Ordering::Relaxed) {
-                        let op = ops[done as usize % STREAM];
-                        updates += u64::from(!matches!(op, Op::Read(_)));
-                        run(&mut session, spec, op);
-                        done += 1;
-                    }
-                    (done, updates, session.aborts())
-                })
-            })
-            .collect();
-        start.wait();
-        let (begun, before) = (Instant::now(), resident_bytes());
-        thread::sleep(spec.time);
-        let grown = resident_bytes().zip(before).map(|(after, before)| after as f64 - before as f64);
-        stop.store(true, Ordering::Relaxed);
-        visit.end();
-        let elapsed = begun.elapsed();
-        let totals = handles.into_iter().map(|handle| handle.join().expect("an operation panicked"));
-        let (done, updates, aborts) = totals.fold((0, 0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1, sum.2 + it.2));
-        Sample {
-            mops: done as f64 / elapsed.as_secs_f64() / 1e6,
-            abort_percent: 100.0 * aborts as f64 / (updates + aborts).max(1) as f64,
-            grown,
-        }
-    })
+        turn.drive(&Ready { program, shared })
+    });
+    let [updates, repeated] = outcome.attempts;
+    let aborts = 100.0 * repeated as f64 / (updates + repeated).max(1) as f64;
+    turn.record(cell, outcome, &[("abort_percent", Some(aborts))]);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Pin;
+    use crate::harness::driver::{self, Outcome, Settings};
+    use archipelago_platform::time::Duration;
     use archipelago_sets::{Hash, OverMvRlu, OverRcu, Tree};
 
     fn spec(update_percent: u32) -> Spec {
-        let (items, buckets, scan, threads, stuck_reader) = (64, 8, 0, 2, false);
-        let (distribution, time) = (Distribution::Zipf(0.9), Duration::from_millis(5));
-        Spec { items, buckets, update_percent, distribution, scan, threads, stuck_reader, time, seed: 1 }
+        Spec { items: 64, buckets: 8, update_percent, distribution: Distribution::Zipf(0.9), scan: 0 }
+    }
+
+    fn measure<S: Set>(make: impl Fn(&Spec) -> S + Sync, spec: Spec, stuck_reader: bool) -> Outcome {
+        let program = &Driven { spec, make };
+        let shared = &program.setup(2, 1);
+        let time = Some(Duration::from_millis(5));
+        let settings = Settings { pinning: Pin::None.pinning(), latency: false, time };
+        thread::scope(|scope| {
+            if stuck_reader {
+                scope.spawn(|| shared.set.session().linger(&shared.visit));
+                shared.visit.wait_inside();
+            }
+            driver::run(2, settings, &Ready { program, shared })
+        })
     }
 
     #[test]
     fn a_stream_has_the_asked_for_updates_and_keys() {
-        let ops = stream(&spec(20), &(0..128).collect::<Vec<u64>>(), 0);
+        let ops = stream(&spec(20), &(0..128).collect::<Vec<u64>>(), 0, 1);
         let inserts = ops.iter().filter(|op| matches!(op, Op::Insert(_))).count();
         let removes = ops.iter().filter(|op| matches!(op, Op::Remove(_))).count();
         for part in [inserts, removes] {
@@ -210,10 +180,10 @@ mod tests {
 
     #[test]
     fn runs_count_operations() {
-        assert!(measure(&Hash::<OverMvRlu>::with_buckets(8), &spec(80)).mops > 0.0);
-        let sample = measure(&Tree::<OverRcu>::default(), &Spec { scan: 10, ..spec(2) });
-        assert!(sample.mops > 0.0 && sample.abort_percent == 0.0);
-        let sample = measure(&Hash::<OverMvRlu>::with_buckets(8), &Spec { stuck_reader: true, ..spec(80) });
-        assert!(sample.mops > 0.0);
+        let hash = |_: &Spec| Hash::<OverMvRlu>::with_buckets(8);
+        assert!(measure(hash, spec(80), false).ops > 0);
+        let outcome = measure(|_: &Spec| Tree::<OverRcu>::default(), Spec { scan: 10, ..spec(2) }, false);
+        assert!(outcome.ops > 0 && outcome.attempts[1] == 0);
+        assert!(measure(hash, spec(80), true).ops > 0);
     }
 }

@@ -4,76 +4,76 @@
 
 use archipelago_index::HydraList;
 use archipelago_platform::SIMULATED;
-use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::Barrier;
-use archipelago_platform::thread::{self, Pinning};
-use archipelago_platform::time::{Duration, Instant};
-use archipelago_platform::topology::Topology;
-use archipelago_sim::{Config, Machine, world};
+use archipelago_platform::thread::Pinning;
+use archipelago_platform::time::Duration;
+use archipelago_sim::{Config, Machine, Placement, world};
 use archipelago_sync::lock::{Mutex, RawTtas};
 
-use super::measure::{self, Setting};
 use crate::failure::Failure;
+use crate::harness::driver::{self, Ready, Settings};
+use crate::harness::program::{Done, Program, Turns};
+use crate::harness::simulated::{self, Setting};
+use crate::harness::steady::Wish;
 use crate::stats;
 
-/// A program of some threads; `next` says whether to go on, before every operation.
-trait Program {
-    const NAME: &str;
-    type Shared: Send + Sync;
-
-    fn shared() -> Self::Shared;
-    fn body(shared: &Self::Shared, thread: usize, next: &mut dyn FnMut() -> bool);
-}
-
+#[derive(Clone, Copy)]
 struct Private;
+#[derive(Clone, Copy)]
 struct Contended;
+#[derive(Clone, Copy)]
 struct Lock;
+#[derive(Clone, Copy)]
 struct LookUp;
 
 impl Program for Private {
-    const NAME: &str = "private increments";
     type Shared = [CachePadded<AtomicU64>; 2];
 
-    fn shared() -> Self::Shared {
+    fn setup(&self, _: usize, _: u64) -> Self::Shared {
         Default::default()
     }
 
-    fn body(words: &Self::Shared, thread: usize, next: &mut dyn FnMut() -> bool) {
-        while next() {
-            words[thread].fetch_add(1, Ordering::Relaxed);
-        }
+    fn body(&self, words: &Self::Shared, turns: &mut impl Turns) {
+        let word = &words[turns.thread()];
+        let op = |_| {
+            word.fetch_add(1, Ordering::Relaxed);
+            Done::Found
+        };
+        turns.go(usize::MAX, op, || ());
     }
 }
 
 impl Program for Contended {
-    const NAME: &str = "contended fetch_add";
     type Shared = CachePadded<AtomicU64>;
 
-    fn shared() -> Self::Shared {
+    fn setup(&self, _: usize, _: u64) -> Self::Shared {
         Default::default()
     }
 
-    fn body(word: &Self::Shared, _: usize, next: &mut dyn FnMut() -> bool) {
-        while next() {
+    fn body(&self, word: &Self::Shared, turns: &mut impl Turns) {
+        let op = |_| {
             word.fetch_add(1, Ordering::Relaxed);
-        }
+            Done::Found
+        };
+        turns.go(usize::MAX, op, || ());
     }
 }
 
 impl Program for Lock {
-    const NAME: &str = "TTAS lock, two lines written";
     type Shared = (CachePadded<Mutex<RawTtas, ()>>, [CachePadded<AtomicU64>; 2]);
 
-    fn shared() -> Self::Shared {
+    fn setup(&self, _: usize, _: u64) -> Self::Shared {
         (CachePadded::new(Mutex::new(())), Default::default())
     }
 
-    fn body((lock, words): &Self::Shared, _: usize, next: &mut dyn FnMut() -> bool) {
-        while next() {
+    fn body(&self, (lock, words): &Self::Shared, turns: &mut impl Turns) {
+        let op = |_| {
             let _held = lock.lock();
             words.iter().for_each(|word| word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed));
-        }
+            Done::Found
+        };
+        turns.go(usize::MAX, op, || ());
     }
 }
 
@@ -82,10 +82,9 @@ const KEYS: u64 = 100_000;
 const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Program for LookUp {
-    const NAME: &str = "HydraList look-up, 100k keys";
     type Shared = HydraList<u64, u64>;
 
-    fn shared() -> Self::Shared {
+    fn setup(&self, _: usize, _: u64) -> Self::Shared {
         let map = HydraList::new();
         let session = map.pin();
         (0..KEYS).for_each(|key| _ = session.upsert(&key.wrapping_mul(SCATTER), key));
@@ -93,13 +92,14 @@ impl Program for LookUp {
         map
     }
 
-    fn body(map: &Self::Shared, thread: usize, next: &mut dyn FnMut() -> bool) {
+    fn body(&self, map: &Self::Shared, turns: &mut impl Turns) {
         let session = map.pin();
-        let mut key = thread as u64 * 7919;
-        while next() {
+        let mut key = turns.thread() as u64 * 7919;
+        let op = |_| {
             key = (key * 69_069 + 1) % KEYS;
-            assert_eq!(session.get(&key.wrapping_mul(SCATTER)), Some(key));
-        }
+            Done::found(session.get(&key.wrapping_mul(SCATTER)) == Some(key))
+        };
+        turns.go(usize::MAX, op, || ());
     }
 }
 
@@ -118,17 +118,19 @@ pub fn run() -> Result<(), Failure> {
     let what = if SIMULATED { "this-host as measured just now (simulated)" } else { "this machine" };
     println!("ns per operation of a thread, on {what}, medians of {RUNS}:");
     println!("{:<30} {:>10} {:>10}", "", "1 thread", "2 threads");
-    line::<Private>(machine.as_ref())?;
-    line::<Contended>(machine.as_ref())?;
-    line::<Lock>(machine.as_ref())?;
-    line::<LookUp>(machine.as_ref())
+    line("private increments", machine.as_ref(), Private)?;
+    line("contended fetch_add", machine.as_ref(), Contended)?;
+    line("TTAS lock, two lines written", machine.as_ref(), Lock)?;
+    line("HydraList look-up, 100k keys", machine.as_ref(), LookUp)
 }
 
-fn line<P: Program>(machine: Option<&Machine>) -> Result<(), Failure> {
-    print!("{:<30}", P::NAME);
+fn line<P: Program + Copy + Sync + 'static>(name: &str, machine: Option<&Machine>, program: P) -> Result<(), Failure> {
+    print!("{name:<30}");
     for threads in THREADS {
         let times: Vec<f64> = (1..=RUNS)
-            .map(|seed| machine.map_or_else(|| Ok(native::<P>(threads)), |it| simulated::<P>(it, threads, seed)))
+            .map(|seed| {
+                machine.map_or_else(|| Ok(native(program, threads)), |it| simulated(program, it, threads, seed))
+            })
             .collect::<Result<_, _>>()?;
         print!(" {:>10.1}", stats::median(&times).expect("at least one run"));
     }
@@ -136,52 +138,31 @@ fn line<P: Program>(machine: Option<&Machine>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn native<P: Program>(threads: usize) -> f64 {
-    const TIME: Duration = Duration::from_millis(100);
-    let (shared, stop, start) = (P::shared(), AtomicBool::new(false), Barrier::new(threads + 1));
-    let cpus = Pinning::FillNodeFirst.assign(Topology::current(), threads);
-    let (ops, elapsed) = thread::scope(|scope| {
-        let (shared, stop, start) = (&shared, &stop, &start);
-        let spawn = |(thread, cpu): (usize, Option<_>)| {
-            scope.spawn(move || {
-                // Unpinned, it is measured where it happens to run.
-                let _ = cpu.map(thread::pin_current);
-                let mut ops = 0;
-                start.wait();
-                P::body(shared, thread, &mut || {
-                    ops += 1;
-                    !stop.load(Ordering::Relaxed)
-                });
-                ops
-            })
-        };
-        let threads: Vec<_> = cpus.into_iter().enumerate().map(spawn).collect();
-        start.wait();
-        let begin = Instant::now();
-        thread::sleep(TIME);
-        stop.store(true, Ordering::Relaxed);
-        let elapsed = begin.elapsed();
-        let ops = threads.into_iter().map(|thread| thread.join().expect("a program does not panic"));
-        (ops.sum::<u64>(), elapsed)
-    });
-    elapsed.as_nanos() as f64 * threads as f64 / ops as f64
+fn native<P: Program + Sync>(program: P, threads: usize) -> f64 {
+    let settings = Settings { pinning: Pinning::FillNodeFirst, latency: false, time: Some(Duration::from_millis(100)) };
+    let (program, shared) = (&program, &program.setup(threads, 1));
+    let outcome = driver::run(threads, settings, &Ready { program, shared });
+    assert_eq!(outcome.misses, 0, "a look-up misses a key that is there");
+    outcome.wall.as_nanos() as f64 * threads as f64 / outcome.ops as f64
 }
 
-fn simulated<P: Program>(machine: &Machine, threads: usize, seed: u64) -> Result<f64, Failure> {
-    let (warm_ns, measured_ns) = (1_000_000, 1_000_000);
-    let placement = archipelago_sim::Placement::Fill;
-    let (sweep, faults) = (false, Vec::new());
-    let setting = Setting { machine: machine.clone(), placement, warm_ns, measured_ns, seed, seeds: 1, sweep, faults };
-    let config = Config { until_ns: Some(warm_ns + measured_ns), ..Config::seeded(seed) };
+fn simulated<P: Program + Copy + 'static>(
+    program: P,
+    machine: &Machine,
+    threads: usize,
+    seed: u64,
+) -> Result<f64, Failure> {
+    let (warm_ns, measured_ns) = (Some(1_000_000), 1_000_000);
+    let wish = Wish { warm_ns, measured_ns, min_ops: 0, patience_ns: 0 };
+    let (placement, sweep, faults) = (Placement::Fill, false, Vec::new());
+    let setting = Setting { machine: machine.clone(), placement, wish, seed, seeds: 1, sweep, faults };
     let setup = || {
-        let shared = P::shared();
+        let shared = program.setup(threads, seed);
         // Natively everything has been touched often enough to be there.
         world::warm_all(0);
         shared
     };
-    let run = measure::run(machine, &config, &setting, threads, setup, |shared, turns| {
-        let thread = turns.client().index;
-        P::body(shared, thread, &mut || turns.next());
-    })?;
+    let body = |shared: &P::Shared, turns: &mut simulated::Turns<'_>| program.body(shared, turns);
+    let run = simulated::run(machine, &Config::seeded(seed), &setting, threads, setup, body)?;
     Ok(threads as f64 * 1000.0 / run.mops)
 }

@@ -1,15 +1,19 @@
 //! `sim nr`: the node-replication paper's comparison (§4.1, §4.2) on a machine like its own.
 
+use core::cell::OnceCell;
+
 use archipelago_platform::touch_mut;
 use archipelago_replicate::{Combined, Replicated};
 use archipelago_sim::world;
 use archipelago_sync::lock::{DistributedRwLock, Mutex, RawShfl, RawTas, RawTtas};
 use lock_api::RawMutex;
 
-use super::measure::{Program, run};
-use super::{Cell, Contender, choose};
 use crate::args::SimNr;
+use crate::choose;
 use crate::failure::Failure;
+use crate::harness::program::{Done, Turns};
+use crate::harness::simulated::{Contender, Program, run};
+use crate::nr;
 use crate::nr::driver::Load;
 use crate::nr::methods::{LockFree, Method, Session, lock_free_keys};
 use crate::nr::structures::{Dictionary, Op, PriorityQueue, SortedSet, Structure};
@@ -71,32 +75,45 @@ struct Work {
     external_work: usize,
 }
 
-fn filled<T: Structure>(items: usize) -> T {
-    world::untimed(|| T::filled(items))
+/// Filled structures, for each run and replica one. The first was made outside of all runs, the others are made from it.
+struct Filled<'a, T> {
+    items: usize,
+    first: &'a T,
 }
 
-fn program<T: Structure, M: Method + 'static>(work: Work, make: fn(usize) -> M) -> Program {
+impl<T: Structure> Filled<'_, T> {
+    fn make(&self) -> T {
+        world::untimed(|| self.first.copy(self.items))
+    }
+}
+
+fn program<T: Structure, M: Method + 'static>(work: Work, make: fn(&Filled<'_, T>) -> M) -> Program {
+    let first = OnceCell::new();
     Box::new(move |machine, config, setting, threads| {
         let Work { items, update_percent, distribution, external_work } = work;
+        let filled = Filled { items, first: first.get_or_init(|| T::filled(items)) };
         let key_space = T::key_space(items);
         let load = Load { update_percent, distribution, external_work, key_space, seed: config.seed };
-        let streams: Vec<Vec<Op>> = (0..threads).map(|thread| load.stream(thread)).collect::<Result<_, _>>()?;
+        let streams = load.streams(threads);
         run(
             machine,
             config,
             setting,
             threads,
-            || make(items),
+            || make(&filled),
             |method, turns| {
                 let mut session = method.session();
                 let outside = vec![0_u64; if external_work > 0 { OUTSIDE * 8 } else { 0 }];
-                let mut ops = streams[turns.client().index].iter().cycle();
-                while turns.next() {
-                    session.execute(*ops.next().expect("a cycle has no end"));
+                let stream = streams[turns.thread()].as_slice();
+                let op = |i: usize| {
+                    session.execute(stream[i % stream.len()]);
+                    Done::Found
+                };
+                turns.go(usize::MAX, op, || {
                     for _ in 0..external_work {
                         touch_mut(&raw const outside[world::random() as usize % OUTSIDE * 8], size_of::<u64>());
                     }
-                }
+                });
             },
         )
     })
@@ -104,13 +121,13 @@ fn program<T: Structure, M: Method + 'static>(work: Work, make: fn(usize) -> M) 
 
 fn method<T: Structure>(name: &str, work: Work) -> Program {
     match name {
-        "sl" => program::<T, _>(work, |items| SingleLock::<RawTtas, _>(Mutex::new(filled::<T>(items)))),
-        "tas" => program::<T, _>(work, |items| SingleLock::<RawTas, _>(Mutex::new(filled::<T>(items)))),
-        "shfl" => program::<T, _>(work, |items| SingleLock::<RawShfl, _>(Mutex::new(filled::<T>(items)))),
-        "rwl" => program::<T, _>(work, |items| ReadersWriterLock(DistributedRwLock::new(filled::<T>(items)))),
-        "fc" => program::<T, _>(work, |items| Combined::flat(filled::<T>(items))),
-        "fc+" => program::<T, _>(work, |items| Combined::new(filled::<T>(items))),
-        _ => program::<T, _>(work, |items| Replicated::builder().build(|| filled::<T>(items))),
+        "sl" => program::<T, _>(work, |filled| SingleLock::<RawTtas, _>(Mutex::new(filled.make()))),
+        "tas" => program::<T, _>(work, |filled| SingleLock::<RawTas, _>(Mutex::new(filled.make()))),
+        "shfl" => program::<T, _>(work, |filled| SingleLock::<RawShfl, _>(Mutex::new(filled.make()))),
+        "rwl" => program::<T, _>(work, |filled| ReadersWriterLock(DistributedRwLock::new(filled.make()))),
+        "fc" => program::<T, _>(work, |filled| Combined::flat(filled.make())),
+        "fc+" => program::<T, _>(work, |filled| Combined::new(filled.make())),
+        _ => program::<T, _>(work, |filled| Replicated::builder().build(|| filled.make())),
     }
 }
 
@@ -126,7 +143,9 @@ fn lock_free(name: &str, workload: &str, work: Work) -> Option<Program> {
 }
 
 fn lock_free_program<T: Structure, const QUEUE: bool, const FREES: bool>(work: Work) -> Program {
-    program::<T, _>(work, |items| world::untimed(|| lock_free_keys(QUEUE, items).collect::<LockFree<QUEUE, FREES>>()))
+    program::<T, _>(work, |filled| {
+        world::untimed(|| lock_free_keys(QUEUE, filled.items).collect::<LockFree<QUEUE, FREES>>())
+    })
 }
 
 /// The methods on the workloads that the arguments name.
@@ -134,19 +153,15 @@ fn lock_free_program<T: Structure, const QUEUE: bool, const FREES: bool>(work: W
 /// # Errors
 /// If a name is not known.
 pub fn contenders(args: &SimNr) -> Result<Vec<Contender>, Failure> {
-    let workloads = choose("--workload", &args.workload, &["pqueue", "dictionary", "sorted-set"])?;
+    let workloads = choose::names("workload", &args.workload, &nr::WORKLOADS)?;
     let known = ["sl", "rwl", "fc", "fc+", "nr", "lf", "lf-freeing", "tas", "shfl"];
-    let methods = choose("--method", &args.method, &known)?;
+    let methods = choose::names("method", &args.method, &known)?;
     let mut contenders = Vec::new();
     for workload in workloads {
-        for (update_percent, distribution, external_work) in cells(args)? {
-            let items = args.count.unwrap_or(if workload == "sorted-set" { 10_000 } else { 200_000 });
+        for (update_percent, distribution, external_work) in nr::cells(&args.work)? {
+            let items = args.work.items(workload);
             let work = Work { items, update_percent, distribution, external_work };
-            let cell = Cell {
-                update_percent: Some(update_percent),
-                distribution: Some(distribution),
-                external_work: Some(external_work),
-            };
+            let cell = nr::cell(workload, update_percent, distribution, external_work, items);
             for name in &methods {
                 let program = match workload {
                     _ if name.starts_with("lf") => lock_free(name, workload, work),
@@ -156,7 +171,6 @@ pub fn contenders(args: &SimNr) -> Result<Vec<Contender>, Failure> {
                 };
                 contenders.extend(program.map(|program| Contender {
                     name: (*name).to_owned(),
-                    workload: workload.to_owned(),
                     cell: cell.clone(),
                     program,
                 }));
@@ -164,19 +178,4 @@ pub fn contenders(args: &SimNr) -> Result<Vec<Contender>, Failure> {
         }
     }
     Ok(contenders)
-}
-
-/// All combinations of update ratio, distribution and external work.
-fn cells(args: &SimNr) -> Result<Vec<(u32, Distribution, usize)>, Failure> {
-    let mut cells = Vec::new();
-    for &update_percent in &args.update_percent {
-        for text in args.distribution.split(',') {
-            let distribution = Distribution::parse(text.trim())?;
-            if distribution == Distribution::Latest {
-                return Err(Failure::new("sim nr knows no --distribution latest"));
-            }
-            cells.extend(args.external_work.iter().map(|&lines| (update_percent, distribution, lines)));
-        }
-    }
-    Ok(cells)
 }

@@ -3,7 +3,7 @@
 use clap::Parser;
 
 use super::*;
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, SimCommon};
 
 pub(super) fn parse(args: &[&str]) -> Sim {
     let cli = Cli::try_parse_from([&["archipelago", "sim"], args].concat()).unwrap();
@@ -12,13 +12,7 @@ pub(super) fn parse(args: &[&str]) -> Sim {
 }
 
 pub(super) fn common(what: &Sim) -> &SimCommon {
-    match what {
-        Sim::Machines { .. } | Sim::Host => panic!("no experiment"),
-        Sim::Locks { common, .. } => common,
-        Sim::Ycsb(args) => &args.common,
-        Sim::Sets(args) => &args.common,
-        Sim::Nr(args) => &args.common,
-    }
+    experiment(what).unwrap().0
 }
 
 #[test]
@@ -31,9 +25,13 @@ fn the_default_threads_have_every_socket_boundary() {
 #[test]
 fn contenders_are_all_combinations() {
     let Sim::Ycsb(args) = parse(&["ycsb", "--index", "all", "--workload", "c,a"]) else { panic!() };
-    let names: Vec<_> = ycsb::contenders(&args).unwrap().into_iter().map(|it| (it.name, it.workload)).collect();
-    assert_eq!(names.len(), 8);
+    let names: Vec<_> = ycsb::contenders(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();
+    assert_eq!(names.len(), 14);
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
+    // Exclusive locks know no percentages.
+    let count = |line: &[&str]| experiment(&parse(line)).unwrap().1.len();
+    assert_eq!(count(&["locks", "--lock", "all"]), 8 + 5 * 3);
+    assert_eq!(count(&["locks", "--lock", "bravo,mcs", "--write-percent", "1"]), 2);
     let Sim::Nr(args) = parse(&["nr", "--workload", "all", "--update-percent", "0,10"]) else { panic!() };
     assert_eq!(nr::contenders(&args).unwrap().len(), 3 * 2 * 5);
     let line = [
@@ -56,11 +54,13 @@ fn contenders_are_all_combinations() {
 
 #[test]
 fn wrong_arguments_are_told() {
-    assert!(locks::contenders("tas,tsa").is_err());
+    assert!(experiment(&parse(&["locks", "--lock", "tas,tsa"])).is_err());
     let message = machines::named("xeon").unwrap_err().to_string();
     assert!(message.contains("xeon-8180-4s"), "{message}");
     let what = parse(&["locks", "--threads", "100000"]);
     assert!(threads(common(&what), &machines::named("this-host").unwrap()).is_err());
+    let Sim::Ycsb(args) = parse(&["ycsb", "--keys", "words"]) else { panic!() };
+    assert!(ycsb::contenders(&args).is_err());
     let Sim::Ycsb(args) = parse(&["ycsb", "--stall", "everything"]) else { panic!() };
     assert!(ycsb::faults(&args).is_err());
 }
@@ -98,19 +98,97 @@ fn an_experiment_runs_and_is_reported_in_every_format() {
         "20",
         "--warm",
         "5",
+        "--min-ops",
+        "0",
         "--runs",
         "2",
         "--sweep",
     ]);
-    let Sim::Locks { common, lock } = &what else { panic!() };
+    let (common, contenders) = experiment(&what).unwrap();
     let setting = setting(common, &what).unwrap();
-    let points = compare(&locks::contenders(lock).unwrap(), &setting, &common.threads).unwrap();
-    assert_eq!(points.len(), 4);
+    let mut sink = Sink::open(common, &setting).unwrap();
+    assert!(compare(&contenders, &setting, &common.threads, &mut sink).unwrap());
+    let rows = sink.rows();
+    assert_eq!(rows.len(), 4);
     let variations = archipelago_sim::Variation::all().count();
-    assert!(points.iter().all(|point| point.figures.sweep.len() == variations * 2 && point.figures.first.mops > 0.0));
-    let (text, page) = report::samples(&points, &setting);
+    assert!(rows.iter().all(|row| row.sweep.len() == variations * 2 && row.seeds.len() == 2 && row.speeds()[0] > 0.0));
+    let mut text = Vec::new();
+    report::tables(rows, true, &[], &mut text).unwrap();
+    let (text, page) = (String::from_utf8(text).unwrap(), report::page(rows, &setting.machine, true, &[]));
     assert!(text.contains("ticket") == page.contains("ticket") && page.contains("Simulated."), "{page}");
-    for (text, parts) in [(&text, ["Mops/s", "Simulated."]), (&page, ["<svg", "mcs"])] {
+    for (text, parts) in [(&text, ["Mops/s", "PARTIAL"]), (&page, ["<svg", "Partial:"])] {
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     }
+}
+
+/// Few operations, and a pace that changes, are told in the row.
+#[test]
+fn doubtful_figures_have_a_warning() {
+    if !SIMULATED {
+        return;
+    }
+    let warned = |more: &[&str]| {
+        let arguments = ["locks", "--lock", "tas", "--runs", "1", "--threads", "224", "--format", "csv"];
+        let what = parse(&[&arguments[..], more].concat());
+        let setting = setting(common(&what), &what).unwrap();
+        let contender = &experiment(&what).unwrap().1[0];
+        let figures = simulated::figures(&contender.program, &setting, 224).unwrap().unwrap();
+        row::row(contender, 224, &figures, &setting)
+    };
+    let row = warned(&["--micros", "4", "--warm", "0", "--min-ops", "100k", "--patience", "8"]);
+    let warning = row.text("warning");
+    assert!(
+        row.whole("micros") == Some(8) && warning.starts_with("fewer than 100000 operations counted in 1 of 1 runs"),
+        "{warning}"
+    );
+    let row = warned(&["--micros", "4", "--min-ops", "0", "--patience", "8"]);
+    assert_eq!(row.text("warning"), "not steady within 8 us in 1 of 1 runs");
+    let row = warned(&["--micros", "40"]);
+    assert!(
+        row.fields["warning"].is_null() && row.whole("ops") >= Some(1000) && row.whole("warm_micros") >= Some(40),
+        "{row:?}"
+    );
+}
+
+/// A row of the file is one of the same contender in the same setting, and of no other.
+#[test]
+fn a_file_gives_back_its_rows() {
+    if !SIMULATED {
+        return;
+    }
+    let path = std::env::temp_dir().join(format!("archipelago-rows-{}", std::process::id()));
+    let line = ["locks", "--lock", "mcs", "--threads", "1,2", "--micros", "20", "--runs", "2", "--out"];
+    let run = |more: &[&str]| {
+        let what = parse(&[&line[..], &[path.to_str().unwrap(), "--format", "csv"], more].concat());
+        let setting = setting(common(&what), &what).unwrap();
+        let mut sink = Sink::open(common(&what), &setting).unwrap();
+        let contenders = experiment(&what).unwrap().1;
+        let known = sink.done(&contenders[0], 2).is_some();
+        assert!(compare(&contenders, &setting, &common(&what).threads, &mut sink).unwrap());
+        (known, sink.rows().to_vec())
+    };
+    let (known, rows) = run(&[]);
+    assert!(!known && rows.len() == 2);
+    // The time on the host tells a measurement from its copy.
+    assert_eq!(run(&[]), (true, rows.clone()));
+    let (known, others) = run(&["--seed", "7"]);
+    assert!(!known && others[0].text("hash") != rows[0].text("hash"));
+    assert_eq!(run(&[]), (true, rows));
+    assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 4);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn counts_beyond_memory_are_refused() {
+    for line in [
+        &["ycsb", "--count", "900G"][..],
+        &["sets", "--count", "900G"],
+        &["sets", "--buckets", "900G"],
+        &["nr", "--count", "900G"],
+    ] {
+        let what = parse(line);
+        let failure = limits::check(&what, &machines::named("xeon-8180-4s").unwrap()).unwrap_err().to_string();
+        assert!(failure.contains("a smaller --count") && !failure.contains('\n'), "{failure}");
+    }
+    assert!(limits::check(&parse(&["ycsb"]), &machines::named("xeon-8180-4s").unwrap()).is_ok());
 }

@@ -4,9 +4,8 @@ use std::process::ExitCode;
 
 use archipelago_sim::{Config, Unannounced};
 
-use super::Contender;
-use super::measure::Setting;
 use crate::failure::Failure;
+use crate::harness::simulated::{Contender, Setting};
 
 /// Lines that may be read without announcement if nothing changes them: so few stay in every core's first-level cache.
 const FEW: usize = 64;
@@ -23,7 +22,7 @@ pub fn execute(contenders: &[Contender], setting: &Setting, threads: &[usize]) -
     for contender in contenders {
         for &threads in threads {
             let found = found(contender, setting, threads)?;
-            println!("{} {} with {threads} threads: {} places", contender.workload, contender.name, found.len());
+            println!("{} {} with {threads} threads: {} places", contender.cell.workload, contender.name, found.len());
             for place in &found {
                 let (kind, lines) = (if place.writes { "writes" } else { "reads" }, place.lines);
                 let changing = if place.changing { "changing" } else { "unchanging" };
@@ -44,4 +43,67 @@ pub fn found(contender: &Contender, setting: &Setting, threads: usize) -> Result
     let run = (contender.program)(&setting.machine, &config, setting, threads)?;
     let matters = |place: &Unannounced| place.accesses > ONCE * threads as u64 && (place.changing || place.lines > FEW);
     Ok(run.unannounced.into_iter().filter(matters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use archipelago_platform::SIMULATED;
+
+    use super::*;
+    use crate::sim::experiment::setting;
+    use crate::sim::smoke::contenders;
+    use crate::sim::tests::{common, parse};
+
+    /// Every experiment with every contender, small.
+    const EXPERIMENTS: [&[&str]; 4] = [
+        &["locks"],
+        &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
+        &["sets", "--structure", "all", "--mechanism", "all", "--count", "100", "--update-percent", "20"],
+        &["nr", "--workload", "all", "--method", "all", "--update-percent", "20", "--count", "2k"],
+    ];
+    /// On several nodes, so that what is kept for each is there more than once.
+    const OPTIONS: [&str; 12] = [
+        "--machine",
+        "xeon-8180-4s",
+        "--pin",
+        "spread",
+        "--warm",
+        "5",
+        "--micros",
+        "15",
+        "--min-ops",
+        "0",
+        "--runs",
+        "1",
+    ];
+    const THREADS: usize = 4;
+
+    /// All that the contenders of an experiment do not announce. `ARCHIPELAGO_WATCH` names those to look at.
+    fn unannounced(experiment: &[&str]) -> String {
+        let what = parse(&[experiment, &OPTIONS].concat());
+        let setting = setting(common(&what), &what).unwrap();
+        let only = std::env::var("ARCHIPELAGO_WATCH").unwrap_or_default();
+        let mut places = String::new();
+        for contender in contenders(&what) {
+            let name = format!("{} {} {}", experiment[0], contender.cell.workload, contender.name);
+            if !name.contains(&only) {
+                continue;
+            }
+            let found = found(&contender, &setting, THREADS).unwrap_or_else(|why| panic!("{name}: {why}"));
+            for place in found {
+                let (kind, lines) = (if place.writes { "writes" } else { "reads" }, place.lines);
+                places += &format!("{name}: {kind} {lines} lines {} times: {}\n", place.accesses, place.place);
+            }
+        }
+        places
+    }
+
+    #[test]
+    fn every_experiment_announces_its_plain_memory() {
+        if !SIMULATED {
+            return;
+        }
+        let places: String = EXPERIMENTS.into_iter().map(unannounced).collect();
+        assert!(places.is_empty(), "shared memory that costs the model nothing:\n{places}");
+    }
 }

@@ -1,6 +1,7 @@
 //! `sim ycsb`: indexes under YCSB's workloads, with one search layer and with one per node, and with threads that stop
 //! in bad places.
 
+use archipelago_index::art::WriteSync;
 use archipelago_index::{Art, HydraList, OrderedSession};
 use archipelago_platform::topology::Topology;
 use archipelago_sim::{Fault, Point, world};
@@ -8,65 +9,78 @@ use archipelago_sync::version_lock::VersionLock;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::measure::{Program, Turns, run};
-use super::{Cell, choose};
-use crate::args::SimYcsb;
+use super::locked::RwLocked;
+use crate::args::{SimYcsb, Warm};
+use crate::choose;
 use crate::contender::Contender;
-use crate::driver::execute;
 use crate::failure::Failure;
-use crate::locked::RwLocked;
+use crate::harness::program::{Done, Turns};
+use crate::harness::simulated::{self, Program, run};
+use crate::keys::{self, BenchKey, KeyKind, KeySet};
+use crate::report::row::Cell;
+use crate::rivals::btree::{BTreeOlc, TreeKey};
+use crate::rivals::masstree::Masstree;
 use crate::workload::{Distribution, Stream, Workload, stream};
+use crate::ycsb::execute;
 
 /// Operations of a thread, gone through again and again.
 const STREAM: usize = 4096;
 /// Keys held back per thread, for inserts.
 const FRESH: usize = 2048;
+/// With threads that stop, `--warm auto` is so many microseconds.
+pub const WARM_BEFORE_FAULTS: u64 = 50;
 
-/// The keys of a run: those loaded, then those held back.
-struct Keys {
-    all: Vec<u64>,
-    loaded: usize,
+/// Keys that a simulation can make on its way.
+trait SimKey: TreeKey {
+    /// So many to load and so many more, as in `bench ycsb`.
+    fn set(kind: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<Self>;
+
+    /// One that was most likely never seen.
+    fn unseen(rng: &mut SmallRng) -> Self;
 }
 
-impl Keys {
-    fn new(count: usize, threads: usize, seed: u64) -> Self {
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let all = (0..count + threads * FRESH).map(|_| rng.random()).collect();
-        Keys { all, loaded: count }
+impl SimKey for u64 {
+    fn set(kind: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<u64> {
+        keys::words(kind, count, fresh, seed)
     }
 
-    fn loaded(&self) -> &[u64] {
-        &self.all[..self.loaded]
+    fn unseen(rng: &mut SmallRng) -> u64 {
+        rng.random()
+    }
+}
+
+impl SimKey for Vec<u8> {
+    fn set(_: &KeyKind, count: usize, fresh: usize, seed: u64) -> KeySet<Vec<u8>> {
+        keys::emails(count, fresh, seed)
     }
 
-    fn fresh(&self, thread: usize) -> &[u64] {
-        &self.all[self.loaded + thread * FRESH..][..FRESH]
+    fn unseen(rng: &mut SmallRng) -> Vec<u8> {
+        keys::email(rng)
     }
 }
 
 /// The workload of one contender.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Work {
     workload: Workload,
     distribution: Distribution,
+    keys: KeyKind,
     count: usize,
 }
 
 /// An index: how to make it, and how to drive it.
-fn program<I: Contender<u64> + 'static>(work: Work, make: fn() -> I) -> Program {
+fn program<K: SimKey, I: Contender<K> + 'static>(work: Work, make: fn() -> I) -> Program {
     Box::new(move |machine, config, setting, threads| {
         let setup = || {
             let index = make();
-            let keys = Keys::new(work.count, threads, config.seed);
-            if work.workload != Workload::Load {
-                load(&index, keys.loaded(), machine.sockets);
-            }
-            let of = |thread| {
-                let (loaded, fresh) = (keys.loaded(), keys.fresh(thread));
+            let keys = K::set(&work.keys, work.count, threads * FRESH, config.seed);
+            load(&index, &keys.loaded, machine.sockets);
+            let of = |thread: usize| {
+                let fresh = &keys.fresh[thread * FRESH..][..FRESH];
                 let seed = config.seed.wrapping_mul(1_000_003).wrapping_add(thread as u64);
-                stream(work.workload, work.distribution, STREAM, loaded, fresh, seed)
+                stream(work.workload, work.distribution, STREAM, &keys.loaded, fresh, seed)
             };
-            let streams: Vec<Stream<u64>> = match work.workload {
+            let streams: Vec<Stream<K>> = match work.workload {
                 Workload::Load => Vec::new(),
                 _ => (0..threads).map(of).collect(),
             };
@@ -74,13 +88,13 @@ fn program<I: Contender<u64> + 'static>(work: Work, make: fn() -> I) -> Program 
         };
         run(machine, config, setting, threads, setup, |(index, streams), turns| match work.workload {
             Workload::Load => load_turns(index, config.seed, turns),
-            _ => stream_turns(index, &streams[turns.client().index], turns),
+            _ => stream_turns(index, &streams[turns.thread()], turns),
         })
     })
 }
 
 /// Fills the index before the run, from every node in turn, so that its memory is spread.
-fn load<I: Contender<u64>>(index: &I, keys: &[u64], nodes: usize) {
+fn load<K: BenchKey, I: Contender<K>>(index: &I, keys: &[K], nodes: usize) {
     for (part, keys) in keys.chunks(keys.len().div_ceil(64)).enumerate() {
         world::bind(part % nodes);
         let session = index.pin();
@@ -90,55 +104,82 @@ fn load<I: Contender<u64>>(index: &I, keys: &[u64], nodes: usize) {
     index.quiesce();
 }
 
-/// Inserts random keys, into a map that is empty at first.
-fn load_turns<I: Contender<u64>>(index: &I, seed: u64, turns: &mut Turns<'_>) {
+/// Inserts new keys, into a map that is filled.
+fn load_turns<K: SimKey, I: Contender<K>>(index: &I, seed: u64, turns: &mut impl Turns) {
     let session = index.pin();
-    let mut rng = SmallRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(turns.client().index as u64));
-    while turns.next() {
-        session.insert(&rng.random(), 1);
-    }
+    let mut rng = SmallRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(turns.thread() as u64));
+    let insert = |_| {
+        session.insert(&K::unseen(&mut rng), 1);
+        Done::Found
+    };
+    turns.go(usize::MAX, insert, || ());
 }
 
-fn stream_turns<I: Contender<u64>>(index: &I, stream: &Stream<u64>, turns: &mut Turns<'_>) {
+fn stream_turns<K: BenchKey, I: Contender<K>>(index: &I, stream: &Stream<K>, turns: &mut impl Turns) {
     let session = index.pin();
-    let mut at = 0;
-    while turns.next() {
-        execute::<u64, I>(&session, stream.ops[at], &stream.keys[at], at as u64);
-        at = (at + 1) % STREAM;
-    }
+    let op = |i: usize| {
+        let at = i % STREAM;
+        Done::found(execute::<K, I>(&session, stream.ops[at], &stream.keys[at], at as u64))
+    };
+    turns.go(usize::MAX, op, || ());
 }
 
 /// A map with one search layer, whatever the machine.
-fn one_layer() -> HydraList<u64, u64> {
+fn one_layer<K: BenchKey>() -> HydraList<K, u64> {
     HydraList::builder().topology(Topology::synthetic(1, 1)).build()
 }
 
 /// Makes an index's program.
 type Make = fn(Work) -> Program;
 
+/// The indexes, for one type of keys.
+fn indexes<K: SimKey + 'static>() -> Vec<(&'static str, Make)> {
+    vec![
+        ("hydralist", |work| program(work, HydraList::<K, u64>::new)),
+        ("hydralist-one-layer", |work| program(work, one_layer::<K>)),
+        ("art", |work| program(work, Art::<K, u64>::new)),
+        ("art-olc", |work| program(work, || Art::<K, u64>::with_write_sync(WriteSync::OptimisticLockCoupling))),
+        ("btree-olc", |work| program(work, BTreeOlc::<K>::default)),
+        ("masstree-like", |work| program(work, Masstree::<K>::default)),
+    ]
+}
+
 /// The indexes under the workloads that the arguments name.
 ///
 /// # Errors
 /// If a name is not known.
-pub fn contenders(args: &SimYcsb) -> Result<Vec<super::Contender>, Failure> {
-    let known: [(&str, Make); 4] = [
-        ("hydralist", |work| program(work, HydraList::<u64, u64>::new)),
-        ("hydralist-one-layer", |work| program(work, one_layer)),
-        ("art", |work| program(work, Art::<u64, u64>::new)),
-        ("rwlock-btreemap", |work| program(work, RwLocked::<u64>::empty)),
-    ];
-    let indexes = choose("--index", &args.index, &known.map(|(name, _)| name))?;
+pub fn contenders(args: &SimYcsb) -> Result<Vec<simulated::Contender>, Failure> {
+    let keys = KeyKind::parse(&args.keys);
+    let known = match keys {
+        KeyKind::File(_) => {
+            let (wrong, known) = (&args.keys, KeyKind::NAMES);
+            return Err(Failure::new(format!("--keys {wrong} is not known; known are {known}")));
+        }
+        KeyKind::Email => indexes::<Vec<u8>>(),
+        _ => {
+            let mut known = indexes::<u64>();
+            known.push(("rwlock-btree", |work| program(work, RwLocked::empty)));
+            known
+        }
+    };
+    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    let chosen = choose::names("index", &args.index, &names)?;
     let distribution = Distribution::parse(&args.distribution)?;
+    let count = args.count();
     let mut contenders = Vec::new();
     for workload in Workload::parse_list(&args.workload)? {
-        for name in &indexes {
+        for name in &chosen {
             let make = known.iter().find(|(known, _)| known == name).expect("it was chosen from these").1;
-            let program = make(Work { workload, distribution, count: args.count });
-            contenders.push(super::Contender {
+            contenders.push(simulated::Contender {
                 name: (*name).to_owned(),
-                workload: workload.name().to_owned(),
-                cell: Cell { distribution: Some(distribution), ..Cell::default() },
-                program,
+                cell: Cell {
+                    workload: workload.name().to_owned(),
+                    distribution: Some(distribution),
+                    count: Some(count),
+                    details: format!("{} keys", keys.name()),
+                    ..Cell::default()
+                },
+                program: make(Work { workload, distribution, keys: keys.clone(), count }),
             });
         }
     }
@@ -151,7 +192,12 @@ pub fn contenders(args: &SimYcsb) -> Result<Vec<super::Contender>, Failure> {
 /// If the name is not known.
 pub fn faults(args: &SimYcsb) -> Result<Vec<Fault>, Failure> {
     let Some(stall) = &args.stall else { return Ok(Vec::new()) };
-    let (warm, all) = (args.common.warm * 1000, (args.common.warm + args.common.micros) * 1000);
+    let warm = match args.common.warm {
+        Warm::Auto => WARM_BEFORE_FAULTS,
+        Warm::Micros(micros) => micros,
+    };
+    // To the end of the run, however long it is measured.
+    let (warm, all) = (warm * 1000, (warm + args.common.micros.max(args.common.patience)) * 1000);
     match stall.as_str() {
         // Background threads have the slots behind the clients' and the set-up's.
         "updater" => Ok((1..=64)

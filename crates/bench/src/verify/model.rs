@@ -6,7 +6,7 @@ use archipelago_index::OrderedSession;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Clock, Verdict};
+use super::clock::{Clock, Verdict};
 use crate::contender::Contender;
 use crate::keys::BenchKey;
 

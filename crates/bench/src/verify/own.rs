@@ -3,7 +3,7 @@
 use archipelago_index::OrderedSession;
 use archipelago_platform::thread;
 
-use super::{Clock, Deadline, Verdict};
+use super::clock::{Clock, Deadline, Verdict};
 use crate::contender::Contender;
 use crate::keys::BenchKey;
 

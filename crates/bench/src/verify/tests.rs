@@ -158,11 +158,11 @@ fn right_maps_pass_every_part() {
 #[test]
 fn indexes_of_the_roster_pass() {
     let mut reports = Vec::new();
-    for info in roster::select::<Own>("ours,rwlock-btreemap,mutex-btreemap").unwrap() {
+    for info in roster::select::<Own>("ours,btree-olc,masstree-like,rwlock-btreemap,mutex-btreemap").unwrap() {
         examine::<Own, u64>(info, "u64", &[some_words(3000), vec![u64::MAX]].concat(), SEED, SHORT.time, &mut reports);
         examine::<Own, Vec<u8>>(info, "email", &some_strings(1000), SEED, SHORT.time, &mut reports);
     }
-    assert_eq!(reports.len(), 8);
+    assert_eq!(reports.len(), 12);
     for report in reports {
         assert_eq!(report.verdicts, [const { Ok(()) }; PARTS.len()], "{} with {} keys", report.info.name, report.keys);
     }

@@ -3,16 +3,17 @@
 use super::edge::Target;
 use super::node::{Kind, Node};
 use super::raw::RawArt;
+use super::tally::Growth;
 use crate::Form;
 use archipelago_sync::rcu::Guard;
 
-/// Walks the whole tree and panics at the first broken invariant; returns the number of entries.
+/// Walks the whole tree and panics at the first broken invariant; returns what the tree holds.
 ///
 /// Only while nobody writes.
-pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> usize {
+pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> Growth {
     let root = tree.root(guard);
     assert_eq!((root.kind(), root.level()), (Kind::Node256, 0), "the root is a Node256 for the empty string");
-    let mut entries = 0;
+    let mut held = Growth::default();
     let mut last: Option<&[u8]> = None;
     // Nodes to visit with the string each must stand for, and leaves met on the way; the last pushed comes first in
     // key order.
@@ -25,9 +26,10 @@ pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> usize {
                 assert!(leaf.key().starts_with(&path), "a leaf's key starts with its path");
                 assert!(last.is_none_or(|last| last < leaf.key()), "leaves are in key order");
                 last = Some(leaf.key());
-                entries += 1;
+                held += Growth::entry(leaf.bytes());
             }
             Target::Node(node) => {
+                held = held.node(node.bytes());
                 let path = check_node(node, path, node == root);
                 let below = node.entries();
                 for (position, edge) in below.into_iter().rev() {
@@ -42,7 +44,7 @@ pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> usize {
             }
         }
     }
-    entries
+    held
 }
 
 /// Checks one node reached by `path`; returns the string it stands for.

@@ -105,6 +105,14 @@ impl Glance {
     }
 }
 
+impl<F: Form> RawArt<F> {
+    /// The word of the greatest key that is not above `key`.
+    #[allow(dead_code, reason = "for HydraList's search layer")]
+    pub(crate) fn predecessor(&self, key: &[u8], guard: &Guard<'_>) -> Option<u64> {
+        Cursor::<_, true>::new(self, guard).next(Bound::Included(key)).map(Leaf::word)
+    }
+}
+
 impl<'g, F: Form, const DOWN: bool> Cursor<'g, F, DOWN> {
     pub(super) fn new(tree: &RawArt<F>, guard: &'g Guard<'_>) -> Self {
         Self::at(tree.root(guard))

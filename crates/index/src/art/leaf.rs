@@ -6,6 +6,7 @@
 use super::edge::Edge;
 use crate::{Form, FormKind};
 use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::touch;
 use core::alloc::Layout;
 use core::marker::PhantomData;
 
@@ -91,13 +92,20 @@ impl<'g, F: Form> Leaf<'g, F> {
     #[inline(always)]
     pub(super) fn key(self) -> &'g [u8] {
         match F::KIND {
-            // SAFETY: alive for 'g and made for this form (`from_address`); the key never changes.
-            FormKind::Word => unsafe { &(*self.address.cast::<WordLeaf>()).key },
-            // SAFETY: as above; `len` bytes were written at `BYTES_AT`.
-            FormKind::Bytes => unsafe {
-                let len = (&raw const (*self.address.cast::<BytesHead>()).len).read();
-                core::slice::from_raw_parts(self.address.cast::<u8>().add(BYTES_AT), len as usize)
-            },
+            FormKind::Word => {
+                touch(self.address, size_of::<WordLeaf>());
+                // SAFETY: alive for 'g and made for this form (`from_address`); the key never changes.
+                unsafe { &(*self.address.cast::<WordLeaf>()).key }
+            }
+            FormKind::Bytes => {
+                touch(self.address, BYTES_AT);
+                // SAFETY: as above.
+                let len = unsafe { (&raw const (*self.address.cast::<BytesHead>()).len).read() } as usize;
+                let bytes = self.address.cast::<u8>().wrapping_add(BYTES_AT);
+                touch(bytes, len);
+                // SAFETY: as above; `len` bytes were written there.
+                unsafe { core::slice::from_raw_parts(bytes, len) }
+            }
         }
     }
 
@@ -129,6 +137,11 @@ impl<'g, F: Form> Leaf<'g, F> {
         let layout = layout(F::KIND, self.key().len());
         // SAFETY: allocated by `create` with this layout.
         unsafe { std::alloc::dealloc(self.address.cast(), layout) };
+    }
+
+    /// Bytes that a leaf of this key takes.
+    pub(super) fn bytes_for(key: &[u8]) -> usize {
+        layout(F::KIND, key.len()).size()
     }
 
     /// Bytes that the leaf takes, without what its word stands for.

@@ -22,6 +22,8 @@ use super::matching::Matching;
 use crate::points;
 use archipelago_platform::atomic::{AtomicU8, AtomicU16, Ordering};
 use archipelago_platform::hint::point;
+use archipelago_platform::plain::Plain;
+use archipelago_platform::touch;
 use archipelago_sync::version_lock::VersionLock;
 use core::alloc::Layout;
 use core::marker::PhantomData;
@@ -86,8 +88,8 @@ impl Kind {
 struct Header {
     lock: VersionLock,
     terminal: Slot,
-    level: u32,
-    prefix_len: u32,
+    level: Plain<u32>,
+    prefix_len: Plain<u32>,
 }
 
 /// Every kind has its place for a short prefix right behind the header (in the header it would be padded).
@@ -266,8 +268,8 @@ impl<'g> Node<'g> {
         let header = Header {
             lock: VersionLock::new(),
             terminal: Slot::empty(),
-            level: u32::try_from(level).expect("a key is shorter than 4 GiB"),
-            prefix_len: prefix.len() as u32,
+            level: Plain::new(u32::try_from(level).expect("a key is shorter than 4 GiB")),
+            prefix_len: Plain::new(prefix.len() as u32),
         };
         // SAFETY: every kind (`repr(C)`) starts with the header.
         unsafe { address.cast::<Header>().write(header) };
@@ -291,7 +293,7 @@ impl<'g> Node<'g> {
     }
 
     fn layout(self) -> Layout {
-        self.edge.kind().layout(self.header().prefix_len as usize)
+        self.edge.kind().layout(*self.header().prefix_len as usize)
     }
 
     /// Bytes that the node takes.
@@ -343,7 +345,7 @@ impl<'g> Node<'g> {
     /// The length of the string that the node stands for: the index of the byte that its children are told apart by.
     #[inline(always)]
     pub(super) fn level(self) -> usize {
-        self.header().level as usize
+        *self.header().level as usize
     }
 
     /// The level, told by the parent's if the node stores no prefix: without touching the header.
@@ -368,10 +370,11 @@ impl<'g> Node<'g> {
     }
 
     fn prefix(self) -> &'g [u8] {
-        let len = self.header().prefix_len as usize;
-        let address = self.edge.node_address().cast::<u8>();
+        let len = *self.header().prefix_len as usize;
+        let bytes = self.edge.node_address().cast::<u8>().wrapping_add(self.kind().prefix_at(len));
+        touch(bytes, len);
         // SAFETY: `create` wrote `len` bytes there, which never change; alive for 'g.
-        unsafe { core::slice::from_raw_parts(address.add(self.kind().prefix_at(len)), len) }
+        unsafe { core::slice::from_raw_parts(bytes, len) }
     }
 
     /// The edge at `position`, null if none.

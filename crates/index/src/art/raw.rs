@@ -11,24 +11,26 @@
 //! at that moment, that is the moment the key was absent; if it had been replaced, it was frozen at the replacement,
 //! which came after the call found a way into it, and *then* the key was absent.
 
-use super::cursor::Cursor;
 use super::edge::{Edge, Target};
 use super::leaf::Leaf;
 use super::node::{Kind, Node};
 use super::reclaim;
 use super::sync::{Locked, Protocol, Restart, Seen, WriteSync};
+use super::tally::{Growth, Tally};
 use super::write_olc::OptimisticLockCoupling;
 use super::write_rowex::Rowex;
 use crate::Form;
+use archipelago_platform::plain::Plain;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use core::marker::PhantomData;
-use core::ops::Bound;
 
 /// A concurrent adaptive radix tree from byte strings to words, its leaves laid out for keys of form `F`.
 pub(crate) struct RawArt<F: Form> {
-    root: Edge,
-    sync: WriteSync,
+    // Never changed, on a line with what is.
+    root: Plain<Edge>,
+    sync: Plain<WriteSync>,
+    tally: Tally,
     _leaves: PhantomData<F>,
 }
 
@@ -70,7 +72,7 @@ fn until_done<T>(mut attempt: impl FnMut() -> Result<T, Restart>) -> T {
 /// Runs `attempt` with the protocol of the tree, until it succeeds.
 macro_rules! with_protocol {
     ($tree:expr, $attempt:ident($($argument:expr),*)) => {
-        match $tree.sync {
+        match *$tree.sync {
             WriteSync::OptimisticLockCoupling => {
                 until_done(|| $tree.$attempt::<OptimisticLockCoupling>($($argument),*))
             }
@@ -85,22 +87,35 @@ impl<F: Form> RawArt<F> {
     /// # Safety
     /// All guards passed to the tree's methods are of one domain.
     pub(crate) unsafe fn new(sync: WriteSync) -> Self {
-        RawArt { root: Node::create(Kind::Node256, 0, &[]).edge(), sync, _leaves: PhantomData }
+        let root = Node::create(Kind::Node256, 0, &[]);
+        let tally = Tally::new();
+        tally.add(Growth::default().node(root.bytes()));
+        RawArt { root: Plain::new(root.edge()), sync: Plain::new(sync), tally, _leaves: PhantomData }
+    }
+
+    /// The number of entries: exact while nobody changes the tree.
+    pub(super) fn len(&self) -> usize {
+        self.tally.sum().entries.max(0) as usize
+    }
+
+    /// The number of nodes, as exact.
+    pub(super) fn nodes(&self) -> usize {
+        self.tally.sum().nodes.max(0) as usize
+    }
+
+    /// Bytes that nodes and leaves take, as exact.
+    pub(crate) fn bytes(&self) -> usize {
+        self.tally.sum().bytes.max(0) as usize
     }
 
     pub(super) fn root<'g>(&self, _: &'g Guard<'_>) -> Node<'g> {
         // SAFETY: the root lives as long as the tree, and no method returns anything that outlives the borrow of it.
-        unsafe { Node::from_edge(self.root) }
+        unsafe { Node::from_edge(*self.root) }
     }
 
     /// Which write synchronisation the tree was made with.
     pub(super) fn write_sync(&self) -> WriteSync {
-        self.sync
-    }
-
-    /// Whether there is no entry.
-    pub(crate) fn is_empty(&self, guard: &Guard<'_>) -> bool {
-        self.root(guard).len() == 0
+        *self.sync
     }
 
     /// The leaf of `key`.
@@ -137,12 +152,6 @@ impl<F: Form> RawArt<F> {
     /// Removes `key` if its word is `word`; tells whether it was.
     pub(crate) fn remove_if(&self, key: &[u8], word: u64, guard: &Guard<'_>) -> bool {
         with_protocol!(self, remove_once(key, Some(word), guard)).is_some()
-    }
-
-    /// The word of the greatest key that is not above `key`.
-    #[allow(dead_code, reason = "for HydraList's search layer")]
-    pub(crate) fn predecessor(&self, key: &[u8], guard: &Guard<'_>) -> Option<u64> {
-        Cursor::<_, true>::new(self, guard).next(Bound::Included(key)).map(Leaf::word)
     }
 
     /// The descent of everything that needs the key to be there. Skips prefixes: the whole key is compared at the leaf.
@@ -205,16 +214,17 @@ impl<F: Form> RawArt<F> {
             // SAFETY: loaded under `guard`.
             match unsafe { edge.target::<F>() } {
                 Target::Nothing => {
-                    match parent {
+                    let growth = match parent {
                         Some(parent) if !node.has_room(position) => {
-                            add_growing::<P, F>(parent, holder, position, key, word, guard)?;
+                            add_growing::<P, F>(parent, holder, position, key, word, guard)?
                         }
                         _ => add::<P, F>(holder, position, key, word)?,
-                    }
+                    };
+                    self.tally.add(growth);
                     return Ok(None);
                 }
                 Target::Leaf(leaf) if leaf.key() != key => {
-                    branch_below::<P, F>(holder, position, leaf, key, word)?;
+                    self.tally.add(branch_below::<P, F>(holder, position, leaf, key, word)?);
                     return Ok(None);
                 }
                 Target::Leaf(leaf) if overwrite => {
@@ -234,7 +244,7 @@ impl<F: Form> RawArt<F> {
                         let gap = child.gap(depth);
                         let common = common_prefix(&key[depth..], gap);
                         if common < gap.len() {
-                            branch_above::<P, F>(holder, child, depth + common, key, word)?;
+                            self.tally.add(branch_above::<P, F>(holder, child, depth + common, key, word)?);
                             return Ok(None);
                         }
                     }
@@ -287,53 +297,87 @@ impl<F: Form> RawArt<F> {
         if expected.is_some_and(|expected| expected != word) {
             return Ok(None);
         }
-        match parent.zip(parent_locked) {
-            None if node.edge() != self.root && becomes_too_small(node, position) => return Err(Restart),
+        let parent = parent.zip(parent_locked).map(|(parent, locked)| (parent.node, locked));
+        self.unlink::<P>(parent, locked, node, position, leaf, guard)?;
+        Ok(Some(word))
+    }
+
+    /// Whether a node is replaced when it loses the edge at `position`.
+    pub(super) fn becomes_too_small(&self, node: Node<'_>, position: usize) -> bool {
+        node.edge() != *self.root && becomes_too_small(node, position)
+    }
+
+    /// Takes a leaf out of its locked node, and retires it. Where that makes the node too small, its parent is locked too.
+    pub(super) fn unlink<P: Protocol>(
+        &self,
+        parent: Option<(Node<'_>, Locked<'_>)>,
+        locked: Locked<'_>,
+        node: Node<'_>,
+        position: usize,
+        leaf: Leaf<'_, F>,
+        guard: &Guard<'_>,
+    ) -> Result<(), Restart> {
+        let mut growth = Growth::default();
+        match parent {
+            None if node.edge() != *self.root && becomes_too_small(node, position) => return Err(Restart),
             None => {
                 node.clear(position);
                 locked.changed();
             }
             Some((parent, parent_locked)) => {
-                let parent = parent.node;
-                let node_position = position_of(key, parent.level());
+                let node_position = position_of(leaf.key(), parent.level());
                 if parent.get(node_position) != node.edge() || !becomes_too_small(node, position) {
                     return Err(Restart);
                 }
-                let (smaller, merged) = smaller::<P, F>(parent, node, position)?;
+                let (smaller, made, merged) = smaller::<P, F>(parent, node, position)?;
+                growth += made;
                 parent.replace(node_position, smaller);
                 let replaced = [Some(locked.replaced()), merged.map(Locked::replaced)];
                 parent_locked.changed();
-                replaced.into_iter().flatten().for_each(|node| reclaim::retire_node(node, guard));
+                for node in replaced.into_iter().flatten() {
+                    growth = growth.node_gone(node.bytes());
+                    reclaim::retire_node(node, guard);
+                }
             }
         }
+        self.tally.add(growth.entry_gone(leaf.bytes()));
         reclaim::retire_leaf(leaf, guard);
-        Ok(Some(word))
+        Ok(())
     }
 
-    /// Frees everything, showing each word on the way. The tree is empty afterwards.
-    pub(super) fn clear(&mut self, visit: impl FnMut(u64)) {
-        let root = core::mem::replace(&mut self.root, Node::create(Kind::Node256, 0, &[]).edge());
-        // SAFETY: `&mut self`: nobody else uses the tree, and the old root is forgotten.
-        unsafe { reclaim::free_tree::<F>(Node::from_edge(root), visit) };
+    /// Shows each word, for a caller that has the tree to itself.
+    pub(super) fn show_words(&self, guard: &Guard<'_>, mut visit: impl FnMut(u64)) {
+        // A stack of its own: a tree of long keys may be deeper than the thread's stack.
+        let mut nodes = vec![self.root(guard)];
+        while let Some(node) = nodes.pop() {
+            for (_, edge) in node.entries() {
+                // SAFETY: loaded under `guard`.
+                match unsafe { edge.target::<F>() } {
+                    Target::Nothing => {}
+                    Target::Node(child) => nodes.push(child),
+                    Target::Leaf(leaf) => visit(leaf.word()),
+                }
+            }
+        }
     }
 }
 
 impl<F: Form> Drop for RawArt<F> {
     fn drop(&mut self) {
         // SAFETY: `&mut self`: nobody else uses the tree, and nobody will.
-        unsafe { reclaim::free_tree::<F>(Node::from_edge(self.root), |_| ()) };
+        unsafe { reclaim::free_tree::<F>(Node::from_edge(*self.root)) };
     }
 }
 
 /// Adds a leaf to a node that has room.
-fn add<P: Protocol, F: Form>(holder: Seen<'_, P>, position: usize, key: &[u8], word: u64) -> Result<(), Restart> {
+fn add<P: Protocol, F: Form>(holder: Seen<'_, P>, position: usize, key: &[u8], word: u64) -> Result<Growth, Restart> {
     let locked = holder.lock()?;
     if !holder.node.get(position).is_null() || !holder.node.has_room(position) {
         return Err(Restart);
     }
     holder.node.add(position, Leaf::<F>::create(key, word));
     locked.changed();
-    Ok(())
+    Ok(Growth::entry(Leaf::<F>::bytes_for(key)))
 }
 
 /// Adds a leaf to a full node: puts a larger copy in its place.
@@ -344,7 +388,7 @@ fn add_growing<P: Protocol, F: Form>(
     key: &[u8],
     word: u64,
     guard: &Guard<'_>,
-) -> Result<(), Restart> {
+) -> Result<Growth, Restart> {
     let (parent_locked, locked) = (parent.lock()?, holder.lock()?);
     let (parent, node) = (parent.node, holder.node);
     let node_position = position_of(key, parent.level());
@@ -357,8 +401,9 @@ fn add_growing<P: Protocol, F: Form>(
     parent.replace(node_position, larger.edge());
     let replaced = locked.replaced();
     parent_locked.changed();
+    let growth = Growth::entry(Leaf::<F>::bytes_for(key)).node(larger.bytes()).node_gone(replaced.bytes());
     reclaim::retire_node(replaced, guard);
-    Ok(())
+    Ok(growth)
 }
 
 /// The key leaves `node`'s string at `level`, before its end: puts a node for the common part between `node` and its
@@ -369,7 +414,7 @@ fn branch_above<P: Protocol, F: Form>(
     level: usize,
     key: &[u8],
     word: u64,
-) -> Result<(), Restart> {
+) -> Result<Growth, Restart> {
     let locked = parent.lock()?;
     let parent = parent.node;
     let node_position = position_of(key, parent.level());
@@ -383,7 +428,7 @@ fn branch_above<P: Protocol, F: Form>(
     branch.add(position_of(key, level), Leaf::<F>::create(key, word));
     parent.replace(node_position, branch.edge());
     locked.changed();
-    Ok(())
+    Ok(Growth::entry(Leaf::<F>::bytes_for(key)).node(branch.bytes()))
 }
 
 /// Another key's leaf is where the key's should be: puts a node there that holds both.
@@ -393,7 +438,7 @@ fn branch_below<P: Protocol, F: Form>(
     other: Leaf<'_, F>,
     key: &[u8],
     word: u64,
-) -> Result<(), Restart> {
+) -> Result<Growth, Restart> {
     let locked = holder.lock()?;
     let node = holder.node;
     if node.get(position) != other.edge() {
@@ -407,10 +452,10 @@ fn branch_below<P: Protocol, F: Form>(
     branch.add(position_of(key, level), Leaf::<F>::create(key, word));
     node.replace(position, branch.edge());
     locked.changed();
-    Ok(())
+    Ok(Growth::entry(Leaf::<F>::bytes_for(key)).node(branch.bytes()))
 }
 
-/// Whether `node` is replaced when it loses the edge at `position`.
+/// Whether `node` is replaced when it loses the edge at `position`. (The root is not, whatever this says.)
 fn becomes_too_small(node: Node<'_>, position: usize) -> bool {
     match node.kind() {
         Kind::Node4 => node.len() <= 2,
@@ -420,25 +465,30 @@ fn becomes_too_small(node: Node<'_>, position: usize) -> bool {
 
 /// What takes the place of `node` when it loses the edge at `position`: a smaller copy, or the one edge that is left. A
 /// node that is left may have to be copied to make its prefix longer; it is then returned too, locked, to be retired.
-/// `parent` and `node` are locked.
+/// `parent` and `node` are locked. Also by how much the tree grows.
 fn smaller<'g, P: Protocol, F: Form>(
     parent: Node<'_>,
     node: Node<'g>,
     position: usize,
-) -> Result<(Edge, Option<Locked<'g>>), Restart> {
+) -> Result<(Edge, Growth, Option<Locked<'g>>), Restart> {
     let depth = parent.level() + 1;
+    let made = |node: Node<'_>| (node.edge(), Growth::default().node(node.bytes()));
     if node.kind() != Kind::Node4 {
-        return Ok((node.copy(node.kind().smaller(), node.gap(depth), Some(position)).edge(), None));
+        let (edge, growth) = made(node.copy(node.kind().smaller(), node.gap(depth), Some(position)));
+        return Ok((edge, growth, None));
     }
     let (left, edge) = node.entries().into_iter().find(|e| e.0 != position).expect("a node holds at least two edges");
     // SAFETY: loaded under the guard that `'g` borrows.
-    let Target::Node(child) = (unsafe { edge.target::<'g, F>() }) else { return Ok((edge, None)) };
+    let Target::Node(child) = (unsafe { edge.target::<'g, F>() }) else {
+        return Ok((edge, Growth::default(), None));
+    };
     if child.reaches(depth) {
-        return Ok((edge, None));
+        return Ok((edge, Growth::default(), None));
     }
     let locked = Seen::<P>::enter(child)?.lock()?;
     let prefix = [node.gap(depth), &[(left - 1) as u8], child.gap(node.level() + 1)].concat();
-    Ok((child.copy(child.kind(), &prefix, None).edge(), Some(locked)))
+    let (edge, growth) = made(child.copy(child.kind(), &prefix, None));
+    Ok((edge, growth, Some(locked)))
 }
 
 #[cfg(test)]
@@ -453,7 +503,7 @@ mod tests {
         let guard = &domain.pin();
         // SAFETY: one domain.
         let tree: RawArt<Bytes> = unsafe { RawArt::new(WriteSync::default()) };
-        assert!(tree.is_empty(guard) && tree.predecessor(b"zzz", guard).is_none());
+        assert!(tree.len() == 0 && tree.predecessor(b"zzz", guard).is_none());
         let anchors: [&[u8]; 7] = [b"", b"a", b"abc", b"abcdefgh", b"abd", b"b\0", b"zz"];
         for (word, key) in anchors.iter().enumerate() {
             assert_eq!(tree.insert(key, word as u64, guard), None);

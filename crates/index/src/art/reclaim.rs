@@ -30,11 +30,11 @@ pub(super) fn retire_leaf<F: Form>(leaf: Leaf<'_, F>, guard: &Guard<'_>) {
     unsafe { guard.retire_sized(leaf.edge().into_raw(), leaf.bytes(), core::ptr::null_mut(), free::<F>) };
 }
 
-/// Frees everything below and including `root`, showing each value word on the way.
+/// Frees everything below and including `root`, not what words stand for.
 ///
 /// # Safety
 /// Nobody else uses the tree, now or later.
-pub(super) unsafe fn free_tree<F: Form>(root: Node<'_>, mut visit: impl FnMut(u64)) {
+pub(super) unsafe fn free_tree<F: Form>(root: Node<'_>) {
     // A stack of its own: a tree of long keys may be deeper than the thread's stack.
     let mut nodes = vec![root];
     while let Some(node) = nodes.pop() {
@@ -43,11 +43,8 @@ pub(super) unsafe fn free_tree<F: Form>(root: Node<'_>, mut visit: impl FnMut(u6
             match unsafe { edge.target::<F>() } {
                 Target::Nothing => {}
                 Target::Node(child) => nodes.push(child),
-                Target::Leaf(leaf) => {
-                    visit(leaf.word());
-                    // SAFETY: the tree is owned and each leaf is held once.
-                    unsafe { leaf.free() };
-                }
+                // SAFETY: the tree is owned and each leaf is held once.
+                Target::Leaf(leaf) => unsafe { leaf.free() },
             }
         }
         // SAFETY: the tree is owned and each node is held once.

@@ -73,6 +73,11 @@ impl<'g, P: Protocol> Seen<'g, P> {
 pub(super) struct Locked<'g>(Node<'g>);
 
 impl<'g> Locked<'g> {
+    /// A node that this thread has locked just now.
+    pub(super) fn held(node: Node<'g>) -> Self {
+        Locked(node)
+    }
+
     /// Unlocks after a change.
     pub(super) fn changed(self) {
         self.0.lock().unlock();

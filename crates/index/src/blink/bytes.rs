@@ -104,6 +104,10 @@ pub struct BytesRun {
 }
 
 impl Run<Bytes> for BytesRun {
+    fn with_room(entries: usize) -> Self {
+        BytesRun { bytes: Vec::with_capacity(16 * entries), entries: Vec::with_capacity(entries) }
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();

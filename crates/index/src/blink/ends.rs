@@ -1,4 +1,4 @@
-//! The first entry and the last, by themselves and taken out.
+//! Taking the first entry out, or the last.
 //!
 //! Empty leaves are passed on the way. An entry counts as the first only if none of them has changed since: then they were
 //! empty all at a time, the moment when the last version was read.
@@ -41,18 +41,7 @@ pub(super) fn are_still<F: KeyForm, P: Policy>(passed: &[Seen<'_, F, P>]) -> boo
 }
 
 impl<F: KeyForm, P: Policy> Tree<F, P> {
-    /// Puts the first entry, or the last, into an empty run, if there is one.
-    pub(super) fn end<const DOWN: bool>(&self, run: &mut F::Run, guard: &Guard<'_>) {
-        loop {
-            let end = self.find_end::<DOWN>(guard);
-            if end.read::<DOWN>(run) {
-                return;
-            }
-            run.clear();
-        }
-    }
-
-    /// As [`end`](Self::end); the entry is taken out, and its word is the caller's.
+    /// Takes the first entry out, or the last, into an empty run, if there is one: its word is the caller's.
     pub(super) fn pop<const DOWN: bool>(&self, run: &mut F::Run, guard: &Guard<'_>) {
         loop {
             let end = self.find_end::<DOWN>(guard);

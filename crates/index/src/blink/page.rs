@@ -93,7 +93,7 @@ impl<F: SlotForm> Clone for Goal<'_, F> {
 impl<F: SlotForm> Copy for Goal<'_, F> {}
 
 /// A page that is not freed during `'g`.
-pub(super) struct Page<'g, F, P> {
+pub struct Page<'g, F, P> {
     at: NonNull<Header>,
     _life: PhantomData<&'g Header>,
     _types: PhantomData<fn() -> (F, P)>,
@@ -134,12 +134,6 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
 
     /// The longest key in bytes.
     pub(super) const LONGEST_KEY: usize = P::PAGE / 4;
-
-    /// Whether a key is too long for pages of this size.
-    #[inline]
-    pub(super) fn is_too_long(key: F::Probe<'_>) -> bool {
-        F::len(key) > Self::LONGEST_KEY
-    }
 
     /// Makes an unlocked page without any content of a block.
     ///

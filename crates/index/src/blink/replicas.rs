@@ -19,11 +19,12 @@
 
 use super::ends::are_still;
 use super::locked::Locked;
+use super::page::Page;
 use super::policy::Policy;
 use super::run::Run as _;
 use super::tree::Tree;
-use crate::hydra::{Put, When};
 use crate::key::KeyForm;
+use crate::map::{Put, When};
 use archipelago_platform::atomic::Ordering::{Acquire, Release};
 use archipelago_platform::topology::Topology;
 use archipelago_sync::rcu::Guard;
@@ -60,9 +61,16 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
     }
 
     /// See [`Tree::put`].
-    pub(super) fn put(&self, key: F::Probe<'_>, word: u64, when: When, guard: &Guard<'_>) -> Put {
+    pub(super) fn put<'g>(
+        &self,
+        near: &mut Option<Page<'g, F, P>>,
+        key: F::Probe<'_>,
+        word: u64,
+        when: When,
+        guard: &'g Guard<'_>,
+    ) -> Put {
         if let [tree] = &*self.all {
-            return tree.put(key, word, when, guard);
+            return tree.put(near, key, word, when, guard);
         }
         let leaves = self.latch(key, guard);
         let first = leaves[0].page();
@@ -93,12 +101,7 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
     }
 
     /// See [`Tree::remove`].
-    pub(super) fn remove(
-        &self,
-        key: F::Probe<'_>,
-        expected: Option<u64>,
-        guard: &Guard<'_>,
-    ) -> Result<Option<u64>, u64> {
+    pub(super) fn remove(&self, key: F::Probe<'_>, expected: Option<u64>, guard: &Guard<'_>) -> Option<u64> {
         if let [tree] = &*self.all {
             return tree.remove(key, expected, guard);
         }
@@ -106,14 +109,14 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
         let first = leaves[0].page();
         let found = first.search(key);
         if !found.hit {
-            return Ok(None);
+            return None;
         }
         let word = first.value(found.slot).load(Acquire);
         if expected.is_some_and(|expected| expected != word) {
-            return Err(word);
+            return None;
         }
         self.take(leaves, key, guard);
-        Ok(Some(word))
+        Some(word)
     }
 
     /// See [`Tree::pop`].
@@ -167,23 +170,6 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
         }
         for tree in underfull {
             tree.balance(1, key, guard);
-        }
-    }
-
-    /// Forgets all entries, after showing each value word once.
-    ///
-    /// # Safety
-    /// As for [`Tree::clear`].
-    pub(super) unsafe fn clear(&mut self, guard: &Guard<'_>, mut visit: impl FnMut(u64)) {
-        for (replica, tree) in self.all.iter_mut().enumerate() {
-            // SAFETY: passed on.
-            unsafe {
-                tree.clear(guard, |word| {
-                    if replica == 0 {
-                        visit(word)
-                    }
-                })
-            };
         }
     }
 }

@@ -32,9 +32,9 @@
 use super::locked::{Hold, Locked};
 use super::page::{Goal, Header, Page};
 use super::policy::Policy;
-use super::run::Piece;
-use crate::hydra::{Put, When};
+use super::run::{Piece, Run as _};
 use crate::key::KeyForm;
+use crate::map::{Put, When};
 use crate::points;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
 use archipelago_platform::hint::point;
@@ -47,7 +47,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 
 /// A tree. Words are whatever the caller makes of them; they are never looked into.
-pub(super) struct Tree<F: KeyForm, P: Policy> {
+pub struct Tree<F: KeyForm, P: Policy> {
     /// Never moves, and is never merged away; its level changes.
     root: NonNull<Header>,
     topology: Topology,
@@ -184,15 +184,29 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Stores a value word. Words that it hands back are the caller's to retire, if replaced.
-    pub(super) fn put(&self, key: F::Probe<'_>, word: u64, when: When, guard: &Guard<'_>) -> Put {
+    /// Stores a value word; see [`Structure::put`](crate::map::Structure::put). The search begins at the leaf `near`, if there
+    /// is one, and leaves there the one where it ended.
+    pub(super) fn put<'g>(
+        &self,
+        near: &mut Option<Page<'g, F, P>>,
+        key: F::Probe<'_>,
+        word: u64,
+        when: When,
+        guard: &'g Guard<'_>,
+    ) -> Put {
         let mut relieved = !P::DENSE;
         loop {
-            let ((page, seen), hold) = self.leaf(key, guard);
+            let ((page, seen), hold) = match near.take().and_then(|page| revisit(page, key)) {
+                Some(leaf) => leaf,
+                None => self.leaf(key, guard),
+            };
             let found = page.search(key);
             if found.hit {
                 match store((page, seen), found.slot, word, when) {
-                    Some(put) => return put,
+                    Some(put) => {
+                        *near = Some(page);
+                        return put;
+                    }
                     None => continue,
                 }
             }
@@ -215,27 +229,19 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
                 continue;
             }
             self.insert(locked, found.slot, key, word, guard);
+            *near = Some(page);
             return Put::Inserted;
         }
     }
 
-    /// Takes a key out, if its word is `expected` (any, if `None`): the word, which is now the caller's, or `None` if the key
-    /// is not there.
-    ///
-    /// # Errors
-    /// With the key's word, if it is another.
-    pub(super) fn remove(
-        &self,
-        key: F::Probe<'_>,
-        expected: Option<u64>,
-        guard: &Guard<'_>,
-    ) -> Result<Option<u64>, u64> {
+    /// Takes a key out, if its word is `expected` (any, if `None`): the word, which is now the caller's.
+    pub(super) fn remove(&self, key: F::Probe<'_>, expected: Option<u64>, guard: &Guard<'_>) -> Option<u64> {
         loop {
             let ((page, seen), hold) = self.leaf(key, guard);
             let found = page.search(key);
             if !found.hit {
                 if page.is_still(seen) {
-                    return Ok(None);
+                    return None;
                 }
                 continue;
             }
@@ -243,14 +249,14 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             let Some((locked, same)) = Locked::covering(page, seen, 0, key) else { continue };
             let found = if same { found } else { page.search(key) };
             if !found.hit {
-                return Ok(None);
+                return None;
             }
             let word = page.value(found.slot).load(Acquire);
             if expected.is_some_and(|expected| expected != word) {
-                return Err(word);
+                return None;
             }
             self.take(locked, found.slot, key, guard);
-            return Ok(Some(word));
+            return Some(word);
         }
     }
 
@@ -291,31 +297,65 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         self.arenas.iter().map(BlockArena::blocks_live).sum()
     }
 
-    /// Forgets all entries, after showing each value word.
-    ///
-    /// # Safety
-    /// Nobody else uses the tree; guards may have pages of it no more.
-    pub(super) unsafe fn clear(&mut self, guard: &Guard<'_>, mut visit: impl FnMut(u64)) {
-        let root = self.root(guard);
-        let mut pages = vec![root];
+    /// Shows all pages, for a caller that has the tree to itself. One that is latched, by a thread that this process has not
+    /// got, being a child, is passed over with all below it: they leak.
+    fn each_page(&self, mut each: impl FnMut(Page<'_, F, P>)) {
+        // SAFETY: the root lives as long as the tree.
+        let mut pages = vec![unsafe { Page::<F, P>::from_address(self.root) }];
         while let Some(page) = pages.pop() {
-            for slot in 0..page.len() {
-                if page.level() > 0 {
-                    let child = page.child(slot).expect("an inner page's entries are pages");
-                    // SAFETY: the tree is owned.
-                    pages.push(unsafe { Page::from_address(child) });
+            if page.latch().read().is_none() {
+                continue;
+            }
+            for slot in 0..if page.level() > 0 { page.len() } else { 0 } {
+                let child = page.child(slot).expect("an inner page's entries are pages");
+                // SAFETY: an unlatched page's children are in the tree.
+                pages.push(unsafe { Page::from_address(child) });
+            }
+            each(page);
+        }
+    }
+
+    /// Shows each value word, for a caller that has the tree to itself.
+    pub(super) fn show_words(&self, mut each: impl FnMut(u64)) {
+        self.each_page(|page| {
+            if page.level() == 0 {
+                (0..page.len()).for_each(|slot| each(page.value(slot).load(Acquire)));
+            }
+        });
+    }
+
+    /// The keys of a level, ascending, that has `count` of them, or else of the leaves. Those of inner pages are fences.
+    pub(super) fn cuts(&self, count: usize, guard: &Guard<'_>) -> Vec<F::Owned> {
+        let mut cuts = Vec::new();
+        for level in (0..=self.root(guard).level()).rev() {
+            cuts.clear();
+            let mut next = Some(F::least());
+            while let Some(low) = next.take() {
+                // The tree may have become lower.
+                let Some(((page, seen), _hold)) = self.find(Goal::At(F::probe(&low)), level, guard) else { break };
+                let piece = page.piece();
+                if page.is_still(seen) {
+                    cuts.extend((0..piece.run.len()).map(|at| F::own(piece.run.key(at))));
+                    next = piece.high;
                 } else {
-                    visit(page.value(slot).load(Acquire));
+                    next = Some(low);
                 }
             }
-            if page != root {
-                let arena = &self.arenas[page.home()];
-                // SAFETY: the tree is owned, each page is held once, and its entries have been looked at.
-                unsafe { arena.free(page.destroy()) };
+            if cuts.len() >= count {
+                break;
             }
         }
-        root.fill(&Piece::new(0), 0..0);
+        cuts
     }
+}
+
+/// A leaf where an earlier search ended, if the key belongs there.
+#[inline]
+fn revisit<'g, F: KeyForm, P: Policy>(page: Page<'g, F, P>, key: F::Probe<'_>) -> Option<Held<'g, F, P>> {
+    let hold = page.hold();
+    let seen = page.latch().read_unlocked()?;
+    // The root may have become an inner page.
+    (page.level() == 0 && page.covers(key)).then_some(((page, seen), hold))
 }
 
 /// Stores a word in place of another; `None` if the page is not as it was seen.
@@ -343,7 +383,9 @@ fn store<F: KeyForm, P: Policy>((page, seen): Seen<'_, F, P>, slot: usize, word:
 
 impl<F: KeyForm, P: Policy> Drop for Tree<F, P> {
     fn drop(&mut self) {
-        // SAFETY: the tree is owned, and has been cleared: the root is its only page.
-        unsafe { Page::<F, P>::from_address(self.root).destroy() };
+        if core::mem::needs_drop::<P::Latch>() {
+            // SAFETY: the tree is owned, and each page is shown once. The arenas free the blocks.
+            self.each_page(|page| _ = unsafe { page.destroy() });
+        }
     }
 }

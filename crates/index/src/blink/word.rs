@@ -13,6 +13,10 @@ use core::ops::Range;
 pub struct WordRun(Vec<(u64, u64)>);
 
 impl Run<Word> for WordRun {
+    fn with_room(entries: usize) -> Self {
+        WordRun(Vec::with_capacity(entries))
+    }
+
     fn clear(&mut self) {
         self.0.clear();
     }

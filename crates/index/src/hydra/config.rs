@@ -1,6 +1,5 @@
 //! Configuration of a map: defaults need no reading.
 
-use crate::backlog::Limit;
 use archipelago_platform::topology::Topology;
 
 /// Which structure maps keys to jump nodes.
@@ -29,17 +28,16 @@ pub enum Maintainers {
 
 /// See [`Builder`](super::Builder).
 #[derive(Clone, Debug)]
-pub(crate) struct Config {
-    pub topology: Topology,
-    pub search_layer: SearchLayerKind,
-    pub maintainers: Maintainers,
-    pub backlog: Limit,
-    pub tuning: Tuning,
+pub struct Config {
+    pub(crate) topology: Topology,
+    pub(crate) search_layer: SearchLayerKind,
+    pub(crate) maintainers: Maintainers,
+    pub(crate) tuning: Tuning,
 }
 
 /// Constants of the mechanism.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tuning {
+pub struct Tuning {
     /// A round of maintenance is due when this share of anchors (in percent) is missing from the search layer.
     /// The thesis combines every 200 µs whatever happened. Up to 5 % missing anchors cost look-ups nothing
     /// measurable, and a round costs time in proportion to all anchors.
@@ -63,7 +61,6 @@ impl Default for Config {
             topology: Topology::current().clone(),
             search_layer: SearchLayerKind::default(),
             maintainers: Maintainers::default(),
-            backlog: Limit::NONE,
             tuning: Tuning::default(),
         }
     }

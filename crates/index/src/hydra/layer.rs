@@ -15,8 +15,12 @@ use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicPtr, Ordering::*};
 use archipelago_platform::hint;
 use archipelago_platform::topology::NodeId;
+use archipelago_platform::touch;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Look;
+
+/// How many anchors of a tree are asked for, about.
+const ANCHORS: usize = 1 << 12;
 
 /// A replica.
 pub(crate) enum Layer<F: KeyForm> {
@@ -73,7 +77,19 @@ impl<F: KeyForm> Layer<F> {
     pub(super) fn bytes(&self, _: &Guard<'_>) -> usize {
         match self {
             Self::Snapshot(layer) => layer.current().bytes(),
-            Self::Art(_) => 0,
+            Self::Art(layer) => layer.tree.bytes(),
+        }
+    }
+
+    /// Its pages in the order of their anchors; in a tree, some of them.
+    pub(super) fn anchors(&self, guard: &Guard<'_>) -> Vec<PagePtr<F>> {
+        match self {
+            Self::Snapshot(layer) => layer.current().entries().collect(),
+            Self::Art(layer) => {
+                let mut pages = Vec::new();
+                layer.tree.cut(guard, ANCHORS, |_, word| pages.push(ArtLayer::page(word)));
+                pages
+            }
         }
     }
 
@@ -88,7 +104,7 @@ impl<F: KeyForm> Layer<F> {
     }
 }
 
-impl<F: KeyForm> snapshot::Page for PagePtr<F> {
+impl<F: KeyForm> snapshot::Target for PagePtr<F> {
     const STRIDE: usize = size_of::<F::Page>();
 
     fn addr(self) -> usize {
@@ -121,7 +137,9 @@ impl<F: KeyForm> SnapshotLayer<F> {
     fn current(&self) -> &Snapshot<F, PagePtr<F>> {
         // SAFETY: the pointer is never null; a replaced snapshot is retired to RCU, and our caller holds a guard.
         // Acquire pairs with the Release of the swap in `apply`.
-        unsafe { &*self.current.load(Acquire) }
+        let current = unsafe { &*self.current.load(Acquire) };
+        touch(current, size_of_val(current));
+        current
     }
 
     fn apply(&self, guard: &Guard<'_>, log: &MergedLog<F>) {
@@ -183,11 +201,11 @@ impl<F: KeyForm> ArtLayer<F> {
     }
 
     fn word(page: PagePtr<F>) -> u64 {
-        snapshot::Page::addr(page) as u64
+        snapshot::Target::addr(page) as u64
     }
 
     fn page(word: u64) -> PagePtr<F> {
         // SAFETY: the tree holds what `word` made.
-        unsafe { snapshot::Page::at(word as usize) }
+        unsafe { snapshot::Target::at(word as usize) }
     }
 }

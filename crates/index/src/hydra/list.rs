@@ -17,47 +17,16 @@
 //!
 //! Locks: one page at a time, except a merge, which holds a page and *tries* the next one. So there is no deadlock.
 
-use super::core::{Core, Local};
-use super::oplog::Kind;
-use super::page::{Changed, Fill, LOCKED, Page, PageCopy, Removed, Seen};
+use super::page::{Changed, LOCKED, Page, PageCopy, Removed, Seen, Unsorted};
+use super::shared::{Core, Local};
 use crate::key::KeyForm;
+pub(super) use crate::map::When;
+use crate::map::{End, Put, Words};
 use crate::points;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::version_lock::{Look, Version};
-
-/// When [`Core::put`] stores.
-#[derive(Clone, Copy)]
-pub(crate) enum When {
-    /// Whether the key is there or not.
-    Always,
-    /// Only if the key is not there.
-    Absent,
-    /// Only if the key is there.
-    Present,
-    /// Only if the key is there with exactly this value word.
-    Holds(u64),
-}
-
-/// What [`Core::put`] did.
-pub(crate) enum Put {
-    /// The key was not there and is now.
-    Inserted,
-    /// The key was there; this is the word replaced, now owned by the caller.
-    Replaced(u64),
-    /// Nothing was stored: the key is there with this word.
-    Kept(u64),
-    /// Nothing was stored: the key is not there.
-    Missing,
-}
-
-/// One end of the list.
-#[derive(Clone, Copy)]
-pub(crate) enum End {
-    First,
-    Last,
-}
 
 /// The page after one that still has the version at which it was seen. The caller's guard protects both.
 #[inline]
@@ -268,6 +237,59 @@ impl<F: KeyForm> Core<F> {
         }
     }
 
+    /// The first entry at or above `from`: nearly always its own, or in the same page, which is not copied then.
+    #[inline]
+    pub(crate) fn ceiling<R>(
+        &self,
+        local: &Local<'_, F>,
+        from: F::Probe<'_>,
+        found: impl FnOnce(F::Probe<'_>, u64) -> R,
+    ) -> Option<R> {
+        let (page, version) = self.target(local.jump(from), from);
+        match page.successor(from) {
+            Ok(Some((key, word))) if page.lock().validate(version) => return Some(found(key, word)),
+            // All of the page's keys are below.
+            Ok(None) => {
+                if let Some((key, word)) = Self::first_after(page, version) {
+                    return Some(found(key, word));
+                }
+            }
+            Ok(Some(_)) => {}
+            Err(Unsorted) => {
+                if let Ok(Some(word)) = Self::look_up(page, version, from, F::tag(from)) {
+                    return Some(found(from, word));
+                }
+            }
+        }
+        self.ceiling_farther(local, from, found)
+    }
+
+    /// The first entry of the page after one that still has this version, if it is quickly told.
+    #[inline(never)]
+    fn first_after(page: &F::Page, version: Version) -> Option<(F::Probe<'static>, u64)> {
+        let next = after::<F>(page, version).ok()??;
+        let version = next.lock().read()?;
+        let entry = next.successor(next.low()).ok()??;
+        next.lock().validate(version).then_some(entry)
+    }
+
+    /// As [`ceiling`](Self::ceiling), as a scan of one entry.
+    #[cold]
+    #[inline(never)]
+    fn ceiling_farther<R>(
+        &self,
+        local: &Local<'_, F>,
+        from: F::Probe<'_>,
+        found: impl FnOnce(F::Probe<'_>, u64) -> R,
+    ) -> Option<R> {
+        let (mut found, mut result) = (Some(found), None);
+        self.scan(local, from, 1, Words::Shown, |key, word| {
+            result = found.take().map(|found| found(key, word));
+            false
+        });
+        result
+    }
+
     /// A page at or left of `key`: `near`, or the page after it, if one of the two has the key in its range. For keys
     /// that come in order.
     pub(crate) fn jump_from<'g>(
@@ -375,76 +397,5 @@ impl<F: KeyForm> Core<F> {
         let removed = page.remove(slot);
         self.unlock_or_shrink(local, page);
         found(key, removed)
-    }
-
-    /// Splits the locked page to make room for `key`, and unlocks it.
-    #[cold]
-    fn split(&self, local: &Local<'_, F>, page: &F::Page, key: F::Probe<'_>) {
-        let fresh = self.allocate(local.node);
-        // SAFETY: `fresh` is an unused block of the right layout, and `page` is locked by us.
-        if !unsafe { page.split(fresh.as_ptr(), key) } {
-            page.lock().unlock();
-            // SAFETY: nothing was written to the block, and nobody else knows it.
-            unsafe { self.release_block(fresh) };
-            return;
-        }
-        // Logged before the lock is released: whoever later merges the new page away logs after this.
-        self.log(local, Kind::Insert, fresh);
-        page.lock().unlock();
-        self.after_structure_change(local);
-    }
-
-    /// Unlocks a page that has just lost an entry, merging it with a neighbour if it has become underfull.
-    fn unlock_or_shrink(&self, local: &Local<'_, F>, page: &F::Page) {
-        if !page.is_underfull() {
-            page.lock().unlock();
-            return;
-        }
-        let merged = self.merge_next(local, page, Fill::Half);
-        // A full right neighbour says nothing about the left one. Asking costs a search, so ask now and then, and
-        // surely when the page runs empty.
-        let try_left = !merged && page.len().is_multiple_of(4);
-        page.lock().unlock();
-        if merged || (try_left && self.merge_into_previous(local, page)) {
-            self.after_merge(local);
-        }
-    }
-
-    /// Merges the page after `page` (locked by us) into it, if the two fit and the lock is free.
-    pub(super) fn merge_next(&self, local: &Local<'_, F>, page: &F::Page, fill: Fill) -> bool {
-        let next = page.next();
-        if next.is_null() {
-            return false;
-        }
-        // SAFETY: a locked page's neighbour cannot become obsolete, so it is not retired.
-        let right = unsafe { &*next };
-        if !right.lock().try_lock() {
-            return false;
-        }
-        if !page.absorb(right, fill) {
-            right.lock().unlock_unchanged();
-            return false;
-        }
-        right.set_next(page);
-        self.log(local, Kind::Remove, right.into());
-        right.lock().unlock_obsolete();
-        true
-    }
-
-    /// Merges `page` (not locked) into the page before it, if the two fit and the locks are free.
-    fn merge_into_previous(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
-        let low = page.low();
-        let Some(below) = F::just_below(low) else { return false };
-        let (left, version) = self.before(local.jump(F::probe(&below)), low);
-        if !core::ptr::eq(left.next(), page) || !left.lock().try_lock_at(version) {
-            return false;
-        }
-        let merged = self.merge_next(local, left, Fill::Half);
-        if merged {
-            left.lock().unlock()
-        } else {
-            left.lock().unlock_unchanged()
-        }
-        merged
     }
 }

@@ -23,8 +23,8 @@
 //! destructor must not panic because another thread did.
 
 use super::config::Maintainers;
-use super::core::{Core, Local};
 use super::oplog::{Kind, MergedLog, Op, PagePtr};
+use super::shared::{Core, Local};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering::*};
 use archipelago_platform::pad::CachePadded;
@@ -264,10 +264,11 @@ impl<F: KeyForm> Core<F> {
     }
 
     pub(crate) fn maintenance_stats(&self) -> MaintenanceStats {
-        let rounds = self.lock_combiner().round;
-        let mut stats = MaintenanceStats { rounds, ..Default::default() };
-        stats.moved = self.maintenance.moved.load(Relaxed);
+        let mut stats = MaintenanceStats::default();
         self.maintenance.background.count(&mut stats);
+        // After the threads' counts: if those say that all sleep, the rounds are over.
+        stats.rounds = self.lock_combiner().round;
+        stats.moved = self.maintenance.moved.load(Relaxed);
         stats
     }
 

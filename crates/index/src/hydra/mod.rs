@@ -6,36 +6,31 @@
 //!  data list      [low ... high) -> [low ... high) -> [low ... high)     pages of unsorted entries with tags
 //! ```
 //!
-//! Where things are: the pages and their layouts in [`page`]; walking, point operations, splits and merges in
-//! [`list`]; scans both ways in [`scan`]; op logs in [`oplog`], combiner, updaters and reclamation in [`maintain`];
+//! Where things are: the pages and their layouts in [`page`]; walking and point operations in [`list`], splits and
+//! merges in [`reshape`]; scans both ways in [`scan`], many look-ups at a time in [`batch`]; op logs in [`oplog`], combiner, updaters and reclamation in [`maintain`];
 //! the search layer in [`layer`] (the read-mostly kind in [`snapshot`], the thesis's radix tree in
-//! [`art`](crate::art)); the types users see in [`map`], [`session`], [`bulk`] and [`iter`].
+//! [`art`](crate::art)). [`structure`] says how all this is a [`Structure`](crate::map::Structure), of which
+//! [`Map`](crate::map::Map) makes what users see.
 
-mod bulk;
+mod batch;
 mod config;
-mod core;
-mod iter;
 mod layer;
 mod list;
 mod maintain;
 mod map;
 mod oplog;
 mod page;
+mod reshape;
 mod scan;
-mod session;
+mod shared;
 mod snapshot;
-mod stats;
+mod structure;
 
-pub use bulk::IntoIter;
 pub use config::{Maintainers, SearchLayerKind};
-pub use iter::{Iter, Range};
 #[doc(hidden)]
 pub use maintain::MaintenanceStats;
-pub use map::{Builder, HydraList};
-pub use session::Session;
-pub use stats::Stats;
+pub use map::{Builder, Hydra, HydraList, IntoIter, Iter, Range, Session};
 
-pub(crate) use list::{Put, When};
 pub(crate) use page::bytes::{chunk, common};
 pub(crate) use page::{PageForm, partition_point};
 pub(crate) use snapshot::SearchForm;

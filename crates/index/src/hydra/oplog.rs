@@ -71,15 +71,17 @@ pub(crate) struct Op<F: KeyForm> {
     pub stamp: u64,
 }
 
-/// What one thread writes for the whole map: its op log and its share of the entry count.
+/// What one thread writes for the whole map: its op log and its shares of the entry count and of the bytes that keys take
+/// outside pages.
 pub(crate) struct ThreadCell<F: KeyForm> {
     log: Mutex<Vec<Op<F>>>,
     count: AtomicIsize,
+    outside: AtomicIsize,
 }
 
 impl<F: KeyForm> ThreadCell<F> {
     pub(crate) fn new() -> Self {
-        Self { log: Mutex::new(Vec::new()), count: AtomicIsize::new(0) }
+        Self { log: Mutex::new(Vec::new()), count: AtomicIsize::new(0), outside: AtomicIsize::new(0) }
     }
 
     pub(crate) fn append(&self, op: Op<F>) {
@@ -111,6 +113,16 @@ impl<F: KeyForm> ThreadCell<F> {
 
     pub(crate) fn count(&self) -> isize {
         self.count.load(Relaxed)
+    }
+
+    /// As [`add`](Self::add), of the bytes that keys take outside pages.
+    #[inline]
+    pub(crate) fn add_outside(&self, change: isize) {
+        self.outside.store(self.outside.load(Relaxed) + change, Relaxed);
+    }
+
+    pub(crate) fn outside(&self) -> isize {
+        self.outside.load(Relaxed)
     }
 }
 

@@ -10,11 +10,13 @@
 //! a page unsorted sorts its copy and, if nobody is in the way, puts the entries back in order: one line less per
 //! page, and the next scan copies a contiguous run.
 
-use super::core::{Core, Local};
 use super::page::{LOCKED, Page, PageCopy, Seen};
+use super::shared::{Core, Local};
 use crate::key::KeyForm;
+use crate::map::Words;
 use archipelago_platform::hint;
 use archipelago_sync::version_lock::Version;
+use core::ops::Range;
 
 /// Entries of a page, about, that is not the first of a scan: to tell how many pages the scan will visit.
 const FILL: usize = 32;
@@ -30,6 +32,14 @@ fn tidy<F: KeyForm>(page: &F::Page, version: Version, copy: &mut <F::Page as Pag
     }
 }
 
+/// Starts fetching what the words of some entries lead to, if they will be followed.
+#[inline]
+fn fetch<F: KeyForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>, words: Words) {
+    if words == Words::Followed {
+        entries.for_each(|at| hint::prefetch_read(core::ptr::without_provenance::<u8>(copy.value(at) as usize)));
+    }
+}
+
 impl<F: KeyForm> Core<F> {
     /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns how many.
     pub(crate) fn scan(
@@ -37,6 +47,7 @@ impl<F: KeyForm> Core<F> {
         local: &Local<'_, F>,
         from: F::Probe<'_>,
         limit: usize,
+        words: Words,
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let mut copy = <F::Page as Page<F>>::Copy::new();
@@ -71,6 +82,7 @@ impl<F: KeyForm> Core<F> {
             }
             copy.prepare(&mut scratch);
             let first = if begins_there { 0 } else { copy.lower_bound(bound) };
+            fetch::<F>(&copy, first..copy.len().min(first.saturating_add(limit - seen)), words);
             for at in first..copy.len() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;
@@ -88,12 +100,20 @@ impl<F: KeyForm> Core<F> {
         seen
     }
 
+    /// The page with the greatest keys below `bound` (`None`: of all); `None` if there are no lesser keys.
+    fn last_below<'l>(&self, local: &'l Local<'_, F>, bound: Option<F::Probe<'_>>) -> Option<(&'l F::Page, Version)> {
+        let Some(bound) = bound else { return Some(self.last(local.jump(F::probe(&F::great())))) };
+        let below = F::just_below(bound)?;
+        Some(self.before(local.jump(F::probe(&below)), bound))
+    }
+
     /// Visits up to `limit` entries below `bound` (`None`: all), descending, until `visit` returns false.
-    pub(crate) fn scan_back<'b>(
+    pub(crate) fn scan_back(
         &self,
-        local: &'b Local<'_, F>,
-        bound: Option<F::Probe<'b>>,
+        local: &Local<'_, F>,
+        bound: Option<F::Probe<'_>>,
         limit: usize,
+        words: Words,
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let mut copy = <F::Page as Page<F>>::Copy::new();
@@ -102,17 +122,11 @@ impl<F: KeyForm> Core<F> {
         // The bound of later pages is the low key of the page visited before.
         let mut previous: Option<&F::Page> = None;
         while seen < limit {
-            let bound = match previous {
-                Some(page) => Some(page.low()),
-                None => bound,
+            let found = match previous {
+                Some(page) => self.last_below(local, Some(page.low())),
+                None => self.last_below(local, bound),
             };
-            let (target, version) = match bound {
-                Some(bound) => {
-                    let Some(below) = F::just_below(bound) else { break };
-                    self.before(local.jump(F::probe(&below)), bound)
-                }
-                None => self.last(local.jump(F::probe(&F::great()))),
-            };
+            let Some((target, version)) = found else { break };
             if target.copy_all(Seen::At(version), &mut copy).is_err() {
                 hint::spin_loop();
                 continue;
@@ -121,7 +135,11 @@ impl<F: KeyForm> Core<F> {
                 tidy::<F>(target, version, &mut copy);
             }
             copy.prepare(&mut scratch);
-            let end = bound.map_or(copy.len(), |bound| copy.lower_bound(bound));
+            let end = match previous {
+                Some(page) => copy.lower_bound(page.low()),
+                None => bound.map_or(copy.len(), |bound| copy.lower_bound(bound)),
+            };
+            fetch::<F>(&copy, end.saturating_sub(limit - seen)..end, words);
             for at in (0..end).rev() {
                 let (key, value) = copy.entry(at, &mut scratch);
                 seen += 1;
@@ -129,7 +147,7 @@ impl<F: KeyForm> Core<F> {
                     return seen;
                 }
             }
-            if ::core::ptr::eq(target, self.head()) {
+            if core::ptr::eq(target, self.head()) {
                 break;
             }
             previous = Some(target);

@@ -20,7 +20,7 @@ const GROW: Mix = Mix { get: 3, insert: 8, update: 2, remove: 2, scan: 2 };
 const SHRINK: Mix = Mix { get: 3, insert: 2, update: 2, remove: 8, scan: 2 };
 
 /// Everyone at the same few keys.
-pub fn few_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn few_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     let pool = K::pool(6);
     watchdog(USUAL, |notes| {
         for round in 0..sized(30, 1) {
@@ -33,7 +33,7 @@ pub fn few_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check
 }
 
 /// Enough keys for pages to split and merge under way: the map grows, shrinks and lives on.
-pub fn many_keys_at_once<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn many_keys_at_once<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     let pool = K::pool(sized(600, 40));
     watchdog(USUAL, |notes| {
         for round in 0..sized(4, 1) {

@@ -63,7 +63,7 @@ impl<K: TestKey, S: OrderedSession<K, u64>> Pair<'_, K, S> {
 }
 
 /// Random short sequences over hostile keys, shrunk to a small one when they fail.
-pub fn any_sequence<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn any_sequence<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     let pool = K::pool(48);
     let config = Config { cases: sized(40, 2) as u32, failure_persistence: None, ..Config::default() };
     let action = (0..8u8, 0..pool.len(), prop_oneof![0..5usize, Just(usize::MAX)]);
@@ -108,7 +108,7 @@ fn sequence<K: TestKey>(
 }
 
 /// Enough keys for pages to split and merge: the map grows, shrinks and is emptied.
-pub fn many_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn many_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     watchdog(USUAL, |notes| {
         let pool = K::pool(sized(1000, 80));
         let index = make();
@@ -148,7 +148,7 @@ pub fn many_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, chec
 }
 
 /// Scans from every key there is and from keys that are not there, with limits around the number of what is left.
-pub fn bounds<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn bounds<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     watchdog(USUAL, |_| {
         let pool = K::pool(sized(240, 24));
         let index = make();

@@ -24,7 +24,7 @@ fn place_of(value: u64) -> usize {
 
 /// Every thread has keys of its own, neighbours of the others', and sees each of its writes at once; through a second
 /// session of the same thread too.
-pub fn own_writes<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn own_writes<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     const THREADS: usize = 4;
     watchdog(USUAL, |_| {
         let mut pool = K::pool(sized(600, 24));
@@ -87,7 +87,7 @@ fn write_and_look<K: TestKey>(
 
 /// Half of the keys are always there. They are overwritten all the time while the keys between them come and go; no
 /// look-up and no scan may miss one.
-pub fn overwritten_keys_never_hide<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn overwritten_keys_never_hide<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     const WRITERS: usize = 2;
     const READERS: usize = 2;
     watchdog(USUAL, |_| {
@@ -174,7 +174,7 @@ fn scan_all<K: TestKey>(session: &impl OrderedSession<K, u64>, pool: &[K]) {
 }
 
 /// Rounds in which the threads together insert everything and then remove everything, each the others' keys.
-pub fn churn<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn churn<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     const THREADS: usize = 3;
     watchdog(USUAL, |notes| {
         let pool = K::pool(sized(1500, 60));
@@ -215,7 +215,7 @@ fn in_shares(threads: usize, work: impl Fn(usize) + Sync) {
 }
 
 /// Many more threads than cores, each with keys of its own among the others', each held to a model of its own.
-pub fn more_threads_than_cores<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn more_threads_than_cores<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     const THREADS: usize = sized(32, 6);
     watchdog(USUAL, |_| {
         let pool = K::pool(THREADS * sized(12, 4));
@@ -250,7 +250,7 @@ pub fn more_threads_than_cores<K: TestKey, I: OrderedIndex<K, u64>>(make: impl F
 }
 
 /// Threads that live for a few operations: what they registered must not be lost, nor run out.
-pub fn threads_come_and_go<K: TestKey, I: OrderedIndex<K, u64>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn threads_come_and_go<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     const THREADS: usize = sized(500, 16);
     const AT_ONCE: usize = 4;
     watchdog(USUAL, |_| {

@@ -10,7 +10,7 @@ use archipelago_platform::thread;
 
 /// Overwritten, updated, removed, or still there at the end: all values are dropped once the map is, and not before
 /// their last reader is done.
-pub fn drops<K: TestKey, I: OrderedIndex<K, Counted>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn drops<K: TestKey, I: OrderedIndex<K, Counted>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     watchdog(USUAL, |_| {
         let counter = DropCounter::new();
         let pool = K::pool(sized(250, 12));
@@ -62,7 +62,7 @@ fn use_counted<K: TestKey>(session: &impl OrderedSession<K, Counted>, pool: &[K]
 }
 
 /// Strings of many lengths, read while they are overwritten.
-pub fn long_values<K: TestKey, I: OrderedIndex<K, String>>(make: impl Fn() -> I, check: impl Fn(&I)) {
+pub fn long_values<K: TestKey, I: OrderedIndex<K, String>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
     watchdog(USUAL, |_| {
         let pool = K::pool(sized(40, 6));
         let index = make();

@@ -5,7 +5,7 @@ use super::stalls::stalled_at;
 use super::{OPS, Shared, THREADS, judge};
 use archipelago_check::history::Recorder;
 use archipelago_check::map::{MapOp, MapRet};
-use archipelago_index::blink::{BLinkSession, CohortWp, Latched, Pages, Policy, Replicated};
+use archipelago_index::blink::{BLinkSession, Builder, CohortWp, Latched, Pages, Policy, Replicated};
 use archipelago_index::{BLinkTree, points};
 use archipelago_platform::topology::Topology;
 use archipelago_sim::{Client, Config, Fault, Machine, Point, hunt, run_with, world};
@@ -28,9 +28,9 @@ fn remove_all<P: Policy>(map: &BLinkSession<'_, u64, u64, P>, keys: impl IntoIte
 
 /// Four pages whose next removals make them underfull, under a root.
 fn thin<P: Policy>(nodes: usize) -> Shared<BLinkTree<u64, u64, P>> {
-    let index = BLinkTree::with_topology(Topology::synthetic(nodes, 4));
+    let index: BLinkTree<u64, u64, P> = Builder::default().topology(Topology::synthetic(nodes, 4)).build();
     let map = index.pin();
-    (0..4 * FULL).for_each(|key| _ = map.insert(&key, 10 * key));
+    (0..4 * FULL).for_each(|key| _ = map.insert(key, 10 * key));
     remove_all(&map, (0..4 * FULL).filter(|key| key % FULL >= 8));
     let before = (0..4).flat_map(|page| (0..8).map(move |key| page * FULL + key)).map(|key| (key, 10 * key)).collect();
     drop(map);
@@ -47,7 +47,7 @@ fn client<P: Policy>(shared: &Shared<BLinkTree<u64, u64, P>>, client: Client) {
         let limit = 1 + world::random() as usize % 12;
         let (inserts, removes) = if i < OPS { (2, 7) } else { (7, 2) };
         match world::random() % 13 {
-            n if n < inserts => log.record(MapOp::Insert(key, value), |_| MapRet::Value(map.insert(&key, value))),
+            n if n < inserts => log.record(MapOp::Insert(key, value), |_| MapRet::Value(map.insert(key, value))),
             n if n < inserts + removes => log.record(MapOp::Remove(key), |_| MapRet::Value(map.remove(&key))),
             9 => log.record(MapOp::Update(key, value), |_| MapRet::Value(map.update(&key, |_| value))),
             10 => log.record(MapOp::Get(key), |_| MapRet::Value(map.get(&key))),
@@ -130,7 +130,7 @@ fn a_walk_to_the_left_past_a_page_that_came_between() {
         assert_eq!(seen, (0..=FULL).map(|key| 2 * key).rev().collect::<Vec<_>>());
     };
     // The first page is split.
-    let quick = |tree: &Tree| assert_eq!(tree.pin().insert(&1, 1), None);
+    let quick = |tree: &Tree| assert_eq!(tree.pin().insert(1, 1), None);
     stalled_at((points::ENTERING, 2), full_of_even, scan, quick, Tree::check_invariants);
 }
 
@@ -153,12 +153,12 @@ fn full_of_even() -> Tree {
 
 #[test]
 fn keys_behind_a_split_that_the_level_above_does_not_know() {
-    let insert = |tree: &Tree| assert_eq!(tree.pin().insert(&(3 * FULL + 1), 7), None);
+    let insert = |tree: &Tree| assert_eq!(tree.pin().insert(3 * FULL + 1, 7), None);
     let look = |tree: &Tree| {
         let map = tree.pin();
         (0..3 * FULL).for_each(|key| assert_eq!(map.get(&(2 * key)), Some(20 * key)));
         // In the new page.
-        assert_eq!(map.insert(&(4 * FULL - 1), 5), None);
+        assert_eq!(map.insert(4 * FULL - 1, 5), None);
         assert_eq!(map.remove(&(4 * FULL - 2)), Some(40 * FULL - 20));
         assert_eq!(map.scan(&0, usize::MAX, |_, _| ()), 3 * FULL as usize + 1);
         assert_eq!(map.scan_rev(&u64::MAX, usize::MAX, |_, _| ()), 3 * FULL as usize + 1);
@@ -169,8 +169,8 @@ fn keys_behind_a_split_that_the_level_above_does_not_know() {
 #[test]
 fn an_insertion_whose_page_is_split_before_it_is_latched() {
     // To the upper half of the second page, which another thread moves to a new one.
-    let insert = |tree: &Tree| assert_eq!(tree.pin().insert(&(4 * FULL - 1), 7), None);
-    let quick = |tree: &Tree| assert_eq!(tree.pin().insert(&(2 * FULL + 1), 5), None);
+    let insert = |tree: &Tree| assert_eq!(tree.pin().insert(4 * FULL - 1, 7), None);
+    let quick = |tree: &Tree| assert_eq!(tree.pin().insert(2 * FULL + 1, 5), None);
     stalled_at((points::LATCHING, 1), full_of_even, insert, quick, |tree: &Tree| {
         assert_eq!(tree.pin().get(&(4 * FULL - 1)), Some(7));
         tree.check_invariants();
@@ -201,7 +201,7 @@ fn a_page_is_not_used_again_under_a_reader() {
     let quick = |tree: &Tree| {
         let map = tree.pin();
         remove_all(&map, (0..2 * FULL).filter(|&key| key != FULL + 1));
-        (1_000..1_000 + 20 * FULL).for_each(|key| _ = map.insert(&key, 10 * key));
+        (1_000..1_000 + 20 * FULL).for_each(|key| _ = map.insert(key, 10 * key));
     };
     stalled_at((points::FOUND, 1), || full(3), get, quick, Tree::check_invariants);
 }

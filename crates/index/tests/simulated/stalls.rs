@@ -351,7 +351,7 @@ fn a_walk_over_a_tree_whose_places_change_hands() {
     for sync in [WriteSync::OptimisticLockCoupling, WriteSync::Rowex] {
         let make = || {
             let map = Art::<u64, u64>::with_write_sync(sync);
-            [1, 5, 7].into_iter().for_each(|key| _ = map.pin().insert(&key, key));
+            [1, 5, 7].into_iter().for_each(|key| _ = map.pin().insert(key, key));
             map
         };
         let walk = |map: &Art<u64, u64>| {
@@ -362,8 +362,45 @@ fn a_walk_over_a_tree_whose_places_change_hands() {
         let quick = |map: &Art<u64, u64>| {
             // 9 gets the place that 5 had.
             assert_eq!(map.pin().remove(&5), Some(5));
-            map.pin().insert(&9, 9);
+            map.pin().insert(9, 9);
         };
         stalled_at((points::PLACE, 2), make, walk, quick, Art::check_invariants);
+    }
+}
+
+/// What is between the two entries goes, so that another takes the place that was found.
+#[test]
+fn a_first_entry_above_whose_place_is_given_to_another() {
+    let slow = |map: &HydraList<u64, u64>| assert_eq!(map.pin().range(20..).next(), Some((30, 300)));
+    let quick = |map: &HydraList<u64, u64>| remove_all(map, [10]);
+    stalled_at((points::ABOVE, 1), || hydralist([10, 30, 40]), slow, quick, |map| map.check_invariants());
+}
+
+/// The outermost entry is found; then one comes before it, in another node.
+#[test]
+fn a_pop_of_a_tree_that_is_overtaken() {
+    for sync in [WriteSync::OptimisticLockCoupling, WriteSync::Rowex] {
+        let make = || {
+            let map = Art::<u64, u64>::with_write_sync(sync);
+            [0x101, 0x102, 0x103].into_iter().for_each(|key| _ = map.pin().insert(key, key));
+            map
+        };
+        let pop = |map: &Art<u64, u64>| assert_eq!(map.pin().pop_first(), Some((1, 1)));
+        let quick = |map: &Art<u64, u64>| {
+            assert_eq!(map.pin().insert(1, 1), None);
+            assert_eq!(map.pin().get(&0x101), Some(0x101), "so it was not popped before 1 came");
+        };
+        stalled_at((points::OUTERMOST, 1), make, pop, quick, Art::check_invariants);
+        let make = || {
+            let map = Art::<u64, u64>::with_write_sync(sync);
+            [0x101, 0x102, 0x103].into_iter().for_each(|key| _ = map.pin().insert(key, key));
+            map
+        };
+        let pop = |map: &Art<u64, u64>| assert_eq!(map.pin().pop_last(), Some((0x70000, 7)));
+        let quick = |map: &Art<u64, u64>| {
+            assert_eq!(map.pin().insert(0x70000, 7), None);
+            assert_eq!(map.pin().get(&0x103), Some(0x103));
+        };
+        stalled_at((points::OUTERMOST, 1), make, pop, quick, Art::check_invariants);
     }
 }

@@ -1,9 +1,21 @@
 //! No transactions.
 
-use super::Abort;
+use super::{Abort, Support};
 
-pub(super) fn available() -> bool {
-    false
+pub(super) fn support() -> Support {
+    Support::Absent
+}
+
+/// # Safety
+/// Never called.
+pub(super) unsafe fn attempt<R>(_: impl FnOnce() -> R) -> Result<R, Abort> {
+    Err(Abort(0))
+}
+
+/// # Safety
+/// Never called.
+pub(super) unsafe fn leave<const CODE: u8>() -> ! {
+    unreachable!("there are no transactions")
 }
 
 pub(super) fn transaction<R>(_: impl FnOnce() -> R) -> Result<R, Abort> {

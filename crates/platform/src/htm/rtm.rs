@@ -6,9 +6,8 @@
 
 use core::arch::asm;
 use core::mem::forget;
-use std::sync::OnceLock;
 
-use super::Abort;
+use super::{Abort, Support, available};
 
 /// What a panic inside a transaction aborts it with.
 const PANICKED: u8 = 0xfe;
@@ -16,18 +15,30 @@ const PANICKED: u8 = 0xfe;
 /// Transactions that are tried before the processor is believed to have none.
 const TRIES: usize = 256;
 
-pub(super) fn available() -> bool {
-    static COMMITS: OnceLock<bool> = OnceLock::new();
-    *COMMITS.get_or_init(|| crate::cpu::features().rtm && (0..TRIES).any(|_| probe()))
+/// What the processor says, and what it does.
+pub(super) fn support() -> Support {
+    let features = crate::cpu::features();
+    if features.rtm_always_aborts {
+        return Support::AlwaysAbort;
+    }
+    if !features.rtm {
+        return Support::Absent;
+    }
+    let mut last = Abort(0);
+    for _ in 0..TRIES {
+        match probe() {
+            Ok(()) => return Support::Works,
+            Err(why) => last = why,
+        }
+    }
+    Support::NeverCommit(last)
 }
 
 /// Whether an empty transaction commits. The processor has RTM.
-fn probe() -> bool {
-    let began = xbegin().is_ok();
-    if began {
-        xend();
-    }
-    began
+fn probe() -> Result<(), Abort> {
+    xbegin()?;
+    xend();
+    Ok(())
 }
 
 #[inline]
@@ -35,6 +46,14 @@ pub(super) fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
     if !available() {
         return Err(Abort(0));
     }
+    // SAFETY: just asked.
+    unsafe { attempt(body) }
+}
+
+/// # Safety
+/// The processor has RTM.
+#[inline(always)]
+pub(super) unsafe fn attempt<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
     xbegin()?;
     let open = Open;
     let result = body();
@@ -69,7 +88,7 @@ pub(super) fn doomed() -> bool {
     false
 }
 
-#[inline]
+#[inline(always)]
 fn xbegin() -> Result<(), Abort> {
     let mut status = u32::MAX;
     // SAFETY: the callers know that the processor has RTM. On an abort it goes on behind `xbegin` (file text), with a
@@ -78,7 +97,7 @@ fn xbegin() -> Result<(), Abort> {
     if status == u32::MAX { Ok(()) } else { Err(Abort(status)) }
 }
 
-#[inline]
+#[inline(always)]
 fn xend() {
     // SAFETY: the callers are in a transaction: `xbegin` succeeded, and an abort would have gone back there.
     unsafe { asm!("xend", options(nostack)) };
@@ -90,6 +109,16 @@ pub(super) fn abort<const CODE: u8>() {
         // SAFETY: the processor has RTM, since a transaction is open.
         unsafe { asm!("xabort {}", const CODE, options(nostack)) };
     }
+}
+
+/// Aborts for certain.
+///
+/// # Safety
+/// In a transaction. (Outside of one the instruction does nothing, and the program ends.)
+#[inline(always)]
+pub(super) unsafe fn leave<const CODE: u8>() -> ! {
+    // SAFETY: the caller's promise: it goes on behind `xbegin`.
+    unsafe { asm!("xabort {}", "ud2", const CODE, options(noreturn, nostack)) };
 }
 
 #[inline]

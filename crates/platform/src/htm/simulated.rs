@@ -1,9 +1,28 @@
 //! The virtual machine's transactions.
 
 use archipelago_sim::world::htm;
-pub(super) use archipelago_sim::world::htm::{available, doomed, inside};
+pub(super) use archipelago_sim::world::htm::{doomed, inside};
 
-use super::Abort;
+use super::{Abort, Support};
+
+pub(super) fn support() -> Support {
+    if htm::available() { Support::Works } else { Support::Absent }
+}
+
+/// # Safety
+/// None is needed here.
+#[inline(always)]
+#[track_caller]
+pub(super) unsafe fn attempt<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
+    htm::transaction(body).map_err(|why| Abort(why.0))
+}
+
+/// # Safety
+/// None is needed here.
+pub(super) unsafe fn leave<const CODE: u8>() -> ! {
+    htm::abort(CODE);
+    unreachable!("outside of a transaction")
+}
 
 // Always inline: the machine restores what lies above the frame that calls it.
 #[inline(always)]

@@ -63,6 +63,19 @@ fn try_map<G, H>(result: TryLockResult<G>, wrap: impl Fn(G) -> H) -> TryLockResu
     }
 }
 
+/// Most bytes of what a lock guards that count as used by whoever takes it: four lines. What is larger announces itself.
+const GUARDED: usize = 256;
+
+/// The first of what a lock guards is used by whoever takes it, and so is announced here.
+fn announce<T: ?Sized>(value: &T, writes: bool) {
+    let (at, len) = (core::ptr::from_ref(value).cast(), size_of_val(value).min(GUARDED));
+    match writes {
+        _ if len == 0 => {}
+        true => world::touch_mut(at, len),
+        false => world::touch(at, len),
+    }
+}
+
 /// Dropped before the real guard: the access that releases the lock takes its turn.
 struct Turn(Key);
 
@@ -159,7 +172,9 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     fn held<'a>(&'a self, guard: std_sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        MutexGuard { held: Held::new(key_of(self), guard), mutex: self }
+        let held = Held::new(key_of(self), guard);
+        announce(&*held.guard, true);
+        MutexGuard { held, mutex: self }
     }
 }
 
@@ -338,13 +353,19 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
+    fn held<G: Deref<Target = T>>(&self, guard: G, writes: bool) -> Held<G> {
+        let held = Held::new(key_of(self), guard);
+        announce(&*held.guard, writes);
+        held
+    }
+
     /// Takes the lock beside other readers.
     ///
     /// # Errors
     /// If a writer panicked.
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         let taken = if world::active() { acquire(key_of(self), || self.0.try_read()) } else { self.0.read() };
-        map(taken, |guard| RwLockReadGuard(Held::new(key_of(self), guard)))
+        map(taken, |guard| RwLockReadGuard(self.held(guard, false)))
     }
 
     /// Takes the lock alone.
@@ -353,7 +374,7 @@ impl<T: ?Sized> RwLock<T> {
     /// If a writer panicked.
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         let taken = if world::active() { acquire(key_of(self), || self.0.try_write()) } else { self.0.write() };
-        map(taken, |guard| RwLockWriteGuard(Held::new(key_of(self), guard)))
+        map(taken, |guard| RwLockWriteGuard(self.held(guard, true)))
     }
 
     /// Takes the lock beside other readers if no writer has it.
@@ -361,7 +382,7 @@ impl<T: ?Sized> RwLock<T> {
     /// # Errors
     /// If one has, or one panicked.
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
-        try_map(access(key_of(self), || self.0.try_read()), |guard| RwLockReadGuard(Held::new(key_of(self), guard)))
+        try_map(access(key_of(self), || self.0.try_read()), |guard| RwLockReadGuard(self.held(guard, false)))
     }
 
     /// Takes the lock alone if it is free.
@@ -369,7 +390,7 @@ impl<T: ?Sized> RwLock<T> {
     /// # Errors
     /// If it is not, or a writer panicked.
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
-        try_map(access(key_of(self), || self.0.try_write()), |guard| RwLockWriteGuard(Held::new(key_of(self), guard)))
+        try_map(access(key_of(self), || self.0.try_write()), |guard| RwLockWriteGuard(self.held(guard, true)))
     }
 
     /// The value in place.

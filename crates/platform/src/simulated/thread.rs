@@ -111,6 +111,12 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
 type Result<T> = std::thread::Result<T>;
 type Packet<T> = Arc<Plain<Option<Result<T>>>>;
 
+/// Leaves a thread's result for who joins it.
+fn leave<T>(place: &Plain<Option<Result<T>>>, result: Result<T>) {
+    world::touch_mut(core::ptr::from_ref(place).cast(), size_of_val(place));
+    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+}
+
 /// As [`std::thread::JoinHandle`].
 #[derive(Debug)]
 pub struct JoinHandle<T> {
@@ -193,7 +199,7 @@ impl Builder {
                 Err(payload) if world::ending() || (world::active() && Arc::strong_count(&theirs) == 1) => {
                     resume_unwind(payload)
                 }
-                result => *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(result),
+                result => leave(&theirs, result),
             }
         };
         if !world::active() {
@@ -292,6 +298,8 @@ impl<'scope> Scope<'scope, '_> {
                 return;
             }
             *told.lock().unwrap_or_else(PoisonError::into_inner) = result.is_err();
+            // Larger results than a lock's guard announces.
+            world::touch_mut(core::ptr::from_ref(&theirs.result).cast(), size_of_val(&theirs.result));
             *theirs.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             theirs.there.notify_all();
         });

@@ -2,6 +2,7 @@
 
 use archipelago_platform::atomic::{Ordering, fence};
 use archipelago_platform::hint::prefetch_read;
+use archipelago_platform::plain::Plain;
 
 use super::{ANSWERED, Board, CANCELLED, FREE, POSTED, REFUSED, Slot, SlotId};
 
@@ -20,7 +21,7 @@ pub(super) const AGE: u32 = if cfg!(loom) {
 /// There is one for each board, under the combiner's lock, so that one thread at a time works with it.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    taken: Vec<SlotId>,
+    taken: Vec<Plain<SlotId>>,
     moved: usize,
     answered: usize,
 }
@@ -47,7 +48,7 @@ impl Batch {
 /// What the combiner does with its batch. All of it under the combiner's lock, with the batch that belongs to the board.
 impl<Q, A> Board<Q, A> {
     fn slot_of(&self, batch: &Batch, at: usize) -> &Slot<Q, A> {
-        self.slot(batch.taken[at])
+        self.slot(*batch.taken[at])
     }
 
     /// Takes every request that is posted, and not taken yet.
@@ -61,10 +62,10 @@ impl<Q, A> Board<Q, A> {
             let id = SlotId(at);
             // Acquire: pairs with the Release of `post` and `abandon`.
             match self.slot(id).state.load(Ordering::Acquire) {
-                POSTED | CANCELLED if batch.taken[..before].contains(&id) => {}
+                POSTED | CANCELLED if batch.taken[..before].iter().any(|taken| **taken == id) => {}
                 POSTED => {
                     self.used[at as usize].store(round, Ordering::Relaxed);
-                    batch.taken.push(id);
+                    batch.taken.push(Plain::new(id));
                 }
                 CANCELLED => {
                     // SAFETY: a slot that is posted or cancelled and not taken has its request, which is the combiner's.
@@ -98,7 +99,7 @@ impl<Q, A> Board<Q, A> {
 
     /// The request that is moved out next, if there is one.
     pub(crate) fn next_request<'b>(&'b self, batch: &'b Batch) -> Option<&'b Q> {
-        let slot = self.slot(*batch.taken.get(batch.moved)?);
+        let slot = self.slot(**batch.taken.get(batch.moved)?);
         // SAFETY: a posted slot has a request, which `collect` acquired; it is moved out through the batch alone, which is
         // borrowed as long as the request.
         Some(slot.request.with(|cell| unsafe { (*cell).assume_init_ref() }))

@@ -1,17 +1,12 @@
 //! Slot hand-over in the model world: nobody's request is lost, carried out twice or slept over.
 
+use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 
 use archipelago_platform::atomic::AtomicBool;
 
 use super::*;
-
-fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(test);
-}
 
 /// A waker that rings. (Loom's `unpark` gets lost when the thread waits for a mutex at that moment.)
 struct Bell(loom::sync::Notify);

@@ -3,16 +3,11 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-replicate --release --lib`
 
+use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 
 use super::*;
-
-fn model(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(test);
-}
 
 /// Appends one operation if there is room after recycling or growing, and replays what is there. Nothing here waits, so
 /// that every schedule comes to an end. Returns whether it was appended.

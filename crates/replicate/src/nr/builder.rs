@@ -49,7 +49,18 @@ impl<T: Replicable> Builder<T> {
         }
     }
 
-    /// So many replicas, dealt out to handles in turn, in the order in which they are first used.
+    /// This number of replicas, dealt out to handles in turn, in the order in which they are first used.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().replicas(2).build(|| Closures::new(7));
+    /// let (mut one, mut other) = (number.handle(), number.handle());
+    /// one.view(|_| ())?;
+    /// other.view(|_| ())?;
+    /// assert_ne!(one.replica(), other.replica());
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> Self {
         self.replicas = Some(replicas.max(1));
@@ -58,6 +69,14 @@ impl<T: Replicable> Builder<T> {
 
     /// One replica for every node of `topology`; a handle gets the one of the node whose thread uses it first. The
     /// default, with [`Topology::current`].
+    ///
+    /// ```
+    /// use archipelago_platform::topology::Topology;
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().topology(Topology::synthetic(2, 4)).build(|| Closures::new(7));
+    /// assert_eq!(number.replicas(), 2);
+    /// ```
     #[must_use]
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = Some(topology);
@@ -65,9 +84,17 @@ impl<T: Replicable> Builder<T> {
         self
     }
 
-    /// Entries of the log to begin with, rounded up to a power of two. (With one replica and no observer nobody reads the
-    /// log, and nothing is written to it.) It grows when it is full (until [`largest_log`](Self::largest_log)), and
+    /// Entries of the log to begin with, rounded up to a power of two. (With one replica and no observer the log has no
+    /// reader, and nothing is written to it.) It grows when it is full (until [`largest_log`](Self::largest_log)), and
     /// shrinks again when it was not half full for long, so the default need not be changed to be safe.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().log_capacity(1 << 16).build(|| Closures::new(7));
+    /// number.handle().update(|number| *number += 1)?;
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     #[must_use]
     pub fn log_capacity(mut self, entries: usize) -> Self {
         self.log_capacity = Some(entries);
@@ -79,9 +106,17 @@ impl<T: Replicable> Builder<T> {
     ///
     /// This is for replicas that stand still, since a reader stays in one ([`inspect`](Replicated::inspect),
     /// [`view`](super::Handle::view)) or the system has preempted its combiner: all others go on for as many changes.
-    /// When the log is at its largest and full, whoever appends waits until the slowest replica goes on
+    /// When the log is at its largest and full, a thread that appends waits until the slowest replica goes on
     /// ([`Stats`](super::Stats) says which that is, how often a change had to wait, and what the log takes). The memory
     /// for it is at most two and a half times as many entries, and what the operations in them own.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().largest_log(1 << 20).build(|| Closures::new(7));
+    /// number.handle().update(|number| *number += 1)?;
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     #[must_use]
     pub fn largest_log(mut self, entries: usize) -> Self {
         self.largest_log = Some(entries);
@@ -90,6 +125,14 @@ impl<T: Replicable> Builder<T> {
 
     /// A combiner with fewer operations than this (and than the replica has handles) waits a little for more. Default:
     /// 1, no waiting.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().min_batch(8).build(|| Closures::new(7));
+    /// number.handle().update(|number| *number += 1)?; // one handle: there is nothing to wait for
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     #[must_use]
     pub fn min_batch(mut self, operations: usize) -> Self {
         self.min_batch = operations;
@@ -98,14 +141,32 @@ impl<T: Replicable> Builder<T> {
 
     /// Slots per replica at which threads post operations. When there are more threads than slots, they share: threads
     /// that find none get one in the order in which they came. Default: two for each of the node's CPUs, at least 8.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().slots(16).build(|| Closures::new(7));
+    /// number.handle().update(|number| *number += 1)?;
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     #[must_use]
     pub fn slots(mut self, per_replica: usize) -> Self {
         self.slots = Some(per_replica);
         self
     }
 
-    /// Starts a thread that brings replicas up to date at this interval, so that those that nobody uses do not fill the
-    /// log and operations are dropped in time. Without it, whoever finds the log full does so.
+    /// Starts a thread that brings replicas up to date at this interval, so that those that no handle uses do not fill the
+    /// log and operations are dropped in time. Without it, a thread that finds the log full does so.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    /// use std::time::Duration;
+    ///
+    /// let number = Replicated::builder().replicas(2).helper(Duration::from_millis(1)).build(|| Closures::new(7));
+    /// number.handle_on(0).update(|number| *number += 1)?;
+    /// // Replica 1 has the change soon, though no handle uses it.
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     #[must_use]
     pub fn helper(mut self, interval: Duration) -> Self {
         self.helper = Some(interval);
@@ -115,6 +176,14 @@ impl<T: Replicable> Builder<T> {
     /// Starts a thread per replica that combines and replays (paper §3.2). For many threads per node; it takes a CPU of
     /// each while there are changes. After a millisecond or so without any it sleeps until its replica's handles post some
     /// or it lags behind by an eighth of the log.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().replicas(2).dedicated_combiners().build(|| Closures::new(7));
+    /// assert_eq!(number.handle().update(|number| { *number += 1; *number })?, 8);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     #[must_use]
     pub fn dedicated_combiners(mut self) -> Self {
         self.dedicated = true;
@@ -122,6 +191,26 @@ impl<T: Replicable> Builder<T> {
     }
 
     /// Shows every operation to `observer`, in log order and before it is applied or answered.
+    ///
+    /// ```
+    /// use archipelago_replicate::{FromFns, Observer, Replicated};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// struct Journal(Arc<Mutex<Vec<u64>>>);
+    ///
+    /// impl Observer<u64> for Journal {
+    ///     fn operation(&mut self, _: u64, more: &u64) {
+    ///         self.0.lock().unwrap().push(*more);
+    ///     }
+    ///
+    ///     fn commit(&mut self, _: u64) {} // here a file would be synchronized
+    /// }
+    ///
+    /// let journal = Arc::new(Mutex::new(Vec::new())); let add = |sum: &mut u64, more: &u64| *sum += more; let sum =
+    /// Replicated::builder().observer(Journal(journal.clone())).build(|| FromFns::new(0, |_: &u64, (): &()| (), add));
+    /// let mut sum = sum.handle(); sum.write(2)?; sum.write(3)?; assert_eq!(*journal.lock().unwrap(), [2, 3]);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     #[must_use]
     pub fn observer(mut self, observer: impl Observer<T::Write> + 'static) -> Self {
         self.observer = Some(Box::new(observer));
@@ -133,6 +222,14 @@ impl<T: Replicable> Builder<T> {
     ///
     /// # Panics
     /// If `init` does, or a thread can not be started.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    /// use std::collections::HashMap;
+    ///
+    /// let map = Replicated::builder().build(|| Closures::new(HashMap::from([("one", 1)])));
+    /// assert_eq!(map.handle().view(|map| map["one"]), Ok(1));
+    /// ```
     pub fn build(self, init: impl Fn() -> T + Sync) -> Replicated<T> {
         let topology = self.topology.unwrap_or_else(|| Topology::current().clone());
         let replicas = self.replicas.unwrap_or(topology.nodes().len());

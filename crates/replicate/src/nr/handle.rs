@@ -84,11 +84,33 @@ impl<T: Replicable> Handle<T> {
 
     /// The index of the replica it works on; `None` before its first use, unless it was made for one
     /// ([`handle_on`](super::Replicated::handle_on)).
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let number = Replicated::builder().replicas(2).build(|| Closures::new(7));
+    /// let mut handle = number.handle();
+    /// assert_eq!(handle.replica(), None);
+    /// handle.view(|number| *number)?;
+    /// assert_eq!(handle.replica(), Some(0));
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn replica(&self) -> Option<usize> {
         self.seat.map(|seat| seat.replica)
     }
 
     /// Carries out a reading operation on the local replica, after all changes that were answered before the call.
+    ///
+    /// ```
+    /// use archipelago_replicate::{FromFns, Replicated};
+    ///
+    /// # let get = |sum: &u64, (): &()| *sum;
+    /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
+    /// let sum = Replicated::new(|| FromFns::new(0, get, add));
+    /// let mut sum = sum.handle();
+    /// assert_eq!(sum.read(&())?, 0);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     #[inline]
     pub fn read(&mut self, operation: &T::Read) -> Result<T::Response, Poisoned> {
         let at = self.seat().replica;
@@ -97,6 +119,18 @@ impl<T: Replicable> Handle<T> {
 
     /// Carries out a changing operation, on all replicas in the same order. It is in the local replica on return, and
     /// in the others before anyone reads there.
+    ///
+    /// ```
+    /// use archipelago_replicate::{FromFns, Replicated};
+    ///
+    /// # let get = |sum: &u64, (): &()| *sum;
+    /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
+    /// let sum = Replicated::new(|| FromFns::new(0, get, add));
+    /// let mut sum = sum.handle();
+    /// assert_eq!(sum.write(40)?, 40);
+    /// assert_eq!(sum.write(2)?, 42);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     #[inline]
     pub fn write(&mut self, operation: T::Write) -> Result<T::Response, Poisoned> {
         let Seat { replica, slot } = self.seat();
@@ -112,6 +146,17 @@ impl<T: Replicable> Handle<T> {
 
     /// Carries out several changing operations as one batch: in order, and with no other operation in between unless
     /// the batch is longer than the log can ever be ([`Builder::largest_log`](super::Builder::largest_log)).
+    ///
+    /// ```
+    /// use archipelago_replicate::{FromFns, Replicated};
+    ///
+    /// # let get = |sum: &u64, (): &()| *sum;
+    /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
+    /// let sum = Replicated::new(|| FromFns::new(0, get, add));
+    /// let mut sum = sum.handle();
+    /// assert_eq!(sum.write_many(vec![1, 2, 3])?, [1, 3, 6]);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn write_many(&mut self, operations: Vec<T::Write>) -> Result<Vec<T::Response>, Poisoned> {
         let replica = self.seat().replica;
         let shared = &*self.shared;
@@ -160,19 +205,67 @@ impl<T: Replicable> Handle<T> {
     }
 
     /// As [`write`](Self::write), for tasks: where a thread would wait for a combiner, the task is suspended and the
-    /// combiner wakes it. Whoever finds no combiner combines while it is polled. Works with any executor.
+    /// combiner wakes it. A task that finds no combiner combines while it is polled. Works with any executor.
     ///
     /// Dropped before it is ready, the operation may or may not be carried out.
+    ///
+    /// ```
+    /// use archipelago_replicate::{FromFns, Replicated};
+    ///
+    /// # let get = |sum: &u64, (): &()| *sum;
+    /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
+    /// let sum = Replicated::new(|| FromFns::new(0, get, add));
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let (mut future, waker) = (std::pin::pin!(future), std::task::Waker::noop());
+    /// #     loop {
+    /// #         let polled = future.as_mut().poll(&mut std::task::Context::from_waker(waker));
+    /// #         if let std::task::Poll::Ready(output) = polled { return output }
+    /// #     }
+    /// # }
+    /// let mut sum = sum.handle();
+    /// assert_eq!(block_on(async { sum.write_async(42).await })?, 42);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn write_async(&mut self, operation: T::Write) -> WriteFuture<'_, T> {
         WriteFuture::new(self, operation)
     }
 
     /// As [`read`](Self::read), for tasks: see [`write_async`](Self::write_async).
+    ///
+    /// ```
+    /// use archipelago_replicate::{FromFns, Replicated};
+    ///
+    /// # let get = |sum: &u64, (): &()| *sum;
+    /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
+    /// let sum = Replicated::new(|| FromFns::new(0, get, add));
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let (mut future, waker) = (std::pin::pin!(future), std::task::Waker::noop());
+    /// #     loop {
+    /// #         let polled = future.as_mut().poll(&mut std::task::Context::from_waker(waker));
+    /// #         if let std::task::Poll::Ready(output) = polled { return output }
+    /// #     }
+    /// # }
+    /// let mut sum = sum.handle();
+    /// assert_eq!(block_on(async { sum.read_async(&()).await })?, 0);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn read_async<'h>(&'h mut self, operation: &'h T::Read) -> ReadFuture<'h, T> {
         ReadFuture::new(self, operation)
     }
 
     /// What the whole structure did so far, as [`Replicated::stats`](super::Replicated::stats).
+    ///
+    /// ```
+    /// use archipelago_replicate::{FromFns, Replicated};
+    ///
+    /// # let get = |sum: &u64, (): &()| *sum;
+    /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
+    /// let sum = Replicated::new(|| FromFns::new(0, get, add));
+    /// let mut sum = sum.handle();
+    /// sum.write(42)?;
+    /// assert_eq!(sum.shared_stats().writes, 1);
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn shared_stats(&self) -> super::Stats {
         self.shared.stats()
     }
@@ -188,12 +281,28 @@ impl<T: Replicable> Handle<T> {
 
 impl<S: Send + Sync + 'static> Handle<Closures<S>> {
     /// Reads the state. Long looks hold up the handle's replica, as [`inspect`](super::Replicated::inspect) says.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let list = Replicated::new(|| Closures::new(vec![3, 1, 2]));
+    /// assert_eq!(list.handle().view(|list| list.iter().max().copied())?, Some(3));
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn view<R>(&mut self, look: impl FnOnce(&S) -> R) -> Result<R, Poisoned> {
         let at = self.seat().replica;
         self.shared.read(at, |data| look(data.state()))
     }
 
     /// Changes the state: `change` is called once per replica, and must do the same each time.
+    ///
+    /// ```
+    /// use archipelago_replicate::{Closures, Replicated};
+    ///
+    /// let list = Replicated::new(|| Closures::new(vec![3, 1, 2]));
+    /// assert_eq!(list.handle().update(|list| list.pop())?, Some(2));
+    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// ```
     pub fn update<R: Send + 'static>(
         &mut self,
         change: impl Fn(&mut S) -> R + Send + Sync + 'static,
@@ -248,7 +357,24 @@ impl<T: Replicable> fmt::Debug for Handle<T> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Closures, Replicated};
+    use archipelago_platform::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::Replicated;
+
+    /// A panic, on another replica perhaps, may come when a thread has looked for one already, and has the right to combine.
+    #[test]
+    fn a_turn_that_was_taken_before_a_panic_changes_nothing() {
+        let structure = Replicated::builder().replicas(1).build(|| Closures::new(0_u32));
+        let shared = &structure.owner.shared;
+        let turn = shared.try_turn(0).expect("no other thread combines");
+        shared.poison.set(&"planted");
+        let changes = Arc::new(AtomicU32::new(0));
+        let counts = changes.clone();
+        let change = ClosureWrite::new(move |_: &mut u32| _ = counts.fetch_add(1, Ordering::Relaxed));
+        assert!(shared.combine(0, turn, iter::once(change), |_| ()).is_err());
+        assert_eq!(changes.load(Ordering::Relaxed), 0, "changed after the panic");
+    }
 
     #[test]
     fn a_dropped_handle_gives_back_its_slot() {

@@ -37,8 +37,7 @@ impl Engine {
             return Step::Doomed;
         }
         if self.threads[me].untimed {
-            let line = self.memory.line(addr, self.threads[me].socket);
-            return Step::Go(line);
+            return self.access_untimed(addr, size, kind);
         }
         if !self.threads[me].granted {
             if self.fault_due() {
@@ -87,6 +86,17 @@ impl Engine {
         } else {
             self.threads[me].clock = self.now + self.costs.l1;
             self.now = self.threads[me].clock;
+        }
+        Step::Go(line)
+    }
+
+    /// Set-up and tear-down take no time, and no turn; but transactions are transactions there too, and those of other
+    /// threads hear of their accesses.
+    fn access_untimed(&mut self, addr: usize, size: usize, kind: Kind) -> Step {
+        let line = self.memory.line(addr, self.threads[self.current].socket);
+        self.tx_conflict(line, kind);
+        if self.threads[self.current].tx_depth > 0 && !self.tx_track(line, addr, size, kind) {
+            return Step::Doomed;
         }
         Step::Go(line)
     }

@@ -28,10 +28,26 @@ impl Engine {
         chosen == self.current && self.memory.stats.accesses < self.config.limit_accesses && self.now < self.deadline()
     }
 
+    /// The running thread is about to make a plain access that nothing announces: whether it has to stop for the schedule. A
+    /// panic's are its own: how many there are depends on what the process knows of its symbols.
+    pub(crate) fn plain_point(&mut self) -> bool {
+        let one_in = self.config.plain_points;
+        let resumed = std::mem::take(&mut self.me().stopped);
+        if one_in == 0 || resumed || self.unwinding || std::thread::panicking() || rng::below(&mut self.rng, one_in) > 0
+        {
+            return false;
+        }
+        self.memory.stats.plain_points += 1;
+        // In virtual time they are counted only: such accesses take none.
+        self.me().stopped = !self.timed();
+        !self.timed()
+    }
+
     fn choose(&mut self) -> usize {
         match self.config.schedule {
             Schedule::Pct { .. } => {
-                if self.change_points.last().is_some_and(|&step| self.memory.stats.accesses >= step) {
+                let steps = self.memory.stats.accesses + self.memory.stats.plain_points;
+                if self.change_points.last().is_some_and(|&step| steps >= step) {
                     self.change_points.pop();
                     self.yielded();
                 }

@@ -150,6 +150,15 @@ pub(crate) fn wait(engine: *mut Engine) {
     }
 }
 
+/// Lets the schedule decide who goes next, in the middle of a thread's plain code. No unwinding starts here: a thread whose run
+/// is over goes on to its next access.
+pub(crate) fn stop(engine: *mut Engine) {
+    // SAFETY: as in `suspend`.
+    while !unsafe { &mut *engine }.step() {
+        suspend(engine);
+    }
+}
+
 /// Leaves the body of a thread whose run is over.
 pub(crate) fn unwind() -> ! {
     resume_unwind(Box::new(Unwind))
@@ -178,11 +187,14 @@ fn resume(engine: *mut Engine, id: usize) {
     }
 }
 
-/// Closes the arena to thread `id` if its plain accesses are to be found.
-fn watched(engine: &mut Engine, id: usize) {
-    let Some(watch) = &mut engine.watch else { return };
+/// Closes the arena to thread `id`, which runs or is about to, if its plain accesses are to be found; else opens it.
+pub(crate) fn watched(engine: &mut Engine, id: usize) {
+    if engine.watch.is_none() && engine.config.plain_points == 0 {
+        return;
+    }
+    let watch = engine.watch.as_mut().map_or(ptr::null_mut(), |watch| &raw mut **watch);
     match &engine.arena {
-        Some(arena) if !engine.threads[id].untimed && !engine.unwinding => watch::close(&raw mut **watch, arena.span()),
+        Some(arena) if !engine.threads[id].untimed && !engine.unwinding => watch::close(watch, arena.span()),
         _ => watch::open(),
     }
 }

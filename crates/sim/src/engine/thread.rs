@@ -101,6 +101,8 @@ pub(crate) struct Thread {
     pub(crate) unwinding: Unwinding,
     /// Set-up and tear-down take no time.
     pub(crate) untimed: bool,
+    /// It stopped before a plain access, which it makes now.
+    pub(crate) stopped: bool,
     /// It gave way while a panic of its own unwinds it: it can't be unwound by another one.
     pub(crate) panicking: bool,
     /// The part of the program it is in; 0 for none.
@@ -159,6 +161,7 @@ impl Thread {
             fault_access: u64::MAX,
             fault_clock: u64::MAX,
             untimed: false,
+            stopped: false,
             panicking: false,
             part: 0,
             granted: false,

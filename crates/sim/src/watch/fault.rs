@@ -3,6 +3,11 @@
 //! The arena has no access rights while a measured thread runs. An access faults; the handler notes it, opens its page
 //! and has the processor trap after the next instruction; that trap closes the page again. Both signals are synchronous,
 //! and the threads of a run are coroutines on one OS thread, so the state is that thread's own.
+//!
+//! *Stopping before a plain access.* A schedule that looks for bugs may give another thread a turn there. The handler of the
+//! fault cannot do so: it runs on a stack that all of them share. It sends the thread to an instruction that is none
+//! instead. The handler of that trap runs on the thread's own stack, with all of the thread's registers saved there by the
+//! kernel and no signal blocked: it gives way like any function, and returns to the access, which faults once more and is made.
 
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
@@ -25,6 +30,7 @@ const HANDLER_STACK: usize = 1 << 20;
 
 /// What is closed now.
 struct Closed {
+    /// Null, if nothing is to be noted.
     watch: *mut Watch,
     span: Range<usize>,
 }
@@ -33,10 +39,19 @@ thread_local! {
     static CLOSED: RefCell<Option<Closed>> = const { RefCell::new(None) };
     /// Pages opened for the instruction that is being made.
     static OPEN: Cell<[usize; 4]> = const { Cell::new([0; 4]) };
+    /// Where a thread that is being stopped goes on.
+    static GO_BACK: Cell<usize> = const { Cell::new(0) };
+}
+
+core::arch::global_asm!(".globl archipelago_sim_no_instruction", "archipelago_sim_no_instruction:", "ud2");
+
+unsafe extern "C" {
+    /// An address to send a thread to; no function.
+    fn archipelago_sim_no_instruction();
 }
 
 /// The handlers that were there before ours, which get what is not ours.
-static BEFORE: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
+static BEFORE: OnceLock<[libc::sigaction; 3]> = OnceLock::new();
 
 fn protect(at: usize, bytes: usize, rights: i32) {
     // SAFETY: a mapping of the caller's, whose rights change and nothing else.
@@ -63,19 +78,22 @@ pub(crate) fn open() {
 
 fn install() {
     BEFORE.get_or_init(|| {
-        [(libc::SIGSEGV, on_fault as *const () as usize), (libc::SIGTRAP, on_trap as *const () as usize)].map(
-            |(signal, handler)| {
-                // SAFETY: plain structures of the C library, filled as it wants them; the handlers live for ever.
-                unsafe {
-                    let mut action: libc::sigaction = core::mem::zeroed();
-                    action.sa_sigaction = handler;
-                    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-                    let mut before: libc::sigaction = core::mem::zeroed();
-                    assert_eq!(libc::sigaction(signal, &action, &mut before), 0, "a signal handler can be set");
-                    before
-                }
-            },
-        )
+        [
+            (libc::SIGSEGV, on_fault as *const () as usize, libc::SA_ONSTACK),
+            (libc::SIGTRAP, on_trap as *const () as usize, libc::SA_ONSTACK),
+            (libc::SIGILL, on_stop as *const () as usize, libc::SA_NODEFER),
+        ]
+        .map(|(signal, handler, flags)| {
+            // SAFETY: plain structures of the C library, filled as it wants them; the handlers live for ever.
+            unsafe {
+                let mut action: libc::sigaction = core::mem::zeroed();
+                action.sa_sigaction = handler;
+                action.sa_flags = libc::SA_SIGINFO | flags;
+                let mut before: libc::sigaction = core::mem::zeroed();
+                assert_eq!(libc::sigaction(signal, &action, &mut before), 0, "a signal handler can be set");
+                before
+            }
+        })
     });
     thread_local! {
         static STACK: Cell<bool> = const { Cell::new(false) };
@@ -112,7 +130,13 @@ unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: 
         // SAFETY: the program made this access, and no reference to the engine or the watch lives while it runs.
         unsafe {
             let thread = (*engine).current;
-            if !(*engine).me().untimed {
+            let measured = !(*engine).me().untimed;
+            if measured && (*engine).plain_point() {
+                GO_BACK.set(code);
+                registers[libc::REG_RIP as usize] = archipelago_sim_no_instruction as *const () as i64;
+                return;
+            }
+            if measured && !watch.is_null() {
                 // What is noted is not allocated in the arena, which is closed.
                 let _outside = Outside::step();
                 (*watch).plain(thread, addr, writes, code);
@@ -138,4 +162,17 @@ unsafe extern "C" fn on_trap(signal: i32, _: *mut libc::siginfo_t, context: *mut
         protect(page, PAGE, libc::PROT_NONE);
     }
     context.uc_mcontext.gregs[libc::REG_EFL as usize] &= !SINGLE_STEP;
+}
+
+unsafe extern "C" fn on_stop(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes it.
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let at = &mut registers[libc::REG_RIP as usize];
+    if *at != archipelago_sim_no_instruction as *const () as i64 {
+        return pass_on(signal, 2);
+    }
+    *at = GO_BACK.get() as i64;
+    if let Some(engine) = switch::engine() {
+        switch::stop(engine);
+    }
 }

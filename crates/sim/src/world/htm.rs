@@ -165,7 +165,7 @@ fn doom(why: Cause) {
 /// A commit and an abort take their turn like an access, so that they stand in the order of virtual time.
 fn take_turn(engine: *mut Engine) {
     while !with(engine, |engine| engine.step()) {
-        super::switch::suspend(engine);
+        crate::engine::switch::suspend(engine);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Programs with a planted race, and the same without it.
 
+use std::cell::UnsafeCell;
+
 use archipelago_sim::{Client, Config, Report, run_with, world};
 
 use super::{Word, machine};
@@ -33,9 +35,34 @@ pub fn two_locks(config: &Config, opposite: bool) -> Report {
     run_with(&machine(), config, 2, || [Word::new(0), Word::new(0)], body, drop).0
 }
 
+/// A word of shared memory, announced or not.
+trait Value {
+    fn get(&self) -> u64;
+    fn set(&self, value: u64);
+}
+
+impl Value for Word {
+    fn get(&self) -> u64 {
+        self.get()
+    }
+
+    fn set(&self, value: u64) {
+        self.set(value);
+    }
+}
+
 /// A sequence lock over two words that are always equal.
 pub fn sequence_lock(config: &Config, validates: bool) -> Report {
-    let body = |[sequence, a, b]: &[Word; 3], client: Client| {
+    sequence_lock_over(config, validates, || Word::new(0))
+}
+
+/// The same over two plain words.
+pub fn hidden_sequence_lock(config: &Config, validates: bool) -> Report {
+    sequence_lock_over(config, validates, hidden)
+}
+
+fn sequence_lock_over<V: Value>(config: &Config, validates: bool, new: fn() -> V) -> Report {
+    let body = |(sequence, [a, b]): &(Word, [V; 2]), client: Client| {
         if client.index == 0 {
             for value in 1..5 {
                 sequence.add(1);
@@ -57,12 +84,21 @@ pub fn sequence_lock(config: &Config, validates: bool) -> Report {
             }
         }
     };
-    run_with(&machine(), config, 2, || [0; 3].map(Word::new), body, drop).0
+    run_with(&machine(), config, 2, || (Word::new(0), [new(), new()]), body, drop).0
 }
 
 /// A value that is made known before or after it is written.
 pub fn publication(config: &Config, before: bool) -> Report {
-    let body = |[known, value]: &[Word; 2], client: Client| {
+    publication_of(config, before, || Word::new(0))
+}
+
+/// The same of a plain value.
+pub fn hidden_publication(config: &Config, before: bool) -> Report {
+    publication_of(config, before, hidden)
+}
+
+fn publication_of<V: Value>(config: &Config, before: bool, new: fn() -> V) -> Report {
+    let body = |(known, value): &(Word, V), client: Client| {
         if client.index == 0 {
             if before {
                 known.set(1);
@@ -75,5 +111,46 @@ pub fn publication(config: &Config, before: bool) -> Report {
             assert_eq!(value.get(), 42);
         }
     };
-    run_with(&machine(), config, 3, || [0; 2].map(Word::new), body, drop).0
+    run_with(&machine(), config, 3, || (Word::new(0), new()), body, drop).0
+}
+
+/// A word of plain memory that nothing announces.
+struct Hidden(UnsafeCell<u64>);
+
+// SAFETY: the threads of a run take turns on one OS thread; volatile accesses are made as they are written.
+unsafe impl Sync for Hidden {}
+
+impl Value for Hidden {
+    fn get(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.0.get().read_volatile() }
+    }
+
+    fn set(&self, value: u64) {
+        // SAFETY: as above.
+        unsafe { self.0.get().write_volatile(value) }
+    }
+}
+
+fn hidden() -> Hidden {
+    Hidden(UnsafeCell::new(0))
+}
+
+/// Increments of a plain word, under a lock or not.
+pub fn hidden_counter(config: &Config, locks: bool) -> Report {
+    let body = |(lock, word): &(Word, Hidden), _| {
+        for _ in 0..2 {
+            if locks {
+                lock.lock();
+            }
+            // Two instructions, however well this is compiled.
+            let seen = std::hint::black_box(word.get());
+            word.set(seen + 1);
+            if locks {
+                lock.unlock();
+            }
+        }
+    };
+    let teardown = |(_, word): (Word, Hidden)| assert_eq!(word.get(), 6);
+    run_with(&machine(), config, 3, || (Word::new(0), hidden()), body, teardown).0
 }

@@ -81,6 +81,13 @@ impl<R: RawRwLock> RawBravo<R> {
     }
 
     /// An unlocked lock over the unlocked lock `under`.
+    ///
+    /// ```
+    /// use archipelago_sync::lock::{RawBravo, RawCrwNp, RwLock};
+    ///
+    /// let lock = RwLock::from_raw(RawBravo::over(RawCrwNp::new()), 7);
+    /// assert_eq!(*lock.read(), 7);
+    /// ```
     #[cfg(loom)]
     pub fn over(under: R) -> Self {
         Self {

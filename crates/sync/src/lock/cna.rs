@@ -26,6 +26,16 @@ const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 256 };
 
 /// CNA lock: 40 bytes whatever the machine, served by node, bounded bypassing. For heavy contention from several nodes,
 /// each thread with a core of its own.
+///
+/// ```
+/// use archipelago_sync::lock::{Mutex, RawCna};
+///
+/// let count: Mutex<RawCna, u64> = Mutex::new(0);
+/// std::thread::scope(|scope| {
+///     (0..4).for_each(|_| _ = scope.spawn(|| *count.lock() += 1));
+/// });
+/// assert_eq!(count.into_inner(), 4);
+/// ```
 #[derive(Debug)]
 pub struct RawCna {
     queue: Queue,

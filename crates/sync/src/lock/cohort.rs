@@ -44,10 +44,30 @@ pub trait Part: RawMutex + Default {
 
 /// Cohort lock of ticket locks, C-TKT-TKT: served by node, in order within a node, bounded bypassing; 32 bytes, and 128
 /// more per node once it was contended. For heavy contention from several nodes.
+///
+/// ```
+/// use archipelago_sync::lock::{Mutex, RawCohort};
+///
+/// let count: Mutex<RawCohort, u64> = Mutex::new(0);
+/// std::thread::scope(|scope| {
+///     (0..4).for_each(|_| _ = scope.spawn(|| *count.lock() += 1));
+/// });
+/// assert_eq!(count.into_inner(), 4);
+/// ```
 pub type RawCohort = Cohort<RawTicket>;
 
 /// Hierarchical MCS lock of two levels: as [`RawCohort`], but every waiter waits on a word of its own, which pays with
 /// many waiters per node.
+///
+/// ```
+/// use archipelago_sync::lock::{Mutex, RawHmcs};
+///
+/// let count: Mutex<RawHmcs, u64> = Mutex::new(0);
+/// std::thread::scope(|scope| {
+///     (0..4).for_each(|_| _ = scope.spawn(|| *count.lock() += 1));
+/// });
+/// assert_eq!(count.into_inner(), 4);
+/// ```
 pub type RawHmcs = Cohort<RawMcs>;
 
 /// A cohort of locks of one kind. See [`RawCohort`] and [`RawHmcs`].

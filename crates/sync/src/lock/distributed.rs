@@ -67,6 +67,13 @@ constructors!(
 impl RawDistributedRwLock {
     /// An unlocked lock with `slots` reader slots, rounded up to a power of two; 0 means one for every CPU of the
     /// process, as [`new`](Self::new) does.
+    ///
+    /// ```
+    /// use archipelago_sync::lock::{RawDistributedRwLock, RwLock};
+    ///
+    /// let lock = RwLock::from_raw(RawDistributedRwLock::with_slots(4), 7);
+    /// assert_eq!(*lock.read(), 7);
+    /// ```
     pub fn with_slots(slots: usize) -> Self {
         Self {
             shared: CachePadded::new(Shared { writer: AtomicBool::new(false), readers: Readers::new(), slots }),

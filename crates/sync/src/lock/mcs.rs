@@ -12,6 +12,16 @@ use super::queue::Queue;
 
 /// MCS lock: 16 bytes, first come, first served, constant cost per hand-over. For many threads on one node that must be
 /// served in order, each with a core of its own.
+///
+/// ```
+/// use archipelago_sync::lock::{Mutex, RawMcs};
+///
+/// let count: Mutex<RawMcs, u64> = Mutex::new(0);
+/// std::thread::scope(|scope| {
+///     (0..4).for_each(|_| _ = scope.spawn(|| *count.lock() += 1));
+/// });
+/// assert_eq!(count.into_inner(), 4);
+/// ```
 #[derive(Debug)]
 pub struct RawMcs {
     queue: Queue,

@@ -4,14 +4,14 @@ use archipelago_platform::topology::Topology;
 
 /// Number of nodes. In the model world there are two.
 #[inline]
-pub(super) fn count() -> usize {
+pub(crate) fn count() -> usize {
     if cfg!(loom) { 2 } else { Topology::current().nodes().len() }
 }
 
 /// The node that the calling thread runs on, below [`count`]. May be stale; nothing right or wrong depends on it.
 #[cfg(not(loom))]
 #[inline]
-pub(super) fn here() -> usize {
+pub(crate) fn here() -> usize {
     Topology::current().node_of_current()
 }
 
@@ -22,7 +22,7 @@ archipelago_platform::thread::thread_local! {
 
 /// The node that the model has put the calling thread on: the first, if it says nothing.
 #[cfg(loom)]
-pub(super) fn here() -> usize {
+pub(crate) fn here() -> usize {
     NODE.with(core::cell::Cell::get)
 }
 

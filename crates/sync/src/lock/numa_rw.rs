@@ -78,11 +78,47 @@ impl Preference for PreferWriters {
 
 /// C-RW-NP: readers and writers are served in their order of arrival (by node). Reading takes the cohort lock for a
 /// moment, so it does not scale; for long critical sections where nobody may starve.
+///
+/// ```
+/// use archipelago_sync::lock::{RawCrwNp, RwLock};
+///
+/// let words: RwLock<RawCrwNp, Vec<&str>> = RwLock::new(vec!["read"]);
+/// {
+///     let (one, other) = (words.read(), words.read());
+///     assert_eq!(one.len(), other.len());
+/// }
+/// words.write().push("written");
+/// assert_eq!(words.read().len(), 2);
+/// ```
 pub type RawCrwNp = CohortRw<Neutral>;
 /// C-RW-RP: readers first. Writers may starve while readers keep overlapping.
+///
+/// ```
+/// use archipelago_sync::lock::{RawCrwRp, RwLock};
+///
+/// let words: RwLock<RawCrwRp, Vec<&str>> = RwLock::new(vec!["read"]);
+/// {
+///     let (one, other) = (words.read(), words.read());
+///     assert_eq!(one.len(), other.len());
+/// }
+/// words.write().push("written");
+/// assert_eq!(words.read().len(), 2);
+/// ```
 pub type RawCrwRp = CohortRw<PreferReaders>;
 /// C-RW-WP: writers first. Readers may starve while writers keep coming. For many readers per node, and memory that
 /// grows with nodes rather than threads.
+///
+/// ```
+/// use archipelago_sync::lock::{RawCrwWp, RwLock};
+///
+/// let words: RwLock<RawCrwWp, Vec<&str>> = RwLock::new(vec!["read"]);
+/// {
+///     let (one, other) = (words.read(), words.read());
+///     assert_eq!(one.len(), other.len());
+/// }
+/// words.write().push("written");
+/// assert_eq!(words.read().len(), 2);
+/// ```
 pub type RawCrwWp = CohortRw<PreferWriters>;
 
 /// A reader-writer cohort lock. See [`RawCrwNp`], [`RawCrwRp`], [`RawCrwWp`].

@@ -107,6 +107,9 @@ impl Queue {
     /// The caller holds the lock. If `instead` is a waiter, its `next` is null.
     #[inline]
     pub(super) unsafe fn first_waiter_or(&self, instead: *mut Waiter) -> *mut Waiter {
+        // SAFETY: a waiter waits as long as it is in a queue.
+        let last = unsafe { instead.as_ref() };
+        debug_assert!(last.is_none_or(|last| last.next.load(Ordering::Relaxed).is_null()), "a queue that runs on");
         // Acquire (here and below) pairs with the Release in `enter`: the waiter's node is seen as made.
         let first = self.first.load(Ordering::Acquire);
         if !first.is_null() {

@@ -10,6 +10,7 @@ use core::{ptr, slice};
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use archipelago_platform::pad::CachePadded;
+use archipelago_platform::plain::boxed;
 
 /// A power of two of padded cells, none until the first call of [`get_or_make`](Self::get_or_make).
 #[derive(Debug)]
@@ -50,7 +51,7 @@ impl<T: Default> Slots<T> {
     #[cold]
     fn make(&self, wanted: usize) -> &[CachePadded<T>] {
         let len = wanted.max(1).next_power_of_two();
-        let fresh: Box<[CachePadded<T>]> = (0..len).map(|_| CachePadded::default()).collect();
+        let fresh: Box<[CachePadded<T>]> = boxed(len, CachePadded::default);
         let fresh = Box::into_raw(fresh).cast::<CachePadded<T>>();
         // Before the pointer, so that whoever sees that sees this. Racing makers store the same number.
         self.len.store(len, Ordering::Relaxed);

@@ -13,6 +13,16 @@ use super::wait::wait_until;
 /// Ticket lock: eight bytes, first come, first served. For few threads that must be served in order.
 ///
 /// Tickets wrap around, which does no harm as long as fewer than 2^32 threads wait.
+///
+/// ```
+/// use archipelago_sync::lock::{Mutex, RawTicket};
+///
+/// let count: Mutex<RawTicket, u64> = Mutex::new(0);
+/// std::thread::scope(|scope| {
+///     (0..4).for_each(|_| _ = scope.spawn(|| *count.lock() += 1));
+/// });
+/// assert_eq!(count.into_inner(), 4);
+/// ```
 #[derive(Debug)]
 pub struct RawTicket {
     /// The ticket that the next to come will draw.

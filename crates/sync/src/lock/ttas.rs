@@ -14,6 +14,16 @@ use lock_api::{GuardSend, RawMutex};
 use crate::backoff::Backoff;
 
 /// Test-and-set lock: one byte, no fairness, a write per try. For comparison; [`RawTtas`] is better at everything.
+///
+/// ```
+/// use archipelago_sync::lock::{Mutex, RawTas};
+///
+/// let count: Mutex<RawTas, u64> = Mutex::new(0);
+/// std::thread::scope(|scope| {
+///     (0..4).for_each(|_| _ = scope.spawn(|| *count.lock() += 1));
+/// });
+/// assert_eq!(count.into_inner(), 4);
+/// ```
 #[derive(Debug)]
 pub struct RawTas {
     held: AtomicBool,

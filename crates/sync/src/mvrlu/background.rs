@@ -1,9 +1,7 @@
 //! The thread that looks for grace periods where a domain has one: asleep unless it is woken, gone with the domain.
 
-use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard};
 use archipelago_platform::thread::{self, JoinHandle};
-
-use super::domain::Inner;
 
 #[derive(Default)]
 struct Cue {
@@ -45,18 +43,15 @@ pub(super) struct Background {
 }
 
 impl Background {
+    /// A thread that runs `collect` each time it is woken, until that says that the domain is gone.
+    ///
     /// # Panics
     /// If the system refuses a thread.
-    pub(super) fn start(domain: Weak<Inner>) -> Self {
+    pub(super) fn start(collect: impl Fn() -> bool + Send + 'static) -> Self {
         let bell = Arc::new(Bell::default());
         let thread = {
             let bell = bell.clone();
-            thread::Builder::new().name("mvrlu-collect".into()).spawn(move || {
-                while bell.next() {
-                    let Some(domain) = domain.upgrade() else { return };
-                    domain.collect_in_background();
-                }
-            })
+            thread::Builder::new().name("mvrlu-collect".into()).spawn(move || while bell.next() && collect() {})
         };
         Self { bell, thread: Some(thread.expect("a thread for the domain's collection")) }
     }

@@ -6,16 +6,18 @@ use core::ptr::NonNull;
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
-use archipelago_platform::time::Duration;
+use archipelago_platform::time::{Duration, Instant};
+use archipelago_platform::touch;
 
-use super::domain::{Inner, Pass};
-use super::log::Version;
+use super::horizon::Horizon;
 use super::patience::Patience;
 use super::pool::Pool;
 use super::record::Record;
 use super::ring::FRESH;
-use super::tx::{Made, Pending, Tx};
-use super::version::{Copied, Link, Raw, Versioned, is_end, payload};
+use super::shared::{Pass, Shared};
+use super::slot::Slot;
+use super::version::{Copied, Raw, Version, Versioned, is_end, payload};
+use super::writes::{Made, Pending};
 
 /// Bytes committed since its log was last to be had, from which a thread waits for the one that has the log. That one waits
 /// for no section, but may have lost its processor.
@@ -26,40 +28,10 @@ const FAR: usize = 32 * 1024;
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE_WITHIN: Duration = Duration::from_millis(50);
 
-/// Attempts at a transaction that found the domain's memory full, with a collection before each, until it fails.
-const FULL_ATTEMPTS: usize = 8;
-
-/// Why a transaction was not committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Abort {
-    /// Another one holds an object, or has changed it since this one's snapshot. Trying again helps.
-    Conflict,
-    /// The domain's memory cap does not allow another version.
-    Full,
-}
-
-impl core::fmt::Display for Abort {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Abort::Conflict => "another transaction holds an object or has changed it: try again",
-            Abort::Full => "versions take all the memory the domain may have: end long snapshots, or raise memory_cap",
-        })
-    }
-}
-
-impl core::error::Error for Abort {}
-
-/// The domain's memory cap left no room for a transaction, however often old versions were collected before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
-
-impl core::fmt::Display for Full {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        Abort::Full.fmt(f)
-    }
-}
-
-impl core::error::Error for Full {}
+/// How long a thread works, where there are more handles than processors, until it gives its processor away of its own accord,
+/// outside a section. A scheduler that ends a turn ends it in a section, mostly, and then the horizon stands until that thread's
+/// next turn, and all others are in the way of that: far below a scheduler's turn of some milliseconds, far above what it costs.
+const TURN: Duration = Duration::from_micros(200);
 
 /// What a handle has done since it was registered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +44,9 @@ pub struct Counts {
 
 /// A way into a [`Domain`](super::Domain): one section at a time, by construction.
 pub struct Handle {
-    pub(super) domain: Arc<Inner>,
+    pub(super) shared: Arc<Shared>,
+    slot: Arc<Slot>,
+    /// The slot's: one step nearer.
     pub(super) record: Arc<Record>,
     /// The latest local time.
     last: u64,
@@ -96,17 +70,20 @@ pub struct Handle {
     pub(super) met: u64,
     /// The horizon that a pause did not move.
     in_vain: u64,
+    /// When this thread last gave its processor away.
+    turn: Instant,
 }
 
 // SAFETY: a handle owns its record, its pool, and the versions in `overflow`; nothing in it belongs to a thread.
 unsafe impl Send for Handle {}
 
 impl Handle {
-    pub(super) fn new(domain: Arc<Inner>) -> Self {
-        let record = domain.take_record();
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let slot = shared.take_slot();
         Self {
-            domain,
-            record,
+            shared,
+            record: slot.record.clone(),
+            slot,
             last: 0,
             pool: Pool::new(),
             fresh: 0,
@@ -120,64 +97,13 @@ impl Handle {
             unlinked: Vec::new(),
             met: 0,
             in_vain: 0,
+            turn: Instant::now(),
         }
     }
 
-    /// Begins a read-only section: all objects of the domain as they are at this moment. Never waits, is never aborted.
     #[inline]
-    pub fn read(&mut self) -> Snapshot<'_> {
-        let local = self.enter();
-        Snapshot { handle: self, local }
-    }
-
-    /// Runs `body` as a transaction until it commits, with pauses between attempts that were aborted by conflict; with
-    /// the body's result. Other writers can make it try again, readers cannot. Snapshot isolation; see
-    /// [`update_serializable`](Self::update_serializable).
-    ///
-    /// To give up, let the body return `Ok` with a value that says so before it locks anything.
-    ///
-    /// # Errors
-    /// [`Full`], if the domain has a memory cap and versions take it up.
-    ///
-    /// # Panics
-    /// With what `body` panicked with. The transaction is aborted then.
-    #[inline]
-    pub fn update<R>(&mut self, body: impl FnMut(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Full> {
-        self.retry(body, |handle, body| handle.attempt(false, body))
-    }
-
-    /// As [`update`](Self::update), and serializable among all transactions that commit this way: an attempt is aborted
-    /// if anything that the body read by [`Tx::get`] was changed before the commit. What is read through
-    /// [`Tx::snapshot`] is not watched.
-    ///
-    /// # Errors
-    /// As [`update`](Self::update).
-    pub fn update_serializable<R>(&mut self, body: impl FnMut(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Full> {
-        self.retry(body, |handle, body| handle.attempt(true, body))
-    }
-
-    /// One attempt at [`update`](Self::update).
-    ///
-    /// # Errors
-    /// What the body returned, or [`Abort::Conflict`].
-    #[inline]
-    pub fn try_update<R>(&mut self, body: impl FnOnce(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Abort> {
-        let result = self.attempt(false, body);
-        if matches!(result, Err(Abort::Conflict)) {
-            self.help_holder();
-        }
-        result
-    }
-
-    #[inline]
-    fn attempt<R>(
-        &mut self,
-        serializable: bool,
-        body: impl FnOnce(&mut Tx<'_>) -> Result<R, Abort>,
-    ) -> Result<R, Abort> {
-        let mut tx = Tx::begin(self, serializable);
-        let result = body(&mut tx)?;
-        tx.commit().map(|()| result)
+    pub(super) fn horizon(&self) -> &Horizon {
+        self.shared.horizon()
     }
 
     /// Outside the section: a helper may hold the log and wait for it to end.
@@ -190,38 +116,11 @@ impl Handle {
 
     #[cold]
     fn detach_unlinked(&mut self) {
-        let tick = self.domain.clock().stamp();
-        let are_many = self.record.log(self.domain.budget()).detach(tick, &mut self.unlinked);
+        let tick = self.horizon().clock().stamp();
+        let are_many = self.slot.log(self.shared.horizon().budget()).detach(tick, &mut self.unlinked);
         if are_many {
-            self.domain.look();
+            self.horizon().look();
             self.pass();
-        }
-    }
-
-    #[inline]
-    fn retry<R, B>(&mut self, mut body: B, attempt: impl Fn(&mut Self, &mut B) -> Result<R, Abort>) -> Result<R, Full> {
-        let mut patience = Patience::new();
-        let mut full = 0;
-        loop {
-            match attempt(self, &mut body) {
-                Ok(result) => return Ok(result),
-                Err(Abort::Full) if full == FULL_ATTEMPTS => return Err(Full),
-                Err(Abort::Full) => {
-                    full += 1;
-                    self.collect();
-                }
-                Err(Abort::Conflict) => self.help_holder(),
-            }
-            patience.wait();
-        }
-    }
-
-    /// With two versions, who holds the object met may have deferred its write-back.
-    #[inline]
-    fn help_holder(&mut self) {
-        if !self.domain.is_multi_version() {
-            let Self { domain, pool, met, .. } = self;
-            domain.write_back_of_holder(core::mem::take(met), pool);
         }
     }
 
@@ -229,17 +128,30 @@ impl Handle {
     #[cold]
     pub(super) fn write_back_or_defer(&mut self, stamp: u64) {
         (self.fresh, self.fresh_bytes) = (0, 0);
-        let Self { domain, record, pool, overflow, .. } = self;
-        domain.write_back_or_defer(record, stamp, overflow, pool);
+        let Self { shared, slot, pool, overflow, .. } = self;
+        shared.write_back_or_defer(slot, stamp, overflow, pool);
     }
 
     /// With two versions: writes back what this handle has put off, which waits for sections before its last commit.
     pub(super) fn write_back_own(&mut self) {
-        let Self { domain, record, pool, .. } = self;
-        record.log(domain.budget()).write_back_all(domain, pool);
+        let Self { shared, slot, pool, .. } = self;
+        let horizon = shared.horizon();
+        slot.log(horizon.budget()).write_back_all(horizon, pool);
     }
 
     /// What this handle has done so far.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let number = domain.alloc(0);
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| Ok(*tx.lock(number)? += 1))?;
+    /// assert_eq!(handle.counts().commits, 1);
+    /// # handle.update(|tx| unsafe { tx.retire(number) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -248,14 +160,27 @@ impl Handle {
     /// version, all others freed. A log that another thread is collecting at the time is left to that one. O(versions).
     ///
     /// With [two versions](crate::rlu), writes back what commits have put off.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let number = domain.alloc(0);
+    /// let mut handle = domain.register();
+    /// (0..10).try_for_each(|_| handle.update(|tx| Ok(*tx.lock(number)? += 1)))?;
+    /// handle.collect();
+    /// assert_eq!(domain.stats().versions, 0);
+    /// # handle.update(|tx| unsafe { tx.retire(number) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     pub fn collect(&mut self) {
         for _ in 0..3 {
             // Outside the section, as above.
             self.hand_in();
             self.enter();
-            let Self { domain, record, pool, .. } = self;
+            let Self { shared, record, pool, .. } = self;
             // SAFETY: inside a section.
-            unsafe { domain.collect_all(record, |_| true, pool) };
+            unsafe { shared.collect_all(record, |_| true, pool) };
             self.record.leave();
         }
     }
@@ -264,16 +189,16 @@ impl Handle {
     #[cold]
     pub(super) fn collect_everybody(&mut self) {
         self.enter();
-        let Self { domain, record, pool, .. } = self;
+        let Self { shared, record, pool, .. } = self;
         // SAFETY: inside a section.
-        unsafe { domain.collect_everybody(record, pool) };
+        unsafe { shared.collect_everybody(record, pool) };
         self.record.leave();
     }
 
     #[inline]
     pub(super) fn enter(&mut self) -> u64 {
-        let Self { domain, record, .. } = self;
-        self.last = record.enter(domain.clock(), self.last, || domain.entry_barrier());
+        let horizon = self.shared.horizon();
+        self.last = self.record.enter(horizon.clock(), self.last, || horizon.entry_barrier());
         self.last
     }
 
@@ -281,7 +206,7 @@ impl Handle {
     #[inline]
     pub(super) fn leave(&mut self) {
         self.record.leave();
-        if self.copies_read.get() >= self.domain.tuning().dereference_watermark {
+        if self.copies_read.get() >= self.horizon().tuning().dereference_watermark {
             self.collect_after_reading();
         }
     }
@@ -294,18 +219,22 @@ impl Handle {
         // Out of the chains, and then out of the logs.
         self.collect_everybody();
         self.collect_everybody();
-        let horizon = self.domain.horizon();
+        let horizon = self.horizon().known();
         if core::mem::replace(&mut self.horizon_met, horizon) == horizon {
             thread::yield_now();
         }
+        self.end_turn();
     }
 
-    fn hand_in(&mut self) {
+    /// Whether the log has grown to its watermark.
+    fn hand_in(&mut self) -> bool {
         (self.fresh, self.fresh_bytes) = (0, 0);
-        let Self { domain, record, overflow, .. } = self;
-        let mut log = record.log(domain.budget());
+        let Self { shared, slot, overflow, .. } = self;
+        let horizon = shared.horizon();
+        let mut log = slot.log(horizon.budget());
         log.take_fresh();
         overflow.drain(..).for_each(|version| log.append(version));
+        log.wants_scan(horizon.low())
     }
 
     /// Takes over versions just committed; in the section that committed them.
@@ -314,7 +243,7 @@ impl Handle {
         self.fresh += 1;
         self.fresh_bytes += version.bytes();
         // What is put there, another thread may append to the log at once; so nothing passes the overflow.
-        if !self.overflow.is_empty() || !self.domain.is_multi_version() || !self.record.put(version) {
+        if !self.overflow.is_empty() || !self.horizon().is_multi_version() || !self.slot.put(version) {
             self.overflow.push(version);
         }
     }
@@ -322,7 +251,7 @@ impl Handle {
     /// Outside the section, after a commit.
     #[inline]
     pub(super) fn hand_in_if_many(&mut self) {
-        if self.fresh >= FRESH || self.fresh_bytes >= self.domain.low() {
+        if self.fresh >= FRESH || self.fresh_bytes >= self.horizon().low() {
             self.hand_in_and_collect();
         }
     }
@@ -330,16 +259,23 @@ impl Handle {
     #[cold]
     fn hand_in_and_collect(&mut self) {
         // Somebody who helps may have the log: then the next commit tries again.
-        let is_free = self.record.try_log(self.domain.budget()).is_some();
+        let is_free = self.slot.try_log(self.horizon().budget()).is_some();
         if !is_free && self.fresh_bytes < FAR {
             return;
         }
-        self.hand_in();
-        if self.domain.tuning().concurrent {
-            if let Some(pass) = self.pass() {
-                self.make_room(pass);
-            }
-        } else if self.record.log(self.domain.budget()).wants_scan(self.domain.low()) {
+        let is_due = self.hand_in();
+        if is_due || self.horizon().tuning().concurrent {
+            self.collect_own();
+        }
+    }
+
+    /// Outside the section: this handle's turn at collecting.
+    fn collect_own(&mut self) {
+        if self.horizon().tuning().concurrent {
+            let pass = self.pass();
+            self.end_turn();
+            self.make_room(pass);
+        } else {
             self.collect_everybody();
         }
     }
@@ -347,21 +283,31 @@ impl Handle {
     /// Outside the section: collects this handle's log, and another one in turn.
     fn pass(&mut self) -> Option<Pass> {
         self.enter();
-        let Self { domain, record, pool, .. } = self;
+        let Self { shared, slot, record, pool, .. } = self;
         // SAFETY: inside a section.
-        let pass = unsafe { domain.collect(record, record, pool) };
+        let pass = unsafe { shared.collect(slot, record, pool) };
         // SAFETY: as above.
-        unsafe { domain.help_one(record, pool) };
+        unsafe { shared.help_one(record, pool) };
         self.record.leave();
         pass
     }
 
+    /// Outside the section: lets others run if it is time.
+    fn end_turn(&mut self) {
+        // A model has no time.
+        if !cfg!(loom) && self.horizon().has_more_handles_than_processors() && self.turn.elapsed() >= TURN {
+            thread::yield_now();
+            self.turn = Instant::now();
+        }
+    }
+
     /// Pauses while this handle's log has grown beyond its share because other threads do not run.
     #[inline]
-    fn make_room(&mut self, mut pass: Pass) {
+    fn make_room(&mut self, pass: Option<Pass>) {
+        let Some(mut pass) = pass else { return };
         let mut patience = Patience::new();
         let mut steps = 0;
-        while self.domain.is_crowded(&pass, self.in_vain) {
+        while self.shared.is_crowded(&pass, self.in_vain) {
             if patience.slept() >= LONGEST_PAUSE {
                 self.in_vain = pass.horizon;
             }
@@ -371,10 +317,10 @@ impl Handle {
             patience.sleep();
             steps += 1;
             // Of all that wait one looks; and what waits for walks may go although the horizon stands.
-            if self.domain.look_for_all() == pass.horizon && steps % 8 != 0 {
+            if self.shared.look_for_all() == pass.horizon && steps % 8 != 0 {
                 continue;
             }
-            self.record.log(self.domain.budget()).want_scan();
+            self.slot.log(self.horizon().budget()).want_scan();
             let Some(next) = self.pass() else { return };
             pass = next;
         }
@@ -395,12 +341,14 @@ impl Handle {
             if let Some(copy) = unsafe { self.walk(&master.head.newest, local) } {
                 // SAFETY: as below.
                 unsafe { copy.as_ref() }.watch.read();
+                touch(payload::<T>(copy).as_ptr(), size_of::<T>());
                 // SAFETY: chosen at `local`, so kept until the section ends; copies of a `T` hold a `T`, whose bytes
                 // were complete before it was stamped.
                 return unsafe { payload::<T>(copy).as_ref() };
             }
         }
         master.head.watch.read();
+        touch(master.value.get(), size_of::<T>());
         // SAFETY: no version at or before `local` is in the chain, so the master's value is this section's: it is
         // overwritten only when all sections are at or above the oldest stamp in the chain.
         unsafe { &*master.value.get() }
@@ -412,7 +360,7 @@ impl Handle {
     /// As for [`see`](Self::see).
     unsafe fn walk(&self, newest: &AtomicPtr<Copied>, local: u64) -> Option<NonNull<Copied>> {
         self.copies_read.set(self.copies_read.get() + 1);
-        let clock = self.domain.clock();
+        let clock = self.horizon().clock();
         self.walking(|| {
             // Read anew: what was there before the walk began may be pruned.
             let mut copy = copy_of(newest.load(Ordering::Acquire));
@@ -421,6 +369,7 @@ impl Handle {
                 // stamped above `local`, so not superseded at or before the horizon, or unlinked not before our section
                 // began.
                 let header = unsafe { here.as_ref() };
+                header.header.read();
                 // SAFETY: as above.
                 if unsafe { header.is_visible(local, clock) } {
                     break;
@@ -435,8 +384,8 @@ impl Handle {
     #[inline]
     pub(super) fn walking<R>(&self, walk: impl FnOnce() -> R) -> R {
         // With two versions nothing is pruned.
-        match self.domain.is_multi_version() {
-            true => self.record.walk(|| self.domain.reader_barrier(), walk),
+        match self.horizon().is_multi_version() {
+            true => self.record.walk(|| self.horizon().reader_barrier(), walk),
             false => walk(),
         }
     }
@@ -453,54 +402,12 @@ fn copy_of(word: *mut Copied) -> Option<NonNull<Copied>> {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.hand_in();
-        self.pool.empty(self.domain.budget());
-        self.domain.leave_record(self.record.clone());
-    }
-}
-
-/// All objects of a domain as they were when it was taken. What it gives lives as long as it does.
-///
-/// A snapshot that lives long keeps one version of each object that is changed meanwhile, and no more.
-/// A forgotten one (`mem::forget`) does so until the handle is used again or dropped.
-pub struct Snapshot<'h> {
-    handle: &'h mut Handle,
-    local: u64,
-}
-
-impl Snapshot<'_> {
-    /// The object, as it was when the snapshot was taken. A load more than a pointer's where the object has no versions
-    /// beside its master.
-    ///
-    /// # Panics
-    /// If the link is of another domain.
-    #[inline]
-    pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
-        // SAFETY: links are to objects that are not freed while anybody may follow them: who retires or aborts promises.
-        let object = unsafe { link.raw(self.handle.domain.id()) };
-        // SAFETY: as above; just checked.
-        unsafe { self.get_raw(object) }
-    }
-
-    /// As [`get`](Self::get).
-    ///
-    /// # Safety
-    /// The object is of this domain, and not freed before this snapshot ends.
-    #[inline]
-    pub unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
-        // SAFETY: the handle is in the section of this snapshot, until its drop.
-        unsafe { self.handle.see(object, self.local) }
-    }
-
-    /// The time of the snapshot, by the domain's clock: it sees commits stamped at or before it. For tests and logs.
-    pub fn time(&self) -> u64 {
-        self.local
-    }
-}
-
-impl Drop for Snapshot<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.handle.leave();
+        let is_due = self.hand_in();
+        // A thread that registers for each transaction would never have enough of its own to collect.
+        if is_due && self.horizon().is_multi_version() {
+            self.collect_own();
+        }
+        self.pool.empty(self.shared.horizon().budget());
+        self.shared.leave_slot(self.slot.clone());
     }
 }

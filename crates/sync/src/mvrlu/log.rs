@@ -17,78 +17,30 @@
 //! The collector is inside a section while it works on a log (see [`collect`](Log::collect)): that is the paper's
 //! reclamation barrier. Nothing here waits for another thread: what is locked is left for the next pass.
 
-use core::ptr::{self, NonNull};
+use core::ptr;
 use std::collections::VecDeque;
 
 use archipelago_platform::atomic::Ordering;
 use archipelago_platform::hint::point;
 use archipelago_platform::sync::Arc;
+use archipelago_platform::{touch, touch_mut};
 
-use super::chain::{Cuts, is_pruned};
-use super::domain::Inner;
+use super::chain::{Cuts, Pruner, is_pruned};
+use super::horizon::Horizon;
 use super::points;
 use super::pool::{Budget, Pool};
 use super::record::Record;
-use super::version::{Copied, Free, GONE, HELD, Head, NEVER, PRUNED, Shape, birth, end, is_end};
+use super::version::{GONE, HELD, NEVER, PRUNED, Version, birth, end, is_end};
 
 /// So many more detached versions, in a log whose owner commits nothing, and it looks for a grace period.
 const MANY_DETACHED: usize = 128;
 
 /// Entries of a log that nobody uses are worth giving back from here on.
-const ROOM: usize = 256;
+const ROOM: usize = 64;
 
-/// A committed version.
-#[derive(Clone, Copy)]
-pub(super) struct Version {
-    pub(super) copy: NonNull<Copied>,
-    pub(super) master: NonNull<Head>,
-    pub(super) shape: &'static Shape,
-    /// How to free the object, in the mark of a retired one, which is its last version.
-    pub(super) retired: Option<Free>,
-}
-
-impl Version {
-    pub(super) fn bytes(&self) -> usize {
-        self.shape.copy.size()
-    }
-
-    /// # Safety
-    /// The copy is not freed: as the log that holds this version has not freed it.
-    unsafe fn copy<'a>(self) -> &'a Copied {
-        // SAFETY: the caller's promise.
-        unsafe { self.copy.as_ref() }
-    }
-
-    /// Whether this version is out of its chain and chosen by nobody, after an attempt to make it so; rules 4 and 5.
-    ///
-    /// # Safety
-    /// As for [`Log::prune`], whose log this is in.
-    unsafe fn prune(self, domain: &Inner, me: &Record, cuts: &Cuts) -> Attempt {
-        // SAFETY: in the log.
-        let copy = unsafe { self.copy() };
-        let stamp = copy.stamp.load(Ordering::Relaxed);
-        if self.retired.is_some() {
-            // Acquire: pairs with the pruner that took the last version out, whose walk is waited for.
-            let older = copy.older.load(Ordering::Acquire);
-            return match is_end(older) && cuts.spare(birth(older), stamp) {
-                true => Attempt::Out,
-                false => Attempt::Needed,
-            };
-        }
-        if is_pruned(copy) {
-            return Attempt::Out;
-        }
-        // Acquire: who took it out says so after that.
-        if !cuts.spare(stamp, copy.superseded.load(Ordering::Acquire)) {
-            return Attempt::Needed;
-        }
-        // SAFETY: the caller's promise; just seen.
-        match unsafe { domain.pruner().prune(me, self.master, copy, cuts) } {
-            true => Attempt::Out,
-            false => Attempt::Busy,
-        }
-    }
-}
+/// By how many entries a short table grows; a long one grows by a quarter. Doubled, a table would take as much memory as
+/// the copies that it names.
+const STEP: usize = 64;
 
 /// What came of an attempt to prune.
 #[derive(PartialEq, Eq)]
@@ -109,7 +61,7 @@ pub(super) struct Log {
     /// Not looked at yet, by rising stamp.
     committed: VecDeque<Version>,
     /// Stamped at or before the horizon, and still needed.
-    waiting: Vec<Version>,
+    waiting: VecDeque<Version>,
     /// Out of use for whoever begins at or after the tick; and how many of each tick.
     detached: VecDeque<Version>,
     ticks: VecDeque<(u64, usize)>,
@@ -141,7 +93,7 @@ impl Log {
     pub(super) fn new() -> Self {
         Self {
             committed: VecDeque::new(),
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
             detached: VecDeque::new(),
             ticks: VecDeque::new(),
             pruned: Vec::new(),
@@ -162,7 +114,7 @@ impl Log {
     /// Takes over what a handle has committed.
     pub(super) fn append(&mut self, version: Version) {
         self.bytes += version.bytes();
-        self.committed.push_back(version);
+        push(&mut self.committed, version);
     }
 
     /// Versions held, in whatever state.
@@ -180,15 +132,10 @@ impl Log {
 
     /// Gives back what the tables have grown by and do not use, but for `room`.
     pub(super) fn trim(&mut self, room: usize) {
-        let is_wide = |length: usize, capacity: usize| capacity > 4 * length + room;
-        if is_wide(self.committed.len(), self.committed.capacity()) {
-            self.committed.shrink_to(2 * self.committed.len());
-        }
-        if is_wide(self.waiting.len(), self.waiting.capacity()) {
-            self.waiting.shrink_to(2 * self.waiting.len());
-        }
-        if is_wide(self.detached.len(), self.detached.capacity()) {
-            self.detached.shrink_to(2 * self.detached.len());
+        for table in [&mut self.committed, &mut self.waiting, &mut self.detached] {
+            if table.capacity() > 2 * table.len() + room {
+                table.shrink_to(table.len() + room / 2);
+            }
         }
     }
 
@@ -238,41 +185,45 @@ impl Log {
         self.collected_to
     }
 
-    /// Frees and writes back what the horizon allows.
+    /// Frees and writes back what the horizon allows, where it is known to be `to`.
     ///
     /// # Safety
-    /// The caller is inside a section of `domain`, whose log this is.
+    /// The caller is inside a section of the domain whose log and whose `horizon` this is.
     ///
     /// *Why the section.* Write-back looks whether a copy is the newest and then writes the master. Should a newer
     /// version c be committed meanwhile, c's own write-back must not begin before ours has ended. We missed c's link, so
     /// c's stamp is above our local time, and the horizon does not reach it while we are in our section. In the same
     /// way, a master whose mark we missed (we have read "not superseded") is not freed: its tick is above our time, and
     /// a pruner of the mark has our section, which is between the object's birth and the mark, among its cuts.
-    pub(super) unsafe fn collect(&mut self, domain: &Inner, horizon: u64, pool: &mut Pool) {
-        self.collected_to = horizon;
-        pool.beside(self.bytes + self.gone, domain.low());
-        self.free_detached(horizon, pool, domain.budget());
-        self.free_pruned(pool, domain.budget());
+    pub(super) unsafe fn collect(&mut self, horizon: &Horizon, to: u64, pool: &mut Pool) {
+        self.collected_to = to;
+        pool.beside(self.bytes + self.gone, horizon.low());
+        self.free_detached(to, pool, horizon.budget());
+        self.free_pruned(pool, horizon.budget());
         self.detached_at = self.detached_at.min(self.detached.len() + MANY_DETACHED);
         let (mut waiting, before) = (core::mem::take(&mut self.waiting), self.detached.len());
+        announce(&waiting, waiting.len());
         // SAFETY: the caller's promise.
-        waiting.retain(|version| unsafe { self.stays(*version, horizon) });
-        while let Some(version) = self.committed.front().copied() {
+        waiting.retain(|version| unsafe { self.stays(*version, to) });
+        while let Some(version) =
+            self.committed.front().inspect(|version| touch(*version, size_of::<Version>())).copied()
+        {
             // SAFETY: still in the log. Relaxed: the committer put it there after it knew the stamp.
-            if unsafe { version.copy() }.stamp.load(Ordering::Relaxed) > horizon {
+            if unsafe { version.copy() }.stamp.load(Ordering::Relaxed) > to {
                 break;
             }
             self.committed.pop_front();
             // SAFETY: the caller's promise.
-            if unsafe { self.stays(version, horizon) } {
-                waiting.push(version);
+            if unsafe { self.stays(version, to) } {
+                make_room(&mut waiting, 1);
+                waiting.push_back(version);
             }
         }
         self.waiting = waiting;
-        self.scan_at = self.scan_at.min(self.bytes + domain.low());
+        self.scan_at = self.scan_at.min(self.bytes + horizon.low());
         self.prune_at = self.prune_at.min(self.bytes + self.bytes / 8);
         if self.detached.len() > before {
-            self.set_aside(domain.clock().stamp(), before);
+            self.set_aside(horizon.clock().stamp(), before);
         }
     }
 
@@ -289,7 +240,7 @@ impl Log {
         if is_out {
             self.bytes -= version.bytes();
             self.gone += version.bytes();
-            self.detached.push_back(version);
+            push(&mut self.detached, version);
         }
         !is_out
     }
@@ -304,6 +255,7 @@ impl Log {
     pub(super) fn free_detached(&mut self, horizon: u64, pool: &mut Pool, budget: &Budget) {
         while let Some((_, count)) = self.ticks.front().copied().filter(|(tick, _)| *tick <= horizon) {
             self.ticks.pop_front();
+            announce(&self.detached, count);
             for version in self.detached.drain(..count) {
                 self.gone -= version.bytes();
                 // SAFETY: every section that was alive at the tick has ended, so nobody has a reference any more.
@@ -326,13 +278,14 @@ impl Log {
 
     /// With two versions, in which objects stay locked until they are written back: waits for the readers of what was
     /// committed before, writes back, unlocks. The copies go when those who read them have ended.
-    pub(super) fn write_back_all(&mut self, domain: &Inner, pool: &mut Pool) {
+    pub(super) fn write_back_all(&mut self, horizon: &Horizon, pool: &mut Pool) {
         if self.committed.is_empty() {
             return;
         }
-        let horizon = domain.wait_for(self.deferred.0);
+        let reached = horizon.wait_for(self.deferred.0);
         self.deferred = (0, 0);
-        self.free_detached(horizon, pool, domain.budget());
+        self.free_detached(reached, pool, horizon.budget());
+        announce(&self.committed, self.committed.len());
         for version in &self.committed {
             if version.retired.is_some() {
                 // SAFETY: in the log.
@@ -343,9 +296,10 @@ impl Log {
                 debug_assert!(unlocked, "the holder's copy is the newest");
             }
         }
-        let tick = domain.clock().stamp();
+        let tick = horizon.clock().stamp();
         let first = self.detached.len();
         self.gone += core::mem::take(&mut self.bytes);
+        make_room(&mut self.detached, self.committed.len());
         self.detached.append(&mut self.committed);
         self.set_aside(tick, first);
         self.trim(ROOM);
@@ -355,11 +309,11 @@ impl Log {
     ///
     /// # Safety
     /// The caller is in a section, in which it made `cuts`, and owns `me`.
-    pub(super) unsafe fn prune(&mut self, domain: &Inner, me: &Record, cuts: &Cuts) {
+    pub(super) unsafe fn prune(&mut self, pruner: &Pruner, me: &Record, cuts: &Cuts) {
         let (mut versions, mut busy): (Vec<Version>, usize) = (Vec::new(), 0);
         let mut keep = |version: &Version| {
             // SAFETY: the caller's promise.
-            match unsafe { version.prune(domain, me, cuts) } {
+            match unsafe { prune(version, pruner, me, cuts) } {
                 Attempt::Out => {
                     versions.push(*version);
                     return false;
@@ -369,6 +323,8 @@ impl Log {
             }
             true
         };
+        announce(&self.waiting, self.waiting.len());
+        announce(&self.committed, self.committed.len());
         // By rising stamp, nearly: so what is below a mark goes before it.
         self.waiting.retain(&mut keep);
         self.committed.retain(&mut keep);
@@ -378,6 +334,7 @@ impl Log {
         self.busy = busy;
         self.prune_at = self.bytes + self.bytes / 8;
         if !versions.is_empty() {
+            versions.shrink_to_fit();
             self.pruned.push(Pruned { versions, walks: None });
         }
     }
@@ -438,6 +395,7 @@ impl Log {
     pub(super) fn detach(&mut self, tick: u64, unlinked: &mut Vec<Version>) -> bool {
         let first = self.detached.len();
         self.gone += unlinked.iter().map(Version::bytes).sum::<usize>();
+        make_room(&mut self.detached, unlinked.len());
         self.detached.extend(unlinked.drain(..));
         self.set_aside(tick, first);
         let are_many = self.detached.len() >= self.detached_at;
@@ -446,6 +404,59 @@ impl Log {
         }
         are_many
     }
+}
+
+/// Whether a version is out of its chain and chosen by nobody, after an attempt to make it so; rules 4 and 5.
+///
+/// # Safety
+/// As for [`Log::prune`], whose log this is in.
+unsafe fn prune(version: &Version, pruner: &Pruner, me: &Record, cuts: &Cuts) -> Attempt {
+    // SAFETY: in the log.
+    let copy = unsafe { version.copy() };
+    let stamp = copy.stamp.load(Ordering::Relaxed);
+    if version.retired.is_some() {
+        // Acquire: pairs with the pruner that took the last version out, whose walk is waited for.
+        let older = copy.older.load(Ordering::Acquire);
+        return match is_end(older) && cuts.spare(birth(older), stamp) {
+            true => Attempt::Out,
+            false => Attempt::Needed,
+        };
+    }
+    if is_pruned(copy) {
+        return Attempt::Out;
+    }
+    // Acquire: who took it out says so after that.
+    if !cuts.spare(stamp, copy.superseded.load(Ordering::Acquire)) {
+        return Attempt::Needed;
+    }
+    // SAFETY: the caller's promise; just seen.
+    match unsafe { pruner.prune(me, version.master, copy, cuts) } {
+        true => Attempt::Out,
+        false => Attempt::Busy,
+    }
+}
+
+/// Room for so many more.
+fn make_room(table: &mut VecDeque<Version>, more: usize) {
+    if table.len() + more > table.capacity() {
+        table.reserve_exact(more.max(STEP).max(table.len() / 4));
+    }
+}
+
+/// Adds a version to a list.
+fn push(list: &mut VecDeque<Version>, version: Version) {
+    make_room(list, 1);
+    list.push_back(version);
+    list.back().into_iter().for_each(|place| touch_mut(place, size_of::<Version>()));
+}
+
+/// Says that the first `count` versions of a list are about to be used, and moved.
+fn announce(list: &VecDeque<Version>, count: usize) {
+    let (front, back) = list.as_slices();
+    let front = &front[..count.min(front.len())];
+    touch_mut(front.as_ptr(), size_of_val(front));
+    let back = &back[..count - front.len()];
+    touch_mut(back.as_ptr(), size_of_val(back));
 }
 
 /// Frees a version, with the object if it is the mark of a retired one.
@@ -470,6 +481,7 @@ unsafe fn free_copy(version: Version, pool: &mut Pool, budget: &Budget) {
     // SAFETY: the caller's promise; headers need no drop.
     unsafe {
         version.copy.as_ref().watch.write();
+        version.copy.as_ref().header.gone();
         pool.put(version.copy, version.shape.copy, budget);
     }
 }
@@ -492,13 +504,12 @@ unsafe fn write_back(version: Version) -> bool {
     let (from, to) = unsafe { (&version.copy.as_ref().watch, &version.master.as_ref().watch) };
     from.read();
     to.write();
+    let (from, to) = shape.values(version.copy, version.master);
+    touch(from, shape.size as usize);
+    touch_mut(to, shape.size as usize);
     // SAFETY: both are `size` bytes of one type, in bounds, and apart; the caller's promise keeps readers of the master
     // away, and the payload does not change.
-    unsafe {
-        let from = copy.byte_add(shape.in_copy as usize).cast::<u8>();
-        let to = version.master.as_ptr().byte_add(shape.in_master as usize).cast::<u8>();
-        ptr::copy_nonoverlapping(from, to, shape.size as usize);
-    }
+    unsafe { ptr::copy_nonoverlapping(from, to, shape.size as usize) };
     // Release: who finds no chain finds the value.
     newest.compare_exchange(copy, end(0), Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }

@@ -1,17 +1,11 @@
-//! What a domain keeps per handle: where its section stands in time, whether it walks a chain, and its log.
+//! What a handle publishes: where its section stands in time, and whether it walks a chain.
 
-use core::ops::{Deref, DerefMut};
-
-use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::hint::point;
 use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::{Mutex, MutexGuard};
 
 use super::clock::{Clock, ClockKind};
-use super::log::{Log, Version};
 use super::points;
-use super::pool::Budget;
-use super::ring::Ring;
 
 /// Not in a section.
 const IDLE: u64 = u64::MAX;
@@ -30,51 +24,6 @@ pub(super) struct Record {
     published: CachePadded<Published>,
     /// The number that lock words name the owner by.
     pub(super) owner: u32,
-    /// What the owner has committed, on its way to the log.
-    fresh: Ring,
-    /// What [`Ring::total`] was when another thread last came by.
-    visited: AtomicUsize,
-    /// Versions in the log, as its last user left it.
-    versions: AtomicUsize,
-    log: Mutex<Log>,
-}
-
-/// The log's lock; tells what has changed when it is let go of.
-pub(super) struct LogGuard<'r> {
-    log: MutexGuard<'r, Log>,
-    record: &'r Record,
-    budget: &'r Budget,
-}
-
-impl Deref for LogGuard<'_> {
-    type Target = Log;
-
-    fn deref(&self) -> &Log {
-        &self.log
-    }
-}
-
-impl DerefMut for LogGuard<'_> {
-    fn deref_mut(&mut self) -> &mut Log {
-        &mut self.log
-    }
-}
-
-impl LogGuard<'_> {
-    /// Takes over what the owner has committed.
-    pub(super) fn take_fresh(&mut self) {
-        let log = &mut *self.log;
-        self.record.fresh.take(|version| log.append(version));
-    }
-}
-
-impl Drop for LogGuard<'_> {
-    fn drop(&mut self) {
-        let tables = self.log.tables();
-        let before = core::mem::replace(&mut self.log.accounted, tables);
-        self.budget.changed(before, tables);
-        self.record.versions.store(self.log.len(), Ordering::Relaxed);
-    }
 }
 
 /// A section as a collector sees it.
@@ -86,9 +35,7 @@ pub(super) struct Section {
 impl Record {
     pub(super) fn new(owner: u32) -> Self {
         let published = Published { local: AtomicU64::new(IDLE), walk: AtomicU64::new(0) };
-        let published = CachePadded::new(published);
-        let (visited, versions) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { published, owner, fresh: Ring::new(), visited, versions, log: Mutex::new(Log::new()) }
+        Self { published: CachePadded::new(published), owner }
     }
 
     /// Owner only: begins a section and answers its local time. `last` is not above any earlier answer.
@@ -135,35 +82,5 @@ impl Record {
     pub(super) fn walk_in_progress(&self) -> Option<u64> {
         let count = self.published.walk.load(Ordering::Acquire);
         (count % 2 == 1).then_some(count)
-    }
-
-    /// Owner only: says that a version was committed, unless too many wait for the log.
-    #[inline]
-    pub(super) fn put(&self, version: Version) -> bool {
-        self.fresh.put(version)
-    }
-
-    /// Versions committed and not freed, about.
-    pub(super) fn versions(&self) -> usize {
-        self.versions.load(Ordering::Relaxed) + self.fresh.len()
-    }
-
-    /// Whether the owner has committed nothing since the last call.
-    pub(super) fn is_resting(&self) -> bool {
-        let total = self.fresh.total();
-        let rests = self.visited.load(Ordering::Relaxed) == total;
-        self.visited.store(total, Ordering::Relaxed);
-        rests
-    }
-
-    pub(super) fn log<'r>(&'r self, budget: &'r Budget) -> LogGuard<'r> {
-        // Foreign code never runs under this lock; a poisoned one would mean that a Vec failed to grow.
-        let log = self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        LogGuard { log, record: self, budget }
-    }
-
-    pub(super) fn try_log<'r>(&'r self, budget: &'r Budget) -> Option<LogGuard<'r>> {
-        let log = self.log.try_lock().ok()?;
-        Some(LogGuard { log, record: self, budget })
     }
 }

@@ -8,8 +8,9 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::{touch, touch_mut};
 
-use super::log::Version;
+use super::version::Version;
 use crate::watch::Watch;
 
 /// Versions that wait for their log, at most.
@@ -48,6 +49,7 @@ impl Ring {
         }
         let slot = &self.slots[put % FRESH];
         slot.watch.write();
+        touch_mut(slot, size_of::<Slot>());
         // SAFETY: nobody reads the slot before the store below.
         unsafe { (*slot.version.get()).write(version) };
         // Release: pairs with `take`.
@@ -63,6 +65,7 @@ impl Ring {
         while taken != put {
             let slot = &self.slots[taken % FRESH];
             slot.watch.read();
+            touch(slot, size_of::<Slot>());
             // SAFETY: written before `put` was stored, and not written again before `taken` is.
             to(unsafe { (*slot.version.get()).assume_init_read() });
             taken = taken.wrapping_add(1);

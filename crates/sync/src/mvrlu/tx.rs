@@ -1,92 +1,35 @@
-//! A transaction: its write set, and how it commits or aborts.
+//! A transaction under way: what it sees, and what it locks.
 //!
 //! *Lock* (`try_lock` in the paper): look that nobody holds the object and that its newest version is not newer than the
-//! snapshot (write-latest-only), and link a copy above it, held and without a stamp; then fill it. *Commit*: say in the
-//! leader that all copies are linked; draw the stamp and set it in the leader, which makes the set visible at once; tell
-//! the other copies and what they superseded; unlock. A reader that meets a leader whose set is linked but not stamped
-//! draws and sets the stamp itself, so it never has to guess whether the set was before or after its snapshot (the
-//! paper's readers guess, and see half of it).
-//!
-//! *Abort*: unlink the copies. Readers may have met them, so they go through the log like versions. So does what
-//! [`Tx::lock_const`] links, a copy without a payload that is never visible.
-//!
-//! *Serializable* (absent from the paper; after Silo, and TimeStone's selectable isolation): the stamp s is drawn first, in
-//! the state `CHECKING`, and then everything read is looked at: it must be unlocked, or locked by this transaction, and
-//! its newest version must be the one read. Whoever locks one of these objects later draws a later stamp, so the order
-//! of stamps is an order of the transactions (with the hardware clock, since the uncertainty is waited for in between). A
-//! reader that meets `CHECKING`, and is not before s, must not wait, and cannot know; it resets the leader to `LINKING`,
-//! and the writer draws another stamp and checks again.
+//! snapshot (write-latest-only), and link a copy above it, held and without a stamp; then fill it. How it ends: `commit`.
 
 use core::cell::RefCell;
 use core::ptr::{self, NonNull};
 
-use archipelago_platform::atomic::{Ordering, fence};
+use archipelago_platform::atomic::Ordering;
 use archipelago_platform::hint::point;
+use archipelago_platform::{touch, touch_mut};
 
-use super::handle::{Abort, Handle};
-use super::log::Version;
+use super::abort::Abort;
+use super::handle::Handle;
 use super::points;
 use super::version::{
-    ABORTED, CHECKING, Copied, DEFERRED, Free, GONE, Head, LINKED, Link, NEVER, Raw, Shape, Versioned, follow, is_end,
-    lock_word, own_index, owner_of, payload,
+    Copied, DEFERRED, Free, Head, Link, NEVER, Raw, Shape, Version, Versioned, follow, is_end, lock_word, own_index,
+    owner_of, payload,
 };
-
-/// An object in a write set.
-pub(super) struct Pending {
-    master: NonNull<Head>,
-    copy: NonNull<Copied>,
-    shape: &'static Shape,
-    fate: Fate,
-}
-
-impl Pending {
-    fn header(&self) -> &Copied {
-        // SAFETY: a write set's copies are its transaction's until they are handed over.
-        unsafe { self.copy.as_ref() }
-    }
-}
-
-/// What is to become of an object that a transaction holds.
-#[derive(Clone, Copy)]
-enum Fate {
-    /// Nothing: its copy is never visible.
-    Stays,
-    Changes,
-    Goes(Free),
-}
-
-/// What a transaction finds that wants an object.
-enum Found {
-    /// It is in the write set, there.
-    Own(usize),
-    /// A copy may be linked above this one, or as the first.
-    Free(*mut Copied),
-}
-
-struct Shapes<T>(core::marker::PhantomData<T>);
-
-impl<T> Shapes<T> {
-    const FULL: &'static Shape = &Shape::of::<T>();
-    const EMPTY: &'static Shape = &Shape::of::<T>().without_payload();
-}
-
-/// An object that a transaction made.
-pub(super) struct Made {
-    master: NonNull<Head>,
-    free: Free,
-}
+use super::writes::{Fate, Found, Made, Pending, Shapes};
 
 /// A transaction under way: see [`Handle::update`].
 pub struct Tx<'h> {
-    handle: &'h mut Handle,
+    pub(super) handle: &'h mut Handle,
     local: u64,
     /// The first copy of the write set that is to be visible.
-    leader: *const Copied,
+    pub(super) leader: *const Copied,
     /// Serializable: what was read.
-    reads: Option<RefCell<Vec<NonNull<Head>>>>,
+    pub(super) reads: Option<RefCell<Vec<NonNull<Head>>>>,
     /// An object was made that the memory cap has no room for.
-    is_full: bool,
-    committed: bool,
+    pub(super) is_full: bool,
+    pub(super) committed: bool,
 }
 
 impl<'h> Tx<'h> {
@@ -102,6 +45,21 @@ impl<'h> Tx<'h> {
     ///
     /// # Panics
     /// If the link is of another domain.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let number = domain.alloc(1);
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| {
+    ///     *tx.lock(number)? = 2;
+    ///     assert_eq!(*tx.get(number), 2);
+    ///     Ok(())
+    /// })?;
+    /// # handle.update(|tx| unsafe { tx.retire(number) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
         // SAFETY: of this domain; see `raw`.
@@ -112,6 +70,21 @@ impl<'h> Tx<'h> {
     ///
     /// # Panics
     /// If the link is of another domain.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let number = domain.alloc(1);
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| {
+    ///     *tx.lock(number)? = 2;
+    ///     assert_eq!(*tx.snapshot(number), 1);
+    ///     Ok(())
+    /// })?;
+    /// # handle.update(|tx| unsafe { tx.retire(number) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub fn snapshot<T: Versioned>(&self, link: Link<T>) -> &T {
         // SAFETY: in the section of this transaction; of this domain, see `raw`.
@@ -132,6 +105,18 @@ impl<'h> Tx<'h> {
     ///
     /// # Panics
     /// If the link is of another domain, or this transaction has retired the object.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let list = domain.alloc([3, 1, 2]);
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| Ok(tx.lock(list)?.sort()))?;
+    /// assert_eq!(*handle.read().get(list), [1, 2, 3]);
+    /// # handle.update(|tx| unsafe { tx.retire(list) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub fn lock<T: Versioned>(&mut self, link: Link<T>) -> Result<&mut T, Abort> {
         // SAFETY: of this domain; see `raw`.
@@ -146,6 +131,23 @@ impl<'h> Tx<'h> {
     ///
     /// # Panics
     /// If the link is of another domain.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let (limit, used) = (domain.alloc(10), domain.alloc(0));
+    /// let mut handle = domain.register();
+    /// let booked = handle.update(|tx| {
+    ///     tx.lock_const(limit)?; // it does not change before this commit
+    ///     let fits = *tx.get(used) < *tx.get(limit);
+    ///     *tx.lock(used)? += u32::from(fits);
+    ///     Ok(fits)
+    /// })?;
+    /// assert!(booked);
+    /// # handle.update(|tx| unsafe { tx.retire(limit)?; tx.retire(used) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub fn lock_const<T: Versioned>(&mut self, link: Link<T>) -> Result<(), Abort> {
         let object = self.raw(link);
@@ -160,9 +162,32 @@ impl<'h> Tx<'h> {
     ///
     /// # Safety
     /// If this attempt is aborted, the object is freed with it: the link is not used then.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::{Domain, Link};
+    ///
+    /// #[derive(Clone, Copy)]
+    /// struct Node(u32, Option<Link<Node>>);
+    ///
+    /// let domain = Domain::new();
+    /// let head = domain.alloc(Node(1, None));
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| {
+    ///     // SAFETY: an attempt that is aborted does not keep the link.
+    ///     let next = unsafe { tx.alloc(Node(2, None)) };
+    ///     tx.lock(head)?.1 = Some(next);
+    ///     Ok(())
+    /// })?;
+    /// let snapshot = handle.read();
+    /// let next = snapshot.get(head).1.unwrap();
+    /// assert_eq!(snapshot.get(next).0, 2);
+    /// # drop(snapshot);
+    /// # handle.update(|tx| unsafe { tx.retire(head)?; tx.retire(next) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     #[inline]
     pub unsafe fn alloc<T: Versioned>(&mut self, value: T) -> Link<T> {
-        let link = Link::new(value, self.local, self.handle.domain.id());
+        let link = Link::new(value, self.local, self.handle.shared.id());
         let master = self.raw(link).head();
         self.note_made(Made { master, free: Link::<T>::FREE }, Link::<T>::BYTES);
         link
@@ -181,6 +206,23 @@ impl<'h> Tx<'h> {
     /// was kept from before. Neither do sections that began before the commit that made the object (by [`alloc`](Self::alloc);
     /// one of [`Domain::alloc`](super::Domain::alloc)'s was always there). It was not retired before, and not made by this
     /// transaction.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::{Domain, Link};
+    ///
+    /// let domain = Domain::new();
+    /// let slot = domain.alloc(Some(domain.alloc(7)));
+    /// let mut handle = domain.register();
+    /// handle.update(|tx| match tx.lock(slot)?.take() {
+    ///     // SAFETY: only the slot had the link, and it is empty with this commit.
+    ///     Some(object) => unsafe { tx.retire(object) },
+    ///     None => Ok(()),
+    /// })?;
+    /// assert!(handle.read().get(slot).is_none());
+    /// # let _: Link<Option<Link<i32>>> = slot;
+    /// # handle.update(|tx| unsafe { tx.retire(slot) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
     pub unsafe fn retire<T: Versioned>(&mut self, link: Link<T>) -> Result<(), Abort> {
         self.give_up(self.raw(link), Link::<T>::FREE)
     }
@@ -189,7 +231,7 @@ impl<'h> Tx<'h> {
     #[inline]
     fn raw<T: Versioned>(&self, link: Link<T>) -> Raw<T> {
         // SAFETY: links are to objects that are not freed while anybody may follow them: who retires or aborts promises.
-        unsafe { link.raw(self.handle.domain.id()) }
+        unsafe { link.raw(self.handle.shared.id()) }
     }
 }
 
@@ -269,9 +311,9 @@ impl Tx<'_> {
 
     #[inline]
     fn note_made(&mut self, made: Made, bytes: usize) {
-        let Handle { made: all, pool, domain, .. } = &mut *self.handle;
+        let Handle { made: all, pool, shared, .. } = &mut *self.handle;
         all.push(made);
-        self.is_full |= !pool.object_made(bytes, domain.budget());
+        self.is_full |= !pool.object_made(bytes, shared.horizon().budget());
     }
 
     /// As [`retire`](Self::retire).
@@ -318,7 +360,7 @@ impl Tx<'_> {
         Err(Abort::Conflict)
     }
 
-    fn is_own_deferred(&self, word: u64) -> bool {
+    pub(super) fn is_own_deferred(&self, word: u64) -> bool {
         word & DEFERRED != 0 && owner_of(word) == Some(self.handle.record.owner as usize)
     }
 
@@ -326,7 +368,7 @@ impl Tx<'_> {
     ///
     /// "May be" means that its newest version is the one that our snapshot sees, so our section keeps it.
     #[inline]
-    fn look(&self, head: NonNull<Head>) -> Result<Found, u64> {
+    pub(super) fn look(&self, head: NonNull<Head>) -> Result<Found, u64> {
         // SAFETY: not freed in our section, as all callers are promised.
         let head = unsafe { head.as_ref() };
         // Acquire: pairs with a commit, and with the write-back that cut the chain off.
@@ -349,7 +391,7 @@ impl Tx<'_> {
                 return Err(word);
             }
             // The caller is given the value to change, so it sees it.
-            self.handle.domain.clock().observe(stamp, self.local);
+            self.handle.horizon().clock().observe(stamp, self.local);
             Ok(Found::Free(newest))
         })
     }
@@ -370,10 +412,13 @@ impl Tx<'_> {
         // SeqCst for the check of serializable transactions: of two that lock each other's reads one must see the other's
         // lock. Release, with it: who meets the copy finds its header.
         while let Err(now) = head.newest.compare_exchange(newest, copy.as_ptr(), Ordering::SeqCst, Ordering::Acquire) {
-            let Handle { pool, domain, .. } = &mut *self.handle;
+            let Handle { pool, shared, .. } = &mut *self.handle;
             if !is_end(now) {
                 // SAFETY: never linked.
-                unsafe { pool.put(copy, shape.copy, domain.budget()) };
+                unsafe {
+                    copy.as_ref().header.gone();
+                    pool.put(copy, shape.copy, shared.horizon().budget());
+                }
                 return Err(Abort::Conflict);
             }
             // A collector has written back what was newest and cut it off: it must not be linked to, for it will be
@@ -410,9 +455,10 @@ impl Tx<'_> {
         shape: &'static Shape,
         fate: Fate,
     ) -> Result<NonNull<Copied>, Abort> {
-        let Handle { pool, domain, record, .. } = &mut *self.handle;
-        let copy = pool.get(shape.copy, domain.budget()).ok_or(Abort::Full)?;
+        let Handle { pool, shared, record, .. } = &mut *self.handle;
+        let copy = pool.get(shape.copy, shared.horizon().budget()).ok_or(Abort::Full)?;
         let leader = if matches!(fate, Fate::Stays) { ptr::null() } else { self.leader };
+        touch_mut(copy.as_ptr(), shape.copy.size());
         // SAFETY: a fresh block with room for a header.
         unsafe { copy.write(Copied::new(leader, older, lock_word(record.owner, index))) };
         Ok(copy)
@@ -437,170 +483,8 @@ fn fill<T: Versioned>(copy: NonNull<Copied>, object: Raw<T>) {
     older.map_or(&master.head.watch, |older| unsafe { &older.as_ref().watch }).read();
     header.watch.write();
     let from = older.map_or(master.value.get(), |older| payload::<T>(older).as_ptr());
+    touch(from, size_of::<T>());
     // SAFETY: the newest version below, which is the one that the caller's snapshot sees (see `look`), so kept and unchanged
     // for its section: a master is not written back to while nothing committed is above it. The copy is the caller's.
     unsafe { ptr::copy_nonoverlapping(from, payload::<T>(copy).as_ptr(), 1) };
-}
-
-/// Ending.
-impl Tx<'_> {
-    #[inline]
-    pub(super) fn commit(mut self) -> Result<(), Abort> {
-        if self.is_full {
-            return Err(Abort::Full);
-        }
-        if self.leader.is_null() {
-            self.release(|_| unreachable!("without a leader nothing changes"));
-            self.end();
-            return Ok(());
-        }
-        let stamp = if self.reads.is_some() { self.stamp_serializable()? } else { self.stamp() };
-        self.publish(stamp);
-        if self.handle.domain.is_multi_version() {
-            self.release(|fate| if matches!(fate, Fate::Goes(_)) { GONE } else { NEVER });
-            self.end();
-            self.handle.hand_in_if_many();
-        } else {
-            let word = lock_word(self.handle.record.owner, 0) | DEFERRED;
-            self.release(|_| word);
-            self.end();
-            self.handle.write_back_or_defer(stamp);
-        }
-        self.handle.domain.clock().settle(stamp);
-        Ok(())
-    }
-
-    fn leader(&self) -> &Copied {
-        // SAFETY: the first copy of our write set, which is ours until it is handed over.
-        unsafe { &*self.leader }
-    }
-
-    /// Makes the linked write set visible; at what time.
-    #[inline]
-    fn stamp(&self) -> u64 {
-        let (leader, clock) = (self.leader(), self.handle.domain.clock());
-        // Release: who sees `LINKED` finds all the set's copies in their chains, and filled.
-        leader.stamp.store(LINKED, Ordering::Release);
-        point(points::LINKED);
-        let stamp = clock.stamp();
-        match leader.stamp.compare_exchange(LINKED, stamp, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => stamp,
-            Err(helped) => helped,
-        }
-    }
-
-    fn stamp_serializable(&mut self) -> Result<u64, Abort> {
-        loop {
-            let (leader, clock) = (self.leader(), self.handle.domain.clock());
-            // Release: as `LINKED`. Until the stamp is there, whoever meets this resets it.
-            leader.stamp.store(CHECKING, Ordering::Release);
-            let stamp = clock.stamp();
-            let checking = CHECKING | stamp;
-            if leader.stamp.compare_exchange(CHECKING, checking, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                continue;
-            }
-            // Whoever locks what we find unlocked draws a later stamp then, on whatever processor.
-            clock.settle(stamp);
-            // Between our locks and drawn stamp on one side and our looks on the other; with the exchange in `link`.
-            fence(Ordering::SeqCst);
-            if let Some(met) = self.changed_read() {
-                self.leader().stamp.store(ABORTED, Ordering::Release);
-                self.handle.met = met;
-                return Err(Abort::Conflict);
-            }
-            if leader.stamp.compare_exchange(checking, stamp, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return Ok(stamp);
-            }
-        }
-    }
-
-    /// What the newest copy says of something read that was changed since, or that another transaction is about to change.
-    fn changed_read(&self) -> Option<u64> {
-        let reads = self.reads.as_ref().expect("a serializable transaction").borrow();
-        // What we have put off to write back is locked by us.
-        reads.iter().find_map(|head| self.look(*head).err().filter(|met| !self.is_own_deferred(*met)))
-    }
-
-    /// Tells the other copies their stamp, and the versions before them that they are superseded.
-    #[inline]
-    fn publish(&self, stamp: u64) {
-        for entry in self.handle.writes.iter().filter(|entry| !matches!(entry.fate, Fate::Stays)) {
-            let header = entry.header();
-            // Release: pairs with the loads of readers that do not ask the leader any more.
-            header.stamp.store(stamp, Ordering::Release);
-            // SAFETY: superseded by nobody until now, and in its chain, so not freed; not used after this.
-            if let Some(older) = unsafe { follow(header.older.load(Ordering::Relaxed)) } {
-                older.superseded.store(stamp, Ordering::Release);
-            }
-        }
-    }
-
-    /// Lets go of all objects, leaving the given word in the copies, which the log takes over. All copies have their stamp by
-    /// now: who locks an object next, and supersedes the leader, draws a stamp above the times of all sections that
-    /// may have seen a copy without one and ask the leader.
-    #[inline]
-    fn release(&mut self, word: impl Fn(Fate) -> u64) {
-        let mut writes = core::mem::take(&mut self.handle.writes);
-        for Pending { master, copy, shape, fate } in writes.drain(..) {
-            // SAFETY: ours until it is handed over.
-            let header = unsafe { copy.as_ref() };
-            let retired = match fate {
-                Fate::Changes => None,
-                Fate::Goes(free) => Some(free),
-                Fate::Stays => {
-                    unlink(master, header);
-                    self.handle.unlinked.push(Version { copy, master, shape, retired: None });
-                    continue;
-                }
-            };
-            // Release: pairs with `look`. With the logical clock the draw of the stamp has published everything already.
-            header.superseded.store(word(fate), Ordering::Release);
-            self.handle.committed(Version { copy, master, shape, retired });
-        }
-        self.handle.writes = writes;
-    }
-
-    #[inline]
-    fn end(&mut self) {
-        self.handle.made.clear();
-        self.committed = true;
-        self.handle.counts.commits += 1;
-        self.handle.leave();
-        self.handle.hand_in_unlinked();
-    }
-}
-
-/// Takes a held copy that is not visible out of its chain; readers may be looking at it.
-fn unlink(master: NonNull<Head>, header: &Copied) {
-    // SAFETY: we hold the object, so it is not freed, and nobody else changes the word. Release: as what was there.
-    unsafe { master.as_ref() }.newest.store(header.older.load(Ordering::Relaxed), Ordering::Release);
-}
-
-impl Drop for Tx<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.committed {
-            self.abort();
-        }
-    }
-}
-
-impl Tx<'_> {
-    #[cold]
-    fn abort(&mut self) {
-        let Handle { writes, unlinked, made, pool, domain, .. } = &mut *self.handle;
-        for entry in writes.drain(..) {
-            unlink(entry.master, entry.header());
-            let Pending { master, copy, shape, .. } = entry;
-            unlinked.push(Version { copy, master, shape, retired: None });
-        }
-        for Made { master, free } in made.drain(..) {
-            // SAFETY: never committed; whoever made it promised not to use the link after an abort.
-            let bytes = unsafe { free(master) };
-            pool.object_freed(bytes, domain.budget());
-        }
-        self.handle.counts.aborts += 1;
-        self.handle.leave();
-        self.handle.hand_in_unlinked();
-    }
 }

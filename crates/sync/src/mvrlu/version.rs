@@ -83,7 +83,9 @@ pub(super) fn birth(end: *mut Copied) -> u64 {
 #[inline]
 pub(super) unsafe fn follow<'a>(word: *mut Copied) -> Option<&'a Copied> {
     // SAFETY: not an end, so a copy; the caller's promise.
-    (!is_end(word)).then(|| unsafe { &*word })
+    let copy = (!is_end(word)).then(|| unsafe { &*word })?;
+    copy.header.read();
+    Some(copy)
 }
 
 /// The head of an object, whatever its type.
@@ -132,6 +134,8 @@ pub(super) struct Copied {
     pub(super) superseded: AtomicU64,
     /// Of the payload.
     pub(super) watch: Watch,
+    /// Of the header: read where a chain is followed, gone when the copy is freed.
+    pub(super) header: Watch,
 }
 
 impl Copied {
@@ -144,6 +148,7 @@ impl Copied {
             older: AtomicPtr::new(older),
             superseded: AtomicU64::new(word),
             watch: Watch::new(),
+            header: Watch::new(),
         }
     }
 
@@ -227,9 +232,18 @@ impl Shape {
         }
     }
 
+    /// The payload of a copy, and the value of its master.
+    pub(super) fn values(self, copy: NonNull<Copied>, master: NonNull<Head>) -> (*const u8, *mut u8) {
+        let from = copy.as_ptr().wrapping_byte_add(self.in_copy as usize);
+        let to = master.as_ptr().wrapping_byte_add(self.in_master as usize);
+        (from.cast(), to.cast())
+    }
+
     /// The same without room for a payload: for versions that nobody reads.
     pub(super) const fn without_payload(self) -> Self {
-        let Ok(copy) = Layout::from_size_align(LINE, LINE) else { unreachable!() };
+        let Ok(copy) = Layout::from_size_align(size_of::<Copied>().next_multiple_of(LINE), LINE) else {
+            unreachable!()
+        };
         Self { size: 0, copy, ..self }
     }
 }
@@ -395,4 +409,27 @@ impl<T: Versioned> Link<T> {
 pub(super) fn payload<T>(copy: NonNull<Copied>) -> NonNull<T> {
     // SAFETY: copies of a `T` are blocks of `Shape::of::<T>().copy`, in which `in_copy` is in bounds.
     unsafe { copy.byte_add(const { Shape::of::<T>().in_copy as usize }).cast() }
+}
+
+/// A committed version, on its way to the master or to the pool.
+#[derive(Clone, Copy)]
+pub(super) struct Version {
+    pub(super) copy: NonNull<Copied>,
+    pub(super) master: NonNull<Head>,
+    pub(super) shape: &'static Shape,
+    /// How to free the object, in the mark of a retired one, which is its last version.
+    pub(super) retired: Option<Free>,
+}
+
+impl Version {
+    pub(super) fn bytes(&self) -> usize {
+        self.shape.copy.size()
+    }
+
+    /// # Safety
+    /// The copy is not freed: as the log that holds this version has not freed it.
+    pub(super) unsafe fn copy<'a>(self) -> &'a Copied {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy.as_ref() }
+    }
 }

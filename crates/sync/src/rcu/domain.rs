@@ -8,6 +8,7 @@ use archipelago_platform::{membarrier, thread};
 
 use super::backlog::Backlog;
 use super::garbage::{FirstPanic, GRACE, Garbage, Size};
+use super::owned::OwnedGuard;
 use super::quiescent::QuiescentReader;
 use super::reader::{Guard, Reader};
 use super::record::{Entry, Record};
@@ -102,6 +103,12 @@ impl Domain {
     }
 
     /// A domain of this flavour; of [`Flavour::Epoch`] where the machine has no membarrier.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::{Domain, Flavour};
+    ///
+    /// assert_eq!(Domain::with_flavour(Flavour::Epoch).flavour(), Flavour::Epoch);
+    /// ```
     pub fn with_flavour(wanted: Flavour) -> Self {
         let flavour = if membarrier::available() { wanted } else { Flavour::Epoch };
         Self {
@@ -123,6 +130,16 @@ impl Domain {
 
     /// The same domain with bags of `items` objects (64 if not set, 256 with membarrier; 0 counts as 1): each reader, and
     /// each thread that pins, reclaims in batches of that many and holds about four batches back.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new().with_bag_limit(1); // reclaims early, and looks often
+    /// let object = Box::into_raw(Box::new([0; 64]));
+    /// // SAFETY: nothing else refers to the object.
+    /// unsafe { domain.pin().retire_box(object) };
+    /// # domain.collect();
+    /// ```
     #[must_use]
     pub fn with_bag_limit(mut self, items: usize) -> Self {
         self.bag_limit.objects = items.max(1);
@@ -131,6 +148,13 @@ impl Domain {
 
     /// The same domain with bags that are full as well when their objects take `bytes` (256 KiB if not set), counting
     /// those whose sizes were told ([`Guard::retire_sized`], [`Guard::retire_box`]).
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new().with_bag_bytes(1 << 20); // a bag may hold back a mebibyte
+    /// # drop(domain);
+    /// ```
     #[must_use]
     pub fn with_bag_bytes(mut self, bytes: usize) -> Self {
         self.bag_limit.bytes = bytes.max(1);
@@ -143,6 +167,23 @@ impl Domain {
     /// catch up. Nothing is dropped and nobody blocks: RCU cannot reclaim under a stuck reader, it can only say so.
     ///
     /// `report` runs in a thread that retires, inside its guard: it must not call [`synchronize`](Self::synchronize).
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    /// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    /// use std::sync::Arc;
+    ///
+    /// let most = Arc::new(AtomicUsize::new(0));
+    /// let seen = most.clone();
+    /// let domain = Domain::new().with_bag_limit(1).with_backlog_limit(10, move |stats| seen.store(stats.pending, Relaxed));
+    /// let stuck = domain.pin();
+    /// for number in 0..100 {
+    ///     // SAFETY: nothing else refers to the object.
+    ///     unsafe { domain.pin().retire_box(Box::into_raw(Box::new(number))) };
+    /// }
+    /// assert!(most.load(Relaxed) > 10);
+    /// drop(stuck);
+    /// ```
     #[must_use]
     pub fn with_backlog_limit(mut self, objects: usize, report: impl Fn(Stats) + Send + Sync + 'static) -> Self {
         self.backlog = Backlog::limited(objects, Box::new(report));
@@ -189,12 +230,31 @@ impl Domain {
     }
 
     /// The flavour in use.
+    ///
+    /// ```
+    /// use archipelago_platform::membarrier;
+    /// use archipelago_sync::rcu::{Domain, Flavour};
+    ///
+    /// let expected = if membarrier::available() { Flavour::Membarrier } else { Flavour::Epoch };
+    /// assert_eq!(Domain::new().flavour(), expected);
+    /// ```
     pub fn flavour(&self) -> Flavour {
         self.flavour
     }
 
     /// A way in for this thread, cheaper to enter by than [`pin`](Self::pin). Costs a few loads, contains no locked
     /// instruction and no fence, and leaves nothing behind.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let reader = domain.reader();
+    /// let guard = reader.enter();
+    /// assert_eq!(domain.stats().active_readers, 1);
+    /// drop(guard);
+    /// assert_eq!(domain.stats().active_readers, 0);
+    /// ```
     #[inline]
     pub fn reader(&self) -> Reader<'_> {
         Reader::new(self)
@@ -202,11 +262,37 @@ impl Domain {
 
     /// A reader of the `qsbr` flavour: inside a guard at all times, and free of cost there, for threads that call
     /// [`QuiescentReader::quiescent`] often. Works in a domain of any flavour, beside other readers.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let mut reader = domain.quiescent_reader();
+    /// for _ in 0..3 {
+    ///     let _guard = reader.enter();
+    ///     // ... an operation ...
+    ///     reader.quiescent();
+    /// }
+    /// ```
     pub fn quiescent_reader(&self) -> QuiescentReader<'_> {
         QuiescentReader::new(self)
     }
 
+    /// Begins a critical section that belongs to no thread: it may be sent, shared and ended anywhere. Costs some ten
+    /// nanoseconds and a lock that all such guards of the domain share, while they begin and end.
+    pub fn pin_owned(&self) -> OwnedGuard<'_> {
+        OwnedGuard::new(self)
+    }
+
     /// Begins a critical section of this thread, without a [`Reader`] at hand.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let _guard = domain.pin();
+    /// // What is reachable now is not freed while the guard lives.
+    /// ```
     #[inline]
     pub fn pin(&self) -> Guard<'_> {
         Guard::begin(self, self.records.own())
@@ -216,6 +302,19 @@ impl Domain {
     ///
     /// # Panics
     /// If the calling thread is inside a guard of this domain: it would wait for itself.
+    ///
+    /// ```
+    /// use archipelago_platform::atomic::{AtomicPtr, Ordering};
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let shared = AtomicPtr::new(Box::into_raw(Box::new(1)));
+    /// let old = shared.swap(Box::into_raw(Box::new(2)), Ordering::AcqRel);
+    /// domain.synchronize();
+    /// // SAFETY: unlinked, and no guard that may have seen it is left.
+    /// assert_eq!(*unsafe { Box::from_raw(old) }, 1);
+    /// # drop(unsafe { Box::from_raw(shared.into_inner()) });
+    /// ```
     pub fn synchronize(&self) {
         assert!(
             !self.records.iter().any(Record::is_active_here),
@@ -242,6 +341,17 @@ impl Domain {
     ///
     /// # Panics
     /// With the first panic of a reclaim function, after all the ripe ones have run.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let object = Box::into_raw(Box::new(7));
+    /// // SAFETY: nothing else refers to the object.
+    /// unsafe { domain.pin().retire_box(object) };
+    /// domain.collect();
+    /// assert_eq!(domain.stats().pending, 0);
+    /// ```
     pub fn collect(&self) {
         let guard = self.pin();
         let epoch = self.epoch_in(&guard);
@@ -270,6 +380,17 @@ impl Domain {
     ///
     /// # Panics
     /// With the first panic of a reclaim function, after all have run.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let mut domain = Domain::new();
+    /// let object = Box::into_raw(Box::new(7));
+    /// // SAFETY: nothing else refers to the object.
+    /// unsafe { domain.pin().retire_box(object) };
+    /// domain.drain_all();
+    /// assert_eq!(domain.stats().pending, 0);
+    /// ```
     pub fn drain_all(&mut self) {
         self.drain().resume();
     }
@@ -285,6 +406,16 @@ impl Domain {
     }
 
     /// What the domain holds now. Takes every record's lock in turn: for reports, not for hot paths.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let object = Box::into_raw(Box::new(7_u64));
+    /// // SAFETY: nothing else refers to the object.
+    /// unsafe { domain.pin().retire_box(object) };
+    /// assert_eq!((domain.stats().pending, domain.stats().pending_bytes), (1, 8));
+    /// ```
     pub fn stats(&self) -> Stats {
         let epoch = self.epoch();
         let lags = || self.records.iter().filter_map(|record| record.active_epoch()).map(|at| epoch.saturating_sub(at));
@@ -307,9 +438,10 @@ impl Domain {
     }
 
     /// Whether this thread may wait for others' guards to end: it is inside no guard of this domain (quiescent readers
-    /// aside) and in no reclaim function, for which those others might wait in turn.
+    /// aside) and in no reclaim function, for which those others might wait in turn. An [`OwnedGuard`] counts as inside
+    /// for the thread that began or last renewed it. O(threads).
     pub fn may_wait(&self) -> bool {
-        !self.records.own().is_busy()
+        !self.records.own().is_busy() && !self.records.iter().any(Record::is_owned_here)
     }
 
     #[inline]
@@ -324,7 +456,7 @@ impl Domain {
 
     /// The epoch. Acquire, see the proof in the parent module.
     #[inline]
-    fn epoch(&self) -> u64 {
+    pub(super) fn epoch(&self) -> u64 {
         self.entry().epoch()
     }
 
@@ -361,7 +493,7 @@ impl Domain {
     }
 
     /// Advances the epoch if no reader is behind; returns the epoch after the attempt.
-    fn try_advance(&self) -> u64 {
+    pub(super) fn try_advance(&self) -> u64 {
         let entry = self.entry();
         let epoch = entry.epoch();
         // A reader that is visibly behind saves the dear barrier; only the look after the barrier counts.
@@ -387,6 +519,7 @@ impl Domain {
         let epoch = self.epoch_in(guard);
         let me = guard.record();
         self.seal(me, epoch);
+        me.note_filled_bag(true);
         let before = me.garbage().visit(epoch);
         if self.backlog.is_over_limit() {
             self.backlog.press(|| self.stats());
@@ -423,7 +556,7 @@ impl Domain {
     }
 
     /// Runs the record's bags that are ripe at `epoch`, an epoch that was reached.
-    fn reclaim_ripe(&self, record: &Record, epoch: u64, panic: &mut FirstPanic) {
+    pub(super) fn reclaim_ripe(&self, record: &Record, epoch: u64, panic: &mut FirstPanic) {
         loop {
             // Its own statement, so that the lock is released before reclaim functions run.
             let ripe = record.garbage().take_ripe(epoch);

@@ -122,6 +122,12 @@ impl Garbage {
         self.last_seen
     }
 
+    /// Sealed bags.
+    #[cfg(not(loom))]
+    pub(super) fn bags(&self) -> usize {
+        self.sealed.len()
+    }
+
     /// What is retired and not taken.
     pub(super) fn pending(&self) -> Size {
         self.sealed.iter().map(Bag::size).chain([self.open()]).sum()

@@ -39,13 +39,21 @@ pub struct QuiescentReader<'d> {
 
 impl<'d> QuiescentReader<'d> {
     pub(super) fn new(domain: &'d Domain) -> Self {
-        let claim = domain.records().claim();
+        let claim = domain.records().claim(false);
         // An older epoch than the guard's own costs one needless renewal at most.
         let published = domain.entry();
         Self { guard: Guard::begin(domain, claim.record()), published, _claim: claim }
     }
 
     /// The guard this thread is in: it protects until the next quiescent state. No cost at all.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let reader = domain.quiescent_reader();
+    /// assert!(std::ptr::eq(reader.enter().domain(), &domain));
+    /// ```
     #[inline]
     pub fn enter(&self) -> &Guard<'d> {
         &self.guard
@@ -53,6 +61,19 @@ impl<'d> QuiescentReader<'d> {
 
     /// Says that this thread holds no reference into the structure. To be called often (between operations): as long as
     /// a quiescent reader is silent, nothing is reclaimed in the domain.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let mut reader = domain.quiescent_reader();
+    /// let before = domain.stats().epoch;
+    /// for _ in 0..4 {
+    ///     reader.quiescent();
+    ///     domain.collect();
+    /// }
+    /// assert!(domain.stats().epoch > before);
+    /// ```
     #[inline]
     pub fn quiescent(&mut self) {
         if self.guard.domain().entry() != self.published {
@@ -67,6 +88,14 @@ impl<'d> QuiescentReader<'d> {
     }
 
     /// Runs `work` outside any guard: for waiting, sleeping, and [`Domain::synchronize`].
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let mut reader = domain.quiescent_reader();
+    /// reader.offline(|| domain.synchronize()); // inside, it would wait for itself
+    /// ```
     pub fn offline<R>(&mut self, work: impl FnOnce() -> R) -> R {
         /// Enters again, also when `work` panics.
         struct Online<'r, 'd>(&'r Guard<'d>);

@@ -31,9 +31,20 @@ impl<'d> Reader<'d> {
     /// overlap for ever hold up reclamation for ever.
     ///
     /// [`Flavour::Membarrier`]: super::Flavour::Membarrier
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let reader = domain.reader();
+    /// for _ in 0..3 {
+    ///     let _guard = reader.enter();
+    ///     // ... follow pointers ...
+    /// }
+    /// ```
     #[inline]
     pub fn enter(&self) -> Guard<'d> {
-        if self.is_mine() { Guard::begin(self.domain, self.record) } else { self.enter_late() }
+        if self.is_mine() { Guard::begin(self.domain, self.record) } else { Self::enter_late(self.domain) }
     }
 
     /// Whether the calling thread still has the slot that it had when it made this reader. It has not in code that runs
@@ -43,9 +54,26 @@ impl<'d> Reader<'d> {
         self.record.is_mine()
     }
 
+    #[cfg(not(loom))]
+    #[inline]
+    pub(super) fn domain(&self) -> &'d Domain {
+        self.domain
+    }
+
+    #[cfg(not(loom))]
+    #[inline]
+    pub(super) fn record(&self) -> &'d Record {
+        self.record
+    }
+
+    /// In the model world all threads run.
+    #[cfg(loom)]
+    pub fn give_way(&self) {}
+
+    /// Not a method: a reader whose address is taken would have to lie in memory.
     #[cold]
-    fn enter_late(&self) -> Guard<'d> {
-        self.domain.pin()
+    fn enter_late(domain: &'d Domain) -> Guard<'d> {
+        domain.pin()
     }
 }
 
@@ -65,11 +93,19 @@ impl<'d> Guard<'d> {
     /// Enters by `record`, which is this thread's.
     #[inline]
     pub(super) fn begin(domain: &'d Domain, record: &'d Record) -> Self {
+        archipelago_platform::htm::refuse_in_regions("entering an RCU section");
         record.enter(|| domain.entry(), || domain.reader_barrier());
         Self { domain, record, not_send: PhantomData }
     }
 
     /// The domain this guard is on.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// assert!(std::ptr::eq(domain.pin().domain(), &domain));
+    /// ```
     #[inline]
     pub fn domain(&self) -> &'d Domain {
         self.domain
@@ -83,6 +119,18 @@ impl<'d> Guard<'d> {
     /// Runs `work`; until it returns, retiring in this thread runs no reclaim functions of this domain: what is retired
     /// waits for a turn after that. For code that retires while it holds locks which a reclaim function (the destructor of
     /// a user's value, perhaps) might ask for, or which its panic would poison.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let guard = domain.pin();
+    /// let sum = guard.hold_back(|| {
+    ///     // No destructor of a retired object runs here, so locks that it might ask for may be held.
+    ///     1 + 2
+    /// });
+    /// assert_eq!(sum, 3);
+    /// ```
     pub fn hold_back<R>(&self, work: impl FnOnce() -> R) -> R {
         if !self.record.is_mine() {
             return self.domain.pin().hold_back(work);
@@ -105,6 +153,20 @@ impl<'d> Guard<'d> {
     /// - It is retired once, and nobody else frees it.
     /// - `reclaim(object, context)` is sound in any thread at any later time until the domain has been dropped. It may
     ///   retire and enter again, but not when it is run by [`Domain::drain_all`] or by the domain's drop.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// unsafe fn free(object: *mut (), _: *mut ()) {
+    ///     // SAFETY: it is the box that was retired, and RCU calls this once.
+    ///     drop(unsafe { Box::from_raw(object.cast::<u64>()) });
+    /// }
+    /// let object: *mut u64 = Box::into_raw(Box::new(7));
+    /// // SAFETY: nothing else refers to the object.
+    /// unsafe { domain.pin().retire(object.cast(), std::ptr::null_mut(), free) };
+    /// domain.collect();
+    /// ```
     #[inline]
     pub unsafe fn retire(&self, object: *mut (), context: *mut (), reclaim: unsafe fn(*mut (), *mut ())) {
         // SAFETY: passed on.
@@ -149,6 +211,18 @@ impl<'d> Guard<'d> {
     /// # Safety
     /// As for [`retire`](Self::retire): `object` came from [`Box::into_raw`], is unlinked and retired once; and `T` may
     /// be dropped in any thread, until the domain has been dropped.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let guard = domain.pin();
+    /// let object = Box::into_raw(Box::new(String::from("still here")));
+    /// // SAFETY: nothing else refers to the object.
+    /// unsafe { guard.retire_box(object) };
+    /// // SAFETY: the guard is older than the retirement.
+    /// assert_eq!(unsafe { (*object).as_str() }, "still here");
+    /// ```
     #[inline]
     pub unsafe fn retire_box<T>(&self, object: *mut T) {
         // SAFETY: passed on.
@@ -162,6 +236,17 @@ impl<'d> Guard<'d> {
     ///
     /// # Safety
     /// As for [`retire_box`](Self::retire_box). `bytes` may be wrong.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let text = Box::new(vec![0_u8; 1_000]);
+    /// let bytes = size_of::<Vec<u8>>() + text.capacity();
+    /// // SAFETY: nothing else refers to the object.
+    /// unsafe { domain.pin().retire_box_sized(Box::into_raw(text), bytes) };
+    /// assert_eq!(domain.stats().pending_bytes, bytes);
+    /// ```
     #[inline]
     pub unsafe fn retire_box_sized<T>(&self, object: *mut T, bytes: usize) {
         /// # Safety

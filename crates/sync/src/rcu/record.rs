@@ -58,8 +58,15 @@ pub(super) struct Record {
     spilled: AtomicU64,
     /// For records owned by claim: the [`token`] of the thread that has it or had it last.
     owner: AtomicUsize,
+    /// For records owned by claim: the claim is an [`OwnedGuard`](super::OwnedGuard)'s.
+    roams: AtomicBool,
     /// The owner is running reclaim functions; more of them must wait, or they would nest without bound.
     reclaiming: AtomicBool,
+    /// The owner has filled a bag since it last gave way.
+    filled: AtomicBool,
+    /// The epoch that the owner has waited for in vain.
+    #[cfg_attr(loom, allow(dead_code, reason = "in the model world all threads run"))]
+    waited_at: AtomicU64,
     garbage: Mutex<Garbage>,
 }
 
@@ -81,7 +88,10 @@ impl Record {
     fn new(slot: usize, owner: usize) -> Self {
         let (state, spilled, reclaiming) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let owner = AtomicUsize::new(owner);
-        Self { slot, state, spilled, owner, reclaiming, garbage: Mutex::new(Garbage::default()) }
+        let roams = AtomicBool::new(false);
+        let (filled, waited_at) = (AtomicBool::new(false), AtomicU64::new(u64::MAX));
+        let garbage = Mutex::new(Garbage::default());
+        Self { slot, state, spilled, owner, roams, reclaiming, filled, waited_at, garbage }
     }
 
     /// The record that the thread with this slot owns.
@@ -104,7 +114,13 @@ impl Record {
     /// thread has given its slot back.
     #[inline(always)]
     pub(super) fn is_mine(&self) -> bool {
-        thread::has_slot(self.slot) || self.slot == CLAIMED
+        thread::has_slot(self.slot) || self.is_claimed()
+    }
+
+    /// Away from the way of those who look things up, whose records are slots'.
+    #[cold]
+    fn is_claimed(&self) -> bool {
+        self.slot == CLAIMED
     }
 
     /// Whether the calling thread is inside a guard of this record.
@@ -114,9 +130,42 @@ impl Record {
         mine && self.state.load(Ordering::Relaxed) & NESTING != 0
     }
 
+    /// Whether a guard of this record is alive that the calling thread has claimed last, and that no quiescent reader
+    /// renews.
+    pub(super) fn is_owned_here(&self) -> bool {
+        self.slot == CLAIMED && self.roams.load(Ordering::Relaxed) && self.is_active_here()
+    }
+
+    /// Holder of a new claim only: whether the claim is an owned guard's, not a quiescent reader's.
+    pub(super) fn set_roaming(&self, roams: bool) {
+        self.roams.store(roams, Ordering::Relaxed);
+    }
+
     /// Owner only: whether a guard of this record is alive or its reclaim functions are running.
     pub(super) fn is_busy(&self) -> bool {
         self.state.load(Ordering::Relaxed) & NESTING != 0 || self.reclaiming.load(Ordering::Relaxed)
+    }
+
+    /// Whether the owner has filled a bag since it last gave way; see [`turn`](super::turn). Relaxed, as the next ones: the
+    /// owner's, and advice.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(super) fn has_filled_a_bag(&self) -> bool {
+        self.filled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_filled_bag(&self, filled: bool) {
+        self.filled.store(filled, Ordering::Relaxed);
+    }
+
+    #[cfg(not(loom))]
+    pub(super) fn waited_at(&self) -> u64 {
+        self.waited_at.load(Ordering::Relaxed)
+    }
+
+    #[cfg(not(loom))]
+    pub(super) fn note_wait(&self, epoch: u64) {
+        self.waited_at.store(epoch, Ordering::Relaxed);
     }
 
     /// Owner only: counts one more guard; the outermost publishes `epoch()` and then needs its barrier.
@@ -142,9 +191,12 @@ impl Record {
         self.state.store(state + 1, Ordering::Release);
     }
 
-    /// What to publish instead of `state`, which counts no guard although spilled ones are left.
+    /// What to publish instead of `state`, which says that guards are spilled: if it counts none, some of those.
     #[cold]
     fn refill(&self, state: u64) -> u64 {
+        if state & NESTING != 0 {
+            return state;
+        }
         let left = self.spilled.load(Ordering::Relaxed) - SPILL;
         self.spilled.store(left, Ordering::Relaxed);
         let state = state + SPILL;
@@ -162,10 +214,7 @@ impl Record {
     pub(super) fn leave(&self) {
         let state = self.state.load(Ordering::Relaxed);
         debug_assert!(state & NESTING != 0);
-        let mut left = state - 1;
-        if left & (NESTING | SPILLED) == SPILLED {
-            left = self.refill(left);
-        }
+        let left = if state & SPILLED == 0 { state - 1 } else { self.refill(state - 1) };
         self.state.store(left, Ordering::Release);
     }
 

@@ -69,13 +69,14 @@ impl Records {
         self.slots.get_or(index, || CachePadded::new(Record::of_slot(index)))
     }
 
-    /// A record that the calling thread has to itself as long as it keeps the claim.
-    pub(super) fn claim(&self) -> Claim<'_> {
+    /// A record that the holder has to itself as long as it keeps the claim; for an owned guard if `roams`.
+    pub(super) fn claim(&self, roams: bool) -> Claim<'_> {
         // Its own statement, so that the lock is released. It orders the last owner's critical sections before this one's.
         let free = self.free().pop();
         let node = free.map_or_else(|| self.push(Record::claimed()), |Free(node)| node);
         let claim = Claim { records: self, node };
         claim.record().change_owner();
+        claim.record().set_roaming(roams);
         claim
     }
 
@@ -129,18 +130,29 @@ mod recent {
     /// The id of a domain, and this thread's record in it.
     type Recent = Cell<(u64, *const Record)>;
 
+    /// Ids are so far apart that their low bits are where a place lies among the places, in bytes.
+    const STEP: u64 = size_of::<Recent>() as u64;
+
     thread_local! {
         static RECENT: [Recent; PLACES] = const { [const { Cell::new((0, ptr::null())) }; PLACES] };
     }
 
     pub(super) fn next_id() -> u64 {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        NEXT.fetch_add(1, Ordering::Relaxed)
+        static NEXT: AtomicU64 = AtomicU64::new(STEP);
+        NEXT.fetch_add(STEP, Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn place(recent: &[Recent; PLACES], id: u64) -> &Recent {
+        const { assert!(PLACES.is_power_of_two() && STEP.is_power_of_two()) };
+        let offset = id as usize & ((PLACES - 1) * STEP as usize);
+        // SAFETY: a multiple of the size, below the array's.
+        unsafe { &*recent.as_ptr().byte_add(offset) }
     }
 
     #[inline(always)]
     pub(super) fn find(records: &Records) -> &Record {
-        let (id, record) = RECENT.with(|recent| recent[records.id as usize % PLACES].get());
+        let (id, record) = RECENT.with(|recent| place(recent, records.id).get());
         // SAFETY: a pair with this id was made below from these records, as no others have the id; they live as long as
         // their domain.
         if id == records.id { unsafe { &*record } } else { find_anew(records) }
@@ -149,7 +161,7 @@ mod recent {
     #[cold]
     fn find_anew(records: &Records) -> &Record {
         let own = records.own();
-        RECENT.with(|recent| recent[records.id as usize % PLACES].set((records.id, own)));
+        RECENT.with(|recent| place(recent, records.id).set((records.id, own)));
         own
     }
 }
@@ -176,6 +188,19 @@ impl<'d> Claim<'d> {
         unsafe { &(*self.node.as_ptr()).record }
     }
 }
+
+impl Claim<'_> {
+    /// Notes that the calling thread has the claim now.
+    pub(super) fn touch(&self) {
+        self.record().change_owner();
+    }
+}
+
+// SAFETY: a claimed record has one owner at a time, and whoever has the claim is the owner. Its fields are atomics, and
+// what hands the claim to another thread orders that thread's writes after the former's.
+unsafe impl Send for Claim<'_> {}
+// SAFETY: a shared claim gives nothing but a shared record, which is `Sync`.
+unsafe impl Sync for Claim<'_> {}
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {

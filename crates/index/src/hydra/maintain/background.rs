@@ -28,7 +28,7 @@
 //! there is none in the child, the layers stay as they are (answers are right all the same), and the core is leaked, since
 //! the lost thread owns a share of it.
 
-use super::super::core::Core;
+use super::super::shared::Core;
 use super::{MaintenanceStats, lock};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};

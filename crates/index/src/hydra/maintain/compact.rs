@@ -13,9 +13,9 @@
 //! reclamation (`maintain.rs`) do too: the page's `Remove` is logged under the lock that any later change of the link needs.
 //! In the layers the anchor gets the twin one round before the page's `Remove`, which then finds that it leads elsewhere.
 
-use super::super::core::{Core, Local};
 use super::super::oplog::Kind;
 use super::super::page::{Fill, Page};
+use super::super::shared::{Core, Local};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::Ordering::Relaxed;
 use archipelago_sync::backoff::Backoff;

@@ -19,6 +19,7 @@ pub(crate) mod bytes;
 pub(crate) mod word;
 
 use crate::key::Form;
+use crate::map::KeyList;
 use crate::points;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint::point;
@@ -30,6 +31,9 @@ use archipelago_sync::version_lock::{Version, VersionLock};
 /// back: what a reader could not believe while it was held would validate afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
+
+/// The page's entries are not in order, or not so that one can search among them.
+pub struct Unsorted;
 
 /// Why a caller may believe what it reads of a page. Layouts that keep pointers ask before they follow one
 /// ([`Page::trust`]).
@@ -52,6 +56,9 @@ pub trait PageForm: Form {
     /// A key kept by itself: scan positions, bounds.
     type Owned: Clone + Send + Sync + 'static;
 
+    /// Many keys kept together.
+    type Keys: KeyList<Self>;
+
     /// Keeps `key`.
     fn own(key: Self::Probe<'_>) -> Self::Owned;
 
@@ -64,6 +71,10 @@ pub trait PageForm: Form {
     /// The least key greater than `key`; `None` if it is the greatest.
     fn just_above(key: Self::Probe<'_>) -> Option<Self::Owned>;
 
+    /// Makes `owned` the least key greater than `key`, in the memory that it has. False, with nothing changed, if `key` is
+    /// the greatest.
+    fn set_above(owned: &mut Self::Owned, key: Self::Probe<'_>) -> bool;
+
     /// The least key.
     fn least() -> Self::Owned;
 
@@ -72,6 +83,13 @@ pub trait PageForm: Form {
 
     /// Calls `f` with the byte string that stands for `key`, in the same order.
     fn with_bytes<R>(key: Self::Probe<'_>, f: impl FnOnce(&[u8]) -> R) -> R;
+
+    /// Bytes that a page keeps outside itself for `key`.
+    #[inline]
+    fn outside(key: Self::Probe<'_>) -> usize {
+        let _ = key;
+        0
+    }
 
     /// The tag of `key`: a hash byte that is never zero.
     fn tag(key: Self::Probe<'_>) -> u8;
@@ -100,6 +118,9 @@ pub struct Removed {
 pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// A private, consistent, sortable copy of some of a page's entries.
     type Copy: PageCopy<F>;
+
+    /// A page has room for at most so many entries.
+    const SLOTS: usize;
 
     /// A page with [`Fill::Most`] has at most so many entries.
     const MOST: usize;
@@ -184,6 +205,13 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
 
     /// How many entries there are.
     fn len(&self) -> usize;
+
+    /// The page's first entry at or above `from`, where that can be told without a copy of the page.
+    #[inline]
+    fn successor(&self, from: F::Probe<'_>) -> Result<Option<(F::Probe<'static>, u64)>, Unsorted> {
+        let _ = from;
+        Err(Unsorted)
+    }
 
     /// Copies out the entries that a scan of at most `limit` entries at or above `from` needs (or more). A copy that
     /// fails is empty.
@@ -280,6 +308,9 @@ pub trait PageCopy<F: PageForm>: Sized {
     fn prepare(&self, scratch: &mut Self::Scratch) {
         let _ = scratch;
     }
+
+    /// The value word at a position in sorted order.
+    fn value(&self, at: usize) -> u64;
 
     /// The entry at a position in sorted order. `scratch` was prepared for this copy.
     fn entry<'s>(&self, at: usize, scratch: &'s mut Self::Scratch) -> (F::Probe<'s>, u64);

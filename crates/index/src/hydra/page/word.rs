@@ -10,7 +10,7 @@
 //! values are interleaved because a point look-up then needs one line for both; the design study behind this measured
 //! separate arrays 5-10 % slower on look-ups, and 47 slots the smallest page at which tags beat comparing all keys.
 
-use super::{Changed, Fill, LOCKED, Page, PageCopy, PageForm, Removed, Seen, partition_point};
+use super::{Changed, Fill, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted, partition_point};
 use crate::key::Word;
 use crate::points;
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
@@ -65,6 +65,33 @@ impl WordPage {
         self.tags[SLOTS].store(sorted as u8, Relaxed);
     }
 
+    /// How many entries there are, if all are in order. Occupied slots are dense, so an empty one behind the run says so.
+    #[inline]
+    fn len_if_sorted(&self) -> Option<usize> {
+        let sorted = self.sorted();
+        (sorted == SLOTS || self.tags[sorted].load(Relaxed) == 0).then_some(sorted)
+    }
+
+    /// How many of the first `len` entries, which are in order, have keys below `from`. A racing writer can make the
+    /// answer meaningless, not more than `len`.
+    ///
+    /// Always as many steps, whatever `len`: a loop that ends earlier for shorter pages ends where no branch predictor
+    /// expects it.
+    #[inline]
+    fn below(&self, from: u64, len: usize) -> usize {
+        const STEPS: u32 = usize::BITS - SLOTS.leading_zeros();
+        let (mut start, mut size) = (0, len);
+        for _ in 0..STEPS {
+            let half = size / 2;
+            // SAFETY: start + size <= len <= SLOTS, and half < size, or both are 0: then the first entry is looked at.
+            let middle = unsafe { self.entries.get_unchecked(start + half) };
+            start = core::hint::select_unpredictable(middle.key.load(Relaxed) < from, start + half, start);
+            size -= half;
+        }
+        // Now size is 1, or 0 if len is.
+        start + usize::from(start < len && self.key(start) < from)
+    }
+
     #[inline]
     fn key(&self, slot: usize) -> u64 {
         self.entries[slot].key.load(Relaxed)
@@ -114,6 +141,7 @@ impl WordPage {
 impl PageForm for Word {
     type Page = WordPage;
     type Owned = u64;
+    type Keys = Vec<u64>;
 
     fn own(key: u64) -> u64 {
         key
@@ -129,6 +157,10 @@ impl PageForm for Word {
 
     fn just_above(key: u64) -> Option<u64> {
         key.checked_add(1)
+    }
+
+    fn set_above(owned: &mut u64, key: u64) -> bool {
+        key.checked_add(1).map(|above| *owned = above).is_some()
     }
 
     fn least() -> u64 {
@@ -153,6 +185,8 @@ impl PageForm for Word {
 
 impl Page<Word> for WordPage {
     type Copy = WordCopy;
+
+    const SLOTS: usize = SLOTS;
 
     const MOST: usize = SLOTS * 3 / 4;
 
@@ -238,13 +272,21 @@ impl Page<Word> for WordPage {
     }
 
     #[inline]
+    fn successor(&self, from: u64) -> Result<Option<(u64, u64)>, Unsorted> {
+        let len = self.len_if_sorted().ok_or(Unsorted)?;
+        let slot = self.below(from, len);
+        hint::point(points::ABOVE);
+        Ok((slot < len).then(|| self.pair(slot)))
+    }
+
+    #[inline]
     fn copy_from(&self, from: u64, limit: usize, seen: Seen, copy: &mut WordCopy) -> Result<(), Changed> {
         let len = self.len();
         if self.sorted() < len {
             return self.copy_all(seen, copy);
         }
         // Sorted: copy only what is asked for. A racing writer can make this search meaningless, not unsafe.
-        let start = partition_point(0, len, |slot| self.key(slot) < from);
+        let start = self.below(from, len);
         let end = len.min(start.saturating_add(limit));
         copy.take(self, start..end, end - start, false, seen)
     }
@@ -467,6 +509,11 @@ impl PageCopy<Word> for WordCopy {
             return 0;
         }
         partition_point(0, self.len, |at| self.pairs[at].0 < key)
+    }
+
+    #[inline]
+    fn value(&self, at: usize) -> u64 {
+        self.pairs[at].1
     }
 
     #[inline]

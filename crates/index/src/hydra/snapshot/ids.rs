@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 
-use super::Page;
+use archipelago_platform::plain::Plain;
+
+use super::Target;
 
 /// Pages per base.
 const SPAN: usize = 1 << SPAN_BITS;
@@ -16,9 +18,9 @@ const SPAN_BITS: u32 = 12;
 #[derive(Clone, Default)]
 pub struct PageIds {
     /// By number. Zero where a number is free.
-    bases: Vec<usize>,
+    bases: Vec<Plain<usize>>,
     /// By number, how many pages use it.
-    uses: Vec<u32>,
+    uses: Vec<Plain<u32>>,
     numbers: HashMap<usize, u32>,
     free: Vec<u32>,
 }
@@ -26,7 +28,7 @@ pub struct PageIds {
 impl PageIds {
     /// The number of `page`, which counts as used once more. `None` when there are no more bases: from some 2^19
     /// chunks on, about a tebibyte of pages.
-    pub fn acquire<P: Page>(&mut self, page: P) -> Option<u32> {
+    pub fn acquire<P: Target>(&mut self, page: P) -> Option<u32> {
         let addr = page.addr();
         let region = addr - addr % (P::STRIDE * SPAN);
         let base = region + (addr - region) % P::STRIDE;
@@ -34,7 +36,7 @@ impl PageIds {
             Some(&number) => number,
             None => self.add(base)?,
         };
-        self.uses[number as usize] += 1;
+        *self.uses[number as usize] += 1;
         Some(number << SPAN_BITS | ((addr - base) / P::STRIDE) as u32)
     }
 
@@ -44,10 +46,10 @@ impl PageIds {
             if number >= super::lines::MAX_ID >> SPAN_BITS {
                 return None;
             }
-            self.bases.push(0);
-            self.uses.push(0);
+            self.bases.push(Plain::new(0));
+            self.uses.push(Plain::new(0));
         }
-        self.bases[number as usize] = base;
+        *self.bases[number as usize] = base;
         self.numbers.insert(base, number);
         Some(number)
     }
@@ -56,9 +58,9 @@ impl PageIds {
     pub fn release(&mut self, id: u32) {
         let number = id >> SPAN_BITS;
         let uses = &mut self.uses[number as usize];
-        *uses -= 1;
-        if *uses == 0 {
-            self.numbers.remove(&self.bases[number as usize]);
+        **uses -= 1;
+        if **uses == 0 {
+            self.numbers.remove(&*self.bases[number as usize]);
             self.free.push(number);
         }
     }
@@ -68,10 +70,11 @@ impl PageIds {
     /// # Safety
     /// `acquire` gave the number out, for a page of this type.
     #[inline(always)]
-    pub unsafe fn page<P: Page>(&self, id: u32) -> P {
-        debug_assert!(self.uses[(id >> SPAN_BITS) as usize] > 0);
+    pub unsafe fn page<P: Target>(&self, id: u32) -> P {
+        let number = (id >> SPAN_BITS) as usize;
+        debug_assert!(*self.uses[number] > 0);
         // SAFETY: the number was given out, so its base is there, and this is the address that it was given out for.
-        unsafe { P::at(*self.bases.get_unchecked((id >> SPAN_BITS) as usize) + (id as usize % SPAN) * P::STRIDE) }
+        unsafe { P::at(**self.bases.get_unchecked(number) + (id as usize % SPAN) * P::STRIDE) }
     }
 
     /// Bytes of memory held, roughly.

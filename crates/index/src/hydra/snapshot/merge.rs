@@ -6,7 +6,7 @@
 
 use core::cmp::Ordering;
 
-use super::{Page, SearchForm};
+use super::{SearchForm, Target};
 
 /// The changes not yet consumed. Old entries go in through [`Self::old`] in ascending order, then [`Self::finish`];
 /// the result's entries come out of `emit` in ascending order.
@@ -15,7 +15,7 @@ pub struct Merge<'s, 'a, F: SearchForm, P> {
     removes: &'s [(F::Probe<'a>, P)],
 }
 
-impl<'s, 'a, F: SearchForm, P: Page> Merge<'s, 'a, F, P> {
+impl<'s, 'a, F: SearchForm, P: Target> Merge<'s, 'a, F, P> {
     /// Both are sorted by anchor. Of several inserts of one anchor the last counts.
     pub fn new(inserts: &'s [(F::Probe<'a>, P)], removes: &'s [(F::Probe<'a>, P)]) -> Self {
         Self { inserts, removes }

@@ -31,7 +31,7 @@ use core::fmt;
 use crate::key::{Bytes, Form, Word};
 
 /// What an anchor leads to: a page pointer or id, compared to tell pages apart.
-pub trait Page: Copy + PartialEq {
+pub trait Target: Copy + PartialEq {
     /// Distance of pages that lie side by side.
     const STRIDE: usize;
 
@@ -48,14 +48,14 @@ pub trait Page: Copy + PartialEq {
 /// A form of keys that has a search layer. Both have.
 pub trait SearchForm: Form {
     /// The layout for this form.
-    type Index<P: Page>: AnchorIndex<Self, P>;
+    type Index<P: Target>: AnchorIndex<Self, P>;
 
     /// The order of two encodings, whatever their lifetimes.
     fn compare(a: Self::Probe<'_>, b: Self::Probe<'_>) -> Ordering;
 }
 
 impl SearchForm for Word {
-    type Index<P: Page> = word::WordIndex<P>;
+    type Index<P: Target> = word::WordIndex<P>;
 
     #[inline(always)]
     fn compare(a: u64, b: u64) -> Ordering {
@@ -64,7 +64,7 @@ impl SearchForm for Word {
 }
 
 impl SearchForm for Bytes {
-    type Index<P: Page> = trie::Trie<P>;
+    type Index<P: Target> = trie::Trie<P>;
 
     #[inline(always)]
     fn compare(a: &[u8], b: &[u8]) -> Ordering {
@@ -73,7 +73,7 @@ impl SearchForm for Bytes {
 }
 
 /// What a layout must do; [`Snapshot`] tells what the methods mean.
-pub trait AnchorIndex<F: SearchForm, P: Page> {
+pub trait AnchorIndex<F: SearchForm, P: Target> {
     /// See [`Snapshot::entries`].
     type Entries<'a>: Iterator<Item = P>
     where
@@ -110,11 +110,11 @@ pub trait AnchorIndex<F: SearchForm, P: Page> {
 }
 
 /// An immutable map from anchors to pages. See the module's text.
-pub struct Snapshot<F: SearchForm, P: Page> {
+pub struct Snapshot<F: SearchForm, P: Target> {
     index: F::Index<P>,
 }
 
-impl<F: SearchForm, P: Page> Snapshot<F, P> {
+impl<F: SearchForm, P: Target> Snapshot<F, P> {
     /// A snapshot of `anchors`, ascending and distinct, over the page `head` for keys below all of them. Linear.
     /// Its memory, and that of all snapshots that merging makes of it, prefers `node`, whichever thread does the merging.
     ///
@@ -173,7 +173,7 @@ impl<F: SearchForm, P: Page> Snapshot<F, P> {
     }
 }
 
-impl<F: SearchForm, P: Page> fmt::Debug for Snapshot<F, P> {
+impl<F: SearchForm, P: Target> fmt::Debug for Snapshot<F, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshot").field("len", &self.len()).field("bytes", &self.bytes()).finish()
     }

@@ -13,7 +13,7 @@ use super::{Bytes, Snapshot, Word};
 const HEAD: u64 = u64::MAX;
 
 /// Pages are numbers here.
-impl super::Page for u64 {
+impl super::Target for u64 {
     const STRIDE: usize = 1;
 
     fn addr(self) -> usize {

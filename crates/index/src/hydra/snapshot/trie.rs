@@ -23,7 +23,7 @@ use archipelago_platform::touch;
 
 use super::runs::{Near, Run, Runs};
 use super::words::{Count, Counter, Scalar, flip, unflip};
-use super::{AnchorIndex, Page};
+use super::{AnchorIndex, Target};
 use crate::key::Bytes;
 
 /// Bytes told apart by one node.
@@ -93,7 +93,7 @@ pub struct Tail<P> {
 }
 
 /// See the module's text. Built by the neighbouring module.
-pub struct Trie<P: Page> {
+pub struct Trie<P: Target> {
     pub(super) runs: Runs,
     /// One per position of `runs`: a page where the word there does not continue (padding has none).
     pub(super) slots: Array<Slot<P>>,
@@ -112,7 +112,7 @@ enum Entry<P> {
     Child(u32),
 }
 
-impl<P: Page> Trie<P> {
+impl<P: Target> Trie<P> {
     #[inline(always)]
     fn text(&self, prefix: Prefix) -> &[u8] {
         &self.text[prefix.start as usize..][..prefix.len as usize]
@@ -293,7 +293,7 @@ struct Descent<'a, P> {
     floor: Option<usize>,
 }
 
-impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
+impl<P: Target> AnchorIndex<Bytes, P> for Trie<P> {
     type Entries<'a>
         = Cursor<'a, P>
     where
@@ -349,14 +349,14 @@ impl<P: Page> AnchorIndex<Bytes, P> for Trie<P> {
 }
 
 /// An in-order walk that rebuilds each anchor as it goes: the trie holds all their bytes.
-pub struct Cursor<'a, P: Page> {
+pub struct Cursor<'a, P: Target> {
     trie: &'a Trie<P>,
     /// The nodes on the way: the next position, the end, and how much of `path` leads to the node's slices.
     open: Vec<(usize, usize, usize)>,
     path: Vec<u8>,
 }
 
-impl<'a, P: Page> Cursor<'a, P> {
+impl<'a, P: Target> Cursor<'a, P> {
     fn enter(&mut self, node: &Node) {
         self.path.extend_from_slice(self.trie.text(node.prefix));
         let run = node.run.range();
@@ -369,7 +369,7 @@ impl<'a, P: Page> Cursor<'a, P> {
     }
 }
 
-impl<P: Page> Iterator for Cursor<'_, P> {
+impl<P: Target> Iterator for Cursor<'_, P> {
     type Item = P;
 
     fn next(&mut self) -> Option<P> {

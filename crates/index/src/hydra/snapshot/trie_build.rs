@@ -3,7 +3,7 @@
 //! Nodes are numbered in the order in which their parents meet them, so a queue of anchor ranges is all the state there
 //! is: no recursion, whatever the strings. The upper nodes, which every look-up touches, end up side by side.
 
-use super::Page;
+use super::Target;
 use super::merge::Merge;
 use super::runs::Runs;
 use super::trie::{Node, Prefix, SLICE, Slot, TAIL, Tail, Trie, continues, pack};
@@ -19,7 +19,7 @@ struct Pending {
     depth: usize,
 }
 
-impl<P: Page> Trie<P> {
+impl<P: Target> Trie<P> {
     /// Fills an empty trie with `len` anchors, ascending and distinct.
     ///
     /// # Panics

@@ -4,7 +4,7 @@
 use super::ids::PageIds;
 use super::lines::{self, Found, Line, Node};
 use super::merge::Merge;
-use super::{AnchorIndex, Page};
+use super::{AnchorIndex, Target};
 use crate::key::Word;
 use archipelago_platform::memory::Array;
 use archipelago_platform::topology::NodeId;
@@ -23,7 +23,7 @@ pub struct WordIndex<P> {
     of: PhantomData<P>,
 }
 
-impl<P: Page> WordIndex<P> {
+impl<P: Target> WordIndex<P> {
     fn start(&mut self, head: P, room: usize) {
         self.anchors = Array::with_capacity(room, self.lines.node());
         self.ids = Array::with_capacity(room + 1, self.lines.node());
@@ -59,7 +59,7 @@ impl<P: Page> WordIndex<P> {
     }
 }
 
-impl<P: Page> AnchorIndex<Word, P> for WordIndex<P> {
+impl<P: Target> AnchorIndex<Word, P> for WordIndex<P> {
     type Entries<'a>
         = Entries<'a, P>
     where
@@ -152,7 +152,7 @@ pub struct Entries<'a, P> {
     ids: core::slice::Iter<'a, u32>,
 }
 
-impl<P: Page> Iterator for Entries<'_, P> {
+impl<P: Target> Iterator for Entries<'_, P> {
     type Item = P;
 
     fn next(&mut self) -> Option<P> {

@@ -157,6 +157,11 @@ impl PageCopy<Bytes> for BytesCopy {
     }
 
     #[inline]
+    fn value(&self, at: usize) -> u64 {
+        self.words[usize::from(self.order[at]) * SLOT + 1]
+    }
+
+    #[inline]
     fn entry<'s>(&self, at: usize, Scratch(key): &'s mut Scratch) -> (&'s [u8], u64) {
         let slot = usize::from(self.order[at]) * SLOT;
         let (info, value, prefix) = (self.info(at), self.words[slot + 1], self.meta.prefix);

@@ -96,6 +96,7 @@ impl BytesPage {
 impl PageForm for Bytes {
     type Page = BytesPage;
     type Owned = Vec<u8>;
+    type Keys = crate::map::Joined;
 
     fn own(key: &[u8]) -> Vec<u8> {
         key.to_vec()
@@ -119,12 +120,24 @@ impl PageForm for Bytes {
         Some([key, &[0]].concat())
     }
 
+    fn set_above(owned: &mut Vec<u8>, key: &[u8]) -> bool {
+        owned.clear();
+        owned.extend_from_slice(key);
+        owned.push(0);
+        true
+    }
+
     fn least() -> Vec<u8> {
         Vec::new()
     }
 
     fn great() -> Vec<u8> {
         vec![0xFF; 8]
+    }
+
+    #[inline]
+    fn outside(key: &[u8]) -> usize {
+        if key.len() > LONG_KEY { key.len() } else { 0 }
     }
 
     #[inline]
@@ -143,6 +156,8 @@ impl PageForm for Bytes {
 
 impl Page<Bytes> for BytesPage {
     type Copy = BytesCopy;
+
+    const SLOTS: usize = SLOTS;
 
     const MOST: usize = SLOTS * 3 / 4;
 

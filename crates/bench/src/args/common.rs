@@ -1,0 +1,185 @@
+//! What several commands have.
+
+use std::path::PathBuf;
+
+use archipelago_platform::thread::{Pinning, available_parallelism};
+use clap::{Args, ValueEnum};
+
+use super::parse::{count, lines, percent, width};
+
+/// What every measurement on this machine has.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// Thread counts, comma-separated [default: 1 and the number of CPUs]
+    #[arg(long, value_parser = count, value_delimiter = ',')]
+    pub threads: Vec<usize>,
+    /// Of keys and operations: the same seed gives the same work
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Runs; the median is reported [default: 3; nr: 5]
+    #[arg(long, value_parser = count)]
+    pub runs: Option<usize>,
+    /// Also measure the latency of every operation, in YCSB of every 8th (makes the rest slower)
+    #[arg(long)]
+    pub latency: bool,
+    /// What ratios are to [default: ycsb: the fastest peer of each column; nr: sl; sets: rcu; locks: parking-lot]
+    #[arg(long, value_name = "NAME")]
+    pub baseline: Option<String>,
+    /// Where threads run
+    #[arg(long, value_enum, default_value_t = Pin::None)]
+    pub pin: Pin,
+    /// What is shown of it.
+    #[command(flatten)]
+    pub show: Show,
+}
+
+impl Common {
+    /// With one number of threads, and nothing else that one could ask for.
+    pub fn plain(threads: usize) -> Common {
+        let show = Show { format: Format::Table, report: None, compare: None };
+        let (threads, pin) = (vec![threads], Pin::None);
+        Common { threads, seed: 1, runs: None, latency: false, baseline: None, pin, show }
+    }
+
+    /// The thread counts asked for, else one and the number of CPUs.
+    pub fn threads(&self) -> Vec<usize> {
+        let mut threads = self.threads.clone();
+        if threads.is_empty() {
+            threads = vec![1, available_parallelism().map_or(1, usize::from)];
+            threads.dedup();
+        }
+        threads
+    }
+}
+
+/// What is shown of any measurement.
+#[derive(Clone, Debug, Args)]
+pub struct Show {
+    /// What goes to standard output
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Also write a self-contained HTML report with charts
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Say what is slower than in FILE (JSON of an earlier run), beyond the noise of both
+    #[arg(long, value_name = "FILE")]
+    pub compare: Option<PathBuf>,
+}
+
+/// What measurements have that take a time.
+#[derive(Clone, Debug, Args)]
+pub struct Timed {
+    /// How long each measurement takes, in milliseconds
+    #[arg(long, value_parser = count, default_value = "200")]
+    pub millis: usize,
+    /// What all measurements have.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// `bench locks` and `sim locks`
+#[derive(Clone, Debug, Args)]
+pub struct Locks<C: Args> {
+    /// Locks, comma-separated: tas, ttas, ticket, mcs, hmcs, cohort, cna, shfl; reader-writer locks: distributed, c-rw-np,
+    /// c-rw-rp, c-rw-wp (cohorts: neutral, readers first, writers first), bravo (over c-rw-np); on this machine also
+    /// parking-lot and std, as both; or all [default: all; simulated: tas,ttas,ticket,mcs,hmcs,cohort]
+    #[arg(long)]
+    pub lock: Option<String>,
+    /// Under reader-writer locks, percentages of sections that write, comma-separated
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "0,1,10")]
+    pub write_percent: Vec<u32>,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: C,
+}
+
+/// What is done to node replication and its rivals.
+#[derive(Clone, Debug, Args)]
+pub struct NrWork {
+    /// Percentages of operations that change the structure, comma-separated
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "0,10,100")]
+    pub update_percent: Vec<u32>,
+    /// Which keys are popular, comma-separated: uniform, zipf:S
+    #[arg(long, default_value = "uniform")]
+    pub distribution: String,
+    /// Random words (simulated: lines) written between two operations, comma-separated
+    #[arg(long, value_parser = lines, value_delimiter = ',', default_value = "0")]
+    pub external_work: Vec<usize>,
+    /// Items in the structure [default: 200k; sorted-set: 10k]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
+}
+
+impl NrWork {
+    /// Items in the workload's structure: as many as the paper has.
+    pub fn items(&self, workload: &str) -> usize {
+        self.count.unwrap_or(if workload == "sorted-set" { 10_000 } else { 200_000 })
+    }
+
+    /// Items in the largest structure.
+    pub fn most_items(&self) -> usize {
+        self.items("dictionary")
+    }
+}
+
+/// What is done to a set.
+#[derive(Clone, Debug, Args)]
+pub struct SetsWork {
+    /// Operations that insert or remove, half each, in percent; comma-separated
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20,80")]
+    pub update_percent: Vec<u32>,
+    /// Which keys are popular: uniform, zipf:S
+    #[arg(long, default_value = "uniform")]
+    pub distribution: String,
+    /// Keys in the structure; keys are drawn from twice as many
+    #[arg(long, value_parser = count, default_value = "10k")]
+    pub count: usize,
+    /// Buckets of the hash table [default: a tenth of the keys]
+    #[arg(long, value_parser = count)]
+    pub buckets: Option<usize>,
+    /// List and tree: ranges of this width, in keys, instead of look-ups
+    #[arg(long, value_parser = width, default_value = "0")]
+    pub scan: u64,
+}
+
+/// Formats of standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// One object per line
+    Json,
+    /// With a header line
+    Csv,
+}
+
+/// Thread placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pin {
+    /// Wherever the system likes
+    None,
+    /// Fill one NUMA node after the other
+    Fill,
+    /// Deal threads out to the NUMA nodes in turn
+    Spread,
+}
+
+impl Pin {
+    /// The driver's word for it.
+    pub fn pinning(self) -> Pinning {
+        match self {
+            Pin::None => Pinning::None,
+            Pin::Fill => Pinning::FillNodeFirst,
+            Pin::Spread => Pinning::Spread,
+        }
+    }
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pin::None => "none",
+            Pin::Fill => "fill",
+            Pin::Spread => "spread",
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Values of options: what is outside of its limits is told in one sentence.
+
+/// How long to warm up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warm {
+    /// Until the throughput is steady.
+    Auto,
+    /// A number of virtual microseconds.
+    Micros(u64),
+}
+
+/// A positive number, with underscores and `k`, `M` or `G` (thousands) as one likes.
+pub fn count(text: &str) -> Result<usize, String> {
+    let wrong = || format!("'{text}' is not a positive number (as in 1000, 1_000, 5k, 10M)");
+    let plain = text.replace('_', "");
+    let (digits, unit) = match plain.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&plain[..at], 1_000),
+        Some((at, 'm' | 'M')) => (&plain[..at], 1_000_000),
+        Some((at, 'g' | 'G')) => (&plain[..at], 1_000_000_000),
+        _ => (plain.as_str(), 1),
+    };
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let number: usize = digits.parse().map_err(|_| wrong())?;
+    match number.checked_mul(unit) {
+        None | Some(0) => Err(wrong()),
+        Some(number) => Ok(number),
+    }
+}
+
+/// From 0 to 100.
+pub fn percent(text: &str) -> Result<u32, String> {
+    let percent = text.parse().ok().filter(|percent| *percent <= 100);
+    percent.ok_or_else(|| format!("'{text}' is not a percentage (0 to 100)"))
+}
+
+/// Virtual microseconds: less than the machine's limit of a minute, for all phases together.
+pub fn micros(text: &str) -> Result<u64, String> {
+    let micros = count(text).ok().filter(|micros| *micros <= 10_000_000);
+    micros.map(|micros| micros as u64).ok_or_else(|| format!("'{text}' is not 1 to 10_000_000 microseconds"))
+}
+
+/// As [`micros`], or 0, or `auto`.
+pub fn warm(text: &str) -> Result<Warm, String> {
+    match text {
+        "auto" => Ok(Warm::Auto),
+        "0" => Ok(Warm::Micros(0)),
+        _ => micros(text).map(Warm::Micros).map_err(|wrong| format!("{wrong}, 0 or auto")),
+    }
+}
+
+/// As [`count`], or 0.
+pub fn operations(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { count(text).map(|count| count as u64) }
+}
+
+/// Lines of external work.
+pub fn lines(text: &str) -> Result<usize, String> {
+    let lines = operations(text).ok().filter(|lines| *lines <= 1_000_000);
+    lines.map(|lines| lines as usize).ok_or_else(|| format!("'{text}' is not 0 to 1_000_000 words"))
+}
+
+/// The width of ranges.
+pub fn width(text: &str) -> Result<u64, String> {
+    operations(text).ok().filter(|width| *width <= 1 << 32).ok_or_else(|| format!("'{text}' is not a width up to 2^32"))
+}
+
+/// Seconds: more than none, at most a day.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err(format!("'{text}' is not a number of seconds (above 0, at most a day)")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_take_suffixes_and_underscores() {
+        assert_eq!(count("7"), Ok(7));
+        assert_eq!(count("1_000"), Ok(1000));
+        assert_eq!(count("5k"), Ok(5000));
+        assert_eq!(count("10M"), Ok(10_000_000));
+        assert_eq!(count("2G"), Ok(2_000_000_000));
+        for wrong in ["", "k", "0", "-1", "+1", "1.5M", "ten", "10MM", "99999999999G", "é"] {
+            assert!(count(wrong).is_err(), "{wrong} was taken for a number");
+        }
+    }
+
+    #[test]
+    fn limits_have_two_sides() {
+        assert_eq!((percent("0"), percent("100")), (Ok(0), Ok(100)));
+        assert_eq!((micros("1"), micros("10M")), (Ok(1), Ok(10_000_000)));
+        assert_eq!(
+            (warm("0"), warm("auto"), warm("1k")),
+            (Ok(Warm::Micros(0)), Ok(Warm::Auto), Ok(Warm::Micros(1000)))
+        );
+        assert_eq!((operations("0"), lines("1M"), width("4_294_967_296")), (Ok(0), Ok(1_000_000), Ok(1 << 32)));
+        assert!(percent("101").is_err() && percent("-1").is_err() && percent("4294967396").is_err());
+        assert!(micros("0").is_err() && micros("10_000_001").is_err() && warm("20M").is_err() && warm("cold").is_err());
+        assert!(operations("-1").is_err() && lines("2M").is_err() && width("4_294_967_297").is_err());
+    }
+
+    #[test]
+    fn a_tiny_exam_is_allowed_and_an_endless_one_is_not() {
+        assert_eq!(seconds("0.1"), Ok(0.1));
+        assert!(seconds("0").is_err());
+        assert!(seconds("inf").is_err());
+        assert!(seconds("nan").is_err());
+    }
+}

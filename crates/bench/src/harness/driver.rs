@@ -1,0 +1,291 @@
+//! Runs threads on one thing and measures that: each to the end of its work, or all until the time is up.
+//!
+//! All threads start from a barrier. The wall time of work is from the first thread's start to the last one's end, that of a
+//! time is the time. CPU time is the whole process's, background threads included, until what was driven has caught up
+//! ([`Drive::settle`]), so no contender gains by postponing.
+
+use archipelago_platform::atomic::{AtomicBool, Ordering};
+use archipelago_platform::sync::Barrier;
+use archipelago_platform::thread::{self, Pinning};
+use archipelago_platform::time::{Duration, Instant};
+use archipelago_platform::topology::{CpuId, Topology};
+use hdrhistogram::Histogram;
+
+use super::program::{Done, Program, Turns};
+use crate::interrupt;
+use crate::resources::{self, resident_bytes};
+
+/// How to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Where the threads go.
+    pub pinning: Pinning,
+    /// Whether to time single operations.
+    pub latency: bool,
+    /// How long; `None`: until the work is done.
+    pub time: Option<Duration>,
+}
+
+/// What threads are run on.
+pub trait Drive: Sync {
+    /// One thread's part: what it needs, then once [`Turns::go`].
+    fn body(&self, turns: &mut Native<'_>);
+
+    /// Called when the time is up, before the threads are waited for.
+    fn stop(&self) {}
+
+    /// Called when the threads have ended: waits for work that was put off.
+    fn settle(&self) {}
+}
+
+/// A program with what its threads share, on this machine.
+pub struct Ready<'a, P: Program> {
+    /// The program.
+    pub program: &'a P,
+    /// What it has set up.
+    pub shared: &'a P::Shared,
+}
+
+impl<P: Program + Sync> Drive for Ready<'_, P> {
+    fn body(&self, turns: &mut Native<'_>) {
+        self.program.body(self.shared, turns);
+    }
+
+    fn stop(&self) {
+        self.program.stop(self.shared);
+    }
+}
+
+/// What one run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Operations done.
+    pub ops: usize,
+    /// How long that took.
+    pub wall: Duration,
+    /// CPU time of the process.
+    pub cpu: Option<Duration>,
+    /// Operations that did not find what is there.
+    pub misses: usize,
+    /// Latencies of single operations in nanoseconds.
+    pub latency: Option<Histogram<u64>>,
+    /// Whether all of the work was done.
+    pub complete: bool,
+    /// Updates, and how often one was repeated, as far as the threads tell.
+    pub attempts: [u64; 2],
+    /// By how many bytes resident memory grew until the time was up.
+    pub grown: Option<f64>,
+}
+
+/// Operations between two looks at the flag that ends a run: of work, and of a time.
+const CHUNKS: [usize; 2] = [256, 16];
+/// Of this many operations one is timed on its own, if latencies are asked for: of work, and of a time.
+const SAMPLES: [usize; 2] = [8, 1];
+/// Latencies above a minute count as a minute.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// Runs `threads` threads.
+pub fn run(threads: usize, settings: Settings, drive: &impl Drive) -> Outcome {
+    let timed = usize::from(settings.time.is_some());
+    let (up, barrier) = (AtomicBool::new(false), Barrier::new(threads + timed));
+    let halt = if timed == 1 { &up } else { interrupt::flag() };
+    let cpus = settings.pinning.assign(Topology::current(), threads);
+    let cpu_before = resources::cpu_time();
+    let (tallies, time) = thread::scope(|scope| {
+        let start = |(thread, cpu): (usize, Option<CpuId>)| {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                // The CPU is one of the topology's, so only the operating system can refuse; then the thread runs unpinned.
+                let _ = cpu.map(thread::pin_current);
+                let latency = settings.latency.then(histogram);
+                let mut turns = Native { thread, barrier, halt, timed, latency, tally: None };
+                drive.body(&mut turns);
+                let tally = turns.tally.expect("a body goes once");
+                (tally, turns.latency)
+            })
+        };
+        let threads: Vec<_> = cpus.into_iter().enumerate().map(start).collect();
+        let time = settings.time.map(|time| {
+            barrier.wait();
+            let (begin, before) = (Instant::now(), resident_bytes());
+            thread::sleep(time);
+            let grown = resident_bytes().zip(before).map(|(after, before)| after as f64 - before as f64);
+            up.store(true, Ordering::Relaxed);
+            drive.stop();
+            (begin.elapsed(), grown)
+        });
+        let tallies: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("a worker panicked")).collect();
+        (tallies, time)
+    });
+    drive.settle();
+    let cpu = resources::cpu_time().zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
+    let mut outcome = gather(tallies);
+    outcome.cpu = cpu;
+    if let Some((wall, grown)) = time {
+        (outcome.wall, outcome.grown, outcome.complete) = (wall, grown, true);
+    }
+    outcome
+}
+
+/// What one thread did.
+struct Tally {
+    start: Instant,
+    end: Instant,
+    ops: usize,
+    misses: usize,
+    complete: bool,
+    attempts: [u64; 2],
+}
+
+fn gather(tallies: Vec<(Tally, Option<Histogram<u64>>)>) -> Outcome {
+    let start = tallies.iter().map(|(tally, _)| tally.start).min().expect("at least one thread");
+    let end = tallies.iter().map(|(tally, _)| tally.end).max().expect("at least one thread");
+    let (cpu, latency, grown) = Default::default();
+    let (ops, misses, attempts) = Default::default();
+    let mut outcome = Outcome { ops, wall: end - start, cpu, misses, latency, complete: true, attempts, grown };
+    for (tally, latency) in tallies {
+        outcome.ops += tally.ops;
+        outcome.misses += tally.misses;
+        outcome.complete &= tally.complete;
+        outcome.attempts = [0, 1].map(|which| outcome.attempts[which] + tally.attempts[which]);
+        merge(&mut outcome.latency, latency);
+    }
+    outcome
+}
+
+/// Adds latencies to others.
+pub fn merge(all: &mut Option<Histogram<u64>>, more: Option<Histogram<u64>>) {
+    match (all.as_mut(), more) {
+        (Some(all), Some(one)) => all.add(one).expect("histograms of one shape add up"),
+        (None, one) => *all = one,
+        (Some(_), None) => {}
+    }
+}
+
+/// A histogram of latencies in nanoseconds, to three digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_max(LONGEST_NS, 3).expect("three digits are allowed")
+}
+
+/// A thread of this machine.
+pub struct Native<'a> {
+    thread: usize,
+    barrier: &'a Barrier,
+    halt: &'a AtomicBool,
+    /// 1 if the run has a time.
+    timed: usize,
+    latency: Option<Histogram<u64>>,
+    tally: Option<Tally>,
+}
+
+impl Native<'_> {
+    /// Says what the thread did, where an operation of [`Turns::go`] is several.
+    pub fn correct(&mut self, correct: impl FnOnce(usize) -> (usize, usize)) {
+        let tally = self.tally.as_mut().expect("it has gone");
+        (tally.ops, tally.misses) = correct(tally.ops);
+    }
+}
+
+impl Turns for Native<'_> {
+    fn thread(&self) -> usize {
+        self.thread
+    }
+
+    #[inline]
+    fn go(&mut self, limit: usize, mut op: impl FnMut(usize) -> Done, mut between: impl FnMut()) {
+        let (size, mask) = (CHUNKS[self.timed], SAMPLES[self.timed] - 1);
+        self.barrier.wait();
+        let start = Instant::now();
+        let (mut ops, mut misses, mut complete) = (0, 0, true);
+        while ops < limit {
+            // Relaxed: the flag carries no data.
+            if self.halt.load(Ordering::Relaxed) {
+                complete = false;
+                break;
+            }
+            let chunk = ops..limit.min(ops + size);
+            ops = chunk.end;
+            let mut tell = |done| {
+                misses += usize::from(done == Done::Missed);
+                between();
+            };
+            match &mut self.latency {
+                None => chunk.for_each(|i| tell(op(i))),
+                Some(times) => chunk.for_each(|i| tell(if i & mask == 0 { timed(times, || op(i)) } else { op(i) })),
+            }
+        }
+        self.tally = Some(Tally { start, end: Instant::now(), ops, misses, complete, attempts: [0; 2] });
+    }
+
+    fn attempts(&mut self, updates: u64, repeated: u64) {
+        self.tally.as_mut().expect("it has gone").attempts = [updates, repeated];
+    }
+}
+
+/// Times one call.
+fn timed<R>(histogram: &mut Histogram<u64>, op: impl FnOnce() -> R) -> R {
+    let start = Instant::now();
+    let result = op();
+    histogram.saturating_record(start.elapsed().as_nanos() as u64);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use archipelago_platform::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// Every third operation misses; the work is a thousand operations and one for each thread's number.
+    #[derive(Default)]
+    struct Counting {
+        limit: usize,
+        between: AtomicUsize,
+        stopped: AtomicUsize,
+        settled: AtomicUsize,
+    }
+
+    impl Drive for Counting {
+        fn body(&self, turns: &mut Native<'_>) {
+            let (limit, mut between) = (self.limit.saturating_add(turns.thread()), 0);
+            turns.go(limit, |i| Done::found(i % 3 != 0), || between += 1);
+            turns.attempts(between as u64, 1);
+            self.between.fetch_add(between, Ordering::Relaxed);
+        }
+
+        fn stop(&self) {
+            self.stopped.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn settle(&self) {
+            self.settled.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn drive(limit: usize, time: Option<Duration>) -> (Outcome, Counting) {
+        let counting = Counting { limit, ..Counting::default() };
+        let outcome = run(2, Settings { pinning: Pinning::None, latency: true, time }, &counting);
+        (outcome, counting)
+    }
+
+    #[test]
+    fn work_is_done_to_its_end() {
+        let (outcome, counting) = drive(1000, None);
+        assert_eq!((outcome.ops, outcome.misses, outcome.complete), (2001, 334 + 334, true));
+        // Of eight operations the first is timed.
+        assert_eq!(outcome.latency.unwrap().len(), 125 + 126);
+        assert_eq!(counting.between.into_inner(), 2001);
+        assert_eq!((counting.stopped.into_inner(), counting.settled.into_inner()), (0, 1));
+        assert_eq!((outcome.attempts, outcome.grown), ([2001, 2], None));
+    }
+
+    #[test]
+    fn a_time_ends_by_itself() {
+        let time = Duration::from_millis(5);
+        let (outcome, counting) = drive(usize::MAX, Some(time));
+        assert!(outcome.ops > 0 && outcome.complete && outcome.wall >= time);
+        assert_eq!(outcome.latency.unwrap().len(), outcome.ops as u64, "each is timed");
+        assert_eq!(counting.between.into_inner(), outcome.ops);
+        assert_eq!((counting.stopped.into_inner(), counting.settled.into_inner()), (1, 1));
+    }
+}

@@ -1,0 +1,239 @@
+//! An experiment: its cells, its contenders, and how these take turns.
+
+use archipelago_platform::time::Duration;
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+
+use super::driver::{self, Drive, Outcome, Ready, Settings};
+use super::program::Program;
+use super::series::{Results, Sample, Series};
+use crate::args::{Common, Pin};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::report::row::{Cell, Facts, Row};
+
+/// The fields of an experiment's rows. In all of them: `machine`: where it ran, `native`; `runs`: complete ones; `mops`: million
+/// operations per second, all threads together, by wall time: the median of the runs, the least, the greatest; `ns_per_op`:
+/// nanoseconds that an operation takes its thread, `threads * 1000 / mops`; `cpu_ns_per_op`: CPU time that the whole process
+/// spends per operation, background threads included; `ratio`: throughput by the baseline's, run by run, the median; `ops`:
+/// operations of a run; `partial`: whether the measurement was interrupted, so that there may be fewer runs than asked for.
+pub struct Format {
+    /// The field that names the contender.
+    pub name: &'static str,
+    /// All of them; the order is part of the format, new ones go to the end.
+    pub keys: &'static str,
+}
+
+/// What to measure.
+pub struct Experiment<'a> {
+    /// The report's title.
+    pub title: &'static str,
+    /// The fields of its rows.
+    pub format: &'static Format,
+    /// What tells its rows apart, in their order; and what else these say.
+    pub cells: Vec<(Cell, Facts)>,
+    /// What all rows say.
+    pub facts: Facts,
+    /// Contenders that take turns.
+    pub groups: Vec<Vec<Entry<'a>>>,
+    /// Thread counts.
+    pub threads: Vec<usize>,
+    /// How often.
+    pub runs: usize,
+    /// Of keys and operations.
+    pub seed: u64,
+    /// Where threads run.
+    pub pin: Pin,
+    /// Whether to time single operations.
+    pub latency: bool,
+    /// How long a measurement takes; `None`: until the work is done.
+    pub time: Option<Duration>,
+    /// What ratios are to; `None` for the fastest of each column that is not ours.
+    pub baseline: Option<String>,
+    /// Measurements of all turns, for the progress bar.
+    pub steps: usize,
+}
+
+/// A contender.
+pub struct Entry<'a> {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it is one of this library's.
+    pub ours: bool,
+    /// Measures it, in one cell or in several.
+    pub take: Box<dyn Fn(&mut Turn<'_>) + 'a>,
+}
+
+impl<'a> Entry<'a> {
+    /// A contender that is made anew for each measurement, in one cell.
+    pub fn of<P: Program + Sync + 'a>(name: &'static str, cell: usize, program: P) -> Entry<'a> {
+        let take = move |turn: &mut Turn<'_>| {
+            let shared = program.setup(turn.threads, turn.seed);
+            let outcome = turn.drive(&Ready { program: &program, shared: &shared });
+            turn.record(cell, outcome, &[]);
+        };
+        Entry { name, ours: false, take: Box::new(take) }
+    }
+}
+
+impl<'a> Experiment<'a> {
+    /// An experiment of nothing, as the arguments want it.
+    ///
+    /// # Errors
+    /// If the baseline that they name is not among `names`.
+    pub fn new(
+        title: &'static str,
+        format: &'static Format,
+        args: &Common,
+        runs: usize,
+        baseline: Option<&str>,
+        names: &[&str],
+    ) -> Result<Self, Failure> {
+        if let Some(name) = args.baseline.as_deref().filter(|name| !names.contains(name)) {
+            let measured = names.join(", ");
+            return Err(Failure::new(format!("--baseline {name} is not measured; measured are {measured}")));
+        }
+        Ok(Experiment {
+            title,
+            format,
+            cells: Vec::new(),
+            facts: Vec::new(),
+            groups: Vec::new(),
+            threads: args.threads(),
+            runs: args.runs.unwrap_or(runs),
+            seed: args.seed,
+            pin: args.pin,
+            latency: args.latency,
+            time: None,
+            baseline: args.baseline.clone().or(baseline.map(str::to_owned)),
+            steps: 0,
+        })
+    }
+
+    /// Adds a cell; its number.
+    pub fn cell(&mut self, cell: Cell, more: Facts) -> usize {
+        self.cells.push((cell, more));
+        self.cells.len() - 1
+    }
+
+    /// Measures.
+    pub fn measure(&self, progress: &ProgressBar) -> Results {
+        let mut results = Results { series: Vec::new(), partial: false };
+        for run in 0..self.runs {
+            for group in &self.groups {
+                for &threads in &self.threads {
+                    for entry in group {
+                        let series = &mut results.series;
+                        // So that equal runs of different contenders do equal work.
+                        let seed = self.seed + run as u64;
+                        (entry.take)(&mut Turn { experiment: self, entry, run, threads, seed, series, progress });
+                        if interrupt::requested() {
+                            results.partial = true;
+                            return results;
+                        }
+                    }
+                }
+            }
+        }
+        results
+    }
+
+    /// The rows of what was measured.
+    pub fn rows(&self, results: &Results) -> Vec<Row> {
+        rows(self, results)
+    }
+}
+
+/// A contender's turn.
+pub struct Turn<'a> {
+    experiment: &'a Experiment<'a>,
+    entry: &'a Entry<'a>,
+    /// Which run.
+    pub run: usize,
+    /// The number of threads.
+    pub threads: usize,
+    /// The run's seed.
+    pub seed: u64,
+    series: &'a mut Vec<Series>,
+    progress: &'a ProgressBar,
+}
+
+impl Turn<'_> {
+    /// Says what it is at.
+    pub fn say(&self, what: &str) {
+        self.progress.set_message(format!("run {}: {} {what}", self.run + 1, self.entry.name));
+    }
+
+    /// Runs the threads.
+    pub fn drive(&self, drive: &impl Drive) -> Outcome {
+        let Experiment { pin, latency, time, .. } = *self.experiment;
+        driver::run(self.threads, Settings { pinning: pin.pinning(), latency, time }, drive)
+    }
+
+    /// Takes down what came of it, if it is complete, with figures that only the experiment knows.
+    pub fn record(&mut self, cell: usize, outcome: Outcome, more: &[(&'static str, Option<f64>)]) {
+        self.progress.inc(1);
+        if !outcome.complete {
+            return;
+        }
+        let Entry { name, ours, .. } = *self.entry;
+        let is_this = |series: &Series| (series.name, series.cell, series.threads) == (name, cell, self.threads);
+        let at = self.series.iter().position(is_this).unwrap_or_else(|| {
+            self.series.push(Series::new(name, ours, cell, self.threads));
+            self.series.len() - 1
+        });
+        let series = &mut self.series[at];
+        let ops = outcome.ops as f64;
+        let cpu = outcome.cpu.map(|cpu| cpu.as_nanos() as f64 / ops);
+        let mut figures = vec![("cpu_ns_per_op", cpu), ("grown_bytes", outcome.grown)];
+        figures.extend(more);
+        series.samples.push(Sample { run: self.run, mops: ops / outcome.wall.as_secs_f64() / 1e6, figures });
+        series.ops += outcome.ops;
+        series.misses += outcome.misses;
+        driver::merge(&mut series.latency, outcome.latency);
+    }
+
+    /// Counts a measurement that is of no interest.
+    pub fn pass(&self) {
+        self.progress.inc(1);
+    }
+}
+
+/// The rows: by thread count, then by cell, then in the order of first measurement.
+fn rows(experiment: &Experiment<'_>, results: &Results) -> Vec<Row> {
+    let mut ordered: Vec<&Series> = results.series.iter().collect();
+    // Stable: contenders stay in the order of measurement.
+    ordered.sort_by_key(|series| (series.threads, series.cell));
+    ordered.into_iter().map(|series| row(experiment, results, series)).collect()
+}
+
+fn row(experiment: &Experiment<'_>, results: &Results, series: &Series) -> Row {
+    let baseline = baseline(experiment, results, series);
+    let (cell, more) = &experiment.cells[series.cell];
+    let mut facts = cell.facts();
+    facts.extend(more.iter().chain(&experiment.facts).cloned());
+    facts.extend(series.figures());
+    facts.extend([
+        (experiment.format.name, json!(series.name)),
+        ("machine", json!("native")),
+        ("seed", json!(experiment.seed)),
+        ("partial", json!(results.partial)),
+        ("pin", json!(experiment.pin.name())),
+        ("ratio", json!(baseline.and_then(|baseline| series.ratio(baseline)))),
+        ("baseline", json!(baseline.map(|baseline| baseline.name))),
+    ]);
+    let known = |key: &str| facts.iter().find(|(name, _)| *name == key).map_or(Value::Null, |(_, value)| value.clone());
+    let fields = experiment.format.keys.split_whitespace().map(|key| (key, known(key)));
+    Row { ours: series.ours, ..Row::new(series.name, series.threads, cell, fields) }
+}
+
+/// The series that this one is compared to.
+fn baseline<'a>(experiment: &Experiment<'_>, results: &'a Results, series: &Series) -> Option<&'a Series> {
+    let mut beside = results.series.iter().filter(|other| other.is_beside(series));
+    match &experiment.baseline {
+        Some(name) => beside.find(|other| other.name == name),
+        None => {
+            beside.filter(|other| !other.ours).max_by(|one, other| one.median_speed().total_cmp(&other.median_speed()))
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Contenders that are the same program on both machines.
+
+use archipelago_platform::time::Duration;
+
+use super::experiment::{Entry, Experiment, Format};
+use super::program::Program;
+use super::simulated::{self, Contender};
+use crate::args::Common;
+use crate::failure::Failure;
+use crate::report::row::{Cell, Facts};
+
+/// The fields of an experiment that wants none of its own.
+const PLAIN: Format = Format {
+    name: "structure",
+    keys: "structure workload threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op update_percent \
+           distribution external_work count details ratio baseline ops pin misses partial p50_ns p90_ns p99_ns p999_ns max_ns",
+};
+
+/// A contender of either machine, whose program is made of an `A`.
+pub struct Known<A> {
+    /// Its name.
+    pub name: &'static str,
+    native: fn(&'static str, usize, A) -> Entry<'static>,
+    simulate: fn(A) -> simulated::Program,
+}
+
+/// Cells, what the programs in them are made of, and the contenders.
+pub type Cells<A> = Vec<(Cell, A, Vec<&'static Known<A>>)>;
+
+impl<A> Known<A> {
+    /// The contender with the program `P`.
+    pub const fn of<P: Program + From<A> + Sync + 'static>(name: &'static str) -> Known<A> {
+        let native = |name, cell, of| Entry::of(name, cell, P::from(of));
+        Known { name, native, simulate: |of| simulated::program(P::from(of)) }
+    }
+}
+
+impl Experiment<'_> {
+    /// An experiment by time, whose contenders are made anew for each measurement.
+    ///
+    /// # Errors
+    /// If the arguments name a baseline that is not in `cells`.
+    pub fn of<A: Copy>(
+        title: &'static str,
+        args: &Common,
+        baseline: &str,
+        time: Duration,
+        cells: Cells<A>,
+    ) -> Result<Self, Failure> {
+        let names: Vec<&str> = cells.iter().flat_map(|(.., known)| known.iter().map(|known| known.name)).collect();
+        let mut experiment = Self::new(title, &PLAIN, args, 3, Some(baseline), &names)?;
+        (experiment.time, experiment.steps) = (Some(time), names.len());
+        for (cell, of, known) in cells {
+            let cell = experiment.cell(cell, Facts::new());
+            experiment.groups.push(known.iter().map(|known| (known.native)(known.name, cell, of)).collect());
+        }
+        Ok(experiment)
+    }
+}
+
+/// The contenders of all cells, on the virtual machine.
+pub fn simulated<A: Copy>(cells: Cells<A>) -> Vec<Contender> {
+    let mut contenders = Vec::new();
+    for (cell, of, known) in cells {
+        let contender = |known: &&Known<A>| {
+            let (name, cell) = (known.name.to_owned(), cell.clone());
+            Contender { name, cell, program: (known.simulate)(of) }
+        };
+        contenders.extend(known.iter().map(contender));
+    }
+    contenders
+}

@@ -1,0 +1,85 @@
+//! What a contender does in one cell, written once for this machine and for the virtual one.
+
+use core::cell::Cell;
+use core::hint::black_box;
+
+use archipelago_platform::SIMULATED;
+use archipelago_sim::world;
+
+/// What an operation came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It found what it must, and nothing else is told of it.
+    Found,
+    /// It did not find what is there: the contender is wrong.
+    Missed,
+    /// It read.
+    Read,
+    /// It changed something, or tried to.
+    Updated,
+}
+
+impl Done {
+    /// Of whether it found what it must.
+    #[inline]
+    pub fn found(found: bool) -> Done {
+        if found { Done::Found } else { Done::Missed }
+    }
+
+    /// Of whether it is an update.
+    #[inline]
+    pub fn updated(updated: bool) -> Done {
+        if updated { Done::Updated } else { Done::Read }
+    }
+}
+
+/// A thread of a run, on either machine.
+pub trait Turns {
+    /// Its number, from 0.
+    fn thread(&self) -> usize;
+
+    /// Waits for the other threads; then calls `op` with 0, 1, 2 and so on until the run is over, or below `limit`. After
+    /// each it calls `between`, whose time belongs to no operation.
+    fn go(&mut self, limit: usize, op: impl FnMut(usize) -> Done, between: impl FnMut());
+
+    /// After that: how many updates there were, and how often one was repeated.
+    fn attempts(&mut self, _updates: u64, _repeated: u64) {}
+}
+
+/// What a contender does.
+pub trait Program {
+    /// What the threads share.
+    type Shared: Sync;
+
+    /// Makes it, for this many threads; on the virtual machine in no time.
+    fn setup(&self, threads: usize, seed: u64) -> Self::Shared;
+
+    /// A thread's part, which calls [`Turns::go`] once.
+    fn body(&self, shared: &Self::Shared, turns: &mut impl Turns);
+
+    /// Called when the time is up, before the threads are waited for; on this machine only.
+    fn stop(&self, _: &Self::Shared) {}
+}
+
+/// Takes this many nanoseconds (on this machine about) and touches nothing.
+pub fn work(ns: u64) {
+    if SIMULATED { world::work(ns) } else { (0..ns).for_each(|step| _ = black_box(step)) }
+}
+
+/// Random numbers of a thread.
+pub struct Dice(Cell<u64>);
+
+impl Dice {
+    /// Those of a thread by number; on the virtual machine of the one that calls.
+    pub fn of(thread: usize) -> Dice {
+        Dice(Cell::new(thread as u64))
+    }
+
+    /// The next one, of 31 bits at least.
+    #[inline]
+    pub fn roll(&self) -> u64 {
+        let Dice(last) = self;
+        last.set(last.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        if SIMULATED { world::random() } else { last.get() >> 33 }
+    }
+}

@@ -1,0 +1,101 @@
+//! What was measured, run by run.
+
+use hdrhistogram::Histogram;
+use serde_json::json;
+
+use crate::report::row::Facts;
+use crate::stats;
+
+/// One run of one contender in one cell with a number of threads.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Which run.
+    pub run: usize,
+    /// Million operations per second of wall time.
+    pub mops: f64,
+    /// What else was measured, by its name in rows.
+    pub figures: Vec<(&'static str, Option<f64>)>,
+}
+
+/// All runs of one contender in one cell with a number of threads.
+pub struct Series {
+    /// The contender.
+    pub name: &'static str,
+    /// Whether it is one of this library's.
+    pub ours: bool,
+    /// Which of the experiment's cells.
+    pub cell: usize,
+    /// The number of threads.
+    pub threads: usize,
+    /// Operations of all runs together.
+    pub ops: usize,
+    /// What was measured, in the order of runs.
+    pub samples: Vec<Sample>,
+    /// Operations that found nothing although the key is there, over all runs.
+    pub misses: usize,
+    /// Latencies of all runs.
+    pub latency: Option<Histogram<u64>>,
+}
+
+/// What a measurement came to.
+pub struct Results {
+    /// Every combination of which at least one run is complete, in the order of first measurement.
+    pub series: Vec<Series>,
+    /// Whether it was interrupted before all runs were complete.
+    pub partial: bool,
+}
+
+impl Series {
+    /// A series without samples.
+    pub fn new(name: &'static str, ours: bool, cell: usize, threads: usize) -> Series {
+        Series { name, ours, cell, threads, ops: 0, samples: Vec::new(), misses: 0, latency: None }
+    }
+
+    /// Whether the other is of the same column.
+    pub fn is_beside(&self, other: &Series) -> bool {
+        (self.cell, self.threads) == (other.cell, other.threads)
+    }
+
+    fn speeds(&self) -> Vec<f64> {
+        self.samples.iter().map(|sample| sample.mops).collect()
+    }
+
+    /// Of all runs.
+    pub fn median_speed(&self) -> f64 {
+        stats::median(&self.speeds()).expect("at least one sample")
+    }
+
+    /// The median of the ratios of equal runs.
+    pub fn ratio(&self, baseline: &Series) -> Option<f64> {
+        stats::median_of_some(self.samples.iter().map(|sample| {
+            let other = baseline.samples.iter().find(|other| other.run == sample.run)?;
+            Some(sample.mops / other.mops)
+        }))
+    }
+
+    /// All that was measured, as fields of a row.
+    pub fn figures(&self) -> Facts {
+        let (speeds, mops) = (self.speeds(), self.median_speed());
+        let percentile = |p| json!(self.latency.as_ref().map(|histogram| histogram.value_at_percentile(p)));
+        let mut facts = vec![
+            ("threads", json!(self.threads)),
+            ("runs", json!(self.samples.len())),
+            ("mops", json!(mops)),
+            ("mops_min", json!(speeds.iter().copied().fold(f64::INFINITY, f64::min))),
+            ("mops_max", json!(speeds.iter().copied().fold(0.0, f64::max))),
+            ("ns_per_op", json!(self.threads as f64 * 1000.0 / mops)),
+            ("ops", json!(self.ops / self.samples.len())),
+            ("misses", json!(self.misses)),
+            ("p50_ns", percentile(50.0)),
+            ("p90_ns", percentile(90.0)),
+            ("p99_ns", percentile(99.0)),
+            ("p999_ns", percentile(99.9)),
+            ("max_ns", percentile(100.0)),
+        ];
+        for (number, (name, _)) in self.samples[0].figures.iter().enumerate() {
+            let values = self.samples.iter().map(|sample| sample.figures[number].1);
+            facts.push((name, json!(stats::median_of_some(values))));
+        }
+        facts
+    }
+}

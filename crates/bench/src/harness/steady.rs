@@ -1,0 +1,253 @@
+//! How a run goes through its phases: it warms up, is measured, and is over.
+//!
+//! *Warming up by itself.* After 1, 2, 4, 8 and so on times the measured span the run looks back: if the third and the
+//! last quarter of the time so far have seen throughputs within [`TOLERANCE`] of each other, and each at least [`ENOUGH`]
+//! operations, and what these two see together is within [`DRIFT`] of what they saw at the look before, the throughput is
+//! steady. Looking at quarters of all that has been, not of a fixed window, finds slow drifts too: a cache that still fills
+//! shows as a lead of the last quarter, and, where few operations make quarters alike by chance, of this look.
+//!
+//! *Measuring.* The span is doubled until enough operations have ended within it. Both end when patience does, and say so.
+//!
+//! Everything here is the simulation's own bookkeeping: it costs no virtual time, and allocates nothing, since whatever
+//! allocates in a simulated thread takes a turn. Clients report in the order of virtual
+//! time, since the one that is behind runs first; so a phase ends for all of them at one instant.
+
+use core::cell::Cell;
+
+/// By how much the throughputs of two quarters may differ: this part of the greater one.
+pub const TOLERANCE: f64 = 0.05;
+/// By how much the throughputs of two looks may differ, the second of which sees twice the time.
+pub const DRIFT: f64 = 0.1;
+/// Operations that a quarter must have seen to be judged by.
+const ENOUGH: u64 = 200;
+
+/// What is wanted of the phases. Times in virtual nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wish {
+    /// How long to warm up; `None` for by itself.
+    pub warm_ns: Option<u64>,
+    /// How long to measure, at least. More than 0.
+    pub measured_ns: u64,
+    /// How many operations must count.
+    pub min_ops: u64,
+    /// The longest that warming up by itself may take, and measuring for the operations' sake.
+    pub patience_ns: u64,
+}
+
+/// The phases of a run, and what came of them.
+#[derive(Debug)]
+pub struct Course {
+    wish: Wish,
+    /// When the measurement began.
+    from: Cell<Option<u64>>,
+    /// When the present phase ends, or is looked at.
+    until: Cell<u64>,
+    over: Cell<bool>,
+    steady: Cell<bool>,
+    /// Operations that counted.
+    ops: Cell<u64>,
+    /// Operations that ended in the third and in the last quarter of the time until the next look.
+    quarters: [Cell<u64>; 2],
+    /// What these were at the look before.
+    before: Cell<Option<u64>>,
+}
+
+/// What a client is told when it passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// What ended does not count.
+    Warming,
+    /// It counts.
+    Measured,
+    /// The client shall stop.
+    Over,
+}
+
+impl Course {
+    /// A run that has not begun.
+    pub fn new(wish: Wish) -> Self {
+        let until = wish.warm_ns.unwrap_or(wish.measured_ns);
+        let (from, over, steady, ops, quarters, before) = Default::default();
+        let course = Course { wish, from, until: Cell::new(until), over, steady, ops, quarters, before };
+        course.steady.set(true);
+        course
+    }
+
+    /// A client passes at `now`, having ended an operation or not.
+    pub fn pass(&self, now: u64, ended: bool) -> Phase {
+        while !self.over.get() && now >= self.until.get() {
+            self.end_phase();
+        }
+        match self.from.get() {
+            _ if self.over.get() => return Phase::Over,
+            Some(_) => {
+                self.ops.set(self.ops.get() + u64::from(ended));
+                return Phase::Measured;
+            }
+            None => {}
+        }
+        // Those of the next look begin where this one is.
+        let [third, last] = &self.quarters;
+        let (half, fourth) = (self.until.get() / 2, self.until.get() / 4);
+        if ended && now >= half {
+            let quarter = if now < half + fourth { third } else { last };
+            quarter.set(quarter.get() + 1);
+        }
+        Phase::Warming
+    }
+
+    /// Ends the run as it is.
+    pub fn stop(&self) {
+        self.over.set(true);
+    }
+
+    fn end_phase(&self) {
+        let (until, Wish { warm_ns, measured_ns, min_ops, patience_ns }) = (self.until.get(), self.wish);
+        match self.from.get() {
+            None => {
+                let steady = warm_ns.is_some() || self.is_steady();
+                if steady || until * 2 > patience_ns {
+                    self.steady.set(steady);
+                    self.from.set(Some(until));
+                    self.until.set(until + measured_ns);
+                } else {
+                    self.until.set(until * 2);
+                    let seen = self.quarters.iter().map(|quarter| quarter.replace(0)).sum();
+                    self.before.set(Some(seen));
+                }
+            }
+            Some(from) => {
+                let longer = 2 * (until - from);
+                if self.ops.get() >= min_ops || longer > patience_ns {
+                    self.over.set(true);
+                } else {
+                    self.until.set(from + longer);
+                }
+            }
+        }
+    }
+
+    /// Whether the last two quarters of the time until now agree, and this look with the one before.
+    fn is_steady(&self) -> bool {
+        let [third, last] = [0, 1].map(|which| self.quarters[which].get());
+        // That one saw half of the time.
+        let before = self.before.get().map_or(0, |before| 2 * before);
+        let agree = |a: u64, b: u64, part: f64| a.abs_diff(b) as f64 <= part * a.max(b) as f64;
+        third.min(last) >= ENOUGH && agree(third, last, TOLERANCE) && agree(before, third + last, DRIFT)
+    }
+
+    /// When the measurement began; the end of time, if it did not.
+    pub fn from(&self) -> u64 {
+        self.from.get().unwrap_or(u64::MAX)
+    }
+
+    /// When the present phase ends.
+    pub fn until(&self) -> u64 {
+        self.until.get()
+    }
+
+    /// Operations that counted.
+    pub fn ops(&self) -> u64 {
+        self.ops.get()
+    }
+
+    /// Whether the throughput was seen steady, or not asked for.
+    pub fn steady(&self) -> bool {
+        self.steady.get()
+    }
+
+    /// Virtual nanoseconds that were measured.
+    pub fn measured_ns(&self) -> u64 {
+        self.from.get().map_or(0, |from| self.until.get() - from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WISH: Wish = Wish { warm_ns: None, measured_ns: 4_000, min_ops: 0, patience_ns: 1 << 20 };
+
+    /// Operations end at the times given by how long each takes; when the measurement began, and how many counted.
+    fn drive(course: &Course, mut takes: impl FnMut(u64) -> u64) -> (u64, u64) {
+        let mut now = 0;
+        let mut ended = false;
+        while course.pass(now, ended) != Phase::Over {
+            now += takes(now);
+            ended = true;
+        }
+        (course.from(), course.ops())
+    }
+
+    #[test]
+    fn an_even_pace_is_steady_at_the_second_look() {
+        let course = Course::new(WISH);
+        assert_eq!(drive(&course, |_| 4), (8_000, 1_000));
+        assert!(course.steady() && course.measured_ns() == 4_000);
+    }
+
+    #[test]
+    fn too_few_operations_are_no_pace() {
+        // A quarter of 8,000 ns sees 100 operations of 20 ns, one of 16,000 sees 200.
+        assert_eq!(drive(&Course::new(WISH), |_| 20).0, 16_000);
+    }
+
+    /// Fifty times slower until 30 us: the quarters of 32 us differ, those of 64 us don't, but from that look; 128 us is all even.
+    #[test]
+    fn a_slow_start_is_waited_for() {
+        let course = Course::new(WISH);
+        let (from, ops) = drive(&course, |now| if now < 30_000 { 50 } else { 1 });
+        assert_eq!((from, ops), (128_000, 4_000));
+        assert!(course.steady());
+    }
+
+    /// Half as fast again with each doubling of the time until 256 us, in steps that fall on the looks: the quarters of each are
+    /// alike, and only the look before tells.
+    #[test]
+    fn a_drift_between_looks_is_waited_for() {
+        let course = Course::new(WISH);
+        let takes = |now: u64| (12.0 * 1.5_f64.powi(18 - (now * 33 / 32 + 1).ilog2().min(18) as i32)) as u64;
+        let (from, _) = drive(&course, takes);
+        assert!(course.steady() && from == 1_024_000, "steady from {from} ns on");
+    }
+
+    /// Three times as fast in the third quarter of each look as in the last one: looks are alike, and only their quarters tell.
+    #[test]
+    fn a_swing_within_looks_is_not_steady() {
+        let course = Course::new(Wish { patience_ns: 200_000, ..WISH });
+        let takes = |now: u64| {
+            let half = 2_000 << (now / 2_000).max(1).ilog2();
+            if now < half + half / 2 { 2 } else { 6 }
+        };
+        assert_eq!(drive(&course, takes).0, 128_000);
+        assert!(!course.steady());
+    }
+
+    /// A pace that doubles with the time is never steady, and patience ends the wait.
+    #[test]
+    fn patience_ends_and_says_so() {
+        let course = Course::new(Wish { patience_ns: 100_000, ..WISH });
+        let (from, ops) = drive(&course, |now| (2_000_000 / (now + 10_000)).max(1));
+        assert!(from == 64_000 && ops > 0 && !course.steady());
+    }
+
+    #[test]
+    fn the_span_is_doubled_for_the_operations() {
+        let wish = Wish { warm_ns: Some(1_000), min_ops: 30, ..WISH };
+        let course = Course::new(wish);
+        // 4, 8, 16 operations within 4, 8, 16 us; 32 within 32.
+        assert_eq!(drive(&course, |_| 1_000), (1_000, 32));
+        assert_eq!(course.measured_ns(), 32_000);
+        let course = Course::new(Wish { patience_ns: 10_000, ..wish });
+        assert_eq!(drive(&course, |_| 1_000), (1_000, 8));
+    }
+
+    #[test]
+    fn a_run_can_be_stopped() {
+        let course = Course::new(WISH);
+        assert_eq!(course.pass(10, true), Phase::Warming);
+        course.stop();
+        assert_eq!(course.pass(20, true), Phase::Over);
+        assert_eq!(course.ops(), 0);
+    }
+}

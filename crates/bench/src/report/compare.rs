@@ -1,0 +1,186 @@
+//! `--compare`: what is slower or faster than in an earlier run, beyond the noise of both.
+//!
+//! The noise of a run is what it saw itself: from the slowest of its repetitions to the fastest. A row is *slower* if its
+//! fastest repetition is behind the earlier one's slowest, *faster* if its slowest is ahead of the earlier one's fastest.
+//! What ran once shows no noise, and is not judged.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::fields::Fields;
+use super::row::{Row, digits};
+use crate::failure::Failure;
+
+/// What two rows must share to be of the same contender in the same cell. What a row does not have counts as nothing.
+const SAME: [&str; 17] = [
+    "structure",
+    "mechanism",
+    "workload",
+    "keys",
+    "count",
+    "buckets",
+    "threads",
+    "machine",
+    "distribution",
+    "batch",
+    "pin",
+    "update_percent",
+    "external_work",
+    "scan",
+    "stuck_reader",
+    "details",
+    "seconds",
+];
+
+/// The rows of an earlier run.
+pub struct Earlier {
+    path: PathBuf,
+    rows: Vec<Fields>,
+}
+
+impl Earlier {
+    /// Reads JSON lines.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has no rows in it.
+    pub fn read(path: &Path) -> Result<Earlier, Failure> {
+        let failed = |what: String| Failure::new(format!("--compare {}: {what}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let mut rows = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let row: Option<Fields> = serde_json::from_str(line).ok();
+            let row = row.filter(|row| row.get("mops_min").and_then(Value::as_f64).is_some());
+            rows.push(row.ok_or_else(|| {
+                failed(format!("line {} is no row of a measurement (as --format json writes them)", number + 1))
+            })?);
+        }
+        if rows.is_empty() {
+            Err(failed("it is empty".to_owned()))
+        } else {
+            Ok(Earlier { path: path.to_owned(), rows })
+        }
+    }
+
+    /// A line for each row that is slower or faster, and one that counts.
+    pub fn verdicts(&self, rows: &[Row]) -> Vec<String> {
+        let (mut lines, mut counts) = (Vec::new(), [0; 5]);
+        for row in rows {
+            let verdict = self.rows.iter().find(|earlier| is_same(row, earlier)).map(|it| (it, judge(row, it)));
+            let (kind, word) = match verdict {
+                Some((_, Verdict::Slower)) => (0, "SLOWER"),
+                Some((_, Verdict::Faster)) => (1, "faster"),
+                Some((_, Verdict::Alike)) => (2, ""),
+                Some((_, Verdict::Once)) => (3, ""),
+                None => (4, ""),
+            };
+            counts[kind] += 1;
+            if let Some((earlier, _)) = verdict.filter(|_| !word.is_empty()) {
+                let (now, was) = (row.speeds(), speeds(earlier));
+                let range = |[median, least, most]: [f64; 3]| {
+                    format!("{} Mops/s [{} to {}]", digits(median), digits(least), digits(most))
+                };
+                let (name, cell, threads, ratio) = (&row.name, row.cell.heading(), row.with_threads(), now[0] / was[0]);
+                lines.push(format!(
+                    "{word}: {name}, {cell}, {threads}: {}, was {}: {ratio:.2}x",
+                    range(now),
+                    range(was)
+                ));
+            }
+        }
+        let kinds = ["slower", "faster", "within the noise", "measured once and not judged", "not in it"];
+        let counted: Vec<String> = counts.iter().zip(kinds).map(|(count, kind)| format!("{count} {kind}")).collect();
+        lines.push(format!("Compared with {}: {}.", self.path.display(), counted.join(", ")));
+        lines
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Slower,
+    Faster,
+    Alike,
+    Once,
+}
+
+fn is_same(row: &Row, earlier: &Fields) -> bool {
+    let of = |fields: &Fields, key: &str| fields.get(key).filter(|value| !value.is_null()).cloned();
+    SAME.iter().all(|key| of(&row.fields, key) == of(earlier, key))
+}
+
+/// The median, the least, the greatest.
+fn speeds(earlier: &Fields) -> [f64; 3] {
+    ["mops", "mops_min", "mops_max"].map(|key| earlier.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN))
+}
+
+fn judge(row: &Row, earlier: &Fields) -> Verdict {
+    let (now, was) = (row.speeds(), speeds(earlier));
+    let once = |runs: Option<u64>| runs.is_none_or(|runs| runs < 2);
+    match () {
+        () if once(row.whole("runs")) || once(earlier.get("runs").and_then(Value::as_u64)) => Verdict::Once,
+        () if now[2] < was[1] => Verdict::Slower,
+        () if now[1] > was[2] => Verdict::Faster,
+        () => Verdict::Alike,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::row::{self, Cell};
+    use serde_json::json;
+
+    fn row(name: &str, threads: usize, runs: u64, speeds: [f64; 3]) -> Row {
+        let cell = Cell::of("c");
+        let mut fields = vec![("structure", json!(name)), ("threads", json!(threads)), ("runs", json!(runs))];
+        fields.extend(["mops", "mops_min", "mops_max"].into_iter().zip(speeds.map(|speed| json!(speed))));
+        Row::new(name, threads, &cell, fields)
+    }
+
+    fn file(name: &str, text: &[u8]) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("archipelago-compare-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    #[test]
+    fn only_what_is_beyond_the_noise_of_both_is_told() {
+        let before = [
+            row("slower", 1, 3, [4.0, 3.5, 4.5]),
+            row("faster", 1, 3, [4.0, 3.5, 4.5]),
+            row("alike", 1, 3, [4.0, 3.5, 4.5]),
+            row("once", 1, 1, [4.0; 3]),
+        ];
+        let mut text = Vec::new();
+        row::json(&before, &mut text).unwrap();
+        let path = file("rows", &text);
+        let now = [
+            row("slower", 1, 3, [3.0, 2.0, 3.4]),
+            row("slower", 2, 3, [3.0, 2.0, 3.4]),
+            row("faster", 1, 3, [5.0, 4.6, 6.0]),
+            row("alike", 1, 3, [3.0, 2.0, 3.6]),
+            row("once", 1, 3, [1.0, 0.9, 1.1]),
+        ];
+        let said = Earlier::read(&path).unwrap().verdicts(&now);
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert_eq!(
+            said[0],
+            "SLOWER: slower, c, 1 thread: 3.00 Mops/s [2.00 to 3.40], was 4.00 Mops/s [3.50 to 4.50]: 0.75x"
+        );
+        assert!(said[1].starts_with("faster: faster, c, 1 thread"), "{said:?}");
+        let counted = "1 slower, 1 faster, 1 within the noise, 1 measured once and not judged, 1 not in it.";
+        assert!(said[2].ends_with(counted), "{said:?}");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_run_is_refused() {
+        for (name, text, says) in [("letter", "Dear friend,\n", "line 1 is no row"), ("empty", "", "it is empty")] {
+            let path = file(name, text.as_bytes());
+            let said = Earlier::read(&path).err().unwrap().to_string();
+            assert!(said.contains(says), "{said}");
+            std::fs::remove_file(path).unwrap();
+        }
+        assert!(Earlier::read(Path::new("/nowhere/at/all")).is_err());
+    }
+}

@@ -1,0 +1,246 @@
+//! A row of any experiment: one contender in one cell with a number of threads. A line of JSON or CSV, a line of a table, a bar
+//! or a point of a chart.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+use super::fields::Fields;
+use crate::workload::Distribution;
+
+/// Names and values, as they stand in JSON.
+pub type Facts = Vec<(&'static str, Value)>;
+
+/// What tells measurements of one experiment apart, beside contender and threads; as far as it knows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cell {
+    /// What is done.
+    pub workload: String,
+    /// Operations that change something, in percent.
+    pub update_percent: Option<u32>,
+    /// Which keys are popular.
+    pub distribution: Option<Distribution>,
+    /// Random lines written between two operations.
+    pub external_work: Option<usize>,
+    /// Items in the structure when the run begins.
+    pub count: Option<usize>,
+    /// What else differs.
+    pub details: String,
+}
+
+impl Cell {
+    /// A workload with nothing that tells it from others of its name.
+    pub fn of(workload: &str) -> Cell {
+        Cell { workload: workload.to_owned(), ..Cell::default() }
+    }
+
+    /// As fields of a row.
+    pub fn facts(&self) -> Facts {
+        let distribution = self.distribution.map(|distribution| distribution.to_string());
+        vec![
+            ("workload", self.workload.clone().into()),
+            ("update_percent", self.update_percent.into()),
+            ("distribution", distribution.into()),
+            ("external_work", self.external_work.into()),
+            ("count", self.count.into()),
+            ("details", self.details.clone().into()),
+        ]
+    }
+
+    /// The workload with what tells it from others of its name: the head of a column.
+    pub fn column(&self) -> String {
+        let updates = self.update_percent.map(|percent| format!(" {percent}%"));
+        let distribution = updates.as_ref().and(self.distribution).map(|distribution| format!(" {distribution}"));
+        let work = self.external_work.filter(|work| *work > 0).map(|work| format!(" e={work}"));
+        [Some(self.workload.clone()), updates, distribution, work].into_iter().flatten().collect()
+    }
+
+    /// As [`column`](Self::column), in a few words.
+    pub fn title(&self) -> String {
+        let column = self.column();
+        let detail = column.strip_prefix(&self.workload).unwrap_or("");
+        format!("{}{detail}", title(&self.workload))
+    }
+
+    /// The workload with all that tells it from others, as far as it is not what one expects.
+    pub fn heading(&self) -> String {
+        let updates = self.update_percent.map(|percent| format!(", {percent} % updates"));
+        let distribution = self.distribution.filter(|it| *it != Distribution::Uniform).map(|it| format!(", {it}"));
+        let work =
+            self.external_work.filter(|lines| *lines > 0).map(|lines| format!(", {lines} lines of external work"));
+        let details = (!self.details.is_empty()).then(|| format!(", {}", self.details));
+        let count = self.count.map(|count| format!(", {count} items"));
+        [Some(self.workload.clone()), updates, distribution, work, details, count].into_iter().flatten().collect()
+    }
+}
+
+/// What a workload does, in a few words.
+fn title(workload: &str) -> &str {
+    match workload {
+        "load" => "load",
+        "a" => "A: 50% read, 50% update",
+        "b" => "B: 95% read, 5% update",
+        "c" => "C: reads",
+        "d" => "D: 95% read the latest, 5% insert",
+        "e" => "E: 95% scan 1-100, 5% insert",
+        "f" => "F: 50% read, 50% read-modify-write",
+        "pqueue" => "priority queue",
+        "sorted-set" => "sorted set",
+        other => other,
+    }
+}
+
+/// A row. The order of its fields is part of the format; new ones go to the end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The contender: the index, the lock, the method, the mechanism.
+    pub name: String,
+    /// Threads.
+    pub threads: usize,
+    /// What was done.
+    pub cell: Cell,
+    /// Whether charts show it as one of this library's.
+    pub ours: bool,
+    /// All that is written.
+    pub fields: Fields,
+    /// Simulated: million operations per virtual second with every seed.
+    pub seeds: Vec<f64>,
+    /// Simulated: the same in every cell of the sensitivity sweep, those of the machine as it is first.
+    pub sweep: Vec<f64>,
+}
+
+impl Row {
+    /// A row with these fields, in this order.
+    pub fn new(
+        name: &str,
+        threads: usize,
+        cell: &Cell,
+        fields: impl IntoIterator<Item = (&'static str, Value)>,
+    ) -> Row {
+        let fields = Fields(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
+        let (name, cell, seeds, sweep) = (name.to_owned(), cell.clone(), Vec::new(), Vec::new());
+        Row { name, threads, cell, ours: false, fields, seeds, sweep }
+    }
+
+    /// A field that is text; empty if it is not there.
+    pub fn text(&self, key: &str) -> &str {
+        self.fields.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// A field that is a number, if it was measured.
+    pub fn real(&self, key: &str) -> Option<f64> {
+        self.fields.get(key)?.as_f64()
+    }
+
+    /// A field that is a whole number, if it was measured.
+    pub fn whole(&self, key: &str) -> Option<u64> {
+        self.fields.get(key)?.as_u64()
+    }
+
+    /// Million operations per second: the median of the runs, the least, the greatest.
+    pub fn speeds(&self) -> [f64; 3] {
+        ["mops", "mops_min", "mops_max"].map(|key| self.real(key).unwrap_or(f64::NAN))
+    }
+
+    /// `1 thread`, `2 threads`.
+    pub fn with_threads(&self) -> String {
+        if self.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", self.threads) }
+    }
+}
+
+/// Writes rows as JSON lines: one object per row.
+///
+/// # Errors
+/// If writing fails.
+pub fn json(rows: &[Row], mut out: impl Write) -> io::Result<()> {
+    for row in rows {
+        serde_json::to_writer(&mut out, &row.fields)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// Writes rows as CSV, after a header line if `header`. What was not measured is empty.
+///
+/// # Errors
+/// If writing fails.
+pub fn csv(rows: &[Row], header: bool, out: impl Write) -> io::Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    if let Some(row) = rows.first().filter(|_| header) {
+        writer.write_record(row.fields.0.iter().map(|(name, _)| name))?;
+    }
+    for row in rows {
+        let plain = |value: &Value| match value {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        writer.write_record(row.fields.0.iter().map(|(_, value)| plain(value)))?;
+    }
+    writer.flush()
+}
+
+/// A column of tables: its head, and what stands in it. One that is empty in all rows is left out.
+pub struct Column(pub &'static str, pub fn(&Row) -> Option<String>);
+
+/// The head of the column of ratios; in it stands the baseline.
+pub const RATIO: &str = "x";
+
+/// The head and the lines of a table.
+pub fn cells<'a>(columns: impl IntoIterator<Item = &'a Column>, rows: &[&Row]) -> (Vec<String>, Vec<Vec<String>>) {
+    let (mut head, mut lines) = (Vec::new(), vec![Vec::new(); rows.len()]);
+    for Column(name, show) in columns {
+        let shown: Vec<Option<String>> = rows.iter().map(|row| show(row)).collect();
+        if shown.iter().all(Option::is_none) {
+            continue;
+        }
+        let baseline = rows.iter().map(|row| row.text("baseline")).find(|name| !name.is_empty());
+        head.push(if *name == RATIO { format!("x {}", baseline.unwrap_or("baseline")) } else { (*name).to_owned() });
+        for (line, shown) in lines.iter_mut().zip(shown) {
+            line.push(shown.unwrap_or_else(|| "-".to_owned()));
+        }
+    }
+    (head, lines)
+}
+
+/// A field as three digits.
+pub fn three(row: &Row, key: &str) -> Option<String> {
+    row.real(key).map(digits)
+}
+
+/// A field with this many decimals.
+pub fn fixed(row: &Row, key: &str, decimals: usize) -> Option<String> {
+    row.real(key).map(|value| format!("{value:.decimals$}"))
+}
+
+/// What is said of a run that ended before it was complete.
+pub const PARTIAL: &str = "the measurement was interrupted; the figures are of the runs that were complete.";
+
+/// What a report says beside the rows.
+pub struct Look<'a> {
+    /// What was measured.
+    pub title: &'a str,
+    /// What stands at the end of tables, and above charts.
+    pub notes: Vec<String>,
+    /// Whether the measurement was interrupted.
+    pub partial: bool,
+}
+
+/// What contenders did not find although it is there, a line each.
+pub fn misses(rows: &[Row]) -> impl Iterator<Item = String> {
+    rows.iter().filter_map(|row| {
+        let misses = row.whole("misses").filter(|misses| *misses > 0)?;
+        let Row { name, cell, threads, .. } = row;
+        Some(format!("{name} missed {misses} present keys in workload {}, {threads} threads.", cell.workload))
+    })
+}
+
+/// Three digits are all that a benchmark is worth.
+pub fn digits(mops: f64) -> String {
+    match mops {
+        m if m >= 100.0 => format!("{m:.0}"),
+        m if m >= 10.0 => format!("{m:.1}"),
+        m if m >= 1.0 => format!("{m:.2}"),
+        m => format!("{m:.3}"),
+    }
+}

@@ -1,0 +1,80 @@
+//! What must hold of a tree that nobody else uses.
+
+use archipelago_platform::atomic::Ordering;
+
+use super::keys::TreeKey;
+use super::node::{FANOUT, Node, pointer};
+use super::{BTreeOlc, SPARSE};
+
+impl<K: TreeKey> BTreeOlc<K> {
+    /// Looks at the whole tree; how many nodes it has. Nobody may change it meanwhile.
+    ///
+    /// # Panics
+    /// If an invariant is broken.
+    pub fn check_invariants(&mut self) -> usize {
+        let mut seen = Seen { leaves: Vec::new(), nodes: 0, last: None };
+        let root = pointer::<K>(self.anchor.1.load(Ordering::Relaxed));
+        // SAFETY: the tree is borrowed for good, so its nodes stay.
+        let root = unsafe { &*root };
+        walk(root, (None, None), root.level(), &mut seen);
+        for (leaf, next) in seen.leaves.iter().zip(seen.leaves.iter().skip(1).map(|next| Some(*next)).chain([None])) {
+            let linked = pointer::<K>(leaf.next());
+            assert_eq!(
+                linked.cast_const(),
+                next.map_or(core::ptr::null(), core::ptr::from_ref),
+                "leaves are linked in order"
+            );
+        }
+        seen.nodes
+    }
+
+    /// Whether a leaf is empty that is not the only one.
+    #[cfg(test)]
+    pub fn has_empty_leaves(&mut self) -> bool {
+        let mut seen = Seen { leaves: Vec::new(), nodes: 0, last: None };
+        // SAFETY: as above.
+        let root = unsafe { &*pointer::<K>(self.anchor.1.load(Ordering::Relaxed)) };
+        walk(root, (None, None), root.level(), &mut seen);
+        seen.leaves.iter().any(|leaf| leaf.count() == 0) && seen.leaves.len() > 1
+    }
+}
+
+struct Seen<'t, K> {
+    leaves: Vec<&'t Node<K>>,
+    nodes: usize,
+    /// The last key met, which the next must be above.
+    last: Option<K>,
+}
+
+fn walk<'t, K: TreeKey>(
+    node: &'t Node<K>,
+    (least, bound): (Option<u64>, Option<u64>),
+    level: u32,
+    seen: &mut Seen<'t, K>,
+) {
+    // SAFETY: nobody changes the tree.
+    let own = |word: u64| K::from_shown(unsafe { K::show(word) });
+    assert!(node.lock.read().is_some(), "no node of a tree is locked or obsolete");
+    assert!(node.level() == level && node.count() <= FANOUT, "levels fall by one, and nodes are not overfull");
+    seen.nodes += 1;
+    if node.is_leaf() {
+        for at in 0..node.count() {
+            let key = own(node.key(at));
+            assert!(seen.last.as_ref().is_none_or(|last| *last < key), "keys ascend");
+            assert!(least.is_none_or(|least| own(least) <= key), "no key is below its leaf's bound");
+            assert!(bound.is_none_or(|bound| key < own(bound)), "no key is at or above its leaf's bound");
+            seen.last = Some(key);
+        }
+        seen.leaves.push(node);
+        return;
+    }
+    for at in 0..=node.count() {
+        let from = if at == 0 { least } else { Some(node.key(at - 1)) };
+        let to = if at == node.count() { bound } else { Some(node.key(at)) };
+        assert!(from.zip(to).is_none_or(|(from, to)| own(from) < own(to)), "separators ascend");
+        // SAFETY: nobody changes the tree.
+        walk(unsafe { &*pointer::<K>(node.value(at)) }, (from, to), level - 1, seen);
+    }
+}
+
+const _: () = assert!(SPARSE * 3 < FANOUT, "two sparse nodes fit into one with room to spare");

@@ -1,0 +1,55 @@
+//! Byte strings behind a word of a node: a block that never changes, with its length before it.
+
+use core::ptr;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+
+use archipelago_platform::touch;
+
+/// The length, and then the bytes.
+const HEADER: usize = size_of::<usize>();
+
+fn layout(len: usize) -> Layout {
+    Layout::from_size_align(HEADER + len, align_of::<usize>()).expect("a key is shorter than half of the memory")
+}
+
+/// A block with a copy of the bytes.
+pub fn stored(bytes: &[u8]) -> u64 {
+    let layout = layout(bytes.len());
+    // SAFETY: the layout has at least the header's size; what is written lies within it.
+    unsafe {
+        let block = alloc(layout);
+        if block.is_null() {
+            handle_alloc_error(layout);
+        }
+        block.cast::<usize>().write(bytes.len());
+        ptr::copy_nonoverlapping(bytes.as_ptr(), block.add(HEADER), bytes.len());
+        block.expose_provenance() as u64
+    }
+}
+
+/// The bytes of a block.
+///
+/// # Safety
+/// The word was made by [`stored`], and its block is not freed during `'a`.
+pub unsafe fn bytes<'a>(word: u64) -> &'a [u8] {
+    let block = ptr::with_exposed_provenance::<u8>(word as usize);
+    touch(block, HEADER);
+    // SAFETY: alive; no thread changes the block after it was made.
+    unsafe {
+        let len = block.cast::<usize>().read();
+        touch(block.add(HEADER), len);
+        core::slice::from_raw_parts(block.add(HEADER), len)
+    }
+}
+
+/// Frees a block.
+///
+/// # Safety
+/// The word was made by [`stored`], and no thread uses its block any more.
+pub unsafe fn free(word: u64) {
+    // SAFETY: ours alone now.
+    unsafe {
+        let len = bytes(word).len();
+        dealloc(ptr::with_exposed_provenance_mut(word as usize), layout(len));
+    }
+}

@@ -1,0 +1,61 @@
+//! The tree against a model, and its histories against the checker.
+
+use archipelago_check::workload::Mix;
+
+use super::*;
+use crate::rivals::tests::{GROW, SHRINK, agrees_with_a_model, history, nested, scaled, strings, words};
+
+fn check<K>(tree: &mut Masstree<K>) {
+    tree.check_invariants();
+}
+
+#[test]
+fn it_agrees_with_a_model() {
+    agrees_with_a_model(&words(scaled(3_000, 200) as u64), check::<u64>);
+    agrees_with_a_model(&strings(scaled(1_500, 100)), check::<Vec<u8>>);
+    agrees_with_a_model(&nested(scaled(2_000, 100)), check::<Vec<u8>>);
+}
+
+/// Layers are made where keys go on alike, and nowhere else.
+#[test]
+fn keys_that_begin_alike_have_layers() {
+    let mut tree = Masstree::<Vec<u8>>::default();
+    let key = |n: u8, len: usize| [vec![b'k'; len - 1], vec![n]].concat();
+    (0..10).for_each(|n| _ = tree.pin().insert(&key(n, 8), 1));
+    assert_eq!(tree.check_invariants(), (1, 10));
+    (0..10).for_each(|n| _ = tree.pin().insert(&key(n, 40), 2));
+    // Four layers below the first, and one key less in each but the last.
+    assert_eq!(tree.check_invariants(), (5, 20));
+    assert_eq!(tree.pin().insert(&key(3, 40), 3), Some(2));
+    (0..10).for_each(|n| _ = tree.pin().remove(&key(n, 40)));
+    assert_eq!(tree.check_invariants(), (5, 10));
+    tree.domain.drain_all();
+    assert_eq!(tree.domain.stats().pending, 0);
+}
+
+const TURNS: [Mix; 4] = [GROW, SHRINK, GROW, SHRINK];
+
+#[test]
+fn histories_are_linearizable() {
+    for round in 0..scaled(8, 1) as u64 {
+        history(&words(6), (3, scaled(400, 20)), &[Mix::EVEN], round, check::<u64>);
+        history(&words(scaled(400, 60) as u64), (4, scaled(1_000, 30)), &TURNS, round, check::<u64>);
+        history(&strings(scaled(300, 30)), (4, scaled(500, 20)), &TURNS, round, check::<Vec<u8>>);
+        history(&nested(scaled(300, 30)), (4, scaled(500, 20)), &TURNS, round, check::<Vec<u8>>);
+    }
+}
+
+/// The same under schedules that don't happen by themselves: a split is never far, nor a new layer.
+#[cfg(archipelago_sim)]
+#[test]
+fn schedules_find_nothing() {
+    use archipelago_sim::{Machine, hunt, run};
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    let (words, nested) = (words(90), nested(40));
+    hunt(300, |config| {
+        run(&machine, &config, 1, |_| match config.seed % 2 {
+            0 => history(&words, (4, 12), &[GROW, SHRINK], config.seed, check::<u64>),
+            _ => history(&nested, (4, 12), &[GROW, SHRINK], config.seed, check::<Vec<u8>>),
+        })
+    });
+}

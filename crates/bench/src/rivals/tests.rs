@@ -1,0 +1,146 @@
+//! Every rival against a model, and its histories against the checker.
+
+use core::hash::Hash;
+use std::collections::BTreeMap;
+
+use archipelago_check::history::Recorder;
+use archipelago_check::linear::DEFAULT_STEPS;
+use archipelago_check::map::{MapOp, MapRet, check_map};
+use archipelago_check::workload::{self, Choice, Kind, Mix};
+use archipelago_index::OrderedSession;
+use archipelago_platform::thread;
+use rand::RngExt;
+
+use crate::contender::Contender;
+use crate::keys::{self, BenchKey};
+
+pub fn words(count: u64) -> Vec<u64> {
+    (0..count).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect()
+}
+
+pub fn strings(count: usize) -> Vec<Vec<u8>> {
+    let mut keys = keys::emails(count, 0, 1).loaded;
+    keys.extend([Vec::new(), vec![0], vec![0, 0], vec![0xff; 300]]);
+    keys
+}
+
+/// Keys of which many have their first 8, 16 or 24 bytes in common, and lengths around those.
+pub fn nested(count: usize) -> Vec<Vec<u8>> {
+    let key = |n: usize| {
+        let len = [6, 7, 8, 9, 10, 15, 16, 17, 24, 25][n % 10];
+        let mut key = vec![b'a' + (n / 10 % 2) as u8; len];
+        key[len - 1] = (n / 20) as u8;
+        key
+    };
+    let mut keys: Vec<_> = (0..count).map(key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// As `miri` would have it: smaller.
+pub const fn scaled(native: usize, miri: usize) -> usize {
+    if cfg!(miri) { miri } else { native }
+}
+
+pub fn agrees_with_a_model<K: BenchKey, I: Contender<K>>(keys: &[K], check: impl Fn(&mut I)) {
+    let mut rng = workload::rng(1, 0);
+    let mut tree = I::empty();
+    let mut model = BTreeMap::new();
+    // Up, then down, then up: the tree grows by levels and shrinks.
+    for (phase, removes) in [10_u32, 90, 30].into_iter().enumerate() {
+        step_by_step(&tree.pin(), keys, &mut model, phase, removes, &mut rng);
+        check(&mut tree);
+    }
+}
+
+fn step_by_step<K: BenchKey>(
+    session: &impl OrderedSession<K, u64>,
+    keys: &[K],
+    model: &mut BTreeMap<K, u64>,
+    phase: usize,
+    removes: u32,
+    rng: &mut workload::Rng,
+) {
+    for step in 0..keys.len() * 6 {
+        let (key, value) = (&keys[rng.random_range(0..keys.len())], (phase * 1_000_000 + step) as u64);
+        match rng.random_range(0..100_u32) {
+            dice if dice < removes => assert_eq!(session.remove(key), model.remove(key)),
+            dice if dice < 93 => assert_eq!(session.insert(key, value), model.insert(key.clone(), value)),
+            93..96 => {
+                let old = session.update(key, |old| old ^ 1);
+                assert_eq!(old, model.get_mut(key).map(|value| core::mem::replace(value, *value ^ 1)));
+            }
+            96..98 => assert_eq!(session.get(key), model.get(key).copied()),
+            _ => {
+                let (mut seen, limit) = (Vec::new(), rng.random_range(0..90));
+                session.scan(key, limit, |key, value| seen.push((K::from_shown(key), *value)));
+                let expected: Vec<_> =
+                    model.range(key..).take(limit).map(|(key, value)| (key.clone(), *value)).collect();
+                assert_eq!(seen, expected);
+            }
+        }
+    }
+}
+
+/// Threads that grow and shrink the tree while others look and scan; judged operation by operation.
+pub fn history<K: BenchKey + Hash, I: Contender<K>>(
+    pool: &[K],
+    (threads, ops): (usize, usize),
+    mixes: &[Mix],
+    seed: u64,
+    check: impl Fn(&mut I),
+) {
+    let mut tree = I::empty();
+    let mut initial = BTreeMap::new();
+    for (at, key) in pool.iter().enumerate().filter(|(at, _)| at % 3 == 0) {
+        tree.pin().insert(key, at as u64);
+        initial.insert(key.clone(), at as u64);
+    }
+    let recorder = Recorder::new();
+    thread::scope(|scope| {
+        for number in 0..threads {
+            let (recorder, tree) = (&recorder, &tree);
+            scope.spawn(move || {
+                let (mut log, session) = (recorder.log(), tree.pin());
+                let (mut rng, choice) = (workload::rng(seed, number), Choice::zipf(pool.len(), 0.5));
+                for step in 0..ops * mixes.len() {
+                    let key = pool[choice.next(&mut rng)].clone();
+                    let value = (number << 32 | step) as u64;
+                    let op = match mixes[step / ops].next(&mut rng) {
+                        Kind::Get => MapOp::Get(key),
+                        Kind::Insert => MapOp::Insert(key, value),
+                        Kind::Update => MapOp::Update(key, value),
+                        Kind::Remove => MapOp::Remove(key),
+                        Kind::Scan => MapOp::Scan(key, rng.random_range(1..40)),
+                    };
+                    log.record(op, |op| perform(&session, op));
+                }
+            });
+        }
+    });
+    {
+        let mut log = recorder.log();
+        pool.iter().for_each(|key| _ = log.record(MapOp::Get(key.clone()), |op| perform(&tree.pin(), op)));
+    }
+    check_map(&initial, &recorder.finish(), DEFAULT_STEPS).assert_ok();
+    check(&mut tree);
+}
+
+fn perform<K: BenchKey>(session: &impl OrderedSession<K, u64>, op: &MapOp<K, u64>) -> MapRet<K, u64> {
+    match op {
+        MapOp::Get(key) => MapRet::Value(session.get(key)),
+        MapOp::Insert(key, value) => MapRet::Value(session.insert(key, *value)),
+        MapOp::Update(key, value) => MapRet::Value(session.update(key, |_| *value)),
+        MapOp::Remove(key) => MapRet::Value(session.remove(key)),
+        MapOp::Scan(from, limit) => {
+            let mut seen = Vec::new();
+            session.scan(from, *limit, |key, value| seen.push((K::from_shown(key), *value)));
+            MapRet::Entries(seen)
+        }
+        MapOp::ScanRev(..) => unreachable!("never drawn"),
+    }
+}
+
+pub const GROW: Mix = Mix { get: 3, insert: 8, update: 2, remove: 2, scan: 2 };
+pub const SHRINK: Mix = Mix { get: 3, insert: 2, update: 2, remove: 8, scan: 2 };

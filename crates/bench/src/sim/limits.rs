@@ -1,0 +1,47 @@
+//! What an experiment's structures need of memory, so that a count beyond it is an error of one line and not the end of
+//! the process.
+
+use archipelago_sim::Machine;
+
+use crate::args::{NrWork, SetsWork, Sim, SimYcsb};
+use crate::failure::Failure;
+use crate::resources;
+
+/// Bytes per item with the model's records of its lines, estimated, not measured.
+const YCSB: u64 = 600;
+/// Beside it, of a byte string.
+const STRING: u64 = 200;
+const SET: u64 = 400;
+const BUCKET: u64 = 150;
+/// An item of a sequential structure; node replication has one for each node.
+const ITEM: u64 = 350;
+
+/// Whether the experiment's structures fit into the memory that is available.
+///
+/// # Errors
+/// If they don't.
+pub fn check(what: &Sim, machine: &Machine) -> Result<(), Failure> {
+    let (count, needed) = match what {
+        Sim::Ycsb(args) => (args.count(), ycsb(args)),
+        Sim::Sets(args) => (args.work.count, sets(&args.work)),
+        Sim::Nr(args) => (args.work.most_items(), nr(&args.work, machine)),
+        _ => return Ok(()),
+    };
+    let more = if matches!(what, Sim::Sets(_)) { " (or --buckets)" } else { "" };
+    let items = format!("{count} items, with the model of their lines,");
+    resources::check_memory(needed, &items, &format!("a smaller --count{more}"))
+}
+
+fn ycsb(args: &SimYcsb) -> u64 {
+    let each = if args.keys == "email" { YCSB + STRING } else { YCSB };
+    (args.count() as u64).saturating_mul(each)
+}
+
+fn sets(work: &SetsWork) -> u64 {
+    let buckets = work.buckets.unwrap_or(work.count / 10) as u64;
+    (work.count as u64).saturating_mul(SET).saturating_add(buckets.saturating_mul(BUCKET))
+}
+
+fn nr(work: &NrWork, machine: &Machine) -> u64 {
+    (work.most_items() as u64).saturating_mul(ITEM * machine.sockets as u64)
+}

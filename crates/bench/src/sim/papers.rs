@@ -1,0 +1,154 @@
+//! `sim papers`: what papers state beside what the virtual machine shows.
+//!
+//! A paper is a file of data (`papers/*.toml`): its figures, each an experiment of this command, and the orderings that
+//! the paper states of it, with the place where it does so. Nothing of that is in the program, so a reader can check the
+//! file against the paper and the table against the file.
+
+mod data;
+mod table;
+mod verdict;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use super::experiment::{experiment, setting};
+use super::limits;
+use super::row::row;
+use super::sink::{Out, stamp};
+use crate::args::{Cli, Command, Sim, SimPapers};
+use crate::failure::Failure;
+use crate::harness::simulated::{self, Contender, Setting, only_simulated};
+use crate::interrupt;
+use crate::report::row::Row;
+use crate::report::{emit, try_to_write};
+use data::{Done, Figure, Paper, Side};
+
+/// Runs the experiments and writes the table.
+///
+/// # Errors
+/// If a file is wrong, or a simulation ends badly; the table of the others is written all the same.
+pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
+    let papers = data::read(&args.folder, args.only.as_deref())?;
+    only_simulated()?;
+    args.write.as_deref().map(try_to_write).transpose()?;
+    let mut out = args.out.as_deref().map(Out::open).transpose()?;
+    interrupt::install();
+    let mut text = table::head(args);
+    let mut failures = Vec::new();
+    for paper in &papers {
+        let mut done = Vec::new();
+        for figure in
+            paper.figure.iter().filter(|figure| args.figure.as_ref().is_none_or(|part| figure.name.contains(part)))
+        {
+            eprintln!("{}, {}: {}", paper.key, figure.name, figure.what);
+            done.push(run(paper, figure, args, &mut out)?);
+        }
+        failures.extend(done.iter().flat_map(|done| done.failures.clone()));
+        if !done.is_empty() {
+            text += &table::paper(paper, &done, args);
+        }
+    }
+    finish(&text, args.write.as_deref())?;
+    match failures.first() {
+        Some(first) => Err(Failure::new(first.clone())),
+        None if interrupt::requested() => Ok(ExitCode::from(crate::INTERRUPTED)),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn finish(text: &str, path: Option<&Path>) -> Result<(), Failure> {
+    match path {
+        Some(path) => std::fs::write(path, text)
+            .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display()))),
+        None => emit(|mut out| std::io::Write::write_all(&mut out, text.as_bytes())).map(|_| ()),
+    }
+}
+
+/// Runs what a figure's claims need.
+fn run<'a>(paper: &Paper, figure: &'a Figure, args: &SimPapers, out: &mut Option<Out>) -> Result<Done<'a>, Failure> {
+    let command = command(paper, figure, args);
+    let what = parse(&command)?;
+    let (common, contenders) = experiment(&what)?;
+    let setting = setting(common, &what)?;
+    limits::check(&what, &setting.machine)?;
+    let stamp = stamp(&setting);
+    let mut done = Done { figure, command, rows: Vec::new(), failures: Vec::new() };
+    for side in sides(figure) {
+        let Some(contender) = contenders.iter().find(|contender| contender.name == side.name) else {
+            return Err(Failure::new(format!("{}, {}: no contender {}", paper.key, figure.name, side.name)));
+        };
+        if let Some(row) = out.as_ref().and_then(|out| out.done(&stamp, contender, side.threads)) {
+            done.rows.push(row);
+            continue;
+        }
+        match measured(contender, side.threads, &setting) {
+            Ok(None) => break,
+            Ok(Some(row)) => {
+                out.as_mut().map(|out| out.append(&row, &stamp)).transpose()?;
+                done.rows.push(row);
+            }
+            Err(failure) => done.failures.push(failure.to_string()),
+        }
+    }
+    Ok(done)
+}
+
+fn measured(contender: &Contender, threads: usize, setting: &Setting) -> Result<Option<Row>, Failure> {
+    let figures = simulated::figures(&contender.program, setting, threads)?;
+    Ok(figures.map(|figures| row(contender, threads, &figures, setting)))
+}
+
+/// What has to be measured with how many threads, each once.
+fn sides(figure: &Figure) -> Vec<Side> {
+    let mut sides: Vec<Side> = Vec::new();
+    for side in figure.claim.iter().flat_map(|claim| claim.sides(figure)) {
+        if !sides.contains(&side) {
+            sides.push(side);
+        }
+    }
+    sides
+}
+
+/// The experiment as one would type it.
+fn command(paper: &Paper, figure: &Figure, args: &SimPapers) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for side in sides(figure) {
+        if !names.contains(&side.name) {
+            names.push(side.name);
+        }
+    }
+    let option = match figure.run.split_whitespace().next() {
+        Some("nr") => "--method",
+        Some("ycsb") => "--index",
+        Some("sets") => "--mechanism",
+        _ => "--lock",
+    };
+    let mut command = format!("{} {option} {} --machine {}", figure.run, names.join(","), figure.machine(paper));
+    let sizes = if args.paper { &figure.paper } else { &figure.small };
+    for (name, value) in
+        [("", sizes.as_str()), ("--seed ", &args.seed.to_string()), ("--runs ", &args.runs.to_string())]
+    {
+        if !value.is_empty() {
+            command += &format!(" {name}{value}");
+        }
+    }
+    if args.sweep { command + " --sweep" } else { command }
+}
+
+/// The arguments of an experiment.
+fn parse(command: &str) -> Result<Sim, Failure> {
+    let words = ["archipelago", "sim"].into_iter().chain(command.split_whitespace());
+    match Cli::try_parse_from(words) {
+        Ok(Cli { command: Some(Command::Sim { what }) }) => Ok(*what),
+        Ok(_) => Err(Failure::new(format!("`sim {command}` is no experiment"))),
+        Err(error) => {
+            let why = error.to_string();
+            Err(Failure::new(format!("`sim {command}`: {}", why.lines().next().unwrap_or_default())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

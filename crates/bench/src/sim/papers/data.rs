@@ -1,0 +1,151 @@
+//! The files: what a paper states, as data.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::report::row::Row;
+
+/// A paper.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paper {
+    /// The file's name without `.toml`.
+    #[serde(skip)]
+    pub key: String,
+    /// Title, authors, place.
+    pub title: String,
+    /// The preset that stands for its machine.
+    pub machine: String,
+    /// What to know before reading the table.
+    #[serde(default)]
+    pub note: String,
+    /// Its figures.
+    pub figure: Vec<Figure>,
+}
+
+/// A figure, a table, or a sentence.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// As the paper calls it.
+    pub name: String,
+    /// The section in which its text is.
+    pub section: String,
+    /// What it shows.
+    pub what: String,
+    /// The experiment: arguments of `sim`, without contenders, machine, threads and sizes.
+    pub run: String,
+    /// Arguments for the paper's sizes.
+    #[serde(default)]
+    pub paper: String,
+    /// Arguments for sizes that a small computer can simulate in minutes.
+    #[serde(default)]
+    pub small: String,
+    /// Another preset than the paper's.
+    pub machine: Option<String>,
+    /// Threads of every claim that names none.
+    pub threads: usize,
+    /// The orderings that the paper states.
+    pub claim: Vec<Claim>,
+}
+
+/// That one contender is ahead of another, or level with it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The one that does more.
+    pub ahead: String,
+    /// With so many threads.
+    pub threads: Option<usize>,
+    /// The one that does less.
+    pub behind: String,
+    /// With so many threads.
+    pub behind_threads: Option<usize>,
+    /// How many times as much, if the paper says it.
+    pub ratio: Option<f64>,
+    /// They do the same, within this factor: not an ordering.
+    pub within: Option<f64>,
+    /// Why ours differs, where that is known.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// A contender with so many threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Its name on the command line.
+    pub name: String,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// A figure with the rows that its claims need, and what went wrong with the others.
+pub struct Done<'a> {
+    /// The figure.
+    pub figure: &'a Figure,
+    /// The experiment as it was run.
+    pub command: String,
+    /// What was measured.
+    pub rows: Vec<Row>,
+    /// What went wrong.
+    pub failures: Vec<String>,
+}
+
+impl Figure {
+    /// The preset that it runs on.
+    pub fn machine<'a>(&'a self, paper: &'a Paper) -> &'a str {
+        self.machine.as_deref().unwrap_or(&paper.machine)
+    }
+}
+
+impl Claim {
+    /// Who is compared: the one ahead, the one behind.
+    pub fn sides(&self, figure: &Figure) -> [Side; 2] {
+        let side = |name: &String, threads: Option<usize>| {
+            let threads = threads.unwrap_or(figure.threads);
+            Side { name: name.clone(), threads }
+        };
+        let behind = self.behind_threads.or(self.threads);
+        [side(&self.ahead, self.threads), side(&self.behind, behind)]
+    }
+}
+
+/// Reads the folder's files, in the order of their names, or those that a comma-separated list names, in its order.
+///
+/// # Errors
+/// If a file is not there or wrong.
+pub fn read(folder: &Path, only: Option<&str>) -> Result<Vec<Paper>, Failure> {
+    let known = names(folder)?;
+    let Some(only) = only else { return known.iter().map(|name| load(folder, name)).collect() };
+    only.split(',')
+        .map(str::trim)
+        .map(|name| match known.iter().any(|known| known == name) {
+            true => load(folder, name),
+            false => Err(Failure::new(format!("--only {name} is not known; known are {}", known.join(", ")))),
+        })
+        .collect()
+}
+
+fn names(folder: &Path) -> Result<Vec<String>, Failure> {
+    let failed = |error: std::io::Error| {
+        let folder = folder.display();
+        Failure::new(format!("cannot read the papers' folder {folder}: {error} (--folder says where it is)"))
+    };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        names.extend(name.to_str().and_then(|name| name.strip_suffix(".toml")).map(str::to_owned));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn load(folder: &Path, name: &str) -> Result<Paper, Failure> {
+    let path = folder.join(format!("{name}.toml"));
+    let failed = |what: String| Failure::new(format!("{}: {}", path.display(), what.replace('\n', " ")));
+    let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
+    let paper: Paper = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    Ok(Paper { key: name.to_owned(), ..paper })
+}

@@ -1,0 +1,107 @@
+//! The repository's files are right, and a small run comes out as a table.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::sim::{SIMULATED, machines};
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../papers")
+}
+
+fn args(folder: &Path) -> SimPapers {
+    let (folder, runs, seed) = (folder.to_owned(), 1, 1);
+    SimPapers { only: None, figure: None, folder, sweep: false, paper: false, runs, seed, out: None, write: None }
+}
+
+/// Every experiment parses, with both sizes, and has the contenders that its claims name, on a machine with so many CPUs.
+#[test]
+fn every_file_is_one_that_can_be_run() {
+    let papers = data::read(&folder(), None).unwrap();
+    assert!(papers.len() >= 3);
+    for paper in &papers {
+        for figure in &paper.figure {
+            let name = format!("{}, {}", paper.key, figure.name);
+            let machine = machines::named(figure.machine(paper)).unwrap();
+            for full in [false, true] {
+                let command = command(paper, figure, &SimPapers { paper: full, ..args(&folder()) });
+                let what = parse(&command).unwrap();
+                let (common, contenders) = experiment(&what).unwrap();
+                setting(common, &what).unwrap();
+                for side in sides(figure) {
+                    let found = contenders.iter().filter(|contender| contender.name == side.name).count();
+                    assert_eq!(found, 1, "{name}: {} is ambiguous or missing in `{command}`", side.name);
+                    assert!(side.threads <= machine.cpus(), "{name}: {} threads", side.threads);
+                }
+            }
+            let claims = &figure.claim;
+            assert!(!claims.is_empty() && !figure.section.is_empty() && !figure.what.is_empty(), "{name}");
+            assert!(claims.iter().all(|claim| claim.ratio.is_none_or(|ratio| ratio > 1.0)), "{name}");
+            assert!(claims.iter().all(|claim| claim.within.is_none_or(|within| within > 1.0)), "{name}");
+        }
+    }
+}
+
+/// A folder with one file.
+fn one(name: &str, text: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("archipelago-papers-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("tiny.toml"), text).unwrap();
+    folder
+}
+
+const TINY: &str = r#"
+title = "A tiny paper"
+machine = "xeon-8180-4s"
+[[figure]]
+name = "Figure 1"
+section = "§1"
+what = "short sections"
+run = "locks --micros 20 --warm 0 --min-ops 0"
+threads = 2
+claim = [
+    { ahead = "ttas", threads = 1, behind = "ttas", behind_threads = 2, ratio = 1.5, reason = "a reason" },
+    { ahead = "tas", behind = "mcs" },
+]
+"#;
+
+#[test]
+fn a_small_paper_becomes_a_table() {
+    let folder = one("table", TINY);
+    let papers = data::read(&folder, Some("tiny")).unwrap();
+    let paper = &papers[0];
+    assert_eq!(sides(&paper.figure[0]).len(), 4);
+    assert!(command(paper, &paper.figure[0], &args(&folder)).contains("--lock ttas,tas,mcs --machine xeon-8180-4s"));
+    if SIMULATED {
+        let path = folder.join("table.md");
+        let sweep = SimPapers { sweep: true, write: Some(path.clone()), ..args(&folder) };
+        assert_eq!(execute(&sweep).unwrap(), ExitCode::SUCCESS);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for part in ["| Figure 1, §1 | short sections | 1 ÷ 2 | `ttas` ÷ `ttas` | 1.5 |", "of 24 cells", "a reason"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(text.contains("**holds**"), "{text}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn wrong_files_are_one_sentence() {
+    for (name, text, says) in [
+        ("unknown", TINY.replace("ahead = \"tas\"", "ahead = \"spinning\""), "unknown lock 'spinning'"),
+        ("field", TINY.replace("what =", "when ="), "tiny.toml"),
+        ("option", TINY.replace("--warm 0", "--cold 0"), "--cold"),
+    ] {
+        let folder = one(name, &text);
+        let failed = data::read(&folder, None).and_then(|papers| {
+            let paper = &papers[0];
+            experiment(&parse(&command(paper, &paper.figure[0], &args(&folder)))?).map(|_| ())
+        });
+        let failure = failed.unwrap_err().to_string();
+        assert!(failure.contains(says) && !failure.contains('\n'), "{failure}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+    assert!(data::read(Path::new("/dev/null"), None).is_err());
+    assert!(data::read(&folder(), Some("nothing")).unwrap_err().to_string().contains("known are"));
+}

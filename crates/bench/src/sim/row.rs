@@ -1,0 +1,126 @@
+//! What one contender with a number of threads came to.
+
+use archipelago_sim::TxSite;
+use serde_json::{Value, json};
+
+use crate::harness::simulated::{Contender, Figures, Kind, Run, Setting};
+use crate::report::digits;
+use crate::report::row::Row;
+use crate::stats;
+
+/// The row of a contender's figures. New fields go to the end.
+pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &Setting) -> Row {
+    let (first, stats) = (&figures.first, &figures.first.stats);
+    let ops = first.ops.max(1) as f64;
+    let thread_ps = threads as f64 * first.counted_ns.max(1) as f64 * 1000.0;
+    let mops = stats::median(&figures.mops).expect("at least one seed");
+    let least = |values: &[f64]| values.iter().copied().reduce(f64::min);
+    let most = |values: &[f64]| values.iter().copied().reduce(f64::max);
+    let per_op = |which: usize| first.kinds.map(|kinds| kinds[which].ns as f64 / kinds[which].ops.max(1) as f64);
+    let updating = |[reads, updates]: [Kind; 2]| 100.0 * updates.ns as f64 / (reads.ns + updates.ns).max(1) as f64;
+    let aborts = |begun: u64| 100.0 * stats.tx_aborts() as f64 / begun as f64;
+    let of_cell = contender.cell.facts();
+    let cell =
+        |key: &str| of_cell.iter().find(|(name, _)| *name == key).map_or(Value::Null, |(_, value)| value.clone());
+    let fields = [
+        ("structure", json!(contender.name)),
+        ("workload", cell("workload")),
+        ("threads", json!(threads)),
+        // The modelled machine: never `native`.
+        ("machine", json!(format!("{} (simulated)", setting.machine.name))),
+        // The first seed, and how many.
+        ("seed", json!(setting.seed)),
+        ("runs", json!(figures.mops.len())),
+        // Million operations per virtual second: of the seeds, the median, the least, the greatest.
+        ("mops", json!(mops)),
+        ("mops_min", json!(least(&figures.mops).unwrap_or(mops))),
+        ("mops_max", json!(most(&figures.mops).unwrap_or(mops))),
+        // Virtual nanoseconds that an operation takes its thread, if any ended.
+        ("ns_per_op", json!((mops > 0.0).then(|| threads as f64 * 1000.0 / mops))),
+        // Of the sensitivity sweep.
+        ("sweep_min", json!(least(&figures.sweep))),
+        ("sweep_median", json!(stats::median(&figures.sweep))),
+        ("sweep_max", json!(most(&figures.sweep))),
+        // Accesses that left the socket, per operation; those of them that fetched a line which another socket had changed.
+        ("remote_per_op", json!(stats.remote() as f64 / ops)),
+        ("dirty_remote_per_op", json!(stats.dirty_remote as f64 / ops)),
+        // Part of the threads' time that they waited for a line under transfer; and what for most, if it has a name.
+        ("line_wait_percent", json!(100.0 * stats.line_wait_ps as f64 / thread_ps)),
+        ("hottest", json!(first.hot_lines.first().map_or("", |line| line.label))),
+        // Steps of the first run, all phases; equal for equal runs only.
+        ("events", json!(first.events)),
+        ("hash", json!(format!("{:016x}", first.hash))),
+        // What the first run took on the host, set-up included.
+        ("wall_seconds", json!(first.wall.as_secs_f64())),
+        // Virtual microseconds measured.
+        ("micros", json!(first.measured_ns / 1000)),
+        // Hardware transactions that aborted, of those begun.
+        ("tx_abort_percent", json!((stats.tx_begun > 0).then(|| aborts(stats.tx_begun)))),
+        // Memory that the model takes per cache line of the program's.
+        ("model_bytes_per_line", json!(first.bytes_per_line)),
+        // Accesses that left the socket per operation, of the parts of the program that have a name.
+        ("remote_in", json!(remote_in(first))),
+        // Virtual nanoseconds that a read and an update take their thread, and the part of the threads' time spent in
+        // updates, where these are told apart.
+        ("ns_per_read", json!(per_op(0))),
+        ("ns_per_update", json!(per_op(1))),
+        ("updating_percent", json!(first.kinds.map(updating))),
+        ("update_percent", cell("update_percent")),
+        ("distribution", cell("distribution")),
+        ("external_work", cell("external_work")),
+        ("count", cell("count")),
+        ("details", cell("details")),
+        // Virtual microseconds of the first run before it was measured, and operations that counted in it.
+        ("warm_micros", json!(first.warm_ns / 1000)),
+        ("ops", json!(first.ops)),
+        // Why the figures are to be doubted, if they are.
+        ("warning", json!(warning(figures, setting))),
+        // What became of the first run's transactions, by the place where they begin.
+        ("tx_sites", json!(first.tx_sites.iter().map(site).collect::<Vec<_>>().join("; "))),
+    ];
+    let (seeds, sweep) = (figures.mops.clone(), figures.sweep.clone());
+    Row { seeds, sweep, ..Row::new(&contender.name, threads, &contender.cell, fields) }
+}
+
+/// A place where transactions begin, and how they ended, in percent of those begun.
+fn site(site: &TxSite) -> String {
+    let (counts, begun) = (&site.counts, site.counts.begun.max(1) as f64);
+    let part = |(name, count): (&str, u64)| {
+        (count > 0).then(|| format!(", {name} {} %", digits(100.0 * count as f64 / begun)))
+    };
+    let parts = [
+        ("committed", counts.committed),
+        ("conflicts", counts.conflicts),
+        ("capacity", counts.capacity),
+        ("explicit", counts.explicit),
+        ("interrupts", counts.interrupts),
+        ("first touches", counts.faults),
+        ("forbidden", counts.forbidden),
+        ("spurious", counts.spurious),
+    ];
+    let parts: String = parts.into_iter().filter_map(part).collect();
+    let file = site.file.rsplit("src/").next().unwrap_or(site.file);
+    format!("{file}:{} begun {}{parts}", site.line, site.counts.begun)
+}
+
+fn remote_in(run: &Run) -> String {
+    let counts = run.parts.iter().zip(&run.stats.remote_in[1..]);
+    let part = |(name, &count): (&&str, &u64)| format!("{name} {}", digits(count as f64 / run.ops.max(1) as f64));
+    counts.map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// What is wrong with the figures.
+fn warning(figures: &Figures, setting: &Setting) -> Option<String> {
+    let (runs, wish) = (figures.runs, &setting.wish);
+    let unsteady = (figures.unsteady > 0)
+        .then(|| format!("not steady within {} us in {} of {runs} runs", wish.patience_ns / 1000, figures.unsteady));
+    let few = figures.few.iter().min().map(|least| {
+        format!(
+            "fewer than {} operations counted in {} of {runs} runs, {least} at least",
+            wish.min_ops,
+            figures.few.len()
+        )
+    });
+    let all: Vec<String> = unsteady.into_iter().chain(few).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}

@@ -1,0 +1,197 @@
+//! Where rows go, one by one as they are complete, so that none is lost: to standard output (JSON, CSV) and to the file
+//! of `--out`, from which the next run takes what this one has done. Tables and pages come at the end, of what there is.
+//!
+//! A row of the file counts as done if it is of the same program, to the byte, with the same machine, times, seeds,
+//! variations and faults (all of which go into its *stamp*), and the same contender, workload and threads.
+
+use std::fs::{File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::report;
+use crate::args::{Format, SimCommon};
+use crate::failure::Failure;
+use crate::harness::simulated::{Contender, Setting};
+use crate::report::compare::Earlier;
+use crate::report::fields::Fields;
+use crate::report::row::{self, Row};
+use crate::report::{self as reports, html};
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    fields: Fields,
+    seeds: Vec<f64>,
+    sweep: Vec<f64>,
+    stamp: String,
+}
+
+/// The rows of a run, and where they go.
+pub struct Sink {
+    format: Format,
+    report: Option<PathBuf>,
+    earlier: Option<Earlier>,
+    out: Option<Out>,
+    stamp: String,
+    rows: Vec<Row>,
+    /// Whether standard output is still read.
+    read: bool,
+}
+
+/// The file of `--out`.
+pub struct Out {
+    path: PathBuf,
+    file: File,
+    done: Vec<Stored>,
+}
+
+impl Sink {
+    /// Opens the files that the arguments name, before anything is measured.
+    ///
+    /// # Errors
+    /// If one of them cannot be written, or the file of `--out` is something else's.
+    pub fn open(common: &SimCommon, setting: &Setting) -> Result<Sink, Failure> {
+        common.show.report.as_deref().map(reports::try_to_write).transpose()?;
+        let earlier = common.show.compare.as_deref().map(Earlier::read).transpose()?;
+        let out = common.out.as_deref().map(Out::open).transpose()?;
+        let (format, report, stamp) = (common.show.format, common.show.report.clone(), stamp(setting));
+        Ok(Sink { format, report, earlier, stamp, out, rows: Vec::new(), read: true })
+    }
+
+    /// The contender's row of an earlier run.
+    pub fn done(&self, contender: &Contender, threads: usize) -> Option<Row> {
+        self.out.as_ref()?.done(&self.stamp, contender, threads)
+    }
+
+    /// Takes a row that is complete; `new`, if it is not from the file. False: there is nothing left to write to.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn take(&mut self, row: Row, new: bool) -> Result<bool, Failure> {
+        if let Some(out) = self.out.as_mut().filter(|_| new) {
+            out.append(&row, &self.stamp)?;
+        }
+        self.print(&row)?;
+        self.rows.push(row);
+        Ok(self.read || self.out.is_some() || self.report.is_some())
+    }
+
+    fn print(&mut self, row: &Row) -> Result<(), Failure> {
+        let first = self.rows.is_empty();
+        let format = self.format;
+        if self.read && format != Format::Table {
+            self.read = reports::emit(|out| match format {
+                Format::Json => row::json(std::slice::from_ref(row), out),
+                _ => row::csv(std::slice::from_ref(row), first, out),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes what comes at the end.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn finish(self, setting: &Setting, partial: bool) -> Result<(), Failure> {
+        let more = self.earlier.as_ref().map_or(Vec::new(), |earlier| earlier.verdicts(&self.rows));
+        if let Some(path) = &self.report {
+            html::save(path, &report::page(&self.rows, &setting.machine, partial, &more))?;
+        }
+        if self.format != Format::Table {
+            more.iter().for_each(|line| eprintln!("{line}"));
+        } else if self.read && !self.rows.is_empty() {
+            reports::emit(|out| report::tables(&self.rows, partial, &more, out))?;
+        }
+        Ok(())
+    }
+
+    /// The rows so far.
+    #[cfg(test)]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+}
+
+impl Out {
+    /// Opens the file for reading what is there and appending.
+    ///
+    /// # Errors
+    /// If it cannot be written, or has something else in it.
+    pub fn open(path: &Path) -> Result<Out, Failure> {
+        let failed = |error: io::Error| Failure::new(format!("cannot write --out {}: {error}", path.display()));
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failed)?;
+        // What was cut off in the middle of a line goes.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let mut done = Vec::new();
+        for (number, line) in text[..whole].lines().enumerate() {
+            let stored: Stored = serde_json::from_str(line).map_err(|_| {
+                let number = number + 1;
+                Failure::new(format!("--out {}: line {number} is no row of `sim`; is it another file?", path.display()))
+            })?;
+            done.push(stored);
+        }
+        file.set_len(whole as u64).map_err(failed)?;
+        Ok(Out { path: path.to_owned(), file, done })
+    }
+
+    /// The contender's row in the setting that the stamp is of.
+    pub fn done(&self, stamp: &str, contender: &Contender, threads: usize) -> Option<Row> {
+        let Contender { name, cell, .. } = contender;
+        let mut facts = cell.facts();
+        facts.extend([("structure", name.clone().into()), ("threads", threads.into())]);
+        let is_of = |stored: &&Stored| {
+            stored.stamp == stamp && facts.iter().all(|(key, value)| stored.fields.get(key) == Some(value))
+        };
+        let Stored { fields, seeds, sweep, .. } = self.done.iter().find(is_of)?;
+        let (name, cell, fields) = (name.clone(), cell.clone(), fields.clone());
+        Some(Row { name, threads, cell, ours: false, fields, seeds: seeds.clone(), sweep: sweep.clone() })
+    }
+
+    /// Appends a row.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn append(&mut self, row: &Row, stamp: &str) -> Result<(), Failure> {
+        let (seeds, sweep, stamp) = (row.seeds.clone(), row.sweep.clone(), stamp.to_owned());
+        let stored = Stored { fields: row.fields.clone(), seeds, sweep, stamp };
+        let line = serde_json::to_string(&stored).expect("a row is made of numbers and text") + "\n";
+        self.file
+            .write_all(line.as_bytes())
+            .map_err(|error| Failure::new(format!("cannot write --out {}: {error}", self.path.display())))
+    }
+}
+
+/// What must be equal for two runs of a contender to give equal rows.
+pub fn stamp(setting: &Setting) -> String {
+    let mut hasher = DefaultHasher::new();
+    let program = std::env::current_exe().and_then(std::fs::read);
+    // A program that cannot be read is taken for itself.
+    program.unwrap_or_default().hash(&mut hasher);
+    format!("{setting:?}").hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_row_is_not_appended_to() {
+        let path = std::env::temp_dir().join(format!("archipelago-sink-{}", std::process::id()));
+        std::fs::write(&path, "a letter\nto a friend\n").unwrap();
+        let failure = Out::open(&path).err().unwrap().to_string();
+        assert!(failure.contains("line 1 is no row"), "{failure}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter\nto a friend\n");
+        // Half a line is what a run leaves that was killed.
+        std::fs::write(&path, "{\"structure\":\"ha").unwrap();
+        assert!(Out::open(&path).unwrap().done.is_empty());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,141 @@
+//! Taking the outermost entry out, and cutting a tree into parts.
+//!
+//! Why taking is linearizable: the path to the outermost leaf is found with a version of each node on it, and validated
+//! node by node. Then the node that holds the leaf is locked *at the version seen*, and its parent too if the node is to be
+//! replaced; after that, the versions of all other nodes on the path are looked at again. Where they hold, the path was as
+//! it was seen at the moment of the (last) lock: the leaf was in the tree then, and an entry farther out would be in one of
+//! these nodes, or in a node that hangs from one farther out than the path does. An insertion there changes a node of the
+//! path, or puts a node between two of them and so changes the upper one; under either protocol it changes that node's
+//! version. A tree without entries is a root without edges, which is a matter of one look.
+
+use super::edge::{Edge, Target};
+use super::leaf::Leaf;
+use super::node::{Node, POSITIONS};
+use super::raw::RawArt;
+use super::sync::{Locked, Restart, WriteSync};
+use super::write_olc::OptimisticLockCoupling;
+use super::write_rowex::Rowex;
+use crate::Form;
+use archipelago_platform::hint::point;
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::rcu::Guard;
+use archipelago_sync::version_lock::Version;
+use core::ops::ControlFlow;
+
+/// The way to an outermost leaf: nodes from the root downwards, each as it was seen.
+struct Outermost<'g, F> {
+    path: Vec<(Node<'g>, Version)>,
+    position: usize,
+    leaf: Leaf<'g, F>,
+}
+
+/// The first edge of a node, or the last if `DOWN`.
+fn outermost_edge<const DOWN: bool>(node: Node<'_>) -> Option<(usize, Edge)> {
+    let mut first = None;
+    node.visit::<DOWN>(if DOWN { POSITIONS } else { 0 }, |position, edge| {
+        first = Some((position, edge));
+        ControlFlow::Break(())
+    });
+    first
+}
+
+fn lock((node, version): (Node<'_>, Version)) -> Result<Locked<'_>, Restart> {
+    if node.lock().try_lock_at(version) { Ok(Locked::held(node)) } else { Err(Restart) }
+}
+
+impl<F: Form> RawArt<F> {
+    /// Takes the entry with the least key out, or that with the greatest if `DOWN`; see the module's text.
+    pub(super) fn take_outermost<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> Option<(Leaf<'g, F>, u64)> {
+        let backoff = Backoff::new();
+        loop {
+            let taken = self.find_outermost::<DOWN>(guard).and_then(|found| match found {
+                Some(found) => self.take_found(&found, guard).map(|word| Some((found.leaf, word))),
+                None => Ok(None),
+            });
+            match taken {
+                Ok(taken) => return taken,
+                Err(Restart) => backoff.wait(),
+            }
+        }
+    }
+
+    fn find_outermost<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> Result<Option<Outermost<'g, F>>, Restart> {
+        let mut path = Vec::new();
+        let mut node = self.root(guard);
+        loop {
+            let version = node.lock().read_unlocked().ok_or(Restart)?;
+            let edge = outermost_edge::<DOWN>(node);
+            if !node.lock().validate(version) {
+                return Err(Restart);
+            }
+            path.push((node, version));
+            // Nodes below the root are never empty.
+            let Some((position, edge)) = edge else { return Ok(None) };
+            // SAFETY: loaded under `guard`.
+            match unsafe { edge.target() } {
+                Target::Nothing => unreachable!("empty positions are passed over"),
+                Target::Node(child) => node = child,
+                Target::Leaf(leaf) => return Ok(Some(Outermost { path, position, leaf })),
+            }
+        }
+    }
+
+    fn take_found(&self, found: &Outermost<'_, F>, guard: &Guard<'_>) -> Result<u64, Restart> {
+        point(crate::points::OUTERMOST);
+        let Outermost { path, position, leaf } = found;
+        let (&(node, version), above) = path.split_last().ok_or(Restart)?;
+        let shrinks = self.becomes_too_small(node, *position);
+        let (parent, seen) = match above.split_last() {
+            Some((&parent, seen)) if shrinks => (Some((parent.0, lock(parent)?)), seen),
+            _ => (None, above),
+        };
+        let locked = lock((node, version))?;
+        if !seen.iter().all(|(node, version)| node.lock().validate(*version)) {
+            return Err(Restart);
+        }
+        let word = leaf.word();
+        match self.write_sync() {
+            WriteSync::OptimisticLockCoupling => {
+                self.unlink::<OptimisticLockCoupling>(parent, locked, node, *position, *leaf, guard)?;
+            }
+            WriteSync::Rowex => self.unlink::<Rowex>(parent, locked, node, *position, *leaf, guard)?,
+        }
+        Ok(word)
+    }
+
+    /// Shows leaves, ascending, that cut the tree into parts that are alike as far as the upper nodes tell: about `count` of
+    /// them, or all if there are no more.
+    pub(crate) fn cut<'g>(&self, guard: &'g Guard<'_>, count: usize, mut show: impl FnMut(&'g [u8], u64)) {
+        let mut parts = vec![self.root(guard).edge()];
+        let mut deeper = true;
+        while deeper && parts.len() < count {
+            deeper = false;
+            let mut below = Vec::with_capacity(4 * parts.len());
+            for edge in parts {
+                // SAFETY: loaded under `guard`.
+                match unsafe { edge.target::<F>() } {
+                    Target::Node(node) => {
+                        deeper = true;
+                        node.visit::<false>(0, |_, edge| {
+                            below.push(edge);
+                            ControlFlow::Continue(())
+                        });
+                    }
+                    _ => below.push(edge),
+                }
+            }
+            parts = below;
+        }
+        for edge in parts {
+            let mut at = Some(edge);
+            while let Some(edge) = at.take() {
+                // SAFETY: loaded under `guard`.
+                match unsafe { edge.target::<F>() } {
+                    Target::Nothing => {}
+                    Target::Leaf(leaf) => show(leaf.key(), leaf.word()),
+                    Target::Node(node) => at = outermost_edge::<false>(node).map(|(_, edge)| edge),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a tree holds, counted by each thread for itself: no two threads write a line, and no counter is a locked
+//! instruction.
+
+use archipelago_platform::atomic::{AtomicIsize, Ordering::Relaxed};
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::per_thread::PerThread;
+use archipelago_platform::thread;
+use core::ops::AddAssign;
+
+/// By how much a tree has grown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Growth {
+    pub(super) entries: isize,
+    pub(super) nodes: isize,
+    pub(super) bytes: isize,
+}
+
+impl Growth {
+    /// By an entry whose leaf takes `bytes`.
+    pub(super) fn entry(bytes: usize) -> Self {
+        Self { entries: 1, nodes: 0, bytes: bytes as isize }
+    }
+
+    /// And by a node.
+    pub(super) fn node(self, bytes: usize) -> Self {
+        Self { nodes: self.nodes + 1, bytes: self.bytes + bytes as isize, ..self }
+    }
+
+    /// And by a node less.
+    pub(super) fn node_gone(self, bytes: usize) -> Self {
+        Self { nodes: self.nodes - 1, bytes: self.bytes - bytes as isize, ..self }
+    }
+
+    /// And by an entry less, whose leaf took `bytes`.
+    pub(super) fn entry_gone(self, bytes: usize) -> Self {
+        Self { entries: self.entries - 1, bytes: self.bytes - bytes as isize, ..self }
+    }
+}
+
+impl AddAssign for Growth {
+    fn add_assign(&mut self, other: Self) {
+        self.entries += other.entries;
+        self.nodes += other.nodes;
+        self.bytes += other.bytes;
+    }
+}
+
+/// One thread's share.
+#[derive(Default)]
+struct Cell {
+    entries: AtomicIsize,
+    nodes: AtomicIsize,
+    bytes: AtomicIsize,
+}
+
+/// Everything.
+pub(super) struct Tally {
+    cells: PerThread<CachePadded<Cell>>,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self { cells: PerThread::new() }
+    }
+
+    /// Only the thread that has the cell's slot writes it, so no read-modify-write is needed.
+    #[inline]
+    pub(super) fn add(&self, growth: Growth) {
+        let cell = self.cells.get_or(thread::slot().index, || CachePadded::new(Cell::default()));
+        let add = |to: &AtomicIsize, change| to.store(to.load(Relaxed) + change, Relaxed);
+        add(&cell.bytes, growth.bytes);
+        if growth.entries != 0 {
+            add(&cell.entries, growth.entries);
+        }
+        if growth.nodes != 0 {
+            add(&cell.nodes, growth.nodes);
+        }
+    }
+
+    /// Everything: exact while nobody changes the tree.
+    pub(super) fn sum(&self) -> Growth {
+        let mut sum = Growth::default();
+        for cell in self.cells.iter() {
+            let (entries, nodes) = (cell.entries.load(Relaxed), cell.nodes.load(Relaxed));
+            sum += Growth { entries, nodes, bytes: cell.bytes.load(Relaxed) };
+        }
+        sum
+    }
+}

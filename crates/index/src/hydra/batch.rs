@@ -1,0 +1,82 @@
+//! Many look-ups at a time: each goes a step while the memory that the others need is on its way.
+
+use super::page::{Page, Seen};
+use super::shared::{Core, Local};
+use crate::Encode;
+use crate::key::KeyForm;
+use crate::points;
+use archipelago_platform::hint::point;
+use archipelago_sync::version_lock::Version;
+
+/// Look-ups in flight at a time in `get_many`: enough to hide a memory access behind the others'.
+const BATCH: usize = 32;
+
+/// How far a look-up of a batch has come.
+struct Stop<'g, F: KeyForm> {
+    page: &'g F::Page,
+    /// At this version, once the target is known.
+    version: Option<Version>,
+    /// The target's slots that may hold the key.
+    candidates: u64,
+}
+
+impl<F: KeyForm> Clone for Stop<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: KeyForm> Copy for Stop<'_, F> {}
+
+impl<F: KeyForm> Core<F> {
+    /// The words of several keys, in order.
+    pub(super) fn look_up_many<Q: Encode<Form = F>>(
+        &self,
+        local: &Local<'_, F>,
+        keys: &[Q],
+        mut found: impl FnMut(Option<u64>),
+    ) {
+        for keys in keys.chunks(BATCH) {
+            for key in keys {
+                key.encode(|key| local.layer.prefetch(key));
+            }
+            let mut stops = [None; BATCH];
+            for (key, stop) in keys.iter().zip(&mut stops) {
+                let page = key.encode(|key| local.jump(key));
+                F::Page::prefetch(page);
+                *stop = Some(Stop { page, version: None, candidates: 0 });
+            }
+            for (key, stop) in keys.iter().zip(stops.iter_mut().flatten()) {
+                key.encode(|key| self.approach(stop, key));
+            }
+            for (key, stop) in keys.iter().zip(stops.iter().flatten()) {
+                found(key.encode(|key| self.arrive(stop, key)));
+            }
+        }
+    }
+
+    /// Goes on from a jump node that has been prefetched to the target's entry, and starts fetching that.
+    #[inline]
+    fn approach(&self, stop: &mut Stop<'_, F>, key: F::Probe<'_>) {
+        let (page, version) = self.target(stop.page, key);
+        let candidates = page.candidates(F::tag(key));
+        *stop = Stop { page, version: Some(version), candidates };
+        if candidates != 0 {
+            page.prefetch_slot(candidates.trailing_zeros() as usize);
+        }
+    }
+
+    /// Ends what `approach` began; starts over if the page has changed in between.
+    #[inline]
+    fn arrive(&self, stop: &Stop<'_, F>, key: F::Probe<'_>) -> Option<u64> {
+        point(points::CANDIDATES);
+        let version = stop.version.expect("approached");
+        if let Ok(slot) = stop.page.find_among(stop.candidates, key, Seen::At(version)) {
+            let found = slot.map(|slot| stop.page.value(slot));
+            if stop.page.lock().validate(version) {
+                return found;
+            }
+        }
+        Core::get(self, stop.page, key, F::tag(key))
+    }
+}

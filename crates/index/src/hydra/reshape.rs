@@ -1,0 +1,79 @@
+//! Splits and merges of the data list's pages (thesis §4.3.3). Where locks are taken and who logs what: see `list`.
+
+use super::oplog::Kind;
+use super::page::{Fill, Page};
+use super::shared::{Core, Local};
+use crate::key::KeyForm;
+
+impl<F: KeyForm> Core<F> {
+    /// Splits the locked page to make room for `key`, and unlocks it.
+    #[cold]
+    pub(super) fn split(&self, local: &Local<'_, F>, page: &F::Page, key: F::Probe<'_>) {
+        let fresh = self.allocate(local.node);
+        // SAFETY: `fresh` is an unused block of the right layout, and `page` is locked by us.
+        if !unsafe { page.split(fresh.as_ptr(), key) } {
+            page.lock().unlock();
+            // SAFETY: nothing was written to the block, and no other thread knows it.
+            unsafe { self.release_block(fresh) };
+            return;
+        }
+        // Logged before the lock is released: a thread that later merges the new page away logs after this.
+        self.log(local, Kind::Insert, fresh);
+        page.lock().unlock();
+        self.after_structure_change(local);
+    }
+
+    /// Unlocks a page that has just lost an entry, merging it with a neighbour if it has become underfull.
+    pub(super) fn unlock_or_shrink(&self, local: &Local<'_, F>, page: &F::Page) {
+        if !page.is_underfull() {
+            page.lock().unlock();
+            return;
+        }
+        let merged = self.merge_next(local, page, Fill::Half);
+        // A full right neighbour says nothing about the left one. Asking costs a search, so ask now and then, and
+        // surely when the page runs empty.
+        let try_left = !merged && page.len().is_multiple_of(4);
+        page.lock().unlock();
+        if merged || (try_left && self.merge_into_previous(local, page)) {
+            self.after_merge(local);
+        }
+    }
+
+    /// Merges the page after `page` (locked by us) into it, if the two fit and the lock is free.
+    pub(super) fn merge_next(&self, local: &Local<'_, F>, page: &F::Page, fill: Fill) -> bool {
+        let next = page.next();
+        if next.is_null() {
+            return false;
+        }
+        // SAFETY: a locked page's neighbour cannot become obsolete, so it is not retired.
+        let right = unsafe { &*next };
+        if !right.lock().try_lock() {
+            return false;
+        }
+        if !page.absorb(right, fill) {
+            right.lock().unlock_unchanged();
+            return false;
+        }
+        right.set_next(page);
+        self.log(local, Kind::Remove, right.into());
+        right.lock().unlock_obsolete();
+        true
+    }
+
+    /// Merges `page` (not locked) into the page before it, if the two fit and the locks are free.
+    fn merge_into_previous(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
+        let low = page.low();
+        let Some(below) = F::just_below(low) else { return false };
+        let (left, version) = self.before(local.jump(F::probe(&below)), low);
+        if !core::ptr::eq(left.next(), page) || !left.lock().try_lock_at(version) {
+            return false;
+        }
+        let merged = self.merge_next(local, left, Fill::Half);
+        if merged {
+            left.lock().unlock()
+        } else {
+            left.lock().unlock_unchanged()
+        }
+        merged
+    }
+}

@@ -1,0 +1,247 @@
+//! What a map owns: the data list's pages, the search layer's replicas, op logs, reclamation and configuration.
+
+use super::config::Config;
+use super::layer::Layer;
+use super::maintain::Maintenance;
+use super::oplog::{Kind, Op, PagePtr, ThreadCell};
+use super::page::{Page, Seen};
+use crate::key::KeyForm;
+use crate::map::Limits;
+use archipelago_platform::clock::OrderedClock;
+use archipelago_platform::memory::BlockArena;
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::per_thread::PerThread;
+use archipelago_platform::sync::Weak;
+use archipelago_platform::topology::NodeId;
+use archipelago_sync::rcu::{Domain, Guard, Owner};
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+/// Everything about a map that does not depend on the types of its keys and values.
+///
+/// Field order is drop order: the domain first (its pending retirements free pages into the arenas), the arenas last.
+pub struct Core<F: KeyForm> {
+    pub(super) domain: Domain,
+    /// One per NUMA node, in node order.
+    pub(super) layers: Box<[Layer<F>]>,
+    pub(super) cells: PerThread<CachePadded<ThreadCell<F>>>,
+    pub(super) maintenance: Maintenance<F>,
+    pub(super) config: Config,
+    pub(super) limits: Limits,
+    /// For background threads, which keep the core alive while they run.
+    pub(super) this: Weak<Self>,
+    head: PagePtr<F>,
+    /// One per NUMA node, in node order. Boxed so that retired pages can name it by address.
+    arenas: Box<Arenas>,
+}
+
+/// The page arenas of a map.
+struct Arenas(Vec<BlockArena>);
+
+/// What an operation knows about where it runs.
+pub(crate) struct Local<'a, F: KeyForm> {
+    pub guard: &'a Guard<'a>,
+    pub node: usize,
+    /// That node's search layer.
+    pub layer: &'a Layer<F>,
+}
+
+impl<F: KeyForm> Local<'_, F> {
+    /// The jump node for `key`: a page at or left of it, according to this node's search layer.
+    #[inline(always)]
+    pub(crate) fn jump(&self, key: F::Probe<'_>) -> &F::Page {
+        // SAFETY: a page is retired only after no layer leads to it; one that a layer leads to now is protected by
+        // our guard, which was entered before.
+        unsafe { self.layer.jump(self.guard, key).0.as_ref() }
+    }
+}
+
+impl<F: KeyForm> Core<F> {
+    pub(crate) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {
+        let nodes = config.topology.nodes().len().max(1);
+        let place = |node| (nodes > 1).then_some(NodeId(node));
+        let arena = |node| BlockArena::new(Layout::new::<F::Page>(), place(node));
+        let arenas = Box::new(Arenas((0..nodes).map(arena).collect()));
+        let head = arenas.0[0].alloc().cast::<F::Page>();
+        // SAFETY: a fresh block of the page's layout.
+        unsafe { F::Page::init(head.as_ptr(), F::probe(&F::least()), core::ptr::null()) };
+        let head = PagePtr(head);
+        Self {
+            domain: limits.backlog.domain().tended_by(this.clone()),
+            layers: (0..nodes).map(|node| Layer::new(config.search_layer, head, place(node))).collect(),
+            cells: PerThread::new(),
+            maintenance: Maintenance::new(nodes),
+            config,
+            limits,
+            this,
+            head,
+            arenas,
+        }
+    }
+
+    /// The first page. It is never merged away.
+    #[inline]
+    pub(crate) fn head(&self) -> &F::Page {
+        // SAFETY: the head lives as long as the map.
+        unsafe { self.head.0.as_ref() }
+    }
+
+    /// The cell of the slot that this thread has now. Not to be kept: a session may outlive its thread's slot.
+    #[inline]
+    pub(crate) fn cell(&self) -> &ThreadCell<F> {
+        self.cells.get_or(archipelago_platform::thread::slot().index, || CachePadded::new(ThreadCell::new()))
+    }
+
+    /// What an operation under `guard` on `node` knows.
+    pub(super) fn local_at<'a>(&'a self, guard: &'a Guard<'a>, node: usize) -> Local<'a, F> {
+        Local { guard, node, layer: &self.layers[node] }
+    }
+
+    /// Closes the sparse chunks of sparse arenas; how many pages lie in closed ones. See [`BlockArena::close_sparse`].
+    pub(super) fn close_sparse(&self) -> usize {
+        self.arenas.0.iter().map(BlockArena::close_sparse).sum()
+    }
+
+    /// Closes all chunks.
+    pub(super) fn close_all(&self) {
+        self.arenas.0.iter().for_each(BlockArena::close_all);
+    }
+
+    /// The node of a page that lies in a closed chunk.
+    pub(super) fn closed_at(&self, page: &F::Page) -> Option<usize> {
+        let block = NonNull::from(page).cast();
+        self.arenas.0.iter().position(|arena| arena.is_closed(block))
+    }
+
+    /// A block for a page, on `node`.
+    pub(super) fn allocate(&self, node: usize) -> NonNull<F::Page> {
+        self.arenas.0[node].alloc().cast()
+    }
+
+    /// Gives back a block that never became a page.
+    ///
+    /// # Safety
+    /// The block is from `allocate`, unused and unknown to others.
+    pub(super) unsafe fn release_block(&self, block: NonNull<F::Page>) {
+        // SAFETY: passed on.
+        unsafe { self.arenas.free(block.cast()) }
+    }
+
+    /// Retires an obsolete page that no search layer leads to any more.
+    ///
+    /// # Safety
+    /// Called once per page; no search layer leads to it, nor to a page that forwards to it.
+    pub(super) unsafe fn retire_page(&self, guard: &Guard<'_>, page: PagePtr<F>) {
+        unsafe fn reclaim<F: KeyForm>(page: *mut (), arenas: *mut ()) {
+            let page = page.cast::<F::Page>();
+            // SAFETY: RCU calls this once, when no reader is left, and before the arenas are dropped (field order).
+            unsafe {
+                F::Page::destroy(page);
+                (*arenas.cast::<Arenas>()).free(NonNull::new_unchecked(page.cast()));
+            }
+        }
+        let arenas = (&raw const *self.arenas).cast_mut().cast();
+        // Its memory is the arena's, and counted there, until it is given back.
+        // SAFETY: by the caller's promise the page is unreachable for guards entered from now on.
+        unsafe { guard.retire(page.0.as_ptr().cast(), arenas, reclaim::<F>) }
+    }
+
+    /// Appends to this thread's op log. Called under the locks of the pages concerned.
+    pub(super) fn log(&self, _: &Local<'_, F>, kind: Kind, page: NonNull<F::Page>) {
+        self.cell().append(Op { kind, page: PagePtr(page), stamp: OrderedClock::shared().now() });
+    }
+
+    /// How many entries there are: exact when no thread is changing the map.
+    pub(crate) fn len(&self) -> usize {
+        let sum: isize = self.cells.iter().map(|cell| cell.count()).sum();
+        usize::try_from(sum).unwrap_or(0)
+    }
+
+    /// Bytes that the keys of entries take outside pages, with [`len`](Self::len)'s consistency.
+    pub(super) fn outside_bytes(&self) -> usize {
+        let sum: isize = self.cells.iter().map(|cell| cell.outside()).sum();
+        usize::try_from(sum).unwrap_or(0)
+    }
+
+    /// Pages, those included whose memory is not free yet.
+    pub(super) fn pages(&self) -> usize {
+        self.arenas.0.iter().map(BlockArena::blocks_live).sum()
+    }
+
+    /// Bytes of memory held for pages.
+    pub(super) fn page_bytes(&self) -> usize {
+        self.arenas.0.iter().map(BlockArena::bytes_held).sum()
+    }
+
+    /// Bytes of memory held for search layers.
+    pub(super) fn layer_bytes(&self) -> usize {
+        let guard = self.domain.pin();
+        self.layers.iter().map(|layer| layer.bytes(&guard)).sum()
+    }
+
+    /// Calls `each` with every page of the list, for a caller that has the map to itself.
+    pub(crate) fn for_each_page(&self, mut each: impl FnMut(&F::Page)) {
+        let mut page: *const F::Page = self.head.0.as_ptr();
+        while !page.is_null() {
+            // SAFETY: nobody else is using the map, so live pages stay.
+            let this = unsafe { &*page };
+            let next = this.next();
+            each(this);
+            page = next;
+        }
+    }
+
+    /// Checks, at quiescence, every invariant of the list, the pages and the search layers.
+    pub(crate) fn check_invariants(&self) {
+        let mut entries = 0;
+        self.for_each_page(|page| {
+            assert!(page.lock().read().is_some(), "live pages are neither locked nor obsolete");
+            page.check();
+            entries += page.len();
+            let next = page.next();
+            if !next.is_null() {
+                // SAFETY: as in `for_each_page`.
+                let next = unsafe { &*next };
+                assert!(page.low() < next.low(), "anchors ascend");
+                assert_eq!(page.is_beyond(next.low(), Seen::Held), Ok(true), "a page ends where the next begins");
+                assert_eq!(page.ends_before(next.low(), Seen::Held), Ok(false), "a page ends where the next begins");
+            }
+        });
+        assert_eq!(entries, self.len(), "the entry count is exact at quiescence");
+        let guard = self.domain.pin();
+        for layer in &self.layers {
+            layer.check(&guard);
+        }
+    }
+}
+
+impl<F: KeyForm> Owner for Core<F> {
+    fn domain(&self) -> &Domain {
+        &self.domain
+    }
+}
+
+impl<F: KeyForm> Drop for Core<F> {
+    fn drop(&mut self) {
+        self.for_each_page(|page| {
+            let page: *const F::Page = page;
+            // SAFETY: the map is being dropped: each live page is destroyed once, obsolete ones below or by RCU.
+            unsafe { F::Page::destroy(page.cast_mut()) };
+        });
+        for page in self.take_unretired() {
+            // SAFETY: obsolete, hence not in the list, and not yet handed to RCU.
+            unsafe { F::Page::destroy(page.0.as_ptr()) };
+        }
+    }
+}
+
+impl Arenas {
+    /// # Safety
+    /// `block` came from one of these arenas and nobody uses it any more.
+    unsafe fn free(&self, block: NonNull<u8>) {
+        let owner = self.0.iter().find(|arena| self.0.len() == 1 || arena.owns(block));
+        let owner = owner.expect("a page's block belongs to one of its map's arenas");
+        // SAFETY: passed on.
+        unsafe { owner.free(block) }
+    }
+}

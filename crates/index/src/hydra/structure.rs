@@ -1,0 +1,255 @@
+//! HydraList as a [`Structure`]: what it supplies to the face of all maps.
+
+use super::Hydra;
+use super::config::Config;
+use super::layer::Layer;
+use super::list::When as At;
+use super::page::{Page, Removed};
+use super::shared::{Core, Local};
+use crate::Encode;
+use crate::key::KeyForm;
+use crate::map::{End, Held, Kind, Limits, Put, Structure, When, Words};
+use archipelago_platform::sync::Arc;
+use archipelago_sync::rcu::{Domain, Guard};
+use archipelago_sync::version_lock::Look;
+use core::any::Any;
+
+impl Kind for Hydra {
+    type Core<F: KeyForm> = Core<F>;
+    type Config = Config;
+
+    const NAME: &'static str = "HydraList";
+
+    fn build<F: KeyForm>(config: &Config, limits: Limits) -> Arc<Core<F>> {
+        Arc::new_cyclic(|this| Core::new(config.clone(), limits, this.clone()))
+    }
+}
+
+/// A NUMA node and its search layer.
+pub struct Place<'s, F: KeyForm> {
+    node: usize,
+    layer: &'s Layer<F>,
+}
+
+impl<F: KeyForm> Clone for Place<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: KeyForm> Copy for Place<'_, F> {}
+
+impl<F: KeyForm> Place<'_, F> {
+    #[inline(always)]
+    fn local<'a>(&'a self, guard: &'a Guard<'a>) -> Local<'a, F> {
+        Local { guard, node: self.node, layer: self.layer }
+    }
+}
+
+impl<F: KeyForm> Core<F> {
+    /// This thread's place in a map on several nodes.
+    #[inline(never)]
+    fn place_by_node(&self) -> Place<'_, F> {
+        let node = self.config.topology.node_of_current().min(self.layers.len() - 1);
+        Place { node, layer: &self.layers[node] }
+    }
+
+    /// What is left to do after an entry has been taken out: its value is the caller's.
+    fn let_go(&self, guard: &Guard<'_>, removed: &Removed, key: F::Probe<'_>) -> u64 {
+        self.cell().add(-1);
+        self.retire_key(guard, removed.key, key);
+        removed.value
+    }
+
+    /// Retires the box that `probe` lies in, if it lies in one.
+    fn retire_key(&self, guard: &Guard<'_>, key: *mut (), probe: F::Probe<'_>) {
+        unsafe fn reclaim<F: KeyForm>(key: *mut (), _: *mut ()) {
+            // SAFETY: RCU calls this once, when no reader is left.
+            unsafe { F::Page::reclaim_key(key) }
+        }
+        if key.is_null() {
+            return;
+        }
+        let bytes = F::outside(probe);
+        self.cell().add_outside(-(bytes as isize));
+        // SAFETY: the key is out of the map and ours alone to retire.
+        unsafe { guard.retire_sized(key, bytes, core::ptr::null_mut(), reclaim::<F>) }
+        self.note_garbage();
+    }
+
+    /// Counts what was put in.
+    #[inline]
+    fn counted(&self, put: Put, key: F::Probe<'_>) -> Put {
+        if let Put::Inserted = put {
+            self.cell().add(1);
+            let outside = F::outside(key);
+            if outside != 0 {
+                self.cell().add_outside(outside as isize);
+            }
+        }
+        put
+    }
+}
+
+impl<F: KeyForm> Structure<F> for Core<F> {
+    type Place<'s> = Place<'s, F>;
+    type Near<'g> = Option<&'g F::Page>;
+
+    #[inline]
+    fn place(&self) -> Place<'_, F> {
+        if let [layer] = &*self.layers { Place { node: 0, layer } } else { self.place_by_node() }
+    }
+
+    #[inline]
+    fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    #[inline]
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    #[inline(always)]
+    fn get(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
+        Core::get(self, place.local(guard).jump(key), key, F::tag(key))
+    }
+
+    #[inline(always)]
+    fn put(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
+        let local = place.local(guard);
+        self.counted(Core::put(self, &local, local.jump(key), key, F::tag(key), word, when), key)
+    }
+
+    fn take(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
+        let local = place.local(guard);
+        let removed = Core::take(self, &local, local.jump(key), key, F::tag(key), expected)?;
+        Some(self.let_go(guard, &removed, key))
+    }
+
+    fn take_end<R>(
+        &self,
+        place: Place<'_, F>,
+        guard: &Guard<'_>,
+        end: End,
+        found: impl FnOnce(F::Probe<'_>, u64) -> R,
+    ) -> Option<R> {
+        Core::take_end(self, &place.local(guard), end, |key, removed| found(key, self.let_go(guard, &removed, key)))
+    }
+
+    fn scan(
+        &self,
+        place: Place<'_, F>,
+        guard: &Guard<'_>,
+        from: F::Probe<'_>,
+        limit: usize,
+        words: Words,
+        visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize {
+        Core::scan(self, &place.local(guard), from, limit, words, visit)
+    }
+
+    fn scan_back(
+        &self,
+        place: Place<'_, F>,
+        guard: &Guard<'_>,
+        bound: Option<F::Probe<'_>>,
+        limit: usize,
+        words: Words,
+        visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize {
+        Core::scan_back(self, &place.local(guard), bound, limit, words, visit)
+    }
+
+    #[inline]
+    fn ceiling<R>(
+        &self,
+        place: Place<'_, F>,
+        guard: &Guard<'_>,
+        from: F::Probe<'_>,
+        found: impl FnOnce(F::Probe<'_>, u64) -> R,
+    ) -> Option<R> {
+        Core::ceiling(self, &place.local(guard), from, found)
+    }
+
+    fn split_points(&self, place: Place<'_, F>, guard: &Guard<'_>, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
+        let local = place.local(guard);
+        let anchors = local.layer.anchors(guard);
+        for part in 1..=count.min(anchors.len()) {
+            let anchor = anchors[part * anchors.len() / (count.min(anchors.len()) + 1)];
+            // A page's lower bound need not be a key, as the first entry above it is.
+            // SAFETY: a page that a layer leads to is not retired before our guard ends.
+            Core::ceiling(self, &local, unsafe { anchor.anchor() }, |key, _| show(key));
+        }
+    }
+
+    fn get_many<Q: Encode<Form = F>>(
+        &self,
+        place: Place<'_, F>,
+        guard: &Guard<'_>,
+        keys: &[Q],
+        found: impl FnMut(Option<u64>),
+    ) {
+        self.look_up_many(&place.local(guard), keys, found);
+    }
+
+    fn put_near<'g>(
+        &self,
+        place: Place<'_, F>,
+        guard: &'g Guard<'_>,
+        near: &mut Option<&'g F::Page>,
+        key: F::Probe<'_>,
+        word: u64,
+    ) -> Put {
+        let local = place.local(guard);
+        let page = self.jump_from(*near, &local, key);
+        // SAFETY: a page that was reached under the guard is not reclaimed before it ends.
+        *near = Some(unsafe { &*core::ptr::from_ref(page) });
+        self.counted(Core::put(self, &local, page, key, F::tag(key), word, At::Always), key)
+    }
+
+    fn entries(&self) -> usize {
+        Core::len(self)
+    }
+
+    fn held(&self) -> Held {
+        let (pages, layers) = (self.pages(), self.layer_bytes());
+        Held { bytes: self.page_bytes() + self.outside_bytes() + layers, pages, room: pages * F::Page::SLOTS, layers }
+    }
+
+    #[inline]
+    fn note_garbage(&self) {
+        Core::note_garbage(self);
+    }
+
+    fn settle(&self) {
+        self.tidy(self.place().node);
+    }
+
+    fn dismantle(&self, mut each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
+        let panicked = self.stop_background();
+        self.domain.stop_tending();
+        let mut skip = false;
+        self.for_each_page(|page| {
+            // Locked by a thread that this process has not got, being a child: it may have been moving entries from the
+            // next page to this one. They leak.
+            let locked = matches!(page.lock().look(), Look::Locked);
+            if core::mem::replace(&mut skip, locked) || locked {
+                return;
+            }
+            for slot in (0..page.len()).rev() {
+                let removed = page.remove(slot);
+                if !removed.key.is_null() {
+                    // SAFETY: nobody else uses the map, so the entry is ours.
+                    unsafe { F::Page::reclaim_key(removed.key) };
+                }
+                each(removed.value);
+            }
+        });
+        panicked
+    }
+
+    fn check(&self) {
+        self.check_invariants();
+    }
+}

@@ -1,0 +1,78 @@
+//! Paths as keys, on Unix. Their order and equality are those of [`Path`]: component by component, so that `a/b`, `a//b`
+//! and `a/b/` are one key, and a directory is followed by what it contains.
+//!
+//! A component is a byte that says which kind, in the order of [`Component`], and the name if it has one, as a string
+//! part. Paths are prefix-free as parts since a byte below all kinds ends them.
+
+use super::part::{PartBuffer, take};
+use super::string::{encode_as_lent, read_string, write_string};
+use super::width::Wide;
+use super::{Bytes, Encode, EncodeAs, KeyPart};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+const END: u8 = 0;
+const ROOT: u8 = 1;
+const CURRENT: u8 = 2;
+const PARENT: u8 = 3;
+const NORMAL: u8 = 4;
+
+// SAFETY: each component is taken off as it was appended, up to the end that is marked or that of the whole key.
+unsafe impl KeyPart for PathBuf {
+    type Width = Wide;
+    type Borrowed<'a> = &'a Path;
+    type Part<'a> = PathBuf;
+    type Whole<'a> = PathBuf;
+
+    fn lend(&self) -> &Path {
+        self
+    }
+
+    fn write(path: &Path, last: bool, to: &mut PartBuffer) {
+        for component in path.components() {
+            match component {
+                Component::Prefix(_) => unreachable!("paths of Unix have no prefix"),
+                Component::RootDir => to.push(&[ROOT]),
+                Component::CurDir => to.push(&[CURRENT]),
+                Component::ParentDir => to.push(&[PARENT]),
+                Component::Normal(name) => {
+                    to.push(&[NORMAL]);
+                    write_string(name.as_bytes(), false, to);
+                }
+            }
+        }
+        if !last {
+            to.push(&[END]);
+        }
+    }
+
+    unsafe fn read(bytes: &mut &[u8], last: bool) -> PathBuf {
+        let mut path = PathBuf::new();
+        while !(last && bytes.is_empty()) {
+            match take(bytes) {
+                [END] => break,
+                [ROOT] => path.push("/"),
+                [CURRENT] => path.push("."),
+                [PARENT] => path.push(".."),
+                [_] => path.push(OsStr::from_bytes(&read_string(bytes, false))),
+            }
+        }
+        path
+    }
+
+    fn own(part: Self::Part<'_>) -> PathBuf {
+        part
+    }
+
+    fn alone(part: Self::Part<'_>) -> Self::Whole<'_> {
+        part
+    }
+}
+
+encode_as_lent! {
+    Path as PathBuf;
+}
+
+// SAFETY: it encodes as the `PathBuf` does that it can be lent by.
+unsafe impl EncodeAs<PathBuf> for Path {}

@@ -1,0 +1,147 @@
+//! Keys around keys: `Option`, `Reverse`, and addresses of either kind.
+
+use super::KeyPart;
+use super::part::{PartBuffer, take};
+use super::tuple::low_bytes;
+use super::width::{Wide, Width};
+use core::cmp::Reverse;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+// SAFETY: a byte says whether the part follows.
+unsafe impl<P: KeyPart> KeyPart for Option<P> {
+    type Width = <P::Width as Width>::Next;
+    type Borrowed<'a> = Option<P::Borrowed<'a>>;
+    type Part<'a> = Option<P::Part<'a>>;
+    type Whole<'a> = Option<P::Whole<'a>>;
+
+    #[inline]
+    fn lend(&self) -> Self::Borrowed<'_> {
+        self.as_ref().map(P::lend)
+    }
+
+    #[inline]
+    fn word(part: Self::Borrowed<'_>) -> u64 {
+        part.map_or(0, |part| 1 << (8 * P::Width::BYTES) | P::word(part))
+    }
+
+    #[inline]
+    unsafe fn of_word<'a>(word: u64) -> Self::Part<'a> {
+        let some = 1 << (8 * P::Width::BYTES);
+        // SAFETY: by the caller's promise this is what is below the bit that `word` sets.
+        (word >= some).then(|| unsafe { P::of_word(word - some) })
+    }
+
+    #[inline]
+    fn write(part: Self::Borrowed<'_>, last: bool, to: &mut PartBuffer) {
+        to.push(&[u8::from(part.is_some())]);
+        if let Some(part) = part {
+            P::write(part, last, to);
+        }
+    }
+
+    #[inline]
+    unsafe fn read<'a>(bytes: &mut &'a [u8], last: bool) -> Self::Part<'a> {
+        // SAFETY: by the caller's promise the part follows the byte that says so.
+        (take(bytes) != [0]).then(|| unsafe { P::read(bytes, last) })
+    }
+
+    #[inline]
+    fn own(part: Self::Part<'_>) -> Self {
+        part.map(P::own)
+    }
+
+    #[inline]
+    fn alone(part: Self::Part<'_>) -> Self::Whole<'_> {
+        part.map(P::alone)
+    }
+}
+
+// SAFETY: the complement of an encoding that says where it ends does so too; it is read by complementing it again.
+unsafe impl<P: KeyPart> KeyPart for Reverse<P> {
+    type Width = P::Width;
+    type Borrowed<'a> = Reverse<P::Borrowed<'a>>;
+    type Part<'a> = Reverse<P>;
+    type Whole<'a> = Reverse<P>;
+
+    #[inline]
+    fn lend(&self) -> Self::Borrowed<'_> {
+        Reverse(self.0.lend())
+    }
+
+    #[inline]
+    fn word(part: Self::Borrowed<'_>) -> u64 {
+        P::word(part.0) ^ low_bytes::<P::Width>()
+    }
+
+    #[inline]
+    unsafe fn of_word<'a>(word: u64) -> Self::Part<'a> {
+        // SAFETY: by the caller's promise this is what `P::word` gave.
+        Reverse(P::own(unsafe { P::of_word(word ^ low_bytes::<P::Width>()) }))
+    }
+
+    /// Never as the last part: the end of a shorter string must compare above its extensions, so there must be one.
+    fn write(part: Self::Borrowed<'_>, _: bool, to: &mut PartBuffer) {
+        let from = to.bytes().len();
+        P::write(part.0, false, to);
+        to.complement(from);
+    }
+
+    unsafe fn read(bytes: &mut &[u8], _: bool) -> Reverse<P> {
+        let plain: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+        let mut rest = &plain[..];
+        // SAFETY: by the caller's promise this starts with what `P::write` wrote, not as the last part.
+        let part = P::own(unsafe { P::read(&mut rest, false) });
+        *bytes = &bytes[bytes.len() - rest.len()..];
+        Reverse(part)
+    }
+
+    #[inline]
+    fn own(part: Self::Part<'_>) -> Self {
+        part
+    }
+
+    #[inline]
+    fn alone(part: Self::Part<'_>) -> Self::Whole<'_> {
+        part
+    }
+}
+
+// SAFETY: a byte says how many follow.
+unsafe impl KeyPart for IpAddr {
+    type Width = Wide;
+    type Borrowed<'a> = IpAddr;
+    type Part<'a> = IpAddr;
+    type Whole<'a> = IpAddr;
+
+    fn lend(&self) -> IpAddr {
+        *self
+    }
+
+    fn write(part: IpAddr, _: bool, to: &mut PartBuffer) {
+        match part {
+            IpAddr::V4(address) => {
+                to.push(&[4]);
+                to.push(&address.octets());
+            }
+            IpAddr::V6(address) => {
+                to.push(&[6]);
+                to.push(&address.octets());
+            }
+        }
+    }
+
+    unsafe fn read(bytes: &mut &[u8], _: bool) -> IpAddr {
+        match take(bytes) {
+            [4] => Ipv4Addr::from(take::<4>(bytes)).into(),
+            [_] => Ipv6Addr::from(take::<16>(bytes)).into(),
+        }
+    }
+
+    fn own(part: Self::Part<'_>) -> IpAddr {
+        part
+    }
+
+    fn alone(part: Self::Part<'_>) -> Self::Whole<'_> {
+        part
+    }
+}

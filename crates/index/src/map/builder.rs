@@ -1,0 +1,115 @@
+//! Configuring a map: every setting has a default that needs no thought.
+
+use super::limits::LimitConfig;
+use super::{Kind, Map};
+use crate::Key;
+use crate::backlog::{Limit, OnBacklog};
+use core::fmt;
+use core::marker::PhantomData;
+
+/// What a map was configured with.
+pub(super) struct Settings<S: Kind> {
+    pub(super) config: S::Config,
+    pub(super) limits: LimitConfig,
+}
+
+impl<S: Kind> Clone for Settings<S> {
+    fn clone(&self) -> Self {
+        Self { config: self.config.clone(), limits: self.limits }
+    }
+}
+
+/// Configures a [`Map`]. What concerns one structure only is documented there.
+#[must_use]
+pub struct Builder<S: Kind, K, V> {
+    pub(crate) config: S::Config,
+    limits: LimitConfig,
+    map: PhantomData<fn() -> (K, V)>,
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
+    /// A limit to the memory that waits for readers, in bytes as in [`Garbage::bytes`](crate::Garbage::bytes), and what
+    /// operations that change the map do when it is reached. Default: none.
+    ///
+    /// The memory stays below the limit and, per thread that changes the map, one part in 32 of it and what one operation
+    /// removes. A limit of less than some 100 kB for each such thread costs speed. Look-ups never wait.
+    ///
+    /// ```
+    /// use archipelago_index::{HydraList, OnBacklog, Refused};
+    ///
+    /// let map: HydraList<u64, [u8; 1000]> = HydraList::builder().backlog_limit(1 << 20, OnBacklog::Proceed).build();
+    /// let map = map.pin();
+    /// map.insert(1, [0; 1000]);
+    /// let refused = map.get_with(&1, |_| {
+    ///     // Nothing that is replaced now is freed before this closure returns.
+    ///     (0..5_000).find_map(|_| map.try_insert(1, [1; 1000]).err())
+    /// });
+    /// assert!(matches!(refused, Some(Some(Refused::Backlogged((1, _))))));
+    /// assert!(map.try_insert(1, [1; 1000]).is_ok());
+    /// ```
+    pub fn backlog_limit(mut self, bytes: usize, then: OnBacklog) -> Self {
+        self.limits.backlog = Limit::new(bytes, then);
+        self
+    }
+
+    /// A limit to all the memory that the map holds, in bytes as [`Map::bytes`] counts them. Default: none.
+    ///
+    /// At the limit `try_insert`, `try_replace` and `try_extend` refuse and return what was to be stored. Operations without
+    /// `try_` do not look at the limit: they have no way to refuse. Memory comes in blocks, so the map may hold one block (at
+    /// most 2 MiB, for small maps a few kB) and, per thread, one entry more than this. Removing entries makes room once
+    /// no reader can still use them.
+    ///
+    /// ```
+    /// use archipelago_index::{HydraList, Refused};
+    ///
+    /// let map: HydraList<u64, [u8; 1000]> = HydraList::builder().memory_limit(1 << 20).build();
+    /// let map = map.pin();
+    /// let refused = (0..2_000).find_map(|n| map.try_insert(n, [7; 1000]).err());
+    /// let Some(Refused::Full((key, value))) = refused else { panic!("2 MB don't fit") };
+    /// assert_eq!((key, value), (map.len() as u64, [7; 1000]));
+    /// ```
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.limits.memory = bytes;
+        self
+    }
+
+    /// Builds the map.
+    pub fn build(self) -> Map<S, K, V> {
+        Map::with(Some(Box::new(Settings { config: self.config, limits: self.limits })))
+    }
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
+    /// Configures a map.
+    ///
+    /// ```
+    /// use archipelago_index::hydra::Maintainers;
+    /// use archipelago_index::{Art, HydraList, OnBacklog};
+    ///
+    /// let map = HydraList::<u64, String>::builder().maintainers(Maintainers::Clients).build();
+    /// map.pin().insert(1, "one".into());
+    /// let map = Art::<u64, String>::builder().backlog_limit(64 << 20, OnBacklog::Wait).build();
+    /// map.pin().insert(1, "one".into());
+    /// ```
+    pub fn builder() -> Builder<S, K, V> {
+        Builder::default()
+    }
+}
+
+impl<S: Kind, K, V> Default for Builder<S, K, V> {
+    fn default() -> Self {
+        Self { config: S::Config::default(), limits: LimitConfig::default(), map: PhantomData }
+    }
+}
+
+impl<S: Kind, K, V> Clone for Builder<S, K, V> {
+    fn clone(&self) -> Self {
+        Self { config: self.config.clone(), limits: self.limits, map: PhantomData }
+    }
+}
+
+impl<S: Kind, K, V> fmt::Debug for Builder<S, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Builder").field(&self.config).field(&self.limits).finish()
+    }
+}

@@ -1,0 +1,149 @@
+//! Operations on many entries: inserting, keeping, removing.
+
+use super::batch::KeyList;
+use super::structure::{Put, Structure, Words};
+use super::walk::bounds;
+use super::{FormOf, Hold, Kind, Session};
+use crate::hydra::{PageForm, SearchForm};
+use crate::{Encode, Key, value};
+use core::borrow::Borrow;
+use core::ops::{Bound, RangeBounds};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// Entries that are handled in one critical section.
+const BULK: usize = 64;
+/// Entries that are taken from an iterator before they are put in order and inserted: few at first.
+const MOST_TAKEN: usize = 2048;
+
+impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
+    /// Inserts or replaces every entry; of equal keys the last one stays. Entries are put in order some 2,000 at a time, and
+    /// inserted page by page. In a `HydraList`, entries in ascending order cost O(1) each: each search starts where the last
+    /// one ended, and new pages are filled to the brim.
+    ///
+    /// `entries` is advanced outside any critical section, up to that many entries ahead of those inserted. If that panics,
+    /// the entries it gave before are in the map when the panic goes on.
+    pub fn extend(&self, entries: impl IntoIterator<Item = (K, V)>) {
+        self.insert_many(entries);
+    }
+
+    /// As [`extend`](Self::extend); returns how many of the keys were not there before.
+    pub fn insert_many(&self, entries: impl IntoIterator<Item = (K, V)>) -> usize {
+        let mut entries = entries.into_iter();
+        let (mut batch, mut wanted, mut new) = (Vec::new(), BULK, 0);
+        loop {
+            // Nothing of ours is left half done by a panic here: a vector that is being extended holds what it was given.
+            let taken = catch_unwind(AssertUnwindSafe(|| batch.extend(entries.by_ref().take(wanted))));
+            let over = batch.len() < wanted;
+            new += self.put_all(&mut batch);
+            match taken {
+                Err(panic) => resume_unwind(panic),
+                Ok(()) if over => return new,
+                Ok(()) => wanted = (wanted * 2).min(MOST_TAKEN),
+            }
+        }
+    }
+
+    /// Inserts or replaces a batch of entries, in the order of their keys, and leaves it empty. How many keys were new.
+    ///
+    /// What the keys' type makes of them is asked once, so that their order is one whatever it says.
+    fn put_all(&self, batch: &mut Vec<(K, V)>) -> usize {
+        let mut keys = <FormOf<K> as PageForm>::Keys::default();
+        batch.iter().for_each(|(key, _)| key.encode(|key| keys.push(key)));
+        let mut values: Vec<Option<V>> = batch.drain(..).map(|(_, value)| Some(value)).collect();
+        let mut order: Vec<usize> = (0..values.len()).collect();
+        let compare = |a: usize, b: usize| FormOf::<K>::compare(keys.get(a), keys.get(b));
+        if order.windows(2).any(|pair| compare(pair[0], pair[1]).is_gt()) {
+            order.sort_unstable_by(|&a, &b| compare(a, b).then(a.cmp(&b)));
+        }
+        let mut new = 0;
+        for places in order.chunks(BULK) {
+            let guard = self.enter_to_store();
+            let mut near = Default::default();
+            for &at in places {
+                let Some(value) = values[at].take() else { continue };
+                let word = Self::word_for(keys.get(at), value);
+                match self.core.put_near(self.place(), &guard, &mut near, keys.get(at), word) {
+                    Put::Replaced(old) => self.retire_word(&guard, old),
+                    _ => new += 1,
+                }
+            }
+        }
+        new
+    }
+
+    /// Keeps the entries for which `keep` is true and removes the others, in ascending order of keys.
+    ///
+    /// Each entry is removed only if it still has the value that `keep` saw. Entries that others insert or change
+    /// meanwhile may or may not be seen.
+    pub fn retain(&self, mut keep: impl FnMut(K::Ref<'_>, &V) -> bool) {
+        let all = (Bound::<&K>::Unbounded, Bound::Unbounded);
+        self.sweep(bounds::<K, K>(&all), |key, word| {
+            // SAFETY: the key is an encoding of a K; `sweep` shows words of the map under its guard.
+            let keep = unsafe { value::with_ref(word, |value| keep(K::decode_ref(key), value)) };
+            if keep { Sweep::Keep } else { Sweep::RemoveThis }
+        });
+    }
+
+    /// Removes the entries whose keys lie in `range`, in ascending order; returns how many. Each is removed at a moment of its
+    /// own. Entries that others insert meanwhile may or may not be removed; all that are there throughout are.
+    pub fn remove_range<Q, R>(&self, range: R) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+        R: RangeBounds<Q>,
+    {
+        self.sweep(bounds::<K, Q>(&range), |_, _| Sweep::Remove)
+    }
+
+    /// Asks about each entry between two bounds, and removes those that are to be; how many.
+    fn sweep(
+        &self,
+        (low, high): (Option<super::walk::OwnedKey<K>>, Option<super::walk::OwnedKey<K>>),
+        mut ask: impl FnMut(crate::Probe<'_, K>, u64) -> Sweep,
+    ) -> usize {
+        let high = high.as_ref().map(FormOf::<K>::probe);
+        let (mut removed, mut from) = (0, low);
+        while let Some(low) = from.take() {
+            let guard = self.enter_to_store();
+            let (mut seen, mut unwanted) = (0, Vec::new());
+            self.core.scan(self.place(), &guard, FormOf::<K>::probe(&low), BULK, Words::of::<V>(), |key, word| {
+                let inside = high.is_none_or(|high| FormOf::<K>::compare(key, high).is_lt());
+                if inside {
+                    seen += 1;
+                    if seen == BULK {
+                        from = FormOf::<K>::just_above(key);
+                    }
+                    match ask(key, word) {
+                        Sweep::Keep => {}
+                        Sweep::Remove => unwanted.push((FormOf::<K>::own(key), None)),
+                        // The same word is the same value: our guard keeps its address from being used again.
+                        Sweep::RemoveThis => unwanted.push((FormOf::<K>::own(key), Some(word))),
+                    }
+                }
+                inside
+            });
+            for (key, word) in unwanted {
+                if let Some(word) = self.core.take(self.place(), &guard, FormOf::<K>::probe(&key), word) {
+                    self.retire_word(&guard, word);
+                    removed += 1;
+                }
+            }
+        }
+        removed
+    }
+}
+
+/// What becomes of an entry that [`Session::sweep`] has met.
+enum Sweep {
+    Keep,
+    /// Whatever its value.
+    Remove,
+    /// If it still has the value seen.
+    RemoveThis,
+}
+
+impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Extend<(K, V)> for Session<'m, S, K, V, H> {
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        Session::extend(self, entries);
+    }
+}

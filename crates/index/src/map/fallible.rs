@@ -1,0 +1,102 @@
+//! Operations that refuse instead of waiting or growing, for maps with a `backlog_limit` or a `memory_limit`. Before they
+//! refuse they free what can be freed. They refuse keys that are too long, too.
+
+use super::limits::Refused;
+use super::structure::Structure;
+use super::{FormOf, Hold, Kind, Map, Session};
+use crate::hydra::PageForm;
+use crate::{Key, value};
+
+/// What an entry takes in a page, besides a long key and a boxed value.
+const SLOT: usize = 32;
+
+impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
+    /// As [`upsert`](Self::upsert).
+    ///
+    /// # Errors
+    /// With the entry, if the map is at a limit or the key is too long.
+    pub fn try_upsert(&self, key: K, value: V) -> Result<bool, Refused<(K, V)>> {
+        match self.room_for(&key) {
+            Ok(()) => Ok(self.without_waiting(|| self.upsert::<K>(&key, value))),
+            Err(refused) => Err(refused.of((key, value))),
+        }
+    }
+
+    /// As [`try_upsert`](Self::try_upsert) for every entry, until one is refused; returns how many were stored.
+    ///
+    /// # Errors
+    /// With the first entry that was refused, if the map is at a limit or the key is too long: those before it are in the map, those after it were
+    /// not asked for.
+    pub fn try_extend(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<usize, Refused<(K, V)>> {
+        let mut stored = 0;
+        for (key, value) in entries {
+            self.try_upsert(key, value)?;
+            stored += 1;
+        }
+        Ok(stored)
+    }
+
+    fn room_for(&self, key: &K) -> Result<(), Refused> {
+        let bytes = key.encode(|key| FormOf::<K>::with_bytes(key, <[u8]>::len));
+        if bytes > Map::<S, K, V>::LONGEST_KEY {
+            return Err(Refused::TooLong(()));
+        }
+        self.backlog_room()?;
+        self.memory_room(bytes + SLOT + value::boxed_bytes::<V>())
+    }
+
+    fn backlog_room(&self) -> Result<(), Refused> {
+        let has_room = self.core.limits().backlog.has_room(self.core.domain());
+        if has_room { Ok(()) } else { Err(Refused::Backlogged(())) }
+    }
+
+    fn memory_room(&self, bytes: usize) -> Result<(), Refused> {
+        let may_grow = || self.core.limits().may_grow(bytes, || self.map.bytes());
+        if may_grow() {
+            return Ok(());
+        }
+        // What was removed may only wait to be freed.
+        self.core.domain().collect();
+        if may_grow() { Ok(()) } else { Err(Refused::Full(())) }
+    }
+
+    /// A thread that is inside a guard is let in at once.
+    fn without_waiting<R>(&self, store: impl FnOnce() -> R) -> R {
+        let _guard = self.enter();
+        store()
+    }
+}
+
+impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
+    /// As [`insert`](Self::insert).
+    ///
+    /// # Errors
+    /// With the entry, if the map is at a limit or the key is too long.
+    pub fn try_insert(&self, key: K, value: V) -> Result<Option<V>, Refused<(K, V)>> {
+        match self.room_for(&key) {
+            Ok(()) => Ok(self.without_waiting(|| self.insert(key, value))),
+            Err(refused) => Err(refused.of((key, value))),
+        }
+    }
+
+    /// As [`replace`](Self::replace).
+    ///
+    /// # Errors
+    /// With the value, if the map is at a limit.
+    pub fn try_replace(&self, key: &K, value: V) -> Result<Option<V>, Refused<V>> {
+        let room = self.backlog_room().and_then(|()| self.memory_room(value::boxed_bytes::<V>()));
+        match room {
+            Ok(()) => Ok(self.without_waiting(|| self.replace::<K>(key, value))),
+            Err(refused) => Err(refused.of(value)),
+        }
+    }
+
+    /// As [`remove`](Self::remove).
+    ///
+    /// # Errors
+    /// If more memory waits for readers than the map's `backlog_limit`.
+    pub fn try_remove(&self, key: &K) -> Result<Option<V>, Refused> {
+        self.backlog_room()?;
+        Ok(self.without_waiting(|| self.remove::<K>(key)))
+    }
+}

@@ -1,0 +1,219 @@
+//! The face of every ordered map: [`Map`], written once over the primitives of a [`Structure`].
+//!
+//! | file | what it has |
+//! |---|---|
+//! | [`structure`] | the seam: what a structure supplies |
+//! | this one, [`traits`], [`builder`] | the map itself |
+//! | [`session`], `write`, [`compute`], [`fallible`] | operations on one key |
+//! | `reference` | references: `Ref`, `Entry` |
+//! | [`walk`], [`range`], [`entries`], `parallel` | iterators |
+//! | [`bulk`], [`drain`], [`whole`] | operations on many entries |
+//! | [`limits`], [`stats`] | memory |
+//!
+//! # Consistency, the same for all maps
+//! Operations on one key are linearizable: each takes effect at one moment of its call. So are `pop_first` and `pop_last`.
+//! Whatever visits several entries (scans, iterators, and all that is made of them) shows keys in order, none twice, misses
+//! none that is there throughout, and shows each value as it was at some moment of the visit; different entries may be of
+//! different moments. Where a snapshot of several entries is wanted, MV-RLU's sets have it (`archipelago_sync::mvrlu`).
+//!
+//! # Invariants
+//! 1. A word in the structure is a live `V`: in place for values that live in a word, otherwise the address of a box.
+//! 2. Whoever gets a word back from the structure retires it, or owns the map and drops it.
+//! 3. A word is looked at only under a guard that is older than its retirement.
+//! 4. The structure is made by the first use: a map that was only created holds nothing and has no thread.
+
+mod batch;
+mod builder;
+mod bulk;
+mod compute;
+mod drain;
+mod entries;
+mod fallible;
+mod limits;
+mod parallel;
+mod range;
+mod reference;
+mod session;
+mod stats;
+mod structure;
+mod traits;
+mod walk;
+mod whole;
+mod write;
+
+pub use batch::{Joined, KeyList};
+pub use builder::Builder;
+pub use compute::{Change, CompareExchangeError, Computed, Occupied};
+pub use drain::ExtractIf;
+pub use entries::Entries;
+pub use limits::{LimitConfig, Limits, Refused};
+#[cfg(feature = "rayon")]
+pub use parallel::ParRange;
+pub use range::{Keys, KeysOnly, Pairs, Range, Take, Values, ValuesOnly};
+pub use reference::{Entry, Ref};
+pub use session::{Hold, Pinned, Roaming, Session};
+pub use stats::Stats;
+pub use structure::{End, Held, Kind, Put, Structure, When, Words};
+pub use whole::IntoIter;
+
+use crate::hydra::PageForm;
+use crate::{Encode, Key};
+use archipelago_platform::sync::{Arc, OnceLock};
+use builder::Settings;
+use core::marker::PhantomData;
+
+/// The form of a key's encodings.
+pub(crate) type FormOf<K> = <K as Encode>::Form;
+
+/// The structure of a map.
+pub(crate) type CoreOf<S, K> = <S as Kind>::Core<FormOf<K>>;
+
+/// A concurrent ordered map over a structure `S`: what [`HydraList`](crate::HydraList) and [`Art`](crate::Art) are.
+///
+/// Operations go through a *session*: [`pin`](Self::pin) makes one for this thread, in a nanosecond, and
+/// [`pin_owned`](Self::pin_owned) one that a task can take along. See the [module](self) for what holds for all maps.
+///
+/// ```
+/// use archipelago_index::HydraList;
+///
+/// let map: HydraList<u64, u64> = HydraList::new();
+/// let map = map.pin(); // this thread's session
+/// map.insert(7, 42);
+/// assert_eq!(map.get(&7), Some(42));
+/// assert_eq!(map.range(5..100).collect::<Vec<_>>(), [(7, 42)]);
+/// ```
+///
+/// Values of primitive number types are stored in the map's own words; others are boxed, and read by reference under a
+/// guard. They need not be `Clone`: methods that return a clone have a sibling that returns a reference ([`Ref`],
+/// [`Entry`]).
+///
+/// Two maps share nothing. Dropping a map ends its background threads and drops every entry; dropping values that were
+/// removed or replaced earlier may happen any time after no thread can still be reading them, in any thread that uses the
+/// map: a panic of such a drop is reported by the panic hook and goes no further.
+pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
+    core: OnceLock<Arc<CoreOf<S, K>>>,
+    /// `None`: the defaults.
+    settings: Option<Box<Settings<S>>>,
+    // Owns V; Send and Sync as if it held entries behind a lock that hands out shared references from any thread.
+    entries: PhantomData<(K, V)>,
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
+    /// The longest key that can be stored, in bytes of its encoding (of a string, its own): `usize::MAX` but for a
+    /// [`BLinkTree`](crate::BLinkTree). Longer ones can be asked for, and are not there.
+    pub const LONGEST_KEY: usize = <CoreOf<S, K> as Structure<FormOf<K>>>::LONGEST_KEY;
+
+    /// Whether a key is too long to be stored.
+    #[inline(always)]
+    fn is_too_long(key: crate::Probe<'_, K>) -> bool {
+        Self::LONGEST_KEY != usize::MAX && FormOf::<K>::with_bytes(key, <[u8]>::len) > Self::LONGEST_KEY
+    }
+
+    /// An empty map with the default configuration. It takes a few words until it is used, and starts no thread of its own while
+    /// it is small.
+    pub fn new() -> Self {
+        Self::with(None)
+    }
+
+    fn with(settings: Option<Box<Settings<S>>>) -> Self {
+        Self { core: OnceLock::new(), settings, entries: PhantomData }
+    }
+
+    /// An empty map with this one's settings.
+    fn like(&self) -> Self {
+        Self::with(self.settings.clone())
+    }
+
+    /// The structure, made now if it was not there.
+    #[inline]
+    pub(crate) fn core(&self) -> &CoreOf<S, K> {
+        match self.core.get() {
+            Some(core) => core,
+            None => self.first_core(),
+        }
+    }
+
+    #[cold]
+    fn first_core(&self) -> &CoreOf<S, K> {
+        self.core.get_or_init(|| self.make())
+    }
+
+    /// The structure, if the map has been used.
+    #[inline]
+    pub(crate) fn used(&self) -> Option<&CoreOf<S, K>> {
+        self.core.get().map(|core| &**core)
+    }
+
+    #[cold]
+    fn make(&self) -> Arc<CoreOf<S, K>> {
+        match &self.settings {
+            Some(settings) => S::build(&settings.config, Limits::new(settings.limits)),
+            None => S::build(&S::Config::default(), Limits::new(LimitConfig::default())),
+        }
+    }
+
+    /// This thread's session. Costs about a nanosecond, and nothing to forget.
+    #[inline]
+    pub fn pin(&self) -> Session<'_, S, K, V> {
+        Session::pinned(self)
+    }
+
+    /// A session that is `Send` and `Sync`: a task may take it along from thread to thread, and keep it over an `await`. It
+    /// has the same methods; each looks up its thread's place, as a [`pin`](Self::pin) of its own would, which costs a
+    /// nanosecond.
+    ///
+    /// It holds nothing back. What it returns may: a [`Ref`] belongs to the thread, so a task that must be `Send` cannot
+    /// keep one over an `await`; an [`Entry`] it can.
+    ///
+    /// ```
+    /// use archipelago_index::HydraList;
+    ///
+    /// async fn later() {}
+    ///
+    /// async fn work(map: std::sync::Arc<HydraList<u64, String>>) -> usize {
+    ///     let map = map.pin_owned();
+    ///     map.insert(1, "one".into());
+    ///     let entry = map.get_entry(&1);
+    ///     later().await;
+    ///     entry.map_or(0, |entry| entry.value().len())
+    /// }
+    ///
+    /// fn is_send(_: &impl Send) {}
+    /// is_send(&work(Default::default()));
+    /// ```
+    pub fn pin_owned(&self) -> Session<'_, S, K, V, Roaming> {
+        Session::roaming(self)
+    }
+
+    /// The number of entries: exact while no thread changes the map, otherwise off by at most what is inserted or removed
+    /// during the call. O(threads).
+    pub fn len(&self) -> usize {
+        self.used().map_or(0, Structure::entries)
+    }
+
+    /// Whether there are no entries, with [`len`](Self::len)'s consistency.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits until background work has caught up with everything done to the map before the call, and frees what was removed
+    /// or replaced as far as no thread reads; it waits for no reader. Never needed for right answers; useful before measuring.
+    /// It does not promise that memory is reclaimed at once: what a reader may still be using goes after that, and so does
+    /// what a background thread is about to free. What a map at rest leaves behind is freed some milliseconds later.
+    pub fn sync(&self) {
+        if let Some(core) = self.used() {
+            core.settle();
+        }
+    }
+
+    /// Checks every internal invariant. For tests: call it when no other thread uses the map.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) {
+        if let Some(core) = self.used() {
+            core.check();
+        }
+    }
+}

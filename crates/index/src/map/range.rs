@@ -1,0 +1,283 @@
+//! Iterators of owned entries, keys and values, from both ends.
+
+use super::walk::{Walk, bounds};
+use super::{FormOf, Hold, Kind, Map, Session, Words};
+use crate::hydra::SearchForm;
+use crate::key::Bytes;
+use crate::{Encode, Key, value};
+use core::borrow::Borrow;
+use core::fmt;
+use core::iter::FusedIterator;
+use core::marker::PhantomData;
+use core::ops::RangeBounds;
+use std::collections::VecDeque;
+
+/// What a [`Range`] makes of an entry.
+pub trait Take<K: Key, V: Send + Sync + 'static> {
+    /// What it yields.
+    type Item;
+
+    /// Whether it looks at the value.
+    #[doc(hidden)]
+    #[inline]
+    fn words() -> Words {
+        Words::of::<V>()
+    }
+
+    /// # Safety
+    /// `key` is an encoding of a `K`, and `word` a word of a `V` that is not reclaimed during the call.
+    #[doc(hidden)]
+    unsafe fn take(key: crate::Probe<'_, K>, word: u64) -> Self::Item;
+}
+
+/// Keys and values.
+#[derive(Debug)]
+pub enum Pairs {}
+/// Keys alone.
+#[derive(Debug)]
+pub enum KeysOnly {}
+/// Values alone.
+#[derive(Debug)]
+pub enum ValuesOnly {}
+
+impl<K: Key, V: Clone + Send + Sync + 'static> Take<K, V> for Pairs {
+    type Item = (K, V);
+
+    #[inline]
+    unsafe fn take(key: crate::Probe<'_, K>, word: u64) -> (K, V) {
+        // SAFETY: passed on.
+        unsafe { (K::decode(key), value::clone_of(word)) }
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Take<K, V> for KeysOnly {
+    type Item = K;
+
+    fn words() -> Words {
+        Words::Shown
+    }
+
+    unsafe fn take(key: crate::Probe<'_, K>, _: u64) -> K {
+        // SAFETY: passed on.
+        unsafe { K::decode(key) }
+    }
+}
+
+impl<K: Key, V: Clone + Send + Sync + 'static> Take<K, V> for ValuesOnly {
+    type Item = V;
+
+    unsafe fn take(_: crate::Probe<'_, K>, word: u64) -> V {
+        // SAFETY: passed on.
+        unsafe { value::clone_of(word) }
+    }
+}
+
+/// A double-ended iterator over a range of entries, in key order. See [`Session::range`].
+///
+/// It owns what it needs, and is `Send`. It holds no lock and, between calls, no guard: it fetches some entries ahead, one
+/// the first time and up to 256 later, so what it yields may have changed since.
+pub struct Range<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V> = Pairs> {
+    walk: Walk<'m, S, K, V>,
+    /// Fetched from the front, ascending.
+    front: VecDeque<T::Item>,
+    /// Fetched from the back, ascending.
+    back: VecDeque<T::Item>,
+    what: PhantomData<T>,
+}
+
+/// An iterator over keys, in order. See [`Session::keys`].
+pub type Keys<'m, S, K, V> = Range<'m, S, K, V, KeysOnly>;
+
+/// An iterator over values, in the order of their keys. See [`Session::values`].
+pub type Values<'m, S, K, V> = Range<'m, S, K, V, ValuesOnly>;
+
+impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> Range<'m, S, K, V, T> {
+    pub(super) fn over(walk: Walk<'m, S, K, V>) -> Self {
+        Self { walk, front: VecDeque::new(), back: VecDeque::new(), what: PhantomData }
+    }
+
+    pub(super) fn all(map: &'m Map<S, K, V>) -> Self {
+        Self::over(Walk::all(map))
+    }
+
+    #[cold]
+    fn fetch_front(&mut self) {
+        let front = &mut self.front;
+        // SAFETY: the walk shows what is in the map, under its guard.
+        self.walk.fetch_front(T::words(), |key, word| front.push_back(unsafe { T::take(key, word) }));
+    }
+
+    #[cold]
+    fn fetch_back(&mut self) {
+        let back = &mut self.back;
+        // SAFETY: as in `fetch_front`.
+        self.walk.fetch_back(T::words(), |key, word| back.push_front(unsafe { T::take(key, word) }));
+    }
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> Iterator for Range<'_, S, K, V, T> {
+    type Item = T::Item;
+
+    #[inline]
+    fn next(&mut self) -> Option<T::Item> {
+        if let Some(item) = self.front.pop_front() {
+            return Some(item);
+        }
+        if self.walk.is_fresh() {
+            // SAFETY: as in `fetch_front`.
+            return self.walk.fetch_one(|key, word| unsafe { T::take(key, word) });
+        }
+        self.fetch_front();
+        self.front.pop_front().or_else(|| self.back.pop_front())
+    }
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> DoubleEndedIterator for Range<'_, S, K, V, T> {
+    fn next_back(&mut self) -> Option<T::Item> {
+        if self.back.is_empty() {
+            self.fetch_back();
+        }
+        self.back.pop_back().or_else(|| self.front.pop_back())
+    }
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> FusedIterator for Range<'_, S, K, V, T> {}
+
+/// Drops items at one end of what was fetched, as long as they are `unwanted`.
+fn pass_by<T>(
+    fetched: &mut VecDeque<T>,
+    end: fn(&VecDeque<T>) -> Option<&T>,
+    pop: fn(&mut VecDeque<T>) -> Option<T>,
+    unwanted: impl Fn(&T) -> bool,
+) {
+    while end(fetched).is_some_and(&unwanted) {
+        pop(fetched);
+    }
+}
+
+impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Range<'_, S, K, V> {
+    /// Goes forward to the first entry at or above `key` that is left; never back. What was fetched already and lies
+    /// there is kept.
+    ///
+    /// ```
+    /// use archipelago_index::HydraList;
+    ///
+    /// let map: HydraList<u64, u64> = (0..100).map(|n| (n, n)).collect();
+    /// let mut iter = map.pin().range(10..90);
+    /// iter.next();
+    /// iter.seek(&50);
+    /// iter.seek_back(&60);
+    /// assert_eq!((iter.next(), iter.next_back()), (Some((50, 50)), Some((60, 60))));
+    /// ```
+    pub fn seek<Q>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        key.encode(|key| {
+            let below = |entry: &(K, V)| entry.0.encode(|it| FormOf::<K>::compare(it, key).is_lt());
+            pass_by(&mut self.front, VecDeque::front, VecDeque::pop_front, below);
+            if self.front.is_empty() {
+                self.walk.raise(key);
+                pass_by(&mut self.back, VecDeque::front, VecDeque::pop_front, below);
+            }
+        });
+    }
+
+    /// Goes back to the last entry at or below `key` that is left, as [`seek`](Self::seek) goes forward.
+    pub fn seek_back<Q>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        key.encode(|key| {
+            let above = |entry: &(K, V)| entry.0.encode(|it| FormOf::<K>::compare(it, key).is_gt());
+            pass_by(&mut self.back, VecDeque::back, VecDeque::pop_back, above);
+            if self.back.is_empty() {
+                self.walk.lower(key);
+                pass_by(&mut self.front, VecDeque::back, VecDeque::pop_back, above);
+            }
+        });
+    }
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> fmt::Debug for Range<'_, S, K, V, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Range").finish_non_exhaustive()
+    }
+}
+
+impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
+    pub(super) fn walk<Q>(&self, range: &impl RangeBounds<Q>) -> Walk<'m, S, K, V>
+    where
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        Walk::new(self.map, bounds::<K, Q>(range))
+    }
+
+    /// An iterator over all keys, ascending; see [`range`](Self::range).
+    pub fn keys(&self) -> Keys<'m, S, K, V> {
+        Range::all(self.map)
+    }
+}
+
+impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
+    /// An iterator over clones of the entries whose keys lie in `range`, ascending; `.rev()` descends. A range whose start is
+    /// after its end is empty. Without clones: [`scan_range`](Self::scan_range), [`entries`](Self::entries).
+    ///
+    /// Ordered; never yields a key twice; never misses a key that is in the map from the call to the iterator's end.
+    pub fn range<Q, R>(&self, range: R) -> Range<'m, S, K, V>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+        R: RangeBounds<Q>,
+    {
+        Range::over(self.walk(&range))
+    }
+
+    /// An iterator over all entries, ascending; see [`range`](Self::range).
+    pub fn iter(&self) -> Range<'m, S, K, V> {
+        Range::all(self.map)
+    }
+
+    /// An iterator over all values, in the order of their keys; see [`range`](Self::range).
+    pub fn values(&self) -> Values<'m, S, K, V> {
+        Range::all(self.map)
+    }
+}
+
+impl<'m, S: Kind, K, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H>
+where
+    K: Key<Form = Bytes>,
+{
+    /// An iterator over the entries whose keys begin with `prefix`, ascending; see [`range`](Self::range). For strings and
+    /// byte vectors; of other keys, those whose encoding begins with `prefix`'s.
+    ///
+    /// ```
+    /// use archipelago_index::HydraList;
+    ///
+    /// let map = HydraList::from(["a/", "b/1", "b/2", "c/"].map(|path| (path.to_string(), ())));
+    /// let map = map.pin();
+    /// assert_eq!(map.prefix("b/").map(|(path, ())| path).collect::<Vec<_>>(), ["b/1", "b/2"]);
+    /// ```
+    pub fn prefix<Q>(&self, prefix: &Q) -> Range<'m, S, K, V>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = Bytes> + ?Sized,
+    {
+        Range::over(Walk::new(self.map, prefix_bounds(prefix)))
+    }
+}
+
+/// From a prefix to below the first string after all that begin with it: the prefix's last byte raised, without those that
+/// cannot be.
+pub(super) fn prefix_bounds<Q: Encode<Form = Bytes> + ?Sized>(prefix: &Q) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    prefix.encode(|prefix| {
+        let end = prefix.iter().rposition(|&byte| byte < 0xFF).map(|last| {
+            let mut end = prefix[..=last].to_vec();
+            end[last] += 1;
+            end
+        });
+        (Some(prefix.to_vec()), end)
+    })
+}

@@ -1,0 +1,143 @@
+//! References to values in a map: a [`Ref`] is this thread's, an [`Entry`] has its key and may go anywhere.
+
+use super::batch::Batch;
+use super::{FormOf, Map, Structure};
+use crate::{Key, value};
+use archipelago_platform::sync::Arc;
+use archipelago_sync::rcu::{Guard, OwnedGuard};
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Deref;
+
+/// A value in a map, by reference.
+///
+/// It shows the value that the key had when it was looked up, also after others have replaced or removed that: while a
+/// `Ref` exists, *nothing* that the map lets go of is freed. So it should be short-lived. The map's `stats()` shows what
+/// waits, and a `backlog_limit` bounds it. Values that live in a word of the map (primitive numbers) are copied in.
+///
+/// It belongs to the thread that made it. One that may be sent or kept over an `await` is an [`Entry`].
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// let map = archipelago_index::HydraList::from([(1, String::new())]);
+/// send(map.pin().get_ref(&1));
+/// ```
+pub struct Ref<'m, V> {
+    word: u64,
+    _guard: Guard<'m>,
+    value: PhantomData<V>,
+}
+
+impl<'m, V: Send + Sync + 'static> Ref<'m, V> {
+    /// # Safety
+    /// `word` is a word of a `V` that was in the map, or is the caller's, under `guard`, and is not reclaimed before
+    /// `guard` ends.
+    pub(super) unsafe fn new(word: u64, guard: Guard<'m>) -> Self {
+        Self { word, _guard: guard, value: PhantomData }
+    }
+}
+
+impl<V: Send + Sync + 'static> Deref for Ref<'_, V> {
+    type Target = V;
+
+    #[inline]
+    fn deref(&self) -> &V {
+        // SAFETY: the guard keeps the value, as `new` was promised.
+        unsafe { value::as_ref(&self.word) }
+    }
+}
+
+impl<V: Send + Sync + fmt::Debug + 'static> fmt::Debug for Ref<'_, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<V: Send + Sync + PartialEq + 'static> PartialEq<V> for Ref<'_, V> {
+    fn eq(&self, other: &V) -> bool {
+        **self == *other
+    }
+}
+
+/// An entry of a map, by reference: its key, and the value that the key had when it was looked up.
+///
+/// Entries may be sent to other threads and kept over an `await`. Those of one batch of an iterator share what they
+/// need, so none of them is an allocation of its own. As long as any of them exists, *nothing* that the map lets go of is
+/// freed; see [`Ref`].
+pub struct Entry<'m, K: Key, V> {
+    held: Arc<Held<'m, K>>,
+    at: usize,
+    value: PhantomData<V>,
+}
+
+/// What the entries of one batch share.
+pub(super) struct Held<'m, K: Key> {
+    pub(super) batch: Batch<FormOf<K>>,
+    /// Begun before the batch was read.
+    pub(super) guard: OwnedGuard<'m>,
+}
+
+impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
+    /// # Safety
+    /// The batch's words are `V`s of a map of `K`, read under the guard beside it. It has an entry `at`.
+    pub(super) unsafe fn new(held: &Arc<Held<'m, K>>, at: usize) -> Self {
+        debug_assert!(at < held.batch.len());
+        Self { held: held.clone(), at, value: PhantomData }
+    }
+
+    /// An entry by itself, of what `look` shows under a fresh guard.
+    pub(super) fn alone<S: super::Kind>(
+        map: &'m Map<S, K, V>,
+        look: impl FnOnce(&mut Batch<FormOf<K>>) -> bool,
+    ) -> Option<Self> {
+        let guard = map.core().domain().pin_owned();
+        let mut batch = Batch::default();
+        // SAFETY: `look` has put an entry of the map in, under the guard.
+        look(&mut batch).then(|| unsafe { Self::new(&Arc::new(Held { batch, guard }), 0) })
+    }
+
+    /// The key's encoding.
+    pub(super) fn encoded_key(&self) -> crate::Probe<'_, K> {
+        self.held.batch.key(self.at)
+    }
+
+    /// The key, borrowed.
+    #[inline]
+    pub fn key(&self) -> K::Ref<'_> {
+        // SAFETY: an encoding of a K (`new`).
+        unsafe { K::decode_ref(self.encoded_key()) }
+    }
+
+    /// The key, rebuilt.
+    pub fn to_key(&self) -> K {
+        // SAFETY: as above.
+        unsafe { K::decode(self.encoded_key()) }
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &V {
+        // SAFETY: a V's word, read under the guard that the batch keeps (`new`).
+        unsafe { value::as_ref(self.held.batch.word(self.at)) }
+    }
+}
+
+impl<K: Key, V> Clone for Entry<'_, K, V> {
+    fn clone(&self) -> Self {
+        Self { held: self.held.clone(), at: self.at, value: PhantomData }
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Deref for Entry<'_, K, V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        self.value()
+    }
+}
+
+impl<K: Key + fmt::Debug, V: Send + Sync + fmt::Debug + 'static> fmt::Debug for Entry<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Entry").field(&self.to_key()).field(self.value()).finish()
+    }
+}

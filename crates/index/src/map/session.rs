@@ -1,0 +1,281 @@
+//! Sessions, and reading by key.
+
+use super::batch::Batch;
+use super::walk::Walk;
+use super::{CoreOf, Entry, FormOf, Kind, Map, Ref, Structure, Words};
+use crate::hydra::SearchForm;
+use crate::{Encode, Key, value};
+use archipelago_sync::rcu::{Guard, Reader};
+use core::borrow::Borrow;
+use core::fmt;
+
+/// The place of a thread in a structure.
+pub(crate) type PlaceOf<'s, S, K> = <CoreOf<S, K> as Structure<FormOf<K>>>::Place<'s>;
+
+/// How a session gets into its map.
+pub trait Hold<'m, S: Kind, K: Key>: sealed::Sealed {
+    /// Begins a critical section of the calling thread.
+    fn enter(&self, core: &'m CoreOf<S, K>) -> Guard<'m>;
+
+    /// The calling thread's place.
+    fn place(&self, core: &'m CoreOf<S, K>) -> PlaceOf<'m, S, K>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl<S: super::Kind, K: super::Key> Sealed for super::Pinned<'_, S, K> {}
+    impl Sealed for super::Roaming {}
+}
+
+/// A thread's way in, found when the session was made.
+pub struct Pinned<'m, S: Kind, K: Key> {
+    reader: Reader<'m>,
+    place: PlaceOf<'m, S, K>,
+}
+
+/// The way in is looked up by each operation, in whatever thread that runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Roaming;
+
+impl<'m, S: Kind, K: Key> Hold<'m, S, K> for Pinned<'m, S, K> {
+    #[inline(always)]
+    fn enter(&self, _: &'m CoreOf<S, K>) -> Guard<'m> {
+        self.reader.enter()
+    }
+
+    #[inline(always)]
+    fn place(&self, _: &'m CoreOf<S, K>) -> PlaceOf<'m, S, K> {
+        self.place
+    }
+}
+
+impl<'m, S: Kind, K: Key> Hold<'m, S, K> for Roaming {
+    #[inline]
+    fn enter(&self, core: &'m CoreOf<S, K>) -> Guard<'m> {
+        core.domain().reader().enter()
+    }
+
+    #[inline]
+    fn place(&self, core: &'m CoreOf<S, K>) -> PlaceOf<'m, S, K> {
+        core.place()
+    }
+}
+
+/// A session on a [`Map`]: made by [`Map::pin`] for one thread, or by [`Map::pin_owned`] for any.
+///
+/// It is a handful of references: making one costs a few loads, however many are alive, and forgetting one costs nothing.
+/// It holds no lock and no guard between calls, so keeping one for long delays nothing. One made by `pin` remembers the
+/// NUMA node it was made on; after its thread has moved to another node it stays right, but reads that other node's memory.
+///
+/// Closures that are shown a value (in [`get_with`](Self::get_with), [`scan`](Self::scan), [`update`](Self::update),
+/// [`compute`](Self::compute), [`retain`](Self::retain)) run inside a guard, as clones of values do: nothing that is removed
+/// or replaced meanwhile is freed before they return, so they should be short. References ([`Ref`], [`Entry`]) hold a
+/// guard for as long as they live. [`Map::stats`] shows what waits, and a [`backlog_limit`](super::Builder::backlog_limit)
+/// bounds it. What makes values (in [`get_or_insert_with`](Self::get_or_insert_with), [`extend`](Self::extend)) runs outside
+/// any guard.
+///
+/// All operations on single keys are linearizable. In a `HydraList` they cost one search-layer look-up and, nearly always,
+/// one page: expected O(log n) comparisons in a few cache lines for words, O(key length) for byte strings. In an `Art`, a
+/// step per byte of the key at most.
+pub struct Session<'m, S: Kind, K: Key, V: Send + Sync + 'static, H = Pinned<'m, S, K>> {
+    pub(super) map: &'m Map<S, K, V>,
+    pub(crate) core: &'m CoreOf<S, K>,
+    pub(super) hold: H,
+}
+
+impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Session<'m, S, K, V> {
+    #[inline]
+    pub(super) fn pinned(map: &'m Map<S, K, V>) -> Self {
+        let core = map.core();
+        Self { map, core, hold: Pinned { reader: core.domain().reader(), place: core.place() } }
+    }
+}
+
+impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Session<'m, S, K, V, Roaming> {
+    pub(super) fn roaming(map: &'m Map<S, K, V>) -> Self {
+        Self { map, core: map.core(), hold: Roaming }
+    }
+}
+
+impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
+    #[inline(always)]
+    pub(super) fn enter(&self) -> Guard<'m> {
+        self.hold.enter(self.core)
+    }
+
+    /// Begins an operation that may remove or replace something: outside of other guards, it waits while too much waits
+    /// for readers.
+    #[inline]
+    pub(super) fn enter_to_store(&self) -> Guard<'m> {
+        self.core.limits().backlog.admit(self.core.domain());
+        self.enter()
+    }
+
+    #[inline(always)]
+    pub(super) fn place(&self) -> PlaceOf<'m, S, K> {
+        self.hold.place(self.core)
+    }
+
+    /// The map this is a session of.
+    pub fn map(&self) -> &'m Map<S, K, V> {
+        self.map
+    }
+
+    /// The number of entries; see [`Map::len`].
+    pub fn len(&self) -> usize {
+        self.core.entries()
+    }
+
+    /// Whether there are no entries, with the consistency of [`len`](Self::len).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// See [`Map::sync`].
+    pub fn sync(&self) {
+        self.core.settle();
+    }
+
+    #[inline(always)]
+    pub(super) fn word<Q>(&self, guard: &Guard<'m>, key: &Q) -> Option<u64>
+    where
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        let place = self.place();
+        key.encode(|key| self.core.get(place, guard, key))
+    }
+
+    /// Calls `read` with the value of `key`, by reference, without cloning it. Memory reclamation waits while it runs.
+    #[inline(always)]
+    pub fn get_with<Q, R>(&self, key: &Q, read: impl FnOnce(&V) -> R) -> Option<R>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        let guard = self.enter();
+        let word = self.word(&guard, key)?;
+        // SAFETY: the word was in the map under our guard, so its value is not reclaimed yet.
+        Some(unsafe { value::with_ref(word, read) })
+    }
+
+    /// The value of `key`, by reference. Memory reclamation waits while the reference lives.
+    ///
+    /// ```
+    /// use archipelago_index::HydraList;
+    /// use std::sync::RwLock;
+    ///
+    /// // Values need not be `Clone`.
+    /// let map: HydraList<u64, RwLock<Vec<u64>>> = HydraList::new();
+    /// let map = map.pin();
+    /// map.get_or_insert_with(1, RwLock::default).write().unwrap().push(7);
+    /// assert_eq!(*map.get_ref(&1).unwrap().read().unwrap(), [7]);
+    /// ```
+    #[inline]
+    pub fn get_ref<Q>(&self, key: &Q) -> Option<Ref<'m, V>>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        let guard = self.enter();
+        let word = self.word(&guard, key)?;
+        // SAFETY: the word was in the map under the guard.
+        Some(unsafe { Ref::new(word, guard) })
+    }
+
+    /// The entry of `key`, by reference, to be sent or kept over an `await`. Costs some allocations and a lock that all such
+    /// references of the map share while they are made and dropped; within a thread [`get_ref`](Self::get_ref) is better.
+    pub fn get_entry<Q>(&self, key: &Q) -> Option<Entry<'m, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        Entry::alone(self.map, |found| {
+            let place = self.place();
+            let look = |from: crate::Probe<'_, K>| {
+                // Shown from the map, not from the caller: what was stored is what may be decoded.
+                self.core.ceiling(place, &self.enter(), from, |key, word| {
+                    let same = FormOf::<K>::compare(key, from).is_eq();
+                    same.then(|| found.push(key, word)).is_some()
+                })
+            };
+            key.encode(look) == Some(true)
+        })
+    }
+
+    /// Whether `key` is in the map.
+    #[inline]
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        self.word(&self.enter(), key).is_some()
+    }
+
+    /// The entry with the least key, by reference.
+    pub fn first(&self) -> Option<Entry<'m, K, V>> {
+        Entry::alone(self.map, |found| Walk::all(self.map).fetch_one(|key, word| found.push(key, word)).is_some())
+    }
+
+    /// The entry with the greatest key, by reference.
+    pub fn last(&self) -> Option<Entry<'m, K, V>> {
+        let look = |found: &mut Batch<_>| {
+            self.core.scan_back(self.place(), &self.enter(), None, 1, Words::Shown, |key, word| {
+                found.push(key, word);
+                false
+            })
+        };
+        Entry::alone(self.map, |found| look(found) > 0)
+    }
+}
+
+impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
+    /// The value of `key`.
+    #[inline(always)]
+    pub fn get<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        self.get_with(key, V::clone)
+    }
+
+    /// The values of several keys, in order. Faster than one by one where the structure overlaps the memory accesses of
+    /// several look-ups, as `HydraList` does. Each look-up is linearizable on its own.
+    pub fn get_many<Q>(&self, keys: &[Q]) -> Vec<Option<V>>
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>>,
+    {
+        let mut found = Vec::with_capacity(keys.len());
+        self.get_many_into(keys, &mut found);
+        found
+    }
+
+    pub(super) fn get_many_into<Q>(&self, keys: &[Q], found: &mut Vec<Option<V>>)
+    where
+        Q: Encode<Form = FormOf<K>>,
+    {
+        let guard = self.enter();
+        self.core.get_many(self.place(), &guard, keys, |word| {
+            // SAFETY: the word was in the map under our guard.
+            found.push(word.map(|word| unsafe { value::clone_of(word) }));
+        });
+    }
+
+    /// The entry with the least key: linearizable as a [`scan`](Self::scan) of one entry.
+    pub fn first_key_value(&self) -> Option<(K, V)> {
+        self.range::<K, _>(..).next()
+    }
+
+    /// The entry with the greatest key: linearizable as a [`scan_rev`](Self::scan_rev) of one entry.
+    pub fn last_key_value(&self) -> Option<(K, V)> {
+        self.range::<K, _>(..).next_back()
+    }
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static, H> fmt::Debug for Session<'_, S, K, V, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("of", &S::NAME).finish_non_exhaustive()
+    }
+}

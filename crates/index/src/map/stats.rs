@@ -1,0 +1,48 @@
+//! What a map holds.
+
+use super::structure::{Held, Structure};
+use super::{Kind, Map};
+use crate::backlog::Garbage;
+use crate::{Key, value};
+
+/// What a [`Map`] holds at the moment; exact only while no other thread uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// See [`Map::len`].
+    pub entries: usize,
+    /// Pages (in an `Art`: inner nodes), and those taken out of use whose memory is not free yet.
+    pub pages: usize,
+    /// Entries that the pages have room for; 0 for structures without pages. `entries / room` is how full they are.
+    pub room: usize,
+    /// Bytes in search layers, where the structure has them.
+    pub layers: usize,
+    /// Bytes in boxes of values, without what the values own elsewhere.
+    pub values: usize,
+    /// See [`Map::bytes`].
+    pub bytes: usize,
+    /// What waits for readers: as long as a [`Ref`](super::Ref), an [`Entry`](super::Entry) or a reading closure lives, all
+    /// that is removed or replaced. Pages among it count as objects, and under [`bytes`](Self::bytes), but not in
+    /// [`Garbage::bytes`].
+    pub garbage: Garbage,
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
+    /// What the map holds now. O(threads), with a few locks: for reports, not for hot paths.
+    pub fn stats(&self) -> Stats {
+        let (held, garbage) = match self.used() {
+            Some(core) => (core.held(), Garbage::of(core.domain())),
+            None => (Held::default(), Garbage::default()),
+        };
+        let (entries, Held { bytes, pages, room, layers }) = (self.len(), held);
+        let values = entries * value::boxed_bytes::<V>();
+        Stats { entries, pages, room, layers, values, bytes: bytes + values + garbage.bytes, garbage }
+    }
+
+    /// Bytes of memory held: for pages or nodes, search layers and boxed values, and what was removed or replaced and waits
+    /// for readers. A value counts as `size_of` its type, without what it owns elsewhere. Not counted: a few
+    /// words for each thread; in a `HydraList` of byte strings, the pages' bounds; and what the allocator adds. O(threads).
+    pub fn bytes(&self) -> usize {
+        self.stats().bytes
+    }
+}

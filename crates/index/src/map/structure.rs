@@ -1,0 +1,241 @@
+//! The seam between the maps that users see and the structures beneath them.
+//!
+//! A *structure* maps encoded keys to words, concurrently: HydraList's two layers, the adaptive radix tree. It supplies the
+//! primitives of [`Structure`], and [`Map`](super::Map) makes the whole face of them: sessions, references, iterators,
+//! atomic operations, limits, bulk work. So all maps have the same methods with the same signatures, consistency and
+//! bounds, and the tests are written once.
+//!
+//! To add a structure: implement [`Structure`] for its core and [`Kind`] for a marker, alias `Map<Marker, K, V>`, and put
+//! the alias into the conformance tests. What has a default here may be left to it.
+//!
+//! # What a structure promises
+//! 1. *Points* (`get`, `put`, `take`) are linearizable, key by key. `take_end` is too, over all keys.
+//! 2. *Walks* (`scan`, `scan_back`) show entries in order, none twice, each as it was at some moment of the call, and miss
+//!    none that was there throughout.
+//! 3. *Words are opaque*: each is handed back once, by what replaces or removes it, and whoever gets it owns it. It stays
+//!    valid for guards that are older than its retirement.
+//! 4. *Closures run without locks*: whatever they do, also to this structure, finds no lock held; if they panic, the
+//!    structure is as the call left it.
+//! 5. *Keys' memory* is the structure's: it retires what it has boxed. A key shown to a closure is valid until that returns.
+
+use super::limits::Limits;
+use crate::key::{Encode, KeyForm};
+use archipelago_platform::sync::Arc;
+use archipelago_sync::rcu::{Domain, Guard};
+use core::fmt::Debug;
+
+/// When [`Structure::put`] stores.
+#[derive(Clone, Copy)]
+pub enum When {
+    /// Whether the key is there or not.
+    Always,
+    /// Only if the key is not there.
+    Absent,
+    /// Only if the key is there.
+    Present,
+    /// Only if the key is there with exactly this word.
+    Holds(u64),
+}
+
+/// What [`Structure::put`] did.
+pub enum Put {
+    /// The key was not there and is now.
+    Inserted,
+    /// The key was there; this is the word replaced, now the caller's.
+    Replaced(u64),
+    /// Nothing was stored: the key is there with this word.
+    Kept(u64),
+    /// Nothing was stored: the key is not there.
+    Missing,
+}
+
+/// One end of a map.
+#[derive(Clone, Copy)]
+pub enum End {
+    /// The least key.
+    First,
+    /// The greatest key.
+    Last,
+}
+
+/// A structure of one form of keys, shared by threads. See the module's text for what it promises.
+pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
+    /// What operations know about the place where they run (a NUMA node, say), found once for a session.
+    type Place<'s>: Copy;
+
+    /// Where the last of several writes with ascending keys went.
+    type Near<'g>: Default;
+
+    /// The longest key that can be stored, in bytes of its encoding. The face stores no longer one.
+    const LONGEST_KEY: usize = usize::MAX;
+
+    /// This thread's place.
+    fn place(&self) -> Self::Place<'_>;
+
+    /// The domain that reclaims what the structure lets go of. All guards below are of it.
+    fn domain(&self) -> &Domain;
+
+    /// The limits it was built with.
+    fn limits(&self) -> &Limits;
+
+    // ---- Points ---------------------------------------------------------------------------------------------------
+
+    /// The word of `key`.
+    fn get(&self, place: Self::Place<'_>, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64>;
+
+    /// Stores `word` under `key`, and counts.
+    fn put(&self, place: Self::Place<'_>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put;
+
+    /// Takes `key` out, and counts; if a word is expected, only if that is its word.
+    fn take(&self, place: Self::Place<'_>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64>;
+
+    /// Takes the least or the greatest entry out, and counts; `found` receives it.
+    fn take_end<R>(
+        &self,
+        place: Self::Place<'_>,
+        guard: &Guard<'_>,
+        end: End,
+        found: impl FnOnce(F::Probe<'_>, u64) -> R,
+    ) -> Option<R>;
+
+    // ---- Walks ----------------------------------------------------------------------------------------------------
+
+    /// Shows up to `limit` entries at or above `from` to `visit`, ascending, until that returns false. How many.
+    fn scan(
+        &self,
+        place: Self::Place<'_>,
+        guard: &Guard<'_>,
+        from: F::Probe<'_>,
+        limit: usize,
+        words: Words,
+        visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize;
+
+    /// Shows up to `limit` entries below `bound` (`None`: all) to `visit`, descending, until that returns false. How many.
+    fn scan_back(
+        &self,
+        place: Self::Place<'_>,
+        guard: &Guard<'_>,
+        bound: Option<F::Probe<'_>>,
+        limit: usize,
+        words: Words,
+        visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize;
+
+    /// The first entry at or above `from`.
+    #[inline]
+    fn ceiling<R>(
+        &self,
+        place: Self::Place<'_>,
+        guard: &Guard<'_>,
+        from: F::Probe<'_>,
+        found: impl FnOnce(F::Probe<'_>, u64) -> R,
+    ) -> Option<R> {
+        let (mut found, mut result) = (Some(found), None);
+        self.scan(place, guard, from, 1, Words::Shown, |key, word| {
+            result = found.take().map(|found| found(key, word));
+            false
+        });
+        result
+    }
+
+    /// Shows up to `count` keys, ascending, that cut the map into parts of about the same size.
+    fn split_points(&self, place: Self::Place<'_>, guard: &Guard<'_>, count: usize, show: impl FnMut(F::Probe<'_>));
+
+    // ---- Many at a time -------------------------------------------------------------------------------------------
+
+    /// The words of several keys, in order.
+    fn get_many<Q: Encode<Form = F>>(
+        &self,
+        place: Self::Place<'_>,
+        guard: &Guard<'_>,
+        keys: &[Q],
+        mut found: impl FnMut(Option<u64>),
+    ) {
+        keys.iter().for_each(|key| found(key.encode(|key| self.get(place, guard, key))));
+    }
+
+    /// As [`put`](Self::put) with [`When::Always`], for keys that come in ascending order, or nearly.
+    fn put_near<'g>(
+        &self,
+        place: Self::Place<'_>,
+        guard: &'g Guard<'_>,
+        near: &mut Self::Near<'g>,
+        key: F::Probe<'_>,
+        word: u64,
+    ) -> Put {
+        let _ = near;
+        self.put(place, guard, key, word, When::Always)
+    }
+
+    // ---- The whole ------------------------------------------------------------------------------------------------
+
+    /// How many entries there are: exact while nobody changes the structure.
+    fn entries(&self) -> usize;
+
+    /// Bytes of memory held, without values' boxes and without what waits for readers; and in what.
+    fn held(&self) -> Held;
+
+    /// Notes that something was retired just now.
+    #[inline]
+    fn note_garbage(&self) {}
+
+    /// Does what background work there is to do. The caller holds no guard.
+    fn settle(&self) {}
+
+    /// For a caller that has the structure to itself, before it is dropped: ends background work, and shows each word once.
+    /// What a background thread panicked with.
+    fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn core::any::Any + Send>>;
+
+    /// Checks every invariant, at quiescence.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    fn check(&self);
+}
+
+/// What the caller of a scan does with the words that it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// It takes them as they are.
+    Shown,
+    /// It goes to where they lead. A structure that shows several entries at a time may fetch all of that beforehand, so
+    /// that the caller does not wait for one after the other.
+    Followed,
+}
+
+impl Words {
+    /// For those who look at values of type `V`.
+    #[inline]
+    pub(crate) fn of<V: 'static>() -> Self {
+        if crate::value::is_inline::<V>() { Self::Shown } else { Self::Followed }
+    }
+}
+
+/// What a structure holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Bytes, all in all.
+    pub bytes: usize,
+    /// Pages or inner nodes.
+    pub pages: usize,
+    /// Entries that its pages have room for; 0 where that means nothing.
+    pub room: usize,
+    /// Bytes of them in search layers, beside the entries.
+    pub layers: usize,
+}
+
+/// A kind of structure, whatever its keys: the first parameter of [`Map`](super::Map).
+pub trait Kind: Sized + Send + Sync + 'static {
+    /// The structure for a form of keys.
+    type Core<F: KeyForm>: Structure<F>;
+
+    /// Its settings.
+    type Config: Clone + Default + Debug + Send + Sync + 'static;
+
+    /// The name that users know it by.
+    const NAME: &'static str;
+
+    /// An empty structure.
+    fn build<F: KeyForm>(config: &Self::Config, limits: Limits) -> Arc<Self::Core<F>>;
+}

@@ -1,0 +1,232 @@
+//! Operations on a whole map, for whom nobody else uses it: building, emptying, cutting, joining, taking apart, dropping.
+
+use super::batch::Batch;
+use super::structure::{End, Put, Structure, Words};
+use super::{FormOf, Kind, Map};
+use crate::hydra::PageForm;
+use crate::value::{self, DropAll};
+use crate::{Encode, Key};
+use archipelago_platform::thread;
+use core::borrow::Borrow;
+use core::fmt;
+use core::iter::FusedIterator;
+use core::mem::ManuallyDrop;
+
+/// Entries that are moved from one map to another at a time.
+const MOVED: usize = 512;
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
+    /// Builds a map from entries in ascending key order; in O(n) where the structure can (`HydraList` fills its pages one after
+    /// the other, to the brim). Entries out of order are inserted all the same, more slowly; of equal keys the last one stays.
+    pub fn from_sorted(entries: impl IntoIterator<Item = (K, V)>) -> Self {
+        let map = Self::new();
+        map.pin().extend(entries);
+        map.sync();
+        map
+    }
+
+    /// As [`from_sorted`](Self::from_sorted), by up to `threads` threads, each with its share of the entries.
+    ///
+    /// # Panics
+    /// With what a key's or a value's code panicked with, in any of the threads.
+    pub fn from_sorted_parallel(mut entries: Vec<(K, V)>, threads: usize) -> Self {
+        let map = Self::new();
+        let share = entries.len().div_ceil(threads.max(1)).max(MOVED);
+        thread::scope(|s| {
+            while entries.len() > share {
+                let part = entries.split_off(entries.len() - share);
+                let map = &map;
+                s.spawn(move || map.pin().extend(part));
+            }
+            map.pin().extend(entries);
+        });
+        map.sync();
+        map
+    }
+
+    /// Removes all entries and gives all memory back. (To empty a map that others use, see
+    /// [`Session::remove_range`](super::Session::remove_range).)
+    ///
+    /// # Panics
+    /// With what a value's drop panicked with first; all are dropped by then.
+    pub fn clear(&mut self) {
+        *self = self.like();
+    }
+
+    /// Moves all entries of `other`, which is empty then, into this map, which others may be using: of a key in both, the
+    /// value of `other` stays. Entries are moved without being cloned or rebuilt. Each appears at a moment of its own.
+    pub fn append(&self, other: &mut Self) {
+        // Should anything panic on the way, what is left is leaked: words must not be in two maps.
+        let other = ManuallyDrop::new(core::mem::replace(other, other.like()));
+        let Some(from) = other.used() else { return };
+        let mut low = Some(FormOf::<K>::least());
+        let mut batch = Batch::default();
+        while let Some(start) = low.take() {
+            low = collect::<S, K>(from, FormOf::<K>::probe(&start), &mut batch);
+            self.take_in(&mut batch);
+        }
+        ManuallyDrop::into_inner(other).forget_entries();
+    }
+
+    /// Stores a batch of words, ascending, that are nobody's yet.
+    fn take_in(&self, batch: &mut Batch<FormOf<K>>) {
+        let session = self.pin();
+        let guard = session.enter_to_store();
+        let mut near = Default::default();
+        for at in 0..batch.len() {
+            let put = session.core.put_near(session.place(), &guard, &mut near, batch.key(at), *batch.word(at));
+            if let Put::Replaced(old) = put {
+                session.retire_word(&guard, old);
+            }
+        }
+        batch.clear();
+    }
+
+    /// Drops the structure without looking at the words in it.
+    fn forget_entries(mut self) {
+        if let Some(core) = self.core.take()
+            && let Some(payload) = core.dismantle(|_| ())
+        {
+            std::panic::resume_unwind(payload);
+        }
+    }
+
+    /// Cuts the map in two: returns one with the entries at and above `key`, and keeps those below. Entries are moved without
+    /// being cloned or rebuilt. O(entries moved).
+    ///
+    /// ```
+    /// use archipelago_index::HydraList;
+    ///
+    /// let mut low: HydraList<u64, String> = (0..100).map(|n| (n, n.to_string())).collect();
+    /// let mut high = low.split_off(&40);
+    /// assert_eq!((low.len(), high.len()), (40, 60));
+    /// low.append(&mut high);
+    /// assert_eq!((low.len(), high.len()), (100, 0));
+    /// ```
+    pub fn split_off<Q>(&mut self, key: &Q) -> Self
+    where
+        K: Borrow<Q>,
+        Q: Encode<Form = FormOf<K>> + ?Sized,
+    {
+        let upper = self.like();
+        let mut low = Some(key.encode(FormOf::<K>::own));
+        let mut batch = Batch::default();
+        while let Some(start) = low.take().filter(|_| self.used().is_some()) {
+            let session = self.pin();
+            low = collect::<S, K>(session.core, FormOf::<K>::probe(&start), &mut batch);
+            let guard = session.enter();
+            for at in 0..batch.len() {
+                let taken = session.core.take(session.place(), &guard, batch.key(at), None);
+                debug_assert_eq!(taken, Some(*batch.word(at)), "`&mut self`: nobody else changes the map");
+            }
+            drop(guard);
+            upper.take_in(&mut batch);
+        }
+        upper
+    }
+
+    /// Up to `parts - 1` keys, ascending, that cut the map into ranges with about as many entries each: the first begins below
+    /// the first key, the next with it, and so on. For work on disjoint ranges in several threads. O(parts), or O(nodes) of the
+    /// upper part of the structure.
+    ///
+    /// ```
+    /// use archipelago_index::HydraList;
+    ///
+    /// let map: HydraList<u64, u64> = (0..10_000).map(|n| (n, n)).collect();
+    /// let cuts = map.split_points(4);
+    /// assert_eq!(cuts.len(), 3);
+    /// assert!(cuts.is_sorted() && cuts[0] > 1_000 && cuts[2] < 9_000);
+    /// ```
+    pub fn split_points(&self, parts: usize) -> Vec<K> {
+        let mut points = Vec::new();
+        if let Some(core) = self.used().filter(|_| parts > 1) {
+            let guard = core.domain().pin();
+            // SAFETY: a structure shows what it stores: encodings of Ks.
+            core.split_points(core.place(), &guard, parts - 1, |key| points.push(unsafe { K::decode(key) }));
+        }
+        points
+    }
+}
+
+/// Copies some entries from `from` on, in ascending order; where to go on, if anywhere.
+fn collect<S: Kind, K: Key>(
+    core: &super::CoreOf<S, K>,
+    from: crate::Probe<'_, K>,
+    batch: &mut Batch<FormOf<K>>,
+) -> Option<super::walk::OwnedKey<K>> {
+    let guard = core.domain().pin();
+    core.scan(core.place(), &guard, from, MOVED, Words::Shown, |key, word| {
+        batch.push(key, word);
+        true
+    });
+    (batch.len() == MOVED).then(|| FormOf::<K>::just_above(batch.key(MOVED - 1)))?
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> Drop for Map<S, K, V> {
+    fn drop(&mut self) {
+        let Some(core) = self.core.get() else { return };
+        let mut values = DropAll::new();
+        // SAFETY: nobody else uses the map (sessions borrow it), so each word is ours, and shown once.
+        let panicked = core.dismantle(|word| unsafe { values.drop_word::<V>(word) });
+        drop(values);
+        // A bug of ours, which the panic hook has reported already. During another panic it must not end the process.
+        if let Some(payload) = panicked.filter(|_| !thread::panicking()) {
+            std::panic::resume_unwind(payload);
+        }
+    }
+}
+
+/// An owning iterator over a map's entries, in key order, from both ends. What it has not yielded is dropped with it.
+pub struct IntoIter<S: Kind, K: Key, V: Send + Sync + 'static> {
+    map: Map<S, K, V>,
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> IntoIter<S, K, V> {
+    fn pop(&mut self, end: End) -> Option<(K, V)> {
+        let session = self.map.pin();
+        let guard = session.enter();
+        session.core.take_end(session.place(), &guard, end, |key, word| {
+            // SAFETY: taken out just now, and `&mut self` says that nobody else reads the map.
+            let value = unsafe { value::from_word(word) };
+            // SAFETY: the key is an encoding of a K.
+            (unsafe { K::decode(key) }, value)
+        })
+    }
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> Iterator for IntoIter<S, K, V> {
+    type Item = (K, V);
+
+    fn next(&mut self) -> Option<(K, V)> {
+        self.pop(End::First)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.map.len();
+        (left, Some(left))
+    }
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> DoubleEndedIterator for IntoIter<S, K, V> {
+    fn next_back(&mut self) -> Option<(K, V)> {
+        self.pop(End::Last)
+    }
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> ExactSizeIterator for IntoIter<S, K, V> {}
+impl<S: Kind, K: Key, V: Send + Sync + 'static> FusedIterator for IntoIter<S, K, V> {}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> fmt::Debug for IntoIter<S, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntoIter").field("left", &self.map.len()).finish_non_exhaustive()
+    }
+}
+
+impl<S: Kind, K: Key, V: Send + Sync + 'static> IntoIterator for Map<S, K, V> {
+    type Item = (K, V);
+    type IntoIter = IntoIter<S, K, V>;
+
+    fn into_iter(self) -> IntoIter<S, K, V> {
+        IntoIter { map: self }
+    }
+}

@@ -1,0 +1,105 @@
+//! Look-ups by borrowed parts: they find what the key finds, and allocate nothing.
+
+#![forbid(unsafe_code)]
+
+use archipelago_check::hostile::{Counting, alone, beside};
+use archipelago_index::{Art, HydraList, KeyAs, Parts, by_parts, key};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+#[global_allocator]
+static HEAP: Counting = Counting::new();
+
+key! {
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    struct Account {
+        country: String,
+        number: u64,
+    }
+
+    #[derive(Clone, Debug, PartialEq)]
+    struct Name(String);
+}
+
+fn account(n: u64) -> Account {
+    Account { country: ["Bern", "Genf", "", "\0", "Zürich\0"][n as usize % 5].to_owned(), number: n / 5 }
+}
+
+const COUNT: u64 = if cfg!(miri) { 40 } else { 2_000 };
+
+#[test]
+fn structs_are_found_by_their_parts() {
+    let _others = beside();
+    let list: HydraList<Account, u64> = (0..COUNT).map(|n| (account(n), n)).collect();
+    let tree: Art<Account, u64> = (0..COUNT).map(|n| (account(n), n)).collect();
+    let (list, tree) = (list.pin(), tree.pin());
+    for n in 0..COUNT {
+        let Account { country, number } = account(n);
+        let parts = (country.as_str(), number);
+        assert_eq!((list.get(by_parts(&parts)), tree.get(by_parts(&parts))), (Some(n), Some(n)));
+        // Next to it.
+        let parts = (country.as_str(), number + COUNT);
+        assert_eq!((list.get(by_parts(&parts)), tree.get(by_parts(&parts))), (None, None));
+    }
+    let genf = (Included(by_parts::<Account>(&("Genf", 3))), Excluded(by_parts::<Account>(&("Genf", 7))));
+    let expected: Vec<u64> = (3..7).map(|number| 5 * number + 1).collect();
+    assert!(list.range::<dyn Parts<Account>, _>(genf).map(|entry| entry.1).eq(expected.clone()));
+    assert!(tree.range::<dyn Parts<Account>, _>(genf).map(|entry| entry.1).eq(expected));
+    let below = |parts| list.range::<dyn Parts<_>, _>((Unbounded, Excluded(parts))).count() as u64;
+    assert_eq!(below(by_parts(&("\0", 0))), COUNT / 5);
+    assert_eq!(list.scan(by_parts(&("Zürich\0", 0)), 5, |(country, _), _| assert_eq!(country, "Zürich\0")), 5);
+    assert_eq!(list.update(by_parts(&("Bern", 0)), |old| old + 1), Some(0));
+    assert_eq!((list.remove(by_parts(&("Bern", 0))), tree.remove(by_parts(&("Bern", 0)))), (Some(1), Some(0)));
+    assert_eq!((list.get(&account(0)), tree.get(&account(0))), (None, None));
+}
+
+#[test]
+fn all_kinds_of_composites_are() {
+    let _others = beside();
+    let key = (Some("a".to_owned()), vec![0, 1], [7_u8; 16], (1_u8, Name("n".to_owned())));
+    let map = HydraList::from([(key.clone(), 1)]);
+    let map = map.pin();
+    assert_eq!(map.get(by_parts(&(Some("a"), &[0, 1][..], &[7; 16], (1, "n")))), Some(1));
+    assert_eq!(map.get(by_parts(&(None, &[0, 1][..], &[7; 16], (1, "n")))), None);
+    // The key itself has its parts too.
+    assert_eq!(map.get(&key), Some(1));
+    let words = Art::from([((1_u32, 2_u32), 1)]);
+    assert_eq!(words.pin().get(by_parts(&(1, 2))), Some(1));
+    let names = HydraList::from([(Name("n".to_owned()), 1)]);
+    assert_eq!(names.pin().get(by_parts(&"n")), Some(1));
+    let generic = HydraList::from([((Generic("x".to_owned()), 3_u16), 1)]);
+    assert_eq!(generic.pin().get(by_parts(&("x", 3))), Some(1));
+}
+
+/// What the macro cannot declare is a key by hand, generics too.
+#[derive(Clone)]
+struct Generic<T>(T);
+
+impl<T: archipelago_index::KeyPart> KeyAs for Generic<T> {
+    type Key = T;
+
+    fn as_key(&self) -> T::Borrowed<'_> {
+        self.0.lend()
+    }
+
+    fn from_key(key: T) -> Self {
+        Self(key)
+    }
+}
+
+#[test]
+fn look_ups_by_parts_allocate_nothing() {
+    let list: HydraList<(String, u64), u64> = (0..COUNT).map(|n| (("x".repeat(50), n), n)).collect();
+    let tree: Art<(String, u64), u64> = list.pin().iter().collect();
+    list.sync();
+    let _alone = alone();
+    let (list, tree) = (list.pin(), tree.pin());
+    let country = "x".repeat(50);
+    let look = || {
+        for n in 0..COUNT {
+            let parts = (&*country, n);
+            assert_eq!((list.get(by_parts(&parts)), tree.get(by_parts(&parts))), (Some(n), Some(n)));
+        }
+    };
+    look();
+    assert_eq!(HEAP.most(look).0, 0, "bytes allocated");
+}

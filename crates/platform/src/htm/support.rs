@@ -1,0 +1,113 @@
+//! Whether transactions work here, and why not.
+
+use core::fmt;
+use std::ffi::OsStr;
+use std::sync::OnceLock;
+
+use super::{Abort, imp};
+
+/// The environment variable that can switch hardware transactions off.
+const VARIABLE: &str = "ARCHIPELAGO_HTM";
+
+/// Whether this process can use hardware transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// One was tried and committed.
+    Works,
+    /// `ARCHIPELAGO_HTM=off`.
+    Off,
+    /// The processor, or what passes its features on (a hypervisor, the kernel), says that it has none; or it is of a
+    /// maker or a kind whose transactions are not used here.
+    Absent,
+    /// The processor has them, and its microcode makes every one abort.
+    AlwaysAbort,
+    /// The processor says that it has them, yet of all that were tried none committed: a hypervisor or the kernel has
+    /// switched them off. With the last abort.
+    NeverCommit(Abort),
+}
+
+impl Support {
+    /// Whether transactions can commit.
+    pub fn works(self) -> bool {
+        self == Support::Works
+    }
+}
+
+impl fmt::Display for Support {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Support::Works => f.write_str("work"),
+            Support::Off => write!(f, "switched off by {VARIABLE}"),
+            Support::Absent => f.write_str("none: the processor, the kernel or a hypervisor offers no RTM"),
+            Support::AlwaysAbort => f.write_str("none: the processor's microcode makes every one abort"),
+            Support::NeverCommit(why) => write!(f, "none: offered, but none commits ({why})"),
+        }
+    }
+}
+
+/// Whether `ARCHIPELAGO_HTM` allows transactions: `auto`, which is the default, or `off`.
+///
+/// # Errors
+/// If the variable has another value. A program checks this first, since [`support`] can only panic.
+pub fn from_env() -> Result<bool, String> {
+    allowed(std::env::var_os(VARIABLE).as_deref())
+}
+
+fn allowed(value: Option<&OsStr>) -> Result<bool, String> {
+    match value.map(OsStr::to_string_lossy).as_deref() {
+        None | Some("" | "auto") => Ok(true),
+        Some("off") => Ok(false),
+        Some(other) => Err(format!("{VARIABLE}={other} is neither auto nor off")),
+    }
+}
+
+/// Whether transactions work. The first call tries some; in the simulated world the machine of the run says.
+///
+/// # Panics
+/// If `ARCHIPELAGO_HTM` has a value that it can't have.
+#[inline]
+pub fn support() -> Support {
+    #[cfg(archipelago_sim)]
+    return if *ALLOWED.get_or_init(read_allowed) { imp::support() } else { Support::Off };
+    #[cfg(not(archipelago_sim))]
+    *FOUND.get_or_init(find)
+}
+
+#[cfg(archipelago_sim)]
+static ALLOWED: OnceLock<bool> = OnceLock::new();
+#[cfg(not(archipelago_sim))]
+static FOUND: OnceLock<Support> = OnceLock::new();
+
+#[cfg(not(archipelago_sim))]
+#[cold]
+fn find() -> Support {
+    if read_allowed() { imp::support() } else { Support::Off }
+}
+
+fn read_allowed() -> bool {
+    from_env().unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_is_read() {
+        for (value, expected) in [("auto", Ok(true)), ("", Ok(true)), ("off", Ok(false))] {
+            assert_eq!(allowed(Some(OsStr::new(value))), expected);
+        }
+        assert_eq!(allowed(None), Ok(true));
+        assert!(allowed(Some(OsStr::new("on"))).unwrap_err().contains("auto"));
+    }
+
+    #[test]
+    fn reasons_are_told() {
+        let reasons = [Support::Off, Support::Absent, Support::AlwaysAbort, Support::NeverCommit(Abort(0))];
+        assert!(Support::Works.works() && reasons.iter().all(|reason| !reason.works()));
+        let mut texts: Vec<String> = reasons.iter().map(Support::to_string).collect();
+        texts.dedup();
+        assert_eq!(texts.len(), reasons.len());
+        assert_eq!(support().works(), super::super::available());
+    }
+}

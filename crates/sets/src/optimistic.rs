@@ -1,0 +1,200 @@
+//! Structures over RCU whose updates run side by side: decided without locks ([`plan`](crate::plan)), then done by a
+//! [`Commit`], or decided anew.
+//!
+//! # Why no thread waits for ever
+//! A commit waits a bounded time, within the guard; a thread that has to wait longer leaves its guard, waits, and decides
+//! anew. So a thread that waits for readers with nodes locked, as removals from a tree do, waits for none that waits for
+//! those nodes.
+
+use core::mem::{self, ManuallyDrop};
+
+use archipelago_platform::hint::point;
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::rcu::{Domain, Guard, Reader};
+
+use crate::mechanism::{Conflict, Mechanism, Node, Session};
+use crate::plan::{Plan, Planning};
+use crate::points;
+use crate::shared::{Reading, Shared, SharedLink};
+
+/// How a decided update happens.
+#[doc(hidden)]
+pub trait Commit: Default + Send + Sync + 'static {
+    /// What lies beside each node.
+    type Beside: Send + Sync;
+
+    /// Whether updates change one link only, and replace what would have to change beside it by copies.
+    const ONE_LINK: bool;
+
+    fn beside(&self) -> Self::Beside;
+
+    /// A node with this beside it has left the structure, or was never in it.
+    fn gone(&self, beside: &Self::Beside);
+
+    /// Does what is planned, if all that it was decided on still holds; whether it did. It begins in the guard in which the
+    /// plan was made.
+    fn commit<const LINKS: usize>(
+        &self,
+        domain: &Domain,
+        guard: Guard<'_>,
+        plan: &Plan<LINKS, Self::Beside>,
+        scratch: &mut Scratch,
+    ) -> bool;
+}
+
+/// Memory that a session keeps for its commits.
+#[doc(hidden)]
+#[derive(Default)]
+pub struct Scratch(Vec<usize>);
+
+impl Scratch {
+    /// The size of a thing in words.
+    const fn words<T>() -> usize {
+        const { assert!(size_of::<T>() > 0 && size_of::<T>().is_multiple_of(size_of::<usize>())) };
+        const { assert!(align_of::<T>() == align_of::<usize>()) };
+        size_of::<T>() / size_of::<usize>()
+    }
+
+    /// An empty vector of things of some words each, with the memory of the last one that was kept. Always of the same size,
+    /// or the memory is made anew.
+    pub(super) fn take<T: Copy>(&mut self) -> Vec<T> {
+        let mut kept = mem::take(&mut self.0);
+        if !kept.capacity().is_multiple_of(Self::words::<T>()) {
+            kept = Vec::new();
+        }
+        let mut kept = ManuallyDrop::new(kept);
+        // SAFETY: empty, aligned alike, and a whole number of things fills what was allocated.
+        unsafe { Vec::from_raw_parts(kept.as_mut_ptr().cast(), 0, kept.capacity() / Self::words::<T>()) }
+    }
+
+    /// Keeps its memory.
+    pub(super) fn keep<T: Copy>(&mut self, things: Vec<T>) {
+        let mut things = ManuallyDrop::new(things);
+        let words = things.capacity() * Self::words::<T>();
+        // SAFETY: as above; what is `Copy` needs no drop.
+        self.0 = unsafe { Vec::from_raw_parts(things.as_mut_ptr().cast(), 0, words) };
+    }
+}
+
+/// Structures over RCU with updates of this kind.
+#[derive(Default)]
+pub struct Optimistic<C> {
+    domain: Domain,
+    commit: C,
+}
+
+impl<C> Optimistic<C> {
+    pub(super) fn with(commit: C) -> Self {
+        Self { domain: Domain::new(), commit }
+    }
+
+    pub(super) fn commit(&self) -> &C {
+        &self.commit
+    }
+}
+
+impl<C: Commit, const LINKS: usize> Mechanism<LINKS> for Optimistic<C> {
+    type Link = SharedLink<LINKS, C::Beside>;
+    type Session<'m> = OptimisticSession<'m, C, LINKS>;
+
+    fn for_scopes(self, _: usize) -> Self {
+        self
+    }
+
+    fn root(&self) -> Self::Link {
+        Shared::boxed(Node { key: 0, next: [None; LINKS], value: 0 }, self.commit.beside())
+    }
+
+    fn session(&self) -> Self::Session<'_> {
+        let (reader, plan) = (self.domain.reader(), Plan::new());
+        OptimisticSession { over: self, reader, plan, scratch: Scratch::default(), aborts: 0 }
+    }
+}
+
+#[doc(hidden)]
+pub struct OptimisticSession<'m, C: Commit, const LINKS: usize> {
+    over: &'m Optimistic<C>,
+    reader: Reader<'m>,
+    plan: Plan<LINKS, C::Beside>,
+    scratch: Scratch,
+    aborts: u64,
+}
+
+impl<C: Commit, const LINKS: usize> OptimisticSession<'_, C, LINKS> {
+    fn discard(&mut self) {
+        self.plan.discard(|beside| self.over.commit.gone(beside));
+    }
+
+    /// Does what is planned, or forgets it.
+    fn commit(&mut self, guard: Guard<'_>) -> bool {
+        point(points::DECIDED);
+        if !self.over.commit.commit(&self.over.domain, guard, &self.plan, &mut self.scratch) {
+            self.discard();
+            return false;
+        }
+        if !self.plan.retired.is_empty() {
+            let guard = self.reader.enter();
+            for retired in &self.plan.retired {
+                // SAFETY: from `Shared::boxed`; unlinked by this update, which alone could retire it.
+                unsafe {
+                    self.over.commit.gone(&(*retired.node).beside);
+                    guard.retire_box(retired.node);
+                }
+            }
+        }
+        self.plan.clear();
+        true
+    }
+}
+
+impl<C: Commit, const LINKS: usize> Session<LINKS> for OptimisticSession<'_, C, LINKS> {
+    type Link = SharedLink<LINKS, C::Beside>;
+    type View<'s>
+        = Reading<C::Beside>
+    where
+        Self: 's;
+    type Update<'s>
+        = Planning<'s, LINKS, C>
+    where
+        Self: 's;
+
+    #[inline]
+    fn read<R>(&mut self, body: impl FnOnce(&Reading<C::Beside>) -> R) -> R {
+        let _guard = self.reader.enter();
+        body(&Reading::new())
+    }
+
+    /// Not at one moment: no lock makes it so.
+    fn read_at_once<R>(&mut self, _: &[usize], body: impl FnOnce(&Reading<C::Beside>) -> R) -> R {
+        let _guard = self.reader.enter();
+        body(&Reading::new())
+    }
+
+    fn update<R>(
+        &mut self,
+        _: &[usize],
+        mut body: impl FnMut(&mut Planning<'_, LINKS, C>) -> Result<R, Conflict>,
+    ) -> R {
+        debug_assert!(self.plan.is_empty(), "an update within an update");
+        self.reader.give_way();
+        let backoff = Backoff::new();
+        loop {
+            let guard = self.reader.enter();
+            match body(&mut Planning::new(&mut self.plan, &self.over.commit)) {
+                Ok(result) if self.plan.is_empty() => {
+                    self.discard();
+                    return result;
+                }
+                Ok(result) if self.commit(guard) => return result,
+                Ok(_) => {}
+                Err(Conflict) => self.discard(),
+            }
+            self.aborts += 1;
+            backoff.wait();
+        }
+    }
+
+    fn aborts(&self) -> u64 {
+        self.aborts
+    }
+}

@@ -1,0 +1,111 @@
+//! Structures over RCX: an update locks the nodes that it changes or retires.
+
+use archipelago_platform::atomic::{AtomicBool, Ordering};
+use archipelago_sync::rcu::{Domain, Guard};
+use archipelago_sync::rcx::{Embedded, Locks, Rcx, Striped};
+
+use crate::optimistic::{Commit, Optimistic, Scratch};
+use crate::plan::Plan;
+use crate::shared::Shared;
+
+/// Structures over [`rcx`](archipelago_sync::rcx), with the locks in the nodes. Over [`Rcx::fine_grained`] it is a lock per node.
+pub type OverRcx = Optimistic<ByLocks<Embedded>>;
+
+/// Structures over [`rcx`](archipelago_sync::rcx), with the locks in a table.
+pub type OverRcxStriped = Optimistic<ByLocks<Striped>>;
+
+impl<L: Locks + 'static> Optimistic<ByLocks<L>> {
+    /// With these locks.
+    pub fn over(locks: Rcx<L>) -> Self {
+        Self::with(ByLocks(locks))
+    }
+
+    /// The locks.
+    pub fn locks(&self) -> &Rcx<L> {
+        &self.commit().0
+    }
+}
+
+#[doc(hidden)]
+pub struct ByLocks<L: Locks>(Rcx<L>);
+
+impl<L: Locks> Default for ByLocks<L> {
+    fn default() -> Self {
+        Self(Rcx::default())
+    }
+}
+
+/// What lies beside a node.
+#[doc(hidden)]
+pub struct Beside<O> {
+    /// Changed under the lock.
+    removed: AtomicBool,
+    object: O,
+}
+
+impl<L: Locks + 'static> ByLocks<L> {
+    /// Whether everything still is as it was seen. Under the locks, which order these accesses.
+    fn holds<const LINKS: usize>(plan: &Plan<LINKS, Beside<L::Object>>) -> bool {
+        plan.each_seen(|node, side, seen| {
+            // SAFETY: seen in the guard, which still lasts.
+            let node = unsafe { &*node };
+            !node.beside.removed.load(Ordering::Relaxed) && node.next[side].load() == seen
+        })
+    }
+}
+
+impl<L: Locks + 'static> Commit for ByLocks<L> {
+    type Beside = Beside<L::Object>;
+
+    const ONE_LINK: bool = false;
+
+    fn beside(&self) -> Self::Beside {
+        Beside { removed: AtomicBool::new(false), object: self.0.object() }
+    }
+
+    fn gone(&self, beside: &Self::Beside) {
+        self.0.give_back(&beside.object);
+    }
+
+    fn commit<const LINKS: usize>(
+        &self,
+        domain: &Domain,
+        guard: Guard<'_>,
+        plan: &Plan<LINKS, Self::Beside>,
+        scratch: &mut Scratch,
+    ) -> bool {
+        // SAFETY: seen in the guard; what is locked is not retired but by this update, after its end.
+        let handle = |node: *mut Shared<LINKS, Self::Beside>| self.0.handle(unsafe { &(*node).beside.object });
+        let mut handles = scratch.take();
+        handles.extend(plan.nodes().map(handle));
+        self.0.order(&mut handles);
+        let done = self.0.try_lock(&handles).is_some_and(|_held| Self::happen(domain, guard, plan));
+        scratch.keep(handles);
+        done
+    }
+}
+
+impl<L: Locks + 'static> ByLocks<L> {
+    /// Under the locks.
+    fn happen<const LINKS: usize>(domain: &Domain, guard: Guard<'_>, plan: &Plan<LINKS, Beside<L::Object>>) -> bool {
+        if !Self::holds(plan) {
+            return false;
+        }
+        for retired in &plan.retired {
+            // SAFETY: as in `commit`.
+            unsafe { &*retired.node }.beside.removed.store(true, Ordering::Relaxed);
+        }
+        let mut guard = Some(guard);
+        for write in &plan.writes {
+            if write.settled {
+                guard = None;
+                domain.synchronize();
+            }
+            // SAFETY: as in `commit`; and what is linked is a node of the structure, which is retired, if ever, once
+            // its last link is gone.
+            unsafe { (&*write.node).next[write.side].publish(write.to) };
+        }
+        drop(guard);
+        true
+    }
+}

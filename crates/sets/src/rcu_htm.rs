@@ -1,0 +1,97 @@
+//! RCU-HTM (Siakavaras et al., PACT 2017): an update makes private copies of what it changes, looks in one transaction whether
+//! all that it saw still is so, and swings one link there. Where transactions don't commit, the region's other back ends do
+//! the same with the nodes' version locks.
+
+use archipelago_sync::rcu::{Domain, Guard};
+use archipelago_sync::region::{Change, Changing, Page, Region, Stale};
+use archipelago_sync::version_lock::VersionLock;
+
+use crate::optimistic::{Commit, Optimistic, Scratch};
+use crate::plan::Plan;
+use crate::shared::Shared;
+
+/// Structures over RCU with updates in transactions.
+pub type RcuHtm = Optimistic<ByRegion>;
+
+impl RcuHtm {
+    /// With these regions.
+    pub fn over(region: Region) -> Self {
+        Self::with(ByRegion(region))
+    }
+}
+
+#[doc(hidden)]
+#[derive(Default)]
+pub struct ByRegion(Region);
+
+impl<const LINKS: usize> Page for Shared<LINKS, VersionLock> {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        &self.beside
+    }
+}
+
+/// The planned changes, in a region of all their nodes.
+struct Swing<'p, const LINKS: usize>(&'p Plan<LINKS, VersionLock>);
+
+impl<const LINKS: usize> Clone for Swing<'_, LINKS> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<const LINKS: usize> Copy for Swing<'_, LINKS> {}
+
+impl<const LINKS: usize> Change for Swing<'_, LINKS> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
+        // SAFETY: seen in the guard of the commit.
+        let holds = self.0.each_seen(|node, side, seen| change.target(unsafe { &(*node).next[side] }) == seen);
+        if !holds {
+            return Err(Stale);
+        }
+        for write in &self.0.writes {
+            // SAFETY: as above; and what is linked is a node of the structure, which is retired, if ever, once its
+            // last link is gone.
+            unsafe { change.set_link(&(*write.node).next[write.side], write.to) };
+        }
+        for retired in &self.0.retired {
+            // SAFETY: as above.
+            change.retire(unsafe { &*retired.node });
+        }
+        Ok(())
+    }
+}
+
+impl Commit for ByRegion {
+    type Beside = VersionLock;
+
+    const ONE_LINK: bool = true;
+
+    fn beside(&self) -> VersionLock {
+        VersionLock::new()
+    }
+
+    fn gone(&self, _: &VersionLock) {}
+
+    fn commit<const LINKS: usize>(
+        &self,
+        _: &Domain,
+        _guard: Guard<'_>,
+        plan: &Plan<LINKS, VersionLock>,
+        scratch: &mut Scratch,
+    ) -> bool {
+        debug_assert!(plan.writes.iter().all(|write| !write.settled), "one link needs no order");
+        // SAFETY: seen in the guard.
+        let page = |node: *mut Shared<LINKS, VersionLock>| unsafe { &*node };
+        let mut pages = scratch.take();
+        pages.extend(plan.nodes().map(page));
+        pages.sort_unstable_by_key(|page| core::ptr::from_ref(*page));
+        pages.dedup_by_key(|page| core::ptr::from_ref(*page));
+        let done = self.0.update_all(&pages, Swing(plan)).is_ok();
+        scratch.keep(pages);
+        done
+    }
+}

@@ -1,0 +1,68 @@
+//! Threads that are stalled on purpose.
+
+use super::Engine;
+use crate::config::{Fault, Point};
+use crate::rng;
+
+impl Engine {
+    /// Finds the next fault of a thread.
+    pub(super) fn plan_faults(&mut self, id: usize) {
+        let (mut next_access, mut next_clock) = (u64::MAX, u64::MAX);
+        let thread = &mut self.threads[id];
+        for fault in &self.config.faults {
+            match fault {
+                Fault::Stall { thread: which, at, .. } if which.is_none_or(|slot| slot == thread.slot) => match at {
+                    Point::Time(ns) if ns * 1000 > thread.clock => next_clock = next_clock.min(ns * 1000),
+                    Point::Access(nth) if *nth > thread.accesses => next_access = next_access.min(*nth),
+                    Point::OneIn(mean) => {
+                        let gap = 1 + rng::below(&mut thread.rng, 2 * (*mean).max(1));
+                        next_access = next_access.min(thread.accesses + gap);
+                    }
+                    _ => {}
+                },
+                Fault::StallNode { node, at_ns, .. } if *node == thread.socket && at_ns * 1000 > thread.clock => {
+                    next_clock = next_clock.min(at_ns * 1000);
+                }
+                _ => {}
+            }
+        }
+        (thread.fault_access, thread.fault_clock) = (next_access, next_clock);
+    }
+
+    /// Whether a fault strikes the running thread before its next access.
+    #[inline]
+    pub(super) fn fault_due(&self) -> bool {
+        let thread = &self.threads[self.current];
+        thread.accesses + 1 >= thread.fault_access || thread.clock >= thread.fault_clock
+    }
+
+    /// For how long the fault that is due stalls the running thread.
+    #[cold]
+    pub(super) fn fault(&mut self) -> u64 {
+        let thread = &self.threads[self.current];
+        let (accesses, clock) = (thread.accesses + 1, thread.clock);
+        let (by_access, by_clock) = (accesses >= thread.fault_access, clock >= thread.fault_clock);
+        let (slot, socket, at_access, at_clock) = (thread.slot, thread.socket, thread.fault_access, thread.fault_clock);
+        let mut stall = 0;
+        for fault in &self.config.faults {
+            let due = match fault {
+                Fault::Stall { thread, at, for_ns } if thread.is_none_or(|which| which == slot) => match at {
+                    Point::Time(ns) if by_clock && ns * 1000 == at_clock => *for_ns,
+                    Point::Access(nth) if by_access && *nth == at_access => *for_ns,
+                    Point::OneIn(_) if by_access => *for_ns,
+                    _ => 0,
+                },
+                Fault::StallNode { node, at_ns, for_ns } if *node == socket && by_clock && at_ns * 1000 == at_clock => {
+                    *for_ns
+                }
+                _ => 0,
+            };
+            stall = stall.max(due * 1000);
+        }
+        // The fault of this access is over; `plan_faults` looks behind it.
+        self.threads[self.current].accesses += u64::from(by_access);
+        self.plan_faults(self.current);
+        self.threads[self.current].accesses -= u64::from(by_access);
+        stall
+    }
+}

@@ -1,0 +1,145 @@
+//! The accesses of a simulated program, and what it waits for between them.
+
+use crate::engine::switch::{self, engine, suspend, unwind};
+use crate::engine::tx::Old;
+use crate::engine::{Engine, Step};
+use crate::memory::{Kind, NONE};
+
+use super::{htm, with};
+
+/// Waits for the turn of an access: its line, or `None` if it must leave no trace.
+#[inline]
+fn begin(engine: *mut Engine, addr: usize, size: usize, kind: Kind) -> Option<u32> {
+    loop {
+        match with(engine, |engine| engine.access(addr, size, kind)) {
+            Step::Go(line) => {
+                with(engine, |engine| engine.announce(addr, kind));
+                return Some(line);
+            }
+            Step::Suspend => suspend(engine),
+            Step::Doomed => {
+                htm::leave(engine);
+                return None;
+            }
+            Step::Unwind => unwind(),
+        }
+    }
+}
+
+/// Loads the `size` bytes at `addr`: `op` does it.
+#[inline]
+pub fn load<R>(addr: *const (), size: usize, op: impl FnOnce() -> R) -> R {
+    if let Some(engine) = engine() {
+        begin(engine, addr.addr(), size, Kind::Load);
+    }
+    op()
+}
+
+/// Stores to the `size` bytes at `addr`, without waiting for it: `op` does it and says whether the bytes changed.
+#[inline]
+pub fn store(addr: *const (), size: usize, op: impl FnOnce() -> bool) {
+    write(addr, size, Kind::Store, || ((), op()));
+}
+
+/// Reads and writes the `size` bytes at `addr` in one step: `op` does it, and says what it found and whether the bytes
+/// changed. Failing compare-and-exchanges and sequentially consistent stores belong here.
+#[inline]
+pub fn update<R>(addr: *const (), size: usize, op: impl FnOnce() -> (R, bool)) -> R {
+    write(addr, size, Kind::Rmw, op)
+}
+
+#[inline]
+fn write<R>(addr: *const (), size: usize, kind: Kind, op: impl FnOnce() -> (R, bool)) -> R {
+    let Some(engine) = engine() else { return op().0 };
+    match begin(engine, addr.addr(), size, kind) {
+        Some(line) => {
+            let (result, changed) = op();
+            if changed && line != NONE {
+                with(engine, |engine| engine.changed(line));
+            }
+            result
+        }
+        None => {
+            // SAFETY: the caller is about to write these bytes, and all simulated threads share this OS thread.
+            let old = unsafe { Old::save(addr.addr(), size) };
+            let (result, _) = op();
+            // SAFETY: as above; `op` has just written there.
+            unsafe { old.restore() };
+            result
+        }
+    }
+}
+
+/// A fence. Only a sequentially consistent one costs anything: it waits for the store buffer.
+pub fn fence(sequentially_consistent: bool) {
+    let Some(engine) = engine().filter(|_| sequentially_consistent) else { return };
+    with(engine, |engine| {
+        engine.drain_stores();
+        engine.advance(engine.costs.fence);
+    });
+}
+
+/// One turn of a wait loop. If the turn only loaded, the thread waits until a line that it loaded changes; a bounded
+/// number of virtual microseconds at most, so that loops which count turns or look at a clock go on.
+pub fn spin_hint() {
+    let Some(engine) = engine() else { return core::hint::spin_loop() };
+    match with(engine, |engine| engine.spin()) {
+        Step::Doomed => htm::leave(engine),
+        Step::Unwind => unwind(),
+        Step::Suspend | Step::Go(_) => switch::wait(engine),
+    }
+}
+
+/// `turns` turns of a loop that only lets time pass, and waits for nothing: what a back-off does.
+pub fn pause(turns: u64) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| {
+            engine.tx_forbids();
+            engine.advance(turns * engine.costs.pause);
+        });
+    }
+}
+
+/// Announces plain reads of `len` bytes at `addr` that nobody changes: costs one load per line, which overlap.
+pub fn touch(addr: *const (), len: usize) {
+    each_line(addr, len, Kind::Load);
+}
+
+/// Announces plain writes of `len` bytes at `addr` that nobody else touches now: costs one store per line.
+pub fn touch_mut(addr: *const (), len: usize) {
+    each_line(addr, len, Kind::Store);
+}
+
+/// The allocator hands a block out, or takes one back: charges the writes to it, where virtual time is measured.
+pub(crate) fn allocated(addr: *const (), len: usize) {
+    let Some(engine) = engine() else { return };
+    if !addr.is_null() && with(engine, |engine| engine.charges_allocation()) {
+        touch_mut(addr, len);
+    }
+}
+
+fn each_line(addr: *const (), len: usize, kind: Kind) {
+    let Some(engine) = engine() else { return };
+    let (first, end) = (addr.addr(), addr.addr() + len.max(1));
+    let (mut at, mut doomed) = (first, false);
+    while at < end {
+        let next = ((at | 63) + 1).min(end);
+        doomed |= begin(engine, at, next - at, kind).is_none();
+        at = next;
+    }
+    if kind == Kind::Store {
+        // A thread that fills memory is not stalled, however long it takes.
+        with(engine, |engine| engine.progress(engine.current));
+    }
+    if doomed && kind == Kind::Store {
+        with(engine, |engine| engine.tx_stray(first, end - first));
+    }
+}
+
+/// Starts fetching the line of `addr` for reading, without waiting.
+pub fn prefetch(addr: *const ()) {
+    let Some(engine) = engine() else { return };
+    while matches!(with(engine, |engine| engine.prefetch(addr.addr())), Step::Suspend) {
+        switch::wait(engine);
+    }
+}

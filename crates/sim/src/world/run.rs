@@ -1,0 +1,100 @@
+//! The run that is under way.
+
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::engine::switch::{self, engine};
+use crate::machine::Machine;
+use crate::report::Stats;
+
+use super::{sleep, with};
+
+/// The machine of this run.
+pub fn machine() -> Option<Arc<Machine>> {
+    engine().map(|engine| with(engine, |engine| engine.machine.clone()))
+}
+
+/// The counters of the machine so far.
+pub fn stats() -> Option<Stats> {
+    engine().map(|engine| with(engine, |engine| engine.memory.stats))
+}
+
+/// A number that no other run of this process has; `None` outside of a run.
+pub fn run_number() -> Option<u64> {
+    engine().map(|engine| with(engine, |engine| engine.number))
+}
+
+/// Whether the run is over and its unfinished threads are being unwound.
+pub fn ending() -> bool {
+    engine().is_some_and(|engine| with(engine, |engine| engine.unwinding))
+}
+
+/// One more than the largest [`Current::slot`](super::Current::slot) of this run so far.
+pub fn slots_high_water() -> usize {
+    engine().map_or(0, |engine| with(engine, |engine| engine.slots_high_water))
+}
+
+/// A random number of the thread's own stream, decided by the seed. 0 outside of a run.
+pub fn random() -> u64 {
+    engine().map_or(0, |engine| with(engine, |engine| crate::rng::next(&mut engine.me().rng)))
+}
+
+/// Runs `f` in no time: what it touches first has its home on the caller's node, and nothing else changes. For setting
+/// up a structure in a thread of its own. `f` must not wait for another thread.
+pub fn untimed<R>(f: impl FnOnce() -> R) -> R {
+    struct Back(Option<(*mut Engine, bool)>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            if let Some((engine, before)) = self.0 {
+                switch(engine, before);
+            }
+        }
+    }
+    fn switch(engine: *mut Engine, untimed: bool) -> bool {
+        with(engine, |engine| {
+            let before = std::mem::replace(&mut engine.me().untimed, untimed);
+            switch::watched(engine, engine.current);
+            before
+        })
+    }
+    let _back = Back(engine().map(|engine| (engine, switch(engine, true))));
+    f()
+}
+
+/// Runs `f` as if outside of the run: untimed, with memory of the system's. For what outlives the run. `f` must not
+/// wait for another thread.
+pub fn outside<R>(f: impl FnOnce() -> R) -> R {
+    let _back = switch::Outside::step();
+    f()
+}
+
+/// While it lives, the calling thread is in a part of the program.
+#[derive(Debug)]
+pub struct Part {
+    engine: *mut Engine,
+    before: u8,
+}
+
+/// Enters a named part of the program: [`Stats::remote_in`] counts what it does apart from the rest. Parts within parts
+/// count for themselves. `None` outside of a run.
+///
+/// # Panics
+/// If there are more names than [`PARTS`](crate::PARTS) allows.
+#[inline]
+pub fn part(name: &'static str) -> Option<Part> {
+    engine().map(|engine| Part { engine, before: with(engine, |engine| engine.enter_part(name)) })
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        with(self.engine, |engine| engine.me().part = self.before);
+    }
+}
+
+/// A named place where a [`Fault::Stall`](crate::Fault::Stall) can strike ([`Point::Named`](crate::Point::Named)).
+pub fn point(name: &'static str) {
+    let Some(engine) = engine() else { return };
+    if let Some(ns) = with(engine, |engine| engine.passed(name)) {
+        sleep(ns);
+    }
+}

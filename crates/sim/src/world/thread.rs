@@ -1,0 +1,144 @@
+//! Simulated threads: where they run, how they start and end, what is their own.
+
+use crate::engine::switch::{self, engine};
+use crate::engine::thread::{Key, Local, Role, Status};
+use crate::engine::{Engine, Start};
+
+use super::{htm, wait_for, with};
+
+/// Who is calling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Current {
+    /// Number of the thread in this run, never used again.
+    pub id: usize,
+    /// Dense index: client `i` has `i`, any other thread the smallest that no live thread had when it started.
+    pub slot: usize,
+    /// The CPU it is on.
+    pub cpu: usize,
+    /// The NUMA node it is on.
+    pub node: usize,
+    /// Whether it is a background thread.
+    pub daemon: bool,
+}
+
+/// The calling thread; `None` outside of a run.
+#[inline]
+pub fn current() -> Option<Current> {
+    engine().map(|engine| {
+        with(engine, |engine| {
+            let id = engine.current;
+            let thread = engine.me();
+            Current { id, slot: thread.slot, cpu: thread.cpu, node: thread.socket, daemon: thread.role == Role::Daemon }
+        })
+    })
+}
+
+/// Moves the calling thread to a CPU. False: the machine has no such CPU.
+pub fn pin(cpu: usize) -> bool {
+    let Some(engine) = engine() else { return false };
+    with(engine, |engine| {
+        let exists = cpu < engine.machine.cpus();
+        if exists {
+            engine.migrate(cpu);
+        }
+        exists
+    })
+}
+
+/// Moves the calling thread to the CPU of a node that the fewest threads are on. False: there is no such node.
+pub fn bind(node: usize) -> bool {
+    let Some(engine) = engine() else { return false };
+    with(engine, |engine| {
+        let exists = node < engine.machine.sockets;
+        if exists && engine.me().socket != node {
+            let cpu = engine.idle_cpu(node);
+            engine.migrate(cpu);
+        }
+        exists
+    })
+}
+
+/// Starts a thread on `node` (the caller's, if `None`), on the CPU there that the fewest threads are on. A `daemon`
+/// doesn't keep the run from ending, and is unwound when it ends. Returns its [`Current::id`]; outside of a run, the
+/// body.
+pub fn spawn(node: Option<usize>, daemon: bool, body: Box<dyn FnOnce()>) -> Result<usize, Box<dyn FnOnce()>> {
+    let Some(engine) = engine() else { return Err(body) };
+    if with(engine, |engine| engine.unwinding) {
+        return Err(body);
+    }
+    let start = with(engine, |engine| {
+        engine.tx_forbids();
+        engine.advance(engine.costs.call);
+        let node = node.unwrap_or(engine.me().socket) % engine.machine.sockets;
+        let clock = engine.me().clock + engine.costs.call;
+        let role = if daemon { Role::Daemon } else { Role::Client };
+        engine.clients_left += usize::from(!daemon);
+        Start { role, cpu: engine.idle_cpu(node), clock, body }
+    });
+    Ok(switch::spawn(engine, start, None))
+}
+
+/// Starts a background thread: [`spawn`] of a daemon.
+pub fn spawn_background(node: Option<usize>, body: Box<dyn FnOnce()>) -> Result<usize, Box<dyn FnOnce()>> {
+    spawn(node, true, body)
+}
+
+/// Whether the thread with this id has ended, its thread-locals dropped.
+pub fn is_finished(id: usize) -> bool {
+    let finished = |engine: &mut Engine| engine.threads.get(id).is_none_or(|thread| thread.status == Status::Done);
+    engine().is_none_or(|engine| with(engine, finished))
+}
+
+/// Waits for a thread to end.
+pub fn join(id: usize) {
+    wait_for(Key::End(id), None, || !is_finished(id));
+}
+
+/// Lets other threads run: costs a system call, and under PCT makes the thread the last to be chosen.
+pub fn yield_now() {
+    let Some(engine) = engine() else { return std::thread::yield_now() };
+    if with(engine, |engine| engine.tx_forbids()) {
+        return htm::leave(engine);
+    }
+    with(engine, |engine| {
+        engine.advance(engine.costs.call);
+        engine.yielded();
+    });
+    switch::wait(engine);
+}
+
+/// A simulated thread's value of a thread-local.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalValue {
+    /// Never set in this thread.
+    Unset,
+    /// What [`local_set`] stored.
+    Set(*mut u8),
+    /// Its destructor has begun.
+    Destroyed,
+}
+
+/// The calling thread's value for `key`; `None` outside of a run.
+#[inline]
+pub fn local_get(key: usize) -> Option<LocalValue> {
+    engine().map(|engine| {
+        with(engine, |engine| match engine.me().locals.iter().find(|local| local.key == key) {
+            None => LocalValue::Unset,
+            Some(local) if local.value.is_null() => LocalValue::Destroyed,
+            Some(local) => LocalValue::Set(local.value),
+        })
+    })
+}
+
+/// Sets the calling thread's value for `key`, which had none.
+///
+/// # Safety
+/// `value` is not null. `drop(value)` may be called once, at the end of the thread, from inside of it; values set later
+/// are dropped first.
+///
+/// # Panics
+/// Outside of a run.
+pub unsafe fn local_set(key: usize, value: *mut u8, drop: unsafe fn(*mut u8)) {
+    let engine = engine().expect("thread-locals of simulated threads exist in a run only");
+    with(engine, |engine| engine.me().locals.push(Local { key, value, drop }));
+}

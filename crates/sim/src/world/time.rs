@@ -1,0 +1,71 @@
+//! Virtual time, the clocks that read it, and work that takes it.
+
+use crate::engine::Engine;
+use crate::engine::switch::{self, engine};
+
+use super::with;
+
+/// The thread's own work of `ns` nanoseconds: longer while the core's other hardware thread works too.
+pub fn work(ns: u64) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| engine.advance(ns * 1000));
+    }
+}
+
+/// Virtual nanoseconds since the start of the run, on a clock without skew. Costs about a first-level hit, so that a
+/// loop that only looks at the time ends. 0 outside of a run.
+pub fn now() -> u64 {
+    now_ps() / 1000
+}
+
+/// As [`now`], in picoseconds.
+pub fn now_ps() -> u64 {
+    let Some(engine) = engine() else { return 0 };
+    read_clock(engine, with(engine, |engine| engine.costs.l1))
+}
+
+/// The processor's clock as the thread's socket shows it: virtual picoseconds plus the socket's constant skew
+/// ([`Config::clock_skew_ns`](crate::Config::clock_skew_ns)), never below 0. Costs what reading the clock costs.
+pub fn clock_ps() -> u64 {
+    let Some(engine) = engine() else { return 0 };
+    let now = read_clock(engine, with(engine, |engine| engine.costs.clock));
+    with(engine, |engine| {
+        let socket = engine.me().socket;
+        let skew = engine.config.clock_skew_ns.get(socket).copied().unwrap_or(0);
+        now.saturating_add_signed(skew * 1000)
+    })
+}
+
+/// By how much [`clock_ps`] may differ between two sockets at one instant, in picoseconds. 0 outside of a run.
+pub fn clock_uncertainty_ps() -> u64 {
+    let Some(engine) = engine() else { return 0 };
+    with(engine, |engine| {
+        let skews =
+            (0..engine.machine.sockets).map(|socket| engine.config.clock_skew_ns.get(socket).copied().unwrap_or(0));
+        let (least, most) = skews.fold((i64::MAX, i64::MIN), |(least, most), skew| (least.min(skew), most.max(skew)));
+        most.abs_diff(least) * 1000
+    })
+}
+
+fn read_clock(engine: *mut Engine, cost: u64) -> u64 {
+    if with(engine, |engine| engine.unwinding) {
+        return with(engine, |engine| engine.me().clock);
+    }
+    with(engine, |engine| engine.advance(cost));
+    // In turn, so that a time stamp lies between those of the accesses before and after it.
+    while !with(engine, |engine| engine.step()) {
+        switch::wait(engine);
+    }
+    with(engine, |engine| engine.me().clock)
+}
+
+/// A number that is greater than every one drawn before in this run: orders the events of a recorded history at no
+/// virtual cost. 0 outside of a run.
+pub fn stamp() -> u64 {
+    engine().map_or(0, |engine| {
+        with(engine, |engine| {
+            engine.stamp += 1;
+            engine.stamp
+        })
+    })
+}

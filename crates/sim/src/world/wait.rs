@@ -1,0 +1,107 @@
+//! Waiting for other threads: to sleep, to park, and queues that locks are made of.
+
+use crate::arena;
+use crate::engine::switch::{self, engine};
+use crate::engine::thread::Key;
+
+use super::{htm, with};
+
+/// Sleeps for `ns` virtual nanoseconds.
+pub fn sleep(ns: u64) {
+    let Some(engine) = engine() else { return std::thread::sleep(std::time::Duration::from_nanos(ns)) };
+    if with(engine, |engine| engine.tx_forbids()) {
+        return htm::leave(engine);
+    }
+    if !with(engine, |engine| engine.unwinding) {
+        with(engine, |engine| {
+            let end = engine.me().clock.saturating_add(ns.saturating_mul(1000));
+            engine.sleep_until(end);
+        });
+    }
+    switch::wait(engine);
+}
+
+/// Waits for the thread's token, as `std::thread::park` does: [`unpark`] gives it. Outside of a run it returns at once.
+pub fn park() {
+    park_for(None);
+}
+
+/// As [`park`], for `ns` virtual nanoseconds at most.
+pub fn park_timeout(ns: u64) {
+    park_for(Some(ns.saturating_mul(1000)));
+}
+
+fn park_for(time: Option<u64>) {
+    let Some(engine) = engine() else { return };
+    if with(engine, |engine| engine.tx_forbids()) {
+        return htm::leave(engine);
+    }
+    if with(engine, |engine| engine.unwinding || engine.park(time)) {
+        switch::wait(engine);
+    }
+}
+
+/// Gives the thread with this id its token.
+pub fn unpark(id: usize) {
+    if let Some(engine) = engine() {
+        with(engine, |engine| engine.unpark(id));
+    }
+}
+
+/// Waits for a wake-up of `key` while `condition` says so. The condition is asked before the first wait and after
+/// every wake-up, in one step with going to sleep: no [`wake`] is lost between. It may read the program's words plainly
+/// but must not call this module. With a time-out in virtual nanoseconds the wait ends after it. True: the condition is
+/// over; false: the time is.
+pub fn wait_while(key: usize, timeout_ns: Option<u64>, condition: impl Fn() -> bool) -> bool {
+    wait_for(Key::User(key), timeout_ns, condition)
+}
+
+pub(super) fn wait_for(key: Key, timeout_ns: Option<u64>, condition: impl Fn() -> bool) -> bool {
+    let Some(engine) = engine() else {
+        let end = timeout_ns.map(|ns| std::time::Instant::now() + std::time::Duration::from_nanos(ns));
+        while condition() {
+            if end.is_some_and(|end| std::time::Instant::now() >= end) {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        return true;
+    };
+    let end = with(engine, |engine| timeout_ns.map(|ns| engine.me().clock.saturating_add(ns.saturating_mul(1000))));
+    // Part of going to sleep and of waking up, which the model charges for: no access of the program's.
+    while arena::apart(&condition) {
+        if with(engine, |engine| engine.tx_forbids()) {
+            htm::leave(engine);
+            return true;
+        }
+        let late = with(engine, |engine| {
+            let left = end.map(|end| end.saturating_sub(engine.me().clock));
+            if left == Some(0) {
+                return true;
+            }
+            if !engine.unwinding {
+                engine.wait_for(key, left);
+            }
+            false
+        });
+        if late {
+            return false;
+        }
+        switch::wait(engine);
+    }
+    true
+}
+
+/// Wakes up to `count` threads that wait for `key`, first come, first woken; says how many it woke. A system call if
+/// there are any.
+pub fn wake(key: usize, count: usize) -> usize {
+    let Some(engine) = engine() else { return 0 };
+    with(engine, |engine| {
+        let at = engine.me().clock + engine.costs.call;
+        let woken = engine.wake_key(Key::User(key), count, at);
+        if woken > 0 {
+            engine.advance(engine.costs.call);
+        }
+        woken
+    })
+}

@@ -1,0 +1,106 @@
+//! What a domain keeps per handle: its record, what it has committed, and its log.
+
+use core::ops::{Deref, DerefMut};
+
+use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
+use archipelago_platform::touch_mut;
+
+use super::log::Log;
+use super::pool::Budget;
+use super::record::Record;
+use super::ring::Ring;
+use super::version::Version;
+
+pub(super) struct Slot {
+    pub(super) record: Arc<Record>,
+    /// What the owner has committed, on its way to the log.
+    fresh: Ring,
+    /// What [`Ring::total`] was when another thread last came by.
+    visited: AtomicUsize,
+    /// Versions in the log, as its last user left it.
+    versions: AtomicUsize,
+    /// Apart from its lock, at which others look in passing.
+    log: Mutex<CachePadded<Log>>,
+}
+
+/// The log's lock; tells what has changed when it is let go of.
+pub(super) struct LogGuard<'r> {
+    log: MutexGuard<'r, CachePadded<Log>>,
+    slot: &'r Slot,
+    budget: &'r Budget,
+}
+
+impl Deref for LogGuard<'_> {
+    type Target = Log;
+
+    fn deref(&self) -> &Log {
+        &self.log
+    }
+}
+
+impl DerefMut for LogGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Log {
+        &mut self.log
+    }
+}
+
+impl LogGuard<'_> {
+    /// Takes over what the owner has committed.
+    pub(super) fn take_fresh(&mut self) {
+        let log = &mut **self.log;
+        self.slot.fresh.take(|version| log.append(version));
+    }
+}
+
+impl Drop for LogGuard<'_> {
+    fn drop(&mut self) {
+        let tables = self.log.tables();
+        let before = core::mem::replace(&mut self.log.accounted, tables);
+        self.budget.changed(before, tables);
+        self.slot.versions.store(self.log.len(), Ordering::Relaxed);
+    }
+}
+
+impl Slot {
+    pub(super) fn new(record: Arc<Record>) -> Self {
+        let (visited, versions) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { record, fresh: Ring::new(), visited, versions, log: Mutex::new(CachePadded::new(Log::new())) }
+    }
+
+    /// Owner only: says that a version was committed, unless too many wait for the log.
+    #[inline]
+    pub(super) fn put(&self, version: Version) -> bool {
+        self.fresh.put(version)
+    }
+
+    /// Versions committed and not freed, about.
+    pub(super) fn versions(&self) -> usize {
+        self.versions.load(Ordering::Relaxed) + self.fresh.len()
+    }
+
+    /// Whether the owner has committed nothing since the last call.
+    pub(super) fn is_resting(&self) -> bool {
+        let total = self.fresh.total();
+        let rests = self.visited.load(Ordering::Relaxed) == total;
+        self.visited.store(total, Ordering::Relaxed);
+        rests
+    }
+
+    pub(super) fn log<'r>(&'r self, budget: &'r Budget) -> LogGuard<'r> {
+        // Foreign code never runs under this lock; a poisoned one would mean that a Vec failed to grow.
+        let log = self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Self::guard(log, self, budget)
+    }
+
+    fn guard<'r>(log: MutexGuard<'r, CachePadded<Log>>, slot: &'r Slot, budget: &'r Budget) -> LogGuard<'r> {
+        touch_mut(&raw const **log, size_of::<Log>());
+        LogGuard { log, slot, budget }
+    }
+
+    pub(super) fn try_log<'r>(&'r self, budget: &'r Budget) -> Option<LogGuard<'r>> {
+        let log = self.log.try_lock().ok()?;
+        Some(Self::guard(log, self, budget))
+    }
+}

@@ -1,0 +1,97 @@
+//! Reading: all objects as they are at one moment.
+
+use super::handle::Handle;
+use super::version::{Link, Raw, Versioned};
+
+impl Handle {
+    /// Begins a read-only section: all objects of the domain as they are at this moment. Never waits, is never aborted.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let (a, b) = (domain.alloc(1), domain.alloc(2));
+    /// let mut handle = domain.register();
+    /// let snapshot = handle.read();
+    /// domain.register().update(|tx| Ok((*tx.lock(a)?, *tx.lock(b)?) = (3, 4)))?;
+    /// assert_eq!((*snapshot.get(a), *snapshot.get(b)), (1, 2));
+    /// drop(snapshot);
+    /// assert_eq!(*handle.read().get(a), 3);
+    /// # handle.update(|tx| unsafe { tx.retire(a)?; tx.retire(b) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
+    #[inline]
+    pub fn read(&mut self) -> Snapshot<'_> {
+        let local = self.enter();
+        Snapshot { handle: self, local }
+    }
+}
+
+/// All objects of a domain as they were when it was taken. What it gives lives as long as it does.
+///
+/// A snapshot that lives long keeps one version of each object that is changed meanwhile, and no more.
+/// A forgotten one (`mem::forget`) does so until the handle is used again or dropped.
+pub struct Snapshot<'h> {
+    handle: &'h mut Handle,
+    local: u64,
+}
+
+impl Snapshot<'_> {
+    /// The object, as it was when the snapshot was taken. A load more than a pointer's where the object has no versions
+    /// beside its master.
+    ///
+    /// # Panics
+    /// If the link is of another domain.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let point = domain.alloc((1.0, 2.0));
+    /// let mut handle = domain.register();
+    /// let snapshot = handle.read();
+    /// let (x, y) = snapshot.get(point);
+    /// assert_eq!(x + y, 3.0);
+    /// # drop(snapshot);
+    /// # handle.update(|tx| unsafe { tx.retire(point) })?;
+    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// ```
+    #[inline]
+    pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
+        // SAFETY: links are to objects that are not freed while anybody may follow them: who retires or aborts promises.
+        let object = unsafe { link.raw(self.handle.shared.id()) };
+        // SAFETY: as above; just checked.
+        unsafe { self.get_raw(object) }
+    }
+
+    /// As [`get`](Self::get).
+    ///
+    /// # Safety
+    /// The object is of this domain, and not freed before this snapshot ends.
+    #[inline]
+    pub unsafe fn get_raw<T: Versioned>(&self, object: Raw<T>) -> &T {
+        // SAFETY: the handle is in the section of this snapshot, until its drop.
+        unsafe { self.handle.see(object, self.local) }
+    }
+
+    /// The time of the snapshot, by the domain's clock: it sees commits stamped at or before it. For tests and logs.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let mut handle = domain.register();
+    /// let first = handle.read().time();
+    /// assert!(handle.read().time() >= first);
+    /// ```
+    pub fn time(&self) -> u64 {
+        self.local
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.handle.leave();
+    }
+}

@@ -1,0 +1,315 @@
+//! Transactional regions: short pieces of a structure's text that run in hardware transactions where those work, and are
+//! right everywhere.
+//!
+//! A structure of *pages*, each with a [`VersionLock`], writes what it does as regions of two kinds:
+//!
+//! - [`Traverse`]: walks from page to page, reads, and gives out what it found, usually a page and its [`Version`];
+//! - [`Change`]: changes one page, or a few, in place; it is short, and decides before its first write.
+//!
+//! | | walk | change |
+//! |---|---|---|
+//! | RTM commits here | a transaction that looks whether each page's lock is free | a transaction that looks whether its pages' locks are free, at the version asked for |
+//! | RTM does not commit this one | page by page, each locked while it is read | with the pages locked |
+//! | no RTM | optimistic lock coupling: each page's version is validated before what was read there is trusted | with the pages locked, at the version asked for |
+//!
+//! In transactions that look at the lock ("subscription") is all there is beside the body: an inner node that a walk passes
+//! costs a load, a test and a branch. Nothing is written to the lock, so changes of different parts of one page do not
+//! conflict.
+//!
+//! # Versions
+//! Without RTM every change makes the version of its pages a new one. With RTM only [`Changing::restructure`] and
+//! [`Changing::retire`] do. So a body calls the first for every page from which or to which it moves what walks look for: a
+//! walk's result `(page, version)` is then refused by a change that comes too late, in every back end.
+//!
+//! # Why it is right with RTM
+//! A transaction that commits has, in one instant, read all locks as free and done all of its accesses. A thread that could
+//! not commit locks the pages, which aborts the transactions that have looked at them, and is alone on them until it unlocks.
+//! Hence any two bodies that touch a page, one of which writes there, happen one before the other. This needs that nobody
+//! reads pages' words optimistically there, since changes in transactions leave versions alone; so a walk that can't commit
+//! locks each page that it reads. It holds one lock at a time, takes the next page's version while it does, and locks that
+//! page at that version, so pages hang together as in lock coupling, and it waits for nobody with a lock held.
+//!
+//! # Why it is right without
+//! [`version_lock`](crate::version_lock). `follow` validates the page that it leaves twice: before it looks at the next one
+//! (then the pointer was there, and the caller's guard keeps what it points to), and after it took the next one's version
+//! (then the next page was linked at that version).
+//!
+//! # What a body can't do
+//! Bodies are values that are `Copy`, and so is what they give out: they own nothing that could be freed in them, and have
+//! no way to write but to pages. References to other pages come from [`Walk::follow`] alone, validated. Debug builds panic
+//! when a body waits, allocates pages, or enters RCU sections. What the types don't stop (input and output, an allocation by
+//! the standard library) makes a transaction abort, and the body then runs with locks held; its result is right.
+//!
+//! What [`Walk::get`] gives is *unproven*: without RTM it may be half of a change. Bodies must not be harmed by nonsense:
+//! bound indices, end loops by bounds and not by content.
+//!
+//! ```
+//! use archipelago_sync::rcu::Domain;
+//! use archipelago_sync::region::{Again, Change, Changing, Page, Region, Stale, Traverse, Walk, Word};
+//! use archipelago_sync::version_lock::{Version, VersionLock};
+//!
+//! struct Account {
+//!     lock: VersionLock,
+//!     cents: [Word; 2],
+//! }
+//!
+//! impl Page for Account {
+//!     fn lock(&self) -> &VersionLock {
+//!         &self.lock
+//!     }
+//! }
+//!
+//! #[derive(Clone, Copy)]
+//! struct Sum<'g>(&'g Account);
+//!
+//! impl<'g> Traverse<'g> for Sum<'g> {
+//!     type Out = (u64, Version);
+//!
+//!     fn run(self, walk: &mut impl Walk<'g>) -> Result<(u64, Version), Again> {
+//!         let account = walk.enter(self.0)?;
+//!         Ok((walk.get(&account.cents[0]) + walk.get(&account.cents[1]), walk.version()))
+//!     }
+//! }
+//!
+//! #[derive(Clone, Copy)]
+//! struct Move<'p>(&'p Account, u64);
+//!
+//! impl Change for Move<'_> {
+//!     type Out = ();
+//!
+//!     fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
+//!         let [from, to] = &self.0.cents;
+//!         change.set(from, change.get(from) - self.1);
+//!         change.set(to, change.get(to) + self.1);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let account = Account { lock: VersionLock::new(), cents: [Word::new(70), Word::new(30)] };
+//! let (domain, region) = (Domain::new(), Region::new());
+//! let guard = domain.pin();
+//! let (sum, version) = region.traverse(&guard, Sum(&account));
+//! assert_eq!(sum, 100);
+//! assert_eq!(region.update(&account, version, Move(&account, 20)), Ok(()));
+//! ```
+
+mod locked;
+mod norec;
+mod rtm;
+mod scope;
+mod versions;
+
+use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
+use archipelago_platform::htm::Htm;
+
+pub use norec::Norec;
+
+use crate::rcu::Guard;
+use crate::version_lock::{Version, VersionLock};
+use scope::{All, At};
+
+/// The walk met a change: it begins again. A body that met one by itself says so too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Again;
+
+/// The pages are no longer what the change was decided on: nothing was changed. Look again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stale;
+
+/// What has a version lock, and words and links that change only in regions.
+pub trait Page {
+    /// Its lock; always the same.
+    fn lock(&self) -> &VersionLock;
+}
+
+/// Eight bytes of a page.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Word(AtomicU64);
+
+impl Word {
+    /// A word of a page that nobody else sees yet.
+    #[cfg(not(loom))]
+    pub const fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+
+    /// A word of a page that nobody else sees yet.
+    #[cfg(loom)]
+    pub fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+
+    /// What it is, of a page that nobody changes. (Beside changes: something that it was.)
+    pub fn load(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A page's link to another.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Link<P>(AtomicPtr<P>);
+
+impl<P> Link<P> {
+    /// Lets it lead elsewhere, outside of regions: of a page that the caller alone changes, by some lock. Release: pairs with
+    /// the Acquire of [`load`](Self::load).
+    ///
+    /// # Safety
+    /// As for [`new`](Self::new).
+    #[inline]
+    pub unsafe fn publish(&self, to: *mut P) {
+        self.0.store(to, Ordering::Release);
+    }
+
+    /// A link of a page that no other thread sees yet; null for none.
+    ///
+    /// # Safety
+    /// Walks follow it: `to` is null, or a page that stays valid for shared use until every guard has ended under which a
+    /// walk may have found the link leading there.
+    pub unsafe fn new(to: *mut P) -> Self {
+        Self(AtomicPtr::new(to))
+    }
+
+    /// Where it leads now. Acquire: what is there is seen as it was when it was linked. To follow it is up to the caller:
+    /// for plain RCU readers, and for pages that nobody changes.
+    #[inline]
+    pub fn load(&self) -> *mut P {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A read-only region.
+pub trait Traverse<'g>: Copy {
+    /// What it finds.
+    type Out: Copy;
+
+    /// Walks. May run any number of times.
+    ///
+    /// # Errors
+    /// What [`Walk`]'s functions say, or by itself, to begin again.
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<Self::Out, Again>;
+}
+
+/// What a [`Traverse`] reads through. Pages live for `'g`, the guard's.
+pub trait Walk<'g> {
+    /// Goes to a page that is always there: the first.
+    ///
+    /// # Errors
+    /// To be passed on: the walk begins again.
+    fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again>;
+
+    /// Goes to the page that a link of the present page leads to.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again>;
+
+    /// Reads a word of the present page; unproven (see [the module](self)).
+    fn get(&self, word: &Word) -> u64;
+
+    /// The present page's version.
+    fn version(&self) -> Version;
+}
+
+/// A region that changes pages.
+pub trait Change: Copy {
+    /// What it gives out.
+    type Out: Copy;
+
+    /// Changes. May run any number of times; what a run that fails wrote is as if it had not been written, or never was.
+    ///
+    /// # Errors
+    /// [`Stale`], before the first write, if the pages are not what was expected.
+    fn run(self, change: &mut impl Changing) -> Result<Self::Out, Stale>;
+}
+
+/// What a [`Change`] reads and writes its pages through. What it reads belongs together.
+pub trait Changing {
+    /// Reads a word.
+    fn get(&self, word: &Word) -> u64;
+
+    /// Writes a word.
+    fn set(&mut self, word: &Word, value: u64);
+
+    /// Where a link leads.
+    fn target<P>(&self, link: &Link<P>) -> *mut P;
+
+    /// Lets a link lead elsewhere. What is there was written before the change.
+    ///
+    /// # Safety
+    /// As for [`Link::new`].
+    unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P);
+
+    /// Makes the page's version a new one, in every back end: what walks look for has moved.
+    fn restructure(&mut self, page: &impl Page);
+
+    /// Marks the page as gone from the structure, for good.
+    fn retire(&mut self, page: &impl Page);
+}
+
+/// How a structure runs its regions: with RTM, or by version locks. All threads must use one, or copies of one.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    htm: Option<Htm>,
+}
+
+impl Region {
+    /// With RTM where it works, and by version locks elsewhere.
+    pub fn new() -> Self {
+        Self { htm: Htm::get() }
+    }
+
+    /// By version locks, everywhere.
+    pub fn by_version_locks() -> Self {
+        Self { htm: None }
+    }
+
+    /// Whether it is with RTM.
+    pub fn is_transactional(&self) -> bool {
+        self.htm.is_some()
+    }
+
+    /// Walks until it has met no change: what comes out was so at one moment, as far as pages hang together. Waits for
+    /// changes of the pages on its way.
+    #[inline]
+    pub fn traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> T::Out {
+        match self.htm {
+            Some(htm) => rtm::traverse(htm, body),
+            None => versions::traverse(body),
+        }
+    }
+
+    /// Changes a page that still has this version. Waits for others that change it, but not longer than the version
+    /// stays.
+    ///
+    /// # Errors
+    /// [`Stale`], if it has another version, or the body says so.
+    #[inline]
+    pub fn update<P: Page, T: Change>(&self, page: &P, at: Version, change: T) -> Result<T::Out, Stale> {
+        self.change(At { lock: page.lock(), version: at }, change)
+    }
+
+    /// Changes some pages, each listed once, whatever their versions: the body looks whether they are as expected.
+    ///
+    /// # Errors
+    /// [`Stale`], if one is gone from the structure, or the body says so.
+    #[inline]
+    pub fn update_all<P: Page, T: Change>(&self, pages: &[&P], change: T) -> Result<T::Out, Stale> {
+        self.change(All(pages), change)
+    }
+
+    #[inline]
+    fn change<S: scope::Scope, T: Change>(&self, scope: S, change: T) -> Result<T::Out, Stale> {
+        match self.htm {
+            Some(htm) => rtm::update(htm, scope, change),
+            None => locked::update::<S, T, true>(scope, change),
+        }
+    }
+}
+
+impl Default for Region {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,292 @@
+//! NOrec (Dalessandro, Spear and Scott 2010): a software transactional memory of one sequence lock, whose readers validate
+//! by value. It runs the same bodies. For tests, and as a rival: every commit writes one word that all read.
+//!
+//! # Invariants
+//! - `seq` is odd while a commit writes; memory changes at no other time.
+//! - All that a transaction has read was there together while `seq` was `snapshot`: a read that finds otherwise does not
+//!   return, it leaves the body by unwinding. (Bodies own nothing that would be dropped.)
+
+use core::cell::{Cell, RefCell};
+use core::ptr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+
+use super::{Again, Change, Changing, Link, Page, Stale, Traverse, Walk, Word};
+use crate::backoff::Backoff;
+use crate::rcu::Guard;
+use crate::version_lock::{Look, Version, VersionLock};
+
+/// Runs regions by NOrec. Pages that it is used for are used by nothing else.
+#[derive(Debug, Default)]
+pub struct Norec {
+    seq: AtomicU64,
+}
+
+/// What a transaction accesses, as long as it runs.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Word(*const AtomicU64),
+    Link(*const AtomicPtr<()>),
+    Lock(*const VersionLock),
+}
+
+impl Place {
+    fn word(word: &Word) -> Self {
+        Place::Word(&raw const word.0)
+    }
+
+    fn link<P>(link: &Link<P>) -> Self {
+        Place::Link(ptr::from_ref(&link.0).cast())
+    }
+
+    /// # Safety
+    /// It still is there.
+    unsafe fn load(self) -> Value {
+        // SAFETY: the caller's promise. An `AtomicPtr` is laid out alike for all types of some size.
+        unsafe {
+            match self {
+                Place::Word(word) => Value::Word((*word).load(Ordering::Relaxed)),
+                Place::Link(link) => Value::Link((*link).load(Ordering::Acquire)),
+                Place::Lock(lock) => Value::Lock((*lock).look()),
+            }
+        }
+    }
+}
+
+/// What is at a place.
+#[derive(Clone, Copy, PartialEq)]
+enum Value {
+    Word(u64),
+    Link(*mut ()),
+    Lock(Look),
+}
+
+enum Write {
+    Value(Place, Value),
+    Restructure(*const VersionLock),
+    Retire(*const VersionLock),
+}
+
+/// What leaves a body whose reads no longer belong together.
+struct Doomed;
+
+struct Transaction<'n> {
+    norec: &'n Norec,
+    snapshot: Cell<u64>,
+    reads: RefCell<Vec<(Place, Value)>>,
+    writes: Vec<Write>,
+    version: Option<Version>,
+}
+
+impl<'n> Transaction<'n> {
+    fn begin(norec: &'n Norec) -> Self {
+        let (reads, writes, version) = Default::default();
+        Self { norec, snapshot: Cell::new(norec.even()), reads, writes, version }
+    }
+
+    fn read(&self, place: Place) -> Value {
+        let own = |write: &Write| match write {
+            Write::Value(at, value) if *at == place => Some(*value),
+            _ => None,
+        };
+        if let Some(value) = self.writes.iter().rev().find_map(own) {
+            return value;
+        }
+        // SAFETY: a part of a page that the body has a reference to.
+        let value = unsafe { place.load() };
+        self.reads.borrow_mut().push((place, value));
+        // Pairs with the Release fence of a commit: who reads what it wrote sees `seq` odd, or later.
+        fence(Ordering::Acquire);
+        if self.norec.seq.load(Ordering::Relaxed) != self.snapshot.get() && !self.validate() {
+            resume_unwind(Box::new(Doomed));
+        }
+        value
+    }
+
+    fn word(&self, word: &Word) -> u64 {
+        let Value::Word(value) = self.read(Place::word(word)) else { unreachable!("a word is read as one") };
+        value
+    }
+
+    fn link<P>(&self, link: &Link<P>) -> *mut P {
+        let Value::Link(to) = self.read(Place::link(link)) else { unreachable!("a link is read as one") };
+        to.cast()
+    }
+
+    fn look(&self, lock: &VersionLock) -> Look {
+        let Value::Lock(look) = self.read(Place::Lock(lock)) else { unreachable!("a lock is read as one") };
+        look
+    }
+
+    /// Whether all reads still have their values; then they have them together, at the new snapshot.
+    fn validate(&self) -> bool {
+        loop {
+            let seq = self.norec.even();
+            // SAFETY: as in `read`; the caller's guard keeps pages.
+            let same = self.reads.borrow().iter().all(|(place, value)| unsafe { place.load() } == *value);
+            fence(Ordering::Acquire);
+            if self.norec.seq.load(Ordering::Relaxed) == seq {
+                self.snapshot.set(seq);
+                return same;
+            }
+        }
+    }
+
+    /// Whether it happened.
+    fn commit(self) -> bool {
+        if self.writes.is_empty() {
+            return true;
+        }
+        let seq = &self.norec.seq;
+        let begin = |at| seq.compare_exchange(at, at + 1, Ordering::Acquire, Ordering::Relaxed);
+        while begin(self.snapshot.get()).is_err() {
+            if !self.validate() {
+                return false;
+            }
+        }
+        fence(Ordering::Release);
+        // SAFETY: as in `read`.
+        self.writes.iter().for_each(|write| unsafe { write.happen() });
+        seq.store(self.snapshot.get() + 2, Ordering::Release);
+        true
+    }
+}
+
+impl Write {
+    /// # Safety
+    /// What it writes to still is there, and nothing else changes it meanwhile.
+    unsafe fn happen(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match *self {
+                Write::Value(Place::Word(word), Value::Word(value)) => (*word).store(value, Ordering::Relaxed),
+                Write::Value(Place::Link(link), Value::Link(to)) => (*link).store(to, Ordering::Release),
+                Write::Value(..) => unreachable!("of words and links only"),
+                Write::Restructure(lock) => (*lock).bump_in_transaction(),
+                Write::Retire(lock) => (*lock).retire_in_transaction(),
+            }
+        }
+    }
+}
+
+impl<'g> Walk<'g> for Transaction<'_> {
+    fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+        let Look::Free(version) = self.look(page.lock()) else { return Err(Again) };
+        self.version = Some(version);
+        Ok(page)
+    }
+
+    fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+        let to = Transaction::link(self, link);
+        // SAFETY: the link was there together with all that led to it, in the guard that `'g` stands for.
+        unsafe { to.as_ref() }.map(|page| self.enter(page)).transpose()
+    }
+
+    fn get(&self, word: &Word) -> u64 {
+        self.word(word)
+    }
+
+    fn version(&self) -> Version {
+        self.version.expect("a page was entered")
+    }
+}
+
+impl Changing for Transaction<'_> {
+    fn get(&self, word: &Word) -> u64 {
+        self.word(word)
+    }
+
+    fn set(&mut self, word: &Word, value: u64) {
+        self.writes.push(Write::Value(Place::word(word), Value::Word(value)));
+    }
+
+    fn target<P>(&self, link: &Link<P>) -> *mut P {
+        self.link(link)
+    }
+
+    unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
+        self.writes.push(Write::Value(Place::link(link), Value::Link(to.cast())));
+    }
+
+    fn restructure(&mut self, page: &impl Page) {
+        self.writes.push(Write::Restructure(page.lock()));
+    }
+
+    fn retire(&mut self, page: &impl Page) {
+        self.writes.push(Write::Retire(page.lock()));
+    }
+}
+
+/// Runs a transaction; `None` if it found that its reads don't belong together.
+fn attempt<R>(transaction: impl FnOnce() -> Option<R>) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(transaction)) {
+        Ok(result) => result,
+        Err(payload) if payload.is::<Doomed>() => None,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+impl Norec {
+    fn even(&self) -> u64 {
+        let backoff = Backoff::new();
+        loop {
+            let seq = self.seq.load(Ordering::Acquire);
+            if seq.is_multiple_of(2) {
+                return seq;
+            }
+            backoff.wait();
+        }
+    }
+
+    /// As [`Region::traverse`](super::Region::traverse).
+    pub fn traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> T::Out {
+        let backoff = Backoff::new();
+        loop {
+            let found = attempt(|| {
+                let mut transaction = Transaction::begin(self);
+                let found = body.run(&mut transaction).ok()?;
+                transaction.commit().then_some(found)
+            });
+            if let Some(found) = found {
+                return found;
+            }
+            backoff.wait();
+        }
+    }
+
+    /// As [`Region::update`](super::Region::update).
+    ///
+    /// # Errors
+    /// As [`Region::update`](super::Region::update).
+    pub fn update<P: Page, T: Change>(&self, page: &P, at: Version, change: T) -> Result<T::Out, Stale> {
+        self.change(change, |transaction| transaction.look(page.lock()) == Look::Free(at))
+    }
+
+    /// As [`Region::update_all`](super::Region::update_all).
+    ///
+    /// # Errors
+    /// As [`Region::update_all`](super::Region::update_all).
+    pub fn update_all<P: Page, T: Change>(&self, pages: &[&P], change: T) -> Result<T::Out, Stale> {
+        let there = |transaction: &Transaction<'_>, page: &&P| matches!(transaction.look(page.lock()), Look::Free(_));
+        self.change(change, |transaction| pages.iter().all(|page| there(transaction, page)))
+    }
+
+    fn change<T: Change>(&self, change: T, expected: impl Fn(&Transaction<'_>) -> bool) -> Result<T::Out, Stale> {
+        let backoff = Backoff::new();
+        loop {
+            let result = attempt(|| {
+                let mut transaction = Transaction::begin(self);
+                let result = if expected(&transaction) { change.run(&mut transaction) } else { Err(Stale) };
+                if result.is_err() {
+                    transaction.writes.clear();
+                }
+                transaction.commit().then_some(result)
+            });
+            if let Some(result) = result {
+                return result;
+            }
+            backoff.wait();
+        }
+    }
+}

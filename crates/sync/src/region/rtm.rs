@@ -1,0 +1,186 @@
+//! Regions as transactions: see the argument in the parent module.
+//!
+//! Aborts because a lock was held are taken from no budget: the thread waits until it is free, so that one fallback does not
+//! draw others after it. But only so often: then it goes the other way itself.
+
+use archipelago_platform::atomic::Ordering;
+use archipelago_platform::htm::{Abort, HELD, Htm, Inside, Retry, Site, quiet};
+
+use super::scope::Scope;
+use super::{Again, Change, Changing, Link, Page, Stale, Traverse, Walk, Word, locked};
+use crate::backoff::Backoff;
+use crate::version_lock::{Look, Version};
+
+/// Where walks are counted.
+pub static WALKS: Site = Site::new("region: walk");
+/// Where changes are counted.
+pub static CHANGES: Site = Site::new("region: change");
+
+/// The code of a body that wants to begin again.
+const AGAIN: u8 = 0xfd;
+/// The code of a body that found its pages to be others than expected.
+const STALE: u8 = 0xfc;
+
+/// How often a region that finds locks held begins again before it locks by itself.
+const PATIENCE: u32 = 64;
+
+struct Transaction {
+    inside: Inside,
+    version: Option<Version>,
+}
+
+impl<'g> Walk<'g> for Transaction {
+    #[inline(always)]
+    fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+        // The subscription.
+        let Look::Free(version) = page.lock().look() else { self.inside.abort::<HELD>() };
+        self.version = Some(version);
+        Ok(page)
+    }
+
+    #[inline(always)]
+    fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+        // SAFETY: the link is of a page whose lock was read as free in this transaction, which goes on only as long as
+        // nobody has changed either; in the guard that `'g` stands for.
+        unsafe { link.load().as_ref() }.map(|page| self.enter(page)).transpose()
+    }
+
+    #[inline(always)]
+    fn get(&self, word: &Word) -> u64 {
+        word.0.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn version(&self) -> Version {
+        self.version.expect("a page was entered")
+    }
+}
+
+impl Changing for Transaction {
+    #[inline(always)]
+    fn get(&self, word: &Word) -> u64 {
+        word.0.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn set(&mut self, word: &Word, value: u64) {
+        word.0.store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn target<P>(&self, link: &Link<P>) -> *mut P {
+        link.0.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
+        // Release, for the compiler: what is there was written before the transaction.
+        link.0.store(to, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn restructure(&mut self, page: &impl Page) {
+        page.lock().bump_in_transaction();
+    }
+
+    #[inline(always)]
+    fn retire(&mut self, page: &impl Page) {
+        page.lock().retire_in_transaction();
+    }
+}
+
+#[inline]
+pub(super) fn traverse<'g, T: Traverse<'g>>(htm: Htm, body: T) -> T::Out {
+    attempt_walk(htm, body).unwrap_or_else(|why| traverse_again(htm, body, why))
+}
+
+#[inline(always)]
+fn attempt_walk<'g, T: Traverse<'g>>(htm: Htm, body: T) -> Result<T::Out, Abort> {
+    htm.transaction(
+        #[inline(always)]
+        |inside| {
+            let _quiet = quiet();
+            match body.run(&mut Transaction { inside, version: None }) {
+                Ok(found) => found,
+                Err(Again) => inside.abort::<AGAIN>(),
+            }
+        },
+    )
+}
+
+#[cold]
+fn traverse_again<'g, T: Traverse<'g>>(htm: Htm, body: T, mut why: Abort) -> T::Out {
+    let (mut retry, mut waits, backoff) = (Retry::default(), 0, Backoff::new());
+    loop {
+        let again = match why.code() {
+            // Which lock it was the transaction has taken with it.
+            Some(_) if waits < PATIENCE => {
+                WALKS.note_abort(why);
+                waits += 1;
+                backoff.wait();
+                true
+            }
+            _ => retry.spend_at(&WALKS, why),
+        };
+        if !again {
+            return locked::traverse(body);
+        }
+        match attempt_walk(htm, body) {
+            Ok(found) => return found,
+            Err(another) => why = another,
+        }
+    }
+}
+
+#[inline]
+pub(super) fn update<S: Scope, T: Change>(htm: Htm, scope: S, change: T) -> Result<T::Out, Stale> {
+    match attempt(htm, scope, change) {
+        Ok(out) => Ok(out),
+        Err(why) => update_again(htm, scope, change, why),
+    }
+}
+
+#[inline(always)]
+fn attempt<S: Scope, T: Change>(htm: Htm, scope: S, change: T) -> Result<T::Out, Abort> {
+    htm.transaction(
+        #[inline(always)]
+        |inside| {
+            // The subscription.
+            if !scope.is_free() {
+                inside.abort::<HELD>();
+            }
+            let _quiet = quiet();
+            match change.run(&mut Transaction { inside, version: None }) {
+                Ok(out) => out,
+                Err(Stale) => inside.abort::<STALE>(),
+            }
+        },
+    )
+}
+
+#[cold]
+fn update_again<S: Scope, T: Change>(htm: Htm, scope: S, change: T, mut why: Abort) -> Result<T::Out, Stale> {
+    let (mut retry, mut waits) = (Retry::default(), 0);
+    loop {
+        let again = match why.code() {
+            Some(STALE) => {
+                CHANGES.note_abort(why);
+                return Err(Stale);
+            }
+            Some(_) if waits < PATIENCE => {
+                CHANGES.note_abort(why);
+                waits += 1;
+                true
+            }
+            _ => retry.spend_at(&CHANGES, why),
+        };
+        scope.wait_free()?;
+        if !again {
+            return locked::update::<S, T, false>(scope, change);
+        }
+        match attempt(htm, scope, change) {
+            Ok(out) => return Ok(out),
+            Err(another) => why = another,
+        }
+    }
+}

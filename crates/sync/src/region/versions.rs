@@ -1,0 +1,80 @@
+//! Walking by optimistic lock coupling: see the argument in the parent module.
+
+use archipelago_platform::atomic::Ordering;
+use archipelago_platform::hint::point;
+use archipelago_platform::htm::{Quiet, quiet};
+
+use super::{Again, Link, Page, Traverse, Walk, Word};
+use crate::backoff::Backoff;
+use crate::version_lock::{Version, VersionLock};
+
+/// Passed between reading a link and validating it.
+pub(crate) const FOLLOWING: &str = "region: a link was read";
+
+/// The present page's lock, and its version when it was entered.
+struct Optimistic<'g> {
+    at: Option<(&'g VersionLock, Version)>,
+    quiet: Quiet,
+}
+
+impl Optimistic<'_> {
+    /// Whether all that was read since the present page was entered belongs together.
+    #[inline]
+    fn check(&self) -> Result<(), Again> {
+        if self.at.is_none_or(|(lock, version)| lock.validate(version)) { Ok(()) } else { Err(Again) }
+    }
+}
+
+impl<'g> Walk<'g> for Optimistic<'g> {
+    #[inline]
+    fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+        let version = self.quiet.suspended(|| page.lock().read_unlocked()).ok_or(Again)?;
+        // Of the page that is left, if any: then this one was linked at its version.
+        self.check()?;
+        self.at = Some((page.lock(), version));
+        Ok(page)
+    }
+
+    #[inline]
+    fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+        let to = link.load();
+        point(FOLLOWING);
+        self.check()?;
+        // SAFETY: the link was read from a page as it was at one moment within the guard that `'g` stands for.
+        unsafe { to.as_ref() }.map(|page| self.enter(page)).transpose()
+    }
+
+    #[inline]
+    fn get(&self, word: &Word) -> u64 {
+        word.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn version(&self) -> Version {
+        self.at.expect("a page was entered").1
+    }
+}
+
+#[inline]
+pub(super) fn traverse<'g, T: Traverse<'g>>(body: T) -> T::Out {
+    attempt(body).unwrap_or_else(|Again| again(body))
+}
+
+#[cold]
+fn again<'g, T: Traverse<'g>>(body: T) -> T::Out {
+    let backoff = Backoff::new();
+    loop {
+        backoff.wait();
+        if let Ok(found) = attempt(body) {
+            return found;
+        }
+    }
+}
+
+#[inline]
+fn attempt<'g, T: Traverse<'g>>(body: T) -> Result<T::Out, Again> {
+    let mut walk = Optimistic { at: None, quiet: quiet() };
+    let found = body.run(&mut walk)?;
+    walk.check()?;
+    Ok(found)
+}

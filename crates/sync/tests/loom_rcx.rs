@@ -1,0 +1,243 @@
+//! RCX's two levels, and the swing of one link without transactions, under the weak memory model.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --profile model --test loom_rcx --target-dir target/loom`
+//!
+//! What the locks guard are cells that tell loom of every access.
+#![cfg(loom)]
+
+use archipelago_platform::model::model;
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
+use archipelago_sync::lock::be_on_node;
+use archipelago_sync::rcu::Domain;
+use archipelago_sync::rcx::{Builder, Locks, Padding, Rcx, Striped};
+use archipelago_sync::region::{Again, Change, Changing, Link, Page, Region, Stale, Traverse, Walk, Word};
+use archipelago_sync::version_lock::VersionLock;
+use loom::cell::UnsafeCell;
+
+/// Two objects with a value each, and whether they were removed.
+struct Objects<L: Locks> {
+    rcx: Rcx<L>,
+    objects: [L::Object; 2],
+    values: [UnsafeCell<u32>; 2],
+    removed: UnsafeCell<bool>,
+}
+
+impl<L: Locks> Objects<L> {
+    fn new(rcx: Rcx<L>) -> Self {
+        let objects = [rcx.object(), rcx.object()];
+        let values = [UnsafeCell::new(0), UnsafeCell::new(0)];
+        Self { rcx, objects, values, removed: UnsafeCell::new(false) }
+    }
+
+    /// Adds one to each of these, unless the first is found to be removed.
+    fn add(&self, which: &[usize]) -> bool {
+        let mut handles = which.iter().map(|at| self.rcx.handle(&self.objects[*at])).collect();
+        self.rcx.order(&mut handles);
+        let _held = self.rcx.lock(&handles);
+        // The validation.
+        // SAFETY: changed by who holds the first object.
+        if which.contains(&0) && self.removed.with(|removed| unsafe { *removed }) {
+            return false;
+        }
+        // SAFETY: changed by who holds the object.
+        which.iter().for_each(|at| self.values[*at].with_mut(|value| unsafe { *value += 1 }));
+        true
+    }
+
+    fn remove_first(&self) {
+        let handles = [self.rcx.handle(&self.objects[0])];
+        let _held = self.rcx.lock(&handles);
+        // SAFETY: as above.
+        self.removed.with_mut(|removed| unsafe { *removed = true });
+    }
+
+    fn values(&self) -> [u32; 2] {
+        // SAFETY: the threads have ended.
+        [0, 1].map(|at| self.values[at].with(|value| unsafe { *value }))
+    }
+}
+
+// SAFETY: loom ends the run if accesses to the cells are not ordered.
+unsafe impl<L: Locks> Sync for Objects<L> {}
+// SAFETY: as above.
+unsafe impl<L: Locks> Send for Objects<L> {}
+
+/// Two threads on these nodes, one of which locks both objects, the other one.
+fn two_add<L: Locks + 'static>(nodes: [usize; 2], make: fn() -> Rcx<L>) {
+    model(2, move || {
+        let objects = Arc::new(Objects::new(make()));
+        let other = {
+            let objects = objects.clone();
+            thread::spawn(move || {
+                be_on_node(nodes[1]);
+                assert!(objects.add(&[1]));
+            })
+        };
+        be_on_node(nodes[0]);
+        assert!(objects.add(&[0, 1]));
+        other.join().unwrap();
+        assert_eq!(objects.values(), [1, 2]);
+    });
+}
+
+fn builder() -> Builder {
+    Rcx::builder().nodes(2)
+}
+
+#[test]
+fn two_nodes_exclude_each_other_by_global_words() {
+    two_add([0, 1], || builder().build());
+    two_add([0, 1], || builder().padding(Padding::Compact).build());
+}
+
+#[test]
+fn threads_of_a_node_exclude_each_other_by_local_bytes() {
+    two_add([1, 1], || builder().build());
+}
+
+#[test]
+fn a_table_of_locks_excludes_alike() {
+    two_add([0, 1], || builder().build_with(|nodes, _| Striped::with_stripes(nodes, 2)));
+    two_add([0, 1], || builder().build_with(|nodes, _| Striped::with_stripes(nodes, 1)));
+}
+
+#[test]
+fn hand_over_leaves_the_global_word_to_the_node_and_to_no_one_for_ever() {
+    two_add([0, 0], || builder().passes(1).build());
+    two_add([0, 1], || builder().passes(1).build());
+}
+
+/// A thread that waits for an object is left it, and gives up: the other node gets it all the same.
+#[test]
+fn what_is_left_to_a_thread_that_gives_up_is_free_again() {
+    model(3, || {
+        let objects = Arc::new(Objects::<archipelago_sync::rcx::Embedded>::new(builder().passes(1).build()));
+        let other = {
+            let objects = objects.clone();
+            thread::spawn(move || {
+                be_on_node(0);
+                drop(objects.rcx.try_lock(&[objects.rcx.handle(&objects.objects[0])]));
+            })
+        };
+        be_on_node(0);
+        assert!(objects.add(&[0]));
+        other.join().unwrap();
+        be_on_node(1);
+        assert!(objects.rcx.try_lock(&[objects.rcx.handle(&objects.objects[0])]).is_some());
+    });
+}
+
+#[test]
+fn on_one_node_the_local_byte_is_the_lock() {
+    two_add([0, 0], || Rcx::fine_grained().build());
+}
+
+/// What a thread finds when it has locked is what the last holder left: a removal is not overlooked.
+#[test]
+fn validation_under_the_locks_sees_removals() {
+    model(2, || {
+        let objects = Arc::new(Objects::<archipelago_sync::rcx::Embedded>::new(builder().build()));
+        let other = {
+            let objects = objects.clone();
+            thread::spawn(move || {
+                be_on_node(1);
+                objects.remove_first();
+            })
+        };
+        let added = objects.add(&[0, 1]);
+        other.join().unwrap();
+        assert_eq!(objects.values(), [u32::from(added); 2]);
+        assert!(!objects.add(&[0]));
+    });
+}
+
+struct Node {
+    lock: VersionLock,
+    word: Word,
+    link: Link<Node>,
+}
+
+impl Page for Node {
+    fn lock(&self) -> &VersionLock {
+        &self.lock
+    }
+}
+
+fn node(word: u64, link: *mut Node) -> Box<Node> {
+    // SAFETY: nodes are freed at the end.
+    Box::new(Node { lock: VersionLock::new(), word: Word::new(word), link: unsafe { Link::new(link) } })
+}
+
+/// Puts a node in the place of the one that it was copied from.
+#[derive(Clone, Copy)]
+struct Swing<'p> {
+    first: &'p Node,
+    old: *mut Node,
+    new: *mut Node,
+}
+
+impl Change for Swing<'_> {
+    type Out = ();
+
+    fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
+        if change.target(&self.first.link) != self.old {
+            return Err(Stale);
+        }
+        // SAFETY: both are there until the end.
+        let old = unsafe {
+            change.set_link(&self.first.link, self.new);
+            &*self.old
+        };
+        change.restructure(self.first);
+        change.retire(old);
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Read<'g>(&'g Node);
+
+impl<'g> Traverse<'g> for Read<'g> {
+    type Out = u64;
+
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<u64, Again> {
+        let first = walk.enter(self.0)?;
+        let second = walk.follow(&first.link)?.ok_or(Again)?;
+        Ok(walk.get(&second.word))
+    }
+}
+
+/// Two copy the second node, count, and swing the link: none is lost; and a walk beside them sees what was counted.
+#[test]
+fn one_swing_of_two_is_refused() {
+    model(2, || {
+        let second = Box::into_raw(node(1, std::ptr::null_mut()));
+        let first = Arc::new(node(0, second));
+        let count = |first: &Node| {
+            let old = first.link.load();
+            // SAFETY: nodes are freed at the end.
+            let new = Box::into_raw(node(unsafe { &*old }.word.load() + 1, std::ptr::null_mut()));
+            // SAFETY: as above.
+            let pages = [first, unsafe { &*old }];
+            (Region::by_version_locks().update_all(&pages, Swing { first, old, new }).is_ok(), new as usize)
+        };
+        let other = {
+            let first = first.clone();
+            thread::spawn(move || count(&first))
+        };
+        let mine = count(&first);
+        let domain = Domain::new();
+        let seen = Region::by_version_locks().traverse(&domain.pin(), Read(&first));
+        assert!(seen == 2 || seen == 3);
+        let others = other.join().unwrap();
+        // SAFETY: as above.
+        let counted = unsafe { &*first.link.load() }.word.load();
+        assert_eq!(counted, 1 + u64::from(mine.0) + u64::from(others.0));
+        assert!(counted > 1);
+        for made in [second as usize, mine.1, others.1] {
+            // SAFETY: from a box, each once, and the threads have ended.
+            drop(unsafe { Box::from_raw(made as *mut Node) });
+        }
+    });
+}

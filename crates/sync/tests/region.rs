@@ -1,0 +1,337 @@
+//! Regions by every back end: what walks see is whole, and no change is lost, beside changes that move things. Natively on
+//! threads; on the virtual machine under many schedules, with transactions that abort always, now and then, or for lack of
+//! room, and threads that stand still.
+#![cfg(not(loom))]
+
+use std::ptr;
+
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_sync::rcu::{Domain, Guard};
+use archipelago_sync::region::{Again, Change, Changing, Link, Norec, Page, Region, Stale, Traverse, Walk, Word};
+use archipelago_sync::version_lock::{Version, VersionLock};
+
+/// The first page has a link to the second; only that has a count in its words.
+struct Node {
+    lock: VersionLock,
+    words: [Word; 2],
+    link: Link<Node>,
+}
+
+impl Page for Node {
+    fn lock(&self) -> &VersionLock {
+        &self.lock
+    }
+}
+
+fn node(link: *mut Node) -> *mut Node {
+    let words = [Word::new(0), Word::new(0)];
+    // SAFETY: null, or a node that goes by the domain.
+    let link = unsafe { Link::new(link) };
+    Box::into_raw(Box::new(Node { lock: VersionLock::new(), words, link }))
+}
+
+/// What runs regions.
+trait Backend: Sync {
+    fn walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> T::Out;
+    fn at<T: Change>(&self, page: &Node, version: Version, change: T) -> Result<T::Out, Stale>;
+    fn all<T: Change>(&self, pages: &[&Node], change: T) -> Result<T::Out, Stale>;
+}
+
+macro_rules! backend {
+    ($type:ty) => {
+        impl Backend for $type {
+            fn walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> T::Out {
+                self.traverse(guard, body)
+            }
+
+            fn at<T: Change>(&self, page: &Node, version: Version, change: T) -> Result<T::Out, Stale> {
+                self.update(page, version, change)
+            }
+
+            fn all<T: Change>(&self, pages: &[&Node], change: T) -> Result<T::Out, Stale> {
+                self.update_all(pages, change)
+            }
+        }
+    };
+}
+
+backend!(Region);
+backend!(Norec);
+
+#[derive(Clone, Copy)]
+struct Find<'g>(&'g Node);
+
+impl<'g> Traverse<'g> for Find<'g> {
+    type Out = (&'g Node, Version, [u64; 2]);
+
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<Self::Out, Again> {
+        let first = walk.enter(self.0)?;
+        let second = walk.follow(&first.link)?.expect("there always is one");
+        Ok((second, walk.version(), [0, 1].map(|at| walk.get(&second.words[at]))))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Count<'p>(&'p Node);
+
+impl Change for Count<'_> {
+    type Out = u64;
+
+    fn run(self, change: &mut impl Changing) -> Result<u64, Stale> {
+        let [one, other] = &self.0.words;
+        let count = change.get(one) + 1;
+        change.set(one, count);
+        assert_eq!(change.get(other) + 1, count, "torn");
+        change.set(other, count);
+        Ok(count)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Replace<'p> {
+    first: &'p Node,
+    old: &'p Node,
+    new: *mut Node,
+}
+
+impl Change for Replace<'_> {
+    type Out = ();
+
+    fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
+        if !ptr::eq(change.target(&self.first.link), self.old) {
+            return Err(Stale);
+        }
+        // SAFETY: nobody else knows the new page yet.
+        let new = unsafe { &*self.new };
+        for (to, from) in new.words.iter().zip(&self.old.words) {
+            change.set(to, change.get(from));
+        }
+        // SAFETY: a new node, which goes by the domain.
+        unsafe { change.set_link(&self.first.link, self.new) };
+        change.restructure(self.first);
+        change.retire(self.old);
+        Ok(())
+    }
+}
+
+struct Shared<B> {
+    domain: Domain,
+    backend: B,
+    first: Box<Node>,
+    counted: AtomicU64,
+}
+
+impl<B: Backend> Shared<B> {
+    fn new(backend: B) -> Self {
+        // SAFETY: just made.
+        let first = unsafe { Box::from_raw(node(node(ptr::null_mut()))) };
+        Self { domain: Domain::new(), backend, first, counted: AtomicU64::new(0) }
+    }
+
+    /// Looks, and then counts on what it saw, or puts a copy in its place.
+    fn step(&self, replaces: bool, latest: &mut u64) {
+        let guard = self.domain.pin();
+        let (second, version, [one, other]) = self.backend.walk(&guard, Find(&self.first));
+        assert!(one == other && one >= *latest, "{one} and {other} after {latest}");
+        *latest = one;
+        if !replaces {
+            if let Ok(count) = self.backend.at(second, version, Count(second)) {
+                assert!(count > one);
+                *latest = count;
+                self.counted.fetch_add(1, Ordering::Relaxed);
+            }
+            return;
+        }
+        let new = node(ptr::null_mut());
+        let replace = Replace { first: &self.first, old: second, new };
+        match self.backend.all(&[&self.first, second], replace) {
+            // SAFETY: unlinked by this change, which is the only one that retired it.
+            Ok(()) => unsafe { guard.retire_box(ptr::from_ref(second).cast_mut()) },
+            // SAFETY: it was not linked.
+            Err(Stale) => drop(unsafe { Box::from_raw(new) }),
+        }
+    }
+}
+
+/// The counts of both pages.
+#[derive(Clone, Copy)]
+struct Compare<'g>(&'g Node);
+
+impl<'g> Traverse<'g> for Compare<'g> {
+    type Out = [u64; 2];
+
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<[u64; 2], Again> {
+        let first = walk.enter(self.0)?;
+        let count = walk.get(&first.words[0]);
+        let second = walk.follow(&first.link)?.expect("there always is one");
+        Ok([count, walk.get(&second.words[0])])
+    }
+}
+
+/// Counts in both pages, which stay where they are.
+#[derive(Clone, Copy)]
+struct CountBoth<'p>([&'p Node; 2]);
+
+impl Change for CountBoth<'_> {
+    type Out = ();
+
+    fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
+        for page in self.0 {
+            change.set(&page.words[0], change.get(&page.words[0]) + 1);
+            change.restructure(page);
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    /// Every other thread counts in both pages, the others look whether the two counts agree.
+    fn count_or_compare(&self, thread: usize) {
+        let guard = self.domain.pin();
+        if thread.is_multiple_of(2) {
+            // SAFETY: it stays until the end.
+            let both = [&*self.first, unsafe { &*self.first.link.load() }];
+            assert_eq!(self.backend.all(&both, CountBoth(both)), Ok(()));
+        } else {
+            let [first, second] = self.backend.walk(&guard, Compare(&self.first));
+            assert_eq!(first, second);
+        }
+    }
+}
+
+impl<B> Shared<B> {
+    /// Nothing was lost, and everything is unlocked.
+    fn check(&self) {
+        // SAFETY: nobody changes it any more.
+        let second = unsafe { &*self.first.link.load() };
+        let counted = self.counted.load(Ordering::Relaxed);
+        assert_eq!(second.words.each_ref().map(Word::load), [counted; 2]);
+        assert!(self.first.lock.read().is_some() && second.lock.read().is_some());
+    }
+}
+
+impl<B> Drop for Shared<B> {
+    fn drop(&mut self) {
+        // SAFETY: linked, hence nobody has retired it.
+        drop(unsafe { Box::from_raw(self.first.link.load()) });
+    }
+}
+
+#[cfg(not(archipelago_sim))]
+fn threads<B: Backend>(make: impl Fn() -> B, client: impl Fn(&Shared<B>, usize, usize) + Sync) -> Shared<B> {
+    use archipelago_platform::thread;
+    let rounds = if cfg!(miri) { 30 } else { 20_000 };
+    let (shared, client) = (Shared::new(make()), &client);
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let shared = &shared;
+            scope.spawn(move || client(shared, thread, rounds));
+        }
+    });
+    shared
+}
+
+#[cfg(not(archipelago_sim))]
+fn churn<B: Backend>(make: impl Fn() -> B) {
+    let client = |shared: &Shared<B>, thread, rounds| {
+        let mut latest = 0;
+        (0..rounds).for_each(|round| shared.step((thread + round) % 8 == 0, &mut latest));
+    };
+    threads(make, client).check();
+}
+
+#[cfg(not(archipelago_sim))]
+fn couple<B: Backend>(make: impl Fn() -> B) {
+    threads(make, |shared, thread, rounds| (0..rounds).for_each(|_| shared.count_or_compare(thread)));
+}
+
+#[cfg(archipelago_sim)]
+fn churn<B: Backend>(make: impl Fn() -> B) {
+    use archipelago_check::simulated::explore_transactions;
+    use archipelago_sim::{Client, Fault, Point};
+    let stall = |seed: u64| match seed % 2 {
+        0 => vec![],
+        _ => vec![Fault::Stall { thread: None, at: Point::OneIn(60), for_ns: 20_000 }],
+    };
+    let client = |shared: &Shared<B>, client: Client| {
+        let mut latest = 0;
+        (0..6).for_each(|round| shared.step((client.index + round) % 4 == 0, &mut latest));
+    };
+    explore_transactions(600, stall, || Shared::new(make()), client, |shared| shared.check());
+}
+
+#[cfg(archipelago_sim)]
+fn couple<B: Backend>(make: impl Fn() -> B) {
+    use archipelago_check::simulated::explore_transactions;
+    let client = |shared: &Shared<B>, client: archipelago_sim::Client| {
+        (0..6).for_each(|_| shared.count_or_compare(client.index));
+    };
+    explore_transactions(200, |_| vec![], || Shared::new(make()), client, drop);
+}
+
+/// What a walk reads on a page, and on the one that it goes to from there, is of one moment.
+#[test]
+fn pages_of_a_walk_hang_together() {
+    couple(Region::new);
+    couple(Region::by_version_locks);
+    couple(Norec::default);
+}
+
+#[test]
+fn nothing_is_torn_or_lost_where_transactions_are() {
+    churn(Region::new);
+}
+
+#[test]
+fn nothing_is_torn_or_lost_by_version_locks() {
+    churn(Region::by_version_locks);
+}
+
+#[test]
+fn nothing_is_torn_or_lost_by_norec() {
+    churn(Norec::default);
+}
+
+/// A change at a version that is over is refused, and one of a page that is gone.
+#[test]
+fn late_changes_are_refused() {
+    let shared = Shared::new(Region::new());
+    let guard = shared.domain.pin();
+    let (old, version, _) = shared.backend.walk(&guard, Find(&shared.first));
+    assert_eq!(shared.backend.at(old, version, Count(old)), Ok(1));
+    let mut latest = 0;
+    shared.step(true, &mut latest);
+    assert_eq!(latest, 1);
+    assert_eq!(shared.backend.at(old, version, Count(old)), Err(Stale));
+    assert_eq!(shared.backend.all(&[&shared.first, old], Count(old)), Err(Stale));
+    let (new, version, words) = shared.backend.walk(&guard, Find(&shared.first));
+    assert!(!ptr::eq(old, new) && words == [1, 1]);
+    assert_eq!(shared.backend.at(new, version, Count(new)), Ok(2));
+}
+
+#[derive(Clone, Copy)]
+struct Waits;
+
+impl Change for Waits {
+    type Out = ();
+
+    fn run(self, _: &mut impl Changing) -> Result<(), Stale> {
+        archipelago_sync::backoff::Backoff::new().wait();
+        Ok(())
+    }
+}
+
+/// Whatever back end runs it; and the page is unlocked afterwards.
+#[test]
+#[cfg(debug_assertions)]
+fn a_body_that_waits_is_caught() {
+    for region in [Region::new(), Region::by_version_locks()] {
+        let shared = Shared::new(region);
+        let caught =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.backend.all(&[&shared.first], Waits)));
+        let text = caught.unwrap_err();
+        let text = text.downcast_ref::<String>().map_or("", String::as_str);
+        assert!(text.contains("waiting in the body of a region"), "{text}");
+        assert!(shared.first.lock.read().is_some());
+    }
+}
