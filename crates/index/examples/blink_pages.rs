@@ -74,11 +74,15 @@ fn main() {
         "512": BLinkTree::<u64, u64, Pages<512>>::new();
         "1k": BLinkTree::<u64, u64, Pages<1024>>::new();
         "2k": BLinkTree::<u64, u64, Pages<2048>>::new();
+        "4032": BLinkTree::<u64, u64, Pages<4032>>::new();
         "4k": BLinkTree::<u64, u64, Pages<4096>>::new();
         "8k": BLinkTree::<u64, u64, Pages<8192>>::new();
         "16k": BLinkTree::<u64, u64, Pages<16384>>::new();
         "64k": BLinkTree::<u64, u64, Pages<65536>>::new();
         "1k dense": BLinkTree::<u64, u64, Dense<Pages<1024>>>::new();
+        "2k dense": BLinkTree::<u64, u64, Dense<Pages<1984>>>::new();
+        "4032 dense": BLinkTree::<u64, u64, Dense<Pages<4032>>>::new();
+        "8k dense": BLinkTree::<u64, u64, Dense<Pages<8128>>>::new();
         "4k dense": BLinkTree::<u64, u64, Dense<Pages<4096>>>::new();
         "hydralist": HydraList::<u64, u64>::new();
         "art": Art::<u64, u64>::new();

@@ -185,7 +185,7 @@ impl SlotForm for Bytes {
     }
 
     #[inline]
-    fn search(words: &[AtomicU64], shape: Shape, key: &[u8]) -> Found {
+    fn search(words: &[AtomicU64], shape: Shape, _: (u64, Option<u64>), key: &[u8]) -> Found {
         let slots = words.get(shape.base..shape.base + shape.len).unwrap_or(&[]);
         prefetch(slots);
         let (prefix, head) = (shape.prefix, head(key, shape.prefix));

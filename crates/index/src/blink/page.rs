@@ -305,7 +305,8 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// Where a key that has the page's prefix is, or belongs.
     #[inline]
     pub(super) fn search(self, key: F::Probe<'_>) -> Found {
-        F::search(self.words(), self.shape(), key)
+        let high = self.right().map(|_| self.header().high.load(Relaxed));
+        F::search(self.words(), self.shape(), (self.header().low.load(Relaxed), high), key)
     }
 
     /// The slot of the child that leads to what is looked for.

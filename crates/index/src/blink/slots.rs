@@ -108,8 +108,9 @@ pub trait SlotForm: PageForm {
     /// Words that an entry takes under a prefix.
     fn entry_words(key: Self::Probe<'_>, prefix: usize) -> usize;
 
-    /// Looks for a key that has the page's prefix.
-    fn search(words: &[AtomicU64], shape: Shape, key: Self::Probe<'_>) -> Found;
+    /// Looks for a key that has the page's prefix. `heads` are those of the fences, for a guess; the second is `None` on the
+    /// last page.
+    fn search(words: &[AtomicU64], shape: Shape, heads: (u64, Option<u64>), key: Self::Probe<'_>) -> Found;
 
     /// Where the value of a slot is.
     fn value(words: &[AtomicU64], shape: Shape, slot: usize) -> &AtomicU64;

@@ -1,12 +1,16 @@
 //! Pages of keys that are a word. See [`slots`](super::slots).
 
 use super::run::Run;
-use super::slots::{Fence, Found, Shape, SlotForm, prefetch, shift_down, shift_up};
+use super::slots::{Fence, Found, Shape, SlotForm, shift_down, shift_up};
 use crate::Word;
 use crate::hydra::partition_point;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
+use archipelago_platform::hint;
 use core::cmp::Ordering;
 use core::ops::Range;
+
+/// Words of a cache line.
+const LINE: usize = 8;
 
 /// Entries of integers.
 #[derive(Default)]
@@ -40,6 +44,52 @@ impl Run<Word> for WordRun {
     fn value(&self, at: usize) -> u64 {
         self.0[at].1
     }
+}
+
+/// Where a key would be if the page's keys were spread evenly over its range: often not a line off.
+#[inline]
+fn guess(len: usize, (low, high): (u64, Option<u64>), key: u64) -> usize {
+    // Keys that arrive in ascending order go behind all others.
+    let Some(high) = high else { return len };
+    let (part, all) = (key.wrapping_sub(low), high.wrapping_sub(low));
+    // Whatever a racing writer makes of the fences: the conversion saturates.
+    ((part as f64 / all as f64 * len as f64) as usize).min(len)
+}
+
+/// Starts fetching the slots and values about a place, all at the same time.
+#[inline]
+fn fetch_around(words: &[AtomicU64], slot: usize) {
+    let fetch = |word: usize| hint::prefetch_read(words.as_ptr().wrapping_add(word));
+    let value = words.len().wrapping_sub(1 + slot);
+    fetch(slot);
+    fetch(slot.wrapping_sub(LINE));
+    fetch(slot + LINE);
+    fetch(value);
+    fetch(value.wrapping_sub(LINE));
+    fetch(value.wrapping_add(LINE));
+}
+
+/// The first slot of `len` for which `before` is false, looked for in growing steps from a guess: keys that are not spread
+/// evenly cost a step for each doubling of the error.
+#[inline]
+fn search_from(guess: usize, len: usize, before: impl Fn(usize) -> bool) -> usize {
+    let (mut start, mut end, mut step) = (0, len, LINE);
+    if guess < len && before(guess) {
+        start = guess + 1;
+        while start + step < len && before(start + step) {
+            start += step + 1;
+            step *= 2;
+        }
+        end = len.min(start + step);
+    } else {
+        end = guess.min(end);
+        while end > step && !before(end - step) {
+            end -= step;
+            step *= 2;
+        }
+        start = end.saturating_sub(step);
+    }
+    partition_point(start, end, before)
 }
 
 impl SlotForm for Word {
@@ -88,10 +138,11 @@ impl SlotForm for Word {
     }
 
     #[inline]
-    fn search(words: &[AtomicU64], shape: Shape, key: u64) -> Found {
+    fn search(words: &[AtomicU64], shape: Shape, heads: (u64, Option<u64>), key: u64) -> Found {
         let slots = &words[..shape.len.min(words.len())];
-        prefetch(slots);
-        let slot = partition_point(0, slots.len(), |slot| slots[slot].load(Relaxed) < key);
+        let guess = guess(slots.len(), heads, key);
+        fetch_around(words, guess);
+        let slot = search_from(guess, slots.len(), |slot| slots[slot].load(Relaxed) < key);
         Found { slot, hit: slots.get(slot).is_some_and(|word| word.load(Relaxed) == key) }
     }
 
