@@ -139,15 +139,11 @@ pub(super) fn prefetch(slots: &[AtomicU64]) {
 /// Moves `range` one word up.
 #[inline]
 pub(super) fn shift_up(words: &[AtomicU64], range: Range<usize>) {
-    for at in range.rev() {
-        words[at + 1].store(words[at].load(Relaxed), Relaxed);
-    }
+    words[range.start..=range.end].windows(2).rev().for_each(|pair| pair[1].store(pair[0].load(Relaxed), Relaxed));
 }
 
 /// Moves `range` one word down.
 #[inline]
 pub(super) fn shift_down(words: &[AtomicU64], range: Range<usize>) {
-    for at in range {
-        words[at - 1].store(words[at].load(Relaxed), Relaxed);
-    }
+    words[range.start - 1..range.end].windows(2).for_each(|pair| pair[0].store(pair[1].load(Relaxed), Relaxed));
 }
