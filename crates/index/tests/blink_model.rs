@@ -262,6 +262,26 @@ fn storing_a_key_that_is_too_long_panics() {
     counter.assert_all_dropped();
 }
 
+/// Keys in crowds far from each other, so that in each page a key is far from where it would be if all were spread evenly: on
+/// either side.
+#[test]
+fn keys_in_crowds_are_found() {
+    let crowds = [0, 1 << 40, u64::MAX / 3, u64::MAX - 4_000];
+    let width = if cfg!(miri) { 40 } else { 1_000 };
+    let keys: Vec<u64> = (0..width * 4).map(|n| crowds[n as usize % 4] + 4 * (n * 7_919 % width)).collect();
+    let tree: BLinkTree<u64, u64> = BLinkTree::new();
+    let map = tree.pin();
+    for &key in &keys {
+        assert_eq!(map.get(&key), None);
+        map.insert(key, !key);
+        assert_eq!((map.get(&key), map.get(&(key + 1))), (Some(!key), None));
+    }
+    tree.check_invariants();
+    assert!(keys.iter().all(|key| map.get(key) == Some(!key) && !map.contains_key(&(key + 2))));
+    assert!(keys.iter().all(|key| map.remove(key) == Some(!key)) && tree.is_empty());
+    tree.check_invariants();
+}
+
 #[test]
 fn keys_in_order_fill_their_pages() {
     let tree: BLinkTree<u64, u64, Pages<1024>> = (0..10_000).map(|key| (key, key)).collect();
