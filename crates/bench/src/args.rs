@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use parse::{count, seconds};
 
-pub use common::{Common, Format, Locks, NrWork, Pin, SetsWork, Show, Timed};
+pub use common::{Blink, Common, Format, Locks, NrWork, Pin, SetsWork, Show, Timed};
 pub use parse::Warm;
 pub use sim::{Sim, SimCommon, SimNr, SimPapers, SimSets, SimYcsb};
 
@@ -51,6 +51,8 @@ pub enum Bench {
     Sets(Box<Sets>),
     /// Short critical sections under our locks, and under others'
     Locks(Box<Locks<Timed>>),
+    /// The B-link tree under each technique of the NUMA B-tree thesis
+    Blink(Box<Blink<Timed>>),
     /// The correctness exam: a model, own writes, overwritten keys
     Verify(Verify),
 }

@@ -4,6 +4,7 @@
 //! [`Roster`] lists the adapters, and [`run`] takes the roster as a type.
 
 mod args;
+mod blink;
 mod choose;
 pub mod contender;
 mod failure;
@@ -94,6 +95,7 @@ fn execute<R: Roster>(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failu
         Some(Command::Bench { what: Bench::Nr(args) }) => nr::run::<R>(args, release_memory),
         Some(Command::Bench { what: Bench::Sets(args) }) => sets::run(args),
         Some(Command::Bench { what: Bench::Locks(args) }) => locks::run(args),
+        Some(Command::Bench { what: Bench::Blink(args) }) => blink::run(args),
         Some(Command::Bench { what: Bench::Verify(args) }) => verify::run::<R>(args),
     }
 }

@@ -5,7 +5,7 @@
 //! handed over as a [`Visit`]: [`Dispatch::dispatch`] turns the name into the type. Peers live in crates of their own, which
 //! depend on this one: a program chooses its [`Roster`] by a type parameter of [`run`](crate::run).
 
-use archipelago_index::{Art, HydraList};
+use archipelago_index::{Art, BLinkTree, HydraList};
 
 use crate::choose::choose;
 use crate::contender::{Info, Visit};
@@ -37,7 +37,11 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
 /// The roster without peers.
 pub struct Own;
 
-static OURS: [Info; 2] = [Info { ours: true, ..Info::peer("hydralist") }, Info { ours: true, ..Info::peer("art") }];
+static OURS: [Info; 3] = [
+    Info { ours: true, ..Info::peer("hydralist") },
+    Info { ours: true, ..Info::peer("art") },
+    Info { ours: true, longest_key: BLinkTree::<u64, u64>::LONGEST_KEY, ..Info::peer("blink") },
+];
 
 /// Rivals that every program has.
 static RIVALS: [Info; 4] = [
@@ -59,6 +63,7 @@ impl<K: TreeKey> Dispatch<K> for Own {
         match info.name {
             "hydralist" => visit.visit::<HydraList<K, u64>>(info),
             "art" => visit.visit::<Art<K, u64>>(info),
+            "blink" => visit.visit::<BLinkTree<K, u64>>(info),
             "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
             "masstree-like" => visit.visit::<Masstree<K>>(info),
             "rwlock-btreemap" => visit.visit::<RwLocked<K>>(info),

@@ -19,6 +19,12 @@ pub const BOXED: &str = "a word is an address";
 pub const REFUSED: &str = "a version does not hold";
 /// A page says how long its new upper bound is, and gets the bound next.
 pub const BOUND: &str = "a bound has a length and no bytes";
+/// A walk over a `BLinkTree` may believe what it has read of a page, and looks at the one where that leads next.
+pub const ENTERING: &str = "a page is entered";
+/// The page of a `BLinkTree` that is to change has been found, and is latched next.
+pub const LATCHING: &str = "a page is latched";
+/// A page of a `BLinkTree` has been split, and the level above is told next.
+pub const SPLIT: &str = "a page has been split";
 /// The place of the first entry above a key is found in a page, and read next.
 pub const ABOVE: &str = "the first entry above is found";
 /// The outermost leaf of an `Art` has been found, and is locked next.

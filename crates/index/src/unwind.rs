@@ -42,6 +42,7 @@ impl<K: Key, V: Send + Sync + RefUnwindSafe + 'static> RefUnwindSafe for Entry<'
 mod tests {
     use super::*;
     use crate::art::{self, Art, ArtSession};
+    use crate::blink::{self, BLinkTree};
     use crate::hydra::{self, HydraList};
     use archipelago_platform::sync::Mutex;
 
@@ -52,6 +53,7 @@ mod tests {
         fn all_of<K: Key, V: Clone + Send + Sync + RefUnwindSafe + 'static>() {
             is::<(HydraList<K, V>, hydra::Session<'_, K, V>, hydra::IntoIter<K, V>, hydra::Range<'_, K, V>)>();
             is::<(Ref<'_, V>, Entry<'_, K, V>, Entries<'_, hydra::Hydra, K, V>)>();
+            is::<(BLinkTree<K, V>, blink::BLinkSession<'_, K, V>, blink::Range<'_, K, V>)>();
             is::<(Art<K, V>, ArtSession<'_, K, V>, art::Range<'_, K, V>)>();
         }
 

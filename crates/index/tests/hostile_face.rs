@@ -7,6 +7,7 @@ use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{Counting, alone};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_index::art::Radix;
+use archipelago_index::blink::BLink;
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Art, Change, HydraList, OnBacklog, Refused};
@@ -73,6 +74,7 @@ fn forgotten_references_do_no_harm() {
     watchdog(USUAL, |_| {
         forgotten::<Hydra>();
         forgotten::<Radix>();
+        forgotten::<BLink>();
     });
 }
 
@@ -115,6 +117,7 @@ fn closures_that_panic_change_nothing() {
     watchdog(USUAL, |_| {
         closures_panic::<Hydra>();
         closures_panic::<Radix>();
+        closures_panic::<BLink>();
     });
 }
 
@@ -191,6 +194,7 @@ fn closures_reenter_every_map() {
     watchdog(USUAL, |_| {
         closures_reenter::<Hydra>();
         closures_reenter::<Radix>();
+        closures_reenter::<BLink>();
     });
 }
 
@@ -228,6 +232,7 @@ fn liars_may_compare() {
     let _alone = alone();
     liars_compare::<Hydra>();
     liars_compare::<Radix>();
+    liars_compare::<BLink>();
 }
 
 /// A value whose drop uses the map it was in.
@@ -274,6 +279,7 @@ fn values_whose_drop_uses_the_map() {
     watchdog(USUAL, |_| {
         homesick::<Hydra>();
         homesick::<Radix>();
+        homesick::<BLink>();
     });
 }
 
@@ -306,6 +312,7 @@ fn own_references_are_not_waited_for() {
     watchdog(USUAL, |_| {
         own_references::<Hydra>();
         own_references::<Radix>();
+        own_references::<BLink>();
     });
 }
 
@@ -327,6 +334,7 @@ fn an_empty_map_takes_nothing() {
     }
     check::<Hydra>();
     check::<Radix>();
+    check::<BLink>();
     let built = HEAP.growth(|| mem::forget(HydraList::<u64, u64>::builder().build()));
     assert!(built < 1_000, "{built} bytes");
 }
@@ -379,6 +387,7 @@ fn a_memory_limit_holds() {
     }
     check::<Hydra>(2 << 20);
     check::<Radix>(64 << 10);
+    check::<BLink>(2 << 20);
 }
 
 /// The last reference of a map's owner may be an entry's neighbour: the borrow checker sees to the rest.

@@ -5,7 +5,7 @@
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_index::hydra::Maintainers;
-use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
+use archipelago_index::{Art, BLinkTree, HydraList, OrderedIndex, OrderedSession};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,6 +98,11 @@ fn garbage_of_an_art_goes() {
 }
 
 #[test]
+fn garbage_of_a_b_link_tree_goes() {
+    garbage_goes(&BLinkTree::<u64, _>::new(), 1_000);
+}
+
+#[test]
 fn a_small_hydralist_goes_with_its_value() {
     a_map_goes_with_its_value(small, 100);
 }
@@ -110,6 +115,11 @@ fn a_hydralist_without_threads_goes_with_its_value() {
 #[test]
 fn an_art_goes_with_its_value() {
     a_map_goes_with_its_value(Art::new, 100);
+}
+
+#[test]
+fn a_b_link_tree_goes_with_its_value() {
+    a_map_goes_with_its_value(BLinkTree::<u64, _>::new, 100);
 }
 
 /// The flags say that a drop has begun, and that it has ended. Clones say nothing.
@@ -153,4 +163,9 @@ fn the_end_of_a_small_hydralist_waits_for_a_look() {
 #[test]
 fn the_end_of_an_art_waits_for_a_look() {
     the_end_waits_for_a_look(Art::new());
+}
+
+#[test]
+fn the_end_of_a_b_link_tree_waits_for_a_look() {
+    the_end_waits_for_a_look(BLinkTree::<u64, Slow>::new());
 }

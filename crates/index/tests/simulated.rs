@@ -2,6 +2,8 @@
 //! work, each with its history checked.
 #![cfg(archipelago_sim)]
 
+#[path = "simulated/blink.rs"]
+mod blink;
 #[path = "simulated/stalls.rs"]
 mod stalls;
 

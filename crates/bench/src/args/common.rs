@@ -93,6 +93,29 @@ pub struct Locks<C: Args> {
     pub common: C,
 }
 
+/// `bench blink` and `sim blink`
+#[derive(Clone, Debug, Args)]
+pub struct Blink<C: Args> {
+    /// Techniques, comma-separated: standard (readers and writers take a standard latch), cohort, cohort-np (a cohort
+    /// latch), free-reads, free-reads+cohort (readers take none), versions (writers take version locks only), default,
+    /// replicas, replicas+cohort, replicas+versions (a tree on each node), pages-1k, pages-16k, pages-64k (as versions, with
+    /// other pages); or all
+    #[arg(long, default_value = "all")]
+    pub technique: String,
+    /// Percentages of operations that are updates, comma-separated
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "0,25,50")]
+    pub update_percent: Vec<u32>,
+    /// Half of the updates remove a key
+    #[arg(long)]
+    pub removes: bool,
+    /// Keys in the tree [default: 1M; simulated: 100k]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: C,
+}
+
 /// What is done to node replication and its rivals.
 #[derive(Clone, Debug, Args)]
 pub struct NrWork {

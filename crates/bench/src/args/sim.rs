@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::common::{Locks, NrWork, Pin, SetsWork, Show};
+use super::common::{Blink, Locks, NrWork, Pin, SetsWork, Show};
 use super::parse::{Warm, count, micros, operations, warm};
 
 /// The experiments on the virtual machine.
@@ -22,6 +22,8 @@ pub enum Sim {
     Host,
     /// Short critical sections under spin locks, queue locks, hierarchical locks and reader-writer locks
     Locks(Locks<SimCommon>),
+    /// The B-link tree under each technique of the NUMA B-tree thesis
+    Blink(Blink<SimCommon>),
     /// Indexes under YCSB's workloads
     Ycsb(SimYcsb),
     /// List, hash table and search tree over RCU, RLU and MV-RLU

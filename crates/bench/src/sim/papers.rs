@@ -123,6 +123,7 @@ fn command(paper: &Paper, figure: &Figure, args: &SimPapers) -> String {
         Some("nr") => "--method",
         Some("ycsb") => "--index",
         Some("sets") => "--mechanism",
+        Some("blink") => "--technique",
         _ => "--lock",
     };
     let mut command = format!("{} {option} {} --machine {}", figure.run, names.join(","), figure.machine(paper));

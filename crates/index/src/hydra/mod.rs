@@ -31,5 +31,6 @@ pub use config::{Maintainers, SearchLayerKind};
 pub use maintain::MaintenanceStats;
 pub use map::{Builder, Hydra, HydraList, IntoIter, Iter, Range, Session};
 
-pub(crate) use page::PageForm;
+pub(crate) use page::bytes::{chunk, common};
+pub(crate) use page::{PageForm, partition_point};
 pub(crate) use snapshot::SearchForm;

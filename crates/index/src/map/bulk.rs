@@ -61,7 +61,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
             let mut near = Default::default();
             for &at in places {
                 let Some(value) = values[at].take() else { continue };
-                let word = value::into_word(value);
+                let word = Self::word_for(keys.get(at), value);
                 match self.core.put_near(self.place(), &guard, &mut near, keys.get(at), word) {
                     Put::Replaced(old) => self.retire_word(&guard, old),
                     _ => new += 1,

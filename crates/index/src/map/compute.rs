@@ -105,7 +105,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
                 None => Err((self.core.get(self.place(), guard, key), Change::Remove)),
             },
             (Change::Put(value), _) => {
-                let new = value::into_word(value);
+                let new = Self::word_for(key, value);
                 match self.store(guard, key, new, old.map_or(When::Absent, When::Holds)) {
                     Put::Inserted | Put::Replaced(_) => step(Some(new), old),
                     // SAFETY: the new word was not stored, so it is still ours alone.

@@ -1,9 +1,9 @@
 //! Operations that refuse instead of waiting or growing, for maps with a `backlog_limit` or a `memory_limit`. Before they
-//! refuse they free what can be freed.
+//! refuse they free what can be freed. They refuse keys that are too long, too.
 
 use super::limits::Refused;
 use super::structure::Structure;
-use super::{FormOf, Hold, Kind, Session};
+use super::{FormOf, Hold, Kind, Map, Session};
 use crate::hydra::PageForm;
 use crate::{Key, value};
 
@@ -14,7 +14,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// As [`upsert`](Self::upsert).
     ///
     /// # Errors
-    /// With the entry, if the map is at a limit.
+    /// With the entry, if the map is at a limit or the key is too long.
     pub fn try_upsert(&self, key: K, value: V) -> Result<bool, Refused<(K, V)>> {
         match self.room_for(&key) {
             Ok(()) => Ok(self.without_waiting(|| self.upsert::<K>(&key, value))),
@@ -25,7 +25,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// As [`try_upsert`](Self::try_upsert) for every entry, until one is refused; returns how many were stored.
     ///
     /// # Errors
-    /// With the first entry that was refused, if the map is at a limit: those before it are in the map, those after it were
+    /// With the first entry that was refused, if the map is at a limit or the key is too long: those before it are in the map, those after it were
     /// not asked for.
     pub fn try_extend(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<usize, Refused<(K, V)>> {
         let mut stored = 0;
@@ -37,9 +37,12 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     }
 
     fn room_for(&self, key: &K) -> Result<(), Refused> {
+        let bytes = key.encode(|key| FormOf::<K>::with_bytes(key, <[u8]>::len));
+        if bytes > Map::<S, K, V>::LONGEST_KEY {
+            return Err(Refused::TooLong(()));
+        }
         self.backlog_room()?;
-        let bytes = key.encode(|key| FormOf::<K>::with_bytes(key, <[u8]>::len)) + SLOT + value::boxed_bytes::<V>();
-        self.memory_room(bytes)
+        self.memory_room(bytes + SLOT + value::boxed_bytes::<V>())
     }
 
     fn backlog_room(&self) -> Result<(), Refused> {
@@ -68,7 +71,7 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     /// As [`insert`](Self::insert).
     ///
     /// # Errors
-    /// With the entry, if the map is at a limit.
+    /// With the entry, if the map is at a limit or the key is too long.
     pub fn try_insert(&self, key: K, value: V) -> Result<Option<V>, Refused<(K, V)>> {
         match self.room_for(&key) {
             Ok(()) => Ok(self.without_waiting(|| self.insert(key, value))),

@@ -16,13 +16,15 @@ pub enum Refused<T = ()> {
     Backlogged(T),
     /// The map holds as much memory as its `memory_limit` allows.
     Full(T),
+    /// The key is longer than the map's [`LONGEST_KEY`](super::Map::LONGEST_KEY).
+    TooLong(T),
 }
 
 impl<T> Refused<T> {
     /// What was to be stored.
     pub fn into_inner(self) -> T {
         match self {
-            Self::Backlogged(it) | Self::Full(it) => it,
+            Self::Backlogged(it) | Self::Full(it) | Self::TooLong(it) => it,
         }
     }
 
@@ -31,6 +33,7 @@ impl<T> Refused<T> {
         match self {
             Self::Backlogged(_) => Refused::Backlogged(it),
             Self::Full(_) => Refused::Full(it),
+            Self::TooLong(_) => Refused::TooLong(it),
         }
     }
 }
@@ -40,6 +43,7 @@ impl<T> fmt::Debug for Refused<T> {
         f.write_str(match self {
             Self::Backlogged(_) => "Backlogged(..)",
             Self::Full(_) => "Full(..)",
+            Self::TooLong(_) => "TooLong(..)",
         })
     }
 }
@@ -51,6 +55,7 @@ impl<T> fmt::Display for Refused<T> {
                 "more removed memory waits for readers than the map's limit: end the reads under way, and try again"
             }
             Self::Full(_) => "the map holds as much memory as its limit allows",
+            Self::TooLong(_) => "the key is longer than the map's longest",
         })
     }
 }

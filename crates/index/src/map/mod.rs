@@ -56,6 +56,7 @@ pub use stats::Stats;
 pub use structure::{End, Held, Kind, Put, Structure, When, Words};
 pub use whole::IntoIter;
 
+use crate::hydra::PageForm;
 use crate::{Encode, Key};
 use archipelago_platform::sync::{Arc, OnceLock};
 use builder::Settings;
@@ -98,6 +99,16 @@ pub struct Map<S: Kind, K: Key, V: Send + Sync + 'static> {
 }
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
+    /// The longest key that can be stored, in bytes of its encoding (of a string, its own): `usize::MAX` but for a
+    /// [`BLinkTree`](crate::BLinkTree). Longer ones can be asked for, and are not there.
+    pub const LONGEST_KEY: usize = <CoreOf<S, K> as Structure<FormOf<K>>>::LONGEST_KEY;
+
+    /// Whether a key is too long to be stored.
+    #[inline(always)]
+    fn is_too_long(key: crate::Probe<'_, K>) -> bool {
+        Self::LONGEST_KEY != usize::MAX && FormOf::<K>::with_bytes(key, <[u8]>::len) > Self::LONGEST_KEY
+    }
+
     /// An empty map with the default configuration. It takes a few words until it is used, and starts no thread of its own while
     /// it is small.
     pub fn new() -> Self {

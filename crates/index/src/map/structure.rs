@@ -66,6 +66,9 @@ pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
     /// Where the last of several writes with ascending keys went.
     type Near<'g>: Default;
 
+    /// The longest key that can be stored, in bytes of its encoding. The face stores no longer one.
+    const LONGEST_KEY: usize = usize::MAX;
+
     /// This thread's place.
     fn place(&self) -> Self::Place<'_>;
 

@@ -1,13 +1,23 @@
 //! Writing by key: inserting, replacing, removing.
 
 use super::structure::{End, Put, Structure, When};
-use super::{FormOf, Hold, Kind, Ref, Session};
+use super::{FormOf, Hold, Kind, Map, Ref, Session};
 use crate::{Encode, EncodeAs, Key, value};
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use core::borrow::Borrow;
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
+    /// Turns a value into the word to store under `key`: whatever may insert does it here.
+    ///
+    /// # Panics
+    /// If the key is too long, with nothing changed.
+    #[inline(always)]
+    pub(super) fn word_for(key: crate::Probe<'_, K>, value: V) -> u64 {
+        assert!(!Map::<S, K, V>::is_too_long(key), "the key is longer than the map's longest");
+        value::into_word(value)
+    }
+
     #[inline(always)]
     pub(super) fn store(&self, guard: &Guard<'m>, key: crate::Probe<'_, K>, word: u64, when: When) -> Put {
         self.core.put(self.place(), guard, key, word, when)
@@ -41,7 +51,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// Inserts or replaces; the word replaced, to be retired.
     #[inline]
     fn put_word<Q: EncodeAs<K> + ?Sized>(&self, guard: &Guard<'m>, key: &Q, value: V) -> Option<u64> {
-        match key.encode(|key| self.store(guard, key, value::into_word(value), When::Always)) {
+        match key.encode(|key| self.store(guard, key, Self::word_for(key, value), When::Always)) {
             Put::Replaced(word) => Some(word),
             Put::Inserted => None,
             Put::Kept(_) | Put::Missing => unreachable!("`When::Always` always stores"),
@@ -52,7 +62,8 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// one.
     ///
     /// # Panics
-    /// As all that stores, in an [`Art`](crate::Art): if the key has 4 GiB or more.
+    /// As all that stores, in an [`Art`](crate::Art): if the key has 4 GiB or more; in a [`BLinkTree`](crate::BLinkTree): if
+    /// it is longer than [`LONGEST_KEY`](Map::LONGEST_KEY).
     #[inline]
     pub fn upsert<Q: EncodeAs<K> + ?Sized>(&self, key: &Q, value: V) -> bool {
         let guard = self.enter_to_store();
@@ -95,7 +106,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         kept: impl FnOnce(V) -> R,
     ) -> (u64, Option<R>) {
         key.encode(|key| {
-            let word = value::into_word(value);
+            let word = Self::word_for(key, value);
             match self.store(guard, key, word, When::Absent) {
                 Put::Inserted => (word, None),
                 // SAFETY: ours was not stored, so it is still ours alone.

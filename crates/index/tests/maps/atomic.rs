@@ -12,9 +12,11 @@ use archipelago_check::map::{MapOp, MapRet, check_map};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_check::workload::{self, Rng};
 use archipelago_index::art::{Radix, WriteSync};
+use archipelago_index::blink::{BLink, Builder, LARGEST, Pages, Replicated, SMALLEST};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
-use archipelago_index::{Art, Change, HydraList, Session};
+use archipelago_index::{Art, BLinkTree, Change, HydraList, Session};
+use archipelago_platform::topology::Topology;
 use rand::RngExt;
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -255,6 +257,26 @@ fn pops_of_an_art_are_linearizable() {
     pops_are_linearizable(|| Art::with_write_sync(WriteSync::OptimisticLockCoupling));
 }
 
+/// Pages that are soon full, on each node.
+type Replicas = BLink<Replicated<Pages<SMALLEST>>>;
+
+fn replicas(nodes: usize) -> Map<Replicas, u64, u64> {
+    Builder::default().topology(Topology::synthetic(nodes, 2)).build()
+}
+
+#[test]
+fn decisions_in_a_b_link_tree_are_linearizable() {
+    decisions_are_linearizable::<BLink, u64, u64>();
+    decisions_are_linearizable::<BLink<Pages<LARGEST>>, String, String>();
+    decisions_are_linearizable::<Replicas, u64, String>();
+}
+
+#[test]
+fn pops_of_a_b_link_tree_are_linearizable() {
+    pops_are_linearizable(BLinkTree::<u64, u64>::new);
+    pops_are_linearizable(|| replicas(3));
+}
+
 /// Many counters that many threads count up and down by `compute`: nothing is lost, and what reaches nothing is removed.
 #[test]
 fn counters_are_exact() {
@@ -294,4 +316,6 @@ fn counters_are_exact() {
     }
     check::<Hydra>();
     check::<Radix>();
+    check::<BLink>();
+    check::<Replicas>();
 }

@@ -6,6 +6,7 @@ use crate::common::sized;
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::workload;
 use archipelago_index::art::Radix;
+use archipelago_index::blink::{BLink, Dense, LARGEST, Pages};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Change, Entry, Session};
@@ -14,6 +15,9 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Mutex;
 use std::thread;
+
+/// With pages for the longest of the suite's keys.
+type Wide = BLink<Dense<Pages<LARGEST>>>;
 
 /// Runs tests over every map.
 macro_rules! of_every_map {
@@ -27,6 +31,11 @@ macro_rules! of_every_map {
             #[test]
             fn art() {
                 super::$test::<super::Radix>();
+            }
+
+            #[test]
+            fn b_link_tree() {
+                super::$test::<super::Wide>();
             }
         }
     )* };

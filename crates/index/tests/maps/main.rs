@@ -9,6 +9,8 @@ mod art_concurrent;
 mod art_conformance;
 mod art_model;
 mod atomic;
+mod blink_conformance;
+mod blink_model;
 mod face;
 mod hydralist;
 mod hydralist_life;

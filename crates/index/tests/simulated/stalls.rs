@@ -13,13 +13,13 @@ const STALL: u64 = 50_000_000;
 /// Entries of a full page of integers.
 const FULL: u64 = 47;
 
-fn stall(thread: usize, (point, nth): (&str, u64)) -> Fault {
+pub(super) fn stall(thread: usize, (point, nth): (&str, u64)) -> Fault {
     Fault::Stall { thread: Some(thread), at: Point::Named { name: point.into(), nth }, for_ns: STALL }
 }
 
 /// One thread does `slow` on the index and stops at its `nth` passage of `point`; meanwhile another does `quick`. In the
 /// end `check` looks at the index.
-fn stalled_at<I>(
+pub(super) fn stalled_at<I>(
     point: (&str, u64),
     make: impl FnOnce() -> I,
     slow: impl Fn(&I),

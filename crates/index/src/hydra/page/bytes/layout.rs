@@ -62,7 +62,7 @@ impl Meta {
 
 /// Eight bytes of `key` from `at`, big-endian, padded with zeros.
 #[inline]
-pub(super) fn chunk(key: &[u8], at: usize) -> u64 {
+pub(crate) fn chunk(key: &[u8], at: usize) -> u64 {
     if let Some(bytes) = key.get(at..at + 8) {
         return u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
     }
@@ -82,7 +82,7 @@ pub(super) fn tail_words(len: usize, prefix: usize) -> usize {
 }
 
 /// The length of the longest common prefix.
-pub(super) fn common(a: &[u8], b: &[u8]) -> usize {
+pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 

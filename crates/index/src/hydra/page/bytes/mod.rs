@@ -36,7 +36,8 @@ use copy::{BytesCopy, IN_ORDER, Scratch};
 use core::cmp::Ordering;
 use core::hash::Hasher;
 use edit::{UNDERFULL, UNDERFULL_WORDS};
-use layout::{BOXED, Boxed, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, chunk, compare};
+use layout::{BOXED, Boxed, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare};
+pub(crate) use layout::{chunk, common};
 
 /// See the module's drawing.
 #[repr(C, align(64))]

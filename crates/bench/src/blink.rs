@@ -1,0 +1,122 @@
+//! `bench blink` and `sim blink`: a B-link tree under each technique of the NUMA B-tree thesis, and under their combinations.
+
+use core::marker::PhantomData;
+use std::process::ExitCode;
+
+use archipelago_index::BLinkTree;
+use archipelago_index::blink::{Builder, Central, CohortNp, CohortWp, Latched, Pages, Policy, Replicated, Standard};
+use archipelago_platform::time::Duration;
+
+use crate::args::{Blink, SimCommon, Timed};
+use crate::failure::Failure;
+use crate::harness::program::{Dice, Done, Program, Turns};
+use crate::harness::simulated::Contender;
+use crate::harness::{Cells, Command, Experiment, Known, known};
+use crate::report::row::Cell;
+
+/// What clients do to a tree of `count` keys.
+#[derive(Clone, Copy)]
+struct Mix {
+    count: u64,
+    update_percent: u32,
+    /// Whether half of the updates remove a key. If not, all of them store one.
+    removes: bool,
+}
+
+/// A mix under a policy.
+struct Clients<P>(Mix, PhantomData<fn() -> P>);
+
+impl<P> From<Mix> for Clients<P> {
+    fn from(mix: Mix) -> Self {
+        Clients(mix, PhantomData)
+    }
+}
+
+/// Which key a number is: in no order.
+fn key(number: u64) -> u64 {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+impl<P: Policy> Program for Clients<P> {
+    type Shared = BLinkTree<u64, u64, P>;
+
+    fn setup(&self, _: usize, _: u64) -> Self::Shared {
+        let tree: Self::Shared = Builder::default().build();
+        let map = tree.pin();
+        (0..self.0.count).for_each(|number| _ = map.insert(key(number), number));
+        tree
+    }
+
+    fn body(&self, tree: &Self::Shared, turns: &mut impl Turns) {
+        let Mix { count, update_percent, removes } = self.0;
+        let (map, dice) = (tree.pin(), Dice::of(turns.thread()));
+        let op = |_| {
+            let (number, roll) = (dice.roll() % count, dice.roll());
+            if roll % 100 >= u64::from(update_percent) {
+                let found = map.get(&key(number));
+                return if removes || found == Some(number) { Done::Read } else { Done::Missed };
+            }
+            if removes && roll / 100 % 2 == 0 {
+                map.delete(&key(number));
+            } else {
+                // As many keys more, at the most, if nothing is removed.
+                let twin = number + if removes { 0 } else { count * (roll / 100 % 2) };
+                map.upsert(&key(twin), twin);
+            }
+            Done::Updated
+        };
+        turns.go(usize::MAX, op, || ());
+    }
+}
+
+/// Bytes of a page, where the technique is what differs.
+const PAGE: usize = 4032;
+
+/// The techniques one by one, their combinations, and pages of several sizes under what is best.
+const KNOWN: [Known<Mix>; 13] = [
+    Known::of::<Clients<Latched<PAGE, Central, true>>>("standard"),
+    Known::of::<Clients<Latched<PAGE, CohortWp, true>>>("cohort"),
+    Known::of::<Clients<Latched<PAGE, CohortNp, true>>>("cohort-np"),
+    Known::of::<Clients<Latched<PAGE, Central, false>>>("free-reads"),
+    Known::of::<Clients<Latched<PAGE, CohortWp, false>>>("free-reads+cohort"),
+    Known::of::<Clients<Pages<PAGE>>>("versions"),
+    Known::of::<Clients<Standard>>("default"),
+    Known::of::<Clients<Replicated<Latched<PAGE, Central, true>>>>("replicas"),
+    Known::of::<Clients<Replicated<Latched<PAGE, CohortWp, true>>>>("replicas+cohort"),
+    Known::of::<Clients<Replicated<Pages<PAGE>>>>("replicas+versions"),
+    Known::of::<Clients<Pages<960>>>("pages-1k"),
+    Known::of::<Clients<Pages<16_320>>>("pages-16k"),
+    Known::of::<Clients<Pages<65_472>>>("pages-64k"),
+];
+
+/// The techniques of a list, in a cell for each percentage of updates.
+fn cells<C: clap::Args>(args: &Blink<C>, count: usize) -> Result<Cells<Mix>, Failure> {
+    let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+    let named = crate::choose::names("technique", &args.technique, &names)?;
+    let chosen: Vec<_> = named.iter().filter_map(|name| KNOWN.iter().find(|known| known.name == *name)).collect();
+    let count = args.count.unwrap_or(count);
+    let workload = if args.removes { "mix with removals" } else { "mix" };
+    let cell = |&percent: &u32| {
+        let mix = Mix { count: count as u64, update_percent: percent, removes: args.removes };
+        (Cell { update_percent: Some(percent), count: Some(count), ..Cell::of(workload) }, mix, chosen.clone())
+    };
+    Ok(args.update_percent.iter().map(cell).collect())
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// If the arguments make no sense, or the report cannot be written.
+pub fn run(args: &Blink<Timed>) -> Result<ExitCode, Failure> {
+    let Timed { common, millis } = &args.common;
+    let (cells, time) = (cells(args, 1_000_000)?, Duration::from_millis(*millis as u64));
+    Command::start(&common.show)?.run(&Experiment::of("blink", common, "standard", time, cells)?)
+}
+
+/// The contenders on the virtual machine.
+///
+/// # Errors
+/// If a name is not known.
+pub fn simulated(args: &Blink<SimCommon>) -> Result<Vec<Contender>, Failure> {
+    Ok(known::simulated(cells(args, 100_000)?))
+}

@@ -1,0 +1,131 @@
+//! Walks over the leaves, a run of entries at a time, in both directions.
+//!
+//! A walk remembers the leaf where it is, its version, and the slot where it goes on. While the version holds, it goes on
+//! there, or in the neighbour; if not, it looks its place up by key. It never shows a key twice, nor misses one that was
+//! there throughout: each run is a consistent copy of a part of one leaf, and the next begins at the key where it ended.
+
+use super::page::Goal;
+use super::policy::Policy;
+use super::run::Run as _;
+use super::tree::{Held, Seen, Tree};
+use crate::key::KeyForm;
+use crate::points;
+use archipelago_platform::hint::point;
+use archipelago_sync::rcu::Guard;
+use core::ops::Bound;
+
+/// Where a walk goes on, in its direction.
+enum Place<O> {
+    /// At the first key of all.
+    Start,
+    /// At this key.
+    At(O),
+    /// Right behind this key.
+    Behind(O),
+    /// Nowhere.
+    End,
+}
+
+/// A walk over a tree's leaves; `DOWN` goes from greater keys to smaller ones. The guard that it is used under is held from
+/// the first use to the last.
+pub(super) struct Cursor<'g, F: KeyForm, P: Policy, const DOWN: bool> {
+    place: Place<F::Owned>,
+    /// The leaf of the last run, and the slot where that ended: the next one begins there, or ends there in walks down.
+    leaf: Option<(Seen<'g, F, P>, usize)>,
+}
+
+impl<'g, F: KeyForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
+    /// A walk that begins at a bound.
+    pub(super) fn new(from: Bound<F::Probe<'_>>) -> Self {
+        let place = match from {
+            Bound::Included(key) => Place::At(F::own(key)),
+            Bound::Excluded(key) => Place::Behind(F::own(key)),
+            Bound::Unbounded => Place::Start,
+        };
+        Cursor { place, leaf: None }
+    }
+
+    /// Replaces what is in `run` by up to `limit` of the next entries: one at least, if there is any; ascending, also in walks
+    /// down. An empty run means that there are no more.
+    pub(super) fn fill(&mut self, tree: &Tree<F, P>, limit: usize, run: &mut F::Run, guard: &'g Guard<'_>) {
+        loop {
+            run.clear();
+            if matches!(self.place, Place::End) {
+                return;
+            }
+            let at = self.leaf.take().and_then(|leaf| go_on::<F, P, DOWN>(tree, leaf, guard));
+            let (((page, seen), _hold), slot) = at.unwrap_or_else(|| self.look_up(tree, guard));
+            let len = page.len();
+            let slot = slot.min(len);
+            let part = if DOWN { slot.saturating_sub(limit)..slot } else { slot..slot.saturating_add(limit).min(len) };
+            point(points::COPYING);
+            page.collect(part.clone(), run);
+            let is_done = if DOWN { part.start == 0 } else { part.end == len };
+            let edge = match (is_done, DOWN) {
+                (false, _) => None,
+                (true, true) => page.left().map(|_| page.low()),
+                (true, false) => page.high(),
+            };
+            if !page.is_still(seen) {
+                continue;
+            }
+            self.leaf = Some(((page, seen), if DOWN { part.start } else { part.end }));
+            self.place = match edge {
+                Some(low) if DOWN => Place::Behind(low),
+                Some(high) => Place::At(high),
+                None if is_done => Place::End,
+                None => Place::Behind(F::own(run.key(if DOWN { 0 } else { run.len() - 1 }))),
+            };
+            if run.len() > 0 {
+                return;
+            }
+        }
+    }
+
+    /// Finds its place from the root.
+    fn look_up(&self, tree: &Tree<F, P>, guard: &'g Guard<'_>) -> (Held<'g, F, P>, usize) {
+        let goal = match &self.place {
+            Place::Behind(key) if DOWN => Goal::Below(F::probe(key)),
+            Place::At(key) | Place::Behind(key) => Goal::At(F::probe(key)),
+            Place::Start if DOWN => Goal::Last,
+            Place::Start | Place::End => Goal::First,
+        };
+        let leaf = tree.find(goal, 0, guard).expect("there is a lowest level");
+        let page = leaf.0.0;
+        let slot = match &self.place {
+            Place::At(key) => {
+                let found = page.search(F::probe(key));
+                found.slot + usize::from(DOWN && found.hit)
+            }
+            Place::Behind(key) => {
+                let found = page.search(F::probe(key));
+                found.slot + usize::from(!DOWN && found.hit)
+            }
+            Place::Start if DOWN => page.len(),
+            Place::Start | Place::End => 0,
+        };
+        (leaf, slot)
+    }
+}
+
+/// The place after a run, in the same leaf or the next, if the leaf is as it was.
+#[inline]
+pub(super) fn go_on<'g, F: KeyForm, P: Policy, const DOWN: bool>(
+    tree: &Tree<F, P>,
+    ((page, seen), slot): (Seen<'g, F, P>, usize),
+    guard: &'g Guard<'_>,
+) -> Option<(Held<'g, F, P>, usize)> {
+    if DOWN && slot == 0 {
+        // The caller holds no latch: this one would be taken against the order.
+        let left = tree.step((page, seen), page.left(), guard)?;
+        let it = left.0.0;
+        // The link is no part of what the page's version stands for: a page may have come between. What the left one's
+        // version stands for is validated with what is read of it.
+        return (it.right() == Some(page.address())).then(|| (left, it.len()));
+    }
+    if !DOWN && slot >= page.len() {
+        let right = page.right();
+        return Some((tree.step((page, seen), right, guard)?, 0));
+    }
+    Some((((page, seen), page.hold()), slot))
+}

@@ -1,0 +1,85 @@
+//! Taking the first entry out, or the last.
+//!
+//! Empty leaves are passed on the way. An entry counts as the first only if none of them has changed since: then they were
+//! empty all at a time, the moment when the last version was read.
+
+use super::cursor::go_on;
+use super::locked::Locked;
+use super::page::{Goal, Page};
+use super::policy::Policy;
+use super::run::Run as _;
+use super::tree::{Held, Seen, Tree};
+use crate::key::KeyForm;
+use crate::points;
+use archipelago_platform::hint::point;
+use archipelago_sync::rcu::Guard;
+
+/// A leaf at an end of the tree, with the empty ones before it.
+pub(super) struct End<'g, F: KeyForm, P: Policy> {
+    leaf: Held<'g, F, P>,
+    passed: Vec<Seen<'g, F, P>>,
+}
+
+impl<'g, F: KeyForm, P: Policy> End<'g, F, P> {
+    /// Puts the outermost entry into a run, if there is one. Whether that was right.
+    pub(super) fn read<const DOWN: bool>(&self, run: &mut F::Run) -> bool {
+        let (page, seen) = self.leaf.0;
+        let slot = if DOWN { page.len().saturating_sub(1) } else { 0 };
+        page.collect(slot..slot + 1, run);
+        page.is_still(seen) && are_still(&self.passed)
+    }
+
+    /// Lets go of the leaf's latch; the leaf, and the empty ones before it.
+    pub(super) fn release(self) -> (Page<'g, F, P>, Vec<Seen<'g, F, P>>) {
+        (self.leaf.0.0, self.passed)
+    }
+}
+
+/// Whether nothing has come into pages that were passed.
+pub(super) fn are_still<F: KeyForm, P: Policy>(passed: &[Seen<'_, F, P>]) -> bool {
+    passed.iter().all(|(page, seen)| page.is_still(*seen))
+}
+
+impl<F: KeyForm, P: Policy> Tree<F, P> {
+    /// Takes the first entry out, or the last, into an empty run, if there is one: its word is the caller's.
+    pub(super) fn pop<const DOWN: bool>(&self, run: &mut F::Run, guard: &Guard<'_>) {
+        loop {
+            let end = self.find_end::<DOWN>(guard);
+            let ((page, seen), hold) = end.leaf;
+            drop(hold);
+            let Some(locked) = Locked::at(page, seen) else { continue };
+            if !are_still(&end.passed) {
+                continue;
+            }
+            if let Some(last) = page.len().checked_sub(1) {
+                let slot = if DOWN { last } else { 0 };
+                page.collect(slot..slot + 1, run);
+                self.take(locked, slot, run.key(0), guard);
+            }
+            return;
+        }
+    }
+
+    /// The first leaf with an entry, or the last leaf of all.
+    pub(super) fn find_end<'g, const DOWN: bool>(&self, guard: &'g Guard<'_>) -> End<'g, F, P> {
+        'again: loop {
+            let goal = if DOWN { Goal::Last } else { Goal::First };
+            let (mut leaf, mut hold) = self.find(goal, 0, guard).expect("there is a lowest level");
+            let mut passed = Vec::new();
+            loop {
+                let page = leaf.0;
+                let next = if DOWN { page.left() } else { page.right() };
+                if page.len() > 0 || next.is_none() {
+                    return End { leaf: (leaf, hold), passed };
+                }
+                point(points::PASSED);
+                passed.push(leaf);
+                drop(hold);
+                match go_on::<F, P, DOWN>(self, (leaf, 0), guard) {
+                    Some((next, _)) => (leaf, hold) = next,
+                    None => continue 'again,
+                }
+            }
+        }
+    }
+}

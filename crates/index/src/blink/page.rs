@@ -1,0 +1,451 @@
+//! Pages: a header of one cache line, and the words that [`slots`](super::slots) gives a meaning.
+//!
+//! A page of level 0 is a leaf: its entries are keys and value words. A page of level `n > 0` leads to pages of level
+//! `n - 1`: its entries are their lower fences and addresses. What holds of every page that no thread has locked:
+//!
+//! 1. Its keys ascend and lie in `[low, high)`; there is no `high` if there is no page to its right.
+//! 2. `right` is the page of the same level whose `low` is this one's `high`, and that page's `left` is this one.
+//! 3. Each entry's key of an inner page is *exactly* the `low` of the page that it leads to. Pages may be missing there:
+//!    a split tells the level above after it has unlocked. They are found by their left neighbour's `right`.
+//! 4. All words are atomics. They change under the page's latch, but for two: value words of leaves are also swapped while
+//!    the latch is shared, and `left` is written under the latch of the page that it names, or that takes its place.
+//!
+//! # Who may read what
+//! Readers hold an RCU guard, take a version that was *seen free*, read, and validate the version before they follow a
+//! pointer or hand out a value (`sync::version_lock`). Initialised content of a page that a validated pointer leads to is
+//! visible: it was written before the latch under which the pointer was published was let go of, and the version read
+//! is that release's or later. `left` alone is validated by no version of the page it is in, so it is stored with
+//! Release and loaded with Acquire.
+
+use super::latch::Latch;
+use super::locked::Hold;
+use super::policy::{LARGEST, Policy, SMALLEST};
+use super::run::{Piece, Run as _};
+use super::slots::{Fence, Found, Shape, SlotForm};
+use archipelago_platform::atomic::Ordering::{Acquire, Relaxed, Release};
+use archipelago_platform::atomic::{AtomicPtr, AtomicU64};
+use archipelago_sync::version_lock::{Version, VersionLock};
+use core::alloc::Layout;
+use core::marker::PhantomData;
+use core::ops::Range;
+use core::ptr::NonNull;
+
+/// A page's first line.
+#[repr(C, align(64))]
+pub(super) struct Header {
+    latch: VersionLock,
+    /// See [`Shape`].
+    shape: AtomicU64,
+    /// See [`Kind`].
+    kind: AtomicU64,
+    right: AtomicPtr<Header>,
+    left: AtomicPtr<Header>,
+    /// The heads of the fences.
+    low: AtomicU64,
+    high: AtomicU64,
+    /// The arena that the page came from; never changes.
+    home: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Header>() == 64);
+
+/// The other word of a page's header.
+#[derive(Clone, Copy)]
+struct Kind {
+    level: usize,
+    /// Words of the heap that nothing uses.
+    dead: usize,
+    /// Bytes of the fences.
+    low: usize,
+    high: usize,
+}
+
+impl Kind {
+    #[inline]
+    fn unpack(word: u64) -> Self {
+        let field = |shift: u32| (word >> shift) as usize & 0xFFFF;
+        Kind { level: field(0), dead: field(16), low: field(32), high: field(48) }
+    }
+
+    fn pack(self) -> u64 {
+        self.level as u64 | (self.dead as u64) << 16 | (self.low as u64) << 32 | (self.high as u64) << 48
+    }
+}
+
+/// Which page of a level is looked for.
+pub(super) enum Goal<'k, F: SlotForm> {
+    /// The one that the key belongs to: `low <= key < high`.
+    At(F::Probe<'k>),
+    /// The one with the greatest keys below it: `low < key <= high`, or the first.
+    Below(F::Probe<'k>),
+    /// The first.
+    First,
+    /// The last.
+    Last,
+}
+
+impl<F: SlotForm> Clone for Goal<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: SlotForm> Copy for Goal<'_, F> {}
+
+/// A page that is not freed during `'g`.
+pub struct Page<'g, F, P> {
+    at: NonNull<Header>,
+    _life: PhantomData<&'g Header>,
+    _types: PhantomData<fn() -> (F, P)>,
+}
+
+impl<F, P> Clone for Page<'_, F, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F, P> Copy for Page<'_, F, P> {}
+
+impl<F, P> PartialEq for Page<'_, F, P> {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
+    /// Words behind the header.
+    pub(super) const WORDS: usize = {
+        assert!(P::PAGE.is_multiple_of(64) && P::PAGE >= SMALLEST && P::PAGE <= LARGEST, "a page size is out of range");
+        (P::PAGE - size_of::<Header>()) / 8
+    };
+
+    /// Where a page's latch is: behind its words, so that pages hold the same whatever their latches.
+    const LATCH: usize = P::PAGE.next_multiple_of(align_of::<P::Latch>());
+
+    /// A page's memory.
+    pub(super) const BLOCK: Layout = {
+        let align = if align_of::<P::Latch>() > 64 { align_of::<P::Latch>() } else { 64 };
+        match Layout::from_size_align(Self::LATCH + size_of::<P::Latch>(), align) {
+            Ok(layout) => layout,
+            Err(_) => panic!("a page size is out of range"),
+        }
+    };
+
+    /// The longest key in bytes.
+    pub(super) const LONGEST_KEY: usize = P::PAGE / 4;
+
+    /// Makes an unlocked page without any content of a block.
+    ///
+    /// # Safety
+    /// `at` is a block of layout [`BLOCK`](Self::BLOCK), valid during `'g`, and the caller's alone.
+    pub(super) unsafe fn create(at: NonNull<u8>, home: usize) -> Self {
+        let header = Header {
+            latch: VersionLock::new(),
+            shape: AtomicU64::new(0),
+            kind: AtomicU64::new(0),
+            right: AtomicPtr::default(),
+            left: AtomicPtr::default(),
+            low: AtomicU64::new(0),
+            high: AtomicU64::new(0),
+            home: AtomicU64::new(home as u64),
+        };
+        let at = at.cast::<Header>();
+        // SAFETY: by the contract there is room for a header, `WORDS` words and a latch.
+        unsafe {
+            at.byte_add(Self::LATCH).cast::<P::Latch>().write(P::Latch::new());
+            at.write(header);
+            for word in 0..Self::WORDS {
+                at.add(1).cast::<AtomicU64>().add(word).write(AtomicU64::new(0));
+            }
+            Self::from_address(at)
+        }
+    }
+
+    /// # Safety
+    /// A page made by [`create`](Self::create) with the same types, not freed during `'g`.
+    #[inline(always)]
+    pub(super) unsafe fn from_address(at: NonNull<Header>) -> Self {
+        Page { at, _life: PhantomData, _types: PhantomData }
+    }
+
+    #[inline(always)]
+    pub(super) fn address(self) -> NonNull<Header> {
+        self.at
+    }
+
+    /// The page as an entry of the level above.
+    pub(super) fn as_word(self) -> u64 {
+        self.at.as_ptr().expose_provenance() as u64
+    }
+
+    #[inline(always)]
+    fn header(self) -> &'g Header {
+        // SAFETY: alive for 'g (`from_address`).
+        unsafe { self.at.as_ref() }
+    }
+
+    #[inline(always)]
+    fn words(self) -> &'g [AtomicU64] {
+        // SAFETY: alive for 'g (`from_address`), and `create` has written so many words behind the header.
+        unsafe { core::slice::from_raw_parts(self.at.as_ptr().add(1).cast::<AtomicU64>(), Self::WORDS) }
+    }
+
+    /// Ends the page's life as one: what remains is a block.
+    ///
+    /// # Safety
+    /// No thread uses the page any more.
+    pub(super) unsafe fn destroy(self) -> NonNull<u8> {
+        // SAFETY: `create` has put it there, and it is dropped once.
+        unsafe { self.at.byte_add(Self::LATCH).cast::<P::Latch>().drop_in_place() };
+        self.at.cast()
+    }
+
+    /// What writers take before the version lock.
+    #[inline(always)]
+    pub(super) fn side_latch(self) -> &'g P::Latch {
+        // SAFETY: alive for 'g (`from_address`), and `create` has put it there.
+        unsafe { self.at.byte_add(Self::LATCH).cast::<P::Latch>().as_ref() }
+    }
+
+    /// Latches the page for reading, if that is the policy.
+    #[inline(always)]
+    pub(super) fn hold(self) -> Hold<'g, P> {
+        if P::LATCHED_READS { Some(self.side_latch().read()) } else { None }
+    }
+
+    /// The version lock.
+    #[inline(always)]
+    pub(super) fn latch(self) -> &'g VersionLock {
+        &self.header().latch
+    }
+
+    /// Whether everything read since `seen` may be believed.
+    #[inline(always)]
+    pub(super) fn is_still(self, seen: Version) -> bool {
+        self.latch().validate(seen)
+    }
+
+    // ---- Any time, to be validated --------------------------------------------------------------------------------
+
+    #[inline]
+    fn shape(self) -> Shape {
+        Shape::unpack(self.header().shape.load(Relaxed))
+    }
+
+    #[inline]
+    fn kind(self) -> Kind {
+        Kind::unpack(self.header().kind.load(Relaxed))
+    }
+
+    /// 0 for leaves.
+    #[inline]
+    pub(super) fn level(self) -> usize {
+        self.kind().level
+    }
+
+    /// Entries.
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        self.shape().len
+    }
+
+    /// The page to the right.
+    #[inline]
+    pub(super) fn right(self) -> Option<NonNull<Header>> {
+        NonNull::new(self.header().right.load(Relaxed))
+    }
+
+    /// The page to the left.
+    pub(super) fn left(self) -> Option<NonNull<Header>> {
+        NonNull::new(self.header().left.load(Acquire))
+    }
+
+    fn high_fence(self) -> Fence<'g> {
+        let len = self.kind().high;
+        let tail = self.words().get(..F::fence_words(len)).unwrap_or(&[]);
+        Fence { head: self.header().high.load(Relaxed), len, tail }
+    }
+
+    fn low_fence(self) -> Fence<'g> {
+        let kind = self.kind();
+        let start = F::fence_words(kind.high);
+        let tail = self.words().get(start..start + F::fence_words(kind.low)).unwrap_or(&[]);
+        Fence { head: self.header().low.load(Relaxed), len: kind.low, tail }
+    }
+
+    /// Whether what is looked for lies to the right of this page.
+    #[inline]
+    pub(super) fn is_left_of(self, goal: Goal<'_, F>) -> bool {
+        self.right().is_some()
+            && match goal {
+                Goal::At(key) => F::order(key, self.high_fence()).is_ge(),
+                Goal::Below(key) => F::order(key, self.high_fence()).is_gt(),
+                Goal::First => false,
+                Goal::Last => true,
+            }
+    }
+
+    /// Whether a key belongs to this page.
+    pub(super) fn covers(self, key: F::Probe<'_>) -> bool {
+        F::order(key, self.low_fence()).is_ge() && !self.is_left_of(Goal::At(key))
+    }
+
+    /// The lower fence.
+    pub(super) fn low(self) -> F::Owned {
+        F::read_fence(self.low_fence())
+    }
+
+    /// The upper fence; `None` on the last page.
+    pub(super) fn high(self) -> Option<F::Owned> {
+        self.right()?;
+        Some(F::read_fence(self.high_fence()))
+    }
+
+    /// Where a key that has the page's prefix is, or belongs.
+    #[inline]
+    pub(super) fn search(self, key: F::Probe<'_>) -> Found {
+        let high = self.right().map(|_| self.header().high.load(Relaxed));
+        F::search(self.words(), self.shape(), (self.header().low.load(Relaxed), high), key)
+    }
+
+    /// The slot of the child that leads to what is looked for.
+    #[inline]
+    pub(super) fn child_slot(self, goal: Goal<'_, F>) -> usize {
+        match goal {
+            Goal::At(key) => {
+                let found = self.search(key);
+                if found.hit { found.slot } else { found.slot.saturating_sub(1) }
+            }
+            Goal::Below(key) => self.search(key).slot.saturating_sub(1),
+            Goal::First => 0,
+            Goal::Last => self.len().saturating_sub(1),
+        }
+    }
+
+    /// The child in a slot. A racing writer can make it garbage: it is followed after validation only.
+    #[inline]
+    pub(super) fn child(self, slot: usize) -> Option<NonNull<Header>> {
+        NonNull::new(core::ptr::with_exposed_provenance_mut(self.value(slot).load(Relaxed) as usize))
+    }
+
+    /// Where the value word of a slot is.
+    #[inline]
+    pub(super) fn value(self, slot: usize) -> &'g AtomicU64 {
+        F::value(self.words(), self.shape(), slot)
+    }
+
+    /// Appends entries to `run`, as far as there are so many.
+    pub(super) fn collect(self, slots: Range<usize>, run: &mut F::Run) {
+        let shape = self.shape();
+        let mut slots = slots.start..slots.end.min(shape.len).min(Self::WORDS);
+        if slots.start == 0 && slots.end > 0 && self.level() > 0 {
+            // Stored under the prefix alone.
+            run.push(F::probe(&self.low()), self.value(0).load(Relaxed));
+            slots.start = 1;
+        }
+        if !slots.is_empty() {
+            F::collect(self.words(), shape, self.low_fence(), slots, run);
+        }
+    }
+
+    // ---- Under the latch, or before anyone else knows the page ----------------------------------------------------
+
+    pub(super) fn set_right(self, right: Option<Self>) {
+        self.header().right.store(right.map_or(core::ptr::null_mut(), |page| page.at.as_ptr()), Relaxed);
+    }
+
+    /// Under the latch of the page that is `left` from now on, or of the one that was.
+    pub(super) fn set_left(self, left: Option<Self>) {
+        self.header().left.store(left.map_or(core::ptr::null_mut(), |page| page.at.as_ptr()), Release);
+    }
+
+    pub(super) fn home(self) -> usize {
+        self.header().home.load(Relaxed) as usize
+    }
+
+    /// The page's entries and fences.
+    pub(super) fn piece(self) -> Piece<F> {
+        let mut run = F::Run::default();
+        self.collect(0..self.len(), &mut run);
+        Piece { run, level: self.level(), low: self.low(), high: self.high() }
+    }
+
+    /// Gives the page its content, all of it but the links: a part of a piece that fits ([`Piece::words`]).
+    pub(super) fn fill(self, piece: &Piece<F>, part: Range<usize>) {
+        debug_assert!(piece.words(part.clone()) <= Self::WORDS, "a part fits its page");
+        let (words, header) = (self.words(), self.header());
+        let (low, high) = (piece.lower(&part), piece.upper(&part));
+        let high_words = high.map_or(0, |high| F::fence_words(F::len(high)));
+        let base = high_words + F::fence_words(F::len(low));
+        if let Some(high) = high {
+            F::write_fence(&words[..high_words], high);
+            header.high.store(F::head(high), Relaxed);
+        }
+        F::write_fence(&words[high_words..base], low);
+        header.low.store(F::head(low), Relaxed);
+        let mut shape = Shape { len: 0, prefix: F::prefix(low, high), base, floor: Self::WORDS };
+        for at in part.clone() {
+            let slot = shape.len;
+            let key = piece.stored(at, &part, shape.prefix);
+            F::put(words, &mut shape, slot, key, piece.run.value(at));
+        }
+        let kind = Kind { level: piece.level, dead: 0, low: F::len(low), high: high.map_or(0, F::len) };
+        header.kind.store(kind.pack(), Relaxed);
+        header.shape.store(shape.pack(), Relaxed);
+    }
+
+    /// Whether an entry with this key would fit.
+    pub(super) fn has_room_for(self, key: F::Probe<'_>) -> bool {
+        let shape = self.shape();
+        shape.free() + self.kind().dead >= F::entry_words(key, shape.prefix)
+    }
+
+    /// Whether an entry with one key would fit in place of that with another.
+    pub(super) fn has_room_instead(self, old: F::Probe<'_>, new: F::Probe<'_>) -> bool {
+        let shape = self.shape();
+        let old = F::entry_words(old, shape.prefix);
+        shape.free() + self.kind().dead + old >= F::entry_words(new, shape.prefix)
+    }
+
+    /// Adds an entry; false, with nothing changed, if there is no room.
+    pub(super) fn insert(self, slot: usize, key: F::Probe<'_>, value: u64) -> bool {
+        if !self.has_room_for(key) {
+            return false;
+        }
+        let mut shape = self.shape();
+        if shape.free() < F::entry_words(key, shape.prefix) {
+            self.tidy();
+            shape = self.shape();
+        }
+        F::put(self.words(), &mut shape, slot, key, value);
+        self.header().shape.store(shape.pack(), Relaxed);
+        true
+    }
+
+    /// Takes an entry out.
+    pub(super) fn remove(self, slot: usize) {
+        let (mut shape, mut kind) = (self.shape(), self.kind());
+        kind.dead += F::take(self.words(), &mut shape, slot);
+        self.header().shape.store(shape.pack(), Relaxed);
+        self.header().kind.store(kind.pack(), Relaxed);
+    }
+
+    /// Moves the heap together.
+    fn tidy(self) {
+        let piece = self.piece();
+        self.fill(&piece, 0..piece.run.len());
+    }
+
+    /// Words in use.
+    pub(super) fn used(self) -> usize {
+        Self::WORDS - self.shape().free() - self.kind().dead
+    }
+
+    /// Whether the page should become one with its neighbour, or get some of its entries: they take less than a quarter of
+    /// the room that the fences leave.
+    pub(super) fn is_underfull(self) -> bool {
+        let fences = self.shape().base;
+        4 * (self.used() - fences) < Self::WORDS - fences
+    }
+}

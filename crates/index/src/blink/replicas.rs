@@ -1,0 +1,175 @@
+//! The trees of a map: one, or a replica on each node, all of them up to date before an update returns.
+//!
+//! Replicas are trees of their own, whose pages need not have the same borders: what they have in common is their entries.
+//! Reads use the reader's node's. An update latches the key's leaf in *every* replica, in order, and only then changes the
+//! first one.
+//!
+//! # Why this is linearizable
+//! The moment of an update is that at which the first of its leaves is changed. A read that sees the change, in any replica,
+//! ends after that moment. A read that begins later, in any other replica, does not see the state before: the leaf there is
+//! latched, and no version of it is free, until it is changed too. (A read that took its version before the leaf was
+//! latched began before that moment, and may answer as of then.)
+//!
+//! # Why it does not deadlock
+//! Who waits for a leaf of one replica with leaves of others latched has latched leaves of earlier replicas only. Splits and
+//! merges, which latch upper levels, happen in one replica at a time, when the update has let go of all leaves: until then
+//! the new page is found by its left neighbour.
+//!
+//! Values are shared by the replicas: a word that is replaced is replaced in all of them, and then retired once.
+
+use super::ends::are_still;
+use super::locked::Locked;
+use super::page::Page;
+use super::policy::Policy;
+use super::run::Run as _;
+use super::tree::Tree;
+use crate::key::KeyForm;
+use crate::map::{Put, When};
+use archipelago_platform::atomic::Ordering::{Acquire, Release};
+use archipelago_platform::topology::Topology;
+use archipelago_sync::rcu::Guard;
+
+/// See the module's text.
+pub(super) struct Trees<F: KeyForm, P: Policy> {
+    all: Box<[Tree<F, P>]>,
+    topology: Topology,
+}
+
+impl<F: KeyForm, P: Policy> Trees<F, P> {
+    pub(super) fn new(topology: Topology) -> Self {
+        let nodes = topology.nodes().len().max(1);
+        let all: Box<[_]> = if P::REPLICATED {
+            (0..nodes).map(|node| Tree::new(topology.clone(), node..node + 1)).collect()
+        } else {
+            [Tree::new(topology.clone(), 0..nodes)].into()
+        };
+        Trees { all, topology }
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> &[Tree<F, P>] {
+        &self.all
+    }
+
+    /// The tree that this thread reads.
+    #[inline]
+    pub(super) fn local(&self) -> &Tree<F, P> {
+        if !P::REPLICATED || self.all.len() == 1 {
+            return &self.all[0];
+        }
+        &self.all[self.topology.node_of_current().min(self.all.len() - 1)]
+    }
+
+    /// See [`Tree::put`].
+    pub(super) fn put<'g>(
+        &self,
+        near: &mut Option<Page<'g, F, P>>,
+        key: F::Probe<'_>,
+        word: u64,
+        when: When,
+        guard: &'g Guard<'_>,
+    ) -> Put {
+        if let [tree] = &*self.all {
+            return tree.put(near, key, word, when, guard);
+        }
+        let leaves = self.latch(key, guard);
+        let first = leaves[0].page();
+        let found = first.search(key);
+        let there = found.hit.then(|| first.value(found.slot).load(Acquire));
+        match (there, when) {
+            (None, When::Present | When::Holds(_)) => return Put::Missing,
+            (Some(there), When::Absent) => return Put::Kept(there),
+            (Some(there), When::Holds(expected)) if there != expected => return Put::Kept(there),
+            _ => {}
+        }
+        let mut splits = Vec::new();
+        for (tree, leaf) in self.all.iter().zip(leaves) {
+            let page = leaf.page();
+            let found = page.search(key);
+            debug_assert_eq!(found.hit, there.is_some(), "replicas have the same entries");
+            if found.hit {
+                // Readers see one word or the other, as if the latch were shared.
+                page.value(found.slot).store(word, Release);
+            } else if let Some(split) = tree.place(leaf, found.slot, key, word, guard) {
+                splits.push((tree, split));
+            }
+        }
+        for (tree, split) in splits {
+            tree.tell(split, guard);
+        }
+        there.map_or(Put::Inserted, Put::Replaced)
+    }
+
+    /// See [`Tree::remove`].
+    pub(super) fn remove(&self, key: F::Probe<'_>, expected: Option<u64>, guard: &Guard<'_>) -> Option<u64> {
+        if let [tree] = &*self.all {
+            return tree.remove(key, expected, guard);
+        }
+        let leaves = self.latch(key, guard);
+        let first = leaves[0].page();
+        let found = first.search(key);
+        if !found.hit {
+            return None;
+        }
+        let word = first.value(found.slot).load(Acquire);
+        if expected.is_some_and(|expected| expected != word) {
+            return None;
+        }
+        self.take(leaves, key, guard);
+        Some(word)
+    }
+
+    /// See [`Tree::pop`].
+    pub(super) fn pop<const DOWN: bool>(&self, run: &mut F::Run, guard: &Guard<'_>) {
+        let (first, rest) = self.all.split_first().expect("there is a tree");
+        if rest.is_empty() {
+            return first.pop::<DOWN>(run, guard);
+        }
+        loop {
+            run.clear();
+            let end = first.find_end::<DOWN>(guard);
+            if !end.read::<DOWN>(run) {
+                continue;
+            }
+            if run.len() == 0 {
+                return;
+            }
+            let (outermost_leaf, passed) = end.release();
+            let key = run.key(0);
+            let leaves = self.latch(key, guard);
+            let page = leaves[0].page();
+            let found = page.search(key);
+            let outermost = if DOWN { page.len().wrapping_sub(1) } else { 0 };
+            if page == outermost_leaf && are_still(&passed) && found.hit && found.slot == outermost {
+                let word = page.value(found.slot).load(Acquire);
+                self.take(leaves, key, guard);
+                if word != run.value(0) {
+                    let mut taken = F::Run::default();
+                    taken.push(key, word);
+                    *run = taken;
+                }
+                return;
+            }
+        }
+    }
+
+    /// Latches a key's leaf in every replica.
+    fn latch<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Vec<Locked<'g, F, P>> {
+        self.all.iter().map(|tree| tree.latch_leaf(key, guard)).collect()
+    }
+
+    /// Takes a key out that is there.
+    fn take(&self, leaves: Vec<Locked<'_, F, P>>, key: F::Probe<'_>, guard: &Guard<'_>) {
+        let mut underfull = Vec::new();
+        for (tree, leaf) in self.all.iter().zip(leaves) {
+            let found = leaf.page().search(key);
+            debug_assert!(found.hit, "replicas have the same entries");
+            if tree.cut_out(leaf, found.slot, guard) {
+                underfull.push(tree);
+            }
+        }
+        for tree in underfull {
+            tree.balance(1, key, guard);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What a page's words mean: the part of its layout that depends on the keys' form.
+//!
+//! ```text
+//! | high's tail | low's tail | slot 0, 1, 2 ... ->      free      <- heap |
+//! 0                          base             base+len          floor    end
+//! ```
+//!
+//! Slots are in key order, one word each, so that a search touches few lines; what does not fit the slot lies in the heap.
+//! - [`Word`](crate::Word): the slot is the key; the value of slot `i` is word `i` of the heap, counted from the end.
+//! - [`Bytes`](crate::Bytes): the slot is the *head* (four bytes after the prefix that all keys of the page share), the
+//!   place in the heap, and the length after the prefix. In the heap lie the value and the bytes after the head. Heads are
+//!   compared first, and mostly settle it.
+//!
+//! All functions are told words that a writer may be changing at the moment: what they return of a page that is not locked
+//! is worth something only after validation, and they never leave the page's words whatever they read.
+
+use super::run::Run;
+use crate::hydra::PageForm;
+use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
+use archipelago_platform::hint;
+use core::cmp::Ordering;
+use core::ops::Range;
+
+/// Where things are in a page: one word of its header.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Entries.
+    pub len: usize,
+    /// Bytes that all keys of the page's range share, which no slot repeats.
+    pub prefix: usize,
+    /// The word of slot 0.
+    pub base: usize,
+    /// The lowest word of the heap.
+    pub floor: usize,
+}
+
+impl Shape {
+    #[inline]
+    pub(super) fn unpack(word: u64) -> Self {
+        let field = |shift: u32| (word >> shift) as usize & 0xFFFF;
+        Shape { len: field(0), prefix: field(16), base: field(32), floor: field(48) }
+    }
+
+    #[inline]
+    pub(super) fn pack(self) -> u64 {
+        self.len as u64 | (self.prefix as u64) << 16 | (self.base as u64) << 32 | (self.floor as u64) << 48
+    }
+
+    /// Words between the slots and the heap.
+    #[inline]
+    pub(super) fn free(self) -> usize {
+        self.floor - self.base - self.len
+    }
+}
+
+/// Where a key is, or belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The first slot whose key is not less.
+    pub slot: usize,
+    /// Whether that slot's key is the one.
+    pub hit: bool,
+}
+
+/// A fence key in a page: its first eight bytes (all of it, of a word), its length, and the rest.
+#[derive(Clone, Copy)]
+pub struct Fence<'a> {
+    /// The first bytes, in the header.
+    pub head: u64,
+    /// Bytes in all; 0 for words.
+    pub len: usize,
+    /// The bytes after the head.
+    pub tail: &'a [AtomicU64],
+}
+
+/// A key form that pages have a layout for.
+pub trait SlotForm: PageForm {
+    /// A private copy of entries.
+    type Run: Run<Self>;
+
+    /// Bytes that all keys of a range share.
+    fn prefix(low: Self::Probe<'_>, high: Option<Self::Probe<'_>>) -> usize;
+
+    /// The least key of a range, cut to the prefix: what the first entry of an inner page is stored under.
+    fn floor<'a>(low: Self::Probe<'a>, prefix: usize) -> Self::Probe<'a>;
+
+    /// A short key `s` with `a < s <= b`.
+    fn separator<'a>(a: Self::Probe<'_>, b: Self::Probe<'a>) -> Self::Probe<'a>;
+
+    /// Length of a key in bytes; 0 for words.
+    fn len(key: Self::Probe<'_>) -> usize;
+
+    /// The part of a fence that is in the header.
+    fn head(key: Self::Probe<'_>) -> u64;
+
+    /// Words of a fence outside the header.
+    fn fence_words(len: usize) -> usize;
+
+    /// Writes the tail of a fence.
+    fn write_fence(words: &[AtomicU64], key: Self::Probe<'_>);
+
+    /// How a key compares with a fence.
+    fn order(key: Self::Probe<'_>, fence: Fence<'_>) -> Ordering;
+
+    /// A fence as a key.
+    fn read_fence(fence: Fence<'_>) -> Self::Owned;
+
+    /// Words that an entry takes under a prefix.
+    fn entry_words(key: Self::Probe<'_>, prefix: usize) -> usize;
+
+    /// Looks for a key that has the page's prefix. `heads` are those of the fences, for a guess; the second is `None` on the
+    /// last page.
+    fn search(words: &[AtomicU64], shape: Shape, heads: (u64, Option<u64>), key: Self::Probe<'_>) -> Found;
+
+    /// Where the value of a slot is.
+    fn value(words: &[AtomicU64], shape: Shape, slot: usize) -> &AtomicU64;
+
+    /// Writes an entry, for which there is room, into a new slot.
+    fn put(words: &[AtomicU64], shape: &mut Shape, slot: usize, key: Self::Probe<'_>, value: u64);
+
+    /// Takes an entry out; returns how many words of the heap nothing uses now.
+    fn take(words: &[AtomicU64], shape: &mut Shape, slot: usize) -> usize;
+
+    /// Appends entries of a page whose lower fence is `low`.
+    fn collect(words: &[AtomicU64], shape: Shape, low: Fence<'_>, slots: Range<usize>, run: &mut Self::Run);
+}
+
+/// Starts fetching the lines that a search over slots looks at first, all at the same time: else each step of the search
+/// would wait for a line of its own.
+#[inline]
+pub(super) fn prefetch(slots: &[AtomicU64]) {
+    if slots.len() > 8 {
+        for part in 1..8 {
+            hint::prefetch_read(slots.as_ptr().wrapping_add(slots.len() * part / 8));
+        }
+    }
+}
+
+/// Moves `range` one word up.
+#[inline]
+pub(super) fn shift_up(words: &[AtomicU64], range: Range<usize>) {
+    words[range.start..=range.end].windows(2).rev().for_each(|pair| pair[1].store(pair[0].load(Relaxed), Relaxed));
+}
+
+/// Moves `range` one word down.
+#[inline]
+pub(super) fn shift_down(words: &[AtomicU64], range: Range<usize>) {
+    words[range.start - 1..range.end].windows(2).for_each(|pair| pair[0].store(pair[1].load(Relaxed), Relaxed));
+}

@@ -1,0 +1,250 @@
+//! The B-link tree as a [`Structure`]: what it supplies to the face of all maps.
+
+use super::BLink;
+use super::check;
+use super::count::Count;
+use super::cursor::Cursor;
+use super::page::Page;
+use super::policy::Policy;
+use super::replicas::Trees;
+use super::run::Run as _;
+use super::tree::Tree;
+use crate::key::KeyForm;
+use crate::map::{End, Held, Kind, Limits, Put, Structure, When, Words};
+use archipelago_platform::hint;
+use archipelago_platform::sync::{Arc, Weak};
+use archipelago_platform::topology::Topology;
+use archipelago_sync::rcu::{Domain, Guard, Owner};
+use core::any::Any;
+use core::ops::Bound;
+
+/// Entries of a leaf that a scan copies at a time.
+const AT_ONCE: usize = 64;
+
+/// The settings of a map.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(super) topology: Topology,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { topology: Topology::current().clone() }
+    }
+}
+
+/// The trees of a map with what reclaims their memory.
+pub struct Core<F: KeyForm, P: Policy> {
+    // First: what was retired goes back to the trees' arenas.
+    domain: Domain,
+    pub(super) trees: Trees<F, P>,
+    count: Count,
+    limits: Limits,
+}
+
+impl<P: Policy> Kind for BLink<P> {
+    type Core<F: KeyForm> = Core<F, P>;
+    type Config = Config;
+
+    const NAME: &'static str = "BLinkTree";
+
+    fn build<F: KeyForm>(config: &Config, limits: Limits) -> Arc<Core<F, P>> {
+        Arc::new_cyclic(|this: &Weak<Core<F, P>>| {
+            let domain = limits.backlog.domain().tended_by(this.clone());
+            Core { domain, trees: Trees::new(config.topology.clone()), count: Count::new(), limits }
+        })
+    }
+}
+
+impl<F: KeyForm, P: Policy> Owner for Core<F, P> {
+    fn domain(&self) -> &Domain {
+        &self.domain
+    }
+}
+
+/// Starts fetching what the words of a run lead to, if they will be followed.
+#[inline]
+fn fetch<F: KeyForm>(run: &F::Run, words: Words) {
+    if words == Words::Followed {
+        (0..run.len()).for_each(|at| hint::prefetch_read(core::ptr::without_provenance::<u8>(run.value(at) as usize)));
+    }
+}
+
+impl<F: KeyForm, P: Policy> Core<F, P> {
+    /// Shows entries run by run, each copied while no latch is held; see [`Structure::scan`].
+    fn walk<const DOWN: bool>(
+        tree: &Tree<F, P>,
+        guard: &Guard<'_>,
+        from: Bound<F::Probe<'_>>,
+        limit: usize,
+        words: Words,
+        mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize {
+        let mut cursor = Cursor::<F, P, DOWN>::new(from);
+        let mut run = F::Run::with_room(AT_ONCE.min(limit));
+        let mut visited = 0;
+        while visited < limit {
+            cursor.fill(tree, AT_ONCE.min(limit - visited), &mut run, guard);
+            fetch::<F>(&run, words);
+            let len = run.len();
+            if len == 0 {
+                break;
+            }
+            for step in 0..len {
+                let at = if DOWN { len - 1 - step } else { step };
+                visited += 1;
+                if !visit(run.key(at), run.value(at)) {
+                    return visited;
+                }
+            }
+        }
+        visited
+    }
+
+    #[inline]
+    fn counted(&self, put: Put) -> Put {
+        if let Put::Inserted = put {
+            self.count.add(1);
+        }
+        put
+    }
+}
+
+impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
+    /// The tree that this thread reads.
+    type Place<'s> = &'s Tree<F, P>;
+    /// The leaf of the last write.
+    type Near<'g> = Option<Page<'g, F, P>>;
+
+    const LONGEST_KEY: usize = Page::<F, P>::LONGEST_KEY;
+
+    #[inline]
+    fn place(&self) -> &Tree<F, P> {
+        self.trees.local()
+    }
+
+    #[inline]
+    fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    #[inline]
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    #[inline]
+    fn get(&self, place: &Tree<F, P>, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
+        place.get(key, guard)
+    }
+
+    fn put(&self, _: &Tree<F, P>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
+        self.counted(self.trees.put(&mut None, key, word, when, guard))
+    }
+
+    fn take(&self, _: &Tree<F, P>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
+        let word = self.trees.remove(key, expected, guard)?;
+        self.count.add(-1);
+        Some(word)
+    }
+
+    fn take_end<R>(
+        &self,
+        _: &Tree<F, P>,
+        guard: &Guard<'_>,
+        end: End,
+        found: impl FnOnce(F::Probe<'_>, u64) -> R,
+    ) -> Option<R> {
+        let mut run = F::Run::with_room(1);
+        match end {
+            End::First => self.trees.pop::<false>(&mut run, guard),
+            End::Last => self.trees.pop::<true>(&mut run, guard),
+        }
+        if run.len() == 0 {
+            return None;
+        }
+        self.count.add(-1);
+        Some(found(run.key(0), run.value(0)))
+    }
+
+    fn scan(
+        &self,
+        place: &Tree<F, P>,
+        guard: &Guard<'_>,
+        from: F::Probe<'_>,
+        limit: usize,
+        words: Words,
+        visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize {
+        Self::walk::<false>(place, guard, Bound::Included(from), limit, words, visit)
+    }
+
+    fn scan_back(
+        &self,
+        place: &Tree<F, P>,
+        guard: &Guard<'_>,
+        bound: Option<F::Probe<'_>>,
+        limit: usize,
+        words: Words,
+        visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize {
+        let from = bound.map_or(Bound::Unbounded, Bound::Excluded);
+        Self::walk::<true>(place, guard, from, limit, words, visit)
+    }
+
+    fn split_points(&self, place: &Tree<F, P>, guard: &Guard<'_>, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
+        let cuts = place.cuts(16 * count, guard);
+        let mut last: Option<F::Owned> = None;
+        let count = count.min(cuts.len());
+        for part in 1..=count {
+            let cut = F::probe(&cuts[part * cuts.len() / (count + 1)]);
+            // A fence need not be a key, as the first entry above it is.
+            self.ceiling(place, guard, cut, |key, _| {
+                if last.as_ref().is_none_or(|last| F::compare(F::probe(last), key).is_lt()) {
+                    last = Some(F::own(key));
+                    show(key);
+                }
+            });
+        }
+    }
+
+    fn put_near<'g>(
+        &self,
+        _: &Tree<F, P>,
+        guard: &'g Guard<'_>,
+        near: &mut Option<Page<'g, F, P>>,
+        key: F::Probe<'_>,
+        word: u64,
+    ) -> Put {
+        self.counted(self.trees.put(near, key, word, When::Always, guard))
+    }
+
+    fn entries(&self) -> usize {
+        self.count.sum()
+    }
+
+    fn held(&self) -> Held {
+        let trees = self.trees.all();
+        let (pages, bytes) = (trees.iter().map(Tree::pages).sum(), trees.iter().map(Tree::bytes).sum());
+        Held { bytes, pages, room: 0, layers: 0 }
+    }
+
+    fn settle(&self) {
+        // An attempt moves the epoch by one; what was retired last is free after three moves.
+        (0..4).for_each(|_| self.domain.collect());
+    }
+
+    fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
+        self.domain.stop_tending();
+        self.trees.all()[0].show_words(each);
+        None
+    }
+
+    fn check(&self) {
+        let guard = self.domain.pin();
+        for tree in self.trees.all() {
+            assert_eq!(check::check(tree, &guard), self.entries(), "the count is the number of entries");
+            check::check_same(tree, &self.trees.all()[0], &guard);
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! The tree over encoded keys and value words: finding a page, and the point operations.
+//!
+//! # Descent
+//! It goes by *version coupling*: the version of the next page (a child, or the right neighbour) is read, and only then the
+//! page that led there validated once more. So at the moment when the next page's version was read, the page before still
+//! led there for this key, and by invariants 2 and 3 of [`page`](super::page) the next page was in the tree and its `low`
+//! was at most the key. Validated in the other order, the next page could lose its lower keys to its left neighbour, or be
+//! merged into it, in between. The thesis's algorithm 5 never compares the version it had of a child with anything, which
+//! is right only as its pages are never freed.
+//!
+//! A key that is not below `high` lies to the right: a split has not told the level above yet, or the level above has been
+//! read before it was told.
+//!
+//! # Latches
+//! One who changes a page latches it at the version seen, or waits for it and looks at the fences again
+//! ([`Locked::covering`]). Whoever holds several took them from upper levels to lower ones, and from left to right on each:
+//! there is no circle to wait in. A split holds one latch at a time: it unlatches its page before it tells the level above.
+//!
+//! | operation | latches, in this order |
+//! |---|---|
+//! | look-up, scan | none |
+//! | replace a value | the leaf's, shared |
+//! | insert, remove | the leaf's |
+//! | split | the page's; then, alone, its parent's |
+//! | growth of the root | the root's |
+//! | merge, or moving entries to a neighbour | the parent's, the left page's, the right page's |
+//! | collapse of the root | the root's, its only child's |
+//!
+//! What the original tree has further latches for: *access intent* and *node delete* are RCU's, *parent modification* is the
+//! parent's own latch, and a *link* to the left is written under the latch of the left neighbour.
+
+use super::locked::{Hold, Locked};
+use super::page::{Goal, Header, Page};
+use super::policy::Policy;
+use super::run::{Piece, Run as _};
+use crate::key::KeyForm;
+use crate::map::{Put, When};
+use crate::points;
+use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
+use archipelago_platform::hint::point;
+use archipelago_platform::memory::BlockArena;
+use archipelago_platform::topology::{NodeId, Topology};
+use archipelago_sync::rcu::Guard;
+use archipelago_sync::version_lock::Version;
+use core::marker::PhantomData;
+use core::ops::Range;
+use core::ptr::NonNull;
+
+/// A tree. Words are whatever the caller makes of them; they are never looked into.
+pub struct Tree<F: KeyForm, P: Policy> {
+    /// Never moves, and is never merged away; its level changes.
+    root: NonNull<Header>,
+    topology: Topology,
+    /// One per NUMA node, in node order. Boxed so that retired pages can name them by address.
+    arenas: Box<[BlockArena]>,
+    _types: PhantomData<fn() -> (F, P)>,
+}
+
+// SAFETY: everything that threads share is atomic, and pages are freed by RCU.
+unsafe impl<F: KeyForm, P: Policy> Send for Tree<F, P> {}
+// SAFETY: as above.
+unsafe impl<F: KeyForm, P: Policy> Sync for Tree<F, P> {}
+
+/// A page and a version of it that was seen free.
+pub(super) type Seen<'g, F, P> = (Page<'g, F, P>, Version);
+
+/// The same, with the page's latch if readers take it.
+pub(super) type Held<'g, F, P> = (Seen<'g, F, P>, Hold<'g, P>);
+
+impl<F: KeyForm, P: Policy> Tree<F, P> {
+    /// An empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
+    ///
+    /// Its pages lie on `homes`: each on that of the thread that makes it, if it is one of these.
+    pub(super) fn new(topology: Topology, homes: Range<usize>) -> Self {
+        let nodes = topology.nodes().len();
+        let arena = |node| BlockArena::new(Page::<F, P>::BLOCK, (nodes > 1).then_some(NodeId(node)));
+        let arenas: Box<[BlockArena]> = homes.map(arena).collect();
+        // SAFETY: a fresh block.
+        let root = unsafe { Page::<F, P>::create(arenas[0].alloc(), 0) };
+        root.fill(&Piece::new(0), 0..0);
+        Tree { root: root.address(), topology, arenas, _types: PhantomData }
+    }
+
+    /// The page where descents begin.
+    #[inline(always)]
+    pub(super) fn root<'g>(&self, _: &'g Guard<'_>) -> Page<'g, F, P> {
+        // SAFETY: the root lives as long as the tree, which its users' guards do not outlive.
+        unsafe { Page::from_address(self.root) }
+    }
+
+    /// A page on the caller's node.
+    pub(super) fn create_page<'g>(&self, _: &'g Guard<'_>) -> Page<'g, F, P> {
+        let last = self.arenas.len() - 1;
+        let home = if last == 0 { 0 } else { self.topology.node_of_current().min(last) };
+        // SAFETY: a fresh block.
+        unsafe { Page::create(self.arenas[home].alloc(), home) }
+    }
+
+    /// Frees a page that has gone when no reader can be in it.
+    pub(super) fn retire(&self, page: Page<'_, F, P>, guard: &Guard<'_>) {
+        unsafe fn reclaim<F: KeyForm, P: Policy>(page: *mut (), arena: *mut ()) {
+            // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped.
+            unsafe {
+                let page = Page::<F, P>::from_address(NonNull::new_unchecked(page.cast()));
+                (*arena.cast::<BlockArena>()).free(page.destroy());
+            }
+        }
+        let arena = (&raw const self.arenas[page.home()]).cast_mut().cast();
+        // SAFETY: nothing leads to the page any more, which happened before its latch was let go of; whoever made it
+        // obsolete retires it, once.
+        unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, arena, reclaim::<F, P>) }
+    }
+
+    /// A page of a level. `None` if the tree is not so high.
+    ///
+    /// What is read of it is to be validated, that it is the one looked for included.
+    #[inline]
+    pub(super) fn find<'g>(&self, goal: Goal<'_, F>, level: usize, guard: &'g Guard<'_>) -> Option<Held<'g, F, P>> {
+        'again: loop {
+            let mut page = self.root(guard);
+            let mut hold = page.hold();
+            let mut seen = page.latch().read_unlocked().expect("the root stays");
+            loop {
+                let next = if page.is_left_of(goal) {
+                    page.right()
+                } else {
+                    let here = page.level();
+                    if here == level {
+                        return Some(((page, seen), hold));
+                    }
+                    if here < level {
+                        if page.is_still(seen) {
+                            return None;
+                        }
+                        continue 'again;
+                    }
+                    page.child(page.child_slot(goal))
+                };
+                let Some(next) = self.step((page, seen), next, guard) else { continue 'again };
+                // The latch before is let go of here.
+                ((page, seen), hold) = next;
+            }
+        }
+    }
+
+    /// From a page to one that it leads to: see the module's text. `None` if it may not be believed.
+    #[inline]
+    pub(super) fn step<'g>(
+        &self,
+        (page, seen): Seen<'g, F, P>,
+        next: Option<NonNull<Header>>,
+        _: &'g Guard<'_>,
+    ) -> Option<Held<'g, F, P>> {
+        if !page.is_still(seen) {
+            return None;
+        }
+        point(points::ENTERING);
+        // SAFETY: a page that is in the tree led there, so it is not retired, and what is retired from now on is not freed
+        // under the guard.
+        let next: Page<'g, F, P> = unsafe { Page::from_address(next?) };
+        let hold = next.hold();
+        let next_seen = next.latch().read_unlocked()?;
+        page.is_still(seen).then_some(((next, next_seen), hold))
+    }
+
+    /// The leaf that a key belongs to.
+    #[inline]
+    pub(super) fn leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Held<'g, F, P> {
+        self.find(Goal::At(key), 0, guard).expect("there is a lowest level")
+    }
+
+    /// The value word of a key.
+    #[inline]
+    pub(super) fn get(&self, key: F::Probe<'_>, guard: &Guard<'_>) -> Option<u64> {
+        loop {
+            let ((page, seen), _hold) = self.leaf(key, guard);
+            let found = page.search(key);
+            point(points::FOUND);
+            // Acquire pairs with whoever swapped the word in: what it points to is there.
+            let word = found.hit.then(|| page.value(found.slot).load(Acquire));
+            if page.is_still(seen) {
+                return word;
+            }
+        }
+    }
+
+    /// Stores a value word; see [`Structure::put`](crate::map::Structure::put). The search begins at the leaf `near`, if there
+    /// is one, and leaves there the one where it ended.
+    pub(super) fn put<'g>(
+        &self,
+        near: &mut Option<Page<'g, F, P>>,
+        key: F::Probe<'_>,
+        word: u64,
+        when: When,
+        guard: &'g Guard<'_>,
+    ) -> Put {
+        let mut relieved = !P::DENSE;
+        loop {
+            let ((page, seen), hold) = match near.take().and_then(|page| revisit(page, key)) {
+                Some(leaf) => leaf,
+                None => self.leaf(key, guard),
+            };
+            let found = page.search(key);
+            if found.hit {
+                match store((page, seen), found.slot, word, when) {
+                    Some(put) => {
+                        *near = Some(page);
+                        return put;
+                    }
+                    None => continue,
+                }
+            }
+            if matches!(when, When::Present | When::Holds(_)) {
+                if page.is_still(seen) {
+                    return Put::Missing;
+                }
+                continue;
+            }
+            drop(hold);
+            let Some((locked, same)) = Locked::covering(page, seen, 0, key) else { continue };
+            let found = if same { found } else { page.search(key) };
+            if found.hit {
+                continue;
+            }
+            if !relieved && !page.has_room_for(key) {
+                drop(locked);
+                relieved = true;
+                self.relieve(key, guard);
+                continue;
+            }
+            self.insert(locked, found.slot, key, word, guard);
+            *near = Some(page);
+            return Put::Inserted;
+        }
+    }
+
+    /// Takes a key out, if its word is `expected` (any, if `None`): the word, which is now the caller's.
+    pub(super) fn remove(&self, key: F::Probe<'_>, expected: Option<u64>, guard: &Guard<'_>) -> Option<u64> {
+        loop {
+            let ((page, seen), hold) = self.leaf(key, guard);
+            let found = page.search(key);
+            if !found.hit {
+                if page.is_still(seen) {
+                    return None;
+                }
+                continue;
+            }
+            drop(hold);
+            let Some((locked, same)) = Locked::covering(page, seen, 0, key) else { continue };
+            let found = if same { found } else { page.search(key) };
+            if !found.hit {
+                return None;
+            }
+            let word = page.value(found.slot).load(Acquire);
+            if expected.is_some_and(|expected| expected != word) {
+                return None;
+            }
+            self.take(locked, found.slot, key, guard);
+            return Some(word);
+        }
+    }
+
+    /// Takes an entry out of a leaf, and unlatches it.
+    pub(super) fn take(&self, locked: Locked<'_, F, P>, slot: usize, key: F::Probe<'_>, guard: &Guard<'_>) {
+        if self.cut_out(locked, slot, guard) {
+            self.balance(1, key, guard);
+        }
+    }
+
+    /// As [`take`](Self::take), but leaves it to the caller to balance the level above, if this returns true.
+    pub(super) fn cut_out(&self, locked: Locked<'_, F, P>, slot: usize, guard: &Guard<'_>) -> bool {
+        let page = locked.page();
+        page.remove(slot);
+        let underfull = page.is_underfull() && page != self.root(guard);
+        locked.changed();
+        underfull
+    }
+
+    /// Latches the leaf that a key belongs to.
+    pub(super) fn latch_leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Locked<'g, F, P> {
+        loop {
+            let ((page, seen), hold) = self.leaf(key, guard);
+            drop(hold);
+            if let Some((locked, _)) = Locked::covering(page, seen, 0, key) {
+                return locked;
+            }
+        }
+    }
+
+    /// Bytes of memory held for pages.
+    pub(super) fn bytes(&self) -> usize {
+        self.arenas.iter().map(BlockArena::bytes_held).sum()
+    }
+
+    /// Pages, those included whose memory is not free yet.
+    pub(super) fn pages(&self) -> usize {
+        self.arenas.iter().map(BlockArena::blocks_live).sum()
+    }
+
+    /// Shows all pages, for a caller that has the tree to itself. One that is latched, by a thread that this process has not
+    /// got, being a child, is passed over with all below it: they leak.
+    fn each_page(&self, mut each: impl FnMut(Page<'_, F, P>)) {
+        // SAFETY: the root lives as long as the tree.
+        let mut pages = vec![unsafe { Page::<F, P>::from_address(self.root) }];
+        while let Some(page) = pages.pop() {
+            if page.latch().read().is_none() {
+                continue;
+            }
+            for slot in 0..if page.level() > 0 { page.len() } else { 0 } {
+                let child = page.child(slot).expect("an inner page's entries are pages");
+                // SAFETY: an unlatched page's children are in the tree.
+                pages.push(unsafe { Page::from_address(child) });
+            }
+            each(page);
+        }
+    }
+
+    /// Shows each value word, for a caller that has the tree to itself.
+    pub(super) fn show_words(&self, mut each: impl FnMut(u64)) {
+        self.each_page(|page| {
+            if page.level() == 0 {
+                (0..page.len()).for_each(|slot| each(page.value(slot).load(Acquire)));
+            }
+        });
+    }
+
+    /// The keys of a level, ascending, that has `count` of them, or else of the leaves. Those of inner pages are fences.
+    pub(super) fn cuts(&self, count: usize, guard: &Guard<'_>) -> Vec<F::Owned> {
+        let mut cuts = Vec::new();
+        for level in (0..=self.root(guard).level()).rev() {
+            cuts.clear();
+            let mut next = Some(F::least());
+            while let Some(low) = next.take() {
+                // The tree may have become lower.
+                let Some(((page, seen), _hold)) = self.find(Goal::At(F::probe(&low)), level, guard) else { break };
+                let piece = page.piece();
+                if page.is_still(seen) {
+                    cuts.extend((0..piece.run.len()).map(|at| F::own(piece.run.key(at))));
+                    next = piece.high;
+                } else {
+                    next = Some(low);
+                }
+            }
+            if cuts.len() >= count {
+                break;
+            }
+        }
+        cuts
+    }
+}
+
+/// A leaf where an earlier search ended, if the key belongs there.
+#[inline]
+fn revisit<'g, F: KeyForm, P: Policy>(page: Page<'g, F, P>, key: F::Probe<'_>) -> Option<Held<'g, F, P>> {
+    let hold = page.hold();
+    let seen = page.latch().read_unlocked()?;
+    // The root may have become an inner page.
+    (page.level() == 0 && page.covers(key)).then_some(((page, seen), hold))
+}
+
+/// Stores a word in place of another; `None` if the page is not as it was seen.
+#[inline]
+fn store<F: KeyForm, P: Policy>((page, seen): Seen<'_, F, P>, slot: usize, word: u64, when: When) -> Option<Put> {
+    let place = page.value(slot);
+    if matches!(when, When::Absent) {
+        point(points::PRESENT);
+        let there = place.load(Acquire);
+        return page.is_still(seen).then_some(Put::Kept(there));
+    }
+    if !page.latch().try_share_at(seen) {
+        return None;
+    }
+    let put = match when {
+        When::Holds(old) => match place.compare_exchange(old, word, AcqRel, Acquire) {
+            Ok(old) => Put::Replaced(old),
+            Err(there) => Put::Kept(there),
+        },
+        _ => Put::Replaced(place.swap(word, AcqRel)),
+    };
+    page.latch().unshare();
+    Some(put)
+}
+
+impl<F: KeyForm, P: Policy> Drop for Tree<F, P> {
+    fn drop(&mut self) {
+        if core::mem::needs_drop::<P::Latch>() {
+            // SAFETY: the tree is owned, and each page is shown once. The arenas free the blocks.
+            self.each_page(|page| _ = unsafe { page.destroy() });
+        }
+    }
+}

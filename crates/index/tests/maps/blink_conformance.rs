@@ -1,0 +1,40 @@
+//! `BLinkTree` in the conformance suite: with the smallest pages, so that a few dozen keys make a tree, with the usual ones,
+//! with pages that hold the suite's longest keys, under every policy, and as on machines of several nodes.
+
+use crate::common::conformance;
+use archipelago_index::blink::{Builder, Central, CohortNp, CohortWp, Dense, Latched, Pages, Policy, Replicated};
+use archipelago_index::{BLinkTree, Key};
+use archipelago_platform::topology::Topology;
+
+type Small<K, V> = BLinkTree<K, V, Pages<512>>;
+type Large<K, V> = BLinkTree<K, V, Pages<{ 128 << 10 }>>;
+type Under<L, const READS: bool, V> = BLinkTree<u64, V, Latched<512, L, READS>>;
+
+fn on_nodes<P: Policy, K: Key, V: Send + Sync + 'static>(nodes: usize) -> BLinkTree<K, V, P> {
+    Builder::default().topology(Topology::synthetic(nodes, 2)).build()
+}
+
+conformance!(words, u64, BLinkTree::<u64, _>::new(), |map| map.check_invariants());
+conformance!(words_in_small_pages, u64, Small::new(), |map| map.check_invariants());
+conformance!(arrays_on_eight_nodes, [u8; 12], on_nodes::<Pages<512>, _, _>(8), |map| map.check_invariants());
+conformance!(bytes, Vec<u8>, Large::new(), |map| map.check_invariants());
+conformance!(strings, String, Large::new(), |map| map.check_invariants());
+conformance!(triples, (Vec<u8>, i16, Vec<u8>), Large::new(), |map| map.check_invariants());
+
+// Other latches, taken by readers too or not.
+conformance!(words_under_central, u64, Under::<Central, true, _>::new(), |map| map.check_invariants());
+conformance!(words_under_cohort_wp, u64, Under::<CohortWp, true, _>::new(), |map| map.check_invariants());
+conformance!(words_written_under_cohort_np, u64, Under::<CohortNp, false, _>::new(), |map| map.check_invariants());
+
+// Fuller pages.
+conformance!(arrays_in_dense_pages, [u8; 12], BLinkTree::<_, _, Dense<Pages<512>>>::new(), |map| map
+    .check_invariants());
+
+// A replica on each node.
+conformance!(words_in_two_replicas, u64, on_nodes::<Replicated<Pages<512>>, _, _>(2), |map| map.check_invariants());
+conformance!(
+    arrays_in_three_latched_replicas,
+    [u8; 12],
+    on_nodes::<Replicated<Latched<512, CohortWp, true>>, _, _>(3),
+    |map| map.check_invariants()
+);

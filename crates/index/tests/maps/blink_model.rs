@@ -1,0 +1,291 @@
+//! `BLinkTree` against `BTreeMap`: random operations on keys that are long for their pages, invariants checked on the way.
+
+use archipelago_check::drops::{Counted, DropCounter};
+use archipelago_index::blink::{Pages, Policy};
+use archipelago_index::{BLinkTree, Change, Key, Refused};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+#[derive(Clone, Debug)]
+enum Op<K> {
+    Insert(K, u32),
+    Remove(K),
+    Update(K, u32),
+    Replace(K, u32),
+    GetOrInsert(K, u32),
+    Get(K),
+    Scan(K, usize),
+    ScanBack(K, usize),
+    Range(Bound<K>, Bound<K>, Vec<bool>),
+    Ends,
+    PopFirst,
+    PopLast,
+}
+
+fn ops<K: Clone + Debug + 'static>(
+    key: impl Strategy<Value = K> + Clone + 'static,
+) -> impl Strategy<Value = Vec<Op<K>>> {
+    let bound = prop_oneof![
+        Just(Bound::Unbounded),
+        key.clone().prop_map(Bound::Included),
+        key.clone().prop_map(Bound::Excluded)
+    ];
+    let op = prop_oneof![
+        12 => (key.clone(), any::<u32>()).prop_map(|(k, v)| Op::Insert(k, v)),
+        6 => key.clone().prop_map(Op::Remove),
+        1 => (key.clone(), any::<u32>()).prop_map(|(k, v)| Op::Update(k, v)),
+        1 => (key.clone(), any::<u32>()).prop_map(|(k, v)| Op::Replace(k, v)),
+        1 => (key.clone(), any::<u32>()).prop_map(|(k, v)| Op::GetOrInsert(k, v)),
+        2 => key.clone().prop_map(Op::Get),
+        1 => (key.clone(), 0..40usize).prop_map(|(k, n)| Op::Scan(k, n)),
+        1 => (key, 0..40usize).prop_map(|(k, n)| Op::ScanBack(k, n)),
+        1 => (bound.clone(), bound, proptest::collection::vec(any::<bool>(), 0..60))
+            .prop_map(|(a, b, ends)| Op::Range(a, b, ends)),
+        1 => Just(Op::Ends),
+        1 => Just(Op::PopFirst),
+        1 => Just(Op::PopLast),
+    ];
+    proptest::collection::vec(op, 1..if cfg!(miri) { 12 } else { 500 })
+}
+
+/// The model's entries between two bounds, none when they cross.
+fn model_range<K: Ord + Clone>(model: &BTreeMap<K, String>, start: &Bound<K>, end: &Bound<K>) -> Vec<(K, String)> {
+    let after = |k: &K| match start {
+        Bound::Unbounded => true,
+        Bound::Included(s) => k >= s,
+        Bound::Excluded(s) => k > s,
+    };
+    let before = |k: &K| match end {
+        Bound::Unbounded => true,
+        Bound::Included(e) => k <= e,
+        Bound::Excluded(e) => k < e,
+    };
+    model.iter().filter(|(k, _)| after(k) && before(k)).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+fn run<K: Key + Ord + Debug, P: Policy>(ops: &[Op<K>]) -> BLinkTree<K, String, P> {
+    let tree: BLinkTree<K, String, P> = BLinkTree::new();
+    let mut model = BTreeMap::new();
+    let value = |v: &u32| v.to_string();
+    let map = tree.pin();
+    for op in ops {
+        match op {
+            Op::Insert(k, v) => assert_eq!(map.insert(k.clone(), value(v)), model.insert(k.clone(), value(v))),
+            Op::Remove(k) => assert_eq!(map.remove(k), model.remove(k)),
+            Op::Update(k, v) => {
+                let longer = |old: &String| format!("{old}{v}").chars().take(20).collect::<String>();
+                let old = model.get(k).cloned();
+                if let Some(old) = &old {
+                    model.insert(k.clone(), longer(old));
+                }
+                assert_eq!(map.update(k, longer), old);
+            }
+            Op::Replace(k, v) => {
+                let expected = model.get_mut(k).map(|old| std::mem::replace(old, value(v)));
+                assert_eq!(map.replace(k, value(v)), expected);
+            }
+            Op::GetOrInsert(k, v) => {
+                let expected = model.entry(k.clone()).or_insert_with(|| value(v)).clone();
+                assert_eq!(*map.get_or_insert_with(k.clone(), || value(v)), expected);
+            }
+            Op::Get(k) => {
+                assert_eq!(map.get(k), model.get(k).cloned());
+                assert_eq!(map.contains_key(k), model.contains_key(k));
+            }
+            Op::Scan(k, n) => {
+                let mut seen = Vec::new();
+                let visited = map.scan(k, *n, |_, v| seen.push(v.clone()));
+                let expected: Vec<_> = model.range(k..).take(*n).map(|(_, v)| v.clone()).collect();
+                assert_eq!((visited, seen), (expected.len(), expected));
+            }
+            Op::ScanBack(k, n) => {
+                let mut seen = Vec::new();
+                map.scan_rev(k, *n, |_, v| seen.push(v.clone()));
+                let expected: Vec<_> = model.range(..=k).rev().take(*n).map(|(_, v)| v.clone()).collect();
+                assert_eq!(seen, expected);
+            }
+            Op::Range(start, end, ends) => {
+                let mut expected = model_range(&model, start, end).into_iter();
+                let mut range = map.range::<K, _>((start.as_ref(), end.as_ref()));
+                for front in ends {
+                    if *front {
+                        assert_eq!(range.next(), expected.next());
+                    } else {
+                        assert_eq!(range.next_back(), expected.next_back());
+                    }
+                }
+            }
+            Op::Ends => {
+                let owned = |(k, v): (&K, &String)| (k.clone(), v.clone());
+                assert_eq!(map.first_key_value(), model.first_key_value().map(owned));
+                assert_eq!(map.last_key_value(), model.last_key_value().map(owned));
+            }
+            Op::PopFirst => assert_eq!(map.pop_first(), model.pop_first()),
+            Op::PopLast => assert_eq!(map.pop_last(), model.pop_last()),
+        }
+    }
+    check(&tree, &model);
+    // And down to nothing again, every merge on the way.
+    for (i, key) in model.keys().cloned().collect::<Vec<_>>().iter().enumerate() {
+        assert_eq!(map.remove(key), model.remove(key));
+        if i % 16 == 0 {
+            check(&tree, &model);
+        }
+    }
+    check(&tree, &model);
+    tree
+}
+
+/// As [`run`], with keys that are short for their pages: then an emptied tree is one page. (Where two fences take half of a
+/// page and more, pages with little in them need not fit together.)
+fn run_and_shrink<K: Key + Ord + Debug>(ops: &[Op<K>]) {
+    assert_eq!(run::<K, Pages<512>>(ops).levels(), 1, "only the root is left");
+}
+
+fn check<K: Key + Ord + Debug, P: Policy>(tree: &BLinkTree<K, String, P>, model: &BTreeMap<K, String>) {
+    tree.check_invariants();
+    assert_eq!(tree.len(), model.len());
+    assert_eq!(tree.is_empty(), model.is_empty());
+    assert!(tree.into_iter().eq(model.iter().map(|(k, v)| (k.clone(), v.clone()))));
+    assert!(tree.pin().iter().rev().eq(model.iter().rev().map(|(k, v)| (k.clone(), v.clone()))));
+}
+
+/// Keys up to a quarter of a page of 512 bytes. Few letters and long runs of them make long common prefixes.
+fn long_keys() -> impl Strategy<Value = Vec<u8>> + Clone {
+    let run = (prop_oneof![Just(0u8), Just(b'a'), Just(b'b'), Just(0xFF)], 0..70usize);
+    let runs = proptest::collection::vec(run, 0..5);
+    let made = runs.prop_map(|runs| {
+        let mut key: Vec<u8> = runs.into_iter().flat_map(|(byte, count)| vec![byte; count]).collect();
+        key.truncate(128);
+        key
+    });
+    prop_oneof![
+        6 => made,
+        2 => (0..200u16).prop_map(|n| [&[b'p'; 120][..], &n.to_be_bytes()].concat()),
+        1 => proptest::collection::vec(any::<u8>(), 0..3),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 2 } else { 60 },
+        ..ProptestConfig::default() })]
+
+    #[test]
+    fn words(ops in ops(prop_oneof![0..400u64, any::<u64>()])) {
+        run_and_shrink(&ops);
+    }
+
+    #[test]
+    fn long_byte_strings(ops in ops(long_keys())) {
+        run::<Vec<u8>, Pages<512>>(&ops);
+    }
+
+    #[test]
+    fn strings(ops in ops("[a-c]{0,6}|common/prefix/[0-9]{1,3}")) {
+        run_and_shrink(&ops);
+    }
+}
+
+/// All keys that have the greatest length, in an order that splits every page in its middle: fences that are as long as can
+/// be on both sides, and pages that hold one key.
+#[test]
+fn pages_full_of_the_longest_keys() {
+    let tree: BLinkTree<Vec<u8>, u64, Pages<512>> = BLinkTree::new();
+    let map = tree.pin();
+    let longest = BLinkTree::<Vec<u8>, u64, Pages<512>>::LONGEST_KEY;
+    let count = if cfg!(miri) { 40 } else { 1500 };
+    // Neighbours differ in their last bytes only, so that nothing shortens the fences.
+    let key = |n: u64| {
+        let mut key = vec![(n / 40) as u8; longest];
+        key[longest - 8..].copy_from_slice(&n.to_be_bytes());
+        key
+    };
+    let order = |n: u64| n * 7919 % count;
+    for n in 0..count {
+        assert_eq!(map.insert(key(order(n)), n), None);
+    }
+    tree.check_invariants();
+    for n in 0..count {
+        assert_eq!(map.get(&key(order(n))), Some(n));
+    }
+    for n in 0..count {
+        assert_eq!(map.remove(&key(order(n))), Some(n));
+    }
+    tree.check_invariants();
+    assert!(tree.is_empty());
+}
+
+#[test]
+fn a_key_that_is_too_long_is_an_error() {
+    let tree: BLinkTree<String, String, Pages<512>> = BLinkTree::new();
+    let map = tree.pin();
+    let (longest, longer) = ("k".repeat(128), "k".repeat(129));
+    assert_eq!(map.try_insert(longest.clone(), "fits".into()), Ok(None));
+    let refused = Err(Refused::TooLong((longer.clone(), "does not".to_string())));
+    assert_eq!(map.try_insert(longer.clone(), "does not".into()), refused);
+    assert_eq!(map.try_upsert(longer.clone(), "does not".into()).unwrap_err(), refused.unwrap_err());
+    assert_eq!((map.get(&longer), map.remove(&longer), map.replace(&longer, "x".into())), (None, None, None));
+    assert_eq!(map.range(longer..).count(), 0);
+    assert_eq!((map.get(&longest), tree.len()), (Some("fits".into()), 1));
+    tree.check_invariants();
+}
+
+/// Whatever else stores panics, changes nothing, and drops the value once.
+#[test]
+fn storing_a_key_that_is_too_long_panics() {
+    type Tree = BLinkTree<String, Counted, Pages<512>>;
+    let counter = DropCounter::new();
+    let tree = Tree::new();
+    let (long, map) = ("k".repeat(Tree::LONGEST_KEY + 1), tree.pin());
+    map.insert("a".into(), counter.value(0));
+    let value = || counter.value(1);
+    let stores: [&dyn Fn(); 8] = [
+        &|| drop(map.insert(long.clone(), value())),
+        &|| _ = map.upsert(&long, value()),
+        &|| drop(map.insert_ref(long.clone(), value())),
+        &|| drop(map.insert_if_absent(long.clone(), value())),
+        &|| drop(map.get_or_insert_with(long.clone(), value)),
+        &|| _ = map.upsert_with(&long, value, |_| value()),
+        &|| drop(map.compute(&long, |_| Change::Put(value()))),
+        &|| map.extend([("b".into(), value()), (long.clone(), value())]),
+    ];
+    for store in stores {
+        assert!(catch_unwind(AssertUnwindSafe(store)).is_err(), "it was stored");
+        assert!(map.replace(&long, value()).is_none() && !map.contains_key(&long));
+    }
+    assert!(map.keys().eq(["a", "b"]));
+    tree.check_invariants();
+    drop(tree);
+    counter.assert_all_dropped();
+}
+
+/// Keys in crowds far from each other, so that in each page a key is far from where it would be if all were spread evenly: on
+/// either side.
+#[test]
+fn keys_in_crowds_are_found() {
+    let crowds = [0, 1 << 40, u64::MAX / 3, u64::MAX - 4_000];
+    let width = if cfg!(miri) { 40 } else { 1_000 };
+    let keys: Vec<u64> = (0..width * 4).map(|n| crowds[n as usize % 4] + 4 * (n * 7_919 % width)).collect();
+    let tree: BLinkTree<u64, u64> = BLinkTree::new();
+    let map = tree.pin();
+    for &key in &keys {
+        assert_eq!(map.get(&key), None);
+        map.insert(key, !key);
+        assert_eq!((map.get(&key), map.get(&(key + 1))), (Some(!key), None));
+    }
+    tree.check_invariants();
+    assert!(keys.iter().all(|key| map.get(key) == Some(!key) && !map.contains_key(&(key + 2))));
+    assert!(keys.iter().all(|key| map.remove(key) == Some(!key)) && tree.is_empty());
+    tree.check_invariants();
+}
+
+#[test]
+fn keys_in_order_fill_their_pages() {
+    let tree: BLinkTree<u64, u64, Pages<1024>> = (0..10_000).map(|key| (key, key)).collect();
+    tree.check_invariants();
+    let stats = tree.stats();
+    assert!(stats.pages * 1024 < 10_000 * 16 * 11 / 10, "{} pages for 10,000 entries of 16 bytes", stats.pages);
+}

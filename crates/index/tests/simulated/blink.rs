@@ -1,0 +1,207 @@
+//! `BLinkTree` on the virtual machine: histories in many schedules of a tree whose pages split, share, merge and collapse, and
+//! threads that stop in the middle of what the protocol is about ([`points`]).
+
+use super::stalls::stalled_at;
+use super::{OPS, Shared, THREADS, judge};
+use archipelago_check::history::Recorder;
+use archipelago_check::map::{MapOp, MapRet};
+use archipelago_index::blink::{BLinkSession, Builder, CohortWp, Latched, Pages, Policy, Replicated};
+use archipelago_index::{BLinkTree, points};
+use archipelago_platform::topology::Topology;
+use archipelago_sim::{Client, Config, Fault, Machine, Point, hunt, run_with, world};
+use archipelago_sync::version_lock::VersionLock;
+
+type Small = Pages<512>;
+type Tree = BLinkTree<u64, u64, Small>;
+
+/// Entries of a full page.
+const FULL: u64 = 28;
+
+/// A tree of full pages of consecutive keys.
+fn full(pages: u64) -> Tree {
+    (0..pages * FULL).map(|key| (key, 10 * key)).collect()
+}
+
+fn remove_all<P: Policy>(map: &BLinkSession<'_, u64, u64, P>, keys: impl IntoIterator<Item = u64>) {
+    keys.into_iter().for_each(|key| assert_eq!(map.remove(&key), Some(10 * key)));
+}
+
+/// Four pages whose next removals make them underfull, under a root.
+fn thin<P: Policy>(nodes: usize) -> Shared<BLinkTree<u64, u64, P>> {
+    let index: BLinkTree<u64, u64, P> = Builder::default().topology(Topology::synthetic(nodes, 4)).build();
+    let map = index.pin();
+    (0..4 * FULL).for_each(|key| _ = map.insert(key, 10 * key));
+    remove_all(&map, (0..4 * FULL).filter(|key| key % FULL >= 8));
+    let before = (0..4).flat_map(|page| (0..8).map(move |key| page * FULL + key)).map(|key| (key, 10 * key)).collect();
+    drop(map);
+    Shared { index, recorder: Recorder::new(), before }
+}
+
+/// Removes most of the time at first, and inserts most of the time then; both in a few pages.
+fn client<P: Policy>(shared: &Shared<BLinkTree<u64, u64, P>>, client: Client) {
+    let map = shared.index.pin();
+    let mut log = shared.recorder.log();
+    for i in 0..2 * OPS {
+        let key = world::random() % 4 * FULL + world::random() % 12;
+        let value = client.index as u64 * 1000 + i;
+        let limit = 1 + world::random() as usize % 12;
+        let (inserts, removes) = if i < OPS { (2, 7) } else { (7, 2) };
+        match world::random() % 13 {
+            n if n < inserts => log.record(MapOp::Insert(key, value), |_| MapRet::Value(map.insert(key, value))),
+            n if n < inserts + removes => log.record(MapOp::Remove(key), |_| MapRet::Value(map.remove(&key))),
+            9 => log.record(MapOp::Update(key, value), |_| MapRet::Value(map.update(&key, |_| value))),
+            10 => log.record(MapOp::Get(key), |_| MapRet::Value(map.get(&key))),
+            11 => log.record(MapOp::Scan(key, limit), |_| {
+                let mut seen = Vec::new();
+                map.scan(&key, limit, |key, value| seen.push((key, *value)));
+                MapRet::Entries(seen)
+            }),
+            _ => log.record(MapOp::ScanRev(key, limit), |_| {
+                let mut seen = Vec::new();
+                map.scan_rev(&key, limit, |key, value| seen.push((key, *value)));
+                MapRet::Entries(seen)
+            }),
+        };
+    }
+}
+
+fn explore<P: Policy>(seeds: u64, nodes: usize, faults: &[Fault]) {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    hunt(seeds, |config| {
+        let config = Config { expected_accesses: 4_000, faults: faults.to_vec(), ..config };
+        let check = BLinkTree::<u64, u64, P>::check_invariants;
+        run_with(&machine, &config, THREADS, || thin::<P>(nodes), client, |shared| judge(shared, check)).0
+    });
+}
+
+#[test]
+fn the_tree_is_linearizable_in_many_schedules() {
+    explore::<Small>(600, 1, &[]);
+    explore::<Small>(300, 4, &[]);
+}
+
+#[test]
+fn latched_reads_are_linearizable_in_many_schedules() {
+    explore::<Latched<512, CohortWp, true>>(200, 1, &[]);
+}
+
+#[test]
+fn replicas_are_linearizable_in_many_schedules() {
+    explore::<Replicated<Small>>(300, 4, &[]);
+}
+
+#[test]
+fn the_tree_survives_stalled_latch_holders() {
+    let stall = |thread, nth| Fault::Stall {
+        thread: Some(thread),
+        at: Point::Named { name: VersionLock::HELD.to_owned(), nth },
+        for_ns: 50_000,
+    };
+    explore::<Small>(100, 1, &[stall(0, 1), stall(1, 3), stall(2, 5)]);
+}
+
+#[test]
+fn a_look_up_whose_page_loses_its_lower_keys() {
+    let get = |tree: &Tree| assert_eq!(tree.pin().get(&FULL), Some(10 * FULL));
+    // The first page gets entries of the second.
+    let quick = |tree: &Tree| remove_all(&tree.pin(), 0..FULL - 6);
+    stalled_at((points::ENTERING, 1), || full(3), get, quick, Tree::check_invariants);
+}
+
+#[test]
+fn a_walk_to_the_left_whose_page_loses_its_upper_keys() {
+    let scan = |tree: &Tree| {
+        let mut seen = Vec::new();
+        tree.pin().scan_rev(&(FULL + 1), 3 * FULL as usize, |key, _| seen.push(key));
+        assert_eq!(seen, (0..FULL + 2).rev().collect::<Vec<_>>());
+    };
+    // Between the pages: the second, underfull, gets entries of the first.
+    let quick = |tree: &Tree| remove_all(&tree.pin(), FULL + 2..2 * FULL - 4);
+    // The first entering is that of the descent.
+    stalled_at((points::ENTERING, 2), || full(2), scan, quick, Tree::check_invariants);
+}
+
+#[test]
+fn a_walk_to_the_left_past_a_page_that_came_between() {
+    let scan = |tree: &Tree| {
+        let mut seen = Vec::new();
+        tree.pin().scan_rev(&(2 * FULL + 1), 3 * FULL as usize, |key, _| seen.push(key));
+        seen.retain(|key| key.is_multiple_of(2));
+        assert_eq!(seen, (0..=FULL).map(|key| 2 * key).rev().collect::<Vec<_>>());
+    };
+    // The first page is split.
+    let quick = |tree: &Tree| assert_eq!(tree.pin().insert(1, 1), None);
+    stalled_at((points::ENTERING, 2), full_of_even, scan, quick, Tree::check_invariants);
+}
+
+#[test]
+fn a_look_up_whose_page_is_merged_away() {
+    let make = || {
+        let tree = full(3);
+        remove_all(&tree.pin(), (1..3).flat_map(|page| page * FULL + 8..(page + 1) * FULL));
+        tree
+    };
+    let get = |tree: &Tree| assert_eq!(tree.pin().get(&(2 * FULL + 1)), Some(20 * FULL + 10));
+    let quick = |tree: &Tree| remove_all(&tree.pin(), FULL..FULL + 2);
+    stalled_at((points::ENTERING, 1), make, get, quick, Tree::check_invariants);
+}
+
+/// Three full pages of even keys, so that there are keys to insert in the middle of a page.
+fn full_of_even() -> Tree {
+    (0..3 * FULL).map(|key| (2 * key, 20 * key)).collect()
+}
+
+#[test]
+fn keys_behind_a_split_that_the_level_above_does_not_know() {
+    let insert = |tree: &Tree| assert_eq!(tree.pin().insert(3 * FULL + 1, 7), None);
+    let look = |tree: &Tree| {
+        let map = tree.pin();
+        (0..3 * FULL).for_each(|key| assert_eq!(map.get(&(2 * key)), Some(20 * key)));
+        // In the new page.
+        assert_eq!(map.insert(4 * FULL - 1, 5), None);
+        assert_eq!(map.remove(&(4 * FULL - 2)), Some(40 * FULL - 20));
+        assert_eq!(map.scan(&0, usize::MAX, |_, _| ()), 3 * FULL as usize + 1);
+        assert_eq!(map.scan_rev(&u64::MAX, usize::MAX, |_, _| ()), 3 * FULL as usize + 1);
+    };
+    stalled_at((points::SPLIT, 1), full_of_even, insert, look, Tree::check_invariants);
+}
+
+#[test]
+fn an_insertion_whose_page_is_split_before_it_is_latched() {
+    // To the upper half of the second page, which another thread moves to a new one.
+    let insert = |tree: &Tree| assert_eq!(tree.pin().insert(4 * FULL - 1, 7), None);
+    let quick = |tree: &Tree| assert_eq!(tree.pin().insert(2 * FULL + 1, 5), None);
+    stalled_at((points::LATCHING, 1), full_of_even, insert, quick, |tree: &Tree| {
+        assert_eq!(tree.pin().get(&(4 * FULL - 1)), Some(7));
+        tree.check_invariants();
+    });
+}
+
+#[test]
+fn a_removal_whose_page_loses_its_lower_keys_before_it_is_latched() {
+    let remove = |tree: &Tree| assert_eq!(tree.pin().remove(&FULL), Some(10 * FULL));
+    let quick = |tree: &Tree| remove_all(&tree.pin(), 0..FULL - 6);
+    stalled_at(
+        (points::LATCHING, 1),
+        || full(3),
+        remove,
+        quick,
+        |tree: &Tree| {
+            assert_eq!(tree.pin().get(&FULL), None);
+            tree.check_invariants();
+        },
+    );
+}
+
+/// A look-up stops with a full page in its hands. That page becomes one with its neighbour; and new pages are filled, which
+/// then have been changed as often as it had been, so that they have its version.
+#[test]
+fn a_page_is_not_used_again_under_a_reader() {
+    let get = |tree: &Tree| assert_eq!(tree.pin().get(&(FULL + 1)), Some(10 * FULL + 10));
+    let quick = |tree: &Tree| {
+        let map = tree.pin();
+        remove_all(&map, (0..2 * FULL).filter(|&key| key != FULL + 1));
+        (1_000..1_000 + 20 * FULL).for_each(|key| _ = map.insert(key, 10 * key));
+    };
+    stalled_at((points::FOUND, 1), || full(3), get, quick, Tree::check_invariants);
+}
