@@ -89,6 +89,13 @@ struct Local<L> {
 
 impl<L: Part> Cohort<L> {
     /// An unlocked lock.
+    ///
+    /// ```
+    /// use archipelago_sync::lock::{Mutex, RawCohort};
+    ///
+    /// static LOCK: Mutex<RawCohort, u64> = Mutex::from_raw(RawCohort::new(), 7);
+    /// assert_eq!(*LOCK.lock(), 7);
+    /// ```
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self { global: L::INIT, locals: Slots::new(), holder: AtomicUsize::new(0) }

@@ -133,6 +133,13 @@ pub struct CohortRw<P> {
 
 impl<P: Preference> CohortRw<P> {
     /// An unlocked lock.
+    ///
+    /// ```
+    /// use archipelago_sync::lock::{RawCrwNp, RwLock};
+    ///
+    /// static LOCK: RwLock<RawCrwNp, u64> = RwLock::from_raw(RawCrwNp::new(), 7);
+    /// assert_eq!(*LOCK.read(), 7);
+    /// ```
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self {

@@ -119,6 +119,12 @@ pub struct Domain {
 
 impl Domain {
     /// A domain with a logical clock and cooperative collection.
+    ///
+    /// ```
+    /// use archipelago_sync::mvrlu::Domain;
+    ///
+    /// assert_eq!(Domain::new().stats().objects, 0);
+    /// ```
     pub fn new() -> Self {
         Self::builder().build()
     }

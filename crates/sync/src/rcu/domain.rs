@@ -99,6 +99,12 @@ struct Clock {
 
 impl Domain {
     /// A domain of the flavour with the cheapest readers that this machine has.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// assert_eq!(Domain::new().stats().active_readers, 0);
+    /// ```
     pub fn new() -> Self {
         Self::with_flavour(Flavour::Membarrier)
     }
@@ -281,6 +287,15 @@ impl Domain {
 
     /// Begins a critical section that belongs to no thread: it may be sent, shared and ended anywhere. Costs some ten
     /// nanoseconds and a lock that all such guards of the domain share, while they begin and end.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let guard = domain.pin_owned();
+    /// std::thread::scope(|s| _ = s.spawn(|| assert_eq!(domain.stats().active_readers, 1)));
+    /// drop(guard);
+    /// ```
     pub fn pin_owned(&self) -> OwnedGuard<'_> {
         OwnedGuard::new(self)
     }
@@ -433,6 +448,12 @@ impl Domain {
 
     /// Bytes of what waits in sealed bags, as far as retirers told sizes. One load: exact but for what each thread has in
     /// its open bag, and for what others do meanwhile.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// assert_eq!(Domain::new().sealed_bytes(), 0);
+    /// ```
     #[inline]
     pub fn sealed_bytes(&self) -> usize {
         self.backlog.bytes()
@@ -441,6 +462,16 @@ impl Domain {
     /// Whether this thread may wait for others' guards to end: it is inside no guard of this domain (quiescent readers
     /// aside) and in no reclaim function, for which those others might wait in turn. An [`OwnedGuard`] counts as inside
     /// for the thread that began or last renewed it. O(threads).
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let guard = domain.pin();
+    /// assert!(!domain.may_wait()); // for its own guard it would wait for ever
+    /// drop(guard);
+    /// assert!(domain.may_wait());
+    /// ```
     pub fn may_wait(&self) -> bool {
         !self.records.own().is_busy() && !self.records.iter().any(Record::is_owned_here)
     }

@@ -32,6 +32,17 @@ impl<'d> OwnedGuard<'d> {
     }
 
     /// Ends this critical section and begins another: what was read before must not be used any more.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let mut guard = domain.pin_owned();
+    /// for _batch in 0..3 {
+    ///     // Read; then let the domain reclaim what was retired meanwhile.
+    ///     guard.renew();
+    /// }
+    /// ```
     pub fn renew(&mut self) {
         let record = self.claim.record();
         record.leave();

@@ -49,6 +49,12 @@ impl<'d> Reader<'d> {
 
     /// Whether the calling thread still has the slot that it had when it made this reader. It has not in code that runs
     /// so late in the thread's end that the slot was given back; state of that slot may be another thread's then.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// assert!(Domain::new().reader().is_mine());
+    /// ```
     #[inline(always)]
     pub fn is_mine(&self) -> bool {
         self.record.is_mine()
@@ -181,6 +187,20 @@ impl<'d> Guard<'d> {
     ///
     /// # Safety
     /// As for [`retire`](Self::retire). `bytes` may be wrong.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// unsafe fn free(text: *mut (), _: *mut ()) {
+    ///     // SAFETY: it is the box that was retired, and RCU calls this once.
+    ///     drop(unsafe { Box::from_raw(text.cast::<String>()) });
+    /// }
+    /// let text = Box::into_raw(Box::new("x".repeat(1000)));
+    /// // SAFETY: nothing else refers to the text.
+    /// unsafe { domain.pin().retire_sized(text.cast(), 1024, std::ptr::null_mut(), free) };
+    /// assert_eq!(domain.stats().pending_bytes, 1024);
+    /// ```
     #[inline]
     pub unsafe fn retire_sized(
         &self,

@@ -33,6 +33,17 @@ impl Reader<'_> {
     ///
     /// # Panics
     /// With what a reclaim function panicked with.
+    ///
+    /// ```
+    /// use archipelago_sync::rcu::Domain;
+    ///
+    /// let domain = Domain::new();
+    /// let reader = domain.reader();
+    /// for _operation in 0..3 {
+    ///     reader.give_way();
+    ///     let _guard = reader.enter();
+    /// }
+    /// ```
     #[inline]
     pub fn give_way(&self) {
         if self.record().has_filled_a_bag() {
