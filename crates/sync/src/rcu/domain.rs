@@ -82,7 +82,8 @@ pub struct Domain {
     clock: CachePadded<Clock>,
     flavour: Flavour,
     bag_limit: Size,
-    backlog: Backlog,
+    /// Apart from what guards look at: every bag of any thread changes it.
+    backlog: CachePadded<Backlog>,
     records: Records,
     #[cfg(not(loom))]
     rest: Option<Arc<Rest>>,
@@ -121,7 +122,7 @@ impl Domain {
                 },
                 bytes: BAG_BYTES,
             },
-            backlog: Backlog::unlimited(),
+            backlog: CachePadded::new(Backlog::unlimited()),
             records: Records::new(),
             #[cfg(not(loom))]
             rest: None,
@@ -186,7 +187,7 @@ impl Domain {
     /// ```
     #[must_use]
     pub fn with_backlog_limit(mut self, objects: usize, report: impl Fn(Stats) + Send + Sync + 'static) -> Self {
-        self.backlog = Backlog::limited(objects, Box::new(report));
+        self.backlog = CachePadded::new(Backlog::limited(objects, Box::new(report)));
         self
     }
 
