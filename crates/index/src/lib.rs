@@ -6,6 +6,7 @@
 
 pub mod art;
 mod backlog;
+pub mod euno;
 pub mod hydra;
 mod index;
 mod key;
@@ -17,6 +18,7 @@ mod value;
 
 pub use art::Art;
 pub use backlog::{Garbage, OnBacklog};
+pub use euno::{EunoBTree, EunoSkipList};
 pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
 pub use key::{Bytes, Encode, EncodeAs, Form, FormKind, Key, KeyAs, KeyForm, KeyPart, Parts, Probe, Word, by_parts};

@@ -6,6 +6,7 @@ mod common;
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::workload;
 use archipelago_index::art::Radix;
+use archipelago_index::euno::{Skip, Tree};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Change, Entry, Session};
@@ -29,6 +30,12 @@ macro_rules! of_every_map {
             #[test]
             fn art() {
                 super::$test::<super::Radix>();
+            }
+
+            #[test]
+            fn euno() {
+                super::$test::<super::Tree>();
+                super::$test::<super::Skip>();
             }
         }
     )* };

@@ -2,6 +2,8 @@
 //! work, each with its history checked.
 #![cfg(archipelago_sim)]
 
+#[path = "simulated/euno.rs"]
+mod euno;
 #[path = "simulated/stalls.rs"]
 mod stalls;
 

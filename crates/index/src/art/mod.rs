@@ -29,7 +29,7 @@ mod raw;
 mod reclaim;
 mod structure;
 mod sync;
-mod tally;
+pub(crate) mod tally;
 mod write_olc;
 mod write_rowex;
 
