@@ -44,6 +44,6 @@ pub use archipelago_replicate as replicate;
 pub use archipelago_sync as sync;
 
 #[doc(inline)]
-pub use archipelago_index::{Art, HydraList};
+pub use archipelago_index::{Art, EunoBTree, EunoSkipList, HydraList};
 #[doc(inline)]
 pub use archipelago_replicate::{Combined, Replicated, Sequential};

@@ -50,6 +50,7 @@ mod width;
 mod wrapper;
 
 use crate::blink::SlotForm;
+use crate::euno::ChunkForm;
 use crate::hydra::{PageForm, SearchForm};
 use core::cmp::Ordering;
 use core::fmt::Debug;
@@ -96,7 +97,7 @@ impl Form for Bytes {
 }
 
 /// A form that the structures here have layouts for. Both forms are; users never need to name it.
-pub trait KeyForm: PageForm + SearchForm + SlotForm {
+pub trait KeyForm: PageForm + SearchForm + SlotForm + ChunkForm {
     /// The order of two encodings, whatever their lifetimes.
     fn order(a: Self::Probe<'_>, b: Self::Probe<'_>) -> Ordering {
         Self::compare(a, b)

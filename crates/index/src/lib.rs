@@ -7,18 +7,21 @@
 pub mod art;
 mod backlog;
 pub mod blink;
+pub mod euno;
 pub mod hydra;
 mod index;
 mod key;
 pub mod map;
 #[doc(hidden)]
 pub mod points;
+mod tally;
 mod unwind;
 mod value;
 
 pub use art::Art;
 pub use backlog::{Garbage, OnBacklog};
 pub use blink::BLinkTree;
+pub use euno::{EunoBTree, EunoSkipList};
 pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
 pub use key::{Bytes, Encode, EncodeAs, Form, FormKind, Key, KeyAs, KeyForm, KeyPart, Parts, Probe, Word, by_parts};

@@ -29,5 +29,9 @@ pub const SPLIT: &str = "a page has been split";
 pub const ABOVE: &str = "the first entry above is found";
 /// The outermost leaf of an `Art` has been found, and is locked next.
 pub const OUTERMOST: &str = "the outermost leaf is found";
+/// A chunk has been split, and the index gets to know next.
+pub const CHUNK_SPLIT: &str = "a chunk is split";
+/// A chunk's entries have moved to its neighbour, and it becomes obsolete next.
+pub const MERGED: &str = "a chunk's entries have moved";
 /// A walk over an `Art` has read what byte a place of a small node is for, and reads its edge next.
 pub const PLACE: &str = "a place's byte is read";

@@ -4,6 +4,8 @@
 
 #[path = "simulated/blink.rs"]
 mod blink;
+#[path = "simulated/euno.rs"]
+mod euno;
 #[path = "simulated/stalls.rs"]
 mod stalls;
 

@@ -14,10 +14,11 @@
 //!
 //! In transactions that look at the lock ("subscription") is all there is beside the body: an inner node that a walk passes
 //! costs a load, a test and a branch. Nothing is written to the lock, so changes of different parts of one page do not
-//! conflict.
+//! conflict. Without RTM such changes are told apart by hand: [`Region::update_part`] for parts with locks of their own,
+//! [`Region::exchange`] for a single word. Both *share* the page's lock.
 //!
 //! # Versions
-//! Without RTM every change makes the version of its pages a new one. With RTM only [`Changing::restructure`] and
+//! Without RTM every [`update`](Region::update) makes the version of its pages a new one. With RTM only [`Changing::restructure`] and
 //! [`Changing::retire`] do. So a body calls the first for every page from which or to which it moves what walks look for: a
 //! walk's result `(page, version)` is then refused by a change that comes too late, in every back end.
 //!
@@ -106,7 +107,7 @@ pub use norec::Norec;
 
 use crate::rcu::Guard;
 use crate::version_lock::{Version, VersionLock};
-use scope::{All, At};
+use scope::{All, At, Part};
 
 /// The walk met a change: it begins again. A body that met one by itself says so too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,9 +141,38 @@ impl Word {
         Self(AtomicU64::new(value))
     }
 
+    /// Writes it, outside of regions: of a page that the caller alone changes, by its lock.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     /// What it is, of a page that nobody changes. (Beside changes: something that it was.)
     pub fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Replaces it with the page shared, whose version says that all but such words is as it was seen.
+    ///
+    /// Release meets the fence of whoever validates a walk that found the new word, and the Acquire of who locks the page;
+    /// Acquire meets the Release of the old word's exchange. (One that was stored under the lock is seen by the version.)
+    #[inline]
+    fn exchange_shared(
+        &self,
+        lock: &VersionLock,
+        at: Version,
+        expected: Option<u64>,
+        new: u64,
+    ) -> Result<Result<u64, u64>, Stale> {
+        if !lock.try_share_at(at) {
+            return Err(Stale);
+        }
+        let old = match expected {
+            Some(expected) => self.0.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire),
+            None => Ok(self.0.swap(new, Ordering::AcqRel)),
+        };
+        lock.unshare();
+        Ok(old)
     }
 }
 
@@ -210,6 +240,13 @@ pub trait Walk<'g> {
 
     /// The present page's version.
     fn version(&self) -> Version;
+
+    /// Proves what was read of the present page so far: it belongs together, and an address among it was one of something
+    /// that the page had at a moment within the guard.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    fn prove(&self) -> Result<(), Again>;
 }
 
 /// A region that changes pages.
@@ -288,6 +325,51 @@ impl Region {
     #[inline]
     pub fn update<P: Page, T: Change>(&self, page: &P, at: Version, change: T) -> Result<T::Out, Stale> {
         self.change(At { lock: page.lock(), version: at }, change)
+    }
+
+    /// Changes a part of a page that still has this version: changes of other parts go on beside it. A part is a page by
+    /// itself, with a lock and a version of its own, to which walks go by [`Walk::enter`]; what changes the whole page may
+    /// change its parts, and then gives the page a new version. A walk that reads parts goes back to the page in the end,
+    /// and looks whether its version is the same.
+    ///
+    /// # Errors
+    /// [`Stale`], if the page has another version, or the body says so.
+    #[inline]
+    pub fn update_part<P: Page, Q: Page, T: Change>(
+        &self,
+        page: &P,
+        at: Version,
+        part: &Q,
+        change: T,
+    ) -> Result<T::Out, Stale> {
+        self.change(Part { page: page.lock(), version: at, part: part.lock() }, change)
+    }
+
+    /// Replaces one word of a page that still has this version (if a word is expected, only if that is what it is), and
+    /// gives out what it was; or, refused by the word, what that is. This is one atomic operation while the page is shared:
+    /// walks see no new version, and no thread waits for another.
+    ///
+    /// With RTM it is `change`, which must do the same: a version alone does not say there that what the word belongs to is
+    /// still in its place, so it looks.
+    ///
+    /// Ordering: what the new word leads to is seen by whoever gets the word from a walk; and what the old one leads to, by
+    /// the caller.
+    ///
+    /// # Errors
+    /// [`Stale`], if the page is locked or has another version, or the body says so.
+    #[inline]
+    pub fn exchange<P: Page>(
+        &self,
+        page: &P,
+        at: Version,
+        word: &Word,
+        (expected, new): (Option<u64>, u64),
+        change: impl Change<Out = Result<u64, u64>>,
+    ) -> Result<Result<u64, u64>, Stale> {
+        match self.htm {
+            Some(htm) => rtm::update(htm, At { lock: page.lock(), version: at }, change),
+            None => word.exchange_shared(page.lock(), at, expected, new),
+        }
     }
 
     /// Changes some pages, each listed once, whatever their versions: the body looks whether they are as expected.

@@ -177,6 +177,12 @@ impl VersionLock {
         self.version.load(Ordering::Relaxed) == version.0
     }
 
+    /// Whether threads share it now, for a transaction that changes what they rely on.
+    #[inline(always)]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.sharers.load(Ordering::Relaxed) != 0
+    }
+
     /// Locks if the version is still exactly `version`, and says whether it did; then waits for the
     /// sharers.
     #[inline]

@@ -3,8 +3,8 @@
 use super::edge::Target;
 use super::node::{Kind, Node};
 use super::raw::RawArt;
-use super::tally::Growth;
 use crate::Form;
+use crate::tally::Growth;
 use archipelago_sync::rcu::Guard;
 
 /// Walks the whole tree and panics at the first broken invariant; returns what the tree holds.

@@ -29,7 +29,6 @@ mod raw;
 mod reclaim;
 mod structure;
 mod sync;
-mod tally;
 mod write_olc;
 mod write_rowex;
 

@@ -16,10 +16,10 @@ use super::leaf::Leaf;
 use super::node::{Kind, Node};
 use super::reclaim;
 use super::sync::{Locked, Protocol, Restart, Seen, WriteSync};
-use super::tally::{Growth, Tally};
 use super::write_olc::OptimisticLockCoupling;
 use super::write_rowex::Rowex;
 use crate::Form;
+use crate::tally::{Growth, Tally};
 use archipelago_platform::plain::Plain;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
@@ -95,7 +95,7 @@ impl<F: Form> RawArt<F> {
 
     /// The number of entries: exact while no thread changes the tree.
     pub(super) fn len(&self) -> usize {
-        self.tally.sum().entries.max(0) as usize
+        self.tally.entries()
     }
 
     /// The number of nodes, as exact.

@@ -24,7 +24,6 @@
 mod balance;
 mod bytes;
 mod check;
-mod count;
 mod cursor;
 mod ends;
 mod latch;

@@ -2,7 +2,6 @@
 
 use super::BLink;
 use super::check;
-use super::count::Count;
 use super::cursor::Cursor;
 use super::page::Page;
 use super::policy::Policy;
@@ -11,6 +10,7 @@ use super::run::Run as _;
 use super::tree::Tree;
 use crate::key::KeyForm;
 use crate::map::{End, Held, Kind, Limits, Put, Structure, When, Words};
+use crate::tally::{Growth, Tally};
 use archipelago_platform::hint;
 use archipelago_platform::sync::{Arc, Weak};
 use archipelago_platform::topology::Topology;
@@ -38,7 +38,7 @@ pub struct Core<F: KeyForm, P: Policy> {
     // First: what was retired goes back to the trees' arenas.
     domain: Domain,
     pub(super) trees: Trees<F, P>,
-    count: Count,
+    tally: Tally,
     limits: Limits,
 }
 
@@ -51,7 +51,7 @@ impl<P: Policy> Kind for BLink<P> {
     fn build<F: KeyForm>(config: &Config, limits: Limits) -> Arc<Core<F, P>> {
         Arc::new_cyclic(|this: &Weak<Core<F, P>>| {
             let domain = limits.backlog.domain().tended_by(this.clone());
-            Core { domain, trees: Trees::new(config.topology.clone()), count: Count::new(), limits }
+            Core { domain, trees: Trees::new(config.topology.clone()), tally: Tally::new(), limits }
         })
     }
 }
@@ -104,7 +104,7 @@ impl<F: KeyForm, P: Policy> Core<F, P> {
     #[inline]
     fn counted(&self, put: Put) -> Put {
         if let Put::Inserted = put {
-            self.count.add(1);
+            self.tally.add(Growth::entry(0));
         }
         put
     }
@@ -144,7 +144,7 @@ impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
 
     fn take(&self, _: &Tree<F, P>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
         let word = self.trees.remove(key, expected, guard)?;
-        self.count.add(-1);
+        self.tally.add(Growth::default().entry_gone(0));
         Some(word)
     }
 
@@ -163,7 +163,7 @@ impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
         if run.len() == 0 {
             return None;
         }
-        self.count.add(-1);
+        self.tally.add(Growth::default().entry_gone(0));
         Some(found(run.key(0), run.value(0)))
     }
 
@@ -193,7 +193,7 @@ impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
     }
 
     fn split_points(&self, place: &Tree<F, P>, guard: &Guard<'_>, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
-        let cuts = place.cuts(16 * count, guard);
+        let cuts = place.cuts(count.saturating_mul(16), guard);
         let mut last: Option<F::Owned> = None;
         let count = count.min(cuts.len());
         for part in 1..=count {
@@ -220,7 +220,7 @@ impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
     }
 
     fn entries(&self) -> usize {
-        self.count.sum()
+        self.tally.entries()
     }
 
     fn held(&self) -> Held {

@@ -1,7 +1,7 @@
 //! What must hold of every key type: the order of encodings is the order of keys, every key comes back as it went in, and
 //! both stay true of what the key is a part of.
 
-use archipelago_index::{Art, HydraList, Key, KeyForm, KeyPart};
+use archipelago_index::{Art, EunoBTree, HydraList, Key, KeyForm, KeyPart};
 use core::any::type_name;
 use core::fmt::Debug;
 use std::cmp::Reverse;
@@ -58,7 +58,7 @@ fn hold_as_parts<K: KeyPart + Ord>(a: &K, b: &K) -> Result<(), String> {
     holds(&[a(), a()], &[a(), b()])
 }
 
-/// Both maps hold these keys as `BTreeMap` does: put in, asked for, passed by in order, taken out.
+/// All maps hold these keys as `BTreeMap` does: put in, asked for, passed by in order, taken out.
 pub fn hold_in_maps<K: Key + Ord + Debug>(keys: &[K]) {
     macro_rules! hold_in {
         ($map:expr) => {
@@ -82,4 +82,5 @@ pub fn hold_in_maps<K: Key + Ord + Debug>(keys: &[K]) {
     }
     hold_in!(HydraList::new());
     hold_in!(Art::new());
+    hold_in!(EunoBTree::new());
 }

@@ -13,9 +13,10 @@ use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_check::workload::{self, Rng};
 use archipelago_index::art::{Radix, WriteSync};
 use archipelago_index::blink::{BLink, Builder, LARGEST, Pages, Replicated, SMALLEST};
+use archipelago_index::euno::{Contention, Skip, Tree};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
-use archipelago_index::{Art, BLinkTree, Change, HydraList, Session};
+use archipelago_index::{Art, BLinkTree, Change, EunoBTree, EunoSkipList, HydraList, Session};
 use archipelago_platform::topology::Topology;
 use rand::RngExt;
 use std::collections::BTreeMap;
@@ -169,6 +170,8 @@ fn decisions_in_a_hydralist_are_linearizable() {
 fn decisions_in_an_art_are_linearizable() {
     decisions_are_linearizable::<Radix, u64, String>();
     decisions_are_linearizable::<Radix, String, u64>();
+    decisions_are_linearizable::<Tree, u64, String>();
+    decisions_are_linearizable::<Tree, String, u64>();
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -277,6 +280,14 @@ fn pops_of_a_b_link_tree_are_linearizable() {
     pops_are_linearizable(|| replicas(3));
 }
 
+#[test]
+fn pops_of_a_euno_are_linearizable() {
+    for contention in [Contention::Adaptive, Contention::Always] {
+        pops_are_linearizable(|| EunoBTree::builder().contention(contention).build());
+    }
+    pops_are_linearizable(EunoSkipList::new);
+}
+
 /// Many counters that many threads count up and down by `compute`: nothing is lost, and what reaches nothing is removed.
 #[test]
 fn counters_are_exact() {
@@ -318,4 +329,6 @@ fn counters_are_exact() {
     check::<Radix>();
     check::<BLink>();
     check::<Replicas>();
+    check::<Tree>();
+    check::<Skip>();
 }

@@ -7,6 +7,7 @@ use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::workload;
 use archipelago_index::art::Radix;
 use archipelago_index::blink::{BLink, Dense, LARGEST, Pages};
+use archipelago_index::euno::{Skip, Tree};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Change, Entry, Session};
@@ -36,6 +37,12 @@ macro_rules! of_every_map {
             #[test]
             fn b_link_tree() {
                 super::$test::<super::Wide>();
+            }
+
+            #[test]
+            fn euno() {
+                super::$test::<super::Tree>();
+                super::$test::<super::Skip>();
             }
         }
     )* };

@@ -11,6 +11,7 @@ mod art_model;
 mod atomic;
 mod blink_conformance;
 mod blink_model;
+mod euno_conformance;
 mod face;
 mod hydralist;
 mod hydralist_life;

@@ -1,4 +1,4 @@
-//! The pages that a change is about: one at a version, or several.
+//! The pages that a change is about: one at a version, a part of one, or several.
 
 use super::{Page, Stale};
 use crate::backoff::Backoff;
@@ -42,28 +42,77 @@ pub(super) struct At<'p> {
 impl Scope for At<'_> {
     #[inline(always)]
     fn is_free(self) -> bool {
-        self.lock.is_at(self.version)
+        // As a thread that locks waits for sharers, a transaction finds none.
+        self.lock.is_at(self.version) && !self.lock.is_shared()
     }
 
     fn wait_free(self) -> Result<(), Stale> {
-        if self.lock.read_unlocked() == Some(self.version) { Ok(()) } else { Err(Stale) }
+        still(self.lock, self.version)
     }
 
     #[inline]
     fn try_lock(self) -> Result<Tried, Stale> {
-        if self.lock.try_lock_at(self.version) {
-            return Ok(Tried::Locked);
-        }
-        match self.lock.look() {
-            Look::Locked => Ok(Tried::Busy),
-            Look::Free(version) if version == self.version => Ok(Tried::Busy),
-            Look::Free(_) | Look::Obsolete => Err(Stale),
-        }
+        if self.lock.try_lock_at(self.version) { Ok(Tried::Locked) } else { busy(self.lock, self.version) }
     }
 
     #[inline]
     fn unlock(self, changed: bool) {
         unlock(self.lock, changed);
+    }
+}
+
+/// A part of a page, while the page stays at a version: shared, as far as locks go.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'p> {
+    pub(super) page: &'p VersionLock,
+    pub(super) version: Version,
+    pub(super) part: &'p VersionLock,
+}
+
+impl Scope for Part<'_> {
+    #[inline(always)]
+    fn is_free(self) -> bool {
+        // Sharers of the page are at other parts, or hold this one's lock.
+        self.page.is_at(self.version) && self.part.read().is_some()
+    }
+
+    fn wait_free(self) -> Result<(), Stale> {
+        still(self.page, self.version)?;
+        if self.part.read_unlocked().is_some() { Ok(()) } else { Err(Stale) }
+    }
+
+    #[inline]
+    fn try_lock(self) -> Result<Tried, Stale> {
+        if !self.page.try_share_at(self.version) {
+            return busy(self.page, self.version);
+        }
+        if self.part.try_lock() {
+            return Ok(Tried::Locked);
+        }
+        // Waiting is for those that keep no thread from the page's lock.
+        self.page.unshare();
+        if self.part.look() == Look::Obsolete { Err(Stale) } else { Ok(Tried::Busy) }
+    }
+
+    #[inline]
+    fn unlock(self, changed: bool) {
+        unlock(self.part, changed);
+        // Release: the part's words are seen by the thread that locks the page next.
+        self.page.unshare();
+    }
+}
+
+/// Waits while the lock is held.
+fn still(lock: &VersionLock, version: Version) -> Result<(), Stale> {
+    if lock.read_unlocked() == Some(version) { Ok(()) } else { Err(Stale) }
+}
+
+/// What a lock that could not be had at a version says.
+fn busy(lock: &VersionLock, version: Version) -> Result<Tried, Stale> {
+    match lock.look() {
+        Look::Locked => Ok(Tried::Busy),
+        Look::Free(seen) if seen == version => Ok(Tried::Busy),
+        Look::Free(_) | Look::Obsolete => Err(Stale),
     }
 }
 
@@ -81,7 +130,7 @@ impl<P> Copy for All<'_, P> {}
 impl<P: Page> Scope for All<'_, P> {
     #[inline(always)]
     fn is_free(self) -> bool {
-        self.0.iter().all(|page| page.lock().read().is_some())
+        self.0.iter().all(|page| page.lock().read().is_some() && !page.lock().is_shared())
     }
 
     fn wait_free(self) -> Result<(), Stale> {

@@ -53,6 +53,11 @@ impl<'g> Walk<'g> for Optimistic<'g> {
     fn version(&self) -> Version {
         self.at.expect("a page was entered").1
     }
+
+    #[inline]
+    fn prove(&self) -> Result<(), Again> {
+        self.check()
+    }
 }
 
 #[inline]

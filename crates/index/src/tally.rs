@@ -1,4 +1,4 @@
-//! What a tree holds, counted by each thread for itself: no two threads write a line, and no counter is a locked
+//! What a structure holds, counted by each thread for itself: no two threads write a line, and no counter is a locked
 //! instruction.
 
 use archipelago_platform::atomic::{AtomicIsize, Ordering::Relaxed};
@@ -7,32 +7,32 @@ use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::thread;
 use core::ops::AddAssign;
 
-/// By how much a tree has grown.
+/// By how much a structure has grown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Growth {
-    pub(super) entries: isize,
-    pub(super) nodes: isize,
-    pub(super) bytes: isize,
+pub(crate) struct Growth {
+    pub(crate) entries: isize,
+    pub(crate) nodes: isize,
+    pub(crate) bytes: isize,
 }
 
 impl Growth {
     /// By an entry whose leaf takes `bytes`.
-    pub(super) fn entry(bytes: usize) -> Self {
+    pub(crate) fn entry(bytes: usize) -> Self {
         Self { entries: 1, nodes: 0, bytes: bytes as isize }
     }
 
     /// And by a node.
-    pub(super) fn node(self, bytes: usize) -> Self {
+    pub(crate) fn node(self, bytes: usize) -> Self {
         Self { nodes: self.nodes + 1, bytes: self.bytes + bytes as isize, ..self }
     }
 
     /// And by a node less.
-    pub(super) fn node_gone(self, bytes: usize) -> Self {
+    pub(crate) fn node_gone(self, bytes: usize) -> Self {
         Self { nodes: self.nodes - 1, bytes: self.bytes - bytes as isize, ..self }
     }
 
     /// And by an entry less, whose leaf took `bytes`.
-    pub(super) fn entry_gone(self, bytes: usize) -> Self {
+    pub(crate) fn entry_gone(self, bytes: usize) -> Self {
         Self { entries: self.entries - 1, bytes: self.bytes - bytes as isize, ..self }
     }
 }
@@ -54,18 +54,18 @@ struct Cell {
 }
 
 /// Everything.
-pub(super) struct Tally {
+pub(crate) struct Tally {
     cells: PerThread<CachePadded<Cell>>,
 }
 
 impl Tally {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { cells: PerThread::new() }
     }
 
     /// Only the thread that has the cell's slot writes it, so no read-modify-write is needed.
     #[inline]
-    pub(super) fn add(&self, growth: Growth) {
+    pub(crate) fn add(&self, growth: Growth) {
         let cell = self.cells.get_or(thread::slot().index, || CachePadded::new(Cell::default()));
         let add = |to: &AtomicIsize, change| to.store(to.load(Relaxed) + change, Relaxed);
         add(&cell.bytes, growth.bytes);
@@ -77,8 +77,13 @@ impl Tally {
         }
     }
 
-    /// Everything: exact while nobody changes the tree.
-    pub(super) fn sum(&self) -> Growth {
+    /// How many entries: exact while no thread changes it. (Otherwise it may come upon a removal before its insertion.)
+    pub(crate) fn entries(&self) -> usize {
+        usize::try_from(self.sum().entries).unwrap_or(0)
+    }
+
+    /// Everything: exact while no thread changes it.
+    pub(crate) fn sum(&self) -> Growth {
         let mut sum = Growth::default();
         for cell in self.cells.iter() {
             let (entries, nodes) = (cell.entries.load(Relaxed), cell.nodes.load(Relaxed));

@@ -1,0 +1,455 @@
+//! The chunk: a leaf with a range of keys `[low, high)`. 1024 bytes, 16 cache lines, 55 slots.
+//!
+//! ```text
+//!    0  lock     8  55 tags, and whether the chunk is scattered                                   -> line 0
+//!   64  length of the sorted run     low     high     next     scatter     heat                   -> line 1
+//!  128  55 x { key, value }                                                                       -> 14 lines
+//! ```
+//!
+//! A *tag* is the fingerprint of a slot's key, a hash byte that is never zero: a key is there exactly if a slot has its tag and
+//! the key. A contended chunk has a [`Scatter`] beside it, four *parts* of two lines each with a lock and tags of their own:
+//! what is inserted goes to the part that the key's tag says, so that insertions seldom meet.
+//!
+//! # Invariants
+//! 1. Occupied slots are dense: the first have non-zero tags, the others zero. In each part too.
+//! 2. The first `sorted` slots (the *reserve*) are in ascending order. It grows when keys are appended in order and when what
+//!    came since is sorted into it, and shrinks with removals and splits.
+//! 3. A key is in one slot of one chunk, the one whose range has it: in the chunk's own slots, or in the part of its tag.
+//! 4. `low` never changes; `high` is the next chunk's `low`, and means nothing in the last chunk. Obsolete chunks have
+//!    neither entries nor parts.
+//! 5. At one version, `scatter` and the range stay; in a scattered chunk no key is added to the chunk's own slots, and none is
+//!    moved. So "not here" stays true of them at that version, whatever is added to parts.
+//! 6. A slot's value may change, by one atomic operation, while the chunk is shared. A part changes while the chunk is shared
+//!    and the part locked; or, as all else, in a change of the whole chunk.
+//!
+//! Versions: see [`region`](archipelago_sync::region). Without transactions each change of the whole chunk makes a new one.
+//! In all back ends splits, merges, sorting and the coming and going of the scatter do: they lock the chunk by hand.
+
+use super::form::ChunkForm;
+use super::heat::Heat;
+use super::look::{Alone, Look, order, settled};
+use archipelago_sync::region::{Again, Link, Page, Word};
+use archipelago_sync::version_lock::VersionLock;
+
+/// Entries of a chunk's own.
+pub(super) const SLOTS: usize = 55;
+/// Words of tags. The last byte is not a tag.
+const TAGS: usize = SLOTS.div_ceil(8);
+/// Set in the last word of tags of a scattered chunk.
+const SCATTERED: u64 = 1 << 56;
+/// Parts of a scatter.
+pub(super) const PARTS: usize = 4;
+/// Entries of a part: with its lock and tags they fill two lines.
+pub(super) const PART_SLOTS: usize = 7;
+/// Entries of a scattered chunk.
+pub(super) const MOST: usize = SLOTS + PARTS * PART_SLOTS;
+
+/// A key and a value.
+#[repr(C, align(16))]
+pub(super) struct Entry {
+    pub(super) key: Word,
+    pub(super) value: Word,
+}
+
+impl Entry {
+    const fn empty() -> Self {
+        Self { key: Word::new(0), value: Word::new(0) }
+    }
+}
+
+/// See the module's drawing.
+#[repr(C, align(64))]
+pub struct Chunk {
+    lock: VersionLock,
+    tags: [Word; TAGS],
+    pub(super) sorted: Word,
+    low: Word,
+    pub(super) high: Word,
+    pub(super) next: Link<Chunk>,
+    pub(super) scatter: Link<Scatter>,
+    pub(super) heat: Heat,
+    /// So that entries begin with a line. (And no byte is padding, which a shared reference could not free.)
+    _line: [Word; 2],
+    entries: [Entry; SLOTS],
+    _end: [Word; 2],
+}
+
+const _: () = assert!(size_of::<Chunk>() == 1024 && core::mem::offset_of!(Chunk, entries) == 128);
+
+impl Page for Chunk {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        &self.lock
+    }
+}
+
+/// A lock, tags and entries.
+#[repr(C, align(64))]
+pub struct Part {
+    lock: VersionLock,
+    tags: [Word; 1],
+    entries: [Entry; PART_SLOTS],
+}
+
+const _: () = assert!(size_of::<Part>() == 128);
+
+impl Page for Part {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        &self.lock
+    }
+}
+
+/// What a contended chunk has beside it.
+#[repr(C, align(64))]
+pub struct Scatter {
+    /// Never locked: the scatter itself does not change.
+    lock: VersionLock,
+    pub(super) door: super::door::Door,
+    _line: [Word; 6],
+    parts: [Part; PARTS],
+}
+
+impl Page for Scatter {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        &self.lock
+    }
+}
+
+impl Part {
+    /// Forgets its entries, for the one that alone changes its chunk.
+    pub(super) fn empty(&self) {
+        self.tags[0].set(0);
+    }
+}
+
+impl Scatter {
+    fn part_empty() -> Part {
+        Part { lock: VersionLock::new(), tags: [Word::new(0)], entries: [const { Entry::empty() }; PART_SLOTS] }
+    }
+
+    /// A scatter without entries.
+    pub(super) fn new() -> *mut Self {
+        let parts = core::array::from_fn(|_| Self::part_empty());
+        Box::into_raw(Box::new(Self {
+            lock: VersionLock::new(),
+            door: Default::default(),
+            _line: Default::default(),
+            parts,
+        }))
+    }
+
+    /// The part of a tag.
+    #[inline(always)]
+    pub(super) fn part(&self, tag: u8) -> &Part {
+        &self.parts[usize::from(tag) % PARTS]
+    }
+
+    pub(super) fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+}
+
+/// What chunks and parts have in common: slots with tags.
+pub(super) trait Slots: Page {
+    fn tags(&self) -> &[Word];
+    fn entries(&self) -> &[Entry];
+
+    /// How many slots are occupied.
+    #[inline(always)]
+    fn count(&self, look: &impl Look) -> usize {
+        let zero = |(group, word): (usize, &Word)| {
+            let hits = matches(look.get(word), 0);
+            (hits != 0).then(|| group * 8 + hits.trailing_zeros() as usize / 8)
+        };
+        self.tags().iter().enumerate().find_map(zero).unwrap_or(usize::MAX).min(self.entries().len())
+    }
+
+    /// The slot of `key`.
+    #[inline(always)]
+    fn find<F: ChunkForm>(&self, look: &impl Look, key: F::Probe<'_>, tag: u8) -> Result<Option<usize>, Again> {
+        for (group, word) in self.tags().iter().enumerate() {
+            let mut hits = matches(look.get(word), tag);
+            while hits != 0 {
+                let slot = group * 8 + hits.trailing_zeros() as usize / 8;
+                if let Some(entry) = self.entries().get(slot)
+                    && order::<F>(look, look.get(&entry.key), key)?.is_eq()
+                {
+                    return Ok(Some(slot));
+                }
+                hits &= hits - 1;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes a slot through `set`; its tag last.
+    #[inline(always)]
+    fn write(
+        &self,
+        slot: usize,
+        entry: (u64, u64),
+        tag: u8,
+        get: impl Fn(&Word) -> u64,
+        mut set: impl FnMut(&Word, u64),
+    ) {
+        set(&self.entries()[slot].key, entry.0);
+        set(&self.entries()[slot].value, entry.1);
+        let (word, shift) = (&self.tags()[slot / 8], slot % 8 * 8);
+        set(word, get(word) & !(0xFF << shift) | u64::from(tag) << shift);
+    }
+
+    /// Clears a slot's tag. Its words stay: a look that has seen the tag may still read them.
+    #[inline(always)]
+    fn clear(&self, slot: usize, get: impl Fn(&Word) -> u64, mut set: impl FnMut(&Word, u64)) {
+        let (word, shift) = (&self.tags()[slot / 8], slot % 8 * 8);
+        set(word, get(word) & !(0xFF << shift));
+    }
+
+    /// The tag of a slot.
+    #[inline(always)]
+    fn tag(&self, look: &impl Look, slot: usize) -> u8 {
+        (look.get(&self.tags()[slot / 8]) >> (slot % 8 * 8)) as u8
+    }
+
+    /// The entry in a slot.
+    #[inline(always)]
+    fn pair(&self, look: &impl Look, slot: usize) -> (u64, u64) {
+        let entry = &self.entries()[slot];
+        (look.get(&entry.key), look.get(&entry.value))
+    }
+}
+
+impl Slots for Chunk {
+    #[inline(always)]
+    fn tags(&self) -> &[Word] {
+        &self.tags
+    }
+
+    #[inline(always)]
+    fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+}
+
+impl Slots for Part {
+    #[inline(always)]
+    fn tags(&self) -> &[Word] {
+        &self.tags
+    }
+
+    #[inline(always)]
+    fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+}
+
+/// The bytes of `word` that are `tag`: the high bit of each.
+#[inline(always)]
+fn matches(word: u64, tag: u8) -> u64 {
+    const LOW: u64 = 0x7F7F_7F7F_7F7F_7F7F;
+    let other = word ^ (u64::from(tag) * 0x0101_0101_0101_0101);
+    !(((other & LOW) + LOW) | other | LOW)
+}
+
+/// Entries of a chunk and its parts, in order.
+pub(super) struct Gathered {
+    pub(super) pairs: Vec<(u64, u64)>,
+    /// Whether the chunk's own were in order, and all that came since is above them.
+    pub(super) rising: bool,
+}
+
+impl Chunk {
+    /// A chunk with a range and no entries, that no other thread sees yet. It owns both bounds.
+    pub(super) fn new(low: u64, high: u64, next: *mut Chunk) -> *mut Self {
+        // SAFETY: null, or a chunk: retired by RCU when nothing leads to it.
+        let (next, scatter) = unsafe { (Link::new(next), Link::new(core::ptr::null_mut())) };
+        Box::into_raw(Box::new(Self {
+            lock: VersionLock::new(),
+            tags: [const { Word::new(0) }; TAGS],
+            sorted: Word::new(0),
+            low: Word::new(low),
+            high: Word::new(high),
+            next,
+            scatter,
+            heat: Heat::new(),
+            _line: Default::default(),
+            entries: [const { Entry::empty() }; SLOTS],
+            _end: Default::default(),
+        }))
+    }
+
+    /// Frees a chunk, its lower bound, and its scatter; not its entries or its upper bound.
+    ///
+    /// # Safety
+    /// It is from [`new`](Self::new), and no thread uses it now or later.
+    pub(super) unsafe fn free<F: ChunkForm>(chunk: *mut Self) {
+        // SAFETY: the caller's promise; a scatter belongs to its chunk.
+        unsafe {
+            let chunk = Box::from_raw(chunk);
+            F::discard(chunk.low.load());
+            let scatter = chunk.scatter.load();
+            if !scatter.is_null() {
+                drop(Box::from_raw(scatter));
+            }
+        }
+    }
+
+    /// The word of the lower bound. Both live as long as the chunk.
+    pub(super) fn low_word(&self) -> u64 {
+        self.low.load()
+    }
+
+    /// The lower bound.
+    #[inline(always)]
+    pub(super) fn low<'a, F: ChunkForm>(&'a self) -> F::Probe<'a> {
+        // SAFETY: it never changes, and goes with the chunk.
+        unsafe { F::kept(self.low.load()) }
+    }
+
+    /// Whether it has parts: unproven.
+    #[inline(always)]
+    pub(super) fn is_scattered(&self, look: &impl Look) -> bool {
+        look.get(&self.tags[TAGS - 1]) & SCATTERED != 0
+    }
+
+    /// The length of the reserve.
+    #[inline(always)]
+    pub(super) fn reserve(&self, look: &impl Look, count: usize) -> usize {
+        (look.get(&self.sorted) as usize).min(count)
+    }
+
+    // ---- For the one that alone changes it ----------------------------------------------------------------------
+
+    /// Gives it a scatter without entries, or none.
+    pub(super) fn set_scatter(&self, scatter: *mut Scatter) {
+        let word = &self.tags[TAGS - 1];
+        word.set(if scatter.is_null() { word.load() & !SCATTERED } else { word.load() | SCATTERED });
+        // SAFETY: null, or a scatter: retired by RCU when no chunk leads to it.
+        unsafe { self.scatter.publish(scatter) };
+    }
+
+    /// Its parts.
+    pub(super) fn parts(&self) -> &[Part] {
+        // SAFETY: a chunk's scatter goes when the chunk does, or by RCU.
+        unsafe { self.scatter.load().as_ref() }.map_or(&[], Scatter::parts)
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + if self.scatter.load().is_null() { 0 } else { size_of::<Scatter>() }
+    }
+
+    /// How many entries there are, parts included.
+    pub(super) fn total(&self) -> usize {
+        self.count(&Alone) + self.parts().iter().map(|part| part.count(&Alone)).sum::<usize>()
+    }
+
+    /// All entries, in order.
+    pub(super) fn gather<F: ChunkForm>(&self) -> Gathered {
+        let count = self.count(&Alone);
+        let mut pairs: Vec<_> = (0..count).map(|slot| self.pair(&Alone, slot)).collect();
+        for part in self.parts() {
+            pairs.extend((0..part.count(&Alone)).map(|slot| part.pair(&Alone, slot)));
+        }
+        let last = count.checked_sub(1).map(|last| pairs[last].0);
+        let above = |pair: &(u64, u64)| last.is_none_or(|last| compare::<F>(last, pair.0).is_lt());
+        let rising = self.reserve(&Alone, count) == count && pairs[count..].iter().all(above);
+        pairs.sort_unstable_by(|a, b| compare::<F>(a.0, b.0));
+        Gathered { pairs, rising }
+    }
+
+    /// Makes `pairs`, which ascend, all that it has: its reserve.
+    pub(super) fn fill<F: ChunkForm>(&self, pairs: &[(u64, u64)]) {
+        let set = |word: &Word, value| word.set(value);
+        for slot in pairs.len()..self.count(&Alone) {
+            self.clear(slot, Word::load, set);
+        }
+        for (slot, &pair) in pairs.iter().enumerate() {
+            // SAFETY: an entry's key, of a page that we alone change.
+            let tag = F::tag(unsafe { F::kept(pair.0) });
+            self.write(slot, pair, tag, Word::load, set);
+        }
+        self.sorted.set(pairs.len() as u64);
+        self.parts().iter().for_each(Part::empty);
+    }
+
+    /// Checks the chunk's own invariants, while no thread uses it. How many entries it has, and the bytes of their keys.
+    pub(super) fn check<F: ChunkForm>(&self) -> (usize, usize) {
+        let count = self.count(&Alone);
+        assert!(self.sorted.load() as usize <= count, "the reserve is a part of the entries");
+        assert_eq!(self.is_scattered(&Alone), !self.scatter.load().is_null(), "the mark of a scattered chunk");
+        let mut bytes = self.check_slots::<F>(|_, _| ());
+        for (index, part) in self.parts().iter().enumerate() {
+            assert!(part.lock.read().is_some(), "parts are neither locked nor obsolete");
+            bytes += part.check_slots::<F>(|tag, key| {
+                assert_eq!(usize::from(tag) % PARTS, index, "an entry lies in the part of its tag");
+                assert_eq!(settled(self.find::<F>(&Alone, key, tag)), None, "a key is in one place");
+            });
+        }
+        for slot in 1..self.sorted.load() as usize {
+            let (before, this) = (self.pair(&Alone, slot - 1).0, self.pair(&Alone, slot).0);
+            assert!(compare::<F>(before, this).is_lt(), "the reserve ascends");
+        }
+        let all = self.gather::<F>().pairs;
+        assert!(all.windows(2).all(|pair| compare::<F>(pair[0].0, pair[1].0).is_lt()), "no key is there twice");
+        if let (Some(first), Some(last)) = (all.first(), all.last()) {
+            // SAFETY: keys of a page that no thread changes.
+            let (first, last) = unsafe { (F::kept(first.0), F::kept(last.0)) };
+            assert!(F::compare(self.low::<F>(), first).is_le(), "keys are not below their chunk");
+            let within = |high| settled(order::<F>(&Alone, high, last)).is_gt();
+            assert!(self.next.load().is_null() || within(self.high.load()), "keys are not above their chunk");
+        }
+        (all.len(), bytes)
+    }
+}
+
+/// Slots that are looked at from inside.
+trait CheckSlots: Slots {
+    fn check_slots<F: ChunkForm>(&self, each: impl Fn(u8, F::Probe<'_>)) -> usize {
+        let count = self.count(&Alone);
+        let tags = (0..self.entries().len()).map(|slot| self.tag(&Alone, slot));
+        assert!(tags.enumerate().all(|(slot, tag)| (tag != 0) == (slot < count)), "occupied slots are dense");
+        (0..count)
+            .map(|slot| {
+                // SAFETY: a key of a page that no thread changes.
+                let key = unsafe { F::kept(self.pair(&Alone, slot).0) };
+                assert_eq!(self.tag(&Alone, slot), F::tag(key), "a slot's tag is its key's");
+                each(F::tag(key), key);
+                F::kept_bytes(key)
+            })
+            .sum()
+    }
+}
+
+impl<S: Slots> CheckSlots for S {}
+
+/// How the keys of two words that the caller may look at compare.
+fn compare<F: ChunkForm>(a: u64, b: u64) -> core::cmp::Ordering {
+    // SAFETY: keys of a page that the caller alone changes, or of a proven copy under its guard.
+    unsafe { F::compare(F::kept(a), F::kept(b)) }
+}
+
+/// Sorts entries of a proven copy, of which the first `run` are in order.
+pub(super) fn sort<F: ChunkForm>(pairs: &mut [(u64, u64)], run: usize) {
+    if run < pairs.len() {
+        pairs.sort_unstable_by(|a, b| compare::<F>(a.0, b.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_matches_its_bytes_only() {
+        for tag in [0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF] {
+            for other in 0..=255_u8 {
+                let word = u64::from_le_bytes([other, tag, other, 0, 1, 0x80, tag, other]);
+                let expected = word.to_le_bytes().map(|byte| if byte == tag { 0x80 } else { 0 });
+                assert_eq!(matches(word, tag), u64::from_le_bytes(expected), "{tag} and {other}");
+            }
+        }
+    }
+}

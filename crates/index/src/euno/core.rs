@@ -1,0 +1,207 @@
+//! The operations on one key: find, then change at the version at which it was found.
+
+use super::change::{Insert, InsertPart, New, Remove, Removed, Replace};
+use super::chunk::{Chunk, SLOTS, Scatter, Slots};
+use super::find::{Find, Found, Locate};
+use super::held::retire_key;
+use super::index::{Aim, Index};
+use super::look::Alone;
+use super::{Config, Contention};
+use crate::key::KeyForm;
+use crate::map::{Limits, Put, When};
+use crate::tally::{Growth, Tally};
+use archipelago_platform::sync::Weak;
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::rcu::{Domain, Guard, Owner};
+use archipelago_sync::region::{Region, Stale};
+use archipelago_sync::version_lock::Version;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+/// A chunk with fewer entries looks for a neighbour to merge with.
+const UNDERFULL: usize = SLOTS / 4;
+
+/// Chunks and an index over them.
+pub struct Core<F: KeyForm, I: Index<F>> {
+    pub(super) index: I,
+    pub(super) region: Region,
+    pub(super) config: Config,
+    pub(super) tally: Tally,
+    pub(super) limits: Limits,
+    first: NonNull<Chunk>,
+    form: PhantomData<F>,
+    // Last: it frees what was retired.
+    pub(super) domain: Domain,
+}
+
+// SAFETY: chunks are shared by all threads that use the map, by the rules of `chunk`; the index says it is both.
+unsafe impl<F: KeyForm, I: Index<F>> Send for Core<F, I> {}
+// SAFETY: as above.
+unsafe impl<F: KeyForm, I: Index<F>> Sync for Core<F, I> {}
+
+impl<F: KeyForm, I: Index<F>> Owner for Core<F, I> {
+    fn domain(&self) -> &Domain {
+        &self.domain
+    }
+}
+
+impl<F: KeyForm, I: Index<F>> Core<F, I> {
+    pub(super) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {
+        let first = Chunk::new(F::keep(F::probe(&F::least())), 0, core::ptr::null_mut());
+        let core = Self {
+            index: I::new(first),
+            region: if config.transactions { Region::new() } else { Region::by_version_locks() },
+            config,
+            tally: Tally::new(),
+            domain: limits.backlog.domain().tended_by(this),
+            limits,
+            first: NonNull::new(first).expect("just made"),
+            form: PhantomData,
+        };
+        core.tally.add(Growth::default().node(size_of::<Chunk>()));
+        if config.contention == Contention::Always {
+            core.scatter_chunk(core.first());
+        }
+        core
+    }
+
+    /// The first chunk, which never goes.
+    pub(super) fn first(&self) -> &Chunk {
+        // SAFETY: it is freed with the map.
+        unsafe { self.first.as_ref() }
+    }
+
+    #[inline(always)]
+    fn find<'g>(&'g self, guard: &'g Guard<'_>, key: F::Probe<'_>, tag: u8) -> Found<'g> {
+        self.region.traverse(guard, Find::<F, I> { index: &self.index, key, tag })
+    }
+
+    /// The chunk aimed at, as it was at a version.
+    pub(super) fn locate<'g>(&'g self, guard: &'g Guard<'_>, aim: Aim<F::Probe<'_>>) -> (&'g Chunk, Version) {
+        self.region.traverse(guard, Locate::<F, I> { index: &self.index, aim })
+    }
+
+    /// The value word of `key`.
+    #[inline(always)]
+    pub(super) fn look_up(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
+        self.find(guard, key, F::tag(key)).spot.map(|spot| spot.value)
+    }
+
+    /// Stores `word` under `key`.
+    pub(super) fn store(&self, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
+        let (tag, backoff) = (F::tag(key), Backoff::new());
+        let mut new: Option<New<'_, F>> = None;
+        let put = loop {
+            let found = self.find(guard, key, tag);
+            let tried = match (found.spot, when) {
+                (Some(spot), When::Absent) => break Put::Kept(spot.value),
+                (Some(_), _) => self.replace(&found, tag, word, when),
+                (None, When::Present | When::Holds(_)) => break Put::Missing,
+                (None, _) => {
+                    let new = *new.get_or_insert_with(|| New { key, tag, kept: F::keep(key), value: word });
+                    self.add(guard, &found, new)
+                }
+            };
+            match tried {
+                Ok(put) => break put,
+                Err(Stale) => backoff.wait(),
+            }
+        };
+        match (&put, new) {
+            (Put::Inserted, _) => self.tally.add(Growth::entry(F::kept_bytes(key))),
+            // SAFETY: made above, and stored nowhere.
+            (_, Some(new)) => unsafe { F::discard(new.kept) },
+            _ => {}
+        }
+        put
+    }
+
+    /// Replaces the word of a key that was found.
+    #[inline]
+    fn replace(&self, found: &Found<'_>, tag: u8, word: u64, when: When) -> Result<Put, Stale> {
+        let Some(spot) = found.spot else { return Err(Stale) };
+        let expected = if let When::Holds(expected) = when { Some(expected) } else { None };
+        let _within = self.door(found.scatter).map(|scatter| scatter.door.enter(tag));
+        let replace = Replace { spot, tag, expected, new: word };
+        let old = self.region.exchange(found.chunk, found.version, &spot.entry.value, (expected, word), replace);
+        match self.noted(found, old)? {
+            Ok(old) => Ok(Put::Replaced(old)),
+            Err(kept) => Ok(Put::Kept(kept)),
+        }
+    }
+
+    /// Adds a key that was not found.
+    #[inline]
+    fn add(&self, guard: &Guard<'_>, found: &Found<'_>, new: New<'_, F>) -> Result<Put, Stale> {
+        let Found { chunk, version, scatter, .. } = *found;
+        let added = match scatter {
+            // Unproven, and no more than advice.
+            None if chunk.count(&Alone) == SLOTS => Ok(false),
+            None => {
+                let absent = !self.region.is_transactional();
+                self.region.update(chunk, version, Insert { chunk, new, absent })
+            }
+            Some(scatter) => {
+                let _within = self.door(Some(scatter)).map(|scatter| scatter.door.enter(new.tag));
+                let part = scatter.part(new.tag);
+                self.region.update_part(chunk, version, part, InsertPart { part, new })
+            }
+        };
+        if self.noted(found, added)? {
+            return Ok(Put::Inserted);
+        }
+        self.make_room(guard, chunk, version, new.key);
+        Err(Stale)
+    }
+
+    /// Whether threads wait before a contended chunk: where they would abort each other's transactions.
+    #[inline(always)]
+    fn door<'g>(&self, scatter: Option<&'g Scatter>) -> Option<&'g Scatter> {
+        if self.region.is_transactional() { scatter } else { None }
+    }
+
+    /// Passes a result on, and notes how contended the chunk is.
+    #[inline(always)]
+    fn noted<R>(&self, found: &Found<'_>, result: Result<R, Stale>) -> Result<R, Stale> {
+        if self.config.contention == Contention::Adaptive && !found.chunk.is_scattered(&Alone) {
+            match result {
+                Ok(_) => found.chunk.heat.write(),
+                Err(Stale) if found.chunk.heat.refused() => self.scatter_chunk(found.chunk),
+                Err(Stale) => {}
+            }
+        }
+        result
+    }
+
+    /// Takes `key` out; if a word is expected, only if that is its word.
+    pub(super) fn remove(&self, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
+        let (tag, backoff) = (F::tag(key), Backoff::new());
+        loop {
+            let found = self.find(guard, key, tag);
+            let spot = found.spot?;
+            if expected.is_some_and(|expected| expected != spot.value) {
+                return None;
+            }
+            let Found { chunk, version, .. } = found;
+            let remove = Remove::<F> { chunk, key, tag, expected };
+            let removed = self.region.update(chunk, version, remove);
+            match self.noted(&found, removed) {
+                Ok(None) => return None,
+                Ok(Some(removed)) => return Some(self.let_go(guard, chunk, key, removed)),
+                Err(Stale) => backoff.wait(),
+            }
+        }
+    }
+
+    /// What is left to do after an entry was taken out: its word is the caller's.
+    pub(super) fn let_go(&self, guard: &Guard<'_>, chunk: &Chunk, key: F::Probe<'_>, removed: Removed) -> u64 {
+        self.tally.add(Growth::default().entry_gone(F::kept_bytes(key)));
+        // A full right neighbour says nothing about the left one: ask now and then.
+        if removed.left < UNDERFULL && removed.left.is_multiple_of(4) {
+            self.shrink(guard, chunk);
+        }
+        // SAFETY: taken out by us.
+        unsafe { retire_key::<F>(guard, removed.key) };
+        removed.value
+    }
+}

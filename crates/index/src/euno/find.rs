@@ -1,0 +1,191 @@
+//! The index phase and all reading, as walks: what is found is proven, together with the version at which it was so.
+
+use super::chunk::{Chunk, Entry, Scatter, Slots};
+use super::form::ChunkForm;
+use super::index::{Aim, Index};
+use super::look::{Look, rank, walking};
+use archipelago_platform::hint::point;
+use archipelago_sync::region::{Again, Traverse, Walk, Word};
+use archipelago_sync::version_lock::Version;
+use core::cell::Cell;
+
+/// A key that was found.
+#[derive(Clone, Copy)]
+pub(super) struct Spot<'g> {
+    pub(super) entry: &'g Entry,
+    /// Where its tag is: a word, and how far to shift it.
+    pub(super) tag: (&'g Word, usize),
+    pub(super) key: u64,
+    pub(super) value: u64,
+}
+
+/// The chunk whose range has a key, and where in it the key is.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'g> {
+    pub(super) chunk: &'g Chunk,
+    pub(super) version: Version,
+    pub(super) scatter: Option<&'g Scatter>,
+    pub(super) spot: Option<Spot<'g>>,
+}
+
+/// Looks a key up. (`derive` would ask that the index be `Copy`.)
+pub(super) struct Find<'g, 'k, F: ChunkForm, I> {
+    pub(super) index: &'g I,
+    pub(super) key: F::Probe<'k>,
+    pub(super) tag: u8,
+}
+
+impl<F: ChunkForm, I> Clone for Find<'_, '_, F, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: ChunkForm, I> Copy for Find<'_, '_, F, I> {}
+
+impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Find<'g, '_, F, I> {
+    type Out = Found<'g>;
+
+    #[inline(always)]
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<Found<'g>, Again> {
+        let chunk = self.index.seek(walk, Aim::At(self.key))?;
+        look_up::<F>(walk, chunk, self.key, self.tag)
+    }
+}
+
+/// The key's place in the present page.
+#[inline(always)]
+fn spot<'g, F: ChunkForm, P: Slots>(
+    walk: &impl Walk<'g>,
+    page: &'g P,
+    key: F::Probe<'_>,
+    tag: u8,
+) -> Result<Option<Spot<'g>>, Again> {
+    let look = walking(walk);
+    let slot = page.find::<F>(&look, key, tag)?;
+    point(crate::points::FOUND);
+    Ok(slot.map(|slot| {
+        let (key, value) = page.pair(&look, slot);
+        Spot { entry: &page.entries()[slot], tag: (&page.tags()[slot / 8], slot % 8 * 8), key, value }
+    }))
+}
+
+/// Looks into the chunk that the walk has entered.
+#[inline(always)]
+fn look_up<'g, F: ChunkForm>(
+    walk: &mut impl Walk<'g>,
+    chunk: &'g Chunk,
+    key: F::Probe<'_>,
+    tag: u8,
+) -> Result<Found<'g>, Again> {
+    let version = walk.version();
+    let found = Found { chunk, version, scatter: None, spot: spot::<F, _>(walk, chunk, key, tag)? };
+    if found.spot.is_some() || !chunk.is_scattered(&walking(walk)) {
+        return Ok(found);
+    }
+    let scatter = walk.follow(&chunk.scatter)?.ok_or(Again)?;
+    let part = walk.enter(scatter.part(tag))?;
+    let spot = spot::<F, _>(walk, part, key, tag)?;
+    go_back(walk, chunk, version)?;
+    Ok(Found { scatter: Some(scatter), spot, ..found })
+}
+
+/// Proves what was read of a part, and that its chunk stayed as it was meanwhile.
+#[inline]
+fn go_back<'g>(walk: &mut impl Walk<'g>, chunk: &'g Chunk, version: Version) -> Result<(), Again> {
+    walk.enter(chunk)?;
+    if walk.version() == version { Ok(()) } else { Err(Again) }
+}
+
+/// Just a chunk.
+pub(super) struct Locate<'g, 'k, F: ChunkForm, I> {
+    pub(super) index: &'g I,
+    pub(super) aim: Aim<F::Probe<'k>>,
+}
+
+impl<F: ChunkForm, I> Clone for Locate<'_, '_, F, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: ChunkForm, I> Copy for Locate<'_, '_, F, I> {}
+
+impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Locate<'g, '_, F, I> {
+    type Out = (&'g Chunk, Version);
+
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<Self::Out, Again> {
+        Ok((self.index.seek(walk, self.aim)?, walk.version()))
+    }
+}
+
+/// Copies what a scan needs of a chunk.
+pub(super) struct Copying<'g, 'k, 'b, F: ChunkForm, I> {
+    pub(super) index: &'g I,
+    pub(super) aim: Aim<F::Probe<'k>>,
+    /// With [`Aim::At`]: no more than so many from there on, if that can be told.
+    pub(super) limit: usize,
+    /// Has room for all that a chunk has.
+    pub(super) to: &'b [Cell<(u64, u64)>],
+}
+
+impl<F: ChunkForm, I> Clone for Copying<'_, '_, '_, F, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: ChunkForm, I> Copy for Copying<'_, '_, '_, F, I> {}
+
+/// What was copied.
+#[derive(Clone, Copy)]
+pub(super) struct Copied<'g> {
+    pub(super) chunk: &'g Chunk,
+    pub(super) version: Version,
+    /// So many entries, of which the first `run` are in order.
+    pub(super) len: usize,
+    pub(super) run: usize,
+    pub(super) scattered: bool,
+    /// The next chunk's bound, if there is one.
+    pub(super) high: Option<u64>,
+}
+
+impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Copying<'g, '_, '_, F, I> {
+    type Out = Copied<'g>;
+
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<Copied<'g>, Again> {
+        let chunk = self.index.seek(walk, self.aim)?;
+        let version = walk.version();
+        let look = walking(walk);
+        let count = chunk.count(&look);
+        let (run, scattered) = (chunk.reserve(&look, count), chunk.is_scattered(&look));
+        let high = (!chunk.next.load().is_null()).then(|| look.get(&chunk.high));
+        let slots = match self.aim {
+            Aim::At(from) if run == count && !scattered => {
+                let key = |slot: usize| &chunk.entries()[slot].key;
+                let start = rank::<F>(&look, key, count, from, core::cmp::Ordering::is_lt)?;
+                start..count.min(start.saturating_add(self.limit))
+            }
+            _ => 0..count,
+        };
+        let mut len = slots.len();
+        for (to, slot) in self.to.iter().zip(slots) {
+            to.set(chunk.pair(&look, slot));
+        }
+        let mut copied = Copied { chunk, version, len, run: run.min(len), scattered, high };
+        if scattered {
+            let scatter = walk.follow(&chunk.scatter)?.ok_or(Again)?;
+            for part in scatter.parts() {
+                let part = walk.enter(part)?;
+                let look = walking(walk);
+                for slot in 0..part.count(&look) {
+                    self.to[len].set(part.pair(&look, slot));
+                    len += 1;
+                }
+            }
+            go_back(walk, chunk, version)?;
+            copied.len = len;
+        }
+        Ok(copied)
+    }
+}

@@ -1,0 +1,106 @@
+//! Keys as chunks keep them: one word each. A `u64` is that word; a byte string lies in a box, immutable, and the word is its
+//! address.
+//!
+//! # Who owns a box
+//! Each word of a key that is in an entry, in a chunk's `low` or `high`, or among an inner node's separators owns a box of
+//! its own. Who takes the word out retires the box.
+
+use crate::hydra::{PageForm, SearchForm};
+use crate::key::{Bytes, Word};
+use archipelago_platform::touch;
+use core::alloc::Layout;
+
+/// A key form that chunks keep.
+pub trait ChunkForm: PageForm + SearchForm {
+    /// Whether words lead to keys, so that a word must be proven before the key is looked at.
+    const BOXED: bool;
+
+    /// The word of a key.
+    fn keep(key: Self::Probe<'_>) -> u64;
+
+    /// The key of a word.
+    ///
+    /// # Safety
+    /// `word` is from [`keep`](Self::keep) and not discarded during `'a`.
+    unsafe fn kept<'a>(word: u64) -> Self::Probe<'a>;
+
+    /// Frees what [`keep`](Self::keep) made.
+    ///
+    /// # Safety
+    /// `word` is from [`keep`](Self::keep), and no thread uses it from now on.
+    unsafe fn discard(word: u64);
+
+    /// Bytes that a key takes beside its word.
+    fn kept_bytes(key: Self::Probe<'_>) -> usize;
+}
+
+impl ChunkForm for Word {
+    const BOXED: bool = false;
+
+    #[inline(always)]
+    fn keep(key: u64) -> u64 {
+        key
+    }
+
+    #[inline(always)]
+    unsafe fn kept<'a>(word: u64) -> Self::Probe<'a> {
+        word
+    }
+
+    #[inline(always)]
+    unsafe fn discard(_: u64) {}
+
+    #[inline(always)]
+    fn kept_bytes(_: u64) -> usize {
+        0
+    }
+}
+
+/// The bytes follow their number.
+const HEAD: usize = size_of::<usize>();
+
+fn layout(len: usize) -> Layout {
+    Layout::from_size_align(HEAD + len, align_of::<usize>()).expect("a key's bytes lie in memory")
+}
+
+impl ChunkForm for Bytes {
+    const BOXED: bool = true;
+
+    fn keep(key: &[u8]) -> u64 {
+        let layout = layout(key.len());
+        // SAFETY: no layout here has size 0.
+        let at = unsafe { std::alloc::alloc(layout) };
+        if at.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        // SAFETY: freshly allocated, with room for the number and the bytes.
+        unsafe {
+            at.cast::<usize>().write(key.len());
+            at.add(HEAD).copy_from_nonoverlapping(key.as_ptr(), key.len());
+        }
+        at.expose_provenance() as u64
+    }
+
+    #[inline]
+    unsafe fn kept<'a>(word: u64) -> Self::Probe<'a> {
+        let at = core::ptr::with_exposed_provenance::<u8>(word as usize);
+        touch(at, HEAD);
+        // SAFETY: by the caller's promise; a key does not change.
+        let len = unsafe { at.cast::<usize>().read() };
+        let bytes = at.wrapping_add(HEAD);
+        touch(bytes, len);
+        // SAFETY: as above; so many bytes were written there.
+        unsafe { core::slice::from_raw_parts(bytes, len) }
+    }
+
+    unsafe fn discard(word: u64) {
+        // SAFETY: passed on.
+        let layout = layout(unsafe { Self::kept(word) }.len());
+        // SAFETY: allocated by `keep` with this layout.
+        unsafe { std::alloc::dealloc(core::ptr::with_exposed_provenance_mut(word as usize), layout) }
+    }
+
+    fn kept_bytes(key: &[u8]) -> usize {
+        layout(key.len()).size()
+    }
+}

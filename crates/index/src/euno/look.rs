@@ -1,0 +1,118 @@
+//! Reading a page's words, by whatever right the reader has: in a walk, in a change, at a version, or as its owner. Searches
+//! are written once, over these.
+
+use super::form::ChunkForm;
+use archipelago_sync::region::{Again, Changing, Walk, Word};
+use archipelago_sync::version_lock::{Version, VersionLock};
+use core::cmp::Ordering;
+
+/// A right to read the present page's words.
+pub(super) trait Look {
+    /// Reads one; unproven.
+    fn get(&self, word: &Word) -> u64;
+
+    /// Proves what was read: see [`Walk::prove`].
+    fn prove(&self) -> Result<(), Again>;
+}
+
+/// In a walk.
+pub(super) struct Walking<'w, 'g, W>(&'w W, core::marker::PhantomData<&'g ()>);
+
+/// The right of a walk.
+#[inline(always)]
+pub(super) fn walking<'w, 'g, W: Walk<'g>>(walk: &'w W) -> Walking<'w, 'g, W> {
+    Walking(walk, core::marker::PhantomData)
+}
+
+impl<'g, W: Walk<'g>> Look for Walking<'_, 'g, W> {
+    #[inline(always)]
+    fn get(&self, word: &Word) -> u64 {
+        self.0.get(word)
+    }
+
+    #[inline(always)]
+    fn prove(&self) -> Result<(), Again> {
+        self.0.prove()
+    }
+}
+
+/// In a change: what it reads belongs together.
+pub(super) struct InChange<'c, C>(pub(super) &'c C);
+
+impl<C: Changing> Look for InChange<'_, C> {
+    #[inline(always)]
+    fn get(&self, word: &Word) -> u64 {
+        self.0.get(word)
+    }
+
+    #[inline(always)]
+    fn prove(&self) -> Result<(), Again> {
+        Ok(())
+    }
+}
+
+/// As the one that alone changes the page: by its lock, or before others see it.
+pub(super) struct Alone;
+
+impl Look for Alone {
+    #[inline(always)]
+    fn get(&self, word: &Word) -> u64 {
+        word.load()
+    }
+
+    #[inline(always)]
+    fn prove(&self) -> Result<(), Again> {
+        Ok(())
+    }
+}
+
+/// At a version of a page that changes under its lock only, never in a transaction.
+pub(super) struct AtVersion<'g>(pub(super) &'g VersionLock, pub(super) Version);
+
+impl Look for AtVersion<'_> {
+    #[inline(always)]
+    fn get(&self, word: &Word) -> u64 {
+        word.load()
+    }
+
+    #[inline(always)]
+    fn prove(&self) -> Result<(), Again> {
+        if self.0.validate(self.1) { Ok(()) } else { Err(Again) }
+    }
+}
+
+/// The result of a look by a right that always proves.
+#[inline(always)]
+pub(super) fn settled<T>(result: Result<T, Again>) -> T {
+    result.unwrap_or_else(|Again| unreachable!("what is read alone needs no proof"))
+}
+
+/// How the key of a word that was read compares with `key`.
+#[inline(always)]
+pub(super) fn order<F: ChunkForm>(look: &impl Look, kept: u64, key: F::Probe<'_>) -> Result<Ordering, Again> {
+    if F::BOXED {
+        look.prove()?;
+    }
+    // SAFETY: the word was a key's of this page at a moment within the caller's guard, and is retired under one.
+    Ok(F::compare(unsafe { F::kept(kept) }, key))
+}
+
+/// How many of `words`, which ascend, are before: as `before` says of their order to `key`.
+#[inline(always)]
+pub(super) fn rank<'p, F: ChunkForm>(
+    look: &impl Look,
+    word: impl Fn(usize) -> &'p Word,
+    count: usize,
+    key: F::Probe<'_>,
+    before: impl Fn(Ordering) -> bool,
+) -> Result<usize, Again> {
+    let (mut start, mut size) = (0, count);
+    while size > 1 {
+        let half = size / 2;
+        let below = before(order::<F>(look, look.get(word(start + half)), key)?);
+        // Which half it is, no branch predictor can know.
+        start = core::hint::select_unpredictable(below, start + half, start);
+        size -= half;
+    }
+    Ok(start + usize::from(size == 1 && before(order::<F>(look, look.get(word(start)), key)?)))
+}

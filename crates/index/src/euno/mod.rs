@@ -1,0 +1,177 @@
+//! **Eunomia** (Wang et al., PPoPP'17; Zhang et al., TPDS'18): ordered maps that hold up where many threads write to few places.
+//!
+//! ```text
+//!  index phase       walks down inner levels, which seldom change        -> chunk, version
+//!  operation phase   changes the chunk, if it still has that version
+//! ```
+//!
+//! Each phase is a short [region](archipelago_sync::region): a hardware transaction where those work, version locks elsewhere.
+//! Most conflicts are in the second, so it has the means against them, per chunk and only while there are conflicts:
+//! new entries are *scattered* over parts with a lock and lines of their own, and threads that would abort each other wait at a
+//! *door*. [`EunoBTree`] has a B+tree's inner levels as its index, [`EunoSkipList`] towers; chunks are the same.
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `chunk`, `form` | the chunk, its parts, keys as words |
+//! | `look` | reading pages: in walks, in changes, alone |
+//! | `find`, `change` | both phases, as regions |
+//! | `core`, `scan`, `structure` | operations, of which [`Map`] makes what users see |
+//! | `heat`, `door` | whether a chunk is contended, and what is done then |
+//! | `reshape`, `held` | splits, merges, scattering |
+//! | `index`, `tree`, `towers` | the seam to the index; the B+tree's inner levels; the skip list's towers |
+//!
+//! What differs from the paper, and why: `docs/mechanisms/eunomia.md`.
+
+mod change;
+mod chunk;
+mod core;
+mod door;
+mod find;
+mod form;
+mod heat;
+mod held;
+mod index;
+mod look;
+mod reshape;
+mod scan;
+mod structure;
+mod towers;
+mod tree;
+
+pub(crate) use form::ChunkForm;
+
+use crate::Key;
+use crate::key::KeyForm;
+use crate::map::{Kind, Limits, Map, Session as AnySession};
+use archipelago_platform::sync::Arc;
+
+/// When chunks are scattered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Contention {
+    /// Those that are contended, while they are. The default.
+    #[default]
+    Adaptive,
+    /// All, always.
+    Always,
+    /// None.
+    Never,
+}
+
+/// See [`Builder`].
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    contention: Contention,
+    transactions: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { contention: Contention::default(), transactions: true }
+    }
+}
+
+/// Marks maps that are B+trees over Eunomia's chunks. See [`EunoBTree`].
+#[derive(Debug)]
+pub enum Tree {}
+
+impl Kind for Tree {
+    type Core<F: KeyForm> = core::Core<F, tree::Levels<F>>;
+    type Config = Config;
+
+    const NAME: &'static str = "EunoBTree";
+
+    fn build<F: KeyForm>(config: &Config, limits: Limits) -> Arc<Self::Core<F>> {
+        structure::build(config, limits)
+    }
+}
+
+/// A concurrent ordered map: a B+tree over chunks that take contended writes. See the [module](self) for how it works, and
+/// [`Map`] for how to use it.
+///
+/// ```
+/// use archipelago_index::EunoBTree;
+///
+/// let map: EunoBTree<u64, u64> = EunoBTree::new();
+/// let map = map.pin();
+/// map.insert(7, 42);
+/// map.insert(5, 40);
+/// assert_eq!(map.get(&7), Some(42));
+/// assert_eq!(map.range(..=6).next_back(), Some((5, 40)));
+/// ```
+pub type EunoBTree<K, V> = Map<Tree, K, V>;
+
+/// Marks maps that are skip lists over Eunomia's chunks. See [`EunoSkipList`].
+#[derive(Debug)]
+pub enum Skip {}
+
+impl Kind for Skip {
+    type Core<F: KeyForm> = core::Core<F, towers::Towers<F>>;
+    type Config = Config;
+
+    const NAME: &'static str = "EunoSkipList";
+
+    fn build<F: KeyForm>(config: &Config, limits: Limits) -> Arc<Self::Core<F>> {
+        structure::build(config, limits)
+    }
+}
+
+/// A concurrent ordered map: a skip list over the same chunks as [`EunoBTree`]'s. An inner level is never split or merged, so
+/// maps that grow and shrink all the time change less; a look-up takes more steps.
+///
+/// ```
+/// use archipelago_index::EunoSkipList;
+///
+/// let map: EunoSkipList<String, u64> = EunoSkipList::new();
+/// let map = map.pin();
+/// map.insert("b".into(), 2);
+/// map.insert("a".into(), 1);
+/// assert_eq!(map.pop_first(), Some(("a".into(), 1)));
+/// ```
+pub type EunoSkipList<K, V> = Map<Skip, K, V>;
+
+impl<K: Key, V: Send + Sync + 'static> crate::map::Builder<Skip, K, V> {
+    /// When chunks are scattered. Default: those that are contended, while they are.
+    pub fn contention(mut self, contention: Contention) -> Self {
+        self.config.contention = contention;
+        self
+    }
+
+    /// Whether to use hardware transactions where they work. Default: yes.
+    pub fn transactions(mut self, wanted: bool) -> Self {
+        self.config.transactions = wanted;
+        self
+    }
+}
+
+/// A session on an [`EunoBTree`].
+pub type Session<'m, K, V> = AnySession<'m, Tree, K, V>;
+
+/// An iterator over a range of an [`EunoBTree`].
+pub type Range<'m, K, V> = crate::map::Range<'m, Tree, K, V>;
+
+/// Configures an [`EunoBTree`].
+pub type Builder<K, V> = crate::map::Builder<Tree, K, V>;
+
+impl<K: Key, V: Send + Sync + 'static> EunoBTree<K, V> {
+    /// For tests: scatters every quiet chunk, and joins every other.
+    #[doc(hidden)]
+    pub fn flip_chunks(&self) {
+        let core = self.core();
+        core.flip_chunks(&core.domain.pin());
+    }
+}
+
+impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
+    /// When chunks are scattered. Default: those that are contended, while they are.
+    pub fn contention(mut self, contention: Contention) -> Self {
+        self.config.contention = contention;
+        self
+    }
+
+    /// Whether to use hardware transactions where they work. Default: yes.
+    pub fn transactions(mut self, wanted: bool) -> Self {
+        self.config.transactions = wanted;
+        self
+    }
+}

@@ -1,0 +1,202 @@
+//! What moves entries: emptying parts into their chunk, splits, merges, scattering. All of it under chunks' locks, taken by
+//! hand, so that each makes a new version in every back end.
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | quiet | scattered | writes are refused too often ([`heat`](super::heat)) |
+//! | scattered | quiet | its parts were emptied often enough |
+//! | scattered, a part full | scattered, parts empty | all entries are sorted into the reserve, if that leaves room |
+//! | full | two chunks | otherwise. The new one is to the right; it gets the upper half, or, if keys come in ascending order, what does not fit |
+//! | few entries | gone | the chunk to its left takes them over; readers that are in it find that its version is gone |
+//!
+//! A split makes the new chunk, shortens the old one, adds the new one to the index, and then unlocks the old one: whoever
+//! comes by the index before that, for a key that has moved, waits at the old chunk, and then finds that the way to it has
+//! changed. A merge locks both chunks, takes the right one out of the index, moves its entries, makes it obsolete, and retires
+//! it. The way into a chunk is proven at the moment of its arrival (`Walk::follow`), so none leads into one that is gone.
+
+use super::Contention;
+use super::chunk::{Chunk, Gathered, SLOTS, Scatter};
+use super::core::Core;
+use super::held::{Held, Waste};
+use super::index::{Aim, Index};
+use super::look::Alone;
+use crate::key::KeyForm;
+use crate::tally::Growth;
+use archipelago_platform::hint::point;
+use archipelago_sync::rcu::Guard;
+use archipelago_sync::version_lock::Version;
+
+/// A chunk that was emptied of its parts is not split if it has no more entries.
+const FILL: usize = SLOTS * 3 / 4;
+/// Chunks that have no more together are merged.
+const FIT: usize = SLOTS / 2;
+
+impl<F: KeyForm, I: Index<F>> Core<F, I> {
+    /// Makes room for `key` in a chunk that still has this version.
+    #[cold]
+    pub(super) fn make_room(&self, guard: &Guard<'_>, chunk: &Chunk, version: Version, key: F::Probe<'_>) {
+        let Some(mut held) = Held::at(chunk, version) else { return };
+        let mut waste = Waste::default();
+        held.change();
+        let all = chunk.gather::<F>();
+        if chunk.is_scattered(&Alone) && chunk.heat.folded() && self.config.contention == Contention::Adaptive {
+            self.join(chunk, &mut waste);
+        }
+        if all.pairs.len() <= FILL {
+            chunk.fill::<F>(&all.pairs);
+        } else {
+            self.split(chunk, &all, key);
+        }
+        drop(held);
+        // SAFETY: taken out above.
+        unsafe { waste.retire::<F>(guard) };
+    }
+
+    /// Sorts the entries of a quiet chunk that still has this version.
+    #[cold]
+    pub(super) fn tidy(&self, chunk: &Chunk, version: Version) {
+        if let Some(mut held) = Held::at(chunk, version) {
+            held.change();
+            chunk.fill::<F>(&chunk.gather::<F>().pairs);
+        }
+    }
+
+    /// For tests: scatters every quiet chunk, and joins every other.
+    pub(super) fn flip_chunks(&self, guard: &Guard<'_>) {
+        let mut at = Some(self.first());
+        let mut waste = Waste::default();
+        while let Some(chunk) = at {
+            if !chunk.is_scattered(&Alone) {
+                self.scatter_chunk(chunk);
+            } else if let Some(mut held) = Held::wait(chunk) {
+                let all = chunk.gather::<F>().pairs;
+                if all.len() <= SLOTS && chunk.is_scattered(&Alone) {
+                    held.change();
+                    self.join(chunk, &mut waste);
+                    chunk.fill::<F>(&all);
+                }
+            }
+            // SAFETY: under the guard; what follows a chunk that has just gone was in the list when it went.
+            at = unsafe { chunk.next.load().as_ref() };
+        }
+        // SAFETY: taken out above.
+        unsafe { waste.retire::<F>(guard) };
+    }
+
+    /// Gives a chunk parts, if it has none.
+    #[cold]
+    pub(super) fn scatter_chunk(&self, chunk: &Chunk) {
+        let scatter = Scatter::new();
+        let held = Held::wait(chunk).filter(|_| !chunk.is_scattered(&Alone));
+        let Some(mut held) = held else {
+            // SAFETY: made above, and stored nowhere.
+            return drop(unsafe { Box::from_raw(scatter) });
+        };
+        held.change();
+        chunk.set_scatter(scatter);
+        chunk.heat.reset();
+        self.tally.add(Growth { bytes: size_of::<Scatter>() as isize, ..Growth::default() });
+    }
+
+    /// Takes the scatter of a locked chunk, whose entries have been gathered.
+    fn join(&self, chunk: &Chunk, waste: &mut Waste) {
+        let scatter = chunk.scatter.load();
+        if !scatter.is_null() {
+            chunk.set_scatter(core::ptr::null_mut());
+            chunk.heat.reset();
+            waste.scatter(scatter);
+            self.tally.add(Growth { bytes: -(size_of::<Scatter>() as isize), ..Growth::default() });
+        }
+    }
+
+    /// Splits a locked chunk that has `all` these entries.
+    fn split(&self, chunk: &Chunk, all: &Gathered, key: F::Probe<'_>) {
+        let pairs = &all.pairs;
+        // SAFETY: keys of a chunk that is locked.
+        let kept = |at: usize| unsafe { F::kept(pairs[at].0) };
+        // Keys that come in ascending order leave this chunk full, and go on in the next.
+        let rising = all.rising && F::compare(kept(pairs.len() - 1), key).is_lt();
+        let middle = if rising { pairs.len().min(SLOTS) } else { pairs.len() / 2 };
+        let separator: F::Probe<'_> = if middle < pairs.len() { kept(middle) } else { key };
+        let right = Chunk::new(F::keep(separator), chunk.high.load(), chunk.next.load());
+        // SAFETY: no other thread sees it yet.
+        let right = unsafe { &*right };
+        right.fill::<F>(&pairs[middle..]);
+        self.share_scatter(chunk, right, rising);
+        chunk.fill::<F>(&pairs[..middle]);
+        chunk.high.set(F::keep(separator));
+        // SAFETY: a chunk; it goes by RCU when nothing leads to it.
+        unsafe { chunk.next.publish(core::ptr::from_ref(right).cast_mut()) };
+        point(crate::points::CHUNK_SPLIT);
+        self.index.add(right);
+        self.tally.add(Growth::default().node(size_of::<Chunk>()));
+    }
+
+    /// Lets the right half of a split be as contended as the left one was. If keys rise, the right one will be, and the left
+    /// one no longer.
+    fn share_scatter(&self, chunk: &Chunk, right: &Chunk, rising: bool) {
+        if !chunk.is_scattered(&Alone) {
+            return;
+        }
+        if rising && self.config.contention == Contention::Adaptive {
+            right.set_scatter(chunk.scatter.load());
+            chunk.set_scatter(core::ptr::null_mut());
+            // Its entries were gathered.
+            right.parts().iter().for_each(super::chunk::Part::empty);
+            right.heat.inherit(&chunk.heat);
+            chunk.heat.reset();
+        } else {
+            right.set_scatter(Scatter::new());
+            right.heat.inherit(&chunk.heat);
+            self.tally.add(Growth { bytes: size_of::<Scatter>() as isize, ..Growth::default() });
+        }
+    }
+
+    /// Merges a chunk that has few entries with a neighbour, if one fits.
+    #[cold]
+    pub(super) fn shrink(&self, guard: &Guard<'_>, chunk: &Chunk) {
+        let mut waste = Waste::default();
+        if self.merge_next(chunk, &mut waste) || self.merge_into_previous(guard, chunk, &mut waste) {
+            self.index.compact(chunk.low::<F>(), &mut waste);
+        }
+        // SAFETY: taken out above.
+        unsafe { waste.retire::<F>(guard) };
+    }
+
+    fn merge_next(&self, chunk: &Chunk, waste: &mut Waste) -> bool {
+        Held::wait(chunk).is_some_and(|left| self.take_over_next(left, waste))
+    }
+
+    fn merge_into_previous(&self, guard: &Guard<'_>, chunk: &Chunk, waste: &mut Waste) -> bool {
+        let low = chunk.low::<F>();
+        if core::ptr::eq(chunk, self.first()) {
+            return false;
+        }
+        let (left, version) = self.locate(guard, Aim::Below(low));
+        let Some(left) = Held::at(left, version) else { return false };
+        core::ptr::eq(left.next.load(), chunk) && self.take_over_next(left, waste)
+    }
+
+    /// Merges the chunk after a locked one into it, if the two fit and its lock is free.
+    fn take_over_next(&self, mut left: Held<'_, Chunk>, waste: &mut Waste) -> bool {
+        // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
+        let Some(right) = (unsafe { left.next.load().as_ref() }) else { return false };
+        let Some(right) = Held::try_now(right) else { return false };
+        if left.total() + right.total() > FIT || !self.index.forget(&right, waste) {
+            return false;
+        }
+        left.change();
+        let mut pairs = left.gather::<F>().pairs;
+        pairs.append(&mut right.gather::<F>().pairs);
+        left.fill::<F>(&pairs);
+        waste.key(left.high.load());
+        left.high.set(right.high.load());
+        // SAFETY: a chunk, which stays in the list.
+        unsafe { left.next.publish(right.next.load()) };
+        self.tally.add(Growth::default().node_gone(right.bytes()));
+        waste.chunk(right.page());
+        point(crate::points::MERGED);
+        right.gone();
+        true
+    }
+}

@@ -1,0 +1,184 @@
+//! Walks over entries, and the ends of the map.
+//!
+//! A scan copies a chunk, which is proven as a whole, shows the copy, and goes on at the *key* where the chunk's range ended, by
+//! the index: so splits and merges between two chunks neither hide an entry nor show one twice.
+
+use super::change::Removed;
+use super::chunk::{Chunk, MOST, Slots, sort};
+use super::core::Core;
+use super::find::{Copied, Copying};
+use super::held::Held;
+use super::index::{Aim, Index};
+use super::look::Alone;
+use crate::key::KeyForm;
+use crate::map::{End, Words};
+use archipelago_platform::hint;
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::rcu::Guard;
+use core::cell::Cell;
+use core::cmp::Ordering;
+
+/// Entries of one chunk.
+struct Page([(u64, u64); MOST]);
+
+impl Page {
+    fn new() -> Self {
+        Self([(0, 0); MOST])
+    }
+
+    /// How many of the first `len` entries, which ascend, have keys that are `before`.
+    fn rank<F: KeyForm>(&self, len: usize, key: F::Probe<'_>, before: impl Fn(Ordering) -> bool) -> usize {
+        // SAFETY: a proven copy's keys live as long as the guard under which it was made.
+        self.0[..len].partition_point(|pair| before(F::compare(unsafe { F::kept(pair.0) }, key)))
+    }
+
+    /// Starts fetching what the words of some entries lead to, if they will be followed.
+    fn fetch(&self, entries: core::ops::Range<usize>, words: Words) {
+        if words == Words::Followed {
+            let fetch = |pair: &(u64, u64)| hint::prefetch_read(core::ptr::without_provenance::<u8>(pair.1 as usize));
+            self.0[entries].iter().for_each(fetch);
+        }
+    }
+}
+
+impl<F: KeyForm, I: Index<F>> Core<F, I> {
+    /// Copies the chunk aimed at, in order.
+    fn copy<'g>(&'g self, guard: &'g Guard<'_>, aim: Aim<F::Probe<'_>>, limit: usize, page: &mut Page) -> Copied<'g> {
+        let to = Cell::from_mut(&mut page.0[..]).as_slice_of_cells();
+        let copied = self.region.traverse(guard, Copying::<F, I> { index: &self.index, aim, limit, to });
+        sort::<F>(&mut page.0[..copied.len], copied.run);
+        if copied.run < copied.len && !copied.scattered {
+            self.tidy(copied.chunk, copied.version);
+        }
+        copied
+    }
+
+    /// See [`Structure::scan`](crate::map::Structure::scan).
+    pub(super) fn ascend(
+        &self,
+        guard: &Guard<'_>,
+        from: F::Probe<'_>,
+        limit: usize,
+        words: Words,
+        mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize {
+        let (mut page, mut seen) = (Page::new(), 0);
+        let mut next: Option<u64> = None;
+        while seen < limit {
+            // SAFETY: a bound that was proven under this guard.
+            let at = next.map_or(from, |high| unsafe { F::kept(high) });
+            let copied = self.copy(guard, Aim::At(at), limit - seen, &mut page);
+            let first = page.rank::<F>(copied.len, at, Ordering::is_lt);
+            page.fetch(first..copied.len.min(first.saturating_add(limit - seen)), words);
+            for &(key, word) in &page.0[first..copied.len] {
+                seen += 1;
+                // SAFETY: as in `rank`.
+                if !visit(unsafe { F::kept(key) }, word) || seen == limit {
+                    return seen;
+                }
+            }
+            let Some(high) = copied.high else { break };
+            next = Some(high);
+        }
+        seen
+    }
+
+    /// See [`Structure::scan_back`](crate::map::Structure::scan_back).
+    pub(super) fn descend(
+        &self,
+        guard: &Guard<'_>,
+        bound: Option<F::Probe<'_>>,
+        limit: usize,
+        words: Words,
+        mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize {
+        let (mut page, mut seen) = (Page::new(), 0);
+        let mut before: Option<&Chunk> = None;
+        while seen < limit {
+            // SAFETY: a chunk's bound goes when the chunk does, after our guard.
+            let bound = before.map(|chunk| unsafe { F::kept(chunk.low_word()) }).or(bound);
+            // Nothing is below the least key.
+            if bound.is_some_and(|bound| F::just_below(bound).is_none()) {
+                break;
+            }
+            let copied = self.copy(guard, bound.map_or(Aim::Last, Aim::Below), usize::MAX, &mut page);
+            let end = bound.map_or(copied.len, |bound| page.rank::<F>(copied.len, bound, Ordering::is_lt));
+            page.fetch(end.saturating_sub(limit - seen)..end, words);
+            for &(key, word) in page.0[..end].iter().rev() {
+                seen += 1;
+                // SAFETY: as in `rank`.
+                if !visit(unsafe { F::kept(key) }, word) || seen == limit {
+                    return seen;
+                }
+            }
+            before = Some(copied.chunk);
+        }
+        seen
+    }
+
+    /// Takes the outermost entry out, if there is any: `found` receives it when no lock is held any more.
+    ///
+    /// Linearizable: the entry is taken while its chunk and all between it and that end of the map are locked, and empty.
+    pub(super) fn take_outermost<R>(
+        &self,
+        guard: &Guard<'_>,
+        end: End,
+        found: impl FnOnce(F::Probe<'_>, u64) -> R,
+    ) -> Option<R> {
+        let backoff = Backoff::new();
+        let (chunk, removed) = loop {
+            match self.try_take(guard, end) {
+                Ok(taken) => break taken?,
+                Err(Busy) => backoff.wait(),
+            }
+        };
+        // SAFETY: taken out under our guard.
+        let key: F::Probe<'_> = unsafe { F::kept(removed.key) };
+        let word = self.let_go(guard, chunk, key, removed);
+        Some(found(key, word))
+    }
+
+    fn try_take<'g>(&'g self, guard: &'g Guard<'_>, end: End) -> Result<Option<(&'g Chunk, Removed)>, Busy> {
+        let mut empty: Vec<Held<'_, Chunk>> = Vec::new();
+        let mut held = self.lock_end(guard, end)?;
+        while held.total() == 0 {
+            let next = match end {
+                // SAFETY: a locked chunk's neighbour is not retired.
+                End::First => unsafe { held.next.load().as_ref() }.map(|next| Held::try_now(next).ok_or(Busy)),
+                End::Last => self.before(guard, held.page()),
+            };
+            let Some(next) = next else { return Ok(None) };
+            empty.push(core::mem::replace(&mut held, next?));
+        }
+        held.change();
+        let mut all = held.gather::<F>().pairs;
+        let (key, value) = match end {
+            End::First => all.remove(0),
+            End::Last => all.pop().expect("the chunk is not empty"),
+        };
+        held.fill::<F>(&all);
+        Ok(Some((held.page(), Removed { key, value, left: held.count(&Alone) })))
+    }
+
+    fn lock_end<'g>(&'g self, guard: &'g Guard<'_>, end: End) -> Result<Held<'g, Chunk>, Busy> {
+        match end {
+            End::First => Held::wait(self.first()).ok_or(Busy),
+            End::Last => {
+                let (last, version) = self.locate(guard, Aim::Last);
+                Held::at(last, version).ok_or(Busy)
+            }
+        }
+    }
+
+    /// Locks the chunk to the left of a locked one, if there is one.
+    fn before<'g>(&'g self, guard: &'g Guard<'_>, chunk: &'g Chunk) -> Option<Result<Held<'g, Chunk>, Busy>> {
+        if core::ptr::eq(chunk, self.first()) {
+            return None;
+        }
+        let (left, version) = self.locate(guard, Aim::Below(chunk.low::<F>()));
+        Some(Held::at(left, version).ok_or(Busy))
+    }
+}
+
+/// Another thread is at it: try again.
+struct Busy;

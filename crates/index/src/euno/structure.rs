@@ -1,0 +1,185 @@
+//! Chunks and an index as a [`Structure`]: what they supply to the face of all maps.
+
+use super::Config;
+use super::chunk::{Chunk, SLOTS, Slots};
+use super::core::Core;
+use super::index::Index;
+use super::look::Alone;
+use crate::key::KeyForm;
+use crate::map::{End, Held, Limits, Put, Structure, When, Words};
+use archipelago_platform::sync::Arc;
+use archipelago_sync::rcu::{Domain, Guard};
+use archipelago_sync::region::Page;
+use archipelago_sync::version_lock::Look;
+use core::any::Any;
+
+impl<F: KeyForm, I: Index<F>> Structure<F> for Core<F, I> {
+    type Place<'s> = ();
+    type Near<'g> = ();
+
+    #[inline]
+    fn place(&self) {}
+
+    #[inline]
+    fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    #[inline]
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    #[inline(always)]
+    fn get(&self, (): (), guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
+        self.look_up(guard, key)
+    }
+
+    fn put(&self, (): (), guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
+        self.store(guard, key, word, when)
+    }
+
+    fn take(&self, (): (), guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
+        self.remove(guard, key, expected)
+    }
+
+    fn take_end<R>(
+        &self,
+        (): (),
+        guard: &Guard<'_>,
+        end: End,
+        found: impl FnOnce(F::Probe<'_>, u64) -> R,
+    ) -> Option<R> {
+        self.take_outermost(guard, end, found)
+    }
+
+    fn scan(
+        &self,
+        (): (),
+        guard: &Guard<'_>,
+        from: F::Probe<'_>,
+        limit: usize,
+        words: Words,
+        visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize {
+        self.ascend(guard, from, limit, words, visit)
+    }
+
+    fn scan_back(
+        &self,
+        (): (),
+        guard: &Guard<'_>,
+        bound: Option<F::Probe<'_>>,
+        limit: usize,
+        words: Words,
+        visit: impl FnMut(F::Probe<'_>, u64) -> bool,
+    ) -> usize {
+        self.descend(guard, bound, limit, words, visit)
+    }
+
+    fn split_points(&self, (): (), _: &Guard<'_>, count: usize, show: impl FnMut(F::Probe<'_>)) {
+        self.index.cut(count, show);
+    }
+
+    fn entries(&self) -> usize {
+        self.tally.entries()
+    }
+
+    fn held(&self) -> Held {
+        let held = self.tally.sum();
+        let [bytes, pages] = [held.bytes, held.nodes].map(|it| usize::try_from(it).unwrap_or(0));
+        Held { bytes, pages, room: pages * SLOTS, layers: 0 }
+    }
+
+    fn settle(&self) {
+        // An attempt moves the epoch by one; what was retired last is free after three moves.
+        (0..4).for_each(|_| self.domain.collect());
+    }
+
+    fn dismantle(&self, mut each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
+        self.domain.stop_tending();
+        let mut skip = false;
+        self.for_each_chunk(|chunk| {
+            // Locked by a thread that this process has not got, being a child: it may have been moving entries from the
+            // next chunk to this one. They leak.
+            let locked = matches!(chunk.lock().look(), Look::Locked);
+            if core::mem::replace(&mut skip, locked) || locked {
+                return;
+            }
+            for (key, word) in chunk.gather::<F>().pairs {
+                // SAFETY: no other thread uses the map, so the entry is ours.
+                unsafe { F::discard(key) };
+                each(word);
+            }
+            chunk.fill::<F>(&[]);
+        });
+        None
+    }
+
+    fn check(&self) {
+        let (mut entries, mut keys, mut chunks) = (0, 0, Vec::new());
+        self.for_each_chunk(|chunk| {
+            assert!(chunk.lock().read().is_some(), "chunks in the list are neither locked nor obsolete");
+            let (count, bytes) = chunk.check::<F>();
+            (entries, keys) = (entries + count, keys + bytes);
+            // SAFETY: chunks of a map that no other thread uses.
+            if let Some(next) = unsafe { chunk.next.load().as_ref() } {
+                // SAFETY: as above.
+                let high: F::Probe<'_> = unsafe { F::kept(chunk.high.load()) };
+                assert!(F::compare(high, next.low::<F>()).is_eq(), "a chunk ends where the next begins");
+                assert!(F::compare(chunk.low::<F>(), high).is_lt(), "bounds ascend");
+            }
+            chunks.push(chunk);
+        });
+        let mut in_index = chunks.iter();
+        let mut skipped = 0;
+        self.index.check(|chunk| {
+            let passed = in_index.by_ref().position(|next| core::ptr::eq(*next, chunk));
+            skipped += passed.expect("the index leads to chunks of the list, in order");
+        });
+        assert!(!I::WHOLE || skipped + in_index.count() == 0, "the index leads to all chunks");
+        let held = self.tally.sum();
+        assert_eq!(held.entries as usize, entries, "the count is the number of entries");
+        assert_eq!(held.nodes as usize, chunks.len(), "the count is the number of chunks");
+        let bytes = keys + chunks.iter().map(|chunk| chunk.bytes()).sum::<usize>();
+        assert_eq!(held.bytes as usize, bytes, "chunks and keys take what was counted");
+    }
+}
+
+impl<F: KeyForm, I: Index<F>> Core<F, I> {
+    /// Calls `each` with every chunk, for a caller that has the map to itself.
+    fn for_each_chunk<'s>(&'s self, mut each: impl FnMut(&'s Chunk)) {
+        let mut at = Some(self.first());
+        while let Some(chunk) = at {
+            // SAFETY: no other thread uses the map, so chunks in the list stay.
+            at = unsafe { chunk.next.load().as_ref() };
+            each(chunk);
+        }
+    }
+}
+
+impl<F: KeyForm, I: Index<F>> Drop for Core<F, I> {
+    fn drop(&mut self) {
+        let mut at = core::ptr::from_ref(self.first()).cast_mut();
+        while !at.is_null() {
+            // SAFETY: the map is the caller's alone.
+            let chunk = unsafe { &*at };
+            let next = chunk.next.load();
+            let ours = matches!(chunk.lock().look(), Look::Free(_));
+            debug_assert!(!ours || chunk.count(&Alone) == 0, "a map is dismantled before it is dropped");
+            // SAFETY: each chunk in the list is freed once, and so is its upper bound.
+            unsafe {
+                if ours && !next.is_null() {
+                    F::discard(chunk.high.load());
+                }
+                Chunk::free::<F>(at);
+            }
+            at = next;
+        }
+    }
+}
+
+/// Builds a structure, for [`Kind::build`](crate::map::Kind::build).
+pub(super) fn build<F: KeyForm, I: Index<F>>(config: &Config, limits: Limits) -> Arc<Core<F, I>> {
+    Arc::new_cyclic(|this| Core::new(*config, limits, this.clone()))
+}

@@ -1,0 +1,307 @@
+//! Towers over chunks: the index phase of [`EunoSkipList`](super::EunoSkipList).
+//!
+//! Every other chunk has a tower, of random height. A tower has, for each of its levels, a link to the next tower that is as
+//! high, and that one's key beside the link: so a walk knows without a look at the next tower whether to go there. The lowest
+//! tower on the left leads to its chunk, and from there the walk goes right, chunk by chunk.
+//!
+//! # Invariants
+//! 1. Each level's towers are in ascending order of keys, and those of a level are among those of the level below.
+//! 2. A tower's key is its chunk's `low`. The chunk is in the list as long as the tower is in level 0.
+//! 3. Towers change under their locks only, never in transactions, so they may be read at versions in all back ends.
+//!
+//! A tower goes where the towers before it, on all of its levels, are locked at the versions at which they were found; each by a
+//! try. Threads that hold towers wait for nothing.
+
+use super::chunk::Chunk;
+use super::form::ChunkForm;
+use super::held::{Held, Waste};
+use super::index::{Aim, Index, show_some};
+use super::look::{Alone, AtVersion, Look, order, settled, walking};
+use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::region::{Again, Link, Page, Walk, Word};
+use archipelago_sync::version_lock::{Version, VersionLock};
+use core::marker::PhantomData;
+
+/// Levels. One tower in four goes on to the next.
+const LEVELS: usize = 10;
+
+/// A link and the key of what it leads to.
+struct Next {
+    key: Word,
+    to: Link<Tower>,
+}
+
+/// See the module's text. Three lines.
+#[repr(C, align(64))]
+pub struct Tower {
+    lock: VersionLock,
+    /// Both never change.
+    low: Word,
+    levels: Word,
+    chunk: Link<Chunk>,
+    next: [Next; LEVELS],
+}
+
+const _: () = assert!(size_of::<Tower>() == 192);
+
+impl Page for Tower {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        &self.lock
+    }
+}
+
+impl Tower {
+    fn new(low: u64, levels: usize, chunk: *mut Chunk) -> Box<Self> {
+        // SAFETY: null.
+        let none = || unsafe { Link::new(core::ptr::null_mut()) };
+        Box::new(Self {
+            lock: VersionLock::new(),
+            low: Word::new(low),
+            levels: Word::new(levels as u64),
+            // SAFETY: a chunk, which goes after its tower.
+            chunk: unsafe { Link::new(chunk) },
+            next: core::array::from_fn(|_| Next { key: Word::new(0), to: none() }),
+        })
+    }
+
+    fn levels(&self) -> usize {
+        self.levels.load() as usize
+    }
+
+    /// Whether what is aimed at is at the next tower of a level, or right of it.
+    #[inline(always)]
+    fn goes_on<F: ChunkForm>(&self, look: &impl Look, level: usize, aim: Aim<F::Probe<'_>>) -> Result<bool, Again> {
+        let Next { key, to } = &self.next[level];
+        Ok(!to.load().is_null() && reaches::<F>(look, look.get(key), aim)?)
+    }
+
+    /// For the one that alone changes it.
+    fn set(&self, level: usize, key: u64, to: *mut Tower) {
+        self.next[level].key.set(key);
+        // SAFETY: null, or a tower: retired by RCU when no tower leads to it.
+        unsafe { self.next[level].to.publish(to) };
+    }
+}
+
+/// Whether what is aimed at is right of this bound.
+#[inline(always)]
+fn reaches<F: ChunkForm>(look: &impl Look, bound: u64, aim: Aim<F::Probe<'_>>) -> Result<bool, Again> {
+    Ok(match aim {
+        Aim::At(key) => order::<F>(look, bound, key)?.is_le(),
+        Aim::Below(key) => order::<F>(look, bound, key)?.is_lt(),
+        Aim::Last => true,
+    })
+}
+
+/// The towers.
+pub struct Towers<F: ChunkForm> {
+    head: Box<Tower>,
+    /// What the next height is made of.
+    random: AtomicU64,
+    form: PhantomData<F>,
+}
+
+/// On each level the last tower before a key, at a version.
+type Before<'g> = [(&'g Tower, Version); LEVELS];
+
+impl<F: ChunkForm> Towers<F> {
+    /// A height: 0 for every other chunk, and each level more for one in four of those that have the one below.
+    fn height(&self) -> usize {
+        let mut bits = self.random.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed);
+        bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^= bits >> 31;
+        if bits & 1 == 0 { 0 } else { (1 + (bits >> 1).trailing_zeros() as usize / 2).min(LEVELS) }
+    }
+
+    /// The towers before `key`, which was each in its level at the version given. The caller holds a guard.
+    fn before(&self, key: F::Probe<'_>) -> Result<Before<'_>, Again> {
+        let mut tower = &*self.head;
+        let mut version = tower.lock.read_unlocked().ok_or(Again)?;
+        let mut before = [(tower, version); LEVELS];
+        for level in (0..LEVELS).rev() {
+            loop {
+                let look = AtVersion(&tower.lock, version);
+                let to = tower.next[level].to.load();
+                let goes_on = tower.goes_on::<F>(&look, level, Aim::Below(key))?;
+                look.prove()?;
+                if !goes_on {
+                    break;
+                }
+                // SAFETY: proven, within the caller's guard.
+                let next = unsafe { &*to };
+                let seen = next.lock.read_unlocked().ok_or(Again)?;
+                // Then the next one was linked when its version was taken.
+                look.prove()?;
+                (tower, version) = (next, seen);
+            }
+            before[level] = (tower, version);
+        }
+        Ok(before)
+    }
+
+    /// Locks what is before a tower on its lowest levels, each tower once.
+    fn lock<'g>(before: &Before<'g>, levels: usize) -> Result<Vec<Held<'g, Tower>>, Again> {
+        let mut held: Vec<Held<'g, Tower>> = Vec::with_capacity(levels);
+        for &(tower, version) in &before[..levels] {
+            // Going up, each is the same or one farther left.
+            if held.last().is_none_or(|last| !core::ptr::eq(last.page(), tower)) {
+                let mut tower = Held::at(tower, version).ok_or(Again)?;
+                tower.change();
+                held.push(tower);
+            }
+        }
+        Ok(held)
+    }
+
+    fn try_add(&self, tower: &Tower) -> Result<(), Again> {
+        // SAFETY: a tower's key goes with the tower.
+        let before = self.before(unsafe { F::kept(tower.low.load()) })?;
+        let _held = Self::lock(&before, tower.levels())?;
+        for (level, (left, _)) in before.iter().enumerate().take(tower.levels()) {
+            let Next { key, to } = &left.next[level];
+            tower.set(level, key.load(), to.load());
+        }
+        for (level, (left, _)) in before.iter().enumerate().take(tower.levels()) {
+            left.set(level, tower.low.load(), core::ptr::from_ref(tower).cast_mut());
+        }
+        Ok(())
+    }
+
+    fn try_forget(&self, chunk: &Chunk, waste: &mut Waste) -> Result<(), Again> {
+        let low = chunk.low::<F>();
+        let before = self.before(low)?;
+        let (left, version) = before[0];
+        let look = AtVersion(&left.lock, version);
+        let (key, to) = (look.get(&left.next[0].key), left.next[0].to.load());
+        let is_its = !to.is_null() && order::<F>(&look, key, low)?.is_eq();
+        look.prove()?;
+        if !is_its {
+            return Ok(());
+        }
+        // SAFETY: proven, within the caller's guard; and its height never changes.
+        let tower = unsafe { &*to };
+        let _held = Self::lock(&before, tower.levels())?;
+        let gone = Held::try_now(tower).ok_or(Again)?;
+        for (level, (left, _)) in before.iter().enumerate().take(tower.levels()) {
+            debug_assert!(core::ptr::eq(left.next[level].to.load(), tower), "a tower follows what is before it");
+            let Next { key, to } = &tower.next[level];
+            left.set(level, key.load(), to.load());
+        }
+        waste.key(tower.low.load());
+        waste.tower(tower);
+        gone.gone();
+        Ok(())
+    }
+}
+
+impl<F: ChunkForm> Index<F> for Towers<F> {
+    const WHOLE: bool = false;
+
+    fn new(first: *mut Chunk) -> Self {
+        Self { head: Tower::new(0, LEVELS, first), random: AtomicU64::new(0), form: PhantomData }
+    }
+
+    #[inline(always)]
+    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>) -> Result<&'g Chunk, Again> {
+        let mut tower = walk.enter(&*self.head)?;
+        for level in (0..LEVELS).rev() {
+            while tower.goes_on::<F>(&walking(walk), level, aim)? {
+                tower = walk.follow(&tower.next[level].to)?.ok_or(Again)?;
+            }
+        }
+        let mut chunk = walk.follow(&tower.chunk)?.ok_or(Again)?;
+        loop {
+            let look = walking(walk);
+            if chunk.next.load().is_null() || !reaches::<F>(&look, look.get(&chunk.high), aim)? {
+                return Ok(chunk);
+            }
+            chunk = walk.follow(&chunk.next)?.ok_or(Again)?;
+        }
+    }
+
+    fn add(&self, chunk: &Chunk) {
+        let levels = self.height();
+        if levels == 0 {
+            return;
+        }
+        let tower = Tower::new(F::keep(chunk.low::<F>()), levels, core::ptr::from_ref(chunk).cast_mut());
+        // SAFETY: it goes by RCU when no tower leads to it.
+        let tower = unsafe { &*Box::into_raw(tower) };
+        let backoff = Backoff::new();
+        while self.try_add(tower).is_err() {
+            backoff.wait();
+        }
+    }
+
+    fn forget(&self, chunk: &Chunk, waste: &mut Waste) -> bool {
+        let backoff = Backoff::new();
+        while self.try_forget(chunk, waste).is_err() {
+            backoff.wait();
+        }
+        true
+    }
+
+    fn compact(&self, _: F::Probe<'_>, _: &mut Waste) {}
+
+    fn cut(&self, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
+        // The highest level that has enough, as far as it holds still.
+        for level in (0..LEVELS).rev() {
+            let (mut keys, mut at) = (Vec::new(), Some(&*self.head));
+            while let Some(tower) = at {
+                let Some(version) = tower.lock.read_unlocked() else { break };
+                let look = AtVersion(&tower.lock, version);
+                let (key, to) = (look.get(&tower.next[level].key), tower.next[level].to.load());
+                if look.prove().is_err() || to.is_null() {
+                    break;
+                }
+                keys.push(key);
+                // SAFETY: proven, within the caller's guard.
+                at = Some(unsafe { &*to });
+            }
+            if level == 0 || keys.len() >= count.saturating_mul(16) {
+                return show_some::<F>(&keys, count, &mut show);
+            }
+        }
+    }
+
+    fn check(&self, mut each: impl FnMut(*const Chunk)) {
+        each(self.head.chunk.load());
+        for level in 0..LEVELS {
+            let mut at = &*self.head;
+            assert!(at.lock.read().is_some(), "towers are neither locked nor obsolete");
+            // SAFETY: a tower of a map that no thread changes.
+            while let Some(tower) = unsafe { at.next[level].to.load().as_ref() } {
+                assert!(tower.lock.read().is_some(), "towers are neither locked nor obsolete");
+                assert!(level < tower.levels(), "a tower is in its levels only");
+                let chunk = tower.chunk.load();
+                // SAFETY: as above, with its chunk.
+                let (low, chunk_low) = unsafe { (F::kept(tower.low.load()), (*chunk).low::<F>()) };
+                assert!(F::compare(chunk_low, low).is_eq(), "a tower's key is its chunk's");
+                assert!(settled(order::<F>(&Alone, at.next[level].key.load(), low)).is_eq(), "the key beside a link");
+                let first = core::ptr::eq(at, &*self.head);
+                assert!(first || settled(order::<F>(&Alone, at.low.load(), low)).is_lt(), "towers ascend");
+                if level == 0 {
+                    each(chunk);
+                }
+                at = tower;
+            }
+        }
+    }
+}
+
+impl<F: ChunkForm> Drop for Towers<F> {
+    fn drop(&mut self) {
+        let mut at = self.head.next[0].to.load();
+        while !at.is_null() {
+            // SAFETY: no thread uses the map any more; each tower is in level 0 once, and its key is its own.
+            unsafe {
+                let tower = Box::from_raw(at);
+                F::discard(tower.low.load());
+                at = tower.next[0].to.load();
+            }
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! The inner levels of a B+tree over chunks: the index phase of [`EunoBTree`](super::EunoBTree).
+//!
+//! An inner node has up to 62 separators and a child more: child `i` is for keys from separator `i - 1` on and below separator
+//! `i`. A separator is the `low` of the first chunk below the child to its right. The root stays where it is: when it is full it
+//! gets two children, and when it has one only it takes that one's place.
+//!
+//! # Invariants
+//! 1. Each chunk of the list has exactly one link from a node of height 1, and links are in the list's order.
+//! 2. A node other than the root has a child at least; the root has one at least, and two if its height is above 1.
+//! 3. Nodes change under their locks only, never in transactions, so they may be read at versions in all back ends.
+//!
+//! # Who locks what
+//! The caller of [`add`](Index::add) and [`forget`](Index::forget) holds the lock of the chunk left of the one concerned. Here the
+//! path is found at versions, and then the nodes that will change are locked at these, from the root downwards, each by a try:
+//! if one has changed, all is unlocked and looked at again. Threads that hold inner nodes wait for nothing.
+
+use super::chunk::Chunk;
+use super::form::ChunkForm;
+use super::held::{Held, Waste};
+use super::index::{Aim, Index, show_some};
+use super::look::{Alone, AtVersion, Look, rank, settled, walking};
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::region::{Again, Link, Page, Walk, Word};
+use archipelago_sync::version_lock::{Version, VersionLock};
+use core::marker::PhantomData;
+
+/// Separators of a node.
+const KEYS: usize = 62;
+/// A node with fewer is merged with a neighbour, if the two fit well.
+const FEW: usize = KEYS / 4;
+const WELL: usize = KEYS * 3 / 4;
+/// No tree is higher.
+const HEIGHTS: usize = 16;
+
+/// An inner node: 1024 bytes.
+#[repr(C, align(64))]
+pub struct Inner {
+    lock: VersionLock,
+    /// How many separators there are, in the low half, and the height: 1 if children are chunks.
+    meta: Word,
+    keys: [Word; KEYS],
+    /// To inner nodes; above chunks, to these.
+    children: [Link<Inner>; KEYS + 1],
+    /// So that no byte is padding, which a shared reference could not free.
+    _end: Word,
+}
+
+const _: () = assert!(size_of::<Inner>() == 1024);
+
+impl Page for Inner {
+    #[inline(always)]
+    fn lock(&self) -> &VersionLock {
+        &self.lock
+    }
+}
+
+impl Inner {
+    fn new(height: usize) -> Box<Self> {
+        Box::new(Self {
+            lock: VersionLock::new(),
+            meta: Word::new((height as u64) << 32),
+            keys: [const { Word::new(0) }; KEYS],
+            // SAFETY: null.
+            children: core::array::from_fn(|_| unsafe { Link::new(core::ptr::null_mut()) }),
+            _end: Word::new(0),
+        })
+    }
+
+    /// How many separators, and the height; unproven, but within bounds.
+    #[inline(always)]
+    fn meta(&self, look: &impl Look) -> (usize, usize) {
+        let meta = look.get(&self.meta);
+        ((meta as u32 as usize).min(KEYS), (meta >> 32) as usize)
+    }
+
+    /// The place of the child for what is aimed at.
+    #[inline(always)]
+    fn child<F: ChunkForm>(&self, look: &impl Look, count: usize, aim: Aim<F::Probe<'_>>) -> Result<usize, Again> {
+        let key = |at: usize| &self.keys[at];
+        match aim {
+            Aim::At(probe) => rank::<F>(look, key, count, probe, core::cmp::Ordering::is_le),
+            Aim::Below(bound) => rank::<F>(look, key, count, bound, core::cmp::Ordering::is_lt),
+            Aim::Last => Ok(count),
+        }
+    }
+
+    /// The link in a place of a node of height 1.
+    #[inline(always)]
+    fn to_chunk(&self, at: usize) -> &Link<Chunk> {
+        // SAFETY: a link is an atomic pointer, of the same layout whatever it leads to; in a node of height 1 that is chunks.
+        unsafe { &*(&raw const self.children[at]).cast() }
+    }
+
+    // ---- For the one that alone changes it ----------------------------------------------------------------------
+
+    fn count(&self) -> usize {
+        self.meta(&Alone).0
+    }
+
+    fn height(&self) -> usize {
+        self.meta(&Alone).1
+    }
+
+    fn set_meta(&self, count: usize, height: usize) {
+        self.meta.set(count as u64 | (height as u64) << 32);
+    }
+
+    fn set_child(&self, at: usize, to: *mut Inner) {
+        // SAFETY: what nodes link is retired by RCU when no node does any more.
+        unsafe { self.children[at].publish(to) };
+    }
+
+    /// Adds a separator and the child to its right, where there is room.
+    fn insert<F: ChunkForm>(&self, kept: u64, child: *mut Inner) {
+        let (count, height) = self.meta(&Alone);
+        // SAFETY: the caller owns the separator.
+        let at = settled(self.child::<F>(&Alone, count, Aim::At(unsafe { F::kept(kept) })));
+        for from in (at..count).rev() {
+            self.keys[from + 1].set(self.keys[from].load());
+            self.set_child(from + 2, self.children[from + 1].load());
+        }
+        self.keys[at].set(kept);
+        self.set_child(at + 1, child);
+        self.set_meta(count + 1, height);
+    }
+
+    /// Takes a separator and the child to its right out.
+    fn remove(&self, at: usize) -> u64 {
+        let (count, height) = self.meta(&Alone);
+        let kept = self.keys[at].load();
+        for to in at..count - 1 {
+            self.keys[to].set(self.keys[to + 1].load());
+            self.set_child(to + 1, self.children[to + 2].load());
+        }
+        self.set_meta(count - 1, height);
+        kept
+    }
+
+    /// A new node with what is behind separator `at`.
+    fn upper(&self, at: usize) -> Box<Inner> {
+        let (count, height) = self.meta(&Alone);
+        let upper = Self::new(height);
+        upper.append(None, self, at + 1..count);
+        upper
+    }
+
+    /// Adds separators of another node and the children on both sides of them, behind `kept`, or as all that there is.
+    fn append(&self, kept: Option<u64>, from: &Inner, keys: core::ops::Range<usize>) {
+        let (mut count, height) = self.meta(&Alone);
+        if let Some(kept) = kept {
+            self.keys[count].set(kept);
+            count += 1;
+        }
+        self.set_child(count, from.children[keys.start].load());
+        for at in keys {
+            self.keys[count].set(from.keys[at].load());
+            count += 1;
+            self.set_child(count, from.children[at + 1].load());
+        }
+        self.set_meta(count, height);
+    }
+
+    /// Splits a full child: the child for `key` afterwards.
+    fn split_child<'a, F: ChunkForm>(&self, child: &'a Inner, key: F::Probe<'_>) -> &'a Inner {
+        let middle = KEYS / 2;
+        let separator = child.keys[middle].load();
+        let right = Box::into_raw(child.upper(middle));
+        child.set_meta(middle, child.height());
+        self.insert::<F>(separator, right);
+        // SAFETY: a separator of a node that we alone change; and a node just made, which no thread retires while we do.
+        let (kept, right) = unsafe { (F::kept(separator), &*right) };
+        if F::compare(kept, key).is_le() { right } else { child }
+    }
+
+    /// Gives a full root two children that have all it had: the one for `key`.
+    fn deepen<F: ChunkForm>(&self, key: F::Probe<'_>) -> &Inner {
+        let (count, height) = self.meta(&Alone);
+        let left = Self::new(height);
+        left.append(None, self, 0..count);
+        self.set_meta(0, height + 1);
+        let left = Box::into_raw(left);
+        self.set_child(0, left);
+        // SAFETY: just made, and no other thread goes past the root, which is locked.
+        self.split_child::<F>(unsafe { &*left }, key)
+    }
+}
+
+/// A node on a path: its version, how many separators it had, and which child the path takes.
+struct Step<'g> {
+    node: &'g Inner,
+    version: Version,
+    count: usize,
+    at: usize,
+}
+
+impl<'g> Step<'g> {
+    fn lock(&self) -> Result<Held<'g, Inner>, Again> {
+        Held::at(self.node, self.version).ok_or(Again)
+    }
+}
+
+/// The inner levels.
+pub struct Levels<F: ChunkForm> {
+    root: Box<Inner>,
+    form: PhantomData<F>,
+}
+
+impl<F: ChunkForm> Levels<F> {
+    /// The nodes from the root down to the one above the chunk for `key`: each was the child of the one before at the version
+    /// given. The caller holds a guard.
+    fn path(&self, key: F::Probe<'_>) -> Result<Vec<Step<'_>>, Again> {
+        let mut path: Vec<Step<'_>> = Vec::new();
+        let mut node = &*self.root;
+        loop {
+            let version = node.lock.read_unlocked().ok_or(Again)?;
+            if let Some(above) = path.last() {
+                // Then this node was linked when its version was taken.
+                AtVersion(&above.node.lock, above.version).prove()?;
+            }
+            let look = AtVersion(&node.lock, version);
+            let (count, height) = node.meta(&look);
+            let at = node.child::<F>(&look, count, Aim::At(key))?;
+            let child = node.children[at].load();
+            look.prove()?;
+            path.push(Step { node, version, count, at });
+            if height == 1 {
+                return Ok(path);
+            }
+            // SAFETY: proven, within the caller's guard.
+            node = unsafe { &*child };
+        }
+    }
+
+    fn try_add(&self, chunk: &Chunk) -> Result<(), Again> {
+        let key = chunk.low::<F>();
+        let path = self.path(key)?;
+        // Those below are full.
+        let from = path.iter().rposition(|step| step.count < KEYS).unwrap_or(0);
+        let mut held = path[from..].iter().map(Step::lock).collect::<Result<Vec<_>, _>>()?;
+        held.iter_mut().for_each(Held::change);
+        let mut node = path[from].node;
+        if path[from].count == KEYS {
+            node = node.deepen::<F>(key);
+        }
+        for step in &path[from + 1..] {
+            node = node.split_child::<F>(step.node, key);
+        }
+        node.insert::<F>(F::keep(key), core::ptr::from_ref(chunk).cast_mut().cast());
+        Ok(())
+    }
+
+    fn try_forget(&self, chunk: &Chunk, waste: &mut Waste) -> Result<bool, Again> {
+        let path = self.path(chunk.low::<F>())?;
+        let last = path.last().ok_or(Again)?;
+        let mut held = last.lock()?;
+        debug_assert!(core::ptr::eq(held.to_chunk(last.at).load(), chunk), "a chunk has its place in the index");
+        if last.at == 0 {
+            return Ok(false);
+        }
+        waste.key(held.remove(last.at - 1));
+        held.change();
+        Ok(true)
+    }
+
+    /// Merges a node on the path to `key` that has few separators with a neighbour, and a root with its only child. Whether it
+    /// did; it tries once.
+    fn try_compact(&self, key: F::Probe<'_>, waste: &mut Waste) -> Result<bool, Again> {
+        let path = self.path(key)?;
+        let root = &path[0];
+        if root.count == 0 && path.len() > 1 {
+            return self.lower_root(root, &path[1], waste);
+        }
+        let Some(low) = (1..path.len()).rev().find(|&at| path[at].count < FEW && path[at - 1].count > 0) else {
+            return Ok(false);
+        };
+        let mut above = path[low - 1].lock()?;
+        let left = path[low - 1].at.min(above.count() - 1);
+        // SAFETY: children of a node that is locked, hence not retired; under the caller's guard.
+        let [left_node, right_node] = [left, left + 1].map(|at| unsafe { &*above.children[at].load() });
+        let (Some(mut to), Some(from)) = (Held::try_now(left_node), Held::try_now(right_node)) else {
+            return Err(Again);
+        };
+        if to.count() + from.count() + 1 > WELL {
+            return Ok(false);
+        }
+        let separator = above.remove(left);
+        to.append(Some(separator), &from, 0..from.count());
+        above.change();
+        to.change();
+        waste.inner(from.page());
+        from.gone();
+        Ok(true)
+    }
+
+    fn lower_root(&self, root: &Step<'_>, only: &Step<'_>, waste: &mut Waste) -> Result<bool, Again> {
+        let (mut root, child) = (root.lock()?, only.lock()?);
+        root.set_meta(0, child.height());
+        root.append(None, &child, 0..child.count());
+        root.change();
+        waste.inner(child.page());
+        child.gone();
+        Ok(true)
+    }
+}
+
+impl<F: ChunkForm> Index<F> for Levels<F> {
+    const WHOLE: bool = true;
+
+    fn new(first: *mut Chunk) -> Self {
+        let root = Inner::new(1);
+        root.set_child(0, first.cast());
+        Self { root, form: PhantomData }
+    }
+
+    #[inline(always)]
+    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>) -> Result<&'g Chunk, Again> {
+        let mut node = walk.enter(&*self.root)?;
+        for _ in 0..HEIGHTS {
+            let look = walking(walk);
+            let (count, height) = node.meta(&look);
+            let at = node.child::<F>(&look, count, aim)?;
+            if height == 1 {
+                return walk.follow(node.to_chunk(at))?.ok_or(Again);
+            }
+            node = walk.follow(&node.children[at])?.ok_or(Again)?;
+        }
+        Err(Again)
+    }
+
+    fn add(&self, chunk: &Chunk) {
+        let backoff = Backoff::new();
+        while self.try_add(chunk).is_err() {
+            backoff.wait();
+        }
+    }
+
+    fn forget(&self, chunk: &Chunk, waste: &mut Waste) -> bool {
+        let backoff = Backoff::new();
+        loop {
+            match self.try_forget(chunk, waste) {
+                Ok(forgotten) => return forgotten,
+                Err(Again) => backoff.wait(),
+            }
+        }
+    }
+
+    fn compact(&self, key: F::Probe<'_>, waste: &mut Waste) {
+        // What another thread is changing, that thread or the next to remove something looks after.
+        while let Ok(true) = self.try_compact(key, waste) {}
+    }
+
+    fn cut(&self, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
+        let mut level: Vec<&Inner> = vec![&self.root];
+        loop {
+            let (mut keys, mut below, mut deepest) = (Vec::new(), Vec::new(), false);
+            for node in level {
+                // A node that has just gone or changes is passed over: the parts are a little less alike.
+                let Some(version) = node.lock.read_unlocked() else { continue };
+                let look = AtVersion(&node.lock, version);
+                let (separators, height) = node.meta(&look);
+                let mut here: Vec<u64> = node.keys[..separators].iter().map(|key| look.get(key)).collect();
+                let children: Vec<_> = node.children[..=separators].iter().map(Link::load).collect();
+                if look.prove().is_err() {
+                    continue;
+                }
+                deepest |= height == 1;
+                keys.append(&mut here);
+                if height > 1 {
+                    // SAFETY: proven, within the caller's guard.
+                    below.extend(children.into_iter().map(|child| unsafe { &*child }));
+                }
+            }
+            if deepest || below.is_empty() || keys.len() >= count.saturating_mul(16) {
+                return show_some::<F>(&keys, count, &mut show);
+            }
+            level = below;
+        }
+    }
+
+    fn check(&self, mut each: impl FnMut(*const Chunk)) {
+        fn visit<F: ChunkForm>(node: &Inner, is_root: bool, each: &mut impl FnMut(*const Chunk)) {
+            let (count, height) = node.meta(&Alone);
+            assert!(node.lock.read().is_some(), "nodes are neither locked nor obsolete");
+            // SAFETY: separators of a tree that no thread changes.
+            let keys: Vec<_> = node.keys[..count].iter().map(|key| unsafe { F::kept(key.load()) }).collect();
+            assert!(keys.windows(2).all(|pair| F::compare(pair[0], pair[1]).is_lt()), "separators ascend");
+            assert!(!is_root || height == 1 || count > 0, "a root above inner nodes has two children");
+            for at in 0..=count {
+                let separator = at.checked_sub(1).map(|at| keys[at]);
+                if height == 1 {
+                    let chunk = node.to_chunk(at).load();
+                    // SAFETY: as above.
+                    let low = unsafe { &*chunk }.low::<F>();
+                    assert!(separator.is_none_or(|it| F::compare(it, low).is_eq()), "a separator is its chunk's bound");
+                    each(chunk);
+                } else {
+                    // SAFETY: as above.
+                    let child = unsafe { &*node.children[at].load() };
+                    assert_eq!(child.height(), height - 1, "all chunks are equally deep");
+                    visit::<F>(child, false, each);
+                }
+            }
+        }
+        visit::<F>(&self.root, true, &mut each);
+    }
+}
+
+impl<F: ChunkForm> Drop for Levels<F> {
+    fn drop(&mut self) {
+        /// Frees what is below a node, and its separators.
+        ///
+        /// # Safety
+        /// No thread uses the tree, now or later.
+        unsafe fn free<F: ChunkForm>(node: &Inner) {
+            let (count, height) = node.meta(&Alone);
+            for key in &node.keys[..count] {
+                // SAFETY: the caller's promise; each separator is in one place.
+                unsafe { F::discard(key.load()) };
+            }
+            if height > 1 {
+                for child in &node.children[..=count] {
+                    // SAFETY: the caller's promise; each node is in one place.
+                    unsafe {
+                        let child = Box::from_raw(child.load());
+                        free::<F>(&child);
+                    }
+                }
+            }
+        }
+        // SAFETY: the tree is the caller's alone.
+        unsafe { free::<F>(&self.root) }
+    }
+}
