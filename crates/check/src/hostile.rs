@@ -221,12 +221,13 @@ fn turns_so_far() -> Option<(Duration, u32)> {
 /// Judges, for [`some_try`], [turns](turns) of threads that are to end them themselves, long before the scheduler does.
 ///
 /// # Errors
-/// If their turns are more than half as long as those of threads that only spin.
+/// If their turns are more than a fifth as long as those of threads that only spin. (Threads that wait for each other now and
+/// then have turns of a third, on two processors beside other load.)
 pub fn ended_early(name: &str, turns: Option<(Duration, Duration)>) -> Result<(), String> {
     let Some((ours, others)) = turns else { return Ok(()) };
     let said = format!("{name}: turns of {ours:?}, beside {others:?} of threads that spin");
     println!("{said}");
-    if 2 * ours <= others { Ok(()) } else { Err(said) }
+    if 5 * ours <= others { Ok(()) } else { Err(said) }
 }
 
 /// Measures between two controls, since what else the machine does comes and goes: what was measured, and the longer one

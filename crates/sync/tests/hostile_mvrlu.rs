@@ -8,9 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use archipelago_check::hostile::{
-    Counting, alone, crowd, duration_or, ended_early, in_turns, longest_gap, some_try, turns, within,
-};
+use archipelago_check::hostile::{Counting, alone, crowd, duration_or, in_turns, longest_gap, some_try, within};
 use archipelago_sync::mvrlu::{Abort, Builder, ClockKind, Collection, Domain, Link};
 
 #[global_allocator]
@@ -127,25 +125,6 @@ fn the_longest_operation_is_near_what_the_scheduler_does_anyway() {
         println!("64 threads reach {share:.2} of two");
         if share >= 0.5 { Ok(()) } else { Err(format!("64 threads do {share:.2} of what two do")) }
     });
-}
-
-/// Threads that outnumber the processors give them away between their sections, before the scheduler takes them away within
-/// one: so their turns are shorter than those of threads that never do.
-#[test]
-fn turns_end_between_sections() {
-    let _alone = alone();
-    let threads = 2 * std::thread::available_parallelism().map_or(2, usize::from);
-    let domain = Domain::new();
-    let link = domain.alloc(0_u64);
-    let updates = |_: usize, end: Instant| {
-        let mut handle = domain.register();
-        while Instant::now() < end {
-            handle.update(|tx| Ok(*tx.lock(link)? += 1)).unwrap();
-        }
-    };
-    some_try(5, || ended_early("updates", turns(threads, duration_or(Duration::from_millis(300)), updates)));
-    // SAFETY: not used any more.
-    domain.register().update(|tx| unsafe { tx.retire(link) }).unwrap();
 }
 
 /// A handle that lives for one transaction has never enough versions of its own to collect; all of them together have.

@@ -411,3 +411,36 @@ impl Drop for Handle {
         self.shared.leave_slot(self.slot.clone());
     }
 }
+
+#[cfg(all(test, not(any(loom, miri, archipelago_sim))))]
+mod tests {
+    use super::*;
+    use crate::crowd::processors;
+    use crate::mvrlu::Domain;
+
+    /// Whether a handle has given its processor away in many updates, beside so many others.
+    fn gives_way(others: usize) -> bool {
+        let domain = Domain::new();
+        let _others: Vec<Handle> = (0..others).map(|_| domain.register()).collect();
+        let link = domain.alloc(0_u64);
+        let mut handle = domain.register();
+        let began = handle.turn;
+        for _ in 0..100_000 {
+            let updated = handle.update(|tx| {
+                *tx.lock(link)? += 1;
+                Ok(())
+            });
+            updated.expect("there is no cap");
+        }
+        let gave = handle.turn > began;
+        // SAFETY: not used any more.
+        handle.update(|tx| unsafe { tx.retire(link) }).expect("there is no cap");
+        gave
+    }
+
+    #[test]
+    fn turns_end_between_sections_where_handles_outnumber_processors() {
+        assert!(gives_way(processors()), "one handle more than processors");
+        assert!(processors() == 1 || !gives_way(0), "one handle");
+    }
+}
