@@ -96,10 +96,9 @@ pub struct Locks<C: Args> {
 /// `bench blink` and `sim blink`
 #[derive(Clone, Debug, Args)]
 pub struct Blink<C: Args> {
-    /// Techniques, comma-separated: standard (readers and writers take a standard latch), cohort, cohort-np (a cohort
-    /// latch), free-reads, free-reads+cohort (readers take none), versions (writers take version locks only), default,
-    /// replicas, replicas+cohort, replicas+versions (a tree on each node), pages-1k, pages-16k, pages-64k (as versions, with
-    /// other pages); or all
+    /// Techniques, comma-separated: standard (readers and writers take a standard latch), cohort (a cohort latch),
+    /// free-reads, free-reads+cohort (readers take none), default (version locks), replicas, replicas+cohort,
+    /// replicas+free-reads (a tree on each node), pages-1k, pages-64k (version locks, other pages); or all
     #[arg(long, default_value = "all")]
     pub technique: String,
     /// Percentages of operations that are updates, comma-separated
