@@ -218,7 +218,7 @@ fn turns_so_far() -> Option<(Duration, u32)> {
     (ran > 0).then(|| (Duration::from_nanos(ran), u32::try_from(turns).unwrap_or(u32::MAX)))
 }
 
-/// Judges, for [`some_try`], [turns](turns) of threads that are to end them themselves, long before the scheduler does.
+/// Judges, for [`some_try`], [`turns`] of threads that are to end them themselves, long before the scheduler does.
 ///
 /// # Errors
 /// If their turns are more than a fifth as long as those of threads that only spin. (Threads that wait for each other now and
