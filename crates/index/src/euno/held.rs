@@ -4,6 +4,7 @@ use super::chunk::{Chunk, Scatter};
 use super::form::ChunkForm;
 use super::towers::Tower;
 use super::tree::Inner;
+use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::region::Page;
 use archipelago_sync::version_lock::Version;
@@ -11,8 +12,8 @@ use core::ops::Deref;
 
 /// A page locked by this thread. Dropping it unlocks: with a new version if it was changed.
 ///
-/// No thread waits for a chunk's lock while it holds one; inner nodes are locked from the root downwards, or tried. So there is
-/// no deadlock.
+/// No thread waits for a chunk's lock while it holds one; inner nodes are locked from the root downwards, towers from the right
+/// to the left, or tried. So there is no deadlock.
 pub(super) struct Held<'g, P: Page> {
     page: &'g P,
     changed: bool,
@@ -22,6 +23,20 @@ impl<'g, P: Page> Held<'g, P> {
     /// Locks the page if it still has this version.
     pub(super) fn at(page: &'g P, version: Version) -> Option<Self> {
         page.lock().try_lock_at(version).then(|| Self { page, changed: false })
+    }
+
+    /// Locks the page, unless it gets another version first: waits for walks that could not commit and hold it, and for
+    /// threads that hold it and in the end have not changed it.
+    pub(super) fn wait_at(page: &'g P, version: Version) -> Option<Self> {
+        let backoff = Backoff::new();
+        while page.lock().read_unlocked() == Some(version) {
+            let held = Self::at(page, version);
+            if held.is_some() {
+                return held;
+            }
+            backoff.wait();
+        }
+        None
     }
 
     /// Locks the page if its lock is free.

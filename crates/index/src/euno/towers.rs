@@ -9,8 +9,8 @@
 //! 2. A tower's key is its chunk's `low`. The chunk is in the list as long as the tower is in level 0.
 //! 3. Towers change under their locks only, never in transactions, so they may be read at versions in all back ends.
 //!
-//! A tower goes where the towers before it, on all of its levels, are locked at the versions at which they were found; each by a
-//! try. Threads that hold towers wait for nothing.
+//! A tower comes and goes while the towers before it, on all of its levels, are locked at the versions at which they were found:
+//! from the right to the left. Threads that hold towers wait for towers to the left of them, and for nothing else.
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
@@ -148,11 +148,10 @@ impl<F: ChunkForm> Towers<F> {
         for &(tower, version) in &before[..levels] {
             // Going up, each is the same or one farther left.
             if held.last().is_none_or(|last| !core::ptr::eq(last.page(), tower)) {
-                let mut tower = Held::at(tower, version).ok_or(Again)?;
-                tower.change();
-                held.push(tower);
+                held.push(Held::wait_at(tower, version).ok_or(Again)?);
             }
         }
+        held.iter_mut().for_each(Held::change);
         Ok(held)
     }
 
@@ -183,8 +182,8 @@ impl<F: ChunkForm> Towers<F> {
         }
         // SAFETY: proven, within the caller's guard; and its height never changes.
         let tower = unsafe { &*to };
+        let gone = Held::wait(tower).ok_or(Again)?;
         let _held = Self::lock(&before, tower.levels())?;
-        let gone = Held::try_now(tower).ok_or(Again)?;
         for (level, (left, _)) in before.iter().enumerate().take(tower.levels()) {
             debug_assert!(core::ptr::eq(left.next[level].to.load(), tower), "a tower follows what is before it");
             let Next { key, to } = &tower.next[level];

@@ -11,8 +11,8 @@
 //!
 //! # Who locks what
 //! The caller of [`add`](Index::add) and [`forget`](Index::forget) holds the lock of the chunk left of the one concerned. Here the
-//! path is found at versions, and then the nodes that will change are locked at these, from the root downwards, each by a try:
-//! if one has changed, all is unlocked and looked at again. Threads that hold inner nodes wait for nothing.
+//! path is found at versions, and then the nodes that will change are locked at these, from the root downwards: if one has
+//! changed, all is unlocked and looked at again. Threads that hold inner nodes wait for nodes below them, and for nothing else.
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
@@ -195,7 +195,7 @@ struct Step<'g> {
 
 impl<'g> Step<'g> {
     fn lock(&self) -> Result<Held<'g, Inner>, Again> {
-        Held::at(self.node, self.version).ok_or(Again)
+        Held::wait_at(self.node, self.version).ok_or(Again)
     }
 }
 

@@ -74,14 +74,14 @@ fn histories_of_a_skip_list_are_linearizable() {
     for transactions in [true, false] {
         for scene in [FULL, SPARSE] {
             let make = || shared(scene, EunoSkipList::builder().transactions(transactions).build());
-            explore_transactions(300, |_| vec![], make, |shared, it| client(scene, shared, it), judge);
+            explore_transactions(100, |_| vec![], make, |shared, it| client(scene, shared, it), judge);
         }
     }
 }
 
 fn explore(scene: Scene, contention: Contention, transactions: bool, faults: impl Fn(u64) -> Vec<Fault>) {
     let make = || shared(scene, EunoBTree::builder().contention(contention).transactions(transactions).build());
-    explore_transactions(300, faults, make, |shared, it| client(scene, shared, it), judge);
+    explore_transactions(100, faults, make, |shared, it| client(scene, shared, it), judge);
 }
 
 #[test]
@@ -126,6 +126,6 @@ fn histories_are_linearizable_while_chunks_scatter() {
             0 => (0..4).for_each(|_| shared.index.flip_chunks()),
             _ => client(FULL, shared, it),
         };
-        explore_transactions(300, |_| vec![], make, client, judge);
+        explore_transactions(100, |_| vec![], make, client, judge);
     }
 }

@@ -1,7 +1,7 @@
 //! Regions with their pages locked: all changes without RTM, and with it what transactions could not do.
 
 use archipelago_platform::atomic::Ordering;
-use archipelago_platform::htm::quiet;
+use archipelago_platform::htm::{Quiet, quiet};
 
 use super::scope::{self, Scope};
 use super::{Again, Change, Changing, Link, Page, Stale, Traverse, Walk, Word};
@@ -72,14 +72,21 @@ pub(super) fn update<S: Scope, T: Change, const BUMP: bool>(scope: S, change: T)
 /// Walks with each page locked while it is read: see the argument in the parent module.
 struct Holding<'g> {
     at: Option<(&'g VersionLock, Version)>,
+    quiet: Quiet,
 }
 
 impl<'g> Walk<'g> for Holding<'g> {
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
         // The version while the page that leads here is locked; its lock when that one is free again.
-        let Look::Free(version) = page.lock().look() else { return Err(Again) };
+        let look = page.lock().look();
         self.leave();
-        if !page.lock().try_lock_at(version) {
+        let Look::Free(version) = look else {
+            // The thread that holds it may want the page that was held here: not to come back before that is over.
+            self.quiet.suspended(|| page.lock().read_unlocked());
+            return Err(Again);
+        };
+        // With no lock held it waits for those that share the page.
+        if !self.quiet.suspended(|| page.lock().try_lock_at(version)) {
             return Err(Again);
         }
         self.at = Some((page.lock(), version));
@@ -122,10 +129,7 @@ impl Drop for Holding<'_> {
 pub(super) fn traverse<'g, T: Traverse<'g>>(body: T) -> T::Out {
     let backoff = Backoff::new();
     loop {
-        let found = {
-            let _quiet = quiet();
-            body.run(&mut Holding { at: None })
-        };
+        let found = body.run(&mut Holding { at: None, quiet: quiet() });
         if let Ok(found) = found {
             return found;
         }
