@@ -304,10 +304,11 @@ mod tests {
     fn lists_are_of_one_node_each() {
         use archipelago_sim::{Config, Machine, run_with};
         let machine = Machine::preset("xeon-e7-8870v3-4s").unwrap();
-        let body = |pool: &Pool, _| (0..50).for_each(|_| pool.give_back(pool.take()));
+        // At first all look into all lists.
+        let body = |pool: &Pool, _| (0..400).for_each(|_| pool.give_back(pool.take()));
         let config = Config { stall_ns: u64::MAX, ..Config::seeded(1) };
         let report = run_with(&machine, &config, 144, || Pool::new(4), body, drop).0.assert_done();
-        assert!(report.stats.dirty_remote < 144 * 5, "{:?}", report.stats);
+        assert!(report.stats.dirty_remote < 144 * 100, "{:?}", report.stats);
     }
 
     /// More threads than cores take and give back: no two have one lock.
