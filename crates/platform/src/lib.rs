@@ -37,7 +37,7 @@ pub mod time;
 pub mod topology;
 pub mod watch;
 
-pub use racy::{label, touch, touch_mut};
+pub use racy::{touch, touch_mut};
 
 /// Whether this build runs on the virtual machine: `--cfg archipelago_sim`.
 pub const SIMULATED: bool = cfg!(archipelago_sim);

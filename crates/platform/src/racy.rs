@@ -58,14 +58,6 @@ pub fn touch_mut<T: ?Sized>(ptr: *const T, len: usize) {
     let _ = (ptr, len);
 }
 
-/// Names memory in the reports of a simulated machine. Natively this does nothing.
-#[inline(always)]
-pub fn label<T>(what: &T, name: &'static str) {
-    #[cfg(archipelago_sim)]
-    archipelago_sim::world::label(core::ptr::from_ref(what).cast(), size_of::<T>(), name);
-    let _ = (what, name);
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

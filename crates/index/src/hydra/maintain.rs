@@ -27,7 +27,6 @@ use super::oplog::{Kind, MergedLog, Op, PagePtr};
 use super::shared::{Core, Local};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering::*};
-use archipelago_platform::label;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 use background::Background;
@@ -38,9 +37,8 @@ mod compact;
 
 /// The state of a map's maintenance.
 pub(crate) struct Maintenance<F: KeyForm> {
-    /// Structure changes since the last round, by the NUMA node on which they happened: one word for all would have to come to
-    /// each split from another node. Below zero for a moment when a change is drained before it is counted.
-    pending: Box<[CachePadded<AtomicIsize>]>,
+    /// Structure changes since the last round. Below zero for a moment when a change is drained before it is counted.
+    pending: CachePadded<AtomicIsize>,
     /// How many make a round due.
     due_at: AtomicUsize,
     combiner: Mutex<Combiner<F>>,
@@ -101,10 +99,8 @@ impl<F: KeyForm> Maintenance<F> {
     pub(super) fn new(nodes: usize) -> Self {
         let combiner =
             Combiner { round: 0, anchors: 1, delayed: Vec::new(), logs: VecDeque::new(), removed: VecDeque::new() };
-        let pending: Box<[CachePadded<AtomicIsize>]> = (0..nodes).map(|_| CachePadded::default()).collect();
-        pending.iter().for_each(|count| label(count, "pending changes"));
         Self {
-            pending,
+            pending: CachePadded::new(AtomicIsize::new(0)),
             due_at: AtomicUsize::new(1),
             combiner: Mutex::new(combiner),
             updaters: (0..nodes).map(|_| Updater { applied: AtomicU64::new(0), busy: Mutex::new(()) }).collect(),
@@ -114,16 +110,6 @@ impl<F: KeyForm> Maintenance<F> {
             paused: AtomicBool::new(false),
         }
     }
-
-    /// Counts a change on `node`; whether a round is due, as far as it looked. It looks at the other nodes' counts once for
-    /// every so many changes, so a round may come a quarter late.
-    fn count_change(&self, node: usize, due_at: usize) -> bool {
-        let here = self.pending[node].fetch_add(1, Relaxed) + 1;
-        let nodes = self.pending.len();
-        let stride = if nodes == 1 { 1 } else { (due_at / (4 * nodes)).max(1) };
-        here % stride as isize == 0
-            && self.pending.iter().map(|count| count.load(Relaxed)).sum::<isize>() >= due_at as isize
-    }
 }
 
 impl<F: KeyForm> Core<F> {
@@ -131,7 +117,7 @@ impl<F: KeyForm> Core<F> {
     pub(super) fn after_structure_change(&self, local: &Local<'_, F>) {
         let state = &self.maintenance;
         let due_at = state.due_at.load(Relaxed);
-        if !state.count_change(local.node, due_at) || state.paused.load(Relaxed) {
+        if state.pending.fetch_add(1, Relaxed) + 1 < due_at as isize || state.paused.load(Relaxed) {
             return;
         }
         let small = due_at <= self.due_at(self.config.tuning.inline_anchors);
@@ -172,10 +158,6 @@ impl<F: KeyForm> Core<F> {
         if drained == 0 && combiner.delayed.is_empty() && combiner.removed.is_empty() {
             return;
         }
-        for (node, pending) in self.maintenance.pending.iter().enumerate() {
-            let here = ops.iter().filter(|op| usize::from(op.node) == node).count();
-            pending.fetch_sub(here as isize, Relaxed);
-        }
         combiner.round += 1;
         let (log, delayed) = MergedLog::new(combiner.round, ops, core::mem::take(&mut combiner.delayed));
         combiner.delayed = delayed;
@@ -184,6 +166,7 @@ impl<F: KeyForm> Core<F> {
             combiner.removed.push_back((log.id, log.removes.clone()));
         }
         combiner.logs.push_back(Arc::new(log));
+        self.maintenance.pending.fetch_sub(drained as isize, Relaxed);
         self.maintenance.due_at.store(self.due_at(combiner.anchors), Relaxed);
     }
 

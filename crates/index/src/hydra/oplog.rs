@@ -67,8 +67,6 @@ pub(crate) enum Kind {
 /// One entry of an op log.
 pub(crate) struct Op<F: KeyForm> {
     pub kind: Kind,
-    /// The NUMA node that counts it as pending.
-    pub node: u16,
     pub page: PagePtr<F>,
     pub stamp: u64,
 }

@@ -147,9 +147,8 @@ impl<F: KeyForm> Core<F> {
     }
 
     /// Appends to this thread's op log. Called under the locks of the pages concerned.
-    pub(super) fn log(&self, local: &Local<'_, F>, kind: Kind, page: NonNull<F::Page>) {
-        let (node, page, stamp) = (local.node as u16, PagePtr(page), OrderedClock::shared().now());
-        self.cell().append(Op { kind, node, page, stamp });
+    pub(super) fn log(&self, _: &Local<'_, F>, kind: Kind, page: NonNull<F::Page>) {
+        self.cell().append(Op { kind, page: PagePtr(page), stamp: OrderedClock::shared().now() });
     }
 
     /// How many entries there are: exact when no thread is changing the map.

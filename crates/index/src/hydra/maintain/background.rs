@@ -32,7 +32,6 @@ use super::super::shared::Core;
 use super::{MaintenanceStats, lock};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
-use archipelago_platform::label;
 use archipelago_platform::sync::{Arc, Mutex, OnceLock, Weak};
 use archipelago_platform::thread::{self, JoinHandle, Thread};
 use archipelago_platform::time::Duration;
@@ -161,16 +160,12 @@ impl<F: KeyForm> Core<F> {
             // Only if the threads held nothing may clients take over.
             return !wake.all_asleep();
         }
-        // A look first: until the thread begins, every split that comes to this would else write its line.
-        if !wake.knows_of(0, ROUND) {
-            wake.rouse(0, ROUND);
-        }
+        wake.rouse(0, ROUND);
         true
     }
 
     fn start_background(&self) -> Option<Arc<Wake>> {
-        let sleepers: Box<[Sleeper]> = (0..self.layers.len()).map(|_| Sleeper::default()).collect();
-        sleepers.iter().for_each(|sleeper| label(sleeper, "background work"));
+        let sleepers = (0..self.layers.len()).map(|_| Sleeper::default()).collect();
         let wake = Arc::new(Wake { stop: AtomicBool::new(false), process: std::process::id(), sleepers });
         let spawn = |node: usize| {
             let (core, wake) = (self.this.clone(), wake.clone());
@@ -309,13 +304,6 @@ impl Wake {
                 thread.unpark();
             }
         }
-    }
-
-    /// Whether thread `node` has yet to begin with work of this kind. Relaxed: what a caller has logged before, under its log's
-    /// lock, that work finds. If the thread had drained that log before, it would have taken the work before, and the caller,
-    /// who had the log's lock after it, would not see it here.
-    fn knows_of(&self, node: usize, kind: u8) -> bool {
-        self.sleepers[node].work.load(Relaxed) & kind != 0
     }
 
     /// Sleeps until there is work, or the end has come, or the milliseconds have passed.

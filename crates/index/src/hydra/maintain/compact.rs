@@ -99,7 +99,7 @@ impl<F: KeyForm> Core<F> {
                 let moved = !merged && self.move_next(local, page);
                 if merged || moved {
                     page.lock().unlock();
-                    self.maintenance.pending[local.node].fetch_add(if moved { 2 } else { 1 }, Relaxed);
+                    self.maintenance.pending.fetch_add(if moved { 2 } else { 1 }, Relaxed);
                     return merged;
                 }
                 page.lock().unlock_unchanged();
