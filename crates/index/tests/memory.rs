@@ -3,6 +3,7 @@
 
 mod common;
 
+use archipelago_check::hostile::some_try;
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
 use archipelago_index::{HydraList, Key};
@@ -168,8 +169,13 @@ fn few_entries_left_evenly_take_little() {
 }
 
 /// Windows of keys that slide and fill and empty, by several threads: the most memory of any later round is what the
-/// first rounds needed.
-fn churn<K: Key>(map: HydraList<K, u64>, make: fn(u64) -> K) {
+/// first rounds needed. How much waits for readers is up to the scheduler, and one round in hundreds has several times as much
+/// as the others; a map that grows does so in every try.
+fn churn<K: Key>(new: impl Fn() -> HydraList<K, u64>, make: fn(u64) -> K) {
+    some_try(3, || churned(new(), make));
+}
+
+fn churned<K: Key>(map: HydraList<K, u64>, make: fn(u64) -> K) -> Result<(), String> {
     let window = sized(20_000, 60) as u64;
     let round = |t: u64, round: u64| {
         let session = map.pin();
@@ -201,22 +207,22 @@ fn churn<K: Key>(map: HydraList<K, u64>, make: fn(u64) -> K) {
     let most: Vec<usize> = rounds().take(sized(12, 3)).collect();
     let (first, later) = most.split_at(most.len() / 3);
     let limit = first.iter().max().unwrap() * 5 / 4 + (2 << 20);
-    assert!(later.iter().all(|&bytes| bytes <= limit), "memory grows: {most:?}");
     map.check_invariants();
     assert!(map.is_empty());
+    if later.iter().all(|&bytes| bytes <= limit) { Ok(()) } else { Err(format!("memory grows: {most:?}")) }
 }
 
 #[test]
 fn churn_of_words_is_flat() {
-    churn(HydraList::new(), scatter);
-    churn(HydraList::new(), |n| n);
-    churn(HydraList::builder().search_layer(SearchLayerKind::Art).build(), scatter);
+    churn(HydraList::new, scatter);
+    churn(HydraList::new, |n| n);
+    churn(|| HydraList::builder().search_layer(SearchLayerKind::Art).build(), scatter);
 }
 
 #[test]
 fn churn_of_strings_is_flat() {
-    churn(HydraList::new(), email);
-    churn(HydraList::new(), |n| format!("{n:020}"));
+    churn(HydraList::new, email);
+    churn(HydraList::new, |n| format!("{n:020}"));
 }
 
 /// Maps of every size made and dropped, small ones by the thousand, some with background threads at work.
