@@ -24,6 +24,7 @@ use super::run::{Piece, Run as _};
 use super::slots::{Fence, Found, Shape, SlotForm};
 use archipelago_platform::atomic::Ordering::{Acquire, Relaxed, Release};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64};
+use archipelago_platform::touch_mut;
 use archipelago_sync::version_lock::{Version, VersionLock};
 use core::alloc::Layout;
 use core::marker::PhantomData;
@@ -150,6 +151,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
             high: AtomicU64::new(0),
             home: AtomicU64::new(home as u64),
         };
+        touch_mut(at.as_ptr(), Self::BLOCK.size());
         let at = at.cast::<Header>();
         // SAFETY: by the contract there is room for a header, `WORDS` words and a latch.
         unsafe {
