@@ -94,7 +94,8 @@ impl Commit for BesideLock {
     const ONE_LINK: bool = true;
 
     fn for_scopes(self, scopes: usize) -> Self {
-        Self { locks: (0..scopes).map(|_| CachePadded::default()).collect(), ..self }
+        let lock = |_| CachePadded::new(Lock::from_raw(RawTicket::default(), ()));
+        Self { locks: (0..scopes).map(lock).collect(), ..self }
     }
 
     fn beside(&self) -> Removed {
