@@ -6,7 +6,7 @@
 use archipelago_index::blink::{Dense, Pages};
 use archipelago_index::{Art, BLinkTree, HydraList, OrderedIndex, OrderedSession};
 use archipelago_platform::memory::resident_bytes;
-use std::time::Instant;
+use archipelago_platform::time::Instant;
 
 /// A bijection of the integers that leaves them in no order.
 fn scattered(n: u64) -> u64 {

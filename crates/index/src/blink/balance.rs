@@ -1,6 +1,6 @@
 //! What becomes of pages that hold little: they become one with a neighbour, or get some of its entries.
 //!
-//! All of it happens under the latches of the parent and of both pages, so that for whoever sees the three unlatched the
+//! All of it happens under the latches of the parent and of both pages, so a thread that sees the three unlatched finds that the
 //! keys of the parent are exactly the fences of the pages. A neighbour that the parent does not know yet, or that has
 //! another parent, is left alone.
 

@@ -337,7 +337,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         F::value(self.words(), self.shape(), slot)
     }
 
-    /// Appends entries to `run`, as far as there are so many.
+    /// Appends the entries of `slots` to `run`, as far as the page has them.
     pub(super) fn collect(self, slots: Range<usize>, run: &mut F::Run) {
         let shape = self.shape();
         let mut slots = slots.start..slots.end.min(shape.len).min(Self::WORDS);

@@ -28,7 +28,7 @@ pub const SMALLEST: usize = 512;
 /// The largest page: places in it are counted in 16 bits.
 pub const LARGEST: usize = 128 << 10;
 
-/// Pages of so many bytes, version locks, reads without latches.
+/// Pages of this size in bytes, version locks, reads without latches.
 #[derive(Clone, Copy, Debug)]
 pub enum Pages<const BYTES: usize> {}
 
@@ -38,7 +38,7 @@ impl<const BYTES: usize> Policy for Pages<BYTES> {
     const LATCHED_READS: bool = false;
 }
 
-/// Pages of so many bytes with latches of a kind, which readers take too if so said. For comparisons: what is measured
+/// Pages of this size in bytes with latches of a kind, which readers take too if the third parameter says so. For comparisons: what is measured
 /// best is [`Standard`].
 #[derive(Clone, Copy, Debug)]
 pub struct Latched<const BYTES: usize, L, const READS: bool>(PhantomData<L>);

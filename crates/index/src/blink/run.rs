@@ -5,7 +5,7 @@ use core::ops::Range;
 
 /// A list of entries in key order.
 pub trait Run<F: SlotForm>: Default + Send {
-    /// An empty list with room for so many short entries.
+    /// An empty list with room for that number of short entries.
     fn with_room(entries: usize) -> Self;
 
     /// Forgets all entries.
