@@ -189,7 +189,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
 
     #[inline(always)]
     fn words(self) -> &'g [AtomicU64] {
-        // SAFETY: alive for 'g (`from_address`), and `create` has written so many words behind the header.
+        // SAFETY: alive for 'g (`from_address`), and `create` has written `WORDS` words behind the header.
         unsafe { core::slice::from_raw_parts(self.at.as_ptr().add(1).cast::<AtomicU64>(), Self::WORDS) }
     }
 

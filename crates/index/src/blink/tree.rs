@@ -13,7 +13,7 @@
 //!
 //! # Latches
 //! One who changes a page latches it at the version seen, or waits for it and looks at the fences again
-//! ([`Locked::covering`]). Whoever holds several took them from upper levels to lower ones, and from left to right on each:
+//! ([`Locked::covering`]). A thread that holds several took them from upper levels to lower ones, and from left to right on each:
 //! there is no circle to wait in. A split holds one latch at a time: it unlatches its page before it tells the level above.
 //!
 //! | operation | latches, in this order |
@@ -106,7 +106,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             }
         }
         let arena = (&raw const self.arenas[page.home()]).cast_mut().cast();
-        // SAFETY: nothing leads to the page any more, which happened before its latch was let go of; whoever made it
+        // SAFETY: nothing leads to the page any more, which happened before its latch was let go of; the thread that made it
         // obsolete retires it, once.
         unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, arena, reclaim::<F, P>) }
     }
@@ -176,7 +176,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             let ((page, seen), _hold) = self.leaf(key, guard);
             let found = page.search(key);
             point(points::FOUND);
-            // Acquire pairs with whoever swapped the word in: what it points to is there.
+            // Acquire pairs with the AcqRel of the swap that put the word in: what it points to is there.
             let word = found.hit.then(|| page.value(found.slot).load(Acquire));
             if page.is_still(seen) {
                 return word;

@@ -123,7 +123,7 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Locate<'g, '_, F, I> {
 pub(super) struct Copying<'g, 'k, 'b, F: ChunkForm, I> {
     pub(super) index: &'g I,
     pub(super) aim: Aim<F::Probe<'k>>,
-    /// With [`Aim::At`]: no more than so many from there on, if that can be told.
+    /// With [`Aim::At`]: at most this number from there on, if that can be told.
     pub(super) limit: usize,
     /// Has room for all that a chunk has.
     pub(super) to: &'b [Cell<(u64, u64)>],
@@ -142,7 +142,7 @@ impl<F: ChunkForm, I> Copy for Copying<'_, '_, '_, F, I> {}
 pub(super) struct Copied<'g> {
     pub(super) chunk: &'g Chunk,
     pub(super) version: Version,
-    /// So many entries, of which the first `run` are in order.
+    /// This number of entries, of which the first `run` are in order.
     pub(super) len: usize,
     pub(super) run: usize,
     pub(super) scattered: bool,
