@@ -28,6 +28,7 @@
 use super::form::ChunkForm;
 use super::heat::Heat;
 use super::look::{Alone, Look, order, settled};
+use crate::map::End;
 use archipelago_sync::region::{Again, Link, Page, Word};
 use archipelago_sync::version_lock::VersionLock;
 
@@ -358,6 +359,22 @@ impl Chunk {
         let rising = self.reserve(&Alone, count) == count && pairs[count..].iter().all(above);
         pairs.sort_unstable_by(|a, b| compare::<F>(a.0, b.0));
         Gathered { pairs, rising }
+    }
+
+    /// The least or the greatest key, of those in parts too. There is one.
+    pub(super) fn outermost<F: ChunkForm>(&self, end: End) -> u64 {
+        let count = self.count(&Alone);
+        // Of the reserve only its ends can be meant.
+        let ends = [0, self.reserve(&Alone, count).saturating_sub(1)].into_iter().filter(|&slot| slot < count);
+        let own = ends.chain(self.reserve(&Alone, count)..count).map(|slot| self.pair(&Alone, slot).0);
+        let parts = self.parts().iter();
+        let in_parts = parts.flat_map(|part| (0..part.count(&Alone)).map(|slot| part.pair(&Alone, slot).0));
+        let keys = own.chain(in_parts);
+        let outermost = match end {
+            End::First => keys.min_by(|a, b| compare::<F>(*a, *b)),
+            End::Last => keys.max_by(|a, b| compare::<F>(*a, *b)),
+        };
+        outermost.expect("the chunk is not empty")
     }
 
     /// Makes `pairs`, which ascend, all that it has: its reserve.

@@ -2,7 +2,7 @@
 //! are written once, over these.
 
 use super::form::ChunkForm;
-use archipelago_sync::region::{Again, Changing, Walk, Word};
+use archipelago_sync::region::{Again, Changing, Link, Page, Walk, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
 use core::cmp::Ordering;
 
@@ -63,6 +63,36 @@ impl Look for Alone {
     #[inline(always)]
     fn prove(&self) -> Result<(), Again> {
         Ok(())
+    }
+}
+
+/// Whoever alone changes a page may run a change on it by hand. A new version is the lock's business.
+impl Changing for Alone {
+    #[inline(always)]
+    fn get(&self, word: &Word) -> u64 {
+        word.load()
+    }
+
+    #[inline(always)]
+    fn set(&mut self, word: &Word, value: u64) {
+        word.set(value);
+    }
+
+    #[inline(always)]
+    fn target<P>(&self, link: &Link<P>) -> *mut P {
+        link.load()
+    }
+
+    #[inline(always)]
+    unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
+        // SAFETY: passed on.
+        unsafe { link.publish(to) }
+    }
+
+    fn restructure(&mut self, _: &impl Page) {}
+
+    fn retire(&mut self, page: &impl Page) {
+        page.lock().unlock_obsolete();
     }
 }
 

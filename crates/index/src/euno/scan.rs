@@ -3,7 +3,7 @@
 //! A scan copies a chunk, which is proven as a whole, shows the copy, and goes on at the *key* where the chunk's range ended, by
 //! the index: so splits and merges between two chunks neither hide an entry nor show one twice.
 
-use super::change::Removed;
+use super::change::{Remove, Removed};
 use super::chunk::{Chunk, MOST, Slots, sort};
 use super::core::Core;
 use super::find::{Copied, Copying};
@@ -15,6 +15,7 @@ use crate::map::{End, Words};
 use archipelago_platform::hint;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
+use archipelago_sync::region::Change;
 use core::cell::Cell;
 use core::cmp::Ordering;
 
@@ -151,13 +152,11 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
             empty.push(core::mem::replace(&mut held, next?));
         }
         held.change();
-        let mut all = held.gather::<F>().pairs;
-        let (key, value) = match end {
-            End::First => all.remove(0),
-            End::Last => all.pop().expect("the chunk is not empty"),
-        };
-        held.fill::<F>(&all);
-        Ok(Some((held.page(), Removed { key, value, left: held.count(&Alone) })))
+        // SAFETY: an entry's key, of a chunk that is locked.
+        let key: F::Probe<'_> = unsafe { F::kept(held.outermost::<F>(end)) };
+        let remove = Remove::<F> { chunk: held.page(), key, tag: F::tag(key), expected: None };
+        let taken = remove.run(&mut Alone).ok().flatten();
+        Ok(Some((held.page(), taken.expect("what is locked has the key that was read there"))))
     }
 
     fn lock_end<'g>(&'g self, guard: &'g Guard<'_>, end: End) -> Result<Held<'g, Chunk>, Busy> {
