@@ -2,7 +2,9 @@
 //! from both ends, windows of keys that slide; with bounds on memory and on the longest operation.
 
 use archipelago_check::drops::{Counted, DropCounter};
-use archipelago_check::hostile::{self, Counting, Longest, alone, crowd, duration, in_turns, longest_gap, some_try, within};
+use archipelago_check::hostile::{
+    self, Counting, Longest, alone, crowd, duration, in_turns, longest_gap, some_try, within,
+};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_index::euno::{Contention, Skip, Tree};
 use archipelago_index::map::{Kind, Map};
