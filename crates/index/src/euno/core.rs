@@ -161,7 +161,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     /// Whether threads wait before a contended chunk: where they would abort each other's transactions.
     #[inline(always)]
     fn door<'g>(&self, scatter: Option<&'g Scatter>) -> Option<&'g Scatter> {
-        if self.region.is_transactional() { scatter } else { None }
+        if self.region.is_transactional() && self.config.doors { scatter } else { None }
     }
 
     /// Passes a result on, and notes how contended the chunk is.
