@@ -11,6 +11,7 @@ use super::{Config, Contention};
 use crate::key::KeyForm;
 use crate::map::{Limits, Put, When};
 use crate::tally::{Growth, Tally};
+use archipelago_platform::hint::point;
 use archipelago_platform::sync::Weak;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::{Domain, Guard, Owner};
@@ -138,6 +139,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     #[inline]
     fn add(&self, guard: &Guard<'_>, found: &Found<'_>, new: New<'_, F>) -> Result<Put, Stale> {
         let Found { chunk, version, scatter, .. } = *found;
+        point(crate::points::ADDING);
         let added = match scatter {
             // Unproven, and no more than advice.
             None if chunk.count(&Alone) == SLOTS => Ok(false),
