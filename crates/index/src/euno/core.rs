@@ -189,6 +189,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
                 return None;
             }
             let Found { chunk, version, .. } = found;
+            point(crate::points::REMOVING);
             let remove = Remove::<F> { chunk, key, tag, expected };
             let removed = self.region.update(chunk, version, remove);
             match self.noted(&found, removed) {
