@@ -69,33 +69,36 @@ pub(super) fn update<S: Scope, T: Change, const BUMP: bool>(scope: S, change: T)
     result
 }
 
-/// Walks with each page locked while it is read: see the argument in the parent module.
+/// Walks with each page locked while it is read, or validated if its versions tell all: see the argument in the parent module.
 struct Holding<'g> {
     at: Option<(&'g VersionLock, Version)>,
+    /// Whether the present page is locked.
+    holds: bool,
     quiet: Quiet,
 }
 
 impl<'g> Walk<'g> for Holding<'g> {
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
-        // The version while the page that leads here is locked; its lock when that one is free again.
-        let look = page.lock().look();
-        self.leave();
-        let Look::Free(version) = look else {
-            // The thread that holds it may want the page that was held here: not to come back before that is over.
-            self.quiet.suspended(|| page.lock().read_unlocked());
-            return Err(Again);
-        };
-        // With no lock held it waits for those that share the page.
-        if !self.quiet.suspended(|| page.lock().try_lock_at(version)) {
-            return Err(Again);
+        self.go(page)?;
+        if !P::UNDER_LOCK_ONLY {
+            self.stay()?;
         }
-        self.at = Some((page.lock(), version));
         Ok(page)
     }
 
     fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
-        // SAFETY: the link is of a page that is locked, in the guard that `'g` stands for.
-        unsafe { link.load().as_ref() }.map(|page| self.enter(page)).transpose()
+        self.target(link)?.map(|page| self.enter(page)).transpose()
+    }
+
+    fn pass<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+        self.target(link)?.map(|page| self.go(page)).transpose()
+    }
+
+    fn stay(&mut self) -> Result<(), Again> {
+        let (lock, version) = self.at.expect("a page was entered");
+        // With no lock held it waits for those that share the page.
+        self.holds = self.holds || self.quiet.suspended(|| lock.try_lock_at(version));
+        if self.holds { Ok(()) } else { Err(Again) }
     }
 
     fn get(&self, word: &Word) -> u64 {
@@ -107,15 +110,43 @@ impl<'g> Walk<'g> for Holding<'g> {
     }
 
     fn prove(&self) -> Result<(), Again> {
-        Ok(())
+        self.check()
     }
 }
 
-impl Holding<'_> {
+impl<'g> Holding<'g> {
+    /// Where a link of the present page leads.
+    fn target<P: Page>(&self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+        let to = link.load();
+        self.check()?;
+        // SAFETY: the link was read from a page that is locked, or as it was at one moment, in the guard that `'g` stands for.
+        Ok(unsafe { to.as_ref() })
+    }
+
+    /// Goes to a page, at a version, and leaves the present one.
+    fn go<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+        // The version while the page that leads here is locked, or is as it was; its lock when that one is free again.
+        let look = page.lock().look();
+        self.check()?;
+        self.leave();
+        let Look::Free(version) = look else {
+            // The thread that holds it may want the page that was held here: not to come back before that is over.
+            self.quiet.suspended(|| page.lock().read_unlocked());
+            return Err(Again);
+        };
+        (self.at, self.holds) = (Some((page.lock(), version)), false);
+        Ok(page)
+    }
+
     fn leave(&mut self) {
-        if let Some((lock, _)) = self.at.take() {
+        if let Some((lock, _)) = self.at.take().filter(|_| self.holds) {
             lock.unlock_unchanged();
         }
+    }
+
+    /// Whether all that was read of the present page belongs together.
+    fn check(&self) -> Result<(), Again> {
+        if self.holds || self.at.is_none_or(|(lock, version)| lock.validate(version)) { Ok(()) } else { Err(Again) }
     }
 }
 
@@ -129,10 +160,13 @@ impl Drop for Holding<'_> {
 pub(super) fn traverse<'g, T: Traverse<'g>>(body: T) -> T::Out {
     let backoff = Backoff::new();
     loop {
-        let found = body.run(&mut Holding { at: None, quiet: quiet() });
-        if let Ok(found) = found {
+        let mut walk = Holding { at: None, holds: false, quiet: quiet() };
+        if let Ok(found) = body.run(&mut walk)
+            && walk.check().is_ok()
+        {
             return found;
         }
+        drop(walk);
         backoff.wait();
     }
 }
