@@ -79,26 +79,39 @@ struct Holding<'g> {
 
 impl<'g> Walk<'g> for Holding<'g> {
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+        // No link of the page that is left leads here, so it is not needed any more.
+        if self.holds {
+            self.leave();
+        }
         self.go(page)?;
-        if !P::UNDER_LOCK_ONLY {
-            self.stay()?;
+        self.settle::<P>().map(|()| page)
+    }
+
+    fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+        let page = self.pass(link)?;
+        if page.is_some() {
+            self.settle::<P>()?;
         }
         Ok(page)
     }
 
-    fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
-        self.target(link)?.map(|page| self.enter(page)).transpose()
-    }
-
     fn pass<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
-        self.target(link)?.map(|page| self.go(page)).transpose()
+        let to = link.load();
+        self.check()?;
+        // SAFETY: the link was read from a page that is locked, or as it was at one moment, in the guard that `'g` stands for.
+        unsafe { to.as_ref() }.map(|page| self.go(page)).transpose()
     }
 
     fn stay(&mut self) -> Result<(), Again> {
         let (lock, version) = self.at.expect("a page was entered");
-        // With no lock held it waits for those that share the page.
-        self.holds = self.holds || self.quiet.suspended(|| lock.try_lock_at(version));
-        if self.holds { Ok(()) } else { Err(Again) }
+        // With no lock held it waits, for those that share the page, too.
+        while !self.holds {
+            self.holds = self.quiet.suspended(|| lock.try_lock_at(version));
+            if !self.holds && self.quiet.suspended(|| lock.read_unlocked()) != Some(version) {
+                return Err(Again);
+            }
+        }
+        Ok(())
     }
 
     fn get(&self, word: &Word) -> u64 {
@@ -115,31 +128,33 @@ impl<'g> Walk<'g> for Holding<'g> {
 }
 
 impl<'g> Holding<'g> {
-    /// Where a link of the present page leads.
-    fn target<P: Page>(&self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
-        let to = link.load();
-        self.check()?;
-        // SAFETY: the link was read from a page that is locked, or as it was at one moment, in the guard that `'g` stands for.
-        Ok(unsafe { to.as_ref() })
+    /// Locks the present page, if it must be.
+    fn settle<P: Page>(&mut self) -> Result<(), Again> {
+        if P::UNDER_LOCK_ONLY { Ok(()) } else { self.stay() }
     }
 
     /// Goes to a page, at a version, and leaves the present one.
     fn go<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
         // The version while the page that leads here is locked, or is as it was; its lock when that one is free again.
-        let look = page.lock().look();
+        let version = match page.lock().look() {
+            Look::Free(version) => version,
+            _ if self.holds => {
+                // The thread that holds it may want the page that was held here: not to come back before that is over.
+                self.leave();
+                self.quiet.suspended(|| page.lock().read_unlocked());
+                return Err(Again);
+            }
+            _ => self.quiet.suspended(|| page.lock().read_unlocked()).ok_or(Again)?,
+        };
         self.check()?;
         self.leave();
-        let Look::Free(version) = look else {
-            // The thread that holds it may want the page that was held here: not to come back before that is over.
-            self.quiet.suspended(|| page.lock().read_unlocked());
-            return Err(Again);
-        };
         (self.at, self.holds) = (Some((page.lock(), version)), false);
         Ok(page)
     }
 
     fn leave(&mut self) {
-        if let Some((lock, _)) = self.at.take().filter(|_| self.holds) {
+        let held = core::mem::take(&mut self.holds);
+        if let Some((lock, _)) = self.at.take().filter(|_| held) {
             lock.unlock_unchanged();
         }
     }
