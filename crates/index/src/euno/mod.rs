@@ -12,7 +12,7 @@
 //!
 //! | file | what it has |
 //! |---|---|
-//! | `chunk`, `form` | the chunk, its parts, keys as words |
+//! | `chunk`, `form`, `memory` | the chunk, its parts, keys as words, where chunks lie |
 //! | `look` | reading pages: in walks, in changes, alone |
 //! | `find`, `change` | both phases, as regions |
 //! | `core`, `scan`, `structure` | operations, of which [`Map`] makes what users see |
@@ -32,6 +32,7 @@ mod heat;
 mod held;
 mod index;
 mod look;
+mod memory;
 mod reshape;
 mod scan;
 mod structure;
