@@ -127,7 +127,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         let Some(spot) = found.spot else { return Err(Stale) };
         let expected = if let When::Holds(expected) = when { Some(expected) } else { None };
         let _within = self.door(found.scatter).map(|scatter| scatter.door.enter(tag));
-        let replace = Replace { spot, tag, expected, new: word };
+        let replace = Replace { chunk: found.chunk, spot, tag, expected, new: word };
         let old = self.region.exchange(found.chunk, found.version, &spot.entry.value, (expected, word), replace);
         match self.noted(found, old)? {
             Ok(old) => Ok(Put::Replaced(old)),
@@ -148,7 +148,6 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
                 self.region.update(chunk, version, Insert { chunk, new, absent })
             }
             Some(scatter) => {
-                let _within = self.door(Some(scatter)).map(|scatter| scatter.door.enter(new.tag));
                 let part = scatter.part(new.tag);
                 self.region.update_part(chunk, version, part, InsertPart { part, new })
             }
@@ -171,9 +170,9 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     fn noted<R>(&self, found: &Found<'_>, result: Result<R, Stale>) -> Result<R, Stale> {
         if self.config.contention == Contention::Adaptive && !found.chunk.is_scattered(&Alone) {
             match result {
-                Ok(_) => found.chunk.heat.write(),
+                Ok(_) if found.chunk.heat.write() => self.scatter_chunk(found.chunk),
                 Err(Stale) if found.chunk.heat.refused() => self.scatter_chunk(found.chunk),
-                Err(Stale) => {}
+                Ok(_) | Err(Stale) => {}
             }
         }
         result
