@@ -70,7 +70,7 @@ impl Inner {
     /// Starts fetching what a search looks at: the lines are then on their way at once.
     #[inline(always)]
     fn fetch(node: *const Self) {
-        for line in 0..size_of::<Self>() / 128 {
+        for line in 0..size_of::<Self>() / 64 {
             hint::prefetch_read(node.wrapping_byte_add(line * 64));
         }
     }
@@ -376,7 +376,9 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
                     // Unproven, but any address may be fetched from.
                     (at..=count.min(at + ahead)).for_each(|at| Chunk::fetch(node.to_chunk(at).load()));
                 }
-                return walk.follow(node.to_chunk(at))?.ok_or(Again);
+                let link = node.to_chunk(at);
+                Chunk::fetch_tags(link.load());
+                return walk.follow(link)?.ok_or(Again);
             }
             let link = &node.children[at];
             Inner::fetch(link.load());
