@@ -54,9 +54,8 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     fn balance_child(&self, level: usize, key: F::Probe<'_>, why: Why, guard: &Guard<'_>) -> Next {
         let locked = loop {
             // The tree may have become lower meanwhile.
-            let Some(((page, seen), hold)) = self.find(Goal::At(key), level, guard) else { return Next::Nothing };
-            drop(hold);
-            if let Some((locked, _)) = Locked::covering(page, seen, level, key) {
+            let Some((parent, hold)) = self.find(Goal::At(key), level, guard) else { return Next::Nothing };
+            if let Some((locked, _)) = Locked::covering(parent, hold.release(), level, key) {
                 break locked;
             }
         };

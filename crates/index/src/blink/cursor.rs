@@ -4,6 +4,7 @@
 //! there, or in the neighbour; if not, it looks its place up by key. It never shows a key twice, nor misses one that was
 //! there throughout: each run is a consistent copy of a part of one leaf, and the next begins at the key where it ended.
 
+use super::locked::Hold;
 use super::page::Goal;
 use super::policy::Policy;
 use super::run::Run as _;
@@ -67,6 +68,7 @@ impl<'g, F: KeyForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
                 (true, false) => page.high(),
             };
             if !page.is_still(seen) {
+                tree.note_retry();
                 continue;
             }
             self.leaf = Some(((page, seen), if DOWN { part.start } else { part.end }));
@@ -115,9 +117,14 @@ pub(super) fn go_on<'g, F: KeyForm, P: Policy, const DOWN: bool>(
     ((page, seen), slot): (Seen<'g, F, P>, usize),
     guard: &'g Guard<'_>,
 ) -> Option<(Held<'g, F, P>, usize)> {
+    if !page.has_latch() {
+        // The latch that it is under is found on a way down.
+        return go_on_below::<F, P, DOWN>(tree, (page, seen), slot, guard);
+    }
+    // The caller holds no latch, so walks to the left take none against the order.
+    let hold = Hold::none();
     if DOWN && slot == 0 {
-        // The caller holds no latch: this one would be taken against the order.
-        let left = tree.step((page, seen), page.left(), guard)?;
+        let left = tree.step((page, seen), hold, page.left(), guard)?;
         let it = left.0.0;
         // The link is no part of what the page's version stands for: a page may have come between. What the left one's
         // version stands for is validated with what is read of it.
@@ -125,7 +132,29 @@ pub(super) fn go_on<'g, F: KeyForm, P: Policy, const DOWN: bool>(
     }
     if !DOWN && slot >= page.len() {
         let right = page.right();
-        return Some((tree.step((page, seen), right, guard)?, 0));
+        return Some((tree.step((page, seen), hold, right, guard)?, 0));
     }
-    Some((((page, seen), page.hold()), slot))
+    Some((((page, seen), Hold::of(page)), slot))
+}
+
+/// As [`go_on`], to another leaf only, by its fence: it is the neighbour of a leaf that still is as it was.
+#[cold]
+fn go_on_below<'g, F: KeyForm, P: Policy, const DOWN: bool>(
+    tree: &Tree<F, P>,
+    (page, seen): Seen<'g, F, P>,
+    slot: usize,
+    guard: &'g Guard<'_>,
+) -> Option<(Held<'g, F, P>, usize)> {
+    let fence = match (DOWN, slot) {
+        (true, 0) => Some(page.low()),
+        (false, slot) if slot >= page.len() => page.high(),
+        _ => None,
+    }?;
+    if !page.is_still(seen) {
+        return None;
+    }
+    let edge = F::probe(&fence);
+    let leaf = tree.find(if DOWN { Goal::Below(edge) } else { Goal::At(edge) }, 0, guard)?;
+    let slot = leaf.0.0.search(edge).slot;
+    Some((leaf, slot))
 }

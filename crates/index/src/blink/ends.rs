@@ -45,9 +45,9 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     pub(super) fn pop<const DOWN: bool>(&self, run: &mut F::Run, guard: &Guard<'_>) {
         loop {
             let end = self.find_end::<DOWN>(guard);
-            let ((page, seen), hold) = end.leaf;
-            drop(hold);
-            let Some(locked) = Locked::at(page, seen) else { continue };
+            let (leaf, hold) = end.leaf;
+            let Some(locked) = Locked::at(leaf, hold.release()) else { continue };
+            let page = leaf.0;
             if !are_still(&end.passed) {
                 continue;
             }

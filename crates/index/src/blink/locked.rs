@@ -4,12 +4,63 @@ use super::latch::Latch;
 use super::page::Page;
 use super::policy::Policy;
 use super::slots::SlotForm;
+use super::tree::Seen;
 use crate::points;
 use archipelago_platform::hint::point;
-use archipelago_sync::version_lock::Version;
 
-/// A page's latch, held for reading if the policy has readers do that.
-pub(super) type Hold<'g, P> = Option<<<P as Policy>::Latch as Latch>::Read<'g>>;
+/// What a thread has of a page that it looks at: the page's latch, shared, if the policy has readers take it; and where that
+/// latch is.
+pub(super) struct Hold<'g, F: SlotForm, P: Policy> {
+    read: Option<<P::Latch as Latch>::Read<'g>>,
+    above: Above<'g, F, P>,
+}
+
+/// The page above whose latch is a page's, as it was seen; `None` if the page has one of its own.
+pub(super) type Above<'g, F, P> = Option<Seen<'g, F, P>>;
+
+impl<'g, F: SlotForm, P: Policy> Hold<'g, F, P> {
+    /// Latches a page that has a latch, if that is the policy.
+    #[inline(always)]
+    pub(super) fn of(page: Page<'g, F, P>) -> Self {
+        Hold { read: P::LATCHED_READS.then(|| page.side_latch().read()), above: None }
+    }
+
+    /// Nothing.
+    #[inline(always)]
+    pub(super) fn none() -> Self {
+        Hold { read: None, above: None }
+    }
+
+    /// Goes on to the page `next`: takes its latch, if it has one, and hands out what was held before, to be let go of when
+    /// the page before has been validated. If it has none, it is under that of the page before, `seen`, or of that which this
+    /// was under.
+    #[inline(always)]
+    pub(super) fn go_on(self, seen: Seen<'g, F, P>, next: Page<'g, F, P>) -> (Self, Self) {
+        if next.has_latch() {
+            (Self::of(next), self)
+        } else {
+            (Hold { above: self.above.or(Some(seen)), ..self }, Self::none())
+        }
+    }
+
+    /// Lets go of the latch, and says where it is.
+    #[inline(always)]
+    pub(super) fn release(self) -> Above<'g, F, P> {
+        drop(self.read);
+        self.above
+    }
+}
+
+/// Takes the latch that a page is under for writing; `None` if the page whose latch it is has changed.
+fn write_latch<'g, F: SlotForm, P: Policy>(
+    page: Page<'g, F, P>,
+    above: Above<'g, F, P>,
+) -> Option<<P::Latch as Latch>::Write<'g>> {
+    let Some((above, seen)) = above else { return Some(page.side_latch().write()) };
+    let write = above.side_latch().write();
+    // What led from there to the page may be another page's now. Every change of `above` is under this latch.
+    above.is_still(seen).then_some(write)
+}
 
 /// What the version lock's holder has done.
 enum Outcome {
@@ -22,42 +73,42 @@ enum Outcome {
 pub(super) struct Locked<'g, F: SlotForm, P: Policy> {
     page: Page<'g, F, P>,
     outcome: Outcome,
-    // Let go of after the version lock (by `drop`).
-    _write: <P::Latch as Latch>::Write<'g>,
+    // Let go of after the version lock (by `drop`). `None` if the page is under a latch that is held beside this.
+    _write: Option<<P::Latch as Latch>::Write<'g>>,
 }
 
 impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
     /// Latches a page that is known to be in the tree, by a latch that is held on the level above.
     pub(super) fn child(page: Page<'g, F, P>) -> Self {
-        let write = page.side_latch().write();
+        let write = page.has_latch().then(|| page.side_latch().write());
         assert!(page.latch().lock(), "a page that a latched one leads to is in the tree");
         Locked { page, outcome: Outcome::Nothing, _write: write }
     }
 
     /// Latches a page if it still is as it was `seen`. The caller holds no latch.
-    pub(super) fn at(page: Page<'g, F, P>, seen: Version) -> Option<Self> {
-        let write = page.side_latch().write();
-        page.latch().try_lock_at(seen).then(|| Locked { page, outcome: Outcome::Nothing, _write: write })
+    pub(super) fn at((page, seen): Seen<'g, F, P>, above: Above<'g, F, P>) -> Option<Self> {
+        let write = write_latch(page, above)?;
+        page.latch().try_lock_at(seen).then(|| Locked { page, outcome: Outcome::Nothing, _write: Some(write) })
     }
 
     /// Latches a page that covered `key` when it was `seen`, and says whether it still is as it was. If it is not, this
     /// waits for the latch, and then the page must still be in the tree and cover the key: it may have become one with its
     /// neighbour, and keys may have gone to either side. The caller holds no latch.
     pub(super) fn covering(
-        page: Page<'g, F, P>,
-        seen: Version,
+        (page, seen): Seen<'g, F, P>,
+        above: Above<'g, F, P>,
         level: usize,
         key: F::Probe<'_>,
     ) -> Option<(Self, bool)> {
         point(points::LATCHING);
-        if let Some(locked) = Self::at(page, seen) {
+        if let Some(locked) = Self::at((page, seen), above) {
             return Some((locked, true));
         }
-        let write = page.side_latch().write();
+        let write = write_latch(page, above)?;
         if !page.latch().lock() {
             return None;
         }
-        let locked = Locked { page, outcome: Outcome::Nothing, _write: write };
+        let locked = Locked { page, outcome: Outcome::Nothing, _write: Some(write) };
         // The root changes its level, too.
         (page.level() == level && page.covers(key)).then_some((locked, false))
     }

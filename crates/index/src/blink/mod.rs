@@ -39,7 +39,7 @@ mod tree;
 mod word;
 
 pub use latch::{Central, Cohort, CohortNp, CohortWp, Latch, VersionOnly};
-pub use policy::{Dense, LARGEST, Latched, Pages, Policy, Replicated, SMALLEST, Standard};
+pub use policy::{Dense, Granular, LARGEST, Latched, Pages, Policy, Replicated, SMALLEST, Standard};
 pub(crate) use slots::SlotForm;
 
 use crate::Key;
@@ -88,6 +88,13 @@ impl<K: Key, V: Send + Sync + 'static, P: Policy> Builder<K, V, P> {
 }
 
 impl<K: Key, V: Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
+    /// For tests and comparisons: how often threads began anew as a page had changed under them while they were on their way to
+    /// an entry or read it. O(threads).
+    #[doc(hidden)]
+    pub fn retries(&self) -> u64 {
+        self.core().trees.all().iter().map(tree::Tree::retries).sum()
+    }
+
     /// For tests: the levels that the tree has, 1 if the root is its only page.
     #[doc(hidden)]
     pub fn levels(&self) -> usize {

@@ -18,7 +18,6 @@
 //! Release and loaded with Acquire.
 
 use super::latch::Latch;
-use super::locked::Hold;
 use super::policy::{LARGEST, Policy, SMALLEST};
 use super::run::{Piece, Run as _};
 use super::slots::{Fence, Found, Shape, SlotForm};
@@ -136,11 +135,24 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The longest key in bytes.
     pub(super) const LONGEST_KEY: usize = P::PAGE / 4;
 
-    /// Makes an unlocked page without any content of a block.
+    /// The memory of a page without a latch.
+    pub(super) const BARE_BLOCK: Layout = match Layout::from_size_align(P::PAGE, 64) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a page size is out of range"),
+    };
+
+    /// Whether a level's pages have latches.
+    #[inline(always)]
+    pub(super) const fn is_latched(level: usize) -> bool {
+        P::FINEST == 0 || level >= P::FINEST
+    }
+
+    /// Makes an unlocked page without any content of a block, with a latch or without one.
     ///
     /// # Safety
-    /// `at` is a block of layout [`BLOCK`](Self::BLOCK), valid during `'g`, and the caller's alone.
-    pub(super) unsafe fn create(at: NonNull<u8>, home: usize) -> Self {
+    /// `at` is a block of layout [`BLOCK`](Self::BLOCK) or [`BARE_BLOCK`](Self::BARE_BLOCK), valid during `'g`, and the caller's
+    /// alone.
+    pub(super) unsafe fn create(at: NonNull<u8>, home: usize, latched: bool) -> Self {
         let header = Header {
             latch: VersionLock::new(),
             shape: AtomicU64::new(0),
@@ -151,11 +163,13 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
             high: AtomicU64::new(0),
             home: AtomicU64::new(home as u64),
         };
-        touch_mut(at.as_ptr(), Self::BLOCK.size());
+        touch_mut(at.as_ptr(), if latched { Self::BLOCK.size() } else { Self::BARE_BLOCK.size() });
         let at = at.cast::<Header>();
-        // SAFETY: by the contract there is room for a header, `WORDS` words and a latch.
+        // SAFETY: by the contract there is room for a header, `WORDS` words, and a latch if there is to be one.
         unsafe {
-            at.byte_add(Self::LATCH).cast::<P::Latch>().write(P::Latch::new());
+            if latched {
+                at.byte_add(Self::LATCH).cast::<P::Latch>().write(P::Latch::new());
+            }
             at.write(header);
             for word in 0..Self::WORDS {
                 at.add(1).cast::<AtomicU64>().add(word).write(AtomicU64::new(0));
@@ -196,24 +210,27 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// Ends the page's life as one: what remains is a block.
     ///
     /// # Safety
-    /// No thread uses the page any more.
-    pub(super) unsafe fn destroy(self) -> NonNull<u8> {
-        // SAFETY: `create` has put it there, and it is dropped once.
-        unsafe { self.at.byte_add(Self::LATCH).cast::<P::Latch>().drop_in_place() };
+    /// No thread uses the page any more, and `latched` is what it was created with.
+    pub(super) unsafe fn destroy(self, latched: bool) -> NonNull<u8> {
+        if latched {
+            // SAFETY: `create` has put it there, and it is dropped once.
+            unsafe { self.at.byte_add(Self::LATCH).cast::<P::Latch>().drop_in_place() };
+        }
         self.at.cast()
     }
 
-    /// What writers take before the version lock.
+    /// Whether a page that is not the root has a latch.
+    #[inline(always)]
+    pub(super) fn has_latch(self) -> bool {
+        // No page but the root changes its level.
+        P::FINEST == 0 || Self::is_latched(self.level())
+    }
+
+    /// What writers take before the version lock. The page has one: it is the root, or [`has_latch`](Self::has_latch).
     #[inline(always)]
     pub(super) fn side_latch(self) -> &'g P::Latch {
         // SAFETY: alive for 'g (`from_address`), and `create` has put it there.
         unsafe { self.at.byte_add(Self::LATCH).cast::<P::Latch>().as_ref() }
-    }
-
-    /// Latches the page for reading, if that is the policy.
-    #[inline(always)]
-    pub(super) fn hold(self) -> Hold<'g, P> {
-        if P::LATCHED_READS { Some(self.side_latch().read()) } else { None }
     }
 
     /// The version lock.

@@ -15,6 +15,10 @@ pub trait Policy: Send + Sync + 'static {
     /// Whether readers take the latch, too. If not they go by versions.
     const LATCHED_READS: bool;
 
+    /// The lowest level whose pages have latches. A page below is under the latch of the page above it that is of this level,
+    /// or of the root if that is lower.
+    const FINEST: usize = 0;
+
     /// Whether there is a replica on each node.
     const REPLICATED: bool = false;
 
@@ -58,6 +62,7 @@ impl<P: Policy> Policy for Dense<P> {
     const PAGE: usize = P::PAGE;
     type Latch = P::Latch;
     const LATCHED_READS: bool = P::LATCHED_READS;
+    const FINEST: usize = P::FINEST;
     const REPLICATED: bool = P::REPLICATED;
     const DENSE: bool = true;
 }
@@ -71,7 +76,23 @@ impl<P: Policy> Policy for Replicated<P> {
     const PAGE: usize = P::PAGE;
     type Latch = P::Latch;
     const LATCHED_READS: bool = P::LATCHED_READS;
+    const FINEST: usize = P::FINEST;
     const REPLICATED: bool = true;
+    const DENSE: bool = P::DENSE;
+}
+
+/// The same as another policy, with latches down to a level only: 1 leaves the leaves without, `usize::MAX` has one latch in all,
+/// the root's. A thread takes fewer latches on its way, and shares the lowest with more of the others; large latches take
+/// less memory. Every page still has its version lock, which is what makes reads right.
+#[derive(Clone, Copy, Debug)]
+pub struct Granular<P, const LEVEL: usize>(PhantomData<P>);
+
+impl<P: Policy, const LEVEL: usize> Policy for Granular<P, LEVEL> {
+    const PAGE: usize = P::PAGE;
+    type Latch = P::Latch;
+    const LATCHED_READS: bool = P::LATCHED_READS;
+    const FINEST: usize = LEVEL;
+    const REPLICATED: bool = P::REPLICATED;
     const DENSE: bool = P::DENSE;
 }
 

@@ -93,10 +93,9 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             // A page with a left neighbour is no root, so this level exists. It stays while the page is unknown there: a
             // root collapses onto a page without neighbours only.
             let found = self.find(Goal::At(key), level, guard);
-            let ((page, seen), hold) = found.expect("a split page has a parent");
-            drop(hold);
-            if let Some((locked, _)) = Locked::covering(page, seen, level, key) {
-                let found = page.search(key);
+            let (parent, hold) = found.expect("a split page has a parent");
+            if let Some((locked, _)) = Locked::covering(parent, hold.release(), level, key) {
+                let found = locked.page().search(key);
                 debug_assert!(!found.hit, "a page is told of once");
                 return self.insert(locked, found.slot, key, child.as_word(), guard);
             }
@@ -105,7 +104,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
 
     /// Puts a level under the root, which stays where it is.
     fn grow(&self, locked: Locked<'_, F, P>, piece: &Piece<F>, cuts: &[usize], guard: &Guard<'_>) {
-        let parts = self.spread(piece, cuts, self.create_page(guard), guard);
+        let parts = self.spread(piece, cuts, self.create_page(piece.level, guard), guard);
         let mut children = Piece::<F>::new(piece.level + 1);
         children.run.push(F::probe(&piece.low), parts[0].as_word());
         for (part, &cut) in parts[1..].iter().zip(cuts) {
@@ -127,7 +126,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         // SAFETY: the neighbour of a page that this thread has latched is in the tree.
         let right: Option<Page<'g, F, P>> = first.right().map(|right| unsafe { Page::from_address(right) });
         let mut pages = vec![first];
-        pages.extend(cuts.iter().map(|_| self.create_page(guard)));
+        pages.extend(cuts.iter().map(|_| self.create_page(piece.level, guard)));
         for (at, page) in pages.iter().enumerate() {
             let start = at.checked_sub(1).map_or(0, |before| cuts[before]);
             let end = cuts.get(at).copied().unwrap_or(piece.run.len());

@@ -16,6 +16,11 @@
 //! ([`Locked::covering`]). A thread that holds several took them from upper levels to lower ones, and from left to right on each:
 //! there is no circle to wait in. A split holds one latch at a time: it unlatches its page before it tells the level above.
 //!
+//! A policy may have latches down to a level only ([`Policy::FINEST`]). Then a page below is under the latch of the page of
+//! that level that covers it, or of a root that is lower. A thread takes that one, looks whether its page is as it was on the way
+//! down ([`Hold`] remembers it), and only then the version lock of the page below. Version locks exclude writers and tell readers
+//! as ever: that a latch is taken above changes who waits where, and nothing of what is right.
+//!
 //! | operation | latches, in this order |
 //! |---|---|
 //! | look-up, scan | none |
@@ -36,9 +41,13 @@ use super::run::{Piece, Run as _};
 use crate::key::KeyForm;
 use crate::map::{Put, When};
 use crate::points;
-use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
+use archipelago_platform::atomic::AtomicU64;
+use archipelago_platform::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use archipelago_platform::hint::point;
 use archipelago_platform::memory::BlockArena;
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::per_thread::PerThread;
+use archipelago_platform::thread;
 use archipelago_platform::topology::{NodeId, Topology};
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
@@ -51,8 +60,13 @@ pub struct Tree<F: KeyForm, P: Policy> {
     /// Never moves, and is never merged away; its level changes.
     root: NonNull<Header>,
     topology: Topology,
-    /// One per NUMA node, in node order. Boxed so that retired pages can name them by address.
+    /// One per home, in node order; then as many for pages without latches, if there are such pages. Boxed so that retired
+    /// pages can name them by address.
     arenas: Box<[BlockArena]>,
+    /// How many homes there are.
+    homes: usize,
+    /// See [`retries`](Self::retries).
+    retries: PerThread<CachePadded<AtomicU64>>,
     _types: PhantomData<fn() -> (F, P)>,
 }
 
@@ -65,7 +79,7 @@ unsafe impl<F: KeyForm, P: Policy> Sync for Tree<F, P> {}
 pub(super) type Seen<'g, F, P> = (Page<'g, F, P>, Version);
 
 /// The same, with the page's latch if readers take it.
-pub(super) type Held<'g, F, P> = (Seen<'g, F, P>, Hold<'g, P>);
+pub(super) type Held<'g, F, P> = (Seen<'g, F, P>, Hold<'g, F, P>);
 
 impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// An empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
@@ -73,12 +87,22 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// Its pages lie on `homes`: each on that of the thread that makes it, if it is one of these.
     pub(super) fn new(topology: Topology, homes: Range<usize>) -> Self {
         let nodes = topology.nodes().len();
-        let arena = |node| BlockArena::new(Page::<F, P>::BLOCK, (nodes > 1).then_some(NodeId(node)));
-        let arenas: Box<[BlockArena]> = homes.map(arena).collect();
+        let blocks = [Page::<F, P>::BLOCK, Page::<F, P>::BARE_BLOCK];
+        let kinds = &blocks[..if P::FINEST > 0 { 2 } else { 1 }];
+        let arena = |block, node| BlockArena::new(block, (nodes > 1).then_some(NodeId(node)));
+        let arenas: Box<[BlockArena]> =
+            kinds.iter().flat_map(|&block| homes.clone().map(move |node| arena(block, node))).collect();
         // SAFETY: a fresh block.
-        let root = unsafe { Page::<F, P>::create(arenas[0].alloc(), 0) };
+        let root = unsafe { Page::<F, P>::create(arenas[0].alloc(), 0, true) };
         root.fill(&Piece::new(0), 0..0);
-        Tree { root: root.address(), topology, arenas, _types: PhantomData }
+        Tree {
+            root: root.address(),
+            topology,
+            arenas,
+            homes: homes.len(),
+            retries: PerThread::new(),
+            _types: PhantomData,
+        }
     }
 
     /// The page where descents begin.
@@ -88,12 +112,14 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         unsafe { Page::from_address(self.root) }
     }
 
-    /// A page on the caller's node.
-    pub(super) fn create_page<'g>(&self, _: &'g Guard<'_>) -> Page<'g, F, P> {
-        let last = self.arenas.len() - 1;
-        let home = if last == 0 { 0 } else { self.topology.node_of_current().min(last) };
+    /// A page for a level, on the caller's node.
+    pub(super) fn create_page<'g>(&self, level: usize, _: &'g Guard<'_>) -> Page<'g, F, P> {
+        let last = self.homes - 1;
+        let node = if last == 0 { 0 } else { self.topology.node_of_current().min(last) };
+        let latched = Page::<F, P>::is_latched(level);
+        let home = if latched { node } else { self.homes + node };
         // SAFETY: a fresh block.
-        unsafe { Page::create(self.arenas[home].alloc(), home) }
+        unsafe { Page::create(self.arenas[home].alloc(), home, latched) }
     }
 
     /// Frees a page that has gone when no reader can be in it.
@@ -102,7 +128,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped.
             unsafe {
                 let page = Page::<F, P>::from_address(NonNull::new_unchecked(page.cast()));
-                (*arena.cast::<BlockArena>()).free(page.destroy());
+                (*arena.cast::<BlockArena>()).free(page.destroy(page.has_latch()));
             }
         }
         let arena = (&raw const self.arenas[page.home()]).cast_mut().cast();
@@ -118,7 +144,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     pub(super) fn find<'g>(&self, goal: Goal<'_, F>, level: usize, guard: &'g Guard<'_>) -> Option<Held<'g, F, P>> {
         'again: loop {
             let mut page = self.root(guard);
-            let mut hold = page.hold();
+            let mut hold = Hold::of(page);
             let mut seen = page.latch().read_unlocked().expect("the root stays");
             loop {
                 let next = if page.is_left_of(goal) {
@@ -132,12 +158,15 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
                         if page.is_still(seen) {
                             return None;
                         }
+                        self.note_retry();
                         continue 'again;
                     }
                     page.child(page.child_slot(goal))
                 };
-                let Some(next) = self.step((page, seen), next, guard) else { continue 'again };
-                // The latch before is let go of here.
+                let Some(next) = self.step((page, seen), hold, next, guard) else {
+                    self.note_retry();
+                    continue 'again;
+                };
                 ((page, seen), hold) = next;
             }
         }
@@ -148,6 +177,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     pub(super) fn step<'g>(
         &self,
         (page, seen): Seen<'g, F, P>,
+        hold: Hold<'g, F, P>,
         next: Option<NonNull<Header>>,
         _: &'g Guard<'_>,
     ) -> Option<Held<'g, F, P>> {
@@ -158,7 +188,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         // SAFETY: a page that is in the tree led there, so it is not retired, and what is retired from now on is not freed
         // under the guard.
         let next: Page<'g, F, P> = unsafe { Page::from_address(next?) };
-        let hold = next.hold();
+        let (hold, _before) = hold.go_on((page, seen), next);
         let next_seen = next.latch().read_unlocked()?;
         page.is_still(seen).then_some(((next, next_seen), hold))
     }
@@ -181,7 +211,20 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             if page.is_still(seen) {
                 return word;
             }
+            self.note_retry();
         }
+    }
+
+    /// How often threads began anew as a page had changed under them while they were on their way or read it.
+    pub(super) fn retries(&self) -> u64 {
+        self.retries.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// Counts a retry. Each thread has a count that it alone writes.
+    #[cold]
+    pub(super) fn note_retry(&self) {
+        let count = self.retries.get_or(thread::slot().index, || CachePadded::new(AtomicU64::new(0)));
+        count.store(count.load(Relaxed) + 1, Relaxed);
     }
 
     /// Stores a value word; see [`Structure::put`](crate::map::Structure::put). The search begins at the leaf `near`, if there
@@ -216,8 +259,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
                 }
                 continue;
             }
-            drop(hold);
-            let Some((locked, same)) = Locked::covering(page, seen, 0, key) else { continue };
+            let Some((locked, same)) = Locked::covering((page, seen), hold.release(), 0, key) else { continue };
             let found = if same { found } else { page.search(key) };
             if found.hit {
                 continue;
@@ -245,8 +287,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
                 }
                 continue;
             }
-            drop(hold);
-            let Some((locked, same)) = Locked::covering(page, seen, 0, key) else { continue };
+            let Some((locked, same)) = Locked::covering((page, seen), hold.release(), 0, key) else { continue };
             let found = if same { found } else { page.search(key) };
             if !found.hit {
                 return None;
@@ -279,9 +320,8 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// Latches the leaf that a key belongs to.
     pub(super) fn latch_leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Locked<'g, F, P> {
         loop {
-            let ((page, seen), hold) = self.leaf(key, guard);
-            drop(hold);
-            if let Some((locked, _)) = Locked::covering(page, seen, 0, key) {
+            let (leaf, hold) = self.leaf(key, guard);
+            if let Some((locked, _)) = Locked::covering(leaf, hold.release(), 0, key) {
                 return locked;
             }
         }
@@ -352,7 +392,10 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
 /// A leaf where an earlier search ended, if the key belongs there.
 #[inline]
 fn revisit<'g, F: KeyForm, P: Policy>(page: Page<'g, F, P>, key: F::Probe<'_>) -> Option<Held<'g, F, P>> {
-    let hold = page.hold();
+    if !page.has_latch() {
+        return None;
+    }
+    let hold = Hold::of(page);
     let seen = page.latch().read_unlocked()?;
     // The root may have become an inner page.
     (page.level() == 0 && page.covers(key)).then_some(((page, seen), hold))
@@ -385,7 +428,7 @@ impl<F: KeyForm, P: Policy> Drop for Tree<F, P> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<P::Latch>() {
             // SAFETY: the tree is owned, and each page is shown once. The arenas free the blocks.
-            self.each_page(|page| _ = unsafe { page.destroy() });
+            self.each_page(|page| _ = unsafe { page.destroy(page.has_latch() || page.address() == self.root) });
         }
     }
 }

@@ -11,6 +11,7 @@ use super::{Config, Contention};
 use crate::key::KeyForm;
 use crate::map::{Limits, Put, When};
 use crate::tally::{Growth, Tally};
+use archipelago_platform::hint::point;
 use archipelago_platform::sync::Weak;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::{Domain, Guard, Owner};
@@ -151,6 +152,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     #[inline]
     fn add(&self, guard: &Guard<'_>, found: &Found<'_>, new: New<'_, F>) -> Result<Put, Stale> {
         let Found { chunk, version, scatter, .. } = *found;
+        point(crate::points::ADDING);
         let added = match scatter {
             // Unproven, and no more than advice.
             None if chunk.count(&Alone) == SLOTS => Ok(false),
@@ -174,7 +176,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     /// Whether threads wait before a contended chunk: where they would abort each other's transactions.
     #[inline(always)]
     fn door<'g>(&self, scatter: Option<&'g Scatter>) -> Option<&'g Scatter> {
-        if self.region.is_transactional() { scatter } else { None }
+        if self.region.is_transactional() && self.config.doors { scatter } else { None }
     }
 
     /// Passes a result on, and notes how contended the chunk is.
@@ -200,6 +202,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
                 return None;
             }
             let Found { chunk, version, .. } = found;
+            point(crate::points::REMOVING);
             let remove = Remove::<F> { chunk, key, tag, expected };
             let removed = self.region.update(chunk, version, remove);
             match self.noted(&found, removed) {

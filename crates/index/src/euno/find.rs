@@ -85,6 +85,7 @@ fn look_up<'g, F: ChunkForm>(
     }
     let scatter = walk.follow(&chunk.scatter)?.ok_or(Again)?;
     let part = walk.enter(scatter.part(tag))?;
+    point(crate::points::PART);
     let spot = spot::<F, _>(walk, part, key, tag)?;
     go_back(walk, chunk, version)?;
     Ok(Found { scatter: Some(scatter), spot, ..found })

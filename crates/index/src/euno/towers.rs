@@ -134,9 +134,8 @@ impl<F: ChunkForm> Towers<F> {
                 }
                 // SAFETY: proven, within the caller's guard.
                 let next = unsafe { &*to };
+                // A tower that is not obsolete is linked.
                 let seen = next.lock.read_unlocked().ok_or(Again)?;
-                // Then the next one was linked when its version was taken.
-                look.prove()?;
                 (tower, version) = (next, seen);
             }
             before[level] = (tower, version);

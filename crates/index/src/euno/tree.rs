@@ -256,6 +256,7 @@ impl<F: ChunkForm> Levels<F> {
         let mut path: Vec<Step<'_>> = Vec::new();
         let mut node = &*self.root;
         loop {
+            hint::point(crate::points::DOWN);
             let version = node.lock.read_unlocked().ok_or(Again)?;
             if let Some(above) = path.last() {
                 // Then this node was linked when its version was taken.

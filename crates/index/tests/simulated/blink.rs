@@ -5,7 +5,9 @@ use super::stalls::stalled_at;
 use super::{OPS, Shared, THREADS, judge};
 use archipelago_check::history::Recorder;
 use archipelago_check::map::{MapOp, MapRet};
-use archipelago_index::blink::{BLinkSession, Builder, CohortWp, Latched, Pages, Policy, Replicated};
+use archipelago_index::blink::{
+    BLinkSession, Builder, Central, CohortWp, Granular, Latched, Pages, Policy, Replicated,
+};
 use archipelago_index::{BLinkTree, points};
 use archipelago_platform::topology::Topology;
 use archipelago_sim::{Client, Config, Fault, Machine, Point, hunt, run_with, world};
@@ -26,23 +28,24 @@ fn remove_all<P: Policy>(map: &BLinkSession<'_, u64, u64, P>, keys: impl IntoIte
     keys.into_iter().for_each(|key| assert_eq!(map.remove(&key), Some(10 * key)));
 }
 
-/// Four pages whose next removals make them underfull, under a root.
-fn thin<P: Policy>(nodes: usize) -> Shared<BLinkTree<u64, u64, P>> {
+/// Four pages whose next removals make them underfull, right of `FIRST` full ones, under a root; with 26 of these there is a level
+/// between, of two pages.
+fn thin<P: Policy, const FIRST: u64>(nodes: usize) -> Shared<BLinkTree<u64, u64, P>> {
     let index: BLinkTree<u64, u64, P> = Builder::default().topology(Topology::synthetic(nodes, 4)).build();
     let map = index.pin();
-    (0..4 * FULL).for_each(|key| _ = map.insert(key, 10 * key));
-    remove_all(&map, (0..4 * FULL).filter(|key| key % FULL >= 8));
-    let before = (0..4).flat_map(|page| (0..8).map(move |key| page * FULL + key)).map(|key| (key, 10 * key)).collect();
+    (0..(FIRST + 4) * FULL).for_each(|key| _ = map.insert(key, 10 * key));
+    remove_all(&map, (FIRST * FULL..(FIRST + 4) * FULL).filter(|key| key % FULL >= 8));
+    let before = map.iter().collect();
     drop(map);
     Shared { index, recorder: Recorder::new(), before }
 }
 
 /// Removes most of the time at first, and inserts most of the time then; both in a few pages.
-fn client<P: Policy>(shared: &Shared<BLinkTree<u64, u64, P>>, client: Client) {
+fn client<P: Policy, const FIRST: u64>(shared: &Shared<BLinkTree<u64, u64, P>>, client: Client) {
     let map = shared.index.pin();
     let mut log = shared.recorder.log();
     for i in 0..2 * OPS {
-        let key = world::random() % 4 * FULL + world::random() % 12;
+        let key = (FIRST + world::random() % 4) * FULL + world::random() % 12;
         let value = client.index as u64 * 1000 + i;
         let limit = 1 + world::random() as usize % 12;
         let (inserts, removes) = if i < OPS { (2, 7) } else { (7, 2) };
@@ -70,7 +73,18 @@ fn explore<P: Policy>(seeds: u64, nodes: usize, faults: &[Fault]) {
     hunt(seeds, |config| {
         let config = Config { expected_accesses: 4_000, faults: faults.to_vec(), ..config };
         let check = BLinkTree::<u64, u64, P>::check_invariants;
-        run_with(&machine, &config, THREADS, || thin::<P>(nodes), client, |shared| judge(shared, check)).0
+        run_with(&machine, &config, THREADS, || thin::<P, 0>(nodes), client::<P, 0>, |shared| judge(shared, check)).0
+    });
+}
+
+/// As [`explore`], in a tree of three levels.
+fn explore_higher<P: Policy>(seeds: u64, nodes: usize) {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    hunt(seeds, |config| {
+        let config = Config { expected_accesses: 4_000, ..config };
+        let check = BLinkTree::<u64, u64, P>::check_invariants;
+        let judge = |shared| judge(shared, check);
+        run_with(&machine, &config, THREADS, || thin::<P, 26>(nodes), client::<P, 26>, judge).0
     });
 }
 
@@ -83,6 +97,42 @@ fn the_tree_is_linearizable_in_many_schedules() {
 #[test]
 fn latched_reads_are_linearizable_in_many_schedules() {
     explore::<Latched<512, CohortWp, true>>(200, 1, &[]);
+}
+
+#[test]
+fn coarse_latches_are_linearizable_in_many_schedules() {
+    explore::<Granular<Latched<512, CohortWp, true>, 1>>(150, 1, &[]);
+    explore_higher::<Granular<Latched<512, Central, true>, 1>>(100, 1);
+    explore_higher::<Granular<Latched<512, Central, false>, 2>>(100, 4);
+}
+
+/// A reader that has a page's latch, or that above the page, meets no thread that changes the page.
+fn never_starts_anew<P: Policy>(seeds: u64) {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    let body = |shared: &Shared<BLinkTree<u64, u64, P>>, client: Client| {
+        let map = shared.index.pin();
+        for i in 0..2 * OPS {
+            let key = (26 + world::random() % 4) * FULL + world::random() % 12;
+            match world::random() % if i < OPS { 5 } else { 12 } {
+                0 | 1 => _ = map.get(&key),
+                2..5 => _ = map.remove(&key),
+                _ => _ = map.insert(key, client.index as u64),
+            }
+        }
+    };
+    hunt(seeds, |config| {
+        let config = Config { expected_accesses: 4_000, ..config };
+        let none = |shared: Shared<BLinkTree<u64, u64, P>>| assert_eq!(shared.index.retries(), 0);
+        run_with(&machine, &config, THREADS, || thin::<P, 26>(1), body, none).0
+    });
+}
+
+#[test]
+fn readers_with_latches_never_start_anew() {
+    never_starts_anew::<Latched<512, Central, true>>(60);
+    never_starts_anew::<Granular<Latched<512, Central, true>, 1>>(100);
+    never_starts_anew::<Granular<Latched<512, Central, true>, 2>>(60);
+    never_starts_anew::<Granular<Latched<512, Central, true>, { usize::MAX }>>(30);
 }
 
 #[test]
@@ -193,15 +243,24 @@ fn a_removal_whose_page_loses_its_lower_keys_before_it_is_latched() {
     );
 }
 
-/// A look-up stops with a full page in its hands. That page becomes one with its neighbour; and new pages are filled, which
-/// then have been changed as often as it had been, so that they have its version.
+/// A look-up stops with a full page in its hands. That page becomes one with its neighbour; and new pages are filled, one of
+/// which has at some moment been changed as often as it had been, so that it has its version.
 #[test]
 fn a_page_is_not_used_again_under_a_reader() {
-    let get = |tree: &Tree| assert_eq!(tree.pin().get(&(FULL + 1)), Some(10 * FULL + 10));
-    let quick = |tree: &Tree| {
-        let map = tree.pin();
-        remove_all(&map, (0..2 * FULL).filter(|&key| key != FULL + 1));
-        (1_000..1_000 + 20 * FULL).for_each(|key| _ = map.insert(key, 10 * key));
+    // On one node, so that pages which one thread lets go of may be another's next ones; and so many that their chunk stays.
+    let make = || {
+        let tree: Tree = Builder::default().topology(Topology::synthetic(1, 4)).build();
+        tree.pin().extend((0..30 * FULL).map(|key| (key, 10 * key)));
+        tree
     };
-    stalled_at((points::FOUND, 1), || full(3), get, quick, Tree::check_invariants);
+    let key = 21 * FULL + 1;
+    let get = |tree: &Tree| assert_eq!(tree.pin().get(&key), Some(10 * key));
+    for more in 0..2 * FULL {
+        let quick = |tree: &Tree| {
+            let map = tree.pin();
+            remove_all(&map, (20 * FULL..22 * FULL).filter(|&other| other != key));
+            (1_000..1_000 + more).for_each(|key| _ = map.insert(key, 10 * key));
+        };
+        stalled_at((points::FOUND, 1), make, get, quick, Tree::check_invariants);
+    }
 }

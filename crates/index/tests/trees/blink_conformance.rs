@@ -2,7 +2,9 @@
 //! with pages that hold the suite's longest keys, under every policy, and as on machines of several nodes.
 
 use crate::common::conformance;
-use archipelago_index::blink::{Builder, Central, CohortNp, CohortWp, Dense, Latched, Pages, Policy, Replicated};
+use archipelago_index::blink::{
+    Builder, Central, CohortNp, CohortWp, Dense, Granular, Latched, Pages, Policy, Replicated,
+};
 use archipelago_index::{BLinkTree, Key};
 use archipelago_platform::topology::Topology;
 
@@ -25,6 +27,12 @@ conformance!(triples, (Vec<u8>, i16, Vec<u8>), Large::new(), |map| map.check_inv
 conformance!(words_under_central, u64, Under::<Central, true, _>::new(), |map| map.check_invariants());
 conformance!(words_under_cohort_wp, u64, Under::<CohortWp, true, _>::new(), |map| map.check_invariants());
 conformance!(words_written_under_cohort_np, u64, Under::<CohortNp, false, _>::new(), |map| map.check_invariants());
+
+// No latches in leaves, or in the root alone.
+type Coarse<const LEVEL: usize> = Granular<Latched<512, CohortWp, true>, LEVEL>;
+conformance!(words_under_latched_parents, u64, BLinkTree::<_, _, Coarse<1>>::new(), |map| map.check_invariants());
+conformance!(arrays_under_a_latched_root, [u8; 12], BLinkTree::<_, _, Dense<Coarse<{ usize::MAX }>>>::new(), |map| map
+    .check_invariants());
 
 // Fuller pages.
 conformance!(arrays_in_dense_pages, [u8; 12], BLinkTree::<_, _, Dense<Pages<512>>>::new(), |map| map

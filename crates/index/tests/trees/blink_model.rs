@@ -1,7 +1,7 @@
 //! `BLinkTree` against `BTreeMap`: random operations on keys that are long for their pages, invariants checked on the way.
 
 use archipelago_check::drops::{Counted, DropCounter};
-use archipelago_index::blink::{Pages, Policy};
+use archipelago_index::blink::{CohortNp, Granular, Latched, Pages, Policy};
 use archipelago_index::{BLinkTree, Change, Key, Refused};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -181,6 +181,11 @@ proptest! {
     #[test]
     fn long_byte_strings(ops in ops(long_keys())) {
         run::<Vec<u8>, Pages<512>>(&ops);
+    }
+
+    #[test]
+    fn words_without_latched_leaves(ops in ops(0..400u64)) {
+        run::<u64, Granular<Latched<512, CohortNp, true>, 1>>(&ops);
     }
 
     #[test]

@@ -1,0 +1,99 @@
+//! `EunoBTree`: one thread stops in the middle of what a version protects, and another changes what it was looking at.
+
+use super::stalls::{stall, stalled_at, two_threads};
+use archipelago_index::euno::Contention;
+use archipelago_index::{EunoBTree, points};
+use archipelago_sim::Fault;
+use archipelago_sync::region::Region;
+
+type Tree = EunoBTree<u64, u64>;
+
+/// A tree under version locks; each value is ten times its key.
+fn tree(keys: impl IntoIterator<Item = u64>) -> Tree {
+    let tree = EunoBTree::builder().transactions(false).build();
+    insert_all(&tree, keys);
+    tree
+}
+
+fn insert_all(tree: &Tree, keys: impl IntoIterator<Item = u64>) {
+    let map = tree.pin();
+    keys.into_iter().for_each(|key| assert_eq!(map.insert(key, 10 * key), None));
+}
+
+/// A key was not there. Then its chunk is scattered, and the key comes into a part.
+#[test]
+fn an_insertion_into_a_chunk_that_is_scattered_meanwhile() {
+    let slow = |tree: &Tree| _ = tree.pin().upsert(&5, 50);
+    let quick = |tree: &Tree| {
+        tree.flip_chunks();
+        insert_all(tree, [5]);
+    };
+    stalled_at((points::ADDING, 1), || tree([1, 9]), slow, quick, Tree::check_invariants);
+}
+
+/// A look-up did not find its key in the chunk's own slots. Before it has looked into the part, the chunk takes its neighbour's
+/// entries over, and sorts its parts' among them.
+#[test]
+fn a_look_up_whose_key_leaves_its_part() {
+    // Of each chunk a third is left, and one key more, which is in a part.
+    let make = || {
+        let tree = EunoBTree::builder().transactions(false).contention(Contention::Always).build();
+        insert_all(&tree, 0..3 * FULL);
+        tree.pin().retain(|key, _| key % 3 == 0);
+        insert_all(&tree, [1]);
+        tree
+    };
+    let get = |tree: &Tree| assert_eq!(tree.pin().get(&1), Some(10));
+    let quick = |tree: &Tree| tree.pin().retain(|key, _| key % 24 == 0 || key < FULL);
+    stalled_at((points::PART, 1), make, get, quick, Tree::check_invariants);
+}
+
+/// A chunk was split, and a way was found to the node above it, as far as that node. Then so many other chunks are split that
+/// the node is, too, and is the one above no more.
+#[test]
+fn a_split_whose_node_is_split_meanwhile() {
+    const CHUNKS: u64 = 30;
+    // In order, so that chunks are full; enough for several nodes.
+    let make = || tree((0..150 * FULL).map(|number| 100 * number));
+    let moved = 100 * (CHUNKS * FULL + FULL / 2) + 1;
+    let slow = |tree: &Tree| insert_all(tree, [moved]);
+    let quick = |tree: &Tree| {
+        insert_all(tree, (0..(CHUNKS - 1) * FULL).flat_map(|number| [100 * number + 30, 100 * number + 60]));
+    };
+    let check = |tree: &Tree| {
+        tree.check_invariants();
+        let map = tree.pin();
+        for key in (0..150 * FULL).map(|number| 100 * number).chain([moved]) {
+            assert_eq!(map.get(&key), Some(10 * key));
+        }
+    };
+    stalled_at((points::DOWN, 2), make, slow, quick, check);
+}
+
+/// Entries of a full chunk.
+const FULL: u64 = 116;
+
+/// A thread has found the key that it takes out next. Another adds a key to the same part, and stops in the middle: under locks, as
+/// a transaction has no room for what it writes. The first has, and goes on.
+#[test]
+fn a_removal_beside_an_insertion_into_the_same_part() {
+    let faults = [stall(0, (points::REMOVING, 1)), stall(1, (Region::WRITING, 1))];
+    let small = Fault::TransactionCapacity { read_lines: 500, write_lines: 1 };
+    // Of four parts, and of slots in different lines: some of these meet.
+    for (new, old) in (100..108).flat_map(|new| (1..13).map(move |old| (new, old))) {
+        let make = || {
+            let tree: Tree = EunoBTree::builder().contention(Contention::Always).build();
+            insert_all(&tree, 1..13);
+            tree
+        };
+        let remove = |tree: &Tree| assert_eq!(tree.pin().remove(&old), Some(10 * old));
+        let insert = |tree: &Tree| insert_all(tree, [new]);
+        let check = |tree: &Tree| {
+            tree.check_invariants();
+            let map = tree.pin();
+            assert_eq!((map.get(&new), map.get(&old), map.len()), (Some(10 * new), None, 12));
+        };
+        let faults = faults.iter().cloned().chain([small.clone()]).collect();
+        two_threads("xeon-e7-8870v3-4s", faults, make, remove, insert, check);
+    }
+}
