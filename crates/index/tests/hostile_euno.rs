@@ -207,7 +207,8 @@ fn window<S: Kind>(threads: u64) {
         // A chunk that can't be merged at once waits for the next one beside it.
         let enough = 2 * first.entries / 55 + 16;
         assert!(stats.pages <= enough, "{} pages for {} entries", stats.pages, stats.entries);
-        assert!(stats.bytes <= 2 * first.bytes, "{} bytes, {} before", stats.bytes, first.bytes);
+        // Beside them, what an arena has in hand: a turn leaves more behind, if it leaves its chunks.
+        assert!(stats.bytes <= 2 * first.bytes + (1 << 20), "{} bytes, {} before", stats.bytes, first.bytes);
     }
     map.check_invariants();
     let left = map.len();
