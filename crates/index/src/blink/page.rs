@@ -18,7 +18,7 @@
 //! Release and loaded with Acquire.
 
 use super::latch::Latch;
-use super::policy::{LARGEST, Policy, SMALLEST};
+use super::policy::{LARGEST, Policy, Replicas, SMALLEST};
 use super::run::{Piece, Run as _};
 use super::slots::{Fence, Found, Shape, SlotForm};
 use archipelago_platform::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -43,7 +43,7 @@ pub(super) struct Header {
     /// The heads of the fences.
     low: AtomicU64,
     high: AtomicU64,
-    /// The arena that the page came from; never changes.
+    /// The arena that the page came from, and in the upper half how many copies it may have; never changes.
     home: AtomicU64,
 }
 
@@ -135,6 +135,15 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The longest key in bytes.
     pub(super) const LONGEST_KEY: usize = P::PAGE / 4;
 
+    /// Where the addresses of a page's copies are, or the version that a copy is of.
+    const COPIES: usize = Self::BLOCK.size().next_multiple_of(align_of::<AtomicPtr<Header>>());
+
+    /// The memory of a page that may have copies, and of copies.
+    pub(super) fn block_with_copies(count: usize) -> Layout {
+        let bytes = Self::COPIES + count * size_of::<AtomicPtr<Header>>();
+        Layout::from_size_align(bytes, Self::BLOCK.align()).expect("a page is far smaller than the address space")
+    }
+
     /// The memory of a page without a latch.
     pub(super) const BARE_BLOCK: Layout = match Layout::from_size_align(P::PAGE, 64) {
         Ok(layout) => layout,
@@ -147,12 +156,13 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         P::FINEST == 0 || level >= P::FINEST
     }
 
-    /// Makes an unlocked page without any content of a block, with a latch or without one.
+    /// Makes an unlocked page without any content of a block, with a latch or without one, with room for the addresses of
+    /// `copies`.
     ///
     /// # Safety
-    /// `at` is a block of layout [`BLOCK`](Self::BLOCK) or [`BARE_BLOCK`](Self::BARE_BLOCK), valid during `'g`, and the caller's
-    /// alone.
-    pub(super) unsafe fn create(at: NonNull<u8>, home: usize, latched: bool) -> Self {
+    /// `at` is a block of layout [`BLOCK`](Self::BLOCK), [`BARE_BLOCK`](Self::BARE_BLOCK) if it is to have no latch, or
+    /// [`block_with_copies`](Self::block_with_copies), valid during `'g`, and the caller's alone.
+    pub(super) unsafe fn create(at: NonNull<u8>, home: usize, latched: bool, copies: usize) -> Self {
         let header = Header {
             latch: VersionLock::new(),
             shape: AtomicU64::new(0),
@@ -161,7 +171,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
             left: AtomicPtr::default(),
             low: AtomicU64::new(0),
             high: AtomicU64::new(0),
-            home: AtomicU64::new(home as u64),
+            home: AtomicU64::new(home as u64 | (copies as u64) << 32),
         };
         touch_mut(at.as_ptr(), if latched { Self::BLOCK.size() } else { Self::BARE_BLOCK.size() });
         let at = at.cast::<Header>();
@@ -169,6 +179,9 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         unsafe {
             if latched {
                 at.byte_add(Self::LATCH).cast::<P::Latch>().write(P::Latch::new());
+            }
+            for copy in 0..copies {
+                at.byte_add(Self::COPIES).cast::<AtomicPtr<Header>>().add(copy).write(AtomicPtr::default());
             }
             at.write(header);
             for word in 0..Self::WORDS {
@@ -380,7 +393,50 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     }
 
     pub(super) fn home(self) -> usize {
-        self.header().home.load(Relaxed) as usize
+        self.header().home.load(Relaxed) as usize & 0xFFFF_FFFF
+    }
+
+    // ---- Copies: see `inner.rs` -----------------------------------------------------------------------------------
+
+    /// Where the page's copies are, one for each node; nothing, if the policy has none.
+    pub(super) fn copies(self) -> &'g [AtomicPtr<Header>] {
+        if P::REPLICAS != Replicas::OfInnerPages {
+            return &[];
+        }
+        let count = (self.header().home.load(Relaxed) >> 32) as usize;
+        // SAFETY: alive for 'g (`from_address`), and `create` has written that many there.
+        unsafe { core::slice::from_raw_parts(self.at.byte_add(Self::COPIES).as_ptr().cast(), count) }
+    }
+
+    /// Makes a fresh page the copy of another.
+    pub(super) fn become_copy_of(self, source: Self) {
+        self.header().left.store(source.at.as_ptr(), Relaxed);
+    }
+
+    /// What this is a copy of.
+    pub(super) fn source(self) -> Self {
+        let source = NonNull::new(self.header().left.load(Relaxed)).expect("a copy has a source");
+        Page { at: source, ..self }
+    }
+
+    /// Gives a copy the right link of its source.
+    pub(super) fn set_right_of(self, source: Self) {
+        self.header().right.store(source.header().right.load(Relaxed), Relaxed);
+    }
+
+    /// The version of the source that this is a copy of.
+    pub(super) fn copied_version(self) -> u32 {
+        self.copies()[0].load(Relaxed).addr() as u32
+    }
+
+    /// Notes the version of the source that this is a copy of.
+    pub(super) fn set_copied_version(self, version: u32) {
+        self.copies()[0].store(core::ptr::without_provenance_mut(version as usize), Relaxed);
+    }
+
+    /// Makes a copy one of nothing.
+    pub(super) fn forget(self) {
+        self.header().kind.store(Kind { level: 0, ..self.kind() }.pack(), Relaxed);
     }
 
     /// The page's entries and fences.

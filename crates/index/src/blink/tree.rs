@@ -36,7 +36,7 @@
 
 use super::locked::{Hold, Locked};
 use super::page::{Goal, Header, Page};
-use super::policy::Policy;
+use super::policy::{Policy, Replicas};
 use super::run::{Piece, Run as _};
 use crate::key::KeyForm;
 use crate::map::{Put, When};
@@ -65,6 +65,8 @@ pub struct Tree<F: KeyForm, P: Policy> {
     arenas: Box<[BlockArena]>,
     /// How many homes there are.
     homes: usize,
+    /// The first of them.
+    number: usize,
     /// See [`retries`](Self::retries).
     retries: PerThread<CachePadded<AtomicU64>>,
     _types: PhantomData<fn() -> (F, P)>,
@@ -87,22 +89,31 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// Its pages lie on `homes`: each on that of the thread that makes it, if it is one of these.
     pub(super) fn new(topology: Topology, homes: Range<usize>) -> Self {
         let nodes = topology.nodes().len();
-        let blocks = [Page::<F, P>::BLOCK, Page::<F, P>::BARE_BLOCK];
+        let copies = if P::REPLICAS == Replicas::OfInnerPages && homes.len() > 1 { homes.len() } else { 0 };
+        let block = if copies > 0 { Page::<F, P>::block_with_copies(copies) } else { Page::<F, P>::BLOCK };
+        let blocks = [block, Page::<F, P>::BARE_BLOCK];
         let kinds = &blocks[..if P::FINEST > 0 { 2 } else { 1 }];
         let arena = |block, node| BlockArena::new(block, (nodes > 1).then_some(NodeId(node)));
         let arenas: Box<[BlockArena]> =
             kinds.iter().flat_map(|&block| homes.clone().map(move |node| arena(block, node))).collect();
         // SAFETY: a fresh block.
-        let root = unsafe { Page::<F, P>::create(arenas[0].alloc(), 0, true) };
+        let root = unsafe { Page::<F, P>::create(arenas[0].alloc(), 0, true, copies) };
         root.fill(&Piece::new(0), 0..0);
         Tree {
             root: root.address(),
             topology,
             arenas,
             homes: homes.len(),
+            number: homes.start,
             retries: PerThread::new(),
             _types: PhantomData,
         }
+    }
+
+    /// Of several trees with a home each, which one it is.
+    #[inline]
+    pub(super) fn number(&self) -> usize {
+        self.number
     }
 
     /// The page where descents begin.
@@ -114,27 +125,65 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
 
     /// A page for a level, on the caller's node.
     pub(super) fn create_page<'g>(&self, level: usize, _: &'g Guard<'_>) -> Page<'g, F, P> {
-        let last = self.homes - 1;
-        let node = if last == 0 { 0 } else { self.topology.node_of_current().min(last) };
+        let node = self.node();
         let latched = Page::<F, P>::is_latched(level);
         let home = if latched { node } else { self.homes + node };
         // SAFETY: a fresh block.
-        unsafe { Page::create(self.arenas[home].alloc(), home, latched) }
+        unsafe { Page::create(self.arenas[home].alloc(), home, latched, self.copies()) }
+    }
+
+    /// A copy of a page for a node.
+    pub(super) fn create_copy<'g>(&self, source: Page<'g, F, P>, node: usize) -> Page<'g, F, P> {
+        // SAFETY: a fresh block. Nothing latches a copy but its version lock.
+        let copy = unsafe { Page::create(self.arenas[node].alloc(), node, false, self.copies()) };
+        copy.become_copy_of(source);
+        copy
+    }
+
+    /// Frees a copy.
+    ///
+    /// # Safety
+    /// No thread uses it any more.
+    pub(super) unsafe fn free_copy(&self, copy: Page<'_, F, P>) {
+        // SAFETY: by the contract.
+        unsafe { free(copy, false, self.arenas.as_ptr()) };
+    }
+
+    /// How many homes there are.
+    #[inline]
+    pub(super) fn homes(&self) -> usize {
+        self.homes
+    }
+
+    /// How many copies a page may have.
+    fn copies(&self) -> usize {
+        if self.has_copies() { self.homes } else { 0 }
+    }
+
+    /// Which home is this thread's.
+    #[inline]
+    pub(super) fn node(&self) -> usize {
+        let last = self.homes - 1;
+        if last == 0 { 0 } else { self.topology.node_of_current().min(last) }
     }
 
     /// Frees a page that has gone when no reader can be in it.
     pub(super) fn retire(&self, page: Page<'_, F, P>, guard: &Guard<'_>) {
-        unsafe fn reclaim<F: KeyForm, P: Policy>(page: *mut (), arena: *mut ()) {
-            // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped.
+        unsafe fn reclaim<F: KeyForm, P: Policy>(page: *mut (), arenas: *mut ()) {
+            // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped. Copies are reached by way of
+            // their source only.
             unsafe {
                 let page = Page::<F, P>::from_address(NonNull::new_unchecked(page.cast()));
-                (*arena.cast::<BlockArena>()).free(page.destroy(page.has_latch()));
+                for copy in page.copies().iter().filter_map(|copy| NonNull::new(copy.load(Acquire))) {
+                    free(Page::<F, P>::from_address(copy), false, arenas.cast());
+                }
+                free(page, page.has_latch(), arenas.cast());
             }
         }
-        let arena = (&raw const self.arenas[page.home()]).cast_mut().cast();
+        let arenas = self.arenas.as_ptr().cast_mut().cast();
         // SAFETY: nothing leads to the page any more, which happened before its latch was let go of; the thread that made it
         // obsolete retires it, once.
-        unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, arena, reclaim::<F, P>) }
+        unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, arenas, reclaim::<F, P>) }
     }
 
     /// A page of a level. `None` if the tree is not so high.
@@ -196,6 +245,12 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// The leaf that a key belongs to.
     #[inline]
     pub(super) fn leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Held<'g, F, P> {
+        if self.has_copies() {
+            if let Some(leaf) = self.leaf_by_copies(key, guard) {
+                return leaf;
+            }
+            self.note_retry();
+        }
         self.find(Goal::At(key), 0, guard).expect("there is a lowest level")
     }
 
@@ -387,6 +442,15 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         }
         cuts
     }
+}
+
+/// Frees a page, which has a latch or not, to its arena.
+///
+/// # Safety
+/// No thread uses the page any more, and these are its tree's arenas.
+unsafe fn free<F: KeyForm, P: Policy>(page: Page<'_, F, P>, latched: bool, arenas: *const BlockArena) {
+    // SAFETY: by the contract.
+    unsafe { (*arenas.add(page.home())).free(page.destroy(latched)) };
 }
 
 /// A leaf where an earlier search ended, if the key belongs there.
