@@ -77,6 +77,8 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         ("warning", json!(warning(figures, setting))),
         // What became of the first run's transactions, by the place where they begin.
         ("tx_sites", json!(first.tx_sites.iter().map(site).collect::<Vec<_>>().join("; "))),
+        // How often reading was begun anew, in percent of the first run's operations, where that is counted.
+        ("retry_percent", json!(first.retry_percent)),
     ];
     let (seeds, sweep) = (figures.mops.clone(), figures.sweep.clone());
     Row { seeds, sweep, ..Row::new(&contender.name, threads, &contender.cell, fields) }
