@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use parse::{count, seconds};
 
-pub use common::{Blink, Common, Format, Locks, NrWork, Pin, SetsWork, Show, Timed};
+pub use common::{Blink, Common, Euno, Format, Locks, NrWork, Pin, Ranks, SetsWork, Show, Timed};
 pub use parse::Warm;
 pub use sim::{Sim, SimCommon, SimNr, SimPapers, SimSets, SimYcsb};
 
@@ -53,6 +53,8 @@ pub enum Bench {
     Locks(Box<Locks<Timed>>),
     /// The B-link tree under each technique of the NUMA B-tree thesis
     Blink(Box<Blink<Timed>>),
+    /// Eunomia, one of its means after the other, and its rivals, where many threads write to few places
+    Euno(Box<Euno<Timed>>),
     /// The correctness exam: a model, own writes, overwritten keys
     Verify(Verify),
 }

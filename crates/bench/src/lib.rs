@@ -7,6 +7,7 @@ mod args;
 mod blink;
 mod choose;
 pub mod contender;
+mod euno;
 mod failure;
 mod harness;
 mod interrupt;
@@ -96,6 +97,7 @@ fn execute<R: Roster>(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failu
         Some(Command::Bench { what: Bench::Sets(args) }) => sets::run(args),
         Some(Command::Bench { what: Bench::Locks(args) }) => locks::run(args),
         Some(Command::Bench { what: Bench::Blink(args) }) => blink::run(args),
+        Some(Command::Bench { what: Bench::Euno(args) }) => euno::run(args),
         Some(Command::Bench { what: Bench::Verify(args) }) => verify::run::<R>(args),
     }
 }

@@ -254,7 +254,7 @@ fn choose_key<'a, K>(distribution: Distribution, rank: usize, loaded: &'a [K], i
 }
 
 /// FNV-1a over the eight bytes of the rank, YCSB's scrambling.
-fn scatter(rank: usize) -> usize {
+pub fn scatter(rank: usize) -> usize {
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     (rank as u64).to_le_bytes().into_iter().fold(0xcbf2_9ce4_8422_2325, mix) as usize
 }

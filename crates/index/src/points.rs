@@ -35,6 +35,12 @@ pub const ABOVE: &str = "the first entry above is found";
 pub const OUTERMOST: &str = "the outermost leaf is found";
 /// A chunk has been split, and the index gets to know next.
 pub const CHUNK_SPLIT: &str = "a chunk is split";
+/// A key was not found in its chunk, and is added there next.
+pub const ADDING: &str = "a key is added";
+/// A walk has entered a part of a scattered chunk, and reads it next.
+pub const PART: &str = "a part is entered";
+/// A way down inner nodes has come to one, and takes its version next.
+pub const DOWN: &str = "a way has come to a node";
 /// A chunk's entries have moved to its neighbour, and it becomes obsolete next.
 pub const MERGED: &str = "a chunk's entries have moved";
 /// A walk over an `Art` has read what byte a place of a small node is for, and reads its edge next.

@@ -6,6 +6,8 @@
 mod blink;
 #[path = "simulated/euno.rs"]
 mod euno;
+#[path = "simulated/euno_stalls.rs"]
+mod euno_stalls;
 #[path = "simulated/stalls.rs"]
 mod stalls;
 

@@ -98,6 +98,21 @@ pub fn match_bytes<const N: usize>(bytes: &[AtomicU8; N], byte: u8) -> u64 {
     return scalar::match_bytes(bytes, byte);
 }
 
+/// Bit `i` of the answer is set if and only if byte `i` of the words equals `byte`, the lowest byte of a word first: for rows
+/// that have to be loaded word by word.
+///
+/// ```
+/// use archipelago_platform::simd::match_words;
+/// assert_eq!(match_words([0x0007_0000_0000_0700, !0, 0, 0, 0, 0, 0, 7], 7), 1 << 56 | 0b0100_0010);
+/// ```
+#[inline]
+pub fn match_words(words: [u64; 8], byte: u8) -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+    return sse2::match_words(words, byte);
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, loom)))))]
+    return scalar::match_words(words, byte);
+}
+
 /// [`match_bytes`] with the level chosen by the caller.
 ///
 /// # Panics
@@ -154,6 +169,20 @@ mod tests {
             agree_for_all_lengths(&few, byte % 3);
             agree_for_all_lengths(&any, byte);
             agree_for_all_lengths(&any, any[usize::from(byte) % 64]);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 4 } else { 2000 },
+            ..ProptestConfig::default() })]
+
+        #[test]
+        fn words_agree_with_bytes(few in prop::collection::vec(0u8..3, 64), any in prop::collection::vec(any::<u8>(), 64)) {
+            for (plain, byte) in [(&few, 1), (&few, 0), (&any, any[7]), (&any, 0x80)] {
+                let expected = (0..64).filter(|&at| plain[at] == byte).fold(0, |mask, at| mask | 1 << at);
+                let words: [u64; 8] = core::array::from_fn(|at| u64::from_le_bytes(*plain[8 * at..].first_chunk().unwrap()));
+                assert_eq!((match_words(words, byte), scalar::match_words(words, byte)), (expected, expected));
+            }
         }
     }
 

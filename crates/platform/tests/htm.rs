@@ -172,6 +172,27 @@ fn subscription_keeps_transactions_out() {
     litmus(3, || [word(), word(), word()], |s, thread, round| body(s, usize::from(thread > 0), round), |_| ());
 }
 
+/// An elided section reads the lock before all else: it sees nothing of a section that holds the lock.
+#[test]
+fn elided_sections_keep_out_of_locked_ones() {
+    let body = |[lock, a, b]: &[Word; 3], thread, round| {
+        if thread == 0 {
+            while lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+                hint::spin_loop();
+            }
+            set(a, get(a) + 1);
+            // Long enough for a whole transaction.
+            (0..4 * (round % 4)).for_each(|_| _ = get(lock));
+            set(b, get(b) + 1);
+            lock.store(0, Ordering::Release);
+        } else {
+            let (a, b) = with_lock(lock, || (get(a), get(b)));
+            assert_eq!(a, b);
+        }
+    };
+    litmus(3, || [word(), word(), word()], body, |_| ());
+}
+
 /// Nesting is flat: an inner abort takes all of it back, an inner commit nothing.
 #[test]
 fn nested_transactions_are_one() {

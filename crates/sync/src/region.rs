@@ -292,6 +292,9 @@ pub struct Region {
 }
 
 impl Region {
+    /// A named point that a simulated thread passes where it writes a word under locks.
+    pub const WRITING: &'static str = "a change under locks writes";
+
     /// With RTM where it works, and by version locks elsewhere.
     pub fn new() -> Self {
         Self { htm: Htm::get() }

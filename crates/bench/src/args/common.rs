@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use archipelago_platform::thread::{Pinning, available_parallelism};
 use clap::{Args, ValueEnum};
 
-use super::parse::{count, lines, percent, width};
+use super::parse::{count, exponent, lines, percent, width};
 
 /// What every measurement on this machine has.
 #[derive(Clone, Debug, Args)]
@@ -115,6 +115,63 @@ pub struct Blink<C: Args> {
     /// What all experiments have.
     #[command(flatten)]
     pub common: C,
+}
+
+/// `bench euno` and `sim euno`
+#[derive(Clone, Debug, Args)]
+pub struct Euno<C: Args> {
+    /// Indexes, comma-separated: euno-btree and euno-skiplist; euno-btree-locks (no transactions); what they are
+    /// without some of their means: btree+split (two regions), btree+partition (and parts of every chunk), btree+control
+    /// (and doors), the same with skiplist; btree-olc, masstree-like, hydralist, art; or all
+    #[arg(long, default_value = "all")]
+    pub index: String,
+    /// Workloads, comma-separated: ycsb, rising (one counter's next number), orders (warehouse, district, next number),
+    /// stamps (the time), or all
+    #[arg(long, default_value = "ycsb")]
+    pub workload: String,
+    /// ycsb: Zipf's exponents, comma-separated; 0: all keys alike
+    #[arg(long, value_parser = exponent, value_delimiter = ',', default_value = "0,0.2,0.5,0.6,0.7,0.8,0.9,0.99")]
+    pub theta: Vec<f64>,
+    /// ycsb: which keys are the popular ones
+    #[arg(long, value_enum, default_value_t = Ranks::PerThread)]
+    pub ranks: Ranks,
+    /// Percentages of operations that are updates, comma-separated
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "50")]
+    pub update_percent: Vec<u32>,
+    /// ycsb: half of the updates remove the key
+    #[arg(long)]
+    pub removes: bool,
+    /// orders: warehouses, of ten districts each
+    #[arg(long, value_parser = count, default_value = "1")]
+    pub warehouses: usize,
+    /// Keys in the index when the run begins [default: 1M; simulated: 100k]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: C,
+}
+
+/// Which keys the most popular ones are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ranks {
+    /// Any, the same for all threads
+    Scrambled,
+    /// The least, the same for all threads
+    Ordered,
+    /// The least, dealt out to the threads: each has popular keys of its own, which lie beside those of the others
+    PerThread,
+}
+
+impl Ranks {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ranks::Scrambled => "scrambled",
+            Ranks::Ordered => "ordered",
+            Ranks::PerThread => "per-thread",
+        }
+    }
 }
 
 /// What is done to node replication and its rivals.

@@ -35,6 +35,14 @@ pub fn percent(text: &str) -> Result<u32, String> {
     percent.ok_or_else(|| format!("'{text}' is not a percentage (0 to 100)"))
 }
 
+/// Zipf's exponent: less than 10.
+pub fn exponent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(exponent) if (0.0..10.0).contains(&exponent) => Ok(exponent),
+        _ => Err(format!("'{text}' is not an exponent (from 0, below 10)")),
+    }
+}
+
 /// Virtual microseconds: less than the machine's limit of a minute, for all phases together.
 pub fn micros(text: &str) -> Result<u64, String> {
     let micros = count(text).ok().filter(|micros| *micros <= 10_000_000);
@@ -98,6 +106,8 @@ mod tests {
             (warm("0"), warm("auto"), warm("1k")),
             (Ok(Warm::Micros(0)), Ok(Warm::Auto), Ok(Warm::Micros(1000)))
         );
+        assert_eq!((exponent("0"), exponent("0.99")), (Ok(0.0), Ok(0.99)));
+        assert!(exponent("-0.1").is_err() && exponent("nan").is_err() && exponent("10").is_err());
         assert_eq!((operations("0"), lines("1M"), width("4_294_967_296")), (Ok(0), Ok(1_000_000), Ok(1 << 32)));
         assert!(percent("101").is_err() && percent("-1").is_err() && percent("4294967396").is_err());
         assert!(micros("0").is_err() && micros("10_000_001").is_err() && warm("20M").is_err() && warm("cold").is_err());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::common::{Blink, Locks, NrWork, Pin, SetsWork, Show};
+use super::common::{Blink, Euno, Locks, NrWork, Pin, SetsWork, Show};
 use super::parse::{Warm, count, micros, operations, warm};
 
 /// The experiments on the virtual machine.
@@ -24,6 +24,8 @@ pub enum Sim {
     Locks(Locks<SimCommon>),
     /// The B-link tree under each technique of the NUMA B-tree thesis
     Blink(Blink<SimCommon>),
+    /// Eunomia, one of its means after the other, and its rivals, where many threads write to few places
+    Euno(Euno<SimCommon>),
     /// Indexes under YCSB's workloads
     Ycsb(SimYcsb),
     /// List, hash table and search tree over RCU, RLU and MV-RLU

@@ -7,7 +7,7 @@ use crate::args::{Pin, Sim, SimCommon, Warm};
 use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
 use crate::harness::steady::Wish;
-use crate::{blink, locks};
+use crate::{blink, euno, locks};
 
 /// What an experiment's arguments have in common, and what it compares.
 pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
@@ -17,6 +17,7 @@ pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
         }
         Sim::Locks(args) => (&args.common, locks::simulated(args)?),
         Sim::Blink(args) => (&args.common, blink::simulated(args)?),
+        Sim::Euno(args) => (&args.common, euno::simulated(args)?),
         Sim::Ycsb(args) => (&args.common, ycsb::contenders(args)?),
         Sim::Sets(args) => (&args.common, sets::contenders(args)?),
         Sim::Nr(args) => (&args.common, nr::contenders(args)?),
@@ -60,6 +61,7 @@ fn machine_name<'a>(common: &'a SimCommon, what: &Sim) -> &'a str {
         Sim::Nr(_) => "xeon-e7-4850v3-4s",
         Sim::Sets(_) => "xeon-8180-8s",
         Sim::Blink(_) => "xeon-e5-4620-4s",
+        Sim::Euno(_) => "xeon-e5-2650v3-2s",
         _ => DEFAULT_MACHINE,
     };
     common.machine.as_deref().unwrap_or(if common.paper { of_paper } else { DEFAULT_MACHINE })

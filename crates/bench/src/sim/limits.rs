@@ -23,6 +23,7 @@ const ITEM: u64 = 350;
 pub fn check(what: &Sim, machine: &Machine) -> Result<(), Failure> {
     let (count, needed) = match what {
         Sim::Ycsb(args) => (args.count(), ycsb(args)),
+        Sim::Euno(args) => (args.count.unwrap_or(0), (args.count.unwrap_or(0) as u64).saturating_mul(YCSB)),
         Sim::Sets(args) => (args.work.count, sets(&args.work)),
         Sim::Nr(args) => (args.work.most_items(), nr(&args.work, machine)),
         _ => return Ok(()),

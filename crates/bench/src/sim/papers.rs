@@ -121,7 +121,7 @@ fn command(paper: &Paper, figure: &Figure, args: &SimPapers) -> String {
     }
     let option = match figure.run.split_whitespace().next() {
         Some("nr") => "--method",
-        Some("ycsb") => "--index",
+        Some("ycsb" | "euno") => "--index",
         Some("sets") => "--mechanism",
         Some("blink") => "--technique",
         _ => "--lock",

@@ -62,7 +62,7 @@ fn order(rows: &[&Row]) -> Vec<String> {
 }
 
 /// Columns of a table or a page.
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 19] = [
     Column("name", |row| Some(row.name.clone())),
     Column("threads", |row| Some(row.threads.to_string())),
     Column("Mops/s", |row| three(row, "mops")),
@@ -74,6 +74,11 @@ const COLUMNS: [Column; 14] = [
     Column("remote in", |row| Some(row.text("remote_in").to_owned())),
     Column("line wait", |row| fixed(row, "line_wait_percent", 0).map(|percent| percent + " %")),
     Column("waits for", |row| Some(row.text("hottest").to_owned())),
+    Column("tx/op", |row| three(row, "tx_per_op")),
+    Column("aborts/op", |row| three(row, "tx_aborts_per_op")),
+    Column("conflicts", |row| three(row, "tx_conflicts_per_op")),
+    Column("capacity", |row| three(row, "tx_capacity_per_op")),
+    Column("explicit", |row| three(row, "tx_explicit_per_op")),
     Column("ns/read", |row| three(row, "ns_per_read")),
     Column("ns/update", |row| three(row, "ns_per_update")),
     Column("in updates", |row| fixed(row, "updating_percent", 0).map(|percent| percent + " %")),

@@ -19,6 +19,7 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
     let per_op = |which: usize| first.kinds.map(|kinds| kinds[which].ns as f64 / kinds[which].ops.max(1) as f64);
     let updating = |[reads, updates]: [Kind; 2]| 100.0 * updates.ns as f64 / (reads.ns + updates.ns).max(1) as f64;
     let aborts = |begun: u64| 100.0 * stats.tx_aborts() as f64 / begun as f64;
+    let tx = |count: u64| (stats.tx_begun > 0).then(|| count as f64 / ops);
     let of_cell = contender.cell.facts();
     let cell =
         |key: &str| of_cell.iter().find(|(name, _)| *name == key).map_or(Value::Null, |(_, value)| value.clone());
@@ -77,6 +78,13 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         ("warning", json!(warning(figures, setting))),
         // What became of the first run's transactions, by the place where they begin.
         ("tx_sites", json!(first.tx_sites.iter().map(site).collect::<Vec<_>>().join("; "))),
+        // Transactions begun and aborted per operation, the latter by cause.
+        ("tx_per_op", json!(tx(stats.tx_begun))),
+        ("tx_aborts_per_op", json!(tx(stats.tx_aborts()))),
+        ("tx_conflicts_per_op", json!(tx(stats.tx_conflicts))),
+        ("tx_capacity_per_op", json!(tx(stats.tx_capacity))),
+        ("tx_explicit_per_op", json!(tx(stats.tx_explicit))),
+        ("tx_others_per_op", json!(tx(stats.tx_aborts() - stats.tx_conflicts - stats.tx_capacity - stats.tx_explicit))),
         // How often reading was begun anew, in percent of the first run's operations, where that is counted.
         ("retry_percent", json!(first.retry_percent)),
     ];

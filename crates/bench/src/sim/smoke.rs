@@ -14,9 +14,10 @@ use crate::harness::simulated::Run;
 static ALLOC: SimAlloc = SimAlloc;
 
 /// The experiments, small.
-const EXPERIMENTS: [&[&str]; 7] = [
+const EXPERIMENTS: [&[&str]; 8] = [
     &["locks"],
     &["blink", "--count", "1k", "--update-percent", "50", "--removes"],
+    &["euno", "--count", "1k", "--workload", "all", "--theta", "0.9"],
     &["locks", "--lock", "distributed,c-rw-np,c-rw-rp,c-rw-wp,bravo", "--write-percent", "10"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k", "--keys", "email"],

@@ -55,9 +55,10 @@ mod tests {
     use crate::sim::tests::{common, parse};
 
     /// Every experiment with every contender, small.
-    const EXPERIMENTS: [&[&str]; 5] = [
+    const EXPERIMENTS: [&[&str]; 6] = [
         &["locks"],
         &["blink", "--count", "2k", "--update-percent", "50"],
+        &["euno", "--count", "2k", "--workload", "all", "--theta", "0.9"],
         &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
         &["sets", "--structure", "all", "--mechanism", "all", "--count", "100", "--update-percent", "20"],
         &["nr", "--workload", "all", "--method", "all", "--update-percent", "20", "--count", "2k"],

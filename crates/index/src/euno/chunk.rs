@@ -1,9 +1,9 @@
-//! The chunk: a leaf with a range of keys `[low, high)`. 1024 bytes, 16 cache lines, 55 slots.
+//! The chunk: a leaf with a range of keys `[low, high)`. 2048 bytes, 32 cache lines, 116 slots.
 //!
 //! ```text
-//!    0  lock     8  55 tags, and whether the chunk is scattered                                   -> line 0
-//!   64  length of the sorted run     low     high     next     scatter     heat                   -> line 1
-//!  128  55 x { key, value }                                                                       -> 14 lines
+//!    0  lock     116 tags, and whether the chunk is scattered                                     -> 2 lines
+//!  128  length of the sorted run     low     high     next     scatter     heat     home          -> line 2
+//!  192  116 x { key, value }                                                                      -> 29 lines
 //! ```
 //!
 //! A *tag* is the fingerprint of a slot's key, a hash byte that is never zero: a key is there exactly if a slot has its tag and
@@ -28,13 +28,18 @@
 use super::form::ChunkForm;
 use super::heat::Heat;
 use super::look::{Alone, Look, order, settled};
+use super::memory::Memory;
+use crate::map::End;
+use archipelago_platform::memory::BlockArena;
+use archipelago_platform::{hint, simd};
 use archipelago_sync::region::{Again, Link, Page, Word};
 use archipelago_sync::version_lock::VersionLock;
+use core::ptr::NonNull;
 
 /// Entries of a chunk's own.
-pub(super) const SLOTS: usize = 55;
-/// Words of tags. The last byte is not a tag.
-const TAGS: usize = SLOTS.div_ceil(8);
+pub(super) const SLOTS: usize = 116;
+/// Words of tags: with the lock they fill two lines. The last byte is not a tag.
+const TAGS: usize = 15;
 /// Set in the last word of tags of a scattered chunk.
 const SCATTERED: u64 = 1 << 56;
 /// Parts of a scatter.
@@ -68,13 +73,14 @@ pub struct Chunk {
     pub(super) next: Link<Chunk>,
     pub(super) scatter: Link<Scatter>,
     pub(super) heat: Heat,
-    /// So that entries begin with a line. (And no byte is padding, which a shared reference could not free.)
-    _line: [Word; 2],
+    /// The number of the arena that it is from; never changes.
+    home: Word,
+    /// So that entries begin with a line.
+    _line: [Word; 1],
     entries: [Entry; SLOTS],
-    _end: [Word; 2],
 }
 
-const _: () = assert!(size_of::<Chunk>() == 1024 && core::mem::offset_of!(Chunk, entries) == 128);
+const _: () = assert!(size_of::<Chunk>() == 2048 && core::mem::offset_of!(Chunk, entries) == 192);
 
 impl Page for Chunk {
     #[inline(always)]
@@ -156,30 +162,26 @@ pub(super) trait Slots: Page {
     fn tags(&self) -> &[Word];
     fn entries(&self) -> &[Entry];
 
+    /// The slots that have this tag, as a bit mask.
+    fn candidates(&self, look: &impl Look, tag: u8) -> u128;
+
     /// How many slots are occupied.
     #[inline(always)]
     fn count(&self, look: &impl Look) -> usize {
-        let zero = |(group, word): (usize, &Word)| {
-            let hits = matches(look.get(word), 0);
-            (hits != 0).then(|| group * 8 + hits.trailing_zeros() as usize / 8)
-        };
-        self.tags().iter().enumerate().find_map(zero).unwrap_or(usize::MAX).min(self.entries().len())
+        // Behind the last slot it stops, too.
+        (self.candidates(look, 0) | 1 << self.entries().len()).trailing_zeros() as usize
     }
 
     /// The slot of `key`.
     #[inline(always)]
     fn find<F: ChunkForm>(&self, look: &impl Look, key: F::Probe<'_>, tag: u8) -> Result<Option<usize>, Again> {
-        for (group, word) in self.tags().iter().enumerate() {
-            let mut hits = matches(look.get(word), tag);
-            while hits != 0 {
-                let slot = group * 8 + hits.trailing_zeros() as usize / 8;
-                if let Some(entry) = self.entries().get(slot)
-                    && order::<F>(look, look.get(&entry.key), key)?.is_eq()
-                {
-                    return Ok(Some(slot));
-                }
-                hits &= hits - 1;
+        let mut hits = self.candidates(look, tag);
+        while hits != 0 {
+            let slot = hits.trailing_zeros() as usize;
+            if order::<F>(look, look.get(&self.entries()[slot].key), key)?.is_eq() {
+                return Ok(Some(slot));
             }
+            hits &= hits - 1;
         }
         Ok(None)
     }
@@ -228,6 +230,15 @@ impl Slots for Chunk {
     }
 
     #[inline(always)]
+    fn candidates(&self, look: &impl Look, tag: u8) -> u128 {
+        let row = |from: usize| {
+            let words = core::array::from_fn(|at| self.tags.get(from + at).map_or(0, |word| look.get(word)));
+            u128::from(simd::match_words(words, tag))
+        };
+        (row(0) | row(8) << 64) & (u128::MAX >> (128 - SLOTS))
+    }
+
+    #[inline(always)]
     fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -240,32 +251,31 @@ impl Slots for Part {
     }
 
     #[inline(always)]
+    fn candidates(&self, look: &impl Look, tag: u8) -> u128 {
+        let words = [look.get(&self.tags[0]), 0, 0, 0, 0, 0, 0, 0];
+        u128::from(simd::match_words(words, tag)) & (u128::MAX >> (128 - PART_SLOTS))
+    }
+
+    #[inline(always)]
     fn entries(&self) -> &[Entry] {
         &self.entries
     }
 }
 
-/// The bytes of `word` that are `tag`: the high bit of each.
-#[inline(always)]
-fn matches(word: u64, tag: u8) -> u64 {
-    const LOW: u64 = 0x7F7F_7F7F_7F7F_7F7F;
-    let other = word ^ (u64::from(tag) * 0x0101_0101_0101_0101);
-    !(((other & LOW) + LOW) | other | LOW)
-}
-
 /// Entries of a chunk and its parts, in order.
 pub(super) struct Gathered {
     pub(super) pairs: Vec<(u64, u64)>,
-    /// Whether the chunk's own were in order, and all that came since is above them.
-    pub(super) rising: bool,
+    /// Whether they were in order.
+    pub(super) in_order: bool,
 }
 
 impl Chunk {
     /// A chunk with a range and no entries, that no other thread sees yet. It owns both bounds.
-    pub(super) fn new(low: u64, high: u64, next: *mut Chunk) -> *mut Self {
+    pub(super) fn new(memory: &Memory, low: u64, high: u64, next: *mut Chunk) -> *mut Self {
         // SAFETY: null, or a chunk: retired by RCU when nothing leads to it.
         let (next, scatter) = unsafe { (Link::new(next), Link::new(core::ptr::null_mut())) };
-        Box::into_raw(Box::new(Self {
+        let (block, home) = memory.alloc();
+        let chunk = Self {
             lock: VersionLock::new(),
             tags: [const { Word::new(0) }; TAGS],
             sorted: Word::new(0),
@@ -274,25 +284,42 @@ impl Chunk {
             next,
             scatter,
             heat: Heat::new(),
+            home: Word::new(home as u64),
             _line: Default::default(),
             entries: [const { Entry::empty() }; SLOTS],
-            _end: Default::default(),
-        }))
+        };
+        // SAFETY: a fresh block of a chunk's layout.
+        unsafe { block.write(chunk) };
+        block.as_ptr()
     }
 
     /// Frees a chunk, its lower bound, and its scatter; not its entries or its upper bound.
     ///
     /// # Safety
-    /// It is from [`new`](Self::new), and no thread uses it now or later.
-    pub(super) unsafe fn free<F: ChunkForm>(chunk: *mut Self) {
+    /// It is from [`new`](Self::new), of this arena, and no thread uses it now or later.
+    pub(super) unsafe fn free<F: ChunkForm>(chunk: NonNull<Self>, arena: &BlockArena) {
         // SAFETY: the caller's promise; a scatter belongs to its chunk.
         unsafe {
-            let chunk = Box::from_raw(chunk);
-            F::discard(chunk.low.load());
-            let scatter = chunk.scatter.load();
+            F::discard(chunk.as_ref().low.load());
+            let scatter = chunk.as_ref().scatter.load();
             if !scatter.is_null() {
                 drop(Box::from_raw(scatter));
             }
+            chunk.drop_in_place();
+            arena.free(chunk.cast());
+        }
+    }
+
+    /// The number of the arena that it is from.
+    pub(super) fn home(&self) -> usize {
+        self.home.load() as usize
+    }
+
+    /// Starts fetching all of a chunk, for a scan.
+    #[inline]
+    pub(super) fn fetch(chunk: *const Self) {
+        for offset in (0..size_of::<Self>()).step_by(64) {
+            hint::prefetch_read(chunk.wrapping_byte_add(offset));
         }
     }
 
@@ -336,9 +363,9 @@ impl Chunk {
         unsafe { self.scatter.load().as_ref() }.map_or(&[], Scatter::parts)
     }
 
-    /// Bytes that it takes.
-    pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + if self.scatter.load().is_null() { 0 } else { size_of::<Scatter>() }
+    /// Bytes that it has beside itself.
+    pub(super) fn outside(&self) -> usize {
+        if self.scatter.load().is_null() { 0 } else { size_of::<Scatter>() }
     }
 
     /// How many entries there are, parts included.
@@ -353,11 +380,26 @@ impl Chunk {
         for part in self.parts() {
             pairs.extend((0..part.count(&Alone)).map(|slot| part.pair(&Alone, slot)));
         }
-        let last = count.checked_sub(1).map(|last| pairs[last].0);
-        let above = |pair: &(u64, u64)| last.is_none_or(|last| compare::<F>(last, pair.0).is_lt());
-        let rising = self.reserve(&Alone, count) == count && pairs[count..].iter().all(above);
-        pairs.sort_unstable_by(|a, b| compare::<F>(a.0, b.0));
-        Gathered { pairs, rising }
+        let run = self.reserve(&Alone, count);
+        let in_order = run == pairs.len();
+        sort::<F>(&mut pairs, run);
+        Gathered { pairs, in_order }
+    }
+
+    /// The least or the greatest key, of those in parts too. There is one.
+    pub(super) fn outermost<F: ChunkForm>(&self, end: End) -> u64 {
+        let count = self.count(&Alone);
+        // Of the reserve only its ends can be meant.
+        let ends = [0, self.reserve(&Alone, count).saturating_sub(1)].into_iter().filter(|&slot| slot < count);
+        let own = ends.chain(self.reserve(&Alone, count)..count).map(|slot| self.pair(&Alone, slot).0);
+        let parts = self.parts().iter();
+        let in_parts = parts.flat_map(|part| (0..part.count(&Alone)).map(|slot| part.pair(&Alone, slot).0));
+        let keys = own.chain(in_parts);
+        let outermost = match end {
+            End::First => keys.min_by(|a, b| compare::<F>(*a, *b)),
+            End::Last => keys.max_by(|a, b| compare::<F>(*a, *b)),
+        };
+        outermost.expect("the chunk is not empty")
     }
 
     /// Makes `pairs`, which ascend, all that it has: its reserve.
@@ -431,25 +473,18 @@ fn compare<F: ChunkForm>(a: u64, b: u64) -> core::cmp::Ordering {
     unsafe { F::compare(F::kept(a), F::kept(b)) }
 }
 
-/// Sorts entries of a proven copy, of which the first `run` are in order.
+/// Entries that are put into a run one by one.
+const FEW: usize = 16;
+
+/// Sorts entries that the caller may look at, of which the first `run` are in order.
 pub(super) fn sort<F: ChunkForm>(pairs: &mut [(u64, u64)], run: usize) {
-    if run < pairs.len() {
-        pairs.sort_unstable_by(|a, b| compare::<F>(a.0, b.0));
+    if pairs.len() - run > FEW {
+        return pairs.sort_unstable_by(|a, b| compare::<F>(a.0, b.0));
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tag_matches_its_bytes_only() {
-        for tag in [0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF] {
-            for other in 0..=255_u8 {
-                let word = u64::from_le_bytes([other, tag, other, 0, 1, 0x80, tag, other]);
-                let expected = word.to_le_bytes().map(|byte| if byte == tag { 0x80 } else { 0 });
-                assert_eq!(matches(word, tag), u64::from_le_bytes(expected), "{tag} and {other}");
-            }
-        }
+    for at in run..pairs.len() {
+        let pair = pairs[at];
+        let place = pairs[..at].partition_point(|before| compare::<F>(before.0, pair.0).is_lt());
+        pairs.copy_within(place..at, place + 1);
+        pairs[place] = pair;
     }
 }

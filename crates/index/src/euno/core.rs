@@ -6,10 +6,12 @@ use super::find::{Find, Found, Locate};
 use super::held::retire_key;
 use super::index::{Aim, Index};
 use super::look::Alone;
+use super::memory::Memory;
 use super::{Config, Contention};
 use crate::key::KeyForm;
 use crate::map::{Limits, Put, When};
 use crate::tally::{Growth, Tally};
+use archipelago_platform::hint::point;
 use archipelago_platform::sync::Weak;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::{Domain, Guard, Owner};
@@ -30,8 +32,9 @@ pub struct Core<F: KeyForm, I: Index<F>> {
     pub(super) limits: Limits,
     first: NonNull<Chunk>,
     form: PhantomData<F>,
-    // Last: it frees what was retired.
+    // Behind all that it may call, and before the memory: it frees what was retired.
     pub(super) domain: Domain,
+    pub(super) memory: Memory,
 }
 
 // SAFETY: chunks are shared by all threads that use the map, by the rules of `chunk`; the index says it is both.
@@ -47,7 +50,8 @@ impl<F: KeyForm, I: Index<F>> Owner for Core<F, I> {
 
 impl<F: KeyForm, I: Index<F>> Core<F, I> {
     pub(super) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {
-        let first = Chunk::new(F::keep(F::probe(&F::least())), 0, core::ptr::null_mut());
+        let memory = Memory::new();
+        let first = Chunk::new(&memory, F::keep(F::probe(&F::least())), 0, core::ptr::null_mut());
         let core = Self {
             index: I::new(first),
             region: if config.transactions { Region::new() } else { Region::by_version_locks() },
@@ -57,8 +61,9 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
             limits,
             first: NonNull::new(first).expect("just made"),
             form: PhantomData,
+            memory,
         };
-        core.tally.add(Growth::default().node(size_of::<Chunk>()));
+        core.tally.add(Growth::default().node(0));
         if config.contention == Contention::Always {
             core.scatter_chunk(core.first());
         }
@@ -134,6 +139,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     #[inline]
     fn add(&self, guard: &Guard<'_>, found: &Found<'_>, new: New<'_, F>) -> Result<Put, Stale> {
         let Found { chunk, version, scatter, .. } = *found;
+        point(crate::points::ADDING);
         let added = match scatter {
             // Unproven, and no more than advice.
             None if chunk.count(&Alone) == SLOTS => Ok(false),
@@ -157,7 +163,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     /// Whether threads wait before a contended chunk: where they would abort each other's transactions.
     #[inline(always)]
     fn door<'g>(&self, scatter: Option<&'g Scatter>) -> Option<&'g Scatter> {
-        if self.region.is_transactional() { scatter } else { None }
+        if self.region.is_transactional() && self.config.doors { scatter } else { None }
     }
 
     /// Passes a result on, and notes how contended the chunk is.

@@ -1,12 +1,12 @@
 //! The index phase and all reading, as walks: what is found is proven, together with the version at which it was so.
 
-use super::chunk::{Chunk, Entry, Scatter, Slots};
+use super::chunk::{Chunk, Entry, SLOTS, Scatter, Slots};
 use super::form::ChunkForm;
 use super::index::{Aim, Index};
-use super::look::{Look, rank, walking};
+use super::look::{Look as _, rank, walking};
 use archipelago_platform::hint::point;
-use archipelago_sync::region::{Again, Traverse, Walk, Word};
-use archipelago_sync::version_lock::Version;
+use archipelago_sync::region::{Again, Page, Traverse, Walk, Word};
+use archipelago_sync::version_lock::{Look, Version};
 use core::cell::Cell;
 
 /// A key that was found.
@@ -48,7 +48,7 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Find<'g, '_, F, I> {
 
     #[inline(always)]
     fn run(self, walk: &mut impl Walk<'g>) -> Result<Found<'g>, Again> {
-        let chunk = self.index.seek(walk, Aim::At(self.key))?;
+        let chunk = self.index.seek(walk, Aim::At(self.key), 0)?;
         look_up::<F>(walk, chunk, self.key, self.tag)
     }
 }
@@ -85,6 +85,7 @@ fn look_up<'g, F: ChunkForm>(
     }
     let scatter = walk.follow(&chunk.scatter)?.ok_or(Again)?;
     let part = walk.enter(scatter.part(tag))?;
+    point(crate::points::PART);
     let spot = spot::<F, _>(walk, part, key, tag)?;
     go_back(walk, chunk, version)?;
     Ok(Found { scatter: Some(scatter), spot, ..found })
@@ -115,14 +116,21 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Locate<'g, '_, F, I> {
     type Out = (&'g Chunk, Version);
 
     fn run(self, walk: &mut impl Walk<'g>) -> Result<Self::Out, Again> {
-        Ok((self.index.seek(walk, self.aim)?, walk.version()))
+        Ok((self.index.seek(walk, self.aim, 0)?, walk.version()))
     }
 }
+
+/// Steps of a search among a chunk's entries.
+const STEPS: u32 = (SLOTS + 1).next_power_of_two().trailing_zeros();
 
 /// Copies what a scan needs of a chunk.
 pub(super) struct Copying<'g, 'k, 'b, F: ChunkForm, I> {
     pub(super) index: &'g I,
     pub(super) aim: Aim<F::Probe<'k>>,
+    /// The chunk that begins with the key aimed at, as long as it is in the list.
+    pub(super) near: Option<&'g Chunk>,
+    /// How many chunks to fetch beside it. See [`Index::seek`].
+    pub(super) ahead: usize,
     /// With [`Aim::At`]: at most this number from there on, if that can be told.
     pub(super) limit: usize,
     /// Has room for all that a chunk has.
@@ -146,24 +154,34 @@ pub(super) struct Copied<'g> {
     pub(super) len: usize,
     pub(super) run: usize,
     pub(super) scattered: bool,
-    /// The next chunk's bound, if there is one.
-    pub(super) high: Option<u64>,
+    /// The next chunk, if there is one, and its bound.
+    pub(super) next: Option<(*const Chunk, u64)>,
 }
 
 impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Copying<'g, '_, '_, F, I> {
     type Out = Copied<'g>;
 
     fn run(self, walk: &mut impl Walk<'g>) -> Result<Copied<'g>, Again> {
-        let chunk = self.index.seek(walk, self.aim)?;
+        // A live chunk's range begins where it always did.
+        let near = self.near.filter(|near| near.lock().look() != Look::Obsolete);
+        let chunk = match near {
+            Some(near) => walk.enter(near)?,
+            None => self.index.seek(walk, self.aim, self.ahead)?,
+        };
         let version = walk.version();
         let look = walking(walk);
         let count = chunk.count(&look);
         let (run, scattered) = (chunk.reserve(&look, count), chunk.is_scattered(&look));
-        let high = (!chunk.next.load().is_null()).then(|| look.get(&chunk.high));
+        let next = chunk.next.load().cast_const();
+        if near.is_some() && self.limit > SLOTS {
+            Chunk::fetch(next);
+        }
+        let next = (!next.is_null()).then(|| (next, look.get(&chunk.high)));
         let slots = match self.aim {
+            Aim::At(_) if run == count && !scattered && near.is_some() => 0..count.min(self.limit),
             Aim::At(from) if run == count && !scattered => {
-                let key = |slot: usize| &chunk.entries()[slot].key;
-                let start = rank::<F>(&look, key, count, from, core::cmp::Ordering::is_lt)?;
+                let key = |slot: usize| &chunk.entries()[slot.min(SLOTS - 1)].key;
+                let start = rank::<F, STEPS>(&look, key, count, from, core::cmp::Ordering::is_lt)?;
                 start..count.min(start.saturating_add(self.limit))
             }
             _ => 0..count,
@@ -172,7 +190,7 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Copying<'g, '_, '_, F, I> {
         for (to, slot) in self.to.iter().zip(slots) {
             to.set(chunk.pair(&look, slot));
         }
-        let mut copied = Copied { chunk, version, len, run: run.min(len), scattered, high };
+        let mut copied = Copied { chunk, version, len, run: run.min(len), scattered, next };
         if scattered {
             let scatter = walk.follow(&chunk.scatter)?.ok_or(Again)?;
             for part in scatter.parts() {

@@ -2,13 +2,16 @@
 
 use super::chunk::{Chunk, Scatter};
 use super::form::ChunkForm;
+use super::memory::Memory;
 use super::towers::Tower;
 use super::tree::Inner;
+use archipelago_platform::memory::BlockArena;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::region::Page;
 use archipelago_sync::version_lock::Version;
 use core::ops::Deref;
+use core::ptr::NonNull;
 
 /// A page locked by this thread. Dropping it unlocks: with a new version if it was changed.
 ///
@@ -119,13 +122,14 @@ impl Waste {
     /// Retires all of it.
     ///
     /// # Safety
-    /// All of it is out of the structure, and the caller's alone to retire; keys are of form `F`.
-    pub(super) unsafe fn retire<F: ChunkForm>(self, guard: &Guard<'_>) {
+    /// All of it is out of the structure, and the caller's alone to retire; keys are of form `F`. Chunks are of `memory`, which is
+    /// dropped after the guard's domain.
+    pub(super) unsafe fn retire<F: ChunkForm>(self, guard: &Guard<'_>, memory: &Memory) {
         for out in self.0 {
-            // SAFETY: passed on; chunks, inner nodes, towers and scatters are boxes.
+            // SAFETY: passed on; inner nodes, towers and scatters are boxes.
             unsafe {
                 match out {
-                    Out::Chunk(chunk) => retire_chunk::<F>(guard, chunk),
+                    Out::Chunk(chunk) => retire_chunk::<F>(guard, chunk, memory),
                     Out::Inner(inner) => guard.retire_box(inner),
                     Out::Tower(tower) => guard.retire_box(tower),
                     Out::Scatter(scatter) => guard.retire_box(scatter),
@@ -158,11 +162,15 @@ pub(super) unsafe fn retire_key<F: ChunkForm>(guard: &Guard<'_>, kept: u64) {
 
 /// # Safety
 /// As for [`Waste::retire`]. Its entries and its upper bound are another chunk's by now.
-unsafe fn retire_chunk<F: ChunkForm>(guard: &Guard<'_>, chunk: *mut Chunk) {
-    unsafe fn free<F: ChunkForm>(chunk: *mut (), _: *mut ()) {
-        // SAFETY: RCU calls this once, when no reader is left.
-        unsafe { Chunk::free::<F>(chunk.cast()) }
+unsafe fn retire_chunk<F: ChunkForm>(guard: &Guard<'_>, chunk: *mut Chunk, memory: &Memory) {
+    unsafe fn free<F: ChunkForm>(chunk: *mut (), arena: *mut ()) {
+        // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped.
+        unsafe { Chunk::free::<F>(NonNull::new_unchecked(chunk.cast()), &*arena.cast::<BlockArena>()) }
     }
     // SAFETY: the caller's promise.
-    unsafe { guard.retire_sized(chunk.cast(), size_of::<Chunk>(), core::ptr::null_mut(), free::<F>) }
+    let arena = memory.arena(unsafe { (*chunk).home() });
+    let arena = core::ptr::from_ref(arena).cast_mut().cast();
+    // Its memory is the arena's, and counted there, until it is given back.
+    // SAFETY: the caller's promise.
+    unsafe { guard.retire(chunk.cast(), arena, free::<F>) }
 }

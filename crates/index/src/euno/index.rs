@@ -25,11 +25,12 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// An index that leads to one chunk.
     fn new(first: *mut Chunk) -> Self;
 
-    /// Walks to a chunk, and enters it.
+    /// Walks to a chunk, and enters it. If `ahead` is not 0 it starts fetching all of the chunk and of that number of those that
+    /// follow, as far as it has their addresses.
     ///
     /// # Errors
     /// To be passed on.
-    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>) -> Result<&'g Chunk, Again>;
+    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>, ahead: usize) -> Result<&'g Chunk, Again>;
 
     /// Adds a chunk. The caller holds a guard, and the lock of the chunk to its left.
     fn add(&self, chunk: &Chunk);
@@ -43,6 +44,9 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
 
     /// Shows up to `count` keys, ascending, that cut the chunks into about equal parts. The caller holds a guard.
     fn cut(&self, count: usize, show: impl FnMut(F::Probe<'_>));
+
+    /// Bytes that it takes, without its keys' boxes and what waits for readers.
+    fn bytes(&self) -> usize;
 
     /// Checks the index while no thread uses it, and shows the chunks that have a place in it, in order.
     fn check(&self, each: impl FnMut(*const Chunk));

@@ -2,7 +2,7 @@
 //! are written once, over these.
 
 use super::form::ChunkForm;
-use archipelago_sync::region::{Again, Changing, Walk, Word};
+use archipelago_sync::region::{Again, Changing, Link, Page, Walk, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
 use core::cmp::Ordering;
 
@@ -66,6 +66,36 @@ impl Look for Alone {
     }
 }
 
+/// Whoever alone changes a page may run a change on it by hand. A new version is the lock's business.
+impl Changing for Alone {
+    #[inline(always)]
+    fn get(&self, word: &Word) -> u64 {
+        word.load()
+    }
+
+    #[inline(always)]
+    fn set(&mut self, word: &Word, value: u64) {
+        word.set(value);
+    }
+
+    #[inline(always)]
+    fn target<P>(&self, link: &Link<P>) -> *mut P {
+        link.load()
+    }
+
+    #[inline(always)]
+    unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
+        // SAFETY: passed on.
+        unsafe { link.publish(to) }
+    }
+
+    fn restructure(&mut self, _: &impl Page) {}
+
+    fn retire(&mut self, page: &impl Page) {
+        page.lock().unlock_obsolete();
+    }
+}
+
 /// At a version of a page that changes under its lock only, never in a transaction.
 pub(super) struct AtVersion<'g>(pub(super) &'g VersionLock, pub(super) Version);
 
@@ -97,22 +127,25 @@ pub(super) fn order<F: ChunkForm>(look: &impl Look, kept: u64, key: F::Probe<'_>
     Ok(F::compare(unsafe { F::kept(kept) }, key))
 }
 
-/// How many of `words`, which ascend, are before: as `before` says of their order to `key`.
+/// How many of the first `count` of some words, which ascend, are before: as `before` says of their order to `key`. There are no
+/// more than `1 << STEPS`, less one; the others may be anything that can be read.
 #[inline(always)]
-pub(super) fn rank<'p, F: ChunkForm>(
+pub(super) fn rank<'p, F: ChunkForm, const STEPS: u32>(
     look: &impl Look,
     word: impl Fn(usize) -> &'p Word,
     count: usize,
     key: F::Probe<'_>,
     before: impl Fn(Ordering) -> bool,
 ) -> Result<usize, Again> {
-    let (mut start, mut size) = (0, count);
-    while size > 1 {
-        let half = size / 2;
-        let below = before(order::<F>(look, look.get(word(start + half)), key)?);
-        // Which half it is, no branch predictor can know.
-        start = core::hint::select_unpredictable(below, start + half, start);
-        size -= half;
+    let mut start = 0;
+    // Always as many steps: neither how many there are nor which half it is can a branch predictor know.
+    for step in (0..STEPS).rev() {
+        let end = start + (1 << step);
+        if F::BOXED && end > count {
+            continue;
+        }
+        let below = before(order::<F>(look, look.get(word(end - 1)), key)?);
+        start = core::hint::select_unpredictable((end <= count) & below, end, start);
     }
-    Ok(start + usize::from(size == 1 && before(order::<F>(look, look.get(word(start)), key)?)))
+    Ok(start)
 }

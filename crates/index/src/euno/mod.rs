@@ -12,7 +12,7 @@
 //!
 //! | file | what it has |
 //! |---|---|
-//! | `chunk`, `form` | the chunk, its parts, keys as words |
+//! | `chunk`, `form`, `memory` | the chunk, its parts, keys as words, where chunks lie |
 //! | `look` | reading pages: in walks, in changes, alone |
 //! | `find`, `change` | both phases, as regions |
 //! | `core`, `scan`, `structure` | operations, of which [`Map`] makes what users see |
@@ -32,6 +32,7 @@ mod heat;
 mod held;
 mod index;
 mod look;
+mod memory;
 mod reshape;
 mod scan;
 mod structure;
@@ -63,11 +64,12 @@ pub enum Contention {
 pub struct Config {
     contention: Contention,
     transactions: bool,
+    doors: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { contention: Contention::default(), transactions: true }
+        Self { contention: Contention::default(), transactions: true, doors: true }
     }
 }
 
@@ -142,6 +144,13 @@ impl<K: Key, V: Send + Sync + 'static> crate::map::Builder<Skip, K, V> {
         self.config.transactions = wanted;
         self
     }
+
+    /// For experiments: whether threads wait at the doors of scattered chunks, where transactions work. Default: yes.
+    #[doc(hidden)]
+    pub fn doors(mut self, wanted: bool) -> Self {
+        self.config.doors = wanted;
+        self
+    }
 }
 
 /// A session on an [`EunoBTree`].
@@ -172,6 +181,13 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
     /// Whether to use hardware transactions where they work. Default: yes.
     pub fn transactions(mut self, wanted: bool) -> Self {
         self.config.transactions = wanted;
+        self
+    }
+
+    /// For experiments: whether threads wait at the doors of scattered chunks, where transactions work. Default: yes.
+    #[doc(hidden)]
+    pub fn doors(mut self, wanted: bool) -> Self {
+        self.config.doors = wanted;
         self
     }
 }

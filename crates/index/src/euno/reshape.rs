@@ -28,6 +28,8 @@ use archipelago_sync::version_lock::Version;
 
 /// A chunk that was emptied of its parts is not split if it has no more entries.
 const FILL: usize = SLOTS * 3 / 4;
+/// Room that a chunk keeps for keys that come nearly in order.
+const LATE: usize = SLOTS / 16;
 /// Chunks that have no more together are merged.
 const FIT: usize = SLOTS / 2;
 
@@ -49,7 +51,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         }
         drop(held);
         // SAFETY: taken out above.
-        unsafe { waste.retire::<F>(guard) };
+        unsafe { waste.retire::<F>(guard, &self.memory) };
     }
 
     /// Sorts the entries of a quiet chunk that still has this version.
@@ -80,7 +82,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
             at = unsafe { chunk.next.load().as_ref() };
         }
         // SAFETY: taken out above.
-        unsafe { waste.retire::<F>(guard) };
+        unsafe { waste.retire::<F>(guard, &self.memory) };
     }
 
     /// Gives a chunk parts, if it has none.
@@ -114,22 +116,32 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         let pairs = &all.pairs;
         // SAFETY: keys of a chunk that is locked.
         let kept = |at: usize| unsafe { F::kept(pairs[at].0) };
-        // Keys that come in ascending order leave this chunk full, and go on in the next.
-        let rising = all.rising && F::compare(kept(pairs.len() - 1), key).is_lt();
-        let middle = if rising { pairs.len().min(SLOTS) } else { pairs.len() / 2 };
-        let separator: F::Probe<'_> = if middle < pairs.len() { kept(middle) } else { key };
-        let right = Chunk::new(F::keep(separator), chunk.high.load(), chunk.next.load());
+        // Keys that come in ascending order leave this chunk full, and go on in the next: but for some room, if several threads
+        // bring them, of which one may be late.
+        let last = pairs.len() - 1;
+        let rising = F::compare(kept(last), key).is_lt();
+        let middle = match all.in_order {
+            _ if !rising => pairs.len() / 2,
+            true => pairs.len().min(SLOTS),
+            false => pairs.len().min(SLOTS) - LATE,
+        };
+        let separator = match pairs.get(middle) {
+            Some(_) => F::keep(kept(middle)),
+            // All that comes from now on, and not just this key and what is above it.
+            None => F::just_above(kept(last)).map_or_else(|| F::keep(key), |above| F::keep(F::probe(&above))),
+        };
+        let right = Chunk::new(&self.memory, separator, chunk.high.load(), chunk.next.load());
         // SAFETY: no other thread sees it yet.
         let right = unsafe { &*right };
         right.fill::<F>(&pairs[middle..]);
         self.share_scatter(chunk, right, rising);
         chunk.fill::<F>(&pairs[..middle]);
-        chunk.high.set(F::keep(separator));
+        chunk.high.set(F::keep(right.low::<F>()));
         // SAFETY: a chunk; it goes by RCU when nothing leads to it.
         unsafe { chunk.next.publish(core::ptr::from_ref(right).cast_mut()) };
         point(crate::points::CHUNK_SPLIT);
         self.index.add(right);
-        self.tally.add(Growth::default().node(size_of::<Chunk>()));
+        self.tally.add(Growth::default().node(0));
     }
 
     /// Lets the right half of a split be as contended as the left one was. If keys rise, the right one will be, and the left
@@ -160,7 +172,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
             self.index.compact(chunk.low::<F>(), &mut waste);
         }
         // SAFETY: taken out above.
-        unsafe { waste.retire::<F>(guard) };
+        unsafe { waste.retire::<F>(guard, &self.memory) };
     }
 
     fn merge_next(&self, chunk: &Chunk, waste: &mut Waste) -> bool {
@@ -193,7 +205,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         left.high.set(right.high.load());
         // SAFETY: a chunk, which stays in the list.
         unsafe { left.next.publish(right.next.load()) };
-        self.tally.add(Growth::default().node_gone(right.bytes()));
+        self.tally.add(Growth::default().node_gone(right.outside()));
         waste.chunk(right.page());
         point(crate::points::MERGED);
         right.gone();

@@ -3,8 +3,8 @@
 //! A scan copies a chunk, which is proven as a whole, shows the copy, and goes on at the *key* where the chunk's range ended, by
 //! the index: so splits and merges between two chunks neither hide an entry nor show one twice.
 
-use super::change::Removed;
-use super::chunk::{Chunk, MOST, Slots, sort};
+use super::change::{Remove, Removed};
+use super::chunk::{Chunk, MOST, SLOTS, sort};
 use super::core::Core;
 use super::find::{Copied, Copying};
 use super::held::Held;
@@ -15,8 +15,29 @@ use crate::map::{End, Words};
 use archipelago_platform::hint;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
+use archipelago_sync::region::Change;
 use core::cell::Cell;
 use core::cmp::Ordering;
+
+/// Entries of a chunk, about, that is not the first of a scan.
+const FILL: usize = SLOTS * 2 / 3;
+/// So many chunks a scan starts fetching at a time, at most.
+const AHEAD: usize = 4;
+/// A chunk with no more entries that are not in order is left so.
+const LOOSE: usize = 4;
+
+/// Which chunk to copy. See [`Copying`].
+struct Which<'g, P> {
+    aim: Aim<P>,
+    near: Option<&'g Chunk>,
+    ahead: usize,
+}
+
+impl<P> Which<'_, P> {
+    fn by_index(aim: Aim<P>) -> Self {
+        Self { aim, near: None, ahead: 0 }
+    }
+}
 
 /// Entries of one chunk.
 struct Page([(u64, u64); MOST]);
@@ -42,12 +63,20 @@ impl Page {
 }
 
 impl<F: KeyForm, I: Index<F>> Core<F, I> {
-    /// Copies the chunk aimed at, in order.
-    fn copy<'g>(&'g self, guard: &'g Guard<'_>, aim: Aim<F::Probe<'_>>, limit: usize, page: &mut Page) -> Copied<'g> {
+    /// Copies a chunk, in order.
+    fn copy<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        which: Which<'g, F::Probe<'_>>,
+        limit: usize,
+        page: &mut Page,
+    ) -> Copied<'g> {
+        let Which { aim, near, ahead } = which;
         let to = Cell::from_mut(&mut page.0[..]).as_slice_of_cells();
-        let copied = self.region.traverse(guard, Copying::<F, I> { index: &self.index, aim, limit, to });
+        let copied = self.region.traverse(guard, Copying::<F, I> { index: &self.index, aim, near, ahead, limit, to });
         sort::<F>(&mut page.0[..copied.len], copied.run);
-        if copied.run < copied.len && !copied.scattered {
+        // A few that came since cost each scan less than it costs to sort them in.
+        if copied.run + LOOSE < copied.len && !copied.scattered {
             self.tidy(copied.chunk, copied.version);
         }
         copied
@@ -63,12 +92,23 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         mut visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
         let (mut page, mut seen) = (Page::new(), 0);
-        let mut next: Option<u64> = None;
+        // Without a limit the caller ends the scan, maybe soon: so fetch little first.
+        let mut ahead = if limit == usize::MAX { 1 } else { AHEAD };
+        let (mut fetched, mut next): (usize, Option<(&Chunk, u64)>) = (0, None);
         while seen < limit {
             // SAFETY: a bound that was proven under this guard.
-            let at = next.map_or(from, |high| unsafe { F::kept(high) });
-            let copied = self.copy(guard, Aim::At(at), limit - seen, &mut page);
-            let first = page.rank::<F>(copied.len, at, Ordering::is_lt);
+            let at = next.map_or(from, |(_, high)| unsafe { F::kept(high) });
+            // By the index now and then, which knows the addresses of many chunks.
+            let near = next.map(|(chunk, _)| chunk).filter(|_| fetched > 0 || !I::WHOLE);
+            if near.is_none() {
+                fetched = ahead.min((limit - seen).div_ceil(FILL));
+                ahead = AHEAD.min(2 * ahead);
+            }
+            let which = Which { aim: Aim::At(at), near, ahead: fetched };
+            let copied = self.copy(guard, which, limit - seen, &mut page);
+            // A chunk that has gone since was taken over by one that begins before.
+            let begins_there = near.is_some_and(|near| core::ptr::eq(near, copied.chunk));
+            let first = if begins_there { 0 } else { page.rank::<F>(copied.len, at, Ordering::is_lt) };
             page.fetch(first..copied.len.min(first.saturating_add(limit - seen)), words);
             for &(key, word) in &page.0[first..copied.len] {
                 seen += 1;
@@ -77,8 +117,10 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
                     return seen;
                 }
             }
-            let Some(high) = copied.high else { break };
-            next = Some(high);
+            let Some((chunk, high)) = copied.next else { break };
+            // SAFETY: proven: a live chunk's neighbour, under our guard.
+            next = Some((unsafe { &*chunk }, high));
+            fetched = fetched.saturating_sub(1);
         }
         seen
     }
@@ -101,7 +143,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
             if bound.is_some_and(|bound| F::just_below(bound).is_none()) {
                 break;
             }
-            let copied = self.copy(guard, bound.map_or(Aim::Last, Aim::Below), usize::MAX, &mut page);
+            let copied = self.copy(guard, Which::by_index(bound.map_or(Aim::Last, Aim::Below)), usize::MAX, &mut page);
             let end = bound.map_or(copied.len, |bound| page.rank::<F>(copied.len, bound, Ordering::is_lt));
             page.fetch(end.saturating_sub(limit - seen)..end, words);
             for &(key, word) in page.0[..end].iter().rev() {
@@ -151,13 +193,11 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
             empty.push(core::mem::replace(&mut held, next?));
         }
         held.change();
-        let mut all = held.gather::<F>().pairs;
-        let (key, value) = match end {
-            End::First => all.remove(0),
-            End::Last => all.pop().expect("the chunk is not empty"),
-        };
-        held.fill::<F>(&all);
-        Ok(Some((held.page(), Removed { key, value, left: held.count(&Alone) })))
+        // SAFETY: an entry's key, of a chunk that is locked.
+        let key: F::Probe<'_> = unsafe { F::kept(held.outermost::<F>(end)) };
+        let remove = Remove::<F> { chunk: held.page(), key, tag: F::tag(key), expected: None };
+        let taken = remove.run(&mut Alone).ok().flatten();
+        Ok(Some((held.page(), taken.expect("what is locked has the key that was read there"))))
     }
 
     fn lock_end<'g>(&'g self, guard: &'g Guard<'_>, end: End) -> Result<Held<'g, Chunk>, Busy> {

@@ -12,6 +12,7 @@ use archipelago_sync::rcu::{Domain, Guard};
 use archipelago_sync::region::Page;
 use archipelago_sync::version_lock::Look;
 use core::any::Any;
+use core::ptr::NonNull;
 
 impl<F: KeyForm, I: Index<F>> Structure<F> for Core<F, I> {
     type Place<'s> = ();
@@ -87,8 +88,10 @@ impl<F: KeyForm, I: Index<F>> Structure<F> for Core<F, I> {
 
     fn held(&self) -> Held {
         let held = self.tally.sum();
-        let [bytes, pages] = [held.bytes, held.nodes].map(|it| usize::try_from(it).unwrap_or(0));
-        Held { bytes, pages, room: pages * SLOTS, layers: 0 }
+        let [outside, chunks] = [held.bytes, held.nodes].map(|it| usize::try_from(it).unwrap_or(0));
+        let layers = self.index.bytes();
+        let bytes = self.memory.bytes() + layers + outside;
+        Held { bytes, pages: self.memory.chunks(), room: chunks * SLOTS, layers }
     }
 
     fn settle(&self) {
@@ -141,8 +144,8 @@ impl<F: KeyForm, I: Index<F>> Structure<F> for Core<F, I> {
         let held = self.tally.sum();
         assert_eq!(held.entries as usize, entries, "the count is the number of entries");
         assert_eq!(held.nodes as usize, chunks.len(), "the count is the number of chunks");
-        let bytes = keys + chunks.iter().map(|chunk| chunk.bytes()).sum::<usize>();
-        assert_eq!(held.bytes as usize, bytes, "chunks and keys take what was counted");
+        let bytes = keys + chunks.iter().map(|chunk| chunk.outside()).sum::<usize>();
+        assert_eq!(held.bytes as usize, bytes, "scatters and keys take what was counted");
     }
 }
 
@@ -172,7 +175,7 @@ impl<F: KeyForm, I: Index<F>> Drop for Core<F, I> {
                 if ours && !next.is_null() {
                     F::discard(chunk.high.load());
                 }
-                Chunk::free::<F>(at);
+                Chunk::free::<F>(NonNull::new_unchecked(at), self.memory.arena((*at).home()));
             }
             at = next;
         }

@@ -17,7 +17,7 @@ use super::form::ChunkForm;
 use super::held::{Held, Waste};
 use super::index::{Aim, Index, show_some};
 use super::look::{Alone, AtVersion, Look, order, settled, walking};
-use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
+use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::region::{Again, Link, Page, Walk, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
@@ -100,6 +100,8 @@ pub struct Towers<F: ChunkForm> {
     head: Box<Tower>,
     /// What the next height is made of.
     random: AtomicU64,
+    /// Beside the head.
+    towers: AtomicUsize,
     form: PhantomData<F>,
 }
 
@@ -132,9 +134,8 @@ impl<F: ChunkForm> Towers<F> {
                 }
                 // SAFETY: proven, within the caller's guard.
                 let next = unsafe { &*to };
+                // A tower that is not obsolete is linked.
                 let seen = next.lock.read_unlocked().ok_or(Again)?;
-                // Then the next one was linked when its version was taken.
-                look.prove()?;
                 (tower, version) = (next, seen);
             }
             before[level] = (tower, version);
@@ -189,6 +190,7 @@ impl<F: ChunkForm> Towers<F> {
             let Next { key, to } = &tower.next[level];
             left.set(level, key.load(), to.load());
         }
+        self.towers.fetch_sub(1, Relaxed);
         waste.key(tower.low.load());
         waste.tower(tower);
         gone.gone();
@@ -200,11 +202,16 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
     const WHOLE: bool = false;
 
     fn new(first: *mut Chunk) -> Self {
-        Self { head: Tower::new(0, LEVELS, first), random: AtomicU64::new(0), form: PhantomData }
+        Self {
+            head: Tower::new(0, LEVELS, first),
+            random: AtomicU64::new(0),
+            towers: AtomicUsize::new(0),
+            form: PhantomData,
+        }
     }
 
     #[inline(always)]
-    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>) -> Result<&'g Chunk, Again> {
+    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>, _: usize) -> Result<&'g Chunk, Again> {
         let mut tower = walk.enter(&*self.head)?;
         for level in (0..LEVELS).rev() {
             while tower.goes_on::<F>(&walking(walk), level, aim)? {
@@ -233,6 +240,7 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
         while self.try_add(tower).is_err() {
             backoff.wait();
         }
+        self.towers.fetch_add(1, Relaxed);
     }
 
     fn forget(&self, chunk: &Chunk, waste: &mut Waste) -> bool {
@@ -264,6 +272,10 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
                 return show_some::<F>(&keys, count, &mut show);
             }
         }
+    }
+
+    fn bytes(&self) -> usize {
+        (1 + self.towers.load(Relaxed)) * size_of::<Tower>()
     }
 
     fn check(&self, mut each: impl FnMut(*const Chunk)) {

@@ -19,6 +19,8 @@ use super::form::ChunkForm;
 use super::held::{Held, Waste};
 use super::index::{Aim, Index, show_some};
 use super::look::{Alone, AtVersion, Look, rank, settled, walking};
+use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
+use archipelago_platform::hint;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::region::{Again, Link, Page, Walk, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
@@ -26,6 +28,8 @@ use core::marker::PhantomData;
 
 /// Separators of a node.
 const KEYS: usize = 62;
+/// Steps of a search among them.
+const STEPS: u32 = (KEYS + 1).next_power_of_two().trailing_zeros();
 /// A node with fewer is merged with a neighbour, if the two fit well.
 const FEW: usize = KEYS / 4;
 const WELL: usize = KEYS * 3 / 4;
@@ -66,6 +70,14 @@ impl Inner {
         })
     }
 
+    /// Starts fetching what a search looks at: the lines are then on their way at once.
+    #[inline(always)]
+    fn fetch(node: *const Self) {
+        for line in 0..=KEYS / 8 {
+            hint::prefetch_read(node.wrapping_byte_add(line * 64));
+        }
+    }
+
     /// How many separators, and the height; unproven, but within bounds.
     #[inline(always)]
     fn meta(&self, look: &impl Look) -> (usize, usize) {
@@ -76,10 +88,10 @@ impl Inner {
     /// The place of the child for what is aimed at.
     #[inline(always)]
     fn child<F: ChunkForm>(&self, look: &impl Look, count: usize, aim: Aim<F::Probe<'_>>) -> Result<usize, Again> {
-        let key = |at: usize| &self.keys[at];
+        let key = |at: usize| self.keys.get(at).unwrap_or(&self.meta);
         match aim {
-            Aim::At(probe) => rank::<F>(look, key, count, probe, core::cmp::Ordering::is_le),
-            Aim::Below(bound) => rank::<F>(look, key, count, bound, core::cmp::Ordering::is_lt),
+            Aim::At(probe) => rank::<F, STEPS>(look, key, count, probe, core::cmp::Ordering::is_le),
+            Aim::Below(bound) => rank::<F, STEPS>(look, key, count, bound, core::cmp::Ordering::is_lt),
             Aim::Last => Ok(count),
         }
     }
@@ -162,7 +174,10 @@ impl Inner {
 
     /// Splits a full child: the child for `key` afterwards.
     fn split_child<'a, F: ChunkForm>(&self, child: &'a Inner, key: F::Probe<'_>) -> &'a Inner {
-        let middle = KEYS / 2;
+        // Keys that come in ascending order leave this node full.
+        // SAFETY: a separator of a node that we alone change.
+        let last = F::compare(unsafe { F::kept(child.keys[KEYS - 1].load()) }, key).is_le();
+        let middle = if last { KEYS - 1 } else { KEYS / 2 };
         let separator = child.keys[middle].load();
         let right = Box::into_raw(child.upper(middle));
         child.set_meta(middle, child.height());
@@ -202,6 +217,8 @@ impl<'g> Step<'g> {
 /// The inner levels.
 pub struct Levels<F: ChunkForm> {
     root: Box<Inner>,
+    /// Beside the root.
+    nodes: AtomicUsize,
     form: PhantomData<F>,
 }
 
@@ -212,6 +229,7 @@ impl<F: ChunkForm> Levels<F> {
         let mut path: Vec<Step<'_>> = Vec::new();
         let mut node = &*self.root;
         loop {
+            hint::point(crate::points::DOWN);
             let version = node.lock.read_unlocked().ok_or(Again)?;
             if let Some(above) = path.last() {
                 // Then this node was linked when its version was taken.
@@ -246,6 +264,9 @@ impl<F: ChunkForm> Levels<F> {
             node = node.split_child::<F>(step.node, key);
         }
         node.insert::<F>(F::keep(key), core::ptr::from_ref(chunk).cast_mut().cast());
+        // One for each that was full, and one more for the root.
+        let full = path[from + 1..].len() + if path[from].count == KEYS { 2 } else { 0 };
+        self.nodes.fetch_add(full, Relaxed);
         Ok(())
     }
 
@@ -287,9 +308,14 @@ impl<F: ChunkForm> Levels<F> {
         to.append(Some(separator), &from, 0..from.count());
         above.change();
         to.change();
-        waste.inner(from.page());
+        self.let_go(from.page(), waste);
         from.gone();
         Ok(true)
+    }
+
+    fn let_go(&self, node: &Inner, waste: &mut Waste) {
+        self.nodes.fetch_sub(1, Relaxed);
+        waste.inner(node);
     }
 
     fn lower_root(&self, root: &Step<'_>, only: &Step<'_>, waste: &mut Waste) -> Result<bool, Again> {
@@ -297,7 +323,7 @@ impl<F: ChunkForm> Levels<F> {
         root.set_meta(0, child.height());
         root.append(None, &child, 0..child.count());
         root.change();
-        waste.inner(child.page());
+        self.let_go(child.page(), waste);
         child.gone();
         Ok(true)
     }
@@ -309,20 +335,26 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
     fn new(first: *mut Chunk) -> Self {
         let root = Inner::new(1);
         root.set_child(0, first.cast());
-        Self { root, form: PhantomData }
+        Self { root, nodes: AtomicUsize::new(0), form: PhantomData }
     }
 
     #[inline(always)]
-    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>) -> Result<&'g Chunk, Again> {
+    fn seek<'g>(&'g self, walk: &mut impl Walk<'g>, aim: Aim<F::Probe<'_>>, ahead: usize) -> Result<&'g Chunk, Again> {
         let mut node = walk.enter(&*self.root)?;
         for _ in 0..HEIGHTS {
             let look = walking(walk);
             let (count, height) = node.meta(&look);
             let at = node.child::<F>(&look, count, aim)?;
             if height == 1 {
+                if ahead > 0 {
+                    // Unproven, but any address may be fetched from.
+                    (at..=count.min(at + ahead)).for_each(|at| Chunk::fetch(node.to_chunk(at).load()));
+                }
                 return walk.follow(node.to_chunk(at))?.ok_or(Again);
             }
-            node = walk.follow(&node.children[at])?.ok_or(Again)?;
+            let link = &node.children[at];
+            Inner::fetch(link.load());
+            node = walk.follow(link)?.ok_or(Again)?;
         }
         Err(Again)
     }
@@ -375,6 +407,10 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
             }
             level = below;
         }
+    }
+
+    fn bytes(&self) -> usize {
+        (1 + self.nodes.load(Relaxed)) * size_of::<Inner>()
     }
 
     fn check(&self, mut each: impl FnMut(*const Chunk)) {

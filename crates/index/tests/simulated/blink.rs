@@ -288,15 +288,24 @@ fn a_removal_whose_page_loses_its_lower_keys_before_it_is_latched() {
     );
 }
 
-/// A look-up stops with a full page in its hands. That page becomes one with its neighbour; and new pages are filled, which
-/// then have been changed as often as it had been, so that they have its version.
+/// A look-up stops with a full page in its hands. That page becomes one with its neighbour; and new pages are filled, one of
+/// which has at some moment been changed as often as it had been, so that it has its version.
 #[test]
 fn a_page_is_not_used_again_under_a_reader() {
-    let get = |tree: &Tree| assert_eq!(tree.pin().get(&(FULL + 1)), Some(10 * FULL + 10));
-    let quick = |tree: &Tree| {
-        let map = tree.pin();
-        remove_all(&map, (0..2 * FULL).filter(|&key| key != FULL + 1));
-        (1_000..1_000 + 20 * FULL).for_each(|key| _ = map.insert(key, 10 * key));
+    // On one node, so that pages which one thread lets go of may be another's next ones; and so many that their chunk stays.
+    let make = || {
+        let tree: Tree = Builder::default().topology(Topology::synthetic(1, 4)).build();
+        tree.pin().extend((0..30 * FULL).map(|key| (key, 10 * key)));
+        tree
     };
-    stalled_at((points::FOUND, 1), || full(3), get, quick, Tree::check_invariants);
+    let key = 21 * FULL + 1;
+    let get = |tree: &Tree| assert_eq!(tree.pin().get(&key), Some(10 * key));
+    for more in 0..2 * FULL {
+        let quick = |tree: &Tree| {
+            let map = tree.pin();
+            remove_all(&map, (20 * FULL..22 * FULL).filter(|&other| other != key));
+            (1_000..1_000 + more).for_each(|key| _ = map.insert(key, 10 * key));
+        };
+        stalled_at((points::FOUND, 1), make, get, quick, Tree::check_invariants);
+    }
 }

@@ -10,6 +10,9 @@ use archipelago_sync::version_lock::VersionLock;
 /// How long a thread stops, in virtual nanoseconds: far longer than anything here takes.
 const STALL: u64 = 50_000_000;
 
+/// A machine without hardware transactions.
+const NO_TRANSACTIONS: &str = "xeon-e5-4620-4s";
+
 /// Entries of a full page of integers.
 const FULL: u64 = 47;
 
@@ -34,11 +37,12 @@ pub(super) fn stalled_at<I>(
         quick(index);
         assert!(world::now() < STALL, "the other thread is still where it stopped");
     };
-    two_threads(vec![stall(0, point)], make, slow, quick, check);
+    two_threads(NO_TRANSACTIONS, vec![stall(0, point)], make, slow, quick, check);
 }
 
 /// One thread does `slow`, and half a stall later another does `quick`.
-fn two_threads<I>(
+pub(super) fn two_threads<I>(
+    machine: &str,
     faults: Vec<Fault>,
     make: impl FnOnce() -> I,
     slow: impl Fn(&I),
@@ -60,7 +64,7 @@ fn two_threads<I>(
             quick(index);
         }
     };
-    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    let machine = Machine::preset(machine).unwrap();
     run_with(&machine, &config, 2, make, body, |index| check(&index)).0.assert_done();
 }
 
@@ -289,7 +293,7 @@ fn refused(make: impl Fn() -> Names, slow: impl Fn(&Names), quick: impl Fn(&Name
         quick(map);
         assert!((STALL + STALL / 2..2 * STALL).contains(&world::now()), "held the lock while the other looked");
     };
-    two_threads(faults.to_vec(), make, slow, quick, HydraList::check_invariants);
+    two_threads(NO_TRANSACTIONS, faults.to_vec(), make, slow, quick, HydraList::check_invariants);
 }
 
 /// Two pages: twelve keys, and then so many that the two are not merged, with a boxed one among them.

@@ -1,7 +1,7 @@
 //! x86-64's baseline: 16 bytes at a time. Inlines into any caller.
 
 use core::arch::asm;
-use core::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set1_epi8};
+use core::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
 
 use crate::atomic::AtomicU8;
 
@@ -22,6 +22,16 @@ fn splat(byte: u8) -> __m128i {
 fn matches(bytes: __m128i, wanted: __m128i) -> u64 {
     // SAFETY: SSE2 is part of x86-64.
     u64::from(unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, wanted)) } as u16)
+}
+
+/// Words that were loaded already, two at a time.
+#[inline]
+pub(super) fn match_words(words: [u64; 8], byte: u8) -> u64 {
+    let wanted = splat(byte);
+    let (pairs, _) = words.as_chunks::<2>();
+    // SAFETY: SSE2 is part of x86-64.
+    let pair = |&[low, high]: &[u64; 2]| unsafe { _mm_set_epi64x(high.cast_signed(), low.cast_signed()) };
+    pairs.iter().enumerate().fold(0, |mask, (at, words)| mask | matches(pair(words), wanted) << (16 * at))
 }
 
 /// Sixteen relaxed loads: see the parent module for why one vector load in `asm!` is that.

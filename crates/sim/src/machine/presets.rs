@@ -6,12 +6,13 @@
 use super::{Cache, Caches, Latency, Machine, Occupancy, Os, Transactions};
 
 /// The names of all presets.
-pub const PRESETS: [&str; 7] = [
+pub const PRESETS: [&str; 8] = [
     "xeon-e7-4850v3-4s",
     "xeon-e7-8870v3-4s",
     "xeon-8180-8s",
     "xeon-8180-4s",
     "xeon-e5-4620-4s",
+    "xeon-e5-2650v3-2s",
     "epyc-2s-chiplets",
     "this-host",
 ];
@@ -31,6 +32,7 @@ impl Machine {
             "xeon-8180-8s" => (skylake_sp(name, 8, cube()), SKYLAKE_SP),
             "xeon-8180-4s" => (skylake_sp(name, 4, mesh(4)), SKYLAKE_SP),
             "xeon-e5-4620-4s" => (sandy_bridge_ep(name), SANDY_BRIDGE_EP),
+            "xeon-e5-2650v3-2s" => (haswell_ep(name), HASWELL_EP),
             "epyc-2s-chiplets" => (rome(name), ROME),
             "this-host" => (this_host(name), THIS_HOST),
             _ => return None,
@@ -156,6 +158,50 @@ fn haswell_ex(name: &str, cores: usize, ghz: f64) -> Machine {
         }),
         os: Os { call: 300.0, wake: 4000.0 },
         sources: Default::default(),
+    }
+}
+
+const HASWELL_EP: Sources = &[
+    ("occupancy.transfer", "calibrated: a compare-and-exchange ping-pong takes one transfer each way"),
+    ("sockets", "the paper's machine"),
+    ("cores_per_socket", "the paper's machine"),
+    ("threads_per_core", "Intel ARK"),
+    ("caches.l1", "Intel Optimization Reference Manual, Haswell: 32 KiB, 8 ways"),
+    ("caches.l2", "Intel Optimization Reference Manual, Haswell: 256 KiB, 8 ways"),
+    ("caches.l3", "the paper: 25 MB; 20 ways: as Haswell-EX"),
+    ("latency.l1", "Intel Optimization Reference Manual, Haswell: 4 cycles, at nominal frequency"),
+    ("latency.l2", "Intel Optimization Reference Manual, Haswell: 12 cycles, at nominal frequency"),
+    ("latency.l3", MOLKA),
+    ("latency.core_to_core", MOLKA),
+    ("latency.dirty_remote", MOLKA),
+    ("latency.clean_remote", MOLKA),
+    ("latency.memory", MOLKA),
+    TX_COST[0],
+    TX_COST[1],
+    TX_COST[2],
+    TX_TIMER,
+    TX_SPURIOUS,
+    ("transactions.read_lines", "Nakaike et al., ISCA 2015: Haswell holds 4 MB of transactional loads"),
+];
+const MOLKA: &str =
+    "Molka et al., ICPP 2015, E5-2680 v3 (12 cores), source snoop; recalled and rounded, not read again";
+
+/// 2 sockets of 10 cores, two QPI links between them: Eunomia's machine.
+fn haswell_ep(name: &str) -> Machine {
+    let machine = haswell_ex(name, 10, 2.3);
+    Machine {
+        sockets: 2,
+        hops: mesh(2),
+        latency: Latency {
+            l3: 21.0,
+            core_to_core: 49.0,
+            dirty_remote: vec![0.0, 113.0],
+            clean_remote: vec![0.0, 104.0],
+            memory: vec![96.0, 146.0],
+            ..machine.latency.clone()
+        },
+        occupancy: Occupancy { link: 2.0, ..machine.occupancy },
+        ..machine
     }
 }
 
@@ -363,7 +409,7 @@ mod tests {
     #[test]
     fn presets_have_the_sizes_of_the_papers() {
         let cpus = PRESETS.map(|name| Machine::preset(name).unwrap().cpus());
-        assert_eq!(cpus, [112, 144, 448, 224, 64, 128, 2]);
+        assert_eq!(cpus, [112, 144, 448, 224, 64, 40, 128, 2]);
         let l3 = Machine::preset("xeon-e7-4850v3-4s").unwrap().caches.l3.bytes();
         assert_eq!(l3, 35 << 20);
     }
@@ -373,6 +419,7 @@ mod tests {
         for (machine, sources) in [
             ("xeon-e7-4850v3-4s", HASWELL_EX),
             ("xeon-8180-8s", SKYLAKE_SP),
+            ("xeon-e5-2650v3-2s", HASWELL_EP),
             ("epyc-2s-chiplets", ROME),
             ("this-host", THIS_HOST),
         ] {

@@ -1,10 +1,11 @@
 //! Regions with their pages locked: all changes without RTM, and with it what transactions could not do.
 
 use archipelago_platform::atomic::Ordering;
+use archipelago_platform::hint::point;
 use archipelago_platform::htm::{Quiet, quiet};
 
 use super::scope::{self, Scope};
-use super::{Again, Change, Changing, Link, Page, Stale, Traverse, Walk, Word};
+use super::{Again, Change, Changing, Link, Page, Region, Stale, Traverse, Walk, Word};
 use crate::backoff::Backoff;
 use crate::version_lock::{Look, Version, VersionLock};
 
@@ -19,6 +20,7 @@ impl<const BUMP: bool> Changing for Locked<BUMP> {
 
     #[inline]
     fn set(&mut self, word: &Word, value: u64) {
+        point(Region::WRITING);
         word.0.store(value, Ordering::Relaxed);
     }
 

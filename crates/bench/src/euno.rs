@@ -1,0 +1,306 @@
+//! `bench euno` and `sim euno`: Eunomia with one of its means after the other, and its rivals, where many threads write to few
+//! places.
+//!
+//! | workload | an update | a read |
+//! |---|---|---|
+//! | `ycsb` | stores the value of a key that was loaded, drawn by Zipf's law | looks such a key up |
+//! | `rising` | inserts the next number of a counter that all threads share | looks up one of the last numbers |
+//! | `orders` | inserts (warehouse, district, next order number) of some district | looks up one of a district's last orders |
+//! | `stamps` | inserts the time | scans the last ten microseconds, ten entries at most |
+
+use core::marker::PhantomData;
+use std::process::ExitCode;
+
+use archipelago_index::euno::Contention;
+use archipelago_index::{Art, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
+use archipelago_platform::SIMULATED;
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::time::{Duration, Instant};
+use archipelago_platform::topology::Topology;
+use archipelago_sim::world;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::args::{Euno, Ranks, SimCommon, Timed};
+use crate::choose;
+use crate::failure::Failure;
+use crate::harness::program::{Dice, Done, Program, Turns};
+use crate::harness::simulated::Contender;
+use crate::harness::{Cells, Command, Experiment, Known, known};
+use crate::report::row::Cell;
+use crate::rivals::btree::BTreeOlc;
+use crate::rivals::masstree::Masstree;
+use crate::workload::{Distribution, Sampler, scatter};
+
+/// What threads do to a map of `count` keys.
+#[derive(Clone, Copy)]
+struct Work {
+    workload: &'static str,
+    distribution: Distribution,
+    ranks: Ranks,
+    count: usize,
+    update_percent: u32,
+    /// Whether half of the updates remove the key.
+    removes: bool,
+    districts: u64,
+}
+
+/// Keys of a thread, gone through again and again.
+const STREAM: usize = 1 << 14;
+/// Districts of a warehouse.
+const DISTRICTS: u64 = 10;
+/// A time in the keys of `stamps` has a thread's number beside it.
+const THREAD_BITS: u32 = 10;
+
+impl Work {
+    /// The key with this number, of those that are loaded.
+    fn key(&self, number: u64) -> u64 {
+        match self.workload {
+            "orders" => self.order(number % self.districts, number / self.districts),
+            "stamps" => number << THREAD_BITS,
+            _ => number,
+        }
+    }
+
+    /// (warehouse, district, order) as a word.
+    fn order(&self, district: u64, order: u64) -> u64 {
+        (district / DISTRICTS) << 48 | (district % DISTRICTS) << 40 | order
+    }
+
+    /// The keys that a thread uses.
+    fn stream(&self, threads: usize, thread: usize, seed: u64) -> Vec<u64> {
+        let mut rng = SmallRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(thread as u64));
+        let sampler = Sampler::new(self.distribution, self.count);
+        let number = |rank: usize| match self.ranks {
+            Ranks::Scrambled => scatter(rank),
+            Ranks::Ordered => rank,
+            // The popular keys of one thread lie beside those of the others.
+            Ranks::PerThread => rank * threads + thread,
+        };
+        (0..STREAM).map(|_| self.key((number(sampler.draw(&mut rng)) % self.count) as u64)).collect()
+    }
+}
+
+/// A map with what threads share beside it.
+struct Shared<M> {
+    map: M,
+    streams: Vec<Vec<u64>>,
+    /// The next number: of all, or of each district.
+    next: Vec<CachePadded<AtomicU64>>,
+    start: Instant,
+}
+
+impl<M> Shared<M> {
+    fn now(&self, work: &Work) -> u64 {
+        (work.count as u64 + self.start.elapsed().as_nanos() as u64) << THREAD_BITS
+    }
+}
+
+/// A map that is compared.
+trait Subject: 'static {
+    type Map: OrderedIndex<u64, u64>;
+
+    fn make() -> Self::Map;
+}
+
+/// Threads that do the work to a subject.
+struct Clients<S>(Work, PhantomData<fn() -> S>);
+
+impl<S> From<Work> for Clients<S> {
+    fn from(work: Work) -> Self {
+        Clients(work, PhantomData)
+    }
+}
+
+impl<S: Subject> Program for Clients<S> {
+    type Shared = Shared<S::Map>;
+
+    fn setup(&self, threads: usize, seed: u64) -> Self::Shared {
+        let (work, map) = (&self.0, S::make());
+        load(work, &map);
+        let counters = if work.workload == "orders" { work.districts } else { 1 };
+        let next = work.count as u64 / counters;
+        Shared {
+            map,
+            streams: (0..threads).map(|thread| work.stream(threads, thread, seed)).collect(),
+            next: (0..counters).map(|_| CachePadded::new(AtomicU64::new(next))).collect(),
+            start: Instant::now(),
+        }
+    }
+
+    fn body(&self, shared: &Self::Shared, turns: &mut impl Turns) {
+        let (work, map, thread) = (&self.0, shared.map.pin(), turns.thread());
+        let (dice, stream) = (Dice::of(thread), &shared.streams[thread]);
+        let op = |i: usize| {
+            let roll = dice.roll();
+            let (updates, roll) = (roll % 100 < u64::from(work.update_percent), roll / 100);
+            let done = match work.workload {
+                "ycsb" => access(work, &map, stream[i % STREAM], updates, roll),
+                "stamps" => stamp(work, shared, &map, updates, thread),
+                _ => append(work, shared, &map, updates, roll),
+            };
+            done.unwrap_or(Done::updated(updates))
+        };
+        turns.go(usize::MAX, op, || ());
+    }
+}
+
+/// Fills the map, in no order, from every node in turn.
+fn load(work: &Work, map: &impl OrderedIndex<u64, u64>) {
+    let (nodes, count) = (Topology::current().nodes().len(), work.count);
+    let stride = (7919..).find(|stride| !count.is_multiple_of(*stride)).expect("there are many primes");
+    for part in 0..64 {
+        if SIMULATED {
+            world::bind(part % nodes);
+        }
+        let session = map.pin();
+        let numbers = part * count / 64..(part + 1) * count / 64;
+        numbers.for_each(|number| _ = session.insert(&work.key((number * stride % count) as u64), 1));
+    }
+    if SIMULATED {
+        world::bind(0);
+    }
+    map.quiesce();
+}
+
+/// An operation of `ycsb`, if there is something to tell of it.
+fn access(work: &Work, map: &impl OrderedSession<u64, u64>, key: u64, updates: bool, roll: u64) -> Option<Done> {
+    if !updates {
+        let found = map.get(&key).is_some();
+        return (!found && !work.removes).then_some(Done::Missed);
+    }
+    if work.removes && roll.is_multiple_of(2) {
+        map.remove(&key);
+    } else {
+        map.insert(&key, roll);
+    }
+    None
+}
+
+/// An operation at the upper end of the keys, or of some district's.
+fn append<M>(
+    work: &Work,
+    shared: &Shared<M>,
+    map: &impl OrderedSession<u64, u64>,
+    updates: bool,
+    roll: u64,
+) -> Option<Done> {
+    let district = roll % shared.next.len() as u64;
+    let next = &shared.next[district as usize];
+    let key = |order: u64| if work.workload == "orders" { work.order(district, order) } else { order };
+    if updates {
+        // Relaxed: just a number.
+        map.insert(&key(next.fetch_add(1, Ordering::Relaxed)), roll);
+    } else {
+        // What was counted last may be not there yet.
+        map.get(&key(next.load(Ordering::Relaxed).saturating_sub(1 + roll / 1024 % 100)));
+    }
+    None
+}
+
+/// An operation at the present time.
+fn stamp<M>(
+    work: &Work,
+    shared: &Shared<M>,
+    map: &impl OrderedSession<u64, u64>,
+    updates: bool,
+    thread: usize,
+) -> Option<Done> {
+    let now = shared.now(work);
+    if updates {
+        map.insert(&(now + thread as u64), 1);
+    } else {
+        map.scan(&now.saturating_sub(10_000 << THREAD_BITS), 10, |_, _| ());
+    }
+    None
+}
+
+/// Names of maps, and how each is made.
+macro_rules! subjects {
+    ($($subject:ident $name:literal $map:ty, $make:expr;)*) => {
+        $(
+            struct $subject;
+
+            impl Subject for $subject {
+                type Map = $map;
+
+                fn make() -> $map {
+                    $make
+                }
+            }
+        )*
+
+        static KNOWN: &[Known<Work>] = &[$(Known::of::<Clients<$subject>>($name)),*];
+    };
+}
+
+type Tree = EunoBTree<u64, u64>;
+type Skip = EunoSkipList<u64, u64>;
+
+subjects! {
+    TreeSplit "btree+split" Tree, Tree::builder().contention(Contention::Never).build();
+    TreeParts "btree+partition" Tree, Tree::builder().contention(Contention::Always).doors(false).build();
+    TreeDoors "btree+control" Tree, Tree::builder().contention(Contention::Always).build();
+    TreeWhole "euno-btree" Tree, Tree::new();
+    TreeLocks "euno-btree-locks" Tree, Tree::builder().transactions(false).build();
+    SkipSplit "skiplist+split" Skip, Skip::builder().contention(Contention::Never).build();
+    SkipParts "skiplist+partition" Skip, Skip::builder().contention(Contention::Always).doors(false).build();
+    SkipDoors "skiplist+control" Skip, Skip::builder().contention(Contention::Always).build();
+    SkipWhole "euno-skiplist" Skip, Skip::new();
+    Olc "btree-olc" BTreeOlc<u64>, BTreeOlc::default();
+    Mass "masstree-like" Masstree<u64>, Masstree::default();
+    Hydra "hydralist" HydraList<u64, u64>, HydraList::new();
+    Radix "art" Art<u64, u64>, Art::new();
+}
+
+/// The indexes of a list, in a cell for each workload, exponent and percentage of updates.
+fn cells<C: clap::Args>(args: &Euno<C>, count: usize) -> Result<Cells<Work>, Failure> {
+    let names: Vec<&'static str> = KNOWN.iter().map(|known| known.name).collect();
+    let named = choose::names("index", &args.index, &names)?;
+    let chosen: Vec<_> = named.iter().filter_map(|name| KNOWN.iter().find(|known| known.name == *name)).collect();
+    let count = args.count.unwrap_or(count);
+    let mut cells = Vec::new();
+    for workload in choose::names("workload", &args.workload, &["ycsb", "rising", "orders", "stamps"])? {
+        let skewed = workload == "ycsb";
+        for theta in args.theta.iter().take(if skewed { usize::MAX } else { 1 }) {
+            let distribution = match skewed && *theta > 0.0 {
+                true => Distribution::Zipf(*theta),
+                false => Distribution::Uniform,
+            };
+            for &update_percent in &args.update_percent {
+                let districts = DISTRICTS * args.warehouses as u64;
+                let (ranks, removes) = (args.ranks, args.removes);
+                let work = Work { workload, distribution, ranks, count, update_percent, removes, districts };
+                let details = match workload {
+                    "ycsb" if removes => format!("{} keys, half of the updates remove", ranks.name()),
+                    "ycsb" => format!("{} keys", ranks.name()),
+                    "orders" => format!("{districts} districts"),
+                    _ => String::new(),
+                };
+                let (update_percent, distribution, count) = (Some(update_percent), Some(distribution), Some(count));
+                let cell = Cell { update_percent, distribution, count, details, ..Cell::of(workload) };
+                cells.push((cell, work, chosen.clone()));
+            }
+        }
+    }
+    Ok(cells)
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// If the arguments make no sense, or the report cannot be written.
+pub fn run(args: &Euno<Timed>) -> Result<ExitCode, Failure> {
+    let Timed { common, millis } = &args.common;
+    let (cells, time) = (cells(args, 1_000_000)?, Duration::from_millis(*millis as u64));
+    Command::start(&common.show)?.run(&Experiment::of("euno", common, "btree-olc", time, cells)?)
+}
+
+/// The contenders on the virtual machine.
+///
+/// # Errors
+/// If a name is not known.
+pub fn simulated(args: &Euno<SimCommon>) -> Result<Vec<Contender>, Failure> {
+    Ok(known::simulated(cells(args, 100_000)?))
+}
