@@ -27,8 +27,6 @@ pub const LATCHING: &str = "a page is latched";
 pub const SPLIT: &str = "a page has been split";
 /// A replica of a `BLinkTree` has carried out an operation of the log, and says how far it is next.
 pub const REPLAYED: &str = "an operation of the log is carried out";
-/// An inner page of a `BLinkTree` has been copied, and is looked at once more next.
-pub const COPIED: &str = "an inner page has been copied";
 /// The place of the first entry above a key is found in a page, and read next.
 pub const ABOVE: &str = "the first entry above is found";
 /// The outermost leaf of an `Art` has been found, and is locked next.

@@ -12,9 +12,10 @@
 //!   a guard that is older than that. Entries that are added are no reason: a leaf that the copy does not know is to the
 //!   right of one that it knows.
 //!
-//! A copy is latched by its own version lock while it is made or forgotten. Who forgets has the source latched, and waits for
-//! who makes; who makes never waits, and looks at the source's version last: a copy of what has changed meanwhile is forgotten
-//! at once. A copy lives as long as its source: it is freed with it.
+//! A copy is latched by its own version lock while it is made or forgotten. A thread that forgets has the source latched, and
+//! waits for one that makes. A thread that makes has the copy latched *before* it takes a version of the source, and never waits:
+//! if the source is latched it gives up; and if it is latched later, the copy is forgotten when it has been made. A copy
+//! lives as long as its source: it is freed with it.
 //!
 //! A forgotten copy is of level 0. (Leaves are not copied.)
 
@@ -49,7 +50,9 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         loop {
             let level = copy.level();
             if level == 0 {
-                self.refresh(copy, node, guard);
+                if self.root(guard).level() > 0 {
+                    self.refresh(copy, node, guard);
+                }
                 return None;
             }
             if copy.is_left_of(Goal::At(key)) {
@@ -121,10 +124,6 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         copy.fill(&piece, all);
         copy.set_right_of(source);
         copy.set_copied_version(seen.number());
-        point(points::COPIED);
-        if !source.is_still(seen) {
-            copy.forget();
-        }
         true
     }
 

@@ -249,7 +249,10 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             if let Some(leaf) = self.leaf_by_copies(key, guard) {
                 return leaf;
             }
-            self.note_retry();
+            // A root that is a leaf has no copies.
+            if self.root(guard).level() > 0 {
+                self.note_retry();
+            }
         }
         self.find(Goal::At(key), 0, guard).expect("there is a lowest level")
     }

@@ -162,20 +162,6 @@ fn on_four_nodes<P: Policy>(pages: u64) -> BLinkTree<u64, u64, P> {
     tree
 }
 
-#[test]
-fn an_inner_page_that_changes_while_it_is_copied() {
-    type Copied = BLinkTree<u64, u64, InnerReplicas<Small>>;
-    // The first look-up of its node makes the copy.
-    let get = |tree: &Copied| assert_eq!(tree.pin().get(&FULL), Some(10 * FULL));
-    // The second page is merged away.
-    let quick = |tree: &Copied| remove_all(&tree.pin(), (0..3 * FULL).filter(|key| key % FULL >= 3));
-    let check = |tree: &Copied| {
-        tree.check_invariants();
-        assert!((0..3 * FULL).all(|key| tree.pin().get(&key) == (key % FULL < 3).then_some(10 * key)));
-    };
-    stalled_at((points::COPIED, 1), || on_four_nodes(3), get, quick, check);
-}
-
 /// What is seen in one replica is seen in all from then on.
 #[test]
 fn a_replica_that_is_changed_before_the_others() {
