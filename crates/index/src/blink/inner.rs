@@ -26,6 +26,7 @@ use super::run::Run as _;
 use super::tree::{Held, Tree};
 use crate::key::KeyForm;
 use crate::points;
+use archipelago_platform::atomic::AtomicPtr;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
@@ -148,7 +149,44 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     }
 }
 
-impl<F: KeyForm, P: Policy> Page<'_, F, P> {
+impl<'g, F: KeyForm, P: Policy> Page<'g, F, P> {
+    /// Where the page's copies are, one for each node; nothing, if the policy has none.
+    pub(super) fn copies(self) -> &'g [AtomicPtr<Header>] {
+        if P::REPLICAS != Replicas::OfInnerPages {
+            return &[];
+        }
+        let count = (self.header().home.load(Relaxed) >> 32) as usize;
+        // SAFETY: alive for 'g (`from_address`), and `create` has written that many there.
+        unsafe { core::slice::from_raw_parts(self.address().byte_add(Self::COPIES).as_ptr().cast(), count) }
+    }
+
+    /// Makes a fresh page the copy of another.
+    pub(super) fn become_copy_of(self, source: Self) {
+        self.header().left.store(source.address().as_ptr(), Relaxed);
+    }
+
+    /// What this is a copy of.
+    pub(super) fn source(self) -> Self {
+        let source = NonNull::new(self.header().left.load(Relaxed)).expect("a copy has a source");
+        // SAFETY: a copy is freed with its source.
+        unsafe { Self::from_address(source) }
+    }
+
+    /// Gives a copy the right link of its source.
+    pub(super) fn set_right_of(self, source: Self) {
+        self.header().right.store(source.header().right.load(Relaxed), Relaxed);
+    }
+
+    /// The version of the source that this is a copy of.
+    pub(super) fn copied_version(self) -> u32 {
+        self.copies()[0].load(Relaxed).addr() as u32
+    }
+
+    /// Notes the version of the source that this is a copy of.
+    pub(super) fn set_copied_version(self, version: u32) {
+        self.copies()[0].store(core::ptr::without_provenance_mut(version as usize), Relaxed);
+    }
+
     /// Makes all copies of this page useless, which this thread has latched: see the module's text.
     pub(super) fn forget_copies(self) {
         for copy in self.copies() {

@@ -4,7 +4,7 @@
 //! The log is node replication's ([`sync::log`](archipelago_sync::log)), with one difference that a tree for many threads makes
 //! possible: what is replayed beside readers need not wait for them, nor they for it. And there are several logs, *lanes*: a key's
 //! operations are all in one, in an order that all replicas keep; those of keys in different lanes may be carried out side by
-//! side. (Calciu et al. call that concurrent node replication.)
+//! side. (*Concurrent node replication* in Bhardwaj et al., *NrOS*, OSDI 2021.)
 //!
 //! # Why this is linearizable
 //! An operation's moment is that at which its lane's *completed tail* passes it. Whoever replays raises the completed tail

@@ -17,6 +17,7 @@
 //! | `slots.rs`, `word.rs`, `bytes.rs` | what a page's words mean, for either form of keys |
 //! | `run.rs` | entries outside pages, and where to cut them |
 //! | `tree.rs`, `split.rs`, `balance.rs`, `ends.rs`, `locked.rs` | the protocol |
+//! | `store.rs` | where pages come from, and go |
 //! | `replicas.rs`, `logged.rs`, `inner.rs`, `policy.rs`, `latch.rs` | what can be chosen |
 //! | `cursor.rs` | scans |
 //! | `structure.rs` | what all this supplies to [`Map`], of which users see the whole face |
@@ -36,6 +37,7 @@ mod replicas;
 mod run;
 mod slots;
 mod split;
+mod store;
 mod structure;
 mod tree;
 mod word;

@@ -18,7 +18,7 @@
 //! Release and loaded with Acquire.
 
 use super::latch::Latch;
-use super::policy::{LARGEST, Policy, Replicas, SMALLEST};
+use super::policy::{LARGEST, Policy, SMALLEST};
 use super::run::{Piece, Run as _};
 use super::slots::{Fence, Found, Shape, SlotForm};
 use archipelago_platform::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -38,13 +38,13 @@ pub(super) struct Header {
     shape: AtomicU64,
     /// See [`Kind`].
     kind: AtomicU64,
-    right: AtomicPtr<Header>,
-    left: AtomicPtr<Header>,
+    pub(super) right: AtomicPtr<Header>,
+    pub(super) left: AtomicPtr<Header>,
     /// The heads of the fences.
     low: AtomicU64,
     high: AtomicU64,
     /// The arena that the page came from, and in the upper half how many copies it may have; never changes.
-    home: AtomicU64,
+    pub(super) home: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() == 64);
@@ -136,7 +136,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     pub(super) const LONGEST_KEY: usize = P::PAGE / 4;
 
     /// Where the addresses of a page's copies are, or the version that a copy is of.
-    const COPIES: usize = Self::BLOCK.size().next_multiple_of(align_of::<AtomicPtr<Header>>());
+    pub(super) const COPIES: usize = Self::BLOCK.size().next_multiple_of(align_of::<AtomicPtr<Header>>());
 
     /// The memory of a page that may have copies, and of copies.
     pub(super) fn block_with_copies(count: usize) -> Layout {
@@ -209,7 +209,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     }
 
     #[inline(always)]
-    fn header(self) -> &'g Header {
+    pub(super) fn header(self) -> &'g Header {
         // SAFETY: alive for 'g (`from_address`).
         unsafe { self.at.as_ref() }
     }
@@ -397,42 +397,6 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     }
 
     // ---- Copies: see `inner.rs` -----------------------------------------------------------------------------------
-
-    /// Where the page's copies are, one for each node; nothing, if the policy has none.
-    pub(super) fn copies(self) -> &'g [AtomicPtr<Header>] {
-        if P::REPLICAS != Replicas::OfInnerPages {
-            return &[];
-        }
-        let count = (self.header().home.load(Relaxed) >> 32) as usize;
-        // SAFETY: alive for 'g (`from_address`), and `create` has written that many there.
-        unsafe { core::slice::from_raw_parts(self.at.byte_add(Self::COPIES).as_ptr().cast(), count) }
-    }
-
-    /// Makes a fresh page the copy of another.
-    pub(super) fn become_copy_of(self, source: Self) {
-        self.header().left.store(source.at.as_ptr(), Relaxed);
-    }
-
-    /// What this is a copy of.
-    pub(super) fn source(self) -> Self {
-        let source = NonNull::new(self.header().left.load(Relaxed)).expect("a copy has a source");
-        Page { at: source, ..self }
-    }
-
-    /// Gives a copy the right link of its source.
-    pub(super) fn set_right_of(self, source: Self) {
-        self.header().right.store(source.header().right.load(Relaxed), Relaxed);
-    }
-
-    /// The version of the source that this is a copy of.
-    pub(super) fn copied_version(self) -> u32 {
-        self.copies()[0].load(Relaxed).addr() as u32
-    }
-
-    /// Notes the version of the source that this is a copy of.
-    pub(super) fn set_copied_version(self, version: u32) {
-        self.copies()[0].store(core::ptr::without_provenance_mut(version as usize), Relaxed);
-    }
 
     /// Makes a copy one of nothing.
     pub(super) fn forget(self) {
