@@ -53,6 +53,9 @@ const LENGTH: usize = 256;
 const RECYCLE_PART: u64 = 4;
 const HELP_PART: u64 = 2;
 
+/// How many operations come between two looks at that.
+const LOOK: u64 = 16;
+
 /// What is done to a key.
 #[derive(Clone, Copy)]
 pub(super) enum What {
@@ -185,6 +188,16 @@ impl<F: KeyForm> Lane<F> {
         self.log.recycle();
     }
 
+    /// Takes back what all replicas have carried out, if much of the lane is in use, and helps those that lag, if most of it is.
+    #[cold]
+    fn make_room<P: Policy>(&self, trees: &[Tree<F, P>], guard: &Guard<'_>) {
+        if self.log.lag_exceeds(HELP_PART) {
+            self.help(trees, guard);
+        } else if self.log.lag_exceeds(RECYCLE_PART) {
+            self.log.recycle();
+        }
+    }
+
     /// Appends an operation, and waits until it has been carried out in its thread's replica.
     fn carry_out<P: Policy>(
         &self,
@@ -215,10 +228,8 @@ impl<F: KeyForm> Lane<F> {
                 backoff.wait();
             }
         };
-        if self.log.lag_exceeds(HELP_PART) {
-            self.help(trees, guard);
-        } else if self.log.lag_exceeds(RECYCLE_PART) {
-            self.log.recycle();
+        if end.is_multiple_of(LOOK) {
+            self.make_room(trees, guard);
         }
         put
     }
