@@ -179,7 +179,10 @@ impl<'g> NodeRef<'g> {
     }
 }
 
-/// A lock-free skip list of `u64` keys and values, with a priority queue's operations besides.
+/// A lock-free skip list of `u64` keys and values, with a priority queue's operations besides, and those of a map
+/// ([`upsert`](FraserSession::upsert), [`update`](FraserSession::update), [`scan`](FraserSession::scan)).
+///
+/// Panics if a value is `0x601e_601e_601e_601e`, which stands for none.
 ///
 /// ```
 /// use archipelago_sets::{FraserSkipList, Set, SetSession};

@@ -206,18 +206,30 @@ impl<F: ChunkForm> Remove<'_, '_, F> {
         let is_own = core::ptr::addr_eq(page, self.chunk);
         if is_own {
             let sorted = change.get(&self.chunk.sorted) as usize;
-            let sorted = close(change, page, slot, own, sorted);
-            change.set(&self.chunk.sorted, sorted as u64);
+            // Not where threads would abort each other's transactions over it.
+            let shifts = sorted == own && !self.chunk.is_scattered(&InChange(change));
+            let left = close(change, page, slot, own, sorted, shifts);
+            if left != sorted {
+                change.set(&self.chunk.sorted, left as u64);
+            }
         } else {
             let count = page.count(&InChange(change));
-            close(change, page, slot, count, 0);
+            close(change, page, slot, count, 0, false);
         }
         Some(Removed { key, value, left: own - usize::from(is_own) })
     }
 }
 
-/// Closes the gap at `slot` among `count` entries, of which the first `sorted` are in order; how many are afterwards.
-fn close(change: &mut impl Changing, page: &impl Slots, slot: usize, count: usize, sorted: usize) -> usize {
+/// Closes the gap at `slot` among `count` entries, of which the first `sorted` are in order; how many are afterwards. All stay in
+/// order if the entries behind it are shifted; otherwise the last one takes its place.
+fn close(
+    change: &mut impl Changing,
+    page: &impl Slots,
+    slot: usize,
+    count: usize,
+    sorted: usize,
+    shifts: bool,
+) -> usize {
     let last = count - 1;
     let mut copy = |from: usize, to: usize| {
         let (look, entry) = (InChange(change), page.pair(&InChange(change), from));
@@ -225,7 +237,7 @@ fn close(change: &mut impl Changing, page: &impl Slots, slot: usize, count: usiz
         write(change, page, to, entry, tag);
     };
     // What is in order stays in order: removals in key order (queues, expiry) keep scans cheap.
-    let left = if sorted == count {
+    let left = if shifts {
         (slot..last).for_each(|to| copy(to + 1, to));
         sorted - 1
     } else {
