@@ -102,16 +102,22 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         {
             return put;
         }
-        self.store_slowly(guard, (key, tag), word, when)
+        self.store_slowly(guard, (key, tag), word, when, found)
     }
 
-    /// As [`store`](Self::store), whatever is to be done.
+    /// As [`store`](Self::store), whatever is to be done with what was `found`.
     #[inline(never)]
-    fn store_slowly(&self, guard: &Guard<'_>, (key, tag): (F::Probe<'_>, u8), word: u64, when: When) -> Put {
+    fn store_slowly<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        (key, tag): (F::Probe<'_>, u8),
+        word: u64,
+        when: When,
+        mut found: Found<'g>,
+    ) -> Put {
         let backoff = Backoff::new();
         let mut new: Option<New<'_, F>> = None;
         let put = loop {
-            let found = self.find(guard, key, tag);
             let tried = match (found.spot, when) {
                 (Some(spot), When::Absent) => break Put::Kept(spot.value),
                 (Some(spot), _) => self.replace(&found, spot, tag, word, when),
@@ -125,6 +131,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
                 Ok(put) => break put,
                 Err(Stale) => backoff.wait(),
             }
+            found = self.find(guard, key, tag);
         };
         match (&put, new) {
             (Put::Inserted, _) => self.tally.add(Growth::entry(F::kept_bytes(key))),
@@ -154,12 +161,15 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         let Found { chunk, version, scatter, .. } = *found;
         point(crate::points::ADDING);
         let added = match scatter {
-            // Unproven, and no more than advice.
-            None if chunk.count(&Alone) == SLOTS => Ok(false),
-            None => {
-                let absent = !self.region.is_transactional();
-                self.region.update(chunk, version, Insert { chunk, new, absent })
-            }
+            None => match chunk.count(&Alone) {
+                // Unproven, and no more than advice.
+                SLOTS => Ok(false),
+                // By version locks, what is so at the version is so when the chunk is locked at it.
+                free => {
+                    let free = Some(free).filter(|_| !self.region.is_transactional());
+                    self.region.update(chunk, version, Insert { chunk, new, free })
+                }
+            },
             Some(scatter) => {
                 let _within = self.door(Some(scatter)).map(|scatter| scatter.door.enter(new.tag));
                 let part = scatter.part(new.tag);
