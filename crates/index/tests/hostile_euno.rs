@@ -265,7 +265,7 @@ fn levels_come_and_go<S: Kind, K: Key>(make: fn(u64) -> K) {
             map.check_invariants();
             for (turn, n) in (0..count).map(|n| empty(n, count)).enumerate() {
                 assert_eq!(session.remove(&make(n)).map(|value| value.tag()), Some(n));
-                if turn as u64 % (count / 4) == 0 {
+                if (turn as u64).is_multiple_of(count / 4) {
                     map.check_invariants();
                 }
             }
