@@ -98,7 +98,9 @@ pub struct Locks<C: Args> {
 pub struct Blink<C: Args> {
     /// Techniques, comma-separated: standard (readers and writers take a standard latch), cohort (a cohort latch),
     /// free-reads, free-reads+cohort (readers take none), default (version locks), replicas, replicas+cohort,
-    /// replicas+free-reads (a tree on each node), pages-1k, pages-64k (version locks, other pages); or all
+    /// replicas+free-reads, replicas+granular-root, replicas+default (a tree on each node), granular (no latches in leaves),
+    /// granular-root (one latch in all), log-fed (a tree on each node, fed from a log), inner-replicas,
+    /// inner-replicas+cohort (inner pages on each node), pages-1k, pages-64k (version locks, other pages); or all
     #[arg(long, default_value = "all")]
     pub technique: String,
     /// Percentages of operations that are updates, comma-separated
@@ -120,7 +122,8 @@ pub struct Blink<C: Args> {
 pub struct Euno<C: Args> {
     /// Indexes, comma-separated: euno-btree and euno-skiplist; euno-btree-locks (no transactions); what they are
     /// without some of their means: btree+split (two regions), btree+partition (and parts of every chunk), btree+control
-    /// (and doors), the same with skiplist; btree-olc, masstree-like, hydralist, art; or all
+    /// (and doors), the same with skiplist; htm-btree and htm-skiplist (each
+    /// operation one transaction); pugh (locks), fraser (lock-free); btree-olc, masstree-like, hydralist, art; or all
     #[arg(long, default_value = "all")]
     pub index: String,
     /// Workloads, comma-separated: ycsb, rising (one counter's next number), orders (warehouse, district, next number),

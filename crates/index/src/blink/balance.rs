@@ -80,6 +80,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             _ => Next::Nothing,
         };
         if changed {
+            parent.forget_copies();
             locked.changed();
         }
         for page in gone {
@@ -122,6 +123,9 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         let mut piece = left.page().piece();
         right.page().collect(0..right.page().len(), &mut piece.run);
         piece.high = right.page().high();
+        // Before either is unlocked: entries of one come to the other.
+        left.page().forget_copies();
+        right.page().forget_copies();
         let (all, room) = (0..piece.run.len(), Page::<F, P>::WORDS);
         // Not so full that it is split soon.
         if piece.words(all.clone()) > room - (room - piece.fence_words(&all)) / 4 {

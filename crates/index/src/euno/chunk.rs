@@ -113,12 +113,16 @@ impl Page for Part {
 pub struct Scatter {
     /// Never locked: the scatter itself does not change.
     lock: VersionLock,
+    /// Every walk's transaction reads the lock's line, so what changes has a line of its own.
+    _line: [Word; 7],
     pub(super) door: super::door::Door,
-    _line: [Word; 6],
+    _door: [Word; 7],
     parts: [Part; PARTS],
 }
 
 impl Page for Scatter {
+    const UNDER_LOCK_ONLY: bool = true;
+
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -142,8 +146,9 @@ impl Scatter {
         let parts = core::array::from_fn(|_| Self::part_empty());
         Box::into_raw(Box::new(Self {
             lock: VersionLock::new(),
-            door: Default::default(),
             _line: Default::default(),
+            door: Default::default(),
+            _door: Default::default(),
             parts,
         }))
     }

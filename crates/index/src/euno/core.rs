@@ -97,15 +97,16 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     pub(super) fn store(&self, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
         let tag = F::tag(key);
         let found = self.find(guard, key, tag);
-        if let (Some(spot), When::Always | When::Present) = (found.spot, when)
-            && let Ok(put) = self.replace(&found, spot, tag, word, when)
-        {
-            return put;
+        let (Some(spot), When::Always | When::Present) = (found.spot, when) else {
+            return self.store_slowly(guard, (key, tag), word, when, Some(found));
+        };
+        match self.replace(&found, spot, tag, word, when) {
+            Ok(put) => put,
+            Err(Stale) => self.store_slowly(guard, (key, tag), word, when, None),
         }
-        self.store_slowly(guard, (key, tag), word, when, found)
     }
 
-    /// As [`store`](Self::store), whatever is to be done with what was `found`.
+    /// As [`store`](Self::store), whatever is to be done with what was `found`, if it was not refused yet.
     #[inline(never)]
     fn store_slowly<'g>(
         &'g self,
@@ -113,9 +114,10 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         (key, tag): (F::Probe<'_>, u8),
         word: u64,
         when: When,
-        mut found: Found<'g>,
+        found: Option<Found<'g>>,
     ) -> Put {
         let backoff = Backoff::new();
+        let mut found = found.unwrap_or_else(|| self.find(guard, key, tag));
         let mut new: Option<New<'_, F>> = None;
         let put = loop {
             let tried = match (found.spot, when) {
@@ -147,7 +149,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     fn replace(&self, found: &Found<'_>, spot: Spot<'_>, tag: u8, word: u64, when: When) -> Result<Put, Stale> {
         let expected = if let When::Holds(expected) = when { Some(expected) } else { None };
         let _within = self.door(found.scatter).map(|scatter| scatter.door.enter(tag));
-        let replace = Replace { spot, tag, expected, new: word };
+        let replace = Replace { chunk: found.chunk, spot, tag, expected, new: word };
         let old = self.region.exchange(found.chunk, found.version, &spot.entry.value, (expected, word), replace);
         match self.noted(found, old)? {
             Ok(old) => Ok(Put::Replaced(old)),
@@ -171,7 +173,6 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
                 }
             },
             Some(scatter) => {
-                let _within = self.door(Some(scatter)).map(|scatter| scatter.door.enter(new.tag));
                 let part = scatter.part(new.tag);
                 self.region.update_part(chunk, version, part, InsertPart { part, new })
             }
@@ -194,9 +195,9 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     fn noted<R>(&self, found: &Found<'_>, result: Result<R, Stale>) -> Result<R, Stale> {
         if self.config.contention == Contention::Adaptive && !found.chunk.is_scattered(&Alone) {
             match result {
-                Ok(_) => found.chunk.heat.write(),
+                Ok(_) if found.chunk.heat.write() => self.scatter_chunk(found.chunk),
                 Err(Stale) if found.chunk.heat.refused() => self.scatter_chunk(found.chunk),
-                Err(Stale) => {}
+                Ok(_) | Err(Stale) => {}
             }
         }
         result

@@ -229,7 +229,15 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     }
 
     fn merge_next(&self, chunk: &Chunk, waste: &mut Waste) -> bool {
-        Held::wait(chunk).is_some_and(|left| self.take_over_next(left, waste))
+        Self::seems_to_fit(chunk) && Held::wait(chunk).is_some_and(|left| self.take_over_next(left, waste))
+    }
+
+    /// Whether a chunk and the next one seem to fit into one. Unproven; but locks that are taken for nothing stop all threads that
+    /// are at the chunk, and keys that come and go in it would have them taken again and again. The caller holds a guard.
+    fn seems_to_fit(chunk: &Chunk) -> bool {
+        // SAFETY: a chunk is retired after it has left the list, and under the guard.
+        let next = unsafe { chunk.next.load().as_ref() };
+        next.is_some_and(|next| chunk.total() + next.total() <= FIT)
     }
 
     fn merge_into_previous(&self, guard: &Guard<'_>, chunk: &Chunk, waste: &mut Waste) -> bool {
@@ -238,6 +246,9 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
             return false;
         }
         let (left, version) = self.locate(guard, Aim::Below(low));
+        if !Self::seems_to_fit(left) {
+            return false;
+        }
         let Some(left) = Held::at(left, version) else { return false };
         core::ptr::eq(left.next.load(), chunk) && self.take_over_next(left, waste)
     }

@@ -46,6 +46,8 @@ pub struct Tower {
 const _: () = assert!(size_of::<Tower>() == 192);
 
 impl Page for Tower {
+    const UNDER_LOCK_ONLY: bool = true;
+
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -218,13 +220,15 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
                 tower = walk.follow(&tower.next[level].to)?.ok_or(Again)?;
             }
         }
-        let mut chunk = walk.follow(&tower.chunk)?.ok_or(Again)?;
+        // Bounds and the list of chunks change under locks only.
+        let mut chunk = walk.pass(&tower.chunk)?.ok_or(Again)?;
         loop {
             let look = walking(walk);
             if chunk.next.load().is_null() || !reaches::<F>(&look, look.get(&chunk.high), aim)? {
+                walk.stay()?;
                 return Ok(chunk);
             }
-            chunk = walk.follow(&chunk.next)?.ok_or(Again)?;
+            chunk = walk.pass(&chunk.next)?.ok_or(Again)?;
         }
     }
 

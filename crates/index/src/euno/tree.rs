@@ -51,6 +51,8 @@ pub struct Inner {
 const _: () = assert!(size_of::<Inner>() == 1024);
 
 impl Page for Inner {
+    const UNDER_LOCK_ONLY: bool = true;
+
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.lock

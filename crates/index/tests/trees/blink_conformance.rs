@@ -3,7 +3,7 @@
 
 use crate::common::conformance;
 use archipelago_index::blink::{
-    Builder, Central, CohortNp, CohortWp, Dense, Granular, Latched, Pages, Policy, Replicated,
+    Builder, Central, CohortNp, CohortWp, Dense, Granular, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated,
 };
 use archipelago_index::{BLinkTree, Key};
 use archipelago_platform::topology::Topology;
@@ -44,5 +44,23 @@ conformance!(
     arrays_in_three_latched_replicas,
     [u8; 12],
     on_nodes::<Replicated<Latched<512, CohortWp, true>>, _, _>(3),
+    |map| map.check_invariants()
+);
+
+// The same, fed from a log.
+conformance!(words_from_a_log, u64, on_nodes::<LogFed<Pages<512>>, _, _>(2), |map| map.check_invariants());
+conformance!(
+    bytes_from_a_log_under_latches,
+    Vec<u8>,
+    on_nodes::<LogFed<Latched<{ 128 << 10 }, CohortWp, true>>, _, _>(3),
+    |map| map.check_invariants()
+);
+
+// Copies of the inner pages on each node.
+conformance!(words_below_copies, u64, on_nodes::<InnerReplicas<Pages<512>>, _, _>(2), |map| map.check_invariants());
+conformance!(
+    arrays_under_latches_below_copies,
+    [u8; 12],
+    on_nodes::<InnerReplicas<Dense<Latched<512, CohortWp, true>>>, _, _>(8),
     |map| map.check_invariants()
 );
