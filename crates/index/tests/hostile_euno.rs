@@ -7,7 +7,7 @@ use archipelago_check::hostile::{
     self, Counting, Longest, alone, beside, crowd, duration, in_turns, longest_gap, some_try, within,
 };
 use archipelago_check::watchdog::watchdog;
-use archipelago_index::euno::{Contention, Skip, Tree};
+use archipelago_index::euno::{Contention, SLOTS, Skip, Tree};
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{EunoBTree, EunoSkipList, Key};
 use archipelago_platform::thread;
@@ -125,7 +125,6 @@ fn crowds_in_few_keys_and_many() {
 /// Bytes that chunks and the index over them take for each key, without what an arena has in hand and what waits for readers:
 /// both are little beside a large map.
 fn for_each_key<S: Kind>(map: &Map<S, u64, u64>) -> f64 {
-    const SLOTS: usize = 111;
     let stats = map.stats();
     (stats.room / SLOTS * 1984 + stats.layers) as f64 / stats.entries as f64
 }
@@ -205,7 +204,7 @@ fn window<S: Kind>(threads: u64) {
     for _ in 0..6 {
         let stats = turn();
         // A chunk that can't be merged at once waits for the next one beside it.
-        let enough = 2 * first.entries / 55 + 16;
+        let enough = 2 * first.entries / (SLOTS / 2) + 16;
         assert!(stats.pages <= enough, "{} pages for {} entries", stats.pages, stats.entries);
         // Beside them, what an arena has in hand: a turn leaves more behind, if it leaves its chunks.
         assert!(stats.bytes <= 2 * first.bytes + (1 << 20), "{} bytes, {} before", stats.bytes, first.bytes);
@@ -266,7 +265,7 @@ fn levels_come_and_go<S: Kind, K: Key>(make: fn(u64) -> K) {
             map.check_invariants();
             for (turn, n) in (0..count).map(|n| empty(n, count)).enumerate() {
                 assert_eq!(session.remove(&make(n)).map(|value| value.tag()), Some(n));
-                if turn as u64 % (count / 4) == 0 {
+                if (turn as u64).is_multiple_of(count / 4) {
                     map.check_invariants();
                 }
             }

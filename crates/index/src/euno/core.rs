@@ -97,21 +97,29 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     pub(super) fn store(&self, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
         let tag = F::tag(key);
         let found = self.find(guard, key, tag);
-        if let (Some(spot), When::Always | When::Present) = (found.spot, when)
-            && let Ok(put) = self.replace(&found, spot, tag, word, when)
-        {
-            return put;
+        let (Some(spot), When::Always | When::Present) = (found.spot, when) else {
+            return self.store_slowly(guard, (key, tag), word, when, Some(found));
+        };
+        match self.replace(&found, spot, tag, word, when) {
+            Ok(put) => put,
+            Err(Stale) => self.store_slowly(guard, (key, tag), word, when, None),
         }
-        self.store_slowly(guard, (key, tag), word, when)
     }
 
-    /// As [`store`](Self::store), whatever is to be done.
+    /// As [`store`](Self::store), whatever is to be done with what was `found`, if it was not refused yet.
     #[inline(never)]
-    fn store_slowly(&self, guard: &Guard<'_>, (key, tag): (F::Probe<'_>, u8), word: u64, when: When) -> Put {
+    fn store_slowly<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        (key, tag): (F::Probe<'_>, u8),
+        word: u64,
+        when: When,
+        found: Option<Found<'g>>,
+    ) -> Put {
         let backoff = Backoff::new();
+        let mut found = found.unwrap_or_else(|| self.find(guard, key, tag));
         let mut new: Option<New<'_, F>> = None;
         let put = loop {
-            let found = self.find(guard, key, tag);
             let tried = match (found.spot, when) {
                 (Some(spot), When::Absent) => break Put::Kept(spot.value),
                 (Some(spot), _) => self.replace(&found, spot, tag, word, when),
@@ -125,6 +133,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
                 Ok(put) => break put,
                 Err(Stale) => backoff.wait(),
             }
+            found = self.find(guard, key, tag);
         };
         match (&put, new) {
             (Put::Inserted, _) => self.tally.add(Growth::entry(F::kept_bytes(key))),
@@ -154,12 +163,15 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         let Found { chunk, version, scatter, .. } = *found;
         point(crate::points::ADDING);
         let added = match scatter {
-            // Unproven, and no more than advice.
-            None if chunk.count(&Alone) == SLOTS => Ok(false),
-            None => {
-                let absent = !self.region.is_transactional();
-                self.region.update(chunk, version, Insert { chunk, new, absent })
-            }
+            None => match chunk.count(&Alone) {
+                // Unproven, and no more than advice.
+                SLOTS => Ok(false),
+                // By version locks, what is so at the version is so when the chunk is locked at it.
+                free => {
+                    let free = Some(free).filter(|_| !self.region.is_transactional());
+                    self.region.update(chunk, version, Insert { chunk, new, free })
+                }
+            },
             Some(scatter) => {
                 let part = scatter.part(new.tag);
                 self.region.update_part(chunk, version, part, InsertPart { part, new })

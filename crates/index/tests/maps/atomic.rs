@@ -7,8 +7,9 @@
 use crate::common::keys::TestKey;
 use crate::common::sized;
 use archipelago_check::history::{Log, Recorder};
-use archipelago_check::linear::{self, DEFAULT_STEPS, Model};
+use archipelago_check::linear::{self, DEFAULT_STEPS};
 use archipelago_check::map::{MapOp, MapRet, check_map};
+use archipelago_check::pops::{PopOp, Whole};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_check::workload::{self, Rng};
 use archipelago_index::art::{Radix, WriteSync};
@@ -174,43 +175,6 @@ fn decisions_in_an_art_are_linearizable() {
     decisions_are_linearizable::<Tree, String, u64>(Map::new);
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum PopOp {
-    Insert(u64),
-    Get(u64),
-    Remove(u64),
-    First,
-    Last,
-}
-
-/// A set of keys, whole.
-struct Whole;
-
-impl Model for Whole {
-    type Op = PopOp;
-    type Ret = Option<u64>;
-    type State = u128;
-
-    fn initial(&self) -> u128 {
-        0
-    }
-
-    fn step(&self, state: &u128, op: &PopOp, ret: &Option<u64>) -> Option<u128> {
-        let there = |key: u64| (state & 1 << key != 0).then_some(key);
-        let least = || (*state != 0).then(|| u64::from(state.trailing_zeros()));
-        let greatest = || (*state != 0).then(|| u64::from(state.ilog2()));
-        let without = |key: Option<u64>| key.map_or(*state, |key| state & !(1 << key));
-        let (answer, next) = match *op {
-            PopOp::Insert(key) => (there(key), state | 1 << key),
-            PopOp::Get(key) => (there(key), *state),
-            PopOp::Remove(key) => (there(key), without(Some(key))),
-            PopOp::First => (least(), without(least())),
-            PopOp::Last => (greatest(), without(greatest())),
-        };
-        (answer == *ret).then_some(next)
-    }
-}
-
 /// Keys far apart and close together, so that the outermost is now in the same node as the next, now not.
 const SPREAD: [u64; 12] =
     [0, 1, 300, 301, 70_000, 70_001, 1 << 40, (1 << 40) + 1, 1 << 60, (1 << 60) + 9, 1 << 63, u64::MAX];
@@ -243,7 +207,7 @@ fn pops_are_linearizable<S: Kind>(make: impl Fn() -> Map<S, u64, u64>) {
                     });
                 }
             });
-            linear::check(&Whole, recorder.finish().entries()).assert_ok();
+            linear::check(&Whole::default(), recorder.finish().entries()).assert_ok();
             map.check_invariants();
         }
     });
