@@ -1,6 +1,6 @@
 //! What an ordered map must offer to be measured and examined, and what is known of it at compile time.
 
-use archipelago_index::{Art, BLinkTree, HydraList, OrderedIndex};
+use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, OrderedIndex};
 
 use crate::keys::BenchKey;
 
@@ -29,6 +29,18 @@ impl<K: BenchKey> Contender<K> for Art<K, u64> {
 }
 
 impl<K: BenchKey> Contender<K> for BLinkTree<K, u64> {
+    fn empty() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: BenchKey> Contender<K> for EunoBTree<K, u64> {
+    fn empty() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: BenchKey> Contender<K> for EunoSkipList<K, u64> {
     fn empty() -> Self {
         Self::new()
     }

@@ -30,7 +30,11 @@ use crate::harness::simulated::Contender;
 use crate::harness::{Cells, Command, Experiment, Known, known};
 use crate::report::row::Cell;
 use crate::rivals::btree::BTreeOlc;
+use crate::rivals::fraser::Fraser;
+use crate::rivals::htm_btree::HtmBTree;
+use crate::rivals::htm_skiplist::HtmSkipList;
 use crate::rivals::masstree::Masstree;
+use crate::rivals::pugh::PughSkipList;
 use crate::workload::{Distribution, Sampler, scatter};
 
 /// What threads do to a map of `count` keys.
@@ -239,6 +243,7 @@ type Tree = EunoBTree<u64, u64>;
 type Skip = EunoSkipList<u64, u64>;
 
 subjects! {
+    HtmTree "htm-btree" HtmBTree, HtmBTree::default();
     TreeSplit "btree+split" Tree, Tree::builder().contention(Contention::Never).build();
     TreeParts "btree+partition" Tree, Tree::builder().contention(Contention::Always).doors(false).build();
     TreeDoors "btree+control" Tree, Tree::builder().contention(Contention::Always).build();
@@ -248,6 +253,9 @@ subjects! {
     SkipParts "skiplist+partition" Skip, Skip::builder().contention(Contention::Always).doors(false).build();
     SkipDoors "skiplist+control" Skip, Skip::builder().contention(Contention::Always).build();
     SkipWhole "euno-skiplist" Skip, Skip::new();
+    HtmSkip "htm-skiplist" HtmSkipList, HtmSkipList::default();
+    Pugh "pugh" PughSkipList, PughSkipList::default();
+    Lockless "fraser" Fraser, Fraser::default();
     Olc "btree-olc" BTreeOlc<u64>, BTreeOlc::default();
     Mass "masstree-like" Masstree<u64>, Masstree::default();
     Hydra "hydralist" HydraList<u64, u64>, HydraList::new();

@@ -5,7 +5,7 @@
 //! handed over as a [`Visit`]: [`Dispatch::dispatch`] turns the name into the type. Peers live in crates of their own, which
 //! depend on this one: a program chooses its [`Roster`] by a type parameter of [`run`](crate::run).
 
-use archipelago_index::{Art, BLinkTree, HydraList};
+use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList};
 
 use crate::choose::choose;
 use crate::contender::{Info, Visit};
@@ -37,10 +37,12 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
 /// The roster without peers.
 pub struct Own;
 
-static OURS: [Info; 3] = [
+static OURS: [Info; 5] = [
     Info { ours: true, ..Info::peer("hydralist") },
     Info { ours: true, ..Info::peer("art") },
     Info { ours: true, longest_key: BLinkTree::<u64, u64>::LONGEST_KEY, ..Info::peer("blink") },
+    Info { ours: true, ..Info::peer("euno-btree") },
+    Info { ours: true, ..Info::peer("euno-skiplist") },
 ];
 
 /// Rivals that every program has.
@@ -64,6 +66,8 @@ impl<K: TreeKey> Dispatch<K> for Own {
             "hydralist" => visit.visit::<HydraList<K, u64>>(info),
             "art" => visit.visit::<Art<K, u64>>(info),
             "blink" => visit.visit::<BLinkTree<K, u64>>(info),
+            "euno-btree" => visit.visit::<EunoBTree<K, u64>>(info),
+            "euno-skiplist" => visit.visit::<EunoSkipList<K, u64>>(info),
             "btree-olc" => visit.visit::<BTreeOlc<K>>(info),
             "masstree-like" => visit.visit::<Masstree<K>>(info),
             "rwlock-btreemap" => visit.visit::<RwLocked<K>>(info),

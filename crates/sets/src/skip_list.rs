@@ -1,6 +1,10 @@
 //! A lock-free skip list after Fraser (2003), as in Herlihy and Shavit's book, reclaimed by epochs (RCU guards). A rival:
 //! nothing here is atomic over several keys.
 //!
+//! A value is replaced by one atomic operation. So that none is replaced in a node that has just been removed, a remover first
+//! takes the value and leaves [`GONE`]: that is the moment in which the key goes. Marks follow, set by the remover or by a thread
+//! that wants to insert the same key.
+//!
 //! Every level is a list as in [`HarrisList`](crate::HarrisList): a link's low bit marks its *owner* as removed there.
 //! A node is in the map from its link on level 0 to its mark there; links above are shortcuts, set afterwards by the
 //! thread that inserted it, and marked before level 0 by the one that removes it. A thread that meets a marked node on
@@ -33,6 +37,9 @@ use archipelago_sync::rcu::{Domain, Guard, Reader};
 /// Enough for 2^20 entries at one in two.
 const LEVELS: usize = if cfg!(loom) { 2 } else { 20 };
 
+/// In place of a value: the node is removed. No value may be this.
+const GONE: u64 = 0x601e_601e_601e_601e;
+
 /// A node's inserter will link it nowhere any more.
 const LINKED: u32 = 1;
 /// A node's remover has marked all its levels.
@@ -43,7 +50,7 @@ type Link = AtomicPtr<Node>;
 #[repr(C)]
 struct Node {
     key: Plain<u64>,
-    value: Plain<u64>,
+    value: AtomicU64,
     height: Plain<u32>,
     /// [`LINKED`], [`MARKED`], both.
     done: AtomicU32,
@@ -72,7 +79,8 @@ impl<'g> NodeRef<'g> {
         if node.is_null() {
             handle_alloc_error(layout);
         }
-        let (key, value) = (Plain::new(key), Plain::new(value));
+        assert!(value != GONE, "a value that stands for none");
+        let (key, value) = (Plain::new(key), AtomicU64::new(value));
         let header = Node {
             key,
             value,
@@ -122,6 +130,26 @@ impl<'g> NodeRef<'g> {
         *self.header().key
     }
 
+    /// The value, if the node is not removed. Acquire and Release: what led to a value is seen by who gets it.
+    fn value(self) -> Option<u64> {
+        Some(self.header().value.load(Ordering::Acquire)).filter(|value| *value != GONE)
+    }
+
+    /// Replaces the value by what `f` makes of it; the old one, if the node is not removed.
+    fn replace(self, mut f: impl FnMut(u64) -> u64) -> Option<u64> {
+        let word = &self.header().value;
+        let mut old = self.value()?;
+        loop {
+            let new = f(old);
+            assert!(new != GONE, "a value that stands for none");
+            match word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(old),
+                Err(GONE) => return None,
+                Err(now) => old = now,
+            }
+        }
+    }
+
     fn height(self) -> usize {
         *self.header().height as usize
     }
@@ -133,24 +161,21 @@ impl<'g> NodeRef<'g> {
         unsafe { &*(&raw const (*self.0).tower).cast::<Link>().add(level) }
     }
 
-    /// Marks all levels, from the top; whether this call marked level 0, which removes the node.
-    fn mark(self) -> bool {
-        (1..self.height()).rev().for_each(|level| _ = self.mark_level(level));
-        self.mark_level(0)
+    /// Marks all levels of a removed node, from the top.
+    fn mark(self) {
+        (0..self.height()).rev().for_each(|level| self.mark_level(level));
     }
 
-    /// Whether this call marked it.
-    fn mark_level(self, level: usize) -> bool {
+    fn mark_level(self, level: usize) {
         let link = self.next(level);
         let mut next = link.load(Ordering::Acquire);
         while !is_tagged(next) {
             // AcqRel: a thread that sees the mark sees those above, and we the node behind whole.
             match link.compare_exchange(next, tagged(next), Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return true,
+                Ok(_) => return,
                 Err(now) => next = now,
             }
         }
-        false
     }
 }
 
@@ -358,26 +383,41 @@ impl FraserSkipList {
 
     /// Removes a node, if no other thread does; its value.
     fn take<'g>(&'g self, node: NodeRef<'g>, guard: &'g Guard<'_>) -> Option<u64> {
-        if !node.mark() {
+        // AcqRel: as a replacement.
+        let value = node.header().value.swap(GONE, Ordering::AcqRel);
+        node.mark();
+        if value == GONE {
             return None;
         }
-        let value = *node.header().value;
         self.finish(node, MARKED, guard);
         Some(value)
     }
 
-    /// The first node on level 0 that is not marked.
+    /// The first node on level 0 that is not removed.
     fn first<'g>(&'g self, _guard: &'g Guard<'_>) -> Option<NodeRef<'g>> {
         let mut at = self.head[0].load(Ordering::Acquire);
         // SAFETY: reached in the guard; a marked node's link leads on to nodes that are in the guard as well.
         while let Some(node) = unsafe { NodeRef::met(at) } {
             let next = node.next(0).load(Ordering::Acquire);
-            if !is_tagged(next) {
+            if !is_tagged(next) && node.value().is_some() {
                 return Some(node);
             }
             at = untagged(next);
         }
         None
+    }
+
+    /// Shows the entries from a key on, while `visit` says so.
+    fn each<'g>(&'g self, from: u64, guard: &'g Guard<'_>, mut visit: impl FnMut(u64, u64) -> bool) {
+        let mut at = self.find(from, guard).at[0];
+        // SAFETY: as in `first`.
+        while let Some(node) = unsafe { NodeRef::met(at) } {
+            let next = node.next(0).load(Ordering::Acquire);
+            if !is_tagged(next) && node.value().is_some_and(|value| !visit(node.key(), value)) {
+                return;
+            }
+            at = untagged(next);
+        }
     }
 
     /// The node with this key, if it is there: by reading only.
@@ -433,6 +473,64 @@ impl FraserSession<'_> {
         }
     }
 
+    /// Inserts or replaces; the value replaced. Linearizable.
+    pub fn upsert(&mut self, key: u64, value: u64) -> Option<u64> {
+        self.put(key, value, |node| node.replace(|_| value))
+    }
+
+    /// Replaces the value of a key that is there by `f(old)`; the old one. Linearizable. `f` may run more than once.
+    pub fn update(&mut self, key: u64, f: impl FnMut(u64) -> u64) -> Option<u64> {
+        let guard = self.reader.enter();
+        self.list.seek(key, &guard).and_then(|node| node.replace(f))
+    }
+
+    /// Visits up to `limit` entries with keys from `from` on, ascending; how many. Not of one moment.
+    pub fn scan(&mut self, from: u64, limit: usize, mut visit: impl FnMut(u64, u64)) -> usize {
+        let (guard, mut seen) = (self.reader.enter(), 0);
+        if limit > 0 {
+            self.list.each(from, &guard, |key, value| {
+                visit(key, value);
+                seen += 1;
+                seen < limit
+            });
+        }
+        seen
+    }
+
+    /// What `there` makes of the node with this key, if it is not removed; else a new node.
+    fn put(&mut self, key: u64, value: u64, mut there: impl FnMut(NodeRef<'_>) -> Option<u64>) -> Option<u64> {
+        self.reader.give_way();
+        let height = self.draw_height();
+        let (list, guard) = (self.list, self.reader.enter());
+        let mut node: Option<NodeRef<'_>> = None;
+        let path = loop {
+            let path = list.find(key, &guard);
+            // SAFETY: in the guard.
+            if let Some(old) = unsafe { path.node_with(key) } {
+                if let Some(value) = there(old) {
+                    // SAFETY: not linked.
+                    node.into_iter().for_each(|node| unsafe { NodeRef::free(node.0) });
+                    return Some(value);
+                }
+                old.mark();
+                continue;
+            }
+            if list.height.load(Ordering::Relaxed) < height {
+                list.height.fetch_max(height, Ordering::Relaxed);
+            }
+            let node = *node.get_or_insert_with(|| NodeRef::new(key, value, height));
+            (0..height).for_each(|level| node.next(level).store(path.at[level], Ordering::Relaxed));
+            // Release: a thread that finds the node finds it whole, and the height raised.
+            if path.links[0].compare_exchange(path.at[0], node.0, Ordering::Release, Ordering::Relaxed).is_ok() {
+                break path;
+            }
+        };
+        let node = node.expect("it was linked");
+        list.raise(node, path, &guard);
+        list.finish(node, LINKED, &guard);
+        None
+    }
+
     fn draw_height(&mut self) -> usize {
         // xorshift64
         self.random ^= self.random << 13;
@@ -444,35 +542,7 @@ impl FraserSession<'_> {
 
 impl SetSession for FraserSession<'_> {
     fn insert(&mut self, key: u64, value: u64) -> bool {
-        self.reader.give_way();
-        let height = self.draw_height();
-        let (list, guard) = (self.list, self.reader.enter());
-        let mut path = list.find(key, &guard);
-        // SAFETY: in the guard.
-        if unsafe { path.node_with(key) }.is_some() {
-            return false;
-        }
-        if list.height.load(Ordering::Relaxed) < height {
-            list.height.fetch_max(height, Ordering::Relaxed);
-        }
-        let node = NodeRef::new(key, value, height);
-        loop {
-            (0..height).for_each(|level| node.next(level).store(path.at[level], Ordering::Relaxed));
-            // Release: a thread that finds the node finds it whole, and the height raised.
-            if path.links[0].compare_exchange(path.at[0], node.0, Ordering::Release, Ordering::Relaxed).is_ok() {
-                break;
-            }
-            path = list.find(key, &guard);
-            // SAFETY: in the guard.
-            if unsafe { path.node_with(key) }.is_some() {
-                // SAFETY: not linked.
-                unsafe { NodeRef::free(node.0) };
-                return false;
-            }
-        }
-        list.raise(node, path, &guard);
-        list.finish(node, LINKED, &guard);
-        true
+        self.put(key, value, |node| node.value()).is_none()
     }
 
     fn remove(&mut self, key: u64) -> Option<u64> {
@@ -484,7 +554,7 @@ impl SetSession for FraserSession<'_> {
 
     fn get(&mut self, key: u64) -> Option<u64> {
         let guard = self.reader.enter();
-        self.list.seek(key, &guard).map(|node| *node.header().value)
+        self.list.seek(key, &guard).and_then(NodeRef::value)
     }
 
     fn linger(&mut self, visit: &Visit) {
@@ -494,15 +564,10 @@ impl SetSession for FraserSession<'_> {
 
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let (guard, mut found) = (self.reader.enter(), Vec::new());
-        let mut at = self.list.find(from, &guard).at[0];
-        // SAFETY: as in `first`.
-        while let Some(node) = unsafe { NodeRef::met(at) }.filter(|node| node.key() < to) {
-            let next = node.next(0).load(Ordering::Acquire);
-            if !is_tagged(next) {
-                found.push((node.key(), *node.header().value));
-            }
-            at = untagged(next);
-        }
+        self.list.each(from, &guard, |key, value| {
+            found.extend((key < to).then_some((key, value)));
+            key < to
+        });
         found
     }
 }

@@ -29,6 +29,9 @@
 //! reads pages' words optimistically there, since changes in transactions leave versions alone; so a walk that can't commit
 //! locks each page that it reads. It holds one lock at a time, takes the next page's version while it does, and locks that
 //! page at that version, so pages hang together as in lock coupling, and it waits for nobody with a lock held.
+//! Pages that say so ([`Page::UNDER_LOCK_ONLY`]) it reads at versions all the same: of their changes versions do tell. Otherwise
+//! each walk that could not commit would lock the structure's root, and abort all transactions, whose walks then could not
+//! commit either.
 //!
 //! # Why it is right without
 //! [`version_lock`](crate::version_lock). `follow` validates the page that it leaves twice: before it looks at the next one
@@ -119,6 +122,10 @@ pub struct Stale;
 
 /// What has a version lock, and words and links that change only in regions.
 pub trait Page {
+    /// A promise: the page changes while its lock is held by hand, and is among no [`Change`]'s pages. So its version tells of
+    /// every change of it, in every back end, and a walk that can't commit need not lock it.
+    const UNDER_LOCK_ONLY: bool = false;
+
     /// Its lock; always the same.
     fn lock(&self) -> &VersionLock;
 }
@@ -235,6 +242,26 @@ pub trait Walk<'g> {
     /// As [`enter`](Self::enter).
     fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again>;
 
+    /// As [`follow`](Self::follow), to a page of which only words are read that change while its lock is held by hand, and in no
+    /// [`Change`]: of these its version tells, so that a walk that can't commit passes without locking the page. Until
+    /// [`stay`](Self::stay).
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    #[inline(always)]
+    fn pass<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+        self.follow(link)
+    }
+
+    /// From now on any words of the present page may be read.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    #[inline(always)]
+    fn stay(&mut self) -> Result<(), Again> {
+        Ok(())
+    }
+
     /// Reads a word of the present page; unproven (see [the module](self)).
     fn get(&self, word: &Word) -> u64;
 
@@ -259,6 +286,10 @@ pub trait Change: Copy {
     /// # Errors
     /// [`Stale`], before the first write, if the pages are not what was expected.
     fn run(self, change: &mut impl Changing) -> Result<Self::Out, Stale>;
+
+    /// Called, outside of transactions, when another thread's access has aborted one that ran it.
+    #[inline]
+    fn aborted(&self) {}
 }
 
 /// What a [`Change`] reads and writes its pages through. What it reads belongs together.

@@ -10,6 +10,8 @@ use archipelago_sync::lock::{
     RawBravo, RawCna, RawCohort, RawCrwNp, RawCrwRp, RawCrwWp, RawDistributedRwLock, RawHmcs, RawMcs, RawShfl, RawTas,
     RawTicket, RawTtas,
 };
+use archipelago_sync::region::{Change, Changing, Page, Region, Stale, Word};
+use archipelago_sync::version_lock::VersionLock;
 use lock_api::{RawMutex, RawRwLock};
 
 #[global_allocator]
@@ -158,4 +160,73 @@ fn waiting_for_ever_is_noticed() {
     assert!(matches!(never_unlocked, Outcome::Deadlock { .. } | Outcome::Stalled), "{never_unlocked}");
     let parked = run(|_| archipelago_platform::thread::park());
     assert_eq!(parked, Outcome::Deadlock { waiting: vec![0, 1] });
+}
+
+/// A page with parts, and what its changes count.
+struct Sheet {
+    lock: VersionLock,
+    parts: [Slice; 2],
+}
+
+struct Slice {
+    lock: VersionLock,
+    word: Word,
+}
+
+impl Page for Sheet {
+    fn lock(&self) -> &VersionLock {
+        &self.lock
+    }
+}
+
+impl Page for Slice {
+    fn lock(&self) -> &VersionLock {
+        &self.lock
+    }
+}
+
+#[derive(Clone, Copy)]
+struct AddOne<'p>(&'p Word);
+
+impl Change for AddOne<'_> {
+    type Out = ();
+
+    fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
+        change.set(self.0, change.get(self.0) + 1);
+        Ok(())
+    }
+}
+
+/// Threads that change parts of a page share its lock: however many they are, a thread that wants the whole page gets it.
+#[test]
+fn sharers_of_a_page_let_others_lock_it() {
+    const CROWD: usize = 32;
+    const CHANGES: u64 = 12;
+    let machine = Machine::preset("xeon-e7-8870v3-4s").unwrap();
+    let part = || Slice { lock: VersionLock::new(), word: Word::new(0) };
+    for seed in 0..4 {
+        // A hundred times what it takes.
+        let config = Config { placement: Placement::Spread, limit_ns: 20_000_000, ..Config::seeded(seed) };
+        let setup = || Sheet { lock: VersionLock::new(), parts: [part(), part()] };
+        let client = |sheet: &Sheet, client: Client| {
+            let (region, part) = (Region::by_version_locks(), &sheet.parts[client.index % 2]);
+            for round in 0..CHANGES {
+                while sheet
+                    .lock
+                    .read_unlocked()
+                    .is_none_or(|version| region.update_part(sheet, version, part, AddOne(&part.word)).is_err())
+                {
+                }
+                if round % 4 == 3 {
+                    assert!(sheet.lock.lock());
+                    sheet.lock.unlock();
+                }
+            }
+        };
+        let end = |sheet: Sheet| {
+            assert_eq!(sheet.parts.map(|part| part.word.load()), [CHANGES * CROWD as u64 / 2; 2]);
+        };
+        let (report, _) = run_with(&machine, &config, CROWD, setup, client, end);
+        assert_eq!(report.outcome, Outcome::Done, "seed {seed}, after {} ns", report.end_ns);
+    }
 }

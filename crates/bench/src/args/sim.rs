@@ -89,7 +89,7 @@ pub struct SimCommon {
 #[derive(Clone, Debug, Args)]
 pub struct SimYcsb {
     /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes), art and art-olc
-    /// (read-optimized write exclusion, optimistic lock coupling), btree-olc (a B+tree with the latter), masstree-like (a
+    /// (read-optimized write exclusion, optimistic lock coupling), euno-btree, euno-skiplist, btree-olc (a B+tree with the latter), masstree-like (a
     /// trie of B+trees), rwlock-btree (one lock; words only), or all
     #[arg(long, default_value = "hydralist,hydralist-one-layer,art,btree-olc")]
     pub index: String,

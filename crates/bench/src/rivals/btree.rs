@@ -23,7 +23,7 @@
 
 mod check;
 mod keys;
-mod node;
+pub(super) mod node;
 
 use core::marker::PhantomData;
 
@@ -35,6 +35,7 @@ use archipelago_sync::rcu::{Domain, Guard, Reader};
 use archipelago_sync::version_lock::{Version, VersionLock};
 
 use crate::contender::Contender;
+pub(super) use check::check_nodes;
 pub use keys::TreeKey;
 use node::{FANOUT, Node, Retry, address, pointer};
 

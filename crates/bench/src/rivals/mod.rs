@@ -6,7 +6,13 @@
 
 pub mod btree;
 mod bytes;
+mod elided;
+pub mod fraser;
+mod heights;
+pub mod htm_btree;
+pub mod htm_skiplist;
 pub mod masstree;
+pub mod pugh;
 
 #[cfg(test)]
 mod tests;

@@ -91,40 +91,61 @@ pub fn history<K: BenchKey + Hash, I: Contender<K>>(
     seed: u64,
     check: impl Fn(&mut I),
 ) {
-    let mut tree = I::empty();
-    let mut initial = BTreeMap::new();
-    for (at, key) in pool.iter().enumerate().filter(|(at, _)| at % 3 == 0) {
-        tree.pin().insert(key, at as u64);
-        initial.insert(key.clone(), at as u64);
-    }
-    let recorder = Recorder::new();
+    let scene = Scene::<K, I>::new(pool);
     thread::scope(|scope| {
         for number in 0..threads {
-            let (recorder, tree) = (&recorder, &tree);
-            scope.spawn(move || {
-                let (mut log, session) = (recorder.log(), tree.pin());
-                let (mut rng, choice) = (workload::rng(seed, number), Choice::zipf(pool.len(), 0.5));
-                for step in 0..ops * mixes.len() {
-                    let key = pool[choice.next(&mut rng)].clone();
-                    let value = (number << 32 | step) as u64;
-                    let op = match mixes[step / ops].next(&mut rng) {
-                        Kind::Get => MapOp::Get(key),
-                        Kind::Insert => MapOp::Insert(key, value),
-                        Kind::Update => MapOp::Update(key, value),
-                        Kind::Remove => MapOp::Remove(key),
-                        Kind::Scan => MapOp::Scan(key, rng.random_range(1..40)),
-                    };
-                    log.record(op, |op| perform(&session, op));
-                }
-            });
+            let scene = &scene;
+            scope.spawn(move || scene.act(pool, number, ops, mixes, seed));
         }
     });
-    {
-        let mut log = recorder.log();
-        pool.iter().for_each(|key| _ = log.record(MapOp::Get(key.clone()), |op| perform(&tree.pin(), op)));
+    scene.judge(pool, check);
+}
+
+/// A tree with a third of a pool's keys, and what threads record.
+struct Scene<K, I> {
+    tree: I,
+    initial: BTreeMap<K, u64>,
+    recorder: Recorder<MapOp<K, u64>, MapRet<K, u64>>,
+}
+
+impl<K: BenchKey + Hash, I: Contender<K>> Scene<K, I> {
+    fn new(pool: &[K]) -> Self {
+        let tree = I::empty();
+        let mut initial = BTreeMap::new();
+        for (at, key) in pool.iter().enumerate().filter(|(at, _)| at % 3 == 0) {
+            tree.pin().insert(key, at as u64);
+            initial.insert(key.clone(), at as u64);
+        }
+        Scene { tree, initial, recorder: Recorder::new() }
     }
-    check_map(&initial, &recorder.finish(), DEFAULT_STEPS).assert_ok();
-    check(&mut tree);
+
+    /// A thread's part.
+    fn act(&self, pool: &[K], number: usize, ops: usize, mixes: &[Mix], seed: u64) {
+        let (mut log, session) = (self.recorder.log(), self.tree.pin());
+        let (mut rng, choice) = (workload::rng(seed, number), Choice::zipf(pool.len(), 0.5));
+        for step in 0..ops * mixes.len() {
+            let key = pool[choice.next(&mut rng)].clone();
+            let value = (number << 32 | step) as u64;
+            let op = match mixes[step / ops].next(&mut rng) {
+                Kind::Get => MapOp::Get(key),
+                Kind::Insert => MapOp::Insert(key, value),
+                Kind::Update => MapOp::Update(key, value),
+                Kind::Remove => MapOp::Remove(key),
+                Kind::Scan => MapOp::Scan(key, rng.random_range(1..40)),
+            };
+            log.record(op, |op| perform(&session, op));
+        }
+    }
+
+    fn judge(self, pool: &[K], check: impl Fn(&mut I)) {
+        let Scene { mut tree, initial, recorder } = self;
+        {
+            let mut log = recorder.log();
+            pool.iter().for_each(|key| _ = log.record(MapOp::Get(key.clone()), |op| perform(&tree.pin(), op)));
+        }
+        check_map(&initial, &recorder.finish(), DEFAULT_STEPS).assert_ok();
+        check(&mut tree);
+    }
 }
 
 fn perform<K: BenchKey>(session: &impl OrderedSession<K, u64>, op: &MapOp<K, u64>) -> MapRet<K, u64> {
@@ -139,6 +160,32 @@ fn perform<K: BenchKey>(session: &impl OrderedSession<K, u64>, op: &MapOp<K, u64
             MapRet::Entries(seen)
         }
         MapOp::ScanRev(..) => unreachable!("never drawn"),
+    }
+}
+
+/// A rival of word keys against a model; natively in histories; on the virtual machine in histories under many schedules, in
+/// which its transactions abort now and then, always, or not at all.
+pub fn check_rival<I: Contender<u64>>(keys: &[u64], check: impl Fn(&mut I)) {
+    let few = scaled(keys.len(), 150);
+    agrees_with_a_model::<u64, I>(&keys[..few], &check);
+    for round in 0..scaled(6, 1) as u64 {
+        history::<u64, I>(&words(6), (3, scaled(300, 15)), &[Mix::EVEN], round, &check);
+        history::<u64, I>(&words(scaled(400, 40) as u64), (4, scaled(600, 20)), &[GROW, SHRINK], round, &check);
+    }
+    #[cfg(archipelago_sim)]
+    {
+        let pool = &words(60);
+        let act = |scene: &Scene<u64, I>, client: archipelago_sim::Client| {
+            scene.act(pool, client.index, 8, &[GROW, SHRINK], archipelago_sim::world::random());
+        };
+        let begin = || Scene::<u64, I>::new(pool);
+        archipelago_check::simulated::explore_transactions(
+            120,
+            |_| Vec::new(),
+            begin,
+            act,
+            |scene| scene.judge(pool, &check),
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 //! in bad places.
 
 use archipelago_index::art::WriteSync;
-use archipelago_index::{Art, HydraList, OrderedSession};
+use archipelago_index::{Art, EunoBTree, EunoSkipList, HydraList, OrderedSession};
 use archipelago_platform::topology::Topology;
 use archipelago_sim::{Fault, Point, world};
 use archipelago_sync::version_lock::VersionLock;
@@ -139,6 +139,8 @@ fn indexes<K: SimKey + 'static>() -> Vec<(&'static str, Make)> {
         ("hydralist-one-layer", |work| program(work, one_layer::<K>)),
         ("art", |work| program(work, Art::<K, u64>::new)),
         ("art-olc", |work| program(work, || Art::<K, u64>::with_write_sync(WriteSync::OptimisticLockCoupling))),
+        ("euno-btree", |work| program(work, EunoBTree::<K, u64>::new)),
+        ("euno-skiplist", |work| program(work, EunoSkipList::<K, u64>::new)),
         ("btree-olc", |work| program(work, BTreeOlc::<K>::default)),
         ("masstree-like", |work| program(work, Masstree::<K>::default)),
     ]

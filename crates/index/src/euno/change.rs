@@ -6,7 +6,7 @@
 use super::chunk::{Chunk, Part, SLOTS, Scatter, Slots};
 use super::find::Spot;
 use super::form::ChunkForm;
-use super::look::{InChange, Look, order, settled};
+use super::look::{Alone, InChange, Look, order, settled};
 use archipelago_sync::region::{Change, Changing, Stale, Word};
 
 /// A key to be added.
@@ -44,6 +44,10 @@ impl<F: ChunkForm> Copy for Insert<'_, '_, F> {}
 
 impl<F: ChunkForm> Change for Insert<'_, '_, F> {
     type Out = bool;
+
+    fn aborted(&self) {
+        self.chunk.heat.aborted();
+    }
 
     #[inline(always)]
     fn run(self, change: &mut impl Changing) -> Result<bool, Stale> {
@@ -112,6 +116,7 @@ fn write(change: &mut impl Changing, page: &impl Slots, slot: usize, entry: (u64
 /// Replaces the value of a key that was found; or says what it is, if it is not the one expected. For transactions.
 #[derive(Clone, Copy)]
 pub(super) struct Replace<'g> {
+    pub(super) chunk: &'g Chunk,
     pub(super) spot: Spot<'g>,
     pub(super) tag: u8,
     pub(super) expected: Option<u64>,
@@ -120,6 +125,12 @@ pub(super) struct Replace<'g> {
 
 impl Change for Replace<'_> {
     type Out = Result<u64, u64>;
+
+    fn aborted(&self) {
+        if !self.chunk.is_scattered(&Alone) {
+            self.chunk.heat.aborted();
+        }
+    }
 
     #[inline(always)]
     fn run(self, change: &mut impl Changing) -> Result<Self::Out, Stale> {
@@ -163,6 +174,12 @@ pub(super) struct Removed {
 
 impl<F: ChunkForm> Change for Remove<'_, '_, F> {
     type Out = Option<Removed>;
+
+    fn aborted(&self) {
+        if !self.chunk.is_scattered(&Alone) {
+            self.chunk.heat.aborted();
+        }
+    }
 
     #[inline]
     fn run(self, change: &mut impl Changing) -> Result<Option<Removed>, Stale> {

@@ -2,7 +2,7 @@
 
 use super::change::{Insert, InsertPart, New, Remove, Removed, Replace};
 use super::chunk::{Chunk, SLOTS, Scatter, Slots};
-use super::find::{Find, Found, Locate};
+use super::find::{Find, Found, Locate, Spot};
 use super::held::retire_key;
 use super::index::{Aim, Index};
 use super::look::Alone;
@@ -92,15 +92,29 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         self.find(guard, key, F::tag(key)).spot.map(|spot| spot.value)
     }
 
-    /// Stores `word` under `key`.
+    /// Stores `word` under `key`. Most often the key is there, and no thread in the way.
+    #[inline]
     pub(super) fn store(&self, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
-        let (tag, backoff) = (F::tag(key), Backoff::new());
+        let tag = F::tag(key);
+        let found = self.find(guard, key, tag);
+        if let (Some(spot), When::Always | When::Present) = (found.spot, when)
+            && let Ok(put) = self.replace(&found, spot, tag, word, when)
+        {
+            return put;
+        }
+        self.store_slowly(guard, (key, tag), word, when)
+    }
+
+    /// As [`store`](Self::store), whatever is to be done.
+    #[inline(never)]
+    fn store_slowly(&self, guard: &Guard<'_>, (key, tag): (F::Probe<'_>, u8), word: u64, when: When) -> Put {
+        let backoff = Backoff::new();
         let mut new: Option<New<'_, F>> = None;
         let put = loop {
             let found = self.find(guard, key, tag);
             let tried = match (found.spot, when) {
                 (Some(spot), When::Absent) => break Put::Kept(spot.value),
-                (Some(_), _) => self.replace(&found, tag, word, when),
+                (Some(spot), _) => self.replace(&found, spot, tag, word, when),
                 (None, When::Present | When::Holds(_)) => break Put::Missing,
                 (None, _) => {
                     let new = *new.get_or_insert_with(|| New { key, tag, kept: F::keep(key), value: word });
@@ -122,12 +136,11 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     }
 
     /// Replaces the word of a key that was found.
-    #[inline]
-    fn replace(&self, found: &Found<'_>, tag: u8, word: u64, when: When) -> Result<Put, Stale> {
-        let Some(spot) = found.spot else { return Err(Stale) };
+    #[inline(always)]
+    fn replace(&self, found: &Found<'_>, spot: Spot<'_>, tag: u8, word: u64, when: When) -> Result<Put, Stale> {
         let expected = if let When::Holds(expected) = when { Some(expected) } else { None };
         let _within = self.door(found.scatter).map(|scatter| scatter.door.enter(tag));
-        let replace = Replace { spot, tag, expected, new: word };
+        let replace = Replace { chunk: found.chunk, spot, tag, expected, new: word };
         let old = self.region.exchange(found.chunk, found.version, &spot.entry.value, (expected, word), replace);
         match self.noted(found, old)? {
             Ok(old) => Ok(Put::Replaced(old)),
@@ -148,7 +161,6 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
                 self.region.update(chunk, version, Insert { chunk, new, absent })
             }
             Some(scatter) => {
-                let _within = self.door(Some(scatter)).map(|scatter| scatter.door.enter(new.tag));
                 let part = scatter.part(new.tag);
                 self.region.update_part(chunk, version, part, InsertPart { part, new })
             }
@@ -171,9 +183,9 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     fn noted<R>(&self, found: &Found<'_>, result: Result<R, Stale>) -> Result<R, Stale> {
         if self.config.contention == Contention::Adaptive && !found.chunk.is_scattered(&Alone) {
             match result {
-                Ok(_) => found.chunk.heat.write(),
+                Ok(_) if found.chunk.heat.write() => self.scatter_chunk(found.chunk),
                 Err(Stale) if found.chunk.heat.refused() => self.scatter_chunk(found.chunk),
-                Err(Stale) => {}
+                Ok(_) | Err(Stale) => {}
             }
         }
         result
@@ -189,6 +201,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
                 return None;
             }
             let Found { chunk, version, .. } = found;
+            point(crate::points::REMOVING);
             let remove = Remove::<F> { chunk, key, tag, expected };
             let removed = self.region.update(chunk, version, remove);
             match self.noted(&found, removed) {

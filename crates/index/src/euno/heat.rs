@@ -1,6 +1,8 @@
 //! How contended a chunk is. A chunk where no thread was in another's way counts nothing; after that its writes are counted, for
 //! a while.
 //!
+//! A refusal is a change that came too late, or a transaction with one that another thread's access has aborted.
+//!
 //! Quiet chunk: [`HOT`] refusals within [`WINDOW`] writes, the first refusal opening the window, and the chunk is scattered. A
 //! scattered chunk is joined again after [`FOLDS`] times that its parts were emptied into it, a thousand insertions or so:
 //! whether they would be in each other's way without parts can only be found out by trying, and if they are, a few refusals
@@ -27,13 +29,21 @@ impl Heat {
         Self(AtomicU64::new(0))
     }
 
-    /// A write of a quiet chunk was done.
+    /// A write of a quiet chunk was done. Whether the chunk is contended now: by transactions that were aborted.
     #[inline(always)]
-    pub(super) fn write(&self) {
+    pub(super) fn write(&self) -> bool {
         let seen = self.0.load(Relaxed);
-        if seen != 0 {
-            self.0.store(if seen % ONE < WINDOW { seen + 1 } else { 0 }, Relaxed);
+        if seen == 0 {
+            return false;
         }
+        self.0.store(if seen % ONE < WINDOW { seen + 1 } else { 0 }, Relaxed);
+        seen / ONE >= HOT
+    }
+
+    /// A transaction that was to write to a quiet chunk was aborted.
+    #[cold]
+    pub(super) fn aborted(&self) {
+        self.refused();
     }
 
     /// A write of a quiet chunk was refused, since another thread was changing it. Whether it is contended now.
@@ -68,13 +78,15 @@ mod tests {
     #[test]
     fn a_few_refusals_in_a_window_make_it_contended() {
         let heat = Heat::new();
-        (0..10_000).for_each(|_| heat.write());
+        assert!((0..10_000).all(|_| !heat.write()));
         assert_eq!(heat.0.load(Relaxed), 0, "a quiet chunk counts nothing");
         assert_eq!([(); 4].map(|()| heat.refused()), [false, false, false, true]);
         heat.reset();
+        assert_eq!([(); 4].map(|()| (heat.aborted(), heat.write()).1), [false, false, false, true]);
+        heat.reset();
         for _ in 0..100 {
             assert!(!heat.refused(), "one refusal in a window is none too many");
-            (0..=WINDOW).for_each(|_| heat.write());
+            assert!((0..=WINDOW).all(|_| !heat.write()));
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Tower {
 const _: () = assert!(size_of::<Tower>() == 192);
 
 impl Page for Tower {
+    const UNDER_LOCK_ONLY: bool = true;
+
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -218,13 +220,15 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
                 tower = walk.follow(&tower.next[level].to)?.ok_or(Again)?;
             }
         }
-        let mut chunk = walk.follow(&tower.chunk)?.ok_or(Again)?;
+        // Bounds and the list of chunks change under locks only.
+        let mut chunk = walk.pass(&tower.chunk)?.ok_or(Again)?;
         loop {
             let look = walking(walk);
             if chunk.next.load().is_null() || !reaches::<F>(&look, look.get(&chunk.high), aim)? {
+                walk.stay()?;
                 return Ok(chunk);
             }
-            chunk = walk.follow(&chunk.next)?.ok_or(Again)?;
+            chunk = walk.pass(&chunk.next)?.ok_or(Again)?;
         }
     }
 
@@ -280,6 +284,7 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
 
     fn check(&self, mut each: impl FnMut(*const Chunk)) {
         each(self.head.chunk.load());
+        let mut towers = 0;
         for level in 0..LEVELS {
             let mut at = &*self.head;
             assert!(at.lock.read().is_some(), "towers are neither locked nor obsolete");
@@ -296,10 +301,12 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
                 assert!(first || settled(order::<F>(&Alone, at.low.load(), low)).is_lt(), "towers ascend");
                 if level == 0 {
                     each(chunk);
+                    towers += 1;
                 }
                 at = tower;
             }
         }
+        assert_eq!(towers, self.towers.load(Relaxed), "towers are counted");
     }
 }
 

@@ -31,17 +31,21 @@ fn an_insertion_into_a_chunk_that_is_scattered_meanwhile() {
     stalled_at((points::ADDING, 1), || tree([1, 9]), slow, quick, Tree::check_invariants);
 }
 
-/// A look-up did not find its key in the chunk's own slots. Before it has looked into the part, the key moves there.
+/// A look-up did not find its key in the chunk's own slots. Before it has looked into the part, the chunk takes its neighbour's
+/// entries over, and sorts its parts' among them.
 #[test]
 fn a_look_up_whose_key_leaves_its_part() {
+    // Of each chunk a third is left, and one key more, which is in a part.
     let make = || {
-        let tree = tree([1, 9]);
-        tree.flip_chunks();
-        insert_all(&tree, [5]);
+        let tree = EunoBTree::builder().transactions(false).contention(Contention::Always).build();
+        insert_all(&tree, 0..3 * FULL);
+        tree.pin().retain(|key, _| key % 3 == 0);
+        insert_all(&tree, [1]);
         tree
     };
-    let get = |tree: &Tree| assert_eq!(tree.pin().get(&5), Some(50));
-    stalled_at((points::PART, 1), make, get, Tree::flip_chunks, Tree::check_invariants);
+    let get = |tree: &Tree| assert_eq!(tree.pin().get(&1), Some(10));
+    let quick = |tree: &Tree| tree.pin().retain(|key, _| key % 24 == 0 || key < FULL);
+    stalled_at((points::PART, 1), make, get, quick, Tree::check_invariants);
 }
 
 /// A chunk was split, and a way was found to the node above it, as far as that node. Then so many other chunks are split that
@@ -69,23 +73,27 @@ fn a_split_whose_node_is_split_meanwhile() {
 /// Entries of a full chunk.
 const FULL: u64 = 116;
 
-/// A thread adds a key to a part under locks, as a transaction has no room for what it writes; another takes a key out of the part
-/// meanwhile, in a transaction, which has.
+/// A thread has found the key that it takes out next. Another adds a key to the same part, and stops in the middle: under locks, as
+/// a transaction has no room for what it writes. The first has, and goes on.
 #[test]
 fn a_removal_beside_an_insertion_into_the_same_part() {
-    let faults = vec![stall(0, (Region::WRITING, 1)), Fault::TransactionCapacity { read_lines: 500, write_lines: 1 }];
+    let faults = [stall(0, (points::REMOVING, 1)), stall(1, (Region::WRITING, 1))];
+    let small = Fault::TransactionCapacity { read_lines: 500, write_lines: 1 };
+    // Of four parts, and of slots in different lines: some of these meet.
     for (new, old) in (100..108).flat_map(|new| (1..13).map(move |old| (new, old))) {
         let make = || {
             let tree: Tree = EunoBTree::builder().contention(Contention::Always).build();
             insert_all(&tree, 1..13);
             tree
         };
+        let remove = |tree: &Tree| assert_eq!(tree.pin().remove(&old), Some(10 * old));
+        let insert = |tree: &Tree| insert_all(tree, [new]);
         let check = |tree: &Tree| {
             tree.check_invariants();
             let map = tree.pin();
             assert_eq!((map.get(&new), map.get(&old), map.len()), (Some(10 * new), None, 12));
         };
-        let remove = |tree: &Tree| assert_eq!(tree.pin().remove(&old), Some(10 * old));
-        two_threads("xeon-e7-8870v3-4s", faults.clone(), make, |tree| insert_all(tree, [new]), remove, check);
+        let faults = faults.iter().cloned().chain([small.clone()]).collect();
+        two_threads("xeon-e7-8870v3-4s", faults, make, remove, insert, check);
     }
 }

@@ -71,33 +71,49 @@ pub(super) fn update<S: Scope, T: Change, const BUMP: bool>(scope: S, change: T)
     result
 }
 
-/// Walks with each page locked while it is read: see the argument in the parent module.
+/// Walks with each page locked while it is read, or validated if its versions tell all: see the argument in the parent module.
 struct Holding<'g> {
     at: Option<(&'g VersionLock, Version)>,
+    /// Whether the present page is locked.
+    holds: bool,
     quiet: Quiet,
 }
 
 impl<'g> Walk<'g> for Holding<'g> {
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
-        // The version while the page that leads here is locked; its lock when that one is free again.
-        let look = page.lock().look();
-        self.leave();
-        let Look::Free(version) = look else {
-            // The thread that holds it may want the page that was held here: not to come back before that is over.
-            self.quiet.suspended(|| page.lock().read_unlocked());
-            return Err(Again);
-        };
-        // With no lock held it waits for those that share the page.
-        if !self.quiet.suspended(|| page.lock().try_lock_at(version)) {
-            return Err(Again);
+        // No link of the page that is left leads here, so it is not needed any more.
+        if self.holds {
+            self.leave();
         }
-        self.at = Some((page.lock(), version));
-        Ok(page)
+        self.go(page)?;
+        self.settle::<P>().map(|()| page)
     }
 
     fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
-        // SAFETY: the link is of a page that is locked, in the guard that `'g` stands for.
-        unsafe { link.load().as_ref() }.map(|page| self.enter(page)).transpose()
+        let page = self.pass(link)?;
+        if page.is_some() {
+            self.settle::<P>()?;
+        }
+        Ok(page)
+    }
+
+    fn pass<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
+        let to = link.load();
+        self.check()?;
+        // SAFETY: the link was read from a page that is locked, or as it was at one moment, in the guard that `'g` stands for.
+        unsafe { to.as_ref() }.map(|page| self.go(page)).transpose()
+    }
+
+    fn stay(&mut self) -> Result<(), Again> {
+        let (lock, version) = self.at.expect("a page was entered");
+        // With no lock held it waits, for those that share the page, too.
+        while !self.holds {
+            self.holds = self.quiet.suspended(|| lock.try_lock_at(version));
+            if !self.holds && self.quiet.suspended(|| lock.read_unlocked()) != Some(version) {
+                return Err(Again);
+            }
+        }
+        Ok(())
     }
 
     fn get(&self, word: &Word) -> u64 {
@@ -109,15 +125,45 @@ impl<'g> Walk<'g> for Holding<'g> {
     }
 
     fn prove(&self) -> Result<(), Again> {
-        Ok(())
+        self.check()
     }
 }
 
-impl Holding<'_> {
+impl<'g> Holding<'g> {
+    /// Locks the present page, if it must be.
+    fn settle<P: Page>(&mut self) -> Result<(), Again> {
+        if P::UNDER_LOCK_ONLY { Ok(()) } else { self.stay() }
+    }
+
+    /// Goes to a page, at a version, and leaves the present one.
+    fn go<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+        // The version while the page that leads here is locked, or is as it was; its lock when that one is free again.
+        let version = match page.lock().look() {
+            Look::Free(version) => version,
+            _ if self.holds => {
+                // The thread that holds it may want the page that was held here: not to come back before that is over.
+                self.leave();
+                self.quiet.suspended(|| page.lock().read_unlocked());
+                return Err(Again);
+            }
+            _ => self.quiet.suspended(|| page.lock().read_unlocked()).ok_or(Again)?,
+        };
+        self.check()?;
+        self.leave();
+        (self.at, self.holds) = (Some((page.lock(), version)), false);
+        Ok(page)
+    }
+
     fn leave(&mut self) {
-        if let Some((lock, _)) = self.at.take() {
+        let held = core::mem::take(&mut self.holds);
+        if let Some((lock, _)) = self.at.take().filter(|_| held) {
             lock.unlock_unchanged();
         }
+    }
+
+    /// Whether all that was read of the present page belongs together.
+    fn check(&self) -> Result<(), Again> {
+        if self.holds || self.at.is_none_or(|(lock, version)| lock.validate(version)) { Ok(()) } else { Err(Again) }
     }
 }
 
@@ -131,10 +177,13 @@ impl Drop for Holding<'_> {
 pub(super) fn traverse<'g, T: Traverse<'g>>(body: T) -> T::Out {
     let backoff = Backoff::new();
     loop {
-        let found = body.run(&mut Holding { at: None, quiet: quiet() });
-        if let Ok(found) = found {
+        let mut walk = Holding { at: None, holds: false, quiet: quiet() };
+        if let Ok(found) = body.run(&mut walk)
+            && walk.check().is_ok()
+        {
             return found;
         }
+        drop(walk);
         backoff.wait();
     }
 }

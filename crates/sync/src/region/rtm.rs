@@ -167,6 +167,9 @@ fn attempt<S: Scope, T: Change>(htm: Htm, scope: S, change: T) -> Result<T::Out,
 fn update_again<S: Scope, T: Change>(htm: Htm, scope: S, change: T, mut why: Abort) -> Result<T::Out, Stale> {
     let (mut retry, mut waits) = (Retry::default(), 0);
     loop {
+        if why.is_conflict() {
+            change.aborted();
+        }
         let again = match why.code() {
             Some(STALE) => {
                 CHANGES.note_abort(why);

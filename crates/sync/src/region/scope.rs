@@ -169,6 +169,9 @@ fn unlock(lock: &VersionLock, changed: bool) {
 
 /// Locks, however long it takes.
 ///
+/// Between two tries it only looks: a thread that comes to share adds itself before it sees that the lock is held, and enough
+/// of these would keep the holder waiting for sharers for ever.
+///
 /// # Errors
 /// As [`Scope::try_lock`].
 #[inline]
@@ -176,6 +179,7 @@ pub(super) fn lock(scope: impl Scope) -> Result<(), Stale> {
     let backoff = Backoff::new();
     while let Tried::Busy = scope.try_lock()? {
         backoff.wait();
+        scope.wait_free()?;
     }
     Ok(())
 }

@@ -12,20 +12,8 @@ impl<K: TreeKey> BTreeOlc<K> {
     /// # Panics
     /// If an invariant is broken.
     pub fn check_invariants(&mut self) -> usize {
-        let mut seen = Seen { leaves: Vec::new(), nodes: 0, last: None };
-        let root = pointer::<K>(self.anchor.1.load(Ordering::Relaxed));
         // SAFETY: the tree is borrowed for good, so its nodes stay.
-        let root = unsafe { &*root };
-        walk(root, (None, None), root.level(), &mut seen);
-        for (leaf, next) in seen.leaves.iter().zip(seen.leaves.iter().skip(1).map(|next| Some(*next)).chain([None])) {
-            let linked = pointer::<K>(leaf.next());
-            assert_eq!(
-                linked.cast_const(),
-                next.map_or(core::ptr::null(), core::ptr::from_ref),
-                "leaves are linked in order"
-            );
-        }
-        seen.nodes
+        check_nodes(unsafe { &*pointer::<K>(self.anchor.1.load(Ordering::Relaxed)) })
     }
 
     /// Whether a leaf is empty that is not the only one.
@@ -37,6 +25,21 @@ impl<K: TreeKey> BTreeOlc<K> {
         walk(root, (None, None), root.level(), &mut seen);
         seen.leaves.iter().any(|leaf| leaf.count() == 0) && seen.leaves.len() > 1
     }
+}
+
+/// Looks at all nodes below a root; how many there are. No thread may change them meanwhile.
+pub fn check_nodes<K: TreeKey>(root: &Node<K>) -> usize {
+    let mut seen = Seen { leaves: Vec::new(), nodes: 0, last: None };
+    walk(root, (None, None), root.level(), &mut seen);
+    for (leaf, next) in seen.leaves.iter().zip(seen.leaves.iter().skip(1).map(|next| Some(*next)).chain([None])) {
+        let linked = pointer::<K>(leaf.next());
+        assert_eq!(
+            linked.cast_const(),
+            next.map_or(core::ptr::null(), core::ptr::from_ref),
+            "leaves are linked in order"
+        );
+    }
+    seen.nodes
 }
 
 struct Seen<'t, K> {

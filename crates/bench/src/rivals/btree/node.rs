@@ -175,7 +175,14 @@ impl<K: TreeKey> Node<K> {
 
     /// Moves the upper half to a new node; the new node, and the separator between the two. The caller holds the lock.
     pub fn split(&self) -> (Box<Self>, u64) {
-        let (count, right) = (self.count(), Self::new(self.level));
+        let right = Self::new(self.level);
+        let separator = self.split_into(&right);
+        (right, separator)
+    }
+
+    /// As [`split`](Self::split), to an empty node of the same level that no other thread sees.
+    pub fn split_into(&self, right: &Self) -> u64 {
+        let count = self.count();
         let half = count / 2;
         // An inner node's middle key goes up and stays in neither.
         let first = if self.is_leaf() { half } else { half + 1 };
@@ -188,9 +195,9 @@ impl<K: TreeKey> Node<K> {
         self.set_count(half);
         if self.is_leaf() {
             right.set_next(self.next());
-            self.set_next(address(&raw const *right));
+            self.set_next(address(right));
         }
-        (right, separator)
+        separator
     }
 
     /// Whether the right neighbour's content, and the separator between, would fit here, with room to spare.

@@ -1,0 +1,277 @@
+//! A B+tree each of whose operations is one hardware transaction: what Eunomia's authors call HTM-B+Tree. Keys are words.
+//!
+//! # Invariants
+//! - Nodes are those of [`BTreeOlc`](super::btree::BTreeOlc), without use of their locks: 30 keys, where the paper has 16.
+//! - A full node on the way of an insertion is split; nodes never leave the tree, as in the original: emptied leaves stay. So
+//!   no node is freed before the tree is.
+//! - Transactions allocate nothing: a session has a spare node for each level, and a transaction says which ones it has used, or
+//!   which one it lacks.
+
+use core::cell::{Cell, RefCell};
+use core::ptr;
+
+use archipelago_index::{OrderedIndex, OrderedSession};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::pad::CachePadded;
+
+use super::btree::node::{FANOUT, Node, address, pointer};
+use super::elided::Elided;
+use crate::contender::Contender;
+
+/// More than a tree of any size has.
+const LEVELS: usize = 20;
+/// Entries that a scan copies in one transaction.
+const BATCH: usize = 128;
+
+type Page = Node<u64>;
+
+/// A map from words to words.
+pub struct HtmBTree {
+    root: CachePadded<AtomicU64>,
+    lock: Elided,
+}
+
+/// A node for each level, or null.
+type Spares = [*mut Page; LEVELS];
+
+/// A thread's way in.
+pub struct Session<'t> {
+    tree: &'t HtmBTree,
+    spares: RefCell<Spares>,
+}
+
+/// What a transaction with an insertion came to.
+struct Stored {
+    /// The value replaced; or the level for which a spare node is lacking.
+    old: Result<Option<u64>, usize>,
+    /// A bit for each level whose spare node was used.
+    used: u32,
+}
+
+impl Default for HtmBTree {
+    fn default() -> Self {
+        let root = address(Box::into_raw(Page::new(0)));
+        HtmBTree { root: CachePadded::new(AtomicU64::new(root)), lock: Elided::default() }
+    }
+}
+
+impl HtmBTree {
+    fn root(&self) -> &Page {
+        self.node(self.root.load(Ordering::Relaxed))
+    }
+
+    fn node(&self, word: u64) -> &Page {
+        // SAFETY: nodes of the tree are freed with it. (A word that was read in a transaction was written by one that has
+        // committed.)
+        unsafe { &*pointer::<u64>(word) }
+    }
+
+    fn child(&self, node: &Page, key: u64) -> usize {
+        // SAFETY: words need no guard.
+        unsafe { node.child_of(&key, None) }.expect("without a version nothing fails")
+    }
+
+    fn find(&self, leaf: &Page, key: u64) -> (usize, bool) {
+        // SAFETY: as above.
+        unsafe { leaf.find(&key, None) }.expect("without a version nothing fails")
+    }
+
+    /// In a transaction: the leaf for a key.
+    fn leaf(&self, key: u64) -> &Page {
+        let mut node = self.root();
+        while !node.is_leaf() {
+            node = self.node(node.value(self.child(node, key)));
+        }
+        node
+    }
+
+    /// In a transaction: the key's value word, if it is there.
+    fn look(&self, key: u64) -> Option<(&Page, usize)> {
+        let leaf = self.leaf(key);
+        let (at, found) = self.find(leaf, key);
+        found.then_some((leaf, at))
+    }
+
+    /// In a transaction: splits full nodes on the way, and stores.
+    fn store(&self, key: u64, value: u64, spares: &Spares) -> Stored {
+        let mut used = 0;
+        let mut take = |level: usize| {
+            // SAFETY: a spare node is the session's alone.
+            let spare = unsafe { spares[level].as_ref() }.ok_or(level)?;
+            used |= 1 << level;
+            Ok(spare)
+        };
+        let old = self.try_store(key, value, &mut take);
+        Stored { old, used }
+    }
+
+    fn try_store<'s>(
+        &'s self,
+        key: u64,
+        value: u64,
+        take: &mut impl FnMut(usize) -> Result<&'s Page, usize>,
+    ) -> Result<Option<u64>, usize> {
+        let mut node = self.root();
+        if node.count() == FANOUT {
+            let (right, above) = (take(node.level() as usize)?, take(node.level() as usize + 1)?);
+            let separator = node.split_into(right);
+            above.set_value(0, address(node));
+            above.insert(0, separator, 1, address(right));
+            self.root.store(address(above), Ordering::Relaxed);
+            node = above;
+        }
+        while !node.is_leaf() {
+            let at = self.child(node, key);
+            let mut child = self.node(node.value(at));
+            if child.count() == FANOUT {
+                let right = take(child.level() as usize)?;
+                let separator = child.split_into(right);
+                node.insert(at, separator, at + 1, address(right));
+                if key >= separator {
+                    child = right;
+                }
+            }
+            node = child;
+        }
+        let (at, found) = self.find(node, key);
+        let old = found.then(|| node.value(at));
+        match found {
+            true => node.set_value(at, value),
+            false => node.insert(at, key, at, value),
+        }
+        Ok(old)
+    }
+
+    /// In a transaction: copies entries from `from` on, as many as there is room for; how many.
+    fn copy(&self, from: u64, to: &[Cell<(u64, u64)>]) -> usize {
+        let mut leaf = self.leaf(from);
+        let (mut at, mut copied) = (self.find(leaf, from).0, 0);
+        while copied < to.len() {
+            if at < leaf.count() {
+                to[copied].set((leaf.key(at), leaf.value(at)));
+                (at, copied) = (at + 1, copied + 1);
+            } else if leaf.next() == 0 {
+                break;
+            } else {
+                (leaf, at) = (self.node(leaf.next()), 0);
+            }
+        }
+        copied
+    }
+
+    /// Looks at the whole tree; how many nodes it has.
+    ///
+    /// # Panics
+    /// If an invariant is broken.
+    pub fn check_invariants(&mut self) -> usize {
+        super::btree::check_nodes(self.root())
+    }
+}
+
+impl Contender<u64> for HtmBTree {
+    fn empty() -> Self {
+        Self::default()
+    }
+}
+
+impl OrderedIndex<u64, u64> for HtmBTree {
+    type Session<'a> = Session<'a>;
+
+    fn pin(&self) -> Session<'_> {
+        Session { tree: self, spares: RefCell::new([ptr::null_mut(); LEVELS]) }
+    }
+}
+
+impl OrderedSession<u64, u64> for Session<'_> {
+    fn get(&self, key: &u64) -> Option<u64> {
+        let (tree, key) = (self.tree, *key);
+        tree.lock.run(|| tree.look(key).map(|(leaf, at)| leaf.value(at)))
+    }
+
+    fn insert(&self, key: &u64, value: u64) -> Option<u64> {
+        let (tree, key, mut spares) = (self.tree, *key, self.spares.borrow_mut());
+        loop {
+            let now = *spares;
+            let Stored { old, used } = tree.lock.run(|| tree.store(key, value, &now));
+            (0..LEVELS).filter(|level| used >> level & 1 == 1).for_each(|level| spares[level] = ptr::null_mut());
+            match old {
+                Ok(old) => return old,
+                Err(level) => spares[level] = Box::into_raw(Page::new(level as u32)),
+            }
+        }
+    }
+
+    fn update(&self, key: &u64, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
+        let (tree, key) = (self.tree, *key);
+        let mut expected = self.get(&key)?;
+        loop {
+            // The user's code runs in no transaction.
+            let new = f(&expected);
+            let found = tree.lock.run(|| {
+                let (leaf, at) = tree.look(key)?;
+                let found = leaf.value(at);
+                if found == expected {
+                    leaf.set_value(at, new);
+                }
+                Some(found)
+            })?;
+            if found == expected {
+                return Some(found);
+            }
+            expected = found;
+        }
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        let (tree, key) = (self.tree, *key);
+        tree.lock.run(|| tree.look(key).map(|(leaf, at)| leaf.remove(at, at).1))
+    }
+
+    fn scan(&self, from: &u64, limit: usize, mut visit: impl FnMut(u64, &u64)) -> usize {
+        let (tree, mut from, mut seen) = (self.tree, *from, 0);
+        let page: [Cell<(u64, u64)>; BATCH] = [const { Cell::new((0, 0)) }; BATCH];
+        while seen < limit {
+            let room = &page[..BATCH.min(limit - seen)];
+            let copied = tree.lock.run(|| tree.copy(from, room));
+            room[..copied].iter().for_each(|entry| visit(entry.get().0, &entry.get().1));
+            seen += copied;
+            match room[..copied].last().and_then(|last| last.get().0.checked_add(1)) {
+                Some(next) if copied == room.len() => from = next,
+                _ => break,
+            }
+        }
+        seen
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        let spares = self.spares.get_mut().iter().filter(|spare| !spare.is_null());
+        // SAFETY: made by this session, and in no tree.
+        spares.for_each(|spare| drop(unsafe { Box::from_raw(*spare) }));
+    }
+}
+
+impl Drop for HtmBTree {
+    fn drop(&mut self) {
+        fn free(word: u64) {
+            // SAFETY: no other thread uses the tree; every node is a box and reached once.
+            let node = unsafe { Box::from_raw(pointer::<u64>(word)) };
+            if !node.is_leaf() {
+                (0..=node.count()).for_each(|at| free(node.value(at)));
+            }
+        }
+        free(self.root.load(Ordering::Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rivals::tests::{check_rival, words};
+
+    #[test]
+    fn it_agrees_with_a_model_and_its_histories_are_linearizable() {
+        check_rival::<HtmBTree>(&words(2_000), |tree| _ = tree.check_invariants());
+    }
+}

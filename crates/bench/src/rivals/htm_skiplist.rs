@@ -1,0 +1,251 @@
+//! A skip list each of whose operations is one hardware transaction: what Eunomia's authors call HTM-SkipList. Keys are words.
+//!
+//! # Invariants
+//! - Keys ascend on each level, and the nodes of a level are among those of the level below. All links change in transactions
+//!   only, or under the lock.
+//! - A node is made before the transaction that links it, and retired to RCU after the one that unlinks it: walks are in a guard,
+//!   so that a transaction that is already lost reads no freed memory.
+
+use core::array;
+use core::cell::Cell;
+use core::ptr;
+
+use archipelago_index::{OrderedIndex, OrderedSession};
+use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use archipelago_sync::rcu::{Domain, Guard, Reader};
+
+use super::elided::Elided;
+use super::heights::{Heights, LEVELS};
+use crate::contender::Contender;
+
+/// Entries that a scan copies in one transaction.
+const BATCH: usize = 128;
+
+#[repr(C, align(64))]
+struct Node {
+    key: AtomicU64,
+    value: AtomicU64,
+    height: AtomicU64,
+    next: [AtomicPtr<Node>; LEVELS],
+}
+
+impl Node {
+    fn new(key: u64, value: u64, height: usize) -> Box<Node> {
+        let next = array::from_fn(|_| AtomicPtr::new(ptr::null_mut()));
+        Box::new(Node {
+            key: AtomicU64::new(key),
+            value: AtomicU64::new(value),
+            height: AtomicU64::new(height as u64),
+            next,
+        })
+    }
+
+    fn key(&self) -> u64 {
+        self.key.load(Relaxed)
+    }
+
+    /// The next node on a level. In a guard of the list's domain, or of a list that is borrowed for good.
+    fn next(&self, level: usize) -> Option<&Node> {
+        // SAFETY: linked nodes are freed by RCU.
+        unsafe { self.next[level].load(Relaxed).as_ref() }
+    }
+}
+
+/// A map from words to words.
+pub struct HtmSkipList {
+    /// Has no key.
+    head: Box<Node>,
+    lock: Elided,
+    heights: Heights,
+    // Last: it frees what was retired.
+    domain: Domain,
+}
+
+/// A thread's way in.
+pub struct Session<'l> {
+    list: &'l HtmSkipList,
+    reader: Reader<'l>,
+    random: Cell<u64>,
+}
+
+impl Default for HtmSkipList {
+    fn default() -> Self {
+        let (lock, heights, domain) = Default::default();
+        HtmSkipList { head: Node::new(0, 0, LEVELS), lock, heights, domain }
+    }
+}
+
+impl HtmSkipList {
+    /// In a transaction: the last node below `key` on each level.
+    fn path<'g>(&'g self, key: u64, _: &'g Guard<'_>) -> [&'g Node; LEVELS] {
+        let mut path = [&*self.head; LEVELS];
+        let mut at = &*self.head;
+        for level in (0..LEVELS).rev() {
+            while let Some(next) = at.next(level).filter(|next| next.key() < key) {
+                at = next;
+            }
+            path[level] = at;
+        }
+        path
+    }
+
+    /// In a transaction: the first node with this key or a greater one.
+    fn from<'g>(&'g self, key: u64, guard: &'g Guard<'_>) -> Option<&'g Node> {
+        self.path(key, guard)[0].next(0)
+    }
+
+    /// In a transaction: the node with this key.
+    fn node<'g>(&'g self, key: u64, guard: &'g Guard<'_>) -> Option<&'g Node> {
+        self.from(key, guard).filter(|node| node.key() == key)
+    }
+
+    /// In a transaction: replaces the value of a key that is there, or links the node.
+    fn store(&self, key: u64, node: *mut Node, value: u64, height: usize, guard: &Guard<'_>) -> Option<u64> {
+        let path = self.path(key, guard);
+        if let Some(there) = path[0].next(0).filter(|node| node.key() == key) {
+            let old = there.value.load(Relaxed);
+            there.value.store(value, Relaxed);
+            return Some(old);
+        }
+        // SAFETY: the caller's own.
+        let links = unsafe { &(*node).next };
+        for (level, before) in path.iter().enumerate().take(height) {
+            links[level].store(before.next[level].load(Relaxed), Relaxed);
+            before.next[level].store(node, Relaxed);
+        }
+        None
+    }
+
+    /// In a transaction: unlinks the node with this key.
+    fn unlink(&self, key: u64, guard: &Guard<'_>) -> Option<(*mut Node, u64)> {
+        let path = self.path(key, guard);
+        let node = path[0].next(0).filter(|node| node.key() == key)?;
+        for (level, before) in path.iter().enumerate().take(node.height.load(Relaxed) as usize) {
+            before.next[level].store(node.next[level].load(Relaxed), Relaxed);
+        }
+        Some((ptr::from_ref(node).cast_mut(), node.value.load(Relaxed)))
+    }
+
+    /// Looks at the whole list.
+    ///
+    /// # Panics
+    /// If an invariant is broken.
+    pub fn check_invariants(&mut self) {
+        for level in 0..LEVELS {
+            let (mut at, mut last) = (self.head.next(level), None);
+            while let Some(node) = at {
+                assert!(last.is_none_or(|last| last < node.key()), "keys ascend");
+                assert!(node.height.load(Relaxed) as usize > level, "nodes are as high as they say");
+                last = Some(node.key());
+                at = node.next(level);
+            }
+        }
+    }
+}
+
+impl Contender<u64> for HtmSkipList {
+    fn empty() -> Self {
+        Self::default()
+    }
+}
+
+impl OrderedIndex<u64, u64> for HtmSkipList {
+    type Session<'a> = Session<'a>;
+
+    fn pin(&self) -> Session<'_> {
+        Session { list: self, reader: self.domain.reader(), random: Cell::new(self.heights.seed()) }
+    }
+}
+
+impl OrderedSession<u64, u64> for Session<'_> {
+    fn get(&self, key: &u64) -> Option<u64> {
+        let (list, key, guard) = (self.list, *key, &self.reader.enter());
+        list.lock.run(|| list.node(key, guard).map(|node| node.value.load(Relaxed)))
+    }
+
+    fn insert(&self, key: &u64, value: u64) -> Option<u64> {
+        let (list, key, guard) = (self.list, *key, &self.reader.enter());
+        let height = Heights::draw(&self.random);
+        let node = Box::into_raw(Node::new(key, value, height));
+        let old = list.lock.run(|| list.store(key, node, value, height, guard));
+        if old.is_some() {
+            // SAFETY: it was not linked.
+            drop(unsafe { Box::from_raw(node) });
+        }
+        old
+    }
+
+    fn update(&self, key: &u64, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
+        let (list, key, guard) = (self.list, *key, &self.reader.enter());
+        let mut expected = self.get(&key)?;
+        loop {
+            // The user's code runs in no transaction.
+            let new = f(&expected);
+            let found = list.lock.run(|| {
+                let node = list.node(key, guard)?;
+                let found = node.value.load(Relaxed);
+                if found == expected {
+                    node.value.store(new, Relaxed);
+                }
+                Some(found)
+            })?;
+            if found == expected {
+                return Some(found);
+            }
+            expected = found;
+        }
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        let (list, key, guard) = (self.list, *key, &self.reader.enter());
+        let (node, value) = list.lock.run(|| list.unlink(key, guard))?;
+        // SAFETY: unlinked on all levels, by this thread alone.
+        unsafe { guard.retire_box(node) };
+        Some(value)
+    }
+
+    fn scan(&self, from: &u64, limit: usize, mut visit: impl FnMut(u64, &u64)) -> usize {
+        let (list, mut from, mut seen, guard) = (self.list, *from, 0, &self.reader.enter());
+        let page: [Cell<(u64, u64)>; BATCH] = [const { Cell::new((0, 0)) }; BATCH];
+        while seen < limit {
+            let room = &page[..BATCH.min(limit - seen)];
+            let copied = list.lock.run(|| {
+                let (mut at, mut copied) = (list.from(from, guard), 0);
+                while let Some(node) = at.filter(|_| copied < room.len()) {
+                    room[copied].set((node.key(), node.value.load(Relaxed)));
+                    (at, copied) = (node.next(0), copied + 1);
+                }
+                copied
+            });
+            room[..copied].iter().for_each(|entry| visit(entry.get().0, &entry.get().1));
+            seen += copied;
+            match room[..copied].last().and_then(|last| last.get().0.checked_add(1)) {
+                Some(next) if copied == room.len() => from = next,
+                _ => break,
+            }
+        }
+        seen
+    }
+}
+
+impl Drop for HtmSkipList {
+    fn drop(&mut self) {
+        let mut at = self.head.next[0].load(Relaxed);
+        while !at.is_null() {
+            // SAFETY: no other thread uses the list; every node is linked once on the lowest level.
+            let node = unsafe { Box::from_raw(at) };
+            at = node.next[0].load(Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rivals::tests::{check_rival, words};
+
+    #[test]
+    fn it_agrees_with_a_model_and_its_histories_are_linearizable() {
+        check_rival::<HtmSkipList>(&words(2_000), HtmSkipList::check_invariants);
+    }
+}
