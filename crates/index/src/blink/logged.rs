@@ -127,11 +127,14 @@ impl<F: KeyForm> Op<F> {
     }
 }
 
+/// Where a replica is in a lane.
+type Place<F> = CachePadded<Mutex<RawTtas, Cursor<Op<F>>>>;
+
 /// What is done to the keys that fall into it.
 struct Lane<F: KeyForm> {
     log: Log<Op<F>>,
     /// Where each replica is. The thread that has it locked replays.
-    places: Box<[CachePadded<Mutex<RawTtas, Cursor<Op<F>>>>]>,
+    places: Box<[Place<F>]>,
 }
 
 impl<F: KeyForm> Lane<F> {

@@ -136,6 +136,21 @@ fn readers_with_latches_never_start_anew() {
 }
 
 #[test]
+fn an_insertion_whose_latch_is_another_before_it_is_taken() {
+    type Coarse = BLinkTree<u64, u64, Granular<Latched<512, Central, false>, 1>>;
+    // As many leaves as the root has room for, of even keys.
+    let make = || (0..FULL * FULL).map(|key| (2 * key, key)).collect::<Coarse>();
+    let last = 2 * FULL * FULL - 3;
+    let insert = |tree: &Coarse| assert_eq!(tree.pin().insert(last, 7), None);
+    // The first leaf is split, and with it the root: leaves are under the latches of a new level.
+    let quick = |tree: &Coarse| assert_eq!(tree.pin().insert(1, 5), None);
+    stalled_at((points::LATCHING, 1), make, insert, quick, |tree: &Coarse| {
+        assert_eq!((tree.levels(), tree.pin().get(&last)), (3, Some(7)));
+        tree.check_invariants();
+    });
+}
+
+#[test]
 fn replicas_are_linearizable_in_many_schedules() {
     explore::<Replicated<Small>>(300, 4, &[]);
 }

@@ -62,33 +62,36 @@ proptest! {
     }
 }
 
-/// All keys that have the greatest length, in an order that splits every page in its middle: fences that are as long as can
-/// be on both sides, and pages that hold one key.
+/// All keys that have one length, up to the greatest, in an order that splits every page in its middle: fences that are as long
+/// as can be on both sides, and pages that hold one key. Emptied, the tree is one page.
 #[test]
-fn pages_full_of_the_longest_keys() {
-    let tree: BLinkTree<Vec<u8>, u64, Pages<512>> = BLinkTree::new();
-    let map = tree.pin();
-    let longest = BLinkTree::<Vec<u8>, u64, Pages<512>>::LONGEST_KEY;
+fn pages_full_of_long_keys() {
+    type Tree = BLinkTree<Vec<u8>, u64, Pages<512>>;
     let count = if cfg!(miri) { 40 } else { 1500 };
-    // Neighbours differ in their last bytes only, so that nothing shortens the fences.
-    let key = |n: u64| {
-        let mut key = vec![(n / 40) as u8; longest];
-        key[longest - 8..].copy_from_slice(&n.to_be_bytes());
-        key
-    };
-    let order = |n: u64| n * 7919 % count;
-    for n in 0..count {
-        assert_eq!(map.insert(key(order(n)), n), None);
+    for length in [96, 112, Tree::LONGEST_KEY] {
+        let tree = Tree::new();
+        let map = tree.pin();
+        // Neighbours differ in their last bytes only, so that nothing shortens the fences.
+        let key = |n: u64| {
+            let mut key = vec![(n / 40) as u8; length];
+            key[length - 8..].copy_from_slice(&n.to_be_bytes());
+            key
+        };
+        let order = |n: u64| n * 7919 % count;
+        for n in 0..count {
+            assert_eq!(map.insert(key(order(n)), n), None);
+        }
+        tree.check_invariants();
+        for n in 0..count {
+            assert_eq!(map.get(&key(order(n))), Some(n));
+        }
+        for n in 0..count {
+            assert_eq!(map.remove(&key(order(n))), Some(n));
+        }
+        tree.check_invariants();
+        assert!(tree.is_empty());
+        assert_eq!(tree.levels(), 1, "only the root is left of a tree of keys of {length} bytes");
     }
-    tree.check_invariants();
-    for n in 0..count {
-        assert_eq!(map.get(&key(order(n))), Some(n));
-    }
-    for n in 0..count {
-        assert_eq!(map.remove(&key(order(n))), Some(n));
-    }
-    tree.check_invariants();
-    assert!(tree.is_empty());
 }
 
 /// What the fences take does not count as what a page holds: pages of long keys of which few are left become one.
