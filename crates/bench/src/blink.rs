@@ -4,7 +4,9 @@ use core::marker::PhantomData;
 use std::process::ExitCode;
 
 use archipelago_index::BLinkTree;
-use archipelago_index::blink::{Builder, Central, CohortWp, Latched, Pages, Policy, Replicated, Standard};
+use archipelago_index::blink::{
+    Builder, Central, CohortWp, Granular, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated, Standard,
+};
 use archipelago_platform::time::Duration;
 
 use crate::args::{Blink, SimCommon, Timed};
@@ -67,13 +69,17 @@ impl<P: Policy> Program for Clients<P> {
         };
         turns.go(usize::MAX, op, || ());
     }
+
+    fn retries(&self, tree: &Self::Shared) -> Option<u64> {
+        Some(tree.retries())
+    }
 }
 
 /// Bytes of a page, where the technique is what differs.
 const PAGE: usize = 4032;
 
 /// The techniques one by one, their combinations, and pages of other sizes under version locks. Each is a tree to compile.
-const KNOWN: [Known<Mix>; 10] = [
+const KNOWN: [Known<Mix>; 17] = [
     Known::of::<Clients<Latched<PAGE, Central, true>>>("standard"),
     Known::of::<Clients<Latched<PAGE, CohortWp, true>>>("cohort"),
     Known::of::<Clients<Latched<PAGE, Central, false>>>("free-reads"),
@@ -82,6 +88,13 @@ const KNOWN: [Known<Mix>; 10] = [
     Known::of::<Clients<Replicated<Latched<PAGE, Central, true>>>>("replicas"),
     Known::of::<Clients<Replicated<Latched<PAGE, CohortWp, true>>>>("replicas+cohort"),
     Known::of::<Clients<Replicated<Latched<PAGE, Central, false>>>>("replicas+free-reads"),
+    Known::of::<Clients<Granular<Latched<PAGE, Central, true>, 1>>>("granular"),
+    Known::of::<Clients<Granular<Latched<PAGE, Central, true>, { usize::MAX }>>>("granular-root"),
+    Known::of::<Clients<Replicated<Granular<Latched<PAGE, Central, true>, { usize::MAX }>>>>("replicas+granular-root"),
+    Known::of::<Clients<Replicated<Standard>>>("replicas+default"),
+    Known::of::<Clients<LogFed<Standard>>>("log-fed"),
+    Known::of::<Clients<InnerReplicas<Standard>>>("inner-replicas"),
+    Known::of::<Clients<InnerReplicas<Latched<PAGE, CohortWp, false>>>>("inner-replicas+cohort"),
     Known::of::<Clients<Pages<960>>>("pages-1k"),
     Known::of::<Clients<Pages<65_472>>>("pages-64k"),
 ];

@@ -5,6 +5,7 @@
 //! | [`history`] | records what concurrent threads asked and were answered, with stamps that order them |
 //! | [`linear`] | is a history linearizable? Any sequential [`Model`](linear::Model), a step budget, a readable counter-example |
 //! | [`map`] | the same for ordered maps: key by key, with scans judged by what they promise |
+//! | [`pops`] | a model of a whole map, for operations on its least and greatest key |
 //! | [`snapshot`] | is a history of transactions snapshot-isolated, is it serializable? |
 //! | [`workload`] | seeded keys and operation mixes, the same on every run |
 //! | [`topologies`](mod@topologies) | imagined machines of 1, 2, 4 and 8 nodes |
@@ -35,6 +36,7 @@ pub mod hostile;
 pub mod late;
 pub mod linear;
 pub mod map;
+pub mod pops;
 #[cfg(archipelago_sim)]
 pub mod simulated;
 pub mod snapshot;

@@ -25,6 +25,8 @@ pub const ENTERING: &str = "a page is entered";
 pub const LATCHING: &str = "a page is latched";
 /// A page of a `BLinkTree` has been split, and the level above is told next.
 pub const SPLIT: &str = "a page has been split";
+/// A replica of a `BLinkTree` has carried out an operation of the log, and says how far it is next.
+pub const REPLAYED: &str = "an operation of the log is carried out";
 /// The place of the first entry above a key is found in a page, and read next.
 pub const ABOVE: &str = "the first entry above is found";
 /// The outermost leaf of an `Art` has been found, and is locked next.

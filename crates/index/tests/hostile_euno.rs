@@ -1,25 +1,40 @@
-//! `EunoBTree` and `EunoSkipList` under loads that scatter their chunks: many more threads than processors in few keys, pops
-//! from both ends, windows of keys that slide; with bounds on memory and on the longest operation.
+//! `EunoBTree` and `EunoSkipList` under loads that scatter, spread and merge their chunks: many more threads than processors in
+//! few keys, pops from both ends, windows of keys that slide, bulk operations side by side; with bounds on memory and on the
+//! longest operation.
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{
-    self, Counting, Longest, alone, crowd, duration, in_turns, longest_gap, some_try, within,
+    self, Counting, Longest, alone, beside, crowd, duration, in_turns, longest_gap, some_try, within,
 };
-use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_index::euno::{Contention, Skip, Tree};
+use archipelago_check::watchdog::watchdog;
+use archipelago_index::euno::{Contention, SLOTS, Skip, Tree};
 use archipelago_index::map::{Kind, Map};
-use archipelago_index::{EunoBTree, EunoSkipList};
+use archipelago_index::{EunoBTree, EunoSkipList, Key};
 use archipelago_platform::thread;
-use archipelago_platform::time::{Duration, Instant};
+use archipelago_platform::time::Instant;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[global_allocator]
 static HEAP: Counting = Counting::new();
 
+const fn sized(native: u64, miri: u64) -> u64 {
+    if cfg!(miri) { miri } else { native }
+}
+
+/// Distinct keys in no order.
+fn scatter(n: u64) -> u64 {
+    n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+    *state >> 33
+}
+
 /// Chunks that are scattered have more entries than fit into one: taking from the ends must not need that they do.
 fn pops<S: Kind>(map: Map<S, u64, Counted>, counter: DropCounter) {
     let map_ = map.pin();
-    let count = if cfg!(miri) { 150 } else { 5_000 };
+    let count = sized(5_000, 150);
     // In no order, so that parts fill.
     (0..count).map(|n| n * 7_919 % count).for_each(|n| _ = map_.insert(n, counter.value(n)));
     for n in 0..count / 2 {
@@ -40,6 +55,7 @@ fn pops<S: Kind>(map: Map<S, u64, Counted>, counter: DropCounter) {
 
 #[test]
 fn scattered_chunks_are_taken_from_at_both_ends() {
+    let _beside = beside();
     for transactions in [true, false] {
         for contention in [Contention::Always, Contention::Never, Contention::Adaptive] {
             let tree = EunoBTree::builder().contention(contention).transactions(transactions).build();
@@ -48,4 +64,342 @@ fn scattered_chunks_are_taken_from_at_both_ends() {
             pops::<Skip>(list, DropCounter::new());
         }
     }
+}
+
+/// So many threads work on few keys and many, in all ways, that each chunk is contended: what is read is in order and belongs to
+/// its key, no operation takes much longer than such a crowd waits for a processor anyway, nothing is lost.
+fn in_a_crowd<S: Kind>(keys: u64) {
+    const THREADS: usize = 64;
+    let counter = DropCounter::new();
+    let map: Map<S, u64, Counted> = Map::new();
+    some_try(5, || {
+        let longest = Longest::default();
+        let time = duration() / 2;
+        let work = |me: usize, end: Instant| {
+            let (map, mut state) = (map.pin(), me as u64 + 1);
+            while Instant::now() < end {
+                let (key, start) = (random(&mut state) % keys, Instant::now());
+                let mut last = None;
+                match random(&mut state) % 12 {
+                    0..=2 => _ = map.insert(key, counter.value(key)),
+                    3..=5 => _ = map.remove(&key),
+                    6 => _ = map.update(&key, |_| counter.value(key)),
+                    7 => assert!(map.get(&key).is_none_or(|value| value.tag() == key)),
+                    8 => assert!(map.pop_first().is_none_or(|(key, value)| value.tag() == key)),
+                    9 => assert!(map.pop_last().is_none_or(|(key, value)| value.tag() == key)),
+                    10 => {
+                        _ = map.scan(&key, 20, |key, value| {
+                            assert!(last < Some(key) && value.tag() == key);
+                            last = Some(key);
+                        })
+                    }
+                    _ => {
+                        _ = map.scan_rev(&key, 20, |key, value| {
+                            assert!(last.is_none_or(|last| last > key) && value.tag() == key);
+                            last = Some(key);
+                        })
+                    }
+                }
+                longest.note(start.elapsed());
+            }
+        };
+        let (_, control) = in_turns(|| longest_gap(THREADS, time / 2), || crowd(THREADS, time, work));
+        map.check_invariants();
+        within("an operation in a crowd", 10, longest.get(), control)
+    });
+    drop(map);
+    counter.assert_all_dropped();
+}
+
+#[test]
+fn crowds_in_few_keys_and_many() {
+    let _alone = alone();
+    watchdog(hostile::limit(), |_| {
+        for keys in [200, 20_000] {
+            in_a_crowd::<Tree>(keys);
+            in_a_crowd::<Skip>(keys);
+        }
+    });
+}
+
+/// Bytes that chunks and the index over them take for each key, without what an arena has in hand and what waits for readers:
+/// both are little beside a large map.
+fn for_each_key<S: Kind>(map: &Map<S, u64, u64>) -> f64 {
+    let stats = map.stats();
+    (stats.room / SLOTS * 1984 + stats.layers) as f64 / stats.entries as f64
+}
+
+/// Memory for each of some keys that were inserted at random: at any size, not just where chunks happen to be full.
+fn bytes_a_key<S: Kind>() {
+    let map: Map<S, u64, u64> = Map::new();
+    let (session, first) = (map.pin(), sized(100_000, 2_000));
+    let mut from = 0;
+    for percent in [100, 125, 150, 175, 200] {
+        let count = first * percent / 100;
+        (from..count).for_each(|n| _ = session.insert(scatter(n), n));
+        from = count;
+        let bytes = for_each_key(&map);
+        println!("{}: {bytes:.1} bytes for each of {count} keys", S::NAME);
+        assert!(cfg!(miri) || bytes <= 26.0, "{bytes} bytes for each of {count} keys");
+    }
+    map.check_invariants();
+}
+
+#[test]
+fn keys_in_no_order_take_26_bytes_at_most() {
+    let _beside = beside();
+    bytes_a_key::<Tree>();
+    bytes_a_key::<Skip>();
+}
+
+/// Keys that rise leave chunks full, also if several threads bring them, a little out of order.
+fn rising<S: Kind>(threads: u64, most: f64) {
+    let map: Map<S, u64, u64> = Map::new();
+    let (next, count) = (AtomicU64::new(0), sized(100_000, 1_000));
+    crowd(threads as usize, Default::default(), |_, _| {
+        let session = map.pin();
+        for _ in 0..count / threads {
+            let key = next.fetch_add(1, Relaxed);
+            assert_eq!(session.insert(key, key), None);
+        }
+    });
+    map.check_invariants();
+    let bytes = for_each_key(&map);
+    println!("{}: {bytes:.1} bytes a key that rise from {threads} threads", S::NAME);
+    assert!(cfg!(miri) || bytes <= most, "{bytes} bytes a key");
+}
+
+#[test]
+fn rising_keys_fill_chunks() {
+    let _beside = beside();
+    for (threads, most) in [(1, 19.5), (4, 23.0)] {
+        rising::<Tree>(threads, most);
+        rising::<Skip>(threads, most);
+    }
+}
+
+/// A queue: keys rise at one end and go at the other. Chunks that were emptied leave, whichever thread empties them.
+fn window<S: Kind>(threads: u64) {
+    let map: Map<S, u64, u64> = Map::new();
+    let (next, oldest, width) = (AtomicU64::new(0), AtomicU64::new(0), sized(5_000, 300));
+    let turn = || {
+        crowd(threads as usize, Default::default(), |_, _| {
+            let session = map.pin();
+            for _ in 0..8 * width / threads {
+                let key = next.fetch_add(1, Relaxed);
+                assert_eq!(session.insert(key, key), None);
+                if key >= width {
+                    let old = oldest.fetch_add(1, Relaxed);
+                    // The thread that brings it may have been put to sleep before it could.
+                    while session.remove(&old).is_none() {
+                        thread::yield_now();
+                    }
+                }
+            }
+        });
+        map.sync();
+        map.stats()
+    };
+    let first = turn();
+    for _ in 0..6 {
+        let stats = turn();
+        // A chunk that can't be merged at once waits for the next one beside it.
+        let enough = 2 * first.entries / (SLOTS / 2) + 16;
+        assert!(stats.pages <= enough, "{} pages for {} entries", stats.pages, stats.entries);
+        // Beside them, what an arena has in hand: a turn leaves more behind, if it leaves its chunks.
+        assert!(stats.bytes <= 2 * first.bytes + (1 << 20), "{} bytes, {} before", stats.bytes, first.bytes);
+    }
+    map.check_invariants();
+    let left = map.len();
+    assert_eq!((0..).take_while(|_| map.pin().pop_first().is_some()).count(), left);
+    map.sync();
+    assert!(map.stats().pages <= 8, "{} pages of an empty map", map.stats().pages);
+}
+
+#[test]
+fn windows_that_slide_take_what_they_hold() {
+    let _beside = beside();
+    for threads in [1, 4] {
+        window::<Tree>(threads);
+        window::<Skip>(threads);
+    }
+}
+
+/// Filled and emptied again and again, in various orders: an empty map is small, and a full one no larger than the first.
+fn refilled<S: Kind>(key: fn(u64, u64) -> u64) {
+    let map: Map<S, u64, u64> = Map::new();
+    let (count, threads) = (sized(20_000, 300), 3);
+    let share = |work: &(dyn Fn(u64) + Sync)| {
+        crowd(threads as usize, Default::default(), |me, _| {
+            (me as u64..count).step_by(threads as usize).for_each(work)
+        });
+    };
+    let mut most = 0;
+    for round in 0..20 {
+        share(&|n| assert_eq!(map.pin().insert(key(n, round), n), None));
+        let full = map.bytes();
+        assert!(round < 3 || full <= most * 3 / 2, "{full} bytes in round {round}, {most} in the first");
+        most = most.max(full);
+        let nth = |n| if round % 2 == 0 { n } else { count - 1 - n };
+        share(&|n| assert_eq!(map.pin().remove(&key(nth(n), round)), Some(nth(n))));
+        assert!(map.is_empty());
+        map.check_invariants();
+        map.sync();
+        assert!(map.bytes() <= 64 << 10, "{} bytes of an empty map", map.bytes());
+    }
+}
+
+/// So many chunks that the index over them has several levels, filled and emptied in order, against it, and in none: it
+/// splits and merges its nodes, and each owns the keys it has, which are boxes of their own if they are byte strings.
+fn levels_come_and_go<S: Kind, K: Key>(make: fn(u64) -> K) {
+    let counter = DropCounter::new();
+    let map: Map<S, K, Counted> = Map::new();
+    let count = sized(20_000, 600);
+    let orders: [fn(u64, u64) -> u64; 3] = [|n, _| n, |n, count| count - 1 - n, |n, count| n * 7_919 % count];
+    for fill in orders {
+        for empty in orders {
+            let session = map.pin();
+            (0..count)
+                .map(|n| fill(n, count))
+                .for_each(|n| assert!(session.insert(make(n), counter.value(n)).is_none()));
+            map.check_invariants();
+            for (turn, n) in (0..count).map(|n| empty(n, count)).enumerate() {
+                assert_eq!(session.remove(&make(n)).map(|value| value.tag()), Some(n));
+                if (turn as u64).is_multiple_of(count / 4) {
+                    map.check_invariants();
+                }
+            }
+            assert!(map.is_empty());
+            map.check_invariants();
+        }
+    }
+    drop(map);
+    counter.assert_all_dropped();
+}
+
+#[test]
+fn inner_levels_come_and_go() {
+    let _beside = beside();
+    levels_come_and_go::<Tree, u64>(|n| n);
+    levels_come_and_go::<Tree, String>(|n| format!("{n:08}"));
+    levels_come_and_go::<Skip, String>(|n| format!("{n:08}"));
+}
+
+#[test]
+fn maps_that_are_refilled_do_not_grow() {
+    let _beside = beside();
+    for key in [|n, _| n, |n, round| scatter(n) ^ round, |n, round| round << 32 | n] {
+        refilled::<Tree>(key);
+        refilled::<Skip>(key);
+    }
+}
+
+/// While a scan looks at one chunk, the next merges into it: the scan goes on behind what it has shown.
+fn merges_under_a_scan<S: Kind>() {
+    for kept in [1, 7, 40] {
+        let map: Map<S, u64, u64> = (0..1_000).map(|n| (n, n)).collect();
+        let (session, mut seen) = (map.pin(), Vec::new());
+        let stays = |n: u64| n.is_multiple_of(kept) && n % 111 < 50;
+        session.scan(&0, usize::MAX, |key, _| {
+            if key == 0 {
+                (1..900).filter(|&n| !stays(n)).for_each(|n| _ = session.remove(&n));
+            }
+            seen.push(key);
+        });
+        assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "a key twice or out of order: {seen:?}");
+        assert!((0..1_000).filter(|&n| n >= 900 || stays(n)).all(|n| seen.contains(&n)), "a key was missed");
+        map.check_invariants();
+    }
+}
+
+#[test]
+fn chunks_merge_under_a_scan() {
+    let _beside = beside();
+    merges_under_a_scan::<Tree>();
+    merges_under_a_scan::<Skip>();
+}
+
+/// All that changes many entries at a time, by several threads over the same ranges of long keys with a common beginning: what
+/// no thread removes is there throughout.
+fn bulk<S: Kind>() {
+    let counter = DropCounter::new();
+    let count = sized(2_000, 120);
+    let key = |n: u64| format!("{}{n:08}", "p/".repeat(30));
+    let stays = |n: u64| n.is_multiple_of(100);
+    let entry = |n: u64| (key(n), counter.value(n));
+    let map: Map<S, String, Counted> = (0..count).map(entry).collect();
+    crowd(6, Default::default(), |me, _| {
+        let session = map.pin();
+        for turn in 0..6 {
+            match (me + turn) % 6 {
+                0 => session.extend((count / 4..count).map(entry)),
+                1 => (0..count).step_by(100).for_each(|n| _ = session.remove_range(key(n + 1)..key(n + 100))),
+                2 => session.retain(|_, value| stays(value.tag()) || value.tag() % 3 != 0),
+                3 => (0..count).step_by(100).for_each(|n| {
+                    session
+                        .drain_range(key(n + 1)..key(n + 100))
+                        .for_each(|entry| assert!(!stays(entry.value().tag())));
+                }),
+                4 => {
+                    let mut other: Map<S, String, Counted> = (0..count).filter(|&n| !stays(n)).map(entry).collect();
+                    map.append(&mut other);
+                    assert!(other.is_empty());
+                }
+                _ => {
+                    let seen: Vec<u64> = session.iter().map(|(_, value)| value.tag()).collect();
+                    assert!(seen.windows(2).all(|pair| pair[0] < pair[1]));
+                    assert_eq!(seen.iter().filter(|&&n| stays(n)).count() as u64, count.div_ceil(100));
+                }
+            }
+        }
+    });
+    map.check_invariants();
+    let mut lower = map;
+    let upper = lower.split_off(&key(count / 2));
+    assert!((0..count / 2).step_by(100).all(|n| lower.pin().contains_key(&key(n))));
+    assert!((count / 2..count).step_by(100).all(|n| upper.pin().contains_key(&key(n))));
+    upper.check_invariants();
+    lower.check_invariants();
+    drop((lower, upper));
+    counter.assert_all_dropped();
+}
+
+#[test]
+fn bulk_operations_side_by_side() {
+    let _beside = beside();
+    bulk::<Tree>();
+    bulk::<Skip>();
+}
+
+/// Threads come, work and go by the hundred: nothing is kept for them, and what they left behind is freed.
+fn comers_and_goers<S: Kind>() {
+    let map: Map<S, u64, String> = Map::new();
+    let (batches, mut most) = (sized(60, 3), 0);
+    for batch in 0..batches {
+        thread::scope(|scope| {
+            for me in 0..6 {
+                let map = &map;
+                scope.spawn(move || {
+                    let session = map.pin();
+                    let mine = || (0..200).map(|n| n * 6 + me);
+                    mine().for_each(|key| assert_eq!(session.insert(key, format!("{batch}")), None));
+                    mine().for_each(|key| assert_eq!(session.remove(&key), Some(format!("{batch}"))));
+                });
+            }
+        });
+        map.sync();
+        map.check_invariants();
+        let bytes = map.bytes();
+        if batch < batches / 2 {
+            most = most.max(bytes);
+        }
+        assert!(batch < batches / 2 || bytes <= 2 * most, "{bytes} bytes in batch {batch}, {most} in the first half");
+    }
+}
+
+#[test]
+fn threads_come_and_go() {
+    let _beside = beside();
+    comers_and_goers::<Tree>();
+    comers_and_goers::<Skip>();
 }

@@ -14,6 +14,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod atomic;
+pub mod cell;
 pub mod clock;
 pub mod cpu;
 pub mod hint;

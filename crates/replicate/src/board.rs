@@ -39,6 +39,7 @@ use core::mem::MaybeUninit;
 use core::task::Waker;
 
 use archipelago_platform::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use archipelago_platform::cell::RaceCell;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::plain::boxed;
 use archipelago_platform::sync::{Mutex, MutexGuard};
@@ -48,8 +49,6 @@ use archipelago_platform::thread::Thread;
 pub(crate) use batch::Batch;
 use bits::Bits;
 use line::Line;
-
-use crate::cell::RaceCell;
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;

@@ -57,12 +57,8 @@
 
 #[cfg_attr(loom, allow(dead_code))]
 mod board;
-#[cfg_attr(loom, allow(dead_code))]
-mod cell;
 #[cfg(not(loom))]
 pub mod combine;
-#[cfg_attr(loom, allow(dead_code))]
-mod log;
 #[cfg(not(loom))]
 pub mod nr;
 #[cfg(not(loom))]

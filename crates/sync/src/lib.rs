@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`lock`] | mutexes and reader-writer locks that keep to a NUMA node while they can, behind `lock_api` | a short critical section has many threads at it |
 //! | [`rcu`] | critical sections for readers that cost a store, and deferred destruction | readers follow pointers that writers unlink |
+//! | [`log`] | a log of operations that replicas replay, which grows and is recycled | several copies of a structure are to be kept in step |
 //! | [`mvrlu`] | transactions over objects, snapshots that never wait | several objects change together, and readers want one moment |
 //! | [`rlu`] | the same with two versions of an object: commits wait for readers | to compare |
 //! | [`version_lock`] | eight bytes: writers exclude each other, readers find out that they raced | you build an optimistic structure |
@@ -15,6 +16,7 @@
 pub mod backoff;
 mod crowd;
 pub mod lock;
+pub mod log;
 pub mod mvrlu;
 pub mod rcu;
 pub mod rcx;

@@ -70,6 +70,15 @@ const COUNT: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(u32);
 
+impl Version {
+    /// The version as a number: another for each change of what is guarded, until 2^30 of them have passed. For notes of what was
+    /// seen, to be compared with such numbers only.
+    #[inline]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// What a look at a [`VersionLock`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {

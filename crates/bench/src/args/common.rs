@@ -98,7 +98,9 @@ pub struct Locks<C: Args> {
 pub struct Blink<C: Args> {
     /// Techniques, comma-separated: standard (readers and writers take a standard latch), cohort (a cohort latch),
     /// free-reads, free-reads+cohort (readers take none), default (version locks), replicas, replicas+cohort,
-    /// replicas+free-reads (a tree on each node), pages-1k, pages-64k (version locks, other pages); or all
+    /// replicas+free-reads, replicas+granular-root, replicas+default (a tree on each node), granular (no latches in leaves),
+    /// granular-root (one latch in all), log-fed (a tree on each node, fed from a log), inner-replicas,
+    /// inner-replicas+cohort (inner pages on each node), pages-1k, pages-64k (version locks, other pages); or all
     #[arg(long, default_value = "all")]
     pub technique: String,
     /// Percentages of operations that are updates, comma-separated

@@ -69,8 +69,11 @@ impl<'a> Entry<'a> {
     pub fn of<P: Program + Sync + 'a>(name: &'static str, cell: usize, program: P) -> Entry<'a> {
         let take = move |turn: &mut Turn<'_>| {
             let shared = program.setup(turn.threads, turn.seed);
+            let before = program.retries(&shared).unwrap_or(0);
             let outcome = turn.drive(&Ready { program: &program, shared: &shared });
-            turn.record(cell, outcome, &[]);
+            let retries = program.retries(&shared).map(|retries| retries - before);
+            let percent = retries.map(|retries| 100.0 * retries as f64 / outcome.ops.max(1) as f64);
+            turn.record(cell, outcome, &[("retry_percent", percent)]);
         };
         Entry { name, ours: false, take: Box::new(take) }
     }

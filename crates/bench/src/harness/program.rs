@@ -57,6 +57,11 @@ pub trait Program {
     /// A thread's part, which calls [`Turns::go`] once.
     fn body(&self, shared: &Self::Shared, turns: &mut impl Turns);
 
+    /// How often threads have begun to read anew so far as something had changed under them, if the program counts that.
+    fn retries(&self, _: &Self::Shared) -> Option<u64> {
+        None
+    }
+
     /// Called when the time is up, before the threads are waited for; on this machine only.
     fn stop(&self, _: &Self::Shared) {}
 }

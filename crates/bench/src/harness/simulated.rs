@@ -64,8 +64,20 @@ pub struct Contender {
 /// A program for either machine, on the virtual one.
 pub fn program<P: program::Program + 'static>(program: P) -> Program {
     Box::new(move |machine, config, setting, threads| {
-        let setup = || program.setup(threads, config.seed);
-        run(machine, config, setting, threads, setup, |shared, turns| program.body(shared, turns))
+        let before = Cell::new(0);
+        let setup = || {
+            let shared = program.setup(threads, config.seed);
+            before.set(program.retries(&shared).unwrap_or(0));
+            shared
+        };
+        let body = |shared: &P::Shared, turns: &mut Turns<'_>| {
+            program.body(shared, turns);
+            // The thread that ends last has the last word.
+            let percent =
+                |retries| 100.0 * (retries - before.get()) as f64 / f64::from(turns.counts.turns.get().max(1));
+            turns.counts.retry_percent.set(program.retries(shared).map(percent));
+        };
+        run(machine, config, setting, threads, setup, body)
     })
 }
 
@@ -103,6 +115,8 @@ pub struct Run {
     pub bytes_per_line: f64,
     /// The operations that counted, if the program tells updates from reads.
     pub kinds: Option<[Kind; 2]>,
+    /// How often reading was begun anew, in percent of the operations of the whole run, if the program counts that.
+    pub retry_percent: Option<f64>,
     /// With [`Config::watch`]: shared memory that the program used plainly without announcing it.
     pub unannounced: Vec<Unannounced>,
 }
@@ -133,6 +147,7 @@ struct Counts {
     /// Operations begun.
     turns: Cell<u32>,
     kinds: Cell<Option<[Kind; 2]>>,
+    retry_percent: Cell<Option<f64>>,
     /// When the first thread was warm, and the machine's counters then.
     at_start: Cell<Option<(u64, Stats)>>,
     /// When the first thread was through, and the machine's counters then.
@@ -247,8 +262,8 @@ pub fn run<S>(
     if !SIMULATED {
         return Err(only_simulated().expect_err("it was not built for the virtual machine"));
     }
-    let (turns, at_start, at_end, kinds) = Default::default();
-    let counts = Counts { course: Course::new(setting.wish), turns, kinds, at_start, at_end };
+    let (turns, at_start, at_end, kinds, retry_percent) = Default::default();
+    let counts = Counts { course: Course::new(setting.wish), turns, kinds, retry_percent, at_start, at_end };
     let body = |shared: &S, client: Client| {
         let (begun, updates, kinds) = Default::default();
         let mut turns = Turns { client, counts: &counts, begun, updates, kinds };
@@ -288,6 +303,7 @@ pub fn run<S>(
         parts: report.parts,
         wall: report.wall,
         kinds: counts.kinds.get(),
+        retry_percent: counts.retry_percent.get(),
         unannounced: report.unannounced,
     })
 }

@@ -85,6 +85,8 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         ("tx_capacity_per_op", json!(tx(stats.tx_capacity))),
         ("tx_explicit_per_op", json!(tx(stats.tx_explicit))),
         ("tx_others_per_op", json!(tx(stats.tx_aborts() - stats.tx_conflicts - stats.tx_capacity - stats.tx_explicit))),
+        // How often reading was begun anew, in percent of the first run's operations, where that is counted.
+        ("retry_percent", json!(first.retry_percent)),
     ];
     let (seeds, sweep) = (figures.mops.clone(), figures.sweep.clone());
     Row { seeds, sweep, ..Row::new(&contender.name, threads, &contender.cell, fields) }

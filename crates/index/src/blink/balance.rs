@@ -32,16 +32,19 @@ enum Next {
 }
 
 impl<F: KeyForm, P: Policy> Tree<F, P> {
-    /// Looks after the child that `key` leads to of a page of `level`.
+    /// Looks after the child that `key` leads to of a page of `level`, and after what follows from that. Says whether
+    /// anything changed.
     #[cold]
-    pub(super) fn balance(&self, level: usize, key: F::Probe<'_>, guard: &Guard<'_>) {
-        let next = self.balance_child(level, key, Why::Underfull, guard);
-        if next != Next::Nothing {
-            self.balance(level + 1, key, guard);
-        }
-        if next == Next::BalanceAndReturn {
+    pub(super) fn balance(&self, level: usize, key: F::Probe<'_>, guard: &Guard<'_>) -> bool {
+        let mut changed = false;
+        loop {
+            let (here, next) = self.balance_child(level, key, Why::Underfull, guard);
+            changed |= here;
+            let above = next != Next::Nothing && self.balance(level + 1, key, guard);
             // If there is no neighbour still, the child stays as it is until its next removal.
-            self.balance_child(level, key, Why::Underfull, guard);
+            if !above || next != Next::BalanceAndReturn {
+                return changed;
+            }
         }
     }
 
@@ -51,10 +54,12 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         self.balance_child(1, key, Why::Full, guard);
     }
 
-    fn balance_child(&self, level: usize, key: F::Probe<'_>, why: Why, guard: &Guard<'_>) -> Next {
+    fn balance_child(&self, level: usize, key: F::Probe<'_>, why: Why, guard: &Guard<'_>) -> (bool, Next) {
         let locked = loop {
             // The tree may have become lower meanwhile.
-            let Some((parent, hold)) = self.find(Goal::At(key), level, guard) else { return Next::Nothing };
+            let Some((parent, hold)) = self.find(Goal::At(key), level, guard) else {
+                return (false, Next::Nothing);
+            };
             if let Some((locked, _)) = Locked::covering(parent, hold.release(), level, key) {
                 break locked;
             }
@@ -80,12 +85,13 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             _ => Next::Nothing,
         };
         if changed {
+            parent.forget_copies();
             locked.changed();
         }
         for page in gone {
             self.retire(page, guard);
         }
-        next
+        (changed, next)
     }
 
     /// Latches the child in a slot of a latched page.
@@ -122,9 +128,15 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         let mut piece = left.page().piece();
         right.page().collect(0..right.page().len(), &mut piece.run);
         piece.high = right.page().high();
+        // Before either is unlocked: entries of one come to the other.
+        left.page().forget_copies();
+        right.page().forget_copies();
         let (all, room) = (0..piece.run.len(), Page::<F, P>::WORDS);
-        // Not so full that it is split soon.
-        if piece.words(all.clone()) > room - (room - piece.fence_words(&all)) / 4 {
+        // Not so full that it is split soon; but what holds nothing goes, if it can.
+        let holds_nothing = |page: Page<'g, F, P>| page.len() <= usize::from(page.level() > 0);
+        let one_goes = why == Why::Underfull && (holds_nothing(left.page()) || holds_nothing(right.page()));
+        let spare = if one_goes { 0 } else { (room - piece.fence_words(&all)) / 4 };
+        if piece.words(all.clone()) > room - spare {
             return share(parent, slot + 1, left, right, &piece);
         }
         parent.remove(slot + 1);

@@ -9,6 +9,7 @@ use crate::Bytes;
 use crate::hydra::{chunk, common, partition_point};
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use core::cmp::Ordering;
+use core::hash::Hasher as _;
 use core::ops::Range;
 
 /// Bytes of a key in its slot, after the prefix.
@@ -153,6 +154,12 @@ impl SlotForm for Bytes {
     #[inline]
     fn len(key: &[u8]) -> usize {
         key.len()
+    }
+
+    fn hash(key: &[u8]) -> u64 {
+        let mut hasher = rustc_hash::FxHasher::default();
+        hasher.write(key);
+        hasher.finish()
     }
 
     fn head(key: &[u8]) -> u64 {

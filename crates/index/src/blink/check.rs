@@ -43,6 +43,7 @@ fn check_level<'g, F: KeyForm, P: Policy>(level: &[Page<'g, F, P>]) -> (usize, V
     for page in level {
         assert!(page.latch().read().is_some(), "no page is latched or gone");
         assert_eq!(page.level(), level[0].level(), "pages of one level");
+        check_copies(*page);
         let piece = page.piece();
         assert_eq!(piece.run.len(), page.len());
         assert_eq!(page.used(), piece.words(0..piece.run.len()), "words in use are counted");
@@ -65,6 +66,21 @@ fn check_level<'g, F: KeyForm, P: Policy>(level: &[Page<'g, F, P>]) -> (usize, V
         assert!(page.level() == 0 || page.len() > 0, "an inner page has a child");
     }
     (entries, children)
+}
+
+/// Checks that a page's copies lead to nothing but its children, and say the same as it if they are of its version.
+fn check_copies<F: KeyForm, P: Policy>(page: Page<'_, F, P>) {
+    let children: Vec<_> = (0..page.len()).filter_map(|slot| page.child(slot)).collect();
+    let version = page.latch().read().map(|seen| seen.number());
+    for copy in page.live_copies() {
+        assert!(copy.source() == page && copy.level() == page.level(), "a copy of this page");
+        let copied = (0..copy.len()).filter_map(|slot| copy.child(slot));
+        // SAFETY: an entry of a copy of a higher page than of level 1 is a copy.
+        let source = |child| unsafe { Page::<F, P>::from_address(child) }.source().address();
+        let copied: Vec<_> = copied.map(|child| if page.level() == 1 { child } else { source(child) }).collect();
+        assert!(copied.iter().all(|child| children.contains(child)), "a copy leads to children of its source");
+        assert!(version != Some(copy.copied_version()) || copied == children, "a copy of this version is the same");
+    }
 }
 
 /// Checks that two trees have the same entries, while no thread writes.

@@ -92,7 +92,10 @@ impl<'g, F: KeyForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
             Place::Start if DOWN => Goal::Last,
             Place::Start | Place::End => Goal::First,
         };
-        let leaf = tree.find(goal, 0, guard).expect("there is a lowest level");
+        let leaf = match goal {
+            Goal::At(key) => tree.leaf(key, guard),
+            goal => tree.find(goal, 0, guard).expect("there is a lowest level"),
+        };
         let page = leaf.0.0;
         let slot = match &self.place {
             Place::At(key) => {

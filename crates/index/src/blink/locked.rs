@@ -62,6 +62,11 @@ fn write_latch<'g, F: SlotForm, P: Policy>(
     above.is_still(seen).then_some(write)
 }
 
+/// For debug builds: whether a page that is latched is under the latch of another, which is held.
+fn is_under<F: SlotForm, P: Policy>(page: Page<'_, F, P>, above: Above<'_, F, P>) -> bool {
+    above.is_none_or(|(above, _)| above.level() <= P::FINEST && above.covers(F::probe(&page.low())))
+}
+
 /// What the version lock's holder has done.
 enum Outcome {
     Nothing,
@@ -88,7 +93,12 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
     /// Latches a page if it still is as it was `seen`. The caller holds no latch.
     pub(super) fn at((page, seen): Seen<'g, F, P>, above: Above<'g, F, P>) -> Option<Self> {
         let write = write_latch(page, above)?;
-        page.latch().try_lock_at(seen).then(|| Locked { page, outcome: Outcome::Nothing, _write: Some(write) })
+        if !page.latch().try_lock_at(seen) {
+            return None;
+        }
+        let locked = Locked { page, outcome: Outcome::Nothing, _write: Some(write) };
+        debug_assert!(is_under(page, above));
+        Some(locked)
     }
 
     /// Latches a page that covered `key` when it was `seen`, and says whether it still is as it was. If it is not, this
@@ -110,7 +120,11 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
         }
         let locked = Locked { page, outcome: Outcome::Nothing, _write: Some(write) };
         // The root changes its level, too.
-        (page.level() == level && page.covers(key)).then_some((locked, false))
+        if page.level() != level || !page.covers(key) {
+            return None;
+        }
+        debug_assert!(is_under(page, above));
+        Some((locked, false))
     }
 
     #[inline]

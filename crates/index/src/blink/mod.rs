@@ -17,7 +17,8 @@
 //! | `slots.rs`, `word.rs`, `bytes.rs` | what a page's words mean, for either form of keys |
 //! | `run.rs` | entries outside pages, and where to cut them |
 //! | `tree.rs`, `split.rs`, `balance.rs`, `ends.rs`, `locked.rs` | the protocol |
-//! | `replicas.rs`, `policy.rs`, `latch.rs` | what can be chosen |
+//! | `store.rs` | where pages come from, and go |
+//! | `replicas.rs`, `logged.rs`, `inner.rs`, `policy.rs`, `latch.rs` | what can be chosen |
 //! | `cursor.rs` | scans |
 //! | `structure.rs` | what all this supplies to [`Map`], of which users see the whole face |
 
@@ -26,20 +27,25 @@ mod bytes;
 mod check;
 mod cursor;
 mod ends;
+mod inner;
 mod latch;
 mod locked;
+mod logged;
 mod page;
 mod policy;
 mod replicas;
 mod run;
 mod slots;
 mod split;
+mod store;
 mod structure;
 mod tree;
 mod word;
 
 pub use latch::{Central, Cohort, CohortNp, CohortWp, Latch, VersionOnly};
-pub use policy::{Dense, Granular, LARGEST, Latched, Pages, Policy, Replicated, SMALLEST, Standard};
+pub use policy::{
+    Dense, Granular, InnerReplicas, LARGEST, Latched, LogFed, Pages, Policy, Replicas, Replicated, SMALLEST, Standard,
+};
 pub(crate) use slots::SlotForm;
 
 use crate::Key;

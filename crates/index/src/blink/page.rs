@@ -38,13 +38,13 @@ pub(super) struct Header {
     shape: AtomicU64,
     /// See [`Kind`].
     kind: AtomicU64,
-    right: AtomicPtr<Header>,
-    left: AtomicPtr<Header>,
+    pub(super) right: AtomicPtr<Header>,
+    pub(super) left: AtomicPtr<Header>,
     /// The heads of the fences.
     low: AtomicU64,
     high: AtomicU64,
-    /// The arena that the page came from; never changes.
-    home: AtomicU64,
+    /// The arena that the page came from, and in the upper half how many copies it may have; never changes.
+    pub(super) home: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() == 64);
@@ -135,6 +135,15 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The longest key in bytes.
     pub(super) const LONGEST_KEY: usize = P::PAGE / 4;
 
+    /// Where the addresses of a page's copies are, or the version that a copy is of.
+    pub(super) const COPIES: usize = Self::BLOCK.size().next_multiple_of(align_of::<AtomicPtr<Header>>());
+
+    /// The memory of a page that may have copies, and of copies.
+    pub(super) fn block_with_copies(count: usize) -> Layout {
+        let bytes = Self::COPIES + count * size_of::<AtomicPtr<Header>>();
+        Layout::from_size_align(bytes, Self::BLOCK.align()).expect("a page is far smaller than the address space")
+    }
+
     /// The memory of a page without a latch.
     pub(super) const BARE_BLOCK: Layout = match Layout::from_size_align(P::PAGE, 64) {
         Ok(layout) => layout,
@@ -147,12 +156,13 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         P::FINEST == 0 || level >= P::FINEST
     }
 
-    /// Makes an unlocked page without any content of a block, with a latch or without one.
+    /// Makes an unlocked page without any content of a block, with a latch or without one, with room for the addresses of
+    /// `copies`.
     ///
     /// # Safety
-    /// `at` is a block of layout [`BLOCK`](Self::BLOCK) or [`BARE_BLOCK`](Self::BARE_BLOCK), valid during `'g`, and the caller's
-    /// alone.
-    pub(super) unsafe fn create(at: NonNull<u8>, home: usize, latched: bool) -> Self {
+    /// `at` is a block of layout [`BLOCK`](Self::BLOCK), [`BARE_BLOCK`](Self::BARE_BLOCK) if it is to have no latch, or
+    /// [`block_with_copies`](Self::block_with_copies), valid during `'g`, and the caller's alone.
+    pub(super) unsafe fn create(at: NonNull<u8>, home: usize, latched: bool, copies: usize) -> Self {
         let header = Header {
             latch: VersionLock::new(),
             shape: AtomicU64::new(0),
@@ -161,7 +171,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
             left: AtomicPtr::default(),
             low: AtomicU64::new(0),
             high: AtomicU64::new(0),
-            home: AtomicU64::new(home as u64),
+            home: AtomicU64::new(home as u64 | (copies as u64) << 32),
         };
         touch_mut(at.as_ptr(), if latched { Self::BLOCK.size() } else { Self::BARE_BLOCK.size() });
         let at = at.cast::<Header>();
@@ -169,6 +179,9 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         unsafe {
             if latched {
                 at.byte_add(Self::LATCH).cast::<P::Latch>().write(P::Latch::new());
+            }
+            for copy in 0..copies {
+                at.byte_add(Self::COPIES).cast::<AtomicPtr<Header>>().add(copy).write(AtomicPtr::default());
             }
             at.write(header);
             for word in 0..Self::WORDS {
@@ -196,7 +209,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     }
 
     #[inline(always)]
-    fn header(self) -> &'g Header {
+    pub(super) fn header(self) -> &'g Header {
         // SAFETY: alive for 'g (`from_address`).
         unsafe { self.at.as_ref() }
     }
@@ -380,7 +393,14 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     }
 
     pub(super) fn home(self) -> usize {
-        self.header().home.load(Relaxed) as usize
+        self.header().home.load(Relaxed) as usize & 0xFFFF_FFFF
+    }
+
+    // ---- Copies: see `inner.rs` -----------------------------------------------------------------------------------
+
+    /// Makes a copy one of nothing.
+    pub(super) fn forget(self) {
+        self.header().kind.store(Kind { level: 0, ..self.kind() }.pack(), Relaxed);
     }
 
     /// The page's entries and fences.

@@ -19,11 +19,24 @@ pub trait Policy: Send + Sync + 'static {
     /// or of the root if that is lower.
     const FINEST: usize = 0;
 
-    /// Whether there is a replica on each node.
-    const REPLICATED: bool = false;
+    /// Whether there is a replica on each node, and how it is kept up to date.
+    const REPLICAS: Replicas = Replicas::None;
 
     /// Whether a full page gives entries to a neighbour that has room, before it is split.
     const DENSE: bool = false;
+}
+
+/// What there is beside one tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    /// Nothing.
+    None,
+    /// A tree on each node, all of them changed before an update returns.
+    Together,
+    /// A tree on each node, each brought up to date from a log before it is read.
+    FromLog,
+    /// One tree, with copies of its inner pages on each node.
+    OfInnerPages,
 }
 
 /// The smallest page.
@@ -63,7 +76,7 @@ impl<P: Policy> Policy for Dense<P> {
     type Latch = P::Latch;
     const LATCHED_READS: bool = P::LATCHED_READS;
     const FINEST: usize = P::FINEST;
-    const REPLICATED: bool = P::REPLICATED;
+    const REPLICAS: Replicas = P::REPLICAS;
     const DENSE: bool = true;
 }
 
@@ -77,7 +90,7 @@ impl<P: Policy> Policy for Replicated<P> {
     type Latch = P::Latch;
     const LATCHED_READS: bool = P::LATCHED_READS;
     const FINEST: usize = P::FINEST;
-    const REPLICATED: bool = true;
+    const REPLICAS: Replicas = Replicas::Together;
     const DENSE: bool = P::DENSE;
 }
 
@@ -92,7 +105,40 @@ impl<P: Policy, const LEVEL: usize> Policy for Granular<P, LEVEL> {
     type Latch = P::Latch;
     const LATCHED_READS: bool = P::LATCHED_READS;
     const FINEST: usize = LEVEL;
-    const REPLICATED: bool = P::REPLICATED;
+    const REPLICAS: Replicas = P::REPLICAS;
+    const DENSE: bool = P::DENSE;
+}
+
+/// The same as another policy, with a replica of the tree on each node: an update goes into a log and is carried out in the
+/// replica of its own node before it returns. Others follow before they are read, so that all that was returned before a
+/// read is seen by it.
+#[derive(Clone, Copy, Debug)]
+pub struct LogFed<P>(PhantomData<P>);
+
+impl<P: Policy> Policy for LogFed<P> {
+    const PAGE: usize = P::PAGE;
+    type Latch = P::Latch;
+    const LATCHED_READS: bool = P::LATCHED_READS;
+    const FINEST: usize = P::FINEST;
+    const REPLICAS: Replicas = Replicas::FromLog;
+    const DENSE: bool = P::DENSE;
+}
+
+/// The same as another policy, with copies of the inner pages on each node, which are read by versions: of the tree, an operation
+/// takes and reads the leaf only. Copies are made anew when one is found to lead to the wrong leaf. Latches are those of leaves,
+/// so that [`Granular`] does not go with it.
+#[derive(Clone, Copy, Debug)]
+pub struct InnerReplicas<P>(PhantomData<P>);
+
+impl<P: Policy> Policy for InnerReplicas<P> {
+    const PAGE: usize = P::PAGE;
+    type Latch = P::Latch;
+    const LATCHED_READS: bool = P::LATCHED_READS;
+    const FINEST: usize = {
+        assert!(P::FINEST == 0, "leaves under latches of inner pages that are not gone through");
+        0
+    };
+    const REPLICAS: Replicas = Replicas::OfInnerPages;
     const DENSE: bool = P::DENSE;
 }
 

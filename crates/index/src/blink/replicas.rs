@@ -1,4 +1,5 @@
-//! The trees of a map: one, or a replica on each node, all of them up to date before an update returns.
+//! The trees of a map: one, or a replica on each node, all of them up to date before an update returns, or fed from a log
+//! ([`logged`](super::logged)). What follows is about the first of these two.
 //!
 //! Replicas are trees of their own, whose pages need not have the same borders: what they have in common is their entries.
 //! Reads use the reader's node's. An update latches the key's leaf in *every* replica, in order, and only then changes the
@@ -19,8 +20,9 @@
 
 use super::ends::are_still;
 use super::locked::Locked;
+use super::logged::{Feed, What};
 use super::page::Page;
-use super::policy::Policy;
+use super::policy::{Policy, Replicas};
 use super::run::Run as _;
 use super::tree::Tree;
 use crate::key::KeyForm;
@@ -33,17 +35,43 @@ use archipelago_sync::rcu::Guard;
 pub(super) struct Trees<F: KeyForm, P: Policy> {
     all: Box<[Tree<F, P>]>,
     topology: Topology,
+    /// If there are several trees, and the policy feeds them from a log.
+    feed: Option<Feed<F>>,
 }
 
 impl<F: KeyForm, P: Policy> Trees<F, P> {
     pub(super) fn new(topology: Topology) -> Self {
         let nodes = topology.nodes().len().max(1);
-        let all: Box<[_]> = if P::REPLICATED {
-            (0..nodes).map(|node| Tree::new(topology.clone(), node..node + 1)).collect()
-        } else {
-            [Tree::new(topology.clone(), 0..nodes)].into()
+        let all: Box<[_]> = match P::REPLICAS {
+            Replicas::None | Replicas::OfInnerPages => [Tree::new(topology.clone(), 0..nodes)].into(),
+            Replicas::Together | Replicas::FromLog => {
+                (0..nodes).map(|node| Tree::new(topology.clone(), node..node + 1)).collect()
+            }
         };
-        Trees { all, topology }
+        let is_fed = P::REPLICAS == Replicas::FromLog && nodes > 1;
+        Trees { feed: is_fed.then(|| Feed::new(nodes, &topology)), all, topology }
+    }
+
+    /// The log that feeds the trees.
+    #[inline(always)]
+    pub(super) fn feed(&self) -> Option<&Feed<F>> {
+        if P::REPLICAS == Replicas::FromLog { self.feed.as_ref() } else { None }
+    }
+
+    /// To be called before a tree is asked for a key.
+    #[inline(always)]
+    pub(super) fn freshen(&self, tree: &Tree<F, P>, key: F::Probe<'_>, guard: &Guard<'_>) {
+        if let Some(feed) = self.feed() {
+            feed.freshen(tree, key, guard);
+        }
+    }
+
+    /// To be called before a tree is walked over.
+    #[inline(always)]
+    pub(super) fn freshen_all(&self, tree: &Tree<F, P>, guard: &Guard<'_>) {
+        if let Some(feed) = self.feed() {
+            feed.freshen_all(tree, guard);
+        }
     }
 
     /// All of them.
@@ -54,7 +82,7 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
     /// The tree that this thread reads.
     #[inline]
     pub(super) fn local(&self) -> &Tree<F, P> {
-        if !P::REPLICATED || self.all.len() == 1 {
+        if P::REPLICAS == Replicas::None || self.all.len() == 1 {
             return &self.all[0];
         }
         &self.all[self.topology.node_of_current().min(self.all.len() - 1)]
@@ -63,6 +91,7 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
     /// See [`Tree::put`].
     pub(super) fn put<'g>(
         &self,
+        here: &Tree<F, P>,
         near: &mut Option<Page<'g, F, P>>,
         key: F::Probe<'_>,
         word: u64,
@@ -71,6 +100,9 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
     ) -> Put {
         if let [tree] = &*self.all {
             return tree.put(near, key, word, when, guard);
+        }
+        if let Some(feed) = self.feed() {
+            return feed.change((&self.all, here.number()), key, What::Put(word, when), guard);
         }
         let leaves = self.latch(key, guard);
         let first = leaves[0].page();
@@ -101,9 +133,21 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
     }
 
     /// See [`Tree::remove`].
-    pub(super) fn remove(&self, key: F::Probe<'_>, expected: Option<u64>, guard: &Guard<'_>) -> Option<u64> {
+    pub(super) fn remove(
+        &self,
+        here: &Tree<F, P>,
+        key: F::Probe<'_>,
+        expected: Option<u64>,
+        guard: &Guard<'_>,
+    ) -> Option<u64> {
         if let [tree] = &*self.all {
             return tree.remove(key, expected, guard);
+        }
+        if let Some(feed) = self.feed() {
+            return match feed.change((&self.all, here.number()), key, What::Take(expected), guard) {
+                Put::Replaced(word) => Some(word),
+                _ => None,
+            };
         }
         let leaves = self.latch(key, guard);
         let first = leaves[0].page();
@@ -120,10 +164,18 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
     }
 
     /// See [`Tree::pop`].
-    pub(super) fn pop<const DOWN: bool>(&self, run: &mut F::Run, guard: &Guard<'_>) {
+    pub(super) fn pop<const DOWN: bool>(&self, here: &Tree<F, P>, run: &mut F::Run, guard: &Guard<'_>) {
         let (first, rest) = self.all.split_first().expect("there is a tree");
         if rest.is_empty() {
             return first.pop::<DOWN>(run, guard);
+        }
+        if let Some(feed) = self.feed() {
+            let outermost = |tree: &Tree<F, P>, run: &mut F::Run| {
+                while !tree.find_end::<DOWN>(guard).read::<DOWN>(run) {
+                    run.clear();
+                }
+            };
+            return feed.take_chosen((&self.all, here.number()), run, outermost, guard);
         }
         loop {
             run.clear();

@@ -90,6 +90,9 @@ pub trait SlotForm: PageForm {
     /// Length of a key in bytes; 0 for words.
     fn len(key: Self::Probe<'_>) -> usize;
 
+    /// A number that depends on the key alone; its bits need not be mixed.
+    fn hash(key: Self::Probe<'_>) -> u64;
+
     /// The part of a fence that is in the header.
     fn head(key: Self::Probe<'_>) -> u64;
 

@@ -70,6 +70,8 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         } else {
             piece.cut(0..len + 1, room, &mut cuts);
         }
+        // They would lead to what goes to the right.
+        page.forget_copies();
         if page == self.root(guard) {
             self.grow(locked, &piece, &cuts, guard);
             return None;

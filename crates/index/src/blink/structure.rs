@@ -135,30 +135,31 @@ impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
 
     #[inline]
     fn get(&self, place: &Tree<F, P>, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
+        self.trees.freshen(place, key, guard);
         place.get(key, guard)
     }
 
-    fn put(&self, _: &Tree<F, P>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
-        self.counted(self.trees.put(&mut None, key, word, when, guard))
+    fn put(&self, place: &Tree<F, P>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
+        self.counted(self.trees.put(place, &mut None, key, word, when, guard))
     }
 
-    fn take(&self, _: &Tree<F, P>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
-        let word = self.trees.remove(key, expected, guard)?;
+    fn take(&self, place: &Tree<F, P>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
+        let word = self.trees.remove(place, key, expected, guard)?;
         self.tally.add(Growth::default().entry_gone(0));
         Some(word)
     }
 
     fn take_end<R>(
         &self,
-        _: &Tree<F, P>,
+        place: &Tree<F, P>,
         guard: &Guard<'_>,
         end: End,
         found: impl FnOnce(F::Probe<'_>, u64) -> R,
     ) -> Option<R> {
         let mut run = F::Run::with_room(1);
         match end {
-            End::First => self.trees.pop::<false>(&mut run, guard),
-            End::Last => self.trees.pop::<true>(&mut run, guard),
+            End::First => self.trees.pop::<false>(place, &mut run, guard),
+            End::Last => self.trees.pop::<true>(place, &mut run, guard),
         }
         if run.len() == 0 {
             return None;
@@ -176,6 +177,7 @@ impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
         words: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
+        self.trees.freshen_all(place, guard);
         Self::walk::<false>(place, guard, Bound::Included(from), limit, words, visit)
     }
 
@@ -188,11 +190,13 @@ impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
         words: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
+        self.trees.freshen_all(place, guard);
         let from = bound.map_or(Bound::Unbounded, Bound::Excluded);
         Self::walk::<true>(place, guard, from, limit, words, visit)
     }
 
     fn split_points(&self, place: &Tree<F, P>, guard: &Guard<'_>, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
+        self.trees.freshen_all(place, guard);
         let cuts = place.cuts(count.saturating_mul(16), guard);
         let mut last: Option<F::Owned> = None;
         let count = count.min(cuts.len());
@@ -210,13 +214,13 @@ impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
 
     fn put_near<'g>(
         &self,
-        _: &Tree<F, P>,
+        place: &Tree<F, P>,
         guard: &'g Guard<'_>,
         near: &mut Option<Page<'g, F, P>>,
         key: F::Probe<'_>,
         word: u64,
     ) -> Put {
-        self.counted(self.trees.put(near, key, word, When::Always, guard))
+        self.counted(self.trees.put(place, near, key, word, When::Always, guard))
     }
 
     fn entries(&self) -> usize {
@@ -225,17 +229,26 @@ impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
 
     fn held(&self) -> Held {
         let trees = self.trees.all();
-        let (pages, bytes) = (trees.iter().map(Tree::pages).sum(), trees.iter().map(Tree::bytes).sum());
-        Held { bytes, pages, room: 0, layers: 0 }
+        let pages = trees.iter().map(Tree::pages).sum();
+        let bytes: usize = trees.iter().map(Tree::bytes).sum();
+        let logs = self.trees.feed().map_or(0, |feed| feed.bytes());
+        Held { bytes: bytes + logs, pages, room: 0, layers: 0 }
     }
 
     fn settle(&self) {
+        if let Some(feed) = self.trees.feed() {
+            feed.settle(self.trees.all(), &self.domain.pin());
+        }
         // An attempt moves the epoch by one; what was retired last is free after three moves.
         (0..4).for_each(|_| self.domain.collect());
     }
 
     fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {
         self.domain.stop_tending();
+        if let Some(feed) = self.trees.feed() {
+            // Words that only another replica has yet would be lost.
+            feed.settle(self.trees.all(), &self.domain.pin());
+        }
         self.trees.all()[0].show_words(each);
         None
     }
@@ -243,6 +256,7 @@ impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
     fn check(&self) {
         let guard = self.domain.pin();
         for tree in self.trees.all() {
+            self.trees.freshen_all(tree, &guard);
             assert_eq!(check::check(tree, &guard), self.entries(), "the count is the number of entries");
             check::check_same(tree, &self.trees.all()[0], &guard);
         }

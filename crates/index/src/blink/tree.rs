@@ -37,7 +37,7 @@
 use super::locked::{Hold, Locked};
 use super::page::{Goal, Header, Page};
 use super::policy::Policy;
-use super::run::{Piece, Run as _};
+use super::run::Run as _;
 use crate::key::KeyForm;
 use crate::map::{Put, When};
 use crate::points;
@@ -48,26 +48,27 @@ use archipelago_platform::memory::BlockArena;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::thread;
-use archipelago_platform::topology::{NodeId, Topology};
+use archipelago_platform::topology::Topology;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 use core::marker::PhantomData;
-use core::ops::Range;
 use core::ptr::NonNull;
 
 /// A tree. Words are whatever the caller makes of them; they are never looked into.
 pub struct Tree<F: KeyForm, P: Policy> {
     /// Never moves, and is never merged away; its level changes.
-    root: NonNull<Header>,
-    topology: Topology,
+    pub(super) root: NonNull<Header>,
+    pub(super) topology: Topology,
     /// One per home, in node order; then as many for pages without latches, if there are such pages. Boxed so that retired
     /// pages can name them by address.
-    arenas: Box<[BlockArena]>,
+    pub(super) arenas: Box<[BlockArena]>,
     /// How many homes there are.
-    homes: usize,
+    pub(super) homes: usize,
+    /// The first of them.
+    pub(super) number: usize,
     /// See [`retries`](Self::retries).
-    retries: PerThread<CachePadded<AtomicU64>>,
-    _types: PhantomData<fn() -> (F, P)>,
+    pub(super) retries: PerThread<CachePadded<AtomicU64>>,
+    pub(super) _types: PhantomData<fn() -> (F, P)>,
 }
 
 // SAFETY: everything that threads share is atomic, and pages are freed by RCU.
@@ -82,27 +83,10 @@ pub(super) type Seen<'g, F, P> = (Page<'g, F, P>, Version);
 pub(super) type Held<'g, F, P> = (Seen<'g, F, P>, Hold<'g, F, P>);
 
 impl<F: KeyForm, P: Policy> Tree<F, P> {
-    /// An empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
-    ///
-    /// Its pages lie on `homes`: each on that of the thread that makes it, if it is one of these.
-    pub(super) fn new(topology: Topology, homes: Range<usize>) -> Self {
-        let nodes = topology.nodes().len();
-        let blocks = [Page::<F, P>::BLOCK, Page::<F, P>::BARE_BLOCK];
-        let kinds = &blocks[..if P::FINEST > 0 { 2 } else { 1 }];
-        let arena = |block, node| BlockArena::new(block, (nodes > 1).then_some(NodeId(node)));
-        let arenas: Box<[BlockArena]> =
-            kinds.iter().flat_map(|&block| homes.clone().map(move |node| arena(block, node))).collect();
-        // SAFETY: a fresh block.
-        let root = unsafe { Page::<F, P>::create(arenas[0].alloc(), 0, true) };
-        root.fill(&Piece::new(0), 0..0);
-        Tree {
-            root: root.address(),
-            topology,
-            arenas,
-            homes: homes.len(),
-            retries: PerThread::new(),
-            _types: PhantomData,
-        }
+    /// Of several trees with a home each, which one it is.
+    #[inline]
+    pub(super) fn number(&self) -> usize {
+        self.number
     }
 
     /// The page where descents begin.
@@ -110,31 +94,6 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     pub(super) fn root<'g>(&self, _: &'g Guard<'_>) -> Page<'g, F, P> {
         // SAFETY: the root lives as long as the tree, which its users' guards do not outlive.
         unsafe { Page::from_address(self.root) }
-    }
-
-    /// A page for a level, on the caller's node.
-    pub(super) fn create_page<'g>(&self, level: usize, _: &'g Guard<'_>) -> Page<'g, F, P> {
-        let last = self.homes - 1;
-        let node = if last == 0 { 0 } else { self.topology.node_of_current().min(last) };
-        let latched = Page::<F, P>::is_latched(level);
-        let home = if latched { node } else { self.homes + node };
-        // SAFETY: a fresh block.
-        unsafe { Page::create(self.arenas[home].alloc(), home, latched) }
-    }
-
-    /// Frees a page that has gone when no reader can be in it.
-    pub(super) fn retire(&self, page: Page<'_, F, P>, guard: &Guard<'_>) {
-        unsafe fn reclaim<F: KeyForm, P: Policy>(page: *mut (), arena: *mut ()) {
-            // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped.
-            unsafe {
-                let page = Page::<F, P>::from_address(NonNull::new_unchecked(page.cast()));
-                (*arena.cast::<BlockArena>()).free(page.destroy(page.has_latch()));
-            }
-        }
-        let arena = (&raw const self.arenas[page.home()]).cast_mut().cast();
-        // SAFETY: nothing leads to the page any more, which happened before its latch was let go of; the thread that made it
-        // obsolete retires it, once.
-        unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, arena, reclaim::<F, P>) }
     }
 
     /// A page of a level. `None` if the tree is not so high.
@@ -196,6 +155,15 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// The leaf that a key belongs to.
     #[inline]
     pub(super) fn leaf<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Held<'g, F, P> {
+        if self.has_copies() {
+            if let Some(leaf) = self.leaf_by_copies(key, guard) {
+                return leaf;
+            }
+            // A root that is a leaf has no copies.
+            if self.root(guard).level() > 0 {
+                self.note_retry();
+            }
+        }
         self.find(Goal::At(key), 0, guard).expect("there is a lowest level")
     }
 
@@ -327,43 +295,6 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Bytes of memory held for pages.
-    pub(super) fn bytes(&self) -> usize {
-        self.arenas.iter().map(BlockArena::bytes_held).sum()
-    }
-
-    /// Pages, those included whose memory is not free yet.
-    pub(super) fn pages(&self) -> usize {
-        self.arenas.iter().map(BlockArena::blocks_live).sum()
-    }
-
-    /// Shows all pages, for a caller that has the tree to itself. One that is latched, by a thread that this process has not
-    /// got, being a child, is passed over with all below it: they leak.
-    fn each_page(&self, mut each: impl FnMut(Page<'_, F, P>)) {
-        // SAFETY: the root lives as long as the tree.
-        let mut pages = vec![unsafe { Page::<F, P>::from_address(self.root) }];
-        while let Some(page) = pages.pop() {
-            if page.latch().read().is_none() {
-                continue;
-            }
-            for slot in 0..if page.level() > 0 { page.len() } else { 0 } {
-                let child = page.child(slot).expect("an inner page's entries are pages");
-                // SAFETY: an unlatched page's children are in the tree.
-                pages.push(unsafe { Page::from_address(child) });
-            }
-            each(page);
-        }
-    }
-
-    /// Shows each value word, for a caller that has the tree to itself.
-    pub(super) fn show_words(&self, mut each: impl FnMut(u64)) {
-        self.each_page(|page| {
-            if page.level() == 0 {
-                (0..page.len()).for_each(|slot| each(page.value(slot).load(Acquire)));
-            }
-        });
-    }
-
     /// The keys of a level, ascending, that has `count` of them, or else of the leaves. Those of inner pages are fences.
     pub(super) fn cuts(&self, count: usize, guard: &Guard<'_>) -> Vec<F::Owned> {
         let mut cuts = Vec::new();
@@ -422,13 +353,4 @@ fn store<F: KeyForm, P: Policy>((page, seen): Seen<'_, F, P>, slot: usize, word:
     };
     page.latch().unshare();
     Some(put)
-}
-
-impl<F: KeyForm, P: Policy> Drop for Tree<F, P> {
-    fn drop(&mut self) {
-        if core::mem::needs_drop::<P::Latch>() {
-            // SAFETY: the tree is owned, and each page is shown once. The arenas free the blocks.
-            self.each_page(|page| _ = unsafe { page.destroy(page.has_latch() || page.address() == self.root) });
-        }
-    }
 }

@@ -137,6 +137,11 @@ impl SlotForm for Word {
         0
     }
 
+    #[inline]
+    fn hash(key: u64) -> u64 {
+        key
+    }
+
     fn head(key: u64) -> u64 {
         key
     }

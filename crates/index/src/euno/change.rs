@@ -30,8 +30,8 @@ impl<F: ChunkForm> Copy for New<'_, F> {}
 pub(super) struct Insert<'g, 'k, F: ChunkForm> {
     pub(super) chunk: &'g Chunk,
     pub(super) new: New<'k, F>,
-    /// Whether the version says that the key is not there.
-    pub(super) absent: bool,
+    /// The first free slot, if the version says so, and that the key is not there.
+    pub(super) free: Option<usize>,
 }
 
 impl<F: ChunkForm> Clone for Insert<'_, '_, F> {
@@ -51,12 +51,13 @@ impl<F: ChunkForm> Change for Insert<'_, '_, F> {
 
     #[inline(always)]
     fn run(self, change: &mut impl Changing) -> Result<bool, Stale> {
-        let Self { chunk, new, absent } = self;
+        let Self { chunk, new, free } = self;
         let look = InChange(change);
-        if !absent && is_there::<F, _>(chunk, &look, &new) {
+        if free.is_none() && is_there::<F, _>(chunk, &look, &new) {
             return Err(Stale);
         }
-        let count = chunk.count(&look);
+        let count = free.unwrap_or_else(|| chunk.count(&look));
+        debug_assert_eq!(count, chunk.count(&look), "a version says how many entries there are");
         if count == SLOTS {
             return Ok(false);
         }

@@ -1,9 +1,9 @@
-//! The chunk: a leaf with a range of keys `[low, high)`. 2048 bytes, 32 cache lines, 116 slots.
+//! The chunk: a leaf with a range of keys `[low, high)`. 1984 bytes, 31 cache lines, 111 slots.
 //!
 //! ```text
-//!    0  lock     116 tags, and whether the chunk is scattered                                     -> 2 lines
-//!  128  length of the sorted run     low     high     next     scatter     heat     home          -> line 2
-//!  192  116 x { key, value }                                                                      -> 29 lines
+//!    0  lock     111 tags, and whether the chunk is scattered     heat                            -> 2 lines
+//!  128  length of the sorted run     low     high     next     scatter     home                   -> line 2
+//!  192  111 x { key, value }                                                                      -> 28 lines
 //! ```
 //!
 //! A *tag* is the fingerprint of a slot's key, a hash byte that is never zero: a key is there exactly if a slot has its tag and
@@ -37,9 +37,9 @@ use archipelago_sync::version_lock::VersionLock;
 use core::ptr::NonNull;
 
 /// Entries of a chunk's own.
-pub(super) const SLOTS: usize = 116;
-/// Words of tags: with the lock they fill two lines. The last byte is not a tag.
-const TAGS: usize = 15;
+pub(super) const SLOTS: usize = 111;
+/// Words of tags. The last byte is not a tag.
+const TAGS: usize = 14;
 /// Set in the last word of tags of a scattered chunk.
 const SCATTERED: u64 = 1 << 56;
 /// Parts of a scatter.
@@ -67,20 +67,22 @@ impl Entry {
 pub struct Chunk {
     lock: VersionLock,
     tags: [Word; TAGS],
+    /// Beside the lock: a write that only replaces a value touches no line more.
+    pub(super) heat: Heat,
     pub(super) sorted: Word,
     low: Word,
     pub(super) high: Word,
     pub(super) next: Link<Chunk>,
     pub(super) scatter: Link<Scatter>,
-    pub(super) heat: Heat,
     /// The number of the arena that it is from; never changes.
     home: Word,
     /// So that entries begin with a line.
-    _line: [Word; 1],
+    _line: [Word; 2],
     entries: [Entry; SLOTS],
+    _end: [Word; 2],
 }
 
-const _: () = assert!(size_of::<Chunk>() == 2048 && core::mem::offset_of!(Chunk, entries) == 192);
+const _: () = assert!(size_of::<Chunk>() == 1984 && core::mem::offset_of!(Chunk, entries) == 192);
 
 impl Page for Chunk {
     #[inline(always)]
@@ -283,15 +285,16 @@ impl Chunk {
         let chunk = Self {
             lock: VersionLock::new(),
             tags: [const { Word::new(0) }; TAGS],
+            heat: Heat::new(),
             sorted: Word::new(0),
             low: Word::new(low),
             high: Word::new(high),
             next,
             scatter,
-            heat: Heat::new(),
             home: Word::new(home as u64),
             _line: Default::default(),
             entries: [const { Entry::empty() }; SLOTS],
+            _end: Default::default(),
         };
         // SAFETY: a fresh block of a chunk's layout.
         unsafe { block.write(chunk) };
@@ -318,6 +321,13 @@ impl Chunk {
     /// The number of the arena that it is from.
     pub(super) fn home(&self) -> usize {
         self.home.load() as usize
+    }
+
+    /// Starts fetching a chunk's tags.
+    #[inline(always)]
+    pub(super) fn fetch_tags(chunk: *const Self) {
+        hint::prefetch_read(chunk);
+        hint::prefetch_read(chunk.wrapping_byte_add(64));
     }
 
     /// Starts fetching all of a chunk, for a scan.

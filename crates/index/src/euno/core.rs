@@ -2,7 +2,7 @@
 
 use super::change::{Insert, InsertPart, New, Remove, Removed, Replace};
 use super::chunk::{Chunk, SLOTS, Scatter, Slots};
-use super::find::{Find, Found, Locate};
+use super::find::{Find, Found, Locate, Spot};
 use super::held::retire_key;
 use super::index::{Aim, Index};
 use super::look::Alone;
@@ -92,15 +92,37 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         self.find(guard, key, F::tag(key)).spot.map(|spot| spot.value)
     }
 
-    /// Stores `word` under `key`.
+    /// Stores `word` under `key`. Most often the key is there, and no thread in the way.
+    #[inline]
     pub(super) fn store(&self, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
-        let (tag, backoff) = (F::tag(key), Backoff::new());
+        let tag = F::tag(key);
+        let found = self.find(guard, key, tag);
+        let (Some(spot), When::Always | When::Present) = (found.spot, when) else {
+            return self.store_slowly(guard, (key, tag), word, when, Some(found));
+        };
+        match self.replace(&found, spot, tag, word, when) {
+            Ok(put) => put,
+            Err(Stale) => self.store_slowly(guard, (key, tag), word, when, None),
+        }
+    }
+
+    /// As [`store`](Self::store), whatever is to be done with what was `found`, if it was not refused yet.
+    #[inline(never)]
+    fn store_slowly<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        (key, tag): (F::Probe<'_>, u8),
+        word: u64,
+        when: When,
+        found: Option<Found<'g>>,
+    ) -> Put {
+        let backoff = Backoff::new();
+        let mut found = found.unwrap_or_else(|| self.find(guard, key, tag));
         let mut new: Option<New<'_, F>> = None;
         let put = loop {
-            let found = self.find(guard, key, tag);
             let tried = match (found.spot, when) {
                 (Some(spot), When::Absent) => break Put::Kept(spot.value),
-                (Some(_), _) => self.replace(&found, tag, word, when),
+                (Some(spot), _) => self.replace(&found, spot, tag, word, when),
                 (None, When::Present | When::Holds(_)) => break Put::Missing,
                 (None, _) => {
                     let new = *new.get_or_insert_with(|| New { key, tag, kept: F::keep(key), value: word });
@@ -111,6 +133,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
                 Ok(put) => break put,
                 Err(Stale) => backoff.wait(),
             }
+            found = self.find(guard, key, tag);
         };
         match (&put, new) {
             (Put::Inserted, _) => self.tally.add(Growth::entry(F::kept_bytes(key))),
@@ -122,9 +145,8 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     }
 
     /// Replaces the word of a key that was found.
-    #[inline]
-    fn replace(&self, found: &Found<'_>, tag: u8, word: u64, when: When) -> Result<Put, Stale> {
-        let Some(spot) = found.spot else { return Err(Stale) };
+    #[inline(always)]
+    fn replace(&self, found: &Found<'_>, spot: Spot<'_>, tag: u8, word: u64, when: When) -> Result<Put, Stale> {
         let expected = if let When::Holds(expected) = when { Some(expected) } else { None };
         let _within = self.door(found.scatter).map(|scatter| scatter.door.enter(tag));
         let replace = Replace { chunk: found.chunk, spot, tag, expected, new: word };
@@ -141,12 +163,15 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         let Found { chunk, version, scatter, .. } = *found;
         point(crate::points::ADDING);
         let added = match scatter {
-            // Unproven, and no more than advice.
-            None if chunk.count(&Alone) == SLOTS => Ok(false),
-            None => {
-                let absent = !self.region.is_transactional();
-                self.region.update(chunk, version, Insert { chunk, new, absent })
-            }
+            None => match chunk.count(&Alone) {
+                // Unproven, and no more than advice.
+                SLOTS => Ok(false),
+                // By version locks, what is so at the version is so when the chunk is locked at it.
+                free => {
+                    let free = Some(free).filter(|_| !self.region.is_transactional());
+                    self.region.update(chunk, version, Insert { chunk, new, free })
+                }
+            },
             Some(scatter) => {
                 let part = scatter.part(new.tag);
                 self.region.update_part(chunk, version, part, InsertPart { part, new })

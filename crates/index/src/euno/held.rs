@@ -170,7 +170,6 @@ unsafe fn retire_chunk<F: ChunkForm>(guard: &Guard<'_>, chunk: *mut Chunk, memor
     // SAFETY: the caller's promise.
     let arena = memory.arena(unsafe { (*chunk).home() });
     let arena = core::ptr::from_ref(arena).cast_mut().cast();
-    // Its memory is the arena's, and counted there, until it is given back.
     // SAFETY: the caller's promise.
-    unsafe { guard.retire(chunk.cast(), arena, free::<F>) }
+    unsafe { guard.retire_sized(chunk.cast(), size_of::<Chunk>(), arena, free::<F>) }
 }

@@ -46,6 +46,10 @@ use crate::key::KeyForm;
 use crate::map::{Kind, Limits, Map, Session as AnySession};
 use archipelago_platform::sync::Arc;
 
+/// For tests: how many entries make a chunk full.
+#[doc(hidden)]
+pub const SLOTS: usize = chunk::SLOTS;
+
 /// When chunks are scattered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

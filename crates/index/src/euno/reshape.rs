@@ -6,6 +6,7 @@
 //! | quiet | scattered | writes are refused too often ([`heat`](super::heat)) |
 //! | scattered | quiet | its parts were emptied often enough |
 //! | scattered, a part full | scattered, parts empty | all entries are sorted into the reserve, if that leaves room |
+//! | full | less full, and another chunk instead of the next, or two | otherwise, if the next chunk's lock is free |
 //! | full | two chunks | otherwise. The new one is to the right; it gets the upper half, or, if keys come in ascending order, what does not fit |
 //! | few entries | gone | the chunk to its left takes them over; readers that are in it find that its version is gone |
 //!
@@ -28,6 +29,8 @@ use archipelago_sync::version_lock::Version;
 
 /// A chunk that was emptied of its parts is not split if it has no more entries.
 const FILL: usize = SLOTS * 3 / 4;
+/// Two chunks that have more together become three.
+const SPREAD: usize = SLOTS * 7 / 4;
 /// Room that a chunk keeps for keys that come nearly in order.
 const LATE: usize = SLOTS / 16;
 /// Chunks that have no more together are merged.
@@ -46,7 +49,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         }
         if all.pairs.len() <= FILL {
             chunk.fill::<F>(&all.pairs);
-        } else {
+        } else if !self.spread(chunk, &all, key, &mut waste) {
             self.split(chunk, &all, key);
         }
         drop(held);
@@ -109,6 +112,56 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
             waste.scatter(scatter);
             self.tally.add(Growth { bytes: -(size_of::<Scatter>() as isize), ..Growth::default() });
         }
+    }
+
+    /// Spreads the entries of a locked chunk and of the one after it over these two, if that one has room, or else over three:
+    /// so chunks that fill at the same pace are never all half empty at the same time. Whether it could.
+    ///
+    /// The chunk after is replaced, since no chunk's range begins elsewhere than it did. Between its leaving the index and its
+    /// followers' coming there, who looks for its keys waits at the locked chunk.
+    fn spread(&self, chunk: &Chunk, all: &Gathered, key: F::Probe<'_>, waste: &mut Waste) -> bool {
+        // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
+        let Some(right) = (unsafe { chunk.next.load().as_ref() }) else { return false };
+        // SAFETY: a key of a chunk that is locked.
+        let rising = F::compare(unsafe { F::kept(all.pairs[all.pairs.len() - 1].0) }, key).is_lt();
+        if rising || chunk.is_scattered(&Alone) {
+            return false;
+        }
+        let Some(right) = Held::try_now(right) else { return false };
+        if right.is_scattered(&Alone) || !self.index.forget(&right, waste) {
+            return false;
+        }
+        let mut pairs = all.pairs.clone();
+        pairs.append(&mut right.gather::<F>().pairs);
+        let size = pairs.len().div_ceil(if pairs.len() > SPREAD { 3 } else { 2 });
+        let (mut high, mut next) = (right.high.load(), right.next.load());
+        waste.key(chunk.high.load());
+        let mut added = Vec::new();
+        let mut parts = pairs.chunks(size);
+        let first = parts.next().unwrap_or(&[]);
+        for part in parts.rev() {
+            // SAFETY: a key of a chunk that is locked.
+            let low = unsafe { F::kept(part[0].0) };
+            next = Chunk::new(&self.memory, F::keep(low), high, next);
+            // SAFETY: just made, and retired by no thread while the chunk before it is locked.
+            let new = unsafe { &*next };
+            new.fill::<F>(part);
+            added.push(new);
+            high = F::keep(low);
+        }
+        chunk.fill::<F>(first);
+        chunk.high.set(high);
+        // SAFETY: a chunk; it goes by RCU when nothing leads to it.
+        unsafe { chunk.next.publish(next) };
+        point(crate::points::CHUNK_SPLIT);
+        for new in added {
+            self.index.add(new);
+            self.tally.add(Growth::default().node(0));
+        }
+        self.tally.add(Growth::default().node_gone(right.outside()));
+        waste.chunk(right.page());
+        right.gone();
+        true
     }
 
     /// Splits a locked chunk that has `all` these entries.

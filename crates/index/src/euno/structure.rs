@@ -36,6 +36,7 @@ impl<F: KeyForm, I: Index<F>> Structure<F> for Core<F, I> {
         self.look_up(guard, key)
     }
 
+    #[inline]
     fn put(&self, (): (), guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
         self.store(guard, key, word, when)
     }

@@ -284,6 +284,7 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
 
     fn check(&self, mut each: impl FnMut(*const Chunk)) {
         each(self.head.chunk.load());
+        let mut towers = 0;
         for level in 0..LEVELS {
             let mut at = &*self.head;
             assert!(at.lock.read().is_some(), "towers are neither locked nor obsolete");
@@ -300,10 +301,12 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
                 assert!(first || settled(order::<F>(&Alone, at.low.load(), low)).is_lt(), "towers ascend");
                 if level == 0 {
                     each(chunk);
+                    towers += 1;
                 }
                 at = tower;
             }
         }
+        assert_eq!(towers, self.towers.load(Relaxed), "towers are counted");
     }
 }
 

@@ -18,18 +18,19 @@ use super::chunk::Chunk;
 use super::form::ChunkForm;
 use super::held::{Held, Waste};
 use super::index::{Aim, Index, show_some};
-use super::look::{Alone, AtVersion, Look, rank, settled, walking};
+use super::look::{Alone, AtVersion, Look, order, settled, walking};
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::hint;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::region::{Again, Link, Page, Walk, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
+use core::cmp::Ordering;
 use core::marker::PhantomData;
 
-/// Separators of a node.
+/// Separators of a node. With their number they are as many words as a search in six steps tells apart.
 const KEYS: usize = 62;
-/// Steps of a search among them.
-const STEPS: u32 = (KEYS + 1).next_power_of_two().trailing_zeros();
+/// In the place of a separator: above all, or as good as that.
+const NONE: u64 = u64::MAX;
 /// A node with fewer is merged with a neighbour, if the two fit well.
 const FEW: usize = KEYS / 4;
 const WELL: usize = KEYS * 3 / 4;
@@ -40,13 +41,11 @@ const HEIGHTS: usize = 16;
 #[repr(C, align(64))]
 pub struct Inner {
     lock: VersionLock,
-    /// How many separators there are, in the low half, and the height: 1 if children are chunks.
-    meta: Word,
-    keys: [Word; KEYS],
+    /// First how many separators there are, in the low half, and the height: 1 if children are chunks. Then separators, and what
+    /// no key is below.
+    words: [Word; KEYS + 2],
     /// To inner nodes; above chunks, to these.
     children: [Link<Inner>; KEYS + 1],
-    /// So that no byte is padding, which a shared reference could not free.
-    _end: Word,
 }
 
 const _: () = assert!(size_of::<Inner>() == 1024);
@@ -64,18 +63,16 @@ impl Inner {
     fn new(height: usize) -> Box<Self> {
         Box::new(Self {
             lock: VersionLock::new(),
-            meta: Word::new((height as u64) << 32),
-            keys: [const { Word::new(0) }; KEYS],
+            words: core::array::from_fn(|at| Word::new(if at == 0 { (height as u64) << 32 } else { NONE })),
             // SAFETY: null.
             children: core::array::from_fn(|_| unsafe { Link::new(core::ptr::null_mut()) }),
-            _end: Word::new(0),
         })
     }
 
     /// Starts fetching what a search looks at: the lines are then on their way at once.
     #[inline(always)]
     fn fetch(node: *const Self) {
-        for line in 0..=KEYS / 8 {
+        for line in 0..size_of::<Self>() / 64 {
             hint::prefetch_read(node.wrapping_byte_add(line * 64));
         }
     }
@@ -83,19 +80,40 @@ impl Inner {
     /// How many separators, and the height; unproven, but within bounds.
     #[inline(always)]
     fn meta(&self, look: &impl Look) -> (usize, usize) {
-        let meta = look.get(&self.meta);
+        let meta = look.get(&self.words[0]);
         ((meta as u32 as usize).min(KEYS), (meta >> 32) as usize)
     }
 
     /// The place of the child for what is aimed at.
     #[inline(always)]
     fn child<F: ChunkForm>(&self, look: &impl Look, count: usize, aim: Aim<F::Probe<'_>>) -> Result<usize, Again> {
-        let key = |at: usize| self.keys.get(at).unwrap_or(&self.meta);
         match aim {
-            Aim::At(probe) => rank::<F, STEPS>(look, key, count, probe, core::cmp::Ordering::is_le),
-            Aim::Below(bound) => rank::<F, STEPS>(look, key, count, bound, core::cmp::Ordering::is_lt),
+            Aim::At(probe) => self.rank::<F>(look, count, probe, Ordering::is_le),
+            Aim::Below(bound) => self.rank::<F>(look, count, bound, Ordering::is_lt),
             Aim::Last => Ok(count),
         }
+    }
+
+    /// How many separators are before: as `before` says of their order to `key`.
+    #[inline(always)]
+    fn rank<F: ChunkForm>(
+        &self,
+        look: &impl Look,
+        count: usize,
+        key: F::Probe<'_>,
+        before: impl Fn(Ordering) -> bool,
+    ) -> Result<usize, Again> {
+        let mut at = 0;
+        // Always as many steps: neither how many separators there are nor which half it is can a branch predictor know.
+        for half in [32, 16, 8, 4, 2, 1] {
+            let middle = at | half;
+            if F::BOXED && middle > count {
+                continue;
+            }
+            let below = before(order::<F>(look, look.get(&self.words[middle]), key)?);
+            at = core::hint::select_unpredictable(below, middle, at);
+        }
+        Ok(at.min(count))
     }
 
     /// The link in a place of a node of height 1.
@@ -116,7 +134,16 @@ impl Inner {
     }
 
     fn set_meta(&self, count: usize, height: usize) {
-        self.meta.set(count as u64 | (height as u64) << 32);
+        (count..self.count()).for_each(|at| self.key(at).set(NONE));
+        self.words[0].set(count as u64 | (height as u64) << 32);
+    }
+
+    fn key(&self, at: usize) -> &Word {
+        &self.words[1 + at]
+    }
+
+    fn keys(&self, count: usize) -> &[Word] {
+        &self.words[1..=count]
     }
 
     fn set_child(&self, at: usize, to: *mut Inner) {
@@ -130,10 +157,10 @@ impl Inner {
         // SAFETY: the caller owns the separator.
         let at = settled(self.child::<F>(&Alone, count, Aim::At(unsafe { F::kept(kept) })));
         for from in (at..count).rev() {
-            self.keys[from + 1].set(self.keys[from].load());
+            self.key(from + 1).set(self.key(from).load());
             self.set_child(from + 2, self.children[from + 1].load());
         }
-        self.keys[at].set(kept);
+        self.key(at).set(kept);
         self.set_child(at + 1, child);
         self.set_meta(count + 1, height);
     }
@@ -141,9 +168,9 @@ impl Inner {
     /// Takes a separator and the child to its right out.
     fn remove(&self, at: usize) -> u64 {
         let (count, height) = self.meta(&Alone);
-        let kept = self.keys[at].load();
+        let kept = self.key(at).load();
         for to in at..count - 1 {
-            self.keys[to].set(self.keys[to + 1].load());
+            self.key(to).set(self.key(to + 1).load());
             self.set_child(to + 1, self.children[to + 2].load());
         }
         self.set_meta(count - 1, height);
@@ -162,12 +189,12 @@ impl Inner {
     fn append(&self, kept: Option<u64>, from: &Inner, keys: core::ops::Range<usize>) {
         let (mut count, height) = self.meta(&Alone);
         if let Some(kept) = kept {
-            self.keys[count].set(kept);
+            self.key(count).set(kept);
             count += 1;
         }
         self.set_child(count, from.children[keys.start].load());
         for at in keys {
-            self.keys[count].set(from.keys[at].load());
+            self.key(count).set(from.key(at).load());
             count += 1;
             self.set_child(count, from.children[at + 1].load());
         }
@@ -178,9 +205,9 @@ impl Inner {
     fn split_child<'a, F: ChunkForm>(&self, child: &'a Inner, key: F::Probe<'_>) -> &'a Inner {
         // Keys that come in ascending order leave this node full.
         // SAFETY: a separator of a node that we alone change.
-        let last = F::compare(unsafe { F::kept(child.keys[KEYS - 1].load()) }, key).is_le();
+        let last = F::compare(unsafe { F::kept(child.key(KEYS - 1).load()) }, key).is_le();
         let middle = if last { KEYS - 1 } else { KEYS / 2 };
-        let separator = child.keys[middle].load();
+        let separator = child.key(middle).load();
         let right = Box::into_raw(child.upper(middle));
         child.set_meta(middle, child.height());
         self.insert::<F>(separator, right);
@@ -352,7 +379,9 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
                     // Unproven, but any address may be fetched from.
                     (at..=count.min(at + ahead)).for_each(|at| Chunk::fetch(node.to_chunk(at).load()));
                 }
-                return walk.follow(node.to_chunk(at))?.ok_or(Again);
+                let link = node.to_chunk(at);
+                Chunk::fetch_tags(link.load());
+                return walk.follow(link)?.ok_or(Again);
             }
             let link = &node.children[at];
             Inner::fetch(link.load());
@@ -392,7 +421,7 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
                 let Some(version) = node.lock.read_unlocked() else { continue };
                 let look = AtVersion(&node.lock, version);
                 let (separators, height) = node.meta(&look);
-                let mut here: Vec<u64> = node.keys[..separators].iter().map(|key| look.get(key)).collect();
+                let mut here: Vec<u64> = node.keys(separators).iter().map(|key| look.get(key)).collect();
                 let children: Vec<_> = node.children[..=separators].iter().map(Link::load).collect();
                 if look.prove().is_err() {
                     continue;
@@ -416,13 +445,16 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
     }
 
     fn check(&self, mut each: impl FnMut(*const Chunk)) {
-        fn visit<F: ChunkForm>(node: &Inner, is_root: bool, each: &mut impl FnMut(*const Chunk)) {
+        fn visit<F: ChunkForm>(node: &Inner, is_root: bool, each: &mut impl FnMut(*const Chunk)) -> usize {
             let (count, height) = node.meta(&Alone);
+            let none = &node.words[1 + count..];
+            assert!(none.iter().all(|word| word.load() == NONE), "behind the separators is what no key is below");
             assert!(node.lock.read().is_some(), "nodes are neither locked nor obsolete");
             // SAFETY: separators of a tree that no thread changes.
-            let keys: Vec<_> = node.keys[..count].iter().map(|key| unsafe { F::kept(key.load()) }).collect();
+            let keys: Vec<_> = node.keys(count).iter().map(|key| unsafe { F::kept(key.load()) }).collect();
             assert!(keys.windows(2).all(|pair| F::compare(pair[0], pair[1]).is_lt()), "separators ascend");
             assert!(!is_root || height == 1 || count > 0, "a root above inner nodes has two children");
+            let mut nodes = 1;
             for at in 0..=count {
                 let separator = at.checked_sub(1).map(|at| keys[at]);
                 if height == 1 {
@@ -435,11 +467,13 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
                     // SAFETY: as above.
                     let child = unsafe { &*node.children[at].load() };
                     assert_eq!(child.height(), height - 1, "all chunks are equally deep");
-                    visit::<F>(child, false, each);
+                    nodes += visit::<F>(child, false, each);
                 }
             }
+            nodes
         }
-        visit::<F>(&self.root, true, &mut each);
+        let nodes = visit::<F>(&self.root, true, &mut each);
+        assert_eq!(self.bytes(), nodes * size_of::<Inner>(), "inner nodes take what was counted");
     }
 }
 
@@ -451,7 +485,7 @@ impl<F: ChunkForm> Drop for Levels<F> {
         /// No thread uses the tree, now or later.
         unsafe fn free<F: ChunkForm>(node: &Inner) {
             let (count, height) = node.meta(&Alone);
-            for key in &node.keys[..count] {
+            for key in node.keys(count) {
                 // SAFETY: the caller's promise; each separator is in one place.
                 unsafe { F::discard(key.load()) };
             }

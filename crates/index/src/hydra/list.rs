@@ -93,7 +93,7 @@ impl<F: KeyForm> Core<F> {
     /// of the thread that stored it.
     ///
     /// Nearly always the layer leads to the right page and no thread is changing that: straight through, in as few
-    /// instructions as possible, since the processor overlaps as many look-ups as its reorder window holds.
+    /// instructions as possible: with fewer of them, the processor overlaps more look-ups.
     #[inline(always)]
     pub(crate) fn get(&self, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
         if let Some(version) = from.lock().read()

@@ -13,6 +13,7 @@
 //! | [`values`] | is every value dropped exactly once, is a long value ever torn? |
 //! | [`keys`] | the keys all of this is done with |
 //! | [`laws`] | what must hold of every key type |
+//! | [`sequences`] | operations of the whole face, for keys that are hard for one kind of map |
 //! | [`reference`] | a right map to try the suite on, and wrong ones it must find out |
 
 // Every test crate has its own copy of this module and uses its own part of it.
@@ -23,6 +24,7 @@ pub mod keys;
 pub mod laws;
 pub mod model;
 pub mod reference;
+pub mod sequences;
 pub mod threads;
 pub mod values;
 

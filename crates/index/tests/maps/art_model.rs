@@ -1,143 +1,18 @@
 //! `Art` against `BTreeMap`: random operations, hostile keys, both write synchronisations, invariants checked on the way.
 
+use crate::common::sequences::{self, Op, ops};
 use archipelago_index::art::{Art, WriteSync};
 use archipelago_index::{Bytes, Encode, Key, Probe};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::Bound;
 
 const BOTH: [WriteSync; 2] = [WriteSync::OptimisticLockCoupling, WriteSync::Rowex];
 
-#[derive(Clone, Debug)]
-enum Op<K> {
-    Insert(K, u32),
-    Remove(K),
-    Update(K, u32),
-    GetOrInsert(K, u32),
-    Get(K),
-    Scan(K, usize),
-    ScanBack(K, usize),
-    Range(Bound<K>, Bound<K>, Vec<bool>),
-    PopFirst,
-    PopLast,
-}
-
-fn ops<K: Clone + Debug + 'static>(
-    key: impl Strategy<Value = K> + Clone + 'static,
-) -> impl Strategy<Value = Vec<Op<K>>> {
-    let bound = prop_oneof![
-        Just(Bound::Unbounded),
-        key.clone().prop_map(Bound::Included),
-        key.clone().prop_map(Bound::Excluded)
-    ];
-    let op = prop_oneof![
-        8 => (key.clone(), any::<u32>()).prop_map(|(k, v)| Op::Insert(k, v)),
-        4 => key.clone().prop_map(Op::Remove),
-        1 => (key.clone(), any::<u32>()).prop_map(|(k, v)| Op::Update(k, v)),
-        1 => (key.clone(), any::<u32>()).prop_map(|(k, v)| Op::GetOrInsert(k, v)),
-        1 => key.clone().prop_map(Op::Get),
-        2 => (key.clone(), 0..40usize).prop_map(|(k, n)| Op::Scan(k, n)),
-        2 => (key, 0..40usize).prop_map(|(k, n)| Op::ScanBack(k, n)),
-        2 => (bound.clone(), bound, proptest::collection::vec(any::<bool>(), 0..60))
-            .prop_map(|(a, b, ends)| Op::Range(a, b, ends)),
-        1 => Just(Op::PopFirst),
-        1 => Just(Op::PopLast),
-    ];
-    proptest::collection::vec(op, 1..if cfg!(miri) { 12 } else { 400 })
-}
-
-/// The model's keys in `(start, end)`, empty when they cross.
-fn model_range<K: Ord + Clone>(model: &BTreeMap<K, String>, start: &Bound<K>, end: &Bound<K>) -> Vec<(K, String)> {
-    let after = |k: &K| match start {
-        Bound::Unbounded => true,
-        Bound::Included(s) => k >= s,
-        Bound::Excluded(s) => k > s,
-    };
-    let before = |k: &K| match end {
-        Bound::Unbounded => true,
-        Bound::Included(e) => k <= e,
-        Bound::Excluded(e) => k < e,
-    };
-    model.iter().filter(|(k, _)| after(k) && before(k)).map(|(k, v)| (k.clone(), v.clone())).collect()
-}
-
 fn run<K: Key + Ord + Debug>(sync: WriteSync, ops: &[Op<K>]) {
-    let art: Art<K, String> = Art::with_write_sync(sync);
-    let mut model = BTreeMap::new();
-    let value = |v: &u32| v.to_string();
-    let map = art.pin();
-    for op in ops {
-        match op {
-            Op::Insert(k, v) => assert_eq!(map.insert(k.clone(), value(v)), model.insert(k.clone(), value(v))),
-            Op::Remove(k) => assert_eq!(map.remove(k), model.remove(k)),
-            Op::Update(k, v) => {
-                let old = model.get(k).cloned();
-                if let Some(old) = &old {
-                    model.insert(k.clone(), format!("{old}{v}").chars().take(20).collect());
-                }
-                let f = |old: &String| format!("{old}{v}").chars().take(20).collect();
-                assert_eq!(map.update(k, f), old);
-            }
-            Op::GetOrInsert(k, v) => {
-                let expected = model.entry(k.clone()).or_insert_with(|| value(v)).clone();
-                assert_eq!(map.get_or_insert_with(k.clone(), || value(v)), expected);
-            }
-            Op::Get(k) => {
-                assert_eq!(map.get(k), model.get(k).cloned());
-                assert_eq!(map.contains_key(k), model.contains_key(k));
-            }
-            Op::Scan(k, n) => {
-                let mut seen = Vec::new();
-                let visited = map.scan(k, *n, |_, v| seen.push(v.clone()));
-                let expected: Vec<_> = model.range(k..).take(*n).map(|(_, v)| v.clone()).collect();
-                assert_eq!((visited, seen), (expected.len(), expected));
-            }
-            Op::ScanBack(k, n) => {
-                let mut seen = Vec::new();
-                map.scan_rev(k, *n, |_, v| seen.push(v.clone()));
-                let expected: Vec<_> = model.range(..=k).rev().take(*n).map(|(_, v)| v.clone()).collect();
-                assert_eq!(seen, expected);
-            }
-            Op::Range(start, end, ends) => {
-                let mut expected = model_range(&model, start, end).into_iter();
-                let mut range = map.range::<K, _>((start.as_ref(), end.as_ref()));
-                for front in ends {
-                    if *front {
-                        assert_eq!(range.next(), expected.next());
-                    } else {
-                        assert_eq!(range.next_back(), expected.next_back());
-                    }
-                }
-            }
-            Op::PopFirst => assert_eq!(map.pop_first(), model.pop_first()),
-            Op::PopLast => assert_eq!(map.pop_last(), model.pop_last()),
-        }
-    }
-    check(&art, &model);
-    // And down to nothing again, every shrinking on the way.
-    for (i, key) in model.keys().cloned().collect::<Vec<_>>().iter().enumerate() {
-        assert_eq!(map.remove(key), model.remove(key));
-        if i % 16 == 0 {
-            check(&art, &model);
-        }
-    }
-    check(&art, &model);
+    let art = Art::with_write_sync(sync);
+    sequences::run(&art, ops);
     assert!(art.is_empty());
-}
-
-fn check<K: Key + Ord + Debug>(art: &Art<K, String>, model: &BTreeMap<K, String>) {
-    art.check_invariants();
-    let map = art.pin();
-    assert_eq!(art.len(), model.len());
-    assert_eq!(art.is_empty(), model.is_empty());
-    assert!(map.iter().eq(model.clone()));
-    assert!(map.iter().rev().eq(model.clone().into_iter().rev()));
-    assert_eq!(map.first_key_value(), model.clone().pop_first());
-    assert_eq!(map.last_key_value(), model.clone().pop_last());
-    for (key, value) in model {
-        assert_eq!(map.get_with(key, String::clone).as_ref(), Some(value));
-    }
 }
 
 /// Few distinct bytes, many shared prefixes, keys that are prefixes of other keys, zero bytes, the empty key.

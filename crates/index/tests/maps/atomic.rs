@@ -7,12 +7,13 @@
 use crate::common::keys::TestKey;
 use crate::common::sized;
 use archipelago_check::history::{Log, Recorder};
-use archipelago_check::linear::{self, DEFAULT_STEPS, Model};
+use archipelago_check::linear::{self, DEFAULT_STEPS};
 use archipelago_check::map::{MapOp, MapRet, check_map};
+use archipelago_check::pops::{PopOp, Whole};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_check::workload::{self, Rng};
 use archipelago_index::art::{Radix, WriteSync};
-use archipelago_index::blink::{BLink, Builder, LARGEST, Pages, Replicated, SMALLEST};
+use archipelago_index::blink::{BLink, Builder, InnerReplicas, LARGEST, LogFed, Pages, Policy, Replicated, SMALLEST};
 use archipelago_index::euno::{Contention, Skip, Tree};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
@@ -129,13 +130,13 @@ fn perform<S: Kind, K: TestKey, V: Value>(session: &Session<'_, S, K, V>, key: K
     }
 }
 
-fn decisions_are_linearizable<S: Kind, K: TestKey, V: Value>() {
+fn decisions_are_linearizable<S: Kind, K: TestKey, V: Value>(make: impl Fn() -> Map<S, K, V>) {
     let (rounds, ops, threads) = (sized(60, 1), sized(250, 12), 4);
     let pool = K::pool(5);
     watchdog(USUAL, |notes| {
         for round in 0..rounds {
             notes.note(format!("round {round}"));
-            let (map, recorder, start) = (Map::<S, K, V>::new(), Recorder::new(), Barrier::new(threads));
+            let (map, recorder, start) = (make(), Recorder::new(), Barrier::new(threads));
             thread::scope(|s| {
                 for t in 0..threads {
                     let (map, recorder, start, pool) = (&map, &recorder, &start, &pool);
@@ -162,53 +163,16 @@ fn decisions_are_linearizable<S: Kind, K: TestKey, V: Value>() {
 
 #[test]
 fn decisions_in_a_hydralist_are_linearizable() {
-    decisions_are_linearizable::<Hydra, u64, u64>();
-    decisions_are_linearizable::<Hydra, String, String>();
+    decisions_are_linearizable::<Hydra, u64, u64>(Map::new);
+    decisions_are_linearizable::<Hydra, String, String>(Map::new);
 }
 
 #[test]
 fn decisions_in_an_art_are_linearizable() {
-    decisions_are_linearizable::<Radix, u64, String>();
-    decisions_are_linearizable::<Radix, String, u64>();
-    decisions_are_linearizable::<Tree, u64, String>();
-    decisions_are_linearizable::<Tree, String, u64>();
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum PopOp {
-    Insert(u64),
-    Get(u64),
-    Remove(u64),
-    First,
-    Last,
-}
-
-/// A set of keys, whole.
-struct Whole;
-
-impl Model for Whole {
-    type Op = PopOp;
-    type Ret = Option<u64>;
-    type State = u128;
-
-    fn initial(&self) -> u128 {
-        0
-    }
-
-    fn step(&self, state: &u128, op: &PopOp, ret: &Option<u64>) -> Option<u128> {
-        let there = |key: u64| (state & 1 << key != 0).then_some(key);
-        let least = || (*state != 0).then(|| u64::from(state.trailing_zeros()));
-        let greatest = || (*state != 0).then(|| u64::from(state.ilog2()));
-        let without = |key: Option<u64>| key.map_or(*state, |key| state & !(1 << key));
-        let (answer, next) = match *op {
-            PopOp::Insert(key) => (there(key), state | 1 << key),
-            PopOp::Get(key) => (there(key), *state),
-            PopOp::Remove(key) => (there(key), without(Some(key))),
-            PopOp::First => (least(), without(least())),
-            PopOp::Last => (greatest(), without(greatest())),
-        };
-        (answer == *ret).then_some(next)
-    }
+    decisions_are_linearizable::<Radix, u64, String>(Map::new);
+    decisions_are_linearizable::<Radix, String, u64>(Map::new);
+    decisions_are_linearizable::<Tree, u64, String>(Map::new);
+    decisions_are_linearizable::<Tree, String, u64>(Map::new);
 }
 
 /// Keys far apart and close together, so that the outermost is now in the same node as the next, now not.
@@ -243,7 +207,7 @@ fn pops_are_linearizable<S: Kind>(make: impl Fn() -> Map<S, u64, u64>) {
                     });
                 }
             });
-            linear::check(&Whole, recorder.finish().entries()).assert_ok();
+            linear::check(&Whole::default(), recorder.finish().entries()).assert_ok();
             map.check_invariants();
         }
     });
@@ -261,23 +225,34 @@ fn pops_of_an_art_are_linearizable() {
 }
 
 /// Pages that are soon full, on each node.
-type Replicas = BLink<Replicated<Pages<SMALLEST>>>;
+type Together = Replicated<Pages<SMALLEST>>;
+type FromLog = LogFed<Pages<SMALLEST>>;
+type BelowCopies = InnerReplicas<Pages<SMALLEST>>;
 
-fn replicas(nodes: usize) -> Map<Replicas, u64, u64> {
+fn on_nodes<P: Policy, V: Value>(nodes: usize) -> Map<BLink<P>, u64, V> {
     Builder::default().topology(Topology::synthetic(nodes, 2)).build()
 }
 
 #[test]
 fn decisions_in_a_b_link_tree_are_linearizable() {
-    decisions_are_linearizable::<BLink, u64, u64>();
-    decisions_are_linearizable::<BLink<Pages<LARGEST>>, String, String>();
-    decisions_are_linearizable::<Replicas, u64, String>();
+    decisions_are_linearizable::<BLink, u64, u64>(Map::new);
+    decisions_are_linearizable::<BLink<Pages<LARGEST>>, String, String>(Map::new);
+}
+
+#[test]
+fn decisions_in_replicas_are_linearizable() {
+    for nodes in [2, 8] {
+        decisions_are_linearizable(|| on_nodes::<Together, String>(nodes));
+        decisions_are_linearizable(|| on_nodes::<FromLog, String>(nodes));
+        decisions_are_linearizable(|| on_nodes::<BelowCopies, String>(nodes));
+    }
 }
 
 #[test]
 fn pops_of_a_b_link_tree_are_linearizable() {
     pops_are_linearizable(BLinkTree::<u64, u64>::new);
-    pops_are_linearizable(|| replicas(3));
+    pops_are_linearizable(|| on_nodes::<Together, u64>(3));
+    pops_are_linearizable(|| on_nodes::<FromLog, u64>(3));
 }
 
 #[test]
@@ -291,9 +266,8 @@ fn pops_of_a_euno_are_linearizable() {
 /// Many counters that many threads count up and down by `compute`: nothing is lost, and what reaches nothing is removed.
 #[test]
 fn counters_are_exact() {
-    fn check<S: Kind>() {
+    fn check<S: Kind>(map: Map<S, u64, u64>) {
         let (threads, rounds, keys) = (4, sized(4_000, 40) as u64, 7);
-        let map: Map<S, u64, u64> = Map::new();
         thread::scope(|s| {
             for _ in 0..threads {
                 s.spawn(|| {
@@ -325,10 +299,11 @@ fn counters_are_exact() {
         assert!(map.is_empty());
         map.check_invariants();
     }
-    check::<Hydra>();
-    check::<Radix>();
-    check::<BLink>();
-    check::<Replicas>();
-    check::<Tree>();
-    check::<Skip>();
+    check(Map::<Hydra, _, _>::new());
+    check(Map::<Radix, _, _>::new());
+    check(Map::<BLink, _, _>::new());
+    check(on_nodes::<Together, _>(2));
+    check(on_nodes::<FromLog, _>(2));
+    check(Map::<Tree, _, _>::new());
+    check(Map::<Skip, _, _>::new());
 }

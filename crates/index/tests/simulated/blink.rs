@@ -6,7 +6,7 @@ use super::{OPS, Shared, THREADS, judge};
 use archipelago_check::history::Recorder;
 use archipelago_check::map::{MapOp, MapRet};
 use archipelago_index::blink::{
-    BLinkSession, Builder, Central, CohortWp, Granular, Latched, Pages, Policy, Replicated,
+    BLinkSession, Builder, Central, CohortWp, Granular, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated,
 };
 use archipelago_index::{BLinkTree, points};
 use archipelago_platform::topology::Topology;
@@ -136,8 +136,54 @@ fn readers_with_latches_never_start_anew() {
 }
 
 #[test]
+fn an_insertion_whose_latch_is_another_before_it_is_taken() {
+    type Coarse = BLinkTree<u64, u64, Granular<Latched<512, Central, false>, 1>>;
+    // As many leaves as the root has room for, of even keys.
+    let make = || (0..FULL * FULL).map(|key| (2 * key, key)).collect::<Coarse>();
+    let last = 2 * FULL * FULL - 3;
+    let insert = |tree: &Coarse| assert_eq!(tree.pin().insert(last, 7), None);
+    // The first leaf is split, and with it the root: leaves are under the latches of a new level.
+    let quick = |tree: &Coarse| assert_eq!(tree.pin().insert(1, 5), None);
+    stalled_at((points::LATCHING, 1), make, insert, quick, |tree: &Coarse| {
+        assert_eq!((tree.levels(), tree.pin().get(&last)), (3, Some(7)));
+        tree.check_invariants();
+    });
+}
+
+#[test]
 fn replicas_are_linearizable_in_many_schedules() {
     explore::<Replicated<Small>>(300, 4, &[]);
+}
+
+#[test]
+fn replicas_fed_from_a_log_are_linearizable_in_many_schedules() {
+    explore::<LogFed<Small>>(300, 4, &[]);
+    explore::<LogFed<Latched<512, CohortWp, true>>>(50, 2, &[]);
+}
+
+#[test]
+fn copies_of_inner_pages_are_linearizable_in_many_schedules() {
+    explore::<InnerReplicas<Small>>(200, 4, &[]);
+    explore_higher::<InnerReplicas<Small>>(300, 4);
+    explore_higher::<InnerReplicas<Latched<512, CohortWp, true>>>(50, 2);
+}
+
+/// A map whose threads take turns on the nodes of the virtual machine, with consecutive keys.
+fn on_four_nodes<P: Policy>(pages: u64) -> BLinkTree<u64, u64, P> {
+    let tree = Builder::default().topology(Topology::synthetic(4, 4)).build();
+    let map = BLinkTree::pin(&tree);
+    (0..pages * FULL).for_each(|key| _ = map.insert(key, 10 * key));
+    drop(map);
+    tree
+}
+
+/// What is seen in one replica is seen in all from then on.
+#[test]
+fn a_replica_that_is_changed_before_the_others() {
+    type Fed = BLinkTree<u64, u64, LogFed<Small>>;
+    let insert = |tree: &Fed| assert_eq!(tree.pin().insert(5 * FULL, 1), None);
+    let get = |tree: &Fed| assert_eq!(tree.pin().get(&(5 * FULL)), Some(1));
+    stalled_at((points::REPLAYED, 1), || on_four_nodes(1), insert, get, Fed::check_invariants);
 }
 
 #[test]

@@ -3,35 +3,66 @@
 
 use super::Shared;
 use archipelago_check::history::Recorder;
+use archipelago_check::linear;
 use archipelago_check::linear::DEFAULT_STEPS;
 use archipelago_check::map::{MapOp, MapRet, check_map};
+use archipelago_check::pops::{PopOp, Whole};
 use archipelago_check::simulated::explore_transactions;
-use archipelago_index::euno::Contention;
+use archipelago_index::euno::{Contention, SLOTS};
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{EunoBTree, EunoSkipList, points};
 use archipelago_sim::{Client, Fault, Point, world};
 
 const OPS: u64 = 12;
 
-/// Keys before, keys used, and of twelve operations how many insert and how many remove.
+/// Entries of a full chunk.
+const FULL_CHUNK: u64 = SLOTS as u64;
+
+/// Keys before, which come in order and at a distance, keys used, and of twelve operations how many insert and how many remove.
 #[derive(Clone, Copy)]
 struct Scene {
     ascending: u64,
+    distance: u64,
     kept: fn(u64) -> bool,
     used: (u64, u64),
     inserts: u64,
     removes: u64,
 }
 
-/// A chunk to the brim: it splits.
-const FULL: Scene = Scene { ascending: 54, kept: |_| true, used: (40, 24), inserts: 6, removes: 1 };
+/// A chunk to the brim: it splits, for a key among its own or above them.
+const FULL: Scene = Scene {
+    ascending: FULL_CHUNK - 1,
+    distance: 2,
+    kept: |_| true,
+    used: (2 * FULL_CHUNK - 20, 40),
+    inserts: 6,
+    removes: 1,
+};
+/// Two full chunks and a bit: they spread over three.
+const BESIDE: Scene = Scene {
+    ascending: 2 * FULL_CHUNK + 1,
+    distance: 2,
+    kept: |_| true,
+    used: (2 * FULL_CHUNK - 30, 40),
+    inserts: 6,
+    removes: 1,
+};
 /// Two chunks that fit into one when they have lost an entry or two: they merge.
-const SPARSE: Scene = Scene { ascending: 110, kept: |number| number % 55 < 14, used: (8, 64), inserts: 1, removes: 7 };
+const SPARSE: Scene = Scene {
+    ascending: 2 * FULL_CHUNK,
+    distance: 1,
+    kept: |number| number % FULL_CHUNK < EACH,
+    used: (EACH / 2, FULL_CHUNK + EACH / 2),
+    inserts: 1,
+    removes: 7,
+};
+const EACH: u64 = FULL_CHUNK / 4 + 1;
 
 fn shared<S: Kind>(scene: Scene, map: Map<S, u64, u64>) -> Shared<Map<S, u64, u64>> {
     let session = map.pin();
-    (0..scene.ascending).for_each(|number| _ = session.insert(number, 1_000_000 + number));
-    (0..scene.ascending).filter(|number| !(scene.kept)(*number)).for_each(|number| _ = session.remove(&number));
+    let key = |number: u64| number * scene.distance;
+    (0..scene.ascending).for_each(|number| _ = session.insert(key(number), 1_000_000 + number));
+    (0..scene.ascending).filter(|number| !(scene.kept)(*number)).for_each(|number| _ = session.remove(&key(number)));
     let before = session.iter().collect();
     Shared { index: map, recorder: Recorder::new(), before }
 }
@@ -43,9 +74,9 @@ fn client<S: Kind>(scene: Scene, shared: &Shared<Map<S, u64, u64>>, client: Clie
     for i in 0..OPS {
         let (mut key, value) = (first + world::random() % keys, client.index as u64 * 1000 + i);
         let act = world::random() % 12;
-        if act < scene.removes && scene.ascending > 100 {
+        if act < scene.removes && scene.removes > scene.inserts {
             // Most keys are gone already.
-            key = key / 55 * 55 + key % 14;
+            key = key / FULL_CHUNK * FULL_CHUNK + key % EACH;
         }
         match act {
             n if n < scene.removes => log.record(MapOp::Remove(key), |_| MapRet::Value(map.remove(&key))),
@@ -72,7 +103,7 @@ fn judge<S: Kind>(shared: Shared<Map<S, u64, u64>>) {
 #[test]
 fn histories_of_a_skip_list_are_linearizable() {
     for transactions in [true, false] {
-        for scene in [FULL, SPARSE] {
+        for scene in [FULL, BESIDE, SPARSE] {
             let make = || shared(scene, EunoSkipList::builder().transactions(transactions).build());
             explore_transactions(100, |_| vec![], make, |shared, it| client(scene, shared, it), judge);
         }
@@ -86,7 +117,7 @@ fn explore(scene: Scene, contention: Contention, transactions: bool, faults: imp
 
 #[test]
 fn histories_are_linearizable_with_transactions() {
-    for scene in [FULL, SPARSE] {
+    for scene in [FULL, BESIDE, SPARSE] {
         for contention in [Contention::Never, Contention::Always] {
             explore(scene, contention, true, |_| vec![]);
         }
@@ -95,7 +126,7 @@ fn histories_are_linearizable_with_transactions() {
 
 #[test]
 fn histories_are_linearizable_by_version_locks() {
-    for scene in [FULL, SPARSE] {
+    for scene in [FULL, BESIDE, SPARSE] {
         for contention in [Contention::Never, Contention::Always] {
             explore(scene, contention, false, |_| vec![]);
         }
@@ -112,6 +143,7 @@ fn histories_are_linearizable_beside_stalled_splits_and_merges() {
     };
     for transactions in [true, false] {
         explore(FULL, Contention::Always, transactions, |seed| vec![stall(points::CHUNK_SPLIT, seed)]);
+        explore(BESIDE, Contention::Adaptive, transactions, |seed| vec![stall(points::CHUNK_SPLIT, seed)]);
         explore(SPARSE, Contention::Adaptive, transactions, |seed| vec![stall(points::MERGED, seed)]);
         explore(FULL, Contention::Adaptive, transactions, |seed| vec![stall(points::FOUND, seed)]);
     }
@@ -127,5 +159,55 @@ fn histories_are_linearizable_while_chunks_scatter() {
             _ => client(FULL, shared, it),
         };
         explore_transactions(100, |_| vec![], make, client, judge);
+    }
+}
+
+/// Keys of two sparse chunks, so that pops merge them and cross from one to the other.
+fn popped(number: u64) -> u64 {
+    number / 56 * FULL_CHUNK + number % 56
+}
+
+/// What is taken from both ends, beside insertions and removals, while chunks empty and merge.
+fn pops<S: Kind>(make: impl Fn() -> Map<S, u64, u64>) {
+    let before = (0..112).filter(|number| number % 2 == 0).fold(0_u128, |all, number| all | 1 << number);
+    let setup = || {
+        let map = make();
+        let session = map.pin();
+        (0..2 * FULL_CHUNK).for_each(|key| _ = session.insert(key, key));
+        let even = || (0..112).filter(|number| number % 2 == 0);
+        session.retain(|key, _| even().any(|number| popped(number) == key));
+        even().for_each(|number| _ = session.insert(popped(number), number));
+        drop(session);
+        (map, Recorder::new())
+    };
+    let client = |(map, recorder): &(Map<S, u64, u64>, Recorder<PopOp, Option<u64>>), _: Client| {
+        let (map, mut log) = (map.pin(), recorder.log());
+        for _ in 0..OPS {
+            let number = world::random() % 112;
+            let key = popped(number);
+            let value = |entry: Option<(u64, u64)>| entry.map(|(_, number)| number);
+            match world::random() % 8 {
+                0 => log.record(PopOp::Insert(number), |_| map.insert(key, number)),
+                1 => log.record(PopOp::Get(number), |_| map.get(&key)),
+                2 => log.record(PopOp::Remove(number), |_| map.remove(&key)),
+                3..6 => log.record(PopOp::First, |_| value(map.pop_first())),
+                _ => log.record(PopOp::Last, |_| value(map.pop_last())),
+            };
+        }
+    };
+    let end = |(map, recorder): (Map<S, u64, u64>, Recorder<PopOp, Option<u64>>)| {
+        map.check_invariants();
+        linear::check(&Whole(before), recorder.finish().entries()).assert_ok();
+    };
+    explore_transactions(60, |_| vec![], setup, client, end);
+}
+
+#[test]
+fn pops_are_linearizable() {
+    for transactions in [true, false] {
+        for contention in [Contention::Never, Contention::Always] {
+            pops(|| EunoBTree::builder().contention(contention).transactions(transactions).build());
+        }
+        pops(|| EunoSkipList::builder().transactions(transactions).build());
     }
 }

@@ -71,7 +71,7 @@ fn a_split_whose_node_is_split_meanwhile() {
 }
 
 /// Entries of a full chunk.
-const FULL: u64 = 116;
+const FULL: u64 = archipelago_index::euno::SLOTS as u64;
 
 /// A thread has found the key that it takes out next. Another adds a key to the same part, and stops in the middle: under locks, as
 /// a transaction has no room for what it writes. The first has, and goes on.

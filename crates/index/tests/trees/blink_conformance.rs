@@ -3,7 +3,7 @@
 
 use crate::common::conformance;
 use archipelago_index::blink::{
-    Builder, Central, CohortNp, CohortWp, Dense, Granular, Latched, Pages, Policy, Replicated,
+    Builder, Central, CohortNp, CohortWp, Dense, Granular, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated,
 };
 use archipelago_index::{BLinkTree, Key};
 use archipelago_platform::topology::Topology;
@@ -28,11 +28,9 @@ conformance!(words_under_central, u64, Under::<Central, true, _>::new(), |map| m
 conformance!(words_under_cohort_wp, u64, Under::<CohortWp, true, _>::new(), |map| map.check_invariants());
 conformance!(words_written_under_cohort_np, u64, Under::<CohortNp, false, _>::new(), |map| map.check_invariants());
 
-// No latches in leaves, or in the root alone.
-type Coarse<const LEVEL: usize> = Granular<Latched<512, CohortWp, true>, LEVEL>;
-conformance!(words_under_latched_parents, u64, BLinkTree::<_, _, Coarse<1>>::new(), |map| map.check_invariants());
-conformance!(arrays_under_a_latched_root, [u8; 12], BLinkTree::<_, _, Dense<Coarse<{ usize::MAX }>>>::new(), |map| map
-    .check_invariants());
+// No latches in leaves.
+type Coarse = Granular<Latched<512, CohortWp, true>, 1>;
+conformance!(words_under_latched_parents, u64, BLinkTree::<_, _, Coarse>::new(), |map| map.check_invariants());
 
 // Fuller pages.
 conformance!(arrays_in_dense_pages, [u8; 12], BLinkTree::<_, _, Dense<Pages<512>>>::new(), |map| map
@@ -46,3 +44,15 @@ conformance!(
     on_nodes::<Replicated<Latched<512, CohortWp, true>>, _, _>(3),
     |map| map.check_invariants()
 );
+
+// The same, fed from a log.
+conformance!(words_from_a_log, u64, on_nodes::<LogFed<Pages<512>>, _, _>(2), |map| map.check_invariants());
+conformance!(
+    bytes_from_a_log_under_latches,
+    Vec<u8>,
+    on_nodes::<LogFed<Latched<{ 128 << 10 }, CohortWp, true>>, _, _>(3),
+    |map| map.check_invariants()
+);
+
+// Copies of the inner pages on each node.
+conformance!(words_below_copies, u64, on_nodes::<InnerReplicas<Pages<512>>, _, _>(2), |map| map.check_invariants());

@@ -7,12 +7,12 @@ use archipelago_platform::sync::{Arc, Mutex};
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 use archipelago_platform::topology::Topology;
+use archipelago_sync::log::Log;
 
 use super::background::Background;
 use super::engine::{Replica, Shared};
 use super::observe::{Observed, Observer};
 use super::{Owner, Placement, Replicable, Replicated};
-use crate::log::Log;
 use crate::poison::Poison;
 
 /// Entries of a log that starts small: it grows when it has to.

@@ -27,13 +27,13 @@ use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::lock::{DistributedRwLock, Mutex, RawDistributedRwLock};
+use archipelago_sync::log::{Cursor, Log, Reservation};
 
 use super::Replicable;
 use super::observe::Observed;
 use super::rest::Rest;
 use super::stats::Counts;
 use crate::board::{Batch, Board};
-use crate::log::{Cursor, Log, Reservation};
 use crate::poison::{Poison, Poisoned};
 use crate::reentry;
 use crate::sequential::{Sequential, lock_for_change, try_lock_for_change};

@@ -2,7 +2,7 @@
 
 use core::mem;
 
-use crate::log::{Cursor, Log};
+use archipelago_sync::log::{Cursor, Log};
 
 /// Sees every operation, in the order of the log, before any replica applies it and before it is answered.
 ///

@@ -7,7 +7,7 @@
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Kind, Log, Place, generations};
-use crate::cell::RaceCell;
+use archipelago_platform::cell::RaceCell;
 
 /// Where recycling has come to, and the lock over that.
 pub(super) struct Recycler<Op> {
@@ -54,7 +54,7 @@ impl<Op: Send + Sync> Log<Op> {
     ///
     /// # Panics
     /// If an operation's destructor does.
-    pub(crate) fn recycle(&self) -> bool {
+    pub fn recycle(&self) -> bool {
         let busy = &self.recycler.busy;
         if busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;

@@ -21,7 +21,7 @@ use archipelago_platform::atomic::{AtomicU8, Ordering};
 use archipelago_platform::memory::BlockArena;
 use archipelago_platform::topology::NodeId;
 
-use crate::cell::RaceCell;
+use archipelago_platform::cell::RaceCell;
 
 /// What an entry was filled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

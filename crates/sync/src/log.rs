@@ -1,4 +1,5 @@
-//! The shared log of node replication (paper §3.4, §3.5 and "log length" in §3.9).
+//! An operation log that replicas are fed from: node replication's (Calciu et al., §3.4, §3.5 and "log length" in §3.9), which
+//! `archipelago-replicate` and the log-fed B-link trees of `archipelago-index` share.
 //!
 //! One sequence of operations, numbered from 0, that combiners append to and every replica replays. It lives in a
 //! circular array of a power of two of entries. Indices:
@@ -38,9 +39,10 @@ mod segment;
 use core::ops::Range;
 use core::ptr::NonNull;
 
+use crate::backoff::Backoff;
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
-use archipelago_sync::backoff::Backoff;
+use archipelago_platform::sync::Arc;
 
 use generations::{GENERATIONS, Generations};
 use recycle::Recycler;
@@ -106,7 +108,8 @@ impl<Op> Place<Op> {
 }
 
 /// A replica's place in the log. There is one for each, made with the log, and who has it is the only one to replay.
-pub(crate) struct Cursor<Op> {
+pub struct Cursor<Op> {
+    log: Arc<()>,
     reader: usize,
     place: Place<Op>,
 }
@@ -117,17 +120,19 @@ unsafe impl<Op: Send + Sync> Send for Cursor<Op> {}
 impl<Op> Cursor<Op> {
     /// The index of the first operation not replayed yet.
     #[inline]
-    pub(crate) fn index(&self) -> u64 {
+    pub fn index(&self) -> u64 {
         self.place.index
     }
 }
 
 /// Tells that a batch does not fit at present.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub struct Full;
 
 /// The log. See the module's text.
-pub(crate) struct Log<Op> {
+pub struct Log<Op> {
+    /// Which log it is: cursors of others are refused.
+    identity: Arc<()>,
     tail: CachePadded<AtomicU64>,
     completed: CachePadded<AtomicU64>,
     min: CachePadded<AtomicU64>,
@@ -140,9 +145,11 @@ pub(crate) struct Log<Op> {
 impl<Op: Send + Sync> Log<Op> {
     /// A log for `readers` replicas with room for `capacity` entries, which may grow to `largest`; both are rounded to
     /// powers of two. The cursors are the replicas', in order.
-    pub(crate) fn new(readers: usize, capacity: usize, largest: usize) -> (Self, Vec<Cursor<Op>>) {
+    pub fn new(readers: usize, capacity: usize, largest: usize) -> (Self, Vec<Cursor<Op>>) {
         let generations = Generations::new(capacity, largest);
+        let identity = Arc::new(());
         let log = Self {
+            identity,
             tail: CachePadded::new(AtomicU64::new(0)),
             completed: CachePadded::new(AtomicU64::new(0)),
             min: CachePadded::new(AtomicU64::new(0)),
@@ -150,7 +157,8 @@ impl<Op: Send + Sync> Log<Op> {
             recycler: Recycler::new(generations.place(0, 0)),
             generations,
         };
-        let cursors = (0..readers).map(|reader| Cursor { reader, place: log.generations.place(0, 0) }).collect();
+        let cursor = |reader| Cursor { log: log.identity.clone(), reader, place: log.generations.place(0, 0) };
+        let cursors = (0..readers).map(cursor).collect();
         (log, cursors)
     }
 
@@ -160,20 +168,20 @@ impl<Op: Send + Sync> Log<Op> {
     }
 
     /// First index that no thread reserved.
-    pub(crate) fn tail(&self) -> u64 {
+    pub fn tail(&self) -> u64 {
         self.tail_now().index
     }
 
     /// Below this index everything was applied by replica `reader`.
     #[inline]
-    pub(crate) fn local_tail(&self, reader: usize) -> u64 {
+    pub fn local_tail(&self, reader: usize) -> u64 {
         // Acquire: pairs with the Release in `replay`.
         self.local_tails[reader].load(Ordering::Acquire)
     }
 
     /// No operation at or above this index has been answered, or seen by a reader.
     #[inline]
-    pub(crate) fn completed(&self) -> u64 {
+    pub fn completed(&self) -> u64 {
         // Acquire: pairs with the Release of `complete`.
         self.completed.load(Ordering::Acquire)
     }
@@ -181,7 +189,7 @@ impl<Op: Send + Sync> Log<Op> {
     /// Raises the completed tail to `index`, to be called before an operation below it is answered and before a reader can
     /// see it.
     #[inline]
-    pub(crate) fn complete(&self, index: u64) {
+    pub fn complete(&self, index: u64) {
         debug_assert!(index <= self.tail(), "only what was appended is completed");
         if self.completed.load(Ordering::Relaxed) < index {
             // AcqRel: the Release half pairs with `completed`. A later answer to the waiting thread is ordered behind
@@ -191,28 +199,28 @@ impl<Op: Send + Sync> Log<Op> {
     }
 
     /// The longest batch that can ever fit.
-    pub(crate) fn longest_batch(&self) -> usize {
+    pub fn longest_batch(&self) -> usize {
         (1 << self.generations.largest_bits()) - 1
     }
 
     /// Entries of the present segment.
-    pub(crate) fn capacity(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         1 << self.generations.bits(self.tail_now().generation)
     }
 
     /// How often the log has grown.
-    pub(crate) fn growths(&self) -> u64 {
+    pub fn growths(&self) -> u64 {
         self.generations.growths()
     }
 
     /// Bytes of all segments, without what the operations own elsewhere.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.generations.bytes()
     }
 
     /// How many entries were reserved and not taken back yet.
     #[inline]
-    pub(crate) fn in_use(&self) -> u64 {
+    pub fn in_use(&self) -> u64 {
         // `min` first: later it may be beyond the tail read before.
         let min = self.min.load(Ordering::Acquire);
         self.tail() - min
@@ -223,7 +231,7 @@ impl<Op: Send + Sync> Log<Op> {
     /// # Errors
     /// If there is no room: some replica has not applied what lies there. Then replay, [`recycle`](Self::recycle),
     /// [`grow`](Self::grow) or wait, and try again.
-    pub(crate) fn reserve(&self, count: usize) -> Result<Reservation<'_, Op>, Full> {
+    pub fn reserve(&self, count: usize) -> Result<Reservation<'_, Op>, Full> {
         let count = count as u64;
         let backoff = Backoff::new();
         loop {
@@ -254,15 +262,23 @@ impl<Op: Send + Sync> Log<Op> {
 
     /// Whether more entries than the capacity divided by `part` were not taken back yet.
     #[inline]
-    pub(crate) fn lag_exceeds(&self, part: u64) -> bool {
+    pub fn lag_exceeds(&self, part: u64) -> bool {
         let min = self.min.load(Ordering::Acquire);
         let tail = self.tail_now();
         tail.index - min > (1 << self.generations.bits(tail.generation)) / part
     }
 
+    fn assert_of_this(&self, cursor: &Cursor<Op>) {
+        assert!(Arc::ptr_eq(&self.identity, &cursor.log), "a cursor of another log");
+    }
+
     /// The end of the filled entries in a row from the cursor on, `until` at most.
-    pub(crate) fn filled_until(&self, cursor: &Cursor<Op>, until: u64) -> u64 {
+    ///
+    /// # Panics
+    /// If the cursor is another log's.
+    pub fn filled_until(&self, cursor: &Cursor<Op>, until: u64) -> u64 {
         debug_assert!(until <= self.tail());
+        self.assert_of_this(cursor);
         let place = &cursor.place;
         let mut probe = Place { ..*place };
         while probe.index < until {
@@ -278,7 +294,11 @@ impl<Op: Send + Sync> Log<Op> {
     }
 
     /// Shows the operation at the cursor, if there is one.
-    pub(crate) fn peek(&self, cursor: &Cursor<Op>, show: impl FnOnce(&Op)) {
+    ///
+    /// # Panics
+    /// If the cursor is another log's.
+    pub fn peek(&self, cursor: &Cursor<Op>, show: impl FnOnce(&Op)) {
+        self.assert_of_this(cursor);
         // SAFETY: as in `filled_until`.
         let entry = unsafe { cursor.place.entry() };
         if entry.kind(cursor.place.pass()) == Some(Kind::Operation) {
@@ -291,7 +311,11 @@ impl<Op: Send + Sync> Log<Op> {
     /// entry that is not filled yet. Then everything below the cursor counts as applied by its replica.
     ///
     /// If `apply` panics, the cursor stands somewhere on the way and nothing counts as applied.
-    pub(crate) fn replay(&self, cursor: &mut Cursor<Op>, until: u64, mut apply: impl FnMut(u64, &Op)) {
+    ///
+    /// # Panics
+    /// If the cursor is another log's.
+    pub fn replay(&self, cursor: &mut Cursor<Op>, until: u64, mut apply: impl FnMut(u64, &Op)) {
+        self.assert_of_this(cursor);
         let from = cursor.place.index;
         let place = &mut cursor.place;
         while place.index < until {
@@ -321,7 +345,7 @@ impl<Op: Send + Sync> Log<Op> {
 }
 
 /// Entries that the holder reserved and has to fill. Those left over when it is dropped are filled with nothing.
-pub(crate) struct Reservation<'l, Op: Send + Sync> {
+pub struct Reservation<'l, Op: Send + Sync> {
     log: &'l Log<Op>,
     place: Place<Op>,
     left: u64,
@@ -329,7 +353,7 @@ pub(crate) struct Reservation<'l, Op: Send + Sync> {
 
 impl<Op: Send + Sync> Reservation<'_, Op> {
     /// The indices still to be filled.
-    pub(crate) fn range(&self) -> Range<u64> {
+    pub fn range(&self) -> Range<u64> {
         self.place.index..self.place.index + self.left
     }
 
@@ -338,7 +362,7 @@ impl<Op: Send + Sync> Reservation<'_, Op> {
     /// # Panics
     /// If all are filled.
     #[inline]
-    pub(crate) fn fill(&mut self, operation: Op) {
+    pub fn fill(&mut self, operation: Op) {
         assert!(self.left > 0, "more operations than reserved entries");
         debug_assert!(self.place.index < self.log.tail());
         // SAFETY: the entry is reserved by `self` and the last pass over it was recycled before `reserve` found room.

@@ -2,33 +2,35 @@
 //! `UnsafeCell`.
 
 #[cfg(not(loom))]
-use archipelago_platform::{touch, touch_mut};
+use crate::{touch, touch_mut};
 
 #[cfg(not(loom))]
+/// See the [module](self).
 #[derive(Debug)]
-pub(crate) struct RaceCell<T>(core::cell::UnsafeCell<T>);
+pub struct RaceCell<T>(core::cell::UnsafeCell<T>);
 
 #[cfg(not(loom))]
 impl<T> RaceCell<T> {
     #[inline]
-    pub(crate) const fn new(value: T) -> Self {
+    /// A cell with a value.
+    pub const fn new(value: T) -> Self {
         Self(core::cell::UnsafeCell::new(value))
     }
 
     /// Runs `f` on the address, for reading.
     #[inline]
-    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         touch(self, size_of::<T>());
         f(self.0.get())
     }
 
     /// Runs `f` on the address, for writing.
     #[inline]
-    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         touch_mut(self, size_of::<T>());
         f(self.0.get())
     }
 }
 
 #[cfg(loom)]
-pub(crate) use loom::cell::UnsafeCell as RaceCell;
+pub use loom::cell::UnsafeCell as RaceCell;

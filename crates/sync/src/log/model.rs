@@ -1,7 +1,7 @@
 //! The log in the model world: every interleaving (with a bounded number of preemptions) of appending, replaying,
 //! recycling and growing, under the weak memory model. Operations sit in cells that loom watches for races.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-replicate --release --lib`
+//! `RUSTFLAGS="--cfg loom" cargo test -p archipelago-sync --release --lib`
 
 use archipelago_platform::model::model;
 use archipelago_platform::sync::Arc;

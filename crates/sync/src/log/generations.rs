@@ -160,7 +160,7 @@ impl<Op> Generations<Op> {
 
 impl<Op: Send + Sync> Log<Op> {
     /// Lets the log go on in a segment of twice the size, if it may. Returns whether it (or another thread) did.
-    pub(crate) fn grow(&self) -> bool {
+    pub fn grow(&self) -> bool {
         let tail = self.tail_now();
         let bits = self.generations.bits(tail.generation) + 1;
         tail.moving || bits <= self.generations.largest_bits && self.move_on(tail, bits)
@@ -168,7 +168,7 @@ impl<Op: Send + Sync> Log<Op> {
 
     /// Lets the log go on in a segment of half the size, if it has shown that it needs no more: see [`Self::grow`]. To
     /// be called now and then, by those who recycle.
-    pub(crate) fn shrink(&self) {
+    pub fn shrink(&self) {
         let tail = self.tail_now();
         let (base, bits) = self.generations.extent(tail.generation);
         let calm_since = base.max(self.recycler.crowded_at());

@@ -1,0 +1,210 @@
+//! Replicas of the inner pages: each node has copies of those that its threads go through, and the leaves are single.
+//!
+//! A copy is a page whose entries are those that its *source* had at some version of it: addresses of leaves on level 1, of this
+//! node's copies of inner pages above. A walk by copies needs no source, until it is at a leaf; and copies may be old:
+//!
+//! - *Where it ends is judged by the leaf alone.* A leaf that is in the tree and whose fences enclose the key is the right one, by
+//!   whatever way. If it is not, the walk is repeated from the sources, and the copy that led there compared with its
+//!   source's version, and made anew if it is older (`refresh`).
+//! - *What a copy leads to is not freed.* A page that entries leave has its copies forgotten ([`Page::forget_copies`]) before a
+//!   page is unlocked that they came to, and before a page is retired that is missing now. So a copy that is not forgotten
+//!   leads to children of its source only; these are retired after it has been forgotten; and a walk that got there before holds
+//!   a guard that is older than that. Entries that are added are no reason: a leaf that the copy does not know is to the
+//!   right of one that it knows.
+//!
+//! A copy is latched by its own version lock while it is made or forgotten. A thread that forgets has the source latched, and
+//! waits for one that makes. A thread that makes has the copy latched *before* it takes a version of the source, and never waits:
+//! if the source is latched it gives up; and if it is latched later, the copy is forgotten when it has been made. A copy
+//! lives as long as its source: it is freed with it.
+//!
+//! A forgotten copy is of level 0. (Leaves are not copied.)
+
+use super::locked::Hold;
+use super::page::{Goal, Header, Page};
+use super::policy::{Policy, Replicas};
+use super::run::Run as _;
+use super::tree::{Held, Tree};
+use crate::key::KeyForm;
+use crate::points;
+use archipelago_platform::atomic::AtomicPtr;
+use archipelago_platform::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use archipelago_platform::hint::point;
+use archipelago_sync::rcu::Guard;
+use core::ptr::NonNull;
+
+impl<F: KeyForm, P: Policy> Tree<F, P> {
+    /// Whether there are copies.
+    #[inline(always)]
+    pub(super) fn has_copies(&self) -> bool {
+        P::REPLICAS == Replicas::OfInnerPages && self.homes() > 1
+    }
+
+    /// The leaf that a key belongs to, by copies of this node; `None` if they do not lead there.
+    ///
+    /// What is read of it is to be validated, that it is the one looked for included.
+    pub(super) fn leaf_by_copies<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Option<Held<'g, F, P>> {
+        let node = self.node();
+        let mut copy = self.copy_of(self.root(guard), node);
+        let mut above = copy;
+        // No thread waits for who makes a copy: the sources are there.
+        let mut seen = copy.latch().read()?;
+        loop {
+            let level = copy.level();
+            if level == 0 {
+                if self.root(guard).level() > 0 {
+                    self.refresh(copy, node, guard);
+                }
+                return None;
+            }
+            if copy.is_left_of(Goal::At(key)) {
+                self.refresh(above, node, guard);
+                return None;
+            }
+            let next = copy.child(copy.child_slot(Goal::At(key)));
+            if !copy.is_still(seen) {
+                return None;
+            }
+            point(points::ENTERING);
+            // SAFETY: the copy led there while it was not forgotten, so the page was not retired, and what is retired from now
+            // on is not freed under the guard.
+            let next: Page<'g, F, P> = unsafe { Page::from_address(next?) };
+            if level == 1 {
+                let leaf = Self::enter(next, key);
+                if leaf.is_none() {
+                    self.refresh(copy, node, guard);
+                }
+                return leaf;
+            }
+            (above, copy, seen) = (copy, next, next.latch().read()?);
+        }
+    }
+
+    /// Enters a leaf, if it is in the tree and encloses the key.
+    fn enter<'g>(leaf: Page<'g, F, P>, key: F::Probe<'_>) -> Option<Held<'g, F, P>> {
+        let hold = Hold::of(leaf);
+        let seen = leaf.latch().read_unlocked()?;
+        leaf.covers(key).then_some(((leaf, seen), hold))
+    }
+
+    /// Makes a copy anew if its source has changed since it was made, unless a thread is at either.
+    #[cold]
+    fn refresh(&self, copy: Page<'_, F, P>, node: usize, guard: &Guard<'_>) {
+        if !copy.latch().try_lock() {
+            return;
+        }
+        if self.copy_again(copy, node, guard) {
+            copy.latch().unlock();
+        } else {
+            copy.latch().unlock_unchanged();
+        }
+    }
+
+    /// The same for a copy that this thread has latched. Says whether it changed the copy.
+    fn copy_again<'g>(&self, copy: Page<'g, F, P>, node: usize, _: &'g Guard<'_>) -> bool {
+        let source: Page<'g, F, P> = copy.source();
+        let Some(seen) = source.latch().read() else { return false };
+        if copy.level() > 0 && copy.copied_version() == seen.number() {
+            return false;
+        }
+        let mut piece = source.piece();
+        // Before any child is looked at. A root that is a leaf has no copies.
+        if !source.is_still(seen) || piece.level == 0 {
+            return false;
+        }
+        if piece.level > 1 {
+            let mut run = F::Run::with_room(piece.run.len());
+            for at in 0..piece.run.len() {
+                let child = NonNull::new(core::ptr::with_exposed_provenance_mut(piece.run.value(at) as usize));
+                // SAFETY: a child of a page in the tree, not freed under the guard.
+                let child: Page<'g, F, P> = unsafe { Page::from_address(child.expect("it has a child")) };
+                run.push(piece.run.key(at), self.copy_of(child, node).as_word());
+            }
+            piece.run = run;
+        }
+        let all = 0..piece.run.len();
+        copy.fill(&piece, all);
+        copy.set_right_of(source);
+        copy.set_copied_version(seen.number());
+        true
+    }
+
+    /// A node's copy of an inner page, or of the root. It may be forgotten, or never made.
+    fn copy_of<'g>(&self, source: Page<'g, F, P>, node: usize) -> Page<'g, F, P> {
+        let place = &source.copies()[node];
+        // Acquire: pairs with the exchange below, so that the copy is seen as it was made.
+        if let Some(copy) = NonNull::new(place.load(Acquire)) {
+            // SAFETY: it is freed with its source.
+            return unsafe { Page::from_address(copy) };
+        }
+        let copy = self.create_copy(source, node);
+        match place.compare_exchange(core::ptr::null_mut(), copy.address().as_ptr(), AcqRel, Acquire) {
+            Ok(_) => copy,
+            Err(there) => {
+                // SAFETY: no other thread has seen it.
+                unsafe { self.free_copy(copy) };
+                // SAFETY: as above; an exchange with null fails where there is something.
+                unsafe { Page::from_address(NonNull::new_unchecked(there)) }
+            }
+        }
+    }
+}
+
+impl<'g, F: KeyForm, P: Policy> Page<'g, F, P> {
+    /// Where the page's copies are, one for each node; nothing, if the policy has none.
+    pub(super) fn copies(self) -> &'g [AtomicPtr<Header>] {
+        if P::REPLICAS != Replicas::OfInnerPages {
+            return &[];
+        }
+        let count = (self.header().home.load(Relaxed) >> 32) as usize;
+        // SAFETY: alive for 'g (`from_address`), and `create` has written that many there.
+        unsafe { core::slice::from_raw_parts(self.address().byte_add(Self::COPIES).as_ptr().cast(), count) }
+    }
+
+    /// Makes a fresh page the copy of another.
+    pub(super) fn become_copy_of(self, source: Self) {
+        self.header().left.store(source.address().as_ptr(), Relaxed);
+    }
+
+    /// What this is a copy of.
+    pub(super) fn source(self) -> Self {
+        let source = NonNull::new(self.header().left.load(Relaxed)).expect("a copy has a source");
+        // SAFETY: a copy is freed with its source.
+        unsafe { Self::from_address(source) }
+    }
+
+    /// Gives a copy the right link of its source.
+    pub(super) fn set_right_of(self, source: Self) {
+        self.header().right.store(source.header().right.load(Relaxed), Relaxed);
+    }
+
+    /// The version of the source that this is a copy of.
+    pub(super) fn copied_version(self) -> u32 {
+        self.copies()[0].load(Relaxed).addr() as u32
+    }
+
+    /// Notes the version of the source that this is a copy of.
+    pub(super) fn set_copied_version(self, version: u32) {
+        self.copies()[0].store(core::ptr::without_provenance_mut(version as usize), Relaxed);
+    }
+
+    /// Makes all copies of this page useless, which this thread has latched: see the module's text.
+    pub(super) fn forget_copies(self) {
+        for copy in self.copies() {
+            if let Some(copy) = NonNull::<Header>::new(copy.load(Acquire)) {
+                // SAFETY: it is freed with its source, which is in the tree.
+                let copy: Self = unsafe { Page::from_address(copy) };
+                if copy.latch().lock() {
+                    copy.forget();
+                    copy.latch().unlock();
+                }
+            }
+        }
+    }
+
+    /// For checks: the copies that are not forgotten, while no thread writes.
+    pub(super) fn live_copies(self) -> impl Iterator<Item = Self> {
+        let copies = self.copies().iter().filter_map(|copy| NonNull::new(copy.load(Relaxed)));
+        // SAFETY: as in `forget_copies`.
+        copies.map(|copy| unsafe { Page::from_address(copy) }).filter(|copy: &Self| copy.level() > 0)
+    }
+}

@@ -1,0 +1,325 @@
+//! Replicas that are fed from an operation log: an update is appended, and each replica carries out what the log says when one
+//! of its readers needs it, or one of its writers waits for an answer.
+//!
+//! The log is node replication's ([`sync::log`](archipelago_sync::log)), with one difference that a tree for many threads makes
+//! possible: what is replayed beside readers need not wait for them, nor they for it. And there are several logs, *lanes*: a key's
+//! operations are all in one, in an order that all replicas keep; those of keys in different lanes may be carried out side by
+//! side. (*Concurrent node replication* in Bhardwaj et al., *NrOS*, OSDI 2021.)
+//!
+//! # Why this is linearizable
+//! An operation's moment is that at which its lane's *completed tail* passes it. Whoever replays raises the completed tail
+//! to where it will come *before* it changes the replica. So what a reader sees of an operation that is being carried out is
+//! below the completed tail already, and a reader that begins later, on whatever node, brings its own replica there before it
+//! looks. The thread that waits for an answer gets it from its own replica, so a read that begins after the answer sees
+//! it, too. What a read of one key finds is the state after some prefix of its lane that reached the completed tail when the
+//! read began, and does not reach beyond the completed tail when it ends.
+//!
+//! A scan brings all lanes to their completed tails before it begins; it shows each entry as it was at some moment of the call,
+//! as scans of one tree do. Taking the first entry out, or the last, is about all lanes: it keeps updates out (the *gate*).
+//!
+//! # Values
+//! Words are opaque, and the same in all replicas. One that an operation replaces is retired by the thread that got it as an
+//! answer. Guards from then on find the completed tail beyond that operation, so they never look for the word in a replica that
+//! lags behind.
+//!
+//! # Waiting
+//! Who replays has the replica's place in the lane, waits for nothing, and runs no code of users: what is retired meanwhile is
+//! held back. A thread that finds a lane full replays for the replicas that lag, whose threads may be elsewhere for ever.
+
+use super::policy::Policy;
+use super::tree::Tree;
+use crate::key::KeyForm;
+use crate::map::{Put, When};
+use crate::points;
+use archipelago_platform::atomic::Ordering::{Acquire, Relaxed, Release};
+use archipelago_platform::atomic::{AtomicU8, AtomicU64};
+use archipelago_platform::hint::point;
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::topology::Topology;
+use archipelago_platform::touch_mut;
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::lock::{DistributedRwLock, Mutex, RawDistributedRwLock, RawTtas, RwLock};
+use archipelago_sync::log::{Cursor, Log};
+use archipelago_sync::rcu::Guard;
+use core::ptr::NonNull;
+
+/// How many lanes there are.
+const LANES: usize = 16;
+
+/// Operations of a lane that replicas may lag behind.
+const LENGTH: usize = 256;
+
+/// Of these, the part that is no reason to recycle, and the part that is none to replay for other replicas.
+const RECYCLE_PART: u64 = 4;
+const HELP_PART: u64 = 2;
+
+/// How many operations come between two looks at that.
+const LOOK: u64 = 16;
+
+/// What is done to a key.
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    /// See [`Tree::put`].
+    Put(u64, When),
+    /// See [`Tree::remove`].
+    Take(Option<u64>),
+}
+
+/// Where a thread waits for what its operation came to.
+struct Answer {
+    /// 0 until then.
+    what: AtomicU8,
+    word: AtomicU64,
+}
+
+impl Answer {
+    fn give(&self, put: Put) {
+        let (what, word) = match put {
+            Put::Inserted => (1, 0),
+            Put::Missing => (2, 0),
+            Put::Kept(word) => (3, word),
+            Put::Replaced(word) => (4, word),
+        };
+        self.word.store(word, Relaxed);
+        // Release: pairs with the Acquire of `get`. The answer may be gone from here on.
+        self.what.store(what, Release);
+    }
+
+    fn get(&self) -> Option<Put> {
+        let what = self.what.load(Acquire);
+        let word = self.word.load(Relaxed);
+        match what {
+            0 => None,
+            1 => Some(Put::Inserted),
+            2 => Some(Put::Missing),
+            3 => Some(Put::Kept(word)),
+            _ => Some(Put::Replaced(word)),
+        }
+    }
+}
+
+/// An operation in the log.
+struct Op<F: KeyForm> {
+    key: F::Owned,
+    what: What,
+    /// The replica whose thread waits, and where.
+    replica: usize,
+    answer: NonNull<Answer>,
+}
+
+// SAFETY: the answer is atomic, and its thread waits until it is given.
+unsafe impl<F: KeyForm> Send for Op<F> {}
+// SAFETY: as above.
+unsafe impl<F: KeyForm> Sync for Op<F> {}
+
+impl<F: KeyForm> Op<F> {
+    /// Carries it out in a tree. It comes to the same in each.
+    fn apply<P: Policy>(&self, tree: &Tree<F, P>, guard: &Guard<'_>) {
+        let key = F::probe(&self.key);
+        let put = match self.what {
+            What::Put(word, when) => tree.put(&mut None, key, word, when, guard),
+            What::Take(expected) => tree.remove(key, expected, guard).map_or(Put::Missing, Put::Replaced),
+        };
+        if self.replica == tree.number() {
+            // SAFETY: the thread waits for this. The replica's place is locked, so it is given once.
+            unsafe { self.answer.as_ref() }.give(put);
+        }
+    }
+}
+
+/// Where a replica is in a lane.
+type Place<F> = CachePadded<Mutex<RawTtas, Cursor<Op<F>>>>;
+
+/// What is done to the keys that fall into it.
+struct Lane<F: KeyForm> {
+    log: Log<Op<F>>,
+    /// Where each replica is. The thread that has it locked replays.
+    places: Box<[Place<F>]>,
+}
+
+impl<F: KeyForm> Lane<F> {
+    fn new(replicas: usize) -> Self {
+        let (log, cursors) = Log::new(replicas, LENGTH, LENGTH);
+        let places = cursors.into_iter().map(|cursor| CachePadded::new(Mutex::from_raw(RawTtas::new(), cursor)));
+        Lane { log, places: places.collect() }
+    }
+
+    /// Brings a replica up to `until`, as far as the log is filled, unless another thread is at it. Says whether it came any
+    /// further.
+    fn replay<P: Policy>(&self, tree: &Tree<F, P>, until: u64, guard: &Guard<'_>) -> bool {
+        let Some(mut place) = self.places[tree.number()].try_lock() else { return false };
+        touch_mut(&raw const *place, size_of::<Cursor<Op<F>>>());
+        let end = self.log.filled_until(&place, until.max(place.index()));
+        let is_behind = place.index() < end;
+        if is_behind {
+            // First: see the module's text.
+            self.log.complete(end);
+            guard.hold_back(|| {
+                self.log.replay(&mut place, end, |_, op| {
+                    op.apply(tree, guard);
+                    point(points::REPLAYED);
+                });
+            });
+        }
+        is_behind
+    }
+
+    /// Brings a replica to where the completed tail is now.
+    #[inline]
+    fn freshen<P: Policy>(&self, tree: &Tree<F, P>, guard: &Guard<'_>) {
+        let until = self.log.completed();
+        if self.log.local_tail(tree.number()) < until {
+            self.freshen_slowly(tree, until, guard);
+        }
+    }
+
+    #[cold]
+    fn freshen_slowly<P: Policy>(&self, tree: &Tree<F, P>, until: u64, guard: &Guard<'_>) {
+        let backoff = Backoff::new();
+        while self.log.local_tail(tree.number()) < until {
+            if !self.replay(tree, until, guard) {
+                backoff.wait();
+            }
+        }
+    }
+
+    /// Replays for those of all replicas that no thread replays for.
+    #[cold]
+    fn help<P: Policy>(&self, trees: &[Tree<F, P>], guard: &Guard<'_>) {
+        let tail = self.log.tail();
+        trees.iter().for_each(|tree| _ = self.replay(tree, tail, guard));
+        self.log.recycle();
+    }
+
+    /// Takes back what all replicas have carried out, if much of the lane is in use, and helps those that lag, if most of it is.
+    #[cold]
+    fn make_room<P: Policy>(&self, trees: &[Tree<F, P>], guard: &Guard<'_>) {
+        if self.log.lag_exceeds(HELP_PART) {
+            self.help(trees, guard);
+        } else if self.log.lag_exceeds(RECYCLE_PART) {
+            self.log.recycle();
+        }
+    }
+
+    /// Appends an operation, and waits until it has been carried out in its thread's replica.
+    fn carry_out<P: Policy>(
+        &self,
+        (trees, here): (&[Tree<F, P>], usize),
+        key: F::Probe<'_>,
+        what: What,
+        guard: &Guard<'_>,
+    ) -> Put {
+        let answer = Answer { what: AtomicU8::new(0), word: AtomicU64::new(0) };
+        let op = Op { key: F::own(key), what, replica: here, answer: NonNull::from(&answer) };
+        let backoff = Backoff::new();
+        let mut room = loop {
+            match self.log.reserve(1) {
+                Ok(room) => break room,
+                Err(_) => self.help(trees, guard),
+            }
+            backoff.wait();
+        };
+        let end = room.range().end;
+        room.fill(op);
+        drop(room);
+        let backoff = Backoff::new();
+        let put = loop {
+            if let Some(put) = answer.get() {
+                break put;
+            }
+            if !self.replay(&trees[here], end, guard) {
+                backoff.wait();
+            }
+        };
+        if end.is_multiple_of(LOOK) {
+            self.make_room(trees, guard);
+        }
+        put
+    }
+}
+
+/// The lanes of a map. See the module's text.
+pub(super) struct Feed<F: KeyForm> {
+    lanes: Box<[Lane<F>]>,
+    /// Shared by updates, for one thread that is to be alone.
+    gate: DistributedRwLock<()>,
+}
+
+impl<F: KeyForm> Feed<F> {
+    pub(super) fn new(replicas: usize, topology: &Topology) -> Self {
+        let gate = RwLock::from_raw(RawDistributedRwLock::with_slots(topology.cpus().len()), ());
+        Feed { lanes: (0..LANES).map(|_| Lane::new(replicas)).collect(), gate }
+    }
+
+    #[inline]
+    fn lane(&self, key: F::Probe<'_>) -> &Lane<F> {
+        let mixed = F::hash(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.lanes[(mixed >> 40) as usize % LANES]
+    }
+
+    /// Brings a replica to where a read of a key may begin.
+    #[inline]
+    pub(super) fn freshen<P: Policy>(&self, tree: &Tree<F, P>, key: F::Probe<'_>, guard: &Guard<'_>) {
+        self.lane(key).freshen(tree, guard);
+    }
+
+    /// Brings a replica to where a read of all keys may begin.
+    pub(super) fn freshen_all<P: Policy>(&self, tree: &Tree<F, P>, guard: &Guard<'_>) {
+        self.lanes.iter().for_each(|lane| lane.freshen(tree, guard));
+    }
+
+    /// Changes a key in all replicas.
+    pub(super) fn change<P: Policy>(
+        &self,
+        (trees, here): (&[Tree<F, P>], usize),
+        key: F::Probe<'_>,
+        what: What,
+        guard: &Guard<'_>,
+    ) -> Put {
+        let lane = self.lane(key);
+        if !matches!(what, What::Put(_, When::Always)) {
+            // What changes nothing is a read.
+            lane.freshen(&trees[here], guard);
+            let there = trees[here].get(key, guard);
+            match (what, there) {
+                (What::Take(_) | What::Put(_, When::Present | When::Holds(_)), None) => return Put::Missing,
+                (What::Put(_, When::Absent), Some(there)) => return Put::Kept(there),
+                (What::Put(_, When::Holds(word)) | What::Take(Some(word)), Some(there)) if word != there => {
+                    return Put::Kept(there);
+                }
+                _ => {}
+            }
+        }
+        let _gate = self.gate.read();
+        lane.carry_out((trees, here), key, what, guard)
+    }
+
+    /// Runs `choose`, which looks at a replica that is up to date while no thread changes any, and takes the key out that
+    /// it finds. It is called with no lock held that it could ask for.
+    pub(super) fn take_chosen<P: Policy>(
+        &self,
+        (trees, here): (&[Tree<F, P>], usize),
+        run: &mut F::Run,
+        choose: impl FnOnce(&Tree<F, P>, &mut F::Run),
+        guard: &Guard<'_>,
+    ) {
+        use super::run::Run as _;
+        let _gate = self.gate.write();
+        self.freshen_all(&trees[here], guard);
+        choose(&trees[here], run);
+        if run.len() > 0 {
+            let put = self.lane(run.key(0)).carry_out((trees, here), run.key(0), What::Take(None), guard);
+            debug_assert!(matches!(put, Put::Replaced(word) if word == run.value(0)), "no other thread takes it out");
+        }
+    }
+
+    /// Brings all replicas as far as they come without waiting, and frees what all of them have carried out.
+    pub(super) fn settle<P: Policy>(&self, trees: &[Tree<F, P>], guard: &Guard<'_>) {
+        self.lanes.iter().for_each(|lane| lane.help(trees, guard));
+    }
+
+    /// Bytes of the logs.
+    pub(super) fn bytes(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.log.bytes()).sum()
+    }
+}

@@ -1,0 +1,161 @@
+//! A tree's memory: the arenas that its pages come from, one for each node that they may lie on.
+
+use super::page::Page;
+use super::policy::{Policy, Replicas};
+use super::run::Piece;
+use super::tree::Tree;
+use crate::key::KeyForm;
+use archipelago_platform::atomic::Ordering::Acquire;
+use archipelago_platform::memory::BlockArena;
+use archipelago_platform::per_thread::PerThread;
+use archipelago_platform::topology::{NodeId, Topology};
+use archipelago_sync::rcu::Guard;
+use core::marker::PhantomData;
+use core::ops::Range;
+use core::ptr::NonNull;
+
+impl<F: KeyForm, P: Policy> Tree<F, P> {
+    /// An empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
+    ///
+    /// Its pages lie on `homes`: each on that of the thread that makes it, if it is one of these.
+    pub(super) fn new(topology: Topology, homes: Range<usize>) -> Self {
+        let nodes = topology.nodes().len();
+        let copies = if P::REPLICAS == Replicas::OfInnerPages && homes.len() > 1 { homes.len() } else { 0 };
+        let block = if copies > 0 { Page::<F, P>::block_with_copies(copies) } else { Page::<F, P>::BLOCK };
+        let blocks = [block, Page::<F, P>::BARE_BLOCK];
+        let kinds = &blocks[..if P::FINEST > 0 { 2 } else { 1 }];
+        let arena = |block, node| BlockArena::new(block, (nodes > 1).then_some(NodeId(node)));
+        let arenas: Box<[BlockArena]> =
+            kinds.iter().flat_map(|&block| homes.clone().map(move |node| arena(block, node))).collect();
+        // SAFETY: a fresh block.
+        let root = unsafe { Page::<F, P>::create(arenas[0].alloc(), 0, true, copies) };
+        root.fill(&Piece::new(0), 0..0);
+        Tree {
+            root: root.address(),
+            topology,
+            arenas,
+            homes: homes.len(),
+            number: homes.start,
+            retries: PerThread::new(),
+            _types: PhantomData,
+        }
+    }
+
+    /// A page for a level, on the caller's node.
+    pub(super) fn create_page<'g>(&self, level: usize, _: &'g Guard<'_>) -> Page<'g, F, P> {
+        let node = self.node();
+        let latched = Page::<F, P>::is_latched(level);
+        let home = if latched { node } else { self.homes + node };
+        // SAFETY: a fresh block.
+        unsafe { Page::create(self.arenas[home].alloc(), home, latched, self.copies()) }
+    }
+
+    /// A copy of a page for a node.
+    pub(super) fn create_copy<'g>(&self, source: Page<'g, F, P>, node: usize) -> Page<'g, F, P> {
+        // SAFETY: a fresh block. Nothing latches a copy but its version lock.
+        let copy = unsafe { Page::create(self.arenas[node].alloc(), node, false, self.copies()) };
+        copy.become_copy_of(source);
+        copy
+    }
+
+    /// Frees a copy.
+    ///
+    /// # Safety
+    /// No thread uses it any more.
+    pub(super) unsafe fn free_copy(&self, copy: Page<'_, F, P>) {
+        // SAFETY: by the contract.
+        unsafe { free(copy, false, self.arenas.as_ptr()) };
+    }
+
+    /// How many homes there are.
+    #[inline]
+    pub(super) fn homes(&self) -> usize {
+        self.homes
+    }
+
+    /// How many copies a page may have.
+    fn copies(&self) -> usize {
+        if self.has_copies() { self.homes } else { 0 }
+    }
+
+    /// Which home is this thread's.
+    #[inline]
+    pub(super) fn node(&self) -> usize {
+        let last = self.homes - 1;
+        if last == 0 { 0 } else { self.topology.node_of_current().min(last) }
+    }
+
+    /// Frees a page that has gone when no reader can be in it.
+    pub(super) fn retire(&self, page: Page<'_, F, P>, guard: &Guard<'_>) {
+        unsafe fn reclaim<F: KeyForm, P: Policy>(page: *mut (), arenas: *mut ()) {
+            // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped. Copies are reached by way of
+            // their source only.
+            unsafe {
+                let page = Page::<F, P>::from_address(NonNull::new_unchecked(page.cast()));
+                for copy in page.copies().iter().filter_map(|copy| NonNull::new(copy.load(Acquire))) {
+                    free(Page::<F, P>::from_address(copy), false, arenas.cast());
+                }
+                free(page, page.has_latch(), arenas.cast());
+            }
+        }
+        let arenas = self.arenas.as_ptr().cast_mut().cast();
+        // SAFETY: nothing leads to the page any more, which happened before its latch was let go of; the thread that made it
+        // obsolete retires it, once.
+        unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, arenas, reclaim::<F, P>) }
+    }
+
+    /// Bytes of memory held for pages.
+    pub(super) fn bytes(&self) -> usize {
+        self.arenas.iter().map(BlockArena::bytes_held).sum()
+    }
+
+    /// Pages, those included whose memory is not free yet.
+    pub(super) fn pages(&self) -> usize {
+        self.arenas.iter().map(BlockArena::blocks_live).sum()
+    }
+
+    /// Shows all pages, for a caller that has the tree to itself. One that is latched, by a thread that this process has not
+    /// got, being a child, is passed over with all below it: they leak.
+    fn each_page(&self, mut each: impl FnMut(Page<'_, F, P>)) {
+        // SAFETY: the root lives as long as the tree.
+        let mut pages = vec![unsafe { Page::<F, P>::from_address(self.root) }];
+        while let Some(page) = pages.pop() {
+            if page.latch().read().is_none() {
+                continue;
+            }
+            for slot in 0..if page.level() > 0 { page.len() } else { 0 } {
+                let child = page.child(slot).expect("an inner page's entries are pages");
+                // SAFETY: an unlatched page's children are in the tree.
+                pages.push(unsafe { Page::from_address(child) });
+            }
+            each(page);
+        }
+    }
+
+    /// Shows each value word, for a caller that has the tree to itself.
+    pub(super) fn show_words(&self, mut each: impl FnMut(u64)) {
+        self.each_page(|page| {
+            if page.level() == 0 {
+                (0..page.len()).for_each(|slot| each(page.value(slot).load(Acquire)));
+            }
+        });
+    }
+}
+
+/// Frees a page, which has a latch or not, to its arena.
+///
+/// # Safety
+/// No thread uses the page any more, and these are its tree's arenas.
+unsafe fn free<F: KeyForm, P: Policy>(page: Page<'_, F, P>, latched: bool, arenas: *const BlockArena) {
+    // SAFETY: by the contract.
+    unsafe { (*arenas.add(page.home())).free(page.destroy(latched)) };
+}
+
+impl<F: KeyForm, P: Policy> Drop for Tree<F, P> {
+    fn drop(&mut self) {
+        if core::mem::needs_drop::<P::Latch>() {
+            // SAFETY: the tree is owned, and each page is shown once. The arenas free the blocks.
+            self.each_page(|page| _ = unsafe { page.destroy(page.has_latch() || page.address() == self.root) });
+        }
+    }
+}
