@@ -164,8 +164,8 @@ impl PughSkipList {
         };
         link(before, 0);
         drop(held);
-        for level in 1..height {
-            let (before, _held) = self.lock_before(path[level], level, key);
+        for (level, from) in path.iter().enumerate().take(height).skip(1) {
+            let (before, _held) = self.lock_before(from, level, key);
             link(before, level);
         }
         None
