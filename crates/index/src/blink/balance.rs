@@ -171,7 +171,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     }
 }
 
-/// Gives two neighbours about the same of their entries. Says whether that was possible.
+/// Gives two neighbours about the same of their entries. Says whether that was possible, and they had not.
 fn share<F: KeyForm, P: Policy>(
     parent: Page<'_, F, P>,
     slot: usize,
@@ -181,6 +181,10 @@ fn share<F: KeyForm, P: Policy>(
 ) -> bool {
     let len = piece.run.len();
     let cut = piece.middle(0..len);
+    if cut == left.page().len() {
+        // As evenly as it can be, already. (A change would have the caller come again, for ever.)
+        return false;
+    }
     let fits = |part| piece.words(part) <= Page::<F, P>::WORDS;
     if !(fits(0..cut) && fits(cut..len) && parent.has_room_instead(F::probe(&right.page().low()), piece.fence(cut))) {
         return false;
