@@ -79,8 +79,9 @@ impl<F: KeyForm, I: Index<F>> Structure<F> for Core<F, I> {
         self.descend(guard, bound, limit, words, visit)
     }
 
-    fn split_points(&self, (): (), _: &Guard<'_>, count: usize, show: impl FnMut(F::Probe<'_>)) {
-        self.index.cut(count, show);
+    fn split_points(&self, (): (), guard: &Guard<'_>, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
+        // A chunk's lower bound need not be a key, as the first entry above it is.
+        self.index.cut(count, |bound| _ = self.ceiling((), guard, bound, |key, _| show(key)));
     }
 
     fn entries(&self) -> usize {
