@@ -3,16 +3,17 @@
 use core::cell::Cell;
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::pad::CachePadded;
 
 /// Levels of a skip list.
 pub const LEVELS: usize = 16;
 
-/// Gives each session of a list numbers of its own.
-pub struct Heights(AtomicU64);
+/// Gives each session of a list numbers of its own. On a line that no operation reads.
+pub struct Heights(CachePadded<AtomicU64>);
 
 impl Default for Heights {
     fn default() -> Self {
-        Heights(AtomicU64::new(1))
+        Heights(CachePadded::new(AtomicU64::new(1)))
     }
 }
 

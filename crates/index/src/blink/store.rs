@@ -7,6 +7,7 @@ use super::tree::Tree;
 use crate::key::KeyForm;
 use archipelago_platform::atomic::Ordering::Acquire;
 use archipelago_platform::memory::BlockArena;
+use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::topology::{NodeId, Topology};
 use archipelago_sync::rcu::Guard;
@@ -36,7 +37,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             arenas,
             homes: homes.len(),
             number: homes.start,
-            retries: PerThread::new(),
+            retries: CachePadded::new(PerThread::new()),
             _types: PhantomData,
         }
     }

@@ -66,8 +66,8 @@ pub struct Tree<F: KeyForm, P: Policy> {
     pub(super) homes: usize,
     /// The first of them.
     pub(super) number: usize,
-    /// See [`retries`](Self::retries).
-    pub(super) retries: PerThread<CachePadded<AtomicU64>>,
+    /// See [`retries`](Self::retries). Not on the line of the root, which all walks read.
+    pub(super) retries: CachePadded<PerThread<CachePadded<AtomicU64>>>,
     pub(super) _types: PhantomData<fn() -> (F, P)>,
 }
 

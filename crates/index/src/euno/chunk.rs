@@ -31,7 +31,7 @@ use super::look::{Alone, Look, order, settled};
 use super::memory::Memory;
 use crate::map::End;
 use archipelago_platform::memory::BlockArena;
-use archipelago_platform::{hint, simd};
+use archipelago_platform::{hint, simd, touch_mut};
 use archipelago_sync::region::{Again, Link, Page, Word};
 use archipelago_sync::version_lock::VersionLock;
 use core::ptr::NonNull;
@@ -296,6 +296,7 @@ impl Chunk {
             entries: [const { Entry::empty() }; SLOTS],
             _end: Default::default(),
         };
+        touch_mut(block.as_ptr(), size_of::<Self>());
         // SAFETY: a fresh block of a chunk's layout.
         unsafe { block.write(chunk) };
         block.as_ptr()

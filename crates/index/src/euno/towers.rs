@@ -18,6 +18,7 @@ use super::held::{Held, Waste};
 use super::index::{Aim, Index, show_some};
 use super::look::{Alone, AtVersion, Look, order, settled, walking};
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use archipelago_platform::pad::CachePadded;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::region::{Again, Link, Page, Walk, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
@@ -100,10 +101,10 @@ fn reaches<F: ChunkForm>(look: &impl Look, bound: u64, aim: Aim<F::Probe<'_>>) -
 /// The towers.
 pub struct Towers<F: ChunkForm> {
     head: Box<Tower>,
-    /// What the next height is made of.
-    random: AtomicU64,
+    /// What the next height is made of. Not on the line of the head, which all walks read.
+    random: CachePadded<AtomicU64>,
     /// Beside the head.
-    towers: AtomicUsize,
+    towers: CachePadded<AtomicUsize>,
     form: PhantomData<F>,
 }
 
@@ -206,8 +207,8 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
     fn new(first: *mut Chunk) -> Self {
         Self {
             head: Tower::new(0, LEVELS, first),
-            random: AtomicU64::new(0),
-            towers: AtomicUsize::new(0),
+            random: CachePadded::new(AtomicU64::new(0)),
+            towers: CachePadded::new(AtomicUsize::new(0)),
             form: PhantomData,
         }
     }

@@ -21,6 +21,7 @@ use super::index::{Aim, Index, show_some};
 use super::look::{Alone, AtVersion, Look, order, settled, walking};
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::hint;
+use archipelago_platform::pad::CachePadded;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::region::{Again, Link, Page, Walk, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
@@ -246,8 +247,8 @@ impl<'g> Step<'g> {
 /// The inner levels.
 pub struct Levels<F: ChunkForm> {
     root: Box<Inner>,
-    /// Beside the root.
-    nodes: AtomicUsize,
+    /// Beside the root. Not on its line, which all walks read.
+    nodes: CachePadded<AtomicUsize>,
     form: PhantomData<F>,
 }
 
@@ -364,7 +365,7 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
     fn new(first: *mut Chunk) -> Self {
         let root = Inner::new(1);
         root.set_child(0, first.cast());
-        Self { root, nodes: AtomicUsize::new(0), form: PhantomData }
+        Self { root, nodes: CachePadded::new(AtomicUsize::new(0)), form: PhantomData }
     }
 
     #[inline(always)]
