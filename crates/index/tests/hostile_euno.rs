@@ -66,7 +66,7 @@ fn scattered_chunks_are_taken_from_at_both_ends() {
     }
 }
 
-/// So many threads work on few keys and many, in all ways, that each chunk is contended: what is read is in order and belongs to
+/// A crowd of threads works on few keys and many, in all ways, so that each chunk is contended: what is read is in order and belongs to
 /// its key, no operation takes much longer than such a crowd waits for a processor anyway, nothing is lost.
 fn in_a_crowd<S: Kind>(keys: u64) {
     const THREADS: usize = 64;
@@ -249,7 +249,7 @@ fn refilled<S: Kind>(key: fn(u64, u64) -> u64) {
     }
 }
 
-/// So many chunks that the index over them has several levels, filled and emptied in order, against it, and in none: it
+/// Enough chunks for an index of several levels, filled and emptied in order, against it, and in none: it
 /// splits and merges its nodes, and each owns the keys it has, which are boxes of their own if they are byte strings.
 fn levels_come_and_go<S: Kind, K: Key>(make: fn(u64) -> K) {
     let counter = DropCounter::new();

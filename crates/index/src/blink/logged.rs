@@ -7,7 +7,7 @@
 //! side. (*Concurrent node replication* in Bhardwaj et al., *NrOS*, OSDI 2021.)
 //!
 //! # Why this is linearizable
-//! An operation's moment is that at which its lane's *completed tail* passes it. Whoever replays raises the completed tail
+//! An operation's moment is that at which its lane's *completed tail* passes it. A thread that replays raises the completed tail
 //! to where it will come *before* it changes the replica. So what a reader sees of an operation that is being carried out is
 //! below the completed tail already, and a reader that begins later, on whatever node, brings its own replica there before it
 //! looks. The thread that waits for an answer gets it from its own replica, so a read that begins after the answer sees

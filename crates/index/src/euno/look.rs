@@ -66,7 +66,7 @@ impl Look for Alone {
     }
 }
 
-/// Whoever alone changes a page may run a change on it by hand. A new version is the lock's business.
+/// A thread that alone changes a page may run a change on it by hand. A new version is the lock's business.
 impl Changing for Alone {
     #[inline(always)]
     fn get(&self, word: &Word) -> u64 {

@@ -21,7 +21,7 @@ use core::cmp::Ordering;
 
 /// Entries of a chunk, about, that is not the first of a scan.
 const FILL: usize = SLOTS * 2 / 3;
-/// So many chunks a scan starts fetching at a time, at most.
+/// A scan starts fetching this number of chunks at a time, at most.
 const AHEAD: usize = 4;
 /// A chunk with no more entries that are not in order is left so.
 const LOOSE: usize = 4;

@@ -293,7 +293,7 @@ fn a_removal_whose_page_loses_its_lower_keys_before_it_is_latched() {
 /// which has at some moment been changed as often as it had been, so that it has its version.
 #[test]
 fn a_page_is_not_used_again_under_a_reader() {
-    // On one node, so that pages which one thread lets go of may be another's next ones; and so many that their chunk stays.
+    // On one node, so that pages which one thread lets go of may be another's next ones; and enough of them for their chunk to stay.
     let make = || {
         let tree: Tree = Builder::default().topology(Topology::synthetic(1, 4)).build();
         tree.pin().extend((0..30 * FULL).map(|key| (key, 10 * key)));
