@@ -130,7 +130,8 @@ impl<'g> NodeRef<'g> {
         *self.header().key
     }
 
-    /// The value, if the node is not removed. Acquire and Release: what led to a value is seen by who gets it.
+    /// The value, if the node is not removed. Acquire pairs with the Release of `replace`: a reader of the value
+    /// sees what led to it.
     fn value(self) -> Option<u64> {
         Some(self.header().value.load(Ordering::Acquire)).filter(|value| *value != GONE)
     }

@@ -48,8 +48,8 @@ fn a_look_up_whose_key_leaves_its_part() {
     stalled_at((points::PART, 1), make, get, quick, Tree::check_invariants);
 }
 
-/// A chunk was split, and a way was found to the node above it, as far as that node. Then so many other chunks are split that
-/// the node is, too, and is the one above no more.
+/// A thread has split a chunk, and found its way to the node above, as far as that node. Then another splits other chunks until
+/// the node is split, too, and is not the one above any more.
 #[test]
 fn a_split_whose_node_is_split_meanwhile() {
     const CHUNKS: u64 = 30;
