@@ -14,7 +14,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::world;
@@ -42,6 +42,8 @@ static ALIVE: [AtomicUsize; ARENAS] = [const { AtomicUsize::new(0) }; ARENAS];
 
 /// The free lists and the chunk of one simulated thread.
 pub(crate) struct Cache {
+    /// Where its blocks come from: known once the thread runs.
+    arena: *const Arena,
     free: [usize; CLASSES],
     chunk: usize,
     chunk_end: usize,
@@ -49,7 +51,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) const fn new() -> Self {
-        Cache { free: [0; CLASSES], chunk: 0, chunk_end: 0 }
+        Cache { arena: null(), free: [0; CLASSES], chunk: 0, chunk_end: 0 }
     }
 }
 
@@ -108,31 +110,57 @@ pub(crate) struct Arena {
 }
 
 thread_local! {
-    /// The arena and the cache of the simulated thread that runs on this OS thread.
-    static CURRENT: Cell<(*const Arena, *mut Cache)> = const { Cell::new((null_mut(), null_mut())) };
+    /// The cache of the simulated thread that runs on this OS thread. One word: it is set aside for every access of the
+    /// program ([`apart`]).
+    static CURRENT: Cell<*mut Cache> = const { Cell::new(null_mut()) };
 }
 
-/// Routes allocations of this OS thread until the next call; null pointers: to the system.
-pub(crate) fn route(arena: *const Arena, cache: *mut Cache) -> (*const Arena, *mut Cache) {
-    CURRENT.replace((arena, cache))
+/// Where allocations went before.
+#[must_use]
+pub(crate) struct Route(*mut Cache);
+
+/// Routes allocations of this OS thread to an arena, through a thread's cache, or to the system if there is none.
+///
+/// # Safety
+/// Both stay valid, and nothing else uses the cache, until the [`Route`] is taken [`back`](Route::back).
+pub(crate) unsafe fn route(arena: Option<&Arena>, cache: *mut Cache) -> Route {
+    let Some(arena) = arena else { return aside() };
+    // SAFETY: the caller's.
+    unsafe { (*cache).arena = arena };
+    Route(CURRENT.replace(cache))
+}
+
+/// Routes allocations of this OS thread to the system.
+#[inline]
+pub(crate) fn aside() -> Route {
+    Route(CURRENT.replace(null_mut()))
+}
+
+impl Route {
+    #[inline]
+    pub(crate) fn back(&self) {
+        // Not `LocalKey::set`, which goes through an `Option` on the stack, and waits for it.
+        CURRENT.with(|current| current.set(self.0));
+    }
 }
 
 /// Whether allocations go to an arena now: the program runs, not the engine and not this allocator.
 pub(crate) fn routed() -> bool {
-    !CURRENT.get().0.is_null()
+    !CURRENT.get().is_null()
 }
 
 /// Runs `f` with allocations that go to the system.
 #[inline]
 pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
     /// Puts the route back, also when `f` panics.
-    struct Back((*const Arena, *mut Cache));
+    struct Back(Route);
     impl Drop for Back {
+        #[inline]
         fn drop(&mut self) {
-            CURRENT.set(self.0);
+            self.0.back();
         }
     }
-    let _back = Back(CURRENT.replace((null_mut(), null_mut())));
+    let _back = Back(aside());
     f()
 }
 
@@ -236,13 +264,13 @@ fn class_of(layout: Layout) -> Option<(usize, usize)> {
 // addresses go to the system's allocator, which they came from.
 unsafe impl GlobalAlloc for SimAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let (arena, cache) = CURRENT.get();
-        if arena.is_null() {
+        let cache = CURRENT.get();
+        if cache.is_null() {
             // SAFETY: passed on.
             return unsafe { System.alloc(layout) };
         }
-        // SAFETY: `route` was given pointers that stay valid until its next call, and one OS thread uses them.
-        let block = apart(|| unsafe { (*arena).alloc(&mut *cache, layout) });
+        // SAFETY: `route` was given pointers that stay valid until they are taken back, and one OS thread uses them.
+        let block = apart(|| unsafe { (*(*cache).arena).alloc(&mut *cache, layout) });
         if layout.size() <= FILLED {
             world::allocated(block.cast(), layout.size());
         }
@@ -250,7 +278,7 @@ unsafe impl GlobalAlloc for SimAlloc {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if CURRENT.get().0.is_null() {
+        if !routed() {
             // SAFETY: passed on.
             return unsafe { System.alloc_zeroed(layout) };
         }
@@ -271,9 +299,9 @@ unsafe impl GlobalAlloc for SimAlloc {
             return unsafe { System.dealloc(block, layout) };
         }
         let number = (at - LOW) / SPAN;
-        let (arena, cache) = CURRENT.get();
+        let cache = CURRENT.get();
         // SAFETY: as in `alloc`.
-        if !arena.is_null() && unsafe { (*arena).number } == number {
+        if !cache.is_null() && unsafe { (*(*cache).arena).number } == number {
             world::allocated(block.cast(), size_of::<usize>());
             match class_of(layout) {
                 Some((class, _)) => {
@@ -315,15 +343,18 @@ mod tests {
         let layout = Layout::from_size_align(100, 8).unwrap();
         let blocks: Vec<usize> = (0..1000).map(|_| arena.alloc(&mut cache, layout) as usize).collect();
         assert!(blocks.windows(2).all(|pair| pair[1] >= pair[0] + 100));
-        let outer = route(&arena, &mut cache);
+        let to = &raw mut cache;
+        // SAFETY: both live until the route is taken back; the cache is used through `to` alone.
+        let route = unsafe { route(Some(&arena), to) };
         // SAFETY: a live block of this arena.
         unsafe { SimAlloc.dealloc(blocks[7] as *mut u8, layout) };
-        assert_eq!(arena.alloc(&mut cache, layout) as usize, blocks[7]);
+        // SAFETY: as above.
+        assert_eq!(arena.alloc(unsafe { &mut *to }, layout) as usize, blocks[7]);
         for block in blocks {
             // SAFETY: live blocks of this arena.
             unsafe { SimAlloc.dealloc(block as *mut u8, layout) };
         }
-        route(outer.0, outer.1);
+        route.back();
         let number = arena.number;
         drop(arena);
         assert_eq!(ALIVE[number].load(Ordering::Relaxed), 0);

@@ -13,7 +13,7 @@ use corosensei::{Coroutine, CoroutineResult};
 
 use super::thread::{Role, Stackful, Status, Unwinding};
 use super::{Engine, Outcome, Start};
-use crate::arena::{self, Arena, Cache};
+use crate::arena::{self, Cache, Route};
 use crate::watch;
 
 thread_local! {
@@ -30,19 +30,19 @@ pub(crate) fn engine() -> Option<*mut Engine> {
 /// While it lives, this OS thread acts as if no simulated thread ran.
 pub(crate) struct Outside {
     engine: *mut Engine,
-    route: (*const Arena, *mut Cache),
+    route: Route,
 }
 
 impl Outside {
     pub(crate) fn step() -> Self {
-        Outside { engine: ENGINE.replace(ptr::null_mut()), route: arena::route(ptr::null(), ptr::null_mut()) }
+        Outside { engine: ENGINE.replace(ptr::null_mut()), route: arena::aside() }
     }
 }
 
 impl Drop for Outside {
     fn drop(&mut self) {
         ENGINE.set(self.engine);
-        arena::route(self.route.0, self.route.1);
+        self.route.back();
     }
 }
 
@@ -171,15 +171,15 @@ fn resume(engine: *mut Engine, id: usize) {
     let thread = &mut unsafe { &mut *engine }.threads[id];
     let heap: *mut Cache = &mut *thread.heap;
     let stack: *mut Stackful = thread.stack.as_deref_mut().expect("an unfinished thread");
-    // SAFETY: as above; the arena stays in its place.
-    let arena = unsafe { &(*engine).arena }.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: as above.
     watched(unsafe { &mut *engine }, id);
-    let outer = (ENGINE.replace(engine), arena::route(arena, heap));
+    let outer = ENGINE.replace(engine);
+    // SAFETY: the arena and the thread stay in their places while the thread runs, and it alone uses its heap.
+    let route = unsafe { arena::route((*engine).arena.as_ref(), heap) };
     // SAFETY: nobody else uses this coroutine: it is not resumed from inside itself.
     let result = unsafe { (*stack).resume(()) };
-    ENGINE.set(outer.0);
-    arena::route(outer.1.0, outer.1.1);
+    ENGINE.set(outer);
+    route.back();
     if matches!(result, CoroutineResult::Return(())) {
         // SAFETY: as above; the coroutine has ended.
         let stack = unsafe { &mut *engine }.threads[id].stack.take();

@@ -2,7 +2,11 @@
 //!
 //! A tag says that a line was brought in and not pushed out since. Whether the copy is still valid stands in the
 //! line's own record, so that invalidating costs no search here. A line's set follows from its colour. The arrays
-//! start as zeros that the operating system hands out on demand: an unused cache takes no memory.
+//! start as zeros that the operating system hands out on demand: an unused cache takes no memory. The next run takes
+//! over the last one's arrays, and numbers its lines after those that stand there, which then are as good as zeros: to
+//! fill megabytes takes longer than many a run.
+
+use std::cell::RefCell;
 
 use crate::machine::Cache;
 
@@ -11,14 +15,25 @@ const LINE: usize = 16;
 
 /// The tags of several equal caches: one per core, or one per socket.
 pub(crate) struct Tags {
-    /// Line numbers plus one, 0 for none; each set from the most recently used.
+    /// Line numbers plus `base` plus one, `base` or less for none; each set from the most recently used.
     tags: Vec<u32>,
+    /// The greatest tag of earlier runs, and of this one.
+    base: u32,
+    greatest: u32,
     /// Where in `tags` a host cache line begins: a set shall not lie across one more than it must.
     first: usize,
     sets: u64,
     ways: usize,
     /// Whether sets are picked by a hash of the colour: shared caches spread addresses over slices.
     hashed: bool,
+}
+
+/// Arrays of earlier runs with their greatest tags, the youngest last: as many as a machine has levels.
+const LEVELS: usize = 3;
+/// Shorter ones are filled in no time, and not kept.
+const SHORT: usize = 1 << 10;
+thread_local! {
+    static KEPT: RefCell<Vec<(Vec<u32>, u32)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What happened to a cache when a line was used.
@@ -34,10 +49,14 @@ pub(crate) enum Used {
 
 impl Tags {
     pub(crate) fn new(caches: usize, cache: Cache, hashed: bool) -> Self {
-        let tags = vec![0; caches * cache.sets * cache.ways + LINE];
-        super::use_huge_pages(&tags);
+        let len = caches * cache.sets * cache.ways + LINE;
+        let (tags, base) = kept(len).unwrap_or_else(|| {
+            let tags = vec![0; len];
+            super::use_huge_pages(&tags);
+            (tags, 0)
+        });
         let first = tags.as_ptr().align_offset(64).min(LINE);
-        Tags { tags, first, sets: cache.sets as u64, ways: cache.ways, hashed }
+        Tags { tags, base, greatest: base, first, sets: cache.sets as u64, ways: cache.ways, hashed }
     }
 
     /// Uses a line in cache number `cache`: it is there afterwards, as the most recently used of its set.
@@ -45,10 +64,11 @@ impl Tags {
     pub(crate) fn touch(&mut self, cache: usize, line: u32, colour: u32) -> Used {
         let start = self.start(cache, colour);
         let ways = &mut self.tags[start..start + self.ways];
-        let tag = line + 1;
+        let tag = self.base + line + 1;
         if ways[0] == tag {
             return Used::Hit;
         }
+        self.greatest = self.greatest.max(tag);
         let found = ways.iter().position(|&way| way == tag);
         let last = ways[ways.len() - 1];
         let at = found.unwrap_or(ways.len() - 1);
@@ -56,8 +76,8 @@ impl Tags {
         ways[0] = tag;
         match (found, last) {
             (Some(_), _) => Used::Hit,
-            (None, 0) => Used::Missed,
-            (None, pushed) => Used::Pushed(pushed - 1),
+            (None, old) if old <= self.base => Used::Missed,
+            (None, pushed) => Used::Pushed(pushed - self.base - 1),
         }
     }
 
@@ -65,8 +85,9 @@ impl Tags {
     pub(crate) fn touch_around(&mut self, cache: usize, line: u32, colour: u32, valid: impl Fn(u32) -> bool) -> Used {
         let start = self.start(cache, colour);
         let ways = &mut self.tags[start..start + self.ways];
-        let full = ways.iter().all(|&way| way != 0 && way != line + 1);
-        let stale = |ways: &[u32]| ways.iter().rposition(|&way| !valid(way - 1));
+        let base = self.base;
+        let full = ways.iter().all(|&way| way > base && way != base + line + 1);
+        let stale = |ways: &[u32]| ways.iter().rposition(|&way| !valid(way - base - 1));
         if let Some(stale) = full.then(|| stale(ways)).flatten() {
             let last = ways.len() - 1;
             ways[stale..].rotate_left(1);
@@ -98,9 +119,52 @@ impl Tags {
     }
 }
 
+impl Drop for Tags {
+    fn drop(&mut self) {
+        if self.tags.len() < SHORT {
+            return;
+        }
+        let kept = (std::mem::take(&mut self.tags), self.greatest);
+        // A thread that ends keeps nothing.
+        _ = KEPT.try_with(|all| {
+            let mut all = all.borrow_mut();
+            if all.len() == LEVELS {
+                all.remove(0);
+            }
+            all.push(kept);
+        });
+    }
+}
+
+/// An array of this length, and its greatest tag, if an earlier run has left one with enough numbers to go.
+fn kept(len: usize) -> Option<(Vec<u32>, u32)> {
+    KEPT.with(|all| {
+        let mut all = all.borrow_mut();
+        let at = all.iter().position(|(tags, greatest)| tags.len() == len && *greatest < u32::MAX / 2)?;
+        Some(all.remove(at))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_run_finds_its_caches_empty() {
+        let cache = Cache { sets: SHORT, ways: 2 };
+        for run in 0..3 {
+            let mut tags = Tags::new(1, cache, false);
+            assert_eq!(tags.base > 0, run > 0, "the arrays of the last run are used again");
+            assert_eq!(tags.touch(0, 0, 0), Used::Missed);
+            assert_eq!(tags.touch(0, 1, 0), Used::Missed);
+            assert_eq!(tags.touch_around(0, 2, 0, |_| false), Used::Missed);
+            assert_eq!(tags.touch_around(0, 3, 0, |_| true), Used::Pushed(1));
+            assert_eq!(
+                tags.touch_around(0, 4, 1, |line| unreachable!("line {line} is of an earlier run")),
+                Used::Missed
+            );
+        }
+    }
 
     #[test]
     fn the_least_recently_used_goes() {
