@@ -9,8 +9,8 @@ use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use core::fmt::Write;
 
-/// The usual limit: far beyond any test's time on a busy machine.
-pub const USUAL: Duration = Duration::from_secs(120);
+/// The usual limit: far beyond any test's time on a busy machine, or under an interpreter.
+pub const USUAL: Duration = Duration::from_secs(if cfg!(miri) { 7200 } else { 120 });
 
 /// Runs `test` and returns its result; ends the process with a report when it takes longer than `limit`. The test may
 /// leave notes about its progress, the last of which are part of the report.
