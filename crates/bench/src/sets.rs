@@ -1,4 +1,4 @@
-//! `bench sets`: list, hash table and search tree over RCU, RLU and MV-RLU, as in the thesis's §3.6.2.
+//! `bench sets`: list, hash table and search tree over RCU, RLU and MV-RLU, as in Mathew's thesis, §3.6.2.
 
 pub(crate) mod contenders;
 pub(crate) mod drive;

@@ -15,7 +15,7 @@ pub const PASSED: &str = "an empty page is passed";
 pub const COPYING: &str = "a page's entries are counted";
 /// Something says that a word is the address of a box, and the word is read next.
 pub const BOXED: &str = "a word is an address";
-/// What was read of a page may not be believed, and whoever asked is told so next.
+/// What was read of a page may not be believed, and the caller is told so next.
 pub const REFUSED: &str = "a version does not hold";
 /// A page says how long its new upper bound is, and gets the bound next.
 pub const BOUND: &str = "a bound has a length and no bytes";

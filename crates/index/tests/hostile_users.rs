@@ -189,7 +189,7 @@ fn clones_panic<I: OrderedIndex<u64, Explosive>>(map: I) {
         panics(|| drop(session.get(&key)));
         panics(|| drop(session.insert(&key, armed(key))));
         panics(|| drop(session.remove(&key)));
-        assert!(session.get(&key).is_none(), "removed, although nobody learnt what");
+        assert!(session.get(&key).is_none(), "removed, although no caller learnt what");
         panics(|| drop(session.update(&(key + 1).min(KEYS - 1), |old| armed(old.counted.tag()))));
     }
     drop(session);

@@ -40,7 +40,7 @@ pub fn copy_words<'a>(src: &[AtomicU64], dst: &'a mut [MaybeUninit<u64>]) -> &'a
     unsafe { &mut *(core::ptr::from_mut(dst) as *mut [u64]) }
 }
 
-/// Announces that `len` bytes at `ptr`, which nobody changes any more, are about to be read plainly: key bytes behind
+/// Announces that `len` bytes at `ptr`, which no thread changes any more, are about to be read plainly: key bytes behind
 /// a pointer, for instance. Natively this does nothing. A simulated machine charges the cache misses here, since
 /// it sees no plain reads.
 #[inline(always)]
@@ -50,7 +50,7 @@ pub fn touch<T: ?Sized>(ptr: *const T, len: usize) {
     let _ = (ptr, len);
 }
 
-/// Announces that `len` bytes at `ptr`, which nobody else touches now, are about to be written plainly: as [`touch`].
+/// Announces that `len` bytes at `ptr`, which no other thread touches now, are about to be written plainly: as [`touch`].
 #[inline(always)]
 pub fn touch_mut<T: ?Sized>(ptr: *const T, len: usize) {
     #[cfg(archipelago_sim)]

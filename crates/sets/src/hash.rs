@@ -12,7 +12,7 @@ pub struct Hash<M: Mechanism<1>> {
     roots: Box<[Plain<M::Link>]>,
 }
 
-/// Buckets if not told otherwise: the thesis's.
+/// Buckets if not told otherwise: those of Mathew's thesis.
 const BUCKETS: usize = 1_000;
 
 impl<M: Mechanism<1>> Hash<M> {

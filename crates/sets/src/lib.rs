@@ -1,7 +1,7 @@
 //! Ordered list, hash table and binary search tree of `u64` keys and values, each written once over a mechanism; and rivals
 //! of them with an algorithm of their own.
 //!
-//! **These are evaluation structures.** They compare MV-RLU, RLU and RCU as the thesis does (§3.6.2), and are kept to
+//! **These are evaluation structures.** They compare MV-RLU, RLU and RCU as Mathew's thesis does (§3.6.2), and are kept to
 //! what that needs: fixed key and value types, a table that does not grow, a tree that is not balanced. To build on, take
 //! `HydraList` or `Art` of the crate `archipelago-index`.
 //!

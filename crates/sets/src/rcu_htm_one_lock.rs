@@ -7,7 +7,7 @@
 //!
 //! # Why it is right
 //! A transaction that commits has read the lock as free in the instant of its writes, so no thread held it; threads that hold
-//! it exclude each other. So updates happen one at a time for whoever looks at the same nodes, and each looks, in that instant
+//! it exclude each other. So updates that look at the same nodes happen one at a time, and each looks, in that instant
 //! or under the lock, whether what it was decided on still holds (`plan.rs`).
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};

@@ -352,7 +352,7 @@ fn a_table_over_a_mechanism_has_a_lock_for_each_bucket() {
     assert!(Tree::over(OverRcu::default()).session().insert(1, 1));
 }
 
-/// Threads put keys of their own in and take the first ones out: each comes out once, whoever takes it.
+/// Threads put keys of their own in and take the first ones out: each comes out once, whichever thread takes it.
 #[test]
 fn a_skip_list_as_a_queue_gives_every_entry_once() {
     let (threads, rounds) = (4, scaled(5_000, 30) as u64);

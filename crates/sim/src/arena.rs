@@ -68,7 +68,7 @@ mod os {
         let at = unsafe { libc::mmap(base as *mut libc::c_void, SPAN, access, flags, -1, 0) } as usize;
         if at != base {
             if at != libc::MAP_FAILED as usize {
-                // SAFETY: an old kernel took `base` for a hint; nobody knows of this mapping.
+                // SAFETY: an old kernel took `base` for a hint; nothing knows of this mapping.
                 unsafe { libc::munmap(at as *mut libc::c_void, SPAN) };
             }
             return false;
@@ -86,7 +86,7 @@ mod os {
 
     /// Gives back the memory of a freed block that has pages of its own.
     pub(super) fn discard(block: usize, bytes: usize) {
-        // SAFETY: whole pages of an arena that nobody uses any more.
+        // SAFETY: whole pages of an arena that is used no more.
         unsafe { libc::madvise(block as *mut libc::c_void, bytes, libc::MADV_DONTNEED) };
     }
 }

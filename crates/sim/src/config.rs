@@ -61,7 +61,7 @@ pub enum Fault {
         /// For how long, in virtual nanoseconds.
         for_ns: u64,
     },
-    /// A node admits no thread for a while: whoever runs there waits.
+    /// A node admits no thread for a while: those that run there wait.
     StallNode {
         /// Which node.
         node: usize,

@@ -47,7 +47,7 @@ pub(crate) enum Step {
     Unwind,
 }
 
-/// Bits of the length of a run that nobody knows: 16 million accesses at most.
+/// Bits of the length of a run that is not known: 16 million accesses at most.
 const UNKNOWN_LENGTH: u64 = 24;
 
 /// A thread that shall be started.

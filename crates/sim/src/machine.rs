@@ -2,7 +2,7 @@
 //!
 //! All times are nanoseconds of an uncontended access, load to use. A machine comes from a preset
 //! ([`Machine::preset`]) or a TOML file ([`Machine::from_toml`]); both are checked by [`Machine::check`]. Every number
-//! has a source in [`Machine::sources`], which is the word "estimate" where nobody measured it.
+//! has a source in [`Machine::sources`], which is the word "estimate" where it was not measured.
 
 mod check;
 mod measured;

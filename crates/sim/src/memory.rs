@@ -74,7 +74,7 @@ pub(crate) struct Evicted {
 }
 
 impl Memory {
-    /// The memory of `machine`; `timed` says that somebody will ask what accesses cost.
+    /// The memory of `machine`; `timed` says that what accesses cost will be asked for.
     pub(crate) fn new(machine: &Machine, overlap: u32, timed: bool) -> Self {
         let (latency, occupancy) = (&machine.latency, &machine.occupancy);
         let list = |times: &[f64]| times.iter().map(|&time| ps(time)).collect();
@@ -159,7 +159,7 @@ impl Memory {
         host_prefetch(addr as *const u8);
     }
 
-    /// Whether the core needs nobody's help for an access of this kind.
+    /// Whether the core needs no other's help for an access of this kind.
     #[inline]
     pub(crate) fn private(&self, core: usize, line: u32, kind: Kind) -> bool {
         let line = &self.lines[line as usize];
@@ -214,7 +214,7 @@ impl Memory {
         if misses.in_flight() { misses.arrival(line, now) } else { None }
     }
 
-    /// An access that is not private, granted at `now`. `quiet` says that nobody waits for the line, so that it may
+    /// An access that is not private, granted at `now`. `quiet` says that no thread waits for the line, so that it may
     /// overlap with others of a stream; `addr` is what was asked for.
     pub(crate) fn miss(&mut self, core: usize, line: u32, kind: Kind, now: u64, quiet: bool, addr: usize) -> Cost {
         let socket = core / self.per_socket;
@@ -288,7 +288,7 @@ impl Memory {
         Cost { latency: self.times.memory[hops] + waited, remote: hops > 0, ..read }
     }
 
-    /// Takes the line for a writer: everybody else's copy goes, which may take longer than fetching the data.
+    /// Takes the line for a writer: all others' copies go, which may take longer than fetching the data.
     fn take(&mut self, core: usize, socket: usize, line: u32, cost: &mut Cost) {
         let record = &self.lines[line as usize];
         let (mut last, source) = (0, record.owner);
@@ -320,7 +320,7 @@ impl Memory {
         record.unsaved = true;
     }
 
-    /// Gives a reader a copy; the line is its own if nobody else has one and no transaction must notice later writes.
+    /// Gives a reader a copy; the line is its own if no other has one and no transaction must notice later writes.
     fn share(&mut self, core: usize, socket: usize, line: u32) {
         let record = &mut self.lines[line as usize];
         if record.owner != NOBODY {
@@ -470,12 +470,12 @@ impl Memory {
         });
     }
 
-    /// Says that the pages from `addr` that nobody touched have no memory.
+    /// Says that the pages from `addr` that were not touched have no memory.
     pub(crate) fn unmap(&mut self, addr: usize, len: usize) {
         self.table.unmap(addr, len);
     }
 
-    /// Whether there is no memory at `addr` until somebody touches it outside of a transaction.
+    /// Whether there is no memory at `addr` until it is touched outside of a transaction.
     pub(crate) fn unmapped(&self, addr: usize) -> bool {
         self.table.unmapped(addr)
     }

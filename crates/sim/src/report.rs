@@ -9,7 +9,7 @@ use crate::watch::Unannounced;
 pub enum Outcome {
     /// Every client thread returned, and the tear-down too.
     Done,
-    /// Every client thread waits for something that nobody will do.
+    /// Every client thread waits for something that no thread will do.
     Deadlock {
         /// The waiting client threads.
         waiting: Vec<usize>,
@@ -240,7 +240,7 @@ impl Stats {
 /// A line that threads waited for because others were having it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotLine {
-    /// What [`world::label`](crate::world::label) called it; empty if nobody did.
+    /// What [`world::label`](crate::world::label) called it; empty if nothing did.
     pub label: &'static str,
     /// Its address.
     pub addr: usize,

@@ -11,7 +11,7 @@
 //! [few](SOON). The announcement covers the thread's plain reads until
 //! another thread announces a write to that line, or writes it plainly; it covers plain writes if it was a write itself.
 //! That is what a cache would do: who has a line reads it for nothing until it is taken away. (That lines are also pushed
-//! out for want of room is left to the announcements of whoever reads much.)
+//! out for want of room is left to the announcements of code that reads much.)
 //!
 //! # What is reported
 //! A plain access without an announcement, by code address, if a second measured thread uses the same line in the run.
@@ -116,7 +116,7 @@ impl Watch {
         }
     }
 
-    /// What `thread` has used plainly and not announced: what it announces now is forgiven if nobody has written there since,
+    /// What `thread` has used plainly and not announced: what it announces now is forgiven if no thread has written there since,
     /// and what it has waited too long with counts.
     fn settle(&mut self, thread: usize, line: usize, writes: bool) {
         let Some(pending) = self.pending.get_mut(&thread) else { return };

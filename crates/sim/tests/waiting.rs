@@ -62,7 +62,7 @@ fn keys_make_a_mutex() {
     });
     assert_eq!(count.get(), 3 * 160);
     every(1, |_| {
-        assert!(!world::wait_while(2, Some(1_000), || true), "nobody wakes it");
+        assert!(!world::wait_while(2, Some(1_000), || true), "no thread wakes it");
         assert!(world::wait_while(2, Some(1_000), || false));
         assert_eq!(world::wake(2, usize::MAX), 0);
     });
@@ -226,7 +226,7 @@ fn unfinished_threads_unwind_and_wait_for_each_other() {
             self.0.unlock();
         }
     }
-    /// Takes the lock in its destructor, which somebody else holds at that time.
+    /// Takes the lock in its destructor, which another thread holds at that time.
     struct Locks<'a>(&'a Word);
     impl Drop for Locks<'_> {
         fn drop(&mut self) {

@@ -244,7 +244,7 @@ impl VersionLock {
     pub fn unshare(&self) {
         // Release pairs with the Acquire of the thread that locks next.
         let before = self.sharers.fetch_sub(1, Ordering::Release);
-        debug_assert!(before != 0, "nobody shared the version lock");
+        debug_assert!(before != 0, "no thread shared the version lock");
     }
 
     /// Locks if the lock is free right now; says whether it did.
@@ -297,7 +297,7 @@ impl VersionLock {
     #[inline]
     pub(crate) fn bump_held(&self) {
         let held = self.version.load(Ordering::Relaxed);
-        debug_assert!(held & LOCKED != 0, "a change of a version lock that nobody holds");
+        debug_assert!(held & LOCKED != 0, "a change of a version lock that no thread holds");
         // Relaxed: the unlock that follows is the Release.
         self.version.store(held.wrapping_add(COUNT), Ordering::Relaxed);
     }
@@ -317,7 +317,7 @@ impl VersionLock {
     #[inline]
     fn release(&self, change: u32) {
         let held = self.version.load(Ordering::Relaxed);
-        debug_assert!(held & LOCKED != 0, "unlock of a version lock that nobody holds");
+        debug_assert!(held & LOCKED != 0, "unlock of a version lock that no thread holds");
         debug_assert!(held & OBSOLETE == 0, "an obsolete version lock was held");
         // Release pairs with the Acquire in `read` and in `try_lock_at` (w4).
         self.version.store((held & !LOCKED).wrapping_add(change), Ordering::Release);
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     #[cfg(debug_assertions)]
-    #[should_panic(expected = "nobody holds")]
+    #[should_panic(expected = "no thread holds")]
     fn unlock_without_lock_is_caught() {
         VersionLock::new().unlock();
     }

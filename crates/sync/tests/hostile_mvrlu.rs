@@ -156,7 +156,7 @@ fn the_cap_counts_everything() {
             let (mut handle, mut full, mut round) = (domain.register(), 0_u64, 0_u64);
             while Instant::now() < end {
                 round += 1;
-                // Objects that nobody retires, until there is no room; and from then on others, that come and go.
+                // Objects that are not retired, until there is no room; and from then on others, that come and go.
                 let made = handle.update(|tx| {
                     // SAFETY: not used after an abort.
                     let new = unsafe { tx.alloc([round; 16]) };

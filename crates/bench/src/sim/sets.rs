@@ -1,4 +1,4 @@
-//! `sim sets`: list, hash table and search tree over RCU, RLU and MV-RLU, as in the thesis's figures 3.4 to 3.8.
+//! `sim sets`: list, hash table and search tree over RCU, RLU and MV-RLU, as in Mathew's thesis, figures 3.4 to 3.8.
 
 use crate::args::SimSets;
 use crate::failure::Failure;

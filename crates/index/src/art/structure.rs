@@ -27,7 +27,7 @@ impl Kind for Radix {
     const NAME: &'static str = "Art";
 
     fn build<F: KeyForm>(config: &WriteSync, limits: Limits) -> Arc<Core<F>> {
-        // SAFETY: the face passes guards of the map's own domain, and nobody else reaches the tree.
+        // SAFETY: the face passes guards of the map's own domain, and no other thread reaches the tree.
         let tree = unsafe { RawArt::new(*config) };
         Arc::new_cyclic(|this: &Weak<Core<F>>| {
             let domain = limits.backlog.domain().tended_by(this.clone());

@@ -8,7 +8,7 @@
 //!
 //! Where things are: the pages and their layouts in [`page`]; walking and point operations in [`list`], splits and
 //! merges in [`reshape`]; scans both ways in [`scan`], many look-ups at a time in [`batch`]; op logs in [`oplog`], combiner, updaters and reclamation in [`maintain`];
-//! the search layer in [`layer`] (the read-mostly kind in [`snapshot`], the thesis's radix tree in
+//! the search layer in [`layer`] (the read-mostly kind in [`snapshot`], the radix tree of Mathew's thesis in
 //! [`art`](crate::art)). [`structure`] says how all this is a [`Structure`](crate::map::Structure), of which
 //! [`Map`](crate::map::Map) makes what users see.
 

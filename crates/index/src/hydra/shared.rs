@@ -183,7 +183,7 @@ impl<F: KeyForm> Core<F> {
     pub(crate) fn for_each_page(&self, mut each: impl FnMut(&F::Page)) {
         let mut page: *const F::Page = self.head.0.as_ptr();
         while !page.is_null() {
-            // SAFETY: nobody else is using the map, so live pages stay.
+            // SAFETY: no other thread is using the map, so live pages stay.
             let this = unsafe { &*page };
             let next = this.next();
             each(this);
@@ -237,7 +237,7 @@ impl<F: KeyForm> Drop for Core<F> {
 
 impl Arenas {
     /// # Safety
-    /// `block` came from one of these arenas and nobody uses it any more.
+    /// `block` came from one of these arenas and is used no more.
     unsafe fn free(&self, block: NonNull<u8>) {
         let owner = self.0.iter().find(|arena| self.0.len() == 1 || arena.owns(block));
         let owner = owner.expect("a page's block belongs to one of its map's arenas");

@@ -18,7 +18,7 @@
 //!
 //! # Invariants
 //! 1. A word in the structure is a live `V`: in place for values that live in a word, otherwise the address of a box.
-//! 2. Whoever gets a word back from the structure retires it, or owns the map and drops it.
+//! 2. What gets a word back from the structure retires it, or owns the map and drops it.
 //! 3. A word is looked at only under a guard that is older than its retirement.
 //! 4. The structure is made by the first use: a map that was only created holds nothing and has no thread.
 

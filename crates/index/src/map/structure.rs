@@ -12,7 +12,7 @@
 //! 1. *Points* (`get`, `put`, `take`) are linearizable, key by key. `take_end` is too, over all keys.
 //! 2. *Walks* (`scan`, `scan_back`) show entries in order, none twice, each as it was at some moment of the call, and miss
 //!    none that was there throughout.
-//! 3. *Words are opaque*: each is handed back once, by what replaces or removes it, and whoever gets it owns it. It stays
+//! 3. *Words are opaque*: each is handed back once, by what replaces or removes it, and the caller that gets it owns it. It stays
 //!    valid for guards that are older than its retirement.
 //! 4. *Closures run without locks*: whatever they do, also to this structure, finds no lock held; if they panic, the
 //!    structure is as the call left it.
@@ -171,7 +171,7 @@ pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
 
     // ---- The whole ------------------------------------------------------------------------------------------------
 
-    /// How many entries there are: exact while nobody changes the structure.
+    /// How many entries there are: exact while no thread changes the structure.
     fn entries(&self) -> usize;
 
     /// Bytes of memory held, without values' boxes and without what waits for readers; and in what.

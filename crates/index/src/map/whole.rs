@@ -1,4 +1,4 @@
-//! Operations on a whole map, for whom nobody else uses it: building, emptying, cutting, joining, taking apart, dropping.
+//! Operations on a whole map that no other thread uses: building, emptying, cutting, joining, taking apart, dropping.
 
 use super::batch::Batch;
 use super::structure::{End, Put, Structure, Words};
@@ -78,7 +78,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
         ManuallyDrop::into_inner(other).forget_entries();
     }
 
-    /// Stores a batch of words, ascending, that are nobody's yet.
+    /// Stores a batch of words, ascending, that have no owner yet.
     fn take_in(&self, batch: &mut Batch<FormOf<K>>) {
         let session = self.pin();
         let guard = session.enter_to_store();
@@ -127,7 +127,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
             let guard = session.enter();
             for at in 0..batch.len() {
                 let taken = session.core.take(session.place(), &guard, batch.key(at), None);
-                debug_assert_eq!(taken, Some(*batch.word(at)), "`&mut self`: nobody else changes the map");
+                debug_assert_eq!(taken, Some(*batch.word(at)), "`&mut self`: no other thread changes the map");
             }
             drop(guard);
             upper.take_in(&mut batch);
@@ -182,7 +182,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Drop for Map<S, K, V> {
     fn drop(&mut self) {
         let Some(core) = self.core.get() else { return };
         let mut values = DropAll::new();
-        // SAFETY: nobody else uses the map (sessions borrow it), so each word is ours, and shown once.
+        // SAFETY: no other thread uses the map (sessions borrow it), so each word is ours, and shown once.
         let panicked = core.dismantle(|word| unsafe { values.drop_word::<V>(word) });
         drop(values);
         // A bug of ours, which the panic hook has reported already. During another panic it must not end the process.
@@ -202,7 +202,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> IntoIter<S, K, V> {
         let session = self.map.pin();
         let guard = session.enter();
         session.core.take_end(session.place(), &guard, end, |key, word| {
-            // SAFETY: taken out just now, and `&mut self` says that nobody else reads the map.
+            // SAFETY: taken out just now, and `&mut self` says that no other thread reads the map.
             let value = unsafe { value::from_word(word) };
             // SAFETY: the key is an encoding of a K.
             (unsafe { K::decode(key) }, value)

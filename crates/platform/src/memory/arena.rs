@@ -366,7 +366,7 @@ mod tests {
             match step {
                 Some(which) if !live.is_empty() => {
                     let block = live.swap_remove(which % live.len());
-                    assert!(is_marked(block, size), "someone else wrote into a live block");
+                    assert!(is_marked(block, size), "a live block was written to by another");
                     seen.remove(&block);
                     free(&arena, block);
                 }

@@ -3,8 +3,8 @@
 //! An access takes effect in the instant in which its thread is granted the line. If the line is still being
 //! transferred for an earlier access, the thread joins the line's queue; the thread at the head stands in the
 //! scheduler's agenda at the time the line becomes free, and then the queue decides who gets it ([`Engine::grant`]):
-//! the first come, unless somebody of the owner's own socket waits too, whom the owner's socket serves without asking
-//! anybody; a bounded number of times.
+//! the first come, unless a core of the owner's own socket waits too, which that socket serves without asking
+//! another; a bounded number of times.
 //!
 //! A panicking thread's destructors make their accesses without giving way: the run is about to end with that panic,
 //! and another thread must not be seen panicking by them.
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// Whether a load of `line` follows the running thread's access to the same line at once. A core has both under way
-    /// when the line arrives, and serves both before it gives the line to anybody else.
+    /// when the line arrives, and serves both before it gives the line to another core.
     fn made_together(&self, line: u32) -> bool {
         let thread = &self.threads[self.current];
         let near = thread.recent.0 == line && thread.clock <= thread.recent.1;
@@ -218,7 +218,7 @@ impl Engine {
         winner as usize
     }
 
-    /// The thread in the queue behind which somebody stands who is served before the head, if there is one.
+    /// The thread in the queue behind which one stands that is served before the head, if there is one.
     fn overtaker(&self, line: u32, head: u32) -> Option<u32> {
         let owner = self.memory.owner_socket(line)?;
         let record = &self.memory.lines[line as usize];
@@ -251,7 +251,7 @@ impl Engine {
             match kind {
                 Kind::Load => {}
                 Kind::Store => {
-                    // Nobody waits for it.
+                    // No thread waits for it.
                     time = time.min(self.costs.issue());
                     self.keep_order(line);
                 }
@@ -304,7 +304,7 @@ impl Engine {
         self.memory.stats.remote_in[usize::from(part)] += u64::from(cost.remote);
     }
 
-    /// Stores become visible in order: nobody gets the line before those that still drain are done.
+    /// Stores become visible in order: no core gets the line before those that still drain are done.
     fn keep_order(&mut self, line: u32) {
         let until = self.threads[self.current].stores_until;
         let record = &mut self.memory.lines[line as usize];

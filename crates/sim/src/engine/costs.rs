@@ -30,7 +30,7 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// What an access costs that nobody waits for: about a cycle, where a first-level hit takes four or five.
+    /// What an access costs that no thread waits for: about a cycle, where a first-level hit takes four or five.
     pub(crate) fn issue(&self) -> u64 {
         self.l1 / 4
     }

@@ -1,7 +1,7 @@
 //! Schedules that look for bugs: random, probabilistic concurrency testing, and given choices.
 //!
 //! There is one clock, which every step moves a little, so that executions and their time stamps agree. Threads that
-//! wait for time get it when nobody else can run, and now and then by chance.
+//! wait for time get it when no other thread can run, and now and then by chance.
 
 use super::thread::Status;
 use super::{Engine, Outcome};
@@ -52,7 +52,7 @@ impl Engine {
                     self.yielded();
                 }
                 let best = self.ready.iter().copied().max_by_key(|&id| self.threads[id].priority);
-                best.expect("somebody is ready")
+                best.expect("a thread is ready")
             }
             Schedule::Chosen => self.next_choice(),
             _ => self.ready[rng::below(&mut self.rng, self.ready.len() as u64) as usize],

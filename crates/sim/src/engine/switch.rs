@@ -176,7 +176,7 @@ fn resume(engine: *mut Engine, id: usize) {
     let outer = ENGINE.replace(engine);
     // SAFETY: the arena and the thread stay in their places while the thread runs, and it alone uses its heap.
     let route = unsafe { arena::route((*engine).arena.as_ref(), heap) };
-    // SAFETY: nobody else uses this coroutine: it is not resumed from inside itself.
+    // SAFETY: no other thread uses this coroutine: it is not resumed from inside itself.
     let result = unsafe { (*stack).resume(()) };
     ENGINE.set(outer);
     route.back();

@@ -42,7 +42,7 @@ pub(crate) enum Reason {
     Token,
     /// Time.
     Time,
-    /// Somebody who wakes this key.
+    /// A thread that wakes this key.
     Key(Key),
 }
 

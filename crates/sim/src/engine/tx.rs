@@ -1,7 +1,7 @@
 //! Hardware transactions of the modelled machine: read and write sets by line, requester wins, strong atomicity.
 //!
 //! Writes go to memory at once, and their old bytes into an undo log. Whatever touches a line of the write set, or
-//! writes a line of the read set, first dooms the transaction: the log is played back in that instant, so nobody ever
+//! writes a line of the read set, first dooms the transaction: the log is played back in that instant, so no thread ever
 //! sees an uncommitted value. The victim notices at its next access.
 //!
 //! # Invariants

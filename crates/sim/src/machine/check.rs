@@ -1,6 +1,6 @@
 //! What a machine's numbers may be, and machines from TOML files.
 //!
-//! One list ([`Machine::numbers`]) names every number with its range: the check walks it, and so does whoever prints a
+//! One list ([`Machine::numbers`]) names every number with its range: the check walks it, and so does what prints a
 //! machine.
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The machines that come with the crate.
 //!
 //! Written down once, before any structure was run on them, and not changed for any result since. Every number has its
-//! source below; "estimate" means that nobody measured it where we could read it.
+//! source below; "estimate" means that we have read of no measurement.
 
 use super::{Cache, Caches, Latency, Machine, Occupancy, Os, Transactions};
 
@@ -17,7 +17,7 @@ pub const PRESETS: [&str; 8] = [
     "this-host",
 ];
 
-/// What nobody measured.
+/// What was not measured.
 const ESTIMATE: &str = "estimate";
 
 /// Fields and their source; a field that starts with one of these names has it.
@@ -61,7 +61,7 @@ fn ring(sockets: usize) -> Vec<Vec<u8>> {
 }
 
 /// Eight sockets with three links each, along the edges of a cube; the fourth neighbour is the opposite corner's pair,
-/// so that nobody is more than two links away.
+/// so that none is more than two links away.
 fn cube() -> Vec<Vec<u8>> {
     let hops = |a: usize, b: usize| (a ^ b).count_ones().min(2) as u8;
     (0..8).map(|a| (0..8).map(|b| hops(a, b)).collect()).collect()

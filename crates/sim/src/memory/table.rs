@@ -2,7 +2,7 @@
 //!
 //! Pages are numbered in the order of their first touch, and that number, not the address, decides about cache sets:
 //! where the operating system happens to put memory must not change a run. A page also has a home node, that of its
-//! first toucher unless somebody placed it.
+//! first toucher unless it was placed.
 
 use super::NONE;
 
@@ -88,7 +88,7 @@ impl Numbers {
     }
 }
 
-/// A page's home before anybody touched it.
+/// A page's home before it was touched.
 const NOWHERE: u8 = u8::MAX;
 
 /// As [`NOWHERE`], of a page without memory.
@@ -109,7 +109,7 @@ pub(crate) struct Found {
     pub(crate) line: u32,
     /// Page number and position in the page: takes the place of a physical address.
     pub(crate) colour: u32,
-    /// Its home node, if nobody touched it before.
+    /// Its home node, if it was not touched before.
     pub(crate) fresh: Option<u8>,
 }
 

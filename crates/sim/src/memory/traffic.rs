@@ -95,7 +95,7 @@ impl Traffic {
         self.pass(from, to, time).max(self.pass(to, from, time))
     }
 
-    /// Writes a changed line of `from` to the memory of `home`, for which nobody waits.
+    /// Writes a changed line of `from` to the memory of `home`, for which nothing waits.
     pub(crate) fn write_back(&mut self, from: usize, home: usize) {
         self.send(from, home);
         self.controllers[home].serve(self.latest, self.memory_time);

@@ -100,12 +100,12 @@ pub fn pause(turns: u64) {
     }
 }
 
-/// Announces plain reads of `len` bytes at `addr` that nobody changes: costs one load per line, which overlap.
+/// Announces plain reads of `len` bytes at `addr` that no thread changes: costs one load per line, which overlap.
 pub fn touch(addr: *const (), len: usize) {
     each_line(addr, len, Kind::Load);
 }
 
-/// Announces plain writes of `len` bytes at `addr` that nobody else touches now: costs one store per line.
+/// Announces plain writes of `len` bytes at `addr` that no other thread touches now: costs one store per line.
 pub fn touch_mut(addr: *const (), len: usize) {
     each_line(addr, len, Kind::Store);
 }

@@ -4,7 +4,7 @@ use crate::engine::switch::engine;
 
 use super::with;
 
-/// Says that the memory from `addr` has its home on `node`, whoever touches it first. Whole pages of 4 KiB.
+/// Says that the memory from `addr` has its home on `node`, whichever thread touches it first. Whole pages of 4 KiB.
 pub fn set_home(addr: *const (), len: usize, node: usize) {
     if let Some(engine) = engine() {
         with(engine, |engine| {
@@ -21,7 +21,7 @@ pub fn release(addr: *const (), len: usize) {
     }
 }
 
-/// Says that there is no memory behind these pages yet (4 KiB each; those that were touched have theirs): whoever
+/// Says that there is no memory behind these pages yet (4 KiB each; those that were touched have theirs): the thread that
 /// touches one first gets it, but a transaction that does so aborts, and the page stays as it is.
 pub fn unmapped(addr: *const (), len: usize) {
     if let Some(engine) = engine() {

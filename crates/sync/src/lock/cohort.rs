@@ -7,7 +7,7 @@
 //!
 //! A thread that finds the whole lock free takes the global lock and leaves its node's alone (after Chabbi and
 //! Mellor-Crummey's adaptive HMCS, 2016): without contention the lock costs as much as one of its parts. No thread is
-//! bypassed by that, for the parts are not free as long as anybody waits.
+//! bypassed by that, for the parts are not free as long as a thread waits.
 //!
 //! Any two locks do that can be unlocked by another thread than locked them and that know whether another thread waits.
 //! Two pairs are offered:
@@ -36,7 +36,7 @@ const DIRECT: usize = usize::MAX;
 /// Hand-overs within a node before the global lock is given up: the papers' 64 to 100.
 const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// A mutex that cohorts are built from: anybody may unlock it, and the holder can see whether another thread waits.
+/// A mutex that cohorts are built from: any thread may unlock it, and the holder can see whether another thread waits.
 pub trait Part: RawMutex + Default {
     /// Whether a thread waits in `lock`. For the holder to ask; it may rely on a yes, and a no may be out of date.
     fn has_waiters(&self) -> bool;

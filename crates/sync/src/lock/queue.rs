@@ -2,13 +2,13 @@
 //!
 //! In the MCS lock each thread brings a queue node, which it needs until it unlocks; `lock_api` has no place to keep it.
 //! Here a node is needed only while its thread *waits*, so it lies on the waiter's stack: no pool, no allocation, no
-//! thread-local, and a guard that may travel to another thread. Whoever gets the lock moves what the node knows, its
+//! thread-local, and a guard that may travel to another thread. The thread that gets the lock moves what the node knows, its
 //! successor, into the lock itself.
 //!
 //! | `tail` | meaning |
 //! |---|---|
 //! | null | free |
-//! | `HELD` | held, nobody waits |
+//! | `HELD` | held, no thread waits |
 //! | a waiter | held (or about to be), and this is the last waiter |
 //!
 //! `first` is the holder's link to the first waiter: null if there is none, or if it has not linked itself in yet.
@@ -17,8 +17,8 @@
 //! - `first` is null when the lock is free, and when a waiter is granted the lock. It is written by the waiter that
 //!   found `HELD` in `tail`, and by the holder.
 //! - A waiter's node is referred to by `tail` and by one link (`first`, or its predecessor's). When the waiter leaves
-//!   [`enter`](Queue::enter), neither refers to it any more: the link was read by whoever granted it the lock, and
-//!   `tail` it has changed itself, or somebody else has and is then waited for until it has linked itself in.
+//!   [`enter`](Queue::enter), neither refers to it any more: the link was read by the thread that granted it the lock, and
+//!   `tail` it has changed itself, or another thread has and is then waited for until it has linked itself in.
 //! - Granting is the last access to a waiter's node from outside.
 
 use core::ptr;
@@ -53,7 +53,7 @@ pub(super) struct Queue {
     first: AtomicPtr<Waiter>,
 }
 
-/// The mark in `tail` for a lock that is held with nobody waiting. Never followed.
+/// The mark in `tail` for a lock that is held with no thread waiting. Never followed.
 const HELD: *mut Waiter = ptr::without_provenance_mut(1);
 
 constructors!(Queue = Self { tail: AtomicPtr::new(ptr::null_mut()), first: AtomicPtr::new(ptr::null_mut()) });
@@ -72,13 +72,13 @@ impl Queue {
     pub(super) fn enter(&self, node: usize) {
         let waiter = Waiter::new(node);
         let me = ptr::from_ref(&waiter).cast_mut();
-        // Release publishes the node; Acquire pairs with the Release of whoever put `before` there.
+        // Release publishes the node; Acquire pairs with the Release of the thread that put `before` there.
         let before = self.tail.swap(me, Ordering::AcqRel);
         if !before.is_null() {
             let link = if before == HELD {
                 &self.first
             } else {
-                // SAFETY: a waiter stays until whoever follows it in `tail` has linked itself in, which is done below.
+                // SAFETY: a waiter stays until the one that follows it in `tail` has linked itself in, which is done below.
                 unsafe { &(*before).next }
             };
             link.store(me, Ordering::Release);
@@ -139,13 +139,13 @@ impl Queue {
         unsafe { (*waiter).granted.store(true, Ordering::Release) };
     }
 
-    /// Whether anybody holds the lock.
+    /// Whether a thread holds the lock.
     #[inline]
     pub(super) fn is_taken(&self) -> bool {
         !self.tail.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether somebody waits: for the holder to ask, who may rely on a yes.
+    /// Whether a thread waits: for the holder to ask, which may rely on a yes.
     #[inline]
     pub(super) fn has_waiters(&self) -> bool {
         !self.first.load(Ordering::Relaxed).is_null()

@@ -51,7 +51,7 @@ impl Kind {
 }
 
 /// One place in the log. The operation is initialised while the state says "filled with an operation" for the current
-/// pass and no one has dropped it.
+/// pass and none has dropped it.
 pub(super) struct Entry<Op> {
     state: AtomicU8,
     operation: RaceCell<MaybeUninit<Op>>,

@@ -10,7 +10,7 @@
 //!   the call.
 //! - [`settle`](Clock::settle): returns when every later `begin`, on any thread, is at or above the stamp.
 //! - [`observe`](Clock::observe): the same, for who sees at its local time what was committed at the stamp: the thread
-//!   that begins after it has let anybody know sees it too.
+//!   that begins after it has let any thread know sees it too.
 //!
 //! *Logical.* `begin` loads the counter (Acquire), `stamp` adds one to it (AcqRel) and answers with the sum. If a snapshot
 //! at t missed a store that precedes the drawing of s, then s > t: had the counter reached t only after the drawing,

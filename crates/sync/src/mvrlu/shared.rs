@@ -40,7 +40,7 @@ pub(super) struct Shared {
     next_to_help: AtomicUsize,
     pruner: Pruner,
     /// Held by who collects every thread's log because of what it has read.
-    everybody: Mutex<()>,
+    alone: Mutex<()>,
     background: Option<Background>,
 }
 
@@ -67,7 +67,7 @@ impl Shared {
             own_handles: AtomicUsize::new(0),
             next_to_help: AtomicUsize::new(0),
             pruner: Pruner::new(),
-            everybody: Mutex::new(()),
+            alone: Mutex::new(()),
             background,
         }
     }
@@ -167,7 +167,7 @@ impl Shared {
 
     /// For one of those that wait for the horizon to move: looks for it, unless another one does.
     pub(super) fn look_for_all(&self) -> u64 {
-        self.everybody.try_lock().map_or_else(|_| self.horizon.known(), |_alone| self.horizon.look())
+        self.alone.try_lock().map_or_else(|_| self.horizon.known(), |_alone| self.horizon.look())
     }
 
     /// Brings a log up to a scan.
@@ -273,7 +273,7 @@ impl Shared {
     /// # Safety
     /// As for [`collect`](Self::collect).
     pub(super) unsafe fn collect_everybody(&self, me: &Record, pool: &mut Pool) {
-        if let Ok(_alone) = self.everybody.try_lock() {
+        if let Ok(_alone) = self.alone.try_lock() {
             let low = self.horizon.low();
             // SAFETY: the caller's promise.
             unsafe { self.collect_all(me, |log| log.wants_pruning(low), pool) };

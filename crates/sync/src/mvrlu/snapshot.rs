@@ -58,7 +58,7 @@ impl Snapshot<'_> {
     /// ```
     #[inline]
     pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
-        // SAFETY: links are to objects that are not freed while anybody may follow them: who retires or aborts promises.
+        // SAFETY: links are to objects that are not freed while a thread may follow them: what retires or aborts promises.
         let object = unsafe { link.raw(self.handle.shared.id()) };
         // SAFETY: as above; just checked.
         unsafe { self.get_raw(object) }

@@ -231,7 +231,7 @@ impl<'h> Tx<'h> {
     /// The object behind a link.
     #[inline]
     fn raw<T: Versioned>(&self, link: Link<T>) -> Raw<T> {
-        // SAFETY: links are to objects that are not freed while anybody may follow them: who retires or aborts promises.
+        // SAFETY: links are to objects that are not freed while a thread may follow them: what retires or aborts promises.
         unsafe { link.raw(self.handle.shared.id()) }
     }
 }

@@ -414,7 +414,7 @@ impl Domain {
         let mut panic = FirstPanic::default();
         for record in self.records.iter() {
             self.seal(record, 0);
-            // `&mut self`: no guard is alive that anybody could still read under, so every bag is ripe.
+            // `&mut self`: no guard is alive that a thread could still read under, so every bag is ripe.
             self.reclaim_ripe(record, u64::MAX, &mut panic);
         }
         panic

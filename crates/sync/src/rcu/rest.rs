@@ -146,7 +146,7 @@ impl Rest {
 /// Also what the reclaim functions have retired, if that has an end.
 fn reclaim(domain: &Domain) {
     for _ in 0..4 {
-        // The panic hook has reported it; the thread is everybody's.
+        // The panic hook has reported it; the thread is all users'.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| domain.collect())) {
             drop_quietly(payload);
         }

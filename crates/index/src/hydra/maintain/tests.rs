@@ -111,7 +111,7 @@ fn a_page_outlives_those_that_forward_to_it(layer: SearchLayerKind) {
     assert!(all.clone().all(|node| jump(&session, node, 3 * FULL) != dead));
     assert!(is_kept(core, dead), "readers may have found it in a layer just now");
     (0..3).for_each(|_| round(&session, all.clone()));
-    assert!(!is_kept(core, dead) && !is_kept(core, left), "what nobody leads to is given back");
+    assert!(!is_kept(core, dead) && !is_kept(core, left), "what nothing leads to is given back");
     assert_found(&session);
     map.check_invariants();
 }
@@ -141,7 +141,7 @@ fn pages_wait_for_the_slowest_layer(layer: SearchLayerKind) {
     assert!((0..NODES - 1).all(|node| ![dead, left].contains(&jump(&session, node, 3 * FULL))));
     (0..3).for_each(|_| round(&session, 0..NODES));
     assert!((0..NODES).all(|node| ![dead, left].contains(&jump(&session, node, 3 * FULL))));
-    assert!(!is_kept(session.core, dead) && !is_kept(session.core, left), "what nobody leads to is given back");
+    assert!(!is_kept(session.core, dead) && !is_kept(session.core, left), "what nothing leads to is given back");
     assert_found(&session);
     map.check_invariants();
 }
@@ -176,7 +176,7 @@ fn nothing_is_reclaimed_while_a_layer_is_changed() {
     let session = map.pin();
     let core = session.core;
     let look_later = |guard: &archipelago_sync::rcu::Guard<'_>| {
-        // SAFETY: nobody reaches the object through the domain's structure: there is none.
+        // SAFETY: no thread reaches the object through the domain's structure: there is none.
         unsafe { guard.retire((&raw const *core).cast_mut().cast(), core::ptr::null_mut(), look) }
     };
     // A round retires one snapshot. Whatever number of objects fills a bag, some round's snapshot is the last of one.

@@ -5,7 +5,7 @@
 //!
 //! What both keep, and the list relies on:
 //! 1. Occupied slots are dense: slots `0..len` have a non-zero tag, the others a zero tag.
-//! 2. The first `sorted` slots are in ascending key order. (This replaces the thesis's permutation array: a scan that
+//! 2. The first `sorted` slots are in ascending key order. (This replaces the permutation array of Mathew's thesis: a scan that
 //!    finds a page unsorted sorts it in place, so the next scan copies a run instead of chasing indices.)
 //! 3. `low` never changes while a page is live; `high` is the next page's `low`, or +∞ on the last page.
 //! 4. A live entry's value word may change, by one atomic operation, while the page's lock is shared; everything else

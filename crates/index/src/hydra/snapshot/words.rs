@@ -93,7 +93,7 @@ impl Words {
     /// The word at `index` and what follows it.
     ///
     /// # Safety
-    /// `index < self.len()`, and the array is sealed if anybody reads past `len`.
+    /// `index < self.len()`, and the array is sealed if a thread reads past `len`.
     #[inline(always)]
     pub unsafe fn at(&self, index: usize) -> *const i64 {
         debug_assert!(index + SHORT <= self.lines.len() * LINE);

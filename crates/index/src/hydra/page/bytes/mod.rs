@@ -182,7 +182,7 @@ impl Page<Bytes> for BytesPage {
 
     #[inline]
     fn next(&self) -> *const Self {
-        // Acquire pairs with the Release in `set_next`: whoever gets the pointer sees the page initialised.
+        // Acquire pairs with the Release in `set_next`: a thread that gets the pointer sees the page initialised.
         self.next.load(Acquire)
     }
 
