@@ -8,6 +8,7 @@ use archipelago_check::hostile::{Counting, alone};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
+use archipelago_index::euno::{Skip, Tree};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Art, Change, HydraList, OnBacklog, Refused};
@@ -22,6 +23,17 @@ use std::thread;
 
 #[global_allocator]
 static HEAP: Counting = Counting::new();
+
+/// A test of every map.
+macro_rules! every_map {
+    ($test:ident) => {
+        $test::<Hydra>();
+        $test::<Radix>();
+        $test::<BLink>();
+        $test::<Tree>();
+        $test::<Skip>();
+    };
+}
 
 fn panics(f: impl FnOnce()) {
     assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "the panic went missing");
@@ -72,9 +84,7 @@ fn forgotten<S: Kind>() {
 fn forgotten_references_do_no_harm() {
     let _alone = alone();
     watchdog(USUAL, |_| {
-        forgotten::<Hydra>();
-        forgotten::<Radix>();
-        forgotten::<BLink>();
+        every_map!(forgotten);
     });
 }
 
@@ -115,9 +125,7 @@ fn closures_panic<S: Kind>() {
 fn closures_that_panic_change_nothing() {
     let _alone = alone();
     watchdog(USUAL, |_| {
-        closures_panic::<Hydra>();
-        closures_panic::<Radix>();
-        closures_panic::<BLink>();
+        every_map!(closures_panic);
     });
 }
 
@@ -192,9 +200,7 @@ fn closures_may_use_the_map() {
 fn closures_reenter_every_map() {
     let _alone = alone();
     watchdog(USUAL, |_| {
-        closures_reenter::<Hydra>();
-        closures_reenter::<Radix>();
-        closures_reenter::<BLink>();
+        every_map!(closures_reenter);
     });
 }
 
@@ -230,9 +236,7 @@ fn liars_compare<S: Kind>() {
 #[test]
 fn liars_may_compare() {
     let _alone = alone();
-    liars_compare::<Hydra>();
-    liars_compare::<Radix>();
-    liars_compare::<BLink>();
+    every_map!(liars_compare);
 }
 
 /// A value whose drop uses the map it was in.
@@ -277,9 +281,7 @@ fn homesick<S: Kind>() {
 fn values_whose_drop_uses_the_map() {
     let _alone = alone();
     watchdog(USUAL, |_| {
-        homesick::<Hydra>();
-        homesick::<Radix>();
-        homesick::<BLink>();
+        every_map!(homesick);
     });
 }
 
@@ -310,9 +312,7 @@ fn own_references<S: Kind>() {
 fn own_references_are_not_waited_for() {
     let _alone = alone();
     watchdog(USUAL, |_| {
-        own_references::<Hydra>();
-        own_references::<Radix>();
-        own_references::<BLink>();
+        every_map!(own_references);
     });
 }
 
@@ -332,9 +332,7 @@ fn an_empty_map_takes_nothing() {
         });
         assert!(looked < 8 << 10, "{looked} bytes");
     }
-    check::<Hydra>();
-    check::<Radix>();
-    check::<BLink>();
+    every_map!(check);
     let built = HEAP.growth(|| mem::forget(HydraList::<u64, u64>::builder().build()));
     assert!(built < 1_000, "{built} bytes");
 }
@@ -388,6 +386,8 @@ fn a_memory_limit_holds() {
     check::<Hydra>(2 << 20);
     check::<Radix>(64 << 10);
     check::<BLink>(2 << 20);
+    check::<Tree>(2 << 20);
+    check::<Skip>(2 << 20);
 }
 
 /// The last reference of a map's owner may be an entry's neighbour: the borrow checker sees to the rest.
@@ -438,6 +438,5 @@ fn values_without_a_size_are_dropped_once_each() {
         assert_eq!(ALIVE.load(Ordering::Relaxed), 0, "{}", S::NAME);
     }
     let _alone = alone();
-    check::<Hydra>();
-    check::<Radix>();
+    every_map!(check);
 }
