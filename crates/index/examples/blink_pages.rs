@@ -1,12 +1,20 @@
-//! `BLinkTree` by page size, beside the other maps: nanoseconds per insertion, look-up and scanned entry on one thread, and
-//! bytes per entry.
+//! `BLinkTree` by page size, for integers and for strings of 24 bytes, beside the other maps; and the keys of files, as the
+//! code base that the tree's thesis began with is measured by.
 //!
-//! `cargo run --release -p archipelago-index --example blink_pages [KEYS] [NAME ...]`
+//! `cargo run --release -p archipelago-index --example blink_pages words [KEYS] [NAME ...]` (or `strings`): nanoseconds per
+//! insertion, look-up, update by two threads at a time (half of these remove), entry of scans of 50, and entry of
+//! one scan of all; bytes per key. Each is the least of three rounds.
+//!
+//! `... --example blink_pages files FILE ...`: a thread for each file inserts its lines, then looks them up, as byte strings and,
+//! if all of them are numbers, as integers; millions of lines a second, with reading them.
 
 use archipelago_index::blink::{Dense, Pages};
-use archipelago_index::{Art, BLinkTree, HydraList, OrderedIndex, OrderedSession};
-use archipelago_platform::memory::resident_bytes;
+use archipelago_index::map::{Kind, Map};
+use archipelago_index::{Art, BLinkTree, HydraList, Key};
+use archipelago_platform::thread;
 use archipelago_platform::time::Instant;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 
 /// A bijection of the integers that leaves them in no order.
 fn scattered(n: u64) -> u64 {
@@ -16,75 +24,147 @@ fn scattered(n: u64) -> u64 {
     x ^ x >> 32
 }
 
-struct Row<'a> {
-    name: &'a str,
-    count: u64,
+/// Nanoseconds per operation.
+fn time(operations: usize, work: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    work();
+    start.elapsed().as_nanos() as f64 / operations as f64
 }
 
-impl Row<'_> {
-    fn time(&self, operations: u64, work: impl FnOnce()) -> f64 {
-        let start = Instant::now();
-        work();
-        start.elapsed().as_nanos() as f64 / operations as f64
-    }
+/// What is measured, in the order of the columns.
+const COLUMNS: [&str; 6] = ["insert", "get", "update by 2", "of 50", "scan", "bytes/key"];
 
-    fn measure<I: OrderedIndex<u64, u64>>(&self, index: I) {
-        let before = resident_bytes().unwrap_or(0);
-        let map = index.pin();
-        let load = self.time(self.count, || {
-            for n in 0..self.count {
-                map.insert(&scattered(n), n);
+/// One round. Half of the keys are loaded; updates bring the others, too.
+fn round<S: Kind, K: Key>(map: Map<S, K, u64>, keys: &[K]) -> [f64; 6] {
+    let session = map.pin();
+    let count = keys.len() / 2;
+    let insert = time(count, || (0..count).for_each(|n| _ = session.upsert(&keys[n], n as u64)));
+    map.sync();
+    let bytes = map.bytes() as f64 / count as f64;
+    let get = time(count, || {
+        (0..count).for_each(|n| {
+            let n = n * 7 % count;
+            assert_eq!(session.get_with(&keys[n], |value| *value), Some(n as u64));
+        })
+    });
+    let mut sum = 0;
+    let scan = time(count, || _ = session.scan(&keys[0], usize::MAX, |_, value| sum += *value));
+    let scan = scan * count as f64 / session.scan(&keys[0], usize::MAX, |_, _| ()) as f64;
+    let scans = count.min(200_000);
+    let short = time(scans * 50, || {
+        (0..scans).for_each(|n| _ = session.scan(&keys[n * 7 % count], 50, |_, value| sum += *value))
+    });
+    let update = time(2 * count, || {
+        thread::scope(|scope| {
+            for me in 0..2 {
+                let map = &map;
+                scope.spawn(move || {
+                    let session = map.pin();
+                    for n in 0..count as u64 {
+                        let dice = scattered(n << 1 | me);
+                        let key = &keys[dice as usize % keys.len()];
+                        if dice >> 40 & 1 == 0 {
+                            session.upsert(key, n);
+                        } else {
+                            session.delete(key);
+                        }
+                    }
+                });
             }
         });
-        index.quiesce();
-        let held = resident_bytes().unwrap_or(0).saturating_sub(before) as f64 / self.count as f64;
-        let gets = self.count.min(5_000_000);
-        let get = self.time(gets, || {
-            for n in 0..gets {
-                assert_eq!(map.get(&scattered(n * 7 % self.count)), Some(n * 7 % self.count));
-            }
-        });
-        let mut sum = 0;
-        let scan = self.time(self.count, || {
-            map.scan(&0, usize::MAX, |_, value| sum += *value);
-        });
-        assert_eq!(sum, self.count * (self.count - 1) / 2);
-        let short = self.time(1_000_000 * 50, || {
-            for n in 0..1_000_000 {
-                map.scan(&scattered(n), 50, |_, value| sum += *value);
-            }
-        });
-        let name = self.name;
-        println!("{name:12} {load:10.0} {get:10.0} {scan:10.1} {short:10.1} {held:10.1}");
+    });
+    core::hint::black_box(sum);
+    [insert, get, update, short, scan, bytes]
+}
+
+fn measure<S: Kind, K: Key>(name: &str, make: impl Fn() -> Map<S, K, u64>, keys: &[K]) {
+    let rounds: Vec<_> = (0..3).map(|_| round(make(), keys)).collect();
+    print!("{name:12}");
+    for column in 0..COLUMNS.len() {
+        print!(" {:11.1}", rounds.iter().map(|round| round[column]).fold(f64::INFINITY, f64::min));
     }
+    println!();
+}
+
+fn sizes<K: Key>(keys: &[K], chosen: &[String]) {
+    print!("{:12}", "");
+    COLUMNS.iter().for_each(|column| print!(" {column:>11}"));
+    println!();
+    macro_rules! each {
+        ($($name:literal: $map:ty;)*) => { $(
+            if chosen.is_empty() || chosen.iter().any(|chosen| chosen == $name) {
+                measure($name, <$map>::new, keys);
+            }
+        )* };
+    }
+    each! {
+        "512": BLinkTree<K, u64, Dense<Pages<512>>>;
+        "1k": BLinkTree<K, u64, Dense<Pages<1024>>>;
+        "2k": BLinkTree<K, u64, Dense<Pages<2048>>>;
+        "63 lines": BLinkTree<K, u64, Dense<Pages<4032>>>;
+        "4k": BLinkTree<K, u64, Dense<Pages<4096>>>;
+        "8k": BLinkTree<K, u64, Dense<Pages<8192>>>;
+        "16k": BLinkTree<K, u64, Dense<Pages<16384>>>;
+        "4k split": BLinkTree<K, u64, Pages<4096>>;
+        "hydralist": HydraList<K, u64>;
+        "art": Art<K, u64>;
+    }
+}
+
+/// The keys of files: a thread for each inserts them, then looks them up.
+fn files<K: Key>(what: &str, files: &[String], key: impl Fn(&[u8]) -> K + Sync) {
+    let map: BLinkTree<K, u64> = BLinkTree::new();
+    lines(&format!("{what}: inserted"), files, |line, number| _ = map.pin().upsert(&key(line), number));
+    lines(&format!("{what}: found"), files, |line, _| assert!(map.pin().contains_key(&key(line))));
+}
+
+fn number(line: &[u8]) -> Option<u64> {
+    core::str::from_utf8(line).ok()?.parse().ok()
+}
+
+/// Has a thread for each file show its lines, and prints how many millions of them a second that made.
+fn lines(what: &str, files: &[String], each: impl Fn(&[u8], u64) + Sync) {
+    let (start, each) = (Instant::now(), &each);
+    let count = |file: &String| {
+        let mut file = BufReader::new(File::open(file).expect("a file that can be read"));
+        let (mut line, mut count) = (Vec::new(), 0);
+        while file.read_until(b'\n', &mut line).expect("it can be read to the end") > 0 {
+            each(line.strip_suffix(b"\n").unwrap_or(&line), count);
+            count += 1;
+            line.clear();
+        }
+        count
+    };
+    let counts: Vec<u64> = thread::scope(|scope| {
+        let threads: Vec<_> = files.iter().map(|file| scope.spawn(|| count(file))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
+    });
+    let all: u64 = counts.iter().sum();
+    println!("{what} {all} lines, {} threads: {:.2} M/s", files.len(), all as f64 / start.elapsed().as_micros() as f64);
 }
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let count = arguments.next().map_or(10_000_000, |count| count.parse().expect("a number of keys"));
-    let chosen: Vec<String> = arguments.collect();
-    println!("{:12} {:>10} {:>10} {:>10} {:>10} {:>10}", "", "insert", "get", "scan", "scan 50", "bytes/key");
-    let row = |name: &'static str| {
-        (chosen.is_empty() || chosen.iter().any(|chosen| chosen == name)).then_some(Row { name, count })
-    };
-    macro_rules! each {
-        ($($name:literal: $map:expr;)*) => { $( if let Some(row) = row($name) { row.measure($map); } )* };
-    }
-    each! {
-        "512": BLinkTree::<u64, u64, Pages<512>>::new();
-        "1k": BLinkTree::<u64, u64, Pages<1024>>::new();
-        "2k": BLinkTree::<u64, u64, Pages<2048>>::new();
-        "4032": BLinkTree::<u64, u64, Pages<4032>>::new();
-        "4k": BLinkTree::<u64, u64, Pages<4096>>::new();
-        "8k": BLinkTree::<u64, u64, Pages<8192>>::new();
-        "16k": BLinkTree::<u64, u64, Pages<16384>>::new();
-        "64k": BLinkTree::<u64, u64, Pages<65536>>::new();
-        "1k dense": BLinkTree::<u64, u64, Dense<Pages<1024>>>::new();
-        "2k dense": BLinkTree::<u64, u64, Dense<Pages<1984>>>::new();
-        "4032 dense": BLinkTree::<u64, u64, Dense<Pages<4032>>>::new();
-        "8k dense": BLinkTree::<u64, u64, Dense<Pages<8128>>>::new();
-        "4k dense": BLinkTree::<u64, u64, Dense<Pages<4096>>>::new();
-        "hydralist": HydraList::<u64, u64>::new();
-        "art": Art::<u64, u64>::new();
+    let what = arguments.next().unwrap_or_default();
+    let rest: Vec<String> = arguments.collect();
+    let count = || rest.first().map_or(1_000_000, |count| count.parse().expect("a number of keys"));
+    let chosen = rest.get(1..).unwrap_or_default();
+    match what.as_str() {
+        "words" => sizes(&(0..2 * count()).map(scattered).collect::<Vec<u64>>(), chosen),
+        "strings" => {
+            let key = |n| format!("user{:020}", scattered(n));
+            sizes(&(0..2 * count()).map(key).collect::<Vec<String>>(), chosen);
+        }
+        "files" => {
+            files("byte strings", &rest, <[u8]>::to_vec);
+            let all_numbers = |file: &String| {
+                let lines = BufReader::new(File::open(file).expect("a file that can be read")).split(b'\n');
+                lines.into_iter().all(|line| number(&line.expect("it can be read to the end")).is_some())
+            };
+            if rest.iter().all(all_numbers) {
+                files("integers", &rest, |line| number(line).expect("a number"));
+            }
+        }
+        _ => eprintln!("what to measure: words, strings, or files"),
     }
 }

@@ -4,7 +4,8 @@
 #[cfg(all(unix, not(any(miri, archipelago_sim))))]
 mod forked {
     use archipelago_check::drops::{Counted, DropCounter};
-    use archipelago_index::HydraList;
+    use archipelago_index::blink::{Builder, LogFed, Standard};
+    use archipelago_index::{BLinkTree, HydraList};
     use archipelago_platform::topology::Topology;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::thread::sleep;
@@ -86,7 +87,29 @@ mod forked {
         counter.assert_all_dropped();
     }
 
+    /// Replicas that are fed from a log, which threads have filled that are not in the child.
+    fn trees() {
+        let counter = DropCounter::new();
+        let tree: BLinkTree<u64, Counted, LogFed<Standard>> =
+            Builder::default().topology(Topology::synthetic(3, 1)).build();
+        let insert = |from: u64| (from..from + LARGE).for_each(|key| drop(tree.pin().insert(key, counter.value(key))));
+        std::thread::scope(|scope| (0..3).for_each(|n| _ = scope.spawn(move || insert(n * LARGE / 2))));
+        let tree = std::cell::Cell::new(Some(tree));
+        let used_and_dropped = || {
+            let tree = tree.take().expect("it was put there");
+            (0..LARGE).for_each(|key| assert!(tree.pin().delete(&key)));
+            assert_eq!(tree.pin().pop_first().map(|(key, _)| key), Some(LARGE));
+            assert_eq!(tree.pin().iter().count() as u64, LARGE - 1);
+            tree.check_invariants();
+            drop(tree);
+            counter.assert_all_dropped();
+        };
+        assert_eq!(in_child(used_and_dropped), 0, "the child");
+        used_and_dropped();
+    }
+
     pub fn all() {
+        trees();
         for nodes in [1, 3] {
             threads_asleep(nodes);
             threads_at_work(nodes);

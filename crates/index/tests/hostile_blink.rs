@@ -1,15 +1,19 @@
 //! `BLinkTree` under loads that the thesis and its code base were not put to: many deletes, many more threads than
-//! processors, threads that come and go; with bounds on memory and on the longest operation.
+//! processors, threads that come and go, under each policy; with bounds on memory and on the longest operation.
 
-use archipelago_check::drops::DropCounter;
+use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{
     self, Longest, alone, beside, crowd, duration, in_turns, longest_gap, some_try, within,
 };
 use archipelago_check::watchdog::watchdog;
-use archipelago_index::BLinkTree;
-use archipelago_index::blink::Pages;
+use archipelago_index::blink::{
+    Builder, Central, Dense, Granular, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated,
+};
+use archipelago_index::{BLinkTree, Change, Key};
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
+use archipelago_platform::topology::Topology;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 type Small<K, V> = BLinkTree<K, V, Pages<512>>;
@@ -165,7 +169,7 @@ fn a_crowd_in_few_pages() {
     watchdog(hostile::limit(), |_| {
         const THREADS: usize = 32;
         let counter = DropCounter::new();
-        let tree: Small<u64, archipelago_check::drops::Counted> = BLinkTree::new();
+        let tree: Small<u64, Counted> = BLinkTree::new();
         some_try(3, || {
             let time = duration().min(Duration::from_secs(600));
             let longest = Longest::default();
@@ -233,4 +237,226 @@ fn threads_that_come_and_go() {
     }
     tree.check_invariants();
     assert!(tree.is_empty());
+}
+
+fn on_nodes<K: Key, V: Send + Sync + 'static, P: Policy>(nodes: usize) -> BLinkTree<K, V, P> {
+    Builder::default().topology(Topology::synthetic(nodes, 1)).build()
+}
+
+/// How many pages each replica of a tree takes for so many keys.
+fn pages_for<P: Policy>(keys: impl Iterator<Item = u64>) -> usize {
+    let tree: BLinkTree<u64, u64, P> = on_nodes(2);
+    let map = tree.pin();
+    keys.for_each(|n| assert_eq!(map.insert(n, n), None));
+    tree.sync();
+    tree.check_invariants();
+    tree.stats().pages
+}
+
+/// Keys that rise leave full pages behind them, and keys that fall do.
+#[test]
+fn keys_in_either_order_fill_pages() {
+    let _beside = beside();
+    let count = if cfg!(miri) { 300 } else { 20_000 };
+    let (up, down) = (pages_for::<Pages<512>>(0..count), pages_for::<Pages<512>>((0..count).rev()));
+    // 28 entries fit into a page, and there are inner ones.
+    assert!(up as u64 <= count / 25 && down as u64 <= count / 25, "{up} and {down} pages");
+}
+
+/// Each replica's pages are as full as those of one tree of the same policy.
+#[test]
+fn replicas_are_dense() {
+    let _beside = beside();
+    let count = if cfg!(miri) { 300 } else { 20_000 };
+    let one = pages_for::<Dense<Pages<512>>>(scattered(count));
+    let split_at_once = pages_for::<Pages<512>>(scattered(count));
+    assert!(cfg!(miri) || one * 10 < split_at_once * 9, "{one} pages, and {split_at_once} where none are shared");
+    for two in [
+        pages_for::<Replicated<Dense<Pages<512>>>>(scattered(count)),
+        pages_for::<LogFed<Dense<Pages<512>>>>(scattered(count)),
+    ] {
+        assert!(two * 100 <= one * 2 * 103, "{two} pages in two replicas, {one} in one tree");
+    }
+}
+
+/// What a crowd does to a map in all ways.
+fn crowded<P: Policy>(keys: u64) {
+    const THREADS: usize = 48;
+    let counter = DropCounter::new();
+    let tree: BLinkTree<u64, Counted, P> = on_nodes(3);
+    some_try(3, || {
+        let (time, longest) = (duration().min(Duration::from_secs(600)) / 4, Longest::default());
+        let work = |me: usize, end: Instant| {
+            let (map, mut random) = (tree.pin(), me as u64 + 1);
+            while Instant::now() < end {
+                random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+                let (key, start) = ((random >> 40) % keys, Instant::now());
+                let mut last = None;
+                match (random >> 33) % 12 {
+                    0..=2 => _ = map.insert(key, counter.value(key)),
+                    3..=5 => _ = map.remove(&key),
+                    6 => _ = map.update(&key, |_| counter.value(key)),
+                    7 => assert!(map.get(&key).is_none_or(|value| value.tag() == key)),
+                    8 => assert!(map.pop_first().is_none_or(|(key, value)| value.tag() == key)),
+                    9 => assert!(map.pop_last().is_none_or(|(key, value)| value.tag() == key)),
+                    10 => {
+                        _ = map.scan(&key, 20, |key, value| {
+                            assert!(last < Some(key) && value.tag() == key);
+                            last = Some(key);
+                        })
+                    }
+                    _ => {
+                        _ = map.scan_rev(&key, 20, |key, value| {
+                            assert!(last.is_none_or(|last| last > key) && value.tag() == key);
+                            last = Some(key);
+                        })
+                    }
+                }
+                longest.note(start.elapsed());
+            }
+        };
+        let (_, control) = in_turns(|| longest_gap(THREADS, time / 2), || crowd(THREADS, time, work));
+        tree.check_invariants();
+        within("an operation in a crowd", 10, longest.get(), control)
+    });
+    drop(tree);
+    counter.assert_all_dropped();
+}
+
+/// Closures that use the map that they are called from, change the key that they decide about, or panic; references that are
+/// kept meanwhile, and sessions that are forgotten.
+fn closures<P: Policy>() {
+    let counter = DropCounter::new();
+    let tree: BLinkTree<u64, Counted, P> = on_nodes(2);
+    let map = tree.pin();
+    let count = if cfg!(miri) { 100 } else { 1_000 };
+    (0..count).for_each(|n| assert!(map.insert(n, counter.value(n)).is_none()));
+    let kept = map.get_ref(&40).expect("it is there");
+    let mut calls = 0;
+    map.compute(&7, |there| {
+        calls += 1;
+        if calls < 3 {
+            assert!(tree.pin().insert(7, counter.value(calls)).is_some());
+        }
+        tree.pin().pop_first();
+        there.map_or(Change::Keep, |_| Change::Put(counter.value(70)))
+    });
+    assert_eq!((calls, map.get(&7).map(|value| value.tag())), (3, Some(70)));
+    let made = map.get_or_insert_with(count, || {
+        drop(tree.pin().insert(count, counter.value(1)));
+        counter.value(2)
+    });
+    assert_eq!(made.tag(), 1, "the one that was there first stays");
+    drop(made);
+    map.retain(|key, _| {
+        if key % 3 == 0 {
+            tree.pin().remove(&(key + 1));
+            tree.pin().remove_range(key + 20..key + 24);
+            std::mem::forget(tree.pin());
+        }
+        key % 2 == 0
+    });
+    let left = tree.len();
+    let first = map.first().expect("there are some").key();
+    let panics: [&dyn Fn(); 5] = [
+        &|| _ = map.compute(&first, |_| panic!("in compute")),
+        &|| map.retain(|key, _| if key > 50 { panic!("in retain") } else { true }),
+        &|| _ = map.get_or_insert_with(77_777, || panic!("in get_or_insert_with")),
+        &|| _ = map.update(&first, |_| panic!("in update")),
+        &|| _ = map.scan(&0, 9, |_, _| panic!("in scan")),
+    ];
+    for panics in panics {
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        // Nothing has changed, and nothing is left locked.
+        assert!(map.insert(77_777, counter.value(0)).is_none() && map.remove(&77_777).is_some());
+        assert_eq!((tree.len(), map.iter().count()), (left, left));
+    }
+    assert_eq!(kept.tag(), 40);
+    drop(kept);
+    tree.check_invariants();
+    drop(tree);
+    counter.assert_all_dropped();
+}
+
+/// All that changes many entries at a time, by several threads over the same keys: what no thread removes is there throughout.
+fn bulk<P: Policy>() {
+    let counter = DropCounter::new();
+    let count = if cfg!(miri) { 100 } else { 2_000 };
+    let stays = |n: u64| n.is_multiple_of(100);
+    let entry = |n: u64| (n, counter.value(n));
+    let some = || {
+        let tree: BLinkTree<u64, Counted, P> = on_nodes(2);
+        tree.pin().extend((0..count).map(entry));
+        tree
+    };
+    let tree = some();
+    crowd(5, Duration::default(), |me, _| {
+        let map = tree.pin();
+        for turn in 0..10 {
+            match (me + turn) % 5 {
+                0 => map.extend((count / 4..count).filter(|&n| !stays(n)).map(entry)),
+                1 => (0..count).step_by(100).for_each(|n| _ = map.remove_range(n + 1..n + 100)),
+                2 => map.retain(|key, _| stays(key) || key % 3 != 0),
+                3 => map.drain_range(1..100).for_each(|entry| assert!(!stays(entry.key()))),
+                _ => {
+                    let mut lower = some();
+                    lower.pin().retain(|key, _| !stays(key));
+                    let mut upper = lower.split_off(&(count / 2));
+                    tree.append(&mut upper);
+                    tree.append(&mut lower);
+                    assert!(upper.is_empty() && lower.is_empty());
+                }
+            }
+            let seen: Vec<u64> = map.iter().map(|(key, _)| key).collect();
+            assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "a key twice or out of order");
+            assert!(seen.into_iter().filter(|&n| stays(n)).eq((0..count).filter(|&n| stays(n))));
+        }
+    });
+    tree.check_invariants();
+    drop(tree);
+    counter.assert_all_dropped();
+}
+
+/// Nodes whose threads have gone and never come again: their replicas hold up no update, and the map stays as large as it was.
+fn idle_nodes<P: Policy>() {
+    let tree: BLinkTree<u64, u64, P> = on_nodes(3);
+    let count = if cfg!(miri) { 50 } else { 2_000 };
+    crowd(6, Duration::default(), |me, _| (0..count).for_each(|n| _ = tree.pin().insert(n, me as u64)));
+    let map = tree.pin();
+    let mut most = 0;
+    // More than the logs hold.
+    for round in 0..20 {
+        (0..count).for_each(|n| assert!(map.insert(n, round).is_some()));
+        (0..count).for_each(|n| assert_eq!(map.remove(&n), Some(round)));
+        (0..count).for_each(|n| assert_eq!(map.insert(n, round), None));
+        let bytes = tree.bytes();
+        assert!(round < 4 || bytes <= most * 2, "{bytes} bytes in round {round}, {most} before");
+        most = most.max(bytes);
+    }
+    tree.check_invariants();
+}
+
+macro_rules! under {
+    ($($name:ident: $policy:ty;)*) => { $(
+        #[test]
+        fn $name() {
+            let _alone = alone();
+            watchdog(hostile::limit(), |notes| {
+                closures::<$policy>();
+                notes.note("many at a time");
+                bulk::<$policy>();
+                notes.note("nodes without threads");
+                idle_nodes::<$policy>();
+                notes.note("crowds");
+                [200, 20_000].into_iter().for_each(crowded::<$policy>);
+            });
+        }
+    )* };
+}
+
+under! {
+    everything_under_latched_parents: Granular<Latched<512, Central, true>, 1>;
+    everything_in_replicas: Replicated<Dense<Pages<512>>>;
+    everything_in_replicas_from_a_log: LogFed<Dense<Pages<512>>>;
+    everything_below_copies: InnerReplicas<Pages<512>>;
 }

@@ -4,8 +4,10 @@
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_index::blink::{Builder, LogFed, Standard};
 use archipelago_index::hydra::Maintainers;
 use archipelago_index::{Art, BLinkTree, HydraList, OrderedIndex, OrderedSession};
+use archipelago_platform::topology::Topology;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,6 +84,11 @@ fn clients<V: Send + Sync + 'static>() -> HydraList<u64, V> {
     HydraList::builder().maintainers(Maintainers::Clients).build()
 }
 
+/// Replicas on two nodes.
+fn fed<V: Send + Sync + 'static>() -> BLinkTree<u64, V, LogFed<Standard>> {
+    Builder::default().topology(Topology::synthetic(2, 1)).build()
+}
+
 #[test]
 fn garbage_of_a_small_hydralist_goes() {
     garbage_goes(&small(), 100);
@@ -103,6 +110,11 @@ fn garbage_of_a_b_link_tree_goes() {
 }
 
 #[test]
+fn garbage_of_replicas_from_a_log_goes() {
+    garbage_goes(&fed(), 1_000);
+}
+
+#[test]
 fn a_small_hydralist_goes_with_its_value() {
     a_map_goes_with_its_value(small, 100);
 }
@@ -120,6 +132,11 @@ fn an_art_goes_with_its_value() {
 #[test]
 fn a_b_link_tree_goes_with_its_value() {
     a_map_goes_with_its_value(BLinkTree::<u64, _>::new, 100);
+}
+
+#[test]
+fn replicas_from_a_log_go_with_their_value() {
+    a_map_goes_with_its_value(fed, 100);
 }
 
 /// The flags say that a drop has begun, and that it has ended. Clones say nothing.

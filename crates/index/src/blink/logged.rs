@@ -175,8 +175,23 @@ impl<F: KeyForm> Lane<F> {
 
     #[cold]
     fn freshen_slowly<P: Policy>(&self, tree: &Tree<F, P>, until: u64, guard: &Guard<'_>) {
+        let is_there = || (self.log.local_tail(tree.number()) >= until).then_some(());
+        self.replay_till(tree, until, guard, is_there);
+    }
+
+    /// Replays, or waits for the thread that does, till `come` has something.
+    fn replay_till<P: Policy, R>(
+        &self,
+        tree: &Tree<F, P>,
+        until: u64,
+        guard: &Guard<'_>,
+        come: impl Fn() -> Option<R>,
+    ) -> R {
         let backoff = Backoff::new();
-        while self.log.local_tail(tree.number()) < until {
+        loop {
+            if let Some(it) = come() {
+                return it;
+            }
             if !self.replay(tree, until, guard) {
                 backoff.wait();
             }
@@ -222,15 +237,7 @@ impl<F: KeyForm> Lane<F> {
         let end = room.range().end;
         room.fill(op);
         drop(room);
-        let backoff = Backoff::new();
-        let put = loop {
-            if let Some(put) = answer.get() {
-                break put;
-            }
-            if !self.replay(&trees[here], end, guard) {
-                backoff.wait();
-            }
-        };
+        let put = self.replay_till(&trees[here], end, guard, || answer.get());
         if end.is_multiple_of(LOOK) {
             self.make_room(trees, guard);
         }

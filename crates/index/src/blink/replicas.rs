@@ -104,7 +104,7 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
         if let Some(feed) = self.feed() {
             return feed.change((&self.all, here.number()), key, What::Put(word, when), guard);
         }
-        let leaves = self.latch(key, guard);
+        let leaves = self.latch_to_put(key, guard);
         let first = leaves[0].page();
         let found = first.search(key);
         let there = found.hit.then(|| first.value(found.slot).load(Acquire));
@@ -208,6 +208,21 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
     /// Latches a key's leaf in every replica.
     fn latch<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Vec<Locked<'g, F, P>> {
         self.all.iter().map(|tree| tree.latch_leaf(key, guard)).collect()
+    }
+
+    /// The same for a key that may be inserted: where its leaf is full, a neighbour is given some of the entries before, if
+    /// that is the policy.
+    fn latch_to_put<'g>(&self, key: F::Probe<'_>, guard: &'g Guard<'_>) -> Vec<Locked<'g, F, P>> {
+        let leaves = self.latch(key, guard);
+        let is_full = |page: Page<'g, F, P>| !page.has_room_for(key) && !page.search(key).hit;
+        let full: Vec<_> = self.all.iter().zip(&leaves).filter(|(_, leaf)| P::DENSE && is_full(leaf.page())).collect();
+        if full.is_empty() {
+            return leaves;
+        }
+        let full: Vec<_> = full.into_iter().map(|(tree, _)| tree).collect();
+        drop(leaves);
+        full.into_iter().for_each(|tree| tree.relieve(key, guard));
+        self.latch(key, guard)
     }
 
     /// Takes a key out that is there.

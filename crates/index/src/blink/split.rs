@@ -67,6 +67,9 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         if piece.high.is_none() && slot == len && piece.words(0..len) <= room {
             // Keys arrive in ascending order: leave this page full and go on in an empty one.
             cuts.push(len);
+        } else if slot == 0 && page.left().is_none() && piece.words(1..len + 1) <= room {
+            // In descending order: the page to the right gets all that is here.
+            cuts.push(1);
         } else {
             piece.cut(0..len + 1, room, &mut cuts);
         }

@@ -12,7 +12,7 @@ type Small<K, V> = BLinkTree<K, V, Pages<512>>;
 type Large<K, V> = BLinkTree<K, V, Pages<{ 128 << 10 }>>;
 type Under<L, const READS: bool, V> = BLinkTree<u64, V, Latched<512, L, READS>>;
 
-fn on_nodes<P: Policy, K: Key, V: Send + Sync + 'static>(nodes: usize) -> BLinkTree<K, V, P> {
+pub fn on_nodes<P: Policy, K: Key, V: Send + Sync + 'static>(nodes: usize) -> BLinkTree<K, V, P> {
     Builder::default().topology(Topology::synthetic(nodes, 2)).build()
 }
 

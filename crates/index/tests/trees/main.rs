@@ -5,5 +5,6 @@
 mod common;
 
 mod blink_conformance;
+mod blink_keys;
 mod blink_model;
 mod euno_conformance;
