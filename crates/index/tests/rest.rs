@@ -5,7 +5,7 @@
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_index::hydra::Maintainers;
-use archipelago_index::{Art, BLinkTree, HydraList, OrderedIndex, OrderedSession};
+use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +103,12 @@ fn garbage_of_a_b_link_tree_goes() {
 }
 
 #[test]
+fn garbage_of_eunomias_maps_goes() {
+    garbage_goes(&EunoBTree::<u64, _>::new(), 1_000);
+    garbage_goes(&EunoSkipList::<u64, _>::new(), 1_000);
+}
+
+#[test]
 fn a_small_hydralist_goes_with_its_value() {
     a_map_goes_with_its_value(small, 100);
 }
@@ -120,6 +126,12 @@ fn an_art_goes_with_its_value() {
 #[test]
 fn a_b_link_tree_goes_with_its_value() {
     a_map_goes_with_its_value(BLinkTree::<u64, _>::new, 100);
+}
+
+#[test]
+fn eunomias_maps_go_with_their_values() {
+    a_map_goes_with_its_value(EunoBTree::<u64, _>::new, 200);
+    a_map_goes_with_its_value(EunoSkipList::<u64, _>::new, 200);
 }
 
 /// The flags say that a drop has begun, and that it has ended. Clones say nothing.

@@ -430,7 +430,8 @@ impl Chunk {
     /// All entries, in order.
     pub(super) fn gather<F: ChunkForm>(&self) -> Gathered {
         let live = self.live(&Alone);
-        let mut pairs: Vec<_> = each_of(live).map(|slot| self.pair(&Alone, slot)).collect();
+        let mut pairs = Vec::with_capacity(MOST);
+        pairs.extend(each_of(live).map(|slot| self.pair(&Alone, slot)));
         for part in self.parts() {
             pairs.extend((0..part.count(&Alone)).map(|slot| part.pair(&Alone, slot)));
         }

@@ -187,6 +187,12 @@ pub type Range<'m, K, V> = crate::map::Range<'m, Tree, K, V>;
 pub type Builder<K, V> = crate::map::Builder<Tree, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static> EunoBTree<K, V> {
+    /// For tests, while no other thread uses the map: bytes that contention has added to it.
+    #[doc(hidden)]
+    pub fn contention_bytes(&self) -> usize {
+        self.core().contention_bytes()
+    }
+
     /// For tests: scatters every quiet chunk, and joins every other.
     #[doc(hidden)]
     pub fn flip_chunks(&self) {

@@ -11,7 +11,7 @@ use archipelago_check::simulated::explore_transactions;
 use archipelago_index::euno::{Contention, SLOTS, Skip, Tree, Walks};
 use archipelago_index::map::{Builder, Kind, Map};
 use archipelago_index::{EunoBTree, EunoSkipList, points};
-use archipelago_sim::{Client, Fault, Point, world};
+use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, Schedule, run_with, world};
 
 const OPS: u64 = 12;
 
@@ -240,5 +240,49 @@ fn pops_are_linearizable() {
             pops(|| way.tree().contention(contention).build());
         }
         pops(|| way.list().build());
+    }
+}
+
+/// Twenty threads, half of whose operations insert or remove, at a few keys that all of them want or at the upper end.
+fn contended(make: impl FnOnce() -> EunoBTree<u64, u64>, rising: bool) -> (usize, usize) {
+    const KEYS: u64 = 20_000;
+    let make = || {
+        let map = make();
+        (0..KEYS).for_each(|number| _ = map.pin().insert(number.wrapping_mul(7_919) % KEYS * 2, number));
+        map
+    };
+    let body = |map: &EunoBTree<u64, u64>, it: Client| {
+        let session = map.pin();
+        for turn in 0..400 {
+            // Of four keys one is popular, of its four one is more so, and so on.
+            let range = KEYS >> (2 * (world::random().trailing_zeros().min(12) / 2));
+            let key = world::random() % range * 2 + u64::from(!rising);
+            match world::random() % 4 {
+                0 | 1 => _ = session.get(&key),
+                _ if rising => _ = session.insert(KEYS * 2 + turn * 20 + it.index as u64, turn),
+                2 => _ = session.insert(key, turn),
+                _ => _ = session.remove(&key),
+            }
+        }
+    };
+    let mut bytes = (0, 0);
+    let config = Config { schedule: Schedule::VirtualTime, placement: Placement::Spread, ..Config::seeded(1) };
+    let machine = Machine::preset("xeon-e5-2650v3-2s").expect("it is a preset");
+    let end = |map: EunoBTree<u64, u64>| {
+        map.check_invariants();
+        bytes = (map.contention_bytes(), map.bytes());
+    };
+    run_with(&machine, &config, 20, make, body, end).0.assert_done();
+    bytes
+}
+
+/// The paper says 5.64 %.
+#[test]
+fn what_contention_adds_is_six_percent_of_a_map_at_most() {
+    for (transactions, rising) in [(true, false), (true, true), (false, false), (false, true)] {
+        let (added, all) = contended(|| EunoBTree::builder().transactions(transactions).build(), rising);
+        println!("transactions {transactions}, rising {rising}: {added} of {all} bytes");
+        assert!(added > 0, "no chunk was contended");
+        assert!(added * 100 <= all * 6, "{added} of {all} bytes");
     }
 }
