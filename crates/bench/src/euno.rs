@@ -11,7 +11,7 @@
 use core::marker::PhantomData;
 use std::process::ExitCode;
 
-use archipelago_index::euno::Contention;
+use archipelago_index::euno::{Contention, Walks};
 use archipelago_index::{Art, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
 use archipelago_platform::SIMULATED;
 use archipelago_platform::atomic::{AtomicU64, Ordering};
@@ -248,6 +248,7 @@ subjects! {
     TreeParts "btree+partition" Tree, Tree::builder().contention(Contention::Always).doors(false).build();
     TreeDoors "btree+control" Tree, Tree::builder().contention(Contention::Always).build();
     TreeWhole "euno-btree" Tree, Tree::new();
+    TreeWalks "euno-btree-walks" Tree, Tree::builder().walks(Walks::InTransactions).build();
     TreeLocks "euno-btree-locks" Tree, Tree::builder().transactions(false).build();
     SkipSplit "skiplist+split" Skip, Skip::builder().contention(Contention::Never).build();
     SkipParts "skiplist+partition" Skip, Skip::builder().contention(Contention::Always).doors(false).build();

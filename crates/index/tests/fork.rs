@@ -1,11 +1,13 @@
 //! A map with background threads in a child process, which has not got them: dropping it there neither waits nor panics,
-//! and a map whose threads slept can be used there as well. No test harness: `fork` wants a process of known threads.
+//! and a map whose threads slept can be used there as well, as can one without threads. No test harness: `fork` wants a process of known threads.
 
 #[cfg(all(unix, not(any(miri, archipelago_sim))))]
 mod forked {
     use archipelago_check::drops::{Counted, DropCounter};
     use archipelago_index::blink::{Builder, LogFed, Standard};
-    use archipelago_index::{BLinkTree, HydraList};
+    use archipelago_index::euno::Contention;
+    use archipelago_index::map::{Kind, Map};
+    use archipelago_index::{BLinkTree, EunoBTree, EunoSkipList, HydraList};
     use archipelago_platform::topology::Topology;
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::thread::sleep;
@@ -108,11 +110,35 @@ mod forked {
         used_and_dropped();
     }
 
+    /// A map of Eunomia's, with garbage that the process's thread was to look after, is used and dropped in the child; and then
+    /// here.
+    fn eunomia<S: Kind>(map: Map<S, u64, Counted>, counter: DropCounter) {
+        let used = |map: Map<S, u64, Counted>| {
+            map.pin().extend((LARGE / 2..3 * LARGE).map(|key| (key, counter.value(key))));
+            (0..LARGE).for_each(|key| assert!(map.pin().delete(&key)));
+            assert_eq!(map.pin().get_with(&(2 * LARGE), Counted::tag), Some(2 * LARGE));
+            map.sync();
+            map.check_invariants();
+            drop(map);
+            counter.assert_all_dropped();
+        };
+        map.pin().extend((0..LARGE).map(|key| (key, counter.value(key))));
+        map.pin().retain(|key, _| key % 2 == 0);
+        map.pin().extend((0..LARGE).map(|key| (key, counter.value(key))));
+        let map = std::cell::Cell::new(Some(map));
+        assert_eq!(in_child(|| used(map.take().expect("it was put there"))), 0, "the child of a {}", S::NAME);
+        used(map.take().expect("the child took its own"));
+    }
+
     pub fn all() {
         trees();
         for nodes in [1, 3] {
             threads_asleep(nodes);
             threads_at_work(nodes);
+        }
+        for contention in [Contention::Adaptive, Contention::Always] {
+            eunomia(EunoBTree::builder().contention(contention).build(), DropCounter::new());
+            eunomia(EunoSkipList::builder().contention(contention).build(), DropCounter::new());
         }
         println!("ok");
     }

@@ -6,7 +6,7 @@ use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_index::blink::{Builder, LogFed, Standard};
 use archipelago_index::hydra::Maintainers;
-use archipelago_index::{Art, BLinkTree, HydraList, OrderedIndex, OrderedSession};
+use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
 use archipelago_platform::topology::Topology;
 use std::any::Any;
 use std::sync::Arc;
@@ -115,6 +115,12 @@ fn garbage_of_replicas_from_a_log_goes() {
 }
 
 #[test]
+fn garbage_of_eunomias_maps_goes() {
+    garbage_goes(&EunoBTree::<u64, _>::new(), 1_000);
+    garbage_goes(&EunoSkipList::<u64, _>::new(), 1_000);
+}
+
+#[test]
 fn a_small_hydralist_goes_with_its_value() {
     a_map_goes_with_its_value(small, 100);
 }
@@ -137,6 +143,12 @@ fn a_b_link_tree_goes_with_its_value() {
 #[test]
 fn replicas_from_a_log_go_with_their_value() {
     a_map_goes_with_its_value(fed, 100);
+}
+
+#[test]
+fn eunomias_maps_go_with_their_values() {
+    a_map_goes_with_its_value(EunoBTree::<u64, _>::new, 200);
+    a_map_goes_with_its_value(EunoSkipList::<u64, _>::new, 200);
 }
 
 /// The flags say that a drop has begun, and that it has ended. Clones say nothing.

@@ -17,9 +17,12 @@
 //! conflict. Without RTM such changes are told apart by hand: [`Region::update_part`] for parts with locks of their own,
 //! [`Region::exchange`] for a single word. Both *share* the page's lock.
 //!
+//! A third way is for structures whose walks seldom meet a change, but whose changes meet each other:
+//! [`Region::walking_by_versions`]. Walks are as without RTM, which costs them nothing, and changes are transactions where RTM works.
+//!
 //! # Versions
-//! Without RTM every [`update`](Region::update) makes the version of its pages a new one. With RTM only [`Changing::restructure`] and
-//! [`Changing::retire`] do. So a body calls the first for every page from which or to which it moves what walks look for: a
+//! Without RTM every [`update`](Region::update) makes the version of its pages a new one, and where walks go by versions too. With RTM
+//! otherwise only [`Changing::restructure`] and [`Changing::retire`] do. So a body calls the first for every page from which or to which it moves what walks look for: a
 //! walk's result `(page, version)` is then refused by a change that comes too late, in every back end.
 //!
 //! # Why it is right with RTM
@@ -37,6 +40,15 @@
 //! [`version_lock`](crate::version_lock). `follow` validates the page that it leaves twice: before it looks at the next one
 //! (then the pointer was there, and the caller's guard keeps what it points to), and after it took the next one's version
 //! (then the next page was linked at that version).
+//!
+//! # Why changes in transactions may stand beside walks by versions
+//! A transaction that changes pages adds one to their versions, as if it had locked them: that and all of its writes are seen in one
+//! instant. A walk that has seen one of its writes sees the version that came with them when it validates, since that load comes
+//! later (`fence(Acquire)`, and a transaction's writes are seen together); so does one that a thread has run with locks held, as
+//! without RTM. What is written in one word, once, tears nothing, so such a change can leave the version as it is
+//! ([`Change::IN_PLACE`]): the walk has seen the word from before or from after it. What a new word leads to is seen with it: a
+//! transaction orders all that came before it as a fence does, and under locks the Release fence of taking them does; the walk's
+//! Acquire fence, after its load of the word, is their partner.
 //!
 //! # What a body can't do
 //! Bodies are values that are `Copy`, and so is what they give out: they own nothing that could be freed in them, and have
@@ -281,6 +293,10 @@ pub trait Change: Copy {
     /// What it gives out.
     type Out: Copy;
 
+    /// A promise: it writes one word at most, and what walks and changes conclude from a version is true before and after. Then walks
+    /// by versions need not hear of it: with RTM the version stays. Without RTM it does not, nor is that promised.
+    const IN_PLACE: bool = false;
+
     /// Changes. May run any number of times; what a run that fails wrote is as if it had not been written, or never was.
     ///
     /// # Errors
@@ -320,6 +336,8 @@ pub trait Changing {
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     htm: Option<Htm>,
+    /// Whether walks are transactions, where changes are.
+    walks: bool,
 }
 
 impl Region {
@@ -328,17 +346,27 @@ impl Region {
 
     /// With RTM where it works, and by version locks elsewhere.
     pub fn new() -> Self {
-        Self { htm: Htm::get() }
+        Self { htm: Htm::get(), walks: true }
+    }
+
+    /// With RTM where it works, but for walks, which go by versions everywhere.
+    pub fn walking_by_versions() -> Self {
+        Self { htm: Htm::get(), walks: false }
     }
 
     /// By version locks, everywhere.
     pub fn by_version_locks() -> Self {
-        Self { htm: None }
+        Self { htm: None, walks: false }
     }
 
-    /// Whether it is with RTM.
+    /// Whether changes are with RTM.
     pub fn is_transactional(&self) -> bool {
         self.htm.is_some()
+    }
+
+    /// Whether a page that still has the version at which it was found has not changed since, but [in place](Change::IN_PLACE).
+    pub fn versions_tell(&self) -> bool {
+        self.htm.is_none() || !self.walks
     }
 
     /// Walks until it has met no change: what comes out was so at one moment, as far as pages hang together. Waits for
@@ -346,8 +374,8 @@ impl Region {
     #[inline]
     pub fn traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> T::Out {
         match self.htm {
-            Some(htm) => rtm::traverse(htm, body),
-            None => versions::traverse(body),
+            Some(htm) if self.walks => rtm::traverse(htm, body),
+            Some(_) | None => versions::traverse(body),
         }
     }
 
@@ -401,7 +429,7 @@ impl Region {
         change: impl Change<Out = Result<u64, u64>>,
     ) -> Result<Result<u64, u64>, Stale> {
         match self.htm {
-            Some(htm) => rtm::update(htm, At { lock: page.lock(), version: at }, change),
+            Some(htm) => rtm::update(htm, At { lock: page.lock(), version: at }, change, false),
             None => word.exchange_shared(page.lock(), at, expected, new),
         }
     }
@@ -421,8 +449,8 @@ impl Region {
     #[inline]
     fn change<S: scope::Scope, T: Change>(&self, scope: S, change: T) -> Result<T::Out, Stale> {
         match self.htm {
-            Some(htm) => rtm::update(htm, scope, change),
-            None => locked::update::<S, T, true>(scope, change),
+            Some(htm) => rtm::update(htm, scope, change, !(self.walks || T::IN_PLACE)),
+            None => locked::update(scope, change, true),
         }
     }
 }

@@ -277,6 +277,7 @@ fn couple<B: Backend>(make: impl Fn() -> B) {
 #[test]
 fn pages_of_a_walk_hang_together() {
     couple(Region::new);
+    couple(Region::walking_by_versions);
     couple(Region::by_version_locks);
     couple(Norec::default);
 }
@@ -284,6 +285,11 @@ fn pages_of_a_walk_hang_together() {
 #[test]
 fn nothing_is_torn_or_lost_where_transactions_are() {
     churn(Region::new);
+}
+
+#[test]
+fn nothing_is_torn_or_lost_where_changes_alone_are_transactions() {
+    churn(Region::walking_by_versions);
 }
 
 #[test]
@@ -299,7 +305,13 @@ fn nothing_is_torn_or_lost_by_norec() {
 /// A change at a version that is over is refused, and one of a page that is gone.
 #[test]
 fn late_changes_are_refused() {
-    let shared = Shared::new(Region::new());
+    [Region::new(), Region::walking_by_versions(), Region::by_version_locks()]
+        .into_iter()
+        .for_each(refuses_late_changes);
+}
+
+fn refuses_late_changes(region: Region) {
+    let shared = Shared::new(region);
     let guard = shared.domain.pin();
     let (old, version, _) = shared.backend.walk(&guard, Find(&shared.first));
     assert_eq!(shared.backend.at(old, version, Count(old)), Ok(1));
@@ -311,6 +323,38 @@ fn late_changes_are_refused() {
     let (new, version, words) = shared.backend.walk(&guard, Find(&shared.first));
     assert!(!ptr::eq(old, new) && words == [1, 1]);
     assert_eq!(shared.backend.at(new, version, Count(new)), Ok(2));
+}
+
+/// Writes one word.
+#[derive(Clone, Copy)]
+struct Put<'p, const IN_PLACE: bool>(&'p Node);
+
+impl<const IN_PLACE: bool> Change for Put<'_, IN_PLACE> {
+    type Out = ();
+
+    const IN_PLACE: bool = IN_PLACE;
+
+    fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
+        change.set(&self.0.words[0], 7);
+        Ok(())
+    }
+}
+
+/// Walks by versions hear of each change, but of those in place.
+#[test]
+fn versions_tell_of_changes() {
+    let region = Region::walking_by_versions();
+    let shared = Shared::new(region);
+    let guard = shared.domain.pin();
+    assert!(region.versions_tell() && Region::by_version_locks().versions_tell());
+    assert!(Region::new().versions_tell() != Region::new().is_transactional());
+    let look = || shared.backend.walk(&guard, Find(&shared.first));
+    let (page, first, _) = look();
+    assert_eq!(region.update(page, first, Put::<true>(page)), Ok(()));
+    let (_, second, words) = look();
+    assert_eq!((words[0], first == second), (7, region.is_transactional()));
+    assert_eq!(region.update(page, second, Put::<false>(page)), Ok(()));
+    assert!(look().1 != second);
 }
 
 #[derive(Clone, Copy)]
@@ -329,7 +373,7 @@ impl Change for Waits {
 #[test]
 #[cfg(debug_assertions)]
 fn a_body_that_waits_is_caught() {
-    for region in [Region::new(), Region::by_version_locks()] {
+    for region in [Region::new(), Region::walking_by_versions(), Region::by_version_locks()] {
         let shared = Shared::new(region);
         let caught =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| shared.backend.all(&[&shared.first], Waits)));

@@ -120,9 +120,9 @@ pub struct Blink<C: Args> {
 /// `bench euno` and `sim euno`
 #[derive(Clone, Debug, Args)]
 pub struct Euno<C: Args> {
-    /// Indexes, comma-separated: euno-btree and euno-skiplist; euno-btree-locks (no transactions); what they are
-    /// without some of their means: btree+split (two regions), btree+partition (and parts of every chunk), btree+control
-    /// (and doors), the same with skiplist; htm-btree and htm-skiplist (each
+    /// Indexes, comma-separated: euno-btree and euno-skiplist; euno-btree-locks (no transactions), euno-btree-walks (walks
+    /// are transactions too); what they are without some of their means: btree+split (two phases), btree+partition (and
+    /// parts of every chunk), btree+control (and doors), the same with skiplist; htm-btree and htm-skiplist (each
     /// operation one transaction); pugh (locks), fraser (lock-free); btree-olc, masstree-like, hydralist, art; or all
     #[arg(long, default_value = "all")]
     pub index: String,

@@ -1,11 +1,11 @@
 //! The operation phase: changes of a chunk at the version at which it was found.
 //!
-//! Without transactions a version says that nothing has changed since, so what was found is still true. In a transaction it only
-//! says that nothing has moved: so each body looks again whether the key is there.
+//! A version says that nothing has changed since but in place, so what was found is still true as long as that leaves it so. Where
+//! walks are transactions too it only says that nothing has moved: so there each body looks again whether the key is there.
 
-use super::chunk::{Chunk, Part, SLOTS, Scatter, Slots};
+use super::chunk::{Chunk, Part, SLOTS, Slots};
 use super::find::Spot;
-use super::form::ChunkForm;
+use super::form::{ChunkForm, GONE};
 use super::look::{Alone, InChange, Look, order, settled};
 use archipelago_sync::region::{Change, Changing, Stale, Word};
 
@@ -127,6 +127,8 @@ pub(super) struct Replace<'g> {
 impl Change for Replace<'_> {
     type Out = Result<u64, u64>;
 
+    const IN_PLACE: bool = true;
+
     fn aborted(&self) {
         if !self.chunk.is_scattered(&Alone) {
             self.chunk.heat.aborted();
@@ -149,31 +151,32 @@ impl Change for Replace<'_> {
     }
 }
 
-/// Takes a key out of a chunk, or of its part.
-pub(super) struct Remove<'g, 'k, F: ChunkForm> {
+/// Takes a key out of a quiet chunk, or of a part.
+pub(super) struct Remove<'g, 'k, F: ChunkForm, P> {
     pub(super) chunk: &'g Chunk,
+    /// The chunk itself, or its part.
+    pub(super) page: &'g P,
     pub(super) key: F::Probe<'k>,
     pub(super) tag: u8,
     pub(super) expected: Option<u64>,
 }
 
-impl<F: ChunkForm> Clone for Remove<'_, '_, F> {
+impl<F: ChunkForm, P> Clone for Remove<'_, '_, F, P> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: ChunkForm> Copy for Remove<'_, '_, F> {}
+impl<F: ChunkForm, P> Copy for Remove<'_, '_, F, P> {}
 
-/// What was taken out, and how many entries of its own the chunk still has.
+/// What was taken out.
 #[derive(Clone, Copy)]
 pub(super) struct Removed {
     pub(super) key: u64,
     pub(super) value: u64,
-    pub(super) left: usize,
 }
 
-impl<F: ChunkForm> Change for Remove<'_, '_, F> {
+impl<F: ChunkForm, P: Run> Change for Remove<'_, '_, F, P> {
     type Out = Option<Removed>;
 
     fn aborted(&self) {
@@ -185,67 +188,108 @@ impl<F: ChunkForm> Change for Remove<'_, '_, F> {
     #[inline]
     fn run(self, change: &mut impl Changing) -> Result<Option<Removed>, Stale> {
         let look = InChange(change);
-        if let Some(slot) = settled(self.chunk.find::<F>(&look, self.key, self.tag)) {
-            return Ok(self.take(change, self.chunk, slot));
-        }
-        // SAFETY: a scatter of a chunk that changes now is not retired before the caller's guard ends.
-        let scatter: Option<&Scatter> = unsafe { change.target(&self.chunk.scatter).as_ref() };
-        let Some(part) = scatter.map(|scatter| scatter.part(self.tag)) else { return Ok(None) };
-        let slot = settled(part.find::<F>(&InChange(change), self.key, self.tag));
-        Ok(slot.and_then(|slot| self.take(change, part, slot)))
-    }
-}
-
-impl<F: ChunkForm> Remove<'_, '_, F> {
-    #[inline]
-    fn take(self, change: &mut impl Changing, page: &impl Slots, slot: usize) -> Option<Removed> {
-        let (key, value) = page.pair(&InChange(change), slot);
+        let Some(slot) = settled(self.page.find::<F>(&look, self.key, self.tag)) else { return Ok(None) };
+        let (key, value) = self.page.pair(&look, slot);
         if self.expected.is_some_and(|expected| expected != value) {
-            return None;
+            return Ok(None);
         }
-        let own = self.chunk.count(&InChange(change));
-        let is_own = core::ptr::addr_eq(page, self.chunk);
-        if is_own {
-            let sorted = change.get(&self.chunk.sorted) as usize;
-            // Not where threads would abort each other's transactions over it.
-            let shifts = sorted == own && !self.chunk.is_scattered(&InChange(change));
-            let left = close(change, page, slot, own, sorted, shifts);
-            if left != sorted {
-                change.set(&self.chunk.sorted, left as u64);
-            }
-        } else {
-            let count = page.count(&InChange(change));
-            close(change, page, slot, count, 0, false);
-        }
-        Some(Removed { key, value, left: own - usize::from(is_own) })
+        close(change, self.page, slot);
+        Ok(Some(Removed { key, value }))
     }
 }
 
-/// Closes the gap at `slot` among `count` entries, of which the first `sorted` are in order; how many are afterwards. All stay in
-/// order if the entries behind it are shifted; otherwise the last one takes its place.
-fn close(
-    change: &mut impl Changing,
-    page: &impl Slots,
-    slot: usize,
-    count: usize,
-    sorted: usize,
-    shifts: bool,
-) -> usize {
+/// Takes an entry that was found out of a scattered chunk's own slots: its slot is gone, and that is all. So it meets no other
+/// removal or insertion but in a line of tags, and what is in order stays so until the parts are emptied.
+#[derive(Clone, Copy)]
+pub(super) struct Mark<'g> {
+    pub(super) spot: Spot<'g>,
+    pub(super) tag: u8,
+    pub(super) expected: Option<u64>,
+}
+
+impl Change for Mark<'_> {
+    type Out = Option<Removed>;
+
+    /// It writes a word of tags. A walk saw the entry there, or not; and no version has promised that it stays: what replaces its
+    /// value in a transaction looks at the tag.
+    const IN_PLACE: bool = true;
+
+    #[inline(always)]
+    fn run(self, change: &mut impl Changing) -> Result<Option<Removed>, Stale> {
+        let Spot { entry, tag: (tags, shift), key, .. } = self.spot;
+        let seen = change.get(tags);
+        // Moved it was not, at this version.
+        if (seen >> shift) as u8 != self.tag {
+            return Ok(None);
+        }
+        let value = change.get(&entry.value);
+        if self.expected.is_some_and(|expected| expected != value) {
+            return Ok(None);
+        }
+        change.set(tags, seen & !(0xFF << shift) | u64::from(GONE) << shift);
+        Ok(Some(Removed { key, value }))
+    }
+}
+
+/// Takes a key out of a chunk that the caller has locked by hand.
+pub(super) fn take_out<F: ChunkForm>(chunk: &Chunk, key: F::Probe<'_>, tag: u8) -> Option<Removed> {
+    let own = settled(chunk.find::<F>(&Alone, key, tag));
+    if let Some(slot) = own.filter(|_| chunk.is_scattered(&Alone)) {
+        let (key, value) = chunk.pair(&Alone, slot);
+        chunk.retag(slot, GONE, Word::load, Word::set);
+        return Some(Removed { key, value });
+    }
+    if own.is_some() {
+        let removed = Remove::<F, _> { chunk, page: chunk, key, tag, expected: None }.run(&mut Alone);
+        return removed.ok().flatten();
+    }
+    let part = chunk.part(tag)?;
+    Remove::<F, _> { chunk, page: part, key, tag, expected: None }.run(&mut Alone).ok().flatten()
+}
+
+/// Slots of which the first may be in order.
+pub(super) trait Run: Slots {
+    /// How many are.
+    fn sorted(&self) -> Option<&Word>;
+}
+
+impl Run for Chunk {
+    fn sorted(&self) -> Option<&Word> {
+        Some(&self.sorted)
+    }
+}
+
+impl Run for Part {
+    fn sorted(&self) -> Option<&Word> {
+        None
+    }
+}
+
+/// Closes the gap at `slot`. Entries that are all in order stay so, as those behind it are shifted; otherwise the last one takes
+/// its place.
+#[inline]
+fn close(change: &mut impl Changing, page: &impl Run, slot: usize) {
+    let count = page.count(&InChange(change));
     let last = count - 1;
-    let mut copy = |from: usize, to: usize| {
-        let (look, entry) = (InChange(change), page.pair(&InChange(change), from));
-        let tag = page.tag(&look, from);
-        write(change, page, to, entry, tag);
-    };
+    let sorted = page.sorted().map_or(0, |word| change.get(word) as usize);
     // What is in order stays in order: removals in key order (queues, expiry) keep scans cheap.
-    let left = if shifts {
-        (slot..last).for_each(|to| copy(to + 1, to));
-        sorted - 1
+    let left = if sorted == count {
+        (slot..last).for_each(|to| copy(change, page, to + 1, to));
+        last
     } else {
-        copy(last, slot);
+        copy(change, page, last, slot);
         sorted.min(slot)
     };
+    if let Some(word) = page.sorted().filter(|_| left != sorted) {
+        change.set(word, left as u64);
+    }
     let tags = change.get(&page.tags()[last / 8]);
-    page.clear(last, |_: &Word| tags, |word, value| change.set(word, value));
-    left
+    page.retag(last, 0, |_: &Word| tags, |word, value| change.set(word, value));
+}
+
+#[inline]
+fn copy(change: &mut impl Changing, page: &impl Slots, from: usize, to: usize) {
+    let look = InChange(change);
+    let (entry, tag) = (page.pair(&look, from), page.tag(&look, from));
+    write(change, page, to, entry, tag);
 }

@@ -6,26 +6,29 @@
 //!  192  111 x { key, value }                                                                      -> 28 lines
 //! ```
 //!
-//! A *tag* is the fingerprint of a slot's key, a hash byte that is never zero: a key is there exactly if a slot has its tag and
-//! the key. A contended chunk has a [`Scatter`] beside it, four *parts* of two lines each with a lock and tags of their own:
+//! A *tag* is the fingerprint of a slot's key, a hash byte: a key is there exactly if a slot has its tag and the key. Two bytes
+//! are no tags of keys: zero is a free slot's, [`GONE`] is that of one whose entry was taken out of a scattered chunk. A contended chunk has a [`Scatter`] beside it, four *parts* of two lines each with a lock and tags of their own:
 //! what is inserted goes to the part that the key's tag says, so that insertions seldom meet.
 //!
 //! # Invariants
-//! 1. Occupied slots are dense: the first have non-zero tags, the others zero. In each part too.
-//! 2. The first `sorted` slots (the *reserve*) are in ascending order. It grows when keys are appended in order and when what
-//!    came since is sorted into it, and shrinks with removals and splits.
+//! 1. Used slots are dense: the first have non-zero tags, the others zero. In each part too, and there and in a quiet chunk none
+//!    is [`GONE`].
+//! 2. The first `sorted` slots (the *reserve*) are in ascending order, but for those that are gone. It grows when keys are appended
+//!    in order and when what came since is sorted into it, and shrinks with removals and splits.
 //! 3. A key is in one slot of one chunk, the one whose range has it: in the chunk's own slots, or in the part of its tag.
 //! 4. `low` never changes; `high` is the next chunk's `low`, and means nothing in the last chunk. Obsolete chunks have
 //!    neither entries nor parts.
 //! 5. At one version, `scatter` and the range stay; in a scattered chunk no key is added to the chunk's own slots, and none is
-//!    moved. So "not here" stays true of them at that version, whatever is added to parts.
+//!    moved: one that is taken out leaves its slot gone, with its words as they were. So "not here" stays true of them at that
+//!    version, whatever is added to parts.
 //! 6. A slot's value may change, by one atomic operation, while the chunk is shared. A part changes while the chunk is shared
 //!    and the part locked; or, as all else, in a change of the whole chunk.
 //!
-//! Versions: see [`region`](archipelago_sync::region). Without transactions each change of the whole chunk makes a new one.
-//! In all back ends splits, merges, sorting and the coming and going of the scatter do: they lock the chunk by hand.
+//! Versions: see [`region`](archipelago_sync::region). Each change of the whole chunk makes a new one, unless walks are
+//! transactions too, or it writes one word where changes are: it replaces a value, or takes an entry out of a scattered chunk.
+//! In all back ends splits, merges, sorting and the coming and going of the scatter make one: they lock the chunk by hand.
 
-use super::form::ChunkForm;
+use super::form::{ChunkForm, GONE};
 use super::heat::Heat;
 use super::look::{Alone, Look, order, settled};
 use super::memory::Memory;
@@ -172,11 +175,23 @@ pub(super) trait Slots: Page {
     /// The slots that have this tag, as a bit mask.
     fn candidates(&self, look: &impl Look, tag: u8) -> u128;
 
-    /// How many slots are occupied.
+    /// How many slots are used.
     #[inline(always)]
     fn count(&self, look: &impl Look) -> usize {
         // Behind the last slot it stops, too.
         (self.candidates(look, 0) | 1 << self.entries().len()).trailing_zeros() as usize
+    }
+
+    /// Which slots have entries, as a bit mask.
+    #[inline(always)]
+    fn live(&self, look: &impl Look) -> u128 {
+        !self.candidates(look, GONE) & first(self.count(look))
+    }
+
+    /// How many entries there are.
+    #[inline]
+    fn entries_now(&self) -> usize {
+        self.live(&Alone).count_ones() as usize
     }
 
     /// The slot of `key`.
@@ -209,11 +224,11 @@ pub(super) trait Slots: Page {
         set(word, get(word) & !(0xFF << shift) | u64::from(tag) << shift);
     }
 
-    /// Clears a slot's tag. Its words stay: a look that has seen the tag may still read them.
+    /// Gives a slot another tag, of no key. Its words stay: a look that has seen the tag may still read them.
     #[inline(always)]
-    fn clear(&self, slot: usize, get: impl Fn(&Word) -> u64, mut set: impl FnMut(&Word, u64)) {
+    fn retag(&self, slot: usize, tag: u8, get: impl Fn(&Word) -> u64, mut set: impl FnMut(&Word, u64)) {
         let (word, shift) = (&self.tags()[slot / 8], slot % 8 * 8);
-        set(word, get(word) & !(0xFF << shift));
+        set(word, get(word) & !(0xFF << shift) | u64::from(tag) << shift);
     }
 
     /// The tag of a slot.
@@ -228,6 +243,23 @@ pub(super) trait Slots: Page {
         let entry = &self.entries()[slot];
         (look.get(&entry.key), look.get(&entry.value))
     }
+}
+
+/// A bit mask of the first slots.
+#[inline(always)]
+pub(super) fn first(count: usize) -> u128 {
+    (1 << count) - 1
+}
+
+/// Slots of a bit mask, in order.
+pub(super) fn each_of(mut slots: u128) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let slot = slots.trailing_zeros() as usize;
+        (slots != 0).then(|| {
+            slots &= slots - 1;
+            slot
+        })
+    })
 }
 
 impl Slots for Chunk {
@@ -379,6 +411,12 @@ impl Chunk {
         unsafe { self.scatter.load().as_ref() }.map_or(&[], Scatter::parts)
     }
 
+    /// Its part of a tag, if it has parts.
+    pub(super) fn part(&self, tag: u8) -> Option<&Part> {
+        // SAFETY: as above.
+        unsafe { self.scatter.load().as_ref() }.map(|scatter| scatter.part(tag))
+    }
+
     /// Bytes that it has beside itself.
     pub(super) fn outside(&self) -> usize {
         if self.scatter.load().is_null() { 0 } else { size_of::<Scatter>() }
@@ -386,17 +424,18 @@ impl Chunk {
 
     /// How many entries there are, parts included.
     pub(super) fn total(&self) -> usize {
-        self.count(&Alone) + self.parts().iter().map(|part| part.count(&Alone)).sum::<usize>()
+        self.entries_now() + self.parts().iter().map(Slots::entries_now).sum::<usize>()
     }
 
     /// All entries, in order.
     pub(super) fn gather<F: ChunkForm>(&self) -> Gathered {
-        let count = self.count(&Alone);
-        let mut pairs: Vec<_> = (0..count).map(|slot| self.pair(&Alone, slot)).collect();
+        let live = self.live(&Alone);
+        let mut pairs = Vec::with_capacity(MOST);
+        pairs.extend(each_of(live).map(|slot| self.pair(&Alone, slot)));
         for part in self.parts() {
             pairs.extend((0..part.count(&Alone)).map(|slot| part.pair(&Alone, slot)));
         }
-        let run = self.reserve(&Alone, count);
+        let run = (live & first(self.reserve(&Alone, SLOTS))).count_ones() as usize;
         let in_order = run == pairs.len();
         sort::<F>(&mut pairs, run);
         Gathered { pairs, in_order }
@@ -404,10 +443,12 @@ impl Chunk {
 
     /// The least or the greatest key, of those in parts too. There is one.
     pub(super) fn outermost<F: ChunkForm>(&self, end: End) -> u64 {
-        let count = self.count(&Alone);
+        let live = self.live(&Alone);
+        let reserve = first(self.reserve(&Alone, SLOTS));
         // Of the reserve only its ends can be meant.
-        let ends = [0, self.reserve(&Alone, count).saturating_sub(1)].into_iter().filter(|&slot| slot < count);
-        let own = ends.chain(self.reserve(&Alone, count)..count).map(|slot| self.pair(&Alone, slot).0);
+        let run = live & reserve;
+        let ends = (run != 0).then(|| [run.trailing_zeros(), run.ilog2()].map(|slot| slot as usize));
+        let own = ends.into_iter().flatten().chain(each_of(live & !reserve)).map(|slot| self.pair(&Alone, slot).0);
         let parts = self.parts().iter();
         let in_parts = parts.flat_map(|part| (0..part.count(&Alone)).map(|slot| part.pair(&Alone, slot).0));
         let keys = own.chain(in_parts);
@@ -418,17 +459,23 @@ impl Chunk {
         outermost.expect("the chunk is not empty")
     }
 
-    /// Makes `pairs`, which ascend, all that it has: its reserve.
+    /// Makes `pairs`, which ascend, all that it has: its reserve. What is in its place already is not written: other threads
+    /// keep those lines.
     pub(super) fn fill<F: ChunkForm>(&self, pairs: &[(u64, u64)]) {
-        let set = |word: &Word, value| word.set(value);
-        for slot in pairs.len()..self.count(&Alone) {
-            self.clear(slot, Word::load, set);
-        }
-        for (slot, &pair) in pairs.iter().enumerate() {
+        let stays = |&(slot, pair): &(usize, &(u64, u64))| self.pair(&Alone, slot) == *pair;
+        let same = pairs.iter().enumerate().take_while(stays).count();
+        let mut tags = [0; TAGS];
+        for (slot, &(key, value)) in pairs.iter().enumerate() {
             // SAFETY: an entry's key, of a page that we alone change.
-            let tag = F::tag(unsafe { F::kept(pair.0) });
-            self.write(slot, pair, tag, Word::load, set);
+            let tag = F::slot_tag(unsafe { F::kept(key) });
+            tags[slot / 8] |= u64::from(tag) << (slot % 8 * 8);
+            if slot >= same {
+                self.entries[slot].key.set(key);
+                self.entries[slot].value.set(value);
+            }
         }
+        tags[TAGS - 1] |= self.tags[TAGS - 1].load() & SCATTERED;
+        self.tags.iter().zip(tags).filter(|(word, tags)| word.load() != *tags).for_each(|(word, tags)| word.set(tags));
         self.sorted.set(pairs.len() as u64);
         self.parts().iter().for_each(Part::empty);
     }
@@ -438,16 +485,19 @@ impl Chunk {
         let count = self.count(&Alone);
         assert!(self.sorted.load() as usize <= count, "the reserve is a part of the entries");
         assert_eq!(self.is_scattered(&Alone), !self.scatter.load().is_null(), "the mark of a scattered chunk");
+        assert!(self.is_scattered(&Alone) || self.entries_now() == count, "a quiet chunk's entries are dense");
         let mut bytes = self.check_slots::<F>(|_, _| ());
         for (index, part) in self.parts().iter().enumerate() {
             assert!(part.lock.read().is_some(), "parts are neither locked nor obsolete");
+            assert_eq!(part.entries_now(), part.count(&Alone), "a part's entries are dense");
             bytes += part.check_slots::<F>(|tag, key| {
                 assert_eq!(usize::from(tag) % PARTS, index, "an entry lies in the part of its tag");
                 assert_eq!(settled(self.find::<F>(&Alone, key, tag)), None, "a key is in one place");
             });
         }
-        for slot in 1..self.sorted.load() as usize {
-            let (before, this) = (self.pair(&Alone, slot - 1).0, self.pair(&Alone, slot).0);
+        let reserve = self.live(&Alone) & first(self.sorted.load() as usize);
+        for (before, this) in each_of(reserve).zip(each_of(reserve).skip(1)) {
+            let [before, this] = [before, this].map(|slot| self.pair(&Alone, slot).0);
             assert!(compare::<F>(before, this).is_lt(), "the reserve ascends");
         }
         let all = self.gather::<F>().pairs;
@@ -468,13 +518,13 @@ trait CheckSlots: Slots {
     fn check_slots<F: ChunkForm>(&self, each: impl Fn(u8, F::Probe<'_>)) -> usize {
         let count = self.count(&Alone);
         let tags = (0..self.entries().len()).map(|slot| self.tag(&Alone, slot));
-        assert!(tags.enumerate().all(|(slot, tag)| (tag != 0) == (slot < count)), "occupied slots are dense");
-        (0..count)
+        assert!(tags.enumerate().all(|(slot, tag)| (tag != 0) == (slot < count)), "used slots are dense");
+        each_of(self.live(&Alone))
             .map(|slot| {
                 // SAFETY: a key of a page that no thread changes.
                 let key = unsafe { F::kept(self.pair(&Alone, slot).0) };
-                assert_eq!(self.tag(&Alone, slot), F::tag(key), "a slot's tag is its key's");
-                each(F::tag(key), key);
+                assert_eq!(self.tag(&Alone, slot), F::slot_tag(key), "a slot's tag is its key's");
+                each(F::slot_tag(key), key);
                 F::kept_bytes(key)
             })
             .sum()
@@ -495,7 +545,8 @@ const FEW: usize = 16;
 /// Sorts entries that the caller may look at, of which the first `run` are in order.
 pub(super) fn sort<F: ChunkForm>(pairs: &mut [(u64, u64)], run: usize) {
     if pairs.len() - run > FEW {
-        return pairs.sort_unstable_by(|a, b| compare::<F>(a.0, b.0));
+        pairs[run..].sort_unstable_by(|a, b| compare::<F>(a.0, b.0));
+        return merge::<F>(pairs, run);
     }
     for at in run..pairs.len() {
         let pair = pairs[at];
@@ -503,4 +554,22 @@ pub(super) fn sort<F: ChunkForm>(pairs: &mut [(u64, u64)], run: usize) {
         pairs.copy_within(place..at, place + 1);
         pairs[place] = pair;
     }
+}
+
+/// Merges two runs that lie one behind the other: from the greatest on, so that what is least is where it belongs already.
+fn merge<F: ChunkForm>(pairs: &mut [(u64, u64)], run: usize) {
+    let right = pairs[run..].to_vec();
+    let (mut left, mut right) = (run, &right[..]);
+    while let (Some((last, others)), true) = (right.split_last(), left > 0) {
+        let from_left = compare::<F>(pairs[left - 1].0, last.0).is_gt();
+        let to = left + right.len() - 1;
+        if from_left {
+            left -= 1;
+            pairs[to] = pairs[left];
+        } else {
+            pairs[to] = *last;
+            right = others;
+        }
+    }
+    pairs[..right.len()].copy_from_slice(right);
 }

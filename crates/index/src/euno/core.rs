@@ -1,13 +1,13 @@
 //! The operations on one key: find, then change at the version at which it was found.
 
-use super::change::{Insert, InsertPart, New, Remove, Removed, Replace};
+use super::change::{Insert, InsertPart, Mark, New, Remove, Removed, Replace};
 use super::chunk::{Chunk, SLOTS, Scatter, Slots};
 use super::find::{Find, Found, Locate, Spot};
 use super::held::retire_key;
 use super::index::{Aim, Index};
 use super::look::Alone;
 use super::memory::Memory;
-use super::{Config, Contention};
+use super::{Config, Contention, Walks};
 use crate::key::KeyForm;
 use crate::map::{Limits, Put, When};
 use crate::tally::{Growth, Tally};
@@ -54,7 +54,11 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         let first = Chunk::new(&memory, F::keep(F::probe(&F::least())), 0, core::ptr::null_mut());
         let core = Self {
             index: I::new(first),
-            region: if config.transactions { Region::new() } else { Region::by_version_locks() },
+            region: match config.walks {
+                _ if !config.transactions => Region::by_version_locks(),
+                Walks::ByVersions => Region::walking_by_versions(),
+                Walks::InTransactions => Region::new(),
+            },
             config,
             tally: Tally::new(),
             domain: limits.backlog.domain().tended_by(this),
@@ -89,13 +93,13 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     /// The value word of `key`.
     #[inline(always)]
     pub(super) fn look_up(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
-        self.find(guard, key, F::tag(key)).spot.map(|spot| spot.value)
+        self.find(guard, key, F::slot_tag(key)).spot.map(|spot| spot.value)
     }
 
     /// Stores `word` under `key`. Most often the key is there, and no thread in the way.
     #[inline]
     pub(super) fn store(&self, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
-        let tag = F::tag(key);
+        let tag = F::slot_tag(key);
         let found = self.find(guard, key, tag);
         let (Some(spot), When::Always | When::Present) = (found.spot, when) else {
             return self.store_slowly(guard, (key, tag), word, when, Some(found));
@@ -166,9 +170,9 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
             None => match chunk.count(&Alone) {
                 // Unproven, and no more than advice.
                 SLOTS => Ok(false),
-                // By version locks, what is so at the version is so when the chunk is locked at it.
+                // If versions tell, what is so at this one is so when the chunk changes at it.
                 free => {
-                    let free = Some(free).filter(|_| !self.region.is_transactional());
+                    let free = Some(free).filter(|_| self.region.versions_tell());
                     self.region.update(chunk, version, Insert { chunk, new, free })
                 }
             },
@@ -205,22 +209,46 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
 
     /// Takes `key` out; if a word is expected, only if that is its word.
     pub(super) fn remove(&self, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
-        let (tag, backoff) = (F::tag(key), Backoff::new());
+        let (tag, backoff) = (F::slot_tag(key), Backoff::new());
         loop {
             let found = self.find(guard, key, tag);
             let spot = found.spot?;
             if expected.is_some_and(|expected| expected != spot.value) {
                 return None;
             }
-            let Found { chunk, version, .. } = found;
             point(crate::points::REMOVING);
-            let remove = Remove::<F> { chunk, key, tag, expected };
-            let removed = self.region.update(chunk, version, remove);
+            let removed = self.take_out(&found, spot, (key, tag), expected);
             match self.noted(&found, removed) {
                 Ok(None) => return None,
-                Ok(Some(removed)) => return Some(self.let_go(guard, chunk, key, removed)),
+                Ok(Some(removed)) => return Some(self.let_go(guard, found.chunk, key, removed)),
                 Err(Stale) => backoff.wait(),
             }
+        }
+    }
+
+    /// Takes out an entry that was found.
+    #[inline]
+    fn take_out(
+        &self,
+        found: &Found<'_>,
+        spot: Spot<'_>,
+        (key, tag): (F::Probe<'_>, u8),
+        expected: Option<u64>,
+    ) -> Result<Option<Removed>, Stale> {
+        let Found { chunk, version, .. } = *found;
+        match found.scatter {
+            Some(scatter) => {
+                let part = scatter.part(tag);
+                let remove = Remove::<F, _> { chunk, page: part, key, tag, expected };
+                match self.region.is_transactional() {
+                    true => self.region.update_part(chunk, version, part, remove),
+                    // Those who share the chunk may be replacing values there, and look at no tag.
+                    false => self.region.update(chunk, version, remove),
+                }
+            }
+            // Unproven, but the version says whether it is true.
+            None if chunk.is_scattered(&Alone) => self.region.update(chunk, version, Mark { spot, tag, expected }),
+            None => self.region.update(chunk, version, Remove::<F, _> { chunk, page: chunk, key, tag, expected }),
         }
     }
 
@@ -228,7 +256,9 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     pub(super) fn let_go(&self, guard: &Guard<'_>, chunk: &Chunk, key: F::Probe<'_>, removed: Removed) -> u64 {
         self.tally.add(Growth::default().entry_gone(F::kept_bytes(key)));
         // A full right neighbour says nothing about the left one: ask now and then.
-        if removed.left < UNDERFULL && removed.left.is_multiple_of(4) {
+        // Unproven, and no more than advice.
+        let left = chunk.entries_now();
+        if left < UNDERFULL && left.is_multiple_of(4) {
             self.shrink(guard, chunk);
         }
         // SAFETY: taken out by us.

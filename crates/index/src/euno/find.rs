@@ -1,7 +1,7 @@
 //! The index phase and all reading, as walks: what is found is proven, together with the version at which it was so.
 
-use super::chunk::{Chunk, Entry, SLOTS, Scatter, Slots};
-use super::form::ChunkForm;
+use super::chunk::{Chunk, Entry, SLOTS, Scatter, Slots, each_of, first};
+use super::form::{ChunkForm, GONE};
 use super::index::{Aim, Index};
 use super::look::{Look as _, rank, walking};
 use archipelago_platform::hint::point;
@@ -187,14 +187,22 @@ impl<'g, F: ChunkForm, I: Index<F>> Traverse<'g> for Copying<'g, '_, '_, F, I> {
             _ => 0..count,
         };
         let mut len = slots.len();
-        for (to, slot) in self.to.iter().zip(slots) {
-            to.set(chunk.pair(&look, slot));
-        }
         let mut copied = Copied { chunk, version, len, run: run.min(len), scattered, next };
-        if scattered {
+        if !scattered {
+            for (to, slot) in self.to.iter().zip(slots) {
+                to.set(chunk.pair(&look, slot));
+            }
+        } else {
+            let live = !chunk.candidates(&look, GONE) & first(count);
+            for (to, slot) in self.to.iter().zip(each_of(live)) {
+                to.set(chunk.pair(&look, slot));
+            }
+            len = live.count_ones() as usize;
+            copied.run = (live & first(run)).count_ones() as usize;
             let scatter = walk.follow(&chunk.scatter)?.ok_or(Again)?;
             for part in scatter.parts() {
                 let part = walk.enter(part)?;
+                point(crate::points::PART);
                 let look = walking(walk);
                 for slot in 0..part.count(&look) {
                     self.to[len].set(part.pair(&look, slot));

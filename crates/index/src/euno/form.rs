@@ -10,8 +10,17 @@ use crate::key::{Bytes, Word};
 use archipelago_platform::touch;
 use core::alloc::Layout;
 
+/// The tag of a slot whose entry was taken out, of a scattered chunk.
+pub const GONE: u8 = 1;
+
 /// A key form that chunks keep.
 pub trait ChunkForm: PageForm + SearchForm {
+    /// The tag of a slot with this key: neither 0 nor [`GONE`].
+    #[inline(always)]
+    fn slot_tag(key: Self::Probe<'_>) -> u8 {
+        Self::tag(key).max(GONE + 1)
+    }
+
     /// Whether words lead to keys, so that a word must be proven before the key is looked at.
     const BOXED: bool;
 

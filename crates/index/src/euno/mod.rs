@@ -5,7 +5,8 @@
 //!  operation phase   changes the chunk, if it still has that version
 //! ```
 //!
-//! Each phase is a short [region](archipelago_sync::region): a hardware transaction where those work, version locks elsewhere.
+//! Each phase is a short [region](archipelago_sync::region): walks go by versions, changes are hardware transactions where those work,
+//! and are done under version locks elsewhere.
 //! Most conflicts are in the second, so it has the means against them, per chunk and only while there are conflicts:
 //! new entries are *scattered* over parts with a lock and lines of their own, and threads that would abort each other wait at a
 //! *door*. [`EunoBTree`] has a B+tree's inner levels as its index, [`EunoSkipList`] towers; chunks are the same.
@@ -63,17 +64,29 @@ pub enum Contention {
     Never,
 }
 
+/// For experiments: what walks are, where transactions work.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Walks {
+    /// They take no lock and write nothing: what they read was so at the versions of its pages. The default.
+    #[default]
+    ByVersions,
+    /// The paper's way.
+    InTransactions,
+}
+
 /// See [`Builder`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     contention: Contention,
     transactions: bool,
+    walks: Walks,
     doors: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { contention: Contention::default(), transactions: true, doors: true }
+        Self { contention: Contention::default(), transactions: true, walks: Walks::default(), doors: true }
     }
 }
 
@@ -149,6 +162,13 @@ impl<K: Key, V: Send + Sync + 'static> crate::map::Builder<Skip, K, V> {
         self
     }
 
+    /// For experiments: what walks are, where transactions work.
+    #[doc(hidden)]
+    pub fn walks(mut self, walks: Walks) -> Self {
+        self.config.walks = walks;
+        self
+    }
+
     /// For experiments: whether threads wait at the doors of scattered chunks, where transactions work. Default: yes.
     #[doc(hidden)]
     pub fn doors(mut self, wanted: bool) -> Self {
@@ -167,6 +187,12 @@ pub type Range<'m, K, V> = crate::map::Range<'m, Tree, K, V>;
 pub type Builder<K, V> = crate::map::Builder<Tree, K, V>;
 
 impl<K: Key, V: Send + Sync + 'static> EunoBTree<K, V> {
+    /// For tests, while no other thread uses the map: bytes that contention has added to it.
+    #[doc(hidden)]
+    pub fn contention_bytes(&self) -> usize {
+        self.core().contention_bytes()
+    }
+
     /// For tests: scatters every quiet chunk, and joins every other.
     #[doc(hidden)]
     pub fn flip_chunks(&self) {
@@ -185,6 +211,13 @@ impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
     /// Whether to use hardware transactions where they work. Default: yes.
     pub fn transactions(mut self, wanted: bool) -> Self {
         self.config.transactions = wanted;
+        self
+    }
+
+    /// For experiments: what walks are, where transactions work.
+    #[doc(hidden)]
+    pub fn walks(mut self, walks: Walks) -> Self {
+        self.config.walks = walks;
         self
     }
 

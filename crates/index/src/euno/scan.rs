@@ -3,19 +3,17 @@
 //! A scan copies a chunk, which is proven as a whole, shows the copy, and goes on at the *key* where the chunk's range ended, by
 //! the index: so splits and merges between two chunks neither hide an entry nor show one twice.
 
-use super::change::{Remove, Removed};
+use super::change::{Removed, take_out};
 use super::chunk::{Chunk, MOST, SLOTS, sort};
 use super::core::Core;
 use super::find::{Copied, Copying};
 use super::held::Held;
 use super::index::{Aim, Index};
-use super::look::Alone;
 use crate::key::KeyForm;
 use crate::map::{End, Words};
 use archipelago_platform::hint;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
-use archipelago_sync::region::Change;
 use core::cell::Cell;
 use core::cmp::Ordering;
 
@@ -53,6 +51,21 @@ impl Page {
         self.0[..len].partition_point(|pair| before(F::compare(unsafe { F::kept(pair.0) }, key)))
     }
 
+    /// Leaves one of entries with the same key among the first `len`, which ascend: a key that was taken out of its chunk's own slots
+    /// and put into a part meanwhile is in both copies. How many are left.
+    fn once<F: KeyForm>(&mut self, len: usize) -> usize {
+        let mut left = len.min(1);
+        for at in 1..len {
+            let [last, this] = [left - 1, at].map(|at| self.0[at].0);
+            // SAFETY: as in `rank`.
+            if unsafe { F::compare(F::kept(last), F::kept(this)) }.is_ne() {
+                self.0[left] = self.0[at];
+                left += 1;
+            }
+        }
+        left
+    }
+
     /// Starts fetching what the words of some entries lead to, if they will be followed.
     fn fetch(&self, entries: core::ops::Range<usize>, words: Words) {
         if words == Words::Followed {
@@ -73,8 +86,12 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     ) -> Copied<'g> {
         let Which { aim, near, ahead } = which;
         let to = Cell::from_mut(&mut page.0[..]).as_slice_of_cells();
-        let copied = self.region.traverse(guard, Copying::<F, I> { index: &self.index, aim, near, ahead, limit, to });
+        let mut copied =
+            self.region.traverse(guard, Copying::<F, I> { index: &self.index, aim, near, ahead, limit, to });
         sort::<F>(&mut page.0[..copied.len], copied.run);
+        if copied.scattered {
+            copied.len = page.once::<F>(copied.len);
+        }
         // A few that came since cost each scan less than it costs to sort them in.
         if copied.run + LOOSE < copied.len && !copied.scattered {
             self.tidy(copied.chunk, copied.version);
@@ -195,9 +212,8 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         held.change();
         // SAFETY: an entry's key, of a chunk that is locked.
         let key: F::Probe<'_> = unsafe { F::kept(held.outermost::<F>(end)) };
-        let remove = Remove::<F> { chunk: held.page(), key, tag: F::tag(key), expected: None };
-        let taken = remove.run(&mut Alone).ok().flatten();
-        Ok(Some((held.page(), taken.expect("what is locked has the key that was read there"))))
+        let removed = take_out::<F>(&held, key, F::slot_tag(key));
+        Ok(Some((held.page(), removed.expect("what is locked has the key that was read there"))))
     }
 
     fn lock_end<'g>(&'g self, guard: &'g Guard<'_>, end: End) -> Result<Held<'g, Chunk>, Busy> {

@@ -152,6 +152,13 @@ impl<F: KeyForm, I: Index<F>> Structure<F> for Core<F, I> {
 }
 
 impl<F: KeyForm, I: Index<F>> Core<F, I> {
+    /// Bytes of scatters, for a caller that has the map to itself.
+    pub(super) fn contention_bytes(&self) -> usize {
+        let mut bytes = 0;
+        self.for_each_chunk(|chunk| bytes += chunk.outside());
+        bytes
+    }
+
     /// Calls `each` with every chunk, for a caller that has the map to itself.
     fn for_each_chunk<'s>(&'s self, mut each: impl FnMut(&'s Chunk)) {
         let mut at = Some(self.first());

@@ -1,5 +1,5 @@
-//! `EunoBTree` on a machine with transactions, which abort never, now and then, always, or for lack of room; and by version
-//! locks. Chunks split, merge, scatter and are joined under way; each history is checked, and each map at its end.
+//! `EunoBTree` on a machine with transactions, which abort never, now and then, always, or for lack of room: changes are
+//! transactions, or walks too; and by version locks. Chunks split, merge, scatter and are joined under way; each history is checked, and each map at its end.
 
 use super::Shared;
 use archipelago_check::history::Recorder;
@@ -8,10 +8,10 @@ use archipelago_check::linear::DEFAULT_STEPS;
 use archipelago_check::map::{MapOp, MapRet, check_map};
 use archipelago_check::pops::{PopOp, Whole};
 use archipelago_check::simulated::explore_transactions;
-use archipelago_index::euno::{Contention, SLOTS};
-use archipelago_index::map::{Kind, Map};
+use archipelago_index::euno::{Contention, SLOTS, Skip, Tree, Walks};
+use archipelago_index::map::{Builder, Kind, Map};
 use archipelago_index::{EunoBTree, EunoSkipList, points};
-use archipelago_sim::{Client, Fault, Point, world};
+use archipelago_sim::{Client, Config, Fault, Machine, Placement, Point, Schedule, run_with, world};
 
 const OPS: u64 = 12;
 
@@ -99,19 +99,41 @@ fn judge<S: Kind>(shared: Shared<Map<S, u64, u64>>) {
     check_map(&shared.before, &shared.recorder.finish(), DEFAULT_STEPS).assert_ok();
 }
 
+/// What is done in transactions.
+#[derive(Clone, Copy)]
+enum Way {
+    Changes,
+    ChangesAndWalks,
+    Nothing,
+}
+
+use Way::{Changes, ChangesAndWalks, Nothing};
+
+impl Way {
+    fn tree(self) -> Builder<Tree, u64, u64> {
+        let walks = if let ChangesAndWalks = self { Walks::InTransactions } else { Walks::ByVersions };
+        EunoBTree::builder().transactions(!matches!(self, Nothing)).walks(walks)
+    }
+
+    fn list(self) -> Builder<Skip, u64, u64> {
+        let walks = if let ChangesAndWalks = self { Walks::InTransactions } else { Walks::ByVersions };
+        EunoSkipList::builder().transactions(!matches!(self, Nothing)).walks(walks)
+    }
+}
+
 /// A skip list, whose towers come and go with its chunks.
 #[test]
 fn histories_of_a_skip_list_are_linearizable() {
-    for transactions in [true, false] {
+    for way in [Changes, ChangesAndWalks, Nothing] {
         for scene in [FULL, BESIDE, SPARSE] {
-            let make = || shared(scene, EunoSkipList::builder().transactions(transactions).build());
+            let make = || shared(scene, way.list().build());
             explore_transactions(100, |_| vec![], make, |shared, it| client(scene, shared, it), judge);
         }
     }
 }
 
-fn explore(scene: Scene, contention: Contention, transactions: bool, faults: impl Fn(u64) -> Vec<Fault>) {
-    let make = || shared(scene, EunoBTree::builder().contention(contention).transactions(transactions).build());
+fn explore(scene: Scene, contention: Contention, way: Way, faults: impl Fn(u64) -> Vec<Fault>) {
+    let make = || shared(scene, way.tree().contention(contention).build());
     explore_transactions(100, faults, make, |shared, it| client(scene, shared, it), judge);
 }
 
@@ -119,7 +141,16 @@ fn explore(scene: Scene, contention: Contention, transactions: bool, faults: imp
 fn histories_are_linearizable_with_transactions() {
     for scene in [FULL, BESIDE, SPARSE] {
         for contention in [Contention::Never, Contention::Always] {
-            explore(scene, contention, true, |_| vec![]);
+            explore(scene, contention, Changes, |_| vec![]);
+        }
+    }
+}
+
+#[test]
+fn histories_are_linearizable_with_walks_in_transactions() {
+    for scene in [FULL, BESIDE, SPARSE] {
+        for contention in [Contention::Never, Contention::Always] {
+            explore(scene, contention, ChangesAndWalks, |_| vec![]);
         }
     }
 }
@@ -128,7 +159,7 @@ fn histories_are_linearizable_with_transactions() {
 fn histories_are_linearizable_by_version_locks() {
     for scene in [FULL, BESIDE, SPARSE] {
         for contention in [Contention::Never, Contention::Always] {
-            explore(scene, contention, false, |_| vec![]);
+            explore(scene, contention, Nothing, |_| vec![]);
         }
     }
 }
@@ -141,19 +172,19 @@ fn histories_are_linearizable_beside_stalled_splits_and_merges() {
         at: Point::Named { name: name.to_owned(), nth: 1 + seed % 2 },
         for_ns: 50_000,
     };
-    for transactions in [true, false] {
-        explore(FULL, Contention::Always, transactions, |seed| vec![stall(points::CHUNK_SPLIT, seed)]);
-        explore(BESIDE, Contention::Adaptive, transactions, |seed| vec![stall(points::CHUNK_SPLIT, seed)]);
-        explore(SPARSE, Contention::Adaptive, transactions, |seed| vec![stall(points::MERGED, seed)]);
-        explore(FULL, Contention::Adaptive, transactions, |seed| vec![stall(points::FOUND, seed)]);
+    for way in [Changes, ChangesAndWalks, Nothing] {
+        explore(FULL, Contention::Always, way, |seed| vec![stall(points::CHUNK_SPLIT, seed)]);
+        explore(BESIDE, Contention::Adaptive, way, |seed| vec![stall(points::CHUNK_SPLIT, seed)]);
+        explore(SPARSE, Contention::Adaptive, way, |seed| vec![stall(points::MERGED, seed)]);
+        explore(FULL, Contention::Adaptive, way, |seed| vec![stall(points::FOUND, seed)]);
     }
 }
 
 /// Chunks are scattered and joined at any moment.
 #[test]
 fn histories_are_linearizable_while_chunks_scatter() {
-    for transactions in [true, false] {
-        let make = || shared(FULL, EunoBTree::builder().transactions(transactions).build());
+    for way in [Changes, ChangesAndWalks, Nothing] {
+        let make = || shared(FULL, way.tree().build());
         let client = |shared: &Shared<EunoBTree<u64, u64>>, it: Client| match it.index {
             0 => (0..4).for_each(|_| shared.index.flip_chunks()),
             _ => client(FULL, shared, it),
@@ -204,10 +235,54 @@ fn pops<S: Kind>(make: impl Fn() -> Map<S, u64, u64>) {
 
 #[test]
 fn pops_are_linearizable() {
-    for transactions in [true, false] {
+    for way in [Changes, ChangesAndWalks, Nothing] {
         for contention in [Contention::Never, Contention::Always] {
-            pops(|| EunoBTree::builder().contention(contention).transactions(transactions).build());
+            pops(|| way.tree().contention(contention).build());
         }
-        pops(|| EunoSkipList::builder().transactions(transactions).build());
+        pops(|| way.list().build());
+    }
+}
+
+/// Twenty threads, half of whose operations insert or remove, at a few keys that all of them want or at the upper end.
+fn contended(make: impl FnOnce() -> EunoBTree<u64, u64>, rising: bool) -> (usize, usize) {
+    const KEYS: u64 = 20_000;
+    let make = || {
+        let map = make();
+        (0..KEYS).for_each(|number| _ = map.pin().insert(number.wrapping_mul(7_919) % KEYS * 2, number));
+        map
+    };
+    let body = |map: &EunoBTree<u64, u64>, it: Client| {
+        let session = map.pin();
+        for turn in 0..400 {
+            // Of four keys one is popular, of its four one is more so, and so on.
+            let range = KEYS >> (2 * (world::random().trailing_zeros().min(12) / 2));
+            let key = world::random() % range * 2 + u64::from(!rising);
+            match world::random() % 4 {
+                0 | 1 => _ = session.get(&key),
+                _ if rising => _ = session.insert(KEYS * 2 + turn * 20 + it.index as u64, turn),
+                2 => _ = session.insert(key, turn),
+                _ => _ = session.remove(&key),
+            }
+        }
+    };
+    let mut bytes = (0, 0);
+    let config = Config { schedule: Schedule::VirtualTime, placement: Placement::Spread, ..Config::seeded(1) };
+    let machine = Machine::preset("xeon-e5-2650v3-2s").expect("it is a preset");
+    let end = |map: EunoBTree<u64, u64>| {
+        map.check_invariants();
+        bytes = (map.contention_bytes(), map.bytes());
+    };
+    run_with(&machine, &config, 20, make, body, end).0.assert_done();
+    bytes
+}
+
+/// The paper says 5.64 %.
+#[test]
+fn what_contention_adds_is_six_percent_of_a_map_at_most() {
+    for (transactions, rising) in [(true, false), (true, true), (false, false), (false, true)] {
+        let (added, all) = contended(|| EunoBTree::builder().transactions(transactions).build(), rising);
+        println!("transactions {transactions}, rising {rising}: {added} of {all} bytes");
+        assert!(added > 0, "no chunk was contended");
+        assert!(added * 100 <= all * 6, "{added} of {all} bytes");
     }
 }

@@ -97,3 +97,21 @@ fn a_removal_beside_an_insertion_into_the_same_part() {
         two_threads("xeon-e7-8870v3-4s", faults, make, remove, insert, check);
     }
 }
+
+/// A scan has copied a scattered chunk's own entries. Before it looks into the parts, a key is taken out, and comes back into a
+/// part.
+#[test]
+fn a_scan_beside_a_key_that_comes_back() {
+    let make = || {
+        let tree = EunoBTree::builder().build();
+        insert_all(&tree, 1..13);
+        tree.flip_chunks();
+        tree
+    };
+    let scan = |tree: &Tree| assert!(tree.pin().iter().map(|(key, _)| key).eq(1..13));
+    let quick = |tree: &Tree| {
+        assert_eq!(tree.pin().remove(&5), Some(50));
+        insert_all(tree, [5]);
+    };
+    two_threads("xeon-e7-8870v3-4s", vec![stall(0, (points::PART, 1))], make, scan, quick, Tree::check_invariants);
+}

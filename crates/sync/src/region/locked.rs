@@ -9,10 +9,13 @@ use super::{Again, Change, Changing, Link, Page, Region, Stale, Traverse, Walk, 
 use crate::backoff::Backoff;
 use crate::version_lock::{Look, Version, VersionLock};
 
-/// A change under locks. With `BUMP` each page gets a new version when it is unlocked; without, if the body says so.
-struct Locked<const BUMP: bool>;
+/// A change under locks.
+struct Locked {
+    /// Whether each page gets a new version when it is unlocked. Otherwise it does if the body says so.
+    tells: bool,
+}
 
-impl<const BUMP: bool> Changing for Locked<BUMP> {
+impl Changing for Locked {
     #[inline]
     fn get(&self, word: &Word) -> u64 {
         word.0.load(Ordering::Relaxed)
@@ -37,7 +40,7 @@ impl<const BUMP: bool> Changing for Locked<BUMP> {
 
     #[inline]
     fn restructure(&mut self, page: &impl Page) {
-        if !BUMP {
+        if !self.tells {
             page.lock().bump_held();
         }
     }
@@ -62,11 +65,11 @@ impl<S: Scope> Drop for Unlock<S> {
 }
 
 #[inline]
-pub(super) fn update<S: Scope, T: Change, const BUMP: bool>(scope: S, change: T) -> Result<T::Out, Stale> {
+pub(super) fn update<S: Scope, T: Change>(scope: S, change: T, tells: bool) -> Result<T::Out, Stale> {
     scope::lock(scope)?;
-    let mut unlock = Unlock { scope, changed: BUMP };
+    let mut unlock = Unlock { scope, changed: tells };
     let _quiet = quiet();
-    let result = change.run(&mut Locked::<BUMP>);
+    let result = change.run(&mut Locked { tells });
     unlock.changed &= result.is_ok();
     result
 }

@@ -137,16 +137,17 @@ fn traverse_again<'g, T: Traverse<'g>>(htm: Htm, body: T, mut why: Abort) -> T::
     }
 }
 
+/// With `tells` its pages get new versions: see [`Region::walking_by_versions`](super::Region::walking_by_versions).
 #[inline]
-pub(super) fn update<S: Scope, T: Change>(htm: Htm, scope: S, change: T) -> Result<T::Out, Stale> {
-    match attempt(htm, scope, change) {
+pub(super) fn update<S: Scope, T: Change>(htm: Htm, scope: S, change: T, tells: bool) -> Result<T::Out, Stale> {
+    match attempt(htm, scope, change, tells) {
         Ok(out) => Ok(out),
-        Err(why) => update_again(htm, scope, change, why),
+        Err(why) => update_again(htm, scope, change, tells, why),
     }
 }
 
 #[inline(always)]
-fn attempt<S: Scope, T: Change>(htm: Htm, scope: S, change: T) -> Result<T::Out, Abort> {
+fn attempt<S: Scope, T: Change>(htm: Htm, scope: S, change: T, tells: bool) -> Result<T::Out, Abort> {
     htm.transaction(
         #[inline(always)]
         |inside| {
@@ -156,7 +157,12 @@ fn attempt<S: Scope, T: Change>(htm: Htm, scope: S, change: T) -> Result<T::Out,
             }
             let _quiet = quiet();
             match change.run(&mut Transaction { inside, version: None }) {
-                Ok(out) => out,
+                Ok(out) => {
+                    if tells {
+                        scope.bump_in_transaction();
+                    }
+                    out
+                }
                 Err(Stale) => inside.abort::<STALE>(),
             }
         },
@@ -164,7 +170,13 @@ fn attempt<S: Scope, T: Change>(htm: Htm, scope: S, change: T) -> Result<T::Out,
 }
 
 #[cold]
-fn update_again<S: Scope, T: Change>(htm: Htm, scope: S, change: T, mut why: Abort) -> Result<T::Out, Stale> {
+fn update_again<S: Scope, T: Change>(
+    htm: Htm,
+    scope: S,
+    change: T,
+    tells: bool,
+    mut why: Abort,
+) -> Result<T::Out, Stale> {
     let (mut retry, mut waits) = (Retry::default(), 0);
     loop {
         if why.is_conflict() {
@@ -184,9 +196,9 @@ fn update_again<S: Scope, T: Change>(htm: Htm, scope: S, change: T, mut why: Abo
         };
         scope.wait_free()?;
         if !again {
-            return locked::update::<S, T, false>(scope, change);
+            return locked::update(scope, change, tells);
         }
-        match attempt(htm, scope, change) {
+        match attempt(htm, scope, change, tells) {
             Ok(out) => return Ok(out),
             Err(another) => why = another,
         }

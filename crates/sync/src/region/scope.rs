@@ -30,6 +30,9 @@ pub(super) trait Scope: Copy {
 
     /// Unlocks all that are not gone, with new versions or the old ones.
     fn unlock(self, changed: bool);
+
+    /// In a transaction: gives what would be locked new versions.
+    fn bump_in_transaction(self);
 }
 
 /// A page at a version.
@@ -58,6 +61,11 @@ impl Scope for At<'_> {
     #[inline]
     fn unlock(self, changed: bool) {
         unlock(self.lock, changed);
+    }
+
+    #[inline(always)]
+    fn bump_in_transaction(self) {
+        self.lock.bump_in_transaction();
     }
 }
 
@@ -99,6 +107,11 @@ impl Scope for Part<'_> {
         unlock(self.part, changed);
         // Release: the part's words are seen by the thread that locks the page next.
         self.page.unshare();
+    }
+
+    #[inline(always)]
+    fn bump_in_transaction(self) {
+        self.part.bump_in_transaction();
     }
 }
 
@@ -154,6 +167,11 @@ impl<P: Page> Scope for All<'_, P> {
 
     fn unlock(self, changed: bool) {
         self.0.iter().for_each(|page| unlock(page.lock(), changed));
+    }
+
+    #[inline(always)]
+    fn bump_in_transaction(self) {
+        self.0.iter().for_each(|page| page.lock().bump_in_transaction());
     }
 }
 

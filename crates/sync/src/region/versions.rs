@@ -14,7 +14,7 @@ pub(crate) const FOLLOWING: &str = "region: a link was read";
 /// The present page's lock, and its version when it was entered.
 struct Optimistic<'g> {
     at: Option<(&'g VersionLock, Version)>,
-    quiet: Quiet,
+    _quiet: Quiet,
 }
 
 impl Optimistic<'_> {
@@ -28,7 +28,9 @@ impl Optimistic<'_> {
 impl<'g> Walk<'g> for Optimistic<'g> {
     #[inline]
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
-        let version = self.quiet.suspended(|| page.lock().read_unlocked()).ok_or(Again)?;
+        // Who waited here would read the lock's line again and again, to which its holder is writing; and would mostly have to begin
+        // again all the same, since a page that was split has changed those that lead to it.
+        let version = page.lock().read().ok_or(Again)?;
         // Of the page that is left, if any: then this one was linked at its version.
         self.check()?;
         self.at = Some((page.lock(), version));
@@ -78,7 +80,7 @@ fn again<'g, T: Traverse<'g>>(body: T) -> T::Out {
 
 #[inline]
 fn attempt<'g, T: Traverse<'g>>(body: T) -> Result<T::Out, Again> {
-    let mut walk = Optimistic { at: None, quiet: quiet() };
+    let mut walk = Optimistic { at: None, _quiet: quiet() };
     let found = body.run(&mut walk)?;
     walk.check()?;
     Ok(found)
