@@ -324,7 +324,7 @@ fn crowded<P: Policy>(keys: u64) {
 }
 
 /// Closures that use the map that they are called from, change the key that they decide about, or panic; references that are
-/// kept meanwhile, and sessions that are forgotten.
+/// kept meanwhile.
 fn closures<P: Policy>() {
     let counter = DropCounter::new();
     let tree: BLinkTree<u64, Counted, P> = on_nodes(2);
@@ -352,7 +352,6 @@ fn closures<P: Policy>() {
         if key % 3 == 0 {
             tree.pin().remove(&(key + 1));
             tree.pin().remove_range(key + 20..key + 24);
-            std::mem::forget(tree.pin());
         }
         key % 2 == 0
     });

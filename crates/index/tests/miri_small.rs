@@ -5,8 +5,10 @@
 //! grow through all their kinds and shrink again. Each once by one thread, and once by two that work side by side.
 
 use archipelago_index::art::WriteSync;
+use archipelago_index::blink::{Builder, Central, Dense, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated};
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
-use archipelago_index::{Art, HydraList, Key};
+use archipelago_index::map::{Kind, Map};
+use archipelago_index::{Art, BLinkTree, HydraList, Key};
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
 use std::collections::BTreeMap;
@@ -38,7 +40,7 @@ fn string(n: u64) -> Vec<u8> {
 }
 
 /// One thread: everything a session can do, each answer compared with a model.
-fn alone<K: Key + Ord + Debug>(map: HydraList<K, String>, make: fn(u64) -> K) {
+fn alone<S: Kind, K: Key + Ord + Debug>(map: Map<S, K, String>, make: fn(u64) -> K) {
     let mut model = BTreeMap::new();
     let value = |n: u64| format!("value {n}");
     {
@@ -119,7 +121,7 @@ fn strings_alone_by_tree() {
 }
 
 /// Two threads: one makes pages split and merge all the time; the other looks, both ways, for what stays.
-fn together<K: Key + Ord + Debug>(map: &HydraList<K, u64>, make: fn(u64) -> K) {
+fn together<S: Kind, K: Key + Ord + Debug>(map: &Map<S, K, u64>, make: fn(u64) -> K) {
     let stays: BTreeMap<K, u64> = (0..MANY).step_by(4).map(|n| (make(n), n)).collect();
     map.pin().extend(stays.clone());
     thread::scope(|s| {
@@ -170,6 +172,43 @@ fn strings_together_without_maintenance() {
     let map = list::<Vec<u8>, _>(SearchLayerKind::Snapshot);
     map.pause_maintenance(true);
     together(&map, string);
+}
+
+/// The smallest pages, on two nodes: replicas, a log, copies of inner pages, where the policy has them.
+fn pages<K: Key, V: Send + Sync + 'static, P: Policy>() -> BLinkTree<K, V, P> {
+    Builder::default().topology(Topology::synthetic(2, 1)).build()
+}
+
+/// Shared prefixes, tails in the heap, none longer than a page of 512 bytes takes.
+fn short_string(n: u64) -> Vec<u8> {
+    let mut string = string(n * 7 + 1);
+    string.truncate(90);
+    string.extend(n.to_be_bytes());
+    string
+}
+
+#[test]
+fn pages_alone() {
+    alone(pages::<u64, _, Dense<Pages<512>>>(), word);
+    alone(pages::<Vec<u8>, _, Latched<512, Central, true>>(), short_string);
+}
+
+#[test]
+fn pages_together() {
+    together(&pages::<u64, _, Replicated<Dense<Pages<512>>>>(), word);
+    together(&pages::<Vec<u8>, _, Pages<512>>(), short_string);
+}
+
+#[test]
+fn pages_from_a_log() {
+    alone(pages::<Vec<u8>, _, LogFed<Dense<Pages<512>>>>(), short_string);
+    together(&pages::<u64, _, LogFed<Dense<Pages<512>>>>(), word);
+}
+
+#[test]
+fn pages_below_copies() {
+    alone(pages::<u64, _, InnerReplicas<Pages<512>>>(), word);
+    together(&pages::<u64, _, InnerReplicas<Pages<512>>>(), word);
 }
 
 /// The tree: nodes of every kind, grown and shrunk, keys that end inside others, both write synchronisations.

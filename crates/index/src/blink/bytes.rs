@@ -196,13 +196,20 @@ impl SlotForm for Bytes {
         let slots = words.get(shape.base..shape.base + shape.len).unwrap_or(&[]);
         prefetch(slots);
         let (prefix, head) = (shape.prefix, head(key, shape.prefix));
-        let order = |slot: usize| {
-            let slot = Slot(slots[slot].load(Relaxed));
-            head.cmp(&slot.head())
-                .then_with(|| order_tail(key, prefix + IN_SLOT, slot.tail(words), prefix + slot.len()))
+        let slot = |at: usize| Slot(slots[at].load(Relaxed));
+        // By the slots alone first, without a branch that depends on them: few keys have a head in common.
+        let start = partition_point(0, slots.len(), |at| slot(at).head() < head);
+        let mut end = start;
+        while end < slots.len() && slot(end).head() == head {
+            end = (2 * end - start + 1).min(slots.len());
+        }
+        let order = |at: usize| {
+            let slot = slot(at);
+            let tails = || order_tail(key, prefix + IN_SLOT, slot.tail(words), prefix + slot.len());
+            head.cmp(&slot.head()).then_with(tails)
         };
-        let slot = partition_point(0, slots.len(), |slot| order(slot).is_gt());
-        Found { slot, hit: slot < slots.len() && order(slot).is_eq() }
+        let at = partition_point(start, end, |at| order(at).is_gt());
+        Found { slot: at, hit: at < end && order(at).is_eq() }
     }
 
     #[inline]
