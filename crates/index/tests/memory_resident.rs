@@ -54,7 +54,7 @@ fn what_is_deleted_in_order_is_given_back_to_the_system() {
         given_back(|| fill_and_empty::<Hydra, _>(2_000_000, |n| n, scattered));
         given_back(|| fill_and_empty::<Hydra, _>(1_000_000, email, sorted));
         given_back(|| fill_and_empty::<Hydra, _>(1_000_000, email, scattered));
-        // Byte strings are boxes of the allocator's, which gives nothing back as long as one of them lies at the end.
+        // Words: keys that are byte strings lie in boxes of the allocator's.
         given_back(|| fill_and_empty::<Tree, _>(1_000_000, |n| n, scattered));
         given_back(|| fill_and_empty::<Skip, _>(1_000_000, |n| n, scattered));
     });
