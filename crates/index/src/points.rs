@@ -35,6 +35,8 @@ pub const OUTERMOST: &str = "the outermost leaf is found";
 pub const CHUNK_SPLIT: &str = "a chunk is split";
 /// A key was not found in its chunk, and is added there next.
 pub const ADDING: &str = "a key is added";
+/// A key was found in its chunk, and its value is replaced next.
+pub const REPLACING: &str = "a value is replaced";
 /// A key was found in its chunk, and is taken out next.
 pub const REMOVING: &str = "a key is taken out";
 /// A walk has entered a part of a scattered chunk, and reads it next.

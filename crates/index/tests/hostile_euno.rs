@@ -312,9 +312,31 @@ fn merges_under_a_scan<S: Kind>() {
     }
 }
 
+/// While a scan shows the last entry of a chunk, the next chunk's are taken over by this one.
+fn merges_what_is_next<S: Kind>() {
+    let full = SLOTS as u64;
+    for shown in [full, 2 * full, 3 * full, 4 * full] {
+        let map: Map<S, u64, u64> = (0..8 * full).map(|key| (key, key)).collect();
+        let session = map.pin();
+        let mut seen = Vec::new();
+        session.scan(&0, usize::MAX, |key, _| {
+            seen.push(key);
+            if key + 1 == shown {
+                session.retain(|key, _| key % 8 == 0);
+                // Out of order: then all of a chunk is copied, from its beginning.
+                session.insert(shown - full + 5, 0);
+            }
+        });
+        assert!(seen.is_sorted_by(|a, b| a < b), "{}: an entry is shown twice: {seen:?}", S::NAME);
+        assert!((0..8 * full).step_by(8).all(|key| seen.binary_search(&key).is_ok()));
+    }
+}
+
 #[test]
 fn chunks_merge_under_a_scan() {
     let _beside = beside();
+    merges_what_is_next::<Tree>();
+    merges_what_is_next::<Skip>();
     merges_under_a_scan::<Tree>();
     merges_under_a_scan::<Skip>();
 }

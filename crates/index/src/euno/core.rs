@@ -153,6 +153,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     fn replace(&self, found: &Found<'_>, spot: Spot<'_>, tag: u8, word: u64, when: When) -> Result<Put, Stale> {
         let expected = if let When::Holds(expected) = when { Some(expected) } else { None };
         let _within = self.door(found.scatter).map(|scatter| scatter.door.enter(tag));
+        point(crate::points::REPLACING);
         let replace = Replace { chunk: found.chunk, spot, tag, expected, new: word };
         let old = self.region.exchange(found.chunk, found.version, &spot.entry.value, (expected, word), replace);
         match self.noted(found, old)? {

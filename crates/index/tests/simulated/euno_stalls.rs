@@ -102,16 +102,62 @@ fn a_removal_beside_an_insertion_into_the_same_part() {
 /// part.
 #[test]
 fn a_scan_beside_a_key_that_comes_back() {
-    let make = || {
-        let tree = EunoBTree::builder().build();
-        insert_all(&tree, 1..13);
-        tree.flip_chunks();
-        tree
-    };
-    let scan = |tree: &Tree| assert!(tree.pin().iter().map(|(key, _)| key).eq(1..13));
-    let quick = |tree: &Tree| {
-        assert_eq!(tree.pin().remove(&5), Some(50));
-        insert_all(tree, [5]);
-    };
-    two_threads("xeon-e7-8870v3-4s", vec![stall(0, (points::PART, 1))], make, scan, quick, Tree::check_invariants);
+    // Of four parts: some are looked into later.
+    for key in 1..13 {
+        let make = || {
+            let tree = EunoBTree::builder().build();
+            insert_all(&tree, 1..13);
+            tree.flip_chunks();
+            tree
+        };
+        let scan = |tree: &Tree| {
+            let mut seen = Vec::new();
+            tree.pin().scan(&0, 100, |key, _| seen.push(key));
+            assert!(seen.into_iter().eq(1..13));
+        };
+        let quick = |tree: &Tree| {
+            assert_eq!(tree.pin().remove(&key), Some(10 * key));
+            insert_all(tree, [key]);
+        };
+        two_threads(TRANSACTIONS, vec![stall(0, (points::PART, 1))], make, scan, quick, Tree::check_invariants);
+    }
+}
+
+/// A machine with transactions.
+const TRANSACTIONS: &str = "xeon-e7-8870v3-4s";
+
+/// Twelve keys in the parts of a chunk.
+fn in_parts() -> Tree {
+    let tree: Tree = EunoBTree::builder().contention(Contention::Always).build();
+    insert_all(&tree, 1..13);
+    tree
+}
+
+/// A look-up has found its key in a part, and reads the value next. A transaction takes the key out, and the part's last entry has its
+/// place.
+#[test]
+fn a_look_up_beside_a_removal_from_its_part() {
+    for key in 1..13 {
+        let get = |tree: &Tree| assert!([None, Some(10 * key)].contains(&tree.pin().get(&key)));
+        let quick = |tree: &Tree| assert_eq!(tree.pin().remove(&key), Some(10 * key));
+        let faults = vec![stall(0, (points::FOUND, 2))];
+        two_threads(TRANSACTIONS, faults, in_parts, get, quick, Tree::check_invariants);
+    }
+}
+
+/// A key was found in a part. Before its value is replaced it is taken out, and the part's last entry has its place. With
+/// transactions, and by version locks.
+#[test]
+fn a_replacement_beside_a_removal_from_its_part() {
+    for key in 1..13 {
+        let put = |tree: &Tree| _ = tree.pin().upsert(&key, 7);
+        let quick = |tree: &Tree| assert_eq!(tree.pin().remove(&key), Some(10 * key));
+        let check = |tree: &Tree| {
+            tree.check_invariants();
+            let map = tree.pin();
+            assert!((1..13).all(|it| map.get(&it) == Some(if it == key { 7 } else { 10 * it })));
+        };
+        stalled_at((points::REPLACING, 1), in_parts, put, quick, check);
+        two_threads(TRANSACTIONS, vec![stall(0, (points::REPLACING, 1))], in_parts, put, quick, check);
+    }
 }
