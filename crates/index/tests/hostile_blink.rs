@@ -243,7 +243,7 @@ fn on_nodes<K: Key, V: Send + Sync + 'static, P: Policy>(nodes: usize) -> BLinkT
     Builder::default().topology(Topology::synthetic(nodes, 1)).build()
 }
 
-/// How many pages each replica of a tree takes for so many keys.
+/// How many pages each replica of a tree takes for these keys.
 fn pages_for<P: Policy>(keys: impl Iterator<Item = u64>) -> usize {
     let tree: BLinkTree<u64, u64, P> = on_nodes(2);
     let map = tree.pin();
