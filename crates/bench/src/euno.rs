@@ -242,17 +242,20 @@ macro_rules! subjects {
 type Tree = EunoBTree<u64, u64>;
 type Skip = EunoSkipList<u64, u64>;
 
+/// The parts of the ablation are the paper's, where an operation is two transactions.
+const PAPERS: Walks = Walks::InTransactions;
+
 subjects! {
     HtmTree "htm-btree" HtmBTree, HtmBTree::default();
-    TreeSplit "btree+split" Tree, Tree::builder().contention(Contention::Never).build();
-    TreeParts "btree+partition" Tree, Tree::builder().contention(Contention::Always).doors(false).build();
-    TreeDoors "btree+control" Tree, Tree::builder().contention(Contention::Always).build();
+    TreeSplit "btree+split" Tree, Tree::builder().walks(PAPERS).contention(Contention::Never).build();
+    TreeParts "btree+partition" Tree, Tree::builder().walks(PAPERS).contention(Contention::Always).doors(false).build();
+    TreeDoors "btree+control" Tree, Tree::builder().walks(PAPERS).contention(Contention::Always).build();
     TreeWhole "euno-btree" Tree, Tree::new();
     TreeWalks "euno-btree-walks" Tree, Tree::builder().walks(Walks::InTransactions).build();
     TreeLocks "euno-btree-locks" Tree, Tree::builder().transactions(false).build();
-    SkipSplit "skiplist+split" Skip, Skip::builder().contention(Contention::Never).build();
-    SkipParts "skiplist+partition" Skip, Skip::builder().contention(Contention::Always).doors(false).build();
-    SkipDoors "skiplist+control" Skip, Skip::builder().contention(Contention::Always).build();
+    SkipSplit "skiplist+split" Skip, Skip::builder().walks(PAPERS).contention(Contention::Never).build();
+    SkipParts "skiplist+partition" Skip, Skip::builder().walks(PAPERS).contention(Contention::Always).doors(false).build();
+    SkipDoors "skiplist+control" Skip, Skip::builder().walks(PAPERS).contention(Contention::Always).build();
     SkipWhole "euno-skiplist" Skip, Skip::new();
     HtmSkip "htm-skiplist" HtmSkipList, HtmSkipList::default();
     Pugh "pugh" PughSkipList, PughSkipList::default();
