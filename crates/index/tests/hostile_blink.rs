@@ -14,6 +14,7 @@ use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_platform::topology::Topology;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 type Small<K, V> = BLinkTree<K, V, Pages<512>>;
@@ -433,6 +434,23 @@ fn idle_nodes<P: Policy>() {
         most = most.max(bytes);
     }
     tree.check_invariants();
+}
+
+/// What was inserted last is known to one replica alone when the map ends.
+#[test]
+fn values_that_one_replica_alone_has_go_with_the_map() {
+    let counter = DropCounter::new();
+    let tree: BLinkTree<u64, Counted, LogFed<Dense<Pages<512>>>> = on_nodes(3);
+    // All at once: threads that follow each other would be on one node.
+    let together = Barrier::new(6);
+    let insert = |me: u64| {
+        together.wait();
+        (0..10).for_each(|n| drop(tree.pin().insert(10 * me + n, counter.value(n))));
+        together.wait();
+    };
+    thread::scope(|scope| (0..6).for_each(|me| _ = scope.spawn(move || insert(me))));
+    drop(tree);
+    counter.assert_all_dropped();
 }
 
 macro_rules! under {
