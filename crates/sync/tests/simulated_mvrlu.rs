@@ -6,6 +6,7 @@
 
 use archipelago_check::simulated::{explore, explore_with, stall};
 use archipelago_check::snapshot::Level;
+use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sim::{Client, SimAlloc, world};
 use archipelago_sync::mvrlu::{self, Abort, ClockKind, Handle, Link, Tuning, Tx, points};
 use archipelago_sync::rlu;
@@ -60,12 +61,14 @@ struct Objects {
     domain: Domain,
     links: Vec<Object>,
     book: Book,
+    /// What a thread has seen, for others.
+    told: AtomicU64,
 }
 
 impl Objects {
     fn new(clock: ClockKind, domain: Domain) -> Self {
         let links = (0..OBJECTS).map(|_| domain.alloc()).collect();
-        Self { domain, links, book: Book::new(clock) }
+        Self { domain, links, book: Book::new(clock), told: AtomicU64::new(0) }
     }
 
     /// Frees the objects, so that a run ends with all memory given back.
@@ -102,6 +105,27 @@ fn all_or_none(objects: &Objects, client: Client) {
 #[test]
 fn snapshots_are_never_torn_nor_old() {
     each_domain(|objects| explore(150, objects, all_or_none, |objects| objects.retire()));
+}
+
+/// One thread commits; others say what they have seen, and no snapshot that begins after that may be older.
+fn told(objects: &Objects, client: Client) {
+    let mut handle = objects.domain.register();
+    let link = objects.links[0];
+    for _ in 0..12 {
+        if client.index == 0 {
+            handle.update(|tx| Ok(*tx.lock(link)? += 1)).unwrap();
+            continue;
+        }
+        let told = objects.told.load(Ordering::Acquire);
+        let seen = *handle.read().get(link);
+        assert!(seen >= told, "{seen}, and {told} has been told");
+        objects.told.fetch_max(seen, Ordering::AcqRel);
+    }
+}
+
+#[test]
+fn what_one_thread_has_seen_and_told_others_see() {
+    each_domain(|objects| explore(150, objects, told, |objects| objects.retire()));
 }
 
 /// In the windows that the arguments are about: each thread, at several passages.
