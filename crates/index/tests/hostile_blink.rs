@@ -439,6 +439,7 @@ fn idle_nodes<P: Policy>() {
 /// What was inserted last is known to one replica alone when the map ends.
 #[test]
 fn values_that_one_replica_alone_has_go_with_the_map() {
+    let _alone = alone();
     let counter = DropCounter::new();
     let tree: BLinkTree<u64, Counted, LogFed<Dense<Pages<512>>>> = on_nodes(3);
     // All at once: threads that follow each other would be on one node.
