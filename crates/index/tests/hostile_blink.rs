@@ -1,6 +1,9 @@
 //! `BLinkTree` under loads that the thesis and its code base were not put to: many deletes, many more threads than
 //! processors, threads that come and go, under each policy; with bounds on memory and on the longest operation.
 
+#[path = "common/crowds.rs"]
+mod crowds;
+
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{
     self, Longest, alone, beside, crowd, duration, in_turns, longest_gap, some_try, within,
@@ -13,6 +16,7 @@ use archipelago_index::{BLinkTree, Change, Key};
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_platform::topology::Topology;
+use crowds::in_a_crowd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -156,9 +160,13 @@ fn an_emptied_tree_is_small() {
         }
         tree.check_invariants();
         assert_eq!((tree.levels(), tree.len()), (1, 0));
-        tree.sync();
-        let stats = tree.stats();
-        assert!(stats.bytes < full / 4, "{} bytes of {full} are left", stats.bytes);
+        // A background thread in the middle of a round keeps memory from being reclaimed.
+        some_try(500, || {
+            tree.sync();
+            let bytes = tree.stats().bytes;
+            thread::sleep(Duration::from_millis(2));
+            if bytes < full / 4 { Ok(()) } else { Err(format!("{bytes} bytes of {full} are left")) }
+        });
     }
 }
 
@@ -280,48 +288,10 @@ fn replicas_are_dense() {
     }
 }
 
-/// What a crowd does to a map in all ways.
 fn crowded<P: Policy>(keys: u64) {
-    const THREADS: usize = 48;
     let counter = DropCounter::new();
-    let tree: BLinkTree<u64, Counted, P> = on_nodes(3);
-    some_try(3, || {
-        let (time, longest) = (duration().min(Duration::from_secs(600)) / 4, Longest::default());
-        let work = |me: usize, end: Instant| {
-            let (map, mut random) = (tree.pin(), me as u64 + 1);
-            while Instant::now() < end {
-                random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-                let (key, start) = ((random >> 40) % keys, Instant::now());
-                let mut last = None;
-                match (random >> 33) % 12 {
-                    0..=2 => _ = map.insert(key, counter.value(key)),
-                    3..=5 => _ = map.remove(&key),
-                    6 => _ = map.update(&key, |_| counter.value(key)),
-                    7 => assert!(map.get(&key).is_none_or(|value| value.tag() == key)),
-                    8 => assert!(map.pop_first().is_none_or(|(key, value)| value.tag() == key)),
-                    9 => assert!(map.pop_last().is_none_or(|(key, value)| value.tag() == key)),
-                    10 => {
-                        _ = map.scan(&key, 20, |key, value| {
-                            assert!(last < Some(key) && value.tag() == key);
-                            last = Some(key);
-                        })
-                    }
-                    _ => {
-                        _ = map.scan_rev(&key, 20, |key, value| {
-                            assert!(last.is_none_or(|last| last > key) && value.tag() == key);
-                            last = Some(key);
-                        })
-                    }
-                }
-                longest.note(start.elapsed());
-            }
-        };
-        let (_, control) = in_turns(|| longest_gap(THREADS, time / 2), || crowd(THREADS, time, work));
-        tree.check_invariants();
-        within("an operation in a crowd", 10, longest.get(), control)
-    });
-    drop(tree);
-    counter.assert_all_dropped();
+    let time = duration().min(Duration::from_secs(600)) / 4;
+    in_a_crowd(on_nodes::<u64, Counted, P>(3), counter, keys, 48, (3, time));
 }
 
 /// Closures that use the map that they are called from, change the key that they decide about, or panic; references that are

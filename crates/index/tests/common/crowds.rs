@@ -1,0 +1,54 @@
+//! What a crowd does to a map in all ways.
+
+use archipelago_check::drops::{Counted, DropCounter};
+use archipelago_check::hostile::{Longest, crowd, in_turns, longest_gap, some_try, within};
+use archipelago_index::map::{Kind, Map};
+use archipelago_platform::time::{Duration, Instant};
+
+/// A crowd of threads works on a map, in a range of keys. What is read is in order and belongs to its key, no operation takes much
+/// longer than such a crowd waits for a processor anyway, nothing is lost. Of several tries one must hold in time.
+pub fn in_a_crowd<S: Kind>(
+    map: Map<S, u64, Counted>,
+    counter: DropCounter,
+    keys: u64,
+    threads: usize,
+    (tries, time): (usize, Duration),
+) {
+    some_try(tries, || {
+        let longest = Longest::default();
+        let work = |me: usize, end: Instant| {
+            let (map, mut random) = (map.pin(), me as u64 + 1);
+            while Instant::now() < end {
+                random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+                let (key, start) = ((random >> 40) % keys, Instant::now());
+                let mut last = None;
+                match (random >> 33) % 12 {
+                    0..=2 => _ = map.insert(key, counter.value(key)),
+                    3..=5 => _ = map.remove(&key),
+                    6 => _ = map.update(&key, |_| counter.value(key)),
+                    7 => assert!(map.get(&key).is_none_or(|value| value.tag() == key)),
+                    8 => assert!(map.pop_first().is_none_or(|(key, value)| value.tag() == key)),
+                    9 => assert!(map.pop_last().is_none_or(|(key, value)| value.tag() == key)),
+                    10 => {
+                        _ = map.scan(&key, 20, |key, value| {
+                            assert!(last < Some(key) && value.tag() == key);
+                            last = Some(key);
+                        })
+                    }
+                    _ => {
+                        _ = map.scan_rev(&key, 20, |key, value| {
+                            assert!(last.is_none_or(|last| last > key) && value.tag() == key);
+                            last = Some(key);
+                        })
+                    }
+                }
+                longest.note(start.elapsed());
+            }
+        };
+        let (_, control) = in_turns(|| longest_gap(threads, time / 2), || crowd(threads, time, work));
+        map.check_invariants();
+        within("an operation in a crowd", 10, longest.get(), control)
+    });
+    drop(map);
+    counter.assert_all_dropped();
+}
