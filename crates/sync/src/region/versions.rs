@@ -28,7 +28,7 @@ impl Optimistic<'_> {
 impl<'g> Walk<'g> for Optimistic<'g> {
     #[inline]
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
-        // Who waited here would read the lock's line again and again, to which its holder is writing; and would mostly have to begin
+        // A walk that waited here would read the lock's line again and again, to which its holder is writing; and would mostly have to begin
         // again all the same, since a page that was split has changed those that lead to it.
         let version = page.lock().read().ok_or(Again)?;
         // Of the page that is left, if any: then this one was linked at its version.
