@@ -24,9 +24,10 @@ pub struct SimAlloc;
 
 /// Address space of one arena.
 const SPAN: usize = 1 << 36;
-/// Where arenas lie: high up in the lower half of the address space, where nothing else is mapped.
+/// Where arenas lie: high up in the lower half of the address space, and all below 0x5555_5555_0000, from where on Linux
+/// puts position-independent programs and their heaps.
 const LOW: usize = 0x5000_0000_0000;
-const ARENAS: usize = 256;
+const ARENAS: usize = 80;
 /// What a thread takes at a time.
 const CHUNK: usize = 64 << 10;
 const PAGE: usize = 4096;
@@ -232,6 +233,14 @@ impl Drop for Arena {
     }
 }
 
+/// The arena that a live block is in; `None` if the system's allocator made it, whose heap may on other systems lie where no
+/// arena is.
+fn arena_of(block: usize) -> Option<usize> {
+    let number = block.checked_sub(LOW)? / SPAN;
+    // Relaxed: an arena stays while it has blocks, and the block was made before its owner frees it.
+    (number < ARENAS && ALIVE[number].load(Ordering::Relaxed) > 0).then_some(number)
+}
+
 /// One owner less. Returns whether the arena is gone.
 fn forget(number: usize) -> bool {
     if ALIVE[number].fetch_sub(1, Ordering::AcqRel) != 1 {
@@ -294,11 +303,10 @@ unsafe impl GlobalAlloc for SimAlloc {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let at = block as usize;
-        if !(LOW..LOW + ARENAS * SPAN).contains(&at) {
+        let Some(number) = arena_of(at) else {
             // SAFETY: passed on.
             return unsafe { System.dealloc(block, layout) };
-        }
-        let number = (at - LOW) / SPAN;
+        };
         let cache = CURRENT.get();
         // SAFETY: as in `alloc`.
         if !cache.is_null() && unsafe { (*(*cache).arena).number } == number {
@@ -333,6 +341,18 @@ mod tests {
                 assert!(sizes[class] == 0 || sizes[class] == rounded, "{size} {align}: class {class} has two sizes");
                 sizes[class] = rounded;
             }
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_heap_of_the_process_is_no_arena() {
+        // Where the heap begins, and where it ends now.
+        static DATA: u8 = 1;
+        // SAFETY: asks for the break only.
+        let end = unsafe { libc::sbrk(0) };
+        for at in [(&raw const DATA).addr(), end.addr()] {
+            assert_eq!(arena_of(at), None, "{at:x}");
         }
     }
 
