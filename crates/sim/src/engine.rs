@@ -85,6 +85,8 @@ pub(crate) struct Engine {
     sites: Sites,
     /// Threads that keep each core busy.
     busy_on_core: Vec<u32>,
+    /// The CPUs of the clients, in the order in which they come.
+    client_cpus: Vec<usize>,
     /// Threads placed on each CPU.
     on_cpu: Vec<u32>,
     /// Slots below `slots_high_water` that were given back.
@@ -151,6 +153,11 @@ impl Engine {
             marks: Marks::default(),
             sites: Sites::default(),
             busy_on_core: vec![0; machine.cores()],
+            client_cpus: match &config.placement {
+                Placement::Fill => machine.fill_order(),
+                Placement::Spread => machine.spread_order(),
+                Placement::Cpus(cpus) => cpus.clone(),
+            },
             on_cpu: vec![0; machine.cpus()],
             // The clients' and the main thread's are theirs from the start: background threads may come before them.
             free_slots: Vec::new(),
@@ -207,12 +214,7 @@ impl Engine {
 
     /// The CPU of client `index`.
     pub(crate) fn client_cpu(&self, index: usize) -> usize {
-        let order = match &self.config.placement {
-            Placement::Fill => self.machine.fill_order(),
-            Placement::Spread => self.machine.spread_order(),
-            Placement::Cpus(cpus) => cpus.clone(),
-        };
-        order[index % order.len()]
+        self.client_cpus[index % self.client_cpus.len()]
     }
 
     /// The CPU of a node that the fewest threads are on, the last in fill order among equals: client threads fill a
