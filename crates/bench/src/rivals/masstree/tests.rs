@@ -59,3 +59,30 @@ fn schedules_find_nothing() {
         })
     });
 }
+
+/// A look-up meets the entry that it looks for or none, also where another key takes the entry's place meanwhile.
+#[cfg(archipelago_sim)]
+#[test]
+fn no_schedule_with_two_preemptions_takes_one_entry_for_another() {
+    use archipelago_sim::{Config, Machine, run_with, search};
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    let setup = || {
+        let tree = Masstree::<u64>::default();
+        (0..3).for_each(|key| _ = tree.pin().insert(&key, 10 + key));
+        tree
+    };
+    let found = search(&Config::seeded(1), 2, 100_000, |config| {
+        let body = |tree: &Masstree<u64>, client: archipelago_sim::Client| {
+            let session = tree.pin();
+            match client.index {
+                0 => assert!(matches!(session.get(&1), None | Some(11))),
+                _ => {
+                    assert_eq!(session.remove(&1), Some(11));
+                    assert_eq!(session.insert(&7, 17), None);
+                }
+            }
+        };
+        run_with(&machine, config, 2, setup, body, |mut tree| check(&mut tree)).0
+    });
+    assert!(found.complete && found.failure.is_none(), "{found:?}");
+}
