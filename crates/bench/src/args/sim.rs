@@ -177,7 +177,7 @@ pub struct SimPapers {
     /// As that of the experiments: complete rows go to FILE, and those of an earlier run are taken from it
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Write the table to FILE instead of standard output
+    /// Write the tables to FILE instead of standard output; a table of the same paper there is replaced, the others stay
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
 }

@@ -5,10 +5,10 @@
 //! file against the paper and the table against the file.
 
 mod data;
+mod file;
 mod table;
 mod verdict;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -32,10 +32,13 @@ use data::{Done, Figure, Paper, Side};
 pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     let papers = data::read(&args.folder, args.only.as_deref())?;
     only_simulated()?;
-    args.write.as_deref().map(try_to_write).transpose()?;
+    if let Some(path) = &args.write {
+        try_to_write(path)?;
+        file::read(path)?;
+    }
     let mut out = args.out.as_deref().map(Out::open).transpose()?;
     interrupt::install();
-    let mut text = table::head(args);
+    let mut sections = Vec::new();
     let mut failures = Vec::new();
     for paper in &papers {
         let mut done = Vec::new();
@@ -46,23 +49,22 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
             done.push(run(paper, figure, args, &mut out)?);
         }
         failures.extend(done.iter().flat_map(|done| done.failures.clone()));
-        if !done.is_empty() {
-            text += &table::paper(paper, &done, args);
+        // What was stopped does not take the place of what is whole.
+        if !done.is_empty() && (args.write.is_none() || !interrupt::requested()) {
+            sections.push(table::paper(paper, &done, args));
         }
     }
-    finish(&text, args.write.as_deref())?;
+    match &args.write {
+        Some(path) => file::update(path, &sections)?,
+        None => {
+            let text = file::with("", &sections).expect("a new file");
+            emit(|mut out| std::io::Write::write_all(&mut out, text.as_bytes()))?;
+        }
+    }
     match failures.first() {
         Some(first) => Err(Failure::new(first.clone())),
         None if interrupt::requested() => Ok(ExitCode::from(crate::INTERRUPTED)),
         None => Ok(ExitCode::SUCCESS),
-    }
-}
-
-fn finish(text: &str, path: Option<&Path>) -> Result<(), Failure> {
-    match path {
-        Some(path) => std::fs::write(path, text)
-            .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display()))),
-        None => emit(|mut out| std::io::Write::write_all(&mut out, text.as_bytes())).map(|_| ()),
     }
 }
 

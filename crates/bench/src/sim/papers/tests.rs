@@ -1,6 +1,6 @@
 //! The repository's files are right, and a small run comes out as a table.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::sim::{SIMULATED, machines};
@@ -92,19 +92,45 @@ fn some_figures_are_swept() {
     let paper = &data::read(&folder, None).unwrap()[0];
     let swept = |texts: Option<&str>| {
         let args = SimPapers { sweep: texts.map(str::to_owned), ..args(&folder) };
-        (command(paper, &paper.figure[0], &args).ends_with(" --sweep"), table::head(&args))
+        (command(paper, &paper.figure[0], &args).ends_with(" --sweep"), table::made_by("tiny", &args))
     };
     for (texts, is, says) in [
         (None, false, "nothing is resolved"),
-        (Some(""), true, "papers --sweep --runs"),
-        (Some("other; Figure 1"), true, "papers --sweep 'other; Figure 1' --runs"),
-        (Some("tiny, Figure"), true, "without it"),
-        (Some("Figure 2;other"), false, "without it"),
+        (Some(""), true, "papers --only tiny --sweep --runs"),
+        (Some("other; Figure 1"), true, "papers --only tiny --sweep 'other; Figure 1' --runs"),
+        (Some("tiny, Figure"), true, "without the sweep"),
+        (Some("Figure 2;other"), false, "without the sweep"),
     ] {
         let (found, head) = swept(texts);
         assert!(found == is && head.contains(says), "{texts:?}: {head}");
     }
     std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_section_is_replaced_and_the_others_stay() {
+    let section = |key: &str, what: &str| format!("{key}: a paper\n\n{what}\n");
+    let old = file::with("", &[section("b", "one"), section("a", "two")]).unwrap();
+    assert!(old.find("## a: a paper\n\ntwo\n").unwrap() < old.find("## b: a paper\n\none\n").unwrap(), "{old}");
+    assert_eq!(file::with(&old, &[]).unwrap(), old);
+    let new = file::with(&old, &[section("c", "three"), section("b", "four")]).unwrap();
+    assert_eq!(new, file::with("", &[section("a", "two"), section("b", "four"), section("c", "three")]).unwrap());
+    let folder = one("kept", TINY);
+    let path = folder.join("tiny.toml");
+    let failure = file::update(&path, &[section("a", "two")]).unwrap_err().to_string();
+    assert!(failure.contains("no file of papers' tables"), "{failure}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), TINY, "it stays as it is");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// The file in the repository is one of these, with a section for each paper.
+#[test]
+fn the_tables_of_the_repository_can_be_replaced() {
+    let text = std::fs::read_to_string(folder().join("../docs/papers.md")).unwrap();
+    assert_eq!(file::with(&text, &[]).as_deref(), Some(text.as_str()));
+    for paper in data::read(&folder(), None).unwrap() {
+        assert!(text.contains(&format!("\n## {}: {}\n", paper.key, paper.title)), "{}", paper.key);
+    }
 }
 
 #[test]

@@ -1,0 +1,64 @@
+//! The file of all tables: a section for each paper, which stays as it is until its paper is run again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// By its first line such a file is known.
+const TITLE: &str = "# Papers beside the virtual machine";
+
+const HEAD: &str = "\
+What the papers state is in `papers/*.toml`; each section says which command made it. Nothing here is written by hand: \
+`cargo sim papers --only NAME --sweep --write FILE` replaces a section.
+
+Everything here is **simulated** and reproduces no figure: [virtual-machine.md](virtual-machine.md) says what the model leaves \
+out. *Ours* is the ratio's median and range over the sensitivity sweep. An ordering **holds** if it is so in all of these \
+cells, **does not hold** if it is so in none, and is **unresolved** otherwise. The paper's ratio is no part of the verdict.
+";
+
+/// What begins a section, but for its text.
+const SECTION: &str = "\n## ";
+
+/// Where a paper's name ends in its section's first line.
+fn key(section: &str) -> &str {
+    section.split(':').next().unwrap_or_default()
+}
+
+/// A file's text with these sections in it, in the order of the papers' names. `old` is empty, or a text of this kind.
+pub fn with(old: &str, sections: &[String]) -> Option<String> {
+    if !old.trim().is_empty() && !old.starts_with(TITLE) {
+        return None;
+    }
+    let mut all: BTreeMap<&str, &str> = old.split(SECTION).skip(1).map(|section| (key(section), section)).collect();
+    all.extend(sections.iter().map(|section| (key(section), section.as_str())));
+    let body: String = all.values().map(|section| format!("{SECTION}{}\n", section.trim_end())).collect();
+    Some(format!("{TITLE}\n\n{HEAD}{body}"))
+}
+
+fn failure(what: &str, path: &Path, why: &str) -> Failure {
+    Failure::new(format!("cannot {what} {}: {why}", path.display()))
+}
+
+/// What is in a file, which need not be there yet.
+///
+/// # Errors
+/// If it can't be read, or is a file of another kind.
+pub fn read(path: &Path) -> Result<String, Failure> {
+    if !path.exists() {
+        return Ok(String::new());
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| failure("read", path, &error.to_string()))?;
+    let of_this_kind = with(&text, &[]).is_some();
+    let other = || failure("write", path, "it is no file of papers' tables; give the name of a new one");
+    of_this_kind.then_some(text).ok_or_else(other)
+}
+
+/// Puts sections into a file.
+///
+/// # Errors
+/// As those of [`read`], or if it can't be written.
+pub fn update(path: &Path, sections: &[String]) -> Result<(), Failure> {
+    let text = with(&read(path)?, sections).expect("it was read as one");
+    std::fs::write(path, text).map_err(|error| failure("write", path, &error.to_string()))
+}
