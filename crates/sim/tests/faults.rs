@@ -239,7 +239,7 @@ fn no_thread_that_is_over_is_woken() {
 fn wrong_configurations_are_told_in_a_sentence() {
     let odd = |config: Config| {
         let run = || run(&machine(), &config, 2, |_| ());
-        let payload = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).err().expect("a panic");
+        let payload = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("a panic");
         payload.downcast_ref::<String>().cloned().unwrap_or_else(|| payload.downcast_ref::<&str>().unwrap().to_string())
     };
     let base = config(Schedule::VirtualTime, vec![]);
