@@ -143,12 +143,12 @@ fn runs_give_their_heaps_back_however_they_end() {
 fn allocations_cost_the_same_where_no_arena_is_left() {
     let _alone = alone();
     let program = || {
-        let setup = || Box::new(Word::new(0));
-        let body = |word: &Box<Word>, _| {
+        let setup = || Word::new(0);
+        let body = |word: &Word, _| {
             let blocks: [_; 50] = std::array::from_fn(|_| Box::new(Word::new(word.add(1))));
             drop(blocks);
         };
-        run_with(&machine(), &Config::seeded(1), 2, setup, body, |word| word)
+        run_with(&machine(), &Config::seeded(1), 2, setup, body, Box::new)
     };
     let before = program().0.stats.accesses;
     let kept: Vec<_> = (0..90).map(|_| program()).collect();
