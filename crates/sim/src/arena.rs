@@ -13,7 +13,7 @@
 //! system when the run is over and its last block is freed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -108,6 +108,9 @@ mod os {
 pub(crate) struct Arena {
     number: usize,
     next: Cell<usize>,
+    /// Freed blocks with pages of their own, from and to: used again only if there is no other room, since a program's figures
+    /// depend on whether memory is new to it.
+    freed: RefCell<Vec<(usize, usize)>>,
 }
 
 thread_local! {
@@ -120,14 +123,14 @@ thread_local! {
 #[must_use]
 pub(crate) struct Route(*mut Cache);
 
-/// Routes allocations of this OS thread to an arena, through a thread's cache, or to the system if there is none.
+/// Routes allocations of this OS thread to an arena, through a thread's cache, or to the system if there is none: they cost the
+/// same in any case.
 ///
 /// # Safety
 /// Both stay valid, and nothing else uses the cache, until the [`Route`] is taken [`back`](Route::back).
 pub(crate) unsafe fn route(arena: Option<&Arena>, cache: *mut Cache) -> Route {
-    let Some(arena) = arena else { return aside() };
     // SAFETY: the caller's.
-    unsafe { (*cache).arena = arena };
+    unsafe { (*cache).arena = arena.map_or(null(), |arena| arena) };
     Route(CURRENT.replace(cache))
 }
 
@@ -181,7 +184,7 @@ impl Arena {
             }
             let base = LOW + number * SPAN;
             if os::map(base) {
-                return Some(Arena { number, next: Cell::new(base + PAGE) });
+                return Some(Arena { number, next: Cell::new(base + PAGE), freed: RefCell::default() });
             }
             alive.store(0, Ordering::Release);
         }
@@ -189,13 +192,30 @@ impl Arena {
     }
 
     fn take(&self, bytes: usize, align: usize) -> usize {
-        let start = self.next.get().next_multiple_of(align.max(PAGE));
-        let end = start + bytes.next_multiple_of(PAGE);
-        if end > LOW + (self.number + 1) * SPAN {
-            return 0;
+        let (bytes, align) = (bytes.next_multiple_of(PAGE), align.max(PAGE));
+        let start = self.next.get().next_multiple_of(align);
+        if start + bytes > self.span().end {
+            return self.take_freed(bytes, align);
         }
-        self.next.set(end);
+        self.next.set(start + bytes);
         start
+    }
+
+    /// The first freed pages that are enough; what is left of them stays.
+    fn take_freed(&self, bytes: usize, align: usize) -> usize {
+        let mut freed = self.freed.borrow_mut();
+        let place = |&(from, _): &(usize, usize)| from.next_multiple_of(align);
+        let Some(at) = freed.iter().position(|room| place(room) + bytes <= room.1) else { return 0 };
+        let (from, to) = freed.swap_remove(at);
+        let start = place(&(from, to));
+        freed.extend([(from, start), (start + bytes, to)].into_iter().filter(|(from, to)| from < to));
+        start
+    }
+
+    /// Takes a block with pages of its own back.
+    fn give(&self, block: usize, bytes: usize) {
+        os::discard(block, bytes);
+        self.freed.borrow_mut().push((block, block + bytes.next_multiple_of(PAGE)));
     }
 
     fn alloc(&self, cache: &mut Cache, layout: Layout) -> *mut u8 {
@@ -279,7 +299,13 @@ unsafe impl GlobalAlloc for SimAlloc {
             return unsafe { System.alloc(layout) };
         }
         // SAFETY: `route` was given pointers that stay valid until they are taken back, and one OS thread uses them.
-        let block = apart(|| unsafe { (*(*cache).arena).alloc(&mut *cache, layout) });
+        let arena = unsafe { (*cache).arena.as_ref() };
+        let block = apart(|| match arena {
+            // SAFETY: as above.
+            Some(arena) => unsafe { arena.alloc(&mut *cache, layout) },
+            // SAFETY: passed on.
+            None => unsafe { System.alloc(layout) },
+        });
         if layout.size() <= FILLED {
             world::allocated(block.cast(), layout.size());
         }
@@ -293,8 +319,8 @@ unsafe impl GlobalAlloc for SimAlloc {
         }
         // SAFETY: passed on.
         let block = unsafe { self.alloc(layout) };
-        // Pages of their own were never used before.
-        if !block.is_null() && class_of(layout).is_some() {
+        // Pages of their own are fresh from the operating system.
+        if !block.is_null() && (class_of(layout).is_some() || arena_of(block as usize).is_none()) {
             // SAFETY: a fresh block of this size.
             apart(|| unsafe { block.write_bytes(0, layout.size()) });
         }
@@ -303,13 +329,17 @@ unsafe impl GlobalAlloc for SimAlloc {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         let at = block as usize;
+        let cache = CURRENT.get();
+        // SAFETY: as in `alloc`.
+        let arena = if cache.is_null() { None } else { unsafe { (*cache).arena.as_ref() } };
         let Some(number) = arena_of(at) else {
+            if !cache.is_null() && arena.is_none() {
+                world::allocated(block.cast(), size_of::<usize>());
+            }
             // SAFETY: passed on.
             return unsafe { System.dealloc(block, layout) };
         };
-        let cache = CURRENT.get();
-        // SAFETY: as in `alloc`.
-        if !cache.is_null() && unsafe { (*(*cache).arena).number } == number {
+        if let Some(arena) = arena.filter(|arena| arena.number == number) {
             world::allocated(block.cast(), size_of::<usize>());
             match class_of(layout) {
                 Some((class, _)) => {
@@ -319,7 +349,7 @@ unsafe impl GlobalAlloc for SimAlloc {
                         (*cache).free[class] = at;
                     });
                 }
-                None => os::discard(at, layout.size()),
+                None => apart(|| arena.give(at, layout.size())),
             }
         }
         forget(number);

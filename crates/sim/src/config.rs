@@ -1,5 +1,10 @@
 //! How one simulation is run: seed, schedule, placement of threads, faults, limits.
 
+use crate::machine::Machine;
+
+/// Bytes of the smallest stack: an unwinding panic needs some thousands.
+const LEAST_STACK: usize = 32 << 10;
+
 /// In which order the simulated threads take their steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
@@ -116,7 +121,7 @@ pub struct Config {
     /// ends the process; without unwinding nothing of theirs runs any more, and what they own is lost
     /// ([`Report::abandoned`](crate::Report::abandoned)). Background threads of a run that is done are unwound in any case.
     pub unwind: bool,
-    /// Stack of a simulated thread in bytes.
+    /// Stack of a simulated thread in bytes, 32 KiB at least. A thread that needs more ends the process by a segmentation fault.
     pub stack_bytes: usize,
     /// Whether to find plain accesses to shared memory that nothing announces: [`Report::unannounced`]. Some
     /// microseconds for every plain access; on Linux on x86-64 only, with [`SimAlloc`](crate::SimAlloc) installed.
@@ -161,6 +166,22 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Panics with one sentence if the configuration names what the machine hasn't.
+    pub(crate) fn check(&self, machine: &Machine) {
+        if let Placement::Cpus(cpus) = &self.placement {
+            let foreign = |cpu: &&usize| **cpu >= machine.cpus();
+            assert!(!cpus.is_empty(), "`placement` names no CPU");
+            let wrong = cpus.iter().find(foreign);
+            assert!(wrong.is_none(), "`placement` names CPU {}; there are {}", wrong.unwrap_or(&0), machine.cpus());
+        }
+        for fault in &self.faults {
+            if let Fault::AbortTransactions { probability } = fault {
+                assert!((0.0..=1.0).contains(probability), "`probability` is {probability}; it must be from 0 to 1");
+            }
+        }
+        assert!(self.stack_bytes >= LEAST_STACK, "`stack_bytes` is {}; the least is {LEAST_STACK}", self.stack_bytes);
+    }
+
     /// The default with another seed.
     pub fn seeded(seed: u64) -> Self {
         Config { seed, ..Config::default() }

@@ -120,7 +120,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(machine: Arc<Machine>, config: Config, clients: usize) -> Engine {
+    pub(crate) fn new(machine: Arc<Machine>, mut config: Config, clients: usize) -> Engine {
+        config.jitter_ps = config.jitter_ps.min(agenda::MAX_TIME);
         let mut rng = config.seed;
         rng::next(&mut rng);
         let mut change_points = Vec::new();
@@ -276,6 +277,22 @@ impl Engine {
         self.now = self.now.max(thread.clock);
     }
 
+    /// As [`advance`](Self::advance), by a time that the program names, however long: no clock goes far beyond the last time there is.
+    pub(crate) fn pass(&mut self, time: u64) {
+        let left = agenda::MAX_TIME.saturating_sub(self.me().clock);
+        self.advance(time.min(left));
+    }
+
+    /// While the run's threads unwind: whether the running one has made so many calls that it lets others go on. One that
+    /// never ends is abandoned.
+    pub(crate) fn lingers(&mut self) -> bool {
+        const CALLS: u64 = 1 << 14;
+        let unwinding = self.unwinding;
+        let thread = self.me();
+        thread.accesses += u64::from(unwinding);
+        unwinding && thread.accesses.is_multiple_of(CALLS)
+    }
+
     /// Waits for the running thread's store buffer.
     pub(crate) fn drain_stores(&mut self) {
         let thread = &mut self.threads[self.current];
@@ -328,7 +345,7 @@ impl Engine {
 
     /// The last name given to the line at `addr`.
     fn label_of(&self, addr: usize) -> &'static str {
-        let named = self.labels.iter().rev().find(|&&(from, to, _)| addr + 64 > from && addr < to);
+        let named = self.labels.iter().rev().find(|&&(from, to, _)| addr.saturating_add(64) > from && addr < to);
         named.map_or("", |label| label.2)
     }
 

@@ -1,7 +1,5 @@
 //! Looking for bugs: one program under many schedules.
 
-use core::ops::Range;
-
 use crate::config::{Config, Placement, Schedule, replay_seed};
 use crate::report::{Outcome, Report};
 
@@ -28,8 +26,9 @@ fn length(config: &Config, simulate: impl Fn(&Config) -> Report) -> u64 {
 }
 
 /// `count` seeds from `first` on, or the one to replay.
-fn seeds(first: u64, count: u64) -> Range<u64> {
-    replay_seed().map_or(first..first + count, |seed| seed..seed + 1)
+fn seeds(first: u64, count: u64) -> impl Iterator<Item = u64> {
+    let (first, count) = replay_seed().map_or((first, count), |seed| (seed, 1));
+    (0..count).map(move |k| first.wrapping_add(k))
 }
 
 /// Runs `simulate` under schedules of both kinds that look for bugs in turn, with seeds from 0 on and threads spread over

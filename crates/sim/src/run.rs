@@ -57,7 +57,8 @@ pub fn run(machine: &Machine, config: &Config, threads: usize, body: impl Fn(Cli
 /// [`Outcome::Done`](crate::Outcome::Done), the tear-down is not run, and all unfinished threads are unwound.
 ///
 /// # Panics
-/// If the machine is not a valid one ([`Machine::check`]), or `threads` is 0.
+/// If the machine is not a valid one ([`Machine::check`]), `threads` is 0, or the configuration names CPUs that the machine hasn't, a
+/// probability that is none, or too small a stack.
 pub fn run_with<S, T>(
     machine: &Machine,
     config: &Config,
@@ -68,6 +69,7 @@ pub fn run_with<S, T>(
 ) -> (Report, Option<T>) {
     assert!(threads > 0, "a simulation needs a client thread");
     machine.check().expect("the machine is valid");
+    config.check(machine);
     let wall = Instant::now();
     let mut engine = Box::new(Engine::new(Arc::new(machine.clone()), config.clone(), threads));
     let engine: *mut Engine = &mut *engine;

@@ -96,7 +96,7 @@ pub fn sweep(machine: &Machine, config: &Config, seeds: u64, measure: impl Fn(&M
     let cell = |variation: Variation| {
         let machine = variation.of(machine);
         let with = |seed| Config { seed, overlap: variation.overlap, ..config.clone() };
-        let values = (0..seeds).map(|k| measure(&machine, &with(config.seed + k))).collect();
+        let values = (0..seeds).map(|k| measure(&machine, &with(config.seed.wrapping_add(k)))).collect();
         Cell { variation, values }
     };
     Sweep { cells: Variation::all().map(cell).collect() }

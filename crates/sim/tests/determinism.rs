@@ -3,12 +3,19 @@
 mod common;
 
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use archipelago_sim::{Config, Machine, Placement, Report, Schedule, SimAlloc, run_with, world};
-use common::Word;
+use archipelago_sim::{Config, Machine, Outcome, Placement, Report, Schedule, SimAlloc, run_with, world};
+use common::{Word, machine};
 
 #[global_allocator]
 static ALLOC: SimAlloc = SimAlloc;
+
+/// Runs of other tests would have their heaps where this test's could lie.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Set in the child processes: which simulation to run.
 const CHILD: &str = "ARCHIPELAGO_SIM_DETERMINISM_CHILD";
@@ -55,6 +62,7 @@ fn child(number: usize, environment: &str) -> String {
 
 #[test]
 fn equal_across_processes() {
+    let _alone = alone();
     if let Ok(number) = std::env::var(CHILD) {
         println!("hash {:016x}", simulation(number.parse().unwrap()).hash);
         return;
@@ -67,6 +75,7 @@ fn equal_across_processes() {
 
 #[test]
 fn equal_within_a_process() {
+    let _alone = alone();
     for number in 0..3 {
         let first = simulation(number);
         let noise: Vec<Vec<u8>> = (0..100).map(|size| vec![1; size * 10]).collect();
@@ -79,6 +88,7 @@ fn equal_within_a_process() {
 
 #[test]
 fn another_seed_is_another_run() {
+    let _alone = alone();
     let word = || Word::new(0);
     let hash = |seed| {
         let machine = Machine::preset("xeon-8180-4s").unwrap();
@@ -87,4 +97,74 @@ fn another_seed_is_another_run() {
             .hash
     };
     assert_ne!(hash(1), hash(2));
+}
+
+/// Where the next run puts its first block.
+fn first_block() -> usize {
+    let setup = || Box::new(0_u64);
+    run_with(&machine(), &Config::seeded(1), 1, setup, |_, _| (), |block| (&raw const *block).addr()).1.unwrap()
+}
+
+#[test]
+fn runs_give_their_heaps_back_however_they_end() {
+    let _alone = alone();
+    let before = first_block();
+    let filling = || {
+        let mut blocks = Vec::new();
+        loop {
+            blocks.push(Box::new([1_u64; 20]));
+            if blocks.len() > 100 {
+                blocks.clear();
+                world::yield_now();
+            }
+        }
+    };
+    for seed in 0..100 {
+        let panics = seed % 2 == 0;
+        let setup = || drop(world::spawn_background(None, Box::new(filling)));
+        let body = |_: &(), client: archipelago_sim::Client| {
+            for turn in 0..50 + 10 * client.index {
+                let blocks: Vec<_> = (0..20).map(|_| Box::new([turn; 20])).collect();
+                if panics && client.index == 1 && turn == 40 {
+                    std::panic::resume_unwind(Box::new("planned"));
+                }
+                drop(blocks);
+            }
+        };
+        let report = run_with(&machine(), &Config::seeded(seed), 4, setup, body, drop).0;
+        assert_eq!((report.outcome != Outcome::Done, report.abandoned), (panics, 0));
+        drop(report);
+        // A block that is left keeps the run's whole heap.
+        assert_eq!(first_block(), before, "seed {seed}");
+    }
+}
+
+#[test]
+fn allocations_cost_the_same_where_no_arena_is_left() {
+    let _alone = alone();
+    let program = || {
+        let setup = || Word::new(0);
+        let body = |word: &Word, _| {
+            let blocks: [_; 50] = std::array::from_fn(|_| Box::new(Word::new(word.add(1))));
+            drop(blocks);
+        };
+        run_with(&machine(), &Config::seeded(1), 2, setup, body, Box::new)
+    };
+    let before = program().0.stats.accesses;
+    let kept: Vec<_> = (0..90).map(|_| program()).collect();
+    // Where the heap is the process's, a thread's body counts as freed by the program: one more access each.
+    let same = before..=before + 2;
+    kept.iter().for_each(|(report, _)| assert!(same.contains(&report.stats.accesses), "{}", report.stats.accesses));
+}
+
+#[test]
+fn a_run_may_allocate_more_than_an_arena_has_room_for() {
+    let _alone = alone();
+    let body = |_: archipelago_sim::Client| {
+        for turn in 0..1_100 {
+            let mut block = vec![0_u8; 64 << 20];
+            assert_eq!(std::mem::replace(&mut block[turn], 1), 0);
+        }
+    };
+    archipelago_sim::run(&machine(), &Config::seeded(1), 1, body).assert_done();
 }

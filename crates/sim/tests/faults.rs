@@ -2,7 +2,7 @@
 
 mod common;
 
-use archipelago_sim::{Client, Config, Fault, Outcome, Point, Report, Schedule, run, world};
+use archipelago_sim::{Client, Config, Fault, Outcome, Placement, Point, Report, Schedule, run, run_with, world};
 use common::{Word, machine};
 
 const STALL: u64 = 1_000_000;
@@ -131,4 +131,123 @@ fn everybody_waiting_is_a_deadlock() {
         let report = run(&machine(), &config(schedule, vec![]), 1, body);
         assert_eq!(report.outcome, Outcome::Deadlock { waiting: vec![0] });
     }
+}
+
+#[test]
+fn no_time_is_too_long() {
+    for schedule in [Schedule::VirtualTime, Schedule::Random] {
+        for at in
+            [Point::Access(2), Point::Time(100), Point::OneIn(3), Point::Named { name: "the middle".into(), nth: 1 }]
+        {
+            let word = Word::new(0);
+            let fault = Fault::Stall { thread: Some(0), at, for_ns: u64::MAX };
+            let body = |_| {
+                for _ in 0..50 {
+                    word.add(1);
+                    world::point("the middle");
+                }
+            };
+            let report = run(&machine(), &config(schedule, vec![fault]), 2, body);
+            assert!(matches!(report.outcome, Outcome::Stalled), "{:?}", report.outcome);
+        }
+        let never =
+            [Point::Time(u64::MAX), Point::OneIn(u64::MAX)].map(|at| Fault::Stall { thread: None, at, for_ns: 1 });
+        program(&config(schedule, never.to_vec()), 2);
+        for long in [|| world::work(u64::MAX), || world::work(1 << 50), || world::pause(u64::MAX)] {
+            let body = |_| {
+                let mut last = 0;
+                for _ in 0..20 {
+                    (0..100).for_each(|_| long());
+                    let now = world::now_ps();
+                    assert!(now >= last, "{now} after {last}");
+                    last = now;
+                }
+            };
+            assert_eq!(run(&machine(), &config(schedule, vec![]), 2, body).outcome, Outcome::Stalled);
+        }
+        let odd = Config { jitter_ps: u64::MAX, clock_skew_ns: vec![i64::MIN, i64::MAX], ..config(schedule, vec![]) };
+        let body = |_| assert!(world::clock_ps() <= world::clock_uncertainty_ps());
+        run(&machine(), &odd, 2, body).assert_done();
+    }
+}
+
+/// What a destructor does with the run's clock.
+struct AtLast(fn());
+
+impl Drop for AtLast {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn deadlines_in_destructors_pass() {
+    let deadline = || {
+        let end = world::now() + 1_000;
+        while world::now() < end {}
+    };
+    let sleeps = || {
+        let end = world::now() + 1_000_000;
+        while world::now() < end {
+            world::sleep(100_000);
+        }
+    };
+    let waits = || assert!(!world::wait_while(7, Some(1_000), || true));
+    for last in [deadline as fn(), sleeps, waits] {
+        let body = |_| {
+            let _last = AtLast(last);
+            world::park();
+        };
+        let report = run(&machine(), &config(Schedule::VirtualTime, vec![]), 2, body);
+        assert_eq!((report.outcome, report.abandoned), (Outcome::Deadlock { waiting: vec![0, 1] }, 0));
+    }
+}
+
+#[test]
+fn a_thread_that_survives_its_unwinding_is_abandoned() {
+    let word: &'static Word = Box::leak(Box::new(Word::new(0)));
+    let setup = || {
+        let catches = || loop {
+            let _ = std::panic::catch_unwind(|| word.add(1));
+        };
+        world::spawn_background(None, Box::new(catches)).ok().unwrap();
+    };
+    let body = |_: &(), _| world::sleep(1_000);
+    let (report, _) = run_with(&machine(), &config(Schedule::VirtualTime, vec![]), 2, setup, body, drop);
+    assert_eq!((report.outcome, report.abandoned), (Outcome::Done, 1));
+}
+
+#[test]
+fn no_thread_that_is_over_is_woken() {
+    // The first thread's destructor wakes the second, which was unwound before.
+    let body = |client: Client| {
+        let _last = AtLast(|| assert_eq!(world::wake(7, 1), 0));
+        if client.index == 0 {
+            world::park();
+        }
+        world::wait_while(7, None, || true);
+    };
+    let report = run(&machine(), &config(Schedule::VirtualTime, vec![]), 2, body);
+    assert_eq!(report.outcome, Outcome::Deadlock { waiting: vec![0, 1] });
+    // A thread that waits for its own end.
+    let body = |_| world::join(world::current().unwrap().id);
+    let report = run(&machine(), &config(Schedule::VirtualTime, vec![]), 1, body);
+    assert_eq!((report.outcome, report.abandoned), (Outcome::Deadlock { waiting: vec![0] }, 0));
+}
+
+#[test]
+fn wrong_configurations_are_told_in_a_sentence() {
+    let odd = |config: Config| {
+        let run = || run(&machine(), &config, 2, |_| ());
+        let payload = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("a panic");
+        payload.downcast_ref::<String>().cloned().unwrap_or_else(|| payload.downcast_ref::<&str>().unwrap().to_string())
+    };
+    let base = config(Schedule::VirtualTime, vec![]);
+    let cpus = |cpus| Config { placement: Placement::Cpus(cpus), ..base.clone() };
+    assert_eq!(odd(cpus(vec![])), "`placement` names no CPU");
+    assert_eq!(odd(cpus(vec![0, 112])), "`placement` names CPU 112; there are 112");
+    let probability = |probability| config(Schedule::VirtualTime, vec![Fault::AbortTransactions { probability }]);
+    assert_eq!(odd(probability(f64::NAN)), "`probability` is NaN; it must be from 0 to 1");
+    assert_eq!(odd(Config { stack_bytes: 4096, ..base.clone() }), "`stack_bytes` is 4096; the least is 32768");
+    run(&machine(), &Config { stack_bytes: 32 << 10, ..base }, 2, |_| ()).assert_done();
 }

@@ -572,3 +572,19 @@ fn captured_locals_are_undone() {
         assert!(failures > 0 && inside <= 50);
     });
 }
+
+#[test]
+fn an_aborted_transaction_has_started_no_thread() {
+    let body = |started: &Word, _| {
+        let starts = || world::spawn(None, true, Box::new(|| ())).is_ok();
+        assert!(htm::transaction(starts).is_err());
+        htm::begin().unwrap();
+        assert!(starts());
+        assert!(htm::end().is_err());
+        started.set(world::slots_high_water() as u64);
+    };
+    let (report, started) = run_with(&machine(), &Config::seeded(1), 1, || Word::new(0), body, |word| word.peek());
+    report.assert_done();
+    // The client and the main thread.
+    assert_eq!(started, Some(2));
+}

@@ -138,3 +138,18 @@ fn threads_that_are_stopped_keep_their_registers() {
     assert_eq!(report.outcome, Outcome::Done);
     assert!(report.stats.plain_points > 1_000, "{}", report.stats.plain_points);
 }
+
+/// The engine's own memory is not the program's: it once allocated in the closed heap, for ever.
+#[test]
+fn given_choices_stop_before_plain_accesses_too() {
+    let config = Config { schedule: Schedule::Chosen, plain_points: 1, ..Config::seeded(1) };
+    let setup = || Box::new(UnsafeCell::new([0_u64; 8]));
+    let write = |block: &UnsafeCell<[u64; 8]>| {
+        for at in 0..8 {
+            // SAFETY: the threads of a run take turns on one OS thread.
+            unsafe { block.get().cast::<u64>().add(at).write_volatile(7) };
+        }
+    };
+    let report = run_with(&machine(), &config, 2, setup, |block, _| write(block), drop).0.assert_done();
+    assert!(report.stats.plain_points >= 16 && report.trace.len() >= 8, "{}", report.trace.len());
+}

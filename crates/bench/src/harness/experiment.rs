@@ -128,7 +128,7 @@ impl<'a> Experiment<'a> {
                     for entry in group {
                         let series = &mut results.series;
                         // So that equal runs of different contenders do equal work.
-                        let seed = self.seed + run as u64;
+                        let seed = self.seed.wrapping_add(run as u64);
                         (entry.take)(&mut Turn { experiment: self, entry, run, threads, seed, series, progress });
                         if interrupt::requested() {
                             results.partial = true;

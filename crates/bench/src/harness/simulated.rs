@@ -336,7 +336,7 @@ pub fn figures(program: &Program, setting: &Setting, threads: usize) -> Result<O
     let varied = Variation::all().filter(|variation| setting.sweep && !is_none(variation, setting, &config));
     let machines = [(setting.machine.clone(), config.overlap)].into_iter();
     for (machine, overlap) in machines.chain(varied.map(|it| (it.of(&setting.machine), it.overlap))) {
-        for seed in setting.seed..setting.seed + setting.seeds {
+        for seed in (0..setting.seeds).map(|run| setting.seed.wrapping_add(run)) {
             // Before, since what is loaded first takes time; and after, since a run that was stopped counts for nothing.
             if interrupt::requested() {
                 return Ok(None);

@@ -123,6 +123,10 @@ impl Out {
     /// If it cannot be written, or has something else in it.
     pub fn open(path: &Path) -> Result<Out, Failure> {
         let failed = |error: io::Error| Failure::new(format!("cannot write --out {}: {error}", path.display()));
+        // A pipe or a device would be read, or waited for, without end.
+        if path.metadata().is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+            return Err(Failure::new(format!("cannot write --out {}: it is no ordinary file", path.display())));
+        }
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(failed)?;
@@ -193,5 +197,8 @@ mod tests {
         assert!(Out::open(&path).unwrap().done.is_empty());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
         std::fs::remove_file(&path).unwrap();
+        // What has no end is not read.
+        #[cfg(unix)]
+        assert!(Out::open(Path::new("/dev/zero")).err().unwrap().to_string().contains("no ordinary file"));
     }
 }

@@ -31,7 +31,11 @@ impl Engine {
     pub(crate) fn access(&mut self, addr: usize, size: usize, kind: Kind) -> Step {
         let me = self.current;
         if self.unwinding {
-            return if self.must_unwind() { Step::Unwind } else { Step::Go(NONE) };
+            return match self.must_unwind() {
+                true => Step::Unwind,
+                false if self.lingers() => Step::Suspend,
+                false => Step::Go(NONE),
+            };
         }
         if self.threads[me].tx_depth > 0 && self.threads[me].tx.doomed.is_some() {
             return Step::Doomed;

@@ -1,8 +1,13 @@
 //! Threads that are stalled on purpose.
 
-use super::Engine;
+use super::{Engine, agenda};
 use crate::config::{Fault, Point};
 use crate::rng;
+
+/// A fault's time in picoseconds. The largest number is never.
+fn ps(ns: u64) -> u64 {
+    ns.saturating_mul(1000)
+}
 
 impl Engine {
     /// Finds the next fault of a thread.
@@ -12,16 +17,16 @@ impl Engine {
         for fault in &self.config.faults {
             match fault {
                 Fault::Stall { thread: which, at, .. } if which.is_none_or(|slot| slot == thread.slot) => match at {
-                    Point::Time(ns) if ns * 1000 > thread.clock => next_clock = next_clock.min(ns * 1000),
+                    Point::Time(ns) if ps(*ns) > thread.clock => next_clock = next_clock.min(ps(*ns)),
                     Point::Access(nth) if *nth > thread.accesses => next_access = next_access.min(*nth),
                     Point::OneIn(mean) => {
-                        let gap = 1 + rng::below(&mut thread.rng, 2 * (*mean).max(1));
-                        next_access = next_access.min(thread.accesses + gap);
+                        let gap = 1 + rng::below(&mut thread.rng, mean.saturating_mul(2).max(2));
+                        next_access = next_access.min(thread.accesses.saturating_add(gap));
                     }
                     _ => {}
                 },
-                Fault::StallNode { node, at_ns, .. } if *node == thread.socket && at_ns * 1000 > thread.clock => {
-                    next_clock = next_clock.min(at_ns * 1000);
+                Fault::StallNode { node, at_ns, .. } if *node == thread.socket && ps(*at_ns) > thread.clock => {
+                    next_clock = next_clock.min(ps(*at_ns));
                 }
                 _ => {}
             }
@@ -47,17 +52,17 @@ impl Engine {
         for fault in &self.config.faults {
             let due = match fault {
                 Fault::Stall { thread, at, for_ns } if thread.is_none_or(|which| which == slot) => match at {
-                    Point::Time(ns) if by_clock && ns * 1000 == at_clock => *for_ns,
+                    Point::Time(ns) if by_clock && ps(*ns) == at_clock => *for_ns,
                     Point::Access(nth) if by_access && *nth == at_access => *for_ns,
                     Point::OneIn(_) if by_access => *for_ns,
                     _ => 0,
                 },
-                Fault::StallNode { node, at_ns, for_ns } if *node == socket && by_clock && at_ns * 1000 == at_clock => {
+                Fault::StallNode { node, at_ns, for_ns } if *node == socket && by_clock && ps(*at_ns) == at_clock => {
                     *for_ns
                 }
                 _ => 0,
             };
-            stall = stall.max(due * 1000);
+            stall = stall.max(ps(due).min(agenda::MAX_TIME));
         }
         // The fault of this access is over; `plan_faults` looks behind it.
         self.threads[self.current].accesses += u64::from(by_access);

@@ -4,6 +4,7 @@
 //! once more; it then leaves its body by a panic that no hook sees, its destructors run, and they may wait for one
 //! another.
 
+use core::any::Any;
 use core::cell::Cell;
 use core::ptr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -59,7 +60,8 @@ pub(crate) struct Coloured {
 impl Coloured {
     fn new(bytes: usize, thread: usize) -> Coloured {
         let skipped = thread * 13 % 64 * 64;
-        let stack = DefaultStack::new(bytes + skipped).expect("no memory for the stack of a simulated thread");
+        let stack =
+            DefaultStack::new(bytes.saturating_add(skipped)).expect("no memory for the stack of a simulated thread");
         Coloured { stack, skipped }
     }
 }
@@ -103,14 +105,23 @@ pub(crate) fn stackful(bytes: usize, thread: usize, body: Box<dyn FnOnce()>) -> 
             catch_unwind(AssertUnwindSafe(body))
         };
         let locals = catch_unwind(AssertUnwindSafe(|| drop_locals(engine)));
-        let message = result.err().or(locals.err()).and_then(|payload| {
-            let said = payload.downcast_ref::<&str>().map(|text| text.to_string());
-            let said = said.or_else(|| payload.downcast_ref::<String>().cloned());
-            (!payload.is::<Unwind>()).then(|| said.unwrap_or_else(|| "a panic without a message".to_string()))
-        });
+        let message = result.err().or(locals.err()).and_then(said);
         // SAFETY: as above.
         arena::apart(|| unsafe { &mut *engine }.finish(message));
     }))
+}
+
+/// What a panic said; it outlives the run. The payload's own destructor may panic, too.
+fn said(payload: Box<dyn Any + Send>) -> Option<String> {
+    let message = arena::apart(|| {
+        let said = payload.downcast_ref::<&str>().map(|text| text.to_string());
+        let said = said.or_else(|| payload.downcast_ref::<String>().cloned());
+        (!payload.is::<Unwind>()).then(|| said.unwrap_or_else(|| "a panic without a message".to_string()))
+    });
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
+    }
+    message
 }
 
 /// Runs the destructors of the thread's thread-locals, the youngest first, until there are none.
@@ -154,7 +165,7 @@ pub(crate) fn wait(engine: *mut Engine) {
 /// is over goes on to its next access.
 pub(crate) fn stop(engine: *mut Engine) {
     // SAFETY: as in `suspend`.
-    while !unsafe { &mut *engine }.step() {
+    while !arena::apart(|| unsafe { &mut *engine }.step()) {
         suspend(engine);
     }
 }
@@ -224,6 +235,8 @@ pub(crate) fn unwind_all(engine: *mut Engine) -> usize {
     // SAFETY: here and below: the engine outlives the run, and no coroutine runs while a reference lives.
     let threads = unsafe {
         (*engine).unwinding = true;
+        // From now on all threads get turns; none is woken.
+        (*engine).forget_waiters();
         for thread in &mut (*engine).threads {
             thread.unwinding = if thread.status == Status::Done { Unwinding::No } else { Unwinding::Asked };
             thread.tx_depth = 0;

@@ -193,6 +193,11 @@ impl Engine {
         self.block(Reason::Key(key), time);
     }
 
+    /// The run is over: who waits no longer waits for its key.
+    pub(crate) fn forget_waiters(&mut self) {
+        self.waiters.clear();
+    }
+
     /// Wakes up to `count` threads that wait for `key`, those who came first, at `at`. Says how many.
     pub(crate) fn wake_key(&mut self, key: Key, count: usize, at: u64) -> usize {
         let mut woken = 0;

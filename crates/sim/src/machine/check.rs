@@ -8,6 +8,9 @@ use std::fmt;
 use super::Machine;
 use crate::memory::MAX_CORES;
 
+/// Lines that all caches of a level have together, at most: the model has four bytes for each.
+const MAX_LINES: usize = 1 << 28;
+
 /// One number of a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Number {
@@ -41,6 +44,16 @@ impl std::error::Error for MachineError {}
 
 fn error(field: impl Into<String>, message: impl Into<String>) -> MachineError {
     MachineError { field: field.into(), message: message.into() }
+}
+
+/// The name of the field whose value is at a position of a TOML file.
+fn field_at(text: &str, at: usize) -> String {
+    let mut lines = text[..at.min(text.len())].lines().rev();
+    let line = lines.by_ref().find(|line| line.contains('=')).unwrap_or_default();
+    let table = lines.map(str::trim).find_map(|line| line.strip_prefix('[')?.strip_suffix(']'));
+    let key = |part: &str| part.split('=').next().unwrap_or_default().trim().to_string();
+    let inner = line.contains('{').then(|| line.rsplit(['{', ',']).next().map(key)).flatten();
+    [table.map(str::to_string), Some(key(line)), inner].into_iter().flatten().collect::<Vec<_>>().join(".")
 }
 
 impl Machine {
@@ -134,6 +147,29 @@ impl Machine {
         if self.hops.len() != sockets || self.hops.iter().any(|row| row.len() != sockets) {
             return Err(error("hops", format!("`hops` must have {sockets} rows of {sockets} numbers, one per socket")));
         }
+        for (from, row) in self.hops.iter().enumerate() {
+            for (to, &hops) in row.iter().enumerate() {
+                let back = self.hops[to][from];
+                if hops != back {
+                    let message = format!("`hops.{from}.{to}` is {hops}; it must be {back}, as `hops.{to}.{from}`");
+                    return Err(error(format!("hops.{from}.{to}"), message));
+                }
+            }
+        }
+        for (name, cache, count) in [
+            ("l1", self.caches.l1, self.cores()),
+            ("l2", self.caches.l2, self.cores()),
+            ("l3", self.caches.l3, sockets),
+        ] {
+            let (field, most) = (format!("caches.{name}.sets"), MAX_LINES / (cache.ways * count));
+            if cache.sets > most {
+                let message = format!(
+                    "`{field}` is {}; with {} ways in {count} caches it must be from 1 to {most}",
+                    cache.sets, cache.ways
+                );
+                return Err(error(field, message));
+            }
+        }
         for (name, cache) in [("l1", self.caches.l1), ("l2", self.caches.l2)] {
             if !cache.sets.is_power_of_two() {
                 let (field, sets) = (format!("caches.{name}.sets"), cache.sets);
@@ -163,13 +199,17 @@ impl Machine {
     /// What is wrong with the text: a missing or unknown field, a value of the wrong type, or one out of its range.
     pub fn from_toml(text: &str) -> Result<Machine, MachineError> {
         let machine: Machine = toml::from_str(text).map_err(|wrong| {
-            // The library names missing and unknown fields in backticks.
-            let field = wrong.message().split('`').nth(1).unwrap_or_default().to_string();
+            // The library names missing and unknown fields in backticks, and of others the value.
+            let value = wrong.message().starts_with("invalid");
+            let written = wrong.span().filter(|_| value).map(|span| field_at(text, span.start));
+            let named = |field: &String| format!("`{field}`: ");
+            let (prefix, named) = (written.as_ref().map_or(String::new(), named), wrong.message().split('`').nth(1));
+            let field = written.unwrap_or(named.unwrap_or_default().to_string());
             let place = wrong.span().map_or(String::new(), |span| {
                 let line = 1 + text[..span.start.min(text.len())].matches('\n').count();
                 format!(" (line {line})")
             });
-            error(field, format!("{}{place}", wrong.message()))
+            error(field, format!("{prefix}{}{place}", wrong.message()))
         })?;
         machine.check()?;
         Ok(machine)
@@ -208,6 +248,25 @@ mod tests {
         assert_eq!(wrong("[[0, 1], [1, 0]]", "[[0, 1], [0, 0]]").field, "hops.1.0");
         assert_eq!(wrong("cores_per_socket = 8", "cores_per_socket = 200").field, "cores_per_socket");
         assert_eq!(wrong("l1 = { sets = 64", "l1 = { sets = 65").field, "caches.l1.sets");
+        let error = wrong("l1 = { sets = 64", "l1 = { sets = 16777216");
+        assert_eq!((error.field.as_str(), error.to_string().lines().count()), ("caches.l1.sets", 1));
+        assert_eq!(wrong("[[0, 1], [1, 0]]", "[[0, 1], [2, 0]]").field, "hops.0.1");
+    }
+
+    #[test]
+    fn values_of_a_wrong_kind_are_told_by_their_field() {
+        for (from, to, field) in [
+            ("sockets = 2", "sockets = -1", "sockets"),
+            ("sockets = 2", "sockets = nan", "sockets"),
+            ("l3 = 20.0", "l3 = \"20\"", "latency.l3"),
+            ("memory = [90.0, 150.0]", "memory = [90.0, true]", "latency.memory"),
+            ("[[0, 1], [1, 0]]", "[\n  [0, 1],\n  [300, 0]]", "hops"),
+            ("l1 = { sets = 64", "l1 = { sets = -64", "caches.l1.sets"),
+        ] {
+            let error = wrong(from, to);
+            assert_eq!(error.field, field);
+            assert!(error.to_string().starts_with(&format!("`{field}`: invalid")), "{error}");
+        }
     }
 
     #[test]

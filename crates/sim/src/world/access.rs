@@ -95,7 +95,7 @@ pub fn pause(turns: u64) {
     if let Some(engine) = engine() {
         with(engine, |engine| {
             engine.tx_forbids();
-            engine.advance(turns * engine.costs.pause);
+            engine.pass(turns.saturating_mul(engine.costs.pause));
         });
     }
 }
@@ -111,11 +111,42 @@ pub fn touch_mut(addr: *const (), len: usize) {
 }
 
 /// The allocator hands a block out, or takes one back: charges the writes to it, where virtual time is measured.
+///
+/// It doesn't unwind, as no allocator may: its callers have nothing to clean up with there, and what they own would be lost.
+/// A thread whose run ends meanwhile is unwound at its next step.
 pub(crate) fn allocated(addr: *const (), len: usize) {
     let Some(engine) = engine() else { return };
-    if !addr.is_null() && with(engine, |engine| engine.charges_allocation()) {
-        touch_mut(addr, len);
+    if addr.is_null() {
+        return;
     }
+    let end = addr.addr() + len;
+    let mut at = addr.addr();
+    while at < end {
+        let next = ((at | 63) + 1).min(end);
+        if !charge_allocation(engine, at, next - at) {
+            return;
+        }
+        at = next;
+    }
+    with(engine, |engine| engine.progress(engine.current));
+}
+
+/// False: nothing is charged (any more).
+fn charge_allocation(engine: *mut Engine, addr: usize, size: usize) -> bool {
+    while with(engine, |engine| engine.charges_allocation()) {
+        match with(engine, |engine| engine.access(addr, size, Kind::Store)) {
+            Step::Suspend => suspend(engine),
+            Step::Go(_) => {
+                with(engine, |engine| engine.announce(addr, Kind::Store));
+                return true;
+            }
+            Step::Doomed | Step::Unwind => unreachable!("outside of transactions, in a run that goes on"),
+        }
+    }
+    if with(engine, |engine| engine.lingers()) {
+        suspend(engine);
+    }
+    false
 }
 
 fn each_line(addr: *const (), len: usize, kind: Kind) {

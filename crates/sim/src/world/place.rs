@@ -54,7 +54,7 @@ pub fn warm_homes() {
 /// Names memory: [`Report::hot_lines`](crate::Report::hot_lines) says the name of the last call that covers a line.
 pub fn label(addr: *const (), len: usize, name: &'static str) {
     if let Some(engine) = engine() {
-        with(engine, |engine| engine.labels.push((addr.addr(), addr.addr() + len, name)));
+        with(engine, |engine| engine.labels.push((addr.addr(), addr.addr().saturating_add(len), name)));
     }
 }
 

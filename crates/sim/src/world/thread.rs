@@ -60,14 +60,18 @@ pub fn bind(node: usize) -> bool {
 
 /// Starts a thread on `node` (the caller's, if `None`), on the CPU there that the fewest threads are on. A `daemon`
 /// doesn't keep the run from ending, and is unwound when it ends. Returns its [`Current::id`]; outside of a run, the
-/// body.
+/// body. In a transaction, which that aborts, no thread is started, and the number is no thread's.
 pub fn spawn(node: Option<usize>, daemon: bool, body: Box<dyn FnOnce()>) -> Result<usize, Box<dyn FnOnce()>> {
     let Some(engine) = engine() else { return Err(body) };
     if with(engine, |engine| engine.unwinding) {
         return Err(body);
     }
+    if with(engine, |engine| engine.tx_forbids()) {
+        // The system call aborts the transaction: no thread was started.
+        htm::leave(engine);
+        return Ok(usize::MAX);
+    }
     let start = with(engine, |engine| {
-        engine.tx_forbids();
         engine.advance(engine.costs.call);
         let node = node.unwrap_or(engine.me().socket) % engine.machine.sockets;
         let clock = engine.me().clock + engine.costs.call;

@@ -1,14 +1,14 @@
 //! Virtual time, the clocks that read it, and work that takes it.
 
 use crate::engine::Engine;
-use crate::engine::switch::{self, engine};
+use crate::engine::switch::{self, engine, suspend};
 
 use super::with;
 
 /// The thread's own work of `ns` nanoseconds: longer while the core's other hardware thread works too.
 pub fn work(ns: u64) {
     if let Some(engine) = engine() {
-        with(engine, |engine| engine.advance(ns * 1000));
+        with(engine, |engine| engine.pass(ns.saturating_mul(1000)));
     }
 }
 
@@ -32,7 +32,7 @@ pub fn clock_ps() -> u64 {
     with(engine, |engine| {
         let socket = engine.me().socket;
         let skew = engine.config.clock_skew_ns.get(socket).copied().unwrap_or(0);
-        now.saturating_add_signed(skew * 1000)
+        now.saturating_add_signed(skew.saturating_mul(1000))
     })
 }
 
@@ -43,15 +43,19 @@ pub fn clock_uncertainty_ps() -> u64 {
         let skews =
             (0..engine.machine.sockets).map(|socket| engine.config.clock_skew_ns.get(socket).copied().unwrap_or(0));
         let (least, most) = skews.fold((i64::MAX, i64::MIN), |(least, most), skew| (least.min(skew), most.max(skew)));
-        most.abs_diff(least) * 1000
+        most.abs_diff(least).saturating_mul(1000)
     })
 }
 
 fn read_clock(engine: *mut Engine, cost: u64) -> u64 {
+    with(engine, |engine| engine.advance(cost));
     if with(engine, |engine| engine.unwinding) {
+        // Destructors have deadlines, too.
+        if with(engine, |engine| engine.lingers()) {
+            suspend(engine);
+        }
         return with(engine, |engine| engine.me().clock);
     }
-    with(engine, |engine| engine.advance(cost));
     // In turn, so that a time stamp lies between those of the accesses before and after it.
     while !with(engine, |engine| engine.step()) {
         switch::wait(engine);

@@ -6,18 +6,24 @@ use crate::engine::thread::Key;
 
 use super::{htm, with};
 
+/// A wait with a time-out in a destructor of a run that is over gives others turns: each takes this part of what is left.
+const UNWINDING_TURNS: u64 = 16;
+
 /// Sleeps for `ns` virtual nanoseconds.
 pub fn sleep(ns: u64) {
     let Some(engine) = engine() else { return std::thread::sleep(std::time::Duration::from_nanos(ns)) };
     if with(engine, |engine| engine.tx_forbids()) {
         return htm::leave(engine);
     }
-    if !with(engine, |engine| engine.unwinding) {
-        with(engine, |engine| {
-            let end = engine.me().clock.saturating_add(ns.saturating_mul(1000));
+    with(engine, |engine| {
+        let time = ns.saturating_mul(1000);
+        if engine.unwinding {
+            engine.pass(time);
+        } else {
+            let end = engine.me().clock.saturating_add(time);
             engine.sleep_until(end);
-        });
-    }
+        }
+    });
     switch::wait(engine);
 }
 
@@ -81,6 +87,9 @@ pub(super) fn wait_for(key: Key, timeout_ns: Option<u64>, condition: impl Fn() -
             }
             if !engine.unwinding {
                 engine.wait_for(key, left);
+            } else if let Some(left) = left {
+                // Others that unwind may end the wait; so they get some turns before its time is over.
+                engine.pass(left / UNWINDING_TURNS + 1_000);
             }
             false
         });
