@@ -39,7 +39,8 @@ pub enum Placement {
 /// When a fault strikes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Point {
-    /// At the thread's first step at or after this virtual time, in nanoseconds.
+    /// At the thread's first step at or after this virtual time, in nanoseconds; never, if the thread begins later (clients begin
+    /// within the first 50 ns).
     Time(u64),
     /// Before the thread's access of this number, counted from 1.
     Access(u64),

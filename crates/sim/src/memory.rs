@@ -495,9 +495,9 @@ impl Memory {
         self.table.addresses(lines)
     }
 
-    /// The home node of a line.
-    pub(crate) fn home(&self, line: u32) -> usize {
-        usize::from(self.lines[line as usize].home)
+    /// The home node of an address, if its page has one.
+    pub(crate) fn home_of(&self, addr: usize) -> Option<usize> {
+        self.table.home_of(addr)
     }
 
     /// Puts the lines of a range into a socket's third-level cache, unchanged: what a long warm-up would do.

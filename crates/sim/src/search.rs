@@ -13,6 +13,9 @@
 use crate::config::{Config, Schedule};
 use crate::report::{Choice, Outcome, Report};
 
+/// More preemptions than any search comes to.
+const MOST: u32 = 1 << 16;
+
 /// What [`search`] covered.
 #[derive(Clone, Debug)]
 pub struct Search {
@@ -37,6 +40,7 @@ impl Search {
 /// Preemptions are possible before every access, and where a thread asks for the time or ends a transaction. Timers
 /// (sleeps, time-outs) fire only when no thread can go on.
 pub fn search(config: &Config, preemptions: u32, most: u64, simulate: impl Fn(&Config) -> Report) -> Search {
+    let preemptions = preemptions.min(MOST);
     let mut found = Search { schedules: vec![0; preemptions as usize + 1], complete: false, failure: None };
     let mut choices = Vec::new();
     while found.count() < most {

@@ -588,3 +588,29 @@ fn an_aborted_transaction_has_started_no_thread() {
     // The client and the main thread.
     assert_eq!(started, Some(2));
 }
+
+#[test]
+fn an_aborted_transaction_has_woken_no_thread() {
+    const LONG: u64 = 20_000;
+    let body = |sleeper: &Word, client: Client| match client.index {
+        0 => {
+            assert!(htm::transaction(|| world::wake(9, 1)).is_ok(), "no thread waits");
+            world::sleep(LONG / 4);
+            assert!(htm::transaction(|| world::wake(7, 1)).is_err());
+            assert!(htm::transaction(|| world::unpark(sleeper.peek() as usize)).is_err());
+        }
+        1 => {
+            let asked = Cell::new(0);
+            let condition = || asked.replace(asked.get() + 1) < LONG;
+            assert!(!world::wait_while(7, Some(LONG), condition));
+            assert_eq!(asked.get(), 2, "before the wait and after its time");
+        }
+        _ => {
+            sleeper.set(world::current().unwrap().id as u64);
+            let begun = world::now();
+            world::park_timeout(LONG);
+            assert!(world::now() - begun >= LONG);
+        }
+    };
+    run_with(&machine(), &Config::seeded(1), 3, || Word::new(0), body, drop).0.assert_done();
+}

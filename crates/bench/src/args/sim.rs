@@ -68,7 +68,7 @@ pub struct SimCommon {
     #[arg(long)]
     pub sweep: bool,
     /// Instead of measuring, find shared memory that the program uses plainly without announcing it (slow)
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["sweep", "format", "report", "compare", "out"])]
     pub watch: bool,
     /// How threads are laid over the machine
     #[arg(long, value_enum, default_value_t = Pin::Fill)]

@@ -53,6 +53,15 @@ fn contenders_are_all_combinations() {
 }
 
 #[test]
+fn a_watch_measures_nothing() {
+    assert!(common(&parse(&["locks", "--watch"])).watch);
+    for (option, value) in [("--out", "FILE"), ("--format", "json"), ("--report", "FILE"), ("--compare", "FILE")] {
+        let error = Cli::try_parse_from(["archipelago", "sim", "locks", "--watch", option, value]).unwrap_err();
+        assert!(error.to_string().contains("cannot be used with"), "{error}");
+    }
+}
+
+#[test]
 fn wrong_arguments_are_told() {
     assert!(experiment(&parse(&["locks", "--lock", "tas,tsa"])).is_err());
     let message = machines::named("xeon").unwrap_err().to_string();
@@ -157,6 +166,8 @@ fn a_file_gives_back_its_rows() {
         return;
     }
     let path = std::env::temp_dir().join(format!("archipelago-rows-{}", std::process::id()));
+    // A process of this number may have been killed here.
+    _ = std::fs::remove_file(&path);
     let line = ["locks", "--lock", "mcs", "--threads", "1,2", "--micros", "20", "--runs", "2", "--out"];
     let run = |more: &[&str]| {
         let what = parse(&[&line[..], &[path.to_str().unwrap(), "--format", "csv"], more].concat());

@@ -198,6 +198,11 @@ impl Engine {
         self.waiters.clear();
     }
 
+    /// Whether a thread waits for `key`.
+    pub(crate) fn is_awaited(&self, key: Key) -> bool {
+        self.waiters.iter().any(|waiter| waiter.0 == key)
+    }
+
     /// Wakes up to `count` threads that wait for `key`, those who came first, at `at`. Says how many.
     pub(crate) fn wake_key(&mut self, key: Key, count: usize, at: u64) -> usize {
         let mut woken = 0;

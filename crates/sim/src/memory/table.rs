@@ -188,6 +188,13 @@ impl Table {
         self.pages.known((addr >> 12) as u64).is_some_and(|slot| self.homes[slot.value as usize] == UNMAPPED)
     }
 
+    /// The home of an address, if its page was touched or placed.
+    pub(crate) fn home_of(&self, addr: usize) -> Option<usize> {
+        let page = self.pages.known((addr >> 12) as u64)?;
+        let home = self.homes[page.value as usize];
+        (home < UNMAPPED).then_some(usize::from(home))
+    }
+
     /// The addresses of these lines. Linear in the size of the table.
     pub(crate) fn addresses(&self, lines: &[u32]) -> Vec<usize> {
         let mut found = vec![0; lines.len()];
@@ -233,6 +240,7 @@ mod tests {
         let mut met = Vec::new();
         table.place(0x10_000, 4096, Some(0), |line| met.push(line));
         assert_eq!(met, [0, 1]);
+        assert_eq!([0x10_080, 0x20_f00, 0x30_000].map(|addr| table.home_of(addr)), [Some(0), Some(2), None]);
         assert_eq!(table.line(0x10_080, 1).fresh, Some(0));
         table.place(0x10_000, 4096, None, |_| ());
         assert_eq!(table.line(0x10_0c0, 1).fresh, Some(1));

@@ -58,13 +58,7 @@ pub fn label(addr: *const (), len: usize, name: &'static str) {
     }
 }
 
-/// The node that the memory of `addr` has its home on, if it was touched.
+/// The node that the memory of `addr` has its home on, if it was touched or given one.
 pub fn home_of(addr: *const ()) -> Option<usize> {
-    engine().map(|engine| {
-        with(engine, |engine| {
-            let socket = engine.me().socket;
-            let line = engine.memory.line(addr.addr(), socket);
-            engine.memory.home(line)
-        })
-    })
+    engine().and_then(|engine| with(engine, |engine| engine.memory.home_of(addr.addr())))
 }

@@ -47,11 +47,13 @@ fn park_for(time: Option<u64>) {
     }
 }
 
-/// Gives the thread with this id its token.
+/// Gives the thread with this id its token. A transaction aborts first: it may be a system call.
 pub fn unpark(id: usize) {
-    if let Some(engine) = engine() {
-        with(engine, |engine| engine.unpark(id));
+    let Some(engine) = engine() else { return };
+    if with(engine, |engine| engine.tx_forbids()) {
+        return htm::leave(engine);
     }
+    with(engine, |engine| engine.unpark(id));
 }
 
 /// Waits for a wake-up of `key` while `condition` says so. The condition is asked before the first wait and after
@@ -102,9 +104,13 @@ pub(super) fn wait_for(key: Key, timeout_ns: Option<u64>, condition: impl Fn() -
 }
 
 /// Wakes up to `count` threads that wait for `key`, first come, first woken; says how many it woke. A system call if
-/// there are any.
+/// there are any, before which a transaction aborts.
 pub fn wake(key: usize, count: usize) -> usize {
     let Some(engine) = engine() else { return 0 };
+    if with(engine, |engine| engine.is_awaited(Key::User(key)) && engine.tx_forbids()) {
+        htm::leave(engine);
+        return 0;
+    }
     with(engine, |engine| {
         let at = engine.me().clock + engine.costs.call;
         let woken = engine.wake_key(Key::User(key), count, at);

@@ -144,8 +144,11 @@ fn names(folder: &Path) -> Result<Vec<String>, Failure> {
 
 fn load(folder: &Path, name: &str) -> Result<Paper, Failure> {
     let path = folder.join(format!("{name}.toml"));
-    let failed = |what: String| Failure::new(format!("{}: {}", path.display(), what.replace('\n', " ")));
+    let failed = |what: String| Failure::new(format!("{}: {}", path.display(), what.replace('\n', ", ")));
     let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
-    let paper: Paper = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    let paper: Paper = toml::from_str(&text).map_err(|error| {
+        let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or(&text));
+        failed(format!("{} (line {})", error.message(), 1 + before.matches('\n').count()))
+    })?;
     Ok(Paper { key: name.to_owned(), ..paper })
 }

@@ -137,7 +137,7 @@ fn the_tables_of_the_repository_can_be_replaced() {
 fn wrong_files_are_one_sentence() {
     for (name, text, says) in [
         ("unknown", TINY.replace("ahead = \"tas\"", "ahead = \"spinning\""), "unknown lock 'spinning'"),
-        ("field", TINY.replace("what =", "when ="), "tiny.toml"),
+        ("field", TINY.replace("what =", "when ="), "tiny.toml: unknown field `when`"),
         ("option", TINY.replace("--warm 0", "--cold 0"), "--cold"),
     ] {
         let folder = one(name, &text);
