@@ -283,8 +283,8 @@ impl Engine {
         self.advance(time.min(left));
     }
 
-    /// While the run's threads unwind: whether the running one has made so many calls that it lets others go on. One that
-    /// never ends is abandoned.
+    /// While the run's threads unwind: whether it is time for the running one, which makes call after call, to let others go
+    /// on. One that never ends is abandoned.
     pub(crate) fn lingers(&mut self) -> bool {
         const CALLS: u64 = 1 << 14;
         let unwinding = self.unwinding;

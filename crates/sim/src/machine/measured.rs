@@ -32,7 +32,7 @@ fn least(turns: u64, mut step: impl FnMut(u64)) -> f64 {
     (0..TRIES).map(once).fold(f64::INFINITY, f64::min)
 }
 
-/// A load of short chains in which each depends on the one before, over so many bytes in an order that no prefetcher follows.
+/// A load of short chains in which each depends on the one before, over a buffer of `bytes` in an order that no prefetcher follows.
 fn chain(bytes: usize) -> f64 {
     let lines = bytes / 64;
     let mut order: Vec<u32> = (1..lines as u32).collect();
