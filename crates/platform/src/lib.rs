@@ -17,6 +17,7 @@ pub mod atomic;
 pub mod cell;
 pub mod clock;
 pub mod cpu;
+pub mod fork;
 pub mod hint;
 pub mod htm;
 #[cfg(not(loom))]

@@ -22,9 +22,11 @@
 //! owned the structure was reclaimed): then the look goes on, and the domain goes with it.
 //!
 //! **After `fork`** the child has no such thread. It starts one of its own when it needs it, for domains that were clean
-//! at that moment; and it waits for no look of its parent's.
+//! at that moment; and it waits for no look of its parent's. No fork falls into a look ([`outside_forks`]): a bag's lock that the
+//! thread held would be held in the child for ever, and the objects that it had taken out of a bag would be lost there.
 
 use archipelago_platform::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use archipelago_platform::fork::outside_forks;
 use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use archipelago_platform::thread::{self, ThreadId};
 use archipelago_platform::time::{Duration, Instant};
@@ -222,7 +224,7 @@ impl Tender {
             let now = Instant::now();
             while let Some(first) = looks.first_entry().filter(|first| first.key().0 <= now) {
                 let ((_, number), look) = first.remove_entry();
-                if let Some(look) = look.next() {
+                if let Some(look) = outside_forks(|| look.next()) {
                     looks.insert((Instant::now() + look.delay, number), look);
                 }
             }
