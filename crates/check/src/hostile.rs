@@ -103,6 +103,18 @@ impl Counting {
         self.bytes().wrapping_sub(before) as isize
     }
 
+    /// Asserts that `work` allocates nothing, by [some tries](some_try): the test harness allocates when another test ends.
+    ///
+    /// # Panics
+    /// If bytes are allocated during each of ten calls.
+    #[track_caller]
+    pub fn allocates_nothing(&self, work: impl Fn()) {
+        some_try(10, || match self.most(&work).0 {
+            0 => Ok(()),
+            bytes => Err(format!("{bytes} bytes allocated")),
+        });
+    }
+
     fn grown(&self, bytes: usize) {
         let now = self.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
         // Most allocations set no record: those write one shared word, not two.
@@ -324,6 +336,14 @@ mod tests {
             })
         });
         assert_eq!((most, growth, heap.bytes()), (50, -30, 70));
+    }
+
+    #[test]
+    fn what_allocates_each_time_is_told_from_what_does_once() {
+        let (heap, first) = (Counting::new(), AtomicU64::new(1));
+        heap.allocates_nothing(|| heap.grown(first.swap(0, Ordering::Relaxed) as usize));
+        let each = std::panic::catch_unwind(|| heap.allocates_nothing(|| heap.grown(1)));
+        assert!(each.is_err());
     }
 
     #[test]
