@@ -122,7 +122,8 @@ pub struct Config {
     /// ends the process; without unwinding nothing of theirs runs any more, and what they own is lost
     /// ([`Report::abandoned`](crate::Report::abandoned)). Background threads of a run that is done are unwound in any case.
     pub unwind: bool,
-    /// Stack of a simulated thread in bytes, 32 KiB at least. A thread that needs more ends the process by a segmentation fault.
+    /// Stack of a simulated thread in bytes, 32 KiB at least. A thread that needs more ends the process: on Linux with a
+    /// sentence that says so, as `std`'s threads do.
     pub stack_bytes: usize,
     /// Whether to find plain accesses to shared memory that nothing announces: [`Report::unannounced`]. Some
     /// microseconds for every plain access; on Linux on x86-64 only, with [`SimAlloc`](crate::SimAlloc) installed.

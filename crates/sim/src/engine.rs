@@ -15,6 +15,8 @@ mod choice;
 mod costs;
 mod explore;
 mod faults;
+#[cfg(target_os = "linux")]
+mod overflow;
 pub(crate) mod switch;
 pub(crate) mod thread;
 pub(crate) mod tx;

@@ -251,3 +251,32 @@ fn wrong_configurations_are_told_in_a_sentence() {
     assert_eq!(odd(Config { stack_bytes: 4096, ..base.clone() }), "`stack_bytes` is 4096; the least is 32768");
     run(&machine(), &Config { stack_bytes: 32 << 10, ..base }, 2, |_| ()).assert_done();
 }
+
+/// Set in the child process that is to overflow.
+const CHILD: &str = "ARCHIPELAGO_SIM_OVERFLOW_CHILD";
+
+/// Takes about a kilobyte of stack for each of `turns`.
+fn deep(turns: u64) -> u64 {
+    let frame = std::hint::black_box([turns; 128]);
+    if turns == 0 { 0 } else { deep(turns - 1) + frame[5] }
+}
+
+#[test]
+fn a_stack_that_overflows_is_named() {
+    let config = Config { stack_bytes: 64 << 10, ..Config::seeded(1) };
+    if let Ok(child) = std::env::var(CHILD) {
+        let config = Config { watch: child == "watched", ..config };
+        run(&machine(), &config, 3, |client| {
+            _ = std::hint::black_box(deep(if client.index == 2 { 1_000 } else { 10 }))
+        });
+        return;
+    }
+    for kind in ["plain", "watched"] {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = child.env(CHILD, kind).args(["--exact", "a_stack_that_overflows_is_named"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        let named = said.contains("simulated thread 2 has overflowed its stack of 65536 bytes");
+        assert!(named || cfg!(not(target_os = "linux")), "{said}");
+    }
+}

@@ -244,6 +244,23 @@ fn a_panic_undoes_what_the_transaction_did() {
     assert_eq!((report.outcome, sum), (Outcome::Done, Some(0)));
 }
 
+/// A Sapphire Rapids core, asked: seven commit, status 0x20 for eight and more.
+#[test]
+fn seven_transactions_nest() {
+    fn nested(word: &Word, depth: u32) -> Result<(), Abort> {
+        htm::transaction(|| if depth == 1 { word.set(1) } else { _ = nested(word, depth - 1) })
+    }
+    two(|[x, _], client| {
+        if client.index == 0 {
+            for depth in 1..=200 {
+                x.set(0);
+                let expected = if depth <= 7 { (Ok(()), 1) } else { (Err(Abort(Abort::NESTED)), 0) };
+                assert_eq!((nested(x, depth), x.get()), expected, "{depth} of them");
+            }
+        }
+    });
+}
+
 #[test]
 fn machines_without_transactions_say_so() {
     let machine = Machine::preset("epyc-2s-chiplets").unwrap();

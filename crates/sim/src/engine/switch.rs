@@ -90,13 +90,16 @@ unsafe impl Stack for Coloured {
 
 /// A coroutine for the body of thread number `thread`.
 pub(crate) fn stackful(bytes: usize, thread: usize, body: Box<dyn FnOnce()>) -> Box<Stackful> {
+    #[cfg(target_os = "linux")]
+    super::overflow::install();
     let stack = Coloured::new(bytes, thread);
+    let limit = stack.limit().get();
     Box::new(Coroutine::with_stack(stack, move |yielder, ()| {
         let engine = engine().expect("a coroutine runs in a simulation");
         // SAFETY: `engine()` is valid while a coroutine runs; no other reference exists (module text).
         let thread = unsafe { &mut *engine }.me();
         // The body's frames lie below this one; above it is what switching needs.
-        (thread.yielder, thread.stack_base) = (yielder, (&raw const engine).addr());
+        (thread.yielder, thread.stack_base, thread.stack_limit) = (yielder, (&raw const engine).addr(), limit);
         // SAFETY: as above.
         let result = if unsafe { &*engine }.unwinding {
             drop(body);

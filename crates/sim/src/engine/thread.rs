@@ -125,6 +125,8 @@ pub(crate) struct Thread {
     pub(crate) stack: Option<Box<Stackful>>,
     /// Where its body's part of the stack begins: the highest address.
     pub(crate) stack_base: usize,
+    /// The lowest address of its stack, that of the page without access rights.
+    pub(crate) stack_limit: usize,
     /// Its part of the heap; boxed, since the allocator keeps a pointer while the thread runs.
     pub(crate) heap: Box<Cache>,
 
@@ -187,6 +189,7 @@ impl Thread {
             yielder: std::ptr::null(),
             stack: None,
             stack_base: 0,
+            stack_limit: 0,
             heap: Box::new(Cache::new()),
         }
     }

@@ -22,6 +22,9 @@ use crate::memory::{Evicted, Kind, NONE};
 use crate::report::{TxCounts, TxLine, TxSite};
 use crate::rng;
 
+/// Transactions that a processor nests at most: `MAX_RTM_NEST_COUNT`, seven on the processors measured.
+const NESTED: u32 = 7;
+
 /// Why a transaction aborted: the status word of Intel's RTM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abort(pub u32);
@@ -196,6 +199,9 @@ impl Engine {
         let (fault, period, mean) = (self.costs.tx_fault, self.costs.tx_timer, self.costs.tx_spurious);
         self.threads[self.current].tx_depth += 1;
         if self.threads[self.current].tx_depth > 1 {
+            if self.threads[self.current].tx_depth > NESTED {
+                self.tx_doom(self.current, Cause::Forbidden);
+            }
             return;
         }
         self.drain_stores();

@@ -1,0 +1,80 @@
+//! One sentence for a simulated thread that needs more stack than it has: Linux.
+//!
+//! Below each stack lies a page without access rights. `std` tells an overflow from other segmentation faults by the pages of
+//! its own threads' stacks; it knows none of coroutines. The handler runs on the signal stack that `std` gives every OS
+//! thread it starts. Where there is none the kernel ends the process, as it would without a handler.
+
+use core::fmt::Write;
+use std::sync::OnceLock;
+
+use super::switch;
+
+/// The handler that was there before, which gets what is no overflow.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// From now on overflows are told.
+pub(crate) fn install() {
+    BEFORE.get_or_init(|| {
+        // SAFETY: plain structures of the C library, filled as it wants them; the handler lives for ever.
+        unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            action.sa_sigaction = on_fault as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            let mut before: libc::sigaction = core::mem::zeroed();
+            assert_eq!(libc::sigaction(libc::SIGSEGV, &action, &mut before), 0, "a signal handler can be set");
+            before
+        }
+    });
+}
+
+unsafe extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel passes it; `si_addr` is a page fault's address.
+    let addr = unsafe { (*info).si_addr() } as usize;
+    if let Some((thread, bytes)) = overflowed(addr) {
+        let mut said = Line { bytes: [0; 160], len: 0 };
+        // What is too long is cut off.
+        let _ = writeln!(
+            said,
+            "simulated thread {thread} has overflowed its stack of {bytes} bytes (`Config::stack_bytes`)"
+        );
+        // SAFETY: both may be called by a signal handler; the text is the handler's own.
+        unsafe {
+            libc::write(2, said.bytes.as_ptr().cast(), said.len);
+            libc::abort();
+        }
+    }
+    if let Some(before) = BEFORE.get() {
+        // The instruction is made again, and faults again.
+        // SAFETY: the action was the process's own.
+        unsafe { libc::sigaction(signal, before, core::ptr::null_mut()) };
+    }
+}
+
+/// The running thread and the size of its stack, if `addr` lies in the page below that.
+fn overflowed(addr: usize) -> Option<(usize, usize)> {
+    let engine = switch::engine()?;
+    // SAFETY: the engine lives while a thread of it runs. The process is about to end, so that whatever the thread was doing
+    // with the engine does not go on.
+    unsafe {
+        let thread = (*engine).me();
+        // A large frame meets the page too, since frames are probed page by page.
+        let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+        (addr.wrapping_sub(thread.stack_limit) < page).then_some((thread.slot, (*engine).config.stack_bytes))
+    }
+}
+
+/// A text of its own: a signal handler may not allocate.
+struct Line {
+    bytes: [u8; 160],
+    len: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let room = &mut self.bytes[self.len..];
+        let part = text.len().min(room.len());
+        room[..part].copy_from_slice(&text.as_bytes()[..part]);
+        self.len += part;
+        Ok(())
+    }
+}
