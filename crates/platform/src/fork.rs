@@ -8,14 +8,18 @@
 mod imp {
     use core::cell::Cell;
     use core::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::Once;
 
     /// Taken by the work, or by a thread that forks.
     static TAKEN: AtomicBool = AtomicBool::new(false);
 
+    /// The C library knows the handlers.
+    pub(super) static REGISTERED: AtomicBool = AtomicBool::new(false);
+
     thread_local! {
         /// This thread does the work: it may fork in it, and is in the child then.
         static WORKS: Cell<bool> = const { Cell::new(false) };
+        /// This thread forks, and has taken what is to be taken.
+        static FORKS: Cell<bool> = const { Cell::new(false) };
     }
 
     fn take() {
@@ -30,15 +34,28 @@ mod imp {
     }
 
     extern "C" fn before() {
-        if !WORKS.get() {
+        if !WORKS.get() && !FORKS.replace(true) {
             take();
         }
     }
 
     /// In the parent, and in the child: the forking thread is in both.
     extern "C" fn after() {
-        if !WORKS.get() {
+        if FORKS.replace(false) {
             give();
+        }
+    }
+
+    /// Makes the C library call the handlers. No thread waits for another one here: a fork may fall into this, and its child would
+    /// wait for ever. So some threads may register the same handlers, which is why those do nothing when called again.
+    fn register() {
+        // Acquire: pairs with the Release below. A fork that begins after that calls the handlers; the C library's own lock
+        // lets none be under way without them when `pthread_atfork` returns.
+        if !REGISTERED.load(Ordering::Acquire) {
+            // A child has its parent's handlers. Without memory for them there are none, and forks wait for nothing.
+            // SAFETY: the functions touch a static and thread-locals without destructors; they neither allocate nor unwind.
+            _ = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+            REGISTERED.store(true, Ordering::Release);
         }
     }
 
@@ -52,10 +69,7 @@ mod imp {
     }
 
     pub fn outside_forks<R>(work: impl FnOnce() -> R) -> R {
-        static HANDLERS: Once = Once::new();
-        // A child has its parent's handlers. Without memory for them there are none, and forks wait for nothing.
-        // SAFETY: the functions touch a static and a thread-local without a destructor; they neither allocate nor unwind.
-        HANDLERS.call_once(|| _ = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) });
+        register();
         take();
         WORKS.set(true);
         let _working = Working;
@@ -106,7 +120,14 @@ mod tests {
         let (begun, over, ended) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !ended.load(Ordering::Relaxed) {
+                for turn in 0_u32.. {
+                    if ended.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    // A fork falls into the registration too, and handlers are registered that are known.
+                    if turn < 40 {
+                        imp::REGISTERED.store(false, Ordering::Relaxed);
+                    }
                     outside_forks(|| {
                         begun.fetch_add(1, Ordering::Relaxed);
                         let until = Instant::now() + Duration::from_micros(300);
