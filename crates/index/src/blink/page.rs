@@ -413,6 +413,10 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// Gives the page its content, all of it but the links: a part of a piece that fits ([`Piece::words`]).
     pub(super) fn fill(self, piece: &Piece<F>, part: Range<usize>) {
         debug_assert!(piece.words(part.clone()) <= Self::WORDS, "a part fits its page");
+        debug_assert!(
+            part.clone().skip(1).all(|at| piece.run.key(at - 1) < piece.run.key(at)),
+            "a page is made of entries in order"
+        );
         let (words, header) = (self.words(), self.header());
         let (low, high) = (piece.lower(&part), piece.upper(&part));
         let high_words = high.map_or(0, |high| F::fence_words(F::len(high)));
