@@ -395,3 +395,30 @@ fn codes_come_back() {
     };
     litmus(1, || [word()], body, |_| ());
 }
+
+/// Aborts because a lock was held are counted, too; a body that always says so goes the other way in the end.
+#[cfg(not(archipelago_sim))]
+#[test]
+fn an_elided_lock_that_is_held_is_counted() {
+    let explicit = || htm::sites().iter().find(|site| site.0 == "an elided lock").map_or(0, |site| site.1.explicit);
+    let before = explicit();
+    let retry = Retry { silent: 10_000, ..Retry::default() };
+    htm::elide(retry, || false, htm::abort::<{ htm::HELD }>, || ());
+    assert!(!htm::available() || explicit() > before);
+}
+
+/// A token aborts a body that is nested in what was begun by hand, too.
+#[test]
+fn tokens_work_inside_of_what_was_begun() {
+    let body = |[x]: &[Word; 1], _, _| {
+        let Some(htm) = htm::Htm::get() else { return };
+        if htm::begin().is_err() {
+            return assert_eq!(get(x), 0);
+        }
+        set(x, 1);
+        let inner: Result<(), _> = htm.transaction(|inside| inside.abort::<9>());
+        assert!(inner.is_err() && htm::doomed(), "the simulated world goes on");
+        assert!(htm::end().is_err() && get(x) == 0);
+    };
+    litmus(1, || [word()], body, |_| ());
+}

@@ -21,7 +21,11 @@ const SCHEDULES: [Schedule; 3] = [Schedule::VirtualTime, Schedule::Random, Sched
 
 /// Runs `body` in every schedule with several seeds; `check` looks at what is left.
 fn everywhere<S>(threads: usize, make: impl Fn() -> S, body: impl Fn(&S, Client), check: impl Fn(S)) {
-    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    everywhere_on("xeon-e5-4620-4s", threads, make, body, check);
+}
+
+fn everywhere_on<S>(machine: &str, threads: usize, make: impl Fn() -> S, body: impl Fn(&S, Client), check: impl Fn(S)) {
+    let machine = Machine::preset(machine).unwrap();
     for schedule in SCHEDULES {
         for seed in 1..=20 {
             let config = Config { schedule, placement: Placement::Spread, ..Config::seeded(seed) };
@@ -265,6 +269,73 @@ fn transactions_commit_whole_or_not_at_all() {
     let config = Config { placement: Placement::Spread, ..Config::seeded(1) };
     let check = |words: [AtomicUsize; 2]| assert_eq!(words.map(AtomicUsize::into_inner), [80, 80]);
     run_with(&machine, &config, 4, Default::default, body, check).0.assert_done();
+}
+
+/// A function that ends with a transaction may lend its frame to the callee, where compilers optimize: then what an abort
+/// restores was that of another function.
+#[test]
+fn a_transaction_that_comes_last_runs_once() {
+    static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    #[inline(never)]
+    fn many(seed: usize) -> [usize; 32] {
+        std::array::from_fn(|k| seed * k)
+    }
+    #[inline(never)]
+    fn last(word: &AtomicUsize) {
+        if many(word.load(Ordering::Relaxed)).iter().sum::<usize>() == 7 {
+            return;
+        }
+        let _ = htm::transaction(|| {
+            RUNS.fetch_add(1, Ordering::Relaxed);
+            word.store(1, Ordering::Relaxed);
+            htm::abort::<3>();
+        });
+    }
+    let machine = Machine::preset("xeon-e7-8870v3-4s").unwrap();
+    let body = |word: &AtomicUsize, _: Client| last(word);
+    run_with(&machine, &Config::seeded(1), 1, AtomicUsize::default, body, drop).0.assert_done();
+    assert_eq!(RUNS.load(Ordering::Relaxed), 1);
+}
+
+/// What an aborted transaction did to locks and cells is taken back as a whole, or stays as a whole.
+#[test]
+fn blocking_primitives_in_transactions_that_abort() {
+    #[derive(Default)]
+    struct Shared {
+        mutex: Mutex<u64>,
+        lock: RwLock<u64>,
+        cell: OnceLock<u64>,
+        owners: AtomicUsize,
+        writes: AtomicUsize,
+    }
+    let body = |shared: &Shared, client: Client| {
+        for _ in 0..6 {
+            if client.index == 0 {
+                let _ = htm::transaction(|| {
+                    let _mutex = shared.mutex.lock().unwrap();
+                    let _written = shared.lock.write().unwrap();
+                    assert_eq!(*shared.cell.get_or_init(|| 0x0102_0304), 0x0102_0304);
+                    (0..5).for_each(|_| _ = shared.writes.fetch_add(1, Ordering::Relaxed));
+                    if shared.writes.load(Ordering::Relaxed) % 2 == 1 {
+                        htm::abort::<1>();
+                    }
+                });
+                continue;
+            }
+            let mutex = shared.mutex.lock().expect("no thread panicked");
+            assert_eq!(shared.owners.fetch_add(1, Ordering::Relaxed), 0);
+            shared.writes.load(Ordering::Relaxed);
+            drop(shared.lock.read().expect("no thread panicked"));
+            shared.owners.fetch_sub(1, Ordering::Relaxed);
+            drop(mutex);
+        }
+    };
+    let check = |shared: Shared| {
+        assert!(!shared.mutex.is_poisoned() && shared.mutex.try_lock().is_ok());
+        assert!(shared.lock.try_write().is_ok());
+        assert!(shared.cell.get().is_none_or(|&value| value == 0x0102_0304), "{:x?}", shared.cell);
+    };
+    everywhere_on("xeon-e7-8870v3-4s", 3, Shared::default, body, check);
 }
 
 #[test]

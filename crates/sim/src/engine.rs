@@ -84,6 +84,8 @@ pub(crate) struct Engine {
     watches: Vec<Watch>,
     waiters: Vec<(Key, usize)>,
     marks: Marks,
+    /// Transactions under way that keep their thread's stack as it was.
+    saved_stacks: usize,
     sites: Sites,
     /// Threads that keep each core busy.
     busy_on_core: Vec<u32>,
@@ -154,6 +156,7 @@ impl Engine {
             watches: Vec::new(),
             waiters: Vec::new(),
             marks: Marks::default(),
+            saved_stacks: 0,
             sites: Sites::default(),
             busy_on_core: vec![0; machine.cores()],
             client_cpus: match &config.placement {

@@ -485,11 +485,6 @@ impl Memory {
         self.lines[line as usize].colour
     }
 
-    /// Whether the line of `addr` was ever accessed.
-    pub(crate) fn known(&self, addr: usize) -> bool {
-        self.table.peek(addr).is_some()
-    }
-
     /// The addresses of these lines.
     pub(crate) fn addresses(&self, lines: &[u32]) -> Vec<usize> {
         self.table.addresses(lines)

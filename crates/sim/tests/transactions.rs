@@ -5,7 +5,9 @@ mod common;
 use std::cell::Cell;
 
 use archipelago_sim::world::htm::{self, Abort};
-use archipelago_sim::{Client, Config, Fault, Machine, Outcome, Placement, Report, Schedule, run, run_with, world};
+use archipelago_sim::{
+    Client, Config, Fault, Machine, Outcome, Placement, Point, Report, Schedule, run, run_with, world,
+};
 use common::{Word, machine};
 
 fn two(body: impl Fn(&[Word; 2], Client)) -> Report {
@@ -242,23 +244,6 @@ fn a_panic_undoes_what_the_transaction_did() {
         |word| word.get(),
     );
     assert_eq!((report.outcome, sum), (Outcome::Done, Some(0)));
-}
-
-/// A Sapphire Rapids core, asked: seven commit, status 0x20 for eight and more.
-#[test]
-fn seven_transactions_nest() {
-    fn nested(word: &Word, depth: u32) -> Result<(), Abort> {
-        htm::transaction(|| if depth == 1 { word.set(1) } else { _ = nested(word, depth - 1) })
-    }
-    two(|[x, _], client| {
-        if client.index == 0 {
-            for depth in 1..=200 {
-                x.set(0);
-                let expected = if depth <= 7 { (Ok(()), 1) } else { (Err(Abort(Abort::NESTED)), 0) };
-                assert_eq!((nested(x, depth), x.get()), expected, "{depth} of them");
-            }
-        }
-    });
 }
 
 #[test]
@@ -630,4 +615,144 @@ fn an_aborted_transaction_has_woken_no_thread() {
         }
     };
     run_with(&machine(), &Config::seeded(1), 3, || Word::new(0), body, drop).0.assert_done();
+}
+
+/// A stack's lines are no others than the heap's: some of them were shared before, or are.
+#[test]
+fn captured_locals_are_undone_beside_shared_words() {
+    two(|[place, _], client| {
+        if client.index == 0 {
+            let (mine, mut beside, mut count) = (Word::new(0), [0_u64; 64], 0);
+            world::touch(beside.as_ptr().cast(), size_of_val(&beside));
+            place.set((&raw const mine).addr() as u64);
+            for turn in 0..8 {
+                let result = htm::transaction(|| {
+                    beside[8 * turn] = 9;
+                    count += 1;
+                    world::work(2_000);
+                    htm::abort(1);
+                });
+                assert_eq!((result.is_err(), beside[8 * turn], count), (true, 0, 0));
+            }
+            assert_eq!(mine.get(), 5, "what another thread wrote there stays");
+        } else {
+            world::work(5_000);
+            assert_ne!(place.get(), 0);
+            let place = core::ptr::with_exposed_provenance::<Word>(place.get() as usize);
+            // SAFETY: the other client is in its loop still, by virtual time.
+            unsafe { &*place }.set(5);
+        }
+    });
+}
+
+#[test]
+fn the_eighth_transaction_inside_of_others_aborts_them() {
+    fn nested(depth: u32, word: &Word) -> Result<(), Abort> {
+        htm::transaction(|| match depth {
+            1 => word.set(word.get() + 1),
+            _ => nested(depth - 1, word).unwrap(),
+        })
+    }
+    let report = two(|words, client| {
+        let word = &words[client.index];
+        for (depth, result) in [(7, Ok(())), (8, Err(Abort(Abort::NESTED))), (90, Err(Abort(Abort::NESTED)))] {
+            assert_eq!(nested(depth, word), result, "{depth}");
+        }
+        (0..8).for_each(|_| htm::begin().unwrap());
+        assert!(htm::doomed());
+        (0..7).for_each(|_| htm::end().unwrap());
+        assert_eq!((htm::end(), word.get()), (Err(Abort(Abort::NESTED)), 1));
+    });
+    assert_eq!((report.stats.tx_committed, report.stats.tx_forbidden), (2, 6));
+}
+
+/// What takes a processor away is an interrupt.
+#[test]
+fn a_stall_aborts() {
+    for schedule in [Schedule::VirtualTime, Schedule::Random, Schedule::Pct { depth: 3 }] {
+        for nth in 1..=4 {
+            let stall = Fault::Stall { thread: Some(0), at: Point::Access(nth), for_ns: 5_000 };
+            let config = Config { schedule, faults: vec![stall], ..Config::seeded(nth) };
+            let body = |word: &Word, _| {
+                let result = htm::transaction(|| (0..4).for_each(|value| word.set(value)));
+                assert_eq!((result, word.get()), (Err(Abort(0)), 0));
+            };
+            let report = run_with(&machine(), &config, 1, || Word::new(0), body, drop).0.assert_done();
+            assert_eq!(report.stats.tx_interrupts, 1);
+        }
+    }
+}
+
+/// A closure's transaction inside of one that was begun by hand: the closure is left, and no more.
+#[test]
+fn closures_nest_in_what_was_begun_by_hand() {
+    two(|words, client| {
+        let (word, after) = (&words[client.index], Cell::new(0));
+        htm::begin().unwrap();
+        word.set(1);
+        let inner = htm::transaction(|| {
+            htm::abort(7);
+            after.set(1);
+        });
+        assert_eq!((inner.map_err(|why| why.code()), after.get()), (Err(Some(7)), 0));
+        assert!(htm::doomed() && htm::transaction(|| after.set(2)).is_err());
+        assert_eq!((htm::end().unwrap_err().code(), word.get(), after.get()), (Some(7), 0, 0));
+        // Nothing of it is left.
+        assert_eq!(htm::transaction(|| htm::transaction(|| word.set(3))), Ok(Ok(())));
+        assert_eq!(word.get(), 3);
+    });
+}
+
+/// A loop that doesn't ask whether it is doomed ends by what others do, or with the run.
+#[test]
+fn a_doomed_body_that_spins_lets_others_run() {
+    two(|[x, y], client| {
+        if client.index == 0 {
+            htm::begin().unwrap();
+            htm::abort(1);
+            while x.get() == 0 {
+                world::spin_hint();
+            }
+            assert_eq!(htm::end().unwrap_err().code(), Some(1));
+        } else {
+            world::work(50_000);
+            x.set(1);
+            y.set(1);
+        }
+    });
+    let body = |word: &Word, _| {
+        htm::begin().unwrap();
+        htm::abort(1);
+        while word.get() == 0 {
+            world::spin_hint();
+        }
+    };
+    assert_eq!(run_with(&machine(), &Config::seeded(1), 1, || Word::new(0), body, drop).0.outcome, Outcome::Stalled);
+}
+
+/// A body that panics has destructors that run; an abort that comes meanwhile does not unwind a second time.
+#[test]
+fn an_abort_comes_while_the_body_panics() {
+    struct Writes<'a>(&'a Word);
+    impl Drop for Writes<'_> {
+        fn drop(&mut self) {
+            (1..20).for_each(|value| self.0.set(value));
+        }
+    }
+    let schedules = [Schedule::VirtualTime, Schedule::Random];
+    for seed in 0..40 {
+        let faults = vec![Fault::AbortTransactions { probability: 1.0 }];
+        let config = Config { schedule: schedules[seed as usize % 2], faults, ..Config::seeded(seed + 1) };
+        let body = |word: &Word, _| {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                htm::transaction(|| {
+                    let _writes = Writes(word);
+                    std::panic::resume_unwind(Box::new(()));
+                })
+            }));
+            assert!(result.is_err() || result.is_ok_and(|aborted: Result<(), _>| aborted.is_err()));
+            assert_eq!((word.get(), htm::inside()), (0, false));
+        };
+        run_with(&machine(), &config, 1, || Word::new(0), body, drop).0.assert_done();
+    }
 }

@@ -21,7 +21,7 @@ const CURVE: usize = 3;
 /// # Errors
 /// If it cannot be written.
 pub fn save(path: &Path, page: &str) -> Result<(), Failure> {
-    std::fs::write(path, page)
+    super::replace(path, page)
         .map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
     eprintln!("The report is in {}.", path.display());
     Ok(())

@@ -9,7 +9,7 @@ pub mod html;
 pub mod row;
 pub mod table;
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -49,6 +49,35 @@ pub fn emit(write: impl FnOnce(io::StdoutLock<'_>) -> io::Result<()>) -> Result<
     }
 }
 
+/// Puts a text into a file, in the place of what is there: as a whole, whenever the process ends. (What is no ordinary file, or
+/// lies where no file can be made beside it, is written in place.)
+///
+/// # Errors
+/// If it can't be written.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // What a link leads to is replaced, and not the link.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let there = fs::metadata(path).ok();
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        return fs::write(path, text);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let beside = path.with_file_name(name);
+    let Ok(mut file) = OpenOptions::new().write(true).create_new(true).open(&beside) else {
+        return fs::write(path, text);
+    };
+    let moved = file.write_all(text.as_bytes()).and_then(|()| {
+        there.map_or(Ok(()), |there| file.set_permissions(there.permissions()))?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    });
+    if moved.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    moved
+}
+
 /// Whether a report can be written there, tried before hours are spent on it. Leaves what is there as it is.
 ///
 /// # Errors
@@ -59,7 +88,7 @@ pub fn try_to_write(path: &Path) -> Result<(), Failure> {
     opened.map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
     if new {
         // It was there to be tried only; a file that stays does no harm.
-        let _ = std::fs::remove_file(path);
+        let _ = fs::remove_file(path);
     }
     Ok(())
 }

@@ -233,3 +233,36 @@ fn the_page_needs_nothing_else() {
 fn three_digits_are_enough() {
     assert_eq!([123.4, 12.34, 1.234, 0.1234, 100.0, 10.0].map(digits), ["123", "12.3", "1.23", "0.123", "100", "10.0"]);
 }
+
+/// Half a file is never seen, and nothing is left beside it.
+#[test]
+fn files_are_replaced_as_a_whole() {
+    let folder = std::env::temp_dir().join(format!("archipelago-replaced-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("table.md");
+    let old = "old".repeat(1 << 18);
+    replace(&path, &old).unwrap();
+    // A reader that has opened the old file reads it to its end.
+    let mut reader = std::fs::File::open(&path).unwrap();
+    replace(&path, "new").unwrap();
+    let mut read = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut read).unwrap();
+    assert!(read == old || cfg!(windows), "{} of {} bytes", read.len(), old.len());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let link = folder.join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        replace(&link, "by the link").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "by the link");
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        replace(Path::new("/dev/null"), "nothing").unwrap();
+        std::fs::remove_file(&link).unwrap();
+    }
+    assert!(replace(&folder.join("no/such"), "").is_err());
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing but the file");
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -70,19 +70,24 @@ fn machine_name<'a>(common: &'a SimCommon, what: &Sim) -> &'a str {
 /// HydraList's machine, with two threads per core.
 const DEFAULT_MACHINE: &str = "xeon-8180-4s";
 
+/// Whether so many threads are not far beyond the machine.
+///
+/// # Errors
+/// If they are.
+pub fn check_threads(threads: usize, machine: &Machine) -> Result<(), Failure> {
+    let (name, cpus) = (&machine.name, machine.cpus());
+    let refused =
+        || Failure::new(format!("--threads {threads}: {name} has {cpus} CPUs; more than {} is refused", 4 * cpus));
+    if threads > 4 * cpus { Err(refused()) } else { Ok(()) }
+}
+
 /// The thread counts asked for, else one, and every socket boundary with the half before the first.
 ///
 /// # Errors
 /// If one is far beyond the machine.
 pub fn threads(common: &SimCommon, machine: &Machine) -> Result<Vec<usize>, Failure> {
     let cpus = machine.cpus();
-    if let Some(wrong) = common.threads.iter().find(|threads| **threads > 4 * cpus) {
-        let name = &machine.name;
-        return Err(Failure::new(format!(
-            "--threads {wrong}: {name} has {cpus} CPUs; more than {} is refused",
-            4 * cpus
-        )));
-    }
+    common.threads.iter().try_for_each(|threads| check_threads(*threads, machine))?;
     if !common.threads.is_empty() {
         return Ok(common.threads.clone());
     }

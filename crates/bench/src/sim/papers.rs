@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use super::experiment::{experiment, setting};
+use super::experiment::{check_threads, experiment, setting};
 use super::limits;
 use super::row::row;
 use super::sink::{Out, stamp};
@@ -36,15 +36,23 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
         try_to_write(path)?;
         file::read(path)?;
     }
+    // What is wrong is told before anything runs.
+    let mut any = false;
+    for (paper, figure) in papers.iter().flat_map(|paper| chosen(paper, args).map(move |figure| (paper, figure))) {
+        plan(paper, figure, args)?;
+        any = true;
+    }
+    if !any {
+        let part = args.figure.as_deref().unwrap_or_default();
+        return Err(Failure::new(format!("--figure {part}: no figure of these papers has that in its name")));
+    }
     let mut out = args.out.as_deref().map(Out::open).transpose()?;
     interrupt::install();
     let mut sections = Vec::new();
     let mut failures = Vec::new();
     for paper in &papers {
         let mut done = Vec::new();
-        for figure in
-            paper.figure.iter().filter(|figure| args.figure.as_ref().is_none_or(|part| figure.name.contains(part)))
-        {
+        for figure in chosen(paper, args) {
             eprintln!("{}, {}: {}", paper.key, figure.name, figure.what);
             done.push(run(paper, figure, args, &mut out)?);
         }
@@ -68,19 +76,48 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     }
 }
 
+/// The figures that the arguments ask for.
+fn chosen<'a>(paper: &'a Paper, args: &'a SimPapers) -> impl Iterator<Item = &'a Figure> {
+    let is_chosen = |figure: &&Figure| args.figure.as_ref().is_none_or(|part| figure.name.contains(part));
+    paper.figure.iter().filter(is_chosen)
+}
+
+/// What a figure's claims need to be measured.
+struct Plan {
+    command: String,
+    setting: Setting,
+    contenders: Vec<Contender>,
+    /// Whom, with the place among the contenders.
+    sides: Vec<(Side, usize)>,
+}
+
+fn plan(paper: &Paper, figure: &Figure, args: &SimPapers) -> Result<Plan, Failure> {
+    let command = command(paper, figure, args);
+    let failed = |what: String| Failure::new(format!("{}, {}: {what}", paper.key, figure.name));
+    let planned = || -> Result<Plan, Failure> {
+        let what = parse(&command)?;
+        let (common, contenders) = experiment(&what)?;
+        let setting = setting(common, &what)?;
+        limits::check(&what, &setting.machine)?;
+        let mut planned = Vec::new();
+        for side in sides(figure) {
+            check_threads(side.threads, &setting.machine)?;
+            let found = contenders.iter().position(|contender| contender.name == side.name);
+            let found = found.ok_or_else(|| Failure::new(format!("no contender {}", side.name)))?;
+            planned.push((side, found));
+        }
+        Ok(Plan { command: command.clone(), setting, contenders, sides: planned })
+    };
+    planned().map_err(|failure| failed(failure.to_string()))
+}
+
 /// Runs what a figure's claims need.
 fn run<'a>(paper: &Paper, figure: &'a Figure, args: &SimPapers, out: &mut Option<Out>) -> Result<Done<'a>, Failure> {
-    let command = command(paper, figure, args);
-    let what = parse(&command)?;
-    let (common, contenders) = experiment(&what)?;
-    let setting = setting(common, &what)?;
-    limits::check(&what, &setting.machine)?;
+    let Plan { command, setting, contenders, sides } = plan(paper, figure, args)?;
     let stamp = stamp(&setting);
     let mut done = Done { figure, command, rows: Vec::new(), failures: Vec::new() };
-    for side in sides(figure) {
-        let Some(contender) = contenders.iter().find(|contender| contender.name == side.name) else {
-            return Err(Failure::new(format!("{}, {}: no contender {}", paper.key, figure.name, side.name)));
-        };
+    for (side, place) in &sides {
+        let contender = &contenders[*place];
         if let Some(row) = out.as_ref().and_then(|out| out.done(&stamp, contender, side.threads)) {
             done.rows.push(row);
             continue;

@@ -128,13 +128,14 @@ impl Out {
             return Err(Failure::new(format!("cannot write --out {}: it is no ordinary file", path.display())));
         }
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(failed)?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(failed)?;
         // What was cut off in the middle of a line goes.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         let mut done = Vec::new();
-        for (number, line) in text[..whole].lines().enumerate() {
-            let stored: Stored = serde_json::from_str(line).map_err(|_| {
+        let lines = text[..whole].split_inclusive(|&byte| byte == b'\n');
+        for (number, line) in lines.enumerate() {
+            let stored: Stored = serde_json::from_slice(line).map_err(|_| {
                 let number = number + 1;
                 Failure::new(format!("--out {}: line {number} is no row of `sim`; is it another file?", path.display()))
             })?;
@@ -193,7 +194,7 @@ mod tests {
         assert!(failure.contains("line 1 is no row"), "{failure}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter\nto a friend\n");
         // Half a line is what a run leaves that was killed.
-        std::fs::write(&path, "{\"structure\":\"ha").unwrap();
+        std::fs::write(&path, "{\"structure\":\"hä".as_bytes().split_last().unwrap().1).unwrap();
         assert!(Out::open(&path).unwrap().done.is_empty());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
         std::fs::remove_file(&path).unwrap();

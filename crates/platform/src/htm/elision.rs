@@ -43,7 +43,10 @@ pub fn elide<R>(
         };
         match transaction(section) {
             Ok(result) => return result,
-            Err(why) if why.code() == Some(HELD) => waits += 1,
+            Err(why) if why.code() == Some(HELD) => {
+                ELIDED.note_abort(why);
+                waits += 1;
+            }
             Err(why) if retry.spend_at(&ELIDED, why) => {}
             Err(_) => break,
         }

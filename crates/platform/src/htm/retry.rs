@@ -16,7 +16,7 @@ pub struct Retry {
     pub capacity: u32,
     /// Further tries after aborts that tell no reason.
     pub silent: u32,
-    /// Turns of waiting after the first conflict; they double with every further one.
+    /// Turns of waiting after the first conflict; they double with every further one, up to 1024.
     pub pause: u32,
 }
 
@@ -26,8 +26,8 @@ impl Default for Retry {
     }
 }
 
-/// Pauses double this often at most.
-const DOUBLINGS: u32 = 8;
+/// The longest pause, in turns.
+const LONGEST: u32 = 1024;
 
 impl Retry {
     /// Runs `body` as a transaction until it commits.
@@ -77,8 +77,8 @@ impl Retry {
         }
         *budget -= 1;
         if why.is_conflict() {
-            super::imp::pause(self.pause);
-            self.pause = (self.pause * 2).min(4 << DOUBLINGS);
+            super::imp::pause(self.pause.min(LONGEST));
+            self.pause = self.pause.saturating_mul(2).min(LONGEST);
         }
         true
     }
@@ -108,5 +108,8 @@ mod tests {
         assert!(retry.spend(conflict) && retry.spend(capacity) && retry.spend(conflict));
         assert!(!retry.spend(conflict) && !retry.spend(capacity));
         assert_eq!(retry.pause, 4);
+        let mut long = Retry { conflicts: 2, pause: u32::MAX, ..retry };
+        assert!(long.spend(conflict) && long.spend(conflict));
+        assert_eq!(long.pause, LONGEST);
     }
 }

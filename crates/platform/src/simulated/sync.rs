@@ -2,12 +2,12 @@
 //! waiting is the machine's.
 
 use core::fmt;
-use core::mem;
+use core::mem::{self, ManuallyDrop};
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 use std::sync as std_sync;
 
-use archipelago_sim::world;
+use archipelago_sim::world::{self, htm};
 pub use std_sync::{Arc, LockResult, PoisonError, TryLockError, TryLockResult, Weak};
 
 use super::thread::nanoseconds;
@@ -22,6 +22,9 @@ fn key_of<T: ?Sized>(lock: &T) -> Key {
 fn word(key: Key) -> *const () {
     core::ptr::without_provenance(key)
 }
+
+/// Bytes of a lock of `std`'s that say whether it is held: an aborted transaction takes back what it did to them.
+const STATE: usize = 4;
 
 /// Takes a lock by trying, and waiting in between.
 fn acquire<G>(key: Key, attempt: impl Fn() -> TryLockResult<G>) -> LockResult<G> {
@@ -38,7 +41,7 @@ fn acquire<G>(key: Key, attempt: impl Fn() -> TryLockResult<G>) -> LockResult<G>
 
 /// One locked access to the word of a lock.
 fn access<G>(key: Key, attempt: impl Fn() -> TryLockResult<G>) -> TryLockResult<G> {
-    world::update(word(key), 1, || {
+    world::update(word(key), STATE, || {
         let result = attempt();
         let taken = !matches!(result, Err(TryLockError::WouldBlock));
         (result, taken)
@@ -82,7 +85,7 @@ struct Turn(Key);
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        world::store(word(self.0), 1, || true);
+        world::store(word(self.0), STATE, || true);
     }
 }
 
@@ -95,22 +98,41 @@ impl Drop for Wake {
     }
 }
 
+/// The real guard. One that a transaction took releases nothing once this is doomed: the abort has taken it back, and another
+/// thread may hold the lock by now.
+struct Real<G> {
+    guard: ManuallyDrop<G>,
+    in_transaction: bool,
+}
+
+impl<G> Drop for Real<G> {
+    fn drop(&mut self) {
+        if !(self.in_transaction && htm::inside() && htm::doomed()) {
+            // SAFETY: dropped once, here, if it was not taken out of one that is then forgotten.
+            unsafe { ManuallyDrop::drop(&mut self.guard) };
+        }
+    }
+}
+
 /// A guard of `std`'s between the two; fields are dropped in this order.
 struct Held<G> {
     turn: Turn,
-    guard: G,
+    real: Real<G>,
     wake: Wake,
 }
 
 impl<G> Held<G> {
     fn new(key: Key, guard: G) -> Self {
-        Held { turn: Turn(key), guard, wake: Wake(key) }
+        let real = Real { guard: ManuallyDrop::new(guard), in_transaction: htm::inside() };
+        Held { turn: Turn(key), real, wake: Wake(key) }
     }
 
     /// Takes the real guard out, without releasing.
     fn into_guard(self) -> G {
-        let Held { turn, guard, wake } = self;
-        mem::forget((turn, wake));
+        let Held { turn, mut real, wake } = self;
+        // SAFETY: taken once: what it was taken out of is forgotten.
+        let guard = unsafe { ManuallyDrop::take(&mut real.guard) };
+        mem::forget((turn, real, wake));
         guard
     }
 }
@@ -174,7 +196,7 @@ impl<T: ?Sized> Mutex<T> {
 
     fn held<'a>(&'a self, guard: std_sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let held = Held::new(key_of(self), guard);
-        announce(&*held.guard, true);
+        announce(&**held.real.guard, true);
         MutexGuard { held, mutex: self }
     }
 }
@@ -189,19 +211,19 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.held.guard
+        &self.held.real.guard
     }
 }
 
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        &mut self.held.guard
+        &mut self.held.real.guard
     }
 }
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.held.guard.fmt(f)
+        self.held.real.guard.fmt(f)
     }
 }
 
@@ -356,7 +378,7 @@ impl<T> RwLock<T> {
 impl<T: ?Sized> RwLock<T> {
     fn held<G: Deref<Target = T>>(&self, guard: G, writes: bool) -> Held<G> {
         let held = Held::new(key_of(self), guard);
-        announce(&*held.guard, writes);
+        announce(&**held.real.guard, writes);
         held
     }
 
@@ -413,7 +435,7 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.0.guard
+        &self.0.real.guard
     }
 }
 
@@ -421,15 +443,18 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.0.guard
+        &self.0.real.guard
     }
 }
 
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        &mut self.0.guard
+        &mut self.0.real.guard
     }
 }
+
+/// Bytes of a cell that an aborted transaction takes back: a value stays made.
+const MADE: usize = 0;
 
 /// As [`std::sync::OnceLock`].
 pub struct OnceLock<T> {
@@ -446,7 +471,7 @@ impl<T> OnceLock<T> {
 
     /// The value, if there is one.
     pub fn get(&self) -> Option<&T> {
-        world::load(word(key_of(self)), 1, || self.value.get())
+        world::load(word(key_of(self)), MADE, || self.value.get())
     }
 
     /// The value in place, if there is one.
@@ -462,7 +487,7 @@ impl<T> OnceLock<T> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         if self.get().is_none() {
             let value = make();
-            world::store(word(key_of(self)), 1, || self.value.set(value).is_ok());
+            world::store(word(key_of(self)), MADE, || self.value.set(value).is_ok());
         }
         self.value.get().expect("it was set just now")
     }

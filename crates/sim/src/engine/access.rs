@@ -58,6 +58,10 @@ impl Engine {
                 return Step::Suspend;
             }
         }
+        if self.threads[me].tx_depth > 0 && self.threads[me].tx.doomed.is_some() {
+            // It was stalled just now.
+            return Step::Doomed;
+        }
         if self.threads[me].tx_depth > 0 && self.memory.unmapped(addr) {
             // The page stays without memory: the fault is not taken.
             self.tx_doom(me, Cause::Fault);
@@ -75,6 +79,9 @@ impl Engine {
         let queued = std::mem::take(&mut self.threads[me].granted);
         self.count(line, kind);
         self.tx_conflict(line, kind);
+        if self.saved_stacks > 0 && kind.writes() {
+            self.tx_wrote(addr, size);
+        }
         if self.threads[me].tx_depth > 0 && !self.tx_track(line, addr, size, kind) {
             return Step::Doomed;
         }
@@ -99,6 +106,9 @@ impl Engine {
     fn access_untimed(&mut self, addr: usize, size: usize, kind: Kind) -> Step {
         let line = self.memory.line(addr, self.threads[self.current].socket);
         self.tx_conflict(line, kind);
+        if self.saved_stacks > 0 && kind.writes() {
+            self.tx_wrote(addr, size);
+        }
         if self.threads[self.current].tx_depth > 0 && !self.tx_track(line, addr, size, kind) {
             return Step::Doomed;
         }
@@ -137,6 +147,8 @@ impl Engine {
     #[cold]
     fn stall(&mut self, time: u64) {
         let me = self.current;
+        // What takes a processor away is an interrupt.
+        self.tx_doom(me, Cause::Interrupt);
         self.threads[me].clock += time;
         if !self.timed() {
             self.sleep_until(self.threads[me].clock);

@@ -18,11 +18,13 @@ use core::panic::Location;
 use std::collections::BTreeMap;
 
 use super::Engine;
+use crate::arena::Arena;
 use crate::memory::{Evicted, Kind, NONE};
 use crate::report::{TxCounts, TxLine, TxSite};
 use crate::rng;
 
-/// Transactions that a processor nests at most: `MAX_RTM_NEST_COUNT`, seven on the processors measured.
+/// Transactions may lie so deep in each other (`MAX_RTM_NEST_COUNT`; measured on a Sapphire Rapids guest: the eighth aborts, and
+/// says no more than that it was nested).
 const NESTED: u32 = 7;
 
 /// Why a transaction aborted: the status word of Intel's RTM.
@@ -149,9 +151,15 @@ pub(crate) struct Tx {
     fuse: Option<u64>,
     /// When it began, when the timer strikes next, and when something invisible does.
     begun: u64,
-    /// What lay on the stack above the caller of the outermost transaction, and where that began.
+    /// What lay on the stack above the caller of the outermost transaction, and where that began, until it is over.
     stack: Vec<u8>,
     stack_from: usize,
+    /// What others have written there since: from where, and how many bytes.
+    foreign: Vec<(usize, usize)>,
+    /// Whether its thread was panicking when it began: a transaction of a destructor.
+    pub(crate) panicking: bool,
+    /// Whether [`begin`](crate::world::htm::begin) began it.
+    pub(crate) by_hand: bool,
     tick: u64,
     bolt: u64,
     site: usize,
@@ -194,16 +202,10 @@ impl Sites {
 }
 
 impl Engine {
-    /// Begins a transaction of the running thread, or nests one.
+    /// Begins a transaction of the running thread.
     pub(crate) fn tx_begin(&mut self, unwinds: bool, place: &'static Location<'static>) {
         let (fault, period, mean) = (self.costs.tx_fault, self.costs.tx_timer, self.costs.tx_spurious);
-        self.threads[self.current].tx_depth += 1;
-        if self.threads[self.current].tx_depth > 1 {
-            if self.threads[self.current].tx_depth > NESTED {
-                self.tx_doom(self.current, Cause::Forbidden);
-            }
-            return;
-        }
+        self.threads[self.current].tx_depth = 1;
         self.drain_stores();
         let (site, timed) = (self.sites.of(place), self.timed());
         self.sites.sites[site].counts.begun += 1;
@@ -211,6 +213,7 @@ impl Engine {
         let thread = &mut self.threads[self.current];
         let (tx, now) = (&mut thread.tx, thread.clock);
         (tx.unwinds, tx.doomed, tx.site, tx.begun) = (unwinds, None, site, now);
+        (tx.by_hand, tx.panicking) = (!unwinds, std::thread::panicking());
         tx.sets.clear();
         tx.sets.resize(if timed { 0 } else { self.costs.l1_sets }, 0);
         let planned = rng::chance(&mut thread.rng, fault);
@@ -224,6 +227,19 @@ impl Engine {
             (tx.tick, tx.bolt) = (u64::MAX, u64::MAX);
         }
         self.advance(self.costs.tx_begin);
+    }
+
+    /// Nests a transaction; too deep, it dooms all. Says whether it is the one to which the program leaves when it is doomed: its
+    /// body unwinds, and that of the transaction around it, which was begun by hand, does not.
+    pub(crate) fn tx_nest(&mut self, unwinds: bool) -> bool {
+        let thread = &mut self.threads[self.current];
+        thread.tx_depth += 1;
+        let first = unwinds && thread.tx.by_hand && !thread.tx.unwinds && thread.tx.doomed.is_none();
+        thread.tx.unwinds |= first;
+        if thread.tx_depth > NESTED {
+            self.tx_doom(self.current, Cause::Forbidden);
+        }
+        first
     }
 
     /// Before the running thread's outermost transaction commits: it waits for what it has written, with its lines still in
@@ -257,6 +273,7 @@ impl Engine {
             self.sites.sites[thread.tx.site].counts.wasted_ps += wasted;
             return Err(why);
         }
+        self.tx_forget_stack();
         self.memory.stats.tx_committed += 1;
         self.sites.sites[self.threads[me].tx.site].counts.committed += 1;
         self.tx_clear(me);
@@ -453,29 +470,50 @@ impl Engine {
             thread.tx.stack.clear();
             thread.tx.stack.extend_from_slice(above);
             thread.tx.stack_from = frame;
+            self.saved_stacks += 1;
         }
     }
 
-    /// Undoes what an aborted transaction wrote there: its captured locals. A line that is in the model's books is
-    /// shared, and was undone with all shared memory.
+    /// Undoes what an aborted transaction wrote there: its captured locals. What others wrote there meanwhile stays; the words
+    /// that the transaction itself wrote there were undone with all shared memory.
     pub(crate) fn tx_restore_stack(&mut self, frame: usize) {
         let thread = &mut self.threads[self.current];
-        if thread.tx_depth > 0 || std::mem::take(&mut thread.tx.stack_from) != frame {
+        if thread.tx_depth > 0 || thread.tx.stack_from != frame {
             return;
         }
-        let stack = std::mem::take(&mut thread.tx.stack);
-        let mut at = frame;
-        while at < frame + stack.len() {
-            let next = ((at | 63) + 1).min(frame + stack.len());
-            if !self.memory.known(at) {
-                let kept = &stack[at - frame..next - frame];
-                // SAFETY: as in `tx_save_stack`; the callers' frames are as large as then, and between the transaction's
-                // beginning and its end nothing but its body has run in them.
-                unsafe { core::ptr::copy_nonoverlapping(kept.as_ptr(), at as *mut u8, kept.len()) };
-            }
-            at = next;
+        let tx = &mut thread.tx;
+        for &(at, len) in &tx.foreign {
+            let (from, to) = (at.max(frame) - frame, (at + len).min(frame + tx.stack.len()) - frame);
+            // SAFETY: within the frames of suspended callers, as in `tx_save_stack`.
+            let now = unsafe { core::slice::from_raw_parts((frame + from) as *const u8, to - from) };
+            tx.stack[from..to].copy_from_slice(now);
         }
-        self.threads[self.current].tx.stack = stack;
+        // SAFETY: as in `tx_save_stack`; the callers' frames are as large as then, and between the transaction's beginning and its
+        // end nothing but its body has run in them.
+        unsafe { core::ptr::copy_nonoverlapping(tx.stack.as_ptr(), frame as *mut u8, tx.stack.len()) };
+        self.tx_forget_stack();
+    }
+
+    fn tx_forget_stack(&mut self) {
+        let tx = &mut self.threads[self.current].tx;
+        if core::mem::take(&mut tx.stack_from) != 0 {
+            tx.foreign.clear();
+            self.saved_stacks -= 1;
+        }
+    }
+
+    /// The running thread writes there, while stacks are kept: it may be another thread's.
+    #[cold]
+    pub(super) fn tx_wrote(&mut self, addr: usize, size: usize) {
+        if self.arena.as_ref().is_some_and(|arena: &Arena| arena.span().contains(&addr)) {
+            return;
+        }
+        for (id, thread) in self.threads.iter_mut().enumerate() {
+            let (from, to) = (thread.tx.stack_from, thread.tx.stack_from + thread.tx.stack.len());
+            if id != self.current && from != 0 && addr < to && addr + size > from {
+                thread.tx.foreign.push((addr, size));
+            }
+        }
     }
 
     fn mark_of(&mut self, line: u32) -> u32 {

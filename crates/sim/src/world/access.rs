@@ -84,7 +84,17 @@ pub fn fence(sequentially_consistent: bool) {
 pub fn spin_hint() {
     let Some(engine) = engine() else { return core::hint::spin_loop() };
     match with(engine, |engine| engine.spin()) {
-        Step::Doomed => htm::leave(engine),
+        Step::Doomed => {
+            htm::leave(engine);
+            // A body that asks whether it is doomed, but not in this loop: what it waits for is up to others.
+            if !std::thread::panicking() {
+                with(engine, |engine| {
+                    engine.advance(engine.costs.pause);
+                    engine.yielded();
+                });
+                switch::wait(engine);
+            }
+        }
         Step::Unwind => unwind(),
         Step::Suspend | Step::Go(_) => switch::wait(engine),
     }

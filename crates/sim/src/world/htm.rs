@@ -31,31 +31,41 @@ pub fn available() -> bool {
 #[inline(always)]
 #[track_caller]
 pub fn transaction<R>(body: impl FnOnce() -> R) -> Result<R, Abort> {
-    attempt(body, Location::caller(), stack::pointer())
+    let result = attempt(body, Location::caller(), stack::pointer());
+    stack::stays();
+    result
 }
 
 /// A frame of its own: what lies above `frame` is its callers', and as it was when this begins an abort leaves it.
 #[inline(never)]
 fn attempt<R>(body: impl FnOnce() -> R, place: &'static Location<'static>, frame: usize) -> Result<R, Abort> {
-    start(true, place)?;
+    debug_assert!(frame == 0 || (&raw const place).addr() < frame, "the caller's frame is gone");
+    let in_hand = start(true, place)?;
     stack::save(frame);
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(result) => end().map(|()| result).inspect_err(|_| stack::restore(frame)),
-        Err(payload) if payload.is::<Doomed>() => match end() {
-            Err(why) => {
-                stack::restore(frame);
-                Err(why)
+    let left = catch_unwind(AssertUnwindSafe(|| {
+        leave_if_doomed();
+        body()
+    }));
+    // What panics after it was doomed never came so far on a real machine.
+    let panics = left.as_ref().is_err_and(|payload| !payload.is::<Doomed>()) && !(inside() && doomed());
+    if panics {
+        // As on real machines, what the transaction did is undone.
+        doom(Cause::Forbidden);
+    }
+    if in_hand {
+        unwinds_no_more();
+    }
+    match (end(), left) {
+        (Ok(()), Ok(result)) => Ok(result),
+        (Ok(()), Err(_)) if in_hand && !panics => Err(why_doomed()),
+        // Nested: the outer body has to go too.
+        (Ok(()), Err(payload)) => resume_unwind(payload),
+        (Err(why), left) => {
+            stack::restore(frame);
+            match left {
+                Err(payload) if panics => resume_unwind(payload),
+                _ => Err(why),
             }
-            // Nested: the outer body has to go too.
-            Ok(()) => resume_unwind(payload),
-        },
-        Err(payload) => {
-            // A real panic: as on real machines, what the transaction did is undone.
-            doom(Cause::Forbidden);
-            if end().is_err() {
-                stack::restore(frame);
-            }
-            resume_unwind(payload)
         }
     }
 }
@@ -82,6 +92,17 @@ mod stack {
         pointer
     }
 
+    /// Comes after the last use of what [`pointer`] returned: the caller's frame is there until then, and no callee takes its
+    /// place, as the last one of a function may.
+    #[inline(always)]
+    pub(super) fn stays() {
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        // SAFETY: does nothing.
+        unsafe {
+            core::arch::asm!("", options(nomem, nostack, preserves_flags));
+        }
+    }
+
     /// Keeps what lies on the stack above `frame`, at the beginning of an outermost transaction.
     pub(super) fn save(frame: usize) {
         if let Some(engine) = engine().filter(|_| frame != 0) {
@@ -103,17 +124,32 @@ mod stack {
 /// Without transactions ([`available`]).
 #[track_caller]
 pub fn begin() -> Result<(), Abort> {
-    start(false, Location::caller())
+    start(false, Location::caller()).map(|_| ())
 }
 
-fn start(unwinds: bool, place: &'static Location<'static>) -> Result<(), Abort> {
-    match engine().filter(|_| available()) {
-        Some(engine) => {
-            with(engine, |engine| engine.tx_begin(unwinds, place));
-            Ok(())
+/// Begins or nests a transaction. True: its body unwinds, and the one around it doesn't.
+fn start(unwinds: bool, place: &'static Location<'static>) -> Result<bool, Abort> {
+    let Some(engine) = engine().filter(|_| available()) else { return Err(Abort(0)) };
+    with(engine, |engine| match (engine.me().tx_depth, engine.me().tx.doomed) {
+        (0, _) => {
+            engine.tx_begin(unwinds, place);
+            Ok(false)
         }
-        None => Err(Abort(0)),
+        // Its body could not leave.
+        (_, Some(why)) if unwinds && engine.me().tx.by_hand && !engine.me().tx.unwinds => Err(why),
+        _ => Ok(engine.tx_nest(unwinds)),
+    })
+}
+
+fn unwinds_no_more() {
+    if let Some(engine) = engine() {
+        with(engine, |engine| engine.me().tx.unwinds = false);
     }
+}
+
+/// Why the running thread's transaction is doomed.
+fn why_doomed() -> Abort {
+    engine().and_then(|engine| with(engine, |engine| engine.me().tx.doomed)).unwrap_or(Abort(0))
 }
 
 /// Ends the innermost transaction; the outermost commits in this instant.
@@ -163,6 +199,12 @@ fn doom(why: Cause) {
     }
 }
 
+fn leave_if_doomed() {
+    if let Some(engine) = engine().filter(|_| doomed()) {
+        leave(engine);
+    }
+}
+
 /// A commit and an abort take their turn like an access, so that they stand in the order of virtual time.
 fn take_turn(engine: *mut Engine) {
     while !with(engine, |engine| engine.step()) {
@@ -174,7 +216,9 @@ fn take_turn(engine: *mut Engine) {
 pub(super) fn leave(engine: *mut Engine) {
     let unwinds = with(engine, |engine| {
         let thread = engine.me();
-        thread.tx_depth > 0 && std::mem::take(&mut thread.tx.unwinds)
+        // In a destructor that a panic runs another one would be the process's end.
+        let may = thread.tx.panicking || !std::thread::panicking();
+        thread.tx_depth > 0 && may && std::mem::take(&mut thread.tx.unwinds)
     });
     if unwinds {
         resume_unwind(Box::new(Doomed));

@@ -150,5 +150,39 @@ fn load(folder: &Path, name: &str) -> Result<Paper, Failure> {
         let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or(&text));
         failed(format!("{} (line {})", error.message(), 1 + before.matches('\n').count()))
     })?;
+    for figure in &paper.figure {
+        check(figure).map_err(|what| failed(format!("{}: {what}", figure.name)))?;
+    }
     Ok(Paper { key: name.to_owned(), ..paper })
+}
+
+/// Whether a figure's claims can be judged, and be shown in a table.
+fn check(figure: &Figure) -> Result<(), String> {
+    let line = |text: &&String| text.contains(['\n', '|']);
+    let texts = [&figure.name, &figure.section, &figure.what];
+    let reasons = figure.claim.iter().map(|claim| &claim.reason);
+    if let Some(text) = texts.into_iter().chain(reasons).find(line) {
+        return Err(format!("`{text}` has a line's end or a `|` in it, which the table's cells cannot have"));
+    }
+    if figure.claim.is_empty() {
+        return Err("no claim".to_owned());
+    }
+    for claim in &figure.claim {
+        let sides = claim.sides(figure);
+        let names = format!("{} ahead of {}", claim.ahead, claim.behind);
+        // In an order in which what is no number is refused, too.
+        if claim.within.is_some_and(|within| !(within > 1.0 && within.is_finite())) {
+            return Err(format!("{names}: `within` is a factor above 1"));
+        }
+        if claim.ratio.is_some_and(|ratio| !(ratio > 0.0 && ratio.is_finite())) {
+            return Err(format!("{names}: `ratio` is a number above 0"));
+        }
+        if sides.iter().any(|side| side.threads == 0) {
+            return Err(format!("{names}: 0 threads do nothing"));
+        }
+        if sides[0] == sides[1] {
+            return Err(format!("{names}: with as many threads it is compared with itself"));
+        }
+    }
+    Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::failure::Failure;
+use crate::report::replace;
 
 /// By its first line such a file is known.
 const TITLE: &str = "# Papers beside the virtual machine";
@@ -60,5 +61,5 @@ pub fn read(path: &Path) -> Result<String, Failure> {
 /// As those of [`read`], or if it can't be written.
 pub fn update(path: &Path, sections: &[String]) -> Result<(), Failure> {
     let text = with(&read(path)?, sections).expect("it was read as one");
-    std::fs::write(path, text).map_err(|error| failure("write", path, &error.to_string()))
+    replace(path, &text).map_err(|error| failure("write", path, &error.to_string()))
 }

@@ -139,6 +139,17 @@ fn wrong_files_are_one_sentence() {
         ("unknown", TINY.replace("ahead = \"tas\"", "ahead = \"spinning\""), "unknown lock 'spinning'"),
         ("field", TINY.replace("what =", "when ="), "tiny.toml: unknown field `when`"),
         ("option", TINY.replace("--warm 0", "--cold 0"), "--cold"),
+        (
+            "within",
+            TINY.replace("ratio = 1.5", "within = 1.0"),
+            "Figure 1: ttas ahead of ttas: `within` is a factor above 1",
+        ),
+        ("nan", TINY.replace("ratio = 1.5", "within = nan"), "`within` is a factor above 1"),
+        ("ratio", TINY.replace("ratio = 1.5", "ratio = -1.5"), "`ratio` is a number above 0"),
+        ("nothing", TINY.replace("behind_threads = 2", "behind_threads = 0"), "0 threads"),
+        ("itself", TINY.replace("behind_threads = 2", "behind_threads = 1"), "compared with itself"),
+        ("cells", TINY.replace("a reason", "a|b"), "`a|b` has"),
+        ("empty", TINY.split("claim").next().unwrap().to_owned() + "claim = []", "no claim"),
     ] {
         let folder = one(name, &text);
         let failed = data::read(&folder, None).and_then(|papers| {
@@ -150,5 +161,20 @@ fn wrong_files_are_one_sentence() {
         std::fs::remove_dir_all(folder).unwrap();
     }
     assert!(data::read(Path::new("/dev/null"), None).is_err());
+    // What is wrong with the last figure is told before the first runs.
+    let second = TINY.find("[[figure]]").map(|at| TINY.to_owned() + &TINY[at..]).unwrap();
+    let at = second.rfind("threads = 2\n").unwrap();
+    for (wrong, says) in [("threads = 900000\n", "--threads 900000"), ("threads = 2\nmachine = \"zx81\"\n", "zx81")] {
+        let folder = one("late", &(second[..at].to_owned() + wrong + &second[at + "threads = 2\n".len()..]));
+        let papers = data::read(&folder, None).unwrap();
+        let failure = plan(&papers[0], &papers[0].figure[1], &args(&folder)).err().unwrap().to_string();
+        assert!(failure.starts_with("tiny, Figure 1: ") && failure.contains(says), "{failure}");
+        let path = folder.join("table.md");
+        let started = SimPapers { write: Some(path.clone()), out: Some(folder.join("rows")), ..args(&folder) };
+        assert!(execute(&started).is_err() && !path.exists() && !folder.join("rows").exists());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+    let none = SimPapers { figure: Some("Figure 7".to_owned()), ..args(&folder()) };
+    assert!(!SIMULATED || execute(&none).unwrap_err().to_string().contains("no figure of these papers"));
     assert!(data::read(&folder(), Some("nothing")).unwrap_err().to_string().contains("known are"));
 }
