@@ -10,6 +10,7 @@
 //! | [`workload`] | seeded keys and operation mixes, the same on every run |
 //! | [`topologies`](mod@topologies) | imagined machines of 1, 2, 4 and 8 nodes |
 //! | [`drops`] | values that know how many of them are alive |
+//! | `forked` | (on Unix) child processes that have none of their parent's other threads |
 //! | [`hostile`] | crowds of threads, memory, the longest operation, and a control to judge it by |
 //! | [`late`] | code that runs at the very end of a thread |
 //! | `simulated` | (with `--cfg archipelago_sim`) programs under many schedules of the virtual machine |
@@ -31,6 +32,8 @@
 //! with a planted bug that must be caught within a bounded number of runs.
 
 pub mod drops;
+#[cfg(all(unix, not(any(miri, archipelago_sim))))]
+pub mod forked;
 pub mod history;
 pub mod hostile;
 pub mod late;

@@ -1,47 +1,37 @@
-//! A map with background threads in a child process, which has not got them: dropping it there neither waits nor panics,
-//! and a map whose threads slept can be used there as well, as can one without threads. No test harness: `fork` wants a process of known threads.
+//! A map with background threads in a child process, which has not got them: it can be used and dropped there, whatever they did
+//! when the process forked, as can one without threads. No test harness: `fork` wants a process of known threads.
 
 #[cfg(all(unix, not(any(miri, archipelago_sim))))]
 mod forked {
     use archipelago_check::drops::{Counted, DropCounter};
+    use archipelago_check::forked::in_child;
     use archipelago_index::blink::{Builder, LogFed, Standard};
     use archipelago_index::euno::Contention;
     use archipelago_index::map::{Kind, Map};
     use archipelago_index::{BLinkTree, EunoBTree, EunoSkipList, HydraList};
     use archipelago_platform::topology::Topology;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::thread::sleep;
     use std::time::Duration;
 
     /// Enough entries for background threads.
     const LARGE: u64 = 26_000;
 
-    /// A child that has not ended by then hangs.
-    const SECONDS: u32 = 30;
-
-    /// Runs `child` in a child process and says how that ended: 0 if it returned, 1 if it panicked, less if it was killed.
-    fn in_child(child: impl FnOnce()) -> i32 {
-        // SAFETY: the child has this thread only, which ends it by `_exit`; what it runs in between is what is tested.
-        let pid = unsafe { libc::fork() };
-        assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
-        if pid == 0 {
-            // SAFETY: a signal that ends the process if it hangs.
-            unsafe { libc::alarm(SECONDS) };
-            let result = catch_unwind(AssertUnwindSafe(child));
-            // SAFETY: nothing else runs here.
-            unsafe { libc::_exit(i32::from(result.is_err())) }
-        }
-        let mut status = 0;
-        // SAFETY: `status` is ours to write.
-        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
-        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
-    }
-
     fn map(counter: DropCounter, nodes: usize) -> HydraList<u64, Counted> {
         let map = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();
         map.pin().extend((0..LARGE).map(|key| (key, counter.value(key))));
         assert_eq!(map.maintenance_stats().threads, nodes);
         map
+    }
+
+    fn used_and_dropped(map: HydraList<u64, Counted>, counter: DropCounter) {
+        map.pin().extend((LARGE / 2..3 * LARGE).map(|key| (key, counter.value(key))));
+        (0..LARGE).for_each(|key| assert!(map.pin().delete(&key)));
+        assert_eq!(map.pin().get_with(&(2 * LARGE), Counted::tag), Some(2 * LARGE));
+        map.sync();
+        assert_eq!((map.len() as u64, counter.alive()), (2 * LARGE, 2 * LARGE as i64));
+        map.check_invariants();
+        drop(map);
+        counter.assert_all_dropped();
     }
 
     /// The map is used and dropped in the child, its threads having slept; and then here.
@@ -59,15 +49,7 @@ mod forked {
         sleep(Duration::from_millis(5));
         let map = std::cell::Cell::new(Some(map));
         let ended = in_child(|| {
-            let map = map.take().expect("it was put there");
-            map.pin().extend((LARGE / 2..3 * LARGE).map(|key| (key, counter.value(key))));
-            (0..LARGE).for_each(|key| assert!(map.pin().delete(&key)));
-            assert_eq!(map.pin().get_with(&(2 * LARGE), Counted::tag), Some(2 * LARGE));
-            map.sync();
-            assert_eq!((map.len() as u64, counter.alive()), (2 * LARGE, 2 * LARGE as i64));
-            map.check_invariants();
-            drop(map);
-            counter.assert_all_dropped();
+            used_and_dropped(map.take().expect("it was put there"), counter);
         });
         assert_eq!(ended, 0, "the child");
         let map = map.take().expect("the child took its own");
@@ -77,7 +59,7 @@ mod forked {
         counter.assert_all_dropped();
     }
 
-    /// The map is dropped in a child whenever: its threads may be at work.
+    /// The map is dropped in a child, and used in another one, whenever: its threads may have been about to work.
     fn threads_at_work(nodes: usize) {
         let counter = DropCounter::new();
         for round in 0..20 {
@@ -85,7 +67,46 @@ mod forked {
             sleep(Duration::from_micros(round * 200));
             let ended = in_child(|| drop(map.take()));
             assert_eq!(ended, 0, "the child of round {round}");
+            let ended = in_child(|| used_and_dropped(map.take().expect("it was put there"), counter));
+            assert_eq!(ended, 0, "the child of round {round} that used it");
         }
+        counter.assert_all_dropped();
+    }
+
+    /// A value that takes its time to go, if it is to.
+    struct Slow(Counted, Duration);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            sleep(self.1);
+        }
+    }
+
+    /// A thread of the map's, or of the process's if the map has none, is freeing what was removed when the process forks.
+    fn threads_that_free<S: Kind>(map: Map<S, u64, Slow>, counter: DropCounter, entries: u64) {
+        let fill = |map: &Map<S, u64, Slow>, keys: std::ops::Range<u64>, slow: u64| {
+            let time = |key| Duration::from_micros(if key < slow { 300 } else { 0 });
+            map.pin().extend(keys.map(|key| (key, Slow(counter.value(key), time(key)))));
+        };
+        fill(&map, 0..entries, 0);
+        let map = std::cell::Cell::new(Some(map));
+        for round in 0..8 {
+            let here = map.take().expect("it was put there");
+            fill(&here, 0..40, 40);
+            (0..40).for_each(|key| assert!(here.pin().delete(&key)));
+            map.set(Some(here));
+            sleep(Duration::from_millis(1 + round));
+            let ended = in_child(|| {
+                let map = map.take().expect("it was put there");
+                fill(&map, entries..2 * entries, 0);
+                map.sync();
+                map.check_invariants();
+                drop(map);
+                counter.assert_all_dropped();
+            });
+            assert_eq!(ended, 0, "the child of round {round} of a {}", S::NAME);
+        }
+        drop(map.take());
         counter.assert_all_dropped();
     }
 
@@ -135,7 +156,11 @@ mod forked {
         for nodes in [1, 3] {
             threads_asleep(nodes);
             threads_at_work(nodes);
+            let map = HydraList::builder().topology(Topology::synthetic(nodes, 1)).build();
+            threads_that_free(map, DropCounter::new(), LARGE);
         }
+        threads_that_free(EunoBTree::new(), DropCounter::new(), 100);
+        threads_that_free(EunoSkipList::new(), DropCounter::new(), 100);
         for contention in [Contention::Adaptive, Contention::Always] {
             eunomia(EunoBTree::builder().contention(contention).build(), DropCounter::new());
             eunomia(EunoSkipList::builder().contention(contention).build(), DropCounter::new());

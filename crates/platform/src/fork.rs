@@ -2,47 +2,96 @@
 //!
 //! The child of a `fork` has the forking thread only. What a thread of the library's own held at that moment stays held in the
 //! child: a lock for ever, a bag of objects that nothing frees. So such a thread does its work [`outside_forks`], and a fork
-//! waits until it is done. Where there is no `fork`, or the model stands for the machine, nothing is waited for.
+//! waits until all of them are done, but for a work that itself waits for the thread that forks: after [`PATIENCE`] it goes on. Where there
+//! is no `fork`, or the model stands for the machine, nothing is waited for.
+//!
+//! # Invariants
+//! - No work begins while [`FORKING`](imp::FORKING) is set; the thread that has set it clears it, in the parent and in the child.
+//! - The rest of the state counts the works under way, without those that stand in a `fork` of their own.
+
+use core::time::Duration;
+
+/// How long a fork waits at most.
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(all(unix, not(any(miri, loom, archipelago_sim))))]
 mod imp {
+    use super::PATIENCE;
     use core::cell::Cell;
-    use core::sync::atomic::{AtomicBool, Ordering};
+    use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread::yield_now;
+    use std::time::Instant;
 
-    /// Taken by the work, or by a thread that forks.
-    static TAKEN: AtomicBool = AtomicBool::new(false);
+    /// A thread forks.
+    pub(super) const FORKING: usize = 1 << (usize::BITS - 1);
+
+    static STATE: AtomicUsize = AtomicUsize::new(0);
 
     /// The C library knows the handlers.
     pub(super) static REGISTERED: AtomicBool = AtomicBool::new(false);
 
     thread_local! {
-        /// This thread does the work: it may fork in it, and is in the child then.
+        /// This thread works: it may fork in it, and is in the child then.
         static WORKS: Cell<bool> = const { Cell::new(false) };
-        /// This thread forks, and has taken what is to be taken.
+        /// This thread forks.
         static FORKS: Cell<bool> = const { Cell::new(false) };
     }
 
-    fn take() {
-        // Acquire: pairs with the Release in `give`, so that who forks copies what the work has left whole.
-        while TAKEN.swap(true, Ordering::Acquire) {
-            std::thread::yield_now();
+    /// Work under way, which ends when this is dropped.
+    struct Working;
+
+    impl Working {
+        fn begin() -> Self {
+            loop {
+                let state = STATE.load(Ordering::Relaxed);
+                // Acquire: pairs with the Release of the thread that has forked, which may have worked before.
+                if state & FORKING == 0
+                    && STATE.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                {
+                    WORKS.set(true);
+                    return Working;
+                }
+                yield_now();
+            }
         }
     }
 
-    fn give() {
-        TAKEN.store(false, Ordering::Release);
+    impl Drop for Working {
+        fn drop(&mut self) {
+            WORKS.set(false);
+            // Release: pairs with the Acquire in `before`, so that who forks copies what the work has left whole.
+            STATE.fetch_sub(1, Ordering::Release);
+        }
     }
 
     extern "C" fn before() {
-        if !WORKS.get() && !FORKS.replace(true) {
-            take();
+        if FORKS.replace(true) {
+            return;
+        }
+        if WORKS.get() {
+            // Two works that both fork would wait for each other.
+            STATE.fetch_sub(1, Ordering::Release);
+        }
+        while STATE.fetch_or(FORKING, Ordering::Acquire) & FORKING != 0 {
+            yield_now();
+        }
+        let begun = Instant::now();
+        while STATE.load(Ordering::Acquire) != FORKING && begun.elapsed() < PATIENCE {
+            yield_now();
         }
     }
 
-    /// In the parent, and in the child: the forking thread is in both.
-    extern "C" fn after() {
+    extern "C" fn after_in_parent() {
         if FORKS.replace(false) {
-            give();
+            STATE.fetch_add(usize::from(WORKS.get()), Ordering::Relaxed);
+            STATE.fetch_and(!FORKING, Ordering::Release);
+        }
+    }
+
+    extern "C" fn after_in_child() {
+        if FORKS.replace(false) {
+            // Other works that it has not waited for are not here.
+            STATE.store(usize::from(WORKS.get()), Ordering::Release);
         }
     }
 
@@ -54,25 +103,14 @@ mod imp {
         if !REGISTERED.load(Ordering::Acquire) {
             // A child has its parent's handlers. Without memory for them there are none, and forks wait for nothing.
             // SAFETY: the functions touch a static and thread-locals without destructors; they neither allocate nor unwind.
-            _ = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+            _ = unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
             REGISTERED.store(true, Ordering::Release);
-        }
-    }
-
-    struct Working;
-
-    impl Drop for Working {
-        fn drop(&mut self) {
-            WORKS.set(false);
-            give();
         }
     }
 
     pub fn outside_forks<R>(work: impl FnOnce() -> R) -> R {
         register();
-        take();
-        WORKS.set(true);
-        let _working = Working;
+        let _working = (!WORKS.get()).then(Working::begin);
         work()
     }
 }
@@ -84,9 +122,9 @@ mod imp {
     }
 }
 
-/// Does `work`, which is over, or has not begun, whenever another thread of the process forks. One thread at a time works; a
-/// fork waits for it, and must not be what the work waits for. The work may fork itself, and goes on in the child then, but
-/// must not call this again.
+/// Does `work`, which is over, or has not begun, whenever another thread of the process forks: a fork waits for it, [`PATIENCE`] long.
+/// (Longer, if the work waits for what the forking thread holds: such a fork falls into the work.) The work may fork itself, and
+/// goes on in the child then.
 pub fn outside_forks<R>(work: impl FnOnce() -> R) -> R {
     imp::outside_forks(work)
 }
@@ -144,6 +182,30 @@ mod tests {
             ended.store(true, Ordering::Relaxed);
             assert!(all, "a fork fell into the work");
         });
-        assert!(outside_forks(|| forked(|| true)), "the work itself may fork");
+        assert!(outside_forks(|| forked(|| outside_forks(|| true))), "the work itself may fork");
+        assert!(forked(|| outside_forks(|| true)), "and has ended then");
+    }
+
+    /// They would wait for each other without end.
+    #[test]
+    fn a_fork_does_not_wait_for_ever() {
+        let (begun, forks) = (AtomicBool::new(false), std::sync::Mutex::new(()));
+        let wait_for_fork = || {
+            outside_forks(|| {
+                begun.store(true, Ordering::Release);
+                drop(forks.lock());
+            });
+        };
+        std::thread::scope(|scope| {
+            let held = forks.lock().unwrap();
+            scope.spawn(wait_for_fork);
+            while !begun.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let open = forked(|| outside_forks(|| true));
+            drop(held);
+            assert!(open, "the child is not kept by what is not in it");
+        });
+        assert!(forked(|| outside_forks(|| true)));
     }
 }

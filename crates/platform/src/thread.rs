@@ -1,6 +1,8 @@
 //! Threads, thread-locals, the small dense number every live thread has, and the CPU it is pinned to.
 
 #[cfg(not(loom))]
+mod crew;
+#[cfg(not(loom))]
 mod end;
 mod pinning;
 mod slot;
@@ -31,6 +33,8 @@ pub use loom::thread_local;
 #[cfg(not(any(loom, archipelago_sim)))]
 pub use std::thread_local;
 
+#[cfg(not(loom))]
+pub use crew::Crew;
 pub use pinning::{Pinning, allowed_cpus, bind_current, pin_current};
 #[cfg(not(loom))]
 pub(crate) use pinning::{pinned, set_affinity};

@@ -9,6 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use archipelago_check::drops::DropCounter;
+#[cfg(unix)]
+use archipelago_check::forked::in_child;
 use archipelago_check::watchdog::watchdog;
 use archipelago_replicate::{Builder, FromFns, Replicated};
 use common::{Change, Ledger};
@@ -166,5 +168,38 @@ fn resting_combiners_are_woken() {
         assert_eq!(naps(), 3);
         (0..64).for_each(|_| batch());
         wait_until(|| naps() > 3);
+    });
+}
+
+/// The child has none of the threads, whatever they were doing when the process forked.
+#[cfg(unix)]
+#[test]
+fn a_child_process_waits_for_no_thread_of_its_parent() {
+    let _alone = alone();
+    watchdog(LIMIT, |_| {
+        for round in 0..20 {
+            let counter = DropCounter::new();
+            for has_combiners in [false, true] {
+                let builder = if has_combiners { dedicated() } else { Replicated::builder().replicas(2) };
+                let replicated = builder.helper(Duration::from_micros(200)).build(Ledger::numbered());
+                let note = |replicated: &Replicated<Ledger>| {
+                    replicated.handle_on(0).write(Change::Note(counter.value(1))).unwrap();
+                };
+                (0..30).for_each(|_| note(&replicated));
+                thread::sleep(Duration::from_micros(50 * round));
+                let replicated = std::cell::Cell::new(Some(replicated));
+                let child = || {
+                    let replicated = replicated.take().expect("it was put there");
+                    if !has_combiners {
+                        (0..100).for_each(|_| note(&replicated));
+                        replicated.sync().unwrap();
+                    }
+                    drop(replicated);
+                };
+                assert_eq!(in_child(child), 0, "the child of round {round}");
+                drop(replicated.take());
+                counter.assert_all_dropped();
+            }
+        }
     });
 }

@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use archipelago_check::hostile::{Counting, alone, crowd, duration_or, longest_gap, some_try, within};
-use archipelago_sync::mvrlu::{ClockKind, Domain, Handle, Link};
+use archipelago_sync::mvrlu::{ClockKind, Collection, Domain, Handle, Link};
 
 #[global_allocator]
 static HEAP: Counting = Counting::new();
@@ -195,4 +195,31 @@ fn collecting_and_statistics_work_under_load() {
         // Three rounds, each of which may lose the processor, or find each of the domain's short locks taken.
         within("collect and stats", 9, longest, gap)
     });
+}
+
+/// The child has not got the domain's collecting thread, whatever that was doing when the process forked: whoever changes things
+/// collects in its place.
+#[cfg(unix)]
+#[test]
+fn a_child_process_waits_for_no_thread_of_its_parent() {
+    let _alone = alone();
+    let domain = Domain::builder().collection(Collection::Background).build();
+    let cell = domain.alloc(Cell(None));
+    let flips = |handle: &mut Handle, count: u64| (0..count).for_each(|value| flip(handle, cell, value));
+    let handle = domain.register();
+    let both = std::cell::Cell::new(Some((domain, handle)));
+    for round in 0..400 {
+        // Beyond the watermark at which the thread is woken, now and then: it is at work, or not yet, or no more.
+        let (domain, mut handle) = both.take().expect("it was put there");
+        flips(&mut handle, 37 * round % 1_000);
+        both.set(Some((domain, handle)));
+        let child = || {
+            let (domain, mut handle) = both.take().expect("it was put there");
+            flips(&mut handle, if round % 40 == 0 { 20_000 } else { 1 });
+            drop((handle, domain));
+        };
+        assert_eq!(archipelago_check::forked::in_child(child), 0, "the child of round {round}");
+    }
+    // SAFETY: no other thread has a link to it.
+    both.take().expect("the children took their own").1.update(|tx| unsafe { tx.retire(cell) }).unwrap();
 }

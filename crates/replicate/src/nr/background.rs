@@ -1,12 +1,17 @@
 //! Background threads of a replicated structure: the helper for inactive replicas (paper §3.9), and dedicated combiners
 //! (§3.2). None runs unless asked for. Everything works without them, so that a thread which is not scheduled costs time
 //! and nothing else.
+//!
+//! The child of a `fork` has none of them, and waits for none when it drops the structure. It may use it, too, unless a dedicated
+//! combiner was at work: that holds its replica for ever there. (The helper is not caught at work: `outside_forks`. To keep a fork
+//! out of each turn of the combiners would cost all of them a shared line.)
 
 use core::iter;
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
+use archipelago_platform::fork::outside_forks;
 use archipelago_platform::sync::Arc;
-use archipelago_platform::thread::{self, JoinHandle};
+use archipelago_platform::thread::{self, Crew};
 use archipelago_platform::time::Duration;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::backoff::Backoff;
@@ -21,7 +26,7 @@ const IDLE_YIELDS: u32 = 1_000;
 #[derive(Default)]
 pub(super) struct Background {
     stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Crew,
 }
 
 impl Background {
@@ -63,14 +68,11 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        for thread in self.threads.drain(..) {
-            thread.thread().unpark();
-            // A structure may own the last handle to itself, and drop it on one of these threads.
-            if thread.thread().id() != thread::current().id() {
-                // They catch the user's panics, and have none of their own to pass on.
-                let _ = thread.join();
-            }
+        if self.threads.is_here() {
+            self.threads.threads().for_each(|thread| thread.thread().unpark());
         }
+        // They catch the user's panics, and have none of their own to pass on.
+        let _ = self.threads.join();
     }
 }
 
@@ -78,7 +80,8 @@ impl Drop for Background {
 fn help<T: Replicable>(shared: &Shared<T>, stop: &AtomicBool, interval: Duration) {
     while !stop.load(Ordering::Acquire) {
         thread::park_timeout(interval);
-        if shared.sync().is_err() {
+        // A child of the process goes on without this thread, and without waiting for what it held.
+        if outside_forks(|| shared.sync()).is_err() {
             return;
         }
     }

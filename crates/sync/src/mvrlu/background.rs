@@ -1,7 +1,7 @@
 //! The thread that looks for grace periods where a domain has one: asleep unless it is woken, gone with the domain.
 
 use archipelago_platform::sync::{Arc, Condvar, Mutex, MutexGuard};
-use archipelago_platform::thread::{self, JoinHandle};
+use archipelago_platform::thread::{self, Crew};
 
 #[derive(Default)]
 struct Cue {
@@ -39,7 +39,7 @@ impl Bell {
 /// A domain's collecting thread.
 pub(super) struct Background {
     bell: Arc<Bell>,
-    thread: Option<JoinHandle<()>>,
+    thread: Crew,
 }
 
 impl Background {
@@ -48,26 +48,31 @@ impl Background {
     /// # Panics
     /// If the system refuses a thread.
     pub(super) fn start(collect: impl Fn() -> bool + Send + 'static) -> Self {
-        let bell = Arc::new(Bell::default());
+        let (bell, mut crew) = (Arc::new(Bell::default()), Crew::default());
         let thread = {
             let bell = bell.clone();
             thread::Builder::new().name("mvrlu-collect".into()).spawn(move || while bell.next() && collect() {})
         };
-        Self { bell, thread: Some(thread.expect("a thread for the domain's collection")) }
+        crew.push(thread.expect("a thread for the domain's collection"));
+        Self { bell, thread: crew }
     }
 
     pub(super) fn wake(&self) {
-        self.bell.ring(|cue| cue.work = true);
+        self.tell(|cue| cue.work = true);
+    }
+
+    /// In a child of the process nothing: the thread is not there, and may hold the bell for ever.
+    fn tell(&self, change: impl FnOnce(&mut Cue)) {
+        if self.thread.is_here() {
+            self.bell.ring(change);
+        }
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        self.bell.ring(|cue| cue.stop = true);
-        // The thread itself may be the last to let go of the domain.
-        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
-            // It panics only where collecting does, and that was printed.
-            let _ = thread.join();
-        }
+        self.tell(|cue| cue.stop = true);
+        // It panics only where collecting does, and that was printed.
+        let _ = self.thread.join();
     }
 }

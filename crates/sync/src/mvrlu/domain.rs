@@ -1,5 +1,7 @@
 //! The domain: how one is made, its objects, and what it holds.
 
+#[cfg(not(loom))]
+use archipelago_platform::fork::outside_forks;
 use archipelago_platform::sync::Arc;
 #[cfg(not(loom))]
 use archipelago_platform::sync::Weak;
@@ -18,6 +20,7 @@ pub enum Collection {
     /// The threads that write, when their logs have grown, and those that read, when they meet many copies.
     Cooperative,
     /// A thread of the domain's own, asleep unless a log has grown; writers collect what it has found to be free.
+    /// A `fork` of the process waits for what it does; the child has no such thread, and writers do its work there.
     Background,
 }
 
@@ -87,9 +90,12 @@ impl Builder {
 /// Whether the domain is there.
 #[cfg(not(loom))]
 fn collect_in_background(shared: &Weak<Shared>) -> bool {
-    let Some(shared) = shared.upgrade() else { return false };
-    shared.uncounted(|| Handle::new(shared.clone()).collect_everybody());
-    true
+    // A child of the process would wait for ever for a log that this thread has locked.
+    outside_forks(|| {
+        let Some(shared) = shared.upgrade() else { return false };
+        shared.uncounted(|| Handle::new(shared.clone()).collect_everybody());
+        true
+    })
 }
 
 /// What a domain holds at the moment; exact only while no thread uses it.

@@ -23,17 +23,18 @@
 //! If a background thread drops it (a value that owned the map was reclaimed), it does not wait for itself: it goes on
 //! where it was called from, finds that it shall stop, and the core goes with it.
 //!
-//! **After `fork`** the child has the map and not its threads. It never waits for them. If they slept at that moment, they
-//! held nothing: clients do the work from then on. If one was at work, it may have held any lock of the maintenance: then
-//! there is none in the child, the layers stay as they are (answers are right all the same), and the core is leaked, since
-//! the lost thread owns a share of it.
+//! **After `fork`** the child has the map and not its threads. It never waits for them. A fork waits until none of them is at work
+//! ([`outside_forks`]): they hold nothing then, and in the child clients do the work. If one works longer than a fork waits, it
+//! may have held any lock of the maintenance: then there is none in the child, the layers stay as they are (answers are right all
+//! the same), and the core is leaked, since the lost thread owns a share of it.
 
 use super::super::shared::Core;
 use super::{MaintenanceStats, lock};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
+use archipelago_platform::fork::outside_forks;
 use archipelago_platform::sync::{Arc, Mutex, OnceLock, Weak};
-use archipelago_platform::thread::{self, JoinHandle, Thread};
+use archipelago_platform::thread::{self, Crew, Thread};
 use archipelago_platform::time::Duration;
 use archipelago_platform::topology::NodeId;
 use core::any::Any;
@@ -59,7 +60,7 @@ const GARBAGE: u8 = 2;
 pub(super) struct Background {
     /// `None` inside: the operating system refused a thread, clients do the work.
     wake: OnceLock<Option<Arc<Wake>>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Crew>,
     /// Whether thread 0 knows of garbage. See the module's text.
     garbage: AtomicU8,
 }
@@ -85,8 +86,8 @@ struct Sleeper {
     /// What there is to do.
     work: AtomicU8,
     thread: OnceLock<Thread>,
-    /// Whether the thread sleeps, and so holds nothing.
-    asleep: AtomicBool,
+    /// Whether the thread is at work, and so may hold something.
+    works: AtomicBool,
     roused: AtomicU64,
     done: AtomicU64,
     wakes: AtomicU64,
@@ -114,7 +115,7 @@ pub(crate) type Payload = Box<dyn Any + Send>;
 
 impl Background {
     pub(super) fn new() -> Self {
-        Self { wake: OnceLock::new(), threads: Mutex::new(Vec::new()), garbage: AtomicU8::new(NEW) }
+        Self { wake: OnceLock::new(), threads: Mutex::new(Crew::default()), garbage: AtomicU8::new(NEW) }
     }
 
     fn wake(&self) -> Option<&Arc<Wake>> {
@@ -158,7 +159,7 @@ impl<F: KeyForm> Core<F> {
         let Some(wake) = self.maintenance.background.wake.get_or_init(|| self.start_background()) else { return false };
         if wake.is_lost() {
             // Only if the threads held nothing may clients take over.
-            return !wake.all_asleep();
+            return !wake.all_rest();
         }
         wake.rouse(0, ROUND);
         true
@@ -243,20 +244,11 @@ impl<F: KeyForm> Core<F> {
     pub(crate) fn stop_background(&self) -> Option<Payload> {
         let background = &self.maintenance.background;
         // A thread that was refused has stopped the others already; they are waited for all the same.
-        let lost = background.wake().is_some_and(|wake| wake.is_lost());
-        let threads = core::mem::take(&mut *lock(&background.threads));
-        if lost {
-            // Neither to be waited for nor to be let go of: the system does not know them.
-            core::mem::forget(threads);
-            return None;
-        }
-        if let Some(wake) = background.wake() {
+        if let Some(wake) = background.wake().filter(|wake| !wake.is_lost()) {
             wake.stop();
         }
-        let me = thread::current().id();
-        let others = threads.into_iter().filter(|thread| thread.thread().id() != me);
-        // All of them, before the first panic is returned.
-        others.map(|thread| thread.join().err()).fold(None, Option::or)
+        let mut threads = core::mem::take(&mut *lock(&background.threads));
+        threads.join()
     }
 }
 
@@ -267,25 +259,33 @@ fn live<F: KeyForm>(core: &Weak<Core<F>>, node: usize, wake: &Wake) {
     let mut bound = false;
     loop {
         let woken = wake.wait(node, follow_up.as_ref().map(|follow_up| follow_up.delay_ms));
-        let Some(core) = core.upgrade() else { return };
-        if core.layers.len() > 1 && !bound {
-            // A hint only: without it the replica may be built on another node's memory.
-            let _ = thread::bind_current(&core.config.topology, NodeId(node));
-            bound = true;
-        }
-        follow_up = match woken {
-            Woken::Stop => return,
-            Woken::Work(kinds) => {
-                roused += 1;
-                if kinds & ROUND != 0 {
-                    core.round(node, wake);
-                }
-                let new = || FollowUp { delay_ms: FIRST_MS, in_vain: 0 };
-                (node == 0).then(|| follow_up.map_or_else(new, |it| FollowUp { in_vain: 0, ..it }))
+        let worked = outside_forks(|| {
+            wake.sleepers[node].works.store(true, Relaxed);
+            let core = core.upgrade()?;
+            if core.layers.len() > 1 && !bound {
+                // A hint only: without it the replica may be built on another node's memory.
+                let _ = thread::bind_current(&core.config.topology, NodeId(node));
+                bound = true;
             }
-            Woken::Time => follow_up.and_then(|it| core.follow_up(it)),
-        };
-        drop(core);
+            follow_up = match woken {
+                Woken::Stop => return None,
+                Woken::Work(kinds) => {
+                    roused += 1;
+                    if kinds & ROUND != 0 {
+                        core.round(node, wake);
+                    }
+                    let new = || FollowUp { delay_ms: FIRST_MS, in_vain: 0 };
+                    (node == 0).then(|| follow_up.take().map_or_else(new, |it| FollowUp { in_vain: 0, ..it }))
+                }
+                Woken::Time => follow_up.take().and_then(|it| core.follow_up(it)),
+            };
+            drop(core);
+            wake.sleepers[node].works.store(false, Relaxed);
+            Some(())
+        });
+        if worked.is_none() {
+            return;
+        }
         if follow_up.is_none() {
             wake.sleepers[node].done.store(roused, Release);
         }
@@ -319,12 +319,10 @@ impl Wake {
                 0 => {}
                 kinds => return Woken::Work(kinds),
             }
-            sleeper.asleep.store(true, Release);
             match for_ms {
                 Some(ms) => thread::park_timeout(Duration::from_millis(ms)),
                 None => thread::park(),
             }
-            sleeper.asleep.store(false, Release);
             sleeper.wakes.fetch_add(1, Release);
             slept = true;
         }
@@ -342,7 +340,8 @@ impl Wake {
         self.process != std::process::id()
     }
 
-    fn all_asleep(&self) -> bool {
-        self.sleepers.iter().all(|sleeper| sleeper.asleep.load(Acquire))
+    /// Whether no thread was at work when this process was forked. Relaxed: the child has what they had stored by then.
+    fn all_rest(&self) -> bool {
+        self.sleepers.iter().all(|sleeper| !sleeper.works.load(Relaxed))
     }
 }

@@ -1,0 +1,90 @@
+//! The threads that a structure has started for itself, and that end with it.
+
+use core::any::Any;
+
+use super::{JoinHandle, current};
+
+/// Threads to be waited for when their structure ends: by the process that has started them. In the child of a `fork` none of
+/// them is there, and waiting would never end.
+#[derive(Debug, Default)]
+pub struct Crew {
+    /// The process that has started the first of them.
+    process: u32,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Crew {
+    /// Adds a thread that this process has started, as it has all others.
+    pub fn push(&mut self, thread: JoinHandle<()>) {
+        if self.threads.is_empty() {
+            self.process = std::process::id();
+        }
+        debug_assert_eq!(self.process, std::process::id());
+        self.threads.push(thread);
+    }
+
+    /// Whether there are threads in this process. A child of the one that has started them has none.
+    pub fn is_here(&self) -> bool {
+        !self.threads.is_empty() && self.process == std::process::id()
+    }
+
+    /// The threads.
+    pub fn threads(&self) -> impl Iterator<Item = &JoinHandle<()>> {
+        self.threads.iter()
+    }
+
+    /// Waits for all threads that are here, but for the calling one: a structure may own the last reference to itself, and drop
+    /// that on a thread of its own. They have been told to end. What the first one to panic panicked with.
+    pub fn join(&mut self) -> Option<Box<dyn Any + Send>> {
+        let is_here = self.is_here();
+        let threads = core::mem::take(&mut self.threads);
+        if !is_here {
+            // Neither to be waited for nor to be let go of: the system does not know them.
+            core::mem::forget(threads);
+            return None;
+        }
+        let me = current().id();
+        let others = threads.into_iter().filter(|thread| thread.thread().id() != me);
+        // All of them, before the first panic is returned.
+        others.map(|thread| thread.join().err()).fold(None, Option::or)
+    }
+}
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn all_are_waited_for_and_the_first_panic_comes_back() {
+        static ENDED: AtomicU32 = AtomicU32::new(0);
+        let mut crew = Crew::default();
+        for number in 0..4 {
+            crew.push(std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(5 * number));
+                ENDED.fetch_add(1, Ordering::Relaxed);
+                if number % 2 == 1 {
+                    std::panic::resume_unwind(Box::new(number));
+                }
+            }));
+        }
+        assert_eq!(crew.join().and_then(|payload| payload.downcast::<u64>().ok()), Some(Box::new(1)));
+        assert_eq!((ENDED.load(Ordering::Relaxed), crew.threads().count(), crew.is_here()), (4, 0, false));
+    }
+
+    #[test]
+    fn a_thread_does_not_wait_for_itself() {
+        static CREW: Mutex<Option<Crew>> = Mutex::new(None);
+        let (started, told) = std::sync::mpsc::channel();
+        let (ended, said) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            told.recv().unwrap();
+            let mut crew = CREW.lock().unwrap().take().unwrap();
+            ended.send(crew.join().is_none()).unwrap();
+        });
+        let crew = CREW.lock().unwrap().get_or_insert_default().push(thread);
+        started.send(crew).unwrap();
+        assert!(said.recv().unwrap());
+    }
+}
