@@ -10,6 +10,17 @@
 //! strong atomicity. A transaction that began orders what its thread did before, and one that committed what it does
 //! after, as a sequentially consistent fence does; the orderings of accesses inside don't matter.
 //!
+//! # What the simulated world does otherwise
+//! There an aborted body is left by unwinding. Its destructors run, and their writes leave no trace, nor is a value undone that
+//! was moved into the body: it is dropped in there, where natively it is dropped afterwards, by a thread that has left the
+//! transaction. So a body borrows. What it writes plainly is undone on its thread's own stack, and elsewhere if it was announced;
+//! thread-locals and what was allocated are not, and a block that a body frees is gone for those who have it back after an abort
+//! (natively that is undone too). What *other* threads write plainly to the stack of one that is in a transaction, to a slice
+//! that it has lent to them, is lost if that aborts; what they write by atomics, or announce, stays.
+//!
+//! Seven transactions may lie in each other; the next one aborts all of them, without a reason that it states, in both worlds.
+//! Guards of `sync`'s locks that a body takes are released by an abort.
+//!
 //! # Panics
 //! A panic inside aborts: natively it is then forgotten, since an abort undoes the panic too, and `Err` is the result;
 //! in the simulated world it goes on after the transaction was undone. Both leave no transaction open.
@@ -136,7 +147,8 @@ impl Htm {
 pub struct Inside(PhantomData<*mut ()>);
 
 impl Inside {
-    /// Aborts the transaction, which then fails with this code.
+    /// Aborts the transaction, which then fails with this code. Not in a destructor: in the simulated world it might run because
+    /// the transaction has aborted, and this could not return.
     #[inline(always)]
     pub fn abort<const CODE: u8>(self) -> ! {
         // SAFETY: only `Htm::transaction` makes this value, for a body that it runs, and it can't leave the thread; what

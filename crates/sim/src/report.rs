@@ -100,11 +100,11 @@ pub struct Stats {
     pub tx_capacity: u64,
     /// Transactions aborted by the program.
     pub tx_explicit: u64,
-    /// Transactions aborted by the CPU's timer.
+    /// Transactions aborted by the CPU's timer, or by a stall: what takes a processor away interrupts.
     pub tx_interrupts: u64,
     /// Transactions aborted because they touched a page that had no memory yet.
     pub tx_faults: u64,
-    /// Transactions aborted because they waited or entered the kernel.
+    /// Transactions aborted because they waited or entered the kernel, or were nested too deep.
     pub tx_forbidden: u64,
     /// Transactions aborted for no visible reason.
     pub tx_spurious: u64,

@@ -1,6 +1,6 @@
 //! What one contender with a number of threads came to.
 
-use archipelago_sim::TxSite;
+use archipelago_sim::{Stats, TxSite};
 use serde_json::{Value, json};
 
 use crate::harness::simulated::{Contender, Figures, Kind, Run, Setting};
@@ -18,7 +18,6 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
     let most = |values: &[f64]| values.iter().copied().reduce(f64::max);
     let per_op = |which: usize| first.kinds.map(|kinds| kinds[which].ns as f64 / kinds[which].ops.max(1) as f64);
     let updating = |[reads, updates]: [Kind; 2]| 100.0 * updates.ns as f64 / (reads.ns + updates.ns).max(1) as f64;
-    let aborts = |begun: u64| 100.0 * stats.tx_aborts() as f64 / begun as f64;
     let tx = |count: u64| (stats.tx_begun > 0).then(|| count as f64 / ops);
     let of_cell = contender.cell.facts();
     let cell =
@@ -56,7 +55,7 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
         // Virtual microseconds measured.
         ("micros", json!(first.measured_ns / 1000)),
         // Hardware transactions that aborted, of those begun.
-        ("tx_abort_percent", json!((stats.tx_begun > 0).then(|| aborts(stats.tx_begun)))),
+        ("tx_abort_percent", json!(abort_percent(stats))),
         // Memory that the model takes per cache line of the program's.
         ("model_bytes_per_line", json!(first.bytes_per_line)),
         // Accesses that left the socket per operation, of the parts of the program that have a name.
@@ -90,6 +89,12 @@ pub fn row(contender: &Contender, threads: usize, figures: &Figures, setting: &S
     ];
     let (seeds, sweep) = (figures.mops.clone(), figures.sweep.clone());
     Row { seeds, sweep, ..Row::new(&contender.name, threads, &contender.cell, fields) }
+}
+
+/// What part of the transactions aborted. Some that end in the span that counts began before it: these may be more.
+fn abort_percent(stats: &Stats) -> Option<f64> {
+    let (begun, aborts) = (stats.tx_begun, stats.tx_aborts());
+    (begun > 0).then(|| 100.0 * aborts as f64 / begun.max(aborts) as f64)
 }
 
 /// A place where transactions begin, and how they ended, in percent of those begun.
@@ -133,4 +138,15 @@ fn warning(figures: &Figures, setting: &Setting) -> Option<String> {
     });
     let all: Vec<String> = unsteady.into_iter().chain(few).collect();
     (!all.is_empty()).then(|| all.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_transactions_abort_than_there_are() {
+        let percent = |tx_begun, tx_conflicts| abort_percent(&Stats { tx_begun, tx_conflicts, ..Stats::default() });
+        assert_eq!([percent(0, 0), percent(8, 2), percent(5, 6)], [None, Some(25.0), Some(100.0)]);
+    }
 }

@@ -141,7 +141,10 @@ impl Out {
             })?;
             done.push(stored);
         }
-        file.set_len(whole as u64).map_err(failed)?;
+        // Not otherwise: another run may have appended a row since.
+        if whole < text.len() {
+            file.set_len(whole as u64).map_err(failed)?;
+        }
         Ok(Out { path: path.to_owned(), file, done })
     }
 

@@ -55,11 +55,12 @@ mod tests {
     use crate::sim::tests::{common, parse};
 
     /// Every experiment with every contender, small.
-    const EXPERIMENTS: [&[&str]; 6] = [
-        &["locks"],
-        &["blink", "--count", "2k", "--update-percent", "50"],
+    const EXPERIMENTS: [&[&str]; 7] = [
+        &["locks", "--lock", "all", "--write-percent", "10"],
+        &["blink", "--count", "2k", "--update-percent", "50", "--removes"],
         &["euno", "--count", "2k", "--workload", "all", "--theta", "0.9"],
         &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
+        &["ycsb", "--index", "all", "--workload", "a,e", "--count", "2k", "--keys", "email"],
         &["sets", "--structure", "all", "--mechanism", "all", "--count", "100", "--update-percent", "20"],
         &["nr", "--workload", "all", "--method", "all", "--update-percent", "20", "--count", "2k"],
     ];

@@ -21,7 +21,10 @@ const PATIENCE: u32 = 64;
 static ELIDED: Site = Site::new("an elided lock");
 
 /// Runs `body` as if in a critical section of a lock: in a transaction while `is_held` says no, else by
-/// `fallback`, which takes the lock, does the same, and releases it. `is_held` reads the lock's word.
+/// `fallback`, which takes the lock, does the same, and releases it. `is_held` reads the lock's word. A body that aborts by
+/// itself ([`abort`]) is run by the fallback.
+///
+/// As with any lock, a thread that holds it (in the fallback, say) must not come here again: it waits for itself for ever.
 #[inline]
 #[track_caller]
 pub fn elide<R>(

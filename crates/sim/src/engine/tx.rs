@@ -18,7 +18,6 @@ use core::panic::Location;
 use std::collections::BTreeMap;
 
 use super::Engine;
-use crate::arena::Arena;
 use crate::memory::{Evicted, Kind, NONE};
 use crate::report::{TxCounts, TxLine, TxSite};
 use crate::rng;
@@ -505,7 +504,7 @@ impl Engine {
     /// The running thread writes there, while stacks are kept: it may be another thread's.
     #[cold]
     pub(super) fn tx_wrote(&mut self, addr: usize, size: usize) {
-        if self.arena.as_ref().is_some_and(|arena: &Arena| arena.span().contains(&addr)) {
+        if self.arena.as_ref().is_some_and(|arena| arena.span().contains(&addr)) {
             return;
         }
         for (id, thread) in self.threads.iter_mut().enumerate() {

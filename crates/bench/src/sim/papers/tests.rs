@@ -174,7 +174,7 @@ fn wrong_files_are_one_sentence() {
         assert!(execute(&started).is_err() && !path.exists() && !folder.join("rows").exists());
         std::fs::remove_dir_all(folder).unwrap();
     }
-    let none = SimPapers { figure: Some("Figure 7".to_owned()), ..args(&folder()) };
+    let none = SimPapers { figure: Some("Figure 99".to_owned()), ..args(&folder()) };
     assert!(!SIMULATED || execute(&none).unwrap_err().to_string().contains("no figure of these papers"));
     assert!(data::read(&folder(), Some("nothing")).unwrap_err().to_string().contains("known are"));
 }
