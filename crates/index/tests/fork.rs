@@ -24,9 +24,11 @@ mod forked {
     }
 
     fn used_and_dropped(map: HydraList<u64, Counted>, counter: DropCounter) {
+        let rounds = map.maintenance_stats().rounds;
         map.pin().extend((LARGE / 2..3 * LARGE).map(|key| (key, counter.value(key))));
         (0..LARGE).for_each(|key| assert!(map.pin().delete(&key)));
         assert_eq!(map.pin().get_with(&(2 * LARGE), Counted::tag), Some(2 * LARGE));
+        assert!(map.maintenance_stats().rounds > rounds, "the layers are brought up to date");
         map.sync();
         assert_eq!((map.len() as u64, counter.alive()), (2 * LARGE, 2 * LARGE as i64));
         map.check_invariants();
@@ -74,11 +76,14 @@ mod forked {
     }
 
     /// A value that takes its time to go, if it is to.
-    struct Slow(Counted, Duration);
+    struct Slow {
+        _value: Counted,
+        time: Duration,
+    }
 
     impl Drop for Slow {
         fn drop(&mut self) {
-            sleep(self.1);
+            sleep(self.time);
         }
     }
 
@@ -86,7 +91,7 @@ mod forked {
     fn threads_that_free<S: Kind>(map: Map<S, u64, Slow>, counter: DropCounter, entries: u64) {
         let fill = |map: &Map<S, u64, Slow>, keys: std::ops::Range<u64>, slow: u64| {
             let time = |key| Duration::from_micros(if key < slow { 300 } else { 0 });
-            map.pin().extend(keys.map(|key| (key, Slow(counter.value(key), time(key)))));
+            map.pin().extend(keys.map(|key| (key, Slow { _value: counter.value(key), time: time(key) })));
         };
         fill(&map, 0..entries, 0);
         let map = std::cell::Cell::new(Some(map));

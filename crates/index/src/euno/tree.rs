@@ -38,7 +38,7 @@ const WELL: usize = KEYS * 3 / 4;
 /// No tree is higher.
 const HEIGHTS: usize = 16;
 
-/// An inner node: 1024 bytes.
+/// An inner node: 1024 bytes, where addresses have eight.
 #[repr(C, align(64))]
 pub struct Inner {
     lock: VersionLock,
@@ -49,6 +49,7 @@ pub struct Inner {
     children: [Link<Inner>; KEYS + 1],
 }
 
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Inner>() == 1024);
 
 impl Page for Inner {

@@ -83,8 +83,8 @@ mod tests {
             let mut crew = CREW.lock().unwrap().take().unwrap();
             ended.send(crew.join().is_none()).unwrap();
         });
-        let crew = CREW.lock().unwrap().get_or_insert_default().push(thread);
-        started.send(crew).unwrap();
+        CREW.lock().unwrap().get_or_insert_default().push(thread);
+        started.send(()).unwrap();
         assert!(said.recv().unwrap());
     }
 }
