@@ -6,6 +6,7 @@
 
 use crate::backlog::Limit;
 use archipelago_platform::atomic::{AtomicIsize, Ordering::Relaxed};
+use archipelago_platform::pad::CachePadded;
 use core::fmt;
 
 /// A `try_` operation was refused, and nothing was changed. It has what was to be stored.
@@ -84,12 +85,13 @@ const MOST_ALLOWANCE: usize = 4 << 20;
 pub struct Limits {
     pub(crate) backlog: Limit,
     memory: usize,
-    allowance: AtomicIsize,
+    /// Its padding keeps what changes elsewhere in a map off the lines of the limits, which every change looks at.
+    allowance: CachePadded<AtomicIsize>,
 }
 
 impl Limits {
     pub(crate) fn new(config: LimitConfig) -> Self {
-        Self { backlog: config.backlog, memory: config.memory, allowance: AtomicIsize::new(0) }
+        Self { backlog: config.backlog, memory: config.memory, allowance: CachePadded::new(AtomicIsize::new(0)) }
     }
 
     /// Whether the map may grow by `bytes`; `held` counts what it holds.

@@ -14,6 +14,7 @@ use std::alloc::Layout;
 
 use super::pages::Pages;
 use crate::topology::NodeId;
+use crate::touch;
 
 /// How many fullness classes an arena tells apart.
 pub(super) const CLASSES: usize = 8;
@@ -145,6 +146,7 @@ impl Chunk {
 
     /// How full the chunk is, from 0 to `CLASSES - 1`; `None` if it is quite full, quite empty or closed.
     pub(super) fn class(&self) -> Option<usize> {
+        touch(&raw const self.live, size_of::<usize>());
         let listed = !self.is_full() && !self.is_empty() && !self.is_closed();
         listed.then(|| self.live.get() * CLASSES / self.blocks.capacity)
     }

@@ -82,7 +82,8 @@ pub struct Domain {
     clock: CachePadded<Clock>,
     flavour: Flavour,
     bag_limit: Size,
-    backlog: Backlog,
+    /// On lines of its own: it changes with every bag that is sealed, and each reader that enters looks at the fields beside it.
+    backlog: CachePadded<Backlog>,
     records: Records,
     #[cfg(not(loom))]
     rest: Option<Arc<Rest>>,
@@ -127,7 +128,7 @@ impl Domain {
                 },
                 bytes: BAG_BYTES,
             },
-            backlog: Backlog::unlimited(),
+            backlog: CachePadded::new(Backlog::unlimited()),
             records: Records::new(),
             #[cfg(not(loom))]
             rest: None,
@@ -192,7 +193,7 @@ impl Domain {
     /// ```
     #[must_use]
     pub fn with_backlog_limit(mut self, objects: usize, report: impl Fn(Stats) + Send + Sync + 'static) -> Self {
-        self.backlog = Backlog::limited(objects, Box::new(report));
+        self.backlog = CachePadded::new(Backlog::limited(objects, Box::new(report)));
         self
     }
 
@@ -332,7 +333,7 @@ impl Domain {
     /// ```
     pub fn synchronize(&self) {
         assert!(
-            !self.records.iter().any(Record::is_active_here),
+            !self.records.of_this_thread().any(Record::is_active_here),
             "synchronize() inside a guard of the same domain would wait for itself: drop the guard first"
         );
         // As if this thread had retired something right now, inside a guard.

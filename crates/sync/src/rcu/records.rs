@@ -87,9 +87,18 @@ impl Records {
 
     /// All records. One that is made meanwhile may or may not be met.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.slots.iter().map(|own| &**own).chain(self.claimable())
+    }
+
+    /// The records that the calling thread may be active in: its slot's, and those that can be claimed. It leaves alone the lines
+    /// that other threads write whenever they enter.
+    pub(super) fn of_this_thread(&self) -> impl Iterator<Item = &Record> {
+        iter::once(self.own()).chain(self.claimable())
+    }
+
+    fn claimable(&self) -> impl Iterator<Item = &Record> {
         // SAFETY: nodes live as long as the domain.
-        let claimable = self.chain().map(|node| unsafe { &*node.as_ref().record });
-        self.slots.iter().map(|own| &**own).chain(claimable)
+        self.chain().map(|node| unsafe { &*node.as_ref().record })
     }
 
     fn chain(&self) -> impl Iterator<Item = NonNull<Node>> {

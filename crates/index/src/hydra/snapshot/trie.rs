@@ -130,6 +130,7 @@ impl<P: Target> Trie<P> {
             return (u64::from_be_bytes(*eight) & mask).cmp(&prefix.lead);
         }
         let prefix = self.text(prefix);
+        touch(prefix.as_ptr(), prefix.len());
         if rest.starts_with(prefix) { Ordering::Equal } else { rest.cmp(prefix) }
     }
 
@@ -174,7 +175,10 @@ impl<P: Target> Trie<P> {
 
     fn descent<'a>(&'a self, probe: &'a [u8]) -> Descent<'a, P> {
         match self.nodes.first() {
-            Some(root) => Descent::from(probe, At::Node(root)),
+            Some(root) => {
+                touch(root, size_of::<Node>());
+                Descent::from(probe, At::Node(root))
+            }
             None => Descent::from(probe, At::Found(self.head())),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::points;
 use archipelago_platform::hint;
+use archipelago_platform::touch;
 use core::cmp::Ordering;
 use core::convert::Infallible;
 
@@ -90,7 +91,17 @@ pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
 /// `word` is the address of a live `Boxed`, for `'a`.
 pub(super) unsafe fn boxed<'a>(word: u64) -> &'a [u8] {
     // SAFETY: by the caller's promise.
-    unsafe { &*core::ptr::with_exposed_provenance::<Boxed>(word as usize) }
+    unsafe { lent(core::ptr::with_exposed_provenance(word as usize)) }
+}
+
+/// # Safety
+/// There is a live `Boxed`, for `'a`.
+pub(super) unsafe fn lent<'a>(at: *const Boxed) -> &'a [u8] {
+    touch(at, size_of::<Boxed>());
+    // SAFETY: by the caller's promise.
+    let bytes: &[u8] = unsafe { &*at };
+    touch(bytes.as_ptr(), bytes.len());
+    bytes
 }
 
 /// The third word of a slot.

@@ -36,7 +36,7 @@ use copy::{BytesCopy, IN_ORDER, Scratch};
 use core::cmp::Ordering;
 use core::hash::Hasher;
 use edit::{UNDERFULL, UNDERFULL_WORDS};
-use layout::{BOXED, Boxed, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare};
+use layout::{BOXED, Boxed, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare, lent};
 pub(crate) use layout::{chunk, common};
 
 /// See the module's drawing.
@@ -351,7 +351,7 @@ impl Page<Bytes> for BytesPage {
 
     fn low(&self) -> &[u8] {
         // SAFETY: `low` is set before the page is published, never changed, and freed with the page.
-        unsafe { &*self.low.load(Relaxed) }
+        unsafe { lent(self.low.load(Relaxed)) }
     }
 
     unsafe fn destroy(at: *mut Self) {
