@@ -82,8 +82,7 @@ pub struct Domain {
     clock: CachePadded<Clock>,
     flavour: Flavour,
     bag_limit: Size,
-    /// On lines of its own: it changes with every bag that is sealed, and each reader that enters looks at the fields beside it.
-    backlog: CachePadded<Backlog>,
+    backlog: Backlog,
     records: Records,
     #[cfg(not(loom))]
     rest: Option<Arc<Rest>>,
@@ -128,7 +127,7 @@ impl Domain {
                 },
                 bytes: BAG_BYTES,
             },
-            backlog: CachePadded::new(Backlog::unlimited()),
+            backlog: Backlog::unlimited(),
             records: Records::new(),
             #[cfg(not(loom))]
             rest: None,
@@ -193,7 +192,7 @@ impl Domain {
     /// ```
     #[must_use]
     pub fn with_backlog_limit(mut self, objects: usize, report: impl Fn(Stats) + Send + Sync + 'static) -> Self {
-        self.backlog = CachePadded::new(Backlog::limited(objects, Box::new(report)));
+        self.backlog = Backlog::limited(objects, Box::new(report));
         self
     }
 
