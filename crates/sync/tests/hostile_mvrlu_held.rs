@@ -197,8 +197,8 @@ fn collecting_and_statistics_work_under_load() {
     });
 }
 
-/// The child has not got the domain's collecting thread, whatever that was doing when the process forked: whoever changes things
-/// collects in its place.
+/// The child has not got the domain's collecting thread, whatever that was doing when the process forked: threads that change
+/// things collect in its place.
 #[cfg(unix)]
 #[test]
 fn a_child_process_waits_for_no_thread_of_its_parent() {

@@ -70,7 +70,7 @@ fn machine_name<'a>(common: &'a SimCommon, what: &Sim) -> &'a str {
 /// HydraList's machine, with two threads per core.
 const DEFAULT_MACHINE: &str = "xeon-8180-4s";
 
-/// Whether so many threads are not far beyond the machine.
+/// Whether that number of threads is not far beyond the machine.
 ///
 /// # Errors
 /// If they are.
