@@ -72,9 +72,11 @@ mod imp {
             // Two works that both fork would wait for each other.
             STATE.fetch_sub(1, Ordering::Release);
         }
+        // Acquire: pairs with the Release below of the thread that forked before.
         while STATE.fetch_or(FORKING, Ordering::Acquire) & FORKING != 0 {
             yield_now();
         }
+        // Acquire: pairs with the Release of each work that ends.
         let begun = Instant::now();
         while STATE.load(Ordering::Acquire) != FORKING && begun.elapsed() < PATIENCE {
             yield_now();
