@@ -21,8 +21,8 @@
 //! # Differences from the paper
 //! ORDO measures every pair of CPUs. We measure one CPU against all others and add the two largest bounds, which bounds
 //! every pair (`a` to hub plus hub to `b`), takes linear time, and gives a bound at most twice as wide. Where the
-//! processor promises no constant counter, or a node cannot be measured to within 20 us, the clock is *logical*: one
-//! shared counter, always right, slower with many threads. The bound holds for the CPUs that the process could use when
+//! processor promises no constant counter, or a node cannot be measured to within 20 us in sixteen attempts, the clock is
+//! *logical*: one shared counter, always right, slower with many threads. The bound holds for the CPUs that the process could use when
 //! the topology was first read, not for others that it is let onto later. Counters that drift apart are not covered,
 //! and neither is a virtual machine that moves to another host while the process runs: "invariant TSC" rules out the
 //! first.
@@ -39,8 +39,8 @@ pub use ordered::{ClockKind, OrderedClock};
 /// processor may read its counter while stores ahead of the fence are still in its store buffer.
 ///
 /// ```
-/// use archipelago_platform::atomic::{AtomicBool, Ordering};
-/// use archipelago_platform::clock::{OrderedClock, drain_stores};
+/// use archipelago::platform::atomic::{AtomicBool, Ordering};
+/// use archipelago::platform::clock::{OrderedClock, drain_stores};
 /// let (clock, linked) = (OrderedClock::shared(), AtomicBool::new(false));
 /// linked.store(true, Ordering::Release);
 /// drain_stores();

@@ -12,6 +12,20 @@ pub fn spin_loop() {
     loom::hint::spin_loop();
 }
 
+/// Lets the time of so many turns of a wait loop pass, whatever other threads do meanwhile: what a back-off does that is over
+/// at its time. A simulated thread that calls [`spin_loop`] instead goes on when what it has looked at changes.
+#[inline]
+pub fn pause(turns: u32) {
+    #[cfg(archipelago_sim)]
+    {
+        crate::htm::refuse_in_regions("waiting");
+        archipelago_sim::world::pause(turns.into());
+    }
+    // To loom all turns are one: others go first.
+    #[cfg(not(archipelago_sim))]
+    (0..if cfg!(loom) { 1 } else { turns }).for_each(|_| spin_loop());
+}
+
 /// Names a place in the program, where a simulated thread can be made to stop. Natively this does nothing.
 #[inline(always)]
 pub fn point(name: &'static str) {

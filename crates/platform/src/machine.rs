@@ -21,6 +21,8 @@ pub struct Machine {
     pub caches: Vec<Cache>,
     /// What the ordered clock counts.
     pub clock_kind: ClockKind,
+    /// Why the ordered clock is logical, if it is.
+    pub clock_reason: Option<&'static str>,
     /// The ordered clock's uncertainty in ticks.
     pub clock_uncertainty: u64,
     /// The ordered clock's rate in ticks per microsecond, `None` for a logical clock.
@@ -60,6 +62,7 @@ impl Machine {
             features: cpu::features().clone(),
             caches: caches(),
             clock_kind: clock.kind(),
+            clock_reason: clock.why_logical(),
             clock_uncertainty: clock.uncertainty(),
             clock_ticks_per_microsecond: clock.ticks_per_microsecond(),
             transactions: htm::support(),
@@ -86,7 +89,10 @@ impl fmt::Display for Machine {
                 let (ticks, nanos) = (self.clock_uncertainty, self.clock_uncertainty as f64 * 1e3 / rate);
                 writeln!(f, "processor's counter, {rate:.0} ticks/us, uncertainty {ticks} ticks ({nanos:.0} ns)")?;
             }
-            _ => writeln!(f, "logical (a shared counter)")?,
+            _ => {
+                let why = self.clock_reason.map_or(String::new(), |why| format!(": {why}"));
+                writeln!(f, "logical (a shared counter){why}")?;
+            }
         }
         writeln!(f, "hardware transactions: {}", self.transactions)?;
         let mebibytes =

@@ -3,9 +3,11 @@
 mod arena;
 mod array;
 mod chunk;
+mod class;
 mod pages;
 mod usage;
 
-pub use arena::BlockArena;
+pub use arena::{BlockArena, Sparse};
 pub use array::Array;
+pub use class::taken_by;
 pub use usage::{available_bytes, resident_bytes, total_bytes};

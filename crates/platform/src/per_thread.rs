@@ -24,7 +24,7 @@ const BUCKETS: usize = 1;
 /// A growing table with one `T` per thread slot. See the module's text.
 ///
 /// ```
-/// use archipelago_platform::per_thread::PerThread;
+/// use archipelago::platform::per_thread::PerThread;
 ///
 /// let names = PerThread::new();
 /// assert_eq!(names.get_or(3, || "third"), &"third");

@@ -13,7 +13,7 @@ use crate::{touch, touch_mut};
 /// elements) is not part of it: those are `Plain`s of their own.
 ///
 /// ```
-/// use archipelago_platform::plain::Plain;
+/// use archipelago::platform::plain::Plain;
 ///
 /// let mut scores = Plain::new(vec![Plain::new(1_u64), Plain::new(2)]);
 /// *scores[1] += 40;
@@ -89,7 +89,7 @@ impl<T: Ord> Ord for Plain<T> {
 /// and leaves large ones to who writes them.
 ///
 /// ```
-/// let zeros = archipelago_platform::plain::boxed(1000, || 0_u64);
+/// let zeros = archipelago::platform::plain::boxed(1000, || 0_u64);
 /// assert_eq!((zeros.len(), zeros[7]), (1000, 0));
 /// ```
 pub fn boxed<T>(len: usize, mut make: impl FnMut() -> T) -> Box<[T]> {

@@ -82,7 +82,7 @@ const fn check_length(n: usize) {
 /// `N` must be 16, 32, 48 or 64; anything else does not compile.
 ///
 /// ```
-/// use archipelago_platform::{atomic::AtomicU8, simd::match_bytes};
+/// use archipelago::platform::{atomic::AtomicU8, simd::match_bytes};
 /// let row: [AtomicU8; 16] = core::array::from_fn(|at| AtomicU8::new(at as u8 / 4));
 /// assert_eq!(match_bytes(&row, 2), 0x0f00);
 /// ```
@@ -102,7 +102,7 @@ pub fn match_bytes<const N: usize>(bytes: &[AtomicU8; N], byte: u8) -> u64 {
 /// that have to be loaded word by word.
 ///
 /// ```
-/// use archipelago_platform::simd::match_words;
+/// use archipelago::platform::simd::match_words;
 /// assert_eq!(match_words([0x0007_0000_0000_0700, !0, 0, 0, 0, 0, 0, 7], 7), 1 << 56 | 0b0100_0010);
 /// ```
 #[inline]

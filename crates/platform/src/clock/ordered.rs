@@ -22,7 +22,7 @@ pub enum ClockKind {
 /// A clock whose stamps order events across threads; the module's page says what exactly is promised.
 ///
 /// ```
-/// use archipelago_platform::clock::OrderedClock;
+/// use archipelago::platform::clock::OrderedClock;
 /// let clock = OrderedClock::shared();
 /// let start = clock.now();
 /// let end = clock.new_after(start);
@@ -32,6 +32,8 @@ pub enum ClockKind {
 #[derive(Debug)]
 pub struct OrderedClock {
     source: Source,
+    /// Why the process's clock is logical.
+    why: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -48,31 +50,34 @@ enum Source {
 }
 
 impl OrderedClock {
-    /// The process's clock. The first call measures the machine, which takes a few milliseconds (20 at most) and two
-    /// threads of its own; if the processor's counter is of no use, the clock is logical.
+    /// The process's clock. The first call measures the machine, which takes a few milliseconds and two threads of its own; on a
+    /// machine so busy that these do not run at the same time, up to a quarter of a second. If the processor's counter is of no
+    /// use, the clock is logical, and tells [why](Self::why_logical).
     #[cfg(not(loom))]
     pub fn shared() -> &'static OrderedClock {
         #[cfg(archipelago_sim)]
         if archipelago_sim::world::active() {
-            return &OrderedClock { source: Source::Virtual };
+            return &OrderedClock { source: Source::Virtual, why: None };
         }
         static SHARED: OnceLock<OrderedClock> = OnceLock::new();
-        SHARED.get_or_init(|| Self::hardware().unwrap_or_else(Self::logical))
+        SHARED.get_or_init(|| {
+            Self::hardware().unwrap_or_else(|why| OrderedClock { why: Some(why.reason()), ..Self::logical() })
+        })
     }
 
     /// A new clock that counts the calls of [`now`](Self::now). Its uncertainty is 0, and no two stamps are equal.
     pub fn logical() -> OrderedClock {
-        OrderedClock { source: Source::Logical(CachePadded::new(AtomicU64::new(0))) }
+        OrderedClock { source: Source::Logical(CachePadded::new(AtomicU64::new(0))), why: None }
     }
 
     #[cfg(not(loom))]
-    fn hardware() -> Option<OrderedClock> {
+    fn hardware() -> Result<OrderedClock, calibrate::Unusable> {
         if !counter::is_invariant() {
-            return None;
+            return Err(calibrate::Unusable::Counter);
         }
         let measured = calibrate::measure(crate::topology::Topology::machine())?;
         let calibrate::Measured { uncertainty, ticks_per_microsecond } = measured;
-        Some(OrderedClock { source: Source::Hardware { uncertainty, ticks_per_microsecond } })
+        Ok(OrderedClock { source: Source::Hardware { uncertainty, ticks_per_microsecond }, why: None })
     }
 
     /// A stamp, in ticks.
@@ -149,6 +154,12 @@ impl OrderedClock {
         }
     }
 
+    /// Why the process's clock is logical, for reports; `None` for a hardware clock, and for one that was made by
+    /// [`logical`](Self::logical).
+    pub fn why_logical(&self) -> Option<&'static str> {
+        self.why
+    }
+
     /// The rate of a hardware clock, to about a percent: for reports. `None` for a logical clock.
     pub fn ticks_per_microsecond(&self) -> Option<f64> {
         match self.source {
@@ -181,7 +192,8 @@ mod tests {
 
     #[test]
     fn three_answers() {
-        let clock = OrderedClock { source: Source::Hardware { uncertainty: 10, ticks_per_microsecond: 1.0 } };
+        let clock =
+            OrderedClock { source: Source::Hardware { uncertainty: 10, ticks_per_microsecond: 1.0 }, why: None };
         assert_eq!(clock.is_before(100, 110), Some(true));
         assert_eq!(clock.is_before(100, 109), None);
         assert_eq!(clock.is_before(100, 100), None);

@@ -39,7 +39,3 @@ pub(super) fn abort<const CODE: u8>() {}
 pub(super) fn inside() -> bool {
     false
 }
-
-pub(super) fn pause(turns: u32) {
-    (0..turns).for_each(|_| crate::hint::spin_loop());
-}

@@ -77,7 +77,7 @@ impl Retry {
         }
         *budget -= 1;
         if why.is_conflict() {
-            super::imp::pause(self.pause.min(LONGEST));
+            crate::hint::pause(self.pause.min(LONGEST));
             self.pause = self.pause.saturating_mul(2).min(LONGEST);
         }
         true

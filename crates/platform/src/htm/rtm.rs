@@ -131,7 +131,3 @@ pub(super) fn inside() -> bool {
     unsafe { asm!("xtest", "setnz {}", out(reg_byte) inside, options(nostack)) };
     inside != 0
 }
-
-pub(super) fn pause(turns: u32) {
-    (0..turns).for_each(|_| crate::hint::spin_loop());
-}

@@ -43,7 +43,3 @@ pub(super) fn end() -> Result<(), Abort> {
 pub(super) fn abort<const CODE: u8>() {
     htm::abort(CODE);
 }
-
-pub(super) fn pause(turns: u32) {
-    archipelago_sim::world::pause(turns.into());
-}

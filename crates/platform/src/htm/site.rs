@@ -14,7 +14,7 @@ use crate::thread;
 /// A place where transactions begin, made as a static.
 ///
 /// ```
-/// use archipelago_platform::htm::{Retry, Site};
+/// use archipelago::platform::htm::{Retry, Site};
 ///
 /// static SITE: Site = Site::new("an example");
 /// let _ = Retry::default().run_at(&SITE, || 1 + 1);

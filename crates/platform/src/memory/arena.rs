@@ -27,7 +27,7 @@ use crate::topology::NodeId;
 /// An allocator for blocks of one size and alignment, placed on one NUMA node where the machine has several.
 ///
 /// ```
-/// use archipelago_platform::memory::BlockArena;
+/// use archipelago::platform::memory::BlockArena;
 /// use std::alloc::Layout;
 ///
 /// let arena = BlockArena::new(Layout::from_size_align(1024, 64).unwrap(), None);
@@ -57,6 +57,8 @@ struct State {
     /// A chunk with no block live.
     spare: Option<ChunkRef>,
     live: usize,
+    /// Free blocks of open chunks: what can be taken before the arena must grow.
+    free: usize,
     bytes: usize,
     /// Of `bytes`, those of closed chunks.
     closed: usize,
@@ -64,8 +66,41 @@ struct State {
     closed_live: usize,
 }
 
-/// Bytes more than twice the live blocks' that an arena may hold before it counts as sparse.
+/// Bytes beyond the measure of [`Sparse`] that an arena may hold before it counts as sparse.
 const SLACK: usize = 8 << 10;
+
+/// An arena may grow by this part of what it holds while blocks are moved (and to the next chunk).
+const LITTLE: usize = 8;
+
+/// When an arena counts as sparse, and which of its chunks then do.
+///
+/// Growing makes chunks of half of what an arena holds, so that blocks which were moved may take one and a half times their
+/// bytes: a tighter measure would have them moved again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sparse {
+    /// Half of the arena is free: it holds more than twice what its live blocks take. Chunks less than half full.
+    Half,
+    /// More than a third of the arena is free: it holds more than 1.6 times what its live blocks take. Chunks less than three
+    /// quarters full.
+    Third,
+}
+
+impl Sparse {
+    /// Returns whether an arena of so many bytes is sparse, of which live blocks take `live`.
+    fn is_arena(self, bytes: usize, live: usize) -> bool {
+        match self {
+            Sparse::Half => bytes > 2 * live + SLACK,
+            Sparse::Third => 5 * bytes > 8 * live + 5 * SLACK,
+        }
+    }
+
+    fn is_chunk(self, chunk: &Chunk) -> bool {
+        match self {
+            Sparse::Half => chunk.live() * 2 < chunk.capacity(),
+            Sparse::Third => chunk.live() * 4 < chunk.capacity() * 3,
+        }
+    }
+}
 
 impl BlockArena {
     /// An arena without any memory. Its chunks prefer `node`, a node of
@@ -111,20 +146,30 @@ impl BlockArena {
     /// for each and gives it back) gets the memory of those chunks back to the operating system.
     ///
     /// As long as blocks are live in closed chunks no more are closed: an owner that gives blocks back late would else
-    /// move the same things again and again.
+    /// move the same things again and again. And no more are closed at a time than the other chunks and an eighth of the arena have
+    /// room for, or one: so moving adds little to what it holds, however late blocks are given back.
     ///
     /// Linear time in the number of chunks.
-    pub fn close_sparse(&self) -> usize {
-        let (closed, released) = self.state().close_sparse(self.block.size());
+    pub fn close_sparse(&self, sparse: Sparse) -> usize {
+        let (closed, released) = self.state().close_sparse(sparse, self.block.size());
         // The memory goes back here, when the lock is free again.
         drop(released);
         closed
     }
 
+    /// Returns whether there is something to move, or [`close_sparse`](Self::close_sparse) would close something: the arena is sparse,
+    /// or live blocks lie in closed chunks.
+    pub fn is_sparse(&self, sparse: Sparse) -> bool {
+        self.state().is_sparse(sparse, self.block.size())
+    }
+
     /// Closes every chunk that has live blocks, for tests of owners that move blocks.
     #[doc(hidden)]
     pub fn close_all(&self) {
-        self.state().close(|chunk| !chunk.is_empty() && !chunk.is_closed());
+        let mut state = self.state();
+        let mut chunks = state.chunks.clone();
+        chunks.retain(|chunk| !chunk.is_empty() && !chunk.is_closed());
+        state.close(chunks);
     }
 
     /// Whether a live block lies in a chunk of this arena that is closed. Logarithmic time in the number of chunks.
@@ -140,6 +185,11 @@ impl BlockArena {
     /// Memory that the arena holds, in bytes: its chunks, whether their blocks are live or free.
     pub fn bytes_held(&self) -> usize {
         self.state().bytes
+    }
+
+    /// Of these, the bytes of free blocks that are handed out before the arena takes more memory.
+    pub fn bytes_spare(&self) -> usize {
+        self.state().free * self.block.size()
     }
 
     /// How many blocks are handed out and not given back.
@@ -205,6 +255,7 @@ impl State {
         let before = chunk.class();
         let block = chunk.take();
         self.live += 1;
+        self.free -= 1;
         self.move_between(chunk, before);
         block
     }
@@ -214,6 +265,7 @@ impl State {
         let at = self.chunks.partition_point(|other| other.addr() < chunk.addr());
         self.chunks.insert(at, chunk);
         self.bytes += chunk.bytes();
+        self.free += chunk.capacity();
         self.take_from(chunk)
     }
 
@@ -229,6 +281,8 @@ impl State {
         self.live -= 1;
         if chunk.is_closed() {
             self.closed_live -= chunk.stride();
+        } else {
+            self.free += 1;
         }
         self.move_between(chunk, before);
         if chunk.is_empty() { self.retire(chunk) } else { [None, None] }
@@ -252,7 +306,7 @@ impl State {
         [surplus, Some(self.remove(kept))]
     }
 
-    /// Forgets a chunk that is in no list and takes its memory out.
+    /// Forgets an empty chunk that is in no list and takes its memory out.
     fn remove(&mut self, chunk: ChunkRef) -> Pages {
         let at = self.chunks.partition_point(|other| other.addr() < chunk.addr());
         let removed = self.chunks.remove(at);
@@ -260,6 +314,8 @@ impl State {
         self.bytes -= chunk.bytes();
         if chunk.is_closed() {
             self.closed -= chunk.bytes();
+        } else {
+            self.free -= chunk.capacity();
         }
         if self.chunks.is_empty() {
             self.chunks = Vec::new();
@@ -268,18 +324,33 @@ impl State {
     }
 
     /// See [`BlockArena::close_sparse`]. Returns memory that is no longer needed, too.
-    fn close_sparse(&mut self, block: usize) -> (usize, Option<Pages>) {
-        if self.closed_live > 0 || self.bytes <= 2 * self.live * block + SLACK {
+    fn close_sparse(&mut self, sparse: Sparse, block: usize) -> (usize, Option<Pages>) {
+        if self.closed_live > 0 || !self.is_sparse(sparse, block) {
             return (self.closed_live / block, None);
         }
         let spare = self.spare.take().map(|spare| self.remove(spare));
-        self.close(|chunk| chunk.class().is_some() && chunk.is_sparse());
+        let mut chunks: Vec<ChunkRef> = self.chunks.clone();
+        chunks.retain(|chunk| chunk.class().is_some() && sparse.is_chunk(chunk));
+        // The emptiest first, and one at least, as long as the others have room for what is moved, or nearly: blocks may be
+        // given back late, and stay till then beside those which took their place.
+        chunks.sort_unstable_by_key(|chunk| (chunk.live() << 16) / chunk.capacity());
+        let (mut moved, mut free, mut is_first) = (0, self.free + self.bytes / LITTLE / block, true);
+        chunks.retain(|chunk| {
+            moved += chunk.live();
+            free = free.saturating_sub(chunk.capacity() - chunk.live());
+            core::mem::take(&mut is_first) || moved <= free
+        });
+        self.close(chunks);
         (self.closed_live / block, spare)
     }
 
+    /// See [`BlockArena::is_sparse`].
+    fn is_sparse(&self, sparse: Sparse, block: usize) -> bool {
+        self.closed_live > 0 || sparse.is_arena(self.bytes, self.live * block)
+    }
+
     /// Closes some chunks.
-    fn close(&mut self, which: impl Fn(&Chunk) -> bool) {
-        let chunks: Vec<ChunkRef> = self.chunks.iter().copied().filter(|chunk| which(chunk)).collect();
+    fn close(&mut self, chunks: Vec<ChunkRef>) {
         for chunk in chunks {
             if let Some(class) = chunk.class() {
                 self.unlist(chunk, class);
@@ -287,6 +358,7 @@ impl State {
             chunk.close();
             self.closed += chunk.bytes();
             self.closed_live += chunk.live_bytes();
+            self.free -= chunk.capacity() - chunk.live();
         }
     }
 
@@ -379,7 +451,7 @@ mod tests {
                 }
             }
             assert_eq!(arena.blocks_live(), live.len());
-            assert!(arena.bytes_held() >= live.len() * size);
+            assert!(arena.bytes_held() >= live.len() * size + arena.bytes_spare());
         }
         for block in live {
             assert!(is_marked(block, size));
@@ -463,9 +535,10 @@ mod tests {
         let (kept, gone): (Vec<_>, Vec<_>) = blocks.into_iter().enumerate().partition(|(at, _)| at % step == 1);
         gone.into_iter().for_each(|(_, block)| free(&arena, block));
         assert!(arena.bytes_held() > full / 2, "one block keeps a chunk: {} of {full}", arena.bytes_held());
-        let closed = arena.close_sparse();
+        assert!(arena.is_sparse(Sparse::Half) && arena.is_sparse(Sparse::Third));
+        let closed = arena.close_sparse(Sparse::Half);
         assert!(closed * 2 > kept.len(), "{closed} of {}", kept.len());
-        assert_eq!(arena.close_sparse(), closed, "what is closed is closed");
+        assert_eq!(arena.close_sparse(Sparse::Half), closed, "what is closed is closed");
         let mut moved = 0;
         for (_, block) in kept.iter().filter(|(_, block)| arena.is_closed(*block)) {
             let other = arena.alloc();
@@ -475,7 +548,53 @@ mod tests {
         }
         assert_eq!((moved, arena.blocks_live()), (closed, kept.len()));
         assert!(arena.bytes_held() <= 3 * kept.len() * 1024 + SLACK, "{} of {full}", arena.bytes_held());
-        assert_eq!(arena.close_sparse(), 0, "blocks that were moved lie densely");
+        assert_eq!(arena.close_sparse(Sparse::Half), 0, "blocks that were moved lie densely");
+        assert_eq!(arena.close_sparse(Sparse::Third), 0, "as densely as blocks can");
+    }
+
+    /// What is spare is had without growth, and it is all that is: whether blocks come back, chunks are closed or drain.
+    #[test]
+    fn spare_blocks_are_taken_before_the_arena_grows() {
+        for close in [false, true] {
+            let arena = arena(1024, 64);
+            let (count, step) = if cfg!(miri) { (200, 20) } else { (10_000, 100) };
+            let blocks: Vec<_> = (0..count).map(|_| arena.alloc()).collect();
+            blocks.iter().enumerate().filter(|(at, _)| at % step != 1).for_each(|(_, &block)| free(&arena, block));
+            assert!(!close || arena.close_sparse(Sparse::Third) > 0);
+            let (spare, held) = (arena.bytes_spare() / 1024, arena.bytes_held());
+            (0..spare).for_each(|_| _ = arena.alloc());
+            assert_eq!((arena.bytes_held(), arena.bytes_spare()), (held, 0), "{spare} blocks were spare");
+            arena.alloc();
+            assert!(arena.bytes_held() > held, "none was left");
+        }
+    }
+
+    /// However many blocks are live, those which are moved find room among the others, or take little more.
+    #[test]
+    fn moving_adds_little() {
+        for keep in [2, 3, 5, 9, 50] {
+            let arena = arena(1024, 64);
+            let count = if cfg!(miri) { 200 } else { 20_000 };
+            let blocks: Vec<_> = (0..count).map(|_| arena.alloc()).collect();
+            // Chunks are not all alike.
+            let kept = |at: usize| (at / 97).is_multiple_of(keep) || at.is_multiple_of(53);
+            blocks.iter().enumerate().filter(|(at, _)| !kept(*at)).for_each(|(_, &block)| free(&arena, block));
+            let mut live: Vec<_> = (0..count).filter(|&at| kept(at)).map(|at| blocks[at]).collect();
+            let mut held = arena.bytes_held();
+            while arena.close_sparse(Sparse::Third) > 0 {
+                let closed: Vec<usize> = (0..live.len()).filter(|&at| arena.is_closed(live[at])).collect();
+                let before = core::mem::replace(&mut held, arena.bytes_held());
+                // All are moved before the first is given back.
+                let old: Vec<_> =
+                    closed.into_iter().map(|at| core::mem::replace(&mut live[at], arena.alloc())).collect();
+                let most = arena.bytes_held();
+                // A new chunk is half as large as what is in use.
+                assert!(most <= before + before / 2, "{most} bytes while blocks are moved, {before} before");
+                old.into_iter().for_each(|block| free(&arena, block));
+            }
+            let (held, live) = (arena.bytes_held(), live.len() * 1024);
+            assert!(5 * held <= 8 * live + 5 * SLACK, "{held} bytes, and {live} live");
+        }
     }
 
     #[test]
@@ -484,7 +603,7 @@ mod tests {
         let count = if cfg!(miri) { 100 } else { 10_000 };
         let blocks: Vec<_> = (0..count).map(|_| arena.alloc()).collect();
         blocks.iter().step_by(4).for_each(|&block| free(&arena, block));
-        assert_eq!(arena.close_sparse(), 0);
+        assert_eq!(arena.close_sparse(Sparse::Half), 0);
         assert!(!arena.is_closed(blocks[1]));
     }
 

@@ -14,7 +14,7 @@ use crate::topology::NodeId;
 /// huge pages; and it prefers a given NUMA node where the machine has several.
 ///
 /// ```
-/// use archipelago_platform::memory::Array;
+/// use archipelago::platform::memory::Array;
 ///
 /// let mut squares = Array::with_capacity(3, None);
 /// squares.extend_from_slice(&[0, 1, 4]);

@@ -130,9 +130,14 @@ impl Chunk {
         self.live.get() * self.blocks.stride
     }
 
-    /// Whether fewer than half of the blocks are live.
-    pub(super) fn is_sparse(&self) -> bool {
-        self.live.get() * 2 < self.blocks.capacity
+    /// How many blocks are handed out.
+    pub(super) fn live(&self) -> usize {
+        self.live.get()
+    }
+
+    /// How many blocks there are.
+    pub(super) fn capacity(&self) -> usize {
+        self.blocks.capacity
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -219,6 +219,41 @@ impl Builder {
             Err(_) => Err(io::Error::other("the simulation is over")),
         }
     }
+
+    /// Starts a thread that ends before the scope does.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    pub fn spawn_scoped<'scope, F, T>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        body: F,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let left = Arc::new(Left { result: Mutex::new(None), there: Condvar::new() });
+        let panicked = Arc::new(Plain::new(false));
+        let (theirs, told) = (left.clone(), panicked.clone());
+        let body: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || {
+            let result = catch_unwind(AssertUnwindSafe(body));
+            if world::ending() {
+                return;
+            }
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = result.is_err();
+            // Larger results than a lock's guard announces.
+            world::touch_mut(core::ptr::from_ref(&theirs.result).cast(), size_of_val(&theirs.result));
+            *theirs.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            theirs.there.notify_all();
+        });
+        // SAFETY: only the lifetime changes; `scope` joins the thread before `'scope` ends.
+        let body: Box<dyn FnOnce() + Send + 'static> = unsafe { core::mem::transmute(body) };
+        let thread = self.spawn(body)?;
+        scope.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        scope.unclaimed.lock().unwrap_or_else(PoisonError::into_inner).push(panicked.clone());
+        Ok(ScopedJoinHandle { left, panicked, scope: PhantomData })
+    }
 }
 
 /// Starts a thread.
@@ -289,25 +324,7 @@ impl<'scope> Scope<'scope, '_> {
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
     {
-        let left = Arc::new(Left { result: Mutex::new(None), there: Condvar::new() });
-        let panicked = Arc::new(Plain::new(false));
-        let (theirs, told) = (left.clone(), panicked.clone());
-        let body: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || {
-            let result = catch_unwind(AssertUnwindSafe(body));
-            if world::ending() {
-                return;
-            }
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = result.is_err();
-            // Larger results than a lock's guard announces.
-            world::touch_mut(core::ptr::from_ref(&theirs.result).cast(), size_of_val(&theirs.result));
-            *theirs.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-            theirs.there.notify_all();
-        });
-        // SAFETY: only the lifetime changes; `scope` joins the thread before `'scope` ends.
-        let body: Box<dyn FnOnce() + Send + 'static> = unsafe { core::mem::transmute(body) };
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(spawn(body));
-        self.unclaimed.lock().unwrap_or_else(PoisonError::into_inner).push(panicked.clone());
-        ScopedJoinHandle { left, panicked, scope: PhantomData }
+        Builder::new().spawn_scoped(self, body).expect("a thread can be started")
     }
 
     fn join_all(&self) {

@@ -1,0 +1,328 @@
+//! Turns, waits, and what is said when one failed.
+
+use crate::frame::{FRAME, Header, MARK, put_mark};
+use crate::lane::{Batch, Lane, Output, State};
+use crate::manifest::Manifest;
+use crate::segment::Segment;
+use crate::{Disk, Error, Options, Policy, Position, disk, locked, waited};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+use std::{io, mem};
+
+/// What a journal's handle and its threads share.
+///
+/// Locks are taken in this order: `epochs`, a lane's state; `manifest`, a lane's segments; a lane's output, its segments.
+pub(crate) struct Core {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) directory: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) manifest: Mutex<Manifest>,
+    pub(crate) id: u64,
+    pub(crate) life: u64,
+    pub(crate) lanes: Vec<Lane>,
+    /// By lane, the last epoch whose closing mark is durable.
+    pub(crate) epochs: Mutex<Vec<u64>>,
+    pub(crate) epoch_progress: Condvar,
+    /// Set once: why nothing is acknowledged any more.
+    pub(crate) poison: OnceLock<Error>,
+    /// Held as long as anything may write.
+    pub(crate) _lock: Box<dyn disk::DiskLock>,
+}
+
+impl Core {
+    /// Fails once a write or a sync has failed.
+    pub(crate) fn sound(&self) -> Result<(), Error> {
+        self.poison.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Returns whether what is waited for is to be synced.
+    pub(crate) fn syncs(&self) -> bool {
+        self.options.policy != Policy::Never
+    }
+
+    /// Returns whether a thread that waits takes turns, or leaves that to the interval.
+    fn leads(&self) -> bool {
+        !(self.options.background && matches!(self.options.policy, Policy::Every(_)))
+    }
+
+    /// Returns a lane's state when there is room for a frame. The thread that finds none takes a turn.
+    pub(crate) fn room<'l>(&self, lane: &'l Lane, frame: usize, blocks: bool) -> Result<MutexGuard<'l, State>, Error> {
+        let limit = self.options.queue;
+        let (mut state, mut tried) = (lane.lock(), false);
+        loop {
+            self.sound()?;
+            if let Some(no_space) = state.no_space.clone() {
+                if tried || self.options.background || !blocks {
+                    lane.ask(&mut state, false);
+                    return Err(no_space);
+                }
+            } else if state.fits(frame, limit) {
+                return Ok(state);
+            } else if !blocks {
+                return Err(Error::Full);
+            }
+            tried |= !state.leading && state.no_space.is_some();
+            state = match state.leading {
+                true => waited(&lane.progress, state),
+                false => {
+                    self.turn(lane, state, false);
+                    lane.lock()
+                }
+            };
+        }
+    }
+
+    pub(crate) fn append(&self, lane: u32, epoch: u64, record: &[u8], blocks: bool) -> Result<Position, Error> {
+        let lane = &self.lanes[lane as usize];
+        assert!(epoch < u64::MAX, "there has to be an epoch after it");
+        let limit = self.options.queue - FRAME - MARK;
+        if record.len() > limit {
+            return Err(Error::TooLong { length: record.len(), limit });
+        }
+        let mut state = self.room(lane, FRAME + record.len(), blocks)?;
+        if self.options.epochs && epoch <= state.closed {
+            return Err(Error::EpochClosed { epoch, closed: state.closed });
+        }
+        state.put_record(lane.salt, epoch, record, self.options.queue);
+        if self.options.background && state.asked.is_none() && state.pending() >= self.options.threshold() {
+            lane.ask(&mut state, false);
+        }
+        Ok(Position { lane: lane.number, place: state.end, epoch })
+    }
+
+    /// Waits until a lane is written, or synced, up to a place.
+    pub(crate) fn reach(&self, lane: &Lane, place: u64, synced: bool, leads: bool) -> Result<(), Error> {
+        let mut state = lane.lock();
+        assert!(place <= state.end, "the position is none of this journal's");
+        let (mut tried, mut gathered) = (!leads, false);
+        if state.reached(synced).place < place {
+            state.arrived += 1;
+        }
+        loop {
+            if let Some(result) = self.judged(&state, place, synced, tried) {
+                return result;
+            }
+            state = if state.leading || !leads {
+                gathered = false;
+                waited(&lane.progress, state)
+            } else if !gathered {
+                gathered = true;
+                lane.gathered(state)
+            } else {
+                (tried, gathered) = (true, false);
+                self.turn(lane, state, synced);
+                lane.lock()
+            };
+        }
+    }
+
+    /// What a thread that waits for a place is told now, if anything.
+    fn judged(&self, state: &State, place: u64, synced: bool, tried: bool) -> Option<Result<(), Error>> {
+        // Poison first: what one thread was told to be lost, no other is told to be safe.
+        if let Err(poison) = self.sound() {
+            return Some(Err(poison));
+        }
+        if state.reached(synced).place >= place {
+            return Some(Ok(()));
+        }
+        let no_space = state.no_space.as_ref().filter(|_| tried && !state.leading);
+        no_space.map(|error| Err(error.clone()))
+    }
+
+    /// Waits as the policy says.
+    pub(crate) fn wait(&self, position: Position) -> Result<(), Error> {
+        match self.options.epochs {
+            true => self.wait_epoch(position.epoch),
+            false => self.reach(&self.lanes[position.lane as usize], position.place, self.syncs(), self.leads()),
+        }
+    }
+
+    pub(crate) fn wait_epoch(&self, epoch: u64) -> Result<(), Error> {
+        let mut epochs = locked(&self.epochs);
+        loop {
+            self.sound()?;
+            if epochs.iter().all(|&closed| closed >= epoch) {
+                return Ok(());
+            }
+            if let Some(no_space) = self.lanes.iter().find_map(|lane| lane.lock().no_space.clone()) {
+                return Err(no_space);
+            }
+            epochs = waited(&self.epoch_progress, epochs);
+        }
+    }
+
+    /// Writes what is pending, and syncs all that is written. No thread may lead.
+    pub(crate) fn turn(&self, lane: &Lane, mut state: MutexGuard<'_, State>, sync: bool) {
+        debug_assert!(!state.leading);
+        let mut batch = state.take();
+        if batch.bytes.is_empty() && !(sync && state.synced.place < state.written.place) {
+            return state.wrote(batch);
+        }
+        state.leading = true;
+        let released = mem::take(&mut state.arrived);
+        mem::drop(state);
+        let start = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.write(lane, &mut batch, sync)));
+        let mut state = lane.lock();
+        state.leading = false;
+        state.expected = released + state.arrived;
+        state.lasted = if sync { start.elapsed() } else { Duration::ZERO };
+        match outcome.unwrap_or_else(|_| Err(self.panicked())) {
+            Ok(()) => state.wrote(batch),
+            Err(full @ Error::NoSpace { .. }) => state.stuck(batch, full),
+            // Before the lock is free: no later turn may begin, its places would say that this batch is written.
+            Err(error) => drop(self.poison.set(error)),
+        }
+        let sound = self.sound().is_ok();
+        if sync && sound {
+            state.synced = state.written;
+        }
+        lane.progress.notify_all();
+        let closed = state.reached(self.syncs()).closed;
+        mem::drop(state);
+        match sound {
+            true => self.closed(lane, closed),
+            false => self.wake_all(),
+        }
+        if let Some(observer) = &self.options.observer {
+            let _ = catch_unwind(AssertUnwindSafe(|| observer()));
+        }
+    }
+
+    /// The part of a turn without the lane's lock. Without space for the batch, what was written before is synced all the same.
+    fn write(&self, lane: &Lane, batch: &mut Batch, sync: bool) -> Result<(), Error> {
+        let mut output = locked(&lane.output);
+        let appended = match batch.bytes.is_empty() {
+            true => Ok(()),
+            false => self.append_batch(lane, &mut output, batch),
+        };
+        match &appended {
+            Err(Error::Io { call, file, cause }) => {
+                return Err(Error::Poisoned { call, file: file.clone(), cause: cause.clone() });
+            }
+            Err(Error::NoSpace { .. }) | Ok(()) => {}
+            Err(_) => return appended,
+        }
+        if sync {
+            self.sync_output(lane, &mut output)?;
+        }
+        appended
+    }
+
+    fn append_batch(&self, lane: &Lane, output: &mut Output, batch: &mut Batch) -> Result<(), Error> {
+        if output.segment.is_full(batch.bytes.len(), self.options.segment) {
+            self.follow(lane, output, batch)?;
+        }
+        let mut mark = Vec::with_capacity(MARK);
+        put_mark(&mut mark, lane.salt, batch.place, batch.before, output.durable);
+        batch.bytes[..MARK].copy_from_slice(&mark);
+        output.segment.append(&batch.bytes)
+    }
+
+    /// Begins another segment. The one before is synced first, so that recovery need not doubt it.
+    fn follow(&self, lane: &Lane, output: &mut Output, batch: &Batch) -> Result<(), Error> {
+        if self.syncs() {
+            self.sync_output(lane, output)?;
+        }
+        let header = Header {
+            id: self.id,
+            lane: lane.number,
+            life: self.life,
+            base: batch.place,
+            closed: batch.before,
+            highest: batch.highest,
+            synced: output.durable,
+        };
+        let segment = Segment::create(&*self.disk, &self.directory, &header)?;
+        locked(&lane.segments).push_back((segment.base, segment.path.clone()));
+        output.segment = segment;
+        Ok(())
+    }
+
+    /// Syncs the lane's last segment, and those before that are not durable yet.
+    fn sync_output(&self, lane: &Lane, output: &mut Output) -> Result<(), Error> {
+        if output.durable < output.segment.base {
+            let segments = locked(&lane.segments).clone();
+            let older = segments.iter().zip(segments.iter().skip(1)).filter(|(_, (end, _))| *end > output.durable);
+            for ((_, path), _) in older {
+                let file = self.disk.open(path).map_err(Error::fatal("open", path))?;
+                disk::sync(&*file).map_err(Error::fatal("sync", path))?;
+            }
+        }
+        output.segment.sync()?;
+        output.durable = output.segment.end;
+        Ok(())
+    }
+
+    fn panicked(&self) -> Error {
+        Error::fatal("write", &self.directory)(io::Error::other("a panic"))
+    }
+
+    /// Says that a lane's epochs are closed, and wakes those who wait for epochs.
+    fn closed(&self, lane: &Lane, closed: u64) {
+        if self.options.epochs {
+            let mut epochs = locked(&self.epochs);
+            let known = &mut epochs[lane.number as usize];
+            *known = closed.max(*known);
+            self.epoch_progress.notify_all();
+        }
+    }
+
+    /// Wakes all threads that wait, after a failure.
+    fn wake_all(&self) {
+        for lane in &self.lanes {
+            // With the lock, or a thread between its look and its wait would miss it.
+            let _state = lane.lock();
+            lane.progress.notify_all();
+            lane.work.notify_all();
+        }
+        let _epochs = locked(&self.epochs);
+        self.epoch_progress.notify_all();
+    }
+
+    /// The background thread of a lane: takes the turns that are asked for, and those of the interval.
+    pub(crate) fn serve(&self, lane: &Lane) {
+        let interval = match self.options.policy {
+            Policy::Every(interval) => Some(interval),
+            _ => None,
+        };
+        let mut last = Instant::now();
+        let mut state = lane.lock();
+        while !state.stopping && self.poison.get().is_none() {
+            let left = interval.map(|interval| interval.saturating_sub(last.elapsed()));
+            if state.leading {
+                state = waited(&lane.progress, state);
+            } else if left.is_some_and(|left| left.is_zero()) {
+                state.asked = None;
+                self.turn(lane, state, true);
+                last = Instant::now();
+                state = lane.lock();
+            } else if let Some(sync) = state.asked.take() {
+                self.turn(lane, state, sync);
+                state = lane.lock();
+            } else if let Some(left) = left {
+                state = lane.work.wait_timeout(state, left).unwrap_or_else(|poison| poison.into_inner()).0;
+            } else {
+                state = waited(&lane.work, state);
+            }
+        }
+    }
+
+    /// Writes, and with a policy that syncs makes durable, all that is appended; then says so in a last mark.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        for lane in &self.lanes {
+            let end = lane.lock().end;
+            self.reach(lane, end, self.syncs(), true)?;
+            let mut state = lane.lock();
+            if self.syncs() && mem::take(&mut state.unattested) {
+                state.begin();
+                let end = state.end;
+                mem::drop(state);
+                self.reach(lane, end, true, true)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! What can go wrong, and what to do about it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fmt, io};
+
+/// Why an operation of the journal failed. The text of each says what to do.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another journal, of this process or another, has the directory open.
+    Locked {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The options contradict themselves, or the journal that is there.
+    Options {
+        /// What contradicts what.
+        what: String,
+    },
+    /// A file is not what was written. Nothing was changed.
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// The disk is full. Records appended before are kept, in memory and in order, and are not durable yet; new ones are
+    /// refused until an attempt to write (`sync`, `wait`, `ask`, or the interval's) succeeds.
+    NoSpace {
+        /// The file that cannot grow.
+        file: PathBuf,
+    },
+    /// A write or a sync failed earlier. What became of the bytes is unknown, so nothing is acknowledged any more.
+    Poisoned {
+        /// The call that failed.
+        call: &'static str,
+        /// Its file.
+        file: PathBuf,
+        /// Why it failed.
+        cause: Arc<io::Error>,
+    },
+    /// The record is longer than the queue may be ([`Options::queue`](crate::Options::queue)).
+    TooLong {
+        /// Bytes of the record.
+        length: usize,
+        /// The most bytes that a record may have.
+        limit: usize,
+    },
+    /// As many bytes as [`Options::queue`](crate::Options::queue) allows are not written yet.
+    Full,
+    /// The epoch is closed: no record can be added to it.
+    EpochClosed {
+        /// The epoch asked for.
+        epoch: u64,
+        /// The last closed one.
+        closed: u64,
+    },
+    /// A call of the operating system failed, outside of the log: nothing is lost or poisoned by it.
+    Io {
+        /// The call that failed.
+        call: &'static str,
+        /// Its file or directory.
+        file: PathBuf,
+        /// Why it failed.
+        cause: Arc<io::Error>,
+    },
+}
+
+impl Error {
+    /// Returns what wraps the failure of `call` on `file`.
+    pub(crate) fn io(call: &'static str, file: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |cause| {
+            let file = file.to_owned();
+            if is_no_space(&cause) { Self::NoSpace { file } } else { Self::Io { call, file, cause: Arc::new(cause) } }
+        }
+    }
+
+    /// The same for calls after which the state of the file is unknown, also if the disk is full.
+    pub(crate) fn fatal(call: &'static str, file: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |cause| Self::Poisoned { call, file: file.to_owned(), cause: Arc::new(cause) }
+    }
+
+    pub(crate) fn damaged(file: &Path, offset: u64, what: impl Into<String>) -> Self {
+        Self::Damaged { file: file.to_owned(), offset, what: what.into() }
+    }
+}
+
+fn is_no_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Locked { directory } => write!(
+                f,
+                "{} is in use by another process or another part of this one: stop that one, or choose another directory",
+                directory.display()
+            ),
+            Self::Options { what } => write!(f, "{what}"),
+            Self::Damaged { file, offset, what } => write!(
+                f,
+                "{} is damaged at byte {offset}: {what}. Nothing was changed. Restore the directory from a copy; or, to go on \
+                 without this record and all later ones, keep a copy and remove this file and the later ones of its lane",
+                file.display()
+            ),
+            Self::NoSpace { file } => write!(
+                f,
+                "no space for {}: free some space on its file system and try again; what was acknowledged is safe",
+                file.display()
+            ),
+            Self::Poisoned { call, file, cause } => write!(
+                f,
+                "{call} of {} failed ({cause}): what was written may be lost, so nothing is acknowledged any more. Look after \
+                 the disk, then open the journal again: it recovers what is durable",
+                file.display()
+            ),
+            Self::TooLong { length, limit } => write!(
+                f,
+                "a record of {length} bytes is longer than {limit}: split it, or open the journal with a longer queue"
+            ),
+            Self::Full => write!(f, "the disk is slower than the appends: wait until what is queued is written"),
+            Self::EpochClosed { epoch, closed } => {
+                write!(f, "epoch {epoch} takes no more records: take one after {closed}")
+            }
+            Self::Io { call, file, cause } => {
+                write!(f, "{call} of {} failed: {cause}. Mend the cause and try again", file.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Poisoned { cause, .. } | Self::Io { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+}

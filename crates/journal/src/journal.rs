@@ -1,0 +1,284 @@
+//! The journal's handle.
+
+use crate::core::Core;
+use crate::frame::MARK;
+use crate::recover::{self, Record, Recovery};
+use crate::{Disk, Error, Options, Policy, locked};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Where a record ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// Which log file.
+    pub lane: u32,
+    /// Bytes of frames in the lane up to the record's end, ever: rises with each record of the lane, also from one opening of the
+    /// journal to the next.
+    pub place: u64,
+    /// The record's epoch.
+    pub epoch: u64,
+}
+
+/// Log files with group commit. Shared by reference among threads; see the [crate's page](crate).
+pub struct Journal {
+    core: Arc<Core>,
+    threads: Vec<JoinHandle<()>>,
+    closed: bool,
+}
+
+impl Journal {
+    /// Opens the journal of a directory, or makes one, after `each` was called with every record that counts: in order within
+    /// a lane, and of several lanes at the same time. All these records are durable when this returns. The parent of the
+    /// directory must be there. Other files in it are left alone.
+    ///
+    /// Reads the whole journal once, one thread a lane, and what is not known to be durable twice: O(bytes). Memory: 256 KiB or the
+    /// longest record, a lane.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Locked`], [`Error::Damaged`], [`Error::Options`], those of the operating system. What `each` was told does not count
+    /// then.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        options: Options,
+        each: impl Fn(Record<'_>) + Sync,
+    ) -> Result<(Self, Recovery), Error> {
+        let (core, recovery) = recover::open(disk, directory, options, &each)?;
+        let core = Arc::new(core);
+        let mut journal = Self { core, threads: Vec::new(), closed: false };
+        if journal.core.options.background {
+            for lane in 0..journal.core.lanes.len() {
+                let core = journal.core.clone();
+                let thread = std::thread::Builder::new().name(format!("journal {lane}"));
+                let thread = thread.spawn(move || core.serve(&core.lanes[lane]));
+                journal.threads.push(thread.map_err(Error::io("start of a thread", directory))?);
+            }
+        }
+        Ok((journal, recovery))
+    }
+
+    /// Appends a record to a lane, in memory, and returns where it ends. It is written when it is waited or asked for, with the
+    /// policy's interval, or when half of the queue or 512 KiB are full. Blocks while the queue is full.
+    ///
+    /// `epoch` is stored beside the record. In a journal with epochs the record counts once that epoch is closed and durable in all
+    /// lanes; in another the number is the caller's, and may be 0.
+    ///
+    /// # Errors
+    ///
+    /// The record is not in the journal with any of these: [`Error::TooLong`], [`Error::EpochClosed`], [`Error::NoSpace`],
+    /// [`Error::Poisoned`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no such lane. With an epoch of `u64::MAX`.
+    pub fn append(&self, lane: u32, epoch: u64, record: &[u8]) -> Result<Position, Error> {
+        self.core.append(lane, epoch, record, true)
+    }
+
+    /// As [`append`](Self::append), but does not block.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`] instead of blocking; else as `append`.
+    ///
+    /// # Panics
+    ///
+    /// As `append`.
+    pub fn try_append(&self, lane: u32, epoch: u64, record: &[u8]) -> Result<Position, Error> {
+        self.core.append(lane, epoch, record, false)
+    }
+
+    /// Waits until a record survives what the policy promises: with `Always` a sync that this thread takes part in or waits
+    /// for, with `Every` the next one of the interval, with `Never` the write. In a journal with epochs, until its epoch is closed
+    /// and durable in all lanes, which another thread's [`close_epoch`](Self::close_epoch) has to bring about.
+    ///
+    /// When it returns, all earlier records of the lane survive too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSpace`]: the record is kept in memory, and is written before all later ones once there is room; the call may
+    /// be repeated. [`Error::Poisoned`]: whether the record survives is unknown, and no later call succeeds, whatever its position.
+    ///
+    /// # Panics
+    ///
+    /// With a position of another journal, if that is noticed.
+    pub fn wait(&self, position: Position) -> Result<(), Error> {
+        self.core.wait(position)
+    }
+
+    /// Has the background thread write what is appended to a lane, and sync it with the policy `Always`; returns at once.
+    /// [`is_durable`](Self::is_durable) says what became of it. Also tries again after [`Error::NoSpace`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no such lane.
+    pub fn ask(&self, lane: u32) {
+        let lane = &self.core.lanes[lane as usize];
+        lane.ask(&mut lane.lock(), self.core.options.policy == Policy::Always);
+    }
+
+    /// Returns whether [`wait`](Self::wait) would return at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Poisoned`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no such lane.
+    pub fn is_durable(&self, position: Position) -> Result<bool, Error> {
+        self.core.sound()?;
+        if self.core.options.epochs {
+            return Ok(self.durable_epoch() >= position.epoch);
+        }
+        Ok(self.durable(position.lane) >= position.place)
+    }
+
+    /// Returns the place up to which the records of a lane survive what the policy promises, each lane by itself.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such lane.
+    pub fn durable(&self, lane: u32) -> u64 {
+        self.core.lanes[lane as usize].lock().reached(self.core.syncs()).place
+    }
+
+    /// Returns the last epoch that is closed and survives what the policy promises, in all lanes. Its records and those of
+    /// all epochs before count at the next recovery.
+    pub fn durable_epoch(&self) -> u64 {
+        locked(&self.core.epochs).iter().copied().min().unwrap_or(0)
+    }
+
+    /// Says that no record of this epoch or an earlier one will be appended any more, to any lane; such appends are refused
+    /// from now on. Has each lane's background thread write this, and sync it with the policy `Always`; without these threads
+    /// does it itself. May block while a queue is full. May be repeated after an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSpace`], [`Error::Poisoned`].
+    ///
+    /// # Panics
+    ///
+    /// In a journal without epochs. With an epoch of `u64::MAX`.
+    pub fn close_epoch(&self, epoch: u64) -> Result<(), Error> {
+        assert!(self.core.options.epochs, "the journal was made without epochs");
+        assert!(epoch < u64::MAX, "there has to be an epoch after it");
+        for lane in &self.core.lanes {
+            let mut state = self.core.room(lane, MARK, true)?;
+            if epoch > state.closed {
+                state.close(lane.salt, epoch, self.core.options.queue);
+            }
+            lane.ask(&mut state, self.core.options.policy == Policy::Always);
+        }
+        if !self.core.options.background {
+            for lane in &self.core.lanes {
+                let end = lane.lock().end;
+                self.core.reach(lane, end, self.core.syncs(), true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until an epoch is closed and durable in all lanes.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    pub fn wait_epoch(&self, epoch: u64) -> Result<(), Error> {
+        self.core.wait_epoch(epoch)
+    }
+
+    /// Writes and syncs all that was appended before the call, to all lanes, with any policy.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    pub fn sync(&self) -> Result<(), Error> {
+        self.core.lanes.iter().try_for_each(|lane| {
+            let end = lane.lock().end;
+            self.core.reach(lane, end, true, true)
+        })
+    }
+
+    /// Returns where a lane ends: records appended from now on have higher positions. Its `epoch` is the last closed one.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such lane.
+    pub fn end(&self, lane: u32) -> Position {
+        let state = self.core.lanes[lane as usize].lock();
+        Position { lane, place: state.end, epoch: state.closed }
+    }
+
+    /// Returns the bytes appended to a lane and not written yet.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such lane.
+    pub fn queued(&self, lane: u32) -> usize {
+        self.core.lanes[lane as usize].lock().queued()
+    }
+
+    /// Removes the segments of a lane that have only records at or before a position: a durable checkpoint has their content.
+    /// Later records stay, and perhaps some earlier ones too. In a journal with epochs, these must be durable up to the
+    /// position's epoch in all lanes.
+    ///
+    /// # Errors
+    ///
+    /// Those of the operating system: nothing that is needed is lost, and the call may be repeated. [`Error::Poisoned`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no such lane.
+    pub fn retire_before(&self, position: Position) -> Result<(), Error> {
+        let core = &*self.core;
+        core.sound()?;
+        let lane = &core.lanes[position.lane as usize];
+        let mut manifest = locked(&core.manifest);
+        let segments = locked(&lane.segments).clone();
+        let keep = segments.partition_point(|(base, _)| *base <= position.place).max(1) - 1;
+        if keep == 0 {
+            return Ok(());
+        }
+        // First what says that they are not needed: a segment that is missing later is damage.
+        manifest.first[position.lane as usize] = segments[keep].0;
+        manifest.write(&core.disk, &core.directory)?;
+        for (_, path) in segments.iter().take(keep) {
+            core.disk.remove(path).map_err(Error::io("remove", path))?;
+            locked(&lane.segments).pop_front();
+        }
+        core.disk.sync_directory(&core.directory).map_err(Error::io("sync", &core.directory))
+    }
+
+    /// Ends the journal: writes and, but for `Never`, syncs all that is appended. Dropping does the same and tells no errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    pub fn close(mut self) -> Result<(), Error> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        for lane in &self.core.lanes {
+            lane.lock().stopping = true;
+            lane.work.notify_all();
+        }
+        for thread in self.threads.drain(..) {
+            // A panic of its own is in its output, and nothing was acknowledged by it.
+            let _ = thread.join();
+        }
+        self.core.flush()
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        let _ = self.finish();
+    }
+}

@@ -1,0 +1,240 @@
+//! One log file after the other: what is appended, what is written, what is synced.
+//!
+//! Frames gather in `pending`. A *turn* takes them all as a batch, writes and perhaps syncs them without the lock, and says
+//! what is reached. One turn at a time: `leading`. The first thread that needs a batch takes the turn, and those that come
+//! meanwhile wait and share the next one, which [gathers](Lane::gathered) those that came together last time; no hand-over
+//! to another thread is in the way of a single thread. Batches have one
+//! order, that of their places, and a batch that finds no space is `stuck`: it is written before all later ones.
+
+use crate::frame::{MARK, put_mark, put_record};
+use crate::segment::Segment;
+use crate::{Error, locked};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+pub(crate) struct Lane {
+    pub(crate) number: u32,
+    pub(crate) salt: u32,
+    state: Mutex<State>,
+    /// Signals the end of a turn, and poison.
+    pub(crate) progress: Condvar,
+    /// Signals the background thread.
+    pub(crate) work: Condvar,
+    /// Locked by the thread that leads.
+    pub(crate) output: Mutex<Output>,
+    /// The places and paths of the segments, oldest first. The last one is `output`'s.
+    pub(crate) segments: Mutex<VecDeque<(u64, PathBuf)>>,
+}
+
+pub(crate) struct Output {
+    pub(crate) segment: Segment,
+    /// All frames before this place are durable.
+    pub(crate) durable: u64,
+}
+
+/// How far a lane is: a place, and the last epoch that is closed before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reached {
+    pub(crate) place: u64,
+    pub(crate) closed: u64,
+}
+
+/// Frames that are written together. The first one is a mark, which the turn fills in.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) bytes: Vec<u8>,
+    /// The place of the first frame.
+    pub(crate) place: u64,
+    /// The last closed epoch before the batch, and behind it.
+    pub(crate) before: u64,
+    pub(crate) closed: u64,
+    /// No record up to the batch's end has a higher epoch.
+    pub(crate) highest: u64,
+}
+
+pub(crate) struct State {
+    /// The place of the next frame.
+    pub(crate) end: u64,
+    /// The last closed epoch: later records have higher ones.
+    pub(crate) closed: u64,
+    highest: u64,
+    pending: Vec<u8>,
+    /// `closed` before `pending`.
+    before: u64,
+    /// Bytes that a turn is writing.
+    in_flight: usize,
+    stuck: Option<Batch>,
+    spare: Vec<u8>,
+    pub(crate) written: Reached,
+    pub(crate) synced: Reached,
+    /// Whether a record was appended since a mark last said that all is durable.
+    pub(crate) unattested: bool,
+    pub(crate) leading: bool,
+    /// Waits begun since the last turn took its batch, and how many there were for that turn and during it.
+    pub(crate) arrived: usize,
+    pub(crate) expected: usize,
+    /// How long the last turn lasted.
+    pub(crate) lasted: Duration,
+    /// What the background thread is to do: write, or write and sync.
+    pub(crate) asked: Option<bool>,
+    pub(crate) no_space: Option<Error>,
+    pub(crate) stopping: bool,
+}
+
+impl Lane {
+    /// A lane whose last segment is new, and behind which all is durable.
+    pub(crate) fn new(number: u32, salt: u32, segment: Segment, older: VecDeque<(u64, PathBuf)>, closed: u64) -> Self {
+        let here = Reached { place: segment.base, closed };
+        let mut segments = older;
+        segments.push_back((segment.base, segment.path.clone()));
+        let state = State {
+            end: here.place,
+            closed,
+            highest: closed,
+            pending: Vec::new(),
+            before: closed,
+            in_flight: 0,
+            stuck: None,
+            spare: Vec::new(),
+            written: here,
+            synced: here,
+            unattested: false,
+            leading: false,
+            arrived: 0,
+            expected: 0,
+            lasted: Duration::ZERO,
+            asked: None,
+            no_space: None,
+            stopping: false,
+        };
+        Self {
+            number,
+            salt,
+            state: Mutex::new(state),
+            progress: Condvar::new(),
+            work: Condvar::new(),
+            output: Mutex::new(Output { segment, durable: here.place }),
+            segments: Mutex::new(segments),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+
+    /// Waits before a turn for as many threads as shared the last one, at most a quarter of the time that it took, and at
+    /// most a millisecond. Without, the first of those that were just woken would sync alone, and the others wait for a second sync.
+    pub(crate) fn gathered<'l>(&'l self, mut state: MutexGuard<'l, State>) -> MutexGuard<'l, State> {
+        let (start, most) = (Instant::now(), (state.lasted / 4).min(Duration::from_millis(1)));
+        while state.arrived < state.expected && !state.leading && start.elapsed() < most {
+            drop(state);
+            std::thread::yield_now();
+            state = self.lock();
+        }
+        state
+    }
+
+    /// Has the background thread write, or write and sync, what is appended.
+    pub(crate) fn ask(&self, state: &mut State, sync: bool) {
+        state.asked = Some(sync || state.asked == Some(true));
+        self.work.notify_one();
+    }
+}
+
+impl State {
+    pub(crate) fn reached(&self, synced: bool) -> Reached {
+        if synced { self.synced } else { self.written }
+    }
+
+    /// Bytes that are appended and not written.
+    pub(crate) fn queued(&self) -> usize {
+        self.in_flight + self.stuck.as_ref().map_or(0, |batch| batch.bytes.len()) + self.pending.len()
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Returns whether a frame may be added.
+    pub(crate) fn fits(&self, frame: usize, limit: usize) -> bool {
+        self.queued() + frame + if self.pending.is_empty() { MARK } else { 0 } <= limit
+    }
+
+    pub(crate) fn put_record(&mut self, salt: u32, epoch: u64, record: &[u8], limit: usize) {
+        self.begin();
+        self.reserve(record.len() + MARK, limit);
+        put_record(&mut self.pending, salt, self.end, epoch, record);
+        self.ended();
+        self.highest = self.highest.max(epoch);
+        self.unattested = true;
+    }
+
+    pub(crate) fn close(&mut self, salt: u32, epoch: u64, limit: usize) {
+        self.begin();
+        self.reserve(MARK, limit);
+        put_mark(&mut self.pending, salt, self.end, epoch, self.synced.place);
+        self.ended();
+        self.closed = epoch;
+        self.unattested = true;
+    }
+
+    /// Leaves room for the mark at a batch's front.
+    pub(crate) fn begin(&mut self) {
+        if self.pending.is_empty() {
+            self.pending.resize(MARK, 0);
+            self.before = self.closed;
+            self.end += MARK as u64;
+        }
+    }
+
+    /// The place behind `pending`.
+    fn ended(&mut self) {
+        self.end = self.place() + self.pending.len() as u64;
+    }
+
+    /// The place of `pending`'s first byte.
+    fn place(&self) -> u64 {
+        self.written.place + (self.queued() - self.pending.len()) as u64
+    }
+
+    /// Makes room, doubling the buffer, but not beyond the limit.
+    fn reserve(&mut self, more: usize, limit: usize) {
+        let (length, capacity) = (self.pending.len(), self.pending.capacity());
+        if capacity - length < more {
+            self.pending.reserve_exact((length + more).max((2 * capacity).min(limit)) - length);
+        }
+    }
+
+    /// Takes what is to be written next; nothing, if all is.
+    pub(crate) fn take(&mut self) -> Batch {
+        let batch = self.stuck.take().unwrap_or_else(|| Batch {
+            place: self.place(),
+            before: self.before,
+            closed: self.closed,
+            highest: self.highest,
+            bytes: std::mem::replace(&mut self.pending, std::mem::take(&mut self.spare)),
+        });
+        self.in_flight = batch.bytes.len();
+        batch
+    }
+
+    /// Ends a turn that wrote its batch, or had none.
+    pub(crate) fn wrote(&mut self, mut batch: Batch) {
+        self.no_space = None;
+        self.in_flight = 0;
+        if !batch.bytes.is_empty() {
+            self.written = Reached { place: batch.place + batch.bytes.len() as u64, closed: batch.closed };
+        }
+        batch.bytes.clear();
+        self.spare = batch.bytes;
+    }
+
+    /// Ends a turn that found no space.
+    pub(crate) fn stuck(&mut self, batch: Batch, why: Error) {
+        self.no_space = Some(why);
+        self.in_flight = 0;
+        self.stuck = Some(batch);
+    }
+}

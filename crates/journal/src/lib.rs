@@ -1,0 +1,110 @@
+//! Append-only log files with group commit, which keep their word: what was acknowledged is there after a crash, whole and in
+//! order, and what is not right is said and never skipped.
+//!
+//! ```
+//! use archipelago_journal::{Journal, Options, Real};
+//! use std::sync::{Arc, Mutex};
+//!
+//! # let directory = std::env::temp_dir().join(format!("journal-example-{}", std::process::id()));
+//! # let directory = directory.as_path();
+//! let names = Mutex::new(Vec::new());
+//! let (journal, recovery) = Journal::open(Arc::new(Real), directory, Options::default(), |record| {
+//!     names.lock().unwrap().push(String::from_utf8_lossy(record.bytes).into_owned());
+//! })?;
+//! for cut in &recovery.cuts {
+//!     eprintln!("{}: {} unfinished bytes from {} on", cut.file.display(), cut.bytes, cut.offset);
+//! }
+//! let position = journal.append(0, 0, b"Ada")?;   // in memory, in order
+//! journal.wait(position)?;                        // on the disk; other threads' records share the sync
+//! journal.close()?;
+//! # std::fs::remove_dir_all(directory).unwrap();
+//! # Ok::<(), archipelago_journal::Error>(())
+//! ```
+//!
+//! - A directory has one journal, of one to a thousand *lanes*: log files that are written and synced side by side. A lane's
+//!   records are in the order of its appends.
+//! - [`append`](Journal::append) copies a record into a queue; [`wait`](Journal::wait) lasts until it is durable. One of the threads
+//!   that wait writes and syncs for all. An event loop takes [`ask`](Journal::ask), [`is_durable`](Journal::is_durable) and
+//!   [`Options::observer`] instead.
+//! - With [`Options::epochs`], records count by epoch: all records of an epoch in all lanes, or none. The caller
+//!   [closes](Journal::close_epoch) epochs.
+//! - After a checkpoint ([`CheckpointWriter`]: a file that is there as a whole or not at all), [`retire_before`](Journal::retire_before)
+//!   removes what it has.
+//! - Every system call is a method of [`Disk`] or [`DiskFile`]; [`Simulated`] is one that fails on request, and forgets, tears and
+//!   reorders at a power loss. Users of the journal test with it too.
+//!
+//! # What survives
+//!
+//! What `wait` has acknowledged:
+//!
+//! | policy | the process ends (`kill -9`) | the power fails | a write or sync fails |
+//! |---|---|---|---|
+//! | [`Always`](Policy::Always) | all | all | all; nothing more is acknowledged |
+//! | [`Every`](Policy::Every) | all | all | all; nothing more is acknowledged |
+//! | [`Never`](Policy::Never) | all | what `sync` has acknowledged, what an earlier opening delivered, perhaps more | as at a power failure; nothing more is acknowledged |
+//!
+//! What was appended and not acknowledged: with each policy, a prefix of it in each lane, whole records only; with epochs, whole
+//! epochs only. [`Every`](Policy::Every) differs from `Always` in when `wait` returns; a caller that does not wait risks an interval of
+//! records at a power failure, and what was not [asked](Journal::ask) for when the process ends.
+//!
+//! Disk full: the records appended before stay in memory, in order, and are written once there is room; new ones are refused with
+//! [`Error::NoSpace`] until then, and each refused append has another attempt made. Only a write can find this out: where the disk
+//! is full at a sync, what was lost is unknown, and the journal is poisoned.
+//!
+//! Damage: each record has a CRC-32C over its bytes and its place. Marks in the log say what was durable when they were
+//! written; a record that is not whole is a torn tail if nothing behind it says that it was durable, and [`Error::Damaged`] otherwise,
+//! with file and offset. The last batch before a crash has no mark behind it: damage to it is cut as a torn tail, and told in
+//! [`Recovery::cuts`]. [`close`](Journal::close) writes a last mark.
+//!
+//! # Costs
+//!
+//! - A record takes 24 bytes beside its own, a batch 32. `append` takes a lock, a copy and a checksum: O(length).
+//! - Memory: two buffers of [`Options::queue`] bytes a lane, as far as they were ever needed.
+//! - One `write` and one `fdatasync` a batch; two more syncs (the new file's, its directory's) a segment, one more of the
+//!   segment before. Files are not preallocated, so each sync writes the file's length too: preallocation needs system calls that
+//!   `std` does not have, and segments that are full of zeros until then.
+//! - Opening needs room for a few KiB: on a full disk it is refused with [`Error::NoSpace`].
+//! - Opening reads everything once, and what is not known to be durable twice and rewrites it: with `Never`, all since the last
+//!   opening.
+//!
+//! # When to take something else
+//!
+//! - Records beyond the queue's length (8 MiB, at most 1 GiB): keep them in files of their own, and their names here.
+//! - Reading at random, or following a log while it is written: records are delivered when the journal is opened, and at no other time.
+//! - Many small journals: each has a thread a lane ([`Options::background`]) and two files at least.
+//! - Network file systems: the lock and the syncs are as good as theirs.
+//! - `fork` without `exec`: the child has the lock too, and no threads.
+//!
+//! Format and arguments: `docs/mechanisms/journal.md`.
+
+mod checkpoint;
+mod core;
+mod disk;
+mod error;
+mod frame;
+mod journal;
+mod lane;
+mod manifest;
+mod options;
+mod recover;
+mod segment;
+mod simulated;
+
+pub use checkpoint::{CheckpointWriter, read_checkpoint, write_checkpoint};
+pub use disk::{Disk, DiskFile, DiskLock, Real};
+pub use error::Error;
+pub use journal::{Journal, Position};
+pub use options::{Options, Policy};
+pub use recover::{Cut, Record, Recovery};
+pub use simulated::{Call, Fault, SECTOR, Simulated};
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Locks. What a panic left is whole: no lock is held over a call that can panic in the middle of a change.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn waited<'m, T>(condvar: &Condvar, guard: MutexGuard<'m, T>) -> MutexGuard<'m, T> {
+    condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,75 @@
+//! How a journal is opened.
+
+use crate::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When [`wait`](crate::Journal::wait) returns, and when files are synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Files are synced as soon as a position is waited or asked for; all who wait share one sync.
+    Always,
+    /// Files are synced after each interval; waits last until then.
+    Every(Duration),
+    /// Files are not synced: waits last until the operating system has the bytes. A segment's first bytes, its name, and
+    /// what [`sync`](crate::Journal::sync) asks for are synced all the same.
+    Never,
+}
+
+/// How a journal is opened. Lanes and `epochs` cannot be changed later.
+#[derive(Clone)]
+pub struct Options {
+    /// When files are synced. Default: `Always`.
+    pub policy: Policy,
+    /// The number of log files written side by side, 1 to 1,000. Default: 1.
+    pub lanes: usize,
+    /// Whether a record counts only when its epoch is durable in every lane. Default: no: each lane is a log of its own.
+    pub epochs: bool,
+    /// The length in bytes from which on a segment is followed by another. Default: 64 MiB.
+    pub segment: u64,
+    /// The most bytes per lane that are appended and not written yet; also bounds a record's length. 4 KiB to 1 GiB.
+    /// Default: 8 MiB.
+    pub queue: usize,
+    /// Whether a thread per lane writes and syncs what is asked for and not waited for. Default: yes. Without, only calls of
+    /// `wait`, `sync`, `append` (when the queue is full) and `close_epoch` write, `Every` syncs as `Always`, and every
+    /// sequence of calls on the disk is determined by the caller.
+    pub background: bool,
+    /// Is called after each advance of what is durable, when the disk is full, and when the journal is poisoned; for
+    /// event loops, which then look at [`is_durable`](crate::Journal::is_durable). Must not block; panics are swallowed.
+    pub observer: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Always,
+            lanes: 1,
+            epochs: false,
+            segment: 64 << 20,
+            queue: 8 << 20,
+            background: true,
+            observer: None,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let bad = |what: &str| Err(Error::Options { what: what.into() });
+        if !(1..=1000).contains(&self.lanes) {
+            return bad("a journal has 1 to 1,000 lanes: choose such a number");
+        }
+        if !(4 << 10..=1 << 30).contains(&self.queue) {
+            return bad("the queue has 4 KiB to 1 GiB: choose such a length");
+        }
+        if self.policy == Policy::Every(Duration::ZERO) {
+            return bad("an interval of zero: take Policy::Always");
+        }
+        Ok(())
+    }
+
+    /// From how many bytes on the background thread writes unasked: batches that stay in the processor's cache.
+    pub(crate) fn threshold(&self) -> usize {
+        (self.queue / 2).min(512 << 10)
+    }
+}

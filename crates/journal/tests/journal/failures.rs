@@ -1,0 +1,180 @@
+//! What is said after a write or a sync failed, and when the disk is full.
+
+use crate::common::{open, record, small};
+use archipelago_journal::{Call, Error, Fault, Journal, Options, Policy, Position, Simulated};
+use std::thread;
+use std::time::Duration;
+
+fn append(journal: &Journal, number: usize) -> Result<Position, Error> {
+    journal.append(0, 0, &record(0, number))
+}
+
+fn assert_poisoned<T>(result: Result<T, Error>, call: &str) {
+    let error = result.err().expect("an error");
+    let Error::Poisoned { call: found, .. } = &error else { panic!("{error}") };
+    assert_eq!(*found, call);
+    assert!(error.to_string().contains("nothing is acknowledged any more"), "{error}");
+}
+
+#[test]
+fn nothing_is_acknowledged_after_a_failed_write_or_sync() {
+    for (call, fault, name) in
+        [(Call::Write, Fault::Io, "write"), (Call::Sync, Fault::Io, "sync"), (Call::Sync, Fault::NoSpace, "sync")]
+    {
+        for policy in [Policy::Always, Policy::Never] {
+            let disk = Simulated::new();
+            let (journal, ..) = open(&disk, &Options { lanes: 2, policy, ..small() }).unwrap();
+            let safe = append(&journal, 0).unwrap();
+            journal.sync().unwrap();
+            let lost = append(&journal, 1).unwrap();
+            disk.fail_next(call, fault);
+            assert_poisoned(journal.sync(), name);
+            // For good: the disk is well again, and a sync would succeed without what is lost.
+            for _ in 0..3 {
+                assert_poisoned(journal.wait(lost), name);
+                assert_poisoned(journal.wait(safe), name);
+                assert_poisoned(journal.is_durable(safe), name);
+                assert_poisoned(append(&journal, 2), name);
+                assert_poisoned(journal.append(1, 0, b"another lane"), name);
+                assert_poisoned(journal.sync(), name);
+                assert_poisoned(journal.retire_before(safe), name);
+            }
+            assert_poisoned(journal.close(), name);
+            let (.., delivered) = open(&disk.power_loss(1), &Options { lanes: 2, ..small() }).unwrap();
+            assert!(delivered[0].contains(&(safe, record(0, 0))));
+        }
+    }
+}
+
+#[test]
+fn a_failure_wakes_all_who_wait() {
+    let disk = Simulated::new();
+    let options = Options { lanes: 2, epochs: true, background: true, ..small() };
+    let (journal, recovery, _) = open(&disk, &options).unwrap();
+    let epoch = recovery.next_epoch;
+    disk.hold(Call::Write);
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..4).map(|_| scope.spawn(|| journal.wait_epoch(epoch))).collect();
+        let blocked: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| -> Result<(), Error> {
+                    loop {
+                        journal.append(0, epoch + 1, &[1; 300])?;
+                    }
+                })
+            })
+            .collect();
+        thread::sleep(Duration::from_millis(10));
+        disk.fail_next(Call::Write, Fault::Io);
+        disk.release();
+        waiters.into_iter().chain(blocked).for_each(|thread| assert_poisoned(thread.join().unwrap(), "write"));
+    });
+}
+
+/// After a failed sync the system shows bytes that the disk does not have. Recovery must not take them for durable.
+#[test]
+fn what_a_failed_sync_lost_is_written_again_by_recovery() {
+    let disk = Simulated::new();
+    let (journal, ..) = open(&disk, &small()).unwrap();
+    append(&journal, 4).unwrap();
+    disk.fail_next(Call::Sync, Fault::Io);
+    assert_poisoned(journal.sync(), "sync");
+    drop(journal);
+    let disk = disk.restarted();
+    let (journal, _, delivered) = open(&disk, &small()).unwrap();
+    assert_eq!(delivered[0].len(), 1, "the system shows it");
+    let position = append(&journal, 5).unwrap();
+    journal.wait(position).unwrap();
+    let (.., delivered) = open(&disk.power_loss(0), &small()).unwrap();
+    assert_eq!(delivered[0].len(), 2);
+}
+
+#[test]
+fn a_full_disk_refuses_and_loses_nothing() {
+    for background in [false, true] {
+        for policy in [Policy::Always, Policy::Every(Duration::from_millis(1)), Policy::Never] {
+            let disk = Simulated::new();
+            let options = Options { background, policy, ..small() };
+            let (journal, ..) = open(&disk, &options).unwrap();
+            let mut kept = Vec::new();
+            let mut acknowledged = 0;
+            for round in 1..4 {
+                disk.set_capacity(Some(disk.used() + 2000));
+                let full = loop {
+                    assert!(kept.len() < 500, "the disk is never full");
+                    let bytes = record(0, kept.len());
+                    let position = match journal.append(0, 0, &bytes) {
+                        Ok(position) => position,
+                        Err(error) => break error,
+                    };
+                    kept.push((position, bytes));
+                    match journal.wait(position) {
+                        Ok(()) => acknowledged = kept.len(),
+                        Err(error) => break error,
+                    }
+                };
+                assert!(matches!(full, Error::NoSpace { .. }) && full.to_string().contains("no space"), "{full}");
+                assert!(acknowledged >= 4 * round, "{acknowledged}");
+                // Refused again and again, and what is on the disk is whole and has all that was acknowledged.
+                for _ in 0..3 {
+                    assert!(matches!(append(&journal, 0), Err(Error::NoSpace { .. })));
+                }
+                assert!(matches!(journal.sync(), Err(Error::NoSpace { .. })));
+                let seeds = if policy == Policy::Never { 1..2 } else { 0..6 };
+                for seed in seeds {
+                    let (_, recovery, delivered) = open(&disk.power_loss(seed), &small()).unwrap();
+                    assert_eq!(delivered[0], kept[..delivered[0].len()]);
+                    assert!(delivered[0].len() >= acknowledged, "{recovery:?}");
+                }
+                assert_eq!(open(&disk.restarted(), &small()).unwrap().1.cuts, [], "a record was left in pieces");
+                disk.set_capacity(None);
+                journal.sync().unwrap();
+                acknowledged = kept.len();
+            }
+            let position = append(&journal, kept.len()).unwrap();
+            kept.push((position, record(0, kept.len())));
+            journal.wait(position).unwrap();
+            journal.close().unwrap();
+            assert_eq!(open(&disk, &small()).unwrap().2[0], kept);
+        }
+    }
+}
+
+/// With room again, appending succeeds without any other call.
+#[test]
+fn appends_find_room_again() {
+    for background in [false, true] {
+        let disk = Simulated::new();
+        let (journal, ..) = open(&disk, &Options { background, ..small() }).unwrap();
+        disk.set_capacity(Some(disk.used()));
+        let first = append(&journal, 6).unwrap();
+        assert!(matches!(journal.wait(first), Err(Error::NoSpace { .. })));
+        assert!(append(&journal, 7).is_err());
+        disk.set_capacity(None);
+        let position = loop {
+            match append(&journal, 7) {
+                Ok(position) => break position,
+                Err(Error::NoSpace { .. }) if background => thread::sleep(Duration::from_millis(1)),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        journal.wait(position).unwrap();
+        assert!(journal.is_durable(first).unwrap());
+    }
+}
+
+/// What was written before the disk was full is synced for those who wait for it.
+#[test]
+fn a_full_disk_syncs_what_it_has() {
+    let disk = Simulated::new();
+    let (journal, ..) = open(&disk, &Options { segment: 1 << 20, ..small() }).unwrap();
+    let mut positions = Vec::new();
+    // A full queue is written by those who append, and not synced.
+    while journal.end(0).place < 6000 {
+        positions.push(journal.append(0, 0, &[5; 500]).unwrap());
+    }
+    assert!(journal.queued(0) > 0 && !journal.is_durable(positions[0]).unwrap());
+    disk.set_capacity(Some(disk.used()));
+    journal.wait(positions[0]).unwrap();
+    assert!(matches!(journal.wait(*positions.last().unwrap()), Err(Error::NoSpace { .. })));
+}
