@@ -105,7 +105,8 @@ pub trait SetSession {
         self.get(key).is_some()
     }
 
-    /// The values of all the keys at one moment. Of rivals that cannot: one after another.
+    /// The values of all the keys at one moment. Where that cannot be: one after another, so a key that is asked for twice may have
+    /// two values.
     fn get_many(&mut self, keys: &[u64]) -> Vec<Option<u64>> {
         keys.iter().map(|key| self.get(*key)).collect()
     }
@@ -117,13 +118,14 @@ pub trait SetSession {
         self.insert(to, value) && self.remove(from).is_some()
     }
 
-    /// All entries with `from <= key < to`, at one moment, ascending. Empty for a hash table; of rivals: not at one
-    /// moment.
+    /// All entries with `from <= key < to`, strictly ascending: each key once, at one moment. Empty for a hash table. Where several
+    /// keys are seen one after another (see [the crate](crate)), and of rivals: every key that is there from the beginning of the
+    /// walk to its end, and of the others some.
     fn range(&mut self, from: u64, to: u64) -> Vec<(u64, u64)>;
 
     /// Stays in a section that reads the structure until the visit is over: a reader that is stuck, for measuring. What
-    /// that costs others is the mechanism's affair: memory, or updates that wait for its end (all of RLU's; over RCU
-    /// those that replace a node of a tree, in [`CitrusTree`] too).
+    /// that costs others is the mechanism's affair: memory, or updates that wait for its end (all of RLU's; over
+    /// [`OverRcu`] those that replace a node of a tree, in [`CitrusTree`] too).
     ///
     /// No code of the caller's runs in the section, since an update made there, by another session of the same thread,
     /// would wait for itself.

@@ -3,7 +3,7 @@
 //! An insertion changes its predecessor; a removal changes its predecessor and retires its node, which locks it: so of
 //! two updates that would be wrong together one fails, without locking nodes that are only read.
 
-use crate::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
+use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use crate::{Set, SetSession, Visit};
 
 /// An ordered list: O(n) for everything. See [the crate](crate).
@@ -133,11 +133,11 @@ pub(crate) fn insert<U: Update<1>>(tx: &mut U, root: U::Link, key: u64, value: u
     if place.node_with(key).is_some() {
         return Ok(false);
     }
-    let next = [place.at.map(|(_, link)| link)];
+    let from = place.at.map(|(_, link)| link);
     // SAFETY: linked at once, or the attempt fails; `before` was read in this update.
     unsafe {
-        let new = tx.alloc(Node { key, value, next });
-        tx.set_next(place.before, 0, Some(new))?;
+        let to = Some(tx.alloc(Node { key, value, next: [from] }));
+        tx.set_next(place.before, 0, Change { from, to })?;
     }
     Ok(true)
 }
@@ -149,8 +149,8 @@ pub(crate) fn remove<U: Update<1>>(tx: &mut U, root: U::Link, key: u64) -> Resul
     // SAFETY: both were read in this update. The first change takes away the only link to the node.
     unsafe {
         let node = tx.node(link);
-        tx.set_next(place.before, 0, node.next[0])?;
-        tx.retire(link)?;
+        tx.set_next(place.before, 0, Change { from: Some(link), to: node.next[0] })?;
+        tx.retire(link, &node)?;
         Ok(Some(node.value))
     }
 }
@@ -198,17 +198,17 @@ pub(crate) unsafe fn retire_all<S: Session<1>>(session: &mut S, scope: usize, ro
             for _ in 0..PART {
                 // SAFETY: a root, and a link just read; each first node is retired once it is unlinked.
                 unsafe {
-                    let Some(first) = tx.node(root).next[0] else { return Ok(true) };
-                    let second = tx.node(first).next[0];
-                    tx.set_next(root, 0, second)?;
-                    tx.retire(first)?;
+                    let (_, Some(first)) = tx.step(root, 0) else { return Ok(true) };
+                    let node = tx.node(first);
+                    tx.set_next(root, 0, Change { from: Some(first), to: node.next[0] })?;
+                    tx.retire(first, &node)?;
                 }
             }
             Ok(false)
         });
         if done {
             // SAFETY: the caller's promise.
-            return session.update(&[scope], |tx| unsafe { tx.retire(root) });
+            return session.update(&[scope], |tx| unsafe { tx.retire(root, &tx.node(root)) });
         }
     }
 }

@@ -13,6 +13,13 @@ pub struct Node<L, const LINKS: usize> {
     pub(crate) value: u64,
 }
 
+/// A link from what it was to what it is to be.
+#[doc(hidden)]
+pub struct Change<L> {
+    pub(crate) from: Option<L>,
+    pub(crate) to: Option<L>,
+}
+
 /// The other transaction was faster: the update is to begin again.
 pub struct Conflict;
 
@@ -86,9 +93,12 @@ pub trait View<const LINKS: usize> {
 /// Changing nodes: all changes become visible at once, or (RCU) in order.
 #[doc(hidden)]
 pub trait Update<const LINKS: usize>: View<LINKS> {
+    /// Changes a link from what the update has read there, which is what it was decided on. Mechanisms whose updates run side
+    /// by side compare the two again.
+    ///
     /// # Safety
     /// As [`View::step`].
-    unsafe fn set_next(&mut self, link: Self::Link, side: usize, to: Option<Self::Link>) -> Result<(), Conflict>;
+    unsafe fn set_next(&mut self, link: Self::Link, side: usize, change: Change<Self::Link>) -> Result<(), Conflict>;
 
     /// A new node, to be linked in this update.
     ///
@@ -96,18 +106,18 @@ pub trait Update<const LINKS: usize>: View<LINKS> {
     /// The link is not used after this attempt if the attempt fails.
     unsafe fn alloc(&mut self, node: Node<Self::Link, LINKS>) -> Self::Link;
 
-    /// Gives a node up.
+    /// Gives a node up, which the update has read as `node`.
     ///
     /// # Safety
     /// As [`View::step`]; no node that stays has a link to it when the update has committed; once per node.
-    unsafe fn retire(&mut self, link: Self::Link) -> Result<(), Conflict>;
+    unsafe fn retire(&mut self, link: Self::Link, node: &Node<Self::Link, LINKS>) -> Result<(), Conflict>;
 
     /// Between two changes of which no reader may see the second and not have been able to see the first: waits for
     /// readers, where changes are not visible at once.
-    fn settle(&mut self);
+    fn settle(&mut self) {}
 
     /// Whether the update is to change one link that readers see, and to replace nodes whose links it would change beside
-    /// that by copies; then it need not [`settle`](Self::settle).
+    /// that by copies. Then it does not [`settle`](Self::settle): it waits for no reader.
     fn changes_one_link(&self) -> bool {
         false
     }

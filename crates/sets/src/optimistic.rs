@@ -3,8 +3,8 @@
 //!
 //! # Why no thread waits for ever
 //! A commit waits a bounded time, within the guard; a thread that has to wait longer leaves its guard, waits, and decides
-//! anew. So a thread that waits for readers with nodes locked, as removals from a tree do, waits for none that waits for
-//! those nodes.
+//! anew. A thread with nodes locked waits for no reader: each update changes one link after another, and none has to come
+//! later than readers' leaving (`tree.rs`).
 
 use core::mem::{self, ManuallyDrop};
 
@@ -26,9 +26,6 @@ pub trait Commit: Default + Send + Sync + 'static {
     /// What an update has from before it is decided until it is done.
     type Turn<'c>;
 
-    /// Whether updates change one link only, and replace what would have to change beside it by copies.
-    const ONE_LINK: bool;
-
     /// For a structure of so many scopes.
     fn for_scopes(self, _: usize) -> Self {
         self
@@ -42,12 +39,10 @@ pub trait Commit: Default + Send + Sync + 'static {
     /// Outside of the guard, before an update of these scopes is decided that `failed` so often.
     fn turn<'c>(&'c self, scopes: &'c [usize], failed: u64) -> Self::Turn<'c>;
 
-    /// Does what is planned, if all that it was decided on still holds; whether it did. It begins in the guard in which the
-    /// plan was made.
+    /// Does what is planned, if all that it was decided on still holds; whether it did. In the guard in which the plan was
+    /// made.
     fn commit<const LINKS: usize>(
         &self,
-        domain: &Domain,
-        guard: Guard<'_>,
         plan: &Plan<LINKS, Self::Beside>,
         scratch: &mut Scratch,
         turn: &Self::Turn<'_>,
@@ -140,7 +135,9 @@ impl<C: Commit, const LINKS: usize> OptimisticSession<'_, C, LINKS> {
     /// Does what is planned, or forgets it.
     fn commit(&mut self, guard: Guard<'_>, turn: &C::Turn<'_>) -> bool {
         point(points::DECIDED);
-        if !self.over.commit.commit(&self.over.domain, guard, &self.plan, &mut self.scratch, turn) {
+        let done = self.over.commit.commit(&self.plan, &mut self.scratch, turn);
+        drop(guard);
+        if !done {
             self.discard();
             return false;
         }

@@ -2,7 +2,7 @@
 //!
 //! Links are [`Raw`]: a structure's nodes are all of its one domain, so there is nothing to check at each step.
 
-use crate::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
+use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use archipelago_sync::mvrlu::{Abort, Builder, Domain, Handle, Raw, Snapshot, Tx};
 
 /// Structures over [`mvrlu`](archipelago_sync::mvrlu): a [`Domain`] of their own.
@@ -127,9 +127,9 @@ view!(Tx<'_>);
 
 impl<const LINKS: usize> Update<LINKS> for Tx<'_> {
     #[inline]
-    unsafe fn set_next(&mut self, link: MvLink<LINKS>, side: usize, to: Option<MvLink<LINKS>>) -> Result<(), Conflict> {
+    unsafe fn set_next(&mut self, link: MvLink<LINKS>, side: usize, to: Change<MvLink<LINKS>>) -> Result<(), Conflict> {
         // SAFETY: as in `View::step`.
-        unsafe { self.lock_raw(link.0) }.map(|node| node.next[side] = to).map_err(|_| Conflict)
+        unsafe { self.lock_raw(link.0) }.map(|node| node.next[side] = to.to).map_err(|_| Conflict)
     }
 
     #[inline]
@@ -139,11 +139,8 @@ impl<const LINKS: usize> Update<LINKS> for Tx<'_> {
     }
 
     #[inline]
-    unsafe fn retire(&mut self, link: MvLink<LINKS>) -> Result<(), Conflict> {
+    unsafe fn retire(&mut self, link: MvLink<LINKS>, _: &MvNode<LINKS>) -> Result<(), Conflict> {
         // SAFETY: the caller's promise; sections that begin after the commit find links in nodes only.
         unsafe { self.retire_raw(link.0) }.map_err(|_| Conflict)
     }
-
-    #[inline]
-    fn settle(&mut self) {}
 }

@@ -4,7 +4,7 @@ use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_sync::lock::{self, RawHmcs};
 use archipelago_sync::rcu::{Domain, Reader};
 
-use crate::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
+use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use crate::shared::{Reading, Shared, SharedLink, pointer};
 
 /// Structures over [`rcu`](archipelago_sync::rcu), with one lock for writers per scope: a list or tree has one, a hash table one per
@@ -182,10 +182,10 @@ impl<const LINKS: usize> Update<LINKS> for Locked<'_> {
         &mut self,
         link: RcuLink<LINKS>,
         side: usize,
-        to: Option<RcuLink<LINKS>>,
+        change: Change<RcuLink<LINKS>>,
     ) -> Result<(), Conflict> {
         // SAFETY: the caller's promise, for both nodes.
-        unsafe { link.shared().next[side].publish(pointer(to)) };
+        unsafe { link.shared().next[side].publish(pointer(change.to)) };
         Ok(())
     }
 
@@ -195,7 +195,7 @@ impl<const LINKS: usize> Update<LINKS> for Locked<'_> {
     }
 
     #[inline]
-    unsafe fn retire(&mut self, link: RcuLink<LINKS>) -> Result<(), Conflict> {
+    unsafe fn retire(&mut self, link: RcuLink<LINKS>, _: &Node<RcuLink<LINKS>, LINKS>) -> Result<(), Conflict> {
         // SAFETY: from `Shared::boxed`; the caller's promise, given that the node is unlinked already.
         unsafe { self.reader.enter().retire_box(link.0.as_ptr()) };
         Ok(())

@@ -1,7 +1,6 @@
 //! Structures over RCX: an update locks the nodes that it changes or retires.
 
 use archipelago_platform::atomic::{AtomicBool, Ordering};
-use archipelago_sync::rcu::{Domain, Guard};
 use archipelago_sync::rcx::{Embedded, Locks, Rcx, Striped};
 
 use crate::optimistic::{Commit, Optimistic, Scratch};
@@ -58,8 +57,6 @@ impl<L: Locks + 'static> Commit for ByLocks<L> {
     type Beside = Beside<L::Object>;
     type Turn<'c> = ();
 
-    const ONE_LINK: bool = false;
-
     fn beside(&self) -> Self::Beside {
         Beside { removed: AtomicBool::new(false), object: self.0.object() }
     }
@@ -70,27 +67,20 @@ impl<L: Locks + 'static> Commit for ByLocks<L> {
 
     fn turn(&self, _: &[usize], _: u64) {}
 
-    fn commit<const LINKS: usize>(
-        &self,
-        domain: &Domain,
-        guard: Guard<'_>,
-        plan: &Plan<LINKS, Self::Beside>,
-        scratch: &mut Scratch,
-        (): &(),
-    ) -> bool {
+    fn commit<const LINKS: usize>(&self, plan: &Plan<LINKS, Self::Beside>, scratch: &mut Scratch, (): &()) -> bool {
         // SAFETY: seen in the guard; what is locked is not retired but by this update, after its end.
         let handle = |node: *mut Shared<LINKS, Self::Beside>| self.0.handle(unsafe { &(*node).beside.object });
         let mut handles = scratch.take();
         handles.extend(plan.nodes().map(handle));
-        let done = self.0.try_lock(self.0.order(&mut handles)).is_some_and(|_held| Self::happen(domain, guard, plan));
+        let done = self.0.try_lock(self.0.order(&mut handles)).is_some_and(|_held| Self::happen(plan));
         scratch.keep(handles);
         done
     }
 }
 
 impl<L: Locks + 'static> ByLocks<L> {
-    /// Under the locks.
-    fn happen<const LINKS: usize>(domain: &Domain, guard: Guard<'_>, plan: &Plan<LINKS, Beside<L::Object>>) -> bool {
+    /// Under the locks; waits for nothing.
+    fn happen<const LINKS: usize>(plan: &Plan<LINKS, Beside<L::Object>>) -> bool {
         if !Self::holds(plan) {
             return false;
         }
@@ -98,17 +88,11 @@ impl<L: Locks + 'static> ByLocks<L> {
             // SAFETY: as in `commit`.
             unsafe { &*retired.node }.beside.removed.store(true, Ordering::Relaxed);
         }
-        let mut guard = Some(guard);
         for write in &plan.writes {
-            if write.settled {
-                guard = None;
-                domain.synchronize();
-            }
             // SAFETY: as in `commit`; and what is linked is a node of the structure, which is retired, if ever, once
             // its last link is gone.
             unsafe { (&*write.node).next[write.side].publish(write.to) };
         }
-        drop(guard);
         true
     }
 }

@@ -2,7 +2,6 @@
 //! all that it saw still is so, and swings one link there. Where transactions don't commit, the region's other back ends do
 //! the same with the nodes' version locks.
 
-use archipelago_sync::rcu::{Domain, Guard};
 use archipelago_sync::region::{Change, Changing, Page, Region, Stale};
 use archipelago_sync::version_lock::VersionLock;
 
@@ -24,7 +23,8 @@ impl RcuHtm {
 #[derive(Default)]
 pub struct ByRegion(Region);
 
-impl<const LINKS: usize> Page for Shared<LINKS, VersionLock> {
+// SAFETY: its words and links are plain fields.
+unsafe impl<const LINKS: usize> Page for Shared<LINKS, VersionLock> {
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.beside
@@ -69,8 +69,6 @@ impl Commit for ByRegion {
     type Beside = VersionLock;
     type Turn<'c> = ();
 
-    const ONE_LINK: bool = true;
-
     fn beside(&self) -> VersionLock {
         VersionLock::new()
     }
@@ -79,15 +77,7 @@ impl Commit for ByRegion {
 
     fn turn(&self, _: &[usize], _: u64) {}
 
-    fn commit<const LINKS: usize>(
-        &self,
-        _: &Domain,
-        _guard: Guard<'_>,
-        plan: &Plan<LINKS, VersionLock>,
-        scratch: &mut Scratch,
-        (): &(),
-    ) -> bool {
-        debug_assert!(plan.writes.iter().all(|write| !write.settled), "one link needs no order");
+    fn commit<const LINKS: usize>(&self, plan: &Plan<LINKS, VersionLock>, scratch: &mut Scratch, (): &()) -> bool {
         // SAFETY: seen in the guard.
         let page = |node: *mut Shared<LINKS, VersionLock>| unsafe { &*node };
         let mut pages = scratch.take();

@@ -15,7 +15,6 @@ use archipelago_platform::htm::{HELD, Htm, Site};
 use archipelago_platform::pad::CachePadded;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::lock::{Mutex, MutexGuard, RawTicket};
-use archipelago_sync::rcu::{Domain, Guard};
 
 use crate::optimistic::{Commit, Optimistic, Scratch};
 use crate::plan::Plan;
@@ -91,8 +90,6 @@ impl Commit for BesideLock {
     type Beside = Removed;
     type Turn<'c> = Turn<'c>;
 
-    const ONE_LINK: bool = true;
-
     fn for_scopes(self, scopes: usize) -> Self {
         let lock = |_| CachePadded::new(Lock::from_raw(RawTicket::default(), ()));
         Self { locks: (0..scopes).map(lock).collect(), ..self }
@@ -112,15 +109,7 @@ impl Commit for BesideLock {
         Turn { over: self, scopes, held }
     }
 
-    fn commit<const LINKS: usize>(
-        &self,
-        _: &Domain,
-        _guard: Guard<'_>,
-        plan: &Plan<LINKS, Removed>,
-        _: &mut Scratch,
-        turn: &Turn<'_>,
-    ) -> bool {
-        debug_assert!(plan.writes.iter().all(|write| !write.settled), "one link needs no order");
+    fn commit<const LINKS: usize>(&self, plan: &Plan<LINKS, Removed>, _: &mut Scratch, turn: &Turn<'_>) -> bool {
         let Some(htm) = self.htm.filter(|_| turn.held.is_empty()) else {
             let holds = Self::holds(plan);
             if holds {

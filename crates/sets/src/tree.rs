@@ -1,15 +1,38 @@
 //! The binary search tree: internal, unbalanced.
 //!
 //! A removed node with two children is replaced by a new node with the key that follows its own (its *successor*), and
-//! the successor is taken out below. Keys of nodes never change, so that RCU's readers can trust them; between the two
-//! changes RCU waits for readers, as Citrus (Arbel and Attiya, 2014) does, because a reader on its way to the successor
-//! has passed by the place where the new node is.
+//! the successor is taken out below. Keys of nodes never change, so that RCU's readers can trust them. A reader on its way to
+//! the successor has passed by the place where the new node is, so it must find the successor where it was:
+//!
+//! - Where updates run side by side ([`Update::changes_one_link`]) the nodes on the way to the successor are replaced by copies, and
+//!   one link swings. A reader is on the old way or on the new one. No update waits for readers.
+//! - Over RCU with one lock the tree is as Citrus (Arbel and Attiya, 2014): the successor is unlinked after a wait for
+//!   readers ([`Update::settle`]).
+//! - Over MV-RLU and RLU all changes are seen at once.
 //!
 //! Every update changes or retires all nodes that another update would have to change for the two to be wrong together:
 //! a node is retired only with its children's and its parent's links as read.
+//!
+//! # Why a null that is seen twice stands for the same keys, or more
+//! With one link a removal retires each node below which a range of keys becomes narrower: these are the nodes on the way to
+//! the successor, whose leftmost keys are now above the successor's instead of the removed one's. At all other links a removal leaves
+//! the keys between the same bounds, or wider ones.
+//!
+//! # Why a range is ascending, and has every key that stays
+//! A walk keeps the way by which it came, which updates change behind it. It leaves out each key that is not above the last one it
+//! has: after a removal a node that is retired may lead to keys below its own, inserted since. Call a key *steady* that
+//! is there from the walk's beginning to its end. The walk finds all steady keys:
+//!
+//! - *None is lost.* One change of a link adds one key, or takes one away, among what is reachable by that link, hence by any
+//!   link; so a steady key that is reachable by a link which the walk has read stays so.
+//! - *None is below an earlier one.* Every node that the walk meets was in the tree at some moment of the walk, since retired nodes'
+//!   links do not change. At that moment the keys left of it were below its own, and the steady ones among them are the same still.
+//! - *None is left out because a greater key came first.* Let the walk have gone left at a node, and `y` be steady, in that node or
+//!   right of it. Every key that it meets before it is back is below `y`: those that were there when it went left are, and a key that
+//!   is inserted below one of them becomes its neighbour in the tree's order, in which `y` stands the whole time.
 
 use crate::list::the_same;
-use crate::mechanism::{Conflict, Mechanism, Node, Session, Update, View};
+use crate::mechanism::{Change, Conflict, Mechanism, Node, Session, Update, View};
 use crate::{Set, SetSession, Visit};
 
 /// A binary search tree; O(depth), which is O(log n) for keys in random order. See [the crate](crate).
@@ -56,7 +79,7 @@ impl<M: Mechanism<2>> Drop for Tree<M> {
         left.push(self.root);
         for part in left.chunks(1_000) {
             // SAFETY: no other thread uses the tree, and none does after this.
-            session.update(&[0], |tx| part.iter().try_for_each(|link| unsafe { tx.retire(*link) }));
+            session.update(&[0], |tx| part.iter().try_for_each(|link| unsafe { tx.retire(*link, &tx.node(*link)) }));
         }
     }
 }
@@ -158,77 +181,86 @@ fn insert<U: Update<2>>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Resu
     }
     // SAFETY: linked at once, or the attempt fails; the parent was read in this update.
     unsafe {
-        let new = tx.alloc(Node { key, value, next: [None; 2] });
-        tx.set_next(place.parent, place.side, Some(new))?;
+        let to = Some(tx.alloc(Node { key, value, next: [None; 2] }));
+        tx.set_next(place.parent, place.side, Change { from: None, to })?;
     }
     Ok(true)
 }
 
 #[inline]
 fn remove<U: Update<2>>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u64>, Conflict> {
-    let Place { parent, side, at: Some(link) } = find(tx, root, key) else { return Ok(None) };
+    let place = find(tx, root, key);
+    let Some(link) = place.at else { return Ok(None) };
     // SAFETY: both were read in this update; the change takes away the only link to the node.
-    let node = unsafe { tx.node(link) };
-    match node.next {
-        [Some(left), Some(right)] if tx.changes_one_link() => replace_by_copies(tx, (parent, side), [left, right])?,
-        [Some(left), Some(right)] => replace_by_successor(tx, (parent, side), [left, right])?,
-        // SAFETY: as above.
-        [only, None] | [None, only] => unsafe { tx.set_next(parent, side, only)? },
+    unsafe {
+        let node = tx.node(link);
+        match node.next {
+            [Some(left), Some(right)] if tx.changes_one_link() => replace_by_copies(tx, &place, [left, right])?,
+            [Some(left), Some(right)] => replace_by_successor(tx, &place, [left, right])?,
+            [to, None] | [None, to] => tx.set_next(place.parent, place.side, Change { from: place.at, to })?,
+        }
+        tx.retire(link, &node)?;
+        Ok(Some(node.value))
     }
-    // SAFETY: as above.
-    unsafe { tx.retire(link)? };
-    Ok(Some(node.value))
 }
 
-/// Puts a new node with the successor's key where the parent's link is, above `children`.
+/// A link, and the node there as it was read.
+type Seen<L> = (L, Node<L, 2>);
+
+/// The nodes on the way by left links from `link` to the last one, and that one.
+///
+/// # Safety
+/// As [`View::step`].
+unsafe fn leftmost<V: View<2>>(view: &V, link: V::Link) -> (Vec<Seen<V::Link>>, Seen<V::Link>) {
+    let (mut way, mut link) = (Vec::new(), link);
+    loop {
+        // SAFETY: the caller's promise, and below, links read in its section.
+        let node = unsafe { view.node(link) };
+        let Some(further) = node.next[LEFT] else { return (way, (link, node)) };
+        way.push((link, node));
+        link = further;
+    }
+}
+
+/// Puts a new node with the successor's key where the node is, above `children`.
 fn replace_by_successor<U: Update<2>>(
     tx: &mut U,
-    (parent, side): (U::Link, usize),
+    place: &Place<U::Link>,
     [left, right]: [U::Link; 2],
 ) -> Result<(), Conflict> {
-    let (mut above, mut successor) = (None, right);
     // SAFETY: links read in this update; the new node is linked at once, or the attempt fails; the last change to
     // link to the successor takes away the only link to it.
     unsafe {
-        while let (_, Some(further)) = tx.step(successor, LEFT) {
-            (above, successor) = (Some(successor), further);
-        }
-        let last = tx.node(successor);
-        let below = if above.is_some() { Some(right) } else { last.next[RIGHT] };
-        let new = tx.alloc(Node { key: last.key, value: last.value, next: [Some(left), below] });
-        tx.set_next(parent, side, Some(new))?;
-        if let Some(above) = above {
+        let (way, (successor, last)) = leftmost(tx, right);
+        let below = if way.is_empty() { last.next[RIGHT] } else { Some(right) };
+        let to = Some(tx.alloc(Node { next: [Some(left), below], ..last }));
+        tx.set_next(place.parent, place.side, Change { from: place.at, to })?;
+        if let Some((above, _)) = way.last() {
             tx.settle();
-            tx.set_next(above, LEFT, last.next[RIGHT])?;
+            tx.set_next(*above, LEFT, Change { from: Some(successor), to: last.next[RIGHT] })?;
         }
-        tx.retire(successor)
+        tx.retire(successor, &last)
     }
 }
 
 /// As [`replace_by_successor`], by one change: the nodes on the way to the successor are replaced by copies.
 fn replace_by_copies<U: Update<2>>(
     tx: &mut U,
-    (parent, side): (U::Link, usize),
+    place: &Place<U::Link>,
     [left, right]: [U::Link; 2],
 ) -> Result<(), Conflict> {
-    let (mut path, mut successor) = (Vec::new(), right);
     // SAFETY: links read in this update; new nodes are linked by the last change, which takes away the only links to the
     // copied ones and the successor, or the attempt fails.
     unsafe {
-        while let (_, Some(further)) = tx.step(successor, LEFT) {
-            path.push(successor);
-            successor = further;
-        }
-        let last = tx.node(successor);
+        let (way, (successor, last)) = leftmost(tx, right);
         let mut below = last.next[RIGHT];
-        for link in path.into_iter().rev() {
-            let node = tx.node(link);
+        for (link, node) in way.into_iter().rev() {
             below = Some(tx.alloc(Node { next: [below, node.next[RIGHT]], ..node }));
-            tx.retire(link)?;
+            tx.retire(link, &node)?;
         }
-        let new = tx.alloc(Node { key: last.key, value: last.value, next: [Some(left), below] });
-        tx.set_next(parent, side, Some(new))?;
-        tx.retire(successor)
+        let to = Some(tx.alloc(Node { next: [Some(left), below], ..last }));
+        tx.set_next(place.parent, place.side, Change { from: place.at, to })?;
+        tx.retire(successor, &last)
     }
 }
 
@@ -248,7 +280,9 @@ fn range<V: View<2>>(view: &V, root: V::Link, from: u64, to: u64) -> Vec<(u64, u
             }
         }
         let Some(node) = path.pop().filter(|node| node.key < to) else { return found };
-        found.push((node.key, node.value));
+        if found.last().is_none_or(|(last, _)| *last < node.key) {
+            found.push((node.key, node.value));
+        }
         next = node.next[RIGHT];
     }
 }

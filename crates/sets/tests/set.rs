@@ -18,7 +18,7 @@ use archipelago_sync::region::Region;
 #[path = "set/promised.rs"]
 mod promised;
 
-use promised::{Promise, Promised, draw, perform};
+use promised::{Promise, Promised, check_range, draw, perform};
 
 const fn scaled(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
@@ -315,6 +315,7 @@ impl Tested for Lingering {
 fn updates_go_on_beside_a_reader_that_lingers() {
     let test = Lingering { waits: false };
     each_over(&test, |_| eager_mvrlu(ClockKind::Logical));
+    each_side_by_side(&test);
     test.run(Promise::Ordered, List::<OverRcu>::default());
     test.run(Promise::Hashed, Hash::<OverRcu>::with_buckets(5));
     test.run(Promise::Rival, HarrisList::default());
@@ -327,6 +328,80 @@ fn updates_wait_for_a_reader_that_lingers_and_go_on_after_it() {
     each_over(&test, |_| OverRlu::with(ClockKind::Logical, 0));
     test.run(Promise::Ordered, Tree::<OverRcu>::default());
     test.run(Promise::Rival, CitrusTree::default());
+}
+
+/// Beside a reader that stays in its section a removal replaces a node by its successor: a range has the successor once.
+struct RangesBesideLingering;
+
+impl Tested for RangesBesideLingering {
+    fn run<S: Set>(&self, promise: Promise, set: S) {
+        let (visit, before) = (Visit::default(), [50, 20, 90, 70, 80, 110]);
+        before.iter().for_each(|key| assert!(set.session().insert(*key, *key)));
+        let settled = |found: &[(u64, u64)]| found.iter().all(|(key, _)| *key != 50);
+        let found = thread::scope(|scope| {
+            scope.spawn(|| set.session().linger(&visit));
+            visit.wait_inside();
+            scope.spawn(|| assert_eq!(set.session().remove(50), Some(50)));
+            let mut session = set.session();
+            let ranges = std::iter::from_fn(|| Some(session.range(0, 200))).inspect(|_| thread::yield_now());
+            let found = ranges.into_iter().find(|found| settled(found));
+            visit.end();
+            found.unwrap()
+        });
+        if promise != Promise::Hashed {
+            check_range(&found, [20, 70, 80, 90, 110].into_iter());
+        }
+    }
+}
+
+#[test]
+fn ranges_beside_a_reader_that_lingers_have_each_key_once() {
+    each_side_by_side(&RangesBesideLingering);
+    RangesBesideLingering.run(Promise::Rival, CitrusTree::default());
+}
+
+/// Beside updates of even keys, ranges are strictly ascending and have every odd key, which all stay.
+struct Ranging;
+
+impl Tested for Ranging {
+    fn run<S: Set>(&self, promise: Promise, set: S) {
+        const KEYS: u64 = 24;
+        if promise == Promise::Hashed {
+            return;
+        }
+        let (mut random, stop) = (Random(9), AtomicBool::new(false));
+        let all = || (1..KEYS).step_by(2);
+        let mut left: Vec<u64> = (1..KEYS).collect();
+        while !left.is_empty() {
+            let key = left.swap_remove(random.below(left.len() as u64) as usize);
+            assert!(set.session().insert(key, key));
+        }
+        thread::scope(|scope| {
+            let updates = (0..2).map(|seed| {
+                let (set, stop) = (&set, &stop);
+                scope.spawn(move || {
+                    let (mut random, mut session) = (Random(seed), set.session());
+                    while !stop.load(Ordering::Relaxed) {
+                        let key = random.below(KEYS / 2) * 2;
+                        _ = session.remove(key);
+                        thread::yield_now();
+                        _ = session.insert(key, key);
+                    }
+                })
+            });
+            let updates: Vec<_> = updates.collect();
+            let mut session = set.session();
+            let found = (0..scaled(3_000, 20)).map(|_| session.range(0, KEYS)).collect::<Vec<_>>();
+            stop.store(true, Ordering::Relaxed);
+            updates.into_iter().for_each(|thread| thread.join().unwrap());
+            found.iter().for_each(|found| check_range(found, all()));
+        });
+    }
+}
+
+#[test]
+fn ranges_are_ascending_and_have_all_that_stays() {
+    each(Ranging);
 }
 
 /// A visit that is over keeps no reader in its section.

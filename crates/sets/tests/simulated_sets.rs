@@ -2,6 +2,7 @@
 //! history checked.
 #![cfg(archipelago_sim)]
 
+use archipelago_check::growth::{assert_flat, costs};
 use archipelago_check::history::Recorder;
 use archipelago_check::linear;
 use archipelago_check::simulated::{THREADS, explore, explore_transactions, explore_with, stall};
@@ -151,10 +152,10 @@ fn sets_over_rcu_htm_are_linearizable_however_transactions_end() {
 }
 
 /// A removal looks at the left link of its node's successor, and at all of the successor's links later. A key that comes to
-/// be there in between stays.
+/// be there in between stays, below the successor or beside the way to it.
 #[test]
 fn a_removal_that_looks_twice_loses_no_key() {
-    fn run<M: Mechanism<2>>(make: impl Fn() -> M, keys: &[u64]) {
+    fn run<M: Mechanism<2>>(make: impl Fn() -> M, keys: &[u64], new: u64) {
         let setup = || {
             let tree = Tree::over(make());
             assert!(keys.iter().all(|key| tree.session().insert(*key, *key)));
@@ -162,19 +163,19 @@ fn a_removal_that_looks_twice_loses_no_key() {
         };
         let client = |tree: &Tree<M>, client: Client| match client.index {
             0 => assert_eq!(tree.session().remove(50), Some(50)),
-            1 => assert!(tree.session().insert(70, 70)),
+            1 => assert!(tree.session().insert(new, new)),
             _ => {}
         };
         let end = |tree: Tree<M>| {
             let mut session = tree.session();
-            assert_eq!((session.get(70), session.get(50)), (Some(70), None));
+            assert_eq!((session.get(new), session.get(50)), (Some(new), None));
             assert_eq!(session.range(0, 100).len(), keys.len());
         };
         explore_with(150, |_| vec![], setup, client, end);
     }
-    for keys in [&[50, 20, 80][..], &[50, 20, 95, 80]] {
-        run(OverRcx::default, keys);
-        run(|| RcuHtm::over(Region::by_version_locks()), keys);
+    for (keys, new) in [(&[50, 20, 80][..], 70), (&[50, 20, 95, 80], 70), (&[50, 20, 95, 80], 97)] {
+        run(OverRcx::default, keys, new);
+        run(|| RcuHtm::over(Region::by_version_locks()), keys, new);
     }
 }
 
@@ -213,4 +214,114 @@ fn an_insertion_into_a_citrus_tree_ends_where_its_key_is_looked_for() {
         assert_eq!(session.range(0, 100).len(), 4);
     };
     explore_with(200, |_| vec![stall(0, points::FOUND, 1)], setup, client, end);
+}
+
+/// Beside updates of even keys, a range is strictly ascending and has every odd key, which all stay; and so do look-ups of
+/// several keys.
+fn ranges_hold<S: Set>(make: impl Fn() -> S) {
+    const KEYS: u64 = 12;
+    let setup = || {
+        let set = make();
+        // A tree of some depth, in which nodes have successors far below.
+        assert!([6, 1, 11, 8, 3, 9, 7, 2, 5, 10, 4].into_iter().all(|key| set.session().insert(key, key)));
+        set
+    };
+    let client = |set: &S, client: Client| {
+        let mut session = set.session();
+        for round in 0..8 {
+            let key = 2 + world::random() % (KEYS / 2 - 1) * 2;
+            match (client.index, round % 2) {
+                (0, _) => promised::check_range(&session.range(0, KEYS), (1..KEYS).step_by(2)),
+                (1, 0) => {
+                    let keys: Vec<u64> = (1..KEYS).step_by(2).collect();
+                    let found: Vec<u64> = session.get_many(&keys).into_iter().flatten().collect();
+                    assert_eq!(found, keys);
+                }
+                (_, 0) => _ = session.insert(key, key),
+                _ => _ = session.remove(key),
+            }
+        }
+    };
+    let faults = |seed: u64| match seed % 2 {
+        0 => vec![],
+        _ => vec![Fault::Stall { thread: Some(0), at: Point::OneIn(20), for_ns: 5_000 }],
+    };
+    explore_transactions(150, faults, setup, client, drop);
+}
+
+#[test]
+fn ranges_are_ascending_and_have_all_that_stays() {
+    fn over<M: Mechanism<1> + Mechanism<2>>(make: impl Fn() -> M) {
+        ranges_hold(|| Tree::over(make()));
+        ranges_hold(|| List::over(make()));
+    }
+    over(OverRcx::default);
+    over(OverRcxStriped::default);
+    over(|| OverRcx::over(Rcx::fine_grained().build()));
+    over(|| RcuHtm::over(Region::by_version_locks()));
+    over(RcuHtm::default);
+    over(RcuHtmOneLock::default);
+    over(OverRcu::default);
+    over(|| OverMvRlu::with(eager(ClockKind::Logical)));
+    over(|| OverRlu::with(ClockKind::Logical, 0));
+    ranges_hold(CitrusTree::default);
+    ranges_hold(HarrisList::default);
+    ranges_hold(HazardList::default);
+    ranges_hold(FraserSkipList::default);
+}
+
+/// Operations cost what the set's size makes them cost, however many came before: versions, logs and garbage do not add up.
+fn costs_no_history<S: Set>(name: &str, make: impl Fn() -> S) {
+    let churn = |set: &S, operations| {
+        let mut session = set.session();
+        for number in 0..operations {
+            let key = number * 7 % 16;
+            if number / 16 % 2 == 0 {
+                assert!(session.insert(key, number))
+            } else {
+                assert!(session.remove(key).is_some())
+            }
+            assert_eq!(session.get(key).is_some(), number / 16 % 2 == 0);
+        }
+        operations
+    };
+    assert_flat(name, costs(500, |_| make(), churn), 100.0);
+}
+
+/// Of a set that promises so: a random key costs about the same in one sixteen times as large.
+fn costs_no_more_when_larger<S: Set>(name: &str, make: impl Fn() -> S) {
+    let scattered = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
+    let setup = |size| {
+        let set = make();
+        let mut session = set.session();
+        (0..size).for_each(|number| assert!(session.insert(scattered(number), number)));
+        drop(session);
+        set
+    };
+    let work = |set: &S, size| {
+        let mut session = set.session();
+        for number in 0..size {
+            assert_eq!(session.remove(scattered(number)), Some(number));
+            assert!(session.insert(scattered(size + number), number));
+        }
+        size
+    };
+    assert_flat(name, costs(500, setup, work), 100.0);
+}
+
+#[test]
+fn costs_grow_with_no_set() {
+    costs_no_history("a list over RCU", List::<OverRcu>::default);
+    costs_no_history("a list over RLU", || List::over(OverRlu::with(ClockKind::Logical, 2)));
+    costs_no_history("a list over MV-RLU", || List::over(OverMvRlu::with(mvrlu::Domain::builder())));
+    costs_no_history("a list over RCX", || List::over(OverRcx::default()));
+    costs_no_history("a list over RCU-HTM", || List::over(RcuHtm::default()));
+    costs_no_history("Harris's list", HarrisList::default);
+    costs_no_history("Michael's list", HazardList::default);
+    costs_no_history("a hash table over MV-RLU", || Hash::over(OverMvRlu::with(mvrlu::Domain::builder()), 3));
+    costs_no_more_when_larger("a tree over RCU", Tree::<OverRcu>::default);
+    costs_no_more_when_larger("a tree over MV-RLU", || Tree::over(OverMvRlu::with(mvrlu::Domain::builder())));
+    costs_no_more_when_larger("a tree over RCX", || Tree::over(OverRcx::default()));
+    costs_no_more_when_larger("Citrus", CitrusTree::default);
+    costs_no_more_when_larger("Fraser's skip list", FraserSkipList::default);
 }

@@ -20,7 +20,8 @@ struct Pair {
     words: [Word; 2],
 }
 
-impl Page for Pair {
+// SAFETY: its words and links are plain fields.
+unsafe impl Page for Pair {
     fn lock(&self) -> &VersionLock {
         &self.lock
     }

@@ -16,9 +16,9 @@ const SPIN_STEPS: u32 = if cfg!(loom) { 0 } else { 6 };
 /// The state of one wait loop.
 ///
 /// ```
-/// use archipelago_platform::atomic::{AtomicBool, Ordering};
-/// use archipelago_platform::thread;
-/// use archipelago_sync::backoff::Backoff;
+/// use archipelago::platform::atomic::{AtomicBool, Ordering};
+/// use archipelago::platform::thread;
+/// use archipelago::sync::backoff::Backoff;
 ///
 /// let ready = AtomicBool::new(false);
 /// thread::scope(|scope| {

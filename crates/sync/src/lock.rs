@@ -5,7 +5,7 @@
 //! memory: `docs/mechanisms/locks.md`.
 //!
 //! ```
-//! use archipelago_sync::lock::{DistributedRwLock, Mutex, RawTtas};
+//! use archipelago::sync::lock::{DistributedRwLock, Mutex, RawTtas};
 //!
 //! let count: Mutex<RawTtas, u64> = Mutex::new(0);
 //! *count.lock() += 1;

@@ -5,7 +5,7 @@
 //! [`Handle::update`] it locks those it changes, one by one, and commits them at once.
 //!
 //! ```
-//! use archipelago_sync::mvrlu::{Domain, Link};
+//! use archipelago::sync::mvrlu::{Domain, Link};
 //!
 //! #[derive(Clone, Copy)]
 //! struct Account {
@@ -24,7 +24,7 @@
 //! assert_eq!((snapshot.get(a).balance, snapshot.get(b).balance), (3, 7));
 //! # drop(snapshot);
 //! # handle.update(|tx| unsafe { tx.retire(a)?; tx.retire(b) })?;
-//! # Ok::<(), archipelago_sync::mvrlu::Full>(())
+//! # Ok::<(), archipelago::sync::mvrlu::Full>(())
 //! ```
 //!
 //! # What is promised
@@ -128,6 +128,8 @@ pub mod points {
     /// A leader says that its set is linked, and has no stamp.
     pub const LINKED: &str = "mvrlu set linked";
 }
+
+debug_by_name! { Snapshot Tx }
 
 pub use abort::{Abort, Full};
 pub use clock::ClockKind;

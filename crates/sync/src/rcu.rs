@@ -71,6 +71,8 @@ mod rest;
 #[cfg(not(loom))]
 mod turn;
 
+debug_by_name! { Guard OwnedGuard QuiescentReader Reader }
+
 pub use domain::{Domain, Flavour, Stats};
 pub use owned::OwnedGuard;
 pub use quiescent::QuiescentReader;

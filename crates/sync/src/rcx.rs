@@ -14,16 +14,32 @@
 //! | local byte of *n* | global word | meaning |
 //! |---|---|---|
 //! | 0 | 0, or another node | no thread of *n* has to do with it |
-//! | 1 | 0, or another node | a thread of *n* was admitted and waits for the global word, or is about to give up |
-//! | 1 | *n* | it holds the object |
-//! | 0 | *n* | with [hand-over](Builder::passes): left to the next of *n*; there is one, or the last that waited takes it back |
+//! | 1 | 0, or another node | a thread of *n* was admitted and waits for a global word, or is about to give up |
+//! | 1 | *n* | it holds the object, or was left it and is about to |
+//! | 0 | *n* | with [hand-over](Builder::passes): left to the next of *n*, which is registered at the byte, or about to be taken back |
 //!
 //! On one node the local byte is all there is.
 //!
 //! # Why it cannot deadlock
-//! A thread that waits for a local byte holds nothing. One that waits for a global word holds local bytes, for which only
-//! threads wait that hold nothing, and global words before it in one order ([`Locks::key`]). And each wait is bounded:
-//! [`Rcx::try_lock`] gives up, so that its caller can leave its RCU section, for which the holder may be waiting.
+//! Global words have one order ([`InOrder`]), and hand-over leaves a word to a node's next thread only as long as that goes by the
+//! order, too:
+//!
+//! 1. A thread that waits for a local byte has no byte, and no word.
+//! 2. A thread that waits for a global word has its bytes, and of its words those before that one. It was admitted with all its
+//!    bytes, so later words may have been left to it: it gives them up before it waits.
+//! 3. A word that is left belongs to no thread, but its byte is free, and a thread is registered there that waits for
+//!    this byte and nothing else. Its next step takes the byte, or gives the word up.
+//!
+//! A thread that waits for a byte waits for one that holds the object, or is of the second kind. One of the second kind waits for a thread
+//! that holds the object, for one that waits for a *later* word, or for a step of a registered thread. So the chain from any
+//! waiting thread goes up the order and ends at a thread that can go on. And each attempt is bounded: [`Rcx::try_lock`] gives
+//! up, so that its caller can leave its RCU section, for which the holder may be waiting. The invariants that hand-over
+//! rests on are in `rcx/words.rs`.
+//!
+//! # How long an attempt waits
+//! [`Rcx::try_lock`] counts turns of a spin loop: 63 for all bytes and words of the set together, and 28 more between transactions
+//! that others abort; one to five microseconds. It never yields the processor. [`Rcx::lock`] yields between attempts, with nothing in its hands.
+//! Hand-over leaves words to threads that spin, and not to one that has yielded: that may be away for long.
 //!
 //! # Orderings
 //! What holders do to an object is ordered by its global word: taking it is an Acquire of the Release by which it was given
@@ -45,7 +61,7 @@
 //!   are hashed to: [`Striped`].
 //!
 //! ```
-//! use archipelago_sync::rcx::{InOrder, Rcx};
+//! use archipelago::sync::rcx::{InOrder, Rcx};
 //!
 //! let rcx: Rcx = Rcx::new();
 //! let (a, b) = (rcx.object(), rcx.object());
@@ -57,20 +73,123 @@
 //! assert!(rcx.try_lock(InOrder::one(&a_alone)).is_some());
 //! [a, b].iter().for_each(|object| rcx.give_back(object));
 //! ```
+//!
+//! # A list
+//! Readers walk it in a guard, with no lock. An update locks the node that it changes, and the one that it removes:
+//!
+//! ```
+//! use archipelago::sync::rcu::{Domain, Guard};
+//! use archipelago::sync::rcx::{InOrder, Object, Rcx};
+//! use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+//!
+//! struct Node { key: u64, next: AtomicPtr<Node>, removed: AtomicBool, lock: Object }
+//! struct List { rcx: Rcx, domain: Domain, head: Node }
+//!
+//! impl List {
+//!     /// The last node before the key, and what follows it.
+//!     fn find<'g>(&'g self, key: u64, _: &'g Guard<'_>) -> (&'g Node, *mut Node) {
+//!         let mut before = &self.head;
+//!         loop {
+//!             let next = before.next.load(Acquire);
+//!             // SAFETY: linked when it was read, so the guard keeps it.
+//!             match unsafe { next.as_ref() } {
+//!                 Some(node) if node.key < key => before = node,
+//!                 _ => return (before, next),
+//!             }
+//!         }
+//!     }
+//!
+//!     fn remove(&self, key: u64) -> bool {
+//!         loop {
+//!             // First the guard: what is found stays in memory, which handles and locks rely on.
+//!             let guard = self.domain.pin();
+//!             let (before, next) = self.find(key, &guard);
+//!             // SAFETY: as above.
+//!             let Some(node) = (unsafe { next.as_ref() }).filter(|node| node.key == key) else { return false };
+//!             // In a guard only `try_lock`: the holder might wait for readers, of which this thread is one. Refused, it
+//!             // leaves the guard before it waits.
+//!             let mut both = vec![self.rcx.handle(&before.lock), self.rcx.handle(&node.lock)];
+//!             let Some(held) = self.rcx.try_lock(self.rcx.order(&mut both)) else {
+//!                 drop(guard);
+//!                 std::thread::yield_now();
+//!                 continue;
+//!             };
+//!             // What was read before it was locked may hold no more. From here on it does.
+//!             if before.removed.load(Relaxed) || before.next.load(Relaxed) != next {
+//!                 continue;
+//!             }
+//!             // Marked under its lock: a thread that has found the node before sees that it left the list.
+//!             node.removed.store(true, Relaxed);
+//!             before.next.store(node.next.load(Relaxed), Release);
+//!             drop(held);
+//!             // The lock goes to the next object as soon as the node is marked and unlocked; the memory waits for readers,
+//!             // and goes last: until then the object is borrowed.
+//!             self.rcx.give_back(&node.lock);
+//!             // SAFETY: from a box, and unlinked by this thread alone.
+//!             unsafe { guard.retire_box(next) };
+//!             return true;
+//!         }
+//!     }
+//! #
+//! #   fn insert(&self, key: u64) {
+//! #       loop {
+//! #           let guard = self.domain.pin();
+//! #           let (before, next) = self.find(key, &guard);
+//! #           let handle = self.rcx.handle(&before.lock);
+//! #           let Some(_held) = self.rcx.try_lock(InOrder::one(&handle)) else { continue };
+//! #           if before.removed.load(Relaxed) || before.next.load(Relaxed) != next {
+//! #               continue;
+//! #           }
+//! #           return before.next.store(Box::into_raw(Box::new(node(&self.rcx, key, next))), Release);
+//! #       }
+//! #   }
+//! }
+//! #
+//! # fn node(rcx: &Rcx, key: u64, next: *mut Node) -> Node {
+//! #   Node { key, next: AtomicPtr::new(next), removed: AtomicBool::new(false), lock: rcx.object() }
+//! # }
+//! #
+//! # impl Drop for List {
+//! #   fn drop(&mut self) {
+//! #       let mut next = *self.head.next.get_mut();
+//! #       while !next.is_null() {
+//! #           // SAFETY: from a box, and the list is this thread's alone.
+//! #           next = *unsafe { Box::from_raw(next) }.next.get_mut();
+//! #       }
+//! #   }
+//! # }
+//! #
+//! # let rcx = Rcx::builder().nodes(2).build();
+//! # let head = node(&rcx, 0, std::ptr::null_mut());
+//! # let list = List { rcx, domain: Domain::new(), head };
+//! # (1..=300).for_each(|key| list.insert(key));
+//! # let removed = std::thread::scope(|scope| {
+//! #   let remove = || (1..=300).filter(|key| list.remove(*key)).count();
+//! #   let others: Vec<_> = (0..2).map(|_| scope.spawn(remove)).collect();
+//! #   remove() + others.into_iter().map(|other| other.join().unwrap()).sum::<usize>()
+//! # });
+//! # assert_eq!(removed, 300);
+//! # assert!(list.head.next.load(Relaxed).is_null());
+//! ```
 
+mod attempt;
+mod bytes;
 mod embedded;
+mod handle;
 mod pool;
 mod striped;
+mod words;
 
-use archipelago_platform::atomic::{AtomicU8, AtomicU32, Ordering, fence};
-use archipelago_platform::hint::point;
-use archipelago_platform::htm::{Abort, Htm, Retry, Site};
+use archipelago_platform::atomic::Ordering;
+use archipelago_platform::htm::{Htm, Site, refuse_in_regions};
 use archipelago_platform::thread;
 
 pub use embedded::{Embedded, Object, ToLock};
-pub use striped::{Stripe, Striped};
+pub use handle::{Handle, InOrder};
+pub use striped::{Stripe, Striped, ToStripe};
 
-use crate::backoff::Backoff;
+use attempt::{Patience, Set};
+use handle::Access;
 
 /// Where local acquisitions in transactions are counted.
 pub static LOCAL: Site = Site::new("rcx: local locks");
@@ -83,25 +202,30 @@ pub mod points {
     pub const ADMITTED: &str = "rcx: admitted";
 }
 
-/// The code of a transaction that found a byte taken.
-const BUSY: u8 = 0xfe;
-
-/// More objects than this are not tried in a transaction: each may be a line.
-const MOST_IN_TRANSACTION: usize = 16;
-
-/// Steps of a wait before an attempt is given up: some microseconds of spinning, then yields.
-const PATIENCE: u32 = if cfg!(loom) { 1 } else { 64 };
-
-/// Where the locks of objects are. Sealed: structures over [`Rcx`] rely on it that no two threads hold one object.
+/// Where the locks of objects are. Sealed, and what finds a lock shows nothing of it: structures over [`Rcx`] rely on it that no two
+/// threads hold one object.
+///
+/// ```compile_fail,E0624
+/// # use archipelago::sync::rcx::Locks;
+/// fn unlock<L: Locks>(locks: &L, object: &L::Object) {
+///     locks.lock_of(object).local(0); // private
+/// }
+/// ```
 pub trait Locks: sealed::Sealed + Send + Sync + Sized {
     /// What an object brings.
     type Object: Send + Sync;
 
     /// What finds an object's lock.
-    type Handle<'o>: Copy;
+    #[expect(private_bounds, reason = "no program takes a byte or a word but by an `Rcx`")]
+    type Lock<'o>: Access<'o> + Send + Sync
+    where
+        Self: 'o;
 
     /// For a machine of so many nodes.
     fn make(nodes: usize, padding: Padding) -> Self;
+
+    /// For how many nodes they were made.
+    fn nodes(&self) -> usize;
 
     /// What a new object is to bring.
     fn object(&self) -> Self::Object;
@@ -109,20 +233,11 @@ pub trait Locks: sealed::Sealed + Send + Sync + Sized {
     /// The object has left its structure: see [`Rcx::give_back`].
     fn give_back(&self, object: &Self::Object);
 
-    /// The handle of an object.
-    fn handle<'o>(&'o self, object: &'o Self::Object) -> Self::Handle<'o>;
-
-    /// The order of global words. Equal for objects with one lock.
-    fn key(handle: Self::Handle<'_>) -> usize;
-
-    /// The byte of a node.
-    fn local<'o>(&'o self, handle: Self::Handle<'o>, node: usize) -> &'o AtomicU8;
-
-    /// The global word: 0, or one more than the holder's node.
-    fn global<'o>(&'o self, handle: Self::Handle<'o>) -> &'o AtomicU32;
-
-    /// Threads that wait for the byte, and hand-overs in a row; where there is room for them.
-    fn queue<'o>(&'o self, handle: Self::Handle<'o>, node: usize) -> Option<&'o Queue>;
+    /// Finds an object's lock.
+    ///
+    /// # Panics
+    /// As [`Rcx::handle`].
+    fn lock_of<'o>(&'o self, object: &'o Self::Object) -> Self::Lock<'o>;
 }
 
 mod sealed {
@@ -138,14 +253,6 @@ pub enum Padding {
     Compact,
     /// A pair of lines each, apart from the object.
     Lines,
-}
-
-/// What hand-over needs to know beside a local byte.
-#[derive(Debug, Default)]
-pub struct Queue {
-    waiting: AtomicU32,
-    /// Changed under the local byte.
-    passes: AtomicU32,
 }
 
 /// How locks are taken: [`Rcx::builder`].
@@ -189,16 +296,21 @@ impl Builder {
     }
 
     /// With locks that are made otherwise, for a number of nodes and a padding.
+    ///
+    /// # Panics
+    /// If they are made for another number of nodes.
     pub fn build_with<L: Locks>(self, make: impl FnOnce(usize, Padding) -> L) -> Rcx<L> {
         let real = crate::lock::nodes::count();
         let nodes = self.nodes.unwrap_or(real);
         let padding = self.padding.unwrap_or(if nodes == 1 { Padding::Compact } else { Padding::Lines });
+        let locks = make(nodes, padding);
+        assert_eq!(locks.nodes(), nodes, "locks for another number of nodes");
         Rcx {
-            locks: make(nodes, padding),
+            locks,
             nodes,
             imagined: nodes != real,
             htm: if self.transactions { Htm::get() } else { None },
-            passes: self.passes,
+            passes: if nodes == 1 { 0 } else { self.passes },
         }
     }
 }
@@ -251,49 +363,78 @@ impl<L: Locks> Rcx<L> {
     /// before may lock it still, and has to find then that it was removed. Its lock may be another object's from now on, or
     /// stays with the object, as these locks like it. An object that is dropped and was not given back takes memory as long
     /// as the `Rcx` lives.
+    ///
+    /// # Panics
+    /// As [`handle`](Self::handle), for padded objects.
     pub fn give_back(&self, object: &L::Object) {
         self.locks.give_back(object);
     }
 
     /// The handle of an object.
+    ///
+    /// ```compile_fail,E0502
+    /// # use archipelago::sync::rcx::{InOrder, Rcx, Striped};
+    /// let rcx: Rcx<Striped> = Rcx::new();
+    /// let mut objects = vec![rcx.object()];
+    /// let first = rcx.handle(&objects[0]);
+    /// let held = rcx.lock(InOrder::one(&first));
+    /// objects.push(rcx.object()); // might move the object, which is locked
+    /// drop(held);
+    /// ```
+    ///
+    /// # Panics
+    /// If the object was made by another `Rcx`. Packed objects of two that are alike, for one node or for several, have all of
+    /// their lock in themselves: these are locked by either.
     #[inline]
-    pub fn handle<'o>(&'o self, object: &'o L::Object) -> L::Handle<'o> {
-        self.locks.handle(object)
+    pub fn handle<'o>(&'o self, object: &'o L::Object) -> Handle<'o, L> {
+        Handle::new(&self.locks, object)
     }
 
     /// Brings handles into the order of global words, each once: as [`lock`](Self::lock) wants them.
     #[inline]
-    pub fn order<'a, 'o>(&'o self, handles: &'a mut Vec<L::Handle<'o>>) -> InOrder<'a, 'o, L> {
-        handles.sort_unstable_by_key(|handle| L::key(*handle));
-        handles.dedup_by_key(|handle| L::key(*handle));
-        InOrder(handles)
+    pub fn order<'a, 'o>(&'o self, handles: &'a mut Vec<Handle<'o, L>>) -> InOrder<'a, 'o, L> {
+        InOrder::sort(handles)
     }
 
-    /// Locks all of them. Not within an RCU section for which a holder might wait.
+    /// Locks all of them. It spins for some microseconds, then yields the processor between short spins. Not within an RCU
+    /// section for which a holder might wait, and not by a thread that has locked one of them: it would wait for ever. A thread that
+    /// locks one set with another in its hands has to keep an order of its own among the sets.
+    ///
+    /// # Panics
+    /// As [`try_lock`](Self::try_lock).
     pub fn lock<'a, 'o>(&'o self, handles: InOrder<'a, 'o, L>) -> Guard<'a, 'o, L> {
-        let backoff = Backoff::new();
+        let mut patience = Patience::new();
         loop {
-            match self.try_lock(handles) {
-                Some(guard) => return guard,
-                None => backoff.wait(),
+            if let Some(guard) = self.attempt(handles, &mut patience) {
+                return guard;
             }
+            thread::yield_now();
+            patience = Patience::after_yield();
         }
     }
 
-    /// Locks all of them, if that takes no longer than some microseconds of waiting, or none.
+    /// Locks all of them, or none if that takes longer than 63 turns of a spin loop, for all of them together: some microseconds. It
+    /// does not yield the processor: an object whose holder lost its own is refused at the end of the 63.
+    ///
+    /// # Panics
+    /// If a handle is of another `Rcx`, before anything is locked; with debug assertions, in the body of a
+    /// [region](crate::region).
     #[inline]
-    pub fn try_lock<'a, 'o>(&'o self, InOrder(handles): InOrder<'a, 'o, L>) -> Option<Guard<'a, 'o, L>> {
-        let node = self.here();
-        if !self.admit(handles, node) {
-            return None;
-        }
-        point(points::ADMITTED);
-        if self.nodes > 1 && !self.take_globals(handles, node) {
-            self.release_locals(handles, node);
-            return None;
-        }
-        point(points::HELD);
-        Some(Guard { rcx: self, handles, node })
+    pub fn try_lock<'a, 'o>(&'o self, handles: InOrder<'a, 'o, L>) -> Option<Guard<'a, 'o, L>> {
+        self.attempt(handles, &mut Patience::new())
+    }
+
+    /// Nothing below panics with anything locked: what could is asked first.
+    #[inline]
+    fn attempt<'a, 'o>(
+        &'o self,
+        InOrder(handles): InOrder<'a, 'o, L>,
+        patience: &mut Patience,
+    ) -> Option<Guard<'a, 'o, L>> {
+        refuse_in_regions("locking");
+        assert!(handles.iter().all(|handle| handle.is_of(&self.locks)), "a handle of another `Rcx`");
+        let set = Set { rcx: self, handles, node: self.here() };
+        set.lock(patience).then(|| Guard(set))
     }
 
     #[inline]
@@ -308,205 +449,18 @@ impl<L: Locks> Rcx<L> {
         }
     }
 
-    /// Takes all bytes of the node, or none after a bounded wait.
-    #[inline]
-    fn admit<'o>(&'o self, handles: &[L::Handle<'o>], node: usize) -> bool {
-        let first = match (handles, self.htm) {
-            ([one], _) => self.take_local(*one, node),
-            (many, Some(htm)) if many.len() <= MOST_IN_TRANSACTION => {
-                return self.first_busy(many, node).is_none()
-                    && self.take_at_once(htm, many, node).map_err(|why| LOCAL.note_abort(why)).is_ok()
-                    || self.admit_slowly(many, node);
-            }
-            (many, _) => self.take_in_order(many, node).is_ok(),
-        };
-        first || self.admit_slowly(handles, node)
-    }
-
-    #[cold]
-    fn admit_slowly<'o>(&'o self, handles: &[L::Handle<'o>], node: usize) -> bool {
-        let mut htm = self.htm.filter(|_| (2..=MOST_IN_TRANSACTION).contains(&handles.len()));
-        let (mut retry, backoff) = (Retry::default(), Backoff::new());
-        for _ in 0..PATIENCE {
-            // Free before anything is begun: what would abort is not tried, and others are not disturbed.
-            let busy = match (self.first_busy(handles, node), htm) {
-                (Some(busy), _) => busy,
-                (None, Some(tx)) => match self.take_at_once(tx, handles, node) {
-                    Ok(()) => return true,
-                    // Another thread was faster: that is taken from no budget.
-                    Err(why) if why.code().is_some() => {
-                        LOCAL.note_abort(why);
-                        handles[0]
-                    }
-                    Err(why) => {
-                        htm = htm.filter(|_| retry.spend_at(&LOCAL, why));
-                        continue;
-                    }
-                },
-                (None, None) => match self.take_in_order(handles, node) {
-                    Ok(()) => return true,
-                    Err(busy) => busy,
-                },
-            };
-            self.wait_for(busy, node, &backoff);
-        }
-        false
-    }
-
-    fn first_busy<'o>(&'o self, handles: &[L::Handle<'o>], node: usize) -> Option<L::Handle<'o>> {
-        handles.iter().copied().find(|handle| self.locks.local(*handle, node).load(Ordering::Relaxed) != 0)
-    }
-
-    /// One transaction: all bytes, or none.
-    #[inline(always)]
-    fn take_at_once<'o>(&'o self, htm: Htm, handles: &[L::Handle<'o>], node: usize) -> Result<(), Abort> {
-        htm.transaction(
-            #[inline(always)]
-            |inside| {
-                for handle in handles {
-                    let local = self.locks.local(*handle, node);
-                    // Acquire: pairs with the Release in `release_locals`.
-                    if local.load(Ordering::Acquire) != 0 {
-                        inside.abort::<BUSY>();
-                    }
-                    local.store(1, Ordering::Relaxed);
-                }
-            },
-        )
-    }
-
-    /// One byte after the other; those taken are given back if one is held, which is then the error.
-    fn take_in_order<'o>(&'o self, handles: &[L::Handle<'o>], node: usize) -> Result<(), L::Handle<'o>> {
-        for (taken, handle) in handles.iter().enumerate() {
-            if !self.take_local(*handle, node) {
-                self.release_locals(&handles[..taken], node);
-                return Err(*handle);
-            }
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn take_local<'o>(&'o self, handle: L::Handle<'o>, node: usize) -> bool {
-        let local = self.locks.local(handle, node);
-        local.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    #[inline]
-    fn release_locals<'o>(&'o self, handles: &[L::Handle<'o>], node: usize) {
-        for handle in handles {
-            let local = self.locks.local(*handle, node);
-            debug_assert_eq!(local.load(Ordering::Relaxed), 1, "a byte of node {node} that no thread has taken");
-            local.store(0, Ordering::Release);
-        }
-    }
-
-    /// One step of waiting for a byte.
-    fn wait_for<'o>(&'o self, handle: L::Handle<'o>, node: usize, backoff: &Backoff) {
-        let queue = self.locks.queue(handle, node).filter(|_| self.passes > 0);
-        if let Some(queue) = queue {
-            queue.waiting.fetch_add(1, Ordering::Relaxed);
-        }
-        backoff.wait();
-        if let Some(queue) = queue {
-            // SeqCst on both sides: either this sees that the object was left to the node, or the thread that leaves it sees
-            // that none is left to take it.
-            queue.waiting.fetch_sub(1, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            self.take_back(handle, node, queue);
-        }
-    }
-
-    /// Gives up a global word that was left to the node, if no thread of the node waits for the object.
-    fn take_back<'o>(&'o self, handle: L::Handle<'o>, node: usize, queue: &Queue) {
-        let global = self.locks.global(handle);
-        let left = || global.load(Ordering::Relaxed) == mark(node) && queue.waiting.load(Ordering::SeqCst) == 0;
-        if left() && self.take_local(handle, node) {
-            // With the byte: no thread of the node holds the object, so if the word has the node's mark it was left.
-            if global.load(Ordering::Relaxed) == mark(node) {
-                global.store(0, Ordering::Release);
-            }
-            self.release_locals(&[handle], node);
-        }
-    }
-
-    #[inline]
-    fn take_globals<'o>(&'o self, handles: &[L::Handle<'o>], node: usize) -> bool {
-        for (taken, handle) in handles.iter().enumerate() {
-            if !self.take_global(*handle, node) {
-                self.release_globals(&handles[..taken]);
-                return false;
-            }
-        }
-        true
-    }
-
-    #[inline]
-    fn take_global<'o>(&'o self, handle: L::Handle<'o>, node: usize) -> bool {
-        let global = self.locks.global(handle);
-        // Acquire: pairs with the Release in `release_globals`.
-        match global.compare_exchange(0, mark(node), Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => true,
-            // Left by the last holder of this node, which the local byte orders before this.
-            Err(word) => word == mark(node) || self.wait_for_global(global, node),
-        }
-    }
-
-    #[cold]
-    fn wait_for_global(&self, global: &AtomicU32, node: usize) -> bool {
-        let backoff = Backoff::new();
-        for _ in 0..PATIENCE {
-            backoff.wait();
-            if global.load(Ordering::Relaxed) == 0
-                && global.compare_exchange(0, mark(node), Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Gives global words up, the last first.
-    #[inline]
-    fn release_globals<'o>(&'o self, handles: &[L::Handle<'o>]) {
-        for handle in handles.iter().rev() {
-            self.locks.global(*handle).store(0, Ordering::Release);
-        }
-    }
-
-    #[inline]
-    fn unlock<'o>(&'o self, handles: &[L::Handle<'o>], node: usize) {
-        if self.nodes > 1 {
-            if self.passes > 0 {
-                return handles.iter().rev().for_each(|handle| self.unlock_or_pass(*handle, node));
-            }
-            debug_assert!(
-                handles.iter().all(|handle| { self.locks.global(*handle).load(Ordering::Relaxed) == mark(node) }),
-                "a global word of another node"
-            );
-            // Before the local bytes: otherwise the next of this node would stand at a word that is held.
-            self.release_globals(handles);
-        }
-        self.release_locals(handles, node);
-    }
-
-    /// Leaves the global word to a thread of this node that waits for the object, or gives it up.
-    fn unlock_or_pass<'o>(&'o self, handle: L::Handle<'o>, node: usize) {
-        let pass = |queue: &&Queue| {
-            let passes = queue.passes.load(Ordering::Relaxed);
-            let pass = passes < self.passes && queue.waiting.load(Ordering::Relaxed) > 0;
-            queue.passes.store(if pass { passes + 1 } else { 0 }, Ordering::Relaxed);
-            pass
-        };
-        match self.locks.queue(handle, node).filter(pass) {
-            Some(queue) => {
-                self.release_locals(&[handle], node);
-                fence(Ordering::SeqCst);
-                self.take_back(handle, node, queue);
-            }
-            None => {
-                self.release_globals(&[handle]);
-                self.release_locals(&[handle], node);
+    /// Asserts that no thread has to do with these objects: for tests, when all threads are done.
+    ///
+    /// # Panics
+    /// If a byte, a word or a queue says otherwise, or an object is another `Rcx`'s.
+    pub fn check_invariants<'o>(&'o self, objects: impl IntoIterator<Item = &'o L::Object>) {
+        for (at, object) in objects.into_iter().enumerate() {
+            let lock = self.handle(object).lock;
+            assert_eq!(lock.global().load(Ordering::Acquire), 0, "the global word of object {at}");
+            for node in 0..self.nodes {
+                assert_eq!(lock.local(node).load(Ordering::Acquire), 0, "object {at}'s byte of node {node}");
+                let waiting = lock.queue(node).map_or(0, |queue| queue.waiting.load(Ordering::Acquire));
+                assert_eq!(waiting, 0, "threads registered at object {at}'s byte of node {node}");
             }
         }
     }
@@ -518,50 +472,21 @@ impl<L: Locks> Default for Rcx<L> {
     }
 }
 
-/// What the global word is while a thread of this node holds it.
-#[inline]
-fn mark(node: usize) -> u32 {
-    node as u32 + 1
-}
-
-/// Handles in the order of global words, each once. What is locked in this order cannot deadlock, and no update waits for
-/// itself.
-#[derive(Debug)]
-pub struct InOrder<'a, 'o, L: Locks + 'o>(&'a [L::Handle<'o>]);
-
-impl<'a, 'o, L: Locks> InOrder<'a, 'o, L> {
-    /// A single handle.
-    #[inline]
-    pub fn one(handle: &'a L::Handle<'o>) -> Self {
-        Self(core::slice::from_ref(handle))
-    }
-}
-
-impl<L: Locks> Clone for InOrder<'_, '_, L> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<L: Locks> Copy for InOrder<'_, '_, L> {}
-
-/// Objects that are locked; dropping it unlocks them, by the node by which they were locked.
+/// Objects that are locked; dropping it unlocks them, by the node by which they were locked. Leaking it leaves them locked.
 #[must_use]
-pub struct Guard<'a, 'o, L: Locks> {
-    rcx: &'o Rcx<L>,
-    handles: &'a [L::Handle<'o>],
-    node: usize,
-}
+pub struct Guard<'a, 'o, L: Locks>(Set<'a, 'o, L>);
 
 impl<L: Locks> Drop for Guard<'_, '_, L> {
     #[inline]
     fn drop(&mut self) {
-        self.rcx.unlock(self.handles, self.node);
+        self.0.unlock();
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
 
     fn each(test: impl Fn(Builder)) {
@@ -579,8 +504,7 @@ mod tests {
         each(|builder| {
             let rcx: Rcx = builder.build();
             let objects: Vec<Object> = (0..40).map(|_| rcx.object()).collect();
-            let mut all: Vec<ToLock<'_>> =
-                objects.iter().chain(&objects[3..5]).map(|object| rcx.handle(object)).collect();
+            let mut all: Vec<_> = objects.iter().chain(&objects[3..5]).map(|object| rcx.handle(object)).collect();
             let InOrder(all) = rcx.order(&mut all);
             assert_eq!(all.len(), 40);
             let third = rcx.try_lock(InOrder::one(&all[3])).expect("free");
@@ -619,11 +543,89 @@ mod tests {
     fn objects_of_one_stripe_are_one() {
         let rcx: Rcx<Striped> = Rcx::builder().nodes(3).build_with(|nodes, _| Striped::with_stripes(nodes, 1));
         let objects = [rcx.object(), rcx.object()];
-        let mut handles: Vec<usize> = objects.iter().map(|object| rcx.handle(object)).collect();
+        let mut handles: Vec<_> = objects.iter().map(|object| rcx.handle(object)).collect();
         let handles = rcx.order(&mut handles);
-        assert_eq!(handles.0, [0]);
+        assert_eq!(handles.0.len(), 1);
         let held = rcx.lock(handles);
         assert!(rcx.try_lock(handles).is_none());
         drop(held);
+    }
+
+    /// Of two that differ in nothing, one first: nothing is locked, of either.
+    #[test]
+    fn handles_of_another_are_refused_before_anything_is_locked() {
+        let [one, other]: [Rcx; 2] = core::array::from_fn(|_| Rcx::builder().nodes(2).build());
+        let objects = [one.object(), one.object(), other.object()];
+        for last in [&one, &other] {
+            let mut handles = vec![one.handle(&objects[0]), one.handle(&objects[1]), other.handle(&objects[2])];
+            let handles = last.order(&mut handles);
+            let attempt = catch_unwind(AssertUnwindSafe(|| drop(last.try_lock(handles))));
+            let message = attempt.expect_err("a handle of another");
+            assert_eq!(message.downcast_ref(), Some(&"a handle of another `Rcx`"));
+        }
+        one.check_invariants(&objects[..2]);
+        other.check_invariants(&objects[2..]);
+        let rcx: [Rcx<Striped>; 2] = [5, 4_000]
+            .map(|stripes| Rcx::builder().nodes(2).build_with(|nodes, _| Striped::with_stripes(nodes, stripes)));
+        let object = rcx[0].object();
+        let handle = rcx[1].handle(&object);
+        catch_unwind(AssertUnwindSafe(|| drop(rcx[0].lock(InOrder::one(&handle))))).expect_err("of another table");
+    }
+
+    #[test]
+    #[should_panic(expected = "locks for another number of nodes")]
+    fn locks_are_made_for_the_nodes_that_there_are() {
+        _ = Rcx::builder().nodes(4).build_with(|_, _| Striped::with_stripes(2, 8));
+    }
+
+    /// What waits or panics in the body of a region is refused before anything is locked; and a guard unlocks while it unwinds.
+    #[test]
+    fn a_panic_leaves_nothing_locked() {
+        each(|builder| {
+            let rcx: Rcx = builder.build();
+            let objects = [rcx.object(), rcx.object(), rcx.object()];
+            let mut handles: Vec<_> = objects.iter().map(|object| rcx.handle(object)).collect();
+            let handles = rcx.order(&mut handles);
+            let within = catch_unwind(AssertUnwindSafe(|| {
+                let _held = rcx.lock(handles);
+                panic!("with all of them locked");
+            }));
+            within.expect_err("it panicked");
+            rcx.check_invariants(&objects);
+            let held = rcx.lock(InOrder::one(&handles.0[2]));
+            let in_a_region = catch_unwind(AssertUnwindSafe(|| {
+                let _quiet = archipelago_platform::htm::quiet();
+                drop(rcx.try_lock(handles));
+            }));
+            assert_eq!(in_a_region.is_err(), cfg!(debug_assertions));
+            drop(held);
+            rcx.check_invariants(&objects);
+        });
+    }
+
+    /// More threads than cores, some of which try and some wait, end: no object is held by a thread that is gone.
+    #[test]
+    fn threads_leave_nothing_locked() {
+        let (rounds, sets, threads) = if cfg!(miri) { (2, 5, 4) } else { (60, 60, 12) };
+        for round in 0..rounds {
+            let rcx = Rcx::builder().nodes(2).padding(Padding::Lines).passes(1 + round % 3).build();
+            let objects: Vec<Object> = (0..3).map(|_| rcx.object()).collect();
+            let work = |seed: u32| {
+                let mut random = seed.wrapping_mul(0x9E37_79B9) ^ round;
+                for _ in 0..sets {
+                    random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    let chosen = objects.iter().enumerate().filter(|(at, _)| random >> (20 + at) & 1 == 1);
+                    let mut handles = chosen.map(|(_, object)| rcx.handle(object)).collect();
+                    let handles = rcx.order(&mut handles);
+                    if random >> 24 & 3 == 0 {
+                        drop(rcx.lock(handles));
+                    } else {
+                        drop(rcx.try_lock(handles));
+                    }
+                }
+            };
+            thread::scope(|scope| (0..threads).for_each(|seed| _ = scope.spawn(move || work(seed))));
+            rcx.check_invariants(&objects);
+        }
     }
 }

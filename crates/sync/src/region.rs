@@ -56,20 +56,29 @@
 //! when a body waits, allocates pages, or enters RCU sections. What the types don't stop (input and output, an allocation by
 //! the standard library) makes a transaction abort, and the body then runs with locks held; its result is right.
 //!
+//! # A body that panics, or fails after it wrote
+//! Nothing of it stays, whatever runs it. A transaction is rolled back by the processor (NOrec's writes nothing until it commits), and
+//! a panic in one aborts it: the body panics anew under locks, where it can be heard. There the words and links
+//! of the change's pages get their old values back before the pages are unlocked, at new versions, and no page is retired. What
+//! is not put back is what the body wrote elsewhere: to pages that it does not list, which no other thread may know yet.
+//! A link that was set for a moment may have been followed by plain RCU readers: so what it led to stays until their guards
+//! end ([`Link::new`]), panic or not.
+//!
 //! What [`Walk::get`] gives is *unproven*: without RTM it may be half of a change. Bodies must not be harmed by nonsense:
 //! bound indices, end loops by bounds and not by content.
 //!
 //! ```
-//! use archipelago_sync::rcu::Domain;
-//! use archipelago_sync::region::{Again, Change, Changing, Page, Region, Stale, Traverse, Walk, Word};
-//! use archipelago_sync::version_lock::{Version, VersionLock};
+//! use archipelago::sync::rcu::Domain;
+//! use archipelago::sync::region::{Again, Change, Changing, Page, Region, Stale, Traverse, Walk, Word};
+//! use archipelago::sync::version_lock::{Version, VersionLock};
 //!
 //! struct Account {
 //!     lock: VersionLock,
 //!     cents: [Word; 2],
 //! }
 //!
-//! impl Page for Account {
+//! // SAFETY: its words are plain fields.
+//! unsafe impl Page for Account {
 //!     fn lock(&self) -> &VersionLock {
 //!         &self.lock
 //!     }
@@ -113,6 +122,7 @@ mod locked;
 mod norec;
 mod rtm;
 mod scope;
+mod undo;
 mod versions;
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -132,8 +142,20 @@ pub struct Again;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale;
 
+/// A walk would [enter](Walk::enter) a page that was retired, and so would the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retired;
+
+/// What panics say.
+const RETIRED_TWICE: &str = "a page is retired twice in a change";
+const NOT_LISTED: &str = "a page is retired by a change that it is not listed for";
+
 /// What has a version lock, and words and links that change only in regions.
-pub trait Page {
+///
+/// # Safety
+/// Words and links that lie in it are such as long as it is borrowed: a change that fails puts their old values back when its body
+/// is over.
+pub unsafe trait Page {
     /// A promise: the page changes while its lock is held by hand, and is among no [`Change`]'s pages. So its version tells of
     /// every change of it, in every back end, and a walk that can't commit need not lock it.
     const UNDER_LOCK_ONLY: bool = false;
@@ -215,7 +237,7 @@ impl<P> Link<P> {
     ///
     /// # Safety
     /// Walks follow it: `to` is null, or a page that stays valid for shared use until every guard has ended under which a
-    /// walk may have found the link leading there.
+    /// walk may have found the link leading there, for a moment in a change that failed or panicked, too.
     pub unsafe fn new(to: *mut P) -> Self {
         Self(AtomicPtr::new(to))
     }
@@ -242,13 +264,16 @@ pub trait Traverse<'g>: Copy {
 
 /// What a [`Traverse`] reads through. Pages live for `'g`, the guard's.
 pub trait Walk<'g> {
-    /// Goes to a page that is always there: the first.
+    /// Goes to a page that the body knows: the first, which is always there, or one that may have been retired since. Once the same
+    /// page is found retired in two runs in a row, the walk ends ([`Region::try_traverse`]): so a body that begins elsewhere when
+    /// it is told to begin again does so.
     ///
     /// # Errors
     /// To be passed on: the walk begins again.
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again>;
 
-    /// Goes to the page that a link of the present page leads to.
+    /// Goes to the page that a link of the present page leads to. As long as it leads to a retired page, the walk begins again: to
+    /// take such links away is up to the change that retires.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -297,10 +322,11 @@ pub trait Change: Copy {
     /// by versions need not hear of it: with RTM the version stays. Without RTM it does not, nor is that promised.
     const IN_PLACE: bool = false;
 
-    /// Changes. May run any number of times; what a run that fails wrote is as if it had not been written, or never was.
+    /// Changes. May run any number of times. What a run that fails or panics wrote to its pages is put back, and no page is retired
+    /// by it: see [the module](self).
     ///
     /// # Errors
-    /// [`Stale`], before the first write, if the pages are not what was expected.
+    /// [`Stale`], best before the first write, if the pages are not what was expected.
     fn run(self, change: &mut impl Changing) -> Result<Self::Out, Stale>;
 
     /// Called, outside of transactions, when another thread's access has aborted one that ran it.
@@ -328,7 +354,10 @@ pub trait Changing {
     /// Makes the version of one of the change's pages a new one, in every back end: what walks look for has moved.
     fn restructure(&mut self, page: &impl Page);
 
-    /// Marks one of the change's pages as gone from the structure, for good. Once.
+    /// Marks one of the change's pages as gone from the structure, for good, when the change is done.
+    ///
+    /// # Panics
+    /// If the change has retired it before, or it is not one of its pages. Then nothing is changed.
     fn retire(&mut self, page: &impl Page);
 }
 
@@ -371,8 +400,20 @@ impl Region {
 
     /// Walks until it has met no change: what comes out was so at one moment, as far as pages hang together. Waits for
     /// changes of the pages on its way.
+    ///
+    /// # Panics
+    /// If the walk enters a page that was retired, as [`try_traverse`](Self::try_traverse) says.
     #[inline]
-    pub fn traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> T::Out {
+    pub fn traverse<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> T::Out {
+        self.try_traverse(guard, body).unwrap_or_else(|Retired| nowhere())
+    }
+
+    /// As [`traverse`](Self::traverse), of a body that may begin at a page which is gone.
+    ///
+    /// # Errors
+    /// [`Retired`], if two runs in a row would [enter](Walk::enter) the same retired page.
+    #[inline]
+    pub fn try_traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> Result<T::Out, Retired> {
         match self.htm {
             Some(htm) if self.walks => rtm::traverse(htm, body),
             Some(_) | None => versions::traverse(body),
@@ -386,7 +427,7 @@ impl Region {
     /// [`Stale`], if it has another version, or the body says so.
     #[inline]
     pub fn update<P: Page, T: Change>(&self, page: &P, at: Version, change: T) -> Result<T::Out, Stale> {
-        self.change(At { lock: page.lock(), version: at }, change)
+        self.change(At::new(page, at), change)
     }
 
     /// Changes a part of a page that still has this version: changes of other parts go on beside it. A part is a page by
@@ -404,7 +445,7 @@ impl Region {
         part: &Q,
         change: T,
     ) -> Result<T::Out, Stale> {
-        self.change(Part { page: page.lock(), version: at, part: part.lock() }, change)
+        self.change(Part::new(page, at, part), change)
     }
 
     /// Replaces one word of a page that still has this version (if a word is expected, only if that is what it is), and
@@ -429,7 +470,7 @@ impl Region {
         change: impl Change<Out = Result<u64, u64>>,
     ) -> Result<Result<u64, u64>, Stale> {
         match self.htm {
-            Some(htm) => rtm::update(htm, At { lock: page.lock(), version: at }, change, false),
+            Some(htm) => rtm::update(htm, At::new(page, at), change, false),
             None => word.exchange_shared(page.lock(), at, expected, new),
         }
     }
@@ -453,6 +494,11 @@ impl Region {
             None => locked::update(scope, change, true),
         }
     }
+}
+
+#[cold]
+fn nowhere() -> ! {
+    panic!("a walk enters a page that is retired")
 }
 
 impl Default for Region {

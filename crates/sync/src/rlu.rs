@@ -37,7 +37,7 @@ use crate::mvrlu::{self, ClockKind, Handle, Link, Raw, Stats, Versioned};
 /// Objects with two versions. See [the module](self).
 ///
 /// ```
-/// use archipelago_sync::{mvrlu::ClockKind, rlu::Domain};
+/// use archipelago::sync::{mvrlu::ClockKind, rlu::Domain};
 ///
 /// let domain = Domain::new(ClockKind::Logical, 0);
 /// let link = domain.alloc(1_u64);
@@ -48,9 +48,9 @@ use crate::mvrlu::{self, ClockKind, Handle, Link, Raw, Stats, Versioned};
 /// })?;
 /// assert_eq!(*handle.read().get(link), 2);
 /// # handle.update(|tx| unsafe { tx.retire(link) })?;
-/// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+/// # Ok::<(), archipelago::sync::mvrlu::Full>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Domain(mvrlu::Domain);
 
 impl Domain {

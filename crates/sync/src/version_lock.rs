@@ -106,7 +106,7 @@ impl Look {
 /// An optimistic lock of eight bytes. See the module's text.
 ///
 /// ```
-/// use archipelago_sync::version_lock::VersionLock;
+/// use archipelago::sync::version_lock::VersionLock;
 ///
 /// let lock = VersionLock::new();
 /// let seen = lock.read().expect("it is free");
@@ -290,7 +290,23 @@ impl VersionLock {
     /// In debug builds, if no thread holds the lock.
     #[inline]
     pub fn unlock_obsolete(&self) {
-        self.release(COUNT | OBSOLETE);
+        self.retire_held();
+        self.release(COUNT);
+    }
+
+    /// For the holder: the lock is obsolete from its unlocking on, whatever way it unlocks; false if that was settled before.
+    #[inline]
+    pub(crate) fn retire_held(&self) -> bool {
+        let held = self.version.load(Ordering::Relaxed);
+        debug_assert!(held & LOCKED != 0, "a change of a version lock that no thread holds");
+        // Relaxed: the unlock that follows is the Release. A bit is set, and not added: so the lock does not come back.
+        self.version.store(held | OBSOLETE, Ordering::Relaxed);
+        held & OBSOLETE == 0
+    }
+
+    /// For the holder: takes [`retire_held`](Self::retire_held) back.
+    pub(crate) fn keep_held(&self) {
+        self.version.store(self.version.load(Ordering::Relaxed) & !OBSOLETE, Ordering::Relaxed);
     }
 
     /// For the holder: makes the version a new one already, whatever way it unlocks.
@@ -308,17 +324,19 @@ impl VersionLock {
         self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(COUNT), Ordering::Relaxed);
     }
 
-    /// For a transaction that has read the lock as free: as [`unlock_obsolete`](Self::unlock_obsolete).
+    /// For a transaction that has read the lock as free: as [`unlock_obsolete`](Self::unlock_obsolete); false if the lock was
+    /// obsolete before.
     #[inline(always)]
-    pub(crate) fn retire_in_transaction(&self) {
-        self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(COUNT | OBSOLETE), Ordering::Relaxed);
+    pub(crate) fn retire_in_transaction(&self) -> bool {
+        let before = self.version.load(Ordering::Relaxed);
+        self.version.store(before.wrapping_add(COUNT) | OBSOLETE, Ordering::Relaxed);
+        before & OBSOLETE == 0
     }
 
     #[inline]
     fn release(&self, change: u32) {
         let held = self.version.load(Ordering::Relaxed);
         debug_assert!(held & LOCKED != 0, "unlock of a version lock that no thread holds");
-        debug_assert!(held & OBSOLETE == 0, "an obsolete version lock was held");
         // Release pairs with the Acquire in `read` and in `try_lock_at` (w4).
         self.version.store((held & !LOCKED).wrapping_add(change), Ordering::Release);
     }

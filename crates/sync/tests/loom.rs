@@ -564,3 +564,29 @@ fn rcu_an_owned_guard_protects_where_it_has_gone() {
         reader.join().unwrap();
     });
 }
+
+/// A guard that every holder has let go of, and that is held again, still protects what was read before; or says that it may not.
+#[test]
+fn rcu_an_owned_guard_goes_on_or_says_so() {
+    static MET: [std::sync::atomic::AtomicBool; 2] = [const { std::sync::atomic::AtomicBool::new(false) }; 2];
+    each_flavour(3, |shared| {
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let guard = shared.domain.pin_owned();
+                let object = shared.object.load(Ordering::Acquire);
+                guard.let_go();
+                let same = guard.hold();
+                MET[usize::from(same)].store(true, std::sync::atomic::Ordering::Relaxed);
+                if same && !object.is_null() {
+                    // SAFETY: read under the guard, which has gone on.
+                    unsafe { &*object }.0.with(|value| assert_eq!(unsafe { *value }, 1));
+                }
+            })
+        };
+        shared.retire();
+        shared.domain.collect();
+        reader.join().unwrap();
+    });
+    assert!(MET.iter().all(|met| met.load(std::sync::atomic::Ordering::Relaxed)), "each is met");
+}

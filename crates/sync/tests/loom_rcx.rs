@@ -10,29 +10,35 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::thread;
 use archipelago_sync::lock::be_on_node;
 use archipelago_sync::rcu::Domain;
-use archipelago_sync::rcx::{Builder, InOrder, Locks, Padding, Rcx, Striped};
+use archipelago_sync::rcx::{Builder, InOrder, Locks, Padding, Rcx, Stripe, Striped};
 use archipelago_sync::region::{Again, Change, Changing, Link, Page, Region, Stale, Traverse, Walk, Word};
 use archipelago_sync::version_lock::VersionLock;
 use loom::cell::UnsafeCell;
+use std::sync::LazyLock;
 
 /// Two objects with a value each, and whether they were removed.
-struct Objects<L: Locks> {
+struct Objects<L: Locks + 'static> {
     rcx: Rcx<L>,
-    objects: [L::Object; 2],
+    objects: [&'static L::Object; 2],
     values: [UnsafeCell<u32>; 2],
     removed: UnsafeCell<bool>,
 }
 
 impl<L: Locks> Objects<L> {
     fn new(rcx: Rcx<L>) -> Self {
-        let objects = [rcx.object(), rcx.object()];
+        // Together: their order, which is that of addresses, is the same in all schedules of a model.
+        let objects: &'static [L::Object; 2] = Box::leak(Box::new([rcx.object(), rcx.object()]));
+        Self::of(rcx, objects.each_ref())
+    }
+
+    fn of(rcx: Rcx<L>, objects: [&'static L::Object; 2]) -> Self {
         let values = [UnsafeCell::new(0), UnsafeCell::new(0)];
         Self { rcx, objects, values, removed: UnsafeCell::new(false) }
     }
 
     /// Adds one to each of these, unless the first is found to be removed.
     fn add(&self, which: &[usize]) -> bool {
-        let mut handles = which.iter().map(|at| self.rcx.handle(&self.objects[*at])).collect();
+        let mut handles = which.iter().map(|at| self.rcx.handle(self.objects[*at])).collect();
         let _held = self.rcx.lock(self.rcx.order(&mut handles));
         // The validation.
         // SAFETY: changed by who holds the first object.
@@ -45,7 +51,7 @@ impl<L: Locks> Objects<L> {
     }
 
     fn remove_first(&self) {
-        let first = self.rcx.handle(&self.objects[0]);
+        let first = self.rcx.handle(self.objects[0]);
         let _held = self.rcx.lock(InOrder::one(&first));
         // SAFETY: as above.
         self.removed.with_mut(|removed| unsafe { *removed = true });
@@ -64,8 +70,12 @@ unsafe impl<L: Locks> Send for Objects<L> {}
 
 /// Two threads on these nodes, one of which locks both objects, the other one.
 fn two_add<L: Locks + 'static>(nodes: [usize; 2], make: fn() -> Rcx<L>) {
+    two_add_to(nodes, move || Objects::new(make()));
+}
+
+fn two_add_to<L: Locks + 'static>(nodes: [usize; 2], make: impl Fn() -> Objects<L> + Send + Sync + 'static) {
     model(2, move || {
-        let objects = Arc::new(Objects::new(make()));
+        let objects = Arc::new(make());
         let other = {
             let objects = objects.clone();
             thread::spawn(move || {
@@ -95,10 +105,19 @@ fn threads_of_a_node_exclude_each_other_by_local_bytes() {
     two_add([1, 1], || builder().build());
 }
 
+/// Objects of two stripes, and of one. A stripe is found by an address, which has to be the same in all schedules of a model.
 #[test]
 fn a_table_of_locks_excludes_alike() {
-    two_add([0, 1], || builder().build_with(|nodes, _| Striped::with_stripes(nodes, 2)));
-    two_add([0, 1], || builder().build_with(|nodes, _| Striped::with_stripes(nodes, 1)));
+    static OBJECTS: LazyLock<[Stripe; 64]> = LazyLock::new(|| std::array::from_fn(|_| Stripe::default()));
+    for stripes in [1, 2] {
+        let rcx = move || builder().build_with(|nodes, _| Striped::with_stripes(nodes, stripes));
+        two_add_to([0, 1], move || {
+            let rcx = rcx();
+            let stripe = |object: &Stripe| format!("{:?}", rcx.handle(object));
+            let other = OBJECTS[1..].iter().find(|other| (stripe(other) != stripe(&OBJECTS[0])) == (stripes == 2));
+            Objects::of(rcx, [&OBJECTS[0], other.expect("of so many")])
+        });
+    }
 }
 
 #[test]
@@ -116,15 +135,48 @@ fn what_is_left_to_a_thread_that_gives_up_is_free_again() {
             let objects = objects.clone();
             thread::spawn(move || {
                 be_on_node(0);
-                drop(objects.rcx.try_lock(InOrder::one(&objects.rcx.handle(&objects.objects[0]))));
+                drop(objects.rcx.try_lock(InOrder::one(&objects.rcx.handle(objects.objects[0]))));
             })
         };
         be_on_node(0);
         assert!(objects.add(&[0]));
         other.join().unwrap();
         be_on_node(1);
-        assert!(objects.rcx.try_lock(InOrder::one(&objects.rcx.handle(&objects.objects[0]))).is_some());
+        assert!(objects.rcx.try_lock(InOrder::one(&objects.rcx.handle(objects.objects[0]))).is_some());
     });
+}
+
+/// One object is held on another node; the other one is left to threads that want both, and do not get the first: they have to
+/// give up the one that was left to them, before they wait or when they go. (Two threads, or sets of one object, do not meet it: it
+/// takes one that leaves, two that wait for it, of which one signs off while the other has the byte, and an object of another node.)
+#[test]
+fn what_is_left_is_free_again_when_another_object_is_refused() {
+    for refused in 0..2 {
+        model(2, move || {
+            let objects = Arc::new(Objects::<archipelago_sync::rcx::Embedded>::new(builder().passes(1).build()));
+            let [first, second] = [refused, 1 - refused].map(|which| objects.rcx.handle(objects.objects[which]));
+            be_on_node(1);
+            let first = objects.rcx.try_lock(InOrder::one(&first));
+            be_on_node(0);
+            let second = objects.rcx.try_lock(InOrder::one(&second));
+            let others = [(); 2].map(|()| {
+                let objects = objects.clone();
+                thread::spawn(move || {
+                    be_on_node(0);
+                    let mut both = objects.objects.iter().map(|object| objects.rcx.handle(object)).collect();
+                    let both = objects.rcx.order(&mut both);
+                    (0..2).for_each(|_| drop(objects.rcx.try_lock(both)));
+                })
+            });
+            drop(second);
+            others.into_iter().for_each(|other| other.join().unwrap());
+            drop(first);
+            be_on_node(1);
+            for object in objects.objects {
+                assert!(objects.rcx.try_lock(InOrder::one(&objects.rcx.handle(object))).is_some());
+            }
+        });
+    }
 }
 
 #[test]
@@ -157,7 +209,8 @@ struct Node {
     link: Link<Node>,
 }
 
-impl Page for Node {
+// SAFETY: its words and links are plain fields.
+unsafe impl Page for Node {
     fn lock(&self) -> &VersionLock {
         &self.lock
     }

@@ -676,6 +676,45 @@ fn owned_guards_protect_wherever_they_are() {
     });
 }
 
+/// A guard without holders holds nothing back; it goes on only if nothing can have been reclaimed meanwhile.
+#[test]
+fn owned_guards_let_go_and_go_on() {
+    each_flavour(|make| {
+        let domain = make().with_bag_limit(1);
+        let drops = AtomicUsize::new(0);
+        let mut guard = domain.pin_owned();
+        let readers = || domain.stats().active_readers;
+        assert!(guard.hold());
+        guard.let_go();
+        assert_eq!((readers(), domain.may_wait()), (1, false));
+        guard.let_go();
+        assert_eq!((readers(), domain.may_wait()), (0, true));
+        for _ in 0..3 {
+            assert!(guard.hold() && readers() == 1, "no time has passed");
+            guard.let_go();
+        }
+        // Retired while the guard is let go of: it protects again, unless the epoch has moved.
+        let object = Tracked::boxed(&drops);
+        // SAFETY: unlinked from the start, for guards that begin later; `drops` outlives the domain.
+        unsafe { domain.pin().retire_box(object) };
+        if guard.hold() {
+            (0..4).for_each(|_| domain.collect());
+            // SAFETY: the guard has gone on, and is older than the retirement.
+            unsafe { &*object }.check();
+            guard.let_go();
+        }
+        (0..4).for_each(|_| domain.collect());
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+        assert!(!guard.hold() && readers() == 0, "it may not go on");
+        guard.renew();
+        assert_eq!(readers(), 1);
+        thread::scope(|s| _ = s.spawn(|| guard.let_go()));
+        assert!(readers() == 0 && guard.hold());
+        drop(guard);
+        assert_eq!(readers(), 0);
+    });
+}
+
 /// The thread that looks after domains at rest is the whole process's: an owner that panics in it is its own affair.
 #[test]
 fn an_owner_that_panics_ends_nothing_for_others() {

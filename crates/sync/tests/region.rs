@@ -7,8 +7,10 @@ use std::ptr;
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sync::rcu::{Domain, Guard};
-use archipelago_sync::region::{Again, Change, Changing, Link, Norec, Page, Region, Stale, Traverse, Walk, Word};
-use archipelago_sync::version_lock::{Version, VersionLock};
+use archipelago_sync::region::{
+    Again, Change, Changing, Link, Norec, Page, Region, Retired, Stale, Traverse, Walk, Word,
+};
+use archipelago_sync::version_lock::{Look, Version, VersionLock};
 
 /// The first page has a link to the second; only that has a count in its words.
 struct Node {
@@ -17,7 +19,8 @@ struct Node {
     link: Link<Node>,
 }
 
-impl Page for Node {
+// SAFETY: its words and links are plain fields.
+unsafe impl Page for Node {
     fn lock(&self) -> &VersionLock {
         &self.lock
     }
@@ -32,7 +35,10 @@ fn node(link: *mut Node) -> *mut Node {
 
 /// What runs regions.
 trait Backend: Sync {
-    fn walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> T::Out;
+    fn try_walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> Result<T::Out, Retired>;
+    fn walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> T::Out {
+        self.try_walk(guard, body).expect("it begins where it may")
+    }
     fn at<T: Change>(&self, page: &Node, version: Version, change: T) -> Result<T::Out, Stale>;
     fn all<T: Change>(&self, pages: &[&Node], change: T) -> Result<T::Out, Stale>;
 }
@@ -41,9 +47,9 @@ macro_rules! backend {
     ($type:ty) => {
         #[allow(unused_unsafe, reason = "of NOrec only")]
         impl Backend for $type {
-            fn walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> T::Out {
+            fn try_walk<'g, T: Traverse<'g>>(&self, guard: &'g Guard<'_>, body: T) -> Result<T::Out, Retired> {
                 // SAFETY: the nodes that bodies access go by the domain, and a guard lasts.
-                unsafe { self.traverse(guard, body) }
+                unsafe { self.try_traverse(guard, body) }
             }
 
             fn at<T: Change>(&self, page: &Node, version: Version, change: T) -> Result<T::Out, Stale> {
@@ -172,6 +178,19 @@ impl<'g> Traverse<'g> for Compare<'g> {
     }
 }
 
+/// The second page.
+#[derive(Clone, Copy)]
+struct Second<'g>(&'g Node);
+
+impl<'g> Traverse<'g> for Second<'g> {
+    type Out = *const Node;
+
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<*const Node, Again> {
+        let first = walk.enter(self.0)?;
+        Ok(walk.follow(&first.link)?.expect("there always is one"))
+    }
+}
+
 /// Counts in both pages, which stay where they are.
 #[derive(Clone, Copy)]
 struct CountBoth<'p>([&'p Node; 2]);
@@ -188,14 +207,48 @@ impl Change for CountBoth<'_> {
     }
 }
 
+/// How a change that has done half of its work leaves.
+#[derive(Clone, Copy)]
+enum Leaves {
+    Failing,
+    Panicking,
+    RetiringTwice,
+    RetiringAnother,
+}
+
+/// Counts in the first of its pages, many times, lets its link lead elsewhere, retires it, and leaves.
+#[derive(Clone, Copy)]
+struct CountHalf<'p>([&'p Node; 2], Leaves);
+
+impl Change for CountHalf<'_> {
+    type Out = ();
+
+    fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
+        let [first, other] = self.0;
+        (0..20).for_each(|_| change.set(&first.words[0], change.get(&first.words[0]) + 1));
+        change.restructure(first);
+        // SAFETY: null.
+        unsafe { change.set_link(&first.link, ptr::null_mut()) };
+        change.retire(first);
+        match self.1 {
+            Leaves::Failing => return Err(Stale),
+            Leaves::Panicking => panic!("half a change"),
+            Leaves::RetiringTwice => change.retire(first),
+            Leaves::RetiringAnother => change.retire(other),
+        }
+        Ok(())
+    }
+}
+
 impl<B: Backend> Shared<B> {
-    /// Every other thread counts in both pages, the others look whether the two counts agree.
+    /// Every other thread counts in both pages, or in one and fails; the others look whether the two counts agree.
     fn count_or_compare(&self, thread: usize) {
         let guard = self.domain.pin();
         if thread.is_multiple_of(2) {
             // SAFETY: it stays until the end.
-            let both = [&*self.first, unsafe { &*self.first.link.load() }];
+            let both = [&*self.first, unsafe { &*self.backend.walk(&guard, Second(&self.first)) }];
             assert_eq!(self.backend.all(&both, CountBoth(both)), Ok(()));
+            assert_eq!(self.backend.all(&both, CountHalf(both, Leaves::Failing)), Err(Stale));
         } else {
             let [first, second] = self.backend.walk(&guard, Compare(&self.first));
             assert_eq!(first, second);
@@ -382,6 +435,142 @@ fn a_body_that_waits_is_caught() {
         assert!(text.contains("waiting in the body of a region"), "{text}");
         assert!(shared.first.lock.read().is_some());
     }
+}
+
+/// What a panic says.
+fn said(body: impl FnOnce()) -> String {
+    let why = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_err();
+    let text = why.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| why.downcast_ref::<String>().cloned()).unwrap()
+}
+
+/// A change that panics, or fails, after it wrote is as if it had not begun, whatever runs it; so is one that retires a page twice,
+/// or a page that is not its own.
+#[test]
+fn half_a_change_leaves_nothing() {
+    leaves_nothing(Region::new());
+    leaves_nothing(Region::walking_by_versions());
+    leaves_nothing(Region::by_version_locks());
+    leaves_nothing(Norec::default());
+}
+
+fn leaves_nothing<B: Backend>(backend: B) {
+    let shared = Shared::new(backend);
+    let guard = shared.domain.pin();
+    for round in 0..3 {
+        let (second, version, words) = shared.backend.walk(&guard, Find(&shared.first));
+        assert_eq!(words, [round; 2]);
+        let pages = [&*shared.first, second];
+        let half = |leaves| _ = shared.backend.all(&pages[..1], CountHalf(pages, leaves));
+        assert_eq!(shared.backend.all(&pages[..1], CountHalf(pages, Leaves::Failing)), Err(Stale));
+        assert_eq!(said(|| half(Leaves::Panicking)), "half a change");
+        assert!(said(|| half(Leaves::RetiringTwice)).contains("retired twice"));
+        assert!(said(|| half(Leaves::RetiringAnother)).contains("not listed"));
+        let first = pages[0].lock.read().expect("free, and not gone");
+        assert_eq!(
+            said(|| _ = shared.backend.at(pages[0], first, CountHalf(pages, Leaves::Panicking))),
+            "half a change"
+        );
+        assert_eq!((pages[0].words[0].load(), ptr::eq(pages[0].link.load(), second)), (0, true));
+        // The page that was not touched is as it was, at its version too.
+        assert_eq!(shared.backend.at(second, version, Count(second)), Ok(round + 1));
+    }
+}
+
+/// A walk by versions may have seen what was put back.
+#[test]
+fn what_is_put_back_is_told() {
+    let shared = Shared::new(Region::by_version_locks());
+    let (before, pages) = (shared.first.lock.read(), [&*shared.first; 2]);
+    assert_eq!(shared.backend.all(&pages[..1], CountHalf(pages, Leaves::Failing)), Err(Stale));
+    assert_ne!(shared.first.lock.read(), before);
+}
+
+/// Writes words that end with the body, among many of its page.
+#[derive(Clone, Copy)]
+struct OfItsOwn<'p>(&'p Node);
+
+impl Change for OfItsOwn<'_> {
+    type Out = ();
+
+    fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
+        for value in 1..20 {
+            change.set(&Box::new(Word::new(1)), value);
+            change.set(&self.0.words[0], value);
+        }
+        panic!("half a change")
+    }
+}
+
+/// What is put back is what was written in pages: other words may be gone.
+#[test]
+fn what_ends_with_a_body_is_not_put_back() {
+    for region in [Region::new(), Region::walking_by_versions(), Region::by_version_locks()] {
+        let shared = Shared::new(region);
+        assert_eq!(said(|| _ = region.update_all(&[&*shared.first], OfItsOwn(&shared.first))), "half a change");
+        assert_eq!(shared.first.words[0].load(), 0);
+    }
+}
+
+/// Retires a page that a link still leads to.
+#[derive(Clone, Copy)]
+struct Lose<'p>(&'p Node);
+
+impl Change for Lose<'_> {
+    type Out = ();
+
+    fn run(self, change: &mut impl Changing) -> Result<(), Stale> {
+        change.retire(self.0);
+        Ok(())
+    }
+}
+
+/// Enters a page that was known, or, if it is gone and this may be, goes on from another one.
+#[derive(Clone, Copy)]
+struct FromHint<'g> {
+    hint: &'g Node,
+    first: Option<&'g Node>,
+}
+
+impl<'g> Traverse<'g> for FromHint<'g> {
+    type Out = *const Node;
+
+    fn run(self, walk: &mut impl Walk<'g>) -> Result<*const Node, Again> {
+        let gone = self.hint.lock.look() == Look::Obsolete;
+        Ok(walk.enter(self.first.filter(|_| gone).unwrap_or(self.hint))?)
+    }
+}
+
+/// It says so, and does not walk for ever; and the page does not come back by being retired again.
+#[test]
+fn a_walk_into_a_retired_page_ends() {
+    ends(Region::new());
+    ends(Region::walking_by_versions());
+    ends(Region::by_version_locks());
+    ends(Norec::default());
+}
+
+fn ends<B: Backend>(backend: B) {
+    let shared = Shared::new(backend);
+    let guard = shared.domain.pin();
+    let (hint, ..) = shared.backend.walk(&guard, Find(&shared.first));
+    let walk = |first| shared.backend.try_walk(&guard, FromHint { hint, first });
+    assert_eq!(walk(None), Ok(ptr::from_ref(hint)));
+    assert_eq!(shared.backend.all(&[hint], Lose(hint)), Ok(()));
+    for _ in 0..3 {
+        assert_eq!(walk(None), Err(Retired));
+        assert_eq!(walk(Some(&shared.first)), Ok(&raw const *shared.first));
+        assert_eq!(shared.backend.all(&[hint], Lose(hint)), Err(Stale));
+    }
+}
+
+#[test]
+#[should_panic(expected = "enters a page that is retired")]
+fn a_walk_that_must_not_meet_a_retired_page_says_so() {
+    let (region, domain) = (Region::by_version_locks(), Domain::new());
+    let page = Node { lock: VersionLock::new(), words: [Word::new(0), Word::new(0)], link: null_link() };
+    assert_eq!(region.update_all(&[&page], Lose(&page)), Ok(()));
+    region.traverse(&domain.pin(), FromHint { hint: &page, first: None });
 }
 
 #[test]

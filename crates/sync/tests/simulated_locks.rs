@@ -173,13 +173,15 @@ struct Slice {
     word: Word,
 }
 
-impl Page for Sheet {
+// SAFETY: its words and links are plain fields.
+unsafe impl Page for Sheet {
     fn lock(&self) -> &VersionLock {
         &self.lock
     }
 }
 
-impl Page for Slice {
+// SAFETY: its words and links are plain fields.
+unsafe impl Page for Slice {
     fn lock(&self) -> &VersionLock {
         &self.lock
     }

@@ -4,6 +4,7 @@
 // `Ok(*tx.lock(link)? = value)` says in one line what a body of three would.
 #![allow(clippy::unit_arg)]
 
+use archipelago_check::growth::{assert_flat, costs};
 use archipelago_check::simulated::{explore, explore_with, stall};
 use archipelago_check::snapshot::Level;
 use archipelago_platform::atomic::{AtomicU64, Ordering};
@@ -169,4 +170,29 @@ fn transactions_are_snapshot_isolated_in_many_schedules() {
 #[test]
 fn serializable_transactions_are_serializable_in_many_schedules() {
     transactions(Level::Serializable);
+}
+
+/// A change and a look cost the same however many changes came before, also while a reader keeps its snapshot: chains are walked
+/// from their young end.
+#[test]
+fn costs_grow_with_no_chain() {
+    for (name, held) in [("MV-RLU", false), ("MV-RLU beside an old snapshot", true)] {
+        let make = |_| {
+            let domain = mvrlu::Domain::new();
+            let links: Vec<Link<u64>> = (0..4).map(|_| domain.alloc(0)).collect();
+            (domain, links)
+        };
+        let work = |(domain, links): &(mvrlu::Domain, Vec<Link<u64>>), operations| {
+            let (mut writer, mut reader, mut old) = (domain.register(), domain.register(), domain.register());
+            let snapshot = held.then(|| old.read());
+            for number in 0..operations {
+                let link = links[number as usize % 4];
+                writer.update(|tx| Ok(*tx.lock(link)? = number)).unwrap();
+                assert_eq!(*reader.read().get(link), number);
+            }
+            assert!(snapshot.is_none_or(|tx| *tx.get(links[0]) == 0));
+            operations
+        };
+        assert_flat(name, costs(500, make, work), 0.0);
+    }
 }

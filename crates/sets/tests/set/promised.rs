@@ -95,3 +95,11 @@ pub fn draw(mut below: impl FnMut(u64) -> u64, promise: Promise, unique: u64) ->
         _ => Op::Get(key),
     }
 }
+
+/// A range must have each key once, in order, with the value it always has; and the steady ones all.
+pub fn check_range(found: &[(u64, u64)], steady: impl Iterator<Item = u64>) {
+    assert!(found.is_sorted_by(|a, b| a.0 < b.0) && found.iter().all(|(key, value)| key == value), "{found:?}");
+    for key in steady {
+        assert!(found.iter().any(|(here, _)| *here == key), "{key} is missing in {found:?}");
+    }
+}

@@ -29,6 +29,7 @@ use lock_api::{GuardNoSend, RawRwLock};
 
 use super::home::shard;
 use super::readers::Readers;
+use crate::identity;
 
 /// Locks that a thread can hold by their biases at once.
 const ROW: usize = 8;
@@ -50,7 +51,7 @@ thread::thread_local! {
 /// decides about fairness among writers and while the bias is off.
 ///
 /// ```
-/// use archipelago_sync::lock::{RawBravo, RawCrwNp, RwLock};
+/// use archipelago::sync::lock::{RawBravo, RawCrwNp, RwLock};
 ///
 /// let table: RwLock<RawBravo<RawCrwNp>, Vec<u32>> = RwLock::default();
 /// table.write().push(7);
@@ -83,7 +84,7 @@ impl<R: RawRwLock> RawBravo<R> {
     /// An unlocked lock over the unlocked lock `under`.
     ///
     /// ```
-    /// use archipelago_sync::lock::{RawBravo, RawCrwNp, RwLock};
+    /// use archipelago::sync::lock::{RawBravo, RawCrwNp, RwLock};
     ///
     /// let lock = RwLock::from_raw(RawBravo::over(RawCrwNp::new()), 7);
     /// assert_eq!(*lock.read(), 7);
@@ -125,7 +126,7 @@ impl<R: RawRwLock> RawBravo<R> {
         match self.inhibited.load(Ordering::Relaxed) {
             0 if self.biased.load(Ordering::Relaxed) => {}
             0 => {
-                let fresh = fresh_identity();
+                let fresh = identity::fresh();
                 // Only the first to come sets it. Relaxed: published by `biased`, and the thread that loses reads the
                 // winner's.
                 let _ = self.identity.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
@@ -160,18 +161,6 @@ impl<R: RawRwLock + Default> Default for RawBravo<R> {
 /// Lines that readers count themselves on: one for every CPU; in the model world as few as can be.
 fn lines() -> usize {
     if cfg!(loom) { 2 } else { Topology::current().cpus().len() }
-}
-
-/// A number that no other lock of this process has.
-fn fresh_identity() -> u64 {
-    #[cfg(not(loom))]
-    {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    }
-    // A model has one lock.
-    #[cfg(loom)]
-    1
 }
 
 // SAFETY: a writer holds `under` exclusively, which keeps out the readers that hold it shared; and it has seen every reader

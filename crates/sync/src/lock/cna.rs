@@ -28,7 +28,7 @@ const MAX_PASSES: u32 = if cfg!(loom) { 1 } else { 256 };
 /// each thread with a core of its own.
 ///
 /// ```
-/// use archipelago_sync::lock::{Mutex, RawCna};
+/// use archipelago::sync::lock::{Mutex, RawCna};
 ///
 /// let count: Mutex<RawCna, u64> = Mutex::new(0);
 /// std::thread::scope(|scope| {

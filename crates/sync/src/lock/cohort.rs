@@ -46,7 +46,7 @@ pub trait Part: RawMutex + Default {
 /// more per node once it was contended. For heavy contention from several nodes.
 ///
 /// ```
-/// use archipelago_sync::lock::{Mutex, RawCohort};
+/// use archipelago::sync::lock::{Mutex, RawCohort};
 ///
 /// let count: Mutex<RawCohort, u64> = Mutex::new(0);
 /// std::thread::scope(|scope| {
@@ -60,7 +60,7 @@ pub type RawCohort = Cohort<RawTicket>;
 /// many waiters per node.
 ///
 /// ```
-/// use archipelago_sync::lock::{Mutex, RawHmcs};
+/// use archipelago::sync::lock::{Mutex, RawHmcs};
 ///
 /// let count: Mutex<RawHmcs, u64> = Mutex::new(0);
 /// std::thread::scope(|scope| {
@@ -91,7 +91,7 @@ impl<L: Part> Cohort<L> {
     /// An unlocked lock.
     ///
     /// ```
-    /// use archipelago_sync::lock::{Mutex, RawCohort};
+    /// use archipelago::sync::lock::{Mutex, RawCohort};
     ///
     /// static LOCK: Mutex<RawCohort, u64> = Mutex::from_raw(RawCohort::new(), 7);
     /// assert_eq!(*LOCK.lock(), 7);

@@ -33,7 +33,7 @@ use super::wait::wait_until;
 /// [`ThreadSlot`](archipelago_platform::thread::ThreadSlot) index modulo their number, and allocated by the first use.
 ///
 /// ```
-/// use archipelago_sync::lock::{DistributedRwLock, RawDistributedRwLock};
+/// use archipelago::sync::lock::{DistributedRwLock, RawDistributedRwLock};
 ///
 /// // As many slots as there will be reading threads: here those of one node.
 /// let lock = DistributedRwLock::from_raw(RawDistributedRwLock::with_slots(28), [0; 4]);
@@ -69,7 +69,7 @@ impl RawDistributedRwLock {
     /// process, as [`new`](Self::new) does.
     ///
     /// ```
-    /// use archipelago_sync::lock::{RawDistributedRwLock, RwLock};
+    /// use archipelago::sync::lock::{RawDistributedRwLock, RwLock};
     ///
     /// let lock = RwLock::from_raw(RawDistributedRwLock::with_slots(4), 7);
     /// assert_eq!(*lock.read(), 7);

@@ -14,7 +14,7 @@ use super::queue::Queue;
 /// served in order, each with a core of its own.
 ///
 /// ```
-/// use archipelago_sync::lock::{Mutex, RawMcs};
+/// use archipelago::sync::lock::{Mutex, RawMcs};
 ///
 /// let count: Mutex<RawMcs, u64> = Mutex::new(0);
 /// std::thread::scope(|scope| {

@@ -40,6 +40,7 @@ pub trait Preference: sealed::Sealed {
 
 /// Whom a reader-writer lock prefers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Side {
     /// No thread: readers and writers queue up together.
     Neither,
@@ -80,7 +81,7 @@ impl Preference for PreferWriters {
 /// moment, so it does not scale; for long critical sections where no thread may starve.
 ///
 /// ```
-/// use archipelago_sync::lock::{RawCrwNp, RwLock};
+/// use archipelago::sync::lock::{RawCrwNp, RwLock};
 ///
 /// let words: RwLock<RawCrwNp, Vec<&str>> = RwLock::new(vec!["read"]);
 /// {
@@ -94,7 +95,7 @@ pub type RawCrwNp = CohortRw<Neutral>;
 /// C-RW-RP: readers first. Writers may starve while readers keep overlapping.
 ///
 /// ```
-/// use archipelago_sync::lock::{RawCrwRp, RwLock};
+/// use archipelago::sync::lock::{RawCrwRp, RwLock};
 ///
 /// let words: RwLock<RawCrwRp, Vec<&str>> = RwLock::new(vec!["read"]);
 /// {
@@ -109,7 +110,7 @@ pub type RawCrwRp = CohortRw<PreferReaders>;
 /// grows with nodes rather than threads.
 ///
 /// ```
-/// use archipelago_sync::lock::{RawCrwWp, RwLock};
+/// use archipelago::sync::lock::{RawCrwWp, RwLock};
 ///
 /// let words: RwLock<RawCrwWp, Vec<&str>> = RwLock::new(vec!["read"]);
 /// {
@@ -135,7 +136,7 @@ impl<P: Preference> CohortRw<P> {
     /// An unlocked lock.
     ///
     /// ```
-    /// use archipelago_sync::lock::{RawCrwNp, RwLock};
+    /// use archipelago::sync::lock::{RawCrwNp, RwLock};
     ///
     /// static LOCK: RwLock<RawCrwNp, u64> = RwLock::from_raw(RawCrwNp::new(), 7);
     /// assert_eq!(*LOCK.read(), 7);

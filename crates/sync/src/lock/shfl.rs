@@ -68,7 +68,7 @@ const FIRST: u32 = 2;
 /// default choice.
 ///
 /// ```
-/// use archipelago_sync::lock::{Mutex, RawShfl};
+/// use archipelago::sync::lock::{Mutex, RawShfl};
 ///
 /// static NAMES: Mutex<RawShfl, Vec<&str>> = Mutex::new(Vec::new());
 /// NAMES.lock().push("islands");

@@ -15,7 +15,7 @@ use super::wait::wait_until;
 /// Tickets wrap around, which does no harm as long as fewer than 2^32 threads wait.
 ///
 /// ```
-/// use archipelago_sync::lock::{Mutex, RawTicket};
+/// use archipelago::sync::lock::{Mutex, RawTicket};
 ///
 /// let count: Mutex<RawTicket, u64> = Mutex::new(0);
 /// std::thread::scope(|scope| {

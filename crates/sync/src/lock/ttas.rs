@@ -17,7 +17,7 @@ use crate::backoff::Backoff;
 /// Test-and-set lock: one byte, no fairness, a write per try. For comparison; [`RawTtas`] is better at everything.
 ///
 /// ```
-/// use archipelago_sync::lock::{Mutex, RawTas};
+/// use archipelago::sync::lock::{Mutex, RawTas};
 ///
 /// let count: Mutex<RawTas, u64> = Mutex::new(0);
 /// std::thread::scope(|scope| {
@@ -34,7 +34,7 @@ pub struct RawTas {
 /// contention.
 ///
 /// ```
-/// use archipelago_sync::lock::{Mutex, RawTtas};
+/// use archipelago::sync::lock::{Mutex, RawTtas};
 ///
 /// static HITS: Mutex<RawTtas, u64> = Mutex::new(0);
 /// *HITS.lock() += 1;

@@ -2,6 +2,7 @@
 
 /// Why a transaction was not committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Abort {
     /// Another one holds an object, or has changed it since this one's snapshot. Trying again helps.
     Conflict,

@@ -33,6 +33,7 @@ use archipelago_platform::pad::CachePadded;
 
 /// What a domain's commits and snapshots are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ClockKind {
     /// A counter that all threads share: a snapshot reads it, a commit adds one. The cheapest on few cores.
     Logical,

@@ -1,5 +1,7 @@
 //! The domain: how one is made, its objects, and what it holds.
 
+use core::fmt;
+
 #[cfg(not(loom))]
 use archipelago_platform::fork::outside_forks;
 use archipelago_platform::sync::Arc;
@@ -16,6 +18,7 @@ use super::version::{Link, Raw, Versioned};
 
 /// Who looks for grace periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Collection {
     /// The threads that write, when their logs have grown, and those that read, when they meet many copies.
     Cooperative,
@@ -100,6 +103,7 @@ fn collect_in_background(shared: &Weak<Shared>) -> bool {
 
 /// What a domain holds at the moment; exact only while no thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Versions committed and not freed yet.
     pub versions: usize,
@@ -127,7 +131,7 @@ impl Domain {
     /// A domain with a logical clock and cooperative collection.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// assert_eq!(Domain::new().stats().objects, 0);
     /// ```
@@ -138,7 +142,7 @@ impl Domain {
     /// A domain made to measure.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::{Collection, Domain};
+    /// use archipelago::sync::mvrlu::{Collection, Domain};
     ///
     /// let domain = Domain::builder().collection(Collection::Background).memory_cap(1 << 30).build();
     /// assert_eq!(domain.stats().objects, 0);
@@ -157,7 +161,7 @@ impl Domain {
     /// A way in. For one thread at a time; may be sent to another one between sections. O(handles).
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let number = domain.alloc(0);
@@ -169,7 +173,7 @@ impl Domain {
     /// });
     /// assert_eq!(*domain.register().read().get(number), 2);
     /// # domain.register().update(|tx| unsafe { tx.retire(number) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     pub fn register(&self) -> Handle {
         Handle::new(self.shared.clone())
@@ -179,14 +183,14 @@ impl Domain {
     /// outlive the domain.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let number = domain.alloc(7);
     /// assert_eq!(*domain.register().read().get(number), 7);
     /// // SAFETY: the link is not used any more.
     /// domain.register().update(|tx| unsafe { tx.retire(number) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     pub fn alloc<T: Versioned>(&self, value: T) -> Link<T> {
         self.shared.horizon().budget().objects_changed(Link::<T>::BYTES as isize);
@@ -202,7 +206,7 @@ impl Domain {
     /// The clock in use.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::{ClockKind, Domain};
+    /// use archipelago::sync::mvrlu::{ClockKind, Domain};
     ///
     /// assert_eq!(Domain::new().clock(), ClockKind::Logical);
     /// ```
@@ -213,7 +217,7 @@ impl Domain {
     /// What the domain holds now. O(handles); waits for no log, so it may be asked anywhere.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let mut handle = domain.register();
@@ -237,6 +241,12 @@ impl Domain {
             active_sections: sections().count(),
             oldest_lag: sections().map(|section| now.saturating_sub(section.local)).max().unwrap_or(0),
         }
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,7 @@
 //! A thread's handle on a domain: snapshots, updates, and its turn at collecting.
 
 use core::cell::Cell;
+use core::fmt;
 use core::ptr::NonNull;
 
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
@@ -35,6 +36,7 @@ const TURN: Duration = Duration::from_micros(200);
 
 /// What a handle has done since it was registered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Transactions committed.
     pub commits: u64,
@@ -142,7 +144,7 @@ impl Handle {
     /// What this handle has done so far.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let number = domain.alloc(0);
@@ -150,7 +152,7 @@ impl Handle {
     /// handle.update(|tx| Ok(*tx.lock(number)? += 1))?;
     /// assert_eq!(handle.counts().commits, 1);
     /// # handle.update(|tx| unsafe { tx.retire(number) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     pub fn counts(&self) -> Counts {
         self.counts
@@ -162,7 +164,7 @@ impl Handle {
     /// With [two versions](crate::rlu), writes back what commits have put off.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let number = domain.alloc(0);
@@ -171,7 +173,7 @@ impl Handle {
     /// handle.collect();
     /// assert_eq!(domain.stats().versions, 0);
     /// # handle.update(|tx| unsafe { tx.retire(number) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     pub fn collect(&mut self) {
         for _ in 0..3 {
@@ -397,6 +399,12 @@ fn copy_of(word: *mut Copied) -> Option<NonNull<Copied>> {
     match is_end(word) {
         true => None,
         false => NonNull::new(word),
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("counts", &self.counts).finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,7 @@ impl Handle {
     /// Begins a read-only section: all objects of the domain as they are at this moment. Never waits, is never aborted.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let (a, b) = (domain.alloc(1), domain.alloc(2));
@@ -18,7 +18,7 @@ impl Handle {
     /// drop(snapshot);
     /// assert_eq!(*handle.read().get(a), 3);
     /// # handle.update(|tx| unsafe { tx.retire(a)?; tx.retire(b) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     #[inline]
     pub fn read(&mut self) -> Snapshot<'_> {
@@ -44,7 +44,7 @@ impl Snapshot<'_> {
     /// If the link is of another domain.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let point = domain.alloc((1.0, 2.0));
@@ -54,7 +54,7 @@ impl Snapshot<'_> {
     /// assert_eq!(x + y, 3.0);
     /// # drop(snapshot);
     /// # handle.update(|tx| unsafe { tx.retire(point) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     #[inline]
     pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
@@ -77,7 +77,7 @@ impl Snapshot<'_> {
     /// The time of the snapshot, by the domain's clock: it sees commits stamped at or before it. For tests and logs.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let mut handle = domain.register();

@@ -48,7 +48,7 @@ impl<'h> Tx<'h> {
     /// If the link is of another domain.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let number = domain.alloc(1);
@@ -59,7 +59,7 @@ impl<'h> Tx<'h> {
     ///     Ok(())
     /// })?;
     /// # handle.update(|tx| unsafe { tx.retire(number) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     #[inline]
     pub fn get<T: Versioned>(&self, link: Link<T>) -> &T {
@@ -73,7 +73,7 @@ impl<'h> Tx<'h> {
     /// If the link is of another domain.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let number = domain.alloc(1);
@@ -84,7 +84,7 @@ impl<'h> Tx<'h> {
     ///     Ok(())
     /// })?;
     /// # handle.update(|tx| unsafe { tx.retire(number) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     #[inline]
     pub fn snapshot<T: Versioned>(&self, link: Link<T>) -> &T {
@@ -108,7 +108,7 @@ impl<'h> Tx<'h> {
     /// If the link is of another domain, or this transaction has retired the object.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let list = domain.alloc([3, 1, 2]);
@@ -116,7 +116,7 @@ impl<'h> Tx<'h> {
     /// handle.update(|tx| Ok(tx.lock(list)?.sort()))?;
     /// assert_eq!(*handle.read().get(list), [1, 2, 3]);
     /// # handle.update(|tx| unsafe { tx.retire(list) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     #[inline]
     pub fn lock<T: Versioned>(&mut self, link: Link<T>) -> Result<&mut T, Abort> {
@@ -134,7 +134,7 @@ impl<'h> Tx<'h> {
     /// If the link is of another domain.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let (limit, used) = (domain.alloc(10), domain.alloc(0));
@@ -147,7 +147,7 @@ impl<'h> Tx<'h> {
     /// })?;
     /// assert!(booked);
     /// # handle.update(|tx| unsafe { tx.retire(limit)?; tx.retire(used) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     #[inline]
     pub fn lock_const<T: Versioned>(&mut self, link: Link<T>) -> Result<(), Abort> {
@@ -165,7 +165,7 @@ impl<'h> Tx<'h> {
     /// If this attempt is aborted, the object is freed with it: the link is not used then.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::{Domain, Link};
+    /// use archipelago::sync::mvrlu::{Domain, Link};
     ///
     /// #[derive(Clone, Copy)]
     /// struct Node(u32, Option<Link<Node>>);
@@ -184,7 +184,7 @@ impl<'h> Tx<'h> {
     /// assert_eq!(snapshot.get(next).0, 2);
     /// # drop(snapshot);
     /// # handle.update(|tx| unsafe { tx.retire(head)?; tx.retire(next) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     #[inline]
     pub unsafe fn alloc<T: Versioned>(&mut self, value: T) -> Link<T> {
@@ -209,7 +209,7 @@ impl<'h> Tx<'h> {
     /// transaction.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::{Domain, Link};
+    /// use archipelago::sync::mvrlu::{Domain, Link};
     ///
     /// let domain = Domain::new();
     /// let slot = domain.alloc(Some(domain.alloc(7)));
@@ -222,7 +222,7 @@ impl<'h> Tx<'h> {
     /// assert!(handle.read().get(slot).is_none());
     /// # let _: Link<Option<Link<i32>>> = slot;
     /// # handle.update(|tx| unsafe { tx.retire(slot) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     pub unsafe fn retire<T: Versioned>(&mut self, link: Link<T>) -> Result<(), Abort> {
         self.give_up(self.raw(link), Link::<T>::FREE)

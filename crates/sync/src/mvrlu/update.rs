@@ -22,7 +22,7 @@ impl Handle {
     /// With what `body` panicked with. The transaction is aborted then.
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// let (from, to) = (domain.alloc(10), domain.alloc(0));
@@ -38,7 +38,7 @@ impl Handle {
     /// assert!(moved);
     /// assert_eq!(*handle.read().get(to), 7);
     /// # handle.update(|tx| unsafe { tx.retire(from)?; tx.retire(to) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     #[inline]
     pub fn update<R>(&mut self, body: impl FnMut(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Full> {
@@ -53,7 +53,7 @@ impl Handle {
     /// As [`update`](Self::update).
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::Domain;
+    /// use archipelago::sync::mvrlu::Domain;
     ///
     /// let domain = Domain::new();
     /// // Of two doctors one must stay on duty. Under snapshot isolation both could leave at once, each seeing the other.
@@ -68,7 +68,7 @@ impl Handle {
     /// })?;
     /// assert!(left);
     /// # handle.update(|tx| unsafe { tx.retire(one)?; tx.retire(other) })?;
-    /// # Ok::<(), archipelago_sync::mvrlu::Full>(())
+    /// # Ok::<(), archipelago::sync::mvrlu::Full>(())
     /// ```
     pub fn update_serializable<R>(&mut self, body: impl FnMut(&mut Tx<'_>) -> Result<R, Abort>) -> Result<R, Full> {
         self.retry(body, |handle, body| handle.attempt(true, body))
@@ -80,7 +80,7 @@ impl Handle {
     /// What the body returned, or [`Abort::Conflict`].
     ///
     /// ```
-    /// use archipelago_sync::mvrlu::{Abort, Domain};
+    /// use archipelago::sync::mvrlu::{Abort, Domain};
     ///
     /// let domain = Domain::new();
     /// let number = domain.alloc(0);

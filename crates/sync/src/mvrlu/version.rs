@@ -33,7 +33,17 @@ use super::clock::Clock;
 use crate::watch::Watch;
 
 /// What versioned objects are made of: plain data that may be copied bit by bit and shared between threads: numbers,
-/// arrays, [`Link`]s, and structs of these. (A `Copy` type has no interior mutability and no destructor.)
+/// arrays, [`Link`]s, and structs of these. (A `Copy` type has no interior mutability and no destructor.) A `String` or a `Vec` is
+/// none of it: keep such things in a table of your own, in which nothing moves, and have the object hold a number of it or a `Link`.
+///
+/// ```compile_fail,E0277
+/// let domain = archipelago::sync::mvrlu::Domain::new();
+/// domain.alloc(String::from("not `Copy`"));
+/// ```
+// All in the message: of the bound behind this one, `Copy`, the compiler shows its own label and notes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a versioned object: these are `Copy + Send + Sync + 'static`; keep strings and vectors in a table and link to them"
+)]
 pub trait Versioned: Copy + Send + Sync + 'static {}
 impl<T: Copy + Send + Sync + 'static> Versioned for T {}
 

@@ -1,5 +1,7 @@
 //! The domain: the epoch, when it advances, and who reclaims what.
 
+use core::fmt;
+
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 use archipelago_platform::pad::CachePadded;
 #[cfg(not(loom))]
@@ -32,6 +34,7 @@ const IDLE_EPOCHS: u64 = 8;
 
 /// How readers and collectors are ordered. The guarantees are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Flavour {
     /// A `SeqCst` fence each time a reader enters. Works everywhere.
     Epoch,
@@ -42,6 +45,7 @@ pub enum Flavour {
 
 /// What a [`Domain`] holds at the moment; exact only while no thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Objects retired and not yet handed to their reclaim functions.
     pub pending: usize,
@@ -62,8 +66,8 @@ pub struct Stats {
 /// An RCU domain: one per data structure, independent of every other. See the [module](super).
 ///
 /// ```
-/// use archipelago_platform::atomic::{AtomicPtr, Ordering};
-/// use archipelago_sync::rcu::Domain;
+/// use archipelago::platform::atomic::{AtomicPtr, Ordering};
+/// use archipelago::sync::rcu::Domain;
 ///
 /// let domain = Domain::new();
 /// let shared = AtomicPtr::new(Box::into_raw(Box::new(1)));
@@ -100,7 +104,7 @@ impl Domain {
     /// A domain of the flavour with the cheapest readers that this machine has.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// assert_eq!(Domain::new().stats().active_readers, 0);
     /// ```
@@ -111,7 +115,7 @@ impl Domain {
     /// A domain of this flavour; of [`Flavour::Epoch`] where the machine has no membarrier.
     ///
     /// ```
-    /// use archipelago_sync::rcu::{Domain, Flavour};
+    /// use archipelago::sync::rcu::{Domain, Flavour};
     ///
     /// assert_eq!(Domain::with_flavour(Flavour::Epoch).flavour(), Flavour::Epoch);
     /// ```
@@ -138,7 +142,7 @@ impl Domain {
     /// each thread that pins, reclaims in batches of that many and holds about four batches back.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new().with_bag_limit(1); // reclaims early, and looks often
     /// let object = Box::into_raw(Box::new([0; 64]));
@@ -156,7 +160,7 @@ impl Domain {
     /// those whose sizes were told ([`Guard::retire_sized`], [`Guard::retire_box`]).
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new().with_bag_bytes(1 << 20); // a bag may hold back a mebibyte
     /// # drop(domain);
@@ -175,7 +179,7 @@ impl Domain {
     /// `report` runs in a thread that retires, inside its guard: it must not call [`synchronize`](Self::synchronize).
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     /// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     /// use std::sync::Arc;
     ///
@@ -238,8 +242,8 @@ impl Domain {
     /// The flavour in use.
     ///
     /// ```
-    /// use archipelago_platform::membarrier;
-    /// use archipelago_sync::rcu::{Domain, Flavour};
+    /// use archipelago::platform::membarrier;
+    /// use archipelago::sync::rcu::{Domain, Flavour};
     ///
     /// let expected = if membarrier::available() { Flavour::Membarrier } else { Flavour::Epoch };
     /// assert_eq!(Domain::new().flavour(), expected);
@@ -252,7 +256,7 @@ impl Domain {
     /// instruction and no fence, and leaves nothing behind.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let reader = domain.reader();
@@ -270,7 +274,7 @@ impl Domain {
     /// [`QuiescentReader::quiescent`] often. Works in a domain of any flavour, beside other readers.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let mut reader = domain.quiescent_reader();
@@ -288,7 +292,7 @@ impl Domain {
     /// nanoseconds and a lock that all such guards of the domain share, while they begin and end.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let guard = domain.pin_owned();
@@ -302,7 +306,7 @@ impl Domain {
     /// Begins a critical section of this thread, without a [`Reader`] at hand.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let _guard = domain.pin();
@@ -319,8 +323,8 @@ impl Domain {
     /// If the calling thread is inside a guard of this domain: it would wait for itself.
     ///
     /// ```
-    /// use archipelago_platform::atomic::{AtomicPtr, Ordering};
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::platform::atomic::{AtomicPtr, Ordering};
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let shared = AtomicPtr::new(Box::into_raw(Box::new(1)));
@@ -358,7 +362,7 @@ impl Domain {
     /// With the first panic of a reclaim function, after all the ripe ones have run.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let object = Box::into_raw(Box::new(7));
@@ -397,7 +401,7 @@ impl Domain {
     /// With the first panic of a reclaim function, after all have run.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let mut domain = Domain::new();
     /// let object = Box::into_raw(Box::new(7));
@@ -423,7 +427,7 @@ impl Domain {
     /// What the domain holds now. Takes every record's lock in turn: for reports, not for hot paths.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let object = Box::into_raw(Box::new(7_u64));
@@ -449,7 +453,7 @@ impl Domain {
     /// its open bag, and for what others do meanwhile.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// assert_eq!(Domain::new().sealed_bytes(), 0);
     /// ```
@@ -463,7 +467,7 @@ impl Domain {
     /// for the thread that began or last renewed it. O(threads).
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let guard = domain.pin();
@@ -597,6 +601,13 @@ impl Domain {
             unsafe { panic.reclaim(&mut bag) };
             record.garbage().put_spare(bag);
         }
+    }
+}
+
+/// With what [`stats`](Self::stats) has, so it takes every record's lock in turn.
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain").field("flavour", &self.flavour).field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
 

@@ -19,7 +19,7 @@ use super::records::Claim;
 /// A reader that is always inside a guard and says when it holds no reference. See [`Domain::quiescent_reader`].
 ///
 /// ```
-/// use archipelago_sync::rcu::Domain;
+/// use archipelago::sync::rcu::Domain;
 ///
 /// let domain = Domain::new();
 /// let mut reader = domain.quiescent_reader();
@@ -49,7 +49,7 @@ impl<'d> QuiescentReader<'d> {
     /// The guard this thread is in: it protects until the next quiescent state. No cost at all.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let reader = domain.quiescent_reader();
@@ -64,7 +64,7 @@ impl<'d> QuiescentReader<'d> {
     /// a quiescent reader is silent, nothing is reclaimed in the domain.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let mut reader = domain.quiescent_reader();
@@ -91,7 +91,7 @@ impl<'d> QuiescentReader<'d> {
     /// Runs `work` outside any guard: for waiting, sleeping, and [`Domain::synchronize`].
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let mut reader = domain.quiescent_reader();

@@ -33,7 +33,7 @@ impl<'d> Reader<'d> {
     /// [`Flavour::Membarrier`]: super::Flavour::Membarrier
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let reader = domain.reader();
@@ -51,7 +51,7 @@ impl<'d> Reader<'d> {
     /// so late in the thread's end that the slot was given back; state of that slot may be another thread's then.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// assert!(Domain::new().reader().is_mine());
     /// ```
@@ -107,7 +107,7 @@ impl<'d> Guard<'d> {
     /// The domain this guard is on.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// assert!(std::ptr::eq(domain.pin().domain(), &domain));
@@ -127,7 +127,7 @@ impl<'d> Guard<'d> {
     /// a user's value, perhaps) might ask for, or which its panic would poison.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let guard = domain.pin();
@@ -161,7 +161,7 @@ impl<'d> Guard<'d> {
     ///   retire and enter again, but not when it is run by [`Domain::drain_all`] or by the domain's drop.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// unsafe fn free(object: *mut (), _: *mut ()) {
@@ -189,7 +189,7 @@ impl<'d> Guard<'d> {
     /// As for [`retire`](Self::retire). `bytes` may be wrong.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// unsafe fn free(text: *mut (), _: *mut ()) {
@@ -233,7 +233,7 @@ impl<'d> Guard<'d> {
     /// be dropped in any thread, until the domain has been dropped.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let guard = domain.pin();
@@ -258,7 +258,7 @@ impl<'d> Guard<'d> {
     /// As for [`retire_box`](Self::retire_box). `bytes` may be wrong.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let text = Box::new(vec![0_u8; 1_000]);

@@ -52,7 +52,7 @@ const CLAIMED: usize = usize::MAX - 1;
 pub(super) struct Record {
     /// The slot whose thread owns it, or [`CLAIMED`].
     slot: usize,
-    /// `epoch << EPOCH_SHIFT | spilled | nested guards`; without guards the epoch means nothing.
+    /// `epoch << EPOCH_SHIFT | spilled | nested guards`; without guards the epoch is that of the last one.
     state: AtomicU64,
     /// Guards that `state` has no room for.
     spilled: AtomicU64,
@@ -222,6 +222,11 @@ impl Record {
     pub(super) fn active_epoch(&self) -> Option<u64> {
         let state = self.state.load(Ordering::Acquire);
         (state & NESTING != 0).then_some(Entry(state).epoch())
+    }
+
+    /// Owner only: the epoch that was published last, also after the guards have ended.
+    pub(super) fn last_epoch(&self) -> u64 {
+        Entry(self.state.load(Ordering::Relaxed)).epoch()
     }
 
     /// The garbage of this slot. Held for a few instructions only, and never while foreign code runs.

@@ -35,7 +35,7 @@ impl Reader<'_> {
     /// With what a reclaim function panicked with.
     ///
     /// ```
-    /// use archipelago_sync::rcu::Domain;
+    /// use archipelago::sync::rcu::Domain;
     ///
     /// let domain = Domain::new();
     /// let reader = domain.reader();

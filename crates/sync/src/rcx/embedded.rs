@@ -3,13 +3,18 @@
 use archipelago_platform::atomic::{AtomicU8, AtomicU32};
 use archipelago_platform::touch;
 
+use super::handle::Access;
 use super::pool::{Apart, Pool};
-use super::{Locks, Padding, Queue};
+use super::words::Queue;
+use super::{Locks, Padding};
 
 /// Every object has a lock of its own. An object brings 12 bytes; with padding its lock has a pair of lines for each node
 /// and one more, of a pool that grows with the number of objects at a time.
 #[derive(Debug)]
-pub struct Embedded(Option<Pool>);
+pub struct Embedded {
+    nodes: usize,
+    pool: Option<Pool>,
+}
 
 /// What an object brings: its lock, or where that is.
 #[derive(Debug)]
@@ -20,8 +25,21 @@ const INLINE: usize = 7;
 
 #[derive(Debug)]
 enum Kind {
-    Own { locals: [AtomicU8; INLINE], global: AtomicU32 },
-    Apart(u32),
+    Own(Own),
+    /// A lock of the pool with this identity.
+    Apart {
+        pool: u32,
+        number: u32,
+    },
+}
+
+#[derive(Debug)]
+struct Own {
+    locals: [AtomicU8; INLINE],
+    /// Whether it is locked on one node, where the byte is the lock. Those of several nodes exclude each other by the global word,
+    /// of how many nodes they may be.
+    alone: bool,
+    global: AtomicU32,
 }
 
 /// What finds the lock of an [`Object`].
@@ -30,78 +48,89 @@ pub struct ToLock<'o>(Lock<'o>);
 
 #[derive(Clone, Copy, Debug)]
 enum Lock<'o> {
-    Own { locals: &'o [AtomicU8; INLINE], global: &'o AtomicU32 },
+    Own(&'o Own),
     Apart(Apart<'o>),
 }
 
 impl Locks for Embedded {
     type Object = Object;
-    type Handle<'o> = ToLock<'o>;
+    type Lock<'o> = ToLock<'o>;
 
     fn make(nodes: usize, padding: Padding) -> Self {
-        Self((padding == Padding::Lines || nodes > INLINE).then(|| Pool::new(nodes)))
+        Self { nodes, pool: (padding == Padding::Lines || nodes > INLINE).then(|| Pool::new(nodes)) }
+    }
+
+    fn nodes(&self) -> usize {
+        self.nodes
     }
 
     fn object(&self) -> Object {
-        let own = || Kind::Own { locals: core::array::from_fn(|_| AtomicU8::new(0)), global: AtomicU32::new(0) };
-        Object(self.0.as_ref().map_or_else(own, |pool| Kind::Apart(pool.take())))
-    }
-
-    fn give_back(&self, object: &Object) {
-        if let (Some(pool), Kind::Apart(number)) = (&self.0, &object.0) {
-            pool.give_back(*number);
-        }
-    }
-
-    /// # Panics
-    /// If the object is of other locks.
-    #[inline]
-    fn handle<'o>(&'o self, object: &'o Object) -> ToLock<'o> {
-        touch(&raw const object.0, size_of::<Object>());
-        ToLock(match (&object.0, &self.0) {
-            (Kind::Own { locals, global }, _) => Lock::Own { locals, global },
-            (Kind::Apart(number), pool) => Lock::Apart(pool.as_ref().expect("an object of other locks").lock(*number)),
+        Object(match &self.pool {
+            Some(pool) => Kind::Apart { pool: pool.id(), number: pool.take() },
+            None => Kind::Own(Own {
+                locals: core::array::from_fn(|_| AtomicU8::new(0)),
+                alone: self.nodes == 1,
+                global: AtomicU32::new(0),
+            }),
         })
     }
 
-    /// Addresses of global words: they stay as long as an object can be locked.
-    #[inline]
-    fn key(handle: ToLock<'_>) -> usize {
-        core::ptr::from_ref(global(handle)).addr()
+    fn give_back(&self, object: &Object) {
+        if let Kind::Apart { pool: id, number } = object.0 {
+            self.pool.as_ref().filter(|pool| pool.id() == id).expect(FOREIGN).give_back(number);
+        }
     }
 
     #[inline]
-    fn local<'o>(&'o self, handle: ToLock<'o>, node: usize) -> &'o AtomicU8 {
-        match handle.0 {
-            Lock::Own { locals, .. } => &locals[node],
+    fn lock_of<'o>(&'o self, object: &'o Object) -> ToLock<'o> {
+        touch(&raw const object.0, size_of::<Object>());
+        ToLock(match (&object.0, &self.pool) {
+            (Kind::Own(own), None) if own.alone == (self.nodes == 1) => Lock::Own(own),
+            (Kind::Apart { pool: id, number }, Some(pool)) if *id == pool.id() => Lock::Apart(pool.lock(*number)),
+            _ => panic!("{FOREIGN}"),
+        })
+    }
+}
+
+const FOREIGN: &str = "an object of other locks";
+
+impl<'o> Access<'o> for ToLock<'o> {
+    /// Addresses of global words: they stay as long as an object can be locked.
+    #[inline]
+    fn key(self) -> usize {
+        core::ptr::from_ref(self.global()).addr()
+    }
+
+    #[inline]
+    fn local(self, node: usize) -> &'o AtomicU8 {
+        match self.0 {
+            Lock::Own(own) => &own.locals[node],
             Lock::Apart(lines) => &lines[1 + node].byte,
         }
     }
 
     #[inline]
-    fn global<'o>(&'o self, handle: ToLock<'o>) -> &'o AtomicU32 {
-        global(handle)
+    fn global(self) -> &'o AtomicU32 {
+        match self.0 {
+            Lock::Own(own) => &own.global,
+            Lock::Apart(lines) => &lines[0].global,
+        }
     }
 
     #[inline]
-    fn queue<'o>(&'o self, handle: ToLock<'o>, node: usize) -> Option<&'o Queue> {
-        match handle.0 {
-            Lock::Own { .. } => None,
+    fn queue(self, node: usize) -> Option<&'o Queue> {
+        match self.0 {
+            Lock::Own(_) => None,
             Lock::Apart(lines) => Some(&lines[1 + node].queue),
         }
     }
 }
 
-#[inline]
-fn global(handle: ToLock<'_>) -> &AtomicU32 {
-    match handle.0 {
-        Lock::Own { global, .. } => global,
-        Lock::Apart(lines) => &lines[0].global,
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::super::{InOrder, Rcx};
     use super::*;
 
     #[test]
@@ -110,11 +139,32 @@ mod tests {
         assert_eq!(size_of::<Object>(), 12);
     }
 
+    /// Those that have all of a lock in themselves, for one node or for several, are locked by either `Rcx`, and exclude each other.
     #[test]
-    #[should_panic(expected = "an object of other locks")]
-    fn an_object_of_other_locks_is_refused() {
-        let others = Embedded::make(2, Padding::Lines);
-        let object = others.object();
-        let _ = Embedded::make(2, Padding::Compact).handle(&object);
+    fn objects_of_other_locks_are_refused_or_exclude() {
+        let builders = [
+            (1, Padding::Compact),
+            (2, Padding::Compact),
+            (4, Padding::Compact),
+            (2, Padding::Lines),
+            (4, Padding::Lines),
+        ];
+        let all = builders.map(|(nodes, padding)| Rcx::builder().nodes(nodes).padding(padding).build());
+        for (made, one) in all.iter().enumerate() {
+            for (used, other) in all.iter().enumerate() {
+                let object = one.object();
+                let locked = catch_unwind(AssertUnwindSafe(|| drop(other.lock(InOrder::one(&other.handle(&object))))));
+                assert_eq!(locked.is_ok(), made == used || [made, used].iter().all(|which| [1, 2].contains(which)));
+                if locked.is_ok() {
+                    let held = one.handle(&object);
+                    let held = one.lock(InOrder::one(&held));
+                    assert!(other.try_lock(InOrder::one(&other.handle(&object))).is_none());
+                    drop(held);
+                } else if made > 2 {
+                    catch_unwind(AssertUnwindSafe(|| other.give_back(&object))).expect_err("another's lock");
+                }
+                one.check_invariants([&object]);
+            }
+        }
     }
 }

@@ -19,8 +19,9 @@ use archipelago_platform::plain::Plain;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_platform::thread;
 
-use super::Queue;
+use super::words::Queue;
 use crate::crowd::processors;
+use crate::identity;
 
 /// Locks in the first chunk; each further one has twice as many as the last.
 const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
@@ -59,6 +60,8 @@ pub(super) type Apart<'p> = &'p [CachePadded<Line>];
 
 #[derive(Debug)]
 pub(super) struct Pool {
+    /// No other pool of the process has it: an object knows by it which pool its number is of.
+    id: u32,
     /// Lines of a lock.
     lines: usize,
     chunks: [AtomicPtr<CachePadded<Line>>; CHUNKS],
@@ -78,6 +81,7 @@ impl Pool {
     pub(super) fn new(nodes: usize) -> Self {
         let list = || CachePadded::new(Mutex::new(Plain::new(0)));
         Self {
+            id: u32::try_from(identity::fresh()).expect("no more than 4·10⁹ pools"),
             lines: nodes + 1,
             chunks: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             made: CachePadded::new(AtomicU32::new(0)),
@@ -199,13 +203,20 @@ impl Pool {
         unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(lines, self.lines_of(chunk))) }
     }
 
+    #[inline]
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The lock of a number that this pool has given out.
+    ///
     /// # Panics
-    /// If the number is another pool's, and this one has not made it.
+    /// If it cannot be, as its chunk was never made.
     #[inline]
     pub(super) fn lock(&self, number: u32) -> Apart<'_> {
         let (chunk, at) = place(number);
         let lines = self.chunks[chunk].load(Ordering::Acquire);
-        assert!(!lines.is_null(), "an object of other locks");
+        assert!(!lines.is_null(), "a number that was never given out");
         // SAFETY: `at` is below the number of the chunk's locks, and chunks stay.
         unsafe { slice::from_raw_parts(lines.add(at * self.lines), self.lines) }
     }

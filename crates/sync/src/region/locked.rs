@@ -1,21 +1,32 @@
 //! Regions with their pages locked: all changes without RTM, and with it what transactions could not do.
 
+use core::ptr;
+
 use archipelago_platform::atomic::Ordering;
 use archipelago_platform::hint::point;
 use archipelago_platform::htm::{Quiet, quiet};
 
 use super::scope::{self, Scope};
-use super::{Again, Change, Changing, Link, Page, Region, Stale, Traverse, Walk, Word};
+use super::undo::Undo;
+use super::{
+    Again, Change, Changing, Link, NOT_LISTED, Page, RETIRED_TWICE, Region, Retired, Stale, Traverse, Walk, Word,
+};
 use crate::backoff::Backoff;
 use crate::version_lock::{Look, Version, VersionLock};
 
-/// A change under locks.
-struct Locked {
+/// A change under locks. It unlocks when the body is over, however it ends.
+///
+/// Invariant: `undo` has the places in the scope's pages that the body has written, and no other: those stay where they are as long
+/// as the scope does, whereas a body's own words end with it, and what else it writes no other thread knows.
+struct Locked<S: Scope> {
+    scope: S,
     /// Whether each page gets a new version when it is unlocked. Otherwise it does if the body says so.
     tells: bool,
+    undo: Undo,
+    done: bool,
 }
 
-impl Changing for Locked {
+impl<S: Scope> Changing for Locked<S> {
     #[inline]
     fn get(&self, word: &Word) -> u64 {
         word.0.load(Ordering::Relaxed)
@@ -24,6 +35,9 @@ impl Changing for Locked {
     #[inline]
     fn set(&mut self, word: &Word, value: u64) {
         point(Region::WRITING);
+        if self.scope.has(ptr::from_ref(word).addr()) {
+            self.undo.word(word);
+        }
         word.0.store(value, Ordering::Relaxed);
     }
 
@@ -34,6 +48,9 @@ impl Changing for Locked {
 
     #[inline]
     unsafe fn set_link<P>(&mut self, link: &Link<P>, to: *mut P) {
+        if self.scope.has(ptr::from_ref(link).addr()) {
+            self.undo.link(link);
+        }
         // Release: pairs with the Acquire of `Link::load`, for RCU readers, whom no lock concerns.
         link.0.store(to, Ordering::Release);
     }
@@ -47,30 +64,37 @@ impl Changing for Locked {
 
     #[inline]
     fn retire(&mut self, page: &impl Page) {
-        page.lock().unlock_obsolete();
+        assert!(scope::holds(self.scope, page.lock()), "{NOT_LISTED}");
+        assert!(page.lock().retire_held(), "{RETIRED_TWICE}");
     }
 }
 
-/// Unlocks when the body is over, however it ends.
-struct Unlock<S: Scope> {
-    scope: S,
-    changed: bool,
-}
-
-impl<S: Scope> Drop for Unlock<S> {
+impl<S: Scope> Drop for Locked<S> {
     #[inline]
     fn drop(&mut self) {
-        self.scope.unlock(self.changed);
+        let changed = if self.done { self.tells } else { self.undo() };
+        self.scope.unlock(changed);
+    }
+}
+
+impl<S: Scope> Locked<S> {
+    /// Takes back what the body has done; whether it was anything. Optimistic walks may have seen it, so it is told as a change.
+    #[cold]
+    fn undo(&mut self) -> bool {
+        self.scope.each_held(VersionLock::keep_held);
+        // SAFETY: the places are in pages that are locked (the invariant), and that are borrowed as long as the scope is; words and
+        // links in a page stay such (`Page`).
+        unsafe { self.undo.put_back() }
     }
 }
 
 #[inline]
 pub(super) fn update<S: Scope, T: Change>(scope: S, change: T, tells: bool) -> Result<T::Out, Stale> {
     scope::lock(scope)?;
-    let mut unlock = Unlock { scope, changed: tells };
+    let mut locked = Locked { scope, tells, undo: Undo::new(), done: false };
     let _quiet = quiet();
-    let result = change.run(&mut Locked { tells });
-    unlock.changed &= result.is_ok();
+    let result = change.run(&mut locked);
+    locked.done = result.is_ok();
     result
 }
 
@@ -79,6 +103,8 @@ struct Holding<'g> {
     at: Option<(&'g VersionLock, Version)>,
     /// Whether the present page is locked.
     holds: bool,
+    /// The lock of a retired page that the walk could not enter.
+    retired: *const VersionLock,
     quiet: Quiet,
 }
 
@@ -88,7 +114,10 @@ impl<'g> Walk<'g> for Holding<'g> {
         if self.holds {
             self.leave();
         }
-        self.go(page)?;
+        if self.go(page).is_err() {
+            self.retired = retired(page.lock());
+            return Err(Again);
+        }
         self.settle::<P>().map(|()| page)
     }
 
@@ -177,16 +206,31 @@ impl Drop for Holding<'_> {
 }
 
 #[cold]
-pub(super) fn traverse<'g, T: Traverse<'g>>(body: T) -> T::Out {
-    let backoff = Backoff::new();
+pub(super) fn traverse<'g, T: Traverse<'g>>(body: T) -> Result<T::Out, Retired> {
+    let (backoff, mut met) = (Backoff::new(), ptr::null());
     loop {
-        let mut walk = Holding { at: None, holds: false, quiet: quiet() };
+        let mut walk = Holding { at: None, holds: false, retired: ptr::null(), quiet: quiet() };
         if let Ok(found) = body.run(&mut walk)
             && walk.check().is_ok()
         {
-            return found;
+            return Ok(found);
         }
+        same_again(&mut met, walk.retired)?;
         drop(walk);
         backoff.wait();
     }
+}
+
+/// The lock, if its page is gone.
+pub(super) fn retired(lock: &VersionLock) -> *const VersionLock {
+    if lock.look() == Look::Obsolete { lock } else { ptr::null() }
+}
+
+/// After a run that could not enter a page of this lock because it is gone (or null), and one before it.
+///
+/// # Errors
+/// If both met the same page: what makes a body enter another one has not changed.
+pub(super) fn same_again(before: &mut *const VersionLock, met: *const VersionLock) -> Result<(), Retired> {
+    let before = core::mem::replace(before, met);
+    if met.is_null() || met != before { Ok(()) } else { Err(Retired) }
 }

@@ -14,7 +14,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
-use super::{Again, Change, Changing, Link, Page, Stale, Traverse, Walk, Word};
+use super::{
+    Again, Change, Changing, Link, NOT_LISTED, Page, RETIRED_TWICE, Retired, Stale, Traverse, Walk, Word, locked,
+};
 use crate::backoff::Backoff;
 use crate::rcu::Guard;
 use crate::version_lock::{Look, Version, VersionLock};
@@ -79,12 +81,16 @@ struct Transaction<'n> {
     reads: RefCell<Vec<(Place, Value)>>,
     writes: Vec<Write>,
     version: Option<Version>,
+    /// The locks of the pages that it may retire.
+    listed: Vec<*const VersionLock>,
+    /// The lock of a retired page that the walk could not enter.
+    retired: *const VersionLock,
 }
 
 impl<'n> Transaction<'n> {
     fn begin(norec: &'n Norec) -> Self {
-        let (reads, writes, version) = Default::default();
-        Self { norec, snapshot: Cell::new(norec.even()), reads, writes, version }
+        let (reads, writes, version, listed) = Default::default();
+        Self { norec, snapshot: Cell::new(norec.even()), reads, writes, version, listed, retired: ptr::null() }
     }
 
     fn read(&self, place: Place) -> Value {
@@ -119,6 +125,12 @@ impl<'n> Transaction<'n> {
     fn look(&self, lock: &VersionLock) -> Look {
         let Value::Lock(look) = self.read(Place::Lock(lock)) else { unreachable!("a lock is read as one") };
         look
+    }
+
+    fn go<'g, P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+        let Look::Free(version) = self.look(page.lock()) else { return Err(Again) };
+        self.version = Some(version);
+        Ok(page)
     }
 
     /// Whether all reads still have their values; then they have them together, at the new snapshot.
@@ -166,7 +178,7 @@ impl Write {
                 Write::Value(Place::Link(link), Value::Link(to)) => (*link).store(to, Ordering::Release),
                 Write::Value(..) => unreachable!("of words and links only"),
                 Write::Restructure(lock) => (*lock).bump_in_transaction(),
-                Write::Retire(lock) => (*lock).retire_in_transaction(),
+                Write::Retire(lock) => _ = (*lock).retire_in_transaction(),
             }
         }
     }
@@ -174,15 +186,17 @@ impl Write {
 
 impl<'g> Walk<'g> for Transaction<'_> {
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
-        let Look::Free(version) = self.look(page.lock()) else { return Err(Again) };
-        self.version = Some(version);
-        Ok(page)
+        let entered = self.go(page);
+        if entered.is_err() {
+            self.retired = locked::retired(page.lock());
+        }
+        entered
     }
 
     fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
         let to = Transaction::link(self, link);
         // SAFETY: the link was there together with all that led to it, in the guard that `'g` stands for.
-        unsafe { to.as_ref() }.map(|page| self.enter(page)).transpose()
+        unsafe { to.as_ref() }.map(|page| self.go(page)).transpose()
     }
 
     fn get(&self, word: &Word) -> u64 {
@@ -221,7 +235,11 @@ impl Changing for Transaction<'_> {
     }
 
     fn retire(&mut self, page: &impl Page) {
-        self.writes.push(Write::Retire(page.lock()));
+        let lock = ptr::from_ref(page.lock());
+        assert!(self.listed.contains(&lock), "{NOT_LISTED}");
+        let before = self.writes.iter().any(|write| matches!(write, Write::Retire(retired) if *retired == lock));
+        assert!(!before, "{RETIRED_TWICE}");
+        self.writes.push(Write::Retire(lock));
     }
 }
 
@@ -246,21 +264,27 @@ impl Norec {
         }
     }
 
-    /// As [`Region::traverse`](super::Region::traverse).
+    /// As [`Region::try_traverse`](super::Region::try_traverse).
+    ///
+    /// # Errors
+    /// As [`Region::try_traverse`](super::Region::try_traverse).
     ///
     /// # Safety
     /// All words, links and pages that `body` accesses were there before, and are there until this has returned.
-    pub unsafe fn traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> T::Out {
-        let backoff = Backoff::new();
+    pub unsafe fn try_traverse<'g, T: Traverse<'g>>(&self, _guard: &'g Guard<'_>, body: T) -> Result<T::Out, Retired> {
+        let (backoff, mut met) = (Backoff::new(), ptr::null());
         loop {
+            let mut retired = ptr::null();
             let found = attempt(|| {
                 let mut transaction = Transaction::begin(self);
-                let found = body.run(&mut transaction).ok()?;
-                transaction.commit().then_some(found)
+                let found = body.run(&mut transaction);
+                retired = transaction.retired;
+                found.ok().filter(|_| transaction.commit())
             });
             if let Some(found) = found {
-                return found;
+                return Ok(found);
             }
+            locked::same_again(&mut met, retired)?;
             backoff.wait();
         }
     }
@@ -271,9 +295,9 @@ impl Norec {
     /// As [`Region::update`](super::Region::update).
     ///
     /// # Safety
-    /// As for [`traverse`](Self::traverse).
+    /// As for [`try_traverse`](Self::try_traverse).
     pub unsafe fn update<P: Page, T: Change>(&self, page: &P, at: Version, change: T) -> Result<T::Out, Stale> {
-        self.change(change, |transaction| transaction.look(page.lock()) == Look::Free(at))
+        self.change(&[page], change, |transaction, page| transaction.look(page.lock()) == Look::Free(at))
     }
 
     /// As [`Region::update_all`](super::Region::update_all).
@@ -282,18 +306,24 @@ impl Norec {
     /// As [`Region::update_all`](super::Region::update_all).
     ///
     /// # Safety
-    /// As for [`traverse`](Self::traverse).
+    /// As for [`try_traverse`](Self::try_traverse).
     pub unsafe fn update_all<P: Page, T: Change>(&self, pages: &[&P], change: T) -> Result<T::Out, Stale> {
-        let there = |transaction: &Transaction<'_>, page: &&P| matches!(transaction.look(page.lock()), Look::Free(_));
-        self.change(change, |transaction| pages.iter().all(|page| there(transaction, page)))
+        self.change(pages, change, |transaction, page| matches!(transaction.look(page.lock()), Look::Free(_)))
     }
 
-    fn change<T: Change>(&self, change: T, expected: impl Fn(&Transaction<'_>) -> bool) -> Result<T::Out, Stale> {
+    fn change<P: Page, T: Change>(
+        &self,
+        pages: &[&P],
+        change: T,
+        expected: impl Fn(&Transaction<'_>, &P) -> bool,
+    ) -> Result<T::Out, Stale> {
         let backoff = Backoff::new();
         loop {
             let result = attempt(|| {
                 let mut transaction = Transaction::begin(self);
-                let result = if expected(&transaction) { change.run(&mut transaction) } else { Err(Stale) };
+                transaction.listed.extend(pages.iter().map(|page| ptr::from_ref(page.lock())));
+                let expected = pages.iter().all(|page| expected(&transaction, page));
+                let result = if expected { change.run(&mut transaction) } else { Err(Stale) };
                 if result.is_err() {
                     transaction.writes.clear();
                 }

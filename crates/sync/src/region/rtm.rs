@@ -6,8 +6,10 @@
 use archipelago_platform::atomic::Ordering;
 use archipelago_platform::htm::{Abort, HELD, Htm, Inside, Retry, Site, quiet};
 
-use super::scope::Scope;
-use super::{Again, Change, Changing, Link, Page, Stale, Traverse, Walk, Word, locked};
+use super::scope::{self, Scope};
+use super::{
+    Again, Change, Changing, Link, NOT_LISTED, Page, RETIRED_TWICE, Retired, Stale, Traverse, Walk, Word, locked,
+};
 use crate::backoff::Backoff;
 use crate::version_lock::{Look, Version};
 
@@ -20,21 +22,27 @@ pub static CHANGES: Site = Site::new("region: change");
 const AGAIN: u8 = 0xfd;
 /// The code of a body that found its pages to be others than expected.
 const STALE: u8 = 0xfc;
+/// The code of a walk that would enter a page that is gone.
+const GONE: u8 = 0xfb;
 
 /// How often a region that finds locks held begins again before it locks by itself.
 const PATIENCE: u32 = 64;
 
-struct Transaction {
+/// A walk in a transaction.
+struct Walking {
     inside: Inside,
     version: Option<Version>,
 }
 
-impl<'g> Walk<'g> for Transaction {
+impl<'g> Walk<'g> for Walking {
     #[inline(always)]
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
         // The subscription.
-        let Look::Free(version) = page.lock().look() else { self.inside.abort::<HELD>() };
-        self.version = Some(version);
+        match page.lock().look() {
+            Look::Free(version) => self.version = Some(version),
+            Look::Locked => self.inside.abort::<HELD>(),
+            Look::Obsolete => self.inside.abort::<GONE>(),
+        }
         Ok(page)
     }
 
@@ -42,7 +50,11 @@ impl<'g> Walk<'g> for Transaction {
     fn follow<P: Page>(&mut self, link: &Link<P>) -> Result<Option<&'g P>, Again> {
         // SAFETY: the link is of a page whose lock was read as free in this transaction, which goes on only as long as
         // nobody has changed either; in the guard that `'g` stands for.
-        unsafe { link.load().as_ref() }.map(|page| self.enter(page)).transpose()
+        let Some(page) = (unsafe { link.load().as_ref() }) else { return Ok(None) };
+        // The subscription.
+        let Look::Free(version) = page.lock().look() else { self.inside.abort::<HELD>() };
+        self.version = Some(version);
+        Ok(Some(page))
     }
 
     #[inline(always)]
@@ -61,7 +73,10 @@ impl<'g> Walk<'g> for Transaction {
     }
 }
 
-impl Changing for Transaction {
+/// A change of these pages in a transaction.
+struct Writing<S>(S);
+
+impl<S: Scope> Changing for Writing<S> {
     #[inline(always)]
     fn get(&self, word: &Word) -> u64 {
         word.0.load(Ordering::Relaxed)
@@ -90,13 +105,15 @@ impl Changing for Transaction {
 
     #[inline(always)]
     fn retire(&mut self, page: &impl Page) {
-        page.lock().retire_in_transaction();
+        // These abort it: then the panics come where the body runs under locks, or the change is refused as too late.
+        assert!(scope::holds(self.0, page.lock()), "{NOT_LISTED}");
+        assert!(page.lock().retire_in_transaction(), "{RETIRED_TWICE}");
     }
 }
 
 #[inline]
-pub(super) fn traverse<'g, T: Traverse<'g>>(htm: Htm, body: T) -> T::Out {
-    attempt_walk(htm, body).unwrap_or_else(|why| traverse_again(htm, body, why))
+pub(super) fn traverse<'g, T: Traverse<'g>>(htm: Htm, body: T) -> Result<T::Out, Retired> {
+    attempt_walk(htm, body).or_else(|why| traverse_again(htm, body, why))
 }
 
 #[inline(always)]
@@ -105,7 +122,7 @@ fn attempt_walk<'g, T: Traverse<'g>>(htm: Htm, body: T) -> Result<T::Out, Abort>
         #[inline(always)]
         |inside| {
             let _quiet = quiet();
-            match body.run(&mut Transaction { inside, version: None }) {
+            match body.run(&mut Walking { inside, version: None }) {
                 Ok(found) => found,
                 Err(Again) => inside.abort::<AGAIN>(),
             }
@@ -114,10 +131,15 @@ fn attempt_walk<'g, T: Traverse<'g>>(htm: Htm, body: T) -> Result<T::Out, Abort>
 }
 
 #[cold]
-fn traverse_again<'g, T: Traverse<'g>>(htm: Htm, body: T, mut why: Abort) -> T::Out {
+fn traverse_again<'g, T: Traverse<'g>>(htm: Htm, body: T, mut why: Abort) -> Result<T::Out, Retired> {
     let (mut retry, mut waits, backoff) = (Retry::default(), 0, Backoff::new());
     loop {
         let again = match why.code() {
+            // Which page it was the other way finds out.
+            Some(GONE) => {
+                WALKS.note_abort(why);
+                false
+            }
             // Which lock it was the transaction has taken with it.
             Some(_) if waits < PATIENCE => {
                 WALKS.note_abort(why);
@@ -131,7 +153,7 @@ fn traverse_again<'g, T: Traverse<'g>>(htm: Htm, body: T, mut why: Abort) -> T::
             return locked::traverse(body);
         }
         match attempt_walk(htm, body) {
-            Ok(found) => return found,
+            Ok(found) => return Ok(found),
             Err(another) => why = another,
         }
     }
@@ -156,7 +178,7 @@ fn attempt<S: Scope, T: Change>(htm: Htm, scope: S, change: T, tells: bool) -> R
                 inside.abort::<HELD>();
             }
             let _quiet = quiet();
-            match change.run(&mut Transaction { inside, version: None }) {
+            match change.run(&mut Writing(scope)) {
                 Ok(out) => {
                     if tells {
                         scope.bump_in_transaction();

@@ -13,6 +13,12 @@ pub(super) enum Tried {
 
 /// Pages, by their locks.
 pub(super) trait Scope: Copy {
+    /// Runs over the locks that are held while it is locked.
+    fn each_held(self, each: impl FnMut(&VersionLock));
+
+    /// Returns whether an address is in one of the pages that no other thread changes while it is locked.
+    fn has(self, address: usize) -> bool;
+
     /// Whether all locks are free, at the version asked for.
     fn is_free(self) -> bool;
 
@@ -28,21 +34,58 @@ pub(super) trait Scope: Copy {
     /// As [`wait_free`](Self::wait_free).
     fn try_lock(self) -> Result<Tried, Stale>;
 
-    /// Unlocks all that are not gone, with new versions or the old ones.
+    /// Unlocks all, with new versions or the old ones; what was retired is obsolete from then on.
     fn unlock(self, changed: bool);
 
     /// In a transaction: gives what would be locked new versions.
     fn bump_in_transaction(self);
 }
 
-/// A page at a version.
-#[derive(Clone, Copy)]
-pub(super) struct At<'p> {
-    pub(super) lock: &'p VersionLock,
-    pub(super) version: Version,
+/// Returns whether an address is in a page.
+fn is_in<P>(page: &P, address: usize) -> bool {
+    address.wrapping_sub(core::ptr::from_ref(page).addr()) < size_of::<P>()
 }
 
-impl Scope for At<'_> {
+/// Returns whether a scope holds this lock.
+pub(super) fn holds(scope: impl Scope, lock: &VersionLock) -> bool {
+    let mut holds = false;
+    scope.each_held(|held| holds |= core::ptr::eq(held, lock));
+    holds
+}
+
+/// A page at a version.
+pub(super) struct At<'p, P> {
+    page: &'p P,
+    lock: &'p VersionLock,
+    version: Version,
+}
+
+impl<'p, P: Page> At<'p, P> {
+    #[inline(always)]
+    pub(super) fn new(page: &'p P, version: Version) -> Self {
+        Self { page, lock: page.lock(), version }
+    }
+}
+
+impl<P> Clone for At<'_, P> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for At<'_, P> {}
+
+impl<P: Page> Scope for At<'_, P> {
+    fn each_held(self, mut each: impl FnMut(&VersionLock)) {
+        each(self.lock);
+    }
+
+    #[inline]
+    fn has(self, address: usize) -> bool {
+        is_in(self.page, address)
+    }
+
     #[inline(always)]
     fn is_free(self) -> bool {
         // As a thread that locks waits for sharers, a transaction finds none.
@@ -70,14 +113,39 @@ impl Scope for At<'_> {
 }
 
 /// A part of a page, while the page stays at a version: shared, as far as locks go.
-#[derive(Clone, Copy)]
-pub(super) struct Part<'p> {
-    pub(super) page: &'p VersionLock,
-    pub(super) version: Version,
-    pub(super) part: &'p VersionLock,
+pub(super) struct Part<'p, Q> {
+    page: &'p VersionLock,
+    version: Version,
+    part: &'p VersionLock,
+    whole: &'p Q,
 }
 
-impl Scope for Part<'_> {
+impl<'p, Q: Page> Part<'p, Q> {
+    #[inline(always)]
+    pub(super) fn new(page: &'p impl Page, version: Version, part: &'p Q) -> Self {
+        Self { page: page.lock(), version, part: part.lock(), whole: part }
+    }
+}
+
+impl<Q> Clone for Part<'_, Q> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Q> Copy for Part<'_, Q> {}
+
+impl<Q: Page> Scope for Part<'_, Q> {
+    fn each_held(self, mut each: impl FnMut(&VersionLock)) {
+        each(self.part);
+    }
+
+    #[inline]
+    fn has(self, address: usize) -> bool {
+        is_in(self.whole, address)
+    }
+
     #[inline(always)]
     fn is_free(self) -> bool {
         // Sharers of the page are at other parts, or hold this one's lock.
@@ -141,6 +209,15 @@ impl<P> Clone for All<'_, P> {
 impl<P> Copy for All<'_, P> {}
 
 impl<P: Page> Scope for All<'_, P> {
+    fn each_held(self, mut each: impl FnMut(&VersionLock)) {
+        self.0.iter().for_each(|page| each(page.lock()));
+    }
+
+    #[inline]
+    fn has(self, address: usize) -> bool {
+        self.0.iter().any(|page| is_in(*page, address))
+    }
+
     #[inline(always)]
     fn is_free(self) -> bool {
         self.0.iter().all(|page| page.lock().read().is_some() && !page.lock().is_shared())
@@ -175,14 +252,9 @@ impl<P: Page> Scope for All<'_, P> {
     }
 }
 
-/// A page that was retired in the change is not locked any more.
 #[inline]
 fn unlock(lock: &VersionLock, changed: bool) {
-    match lock.look() {
-        Look::Obsolete => {}
-        _ if changed => lock.unlock(),
-        _ => lock.unlock_unchanged(),
-    }
+    if changed { lock.unlock() } else { lock.unlock_unchanged() }
 }
 
 /// Locks, however long it takes.

@@ -1,10 +1,12 @@
 //! Walking by optimistic lock coupling: see the argument in the parent module.
 
+use core::ptr;
+
 use archipelago_platform::atomic::Ordering;
 use archipelago_platform::hint::point;
 use archipelago_platform::htm::{Quiet, quiet};
 
-use super::{Again, Link, Page, Traverse, Walk, Word};
+use super::{Again, Link, Page, Retired, Traverse, Walk, Word, locked};
 use crate::backoff::Backoff;
 use crate::version_lock::{Version, VersionLock};
 
@@ -14,10 +16,23 @@ pub(crate) const FOLLOWING: &str = "region: a link was read";
 /// The present page's lock, and its version when it was entered.
 struct Optimistic<'g> {
     at: Option<(&'g VersionLock, Version)>,
+    /// The lock of a retired page that the walk could not enter.
+    retired: *const VersionLock,
     _quiet: Quiet,
 }
 
-impl Optimistic<'_> {
+impl<'g> Optimistic<'g> {
+    #[inline]
+    fn go<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
+        // A walk that waited here would read the lock's line again and again, to which its holder is writing; and would mostly have to begin
+        // again all the same, since a page that was split has changed those that lead to it.
+        let version = page.lock().read().ok_or(Again)?;
+        // Of the page that is left, if any: then this one was linked at its version.
+        self.check()?;
+        self.at = Some((page.lock(), version));
+        Ok(page)
+    }
+
     /// Whether all that was read since the present page was entered belongs together.
     #[inline]
     fn check(&self) -> Result<(), Again> {
@@ -28,13 +43,11 @@ impl Optimistic<'_> {
 impl<'g> Walk<'g> for Optimistic<'g> {
     #[inline]
     fn enter<P: Page>(&mut self, page: &'g P) -> Result<&'g P, Again> {
-        // A walk that waited here would read the lock's line again and again, to which its holder is writing; and would mostly have to begin
-        // again all the same, since a page that was split has changed those that lead to it.
-        let version = page.lock().read().ok_or(Again)?;
-        // Of the page that is left, if any: then this one was linked at its version.
-        self.check()?;
-        self.at = Some((page.lock(), version));
-        Ok(page)
+        let entered = self.go(page);
+        if entered.is_err() {
+            self.retired = locked::retired(page.lock());
+        }
+        entered
     }
 
     #[inline]
@@ -43,7 +56,7 @@ impl<'g> Walk<'g> for Optimistic<'g> {
         point(FOLLOWING);
         self.check()?;
         // SAFETY: the link was read from a page as it was at one moment within the guard that `'g` stands for.
-        unsafe { to.as_ref() }.map(|page| self.enter(page)).transpose()
+        unsafe { to.as_ref() }.map(|page| self.go(page)).transpose()
     }
 
     #[inline]
@@ -63,25 +76,29 @@ impl<'g> Walk<'g> for Optimistic<'g> {
 }
 
 #[inline]
-pub(super) fn traverse<'g, T: Traverse<'g>>(body: T) -> T::Out {
-    attempt(body).unwrap_or_else(|Again| again(body))
+pub(super) fn traverse<'g, T: Traverse<'g>>(body: T) -> Result<T::Out, Retired> {
+    attempt(body).or_else(|met| again(body, met))
 }
 
 #[cold]
-fn again<'g, T: Traverse<'g>>(body: T) -> T::Out {
+fn again<'g, T: Traverse<'g>>(body: T, mut met: *const VersionLock) -> Result<T::Out, Retired> {
     let backoff = Backoff::new();
     loop {
         backoff.wait();
-        if let Ok(found) = attempt(body) {
-            return found;
+        match attempt(body) {
+            Ok(found) => return Ok(found),
+            Err(retired) => locked::same_again(&mut met, retired)?,
         }
     }
 }
 
+/// # Errors
+/// The lock of the retired page that the walk could not enter, or null.
 #[inline]
-fn attempt<'g, T: Traverse<'g>>(body: T) -> Result<T::Out, Again> {
-    let mut walk = Optimistic { at: None, _quiet: quiet() };
-    let found = body.run(&mut walk)?;
-    walk.check()?;
-    Ok(found)
+fn attempt<'g, T: Traverse<'g>>(body: T) -> Result<T::Out, *const VersionLock> {
+    let mut walk = Optimistic { at: None, retired: ptr::null(), _quiet: quiet() };
+    match body.run(&mut walk) {
+        Ok(found) if walk.check().is_ok() => Ok(found),
+        _ => Err(walk.retired),
+    }
 }
