@@ -11,6 +11,7 @@
 //! | [`topologies`](mod@topologies) | imagined machines of 1, 2, 4 and 8 nodes |
 //! | [`drops`] | values that know how many of them are alive |
 //! | `forked` | (on Unix) child processes that have none of their parent's other threads |
+//! | `growth` | (with `--cfg archipelago_sim`) does an operation cost more in a larger structure? Counted, on the virtual machine |
 //! | [`hostile`] | crowds of threads, memory, the longest operation, and a control to judge it by |
 //! | [`late`] | code that runs at the very end of a thread |
 //! | `simulated` | (with `--cfg archipelago_sim`) programs under many schedules of the virtual machine |
@@ -34,6 +35,8 @@
 pub mod drops;
 #[cfg(all(unix, not(any(miri, archipelago_sim))))]
 pub mod forked;
+#[cfg(archipelago_sim)]
+pub mod growth;
 pub mod history;
 pub mod hostile;
 pub mod late;

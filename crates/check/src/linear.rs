@@ -11,7 +11,8 @@
 //!   exactly which operations are placed, in a few words, however long the history and however many its threads.
 //! - An operation that may come next and leaves the state as it is (a read with a right answer) is placed at once,
 //!   with no alternative tried. Sound: in any order that works from here, that operation can be moved to the front
-//!   without changing a state any other operation sees.
+//!   without changing a state any other operation sees. So it must leave *every* state as it is that accepts its answer;
+//!   of a write that does not say what it replaced, [`Model::is_blind`] says that it need not.
 //!
 //! Worst-case time is exponential in the number of overlapping writes, hence the step budget and the honest
 //! [`Verdict::Undecided`].
@@ -38,6 +39,12 @@ pub trait Model {
     /// The state after `op` was answered with `ret` in `state`; `None` when that answer is wrong there. Several
     /// answers may be right in one state; state and answer together determine the next state.
     fn step(&self, state: &Self::State, op: &Self::Op, ret: &Self::Ret) -> Option<Self::State>;
+
+    /// Returns whether `op` may leave one state as it is and change another, though it is answered with `ret` in both: a write that
+    /// does not say what it replaced. A write that does say so (the default) leaves both as they are, or none.
+    fn is_blind(&self, _op: &Self::Op, _ret: &Self::Ret) -> bool {
+        false
+    }
 }
 
 /// The default step budget: calls of [`Model::step`], a few seconds of them.
@@ -218,7 +225,9 @@ impl<'a, M: Model> Search<'a, M> {
             let before = self.order.len();
             for lane in 0..self.lanes.len() {
                 while let Some(entry) = self.head(&config.placed, lane).filter(|e| e.invoked <= bound) {
-                    if self.step(&config.state, entry)?.is_none_or(|next| next != config.state) {
+                    if self.model.is_blind(&entry.op, &entry.ret)
+                        || self.step(&config.state, entry)?.is_none_or(|next| next != config.state)
+                    {
                         break;
                     }
                     self.place(&mut config.placed, lane);
@@ -372,6 +381,38 @@ mod tests {
         // Both reads overlap the write, but the second began after the first was over.
         let history = [entry(0, 1, 10, Op::Write(7), 0), entry(1, 2, 3, Op::Read, 7), entry(2, 4, 5, Op::Read, 0)];
         assert!(check(&Register, &history).is_violation());
+    }
+
+    /// A register whose writes are answered with 0, whatever they replace.
+    struct Silent;
+
+    impl Model for Silent {
+        type Op = Op;
+        type Ret = u32;
+        type State = u32;
+
+        fn initial(&self) -> u32 {
+            7
+        }
+
+        fn step(&self, state: &u32, op: &Op, ret: &u32) -> Option<u32> {
+            match op {
+                Op::Read => (state == ret).then_some(*state),
+                Op::Write(value) => Some(*value),
+            }
+        }
+
+        fn is_blind(&self, op: &Op, _: &u32) -> bool {
+            matches!(op, Op::Write(_))
+        }
+    }
+
+    /// At first the first write changes nothing, and it is needed behind the second.
+    #[test]
+    fn a_write_that_does_not_say_what_it_replaced_is_placed_anywhere() {
+        let writes = [entry(0, 1, 10, Op::Write(7), 0), entry(1, 2, 3, Op::Write(8), 0)];
+        let reads = [entry(2, 4, 5, Op::Read, 8), entry(2, 11, 12, Op::Read, 7)];
+        check(&Silent, &[writes, reads].concat()).assert_ok();
     }
 
     #[test]

@@ -12,8 +12,9 @@ use archipelago_sync::rcu::Domain;
 #[non_exhaustive]
 pub enum OnBacklog {
     /// They wait, before they begin, until readers have let go of enough of it; they help to free it. A thread that is
-    /// reading the same map (inside `get_with`, `scan`, `update` or `retain`, or with a reference that it has made itself)
-    /// does not wait, as it would wait for itself. But two threads can wait for each other: one in a closure under `get_with`,
+    /// reading the same map (inside `get_with`, `scan`, `update` or `retain`, or with a `Ref` or an `Entry` that it has made itself)
+    /// does not wait, as it would wait for itself: what it removes and replaces meanwhile comes on top of the limit, all of it. There
+    /// too the `try_` operations refuse. But two threads can wait for each other: one in a closure under `get_with`,
     /// for something that the other does after an insert. And a task that has taken an `Entry` along to another thread would
     /// wait for itself there: it should use the `try_` operations.
     #[default]
@@ -28,7 +29,7 @@ pub enum OnBacklog {
 pub struct Garbage {
     /// Values, keys, nodes and search layers.
     pub objects: usize,
-    /// Their memory, in bytes: a value counts as `size_of` its type, without what it owns elsewhere.
+    /// Their memory, in bytes, with what the allocator adds, without what values own elsewhere.
     pub bytes: usize,
     /// Threads that are reading now.
     pub readers: usize,
@@ -104,9 +105,14 @@ impl Limit {
 
     /// Whether there is room for more, after freeing what can be freed.
     pub(crate) fn has_room(self, domain: &Domain) -> bool {
-        if self.is_passed(domain) {
-            domain.collect();
-        }
-        !self.is_passed(domain)
+        // An attempt moves the epoch by one, and is in vain while the thread for maps at rest is at it; what was retired last is
+        // free after three moves.
+        (0..4).any(|_| {
+            let has_room = !self.is_passed(domain);
+            if !has_room {
+                domain.collect();
+            }
+            has_room
+        }) || !self.is_passed(domain)
     }
 }

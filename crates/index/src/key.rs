@@ -146,6 +146,9 @@ impl KeyForm for Bytes {
 /// The encoding is order-preserving and injective: `a < b` exactly when `a`'s encoding is less than `b`'s. An
 /// implementation that breaks this, or encodes a key differently each time, gives a map in a surprising order, never
 /// undefined behaviour.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no key, and no key is looked up by it: a `String` is by a `str`, a tuple by `by_parts(&(\"a\", 7))`"
+)]
 pub trait Encode {
     /// The encoding's form.
     type Form: KeyForm;
@@ -161,21 +164,25 @@ pub trait Encode {
 /// out too, for some `K`.
 ///
 /// ```
-/// let map: archipelago_index::HydraList<String, u32> = Default::default();
+/// let map: archipelago::HydraList<String, u32> = Default::default();
 /// map.pin().upsert("without a String", 7);
 /// ```
 ///
 /// What is only borrowed from a key is no such form:
 ///
 /// ```compile_fail,E0277
-/// let map: archipelago_index::HydraList<[u8; 4], u32> = Default::default();
+/// let map: archipelago::HydraList<[u8; 4], u32> = Default::default();
 /// map.pin().upsert(&b"of another length"[..], 7);
 /// ```
 ///
 /// ```compile_fail,E0277
-/// let map: archipelago_index::Art<[u8; 4], u32> = Default::default();
+/// let map: archipelago::Art<[u8; 4], u32> = Default::default();
 /// map.pin().insert(&b"of another length"[..], 7);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be stored as a `{K}`",
+    note = "stored are keys, and borrowed forms that encode alike: a `str` for a `String`; `by_parts` is for look-ups only"
+)]
 pub unsafe trait EncodeAs<K: Key>: Encode<Form = K::Form> {}
 
 // SAFETY: it is the same `encode`.
@@ -188,7 +195,7 @@ pub type Probe<'a, T> = <<T as Encode>::Form as Form>::Probe<'a>;
 /// [`KeyPart`]. Types of your own become keys by [`key!`](crate::key!) or [`KeyAs`].
 ///
 /// ```
-/// use archipelago_index::HydraList;
+/// use archipelago::HydraList;
 ///
 /// let map: HydraList<(u32, String), &str> = HydraList::new();
 /// let map = map.pin();

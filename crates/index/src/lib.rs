@@ -2,12 +2,15 @@
 //!
 //! All of them are one type over different structures, [`Map`]: the same methods, signatures and consistency, see [`map`].
 //! They implement [`OrderedIndex`], as adapters of other maps do; benchmarks and figures are written once against it.
-#![doc = include_str!("guide.md")]
+//!
+//! How to use them: the [`guide`].
 
 pub mod art;
 mod backlog;
 pub mod blink;
 pub mod euno;
+#[doc = include_str!("guide.md")]
+pub mod guide {}
 pub mod hydra;
 mod index;
 mod key;
@@ -15,6 +18,7 @@ pub mod map;
 #[doc(hidden)]
 pub mod points;
 mod tally;
+mod thin;
 mod unwind;
 mod value;
 

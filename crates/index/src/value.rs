@@ -5,7 +5,9 @@
 //! retire it ([`retire`]) instead of dropping it. The choice is made at compile time (comparing `TypeId`s folds to a
 //! constant).
 
+use archipelago_platform::memory::taken_by;
 use archipelago_sync::rcu::Guard;
+use core::alloc::Layout;
 use core::any::TypeId;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -18,10 +20,10 @@ pub(crate) fn is_inline<V: 'static>() -> bool {
     any_of!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, bool, char, ())
 }
 
-/// Bytes that a value takes outside its word, without what it owns elsewhere.
+/// Bytes that a value takes outside its word, with what the allocator adds, without what it owns elsewhere.
 #[inline]
 pub(crate) fn boxed_bytes<V: 'static>() -> usize {
-    if is_inline::<V>() { 0 } else { size_of::<V>() }
+    if is_inline::<V>() { 0 } else { taken_by(Layout::new::<V>()) }
 }
 
 /// Turns a value into its word. The word owns the value.

@@ -8,9 +8,11 @@ mod common;
 
 use archipelago_check::hostile::duration_or;
 use archipelago_check::watchdog::watchdog;
-use archipelago_index::HydraList;
+use archipelago_index::blink::{self, Policy};
 use archipelago_index::hydra::Session;
+use archipelago_index::{BLinkTree, HydraList};
 use common::sized;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 const THREADS: usize = 4;
@@ -99,4 +101,36 @@ fn keys_too_long_for_a_page() {
 #[test]
 fn keys_too_long_for_a_page_come_and_go() {
     coming_and_going(long);
+}
+
+/// One key that is too long takes no other with it: whatever comes before it or after it is stored, also when entries are put in
+/// order first, and then the call panics. `try_extend` stops there, and returns that entry.
+#[test]
+fn a_key_that_is_too_long_takes_no_other_along() {
+    type Tree<P> = BLinkTree<String, u64, P>;
+
+    fn check<P: Policy>() {
+        let is_long = |n: u64| n % 500 == 7;
+        let entry = |n: u64| {
+            let long = if is_long(n) { Tree::<P>::LONGEST_KEY } else { 0 };
+            (format!("{:04}{}", n * 7919 % 10_000, "x".repeat(long)), n)
+        };
+        for count in [1, 8, 99, 5000] {
+            let map: Tree<P> = BLinkTree::new();
+            let too_long = (0..count).filter(|&n| is_long(n)).count();
+            let stored = catch_unwind(AssertUnwindSafe(|| map.pin().insert_many((0..count).map(entry))));
+            assert_eq!(stored.is_err(), too_long > 0);
+            assert_eq!(map.len(), count as usize - too_long);
+            (0..count).filter(|&n| !is_long(n)).for_each(|n| assert_eq!(map.pin().get(&entry(n).0), Some(n)));
+            map.check_invariants();
+            let map: Tree<P> = BLinkTree::new();
+            match map.pin().try_extend((0..count).map(entry)) {
+                Ok(stored) => assert_eq!((stored, too_long), (count as usize, 0)),
+                Err(refused) => assert_eq!((refused.into_inner().1, map.len()), (7, 7)),
+            };
+        }
+    }
+    check::<blink::Standard>();
+    check::<blink::Pages<512>>();
+    check::<blink::Replicated<blink::Pages<512>>>();
 }

@@ -5,14 +5,19 @@ mod common;
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_index::art::Radix;
+use archipelago_index::blink::BLink;
+use archipelago_index::euno::{Skip, Tree};
+use archipelago_index::hydra::Hydra;
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
-use archipelago_index::{Art, HydraList, OrderedIndex, OrderedSession};
+use archipelago_index::map::{Kind, Map};
+use archipelago_index::{Art, Change, HydraList, OrderedIndex, OrderedSession};
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::sync::{Arc, Barrier, LazyLock};
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
 use common::{contents, sized};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn panics(f: impl FnOnce()) {
@@ -425,4 +430,118 @@ fn threads_use_a_map_on_their_way_out() {
     MAP.check_invariants();
     assert_eq!(MAP.len() as u64, threads);
     assert!(MAP.pin().iter().all(|(key, value)| key % 2 == 1 && value == "late"));
+}
+
+/// A value of which, in a thread, the drop or the clone that is the `n`th from now on panics.
+struct Mine(Counted);
+
+thread::thread_local! {
+    static DROPS_LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+    static CLONES_LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+}
+
+fn is_nth(left: &'static std::thread::LocalKey<Cell<u64>>) -> bool {
+    let n = left.get();
+    left.set(n.wrapping_sub(1));
+    n == 0 && !thread::panicking()
+}
+
+impl Clone for Mine {
+    fn clone(&self) -> Self {
+        assert!(!is_nth(&CLONES_LEFT), "as planned, in clone");
+        Mine(self.0.clone())
+    }
+}
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        assert!(!is_nth(&DROPS_LEFT), "as planned, in drop");
+    }
+}
+
+impl PartialEq for Mine {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.tag() == other.0.tag()
+    }
+}
+
+/// Whatever the call, and whichever of the destructors and clones that it runs panics: no value leaks, and none is dropped twice.
+///
+/// (The calls end in `for_each(drop)`, and not in `last()`: where a destructor panics after a function has made what it returns,
+/// the compiler's code leaks that, in `Iterator::last` of `std` too: rust-lang/rust issue 47949.)
+fn nth_panics<S: Kind>() {
+    type On<S> = fn(&mut Map<S, u64, Mine>, &dyn Fn(u64) -> Mine);
+    let calls: &[(&str, On<S>)] = &[
+        ("clone", |map, _| drop(map.clone())),
+        ("extend", |map, new| map.pin().extend((20..60).map(|n| (n, new(n))))),
+        ("collect", |map, _| drop(map.pin().iter().collect::<Vec<_>>())),
+        ("range", |map, _| _ = map.pin().range(5..).nth(20)),
+        ("range back", |map, _| _ = map.pin().range(..).rev().nth(20)),
+        ("both ends", |map, _| {
+            let mut range = map.pin().range(..);
+            _ = (range.next(), range.next_back(), range.next(), range.next_back());
+        }),
+        ("seek", |map, _| {
+            let mut range = map.pin().range(..);
+            _ = (range.next(), range.next());
+            range.seek(&20);
+            range.next();
+            range.seek_back(&25);
+        }),
+        ("values", |map, _| map.pin().values().for_each(drop)),
+        ("get_many", |map, _| _ = map.pin().get_many(&[1, 2, 3, 4, 5])),
+        ("insert", |map, new| (0..40).for_each(|n| _ = map.pin().insert(n, new(n)))),
+        ("upsert", |map, new| (0..40).for_each(|n| _ = map.pin().upsert(&n, new(n)))),
+        ("replace", |map, new| (20..40).for_each(|n| _ = map.pin().replace(&n, new(n)))),
+        ("update", |map, new| (20..40).for_each(|n| _ = map.pin().update(&n, |_| new(n)))),
+        ("remove", |map, _| (0..40).for_each(|n| _ = map.pin().remove(&n))),
+        ("pop", |map, _| while map.pin().pop_first().is_some() && map.pin().pop_last().is_some() {}),
+        ("compute", |map, new| {
+            (20..40).for_each(|n| {
+                map.pin().compute(&n, |old| {
+                    if n % 2 == 0 { Change::Put(new(n)) } else { old.map_or(Change::Keep, |_| Change::Remove) }
+                });
+            });
+        }),
+        ("compare_exchange", |map, new| {
+            (20..40).for_each(|n| _ = map.pin().compare_exchange(&n, Some(&new(n)), (n % 3 > 0).then(|| new(n + 1))));
+        }),
+        ("insert_if_absent", |map, new| (20..40).for_each(|n| _ = map.pin().insert_if_absent(n, new(n)))),
+        ("get_or_insert_with", |map, new| (20..40).for_each(|n| _ = map.pin().get_or_insert_with(n, || new(n)))),
+        ("retain", |map, _| map.pin().retain(|key, _| key % 2 == 0)),
+        ("remove_range", |map, _| _ = map.pin().remove_range(5..25)),
+        ("extract_if", |map, _| map.pin().extract_if(.., |key, _| key % 2 == 0).for_each(drop)),
+        ("split_off", |map, _| drop(map.split_off(&10))),
+        ("append", |map, new| map.append(&mut (20..60).map(|n| (n, new(n))).collect())),
+        ("into_iter", |map, _| drop(std::mem::take(map).into_iter().skip(5).step_by(3).collect::<Vec<_>>())),
+        ("clear", |map, _| map.clear()),
+        ("from_sorted_parallel", |_, new| {
+            drop(Map::<S, u64, Mine>::from_sorted_parallel((0..30).map(|n| (n, new(n))).collect(), 1));
+        }),
+        ("try_insert", |map, new| (20..40).for_each(|n| _ = map.pin().try_insert(n, new(n)))),
+        ("sync", |map, _| map.sync()),
+    ];
+    for (name, call) in calls {
+        for armed in [&DROPS_LEFT, &CLONES_LEFT] {
+            for nth in 0..sized(60, 3) as u64 {
+                let counter = DropCounter::new();
+                let new = |tag| Mine(counter.value(tag));
+                let mut map: Map<S, u64, Mine> = (0..30).map(|n| (n, new(n))).collect();
+                armed.set(nth);
+                _ = catch_unwind(AssertUnwindSafe(|| call(&mut map, &new)));
+                _ = catch_unwind(AssertUnwindSafe(|| drop(map)));
+                armed.set(u64::MAX);
+                assert_eq!((counter.alive(), counter.errors()), (0, 0), "{name}, {nth}");
+            }
+        }
+    }
+}
+
+#[test]
+fn whichever_destructor_panics_nothing_leaks() {
+    nth_panics::<Hydra>();
+    nth_panics::<Radix>();
+    nth_panics::<BLink>();
+    nth_panics::<Tree>();
+    nth_panics::<Skip>();
 }

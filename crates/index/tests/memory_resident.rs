@@ -1,10 +1,12 @@
-//! Memory that is really given back: what the operating system says is resident. One test in a process of its own, since
-//! nothing else may allocate meanwhile.
+//! Memory that is really given back, and counted: what the operating system says is resident. In a process of their own, one test
+//! after the other, since nothing else may allocate meanwhile.
 #![cfg(not(miri))]
 
-use archipelago_check::hostile::some_try;
+use archipelago_check::hostile::{alone, some_try};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_index::Key;
+use archipelago_index::art::Radix;
+use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
@@ -43,6 +45,7 @@ fn fill_and_empty<S: Kind, K: Key>(count: u64, make: fn(u64) -> K, load: fn(u64,
 
 #[test]
 fn what_is_deleted_in_order_is_given_back_to_the_system() {
+    let _alone = alone();
     let sorted = |n, _| n;
     let scattered = |n: u64, count: u64| n * 1_000_003 % count;
     let email = |n| format!("user{n:012}@example.org");
@@ -68,4 +71,54 @@ fn given_back(fill_and_empty: impl Fn() -> (u64, u64)) {
         println!("{left} of {peak} bytes are left");
         if left * 20 <= peak { Ok(()) } else { Err(format!("{left} of {peak} bytes are still resident")) }
     });
+}
+
+/// How much memory a map has made resident, and what it says it holds.
+fn counted<S: Kind, K: Key>(make: fn(u64) -> K) -> (u64, u64) {
+    let before = resident_bytes().unwrap_or(0);
+    let map: Map<S, K, u64> = Map::new();
+    (0..500_000).map(|n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15)).for_each(|n| _ = map.pin().upsert(&make(n), n));
+    map.sync();
+    (resident_bytes().unwrap_or(0) - before, map.bytes() as u64)
+}
+
+/// Each map in a process of its own, whose heap has nothing to spare.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_is_resident_is_counted() {
+    const CASE: &str = "ARCHIPELAGO_RESIDENT";
+
+    let _alone = alone();
+    let email = |n| format!("user{n:x}@example.org");
+    let boxed = |n: u64| format!("{}{n:x}", "long ".repeat(50));
+    type Case<'a> = (&'a str, &'a dyn Fn() -> (u64, u64));
+    let cases: [Case<'_>; 9] = [
+        ("Art of words", &|| counted::<Radix, _>(|n: u64| n)),
+        ("Art of strings", &|| counted::<Radix, _>(email)),
+        ("HydraList of words", &|| counted::<Hydra, _>(|n: u64| n)),
+        ("HydraList of strings", &|| counted::<Hydra, _>(email)),
+        ("HydraList of long strings", &|| counted::<Hydra, _>(boxed)),
+        ("BLinkTree of words", &|| counted::<BLink, _>(|n: u64| n)),
+        ("BLinkTree of strings", &|| counted::<BLink, _>(email)),
+        ("EunoBTree of strings", &|| counted::<Tree, _>(email)),
+        ("EunoSkipList of strings", &|| counted::<Skip, _>(email)),
+    ];
+    if let Ok(case) = std::env::var(CASE) {
+        let (resident, counted) = cases.iter().find(|it| it.0 == case).unwrap().1();
+        println!("{case}: {counted} bytes counted, {resident} resident: {:.3}", counted as f64 / resident as f64);
+        // And what else a process touches the first time.
+        assert!(
+            resident.abs_diff(counted) <= resident / 10 + (2 << 20),
+            "{case}: {counted} bytes counted, {resident} are resident"
+        );
+        return;
+    }
+    for (case, _) in cases {
+        let this = std::env::current_exe().unwrap();
+        let args = ["--exact", "what_is_resident_is_counted", "--nocapture"];
+        let child = std::process::Command::new(this).args(args).env(CASE, case).output().unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        said.lines().filter(|line| line.contains("counted,")).for_each(|line| println!("{line}"));
+        assert!(child.status.success(), "{case}: {said}{}", String::from_utf8_lossy(&child.stderr));
+    }
 }

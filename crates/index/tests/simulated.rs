@@ -8,6 +8,8 @@ mod blink;
 mod euno;
 #[path = "simulated/euno_stalls.rs"]
 mod euno_stalls;
+#[path = "simulated/shortcuts.rs"]
+mod shortcuts;
 #[path = "simulated/stalls.rs"]
 mod stalls;
 

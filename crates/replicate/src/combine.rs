@@ -38,14 +38,14 @@ const PASSES: usize = 8;
 /// structure.
 ///
 /// ```
-/// use archipelago_replicate::{Combined, FromFns};
+/// use archipelago::replicate::{Combined, FromFns};
 ///
 /// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
 /// let stack = Combined::new(FromFns::new(Vec::new(), |stack: &Vec<u64>, _: &()| stack.len(), push));
 /// let mut handle = stack.handle();
 /// assert_eq!(handle.write(7)?, 1);
 /// assert_eq!(handle.read(&())?, 1);
-/// # Ok::<(), archipelago_replicate::Poisoned>(())
+/// # Ok::<(), archipelago::replicate::Poisoned>(())
 /// ```
 pub struct Combined<T: Replicable> {
     shared: Arc<Shared<T>>,
@@ -79,7 +79,7 @@ impl<T: Replicable> Combined<T> {
     /// Combining for changes, a distributed reader-writer lock for reads (FC+).
     ///
     /// ```
-    /// use archipelago_replicate::{Combined, FromFns};
+    /// use archipelago::replicate::{Combined, FromFns};
     ///
     /// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
     /// let stack = Combined::new(FromFns::new(Vec::new(), |stack: &Vec<u64>, (): &()| stack.len(), push));
@@ -92,7 +92,7 @@ impl<T: Replicable> Combined<T> {
     /// Plain flat combining (FC): reads are combined, too.
     ///
     /// ```
-    /// use archipelago_replicate::{Combined, FromFns};
+    /// use archipelago::replicate::{Combined, FromFns};
     ///
     /// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
     /// let stack = Combined::flat(FromFns::new(Vec::new(), |stack: &Vec<u64>, (): &()| stack.len(), push));
@@ -117,7 +117,7 @@ impl<T: Replicable> Combined<T> {
     /// A handle for a thread. There may be any number, and they may come and go.
     ///
     /// ```
-    /// use archipelago_replicate::{Combined, FromFns};
+    /// use archipelago::replicate::{Combined, FromFns};
     ///
     /// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
     /// let stack = Combined::new(FromFns::new(Vec::new(), |stack: &Vec<u64>, (): &()| stack.len(), push));
@@ -242,7 +242,7 @@ impl<T: Replicable> CombinedHandle<T> {
     /// Carries out a changing operation.
     ///
     /// ```
-    /// use archipelago_replicate::{Combined, FromFns};
+    /// use archipelago::replicate::{Combined, FromFns};
     ///
     /// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
     /// let stack = Combined::new(FromFns::new(Vec::new(), |stack: &Vec<u64>, (): &()| stack.len(), push));
@@ -256,7 +256,7 @@ impl<T: Replicable> CombinedHandle<T> {
     /// Carries out a reading operation.
     ///
     /// ```
-    /// use archipelago_replicate::{Combined, FromFns};
+    /// use archipelago::replicate::{Combined, FromFns};
     ///
     /// let push = |stack: &mut Vec<u64>, value: &u64| { stack.push(*value); stack.len() };
     /// let stack = Combined::new(FromFns::new(vec![1, 2], |stack: &Vec<u64>, at: &usize| stack[*at] as usize, push));

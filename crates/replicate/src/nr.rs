@@ -43,7 +43,7 @@ impl<T: Sequential<Write: Send + Sync, Response: Send> + Send + Sync + 'static> 
 /// (a thread that is preempted while it combines holds up its replica); memory: one copy of the structure per replica.
 ///
 /// ```
-/// use archipelago_replicate::{Replicated, Sequential};
+/// use archipelago::replicate::{Replicated, Sequential};
 /// use std::collections::BTreeMap;
 ///
 /// #[derive(Default)]
@@ -107,12 +107,12 @@ impl<T: Replicable> Replicated<T> {
     /// As [`Builder::build`].
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let words = Replicated::new(|| Closures::new(Vec::<String>::new()));
     /// words.handle().update(|words| words.push("one".into()))?;
     /// assert_eq!(words.handle().view(|words| words.len()), Ok(1));
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn new(init: impl Fn() -> T + Sync) -> Self {
         Self::builder().build(init)
@@ -121,7 +121,7 @@ impl<T: Replicable> Replicated<T> {
     /// For other settings.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().replicas(2).build(|| Closures::new(7));
     /// assert_eq!(number.replicas(), 2);
@@ -134,7 +134,7 @@ impl<T: Replicable> Replicated<T> {
     /// number, and they may come and go.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let sum = Replicated::new(|| Closures::new(0));
     /// std::thread::scope(|scope| {
@@ -155,13 +155,13 @@ impl<T: Replicable> Replicated<T> {
     /// If there is none.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().replicas(2).build(|| Closures::new(7));
     /// let (mut first, mut second) = (number.handle_on(0), number.handle_on(1));
     /// first.update(|number| *number += 1)?;
     /// assert_eq!(second.view(|number| *number)?, 8);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn handle_on(&self, replica: usize) -> Handle<T> {
         assert!(replica < self.replicas(), "there are {} replicas, none with index {replica}", self.replicas());
@@ -171,8 +171,8 @@ impl<T: Replicable> Replicated<T> {
     /// How many replicas there are.
     ///
     /// ```
-    /// use archipelago_platform::topology::Topology;
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::platform::topology::Topology;
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().topology(Topology::synthetic(4, 8)).build(|| Closures::new(7));
     /// assert_eq!(number.replicas(), 4);
@@ -195,12 +195,12 @@ impl<T: Replicable> Replicated<T> {
     /// the same structure, or `look` calls one; other builds hang.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let list = Replicated::new(|| Closures::new(vec![1, 2, 3]));
     /// list.handle().update(|list| list.push(4))?;
     /// assert_eq!(list.inspect(0, |list| list.state().iter().sum::<u64>())?, 10);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn inspect<R>(&self, replica: usize, look: impl FnOnce(&T) -> R) -> Result<R, Poisoned> {
         self.owner.shared.read(replica, look)
@@ -215,13 +215,13 @@ impl<T: Replicable> Replicated<T> {
     /// If there is no replica with this index.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let list = Replicated::new(|| Closures::new(vec![1, 2, 3]));
     /// let before = list.replica_snapshot(0)?;
     /// list.handle().update(|list| list.clear())?;
     /// assert_eq!(before.state(), &[1, 2, 3]);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn replica_snapshot(&self, replica: usize) -> Result<T, Poisoned>
     where
@@ -237,13 +237,13 @@ impl<T: Replicable> Replicated<T> {
     /// If the structure is poisoned.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().replicas(2).build(|| Closures::new(7));
     /// number.handle_on(0).update(|number| *number += 1)?;
     /// number.sync()?;
     /// assert_eq!(number.stats().log_in_use, 0);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn sync(&self) -> Result<(), Poisoned> {
         self.owner.shared.sync()
@@ -252,12 +252,12 @@ impl<T: Replicable> Replicated<T> {
     /// What the structure did so far.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::new(|| Closures::new(7));
     /// number.handle().update(|number| *number += 1)?;
     /// assert_eq!(number.stats().writes, 1);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn stats(&self) -> Stats {
         self.owner.shared.stats()

@@ -20,7 +20,7 @@ use archipelago_sync::lock::{DistributedRwLock, RawDistributedRwLock, RwLockUpgr
 /// Several structures that are to change together are one `Sequential` type with the structures as fields.
 ///
 /// ```
-/// use archipelago_replicate::Sequential;
+/// use archipelago::replicate::Sequential;
 /// use std::collections::HashMap;
 ///
 /// struct Words(HashMap<String, u64>);
@@ -102,7 +102,7 @@ pub(crate) type WriteGuard<'l, T> = RwLockWriteGuard<'l, RawDistributedRwLock, T
 /// A state with one function that reads and one that writes, for when a type of one's own is too much.
 ///
 /// ```
-/// use archipelago_replicate::{FromFns, Replicated};
+/// use archipelago::replicate::{FromFns, Replicated};
 ///
 /// let sum = |value: &u64, _: &()| *value;
 /// let add = |value: &mut u64, more: &u64| {
@@ -114,7 +114,7 @@ pub(crate) type WriteGuard<'l, T> = RwLockWriteGuard<'l, RawDistributedRwLock, T
 /// assert_eq!(handle.write(40)?, 40);
 /// assert_eq!(handle.write(2)?, 42);
 /// assert_eq!(handle.read(&())?, 42);
-/// # Ok::<(), archipelago_replicate::Poisoned>(())
+/// # Ok::<(), archipelago::replicate::Poisoned>(())
 /// ```
 pub struct FromFns<S, R, W, A, FR, FW> {
     state: S,
@@ -170,14 +170,14 @@ type Change<S> = Box<dyn Fn(&mut S) -> Box<dyn Any + Send> + Send + Sync>;
 /// Handles of `Replicated<Closures<S>>` have [`view`](crate::Handle::view) and [`update`](crate::Handle::update).
 ///
 /// ```
-/// use archipelago_replicate::{Closures, Replicated};
+/// use archipelago::replicate::{Closures, Replicated};
 /// use std::collections::BTreeMap;
 ///
 /// let map = Replicated::new(|| Closures::new(BTreeMap::new()));
 /// let mut map = map.handle();
 /// assert_eq!(map.update(|map| map.insert("one", 1))?, None);
 /// assert_eq!(map.view(|map| map.get("one").copied())?, Some(1));
-/// # Ok::<(), archipelago_replicate::Poisoned>(())
+/// # Ok::<(), archipelago::replicate::Poisoned>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Closures<S>(S);

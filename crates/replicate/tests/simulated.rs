@@ -4,11 +4,12 @@
 
 mod common;
 
+use archipelago_check::growth::{assert_flat, costs};
 use archipelago_check::history::Recorder;
 use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
-use archipelago_replicate::{Builder, Combined, CombinedHandle, Handle, Replicated};
+use archipelago_replicate::{Builder, Closures, Combined, CombinedHandle, Handle, Replicated};
 use archipelago_sim::{Client, Config, Fault, Machine, Point, SimAlloc, hunt, run_with, world};
 use common::{Answer, Change, KEYS, Ledger, Op, check, check_poisoned, work, work_until_panic};
 
@@ -177,4 +178,25 @@ fn an_idle_replica_stops_nobody() {
     let stats = run_with(&machine, &config, 4, make, body, end).1.expect("the run ends well");
     assert!(stats.writes > 1000 && stats.room_waits == 0, "{stats:?}");
     assert!(stats.applied > 2 * stats.writes - 256 && stats.helper_runs > 10, "{stats:?}");
+}
+
+/// An operation costs the same however many came before: on the replica that changes, on one that looks now and then, and at the
+/// end on one that has never been asked.
+#[test]
+fn costs_grow_with_no_log() {
+    for (replicas, looks) in [(1, 1), (2, 1), (2, 100), (4, 1_000)] {
+        let make = |_| Replicated::builder().replicas(replicas).build(|| Closures::new(0_u64));
+        let work = |numbers: &Replicated<Closures<u64>>, operations| {
+            let (mut writer, mut reader) = (numbers.handle_on(0), numbers.handle_on(replicas - 1));
+            for number in 0..operations {
+                writer.update(|sum| *sum += 1).unwrap();
+                if number % looks == 0 {
+                    assert_eq!(reader.view(|sum| *sum), Ok(number + 1));
+                }
+            }
+            assert_eq!(reader.view(|sum| *sum), Ok(operations));
+            operations
+        };
+        assert_flat(&format!("{replicas} replicas, looked at every {looks} changes"), costs(1_000, make, work), 0.0);
+    }
 }

@@ -6,6 +6,7 @@
 use super::edge::Edge;
 use crate::{Form, FormKind};
 use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::memory::taken_by;
 use archipelago_platform::touch;
 use core::alloc::Layout;
 use core::marker::PhantomData;
@@ -140,14 +141,14 @@ impl<'g, F: Form> Leaf<'g, F> {
         unsafe { std::alloc::dealloc(self.address.cast(), layout) };
     }
 
-    /// Bytes that a leaf of this key takes.
+    /// Bytes that a leaf of this key takes, with what the allocator adds.
     pub(super) fn bytes_for(key: &[u8]) -> usize {
-        layout(F::KIND, key.len()).size()
+        taken_by(layout(F::KIND, key.len()))
     }
 
     /// Bytes that the leaf takes, without what its word stands for.
     pub(super) fn bytes(self) -> usize {
-        layout(F::KIND, self.key().len()).size()
+        taken_by(layout(F::KIND, self.key().len()))
     }
 }
 

@@ -44,11 +44,13 @@ pub enum Radix {}
 
 /// A concurrent ordered map: an adaptive radix tree. See the [module](self) for how it works, and [`Map`] for how to use it.
 ///
+/// Its operations are the methods of a [`Session`]: `map.pin().insert(key, value)`, `map.pin().get(&key)`.
+///
 /// Look-ups cost a step per byte of the key, at most, whatever the number of entries; paths without branches are one
 /// step. Readers take no lock.
 ///
 /// ```
-/// use archipelago_index::Art;
+/// use archipelago::Art;
 ///
 /// let map: Art<u64, u64> = Art::new();
 /// let map = map.pin();

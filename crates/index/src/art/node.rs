@@ -22,6 +22,7 @@ use super::matching::Matching;
 use crate::points;
 use archipelago_platform::atomic::{AtomicU8, AtomicU16, Ordering};
 use archipelago_platform::hint::point;
+use archipelago_platform::memory::taken_by;
 use archipelago_platform::plain::Plain;
 use archipelago_platform::touch;
 use archipelago_sync::version_lock::VersionLock;
@@ -298,7 +299,7 @@ impl<'g> Node<'g> {
 
     /// Bytes that the node takes.
     pub(super) fn bytes(self) -> usize {
-        self.layout().size()
+        taken_by(self.layout())
     }
 
     #[inline(always)]

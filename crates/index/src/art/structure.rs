@@ -181,6 +181,10 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         Held { bytes: self.tree.bytes(), pages: self.tree.nodes(), room: 0, layers: 0 }
     }
 
+    fn outside(&self, key: F::Probe<'_>) -> usize {
+        F::with_bytes(key, Leaf::<F>::bytes_for)
+    }
+
     fn settle(&self) {
         // An attempt moves the epoch by one; what was retired last is free after three moves.
         (0..4).for_each(|_| self.domain.collect());

@@ -10,15 +10,19 @@ use super::policy::Policy;
 use super::run::{Piece, Run as _};
 use super::tree::Tree;
 use crate::key::KeyForm;
+use crate::thin::WELL;
 use archipelago_sync::rcu::Guard;
 
 /// Why a page is looked after.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+pub(super) enum Why {
     /// It holds little.
     Underfull,
     /// It is full, and its neighbour may have room.
     Full,
+    /// A walk has come to it, which moves it if it is not to stay where it lies, and if `merge` says so merges it with its
+    /// right neighbour where both fit well into one.
+    Swept { merge: bool },
 }
 
 /// What is to be done about a parent next.
@@ -54,6 +58,13 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         self.balance_child(1, key, Why::Full, guard);
     }
 
+    /// Looks after the child that `key` leads to of a page of `level`, for whatever reason, and after what follows from that.
+    pub(super) fn balance_from(&self, level: usize, key: F::Probe<'_>, why: Why, guard: &Guard<'_>) {
+        if self.balance_child(level, key, why, guard).1 != Next::Nothing {
+            self.balance(level + 1, key, guard);
+        }
+    }
+
     fn balance_child(&self, level: usize, key: F::Probe<'_>, why: Why, guard: &Guard<'_>) -> (bool, Next) {
         let locked = loop {
             // The tree may have become lower meanwhile.
@@ -69,7 +80,10 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         let mut changed = false;
         loop {
             let before = gone.len();
-            changed |= self.even_out(parent, key, why, &mut gone);
+            changed |= match why {
+                Why::Swept { merge } => self.bring_together(parent, key, merge, &mut gone, guard),
+                Why::Underfull | Why::Full => self.even_out(parent, key, why, &mut gone),
+            };
             // A page that has become one with its neighbour may still hold little, or nothing.
             if gone.len() == before {
                 break;
@@ -94,11 +108,31 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         (changed, next)
     }
 
-    /// Latches the child in a slot of a latched page.
-    fn lock_child<'g>(&self, parent: Page<'g, F, P>, slot: usize) -> Locked<'g, F, P> {
+    /// The child in a slot of a latched page.
+    pub(super) fn child_of<'g>(&self, parent: Page<'g, F, P>, slot: usize) -> Page<'g, F, P> {
         let child = parent.child(slot).expect("an inner page's entries are pages");
         // SAFETY: a latched page's children are in the tree.
-        Locked::child(unsafe { Page::from_address(child) })
+        unsafe { Page::from_address(child) }
+    }
+
+    /// Latches the child in a slot of a latched page.
+    pub(super) fn lock_child<'g>(&self, parent: Page<'g, F, P>, slot: usize) -> Locked<'g, F, P> {
+        Locked::child(self.child_of(parent, slot))
+    }
+
+    /// Merges the right neighbour of the child that `key` leads to into it, if both fit well into one page and `merge` says so,
+    /// or moves the child. Says whether anything changed.
+    fn bring_together<'g>(
+        &self,
+        parent: Page<'g, F, P>,
+        key: F::Probe<'_>,
+        merge: bool,
+        gone: &mut Vec<Page<'g, F, P>>,
+        guard: &'g Guard<'_>,
+    ) -> bool {
+        let slot = parent.child_slot(Goal::At(key));
+        (merge && slot + 1 < parent.len() && self.even_out_two(parent, slot, Why::Swept { merge }, gone))
+            || self.move_child(parent, slot, gone, guard)
     }
 
     /// Evens out the child that `key` leads to with a neighbour that has the same latched parent: with the right one, or if
@@ -118,11 +152,17 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// Evens out the children in a slot and the next.
     fn even_out_two<'g>(&self, parent: Page<'g, F, P>, slot: usize, why: Why, gone: &mut Vec<Page<'g, F, P>>) -> bool {
         let (left, right) = (self.lock_child(parent, slot), self.lock_child(parent, slot + 1));
-        let cared_for = why == Why::Full || left.page().is_underfull() || right.page().is_underfull();
+        let cared_for = why != Why::Underfull || left.page().is_underfull() || right.page().is_underfull();
         if !cared_for || left.page().right() != Some(right.page().address()) {
             return false;
         }
-        if why == Why::Full && left.page().used() + right.page().used() > Page::<F, P>::WORDS * 7 / 4 {
+        // One page has its fences once, and in front of its entries less of their prefixes is left out.
+        let most = match why {
+            Why::Underfull => usize::MAX,
+            Why::Full => Page::<F, P>::WORDS * 7 / 4,
+            Why::Swept { .. } => Page::<F, P>::WORDS * 5 / 4,
+        };
+        if left.page().used() + right.page().used() > most {
             return false;
         }
         let mut piece = left.page().piece();
@@ -135,9 +175,10 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         // Not so full that it is split soon; but what holds nothing goes, if it can.
         let holds_nothing = |page: Page<'g, F, P>| page.len() <= usize::from(page.level() > 0);
         let one_goes = why == Why::Underfull && (holds_nothing(left.page()) || holds_nothing(right.page()));
-        let spare = if one_goes { 0 } else { (room - piece.fence_words(&all)) / 4 };
+        let part = if let Why::Swept { .. } = why { WELL.1 } else { 4 };
+        let spare = if one_goes { 0 } else { (room - piece.fence_words(&all)) / part };
         if piece.words(all.clone()) > room - spare {
-            return share(parent, slot + 1, left, right, &piece);
+            return !matches!(why, Why::Swept { .. }) && share(parent, slot + 1, left, right, &piece);
         }
         parent.remove(slot + 1);
         let after = right.page().right();

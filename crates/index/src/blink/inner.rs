@@ -160,6 +160,13 @@ impl<'g, F: KeyForm, P: Policy> Page<'g, F, P> {
         unsafe { core::slice::from_raw_parts(self.address().byte_add(Self::COPIES).as_ptr().cast(), count) }
     }
 
+    /// The copies that there are.
+    pub(super) fn each_copy(self) -> impl Iterator<Item = Self> {
+        let copies = self.copies().iter().filter_map(|copy| NonNull::new(copy.load(Acquire)));
+        // SAFETY: a copy is freed with its source.
+        copies.map(|copy| unsafe { Page::from_address(copy) })
+    }
+
     /// Makes a fresh page the copy of another.
     pub(super) fn become_copy_of(self, source: Self) {
         self.header().left.store(source.address().as_ptr(), Relaxed);

@@ -90,6 +90,17 @@ impl<'g, F: SlotForm, P: Policy> Locked<'g, F, P> {
         Locked { page, outcome: Outcome::Nothing, _write: write }
     }
 
+    /// Latches a page if it is in the tree and leads to `right`, its right neighbour. The caller holds latches of upper levels
+    /// only.
+    pub(super) fn linked_to(page: Page<'g, F, P>, right: Page<'g, F, P>) -> Option<Self> {
+        let write = page.has_latch().then(|| page.side_latch().write());
+        if !page.latch().lock() {
+            return None;
+        }
+        let locked = Locked { page, outcome: Outcome::Nothing, _write: write };
+        (page.right() == Some(right.address())).then_some(locked)
+    }
+
     /// Latches a page if it still is as it was `seen`. The caller holds no latch.
     pub(super) fn at((page, seen): Seen<'g, F, P>, above: Above<'g, F, P>) -> Option<Self> {
         let write = write_latch(page, above)?;

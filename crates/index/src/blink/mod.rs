@@ -39,6 +39,7 @@ mod slots;
 mod split;
 mod store;
 mod structure;
+mod sweep;
 mod tree;
 mod word;
 
@@ -59,12 +60,14 @@ pub struct BLink<P = Standard>(PhantomData<P>);
 
 /// A concurrent ordered map: a B-link tree. See the [module](self) for how it works, and [`Map`] for how to use it.
 ///
+/// Its operations are the methods of a [`Session`]: `map.pin().insert(key, value)`, `map.pin().get(&key)`.
+///
 /// Look-ups cost a page search per level of the tree; under the usual policy they take no latch. What is chosen at compile
 /// time is a [`Policy`]. Keys are at most [`LONGEST_KEY`](Map::LONGEST_KEY) bytes long, a quarter of a page: what stores
 /// panics at a longer one, and its `try_` form returns an error.
 ///
 /// ```
-/// use archipelago_index::BLinkTree;
+/// use archipelago::BLinkTree;
 ///
 /// let map: BLinkTree<u64, u64> = BLinkTree::new();
 /// let map = map.pin();
@@ -99,6 +102,12 @@ impl<K: Key, V: Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
     #[doc(hidden)]
     pub fn retries(&self) -> u64 {
         self.core().trees.all().iter().map(tree::Tree::retries).sum()
+    }
+
+    /// For tests: moves every page but the root.
+    #[doc(hidden)]
+    pub fn move_pages(&self) {
+        self.core().move_pages();
     }
 
     /// For tests: the levels that the tree has, 1 if the root is its only page.

@@ -120,6 +120,9 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
         (P::PAGE - size_of::<Header>()) / 8
     };
 
+    /// More entries than this no page has: each takes two words at least.
+    pub(super) const MOST: usize = Self::WORDS / 2;
+
     /// Where a page's latch is: behind its words, so that pages hold the same whatever their latches.
     const LATCH: usize = P::PAGE.next_multiple_of(align_of::<P::Latch>());
 
@@ -291,6 +294,11 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// The page to the left.
     pub(super) fn left(self) -> Option<NonNull<Header>> {
         NonNull::new(self.header().left.load(Acquire))
+    }
+
+    /// Puts another page in the place of a child that has the same lower fence.
+    pub(super) fn set_child(self, slot: usize, child: Self) {
+        self.value(slot).store(child.as_word(), Relaxed);
     }
 
     fn high_fence(self) -> Fence<'g> {

@@ -236,7 +236,7 @@ impl<F: KeyForm, P: Policy> Trees<F, P> {
             }
         }
         for tree in underfull {
-            tree.balance(1, key, guard);
+            tree.shrink(key, guard);
         }
     }
 }

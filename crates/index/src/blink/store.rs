@@ -5,10 +5,12 @@ use super::policy::{Policy, Replicas};
 use super::run::Piece;
 use super::tree::Tree;
 use crate::key::KeyForm;
-use archipelago_platform::atomic::Ordering::Acquire;
+use archipelago_platform::atomic::AtomicUsize;
+use archipelago_platform::atomic::Ordering::{Acquire, Relaxed};
 use archipelago_platform::memory::BlockArena;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
+use archipelago_platform::sync::Mutex;
 use archipelago_platform::topology::{NodeId, Topology};
 use archipelago_sync::rcu::Guard;
 use core::marker::PhantomData;
@@ -38,15 +40,23 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             homes: homes.len(),
             number: homes.start,
             retries: CachePadded::new(PerThread::new()),
+            sweeping: Mutex::new(None),
+            retired: AtomicUsize::new(0),
             _types: PhantomData,
         }
     }
 
     /// A page for a level, on the caller's node.
-    pub(super) fn create_page<'g>(&self, level: usize, _: &'g Guard<'_>) -> Page<'g, F, P> {
+    pub(super) fn create_page<'g>(&self, level: usize, guard: &'g Guard<'_>) -> Page<'g, F, P> {
         let node = self.node();
         let latched = Page::<F, P>::is_latched(level);
         let home = if latched { node } else { self.homes + node };
+        self.create_page_at(home, level, guard)
+    }
+
+    /// The same from an arena.
+    pub(super) fn create_page_at<'g>(&self, home: usize, level: usize, _: &'g Guard<'_>) -> Page<'g, F, P> {
+        let latched = Page::<F, P>::is_latched(level);
         // SAFETY: a fresh block.
         unsafe { Page::create(self.arenas[home].alloc(), home, latched, self.copies()) }
     }
@@ -65,7 +75,16 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// No thread uses it any more.
     pub(super) unsafe fn free_copy(&self, copy: Page<'_, F, P>) {
         // SAFETY: by the contract.
-        unsafe { free(copy, false, self.arenas.as_ptr()) };
+        unsafe { self.free(copy, false) };
+    }
+
+    /// Frees a page, which has a latch or not, to its arena.
+    ///
+    /// # Safety
+    /// No thread uses the page any more.
+    unsafe fn free(&self, page: Page<'_, F, P>, latched: bool) {
+        // SAFETY: by the contract.
+        unsafe { self.arenas[page.home()].free(page.destroy(latched)) };
     }
 
     /// How many homes there are.
@@ -88,26 +107,34 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
 
     /// Frees a page that has gone when no reader can be in it.
     pub(super) fn retire(&self, page: Page<'_, F, P>, guard: &Guard<'_>) {
-        unsafe fn reclaim<F: KeyForm, P: Policy>(page: *mut (), arenas: *mut ()) {
-            // SAFETY: RCU calls this once, when no reader is left and before the arenas are dropped. Copies are reached by way of
-            // their source only.
+        unsafe fn reclaim<F: KeyForm, P: Policy>(page: *mut (), tree: *mut ()) {
+            // SAFETY: RCU calls this once, when no reader is left and before the tree is dropped, which does not move. Copies are
+            // reached by way of their source only.
             unsafe {
+                let tree = &*tree.cast_const().cast::<Tree<F, P>>();
                 let page = Page::<F, P>::from_address(NonNull::new_unchecked(page.cast()));
-                for copy in page.copies().iter().filter_map(|copy| NonNull::new(copy.load(Acquire))) {
-                    free(Page::<F, P>::from_address(copy), false, arenas.cast());
-                }
-                free(page, page.has_latch(), arenas.cast());
+                page.each_copy().for_each(|copy| tree.free_copy(copy));
+                tree.free(page, page.has_latch());
+                tree.retired.fetch_sub(1, Relaxed);
             }
         }
-        let arenas = self.arenas.as_ptr().cast_mut().cast();
+        let tree = core::ptr::from_ref(self).cast_mut().cast();
+        self.retired.fetch_add(1, Relaxed);
         // SAFETY: nothing leads to the page any more, which happened before its latch was let go of; the thread that made it
         // obsolete retires it, once.
-        unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, arenas, reclaim::<F, P>) }
+        unsafe { guard.retire_sized(page.address().as_ptr().cast(), P::PAGE, tree, reclaim::<F, P>) }
     }
 
-    /// Bytes of memory held for pages.
+    /// Bytes of memory held for pages, without those that wait for readers.
     pub(super) fn bytes(&self) -> usize {
-        self.arenas.iter().map(BlockArena::bytes_held).sum()
+        let held: usize = self.arenas.iter().map(BlockArena::bytes_held).sum();
+        held.saturating_sub(self.retired.load(Relaxed) * P::PAGE)
+    }
+
+    /// Of these, the bytes of leaves that are free on this thread's node.
+    pub(super) fn spare(&self) -> usize {
+        let bare = if Page::<F, P>::is_latched(0) { 0 } else { self.homes };
+        self.arenas[bare + self.node()].bytes_spare()
     }
 
     /// Pages, those included whose memory is not free yet.
@@ -141,15 +168,6 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
             }
         });
     }
-}
-
-/// Frees a page, which has a latch or not, to its arena.
-///
-/// # Safety
-/// No thread uses the page any more, and these are its tree's arenas.
-unsafe fn free<F: KeyForm, P: Policy>(page: Page<'_, F, P>, latched: bool, arenas: *const BlockArena) {
-    // SAFETY: by the contract.
-    unsafe { (*arenas.add(page.home())).free(page.destroy(latched)) };
 }
 
 impl<F: KeyForm, P: Policy> Drop for Tree<F, P> {

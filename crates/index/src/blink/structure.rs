@@ -11,12 +11,16 @@ use super::tree::Tree;
 use crate::key::KeyForm;
 use crate::map::{End, Held, Kind, Limits, Put, Structure, When, Words};
 use crate::tally::{Growth, Tally};
+use crate::thin::Thin;
 use archipelago_platform::hint;
 use archipelago_platform::sync::{Arc, Weak};
 use archipelago_platform::topology::Topology;
 use archipelago_sync::rcu::{Domain, Guard, Owner};
 use core::any::Any;
 use core::ops::Bound;
+
+/// [`Structure::settle`] makes no more walks.
+const MOST_WALKS: usize = 6;
 
 /// Entries of a leaf that a scan copies at a time.
 const AT_ONCE: usize = 64;
@@ -40,6 +44,7 @@ pub struct Core<F: KeyForm, P: Policy> {
     pub(super) trees: Trees<F, P>,
     tally: Tally,
     limits: Limits,
+    thin: Thin,
 }
 
 impl<P: Policy> Kind for BLink<P> {
@@ -51,7 +56,13 @@ impl<P: Policy> Kind for BLink<P> {
     fn build<F: KeyForm>(config: &Config, limits: Limits) -> Arc<Core<F, P>> {
         Arc::new_cyclic(|this: &Weak<Core<F, P>>| {
             let domain = limits.backlog.domain().tended_by(this.clone());
-            Core { domain, trees: Trees::new(config.topology.clone()), tally: Tally::new(), limits }
+            Core {
+                domain,
+                trees: Trees::new(config.topology.clone()),
+                tally: Tally::new(),
+                limits,
+                thin: Thin::default(),
+            }
         })
     }
 }
@@ -99,6 +110,47 @@ impl<F: KeyForm, P: Policy> Core<F, P> {
             }
         }
         visited
+    }
+
+    /// Returns whether a walk should merge pages.
+    fn is_due(&self) -> bool {
+        self.thin.is_due(self.tally.entries(), self.pages(), Page::<F, P>::MOST)
+    }
+
+    /// Pages of a tree.
+    fn pages(&self) -> usize {
+        self.trees.all()[0].pages()
+    }
+
+    /// Merges and moves pages while there is something to gain, and frees what no reader can be using.
+    fn sweep(&self) {
+        self.reclaim();
+        // A walk that merges is followed by another as long as that makes much less of the pages, and by one that moves what
+        // the merges have left alone in its block.
+        let mut merge = self.is_due();
+        for _ in 0..MOST_WALKS {
+            let before = self.pages();
+            // All of them, and not just the first that has something to do.
+            if self.trees.all().iter().filter(|tree| tree.sweep(merge, &self.domain)).count() == 0 {
+                return;
+            }
+            self.reclaim();
+            if merge {
+                self.thin.walked(self.tally.entries(), self.pages());
+                merge = 8 * self.pages() < 7 * before;
+            }
+        }
+    }
+
+    /// For tests: moves every page but roots.
+    pub(super) fn move_pages(&self) {
+        self.trees.all().iter().for_each(|tree| tree.move_pages(&self.domain));
+        self.reclaim();
+    }
+
+    fn reclaim(&self) {
+        // An attempt moves the epoch by one; what was retired last is free after three moves.
+        (0..4).for_each(|_| self.domain.collect());
     }
 
     #[inline]
@@ -235,12 +287,29 @@ impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
         Held { bytes: bytes + logs, pages, room: 0, layers: 0 }
     }
 
+    fn outside(&self, _: F::Probe<'_>) -> usize {
+        0
+    }
+
+    fn spare(&self, _: &Tree<F, P>) -> usize {
+        // What is inserted into one is inserted into all.
+        let trees = self.trees.all();
+        trees.iter().map(Tree::spare).min().unwrap_or(0) * trees.len()
+    }
+
+    fn fits(&self, place: &Tree<F, P>, guard: &Guard<'_>, key: F::Probe<'_>) -> bool {
+        place.fits(key, guard)
+    }
+
+    fn is_thin(&self) -> bool {
+        self.is_due() || self.trees.all().iter().any(Tree::is_sparse)
+    }
+
     fn settle(&self) {
         if let Some(feed) = self.trees.feed() {
             feed.settle(self.trees.all(), &self.domain.pin());
         }
-        // An attempt moves the epoch by one; what was retired last is free after three moves.
-        (0..4).for_each(|_| self.domain.collect());
+        self.sweep();
     }
 
     fn dismantle(&self, each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {

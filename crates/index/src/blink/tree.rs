@@ -30,6 +30,7 @@
 //! | growth of the root | the root's |
 //! | merge, or moving entries to a neighbour | the parent's, the left page's, the right page's |
 //! | collapse of the root | the root's, its only child's |
+//! | replacing a page by another ([`sweep`](super::sweep)) | the parent's, the left neighbour's, the page's |
 //!
 //! What the original tree has further latches for: *access intent* and *node delete* are RCU's, *parent modification* is the
 //! parent's own latch, and a *link* to the left is written under the latch of the left neighbour.
@@ -38,15 +39,17 @@ use super::locked::{Hold, Locked};
 use super::page::{Goal, Header, Page};
 use super::policy::Policy;
 use super::run::Run as _;
+use super::sweep::At;
 use crate::key::KeyForm;
 use crate::map::{Put, When};
 use crate::points;
-use archipelago_platform::atomic::AtomicU64;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use archipelago_platform::atomic::{AtomicU64, AtomicUsize};
 use archipelago_platform::hint::point;
 use archipelago_platform::memory::BlockArena;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
+use archipelago_platform::sync::Mutex;
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::rcu::Guard;
@@ -59,8 +62,8 @@ pub struct Tree<F: KeyForm, P: Policy> {
     /// Never moves, and is never merged away; its level changes.
     pub(super) root: NonNull<Header>,
     pub(super) topology: Topology,
-    /// One per home, in node order; then as many for pages without latches, if there are such pages. Boxed so that retired
-    /// pages can name them by address.
+    /// One per home, in node order; then as many for pages without latches, if there are such pages. The
+    /// tree does not move: retired pages name it by its address.
     pub(super) arenas: Box<[BlockArena]>,
     /// How many homes there are.
     pub(super) homes: usize,
@@ -68,6 +71,10 @@ pub struct Tree<F: KeyForm, P: Policy> {
     pub(super) number: usize,
     /// See [`retries`](Self::retries). Not on the line of the root, which all walks read.
     pub(super) retries: CachePadded<PerThread<CachePadded<AtomicU64>>>,
+    /// Pages that wait for readers.
+    pub(super) retired: AtomicUsize,
+    /// Where the walk under way goes on: see [`sweep`](super::sweep).
+    pub(super) sweeping: Mutex<Option<At<F>>>,
     pub(super) _types: PhantomData<fn() -> (F, P)>,
 }
 
@@ -272,7 +279,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     /// Takes an entry out of a leaf, and unlatches it.
     pub(super) fn take(&self, locked: Locked<'_, F, P>, slot: usize, key: F::Probe<'_>, guard: &Guard<'_>) {
         if self.cut_out(locked, slot, guard) {
-            self.balance(1, key, guard);
+            self.shrink(key, guard);
         }
     }
 
@@ -283,6 +290,25 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         let underfull = page.is_underfull() && page != self.root(guard);
         locked.changed();
         underfull
+    }
+
+    /// Looks after a leaf that holds little, which a key belongs to.
+    #[cold]
+    pub(super) fn shrink(&self, key: F::Probe<'_>, guard: &Guard<'_>) {
+        if self.balance(1, key, guard) {
+            self.sweep_in_passing(guard);
+        }
+    }
+
+    /// Returns whether a key is there, or its leaf has room for it.
+    pub(super) fn fits(&self, key: F::Probe<'_>, guard: &Guard<'_>) -> bool {
+        loop {
+            let ((page, seen), _hold) = self.leaf(key, guard);
+            let fits = page.search(key).hit || page.has_room_for(key);
+            if page.is_still(seen) {
+                return fits;
+            }
+        }
     }
 
     /// Latches the leaf that a key belongs to.

@@ -33,10 +33,11 @@ use super::heat::Heat;
 use super::look::{Alone, Look, order, settled};
 use super::memory::Memory;
 use crate::map::End;
-use archipelago_platform::memory::BlockArena;
+use archipelago_platform::memory::{BlockArena, taken_by};
 use archipelago_platform::{hint, simd, touch_mut};
 use archipelago_sync::region::{Again, Link, Page, Word};
 use archipelago_sync::version_lock::VersionLock;
+use core::alloc::Layout;
 use core::ptr::NonNull;
 
 /// Entries of a chunk's own.
@@ -87,7 +88,8 @@ pub struct Chunk {
 
 const _: () = assert!(size_of::<Chunk>() == 1984 && core::mem::offset_of!(Chunk, entries) == 192);
 
-impl Page for Chunk {
+// SAFETY: its words and links are plain fields.
+unsafe impl Page for Chunk {
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -104,7 +106,8 @@ pub struct Part {
 
 const _: () = assert!(size_of::<Part>() == 128);
 
-impl Page for Part {
+// SAFETY: its words and links are plain fields.
+unsafe impl Page for Part {
     #[inline(always)]
     fn lock(&self) -> &VersionLock {
         &self.lock
@@ -123,7 +126,8 @@ pub struct Scatter {
     parts: [Part; PARTS],
 }
 
-impl Page for Scatter {
+// SAFETY: its words and links are plain fields.
+unsafe impl Page for Scatter {
     const UNDER_LOCK_ONLY: bool = true;
 
     #[inline(always)]
@@ -154,6 +158,11 @@ impl Scatter {
             _door: Default::default(),
             parts,
         }))
+    }
+
+    /// Bytes that a scatter takes.
+    pub(super) fn bytes() -> usize {
+        taken_by(Layout::new::<Self>())
     }
 
     /// The part of a tag.
@@ -311,9 +320,14 @@ pub(super) struct Gathered {
 impl Chunk {
     /// A chunk with a range and no entries, that no other thread sees yet. It owns both bounds.
     pub(super) fn new(memory: &Memory, low: u64, high: u64, next: *mut Chunk) -> *mut Self {
+        Self::new_at(memory, memory.home(), low, high, next)
+    }
+
+    /// The same from an arena.
+    pub(super) fn new_at(memory: &Memory, home: usize, low: u64, high: u64, next: *mut Chunk) -> *mut Self {
         // SAFETY: null, or a chunk: retired by RCU when nothing leads to it.
         let (next, scatter) = unsafe { (Link::new(next), Link::new(core::ptr::null_mut())) };
-        let (block, home) = memory.alloc();
+        let block = memory.alloc(home);
         let chunk = Self {
             lock: VersionLock::new(),
             tags: [const { Word::new(0) }; TAGS],
@@ -419,7 +433,7 @@ impl Chunk {
 
     /// Bytes that it has beside itself.
     pub(super) fn outside(&self) -> usize {
-        if self.scatter.load().is_null() { 0 } else { size_of::<Scatter>() }
+        if self.scatter.load().is_null() { 0 } else { Scatter::bytes() }
     }
 
     /// How many entries there are, parts included.

@@ -1,7 +1,7 @@
 //! The operations on one key: find, then change at the version at which it was found.
 
 use super::change::{Insert, InsertPart, Mark, New, Remove, Removed, Replace};
-use super::chunk::{Chunk, SLOTS, Scatter, Slots};
+use super::chunk::{Chunk, PART_SLOTS, SLOTS, Scatter, Slots};
 use super::find::{Find, Found, Locate, Spot};
 use super::held::retire_key;
 use super::index::{Aim, Index};
@@ -11,8 +11,9 @@ use super::{Config, Contention, Walks};
 use crate::key::KeyForm;
 use crate::map::{Limits, Put, When};
 use crate::tally::{Growth, Tally};
+use crate::thin::Thin;
 use archipelago_platform::hint::point;
-use archipelago_platform::sync::Weak;
+use archipelago_platform::sync::{Mutex, Weak};
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::{Domain, Guard, Owner};
 use archipelago_sync::region::{Region, Stale};
@@ -30,6 +31,9 @@ pub struct Core<F: KeyForm, I: Index<F>> {
     pub(super) config: Config,
     pub(super) tally: Tally,
     pub(super) limits: Limits,
+    /// Where the walk under way goes on: see `sweep`.
+    pub(super) sweeping: Mutex<Option<F::Owned>>,
+    pub(super) thin: Thin,
     first: NonNull<Chunk>,
     form: PhantomData<F>,
     // Behind all that it may call, and before the memory: it frees what was retired.
@@ -63,6 +67,8 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
             tally: Tally::new(),
             domain: limits.backlog.domain().tended_by(this),
             limits,
+            sweeping: Mutex::new(None),
+            thin: Thin::default(),
             first: NonNull::new(first).expect("just made"),
             form: PhantomData,
             memory,
@@ -94,6 +100,17 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     #[inline(always)]
     pub(super) fn look_up(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
         self.find(guard, key, F::slot_tag(key)).spot.map(|spot| spot.value)
+    }
+
+    /// Returns whether `key` is there, or its chunk has a free slot for it.
+    pub(super) fn has_place(&self, guard: &Guard<'_>, key: F::Probe<'_>) -> bool {
+        let tag = F::slot_tag(key);
+        let Found { chunk, spot, scatter, .. } = self.find(guard, key, tag);
+        let free = match scatter {
+            None => chunk.count(&Alone) < SLOTS,
+            Some(scatter) => scatter.part(tag).count(&Alone) < PART_SLOTS,
+        };
+        spot.is_some() || free
     }
 
     /// Stores `word` under `key`. Most often the key is there, and no thread in the way.

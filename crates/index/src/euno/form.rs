@@ -7,6 +7,7 @@
 
 use crate::hydra::{PageForm, SearchForm};
 use crate::key::{Bytes, Word};
+use archipelago_platform::memory::taken_by;
 use archipelago_platform::touch;
 use core::alloc::Layout;
 
@@ -39,7 +40,7 @@ pub trait ChunkForm: PageForm + SearchForm {
     /// `word` is from [`keep`](Self::keep), and no thread uses it from now on.
     unsafe fn discard(word: u64);
 
-    /// Bytes that a key takes beside its word.
+    /// Bytes that a key takes beside its word, with what the allocator adds.
     fn kept_bytes(key: Self::Probe<'_>) -> usize;
 }
 
@@ -110,6 +111,6 @@ impl ChunkForm for Bytes {
     }
 
     fn kept_bytes(key: &[u8]) -> usize {
-        layout(key.len()).size()
+        taken_by(layout(key.len()))
     }
 }

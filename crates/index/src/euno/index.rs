@@ -39,6 +39,10 @@ pub trait Index<F: ChunkForm>: Send + Sync + Sized + 'static {
     /// left.
     fn forget(&self, chunk: &Chunk, waste: &mut Waste) -> bool;
 
+    /// Puts a chunk in the place of another with the same range. The caller holds a guard, and the locks of the old one and of
+    /// the one to its left.
+    fn replace(&self, old: &Chunk, new: &Chunk, waste: &mut Waste);
+
     /// Tidies up after chunks near `key` were taken out. The caller holds a guard, and no lock.
     fn compact(&self, key: F::Probe<'_>, waste: &mut Waste);
 

@@ -4,7 +4,7 @@
 //! no allocator adds to a chunk.
 
 use super::chunk::Chunk;
-use archipelago_platform::memory::BlockArena;
+use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_platform::topology::{NodeId, Topology};
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -24,11 +24,40 @@ impl Memory {
         Self { topology, arenas }
     }
 
-    /// Room for a chunk, and the number of the arena that it is from.
-    pub(super) fn alloc(&self) -> (NonNull<Chunk>, usize) {
+    /// The number of the arena on the caller's node.
+    pub(super) fn home(&self) -> usize {
         let last = self.arenas.len() - 1;
-        let home = if last == 0 { 0 } else { self.topology.node_of_current().min(last) };
-        (self.arenas[home].alloc().cast(), home)
+        if last == 0 { 0 } else { self.topology.node_of_current().min(last) }
+    }
+
+    /// Room for a chunk from an arena.
+    pub(super) fn alloc(&self, home: usize) -> NonNull<Chunk> {
+        self.arenas[home].alloc().cast()
+    }
+
+    /// Closes the sparse blocks of sparse arenas; how many chunks lie in closed ones. See [`BlockArena::close_sparse`].
+    pub(super) fn close_sparse(&self, sparse: Sparse) -> usize {
+        self.arenas.iter().map(|arena| arena.close_sparse(sparse)).sum()
+    }
+
+    /// Returns whether an arena is sparse.
+    pub(super) fn is_sparse(&self, sparse: Sparse) -> bool {
+        self.arenas.iter().any(|arena| arena.is_sparse(sparse))
+    }
+
+    /// Closes all blocks.
+    pub(super) fn close_all(&self) {
+        self.arenas.iter().for_each(BlockArena::close_all);
+    }
+
+    /// Returns whether a chunk lies in a closed block.
+    pub(super) fn is_closed(&self, chunk: &Chunk) -> bool {
+        self.arenas[chunk.home()].is_closed(NonNull::from(chunk).cast())
+    }
+
+    /// Bytes of chunks that are free, on the caller's node.
+    pub(super) fn spare(&self) -> usize {
+        self.arenas[self.home()].bytes_spare()
     }
 
     /// The arena that a chunk is from.

@@ -37,6 +37,7 @@ mod memory;
 mod reshape;
 mod scan;
 mod structure;
+mod sweep;
 mod towers;
 mod tree;
 
@@ -108,8 +109,10 @@ impl Kind for Tree {
 /// A concurrent ordered map: a B+tree over chunks that take contended writes. See the [module](self) for how it works, and
 /// [`Map`] for how to use it.
 ///
+/// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`, `map.pin().get(&key)`.
+///
 /// ```
-/// use archipelago_index::EunoBTree;
+/// use archipelago::EunoBTree;
 ///
 /// let map: EunoBTree<u64, u64> = EunoBTree::new();
 /// let map = map.pin();
@@ -138,8 +141,10 @@ impl Kind for Skip {
 /// A concurrent ordered map: a skip list over the same chunks as [`EunoBTree`]'s. An inner level is never split or merged, so
 /// maps that grow and shrink all the time change less; a look-up takes more steps.
 ///
+/// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`, `map.pin().get(&key)`.
+///
 /// ```
-/// use archipelago_index::EunoSkipList;
+/// use archipelago::EunoSkipList;
 ///
 /// let map: EunoSkipList<String, u64> = EunoSkipList::new();
 /// let map = map.pin();
@@ -198,6 +203,12 @@ impl<K: Key, V: Send + Sync + 'static> EunoBTree<K, V> {
     pub fn flip_chunks(&self) {
         let core = self.core();
         core.flip_chunks(&core.domain.pin());
+    }
+
+    /// For tests: moves every chunk but the first.
+    #[doc(hidden)]
+    pub fn move_chunks(&self) {
+        self.core().move_chunks();
     }
 }
 

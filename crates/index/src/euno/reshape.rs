@@ -100,7 +100,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         held.change();
         chunk.set_scatter(scatter);
         chunk.heat.reset();
-        self.tally.add(Growth { bytes: size_of::<Scatter>() as isize, ..Growth::default() });
+        self.tally.add(Growth { bytes: Scatter::bytes() as isize, ..Growth::default() });
     }
 
     /// Takes the scatter of a locked chunk, whose entries have been gathered.
@@ -110,7 +110,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
             chunk.set_scatter(core::ptr::null_mut());
             chunk.heat.reset();
             waste.scatter(scatter);
-            self.tally.add(Growth { bytes: -(size_of::<Scatter>() as isize), ..Growth::default() });
+            self.tally.add(Growth { bytes: -(Scatter::bytes() as isize), ..Growth::default() });
         }
     }
 
@@ -213,7 +213,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         } else {
             right.set_scatter(Scatter::new());
             right.heat.inherit(&chunk.heat);
-            self.tally.add(Growth { bytes: size_of::<Scatter>() as isize, ..Growth::default() });
+            self.tally.add(Growth { bytes: Scatter::bytes() as isize, ..Growth::default() });
         }
     }
 
@@ -221,15 +221,20 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     #[cold]
     pub(super) fn shrink(&self, guard: &Guard<'_>, chunk: &Chunk) {
         let mut waste = Waste::default();
-        if self.merge_next(chunk, &mut waste) || self.merge_into_previous(guard, chunk, &mut waste) {
+        let merged = self.merge_next(chunk, &mut waste) || self.merge_into_previous(guard, chunk, &mut waste);
+        if merged {
             self.index.compact(chunk.low::<F>(), &mut waste);
         }
         // SAFETY: taken out above.
         unsafe { waste.retire::<F>(guard, &self.memory) };
+        if merged {
+            self.sweep_in_passing(guard);
+        }
     }
 
     fn merge_next(&self, chunk: &Chunk, waste: &mut Waste) -> bool {
-        Self::seems_to_fit(chunk) && Held::wait(chunk).is_some_and(|left| self.take_over_next(left, waste))
+        Self::seems_to_fit(chunk)
+            && Held::wait(chunk).is_some_and(|mut left| self.take_over_next(&mut left, FIT, waste))
     }
 
     /// Whether a chunk and the next one seem to fit into one. Unproven; but locks that are taken for nothing stop all threads that
@@ -249,16 +254,16 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         if !Self::seems_to_fit(left) {
             return false;
         }
-        let Some(left) = Held::at(left, version) else { return false };
-        core::ptr::eq(left.next.load(), chunk) && self.take_over_next(left, waste)
+        let Some(mut left) = Held::at(left, version) else { return false };
+        core::ptr::eq(left.next.load(), chunk) && self.take_over_next(&mut left, FIT, waste)
     }
 
-    /// Merges the chunk after a locked one into it, if the two fit and its lock is free.
-    fn take_over_next(&self, mut left: Held<'_, Chunk>, waste: &mut Waste) -> bool {
+    /// Merges the chunk after a locked one into it, if the two have no more than `most` entries and its lock is free.
+    pub(super) fn take_over_next(&self, left: &mut Held<'_, Chunk>, most: usize, waste: &mut Waste) -> bool {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return false };
         let Some(right) = Held::try_now(right) else { return false };
-        if left.total() + right.total() > FIT || !self.index.forget(&right, waste) {
+        if left.total() + right.total() > most || !self.index.forget(&right, waste) {
             return false;
         }
         left.change();

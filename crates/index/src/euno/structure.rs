@@ -92,13 +92,32 @@ impl<F: KeyForm, I: Index<F>> Structure<F> for Core<F, I> {
         let held = self.tally.sum();
         let [outside, chunks] = [held.bytes, held.nodes].map(|it| usize::try_from(it).unwrap_or(0));
         let layers = self.index.bytes();
-        let bytes = self.memory.bytes() + layers + outside;
+        // Each chunk has two bounds and a separator in boxes of their own, about as long as its keys.
+        let bounds = if F::BOXED { 3 * chunks * outside / self.tally.entries().max(1) } else { 0 };
+        // What waits for readers is counted as garbage.
+        let retired = self.memory.chunks().saturating_sub(chunks) * size_of::<Chunk>();
+        let bytes = self.memory.bytes().saturating_sub(retired) + layers + outside + bounds;
         Held { bytes, pages: self.memory.chunks(), room: chunks * SLOTS, layers }
     }
 
+    fn outside(&self, key: F::Probe<'_>) -> usize {
+        F::kept_bytes(key)
+    }
+
+    fn spare(&self, (): ()) -> usize {
+        self.memory.spare()
+    }
+
+    fn fits(&self, (): (), guard: &Guard<'_>, key: F::Probe<'_>) -> bool {
+        self.has_place(guard, key)
+    }
+
+    fn is_thin(&self) -> bool {
+        Core::is_thin(self)
+    }
+
     fn settle(&self) {
-        // An attempt moves the epoch by one; what was retired last is free after three moves.
-        (0..4).for_each(|_| self.domain.collect());
+        self.sweep();
     }
 
     fn dismantle(&self, mut each: impl FnMut(u64)) -> Option<Box<dyn Any + Send>> {

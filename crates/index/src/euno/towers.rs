@@ -18,10 +18,12 @@ use super::held::{Held, Waste};
 use super::index::{Aim, Index, show_some};
 use super::look::{Alone, AtVersion, Look, order, settled, walking};
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use archipelago_platform::memory::taken_by;
 use archipelago_platform::pad::CachePadded;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::region::{Again, Link, Page, Walk, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
+use core::alloc::Layout;
 use core::marker::PhantomData;
 
 /// Levels. One tower in four goes on to the next.
@@ -46,7 +48,8 @@ pub struct Tower {
 
 const _: () = assert!(size_of::<Tower>() == 192);
 
-impl Page for Tower {
+// SAFETY: its words and links are plain fields.
+unsafe impl Page for Tower {
     const UNDER_LOCK_ONLY: bool = true;
 
     #[inline(always)]
@@ -256,6 +259,11 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
         true
     }
 
+    fn replace(&self, old: &Chunk, new: &Chunk, waste: &mut Waste) {
+        self.forget(old, waste);
+        self.add(new);
+    }
+
     fn compact(&self, _: F::Probe<'_>, _: &mut Waste) {}
 
     fn cut(&self, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
@@ -280,7 +288,7 @@ impl<F: ChunkForm> Index<F> for Towers<F> {
     }
 
     fn bytes(&self) -> usize {
-        (1 + self.towers.load(Relaxed)) * size_of::<Tower>()
+        (1 + self.towers.load(Relaxed)) * taken_by(Layout::new::<Tower>())
     }
 
     fn check(&self, mut each: impl FnMut(*const Chunk)) {

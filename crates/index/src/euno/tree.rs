@@ -21,10 +21,12 @@ use super::index::{Aim, Index, show_some};
 use super::look::{Alone, AtVersion, Look, order, settled, walking};
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::hint;
+use archipelago_platform::memory::taken_by;
 use archipelago_platform::pad::CachePadded;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::region::{Again, Link, Page, Walk, Word};
 use archipelago_sync::version_lock::{Version, VersionLock};
+use core::alloc::Layout;
 use core::cmp::Ordering;
 use core::marker::PhantomData;
 
@@ -52,7 +54,8 @@ pub struct Inner {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Inner>() == 1024);
 
-impl Page for Inner {
+// SAFETY: its words and links are plain fields.
+unsafe impl Page for Inner {
     const UNDER_LOCK_ONLY: bool = true;
 
     #[inline(always)]
@@ -69,6 +72,11 @@ impl Inner {
             // SAFETY: null.
             children: core::array::from_fn(|_| unsafe { Link::new(core::ptr::null_mut()) }),
         })
+    }
+
+    /// Bytes that a node takes.
+    fn bytes() -> usize {
+        taken_by(Layout::new::<Self>())
     }
 
     /// Starts fetching what a search looks at: the lines are then on their way at once.
@@ -314,6 +322,16 @@ impl<F: ChunkForm> Levels<F> {
         Ok(true)
     }
 
+    fn try_replace(&self, old: &Chunk, new: &Chunk) -> Result<(), Again> {
+        let path = self.path(new.low::<F>())?;
+        let last = path.last().ok_or(Again)?;
+        let mut held = last.lock()?;
+        debug_assert!(core::ptr::eq(held.to_chunk(last.at).load(), old), "a chunk has its place in the index");
+        held.set_child(last.at, core::ptr::from_ref(new).cast_mut().cast());
+        held.change();
+        Ok(())
+    }
+
     /// Merges a node on the path to `key` that has few separators with a neighbour, and a root with its only child. Whether it
     /// did; it tries once.
     fn try_compact(&self, key: F::Probe<'_>, waste: &mut Waste) -> Result<bool, Again> {
@@ -409,6 +427,13 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
         }
     }
 
+    fn replace(&self, old: &Chunk, new: &Chunk, _: &mut Waste) {
+        let backoff = Backoff::new();
+        while self.try_replace(old, new).is_err() {
+            backoff.wait();
+        }
+    }
+
     fn compact(&self, key: F::Probe<'_>, waste: &mut Waste) {
         // What another thread is changing, that thread or the next to remove something looks after.
         while let Ok(true) = self.try_compact(key, waste) {}
@@ -443,7 +468,7 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
     }
 
     fn bytes(&self) -> usize {
-        (1 + self.nodes.load(Relaxed)) * size_of::<Inner>()
+        (1 + self.nodes.load(Relaxed)) * Inner::bytes()
     }
 
     fn check(&self, mut each: impl FnMut(*const Chunk)) {
@@ -475,7 +500,7 @@ impl<F: ChunkForm> Index<F> for Levels<F> {
             nodes
         }
         let nodes = visit::<F>(&self.root, true, &mut each);
-        assert_eq!(self.bytes(), nodes * size_of::<Inner>(), "inner nodes take what was counted");
+        assert_eq!(self.bytes(), nodes * Inner::bytes(), "inner nodes take what was counted");
     }
 }
 

@@ -6,6 +6,7 @@ use crate::Encode;
 use crate::key::KeyForm;
 use crate::points;
 use archipelago_platform::hint::point;
+use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
 
 /// Look-ups in flight at a time in `get_many`: enough to hide a memory access behind the others'.
@@ -47,18 +48,18 @@ impl<F: KeyForm> Core<F> {
                 *stop = Some(Stop { page, version: None, candidates: 0 });
             }
             for (key, stop) in keys.iter().zip(stops.iter_mut().flatten()) {
-                key.encode(|key| self.approach(stop, key));
+                key.encode(|key| self.approach(local.guard, stop, key));
             }
             for (key, stop) in keys.iter().zip(stops.iter().flatten()) {
-                found(key.encode(|key| self.arrive(stop, key)));
+                found(key.encode(|key| self.arrive(local.guard, stop, key)));
             }
         }
     }
 
     /// Goes on from a jump node that has been prefetched to the target's entry, and starts fetching that.
     #[inline]
-    fn approach(&self, stop: &mut Stop<'_, F>, key: F::Probe<'_>) {
-        let (page, version) = self.target(stop.page, key);
+    fn approach<'g>(&'g self, guard: &'g Guard<'_>, stop: &mut Stop<'g, F>, key: F::Probe<'_>) {
+        let (page, version, _) = self.target(guard, stop.page, key);
         let candidates = page.candidates(F::tag(key));
         *stop = Stop { page, version: Some(version), candidates };
         if candidates != 0 {
@@ -68,7 +69,7 @@ impl<F: KeyForm> Core<F> {
 
     /// Ends what `approach` began; starts over if the page has changed in between.
     #[inline]
-    fn arrive(&self, stop: &Stop<'_, F>, key: F::Probe<'_>) -> Option<u64> {
+    fn arrive(&self, guard: &Guard<'_>, stop: &Stop<'_, F>, key: F::Probe<'_>) -> Option<u64> {
         point(points::CANDIDATES);
         let version = stop.version.expect("approached");
         if let Ok(slot) = stop.page.find_among(stop.candidates, key, Seen::At(version)) {
@@ -77,6 +78,6 @@ impl<F: KeyForm> Core<F> {
                 return found;
             }
         }
-        Core::get(self, stop.page, key, F::tag(key))
+        Core::get(self, guard, stop.page, key, F::tag(key))
     }
 }

@@ -22,7 +22,8 @@ use archipelago_sync::version_lock::Look;
 /// How many anchors of a tree are asked for, about.
 const ANCHORS: usize = 1 << 12;
 
-/// A replica.
+/// A replica. (`u8`: the kind comes first, on the line of the snapshot's pointer, which every look-up reads.)
+#[repr(u8)]
 pub(crate) enum Layer<F: KeyForm> {
     Snapshot(SnapshotLayer<F>),
     Art(ArtLayer<F>),

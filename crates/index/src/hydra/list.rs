@@ -17,8 +17,9 @@
 //!
 //! Locks: one page at a time, except a merge, which holds a page and *tries* the next one. So there is no deadlock.
 
-use super::page::{Changed, LOCKED, Page, PageCopy, Removed, Seen, Unsorted};
+use super::page::{Changed, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};
 use super::shared::{Core, Local};
+use super::shortcuts::PATIENCE;
 use crate::key::KeyForm;
 pub(super) use crate::map::When;
 use crate::map::{End, Put, Words};
@@ -26,6 +27,7 @@ use crate::points;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
+use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::{Look, Version};
 
 /// The page after one that still has the version at which it was seen. The caller's guard protects both.
@@ -41,52 +43,150 @@ fn after<F: KeyForm>(page: &F::Page, version: Version) -> Result<Option<&F::Page
     Ok(unsafe { next.as_ref() })
 }
 
+/// Where a walk ends: the page, the version of it that the walk goes by, and how many steps there were.
+pub(super) type Found<'g, F> = (&'g <F as PageForm>::Page, Version, usize);
+
+/// How far a walk has come.
+struct Steps<'g, F: KeyForm> {
+    from: &'g F::Page,
+    taken: usize,
+    /// What had been retired when it took the first.
+    retirements: u64,
+}
+
 impl<F: KeyForm> Core<F> {
-    /// The page whose range holds `key`, and the version of it at which that was so.
+    /// The page whose range holds `key`.
     ///
     /// `from` is a page at or left of the key, protected by the caller's guard.
-    #[inline]
-    pub(crate) fn target<'g>(&self, from: &'g F::Page, key: F::Probe<'_>) -> (&'g F::Page, Version) {
-        self.walk(from, |page, version| page.is_beyond(key, Seen::At(version)))
+    #[inline(always)]
+    pub(crate) fn target<'g>(&'g self, guard: &'g Guard<'_>, from: &'g F::Page, key: F::Probe<'_>) -> Found<'g, F> {
+        self.walk(guard, from, key, |page, version| page.is_beyond(key, Seen::At(version)))
     }
 
-    /// Walks right from `from` while `leave(page)`, following forward pointers of obsolete pages.
+    /// Walks right from `from` while `leave(page)`, following forward pointers of obsolete pages. `key` is one that the page
+    /// looked for, or one at the left of it, holds.
+    ///
+    /// Nearly always it takes none: that is straight through.
     #[inline]
     fn walk<'g>(
-        &self,
+        &'g self,
+        guard: &'g Guard<'_>,
         from: &'g F::Page,
+        key: F::Probe<'_>,
         leave: impl Fn(&F::Page, Version) -> Result<bool, Changed>,
-    ) -> (&'g F::Page, Version) {
+    ) -> Found<'g, F> {
+        match from.lock().look() {
+            Look::Free(version) if leave(from, version) == Ok(false) => (from, version, 0),
+            _ => self.walk_on(guard, from, key, leave),
+        }
+    }
+
+    /// See [`walk`](Self::walk).
+    #[inline(never)]
+    fn walk_on<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        from: &'g F::Page,
+        key: F::Probe<'_>,
+        leave: impl Fn(&F::Page, Version) -> Result<bool, Changed>,
+    ) -> Found<'g, F> {
         let mut page = from;
+        let mut steps = Steps { from, taken: 0, retirements: 0 };
         let backoff = Backoff::new();
         loop {
             match page.lock().look() {
                 Look::Free(version) => match leave(page, version) {
-                    Ok(false) => return (page, version),
+                    Ok(false) => {
+                        if steps.taken > 1 {
+                            self.cell().set_finger(from, page, steps.retirements);
+                        }
+                        return (page, version, steps.taken);
+                    }
                     Ok(true) => {
                         if let Ok(Some(next)) = after::<F>(page, version) {
-                            page = next;
+                            page = self.step_to(guard, next, key, &mut steps);
                         }
                     }
                     Err(Changed) => {}
                 },
                 Look::Locked => backoff.wait(),
-                // SAFETY: a forward pointer leads to a page that is reclaimed only after this one (`maintain.rs`),
-                // and this one is protected by the caller's guard.
-                Look::Obsolete => page = unsafe { &*page.next() },
+                Look::Obsolete => {
+                    // SAFETY: a forward pointer leads to a page that is reclaimed only after this one (`maintain.rs`),
+                    // and this one is protected by the caller's guard.
+                    let heir = unsafe { &*page.next() };
+                    page = self.step_to(guard, heir, key, &mut steps);
+                }
             }
         }
     }
 
-    /// The page with the greatest keys below `bound`: `low < bound <= high`. `from` is a page with `low < bound`.
+    /// A walk's next page: `page`, or one nearer to `key`, after a step at which it is worth asking for that.
+    ///
+    /// At the first step the thread's finger is asked, for keys that come in order; later shortcuts are.
     #[inline]
-    pub(crate) fn before<'g>(&self, from: &'g F::Page, bound: F::Probe<'_>) -> (&'g F::Page, Version) {
-        self.walk(from, |page, version| page.ends_before(bound, Seen::At(version)))
+    fn step_to<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        page: &'g F::Page,
+        key: F::Probe<'_>,
+        steps: &mut Steps<'g, F>,
+    ) -> &'g F::Page {
+        steps.taken += 1;
+        if steps.taken.is_power_of_two() && (steps.taken == 1 || steps.taken >= PATIENCE) {
+            self.skip(guard, page, key, steps)
+        } else {
+            page
+        }
     }
 
-    /// The last page.
-    pub(crate) fn last<'g>(&self, from: &'g F::Page) -> (&'g F::Page, Version) {
-        self.walk(from, |page, _| Ok(!page.next().is_null()))
+    /// See [`step_to`](Self::step_to).
+    #[inline(never)]
+    fn skip<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        page: &'g F::Page,
+        key: F::Probe<'_>,
+        steps: &mut Steps<'g, F>,
+    ) -> &'g F::Page {
+        let near = if steps.taken == 1 {
+            steps.retirements = self.retirements();
+            self.cell().finger(steps.from, steps.retirements)
+        } else {
+            self.shortcuts.nearest(guard, key).map(|page| page.0)
+        };
+        // SAFETY: a finger that has not been retired or a shortcut, found under the guard.
+        let Some(near) = near.map(|near| unsafe { near.as_ref() }) else { return page };
+        let low = near.low();
+        if F::compare(low, key).is_gt() {
+            return page;
+        }
+        let nearer = F::compare(low, page.low()).is_gt() || {
+            // Where keys went left, a page that ends beyond an obsolete page's range is the one that its entries went to.
+            let taken_over = |version| near.is_beyond(page.low(), Seen::At(version)) == Ok(false);
+            matches!(page.lock().look(), Look::Obsolete)
+                && near.lock().read().is_some_and(|version| taken_over(version) && near.lock().validate(version))
+        };
+        if nearer { near } else { page }
+    }
+
+    /// As [`target`](Self::target), of the page with the greatest keys below `bound`: `low < bound <= high`. `below` is a key less
+    /// than `bound`.
+    #[inline]
+    pub(crate) fn before<'g>(
+        &'g self,
+        local: &'g Local<'_, F>,
+        below: F::Probe<'_>,
+        bound: F::Probe<'_>,
+    ) -> Found<'g, F> {
+        let ends_before = |page: &F::Page, version| page.ends_before(bound, Seen::At(version));
+        self.walk(local.guard, local.jump(below), below, ends_before)
+    }
+
+    /// As [`target`](Self::target), of the last page.
+    pub(crate) fn last<'g>(&'g self, local: &'g Local<'_, F>) -> Found<'g, F> {
+        let great = F::great();
+        let has_next = |page: &F::Page, _| Ok(!page.next().is_null());
+        self.walk(local.guard, local.jump(F::probe(&great)), F::probe(&great), has_next)
     }
 
     /// The value word of `key`. The word stays valid under the caller's guard: the fence of `validate` meets the Release
@@ -95,14 +195,14 @@ impl<F: KeyForm> Core<F> {
     /// Nearly always the layer leads to the right page and no thread is changing that: straight through, in as few
     /// instructions as possible: with fewer of them, the processor overlaps more look-ups.
     #[inline(always)]
-    pub(crate) fn get(&self, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
+    pub(crate) fn get(&self, guard: &Guard<'_>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
         if let Some(version) = from.lock().read()
             && let Ok(false) = from.is_beyond(key, Seen::At(version))
             && let Ok(found) = Self::look_up(from, version, key, tag)
         {
             return found;
         }
-        self.get_farther(from, key, tag)
+        self.get_farther(guard, from, key, tag)
     }
 
     /// The value word of `key` in the page that has it in its range.
@@ -117,10 +217,10 @@ impl<F: KeyForm> Core<F> {
 
     /// As [`get`](Self::get), from a page that may not be the right one, or is changing.
     #[inline(never)]
-    fn get_farther(&self, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
+    fn get_farther(&self, guard: &Guard<'_>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
         let mut page = from;
         loop {
-            let (target, version) = self.target(page, key);
+            let (target, version, _) = self.target(guard, page, key);
             if let Ok(found) = Self::look_up(target, version, key, tag) {
                 return found;
             }
@@ -128,27 +228,27 @@ impl<F: KeyForm> Core<F> {
         }
     }
 
-    /// Stores `value` under `key`.
+    /// Stores `value` under `key`. `from` becomes the page whose range holds the key.
     ///
     /// A new key is added under the page's lock. The value of one that is there is replaced by an atomic operation while
     /// the lock is shared, so that threads that update a popular key don't wait for each other. Without even that it
     /// would be unsound: a split, merge or sort may move the entry between look-up and swap, and the swap would then hit
     /// another key's slot or a page that is no longer reachable.
     #[inline]
-    pub(crate) fn put(
-        &self,
-        local: &Local<'_, F>,
-        from: &F::Page,
+    pub(crate) fn put<'g>(
+        &'g self,
+        local: &'g Local<'_, F>,
+        from: &mut &'g F::Page,
         key: F::Probe<'_>,
         tag: u8,
         value: u64,
         when: When,
     ) -> Put {
-        let mut page = from;
+        let mut steps = 0;
         let backoff = Backoff::new();
         loop {
-            let (target, version) = self.target(page, key);
-            page = target;
+            let (page, version, more) = self.target(local.guard, from, key);
+            (*from, steps) = (page, steps + more);
             match page.find(key, tag, Seen::At(version)) {
                 Ok(Some(slot)) => match self.replace(page, version, slot, value, when) {
                     Ok(put) => return put,
@@ -175,7 +275,7 @@ impl<F: KeyForm> Core<F> {
                 page.lock().unlock();
                 return Put::Inserted;
             }
-            self.split(local, page, key);
+            self.split(local, page, key, steps);
         }
     }
 
@@ -215,7 +315,7 @@ impl<F: KeyForm> Core<F> {
         let mut page = from;
         let backoff = Backoff::new();
         loop {
-            let (target, version) = self.target(page, key);
+            let (target, version, _) = self.target(local.guard, page, key);
             page = target;
             match page.find(key, tag, Seen::At(version)) {
                 Ok(None) if page.lock().validate(version) => return None,
@@ -245,7 +345,7 @@ impl<F: KeyForm> Core<F> {
         from: F::Probe<'_>,
         found: impl FnOnce(F::Probe<'_>, u64) -> R,
     ) -> Option<R> {
-        let (page, version) = self.target(local.jump(from), from);
+        let (page, version, _) = self.target(local.guard, local.jump(from), from);
         match page.successor(from) {
             Ok(Some((key, word))) if page.lock().validate(version) => return Some(found(key, word)),
             // All of the page's keys are below.
@@ -343,10 +443,10 @@ impl<F: KeyForm> Core<F> {
         let mut empty: Vec<(&F::Page, Version)> = Vec::new();
         let still_empty = |empty: &[(&F::Page, Version)]| empty.iter().all(|(page, seen)| page.lock().validate(*seen));
         let mut at = Some(match end {
-            End::First => self.walk(self.head(), |_, _| Ok(false)),
-            End::Last => self.last(local.jump(F::probe(&F::great()))),
+            End::First => self.target(local.guard, self.head(), self.head().low()),
+            End::Last => self.last(local),
         });
-        while let Some((page, version)) = at {
+        while let Some((page, version, _)) = at {
             if page.len() > 0 {
                 if !page.lock().try_lock_at(version) {
                     return Err(Changed);
@@ -362,11 +462,11 @@ impl<F: KeyForm> Core<F> {
                 End::First => {
                     let next = after::<F>(page, version)?;
                     point(points::PASSED);
-                    next.map(|next| self.walk(next, |_, _| Ok(false)))
+                    next.map(|next| self.target(local.guard, next, next.low()))
                 }
                 End::Last => {
                     point(points::PASSED);
-                    F::just_below(page.low()).map(|below| self.before(local.jump(F::probe(&below)), page.low()))
+                    F::just_below(page.low()).map(|below| self.before(local, F::probe(&below), page.low()))
                 }
             };
         }

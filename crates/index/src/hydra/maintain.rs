@@ -26,6 +26,7 @@ use super::config::Maintainers;
 use super::oplog::{Kind, MergedLog, Op, PagePtr};
 use super::shared::{Core, Local};
 use crate::key::KeyForm;
+use crate::thin::Thin;
 use archipelago_platform::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering::*};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
@@ -46,6 +47,8 @@ pub(crate) struct Maintenance<F: KeyForm> {
     background: Background,
     /// Held by the thread that moves pages together: how many were in closed chunks when it last looked.
     compacting: Mutex<usize>,
+    /// What the last walk that merged pages has left.
+    thin: Thin,
     /// Pages moved so far.
     moved: AtomicU64,
     /// A test hook: while set, no round is started.
@@ -60,6 +63,8 @@ struct Combiner<F: KeyForm> {
     delayed: Vec<PagePtr<F>>,
     /// Merged logs that some replica has not applied.
     logs: VecDeque<Arc<MergedLog<F>>>,
+    /// The last round when generations of shortcuts took turns.
+    turned: u64,
     /// Pages by the round that removed them, waiting to be retired.
     removed: VecDeque<(u64, Vec<PagePtr<F>>)>,
 }
@@ -96,9 +101,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<F: KeyForm> Maintenance<F> {
+    /// While this is held, no thread moves pages together.
+    pub(super) fn hold_still(&self) -> MutexGuard<'_, usize> {
+        lock(&self.compacting)
+    }
+
     pub(super) fn new(nodes: usize) -> Self {
-        let combiner =
-            Combiner { round: 0, anchors: 1, delayed: Vec::new(), logs: VecDeque::new(), removed: VecDeque::new() };
+        let combiner = Combiner {
+            round: 0,
+            anchors: 1,
+            delayed: Vec::new(),
+            logs: VecDeque::new(),
+            turned: 0,
+            removed: VecDeque::new(),
+        };
         Self {
             pending: CachePadded::new(AtomicIsize::new(0)),
             due_at: AtomicUsize::new(1),
@@ -106,6 +122,7 @@ impl<F: KeyForm> Maintenance<F> {
             updaters: (0..nodes).map(|_| Updater { applied: AtomicU64::new(0), busy: Mutex::new(()) }).collect(),
             background: Background::new(),
             compacting: Mutex::new(0),
+            thin: Thin::default(),
             moved: AtomicU64::new(0),
             paused: AtomicBool::new(false),
         }
@@ -192,11 +209,11 @@ impl<F: KeyForm> Core<F> {
         drop(busy);
     }
 
-    /// Drops merged logs and retires pages that every replica has put behind it.
+    /// Drops merged logs and shortcuts, and retires pages, that every replica has put behind it.
     fn reclaim(&self, local: &Local<'_, F>) {
         let slowest = self.maintenance.updaters.iter().map(|updater| updater.applied.load(Acquire)).min().unwrap_or(0);
         let mut ripe = Vec::new();
-        {
+        let dropped = {
             let mut combiner = self.lock_combiner();
             while combiner.logs.front().is_some_and(|log| log.id <= slowest) {
                 combiner.logs.pop_front();
@@ -204,6 +221,15 @@ impl<F: KeyForm> Core<F> {
             while combiner.removed.front().is_some_and(|(round, _)| *round < slowest) {
                 ripe.extend(combiner.removed.pop_front().into_iter().flat_map(|(_, pages)| pages));
             }
+            // What was logged before the last turn was drained by the round after it, and a removal is applied one round later.
+            let all_apply = slowest >= combiner.turned + 2;
+            all_apply.then(|| {
+                combiner.turned = combiner.round;
+                self.shortcuts.turn()
+            })
+        };
+        if let Some(generation) = dropped.flatten() {
+            generation.retire(local.guard);
         }
         for page in ripe {
             // SAFETY: taken out of the queue once; the module's argument shows that no layer leads to it.

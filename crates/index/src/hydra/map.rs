@@ -12,8 +12,10 @@ pub enum Hydra {}
 
 /// A concurrent ordered map: **HydraList**. See the [module](super) for how it works, and [`Map`] for how to use it.
 ///
+/// Its operations are the methods of a [`Session`](crate::Session): `map.pin().insert(key, value)`, `map.pin().get(&key)`.
+///
 /// ```
-/// use archipelago_index::HydraList;
+/// use archipelago::HydraList;
 ///
 /// let map: HydraList<u64, u64> = HydraList::new();
 /// let map = map.pin(); // this thread's session

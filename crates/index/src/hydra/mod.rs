@@ -23,6 +23,7 @@ mod page;
 mod reshape;
 mod scan;
 mod shared;
+mod shortcuts;
 mod snapshot;
 mod structure;
 

@@ -16,9 +16,9 @@
 
 use super::page::Page;
 use crate::key::KeyForm;
-use archipelago_platform::atomic::{AtomicIsize, Ordering::*};
+use archipelago_platform::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering::*};
 use archipelago_platform::sync::{Mutex, MutexGuard};
-use core::ptr::NonNull;
+use core::ptr::{NonNull, null_mut};
 
 /// A page's address, shared between threads under the rules of `maintain.rs`.
 pub(crate) struct PagePtr<F: KeyForm>(pub NonNull<F::Page>);
@@ -71,17 +71,60 @@ pub(crate) struct Op<F: KeyForm> {
     pub stamp: u64,
 }
 
-/// What one thread writes for the whole map: its op log and its shares of the entry count and of the bytes that keys take
-/// outside pages.
+/// So many places where keys rise, a thread can go between without looking for them anew. Must be a power of two.
+const FINGERS: usize = 8;
+
+/// What one thread writes for the whole map: its op log, its fingers, and its shares of the entry count and of the bytes that
+/// keys take outside pages.
 pub(crate) struct ThreadCell<F: KeyForm> {
     log: Mutex<Vec<Op<F>>>,
     count: AtomicIsize,
     outside: AtomicIsize,
+    fingers: [Finger<F>; FINGERS],
+}
+
+/// Where a long walk of the thread's ended, the last one of those that began at a page: the page where it ended, and how many
+/// pages had been retired when that was seen live ([`Core::retirements`](super::shared::Core::retirements)).
+///
+/// While no page has been retired since, this one has not, and may be looked at: RCU will wait for the guard of the thread that
+/// finds so. For either RCU waits for that guard, or the guard was entered after the page's grace period, and the count that
+/// came before the retirement, by a thread with a guard of its own, happened before it.
+struct Finger<F: KeyForm> {
+    page: AtomicPtr<F::Page>,
+    retirements: AtomicU64,
 }
 
 impl<F: KeyForm> ThreadCell<F> {
     pub(crate) fn new() -> Self {
-        Self { log: Mutex::new(Vec::new()), count: AtomicIsize::new(0), outside: AtomicIsize::new(0) }
+        Self {
+            log: Mutex::new(Vec::new()),
+            count: AtomicIsize::new(0),
+            outside: AtomicIsize::new(0),
+            fingers: [const { Finger { page: AtomicPtr::new(null_mut()), retirements: AtomicU64::new(0) } }; FINGERS],
+        }
+    }
+
+    /// Where the last long walk from `from` ended, if no page has been retired since; or one from another page that shares its
+    /// finger. Like all below only for the thread that has the cell's slot, so no order is needed.
+    #[inline]
+    pub(crate) fn finger(&self, from: &F::Page, retirements: u64) -> Option<NonNull<F::Page>> {
+        let finger = self.finger_of(from);
+        let same = finger.retirements.load(Relaxed) == retirements;
+        NonNull::new(finger.page.load(Relaxed)).filter(|_| same)
+    }
+
+    /// Keeps where a walk from `from` ended, at a page that was seen live after `retirements` had been read.
+    #[inline]
+    pub(crate) fn set_finger(&self, from: &F::Page, page: &F::Page, retirements: u64) {
+        let finger = self.finger_of(from);
+        finger.page.store(core::ptr::from_ref(page).cast_mut(), Relaxed);
+        finger.retirements.store(retirements, Relaxed);
+    }
+
+    #[inline]
+    fn finger_of(&self, from: &F::Page) -> &Finger<F> {
+        let hash = (core::ptr::from_ref(from).addr() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.fingers[(hash >> (u64::BITS - FINGERS.ilog2())) as usize]
     }
 
     pub(crate) fn append(&self, op: Op<F>) {

@@ -3,12 +3,14 @@
 use super::oplog::Kind;
 use super::page::{Fill, Page};
 use super::shared::{Core, Local};
+use super::shortcuts::is_chosen;
 use crate::key::KeyForm;
 
 impl<F: KeyForm> Core<F> {
-    /// Splits the locked page to make room for `key`, and unlocks it.
+    /// Splits the locked page to make room for `key`, and unlocks it. `steps` is how far the page was from where the walk to it
+    /// began.
     #[cold]
-    pub(super) fn split(&self, local: &Local<'_, F>, page: &F::Page, key: F::Probe<'_>) {
+    pub(super) fn split(&self, local: &Local<'_, F>, page: &F::Page, key: F::Probe<'_>, steps: usize) {
         let fresh = self.allocate(local.node);
         // SAFETY: `fresh` is an unused block of the right layout, and `page` is locked by us.
         if !unsafe { page.split(fresh.as_ptr(), key) } {
@@ -18,7 +20,11 @@ impl<F: KeyForm> Core<F> {
             return;
         }
         // Logged before the lock is released: a thread that later merges the new page away logs after this.
-        self.log(local, Kind::Insert, fresh);
+        let stamp = self.log(Kind::Insert, fresh);
+        if steps > 1 || is_chosen(stamp) {
+            // SAFETY: written just now. Only a thread with `page`'s lock could make it obsolete.
+            self.shortcuts.add(local.guard, unsafe { fresh.as_ref() });
+        }
         page.lock().unlock();
         self.after_structure_change(local);
     }
@@ -55,16 +61,25 @@ impl<F: KeyForm> Core<F> {
             return false;
         }
         right.set_next(page);
-        self.log(local, Kind::Remove, right.into());
+        self.log_obsolete(local, right, page);
         right.lock().unlock_obsolete();
         true
+    }
+
+    /// Logs that `page` becomes obsolete and forwards to `heir`; hands its shortcut on. The caller has locked `page`, and the
+    /// page before it, so that neither it nor `heir` can become obsolete meanwhile.
+    pub(super) fn log_obsolete(&self, local: &Local<'_, F>, page: &F::Page, heir: &F::Page) {
+        let stamp = self.log(Kind::Remove, page.into());
+        if self.shortcuts.take(local.guard, page) || is_chosen(stamp) {
+            self.shortcuts.add(local.guard, heir);
+        }
     }
 
     /// Merges `page` (not locked) into the page before it, if the two fit and the locks are free.
     fn merge_into_previous(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
         let low = page.low();
         let Some(below) = F::just_below(low) else { return false };
-        let (left, version) = self.before(local.jump(F::probe(&below)), low);
+        let (left, version, _) = self.before(local, F::probe(&below), low);
         if !core::ptr::eq(left.next(), page) || !left.lock().try_lock_at(version) {
             return false;
         }

@@ -10,6 +10,7 @@
 //! a page unsorted sorts its copy and, if no thread is in the way, puts the entries back in order: one line less per
 //! page, and the next scan copies a contiguous run.
 
+use super::list::Found;
 use super::page::{LOCKED, Page, PageCopy, Seen};
 use super::shared::{Core, Local};
 use crate::key::KeyForm;
@@ -70,7 +71,7 @@ impl<F: KeyForm> Core<F> {
                 local.layer.prefetch_followers(bound, fetched);
                 ahead = AHEAD.min(2 * ahead);
             }
-            let (target, version) = self.target(page, bound);
+            let (target, version, _) = self.target(local.guard, page, bound);
             let next = target.next();
             if limit - seen > FILL / 2 {
                 // It is not validated yet, but any address may be fetched from.
@@ -112,10 +113,10 @@ impl<F: KeyForm> Core<F> {
     }
 
     /// The page with the greatest keys below `bound` (`None`: of all); `None` if there are no lesser keys.
-    fn last_below<'l>(&self, local: &'l Local<'_, F>, bound: Option<F::Probe<'_>>) -> Option<(&'l F::Page, Version)> {
-        let Some(bound) = bound else { return Some(self.last(local.jump(F::probe(&F::great())))) };
+    fn last_below<'l>(&'l self, local: &'l Local<'_, F>, bound: Option<F::Probe<'_>>) -> Option<Found<'l, F>> {
+        let Some(bound) = bound else { return Some(self.last(local)) };
         let below = F::just_below(bound)?;
-        Some(self.before(local.jump(F::probe(&below)), bound))
+        Some(self.before(local, F::probe(&below), bound))
     }
 
     /// Visits up to `limit` entries below `bound` (`None`: all), descending, until `visit` returns false.
@@ -137,7 +138,7 @@ impl<F: KeyForm> Core<F> {
                 Some(page) => self.last_below(local, Some(page.low())),
                 None => self.last_below(local, bound),
             };
-            let Some((target, version)) = found else { break };
+            let Some((target, version, _)) = found else { break };
             if target.copy_all(Seen::At(version), &mut copy).is_err() {
                 hint::spin_loop();
                 continue;

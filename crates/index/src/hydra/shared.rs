@@ -5,10 +5,12 @@ use super::layer::Layer;
 use super::maintain::Maintenance;
 use super::oplog::{Kind, Op, PagePtr, ThreadCell};
 use super::page::{Page, Seen};
+use super::shortcuts::Shortcuts;
 use crate::key::KeyForm;
 use crate::map::Limits;
+use archipelago_platform::atomic::{AtomicU64, Ordering::*};
 use archipelago_platform::clock::OrderedClock;
-use archipelago_platform::memory::BlockArena;
+use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::Weak;
@@ -22,8 +24,11 @@ use core::ptr::NonNull;
 /// Field order is drop order: the domain first (its pending retirements free pages into the arenas), the arenas last.
 pub struct Core<F: KeyForm> {
     pub(super) domain: Domain,
-    /// One per NUMA node, in node order.
-    pub(super) layers: Box<[Layer<F>]>,
+    /// One per NUMA node, in node order; each has lines of its own, since it is replaced while the others are read.
+    pub(super) layers: Box<[CachePadded<Layer<F>>]>,
+    pub(super) shortcuts: Shortcuts<F>,
+    /// Pages handed to RCU so far: it is counted before.
+    retirements: CachePadded<AtomicU64>,
     pub(super) cells: PerThread<CachePadded<ThreadCell<F>>>,
     pub(super) maintenance: Maintenance<F>,
     pub(super) config: Config,
@@ -68,7 +73,11 @@ impl<F: KeyForm> Core<F> {
         let head = PagePtr(head);
         Self {
             domain: limits.backlog.domain().tended_by(this.clone()),
-            layers: (0..nodes).map(|node| Layer::new(config.search_layer, head, place(node))).collect(),
+            layers: (0..nodes)
+                .map(|node| CachePadded::new(Layer::new(config.search_layer, head, place(node))))
+                .collect(),
+            shortcuts: Shortcuts::new(),
+            retirements: CachePadded::new(AtomicU64::new(0)),
             cells: PerThread::new(),
             maintenance: Maintenance::new(nodes),
             config,
@@ -98,8 +107,18 @@ impl<F: KeyForm> Core<F> {
     }
 
     /// Closes the sparse chunks of sparse arenas; how many pages lie in closed ones. See [`BlockArena::close_sparse`].
-    pub(super) fn close_sparse(&self) -> usize {
-        self.arenas.0.iter().map(BlockArena::close_sparse).sum()
+    pub(super) fn close_sparse(&self, sparse: Sparse) -> usize {
+        self.arenas.0.iter().map(|arena| arena.close_sparse(sparse)).sum()
+    }
+
+    /// Returns whether an arena is sparse.
+    pub(super) fn is_sparse(&self, sparse: Sparse) -> bool {
+        self.arenas.0.iter().any(|arena| arena.is_sparse(sparse))
+    }
+
+    /// Bytes of pages that are free on a node.
+    pub(super) fn spare_bytes(&self, node: usize) -> usize {
+        self.arenas.0[node].bytes_spare()
     }
 
     /// Closes all chunks.
@@ -140,15 +159,26 @@ impl<F: KeyForm> Core<F> {
                 (*arenas.cast::<Arenas>()).free(NonNull::new_unchecked(page.cast()));
             }
         }
+        // Release, and before the retirement: a guard that RCU does not wait for finds it counted.
+        self.retirements.fetch_add(1, Release);
         let arenas = (&raw const *self.arenas).cast_mut().cast();
         // Its memory is the arena's, and counted there, until it is given back.
         // SAFETY: by the caller's promise the page is unreachable for guards entered from now on.
         unsafe { guard.retire(page.0.as_ptr().cast(), arenas, reclaim::<F>) }
     }
 
-    /// Appends to this thread's op log. Called under the locks of the pages concerned.
-    pub(super) fn log(&self, _: &Local<'_, F>, kind: Kind, page: NonNull<F::Page>) {
-        self.cell().append(Op { kind, page: PagePtr(page), stamp: OrderedClock::shared().now() });
+    /// Appends to this thread's op log, and returns the op's stamp. Called under the locks of the pages concerned.
+    pub(super) fn log(&self, kind: Kind, page: NonNull<F::Page>) -> u64 {
+        let stamp = OrderedClock::shared().now();
+        self.cell().append(Op { kind, page: PagePtr(page), stamp });
+        stamp
+    }
+
+    /// How many pages have been retired, for [`Finger`](super::oplog::Finger)s.
+    #[inline]
+    pub(super) fn retirements(&self) -> u64 {
+        // Acquire pairs with the Release in `retire_page`: a page seen live after this has its retirement still to come.
+        self.retirements.load(Acquire)
     }
 
     /// How many entries there are: exact when no thread is changing the map.
@@ -173,10 +203,10 @@ impl<F: KeyForm> Core<F> {
         self.arenas.0.iter().map(BlockArena::bytes_held).sum()
     }
 
-    /// Bytes of memory held for search layers.
+    /// Bytes of memory held for search layers and shortcuts.
     pub(super) fn layer_bytes(&self) -> usize {
         let guard = self.domain.pin();
-        self.layers.iter().map(|layer| layer.bytes(&guard)).sum()
+        self.layers.iter().map(|layer| layer.bytes(&guard)).sum::<usize>() + self.shortcuts.bytes(&guard)
     }
 
     /// Calls `each` with every page of the list, for a caller that has the map to itself.
@@ -194,6 +224,8 @@ impl<F: KeyForm> Core<F> {
     /// Checks, at quiescence, every invariant of the list, the pages and the search layers.
     pub(crate) fn check_invariants(&self) {
         let mut entries = 0;
+        // A background thread may be at work: it changes pages with this lock held only.
+        let _still = self.maintenance.hold_still();
         self.for_each_page(|page| {
             assert!(page.lock().read().is_some(), "live pages are neither locked nor obsolete");
             page.check();

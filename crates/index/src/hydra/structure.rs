@@ -4,7 +4,7 @@ use super::Hydra;
 use super::config::Config;
 use super::layer::Layer;
 use super::list::When as At;
-use super::page::{Page, Removed};
+use super::page::{Page, Removed, Seen};
 use super::shared::{Core, Local};
 use crate::Encode;
 use crate::key::KeyForm;
@@ -112,13 +112,13 @@ impl<F: KeyForm> Structure<F> for Core<F> {
 
     #[inline(always)]
     fn get(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
-        Core::get(self, place.local(guard).jump(key), key, F::tag(key))
+        Core::get(self, guard, place.local(guard).jump(key), key, F::tag(key))
     }
 
     #[inline(always)]
     fn put(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
         let local = place.local(guard);
-        self.counted(Core::put(self, &local, local.jump(key), key, F::tag(key), word, when), key)
+        self.counted(Core::put(self, &local, &mut local.jump(key), key, F::tag(key), word, when), key)
     }
 
     fn take(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
@@ -202,10 +202,11 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         word: u64,
     ) -> Put {
         let local = place.local(guard);
-        let page = self.jump_from(*near, &local, key);
+        let mut page = self.jump_from(*near, &local, key);
+        let put = Core::put(self, &local, &mut page, key, F::tag(key), word, At::Always);
         // SAFETY: a page that was reached under the guard is not reclaimed before it ends.
         *near = Some(unsafe { &*core::ptr::from_ref(page) });
-        self.counted(Core::put(self, &local, page, key, F::tag(key), word, At::Always), key)
+        self.counted(put, key)
     }
 
     fn entries(&self) -> usize {
@@ -215,6 +216,30 @@ impl<F: KeyForm> Structure<F> for Core<F> {
     fn held(&self) -> Held {
         let (pages, layers) = (self.pages(), self.layer_bytes());
         Held { bytes: self.page_bytes() + self.outside_bytes() + layers, pages, room: pages * F::Page::SLOTS, layers }
+    }
+
+    fn outside(&self, key: F::Probe<'_>) -> usize {
+        F::outside(key)
+    }
+
+    fn spare(&self, place: Place<'_, F>) -> usize {
+        self.spare_bytes(place.node)
+    }
+
+    fn fits(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>) -> bool {
+        let local = place.local(guard);
+        loop {
+            let (page, version, _) = self.target(local.guard, local.jump(key), key);
+            let Ok(found) = page.find(key, F::tag(key), Seen::At(version)) else { continue };
+            let fits = found.is_some() || page.has_room_for(key);
+            if page.lock().validate(version) {
+                return fits;
+            }
+        }
+    }
+
+    fn is_thin(&self) -> bool {
+        Core::is_thin(self)
     }
 
     #[inline]

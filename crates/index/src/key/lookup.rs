@@ -43,7 +43,7 @@ impl<K: KeyPart> Parts<K> for Lent<'_, K> {
 /// up to 120 bytes.
 ///
 /// ```
-/// use archipelago_index::{HydraList, Parts, by_parts};
+/// use archipelago::index::{HydraList, Parts, by_parts};
 /// use std::ops::Bound::{Excluded, Included};
 ///
 /// let map: HydraList<(String, u64), &str> = HydraList::new();
@@ -60,13 +60,13 @@ impl<K: KeyPart> Parts<K> for Lent<'_, K> {
 /// Only by the key's own parts, and never to store:
 ///
 /// ```compile_fail,E0271
-/// # use archipelago_index::{HydraList, by_parts};
+/// # use archipelago::index::{HydraList, by_parts};
 /// # let map: HydraList<(String, u64), &str> = HydraList::new();
 /// map.pin().get(by_parts(&(7, "Bern")));
 /// ```
 ///
 /// ```compile_fail,E0277
-/// # use archipelago_index::{Art, by_parts};
+/// # use archipelago::index::{Art, by_parts};
 /// # let map: Art<(String, u64), &str> = Art::new();
 /// map.pin().insert(by_parts(&("Bern", 7)), "seven");
 /// ```

@@ -14,7 +14,7 @@ use super::part::PartBuffer;
 /// By hand it is one type and two functions. Here, names are ordered and found in any spelling:
 ///
 /// ```
-/// use archipelago_index::{HydraList, KeyAs};
+/// use archipelago::index::{HydraList, KeyAs};
 ///
 /// #[derive(Clone, Debug, PartialEq)]
 /// struct AnyCase(String);
@@ -48,7 +48,7 @@ use super::part::PartBuffer;
 /// make an order for people, in which the spelling only decides between equals:
 ///
 /// ```
-/// use archipelago_index::{Art, KeyAs};
+/// use archipelago::index::{Art, KeyAs};
 ///
 /// #[derive(Clone, Debug, PartialEq)]
 /// struct Collated {
@@ -82,7 +82,7 @@ use super::part::PartBuffer;
 /// An `enum` with data stands for its number and, for each kind of data, an `Option`:
 ///
 /// ```
-/// use archipelago_index::KeyAs;
+/// use archipelago::index::KeyAs;
 ///
 /// #[derive(Clone)]
 /// enum Id {
@@ -111,13 +111,22 @@ use super::part::PartBuffer;
 /// `impl<'a> Borrow<dyn Parts<Id> + 'a> for Id { fn borrow(&self) -> &(dyn Parts<Id> + 'a) { self } }`; for look-ups by
 /// `&str` of what stands for a `String` as it is, `impl Borrow<str>`.
 ///
+/// A type that is neither declared by [`key!`](crate::key!) nor implements this is no key:
+///
+/// ```compile_fail,E0277
+/// #[derive(Clone)]
+/// struct Name(String);
+///
+/// let map: archipelago::HydraList<Name, u64> = Default::default();
+/// ```
+///
 /// What gives something else than its key's borrowed form does not compile:
 ///
 /// ```compile_fail,E0053
 /// #[derive(Clone)]
 /// struct Name(String);
 ///
-/// impl archipelago_index::KeyAs for Name {
+/// impl archipelago::index::KeyAs for Name {
 ///     type Key = String;
 ///     fn as_key(&self) -> &[u8] {
 ///         self.0.as_bytes()
@@ -127,6 +136,13 @@ use super::part::PartBuffer;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no key of an ordered map",
+    label = "no key, and nothing that a key is looked up by",
+    note = "a type of your own becomes a key by `archipelago::index::key!`, or by implementing `KeyAs`",
+    note = "bounds of ranges are keys (`range(\"a\".to_string()..)`), or borrowed and named one by one: \
+            `range::<str, _>((Included(\"a\"), Unbounded))`"
+)]
 pub trait KeyAs: Clone + Send + Sync + 'static {
     /// What it stands for.
     type Key: KeyPart;
@@ -191,7 +207,7 @@ unsafe impl<T: KeyAs> KeyPart for T {
 /// Declares types and makes them keys: newtypes, structs of up to eight fields, `enum`s without data.
 ///
 /// ```
-/// use archipelago_index::{HydraList, by_parts, key};
+/// use archipelago::index::{HydraList, by_parts, key};
 ///
 /// key! {
 ///     /// As fast as a `u64`.
@@ -231,7 +247,7 @@ unsafe impl<T: KeyAs> KeyPart for T {
 /// Fields that are no keys don't compile:
 ///
 /// ```compile_fail,E0277
-/// archipelago_index::key! {
+/// archipelago::index::key! {
 ///     #[derive(Clone)]
 ///     struct Wrong(Vec<String>);
 /// }
@@ -240,13 +256,13 @@ unsafe impl<T: KeyAs> KeyPart for T {
 /// Nor do types that are not `Clone`, nor numbers beyond `i32`:
 ///
 /// ```compile_fail,E0277
-/// archipelago_index::key! {
+/// archipelago::index::key! {
 ///     struct Wrong(u64);
 /// }
 /// ```
 ///
 /// ```compile_fail,E0080
-/// archipelago_index::key! {
+/// archipelago::index::key! {
 ///     #[derive(Clone)]
 ///     #[repr(u64)]
 ///     enum Wrong { Large = 1 << 63 }

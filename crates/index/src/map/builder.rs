@@ -32,10 +32,11 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
     /// operations that change the map do when it is reached. Default: none.
     ///
     /// The memory stays below the limit and, per thread that changes the map, one part in 32 of it and what one operation
-    /// removes. A limit of less than some 100 kB for each such thread costs speed. Look-ups never wait.
+    /// removes; and, with [`OnBacklog::Wait`], all that threads remove or replace while they read the map themselves, with a `Ref`
+    /// or an `Entry` of their own: they cannot wait. With the `try_` operations it stays below the limit there, too. A limit of less than some 100 kB for each such thread costs speed. Look-ups never wait.
     ///
     /// ```
-    /// use archipelago_index::{HydraList, OnBacklog, Refused};
+    /// use archipelago::index::{HydraList, OnBacklog, Refused};
     ///
     /// let map: HydraList<u64, [u8; 1000]> = HydraList::builder().backlog_limit(1 << 20, OnBacklog::Proceed).build();
     /// let map = map.pin();
@@ -55,12 +56,21 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
     /// A limit to all the memory that the map holds, in bytes as [`Map::bytes`] counts them. Default: none.
     ///
     /// At the limit `try_insert`, `try_replace` and `try_extend` refuse and return what was to be stored. Operations without
-    /// `try_` do not look at the limit: they have no way to refuse. Memory comes in blocks, so the map may hold one block (at
-    /// most 2 MiB, for small maps a few kB) and, per thread, one entry more than this. Removing entries makes room once
-    /// no reader can still use them.
+    /// `try_` do not look at the limit: they have no way to refuse.
+    ///
+    /// With `try_` operations alone the map holds at most this and a block of pages (half of the limit, at most 2 MiB); per
+    /// thread, an entry, a page, and what removals leave to readers; and where threads compete for the last room in pages, one part in 32 of
+    /// the limit.
+    ///
+    /// Removing entries makes room once no reader can still use them. Pages that are free in a block are room. At the limit a
+    /// key whose page has room is stored, and one whose page is full is refused, so the one may be refused and the next be
+    /// stored. If pages have become thin, the operation that would be refused first merges neighbours and gives memory back, in
+    /// O(pages), at most once for each eighth of the map that has changed. Of a full map's entries 99, 75 or 50 % removed all over it,
+    /// at least 80, 70 or 60 % of as many fit again; but pages of words that were full, and have lost every other entry, are not merged:
+    /// then there is room for keys that fall between those which are left, and none for keys beyond.
     ///
     /// ```
-    /// use archipelago_index::{HydraList, Refused};
+    /// use archipelago::index::{HydraList, Refused};
     ///
     /// let map: HydraList<u64, [u8; 1000]> = HydraList::builder().memory_limit(1 << 20).build();
     /// let map = map.pin();
@@ -83,8 +93,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// Configures a map.
     ///
     /// ```
-    /// use archipelago_index::hydra::Maintainers;
-    /// use archipelago_index::{Art, HydraList, OnBacklog};
+    /// use archipelago::index::hydra::Maintainers;
+    /// use archipelago::index::{Art, HydraList, OnBacklog};
     ///
     /// let map = HydraList::<u64, String>::builder().maintainers(Maintainers::Clients).build();
     /// map.pin().insert(1, "one".into());

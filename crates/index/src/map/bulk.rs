@@ -3,7 +3,7 @@
 use super::batch::KeyList;
 use super::structure::{Put, Structure, Words};
 use super::walk::bounds;
-use super::{FormOf, Hold, Kind, Session};
+use super::{FormOf, Hold, Kind, Map, Session};
 use crate::hydra::{PageForm, SearchForm};
 use crate::{Encode, Key, value};
 use core::borrow::Borrow;
@@ -17,11 +17,15 @@ const MOST_TAKEN: usize = 2048;
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// Inserts or replaces every entry; of equal keys the last one stays. Entries are put in order some 2,000 at a time, and
-    /// inserted page by page. In a `HydraList`, entries in ascending order cost O(1) each: each search starts where the last
-    /// one ended, and new pages are filled to the brim.
+    /// inserted page by page. In a `HydraList` and a `BLinkTree` a run of ascending keys is searched for once in 64 entries,
+    /// and costs O(1) amortized for each entry beside that: each goes where the last one went, or to a page near it. Other
+    /// entries, and those of other maps, cost what `insert` does.
     ///
     /// `entries` is advanced outside any critical section, up to that many entries ahead of those inserted. If that panics,
     /// the entries it gave before are in the map when the panic goes on.
+    ///
+    /// # Panics
+    /// When all entries are stored but those whose keys are too long, if there are any. See [`upsert`](Self::upsert).
     pub fn extend(&self, entries: impl IntoIterator<Item = (K, V)>) {
         self.insert_many(entries);
     }
@@ -29,24 +33,29 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// As [`extend`](Self::extend); returns how many of the keys were not there before.
     pub fn insert_many(&self, entries: impl IntoIterator<Item = (K, V)>) -> usize {
         let mut entries = entries.into_iter();
-        let (mut batch, mut wanted, mut new) = (Vec::new(), BULK, 0);
+        let (mut batch, mut wanted, mut new, mut too_long) = (Vec::new(), BULK, 0, 0);
         loop {
             // Nothing of ours is left half done by a panic here: a vector that is being extended holds what it was given.
             let taken = catch_unwind(AssertUnwindSafe(|| batch.extend(entries.by_ref().take(wanted))));
             let over = batch.len() < wanted;
-            new += self.put_all(&mut batch);
+            let (added, refused) = self.put_all(&mut batch);
+            (new, too_long) = (new + added, too_long + refused);
             match taken {
                 Err(panic) => resume_unwind(panic),
-                Ok(()) if over => return new,
+                Ok(()) if over => {
+                    assert!(too_long == 0, "{too_long} keys are longer than the map's longest");
+                    return new;
+                }
                 Ok(()) => wanted = (wanted * 2).min(MOST_TAKEN),
             }
         }
     }
 
-    /// Inserts or replaces a batch of entries, in the order of their keys, and leaves it empty. How many keys were new.
+    /// Inserts or replaces a batch of entries, in the order of their keys, and leaves it empty. How many keys were new, and how
+    /// many entries were left out, as their keys are too long.
     ///
     /// What the keys' type makes of them is asked once, so that their order is one whatever it says.
-    fn put_all(&self, batch: &mut Vec<(K, V)>) -> usize {
+    fn put_all(&self, batch: &mut Vec<(K, V)>) -> (usize, usize) {
         let mut keys = <FormOf<K> as PageForm>::Keys::default();
         batch.iter().for_each(|(key, _)| key.encode(|key| keys.push(key)));
         let mut values: Vec<Option<V>> = batch.drain(..).map(|(_, value)| Some(value)).collect();
@@ -55,12 +64,16 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         if order.windows(2).any(|pair| compare(pair[0], pair[1]).is_gt()) {
             order.sort_unstable_by(|&a, &b| compare(a, b).then(a.cmp(&b)));
         }
-        let mut new = 0;
+        let (mut new, mut too_long) = (0, 0);
         for places in order.chunks(BULK) {
             let guard = self.enter_to_store();
             let mut near = Default::default();
             for &at in places {
                 let Some(value) = values[at].take() else { continue };
+                if Map::<S, K, V>::is_too_long(keys.get(at)) {
+                    too_long += 1;
+                    continue;
+                }
                 let word = Self::word_for(keys.get(at), value);
                 match self.core.put_near(self.place(), &guard, &mut near, keys.get(at), word) {
                     Put::Replaced(old) => self.retire_word(&guard, old),
@@ -68,7 +81,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
                 }
             }
         }
-        new
+        (new, too_long)
     }
 
     /// Keeps the entries for which `keep` is true and removes the others, in ascending order of keys.

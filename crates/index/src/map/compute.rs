@@ -149,7 +149,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// meanwhile; what it had said is dropped then. If it panics, nothing has been changed.
     ///
     /// ```
-    /// use archipelago_index::{Change, HydraList};
+    /// use archipelago::index::{Change, HydraList};
     ///
     /// let stock = HydraList::from([("apple".to_string(), 2_u64)]);
     /// let stock = stock.pin();
@@ -222,7 +222,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// Returns the value replaced or removed, by reference.
     ///
     /// ```
-    /// use archipelago_index::Art;
+    /// use archipelago::Art;
     ///
     /// let map = Art::from([(1_u64, "one")]);
     /// let map = map.pin();

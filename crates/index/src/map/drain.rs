@@ -1,56 +1,85 @@
 //! Iterators that remove what they yield.
 
-use super::reference::{Entry, Held};
-use super::structure::{Structure, Words};
-use super::walk::Walk;
+use super::fetched::{Fetched, Kept, Side};
+use super::reference::Entry;
+use super::structure::{End, Structure, Words};
+use super::walk::{Batches, Walk};
 use super::{FormOf, Hold, Kind, Session};
-use crate::{Encode, Key, value};
-use archipelago_platform::sync::Arc;
+use crate::{Encode, Key};
 use core::borrow::Borrow;
 use core::fmt;
-use core::ops::{Range as Places, RangeBounds};
+use core::ops::RangeBounds;
 
 /// An iterator that removes entries and yields them by reference, in ascending order. See [`Session::extract_if`].
 ///
 /// It is `Send` if its condition is, and removes an entry just before it yields it: what is left when it is dropped stays
-/// in the map.
+/// in the map. Between two steps, paused or leaked, it keeps nothing from being freed; its entries do, see [`Entry`].
 pub struct ExtractIf<'m, S: Kind, K: Key, V: Send + Sync + 'static, F> {
     walk: Walk<'m, S, K, V>,
+    batches: Batches,
     condition: F,
-    /// Fetched, and the places that are left.
-    seen: Option<(Arc<Held<'m, K>>, Places<usize>)>,
+    seen: Option<Side<'m, K>>,
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, F> ExtractIf<'m, S, K, V, F>
 where
     F: FnMut(K::Ref<'_>, &V) -> bool,
 {
-    fn fetch(&mut self) -> Option<(Arc<Held<'m, K>>, Places<usize>)> {
-        let mut held = Held { batch: Default::default(), guard: self.walk.map().core().domain().pin_owned() };
-        self.walk.fetch_front(Words::of::<V>(), |key, word| held.batch.push(key, word));
-        let places = 0..held.batch.len();
-        (!places.is_empty()).then(|| (Arc::new(held), places))
+    fn fetch(&mut self) -> Option<Side<'m, K>> {
+        let used = self.seen.take();
+        if self.walk.is_drained() {
+            return None;
+        }
+        let mut fetched = used.and_then(Side::again).unwrap_or_else(|| Fetched::new(self.walk.map()));
+        let push = |key: crate::Probe<'_, K>, word| fetched.batch.push(key, word);
+        self.walk.fetch_front(self.batches.next(), Words::of::<V>(), push);
+        Some(Side::new(fetched))
     }
 
-    /// Removes an entry that was seen, if the condition holds. What to yield.
-    fn extract(&mut self, mut held: Arc<Held<'m, K>>, mut at: usize) -> Option<Entry<'m, K, V>> {
-        let session = self.walk.map().pin();
+    /// The next entry that was seen, with what keeps its value.
+    fn look(&mut self) -> Option<(Kept<'m, K>, usize)> {
         loop {
-            let (key, word) = (held.batch.key(at), *held.batch.word(at));
+            if self.seen.as_ref().is_none_or(|seen| seen.left.is_empty()) {
+                self.seen = Some(self.fetch()?);
+            }
+            let seen = self.seen.as_mut()?;
+            if let Some(kept) = seen.keep() {
+                return Some((kept, seen.left.next()?));
+            }
+            // Nothing has kept the values of what is left, and some may be gone.
+            self.batches = Batches::FROM_SOME;
+            self.seen.take()?.give_back(&mut self.walk, End::First);
+        }
+    }
+
+    /// Removes an entry that was seen and yields it, if the condition holds.
+    fn extract(&mut self, kept: Kept<'m, K>, at: usize) -> Result<Entry<'m, K, V>, Kept<'m, K>> {
+        let map = self.walk.map();
+        let session = map.pin();
+        let mut changed: Option<Entry<'m, K, V>> = None;
+        loop {
+            let (held, at) = changed.as_ref().map_or((&kept, at), Entry::place);
+            let (key, word) = (held.batch().key(at), *held.batch().word(at));
             // SAFETY: an encoding of a K, and a V's word that was read under the guard beside it.
-            if !unsafe { value::with_ref(word, |value| (self.condition)(K::decode_ref(key), value)) } {
-                return None;
+            let (key_ref, value) = unsafe { held.show(at) };
+            if !(self.condition)(key_ref, value) {
+                return Err(kept);
             }
             let guard = session.enter();
             if session.core.take(session.place(), &guard, key, Some(word)).is_some() {
                 session.retire_word(&guard, word);
                 // SAFETY: the guard beside the batch is older than the retirement.
-                return Some(unsafe { Entry::new(&held, at) });
+                return Ok(changed.unwrap_or_else(|| unsafe { Entry::new(kept, at) }));
             }
             // Changed since it was seen: it is asked about again as it is now.
-            let mut now = Held { batch: Default::default(), guard: session.core.domain().pin_owned() };
-            now.batch.push(key, session.core.get(session.place(), &guard, key)?);
-            (held, at) = (Arc::new(now), 0);
+            let now = Entry::alone(map, |found| {
+                let word = session.core.get(session.place(), &guard, key);
+                word.map(|word| found.push(key, word)).is_some()
+            });
+            match now {
+                Some(now) => changed = Some(now),
+                None => return Err(kept),
+            }
         }
     }
 }
@@ -63,14 +92,11 @@ where
 
     fn next(&mut self) -> Option<Entry<'m, K, V>> {
         loop {
-            let (held, mut places) = match self.seen.take() {
-                Some(seen) => seen,
-                None => self.fetch()?,
-            };
-            let Some(at) = places.next() else { continue };
-            self.seen = Some((held.clone(), places));
-            if let Some(entry) = self.extract(held, at) {
-                return Some(entry);
+            let (kept, at) = self.look()?;
+            match self.extract(kept, at) {
+                Ok(entry) => return Some(entry),
+                // The next one is of the same batch, nearly always.
+                Err(kept) => self.seen.as_mut()?.lent = Some(kept),
             }
         }
     }
@@ -85,11 +111,11 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static, F> fmt::Debug for ExtractIf<'_, 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// Removes the entries in `range` for which `condition` is true, one with each step of the iterator, and yields them by
     /// reference, ascending. Each is removed by one atomic operation, with a value that `condition` has approved; the
-    /// condition is asked again if the value has changed meanwhile. While the iterator or an entry of it lives, memory
-    /// reclamation waits.
+    /// condition is asked again if the value has changed meanwhile. While an entry lives, memory reclamation waits; an iterator
+    /// between two steps holds nothing back.
     ///
     /// ```
-    /// use archipelago_index::HydraList;
+    /// use archipelago::HydraList;
     ///
     /// let map: HydraList<u64, u64> = (0..100).map(|n| (n, n * n)).collect();
     /// let session = map.pin();
@@ -104,7 +130,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         R: RangeBounds<Q>,
         F: FnMut(K::Ref<'_>, &V) -> bool,
     {
-        ExtractIf { walk: self.walk(&range), condition, seen: None }
+        ExtractIf { walk: self.walk(&range), batches: Batches::FROM_SOME, condition, seen: None }
     }
 
     /// As [`extract_if`](Self::extract_if), everything in `range`. (To remove without looking:

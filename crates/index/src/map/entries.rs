@@ -1,140 +1,146 @@
 //! Visiting entries by reference: iterators of [`Entry`], and closures, which cost least.
 
+use super::fetched::{Fetched, Kept, Side};
 use super::range::prefix_bounds;
-use super::reference::{Entry, Held};
-use super::walk::{Walk, bounds};
+use super::reference::Entry;
+use super::walk::{Batches, Walk, bounds};
 use super::{End, FormOf, Hold, Kind, Session, Structure, Words};
 use crate::hydra::{PageForm, SearchForm};
 use crate::key::Bytes;
 use crate::{Encode, Key, value};
-use archipelago_platform::sync::Arc;
 use core::borrow::Borrow;
 use core::fmt;
 use core::iter::FusedIterator;
-use core::marker::PhantomData;
-use core::ops::{ControlFlow, Range as Places, RangeBounds};
+use core::ops::{ControlFlow, RangeBounds};
 
 /// A double-ended iterator over a range of entries by reference, in key order. See [`Session::entries`].
 ///
-/// It is `Send`, and so are its entries. It holds no lock; it holds a guard, which keeps what the map lets go of from being
-/// freed, from one batch of entries to the next (at most 256 of them) or to its end.
+/// It is `Send`, and so are its entries. It holds no lock. What the map lets go of is kept from being freed as long as an
+/// [`Entry`] lives; between two steps, paused or leaked, the iterator itself holds nothing back, but after
+/// [`next_ref`](Self::next_ref), which lends until the next step or [`release`](Self::release). It fetches up to 256 entries
+/// ahead, and fetches them again if some of their values may have been freed meanwhile.
 pub struct Entries<'m, S: Kind, K: Key, V: Send + Sync + 'static> {
     walk: Walk<'m, S, K, V>,
-    front: Option<Side<'m, K>>,
-    back: Option<Side<'m, K>>,
-    values: PhantomData<V>,
+    front: Ahead<'m, K>,
+    back: Ahead<'m, K>,
 }
 
-/// What has been fetched from one end: the places that are left, the one to be yielded next at the start. The front's lie in
-/// ascending order, the back's in descending.
-struct Side<'m, K: Key> {
-    held: Arc<Held<'m, K>>,
-    left: Places<usize>,
+/// What was fetched from one end (the front's in ascending order, the back's in descending), and how many entries are fetched
+/// from there next.
+struct Ahead<'m, K: Key> {
+    side: Option<Side<'m, K>>,
+    batches: Batches,
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
     pub(super) fn over(walk: Walk<'m, S, K, V>) -> Self {
-        Self { walk, front: None, back: None, values: PhantomData }
+        let ahead = || Ahead { side: None, batches: Batches::FROM_SOME };
+        Self { walk, front: ahead(), back: ahead() }
     }
 
-    /// Something to fetch into: the used one, if no entry refers to it any more.
-    fn fresh(&self, used: Option<Side<'m, K>>) -> Held<'m, K> {
-        match used.and_then(|side| Arc::into_inner(side.held)) {
-            Some(mut held) => {
-                held.batch.clear();
-                held.guard.renew();
-                held
+    #[inline]
+    fn ahead(&mut self, end: End) -> &mut Ahead<'m, K> {
+        match end {
+            End::First => &mut self.front,
+            End::Last => &mut self.back,
+        }
+    }
+
+    #[inline]
+    fn has_left(&mut self, end: End) -> bool {
+        self.ahead(end).side.as_ref().is_some_and(|side| !side.left.is_empty())
+    }
+
+    /// Fetches from one end, of which nothing is left; whether there was something.
+    fn fetch(&mut self, end: End) -> bool {
+        let used = self.ahead(end).side.take();
+        if self.walk.is_drained() {
+            return false;
+        }
+        let batch = self.ahead(end).batches.next();
+        let mut fetched = used.and_then(Side::again).unwrap_or_else(|| Fetched::new(self.walk.map()));
+        let push = |key: crate::Probe<'_, K>, word| fetched.batch.push(key, word);
+        match end {
+            End::First => self.walk.fetch_front(batch, Words::of::<V>(), push),
+            End::Last => self.walk.fetch_back(batch, Words::of::<V>(), push),
+        }
+        self.ahead(end).side = Some(Side::new(fetched));
+        self.has_left(end)
+    }
+
+    /// The next place from `end`: in what was fetched from there, or else in what is left of the other end's. With what keeps
+    /// its value.
+    #[inline]
+    fn step(&mut self, end: End) -> Option<(End, usize, Kept<'m, K>)> {
+        loop {
+            let from = if self.has_left(end) || self.fetch(end) { end } else { end.other() };
+            let ahead = self.ahead(from);
+            let side = ahead.side.as_mut().filter(|side| !side.left.is_empty())?;
+            if let Some(kept) = side.keep() {
+                let at = if from == end { side.left.next() } else { side.left.next_back() };
+                return Some((from, at?, kept));
             }
-            None => Held { batch: Default::default(), guard: self.walk.map().core().domain().pin_owned() },
+            self.fetch_again(from);
         }
     }
 
-    fn fetch_front(&mut self) {
-        let used = self.front.take();
-        if self.walk.is_drained() {
-            return;
+    /// Some of the values that one end's places lead to may be gone: nothing has kept them.
+    #[cold]
+    fn fetch_again(&mut self, end: End) {
+        let ahead = self.ahead(end);
+        ahead.batches = Batches::FROM_SOME;
+        if let Some(side) = ahead.side.take() {
+            side.give_back(&mut self.walk, end);
         }
-        let mut held = self.fresh(used);
-        self.walk.fetch_front(Words::of::<V>(), |key, word| held.batch.push(key, word));
-        self.front = Some(Side::of(held));
-    }
-
-    fn fetch_back(&mut self) {
-        let used = self.back.take();
-        if self.walk.is_drained() {
-            return;
-        }
-        let mut held = self.fresh(used);
-        self.walk.fetch_back(Words::of::<V>(), |key, word| held.batch.push(key, word));
-        self.back = Some(Side::of(held));
-    }
-}
-
-impl<'m, K: Key> Side<'m, K> {
-    fn of(held: Held<'m, K>) -> Self {
-        let left = 0..held.batch.len();
-        Self { held: Arc::new(held), left }
     }
 
     #[inline]
-    fn entry<V: Send + Sync + 'static>(&self, at: usize) -> Entry<'m, K, V> {
+    fn yielded(&mut self, end: End) -> Option<Entry<'m, K, V>> {
+        let step = self.step(end);
+        self.release();
         // SAFETY: fetched under the guard beside it, from a map of K and V.
-        unsafe { Entry::new(&self.held, at) }
+        step.map(|(_, at, kept)| unsafe { Entry::new(kept, at) })
     }
 
     #[inline]
-    fn show<V: Send + Sync + 'static>(&self, at: usize) -> (K::Ref<'_>, &V) {
-        // SAFETY: as above.
-        unsafe { self.held.show(at) }
-    }
-}
-
-impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
-    /// The next place, and from which end it was fetched.
-    #[inline]
-    fn step(&mut self) -> Option<(End, usize)> {
-        let front = |all: &mut Self| all.front.as_mut().and_then(|side| side.left.next());
-        if let Some(at) = front(self) {
-            return Some((End::First, at));
-        }
-        self.fetch_front();
-        if let Some(at) = front(self) {
-            return Some((End::First, at));
-        }
-        let at = self.back.as_mut().and_then(|side| side.left.next_back())?;
-        Some((End::Last, at))
-    }
-
-    /// As [`step`](Self::step), from the back.
-    #[inline]
-    fn step_back(&mut self) -> Option<(End, usize)> {
-        let back = |all: &mut Self| all.back.as_mut().and_then(|side| side.left.next());
-        if let Some(at) = back(self) {
-            return Some((End::Last, at));
-        }
-        self.fetch_back();
-        if let Some(at) = back(self) {
-            return Some((End::Last, at));
-        }
-        let at = self.front.as_mut().and_then(|side| side.left.next_back())?;
-        Some((End::First, at))
-    }
-
-    /// What was fetched from this end, of which there is something.
-    #[inline]
-    fn side(&self, end: End) -> &Side<'m, K> {
-        let side = match end {
-            End::First => &self.front,
-            End::Last => &self.back,
+    fn lent(&mut self, end: End) -> Option<(K::Ref<'_>, &V)> {
+        let Some((from, at, kept)) = self.step(end) else {
+            self.release();
+            return None;
         };
-        side.as_ref().expect("a step from there")
+        let side = self.ahead(from).side.as_mut()?;
+        // SAFETY: as above.
+        Some(unsafe { side.lent.insert(kept).show(at) })
+    }
+
+    /// Ends what [`next_ref`](Self::next_ref) and [`next_back_ref`](Self::next_back_ref) have lent: until the next step the
+    /// iterator keeps nothing from being freed.
+    ///
+    /// ```
+    /// use archipelago::HydraList;
+    ///
+    /// let map = HydraList::from([(1, "one".to_string()), (2, "two".to_string())]);
+    /// let mut entries = map.pin().entries::<i32, _>(..);
+    /// assert_eq!(entries.next_ref(), Some((1, &"one".to_string())));
+    /// assert_eq!(map.stats().garbage.readers, 1);
+    /// entries.release();
+    /// assert_eq!(map.stats().garbage.readers, 0);
+    /// assert_eq!(entries.next_ref(), Some((2, &"two".to_string())));
+    /// ```
+    #[inline]
+    pub fn release(&mut self) {
+        for ahead in [&mut self.front, &mut self.back] {
+            if let Some(side) = &mut ahead.side {
+                side.lent = None;
+            }
+        }
     }
 
     /// What [`next`](Iterator::next) would yield, lent until the next call: no reference count changes, so a whole walk costs
     /// little more than [`Session::scan_range`], and its caller keeps the reins.
     ///
     /// ```
-    /// use archipelago_index::HydraList;
+    /// use archipelago::HydraList;
     ///
     /// let map = HydraList::from([(1, "one".to_string()), (2, "two".to_string()), (3, "three".to_string())]);
     /// let mut entries = map.pin().entries(2..);
@@ -144,15 +150,13 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Entries<'m, S, K, V> {
     /// ```
     #[inline]
     pub fn next_ref(&mut self) -> Option<(K::Ref<'_>, &V)> {
-        let (end, at) = self.step()?;
-        Some(self.side(end).show(at))
+        self.lent(End::First)
     }
 
     /// As [`next_ref`](Self::next_ref), from the back.
     #[inline]
     pub fn next_back_ref(&mut self) -> Option<(K::Ref<'_>, &V)> {
-        let (end, at) = self.step_back()?;
-        Some(self.side(end).show(at))
+        self.lent(End::Last)
     }
 }
 
@@ -161,16 +165,14 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Iterator for Entries<'m, S, 
 
     #[inline]
     fn next(&mut self) -> Option<Entry<'m, K, V>> {
-        let (end, at) = self.step()?;
-        Some(self.side(end).entry(at))
+        self.yielded(End::First)
     }
 }
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> DoubleEndedIterator for Entries<'m, S, K, V> {
     #[inline]
     fn next_back(&mut self) -> Option<Entry<'m, K, V>> {
-        let (end, at) = self.step_back()?;
-        Some(self.side(end).entry(at))
+        self.yielded(End::Last)
     }
 }
 
@@ -185,10 +187,10 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> fmt::Debug for Entries<'_, S, K,
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'m, S, K, V, H> {
     /// An iterator over the entries whose keys lie in `range`, by reference, ascending; `.rev()` descends. For values that
     /// cannot or should not be cloned. Consistency as for [`range`](Self::range). A batch of entries costs a few
-    /// allocations at most, an entry a reference count; [`Entries::next_ref`] and [`scan_range`](Self::scan_range) are cheaper.
+    /// allocations at most, an entry some ten nanoseconds; [`Entries::next_ref`] and [`scan_range`](Self::scan_range) are cheaper.
     ///
     /// ```
-    /// use archipelago_index::HydraList;
+    /// use archipelago::HydraList;
     /// use std::sync::Mutex;
     ///
     /// let map: HydraList<String, Mutex<u64>> = HydraList::new();
@@ -249,7 +251,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// cost are those of [`scan`](Self::scan): nothing is cloned, and nothing allocated for an entry.
     ///
     /// ```
-    /// use archipelago_index::HydraList;
+    /// use archipelago::HydraList;
     /// use std::ops::ControlFlow;
     ///
     /// let map = HydraList::from([(1, "one".to_string()), (2, "two".to_string()), (3, "three".to_string())]);

@@ -1,7 +1,7 @@
 //! Operations that refuse instead of waiting or growing, for maps with a `backlog_limit` or a `memory_limit`. Before they
 //! refuse they free what can be freed. They refuse keys that are too long, too.
 
-use super::limits::Refused;
+use super::limits::{Need, Refused, Space};
 use super::structure::Structure;
 use super::{FormOf, Hold, Kind, Map, Session};
 use crate::hydra::PageForm;
@@ -42,7 +42,9 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
             return Err(Refused::TooLong(()));
         }
         self.backlog_room()?;
-        self.memory_room(bytes + SLOT + value::boxed_bytes::<V>())
+        let outside = key.encode(|key| self.core.outside(key));
+        let need = Need { page: SLOT + bytes.saturating_sub(outside), outside: value::boxed_bytes::<V>() + outside };
+        self.memory_room(need, Some(key))
     }
 
     fn backlog_room(&self) -> Result<(), Refused> {
@@ -50,14 +52,41 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
         if has_room { Ok(()) } else { Err(Refused::Backlogged(())) }
     }
 
-    fn memory_room(&self, bytes: usize) -> Result<(), Refused> {
-        let may_grow = || self.core.limits().may_grow(bytes, || self.map.bytes());
-        if may_grow() {
-            return Ok(());
-        }
+    /// Returns whether there is room for what is needed, for `key` if it may be new.
+    fn memory_room(&self, need: Need, key: Option<&K>) -> Result<(), Refused> {
+        if self.may_grow(need) || self.find_room(need, key) { Ok(()) } else { Err(Refused::Full(())) }
+    }
+
+    fn may_grow(&self, need: Need) -> bool {
+        self.core.limits().may_grow(need, || self.space())
+    }
+
+    fn space(&self) -> Space {
+        Space { held: self.map.bytes(), spare: self.core.spare(self.place()) }
+    }
+
+    #[cold]
+    fn find_room(&self, need: Need, key: Option<&K>) -> bool {
         // What was removed may only wait to be freed.
         self.core.domain().collect();
-        if may_grow() { Ok(()) } else { Err(Refused::Full(())) }
+        if self.may_grow(need) {
+            return true;
+        }
+        if self.core.limits().may_fill(need, self.space()) && key.is_none_or(|key| self.fits(key)) {
+            return true;
+        }
+        // Or lie thinly.
+        if !self.core.is_thin() || !self.core.limits().may_settle(self.core.domain().stats().epoch) {
+            return false;
+        }
+        self.core.settle();
+        self.may_grow(need)
+    }
+
+    /// Returns whether the key is there, or the page that it belongs to has room for it.
+    fn fits(&self, key: &K) -> bool {
+        let guard = self.enter();
+        key.encode(|key| self.core.fits(self.place(), &guard, key))
     }
 
     /// A thread that is inside a guard is let in at once.
@@ -84,7 +113,9 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     /// # Errors
     /// With the value, if the map is at a limit.
     pub fn try_replace(&self, key: &K, value: V) -> Result<Option<V>, Refused<V>> {
-        let room = self.backlog_room().and_then(|()| self.memory_room(value::boxed_bytes::<V>()));
+        let room = self
+            .backlog_room()
+            .and_then(|()| self.memory_room(Need { page: 0, outside: value::boxed_bytes::<V>() }, None));
         match room {
             Ok(()) => Ok(self.without_waiting(|| self.replace::<K>(key, value))),
             Err(refused) => Err(refused.of(value)),

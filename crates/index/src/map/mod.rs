@@ -6,7 +6,7 @@
 //! | this one, [`traits`], [`builder`] | the map itself |
 //! | [`session`], `write`, [`compute`], [`fallible`] | operations on one key |
 //! | `reference` | references: `Ref`, `Entry` |
-//! | [`walk`], [`range`], [`entries`], `parallel` | iterators |
+//! | [`walk`], [`range`], `fetched`, [`entries`], `parallel` | iterators |
 //! | [`bulk`], [`drain`], [`whole`] | operations on many entries |
 //! | [`limits`], [`stats`] | memory |
 //!
@@ -14,7 +14,7 @@
 //! Operations on one key are linearizable: each takes effect at one moment of its call. So are `pop_first` and `pop_last`.
 //! Whatever visits several entries (scans, iterators, and all that is made of them) shows keys in order, none twice, misses
 //! none that is there throughout, and shows each value as it was at some moment of the visit; different entries may be of
-//! different moments. Where a snapshot of several entries is wanted, MV-RLU's sets have it (`archipelago_sync::mvrlu`).
+//! different moments. Where a snapshot of several entries is wanted, MV-RLU has it (`archipelago::sync::mvrlu`).
 //!
 //! # Invariants
 //! 1. A word in the structure is a live `V`: in place for values that live in a word, otherwise the address of a box.
@@ -29,6 +29,7 @@ mod compute;
 mod drain;
 mod entries;
 mod fallible;
+mod fetched;
 mod limits;
 mod parallel;
 mod range;
@@ -68,19 +69,28 @@ pub(crate) type FormOf<K> = <K as Encode>::Form;
 /// The structure of a map.
 pub(crate) type CoreOf<S, K> = <S as Kind>::Core<FormOf<K>>;
 
-/// A concurrent ordered map over a structure `S`: what [`HydraList`](crate::HydraList) and [`Art`](crate::Art) are.
+/// A concurrent ordered map over a structure `S`: what [`HydraList`](crate::HydraList), [`Art`](crate::Art),
+/// [`BLinkTree`](crate::BLinkTree), [`EunoBTree`](crate::EunoBTree) and [`EunoSkipList`](crate::EunoSkipList) are.
 ///
 /// Operations go through a *session*: [`pin`](Self::pin) makes one for this thread, in a nanosecond, and
-/// [`pin_owned`](Self::pin_owned) one that a task can take along. See the [module](self) for what holds for all maps.
+/// [`pin_owned`](Self::pin_owned) one that a task can take along. `insert`, `get`, `remove`, `range` and the others are methods of
+/// [`Session`], and not of the map. See the [module](self) for what holds for all maps.
 ///
 /// ```
-/// use archipelago_index::HydraList;
+/// use archipelago::HydraList;
 ///
 /// let map: HydraList<u64, u64> = HydraList::new();
 /// let map = map.pin(); // this thread's session
 /// map.insert(7, 42);
 /// assert_eq!(map.get(&7), Some(42));
 /// assert_eq!(map.range(5..100).collect::<Vec<_>>(), [(7, 42)]);
+/// ```
+///
+/// Without a session there is no such method:
+///
+/// ```compile_fail,E0599
+/// let map: archipelago::HydraList<u64, u64> = Default::default();
+/// map.insert(7, 42);
 /// ```
 ///
 /// Values of primitive number types are stored in the map's own words; others are boxed, and read by reference under a
@@ -166,7 +176,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// keep one over an `await`; an [`Entry`] it can.
     ///
     /// ```
-    /// use archipelago_index::HydraList;
+    /// use archipelago::HydraList;
     ///
     /// async fn later() {}
     ///

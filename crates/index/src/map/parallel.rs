@@ -29,7 +29,7 @@ impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Map<S, K, V> {
     /// A parallel iterator over all entries; consistency as for [`Session::range`](super::Session::range).
     ///
     /// ```
-    /// use archipelago_index::HydraList;
+    /// use archipelago::HydraList;
     /// use rayon::prelude::*;
     ///
     /// let map: HydraList<u64, u64> = (0..10_000).map(|n| (n, n)).collect();

@@ -1,6 +1,6 @@
 //! Iterators of owned entries, keys and values, from both ends.
 
-use super::walk::{Walk, bounds};
+use super::walk::{Batches, Walk, bounds};
 use super::{FormOf, Hold, Kind, Map, Session, Words};
 use crate::hydra::SearchForm;
 use crate::key::Bytes;
@@ -8,7 +8,6 @@ use crate::{Encode, Key, value};
 use core::borrow::Borrow;
 use core::fmt;
 use core::iter::FusedIterator;
-use core::marker::PhantomData;
 use core::ops::RangeBounds;
 use std::collections::VecDeque;
 
@@ -74,15 +73,19 @@ impl<K: Key, V: Clone + Send + Sync + 'static> Take<K, V> for ValuesOnly {
 
 /// A double-ended iterator over a range of entries, in key order. See [`Session::range`].
 ///
-/// It owns what it needs, and is `Send`. It holds no lock and, between calls, no guard: it fetches some entries ahead, one
-/// the first time and up to 256 later, so what it yields may have changed since.
+/// It owns what it needs, and is `Send`. It holds no lock and, between calls, no guard: paused or leaked, it keeps nothing of the
+/// map's from being freed. It fetches some entries ahead, from each end one the first time and up to 256 later, so what it yields
+/// may have changed since.
 pub struct Range<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V> = Pairs> {
     walk: Walk<'m, S, K, V>,
-    /// Fetched from the front, ascending.
-    front: VecDeque<T::Item>,
-    /// Fetched from the back, ascending.
-    back: VecDeque<T::Item>,
-    what: PhantomData<T>,
+    front: Ahead<T::Item>,
+    back: Ahead<T::Item>,
+}
+
+/// What was fetched from one end, ascending, and how many entries are fetched from there next.
+struct Ahead<T> {
+    items: VecDeque<T>,
+    batches: Batches,
 }
 
 /// An iterator over keys, in order. See [`Session::keys`].
@@ -93,7 +96,8 @@ pub type Values<'m, S, K, V> = Range<'m, S, K, V, ValuesOnly>;
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> Range<'m, S, K, V, T> {
     pub(super) fn over(walk: Walk<'m, S, K, V>) -> Self {
-        Self { walk, front: VecDeque::new(), back: VecDeque::new(), what: PhantomData }
+        let ahead = || Ahead { items: VecDeque::new(), batches: Batches::FROM_ONE };
+        Self { walk, front: ahead(), back: ahead() }
     }
 
     pub(super) fn all(map: &'m Map<S, K, V>) -> Self {
@@ -101,17 +105,31 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> Range<'m, S, 
     }
 
     #[cold]
-    fn fetch_front(&mut self) {
-        let front = &mut self.front;
+    fn fetch_front(&mut self) -> Option<T::Item> {
+        let Ahead { items, batches } = &mut self.front;
         // SAFETY: the walk shows what is in the map, under its guard.
-        self.walk.fetch_front(T::words(), |key, word| front.push_back(unsafe { T::take(key, word) }));
+        let take = |key: crate::Probe<'_, K>, word| unsafe { T::take(key, word) };
+        match batches.next() {
+            1 => self.walk.fetch_first(take),
+            batch => {
+                self.walk.fetch_front(batch, T::words(), |key, word| items.push_back(take(key, word)));
+                items.pop_front()
+            }
+        }
     }
 
     #[cold]
-    fn fetch_back(&mut self) {
-        let back = &mut self.back;
+    fn fetch_back(&mut self) -> Option<T::Item> {
+        let Ahead { items, batches } = &mut self.back;
         // SAFETY: as in `fetch_front`.
-        self.walk.fetch_back(T::words(), |key, word| back.push_front(unsafe { T::take(key, word) }));
+        let take = |key: crate::Probe<'_, K>, word| unsafe { T::take(key, word) };
+        match batches.next() {
+            1 => self.walk.fetch_last(take),
+            batch => {
+                self.walk.fetch_back(batch, T::words(), |key, word| items.push_front(take(key, word)));
+                items.pop_back()
+            }
+        }
     }
 }
 
@@ -120,24 +138,16 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> Iterator for Rang
 
     #[inline]
     fn next(&mut self) -> Option<T::Item> {
-        if let Some(item) = self.front.pop_front() {
-            return Some(item);
-        }
-        if self.walk.is_fresh() {
-            // SAFETY: as in `fetch_front`.
-            return self.walk.fetch_one(|key, word| unsafe { T::take(key, word) });
-        }
-        self.fetch_front();
-        self.front.pop_front().or_else(|| self.back.pop_front())
+        let fetched = self.front.items.pop_front();
+        fetched.or_else(|| self.fetch_front()).or_else(|| self.back.items.pop_front())
     }
 }
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static, T: Take<K, V>> DoubleEndedIterator for Range<'_, S, K, V, T> {
+    #[inline]
     fn next_back(&mut self) -> Option<T::Item> {
-        if self.back.is_empty() {
-            self.fetch_back();
-        }
-        self.back.pop_back().or_else(|| self.front.pop_back())
+        let fetched = self.back.items.pop_back();
+        fetched.or_else(|| self.fetch_back()).or_else(|| self.front.items.pop_back())
     }
 }
 
@@ -160,7 +170,7 @@ impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Range<'_, S, K, V> {
     /// there is kept.
     ///
     /// ```
-    /// use archipelago_index::HydraList;
+    /// use archipelago::HydraList;
     ///
     /// let map: HydraList<u64, u64> = (0..100).map(|n| (n, n)).collect();
     /// let mut iter = map.pin().range(10..90);
@@ -176,10 +186,10 @@ impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Range<'_, S, K, V> {
     {
         key.encode(|key| {
             let below = |entry: &(K, V)| entry.0.encode(|it| FormOf::<K>::compare(it, key).is_lt());
-            pass_by(&mut self.front, VecDeque::front, VecDeque::pop_front, below);
-            if self.front.is_empty() {
+            pass_by(&mut self.front.items, VecDeque::front, VecDeque::pop_front, below);
+            if self.front.items.is_empty() {
                 self.walk.raise(key);
-                pass_by(&mut self.back, VecDeque::front, VecDeque::pop_front, below);
+                pass_by(&mut self.back.items, VecDeque::front, VecDeque::pop_front, below);
             }
         });
     }
@@ -192,10 +202,10 @@ impl<S: Kind, K: Key, V: Clone + Send + Sync + 'static> Range<'_, S, K, V> {
     {
         key.encode(|key| {
             let above = |entry: &(K, V)| entry.0.encode(|it| FormOf::<K>::compare(it, key).is_gt());
-            pass_by(&mut self.back, VecDeque::back, VecDeque::pop_back, above);
-            if self.back.is_empty() {
+            pass_by(&mut self.back.items, VecDeque::back, VecDeque::pop_back, above);
+            if self.back.items.is_empty() {
                 self.walk.lower(key);
-                pass_by(&mut self.front, VecDeque::back, VecDeque::pop_back, above);
+                pass_by(&mut self.front.items, VecDeque::back, VecDeque::pop_back, above);
             }
         });
     }
@@ -226,6 +236,29 @@ impl<'m, S: Kind, K: Key, V: Clone + Send + Sync + 'static, H: Hold<'m, S, K>> S
     /// after its end is empty. Without clones: [`scan_range`](Self::scan_range), [`entries`](Self::entries).
     ///
     /// Ordered; never yields a key twice; never misses a key that is in the map from the call to the iterator's end.
+    ///
+    /// Bounds are keys. Borrowed bounds are named one by one, and their type with them:
+    ///
+    /// ```
+    /// use archipelago::index::{HydraList, Parts, by_parts};
+    /// use std::ops::Bound::{Excluded, Included};
+    ///
+    /// let map = HydraList::from(["ant", "bee", "cat"].map(|name| (name.to_string(), name.len())));
+    /// let map = map.pin();
+    /// assert_eq!(map.range("b".to_string()..).count(), 2);
+    /// assert_eq!(map.range::<str, _>((Included("b"), Excluded("c"))).count(), 1);
+    ///
+    /// let map = HydraList::from([(("Bern".to_string(), 7), "seven"), (("Bern".to_string(), 8), "eight")]);
+    /// let (from, to) = (Included(by_parts(&("Bern", 8))), Excluded(by_parts(&("Bern", 9))));
+    /// assert_eq!(map.pin().range::<dyn Parts<_>, _>((from, to)).count(), 1);
+    /// ```
+    ///
+    /// `"b".."c"` is a range of `&str`, and a `String` lends a `str`, to this map as to a `BTreeMap`:
+    ///
+    /// ```compile_fail,E0277
+    /// # let map: archipelago::HydraList<String, u64> = Default::default();
+    /// map.pin().range("b".."c");
+    /// ```
     pub fn range<Q, R>(&self, range: R) -> Range<'m, S, K, V>
     where
         K: Borrow<Q>,
@@ -254,7 +287,7 @@ where
     /// byte vectors; of other keys, those whose encoding begins with `prefix`'s.
     ///
     /// ```
-    /// use archipelago_index::HydraList;
+    /// use archipelago::HydraList;
     ///
     /// let map = HydraList::from(["a/", "b/1", "b/2", "c/"].map(|path| (path.to_string(), ())));
     /// let map = map.pin();

@@ -1,10 +1,10 @@
 //! References to values in a map: a [`Ref`] is this thread's, an [`Entry`] has its key and may go anywhere.
 
 use super::batch::Batch;
-use super::{FormOf, Map, Structure};
+use super::fetched::{Fetched, Kept};
+use super::{FormOf, Map};
 use crate::{Key, value};
-use archipelago_platform::sync::Arc;
-use archipelago_sync::rcu::{Guard, OwnedGuard};
+use archipelago_sync::rcu::Guard;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -12,14 +12,16 @@ use core::ops::Deref;
 /// A value in a map, by reference.
 ///
 /// It shows the value that the key had when it was looked up, also after others have replaced or removed that: while a
-/// `Ref` exists, *nothing* that the map lets go of is freed. So it should be short-lived. The map's `stats()` shows what
-/// waits, and a `backlog_limit` bounds it. Values that live in a word of the map (primitive numbers) are copied in.
+/// `Ref` exists, *nothing* that the map lets go of is freed, of any key. 100,000 overwrites of 1 kB take 100 MB until it is dropped,
+/// and if it is leaked, until the map is. So it should be short-lived: clone what is to stay. The map's
+/// [`stats`](super::Map::stats) show what waits, and for how many (`garbage.bytes`, `garbage.readers`); a
+/// [`backlog_limit`](super::Builder::backlog_limit) bounds it. Values that live in a word of the map (primitive numbers) are copied in.
 ///
 /// It belongs to the thread that made it. One that may be sent or kept over an `await` is an [`Entry`].
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
-/// let map = archipelago_index::HydraList::from([(1, String::new())]);
+/// let map = archipelago::HydraList::from([(1, String::new())]);
 /// send(map.pin().get_ref(&1));
 /// ```
 pub struct Ref<'m, V> {
@@ -62,37 +64,23 @@ impl<V: Send + Sync + PartialEq + 'static> PartialEq<V> for Ref<'_, V> {
 /// An entry of a map, by reference: its key, and the value that the key had when it was looked up.
 ///
 /// Entries may be sent to other threads and kept over an `await`. Those of one batch of an iterator share what they
-/// need, so none of them is an allocation of its own. As long as any of them exists, *nothing* that the map lets go of is
-/// freed; see [`Ref`].
+/// need, so none of them is an allocation of its own.
+///
+/// As long as an `Entry` exists, *nothing* that the map lets go of is freed, as with a [`Ref`]; and as long as one that was
+/// leaked is not dropped, which is until the map is.
 pub struct Entry<'m, K: Key, V> {
-    held: Arc<Held<'m, K>>,
+    kept: Kept<'m, K>,
     at: usize,
     value: PhantomData<V>,
-}
-
-/// What the entries of one batch share.
-pub(super) struct Held<'m, K: Key> {
-    pub(super) batch: Batch<FormOf<K>>,
-    /// Begun before the batch was read.
-    pub(super) guard: OwnedGuard<'m>,
-}
-
-impl<K: Key> Held<'_, K> {
-    /// # Safety
-    /// The batch's words are `V`s of a map of `K`, read under the guard beside it. It has an entry `at`.
-    #[inline]
-    pub(super) unsafe fn show<V: Send + Sync + 'static>(&self, at: usize) -> (K::Ref<'_>, &V) {
-        // SAFETY: the caller's promise.
-        unsafe { (K::decode_ref(self.batch.key(at)), value::as_ref(self.batch.word(at))) }
-    }
 }
 
 impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
     /// # Safety
     /// The batch's words are `V`s of a map of `K`, read under the guard beside it. It has an entry `at`.
-    pub(super) unsafe fn new(held: &Arc<Held<'m, K>>, at: usize) -> Self {
-        debug_assert!(at < held.batch.len());
-        Self { held: held.clone(), at, value: PhantomData }
+    #[inline]
+    pub(super) unsafe fn new(kept: Kept<'m, K>, at: usize) -> Self {
+        debug_assert!(at < kept.batch().len());
+        Self { kept, at, value: PhantomData }
     }
 
     /// An entry by itself, of what `look` shows under a fresh guard.
@@ -100,22 +88,26 @@ impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
         map: &'m Map<S, K, V>,
         look: impl FnOnce(&mut Batch<FormOf<K>>) -> bool,
     ) -> Option<Self> {
-        let guard = map.core().domain().pin_owned();
-        let mut batch = Batch::default();
+        let mut fetched = Fetched::new(map);
         // SAFETY: `look` has put an entry of the map in, under the guard.
-        look(&mut batch).then(|| unsafe { Self::new(&Arc::new(Held { batch, guard }), 0) })
+        look(&mut fetched.batch).then(|| unsafe { Self::new(Kept::new(fetched), 0) })
+    }
+
+    /// Where it is: what keeps its batch, and its place there.
+    pub(super) fn place(&self) -> (&Kept<'m, K>, usize) {
+        (&self.kept, self.at)
     }
 
     /// The key's encoding.
     pub(super) fn encoded_key(&self) -> crate::Probe<'_, K> {
-        self.held.batch.key(self.at)
+        self.kept.batch().key(self.at)
     }
 
     /// The key, borrowed.
     #[inline]
     pub fn key(&self) -> K::Ref<'_> {
         // SAFETY: as `new` was promised.
-        unsafe { self.held.show::<V>(self.at) }.0
+        unsafe { self.kept.show::<V>(self.at) }.0
     }
 
     /// The key, rebuilt.
@@ -128,13 +120,13 @@ impl<'m, K: Key, V: Send + Sync + 'static> Entry<'m, K, V> {
     #[inline]
     pub fn value(&self) -> &V {
         // SAFETY: as `new` was promised.
-        unsafe { self.held.show(self.at) }.1
+        unsafe { self.kept.show(self.at) }.1
     }
 }
 
 impl<K: Key, V> Clone for Entry<'_, K, V> {
     fn clone(&self) -> Self {
-        Self { held: self.held.clone(), at: self.at, value: PhantomData }
+        Self { kept: self.kept.clone(), at: self.at, value: PhantomData }
     }
 }
 

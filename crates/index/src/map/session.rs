@@ -1,8 +1,7 @@
 //! Sessions, and reading by key.
 
-use super::batch::Batch;
 use super::walk::Walk;
-use super::{CoreOf, Entry, FormOf, Kind, Map, Ref, Structure, Words};
+use super::{CoreOf, Entry, FormOf, Kind, Map, Ref, Structure};
 use crate::hydra::SearchForm;
 use crate::{Encode, Key, value};
 use archipelago_sync::rcu::{Guard, Reader};
@@ -161,7 +160,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     /// The value of `key`, by reference. Memory reclamation waits while the reference lives.
     ///
     /// ```
-    /// use archipelago_index::HydraList;
+    /// use archipelago::HydraList;
     /// use std::sync::RwLock;
     ///
     /// // Values need not be `Clone`.
@@ -214,18 +213,12 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
 
     /// The entry with the least key, by reference.
     pub fn first(&self) -> Option<Entry<'m, K, V>> {
-        Entry::alone(self.map, |found| Walk::all(self.map).fetch_one(|key, word| found.push(key, word)).is_some())
+        Entry::alone(self.map, |found| Walk::all(self.map).fetch_first(|key, word| found.push(key, word)).is_some())
     }
 
     /// The entry with the greatest key, by reference.
     pub fn last(&self) -> Option<Entry<'m, K, V>> {
-        let look = |found: &mut Batch<_>| {
-            self.core.scan_back(self.place(), &self.enter(), None, 1, Words::Shown, |key, word| {
-                found.push(key, word);
-                false
-            })
-        };
-        Entry::alone(self.map, |found| look(found) > 0)
+        Entry::alone(self.map, |found| Walk::all(self.map).fetch_last(|key, word| found.push(key, word)).is_some())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The seam between the maps that users see and the structures beneath them.
 //!
-//! A *structure* maps encoded keys to words, concurrently: HydraList's two layers, the adaptive radix tree. It supplies the
+//! A *structure* maps encoded keys to words, concurrently: HydraList's two layers, the adaptive radix tree, the B-link tree, Eunomia's chunks under a tree or under towers. It supplies the
 //! primitives of [`Structure`], and [`Map`](super::Map) makes the whole face of them: sessions, references, iterators,
 //! atomic operations, limits, bulk work. So all maps have the same methods with the same signatures, consistency and
 //! bounds, and the tests are written once.
@@ -50,12 +50,21 @@ pub enum Put {
 }
 
 /// One end of a map.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The least key.
     First,
     /// The greatest key.
     Last,
+}
+
+impl End {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::First => Self::Last,
+            Self::Last => Self::First,
+        }
+    }
 }
 
 /// A structure of one form of keys, shared by threads. See the module's text for what it promises.
@@ -177,11 +186,32 @@ pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
     /// Bytes of memory held, without values' boxes and without what waits for readers; and in what.
     fn held(&self) -> Held;
 
+    /// Bytes that an entry with this key takes outside pages, boxed values apart.
+    fn outside(&self, key: F::Probe<'_>) -> usize;
+
+    /// Bytes of free pages that are used before the structure takes more memory for pages, at this place.
+    fn spare(&self, place: Self::Place<'_>) -> usize {
+        let _ = place;
+        0
+    }
+
+    /// Returns whether `key` is there, or its page has room for it: true of some moment of the call.
+    fn fits(&self, place: Self::Place<'_>, guard: &Guard<'_>, key: F::Probe<'_>) -> bool {
+        self.get(place, guard, key).is_some()
+    }
+
+    /// Returns whether [`settle`](Self::settle) would look for pages to merge or to move together. When it has, that is false until
+    /// an eighth of what the structure has has changed.
+    fn is_thin(&self) -> bool {
+        false
+    }
+
     /// Notes that something was retired just now.
     #[inline]
     fn note_garbage(&self) {}
 
-    /// Does what background work there is to do. The caller holds no guard.
+    /// Does what background work there is to do, and merges and moves pages that have become thin. Memory that a guard of the
+    /// caller's holds back is not freed.
     fn settle(&self) {}
 
     /// For a caller that has the structure to itself, before it is dropped: ends background work, and shows each word once.

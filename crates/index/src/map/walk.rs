@@ -3,7 +3,7 @@
 //! Fetching from either end moves that end past what was fetched, so no key can come twice, whatever happens to the map in
 //! between. If something panics while it is being fetched, what has been fetched still comes, and that is the end.
 
-use super::{FormOf, Kind, Map, Structure, Words};
+use super::{End, FormOf, Kind, Map, Structure, Words};
 use crate::hydra::{PageForm, SearchForm};
 use crate::{Encode, Key};
 use core::ops::{Bound, RangeBounds};
@@ -11,19 +11,31 @@ use core::ops::{Bound, RangeBounds};
 /// A kept key.
 pub(super) type OwnedKey<K> = <FormOf<K> as PageForm>::Owned;
 
-/// How many entries are fetched at a time: one, without a buffer, for those who want no more; then more and more.
-const FIRST_BATCH: usize = 16;
-const MAX_BATCH: usize = 256;
+/// How many entries are fetched at a time from one end: more and more.
+pub(super) struct Batches(usize);
+
+impl Batches {
+    /// For iterators that clone what they fetch: a caller that wants one entry pays for one.
+    pub(super) const FROM_ONE: Self = Self(1);
+    /// For iterators that copy words.
+    pub(super) const FROM_SOME: Self = Self(16);
+    const MOST: usize = 256;
+
+    pub(super) fn next(&mut self) -> usize {
+        let grown = Self::MOST.min(self.0 * 4);
+        core::mem::replace(&mut self.0, grown)
+    }
+}
 
 /// A range of keys from both ends.
 pub(super) struct Walk<'m, S: Kind, K: Key, V: Send + Sync + 'static> {
     map: &'m Map<S, K, V>,
-    /// The least key not fetched yet; `None`: there is nothing more to fetch.
-    low: Option<OwnedKey<K>>,
+    /// The least key that may not have been fetched.
+    low: OwnedKey<K>,
     /// Exclusive; `None` means +∞.
     high: Option<OwnedKey<K>>,
-    /// How many entries were fetched last.
-    batch: usize,
+    /// There is nothing between these two, or a fetch has panicked.
+    drained: bool,
 }
 
 /// The bounds of a range, as encodings: from the first, if there is any, to below the second, or +∞.
@@ -48,7 +60,9 @@ where
 
 impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
     pub(super) fn new(map: &'m Map<S, K, V>, (low, high): (Option<OwnedKey<K>>, Option<OwnedKey<K>>)) -> Self {
-        Self { map, low, high, batch: 0 }
+        // In a map that was never used there is nothing, and nothing shall be made.
+        let drained = low.is_none() || map.used().is_none();
+        Self { map, low: low.unwrap_or_else(FormOf::<K>::least), high, drained }
     }
 
     /// Over everything.
@@ -60,59 +74,53 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
         self.map
     }
 
-    /// Whether nothing is left to fetch. (In a map that was never used there is nothing, and nothing shall be made.)
-    pub(super) fn is_drained(&mut self) -> bool {
-        if self.map.used().is_none() {
-            self.low = None;
-        }
-        match (&self.low, &self.high) {
-            (None, _) => true,
-            (Some(low), Some(high)) => FormOf::<K>::probe(low) >= FormOf::<K>::probe(high),
-            (Some(_), None) => false,
-        }
-    }
-
-    /// Whether nothing has been fetched yet.
-    #[inline]
-    pub(super) fn is_fresh(&self) -> bool {
-        self.batch == 0
-    }
-
-    fn next_batch(&mut self) -> usize {
-        self.batch = if self.is_fresh() { FIRST_BATCH } else { (self.batch * 4).min(MAX_BATCH) };
-        self.batch
+    /// Returns whether nothing is left to fetch.
+    pub(super) fn is_drained(&self) -> bool {
+        let high = self.high.as_ref().map(FormOf::<K>::probe);
+        self.drained || high.is_some_and(|high| FormOf::<K>::probe(&self.low) >= high)
     }
 
     /// Fetches the first entry alone.
-    pub(super) fn fetch_one<R>(&mut self, take: impl FnOnce(crate::Probe<'_, K>, u64) -> R) -> Option<R> {
-        self.batch = 1;
-        let low = self.low.take()?;
-        let core = self.map.used()?;
-        let high = self.high.as_ref().map(FormOf::<K>::probe);
-        if high.is_some_and(|high| FormOf::<K>::probe(&low) >= high) {
+    pub(super) fn fetch_first<R>(&mut self, take: impl FnOnce(crate::Probe<'_, K>, u64) -> R) -> Option<R> {
+        if self.is_drained() {
             return None;
         }
+        self.drained = true;
+        let core = self.map.core();
+        let high = self.high.as_ref().map(FormOf::<K>::probe);
         let guard = core.domain().reader().enter();
-        let (next, taken) = core.ceiling(core.place(), &guard, FormOf::<K>::probe(&low), |key, word| {
+        let (next, taken) = core.ceiling(core.place(), &guard, FormOf::<K>::probe(&self.low), |key, word| {
             let inside = high.is_none_or(|high| FormOf::<K>::compare(key, high).is_lt());
             inside.then(|| (FormOf::<K>::just_above(key), take(key, word)))
         })??;
-        self.low = next;
+        self.go_on_from(next);
         Some(taken)
     }
 
-    /// Shows the next entries from the front, ascending.
-    pub(super) fn fetch_front(&mut self, words: Words, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
+    /// Fetches the last entry alone.
+    pub(super) fn fetch_last<R>(&mut self, take: impl FnOnce(crate::Probe<'_, K>, u64) -> R) -> Option<R> {
+        let (mut take, mut taken) = (Some(take), None);
+        self.fetch_back(1, Words::Shown, |key, word| taken = take.take().map(|take| take(key, word)));
+        taken
+    }
+
+    fn go_on_from(&mut self, low: Option<OwnedKey<K>>) {
+        if let Some(low) = low {
+            (self.low, self.drained) = (low, false);
+        }
+    }
+
+    /// Shows up to `batch` entries from the front, ascending.
+    pub(super) fn fetch_front(&mut self, batch: usize, words: Words, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
         if self.is_drained() {
             return;
         }
-        let batch = self.next_batch();
-        let Some(low) = self.low.take() else { return };
+        self.drained = true;
         let core = self.map.core();
         let guard = core.domain().reader().enter();
         let high = self.high.as_ref().map(FormOf::<K>::probe);
         let (mut taken, mut last) = (0, None);
-        core.scan(core.place(), &guard, FormOf::<K>::probe(&low), batch, words, |key, word| {
+        core.scan(core.place(), &guard, FormOf::<K>::probe(&self.low), batch, words, |key, word| {
             let inside = high.is_none_or(|high| FormOf::<K>::compare(key, high).is_lt());
             if inside {
                 take(key, word);
@@ -123,20 +131,19 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
             }
             inside
         });
-        // Fewer than asked for: the range is exhausted, and `low` stays `None`.
-        self.low = last;
+        // Fewer than asked for: the range is exhausted, and stays drained.
+        self.go_on_from(last);
     }
 
-    /// Shows the next entries from the back, descending.
-    pub(super) fn fetch_back(&mut self, words: Words, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
+    /// Shows up to `batch` entries from the back, descending.
+    pub(super) fn fetch_back(&mut self, batch: usize, words: Words, mut take: impl FnMut(crate::Probe<'_, K>, u64)) {
         if self.is_drained() {
             return;
         }
-        let batch = self.next_batch();
-        let Some(low) = self.low.take() else { return };
+        self.drained = true;
         let core = self.map.core();
         let guard = core.domain().reader().enter();
-        let from = FormOf::<K>::probe(&low);
+        let from = FormOf::<K>::probe(&self.low);
         let high = self.high.as_ref().map(FormOf::<K>::probe);
         let (mut taken, mut last) = (0, None);
         core.scan_back(core.place(), &guard, high, batch, words, |key, word| {
@@ -152,14 +159,32 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static> Walk<'m, S, K, V> {
         });
         // Fewer than asked for: as in `fetch_front`.
         if last.is_some() {
-            (self.low, self.high) = (Some(low), last);
+            (self.high, self.drained) = (last, false);
         }
+    }
+
+    /// Puts back entries that were fetched from one end and not yielded: `next` is the key that was to come next, and `last`
+    /// the one farthest from that end. If nothing else was left to fetch, the other end may have yielded what lay behind
+    /// `last`.
+    pub(super) fn rewind(&mut self, end: End, next: crate::Probe<'_, K>, last: crate::Probe<'_, K>) {
+        let drained = self.is_drained();
+        match end {
+            End::First => self.low = FormOf::<K>::own(next),
+            End::Last => self.high = FormOf::<K>::just_above(next),
+        }
+        if drained {
+            match end {
+                End::First => self.high = FormOf::<K>::just_above(last),
+                End::Last => self.low = FormOf::<K>::own(last),
+            }
+        }
+        self.drained = false;
     }
 
     /// Leaves out what is below `key`.
     pub(super) fn raise(&mut self, key: crate::Probe<'_, K>) {
-        if self.low.as_ref().is_some_and(|low| FormOf::<K>::compare(FormOf::<K>::probe(low), key).is_lt()) {
-            self.low = Some(FormOf::<K>::own(key));
+        if FormOf::<K>::compare(FormOf::<K>::probe(&self.low), key).is_lt() {
+            self.low = FormOf::<K>::own(key);
         }
     }
 

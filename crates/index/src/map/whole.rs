@@ -16,8 +16,9 @@ use core::mem::ManuallyDrop;
 const MOVED: usize = 512;
 
 impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
-    /// Builds a map from entries in ascending key order; in O(n) where the structure can (`HydraList` fills its pages one after
-    /// the other, to the brim). Entries out of order are inserted all the same, more slowly; of equal keys the last one stays.
+    /// Builds a map from entries in ascending key order, as [`extend`](super::Session::extend) inserts them, with its costs; a
+    /// `HydraList` fills its pages one after the other, to the brim. Entries out of order are inserted all the same, at the cost of
+    /// `insert`; of equal keys the last one stays.
     pub fn from_sorted(entries: impl IntoIterator<Item = (K, V)>) -> Self {
         let map = Self::new();
         map.pin().extend(entries);
@@ -105,7 +106,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// being cloned or rebuilt. O(entries moved).
     ///
     /// ```
-    /// use archipelago_index::HydraList;
+    /// use archipelago::HydraList;
     ///
     /// let mut low: HydraList<u64, String> = (0..100).map(|n| (n, n.to_string())).collect();
     /// let mut high = low.split_off(&40);
@@ -140,7 +141,7 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// in several threads. O(parts), or O(nodes) of the upper part of the structure.
     ///
     /// ```
-    /// use archipelago_index::HydraList;
+    /// use archipelago::HydraList;
     ///
     /// let map: HydraList<u64, u64> = (0..10_000).map(|n| (n, n)).collect();
     /// let cuts = map.split_points(4);

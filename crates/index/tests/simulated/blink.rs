@@ -77,6 +77,20 @@ fn explore<P: Policy>(seeds: u64, nodes: usize, faults: &[Fault]) {
     });
 }
 
+/// As [`explore`], while one thread moves all pages again and again.
+fn explore_moving<P: Policy, const FIRST: u64>(seeds: u64, nodes: usize) {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    let body = |shared: &Shared<BLinkTree<u64, u64, P>>, it: Client| match it.index {
+        0 => (0..3).for_each(|_| shared.index.move_pages()),
+        _ => client::<P, FIRST>(shared, it),
+    };
+    hunt(seeds, |config| {
+        let config = Config { expected_accesses: 4_000, ..config };
+        let check = BLinkTree::<u64, u64, P>::check_invariants;
+        run_with(&machine, &config, THREADS, || thin::<P, FIRST>(nodes), body, |shared| judge(shared, check)).0
+    });
+}
+
 /// As [`explore`], in a tree of three levels.
 fn explore_higher<P: Policy>(seeds: u64, nodes: usize) {
     let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
@@ -92,6 +106,17 @@ fn explore_higher<P: Policy>(seeds: u64, nodes: usize) {
 fn the_tree_is_linearizable_in_many_schedules() {
     explore::<Small>(600, 1, &[]);
     explore::<Small>(300, 4, &[]);
+}
+
+#[test]
+fn the_tree_is_linearizable_while_pages_move() {
+    explore_moving::<Small, 0>(200, 1);
+    explore_moving::<Small, 0>(50, 4);
+    explore_moving::<Small, 26>(60, 1);
+    explore_moving::<Latched<512, CohortWp, true>, 0>(60, 1);
+    explore_moving::<Replicated<Small>, 0>(60, 4);
+    explore_moving::<LogFed<Small>, 0>(60, 4);
+    explore_moving::<InnerReplicas<Small>, 26>(100, 4);
 }
 
 #[test]

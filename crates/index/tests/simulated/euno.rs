@@ -193,6 +193,21 @@ fn histories_are_linearizable_while_chunks_scatter() {
     }
 }
 
+/// Chunks are moved at any moment, scattered ones too.
+#[test]
+fn histories_are_linearizable_while_chunks_move() {
+    for way in [Changes, ChangesAndWalks, Nothing] {
+        for (scene, contention) in [(FULL, Contention::Always), (SPARSE, Contention::Adaptive)] {
+            let make = || shared(scene, way.tree().contention(contention).build());
+            let client = |shared: &Shared<EunoBTree<u64, u64>>, it: Client| match it.index {
+                0 => (0..4).for_each(|_| shared.index.move_chunks()),
+                _ => client(scene, shared, it),
+            };
+            explore_transactions(60, |_| vec![], make, client, judge);
+        }
+    }
+}
+
 /// Keys of two sparse chunks, so that pops merge them and cross from one to the other.
 fn popped(number: u64) -> u64 {
     number / 56 * FULL_CHUNK + number % 56

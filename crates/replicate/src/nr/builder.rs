@@ -52,14 +52,14 @@ impl<T: Replicable> Builder<T> {
     /// This number of replicas, dealt out to handles in turn, in the order in which they are first used.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().replicas(2).build(|| Closures::new(7));
     /// let (mut one, mut other) = (number.handle(), number.handle());
     /// one.view(|_| ())?;
     /// other.view(|_| ())?;
     /// assert_ne!(one.replica(), other.replica());
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> Self {
@@ -71,8 +71,8 @@ impl<T: Replicable> Builder<T> {
     /// default, with [`Topology::current`].
     ///
     /// ```
-    /// use archipelago_platform::topology::Topology;
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::platform::topology::Topology;
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().topology(Topology::synthetic(2, 4)).build(|| Closures::new(7));
     /// assert_eq!(number.replicas(), 2);
@@ -89,11 +89,11 @@ impl<T: Replicable> Builder<T> {
     /// shrinks again when it was not half full for long, so the default need not be changed to be safe.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().log_capacity(1 << 16).build(|| Closures::new(7));
     /// number.handle().update(|number| *number += 1)?;
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[must_use]
     pub fn log_capacity(mut self, entries: usize) -> Self {
@@ -111,11 +111,11 @@ impl<T: Replicable> Builder<T> {
     /// for it is at most two and a half times as many entries, and what the operations in them own.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().largest_log(1 << 20).build(|| Closures::new(7));
     /// number.handle().update(|number| *number += 1)?;
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[must_use]
     pub fn largest_log(mut self, entries: usize) -> Self {
@@ -127,11 +127,11 @@ impl<T: Replicable> Builder<T> {
     /// 1, no waiting.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().min_batch(8).build(|| Closures::new(7));
     /// number.handle().update(|number| *number += 1)?; // one handle: there is nothing to wait for
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[must_use]
     pub fn min_batch(mut self, operations: usize) -> Self {
@@ -143,11 +143,11 @@ impl<T: Replicable> Builder<T> {
     /// that find none get one in the order in which they came. Default: two for each of the node's CPUs, at least 8.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().slots(16).build(|| Closures::new(7));
     /// number.handle().update(|number| *number += 1)?;
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[must_use]
     pub fn slots(mut self, per_replica: usize) -> Self {
@@ -159,13 +159,13 @@ impl<T: Replicable> Builder<T> {
     /// log and operations are dropped in time. Without it, a thread that finds the log full does so.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     /// use std::time::Duration;
     ///
     /// let number = Replicated::builder().replicas(2).helper(Duration::from_millis(1)).build(|| Closures::new(7));
     /// number.handle_on(0).update(|number| *number += 1)?;
     /// // Replica 1 has the change soon, though no handle uses it.
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[must_use]
     pub fn helper(mut self, interval: Duration) -> Self {
@@ -178,11 +178,11 @@ impl<T: Replicable> Builder<T> {
     /// or it lags behind by an eighth of the log.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().replicas(2).dedicated_combiners().build(|| Closures::new(7));
     /// assert_eq!(number.handle().update(|number| { *number += 1; *number })?, 8);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[must_use]
     pub fn dedicated_combiners(mut self) -> Self {
@@ -193,7 +193,7 @@ impl<T: Replicable> Builder<T> {
     /// Shows every operation to `observer`, in log order and before it is applied or answered.
     ///
     /// ```
-    /// use archipelago_replicate::{FromFns, Observer, Replicated};
+    /// use archipelago::replicate::{FromFns, Observer, Replicated};
     /// use std::sync::{Arc, Mutex};
     ///
     /// struct Journal(Arc<Mutex<Vec<u64>>>);
@@ -209,7 +209,7 @@ impl<T: Replicable> Builder<T> {
     /// let journal = Arc::new(Mutex::new(Vec::new())); let add = |sum: &mut u64, more: &u64| *sum += more; let sum =
     /// Replicated::builder().observer(Journal(journal.clone())).build(|| FromFns::new(0, |_: &u64, (): &()| (), add));
     /// let mut sum = sum.handle(); sum.write(2)?; sum.write(3)?; assert_eq!(*journal.lock().unwrap(), [2, 3]);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[must_use]
     pub fn observer(mut self, observer: impl Observer<T::Write> + 'static) -> Self {
@@ -224,7 +224,7 @@ impl<T: Replicable> Builder<T> {
     /// If `init` does, or a thread can not be started.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     /// use std::collections::HashMap;
     ///
     /// let map = Replicated::builder().build(|| Closures::new(HashMap::from([("one", 1)])));

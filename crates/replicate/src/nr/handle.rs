@@ -86,14 +86,14 @@ impl<T: Replicable> Handle<T> {
     /// ([`handle_on`](super::Replicated::handle_on)).
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let number = Replicated::builder().replicas(2).build(|| Closures::new(7));
     /// let mut handle = number.handle();
     /// assert_eq!(handle.replica(), None);
     /// handle.view(|number| *number)?;
     /// assert_eq!(handle.replica(), Some(0));
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn replica(&self) -> Option<usize> {
         self.seat.map(|seat| seat.replica)
@@ -102,14 +102,14 @@ impl<T: Replicable> Handle<T> {
     /// Carries out a reading operation on the local replica, after all changes that were answered before the call.
     ///
     /// ```
-    /// use archipelago_replicate::{FromFns, Replicated};
+    /// use archipelago::replicate::{FromFns, Replicated};
     ///
     /// # let get = |sum: &u64, (): &()| *sum;
     /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
     /// let sum = Replicated::new(|| FromFns::new(0, get, add));
     /// let mut sum = sum.handle();
     /// assert_eq!(sum.read(&())?, 0);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[inline]
     pub fn read(&mut self, operation: &T::Read) -> Result<T::Response, Poisoned> {
@@ -121,7 +121,7 @@ impl<T: Replicable> Handle<T> {
     /// in the others before anyone reads there.
     ///
     /// ```
-    /// use archipelago_replicate::{FromFns, Replicated};
+    /// use archipelago::replicate::{FromFns, Replicated};
     ///
     /// # let get = |sum: &u64, (): &()| *sum;
     /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
@@ -129,7 +129,7 @@ impl<T: Replicable> Handle<T> {
     /// let mut sum = sum.handle();
     /// assert_eq!(sum.write(40)?, 40);
     /// assert_eq!(sum.write(2)?, 42);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     #[inline]
     pub fn write(&mut self, operation: T::Write) -> Result<T::Response, Poisoned> {
@@ -148,14 +148,14 @@ impl<T: Replicable> Handle<T> {
     /// the batch is longer than the log can ever be ([`Builder::largest_log`](super::Builder::largest_log)).
     ///
     /// ```
-    /// use archipelago_replicate::{FromFns, Replicated};
+    /// use archipelago::replicate::{FromFns, Replicated};
     ///
     /// # let get = |sum: &u64, (): &()| *sum;
     /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
     /// let sum = Replicated::new(|| FromFns::new(0, get, add));
     /// let mut sum = sum.handle();
     /// assert_eq!(sum.write_many(vec![1, 2, 3])?, [1, 3, 6]);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn write_many(&mut self, operations: Vec<T::Write>) -> Result<Vec<T::Response>, Poisoned> {
         let replica = self.seat().replica;
@@ -178,7 +178,7 @@ impl<T: Replicable> Handle<T> {
     /// two operations: others may come in between, so the change must stand on its own.
     ///
     /// ```
-    /// use archipelago_replicate::{FromFns, Replicated};
+    /// use archipelago::replicate::{FromFns, Replicated};
     /// use std::collections::BTreeSet;
     /// use std::ops::ControlFlow;
     ///
@@ -191,7 +191,7 @@ impl<T: Replicable> Handle<T> {
     /// };
     /// assert_eq!((remove(2)?, remove(7)?), (true, false));
     /// assert_eq!(set.shared_stats().writes, 1);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn try_read_then_write(
         &mut self,
@@ -210,7 +210,7 @@ impl<T: Replicable> Handle<T> {
     /// Dropped before it is ready, the operation may or may not be carried out.
     ///
     /// ```
-    /// use archipelago_replicate::{FromFns, Replicated};
+    /// use archipelago::replicate::{FromFns, Replicated};
     ///
     /// # let get = |sum: &u64, (): &()| *sum;
     /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
@@ -224,7 +224,7 @@ impl<T: Replicable> Handle<T> {
     /// # }
     /// let mut sum = sum.handle();
     /// assert_eq!(block_on(async { sum.write_async(42).await })?, 42);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn write_async(&mut self, operation: T::Write) -> WriteFuture<'_, T> {
         WriteFuture::new(self, operation)
@@ -233,7 +233,7 @@ impl<T: Replicable> Handle<T> {
     /// As [`read`](Self::read), for tasks: see [`write_async`](Self::write_async).
     ///
     /// ```
-    /// use archipelago_replicate::{FromFns, Replicated};
+    /// use archipelago::replicate::{FromFns, Replicated};
     ///
     /// # let get = |sum: &u64, (): &()| *sum;
     /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
@@ -247,7 +247,7 @@ impl<T: Replicable> Handle<T> {
     /// # }
     /// let mut sum = sum.handle();
     /// assert_eq!(block_on(async { sum.read_async(&()).await })?, 0);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn read_async<'h>(&'h mut self, operation: &'h T::Read) -> ReadFuture<'h, T> {
         ReadFuture::new(self, operation)
@@ -256,7 +256,7 @@ impl<T: Replicable> Handle<T> {
     /// What the whole structure did so far, as [`Replicated::stats`](super::Replicated::stats).
     ///
     /// ```
-    /// use archipelago_replicate::{FromFns, Replicated};
+    /// use archipelago::replicate::{FromFns, Replicated};
     ///
     /// # let get = |sum: &u64, (): &()| *sum;
     /// # let add = |sum: &mut u64, more: &u64| { *sum += more; *sum };
@@ -264,7 +264,7 @@ impl<T: Replicable> Handle<T> {
     /// let mut sum = sum.handle();
     /// sum.write(42)?;
     /// assert_eq!(sum.shared_stats().writes, 1);
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn shared_stats(&self) -> super::Stats {
         self.shared.stats()
@@ -283,11 +283,11 @@ impl<S: Send + Sync + 'static> Handle<Closures<S>> {
     /// Reads the state. Long looks hold up the handle's replica, as [`inspect`](super::Replicated::inspect) says.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let list = Replicated::new(|| Closures::new(vec![3, 1, 2]));
     /// assert_eq!(list.handle().view(|list| list.iter().max().copied())?, Some(3));
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn view<R>(&mut self, look: impl FnOnce(&S) -> R) -> Result<R, Poisoned> {
         let at = self.seat().replica;
@@ -297,11 +297,11 @@ impl<S: Send + Sync + 'static> Handle<Closures<S>> {
     /// Changes the state: `change` is called once per replica, and must do the same each time.
     ///
     /// ```
-    /// use archipelago_replicate::{Closures, Replicated};
+    /// use archipelago::replicate::{Closures, Replicated};
     ///
     /// let list = Replicated::new(|| Closures::new(vec![3, 1, 2]));
     /// assert_eq!(list.handle().update(|list| list.pop())?, Some(2));
-    /// # Ok::<(), archipelago_replicate::Poisoned>(())
+    /// # Ok::<(), archipelago::replicate::Poisoned>(())
     /// ```
     pub fn update<R: Send + 'static>(
         &mut self,

@@ -7,6 +7,7 @@ pub const BATCH_CLASSES: usize = 8;
 
 /// Counts since the structure was built: all replicas together. Taken while threads work, they need not fit together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Changing operations appended to the log.
     pub writes: u64,

@@ -18,6 +18,7 @@ use super::super::page::{Fill, Page};
 use super::super::shared::{Core, Local};
 use crate::key::KeyForm;
 use archipelago_platform::atomic::Ordering::Relaxed;
+use archipelago_platform::memory::Sparse;
 use archipelago_sync::backoff::Backoff;
 
 /// Pages looked at under one guard.
@@ -29,19 +30,34 @@ const TRIES: usize = 16;
 impl<F: KeyForm> Core<F> {
     /// Moves pages together if they lie thinly, unless another thread is at it; says whether it did.
     ///
-    /// `again`: also those that an earlier walk left where they should not stay. To be asked for only when what was
-    /// moved or merged away before has been freed, as far as it can be.
+    /// `again`: also those that an earlier walk left where they should not stay, and if pages have become thin, though none
+    /// of them by itself ([`Thin`](crate::thin::Thin)). To be asked for only when what was moved or merged away before has been
+    /// freed, as far as it can be.
     pub(super) fn compact_if_sparse(&self, node: usize, again: bool) -> bool {
         let Ok(mut in_closed) = self.maintenance.compacting.try_lock() else { return false };
         if self.is_ending() {
             return false;
         }
-        let before = core::mem::replace(&mut *in_closed, self.close_sparse());
-        if *in_closed == 0 || !again && before > 0 {
+        let sparse = if again { Sparse::Third } else { Sparse::Half };
+        let before = core::mem::replace(&mut *in_closed, self.close_sparse(sparse));
+        let merge = again && self.is_due();
+        if *in_closed == 0 && !merge || !again && before > 0 {
             return false;
         }
         self.compact(node);
+        if merge {
+            self.maintenance.thin.walked(self.len(), self.pages());
+        }
         true
+    }
+
+    /// Returns whether asking [`compact_if_sparse`](Self::compact_if_sparse) again would have it walk.
+    pub(in super::super) fn is_thin(&self) -> bool {
+        self.is_due() || self.is_sparse(Sparse::Third)
+    }
+
+    fn is_due(&self) -> bool {
+        self.maintenance.thin.is_due(self.len(), self.pages(), F::Page::SLOTS)
     }
 
     /// For tests: moves every page but the first. The caller holds no guard.
@@ -55,7 +71,7 @@ impl<F: KeyForm> Core<F> {
     }
 
     /// The walk.
-    fn compact(&self, node: usize) {
+    pub(super) fn compact(&self, node: usize) {
         let mut from = Some(F::least());
         while let Some(low) = from.filter(|_| !self.is_ending()) {
             let guard = self.domain.pin();
@@ -65,11 +81,11 @@ impl<F: KeyForm> Core<F> {
 
     /// Sees to a batch of pages from the one of `from` on; where to go on.
     fn compact_some(&self, local: &Local<'_, F>, from: F::Probe<'_>) -> Option<F::Owned> {
-        let mut page = self.target(local.jump(from), from).0;
+        let mut page = self.target(local.guard, local.jump(from), from).0;
         for _ in 0..BATCH {
             // What follows is brought to where it shall be, page after page, before we go there.
             while self.improve_next(local, page) {}
-            let (same, version) = self.target(page, page.low());
+            let (same, version, _) = self.target(local.guard, page, page.low());
             let next = same.next();
             if same.lock().validate(version) {
                 // SAFETY: validated, so `next` was this live page's neighbour: not yet retired when our guard was entered.
@@ -83,7 +99,7 @@ impl<F: KeyForm> Core<F> {
     fn improve_next(&self, local: &Local<'_, F>, page: &F::Page) -> bool {
         let backoff = Backoff::new();
         for _ in 0..TRIES {
-            let (page, version) = self.target(page, page.low());
+            let (page, version, _) = self.target(local.guard, page, page.low());
             let next = page.next();
             if !page.lock().validate(version) {
                 continue;
@@ -129,8 +145,8 @@ impl<F: KeyForm> Core<F> {
         page.set_twin(twin_page);
         right.set_next(twin_page);
         // Before the locks are released: a thread that later merges the twin away, or moves it, logs after this.
-        self.log(local, Kind::Insert, twin);
-        self.log(local, Kind::Remove, right.into());
+        self.log(Kind::Insert, twin);
+        self.log_obsolete(local, right, twin_page);
         right.lock().unlock_obsolete();
         self.maintenance.moved.fetch_add(1, Relaxed);
         true

@@ -194,3 +194,83 @@ fn nothing_is_reclaimed_while_a_layer_is_changed() {
     assert!(RUN.load(Relaxed) > 500, "{} ran", RUN.load(Relaxed));
     assert_eq!(UNDER_LOCK.load(Relaxed), 0, "of {} that ran", RUN.load(Relaxed));
 }
+
+/// The page of the greatest shortcut at or below a key.
+fn shortcut(core: &Core<Word>, key: u64) -> Option<Address> {
+    core.shortcuts.nearest(&core.domain.pin(), key).map(|page| page.0)
+}
+
+fn add_shortcut(core: &Core<Word>, page: Address) {
+    // SAFETY: nothing has been reclaimed yet.
+    core.shortcuts.add(&core.domain.pin(), unsafe { page.as_ref() });
+}
+
+#[test]
+fn pages_that_are_merged_away_hand_their_shortcuts_on() {
+    let map = map(SearchLayerKind::Snapshot, 1);
+    let session = map.pin();
+    add_shortcut(session.core, jump(&session, 0, 3 * FULL));
+    merge_twice(&session);
+    assert_eq!(
+        shortcut(session.core, 3 * FULL),
+        Some(jump(&session, 0, FULL)),
+        "of what was merged away to where that went"
+    );
+}
+
+#[test]
+fn pages_that_move_hand_their_shortcuts_on() {
+    let map = map(SearchLayerKind::Snapshot, 1);
+    let session = map.pin();
+    let page = jump(&session, 0, 3 * FULL);
+    add_shortcut(session.core, page);
+    session.core.close_all();
+    // The layers know of no move.
+    session.core.compact(0);
+    let twin = shortcut(session.core, 3 * FULL).expect("a shortcut stays one");
+    assert_ne!(twin, page, "it has moved");
+    // SAFETY: nothing has been reclaimed yet.
+    assert_eq!(unsafe { twin.as_ref() }.low(), 3 * FULL);
+}
+
+#[test]
+fn shortcuts_stay_until_the_slowest_layer_needs_them_no_more() {
+    let map = map(SearchLayerKind::Snapshot, 2);
+    let session = map.pin();
+    let page = jump(&session, 0, 2 * FULL);
+    add_shortcut(session.core, page);
+    let grow_and_round = |number: u64, nodes| {
+        (0..2 * FULL).for_each(|key| assert!(!session.upsert(&(100 * FULL + 2 * number * FULL + key), key)));
+        round(&session, nodes);
+    };
+    for number in 0..6 {
+        grow_and_round(number, 0..1);
+        assert_eq!(shortcut(session.core, 2 * FULL), Some(page), "the other layer may not know of the page");
+    }
+    grow_and_round(6, 0..2);
+    assert_eq!(
+        shortcut(session.core, 2 * FULL),
+        Some(page),
+        "what was logged with it may be drained in the next round"
+    );
+    (7..12).for_each(|number| grow_and_round(number, 0..2));
+    assert_ne!(shortcut(session.core, 2 * FULL), Some(page), "it has been of no use for long");
+    map.check_invariants();
+}
+
+#[test]
+fn no_finger_outlives_its_page() {
+    let map = map(SearchLayerKind::Snapshot, 1);
+    let session = map.pin();
+    let (core, from, page) = (session.core, jump(&session, 0, 0), jump(&session, 0, 3 * FULL));
+    // SAFETY: nothing has been reclaimed yet.
+    let (from, kept) = unsafe { (from.as_ref(), page.as_ref()) };
+    core.cell().set_finger(from, kept, core.retirements());
+    assert_eq!(core.cell().finger(from, core.retirements()), Some(page));
+    let (dead, _) = merge_twice(&session);
+    assert_eq!(dead, page);
+    while is_kept(core, dead) || !core.cell().is_drained() {
+        round(&session, 0..1);
+    }
+    assert_eq!(core.cell().finger(from, core.retirements()), None, "its page may be in use for something else");
+}

@@ -226,6 +226,9 @@ pub trait Page<F: PageForm>: Sized + Send + Sync + 'static {
     /// As [`copy_from`](Self::copy_from), all entries.
     fn copy_all(&self, seen: Seen, copy: &mut Self::Copy) -> Result<(), Changed>;
 
+    /// Returns whether an entry with this key, which is in range, would fit. To be validated.
+    fn has_room_for(&self, key: F::Probe<'_>) -> bool;
+
     // ---- Under the lock -------------------------------------------------------------------------------------------
 
     /// Sets `next`.

@@ -307,6 +307,10 @@ impl Page<Word> for WordPage {
         copy.take(self, 0..len, self.sorted().min(len), true, seen)
     }
 
+    fn has_room_for(&self, _: u64) -> bool {
+        self.len() < SLOTS
+    }
+
     fn set_next(&self, next: *const Self) {
         self.next.store(next.cast_mut(), Release);
     }

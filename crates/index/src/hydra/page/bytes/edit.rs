@@ -22,6 +22,14 @@ impl BytesPage {
         tails.sum::<usize>() + self.meta().high_words()
     }
 
+    /// Returns whether a key would fit, as the page is or after it has been tidied up in place.
+    pub(super) fn has_words_for(&self, key: &[u8]) -> bool {
+        let (len, meta) = (self.len(), self.meta());
+        // A page that changes meanwhile may have any prefix.
+        let tail = tail_words(key.len(), meta.prefix.min(key.len()));
+        len < SLOTS && (SLOT * (len + 1) + tail <= meta.floor || self.live_words() <= WORDS * 3 / 4)
+    }
+
     /// Adds an entry behind the others. The key is in range, `address` its box if it is long.
     pub(super) fn append(&self, key: &[u8], tag: u8, value: u64, address: u64) -> bool {
         let (len, mut meta) = (self.len(), self.meta());

@@ -30,9 +30,11 @@ use crate::key::Bytes;
 use crate::points;
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
+use archipelago_platform::memory::taken_by;
 use archipelago_platform::simd;
 use archipelago_sync::version_lock::VersionLock;
 use copy::{BytesCopy, IN_ORDER, Scratch};
+use core::alloc::Layout;
 use core::cmp::Ordering;
 use core::hash::Hasher;
 use edit::{UNDERFULL, UNDERFULL_WORDS};
@@ -137,7 +139,8 @@ impl PageForm for Bytes {
 
     #[inline]
     fn outside(key: &[u8]) -> usize {
-        if key.len() > LONG_KEY { key.len() } else { 0 }
+        let boxed = || taken_by(Layout::new::<Boxed>()) + taken_by(Layout::for_value(key));
+        if key.len() > LONG_KEY { boxed() } else { 0 }
     }
 
     #[inline]
@@ -320,6 +323,10 @@ impl Page<Bytes> for BytesPage {
 
     fn is_underfull(&self) -> bool {
         self.len() < UNDERFULL && self.live_words() < UNDERFULL_WORDS
+    }
+
+    fn has_room_for(&self, key: &[u8]) -> bool {
+        self.has_words_for(key)
     }
 
     fn absorb(&self, right: &Self, fill: Fill) -> bool {

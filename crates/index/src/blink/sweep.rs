@@ -1,0 +1,171 @@
+//! Pages that come together again after entries have been removed all over a tree.
+//!
+//! Pages lie in blocks of up to 2 MiB, and one page keeps a block: when most pages have been merged away, the few that are left
+//! lie in nearly as many blocks as before. A walk over the levels replaces each page in a block that is mostly free
+//! ([`BlockArena::close_sparse`]) by one elsewhere; and a thorough one merges neighbours that fit well into one page, though
+//! neither is so empty that its removals had asked for that.
+//!
+//! [`sweep`](Tree::sweep) walks until there is no more to do. Without it, each merge takes the walk under way [`STEPS`]
+//! further, or begins one if half of the memory is free: as long as pages go, walks come to their end, and a merge costs no
+//! more.
+//!
+//! A page is replaced as one is merged: under the latches of its parent, of its left neighbour, and its own. Where latches are
+//! coarse ([`Policy::FINEST`]) the left neighbour of a parent's first child may be under a latch that cannot be taken then:
+//! such trees are not walked over.
+
+use super::balance::Why;
+use super::locked::Locked;
+use super::page::{Goal, Page};
+use super::policy::Policy;
+use super::run::Run as _;
+use super::tree::Tree;
+use crate::key::KeyForm;
+use archipelago_platform::memory::{BlockArena, Sparse};
+use archipelago_sync::rcu::{Domain, Guard};
+use core::ptr::NonNull;
+
+/// Pages looked at by each merge,
+const STEPS: usize = 8;
+
+/// and under one guard.
+const BATCH: usize = 64;
+
+/// Where a walk goes on: at the page of a level that a key belongs to.
+pub(super) struct At<F: KeyForm> {
+    level: usize,
+    key: F::Owned,
+}
+
+impl<F: KeyForm> At<F> {
+    /// Leaves first: what is merged there lets inner pages be merged.
+    fn first() -> Self {
+        At { level: 0, key: F::least() }
+    }
+}
+
+impl<F: KeyForm, P: Policy> Tree<F, P> {
+    /// Whether walks know how to latch what they replace.
+    const IS_SWEPT: bool = P::FINEST == 0;
+
+    /// After a merge: see the module's text. The caller holds no latch.
+    pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
+        // A thread that finds it held goes on: it may be this one, in a destructor.
+        let Ok(mut at) = self.sweeping.try_lock() else { return };
+        let begin = || (self.close_sparse(Sparse::Half) > 0).then(At::first);
+        let Some(from) = at.take().or_else(begin) else { return };
+        *at = guard.hold_back(|| self.sweep_some(from, STEPS, false, guard));
+    }
+
+    /// Walks once: moves pages, and merges them if `merge` says so. False if there is nothing to do.
+    pub(super) fn sweep(&self, merge: bool, domain: &Domain) -> bool {
+        let is_due = self.close_sparse(Sparse::Third) > 0 || merge;
+        if is_due {
+            self.walk(merge, domain);
+        }
+        is_due
+    }
+
+    fn walk(&self, merge: bool, domain: &Domain) {
+        let mut at = Some(At::first());
+        while let Some(from) = at {
+            at = self.sweep_some(from, BATCH, merge, &domain.pin());
+        }
+    }
+
+    /// Returns whether [`sweep`](Self::sweep) would find pages to move.
+    pub(super) fn is_sparse(&self) -> bool {
+        Self::IS_SWEPT && self.arenas.iter().any(|arena| arena.is_sparse(Sparse::Third))
+    }
+
+    fn close_sparse(&self, sparse: Sparse) -> usize {
+        let close = |arena: &BlockArena| arena.close_sparse(sparse);
+        if Self::IS_SWEPT { self.arenas.iter().map(close).sum() } else { 0 }
+    }
+
+    /// For tests: moves all pages but the root.
+    pub(super) fn move_pages(&self, domain: &Domain) {
+        if Self::IS_SWEPT {
+            self.arenas.iter().for_each(BlockArena::close_all);
+            self.walk(false, domain);
+        }
+    }
+
+    /// Looks at so many pages, and says where to go on.
+    fn sweep_some(&self, from: At<F>, pages: usize, merge: bool, guard: &Guard<'_>) -> Option<At<F>> {
+        let At { mut level, mut key } = from;
+        for _ in 0..pages {
+            if level >= self.root(guard).level() {
+                return None;
+            }
+            self.balance_from(level + 1, F::probe(&key), Why::Swept { merge }, guard);
+            (level, key) = match self.high_of(level, F::probe(&key), guard) {
+                Some(high) => (level, high),
+                None => (level + 1, F::least()),
+            };
+        }
+        Some(At { level, key })
+    }
+
+    /// Where the page after the one that a key belongs to begins.
+    fn high_of(&self, level: usize, key: F::Probe<'_>, guard: &Guard<'_>) -> Option<F::Owned> {
+        loop {
+            let ((page, seen), _hold) = self.find(Goal::At(key), level, guard)?;
+            let high = page.high();
+            if page.is_still(seen) {
+                return high;
+            }
+        }
+    }
+
+    /// Returns whether a page, or a copy of it, lies in a closed block.
+    fn is_closed(&self, page: Page<'_, F, P>) -> bool {
+        let closed = |home: usize, page: NonNull<_>| self.arenas[home].is_closed(page.cast());
+        closed(page.home(), page.address())
+            || page.each_copy().any(|copy: Page<'_, F, P>| closed(copy.home(), copy.address()))
+    }
+
+    /// Replaces the child in a slot of a latched parent by another with the same fences, entries and neighbours, if it lies in
+    /// a closed block. Says whether it did.
+    pub(super) fn move_child<'g>(
+        &self,
+        parent: Page<'g, F, P>,
+        slot: usize,
+        gone: &mut Vec<Page<'g, F, P>>,
+        guard: &'g Guard<'_>,
+    ) -> bool {
+        let child = self.child_of(parent, slot);
+        if !self.is_closed(child) {
+            return false;
+        }
+        // Of the same parent or not: nothing but its latch is needed, which is left of the child's.
+        let left = match child.left() {
+            None => None,
+            Some(left) => {
+                // SAFETY: it was in the tree under the guard.
+                let Some(left) = Locked::linked_to(unsafe { Page::from_address(left) }, child) else { return false };
+                Some(left)
+            }
+        };
+        let old = self.lock_child(parent, slot);
+        debug_assert_eq!(child.left(), left.as_ref().map(|left| left.page().address()), "links meet");
+        let (piece, level) = (child.piece(), child.level());
+        let new = self.create_page_at(child.home(), level, guard);
+        new.fill(&piece, 0..piece.run.len());
+        // SAFETY: the neighbour of a latched page is in the tree.
+        let right: Option<Page<'g, F, P>> = child.right().map(|right| unsafe { Page::from_address(right) });
+        new.set_right(right);
+        new.set_left(left.as_ref().map(Locked::page));
+        // Before any page is unlatched: what a copy leads to is not retired.
+        child.forget_copies();
+        parent.set_child(slot, new);
+        if let Some(left) = left {
+            left.page().set_right(Some(new));
+            left.changed();
+        }
+        if let Some(right) = right {
+            right.set_left(Some(new));
+        }
+        gone.push(old.gone());
+        true
+    }
+}

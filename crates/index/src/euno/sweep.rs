@@ -1,0 +1,163 @@
+//! Chunks that come together again after entries have been removed all over a map.
+//!
+//! Chunks lie in blocks of up to 2 MiB, and one chunk keeps a block: when most chunks have been merged away, the few that are left
+//! lie in nearly as many blocks as before. A walk along the list replaces each chunk in a block that is mostly free
+//! ([`BlockArena::close_sparse`](archipelago_platform::memory::BlockArena::close_sparse)) by one elsewhere; and a thorough one
+//! merges neighbours that fit well into one chunk, though neither is so empty that its removals had asked for that.
+//!
+//! `settle` walks until there is no more to do. Without it, each merge takes the walk under way [`STEPS`] further, or
+//! begins one if half of the memory is free: as long as chunks go, walks come to their end, and a merge costs no more.
+
+use super::chunk::{Chunk, SLOTS, Scatter};
+use super::core::Core;
+use super::held::{Held, Waste};
+use super::index::{Aim, Index};
+use super::look::Alone;
+use crate::key::KeyForm;
+use crate::tally::Growth;
+use crate::thin::WELL;
+use archipelago_platform::memory::Sparse;
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::rcu::Guard;
+
+/// Chunks looked at by each merge,
+const STEPS: usize = 8;
+
+/// and under one guard.
+const BATCH: usize = 256;
+
+/// `settle` makes no more walks.
+const MOST_WALKS: usize = 6;
+
+/// A walk merges chunks that have no more together.
+const MOST: usize = SLOTS * WELL.0 / WELL.1;
+
+impl<F: KeyForm, I: Index<F>> Core<F, I> {
+    /// After a merge: see the module's text. The caller holds no lock.
+    pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
+        // A thread that finds it held goes on: it may be this one, in a destructor.
+        let Ok(mut at) = self.sweeping.try_lock() else { return };
+        let begin = || (self.memory.close_sparse(Sparse::Half) > 0).then(F::least);
+        let Some(from) = at.take().or_else(begin) else { return };
+        *at = guard.hold_back(|| self.sweep_some(guard, from, STEPS, false));
+    }
+
+    /// Merges and moves chunks while there is something to gain, and frees what no reader can be using.
+    pub(super) fn sweep(&self) {
+        self.reclaim();
+        // A walk that merges is followed by another as long as that makes much less of the chunks, and by one that moves what
+        // the merges have left alone in its block.
+        let mut merge = self.is_due();
+        for _ in 0..MOST_WALKS {
+            if self.memory.close_sparse(Sparse::Third) == 0 && !merge {
+                return;
+            }
+            let before = self.chunks();
+            self.walk(merge);
+            self.reclaim();
+            if merge {
+                self.thin.walked(self.tally.entries(), self.chunks());
+                merge = 8 * self.chunks() < 7 * before;
+            }
+        }
+    }
+
+    fn walk(&self, merge: bool) {
+        let mut from = Some(F::least());
+        while let Some(key) = from {
+            let guard = self.domain.pin();
+            from = self.sweep_some(&guard, key, BATCH, merge);
+        }
+    }
+
+    /// For tests: moves every chunk but the first.
+    pub(super) fn move_chunks(&self) {
+        self.memory.close_all();
+        self.walk(false);
+        self.reclaim();
+    }
+
+    /// Returns whether [`sweep`](Self::sweep) would walk.
+    pub(super) fn is_thin(&self) -> bool {
+        self.is_due() || self.memory.is_sparse(Sparse::Third)
+    }
+
+    fn is_due(&self) -> bool {
+        self.thin.is_due(self.tally.entries(), self.chunks(), SLOTS)
+    }
+
+    fn chunks(&self) -> usize {
+        usize::try_from(self.tally.sum().nodes).unwrap_or(0)
+    }
+
+    fn reclaim(&self) {
+        // An attempt moves the epoch by one; what was retired last is free after three moves.
+        (0..4).for_each(|_| self.domain.collect());
+    }
+
+    /// Looks at so many chunks, and says where to go on.
+    fn sweep_some(&self, guard: &Guard<'_>, from: F::Owned, chunks: usize, merge: bool) -> Option<F::Owned> {
+        let mut at = from;
+        for _ in 0..chunks {
+            at = self.sweep_after(guard, F::probe(&at), merge)?;
+        }
+        Some(at)
+    }
+
+    /// Merges the chunks after that of `key` into it, or moves the next one. Where the next one begins.
+    fn sweep_after(&self, guard: &Guard<'_>, key: F::Probe<'_>, merge: bool) -> Option<F::Owned> {
+        let (mut waste, backoff) = (Waste::default(), Backoff::new());
+        if merge {
+            // The first chunk below an inner node is merged into no other: so nodes that have few are merged first.
+            self.index.compact(key, &mut waste);
+        }
+        let mut left = loop {
+            let (chunk, version) = self.locate(guard, Aim::At(key));
+            match Held::at(chunk, version) {
+                Some(held) => break held,
+                None => backoff.wait(),
+            }
+        };
+        while merge && self.take_over_next(&mut left, MOST, &mut waste) {}
+        self.move_next(&mut left, &mut waste);
+        // SAFETY: the bound of a chunk that is locked, and has a neighbour.
+        let next = (!left.next.load().is_null()).then(|| F::own(unsafe { F::kept(left.high.load()) }));
+        drop(left);
+        // SAFETY: taken out above.
+        unsafe { waste.retire::<F>(guard, &self.memory) };
+        next
+    }
+
+    /// Replaces the chunk after a locked one by another with the same range and entries, if it lies in a closed block and its
+    /// lock is free. Between the change of the link and that of the index, and after, a thread that comes to the old chunk
+    /// finds it locked, and then gone.
+    fn move_next(&self, left: &mut Held<'_, Chunk>, waste: &mut Waste) {
+        // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
+        let Some(right) = (unsafe { left.next.load().as_ref() }) else { return };
+        if !self.memory.is_closed(right) {
+            return;
+        }
+        let Some(right) = Held::try_now(right) else { return };
+        let all = right.gather::<F>().pairs;
+        if all.len() > SLOTS {
+            return;
+        }
+        let low = F::keep(right.low::<F>());
+        let new = Chunk::new_at(&self.memory, right.home(), low, right.high.load(), right.next.load());
+        // SAFETY: just made, and retired by no thread while the chunk before it is locked.
+        let new = unsafe { &*new };
+        new.fill::<F>(&all);
+        if right.is_scattered(&Alone) {
+            new.set_scatter(Scatter::new());
+            new.heat.inherit(&right.heat);
+        }
+        left.change();
+        // SAFETY: a chunk; it goes by RCU when nothing leads to it.
+        unsafe { left.next.publish(core::ptr::from_ref(new).cast_mut()) };
+        self.index.replace(&right, new, waste);
+        let outside = new.outside() as isize - right.outside() as isize;
+        self.tally.add(Growth { bytes: outside, ..Growth::default() });
+        waste.chunk(right.page());
+        right.gone();
+    }
+}

@@ -1,0 +1,103 @@
+//! What iterators by reference have fetched: entries copied out of the structure, and the guard that keeps their values.
+//!
+//! The guard is entered as long as a value may be looked at: each [`Entry`](super::Entry) holds it, and so does an iterator
+//! that lends. Between two steps an iterator holds nothing back. At the next step it goes on with what it has fetched, if the
+//! guard says that the values are still there, or else fetches what is left again.
+
+use super::batch::Batch;
+use super::structure::{End, Structure};
+use super::walk::Walk;
+use super::{FormOf, Kind, Map};
+use crate::{Key, value};
+use archipelago_platform::sync::Arc;
+use archipelago_sync::rcu::OwnedGuard;
+use core::ops::Range as Places;
+
+/// The entries of one batch, and their guard.
+pub(super) struct Fetched<'m, K: Key> {
+    pub(super) batch: Batch<FormOf<K>>,
+    /// Begun before the batch was read.
+    guard: OwnedGuard<'m>,
+}
+
+impl<'m, K: Key> Fetched<'m, K> {
+    /// Nothing yet, in a section with one holder.
+    pub(super) fn new<S: Kind, V: Send + Sync + 'static>(map: &'m Map<S, K, V>) -> Self {
+        Self { batch: Batch::default(), guard: map.core().domain().pin_owned() }
+    }
+}
+
+/// A holder of a batch's guard: what the batch shows is not reclaimed while it lives.
+pub(super) struct Kept<'m, K: Key>(Arc<Fetched<'m, K>>);
+
+impl<'m, K: Key> Kept<'m, K> {
+    /// The first holder of what was fetched just now.
+    pub(super) fn new(fetched: Fetched<'m, K>) -> Self {
+        Self(Arc::new(fetched))
+    }
+
+    #[inline]
+    pub(super) fn batch(&self) -> &Batch<FormOf<K>> {
+        &self.0.batch
+    }
+
+    /// # Safety
+    /// The batch's words are `V`s of a map of `K`, read under the guard beside it. It has an entry `at`.
+    #[inline]
+    pub(super) unsafe fn show<V: Send + Sync + 'static>(&self, at: usize) -> (K::Ref<'_>, &V) {
+        // SAFETY: the caller's promise; the guard has had a holder, or has gone on, since the batch was read.
+        unsafe { (K::decode_ref(self.batch().key(at)), value::as_ref(self.batch().word(at))) }
+    }
+}
+
+impl<K: Key> Clone for Kept<'_, K> {
+    fn clone(&self) -> Self {
+        assert!(self.0.guard.hold(), "this one holds it");
+        Self(self.0.clone())
+    }
+}
+
+impl<K: Key> Drop for Kept<'_, K> {
+    fn drop(&mut self) {
+        self.0.guard.let_go();
+    }
+}
+
+/// What an iterator has fetched from one end of its range.
+pub(super) struct Side<'m, K: Key> {
+    fetched: Arc<Fetched<'m, K>>,
+    /// Places that are left: the one to be yielded next at the start.
+    pub(super) left: Places<usize>,
+    /// The iterator's own, from the moment of fetching or for what it lends.
+    pub(super) lent: Option<Kept<'m, K>>,
+}
+
+impl<'m, K: Key> Side<'m, K> {
+    pub(super) fn new(fetched: Fetched<'m, K>) -> Self {
+        let kept = Kept::new(fetched);
+        Self { left: 0..kept.batch().len(), fetched: kept.0.clone(), lent: Some(kept) }
+    }
+
+    /// Something to fetch into: this one's, if no entry refers to it any more.
+    pub(super) fn again(self) -> Option<Fetched<'m, K>> {
+        drop(self.lent);
+        let mut fetched = Arc::into_inner(self.fetched)?;
+        fetched.batch.clear();
+        fetched.guard.renew();
+        Some(fetched)
+    }
+
+    /// Keeps the values, unless some of them may be gone.
+    #[inline]
+    pub(super) fn keep(&mut self) -> Option<Kept<'m, K>> {
+        self.lent.take().or_else(|| self.fetched.guard.hold().then(|| Kept(self.fetched.clone())))
+    }
+
+    /// Has a walk fetch what is left of this side once more.
+    pub(super) fn give_back<S: Kind, V: Send + Sync + 'static>(mut self, walk: &mut Walk<'m, S, K, V>, end: End) {
+        if let Some(next) = self.left.next() {
+            let last = self.left.next_back().unwrap_or(next);
+            walk.rewind(end, self.fetched.batch.key(next), self.fetched.batch.key(last));
+        }
+    }
+}

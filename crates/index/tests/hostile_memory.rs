@@ -1,0 +1,247 @@
+//! What maps give back and take again, over every map: under a limit to their memory, after removals all over them, by crowds.
+
+mod common;
+
+use archipelago_check::hostile::{crowd, duration_or, some_try};
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_index::art::Radix;
+use archipelago_index::blink::BLink;
+use archipelago_index::euno::{Skip, Tree};
+use archipelago_index::hydra::Hydra;
+use archipelago_index::map::{Kind, Map};
+use archipelago_index::{Key, OnBacklog, Refused};
+use archipelago_platform::thread;
+use archipelago_platform::time::{Duration, Instant};
+use common::sized;
+
+/// A test of every map.
+macro_rules! every_map {
+    ($test:ident) => {
+        $test::<Hydra>();
+        $test::<Radix>();
+        $test::<BLink>();
+        $test::<Tree>();
+        $test::<Skip>();
+    };
+}
+
+const LIMIT: usize = sized(4 << 20, 64 << 10);
+
+/// A map may hold this much more: a block of pages.
+const BLOCK: usize = LIMIT / 2;
+
+fn scatter(n: u64) -> u64 {
+    n.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+fn email(n: u64) -> String {
+    format!("user{:x}@example{}.org", scatter(n), n % 10)
+}
+
+fn rising(n: u64) -> String {
+    format!("user{n:012}@example.org")
+}
+
+fn name<S: Kind>() -> &'static str {
+    core::any::type_name::<S>().rsplit("::").next().unwrap()
+}
+
+fn limited<S: Kind, K: Key>() -> Map<S, K, u64> {
+    Map::builder().memory_limit(LIMIT).build()
+}
+
+/// Inserts keys until the map is full, and says how many. Of keys that are not stored one after the other, 1,000 must be refused:
+/// pages with room take theirs still.
+fn fill<S: Kind, K: Key>(map: &Map<S, K, u64>, keys: impl Iterator<Item = K>) -> usize {
+    let (session, mut refused, mut stored) = (map.pin(), 0, 0);
+    for key in keys {
+        match session.try_insert(key, 1) {
+            Ok(_) => (stored, refused) = (stored + 1, 0),
+            Err(Refused::Full(_)) => refused += 1,
+            Err(other) => panic!("{other:?}"),
+        }
+        if refused == 1000 {
+            return stored;
+        }
+        if stored % 4096 == 0 {
+            assert!(map.bytes() <= LIMIT + BLOCK, "{} bytes, the limit is {LIMIT}", map.bytes());
+        }
+    }
+    unreachable!("the keys do not come to an end")
+}
+
+/// Fills a map, removes all but one of `keep`, and fills it again with keys of the same distribution, or greater ones. How much of
+/// what was removed fits again, in percent.
+fn refilled<S: Kind, K: Key>(make: fn(u64) -> K, keep: u64, beyond: bool) -> usize {
+    let map = limited::<S, K>();
+    // Even ones first.
+    let first = fill(&map, (0..).map(|n| make(2 * n))) as u64;
+    let session = map.pin();
+    (0..2 * first).filter(|n| !n.is_multiple_of(keep)).for_each(|n| _ = session.delete(&make(2 * n)));
+    map.sync();
+    let (left, held) = (map.len(), map.bytes());
+    let room = first as usize - left;
+    let start = if beyond { 4 * first } else { 1 };
+    let again = fill(&map, (0..).map(|n| make(start + 2 * n)));
+    map.check_invariants();
+    let percent = 100 * again / room;
+    println!("{}: {first}, {left} left in {held} bytes, {again} more in {}: {percent} %", name::<S>(), map.bytes());
+    percent
+}
+
+#[test]
+fn removing_makes_room() {
+    fn check<S: Kind>() {
+        watchdog(USUAL, |_| {
+            for (keep, least) in [(100, 80), (4, 70), (2, 60)] {
+                // In no order, between what is left; in order, where pages are split in the middle, between what is left,
+                assert!(refilled::<S, u64>(scatter, keep, false) >= least);
+                assert!(refilled::<S, String>(email, keep, false) >= least);
+                assert!(refilled::<S, u64>(|n| n, keep, false) >= 45);
+                assert!(refilled::<S, String>(rising, keep, false) >= 45);
+                // and beyond it. Pages of words that are half full are not merged.
+                assert!(refilled::<S, String>(rising, keep, true) >= least);
+                assert!(keep == 2 || refilled::<S, u64>(|n| n, keep, true) >= least);
+            }
+        });
+    }
+    every_map!(check);
+}
+
+/// Of `count` entries one in `keep` is left: the map takes at most three times what a fresh one of those does.
+fn thinned<S: Kind, K: Key>(count: u64, keep: u64, make: fn(u64) -> K, order: fn(u64, u64) -> u64) {
+    let map: Map<S, K, u64> = Map::new();
+    (0..count).map(|n| order(n, count)).for_each(|n| _ = map.pin().upsert(&make(n), n));
+    let full = map.bytes();
+    let session = map.pin();
+    (0..count)
+        .map(|n| order(n, count))
+        .filter(|n| !n.is_multiple_of(keep))
+        .for_each(|n| assert!(session.delete(&make(n))));
+    let passing = map.bytes();
+    let fresh: Map<S, K, u64> = Map::from_sorted(session.iter());
+    let fresh = fresh.bytes();
+    // A background thread that is off its processor in the middle of a round keeps memory from being reclaimed.
+    let held = some_try(500, || {
+        map.sync();
+        let held = map.bytes();
+        let ratio = held as f64 / fresh as f64;
+        let text =
+            format!("one in {keep} of {count}: {full}, {passing} before `sync`, {held} now; fresh {fresh}: {ratio:.2}");
+        // A tree of one page has a root beside it, and more where pages are half full.
+        if held <= 3 * fresh + (32 << 10) {
+            return Ok(text);
+        }
+        thread::sleep(Duration::from_millis(2));
+        Err(text)
+    });
+    println!("{}, {held}", name::<S>());
+    map.check_invariants();
+    assert!((0..count).step_by(keep as usize).all(|n| session.get(&make(n)) == Some(n)));
+}
+
+#[test]
+fn what_is_left_takes_little() {
+    fn check<S: Kind>() {
+        let (in_order, scattered) = (|n, _| n, |n: u64, count: u64| n * 1_000_003 % count);
+        watchdog(USUAL, |_| {
+            for keep in [2, 3, 4, 10, 100, 1000] {
+                let count = sized(300_000, 2_000) as u64;
+                thinned::<S, u64>(count, keep, |n| n, in_order);
+                thinned::<S, u64>(count, keep, |n| n, scattered);
+                thinned::<S, String>(count / 3, keep, rising, in_order);
+                thinned::<S, String>(count / 3, keep, rising, scattered);
+            }
+        });
+    }
+    every_map!(check);
+}
+
+/// Threads that fill a map to its limit and, each time that they are refused, remove some of their own entries: it stays below
+/// the limit, and every thread goes on.
+#[test]
+fn crowds_at_the_limit() {
+    const THREADS: u64 = sized(12, 3) as u64;
+
+    fn at_the_limit<S: Kind, K: Key>(make: fn(u64) -> K) {
+        let map = limited::<S, K>();
+        let time = duration_or(Duration::from_millis(sized(300, 20) as u64));
+        let results = crowd(THREADS as usize, time, |t, end| {
+            let (session, key) = (map.pin(), |n: u64| make(n * THREADS + t as u64));
+            let (mut first, mut next, mut refused, mut most) = (0, 0, 0, (0, 0));
+            while Instant::now() < end {
+                match session.try_insert(key(next), next) {
+                    Ok(_) => next += 1,
+                    Err(_) => {
+                        let stats = map.stats();
+                        most = most.max((stats.bytes - stats.garbage.bytes, stats.bytes));
+                        refused += 1;
+                        let some = first + (next - first).div_ceil(2);
+                        (first..some).for_each(|n| assert!(session.delete(&key(n))));
+                        first = some;
+                    }
+                }
+            }
+            (first..next).for_each(|n| assert!(session.delete(&key(n))));
+            (next, refused, most)
+        });
+        map.check_invariants();
+        assert!(map.is_empty());
+        let stored: u64 = results.iter().map(|it| it.0).sum();
+        let refused: u64 = results.iter().map(|it| it.1).sum();
+        let of_all = |part: fn((usize, usize)) -> usize| results.iter().map(|it| part(it.2)).max().unwrap();
+        let (live, most) = (of_all(|most| most.0), of_all(|most| most.1));
+        assert!(live <= LIMIT + BLOCK + THREADS as usize * (32 << 10), "{live} bytes, the limit is {LIMIT}");
+        // Removing never refuses: all that was there may wait for a reader that is off its processor, and nodes that were
+        // replaced by smaller ones.
+        assert!(most <= 3 * LIMIT, "{most} bytes with garbage, the limit is {LIMIT}");
+        map.sync();
+        let (held, again) = (map.bytes(), fill(&map, (0..).map(make)));
+        println!(
+            "{}: {stored} stored, {refused} refused, {live} bytes, {most} with garbage, {held}, {again} again",
+            name::<S>()
+        );
+        assert!(again > LIMIT / 128, "{again} fit into the empty map");
+    }
+
+    fn check<S: Kind>() {
+        watchdog(USUAL, |_| {
+            at_the_limit::<S, u64>(|n| n);
+            at_the_limit::<S, u64>(scatter);
+            at_the_limit::<S, String>(email);
+        });
+    }
+    every_map!(check);
+}
+
+/// A writer that keeps an entry of its own does not wait for itself: `try_` operations refuse at the limit, others go on, and what
+/// they replace is all that comes on top. Without the entry the next write waits until there is room.
+#[test]
+fn a_writer_with_an_entry_of_its_own() {
+    const BACKLOG: usize = 1 << 20;
+    /// With what the allocator adds.
+    const VALUE: usize = 1100;
+    const MORE: usize = 2000;
+
+    fn check<S: Kind>() {
+        watchdog(USUAL, |_| {
+            let map: Map<S, u64, [u8; 1000]> = Map::builder().backlog_limit(BACKLOG, OnBacklog::Wait).build();
+            let session = map.pin();
+            session.insert(1, [0; 1000]);
+            let entry = session.get_entry(&1);
+            let waits = || map.stats().garbage.bytes;
+            let refused = (0..2 * MORE).find_map(|_| session.try_insert(1, [1; 1000]).err());
+            assert!(matches!(refused, Some(Refused::Backlogged((1, _)))), "{refused:?}");
+            let most = BACKLOG + BACKLOG / 32 + VALUE;
+            assert!(waits() <= most, "{} bytes wait, the limit is {BACKLOG}", waits());
+            let before = waits();
+            (0..MORE).for_each(|_| _ = session.insert(1, [2; 1000]));
+            let after = waits();
+            assert!(after <= before + MORE * VALUE, "{after} bytes wait after {before}");
+            drop(entry);
+            session.insert(1, [3; 1000]);
+            assert!(waits() <= most, "{} bytes wait, and nothing is held", waits());
+        });
+    }
+    every_map!(check);
+}

@@ -1,0 +1,60 @@
+//! Walks that get ahead by fingers and shortcuts, while pages are split and merged away: of a map of a dozen pages no layer
+//! knows anything until, in every other run, a thread lets maintenance go on.
+
+use super::*;
+
+/// Keys of a full page.
+const FULL: u64 = 47;
+const PAGES: u64 = 12;
+
+fn key(number: u64) -> u64 {
+    number * 3
+}
+
+/// Pages by turns full, so that they are split soon, and so empty that one removal makes two of them one.
+fn pages(kind: SearchLayerKind, nodes: usize) -> Shared<HydraList<u64, u64>> {
+    let map = hydralist(kind, Maintainers::Clients, nodes);
+    map.pause_maintenance(true);
+    let session = map.pin();
+    session.extend((0..PAGES * FULL).map(|number| (key(number), number)));
+    let sparse = |number: &u64| number / FULL % 4 >= 2 && number % FULL >= 12;
+    (0..PAGES * FULL).filter(sparse).for_each(|number| _ = session.remove(&key(number)));
+    let before = session.iter().collect();
+    drop(session);
+    Shared { index: map, recorder: Recorder::new(), before }
+}
+
+fn client(shared: &Shared<HydraList<u64, u64>>, client: Client) {
+    let map = shared.index.pin();
+    let mut log = shared.recorder.log();
+    let maintained = world::random().is_multiple_of(2);
+    for i in 0..16 {
+        if client.index == 0 && i == 8 && maintained {
+            shared.index.pause_maintenance(false);
+        }
+        // Those at the left have nothing to skip.
+        let number = (PAGES / 2 + world::random() % (PAGES / 2)) * FULL;
+        let (present, any) = (key(number + world::random() % 12), 3 * number + world::random() % (3 * FULL));
+        let value = client.index as u64 * 1000 + i;
+        match world::random() % 8 {
+            0..2 => log.record(MapOp::Insert(any, value), |_| MapRet::Value(map.insert(any, value))),
+            2..5 => log.record(MapOp::Remove(present), |_| MapRet::Value(map.remove(&present))),
+            5..7 => log.record(MapOp::Get(present), |_| MapRet::Value(map.get(&present))),
+            _ => log.record(MapOp::Scan(any, 4), |_| MapRet::Entries(map.range(any..).take(4).collect())),
+        };
+    }
+}
+
+#[test]
+fn hydralist_is_linearizable_where_walks_skip() {
+    let machine = Machine::preset("xeon-e5-4620-4s").unwrap();
+    for (kind, nodes) in [(SearchLayerKind::Snapshot, 1), (SearchLayerKind::Snapshot, 4), (SearchLayerKind::Art, 2)] {
+        let end = |shared| judge(shared, HydraList::check_invariants);
+        hunt(150, |config| {
+            let stall = Fault::Stall { thread: None, at: Point::OneIn(500), for_ns: 20_000 };
+            let faults = if config.seed.is_multiple_of(2) { vec![stall] } else { vec![] };
+            let config = Config { expected_accesses: 4_000, faults, ..config };
+            run_with(&machine, &config, THREADS, || pages(kind, nodes), client, end).0
+        });
+    }
+}

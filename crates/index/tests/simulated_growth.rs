@@ -1,0 +1,195 @@
+//! Costs that grow: what an operation costs in each map, in each pattern that programs have, does not grow with the map.
+//!
+//! Counted on the virtual machine, so that quadratic loads show at sizes that take a second (`check::growth`).
+#![cfg(archipelago_sim)]
+
+use archipelago_check::growth::{assert_flat, costs};
+use archipelago_index::hydra::{Maintainers, SearchLayerKind};
+use archipelago_index::map::{Kind, Map, Session};
+use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList};
+use archipelago_sim::SimAlloc;
+
+#[global_allocator]
+static ALLOC: SimAlloc = SimAlloc;
+
+/// The smallest map's entries.
+const LEAST: u64 = 2_000;
+
+/// Accesses to which an operation is cheap, whatever its pattern.
+const CHEAP: f64 = 20.0;
+
+type On<'m, S> = Session<'m, S, u64, u64>;
+
+/// What is done: first without being counted, then counted.
+struct Pattern<S: Kind> {
+    name: &'static str,
+    first: fn(&On<'_, S>, u64),
+    then: fn(&On<'_, S>, u64),
+}
+
+/// Keys in no order.
+fn scattered(number: u64) -> u64 {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+fn fill_scattered<S: Kind>(map: &On<'_, S>, size: u64) {
+    (0..size).for_each(|number| _ = map.insert(scattered(number), number));
+}
+
+fn fill_ascending<S: Kind>(map: &On<'_, S>, size: u64) {
+    (0..size).for_each(|key| _ = map.insert(key, key));
+}
+
+fn patterns<S: Kind>() -> [Pattern<S>; 17] {
+    [
+        Pattern { name: "random inserts", first: |_, _| (), then: fill_scattered },
+        Pattern { name: "ascending inserts", first: |_, _| (), then: fill_ascending },
+        Pattern {
+            name: "descending inserts",
+            first: |_, _| (),
+            then: |map, size| (0..size).rev().for_each(|key| _ = map.insert(key, key)),
+        },
+        Pattern {
+            name: "inserts rising in the middle",
+            first: fill_scattered,
+            then: |map, size| (0..size).for_each(|key| _ = map.insert((1 << 63) + key, key)),
+        },
+        Pattern {
+            name: "inserts at eight rising tails",
+            first: |_, _| (),
+            then: |map, size| (0..size).for_each(|key| _ = map.insert((key % 8) << 60 | key, key)),
+        },
+        Pattern {
+            name: "extension by sorted entries",
+            first: |_, _| (),
+            then: |map, size| map.extend((0..size).map(|key| (key, key))),
+        },
+        Pattern {
+            name: "extension of a map by sorted entries",
+            first: fill_scattered,
+            then: |map, size| map.extend((0..size).map(|key| (key << 40, key))),
+        },
+        Pattern {
+            name: "a queue",
+            first: fill_ascending,
+            then: |map, size| {
+                for key in size..2 * size {
+                    map.insert(key, key);
+                    assert_eq!(map.pop_first(), Some((key - size, key - size)));
+                }
+            },
+        },
+        Pattern {
+            name: "a stack upside down",
+            first: fill_ascending,
+            then: |map, size| {
+                for key in 0..size {
+                    assert_eq!(map.pop_last(), Some((size - 1 - key, size - 1 - key)));
+                }
+            },
+        },
+        Pattern {
+            name: "a window that slides",
+            first: fill_ascending,
+            then: |map, size| {
+                for key in size..2 * size {
+                    map.insert(key, key);
+                    assert_eq!(map.remove(&(key - size)), Some(key - size));
+                }
+            },
+        },
+        Pattern {
+            name: "pops of the first",
+            first: fill_scattered,
+            then: |map, size| (0..size).for_each(|_| assert!(map.pop_first().is_some())),
+        },
+        Pattern {
+            name: "pops of the last",
+            first: fill_scattered,
+            then: |map, size| (0..size).for_each(|_| assert!(map.pop_last().is_some())),
+        },
+        Pattern {
+            name: "descending removals, and looks at the last",
+            first: fill_ascending,
+            then: |map, size| {
+                for key in (1..size).rev() {
+                    assert_eq!(map.remove(&key), Some(key));
+                    assert_eq!(map.last_key_value().map(|(key, _)| key), Some(key - 1));
+                }
+            },
+        },
+        Pattern {
+            name: "look-ups after ascending inserts",
+            first: fill_ascending,
+            then: |map, size| (0..size).for_each(|number| assert!(map.get(&(scattered(number) % size)).is_some())),
+        },
+        Pattern {
+            name: "look-ups after descending inserts",
+            first: |map, size| (0..size).rev().for_each(|key| _ = map.insert(key, key)),
+            then: |map, size| (0..size).for_each(|number| assert!(map.get(&(scattered(number) % size)).is_some())),
+        },
+        Pattern {
+            name: "a scan after ascending inserts",
+            first: fill_ascending,
+            then: |map, size| assert_eq!(map.iter().count() as u64, size),
+        },
+        Pattern {
+            name: "a reverse scan after ascending inserts",
+            first: fill_ascending,
+            then: |map, size| assert_eq!(map.iter().rev().count() as u64, size),
+        },
+    ]
+}
+
+#[track_caller]
+fn judge<S: Kind>(name: &str, make: impl Fn() -> Map<S, u64, u64>) {
+    for Pattern { name: pattern, first, then } in patterns::<S>() {
+        let setup = |size| {
+            let map = make();
+            first(&map.pin(), size);
+            map
+        };
+        let work = |map: &Map<S, u64, u64>, size| {
+            then(&map.pin(), size);
+            size
+        };
+        assert_flat(&format!("{name}: {pattern}"), costs(LEAST, setup, work), CHEAP);
+    }
+}
+
+#[test]
+fn hydralist() {
+    judge("HydraList", HydraList::new);
+}
+
+/// The layer never hears of a change.
+#[test]
+fn hydralist_without_maintenance() {
+    for kind in [SearchLayerKind::Snapshot, SearchLayerKind::Art] {
+        judge("HydraList, paused", || {
+            let map = HydraList::<u64, u64>::builder().search_layer(kind).maintainers(Maintainers::Clients).build();
+            map.pause_maintenance(true);
+            map
+        });
+    }
+}
+
+#[test]
+fn art() {
+    judge("Art", Art::new);
+}
+
+#[test]
+fn b_link_tree() {
+    judge("BLinkTree", <BLinkTree<u64, u64>>::new);
+}
+
+#[test]
+fn euno_b_tree() {
+    judge("EunoBTree", EunoBTree::new);
+}
+
+#[test]
+fn euno_skip_list() {
+    judge("EunoSkipList", EunoSkipList::new);
+}
