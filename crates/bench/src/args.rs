@@ -4,6 +4,8 @@ mod common;
 mod parse;
 mod sim;
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand};
 
 use parse::{count, seconds};
@@ -70,8 +72,8 @@ pub struct Ycsb {
     pub workload: String,
     /// int, clustered, sequential, email, a file with one key per line, or - for standard input
     #[arg(long, default_value = "int", value_name = "KIND|FILE|-")]
-    pub keys: String,
-    /// Keys to load (10M, 5k, 1_000); for a file all of it, unless said [default: 10M]
+    pub keys: PathBuf,
+    /// Keys to load (10M, 5k, 1e9, 1_000); of a file all, but for those that D and E insert, unless said [default: 10M]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
     /// Operations per workload and run, all threads together (E: an eighth)

@@ -120,7 +120,7 @@ fn cells<C: clap::Args>(args: &Blink<C>, count: usize) -> Result<Cells<Mix>, Fai
 pub fn run(args: &Blink<Timed>) -> Result<ExitCode, Failure> {
     let Timed { common, millis } = &args.common;
     let (cells, time) = (cells(args, 1_000_000)?, Duration::from_millis(*millis as u64));
-    Command::start(&common.show)?.run(&Experiment::of("blink", common, "standard", time, cells)?)
+    Command::start(common)?.run(&Experiment::of("blink", common, "standard", time, cells)?)
 }
 
 /// The contenders on the virtual machine.

@@ -306,7 +306,7 @@ fn cells<C: clap::Args>(args: &Euno<C>, count: usize) -> Result<Cells<Work>, Fai
 pub fn run(args: &Euno<Timed>) -> Result<ExitCode, Failure> {
     let Timed { common, millis } = &args.common;
     let (cells, time) = (cells(args, 1_000_000)?, Duration::from_millis(*millis as u64));
-    Command::start(&common.show)?.run(&Experiment::of("euno", common, "btree-olc", time, cells)?)
+    Command::start(common)?.run(&Experiment::of("euno", common, "btree-olc", time, cells)?)
 }
 
 /// The contenders on the virtual machine.

@@ -7,6 +7,9 @@ mod file;
 mod synthetic;
 
 use core::fmt::Debug;
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use archipelago_index::Key;
 use rand::SeedableRng;
@@ -140,7 +143,7 @@ pub enum KeyKind {
     /// Made-up e-mail addresses, domain first.
     Email,
     /// One key per line of a file; `-` is standard input.
-    File(String),
+    File(PathBuf),
 }
 
 impl KeyKind {
@@ -148,26 +151,27 @@ impl KeyKind {
     pub const NAMES: &'static str = "int, clustered, sequential, email";
 
     /// Never fails: what is no kind's name is a file's.
-    pub fn parse(text: &str) -> KeyKind {
-        match text {
-            "int" => KeyKind::Int,
-            "clustered" => KeyKind::Clustered,
-            "sequential" => KeyKind::Sequential,
-            "email" => KeyKind::Email,
-            path => KeyKind::File(path.to_owned()),
+    pub fn parse(text: impl AsRef<OsStr>) -> KeyKind {
+        let text = text.as_ref();
+        match text.to_str() {
+            Some("int") => KeyKind::Int,
+            Some("clustered") => KeyKind::Clustered,
+            Some("sequential") => KeyKind::Sequential,
+            Some("email") => KeyKind::Email,
+            _ => KeyKind::File(text.into()),
         }
     }
 
     /// The name in reports.
-    pub fn name(&self) -> &str {
-        match self {
+    pub fn name(&self) -> Cow<'_, str> {
+        Cow::Borrowed(match self {
             KeyKind::Int => "int",
             KeyKind::Clustered => "clustered",
             KeyKind::Sequential => "sequential",
             KeyKind::Email => "email",
-            KeyKind::File(path) if path == "-" => "stdin",
-            KeyKind::File(path) => path,
-        }
+            KeyKind::File(path) if path == Path::new("-") => "stdin",
+            KeyKind::File(path) => return path.to_string_lossy(),
+        })
     }
 
     /// Whether these are byte strings rather than `u64`.
@@ -219,8 +223,13 @@ pub fn email(rng: &mut SmallRng) -> Vec<u8> {
 ///
 /// # Errors
 /// If the file cannot be read, is empty, or has fewer distinct keys than asked for.
-pub fn from_file(path: &str, count: Option<usize>, fresh: usize, seed: u64) -> Result<KeySet<Vec<u8>>, Failure> {
-    let (mut keys, duplicates) = file::read(path, KeyKind::NAMES)?;
+pub fn from_file(
+    path: impl AsRef<Path>,
+    count: Option<usize>,
+    fresh: usize,
+    seed: u64,
+) -> Result<KeySet<Vec<u8>>, Failure> {
+    let (mut keys, duplicates) = file::read(path.as_ref(), KeyKind::NAMES)?;
     keys.shuffle(&mut SmallRng::seed_from_u64(seed));
     let fresh = fresh.min(keys.len() / 5);
     if let Some(count) = count

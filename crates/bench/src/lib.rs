@@ -3,6 +3,9 @@
 //! Peers come from outside: an adapter implements [`Contender`](contender::Contender) (or [`Method`](method::Method)), a
 //! [`Roster`] lists the adapters, and [`run`] takes the roster as a type.
 
+// A stream that is full or closed is no reason to panic: see `output`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod args;
 mod blink;
 mod choose;
@@ -16,6 +19,7 @@ mod locked;
 mod locks;
 mod machine;
 mod nr;
+mod output;
 mod report;
 mod resources;
 pub mod rivals;
@@ -31,10 +35,12 @@ mod ycsb;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 use args::{Bench, Cli, Command};
 use failure::Failure;
+use harness::simulated::only_native;
+use output::{emit, print, tell};
 use roster::Roster;
 
 pub use keys::BenchKey;
@@ -48,33 +54,46 @@ pub mod method {
 /// The exit code for wrong arguments and everything else that one sentence explains.
 const WRONG: u8 = 2;
 
-/// The exit code after Ctrl-C, as shells have it.
-const INTERRUPTED: u8 = 130;
-
 /// Runs the command line `args` (the first is the program's name) with the peers of `R` ([`Own`](roster::Own): none).
 ///
 /// `release_memory` makes the program's allocator give free memory back to the system; it is called around
 /// measurements of resident memory.
 ///
-/// Returns 0 when all went well, 1 when one of this library's indexes fails the exam, 2 after one sentence on standard
-/// error when the arguments or the surroundings do not permit it, 130 when interrupted.
+/// Returns 0 when all went well; 1 when one of this library's indexes fails the exam, or what `--fail-on-slower` is about has
+/// happened; 2 after one sentence on standard error when the arguments or the surroundings do not permit it; 130 after Ctrl-C and
+/// 143 after SIGTERM.
 pub fn run<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, release_memory: fn()) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
-        // Also --help and --version, which are errors to clap only; it knows the stream and the code.
-        Err(error) => {
-            if let Some(line) = one_line(&error) {
-                eprintln!("archipelago: {line}");
-                return ExitCode::from(WRONG);
-            }
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG));
-        }
+    let done = match parse::<R>(args) {
+        Ok(cli) => execute::<R>(&cli, release_memory),
+        Err(error) => explain(&error),
     };
-    execute::<R>(&cli, release_memory).unwrap_or_else(|failure| {
-        eprintln!("archipelago: {failure}");
+    done.unwrap_or_else(|failure| {
+        tell(format!("archipelago: {failure}"));
         ExitCode::from(WRONG)
     })
+}
+
+/// The command line, of which help names the indexes that this program has.
+fn parse<R: Roster>(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
+    let takes_indexes = |command: clap::Command| command.mut_arg("index", |index| index.help(roster::help::<R>()));
+    let command = Cli::command().mut_subcommand("bench", |bench| {
+        bench.mut_subcommand("ycsb", takes_indexes).mut_subcommand("verify", takes_indexes)
+    });
+    Cli::from_arg_matches(&command.try_get_matches_from(args)?)
+}
+
+/// Prints what the parser of arguments says: also --help and --version, which are errors to it only; it knows the stream and the
+/// code.
+fn explain(error: &clap::Error) -> Result<ExitCode, Failure> {
+    if let Some(line) = one_line(error) {
+        return Err(Failure::new(line));
+    }
+    if error.use_stderr() {
+        let _ = error.print();
+    } else {
+        emit(|_| error.print())?;
+    }
+    Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(WRONG)))
 }
 
 /// The sentence for an argument that is a number outside of its limits, or none: no help is needed to mend it.
@@ -86,18 +105,22 @@ fn one_line(error: &clap::Error) -> Option<String> {
 fn execute<R: Roster>(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failure> {
     machine::check_environment()?;
     match &cli.command {
-        None => tour::run::<R>(release_memory),
-        Some(Command::Machine) => {
-            println!("{}", machine::describe());
-            Ok(ExitCode::SUCCESS)
-        }
+        None => only_native().and_then(|()| tour::run::<R>(release_memory)),
+        Some(Command::Machine) => print(machine::describe()).map(|_| ExitCode::SUCCESS),
         Some(Command::Sim { what }) => sim::execute(what),
-        Some(Command::Bench { what: Bench::Ycsb(args) }) => ycsb::run::<R>(args, release_memory),
-        Some(Command::Bench { what: Bench::Nr(args) }) => nr::run::<R>(args, release_memory),
-        Some(Command::Bench { what: Bench::Sets(args) }) => sets::run(args),
-        Some(Command::Bench { what: Bench::Locks(args) }) => locks::run(args),
-        Some(Command::Bench { what: Bench::Blink(args) }) => blink::run(args),
-        Some(Command::Bench { what: Bench::Euno(args) }) => euno::run(args),
         Some(Command::Bench { what: Bench::Verify(args) }) => verify::run::<R>(args),
+        Some(Command::Bench { what }) => only_native().and_then(|()| measure::<R>(what, release_memory)),
+    }
+}
+
+fn measure<R: Roster>(what: &Bench, release_memory: fn()) -> Result<ExitCode, Failure> {
+    match what {
+        Bench::Ycsb(args) => ycsb::run::<R>(args, release_memory),
+        Bench::Nr(args) => nr::run::<R>(args, release_memory),
+        Bench::Sets(args) => sets::run(args),
+        Bench::Locks(args) => locks::run(args),
+        Bench::Blink(args) => blink::run(args),
+        Bench::Euno(args) => euno::run(args),
+        Bench::Verify(args) => verify::run::<R>(args),
     }
 }

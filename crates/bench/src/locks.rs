@@ -137,7 +137,7 @@ fn cells(list: &str, percents: &[u32], simulated: bool) -> Result<Cells<Option<u
 pub fn run(args: &Locks<Timed>) -> Result<ExitCode, Failure> {
     let (Timed { common, millis }, list) = (&args.common, args.lock.as_deref().unwrap_or("all"));
     let (cells, time) = (cells(list, &args.write_percent, false)?, Duration::from_millis(*millis as u64));
-    Command::start(&common.show)?.run(&Experiment::of("locks", common, "parking-lot", time, cells)?)
+    Command::start(common)?.run(&Experiment::of("locks", common, "parking-lot", time, cells)?)
 }
 
 /// The contenders on the virtual machine.

@@ -23,6 +23,26 @@ pub fn cpu_time() -> Option<Duration> {
     None
 }
 
+/// Returns whether the address space has room for this many bytes more: a limit may be on it (`ulimit -v`).
+#[cfg(unix)]
+pub fn has_room(bytes: usize) -> bool {
+    let (access, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANON);
+    // SAFETY: a mapping at an address of the system's choice, that nothing is read from.
+    let room = unsafe { libc::mmap(core::ptr::null_mut(), bytes, access, flags, -1, 0) };
+    if room == libc::MAP_FAILED {
+        return false;
+    }
+    // SAFETY: the mapping is this function's.
+    unsafe { libc::munmap(room, bytes) };
+    true
+}
+
+/// Returns whether the address space has room for this many bytes more: not known here.
+#[cfg(not(unix))]
+pub fn has_room(_: usize) -> bool {
+    true
+}
+
 /// The resident memory before something is made.
 pub struct Held {
     before: Option<u64>,

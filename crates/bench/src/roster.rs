@@ -82,6 +82,17 @@ pub(crate) fn indexes<R: Roster>() -> impl Iterator<Item = &'static Info> {
     OURS.iter().chain(R::PEERS).chain(&RIVALS)
 }
 
+/// What the option `--index` takes.
+pub(crate) fn help<R: Roster>() -> String {
+    let names: Vec<&str> = indexes::<R>().map(|info| info.name).collect();
+    format!("Indexes, comma-separated: {}; also all, ours, peers{}", names.join(", "), more::<R>())
+}
+
+/// How to have more of them.
+fn more<R: Roster>() -> &'static str {
+    if R::PEERS.is_empty() { "; more with the cargo feature 'peers'" } else { "" }
+}
+
 /// The indexes that a comma-separated list names; `all`, `ours` and `peers` stand for several. In the list's order,
 /// each once.
 ///
@@ -90,7 +101,7 @@ pub(crate) fn indexes<R: Roster>() -> impl Iterator<Item = &'static Info> {
 pub(crate) fn select<R: Roster>(list: &str) -> Result<Vec<&'static Info>, Failure> {
     let known: Vec<&'static Info> = indexes::<R>().collect();
     let (ours, peers) = (|info: &'static Info| info.ours, |info: &'static Info| !info.ours);
-    let more = if R::PEERS.is_empty() { "; more with the cargo feature 'peers'" } else { "" };
+    let more = more::<R>();
     choose("index", list, &known, |info| info.name, &[("ours", &ours), ("peers", &peers)])
         .map_err(|failure| Failure::new(format!("{failure}{more}")))
 }

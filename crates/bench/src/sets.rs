@@ -24,7 +24,7 @@ const FORMAT: Format = Format {
     name: "mechanism",
     keys: "structure mechanism update_percent distribution count buckets threads machine seed runs mops mops_min mops_max \
            ns_per_op abort_percent ratio baseline scan seconds stuck_reader grown_bytes cpu_ns_per_op pin partial p50_ns \
-           p90_ns p99_ns p999_ns max_ns",
+           p90_ns p99_ns p999_ns max_ns paired_ratio",
 };
 
 /// Measures and reports.
@@ -33,7 +33,7 @@ const FORMAT: Format = Format {
 /// If the arguments make no sense, or the report cannot be written.
 pub fn run(args: &Sets) -> Result<ExitCode, Failure> {
     let experiment = experiment(args)?;
-    Command::start(&args.common.show)?.run(&experiment)
+    Command::start(&args.common)?.run(&experiment)
 }
 
 fn experiment(args: &Sets) -> Result<Experiment<'static>, Failure> {
@@ -137,13 +137,13 @@ mod tests {
             let sample = Sample { run: 0, mops: 4.0 / (number + 1) as f64, figures };
             Series { samples: vec![sample], ..Series::new(entry.name, false, 0, 1) }
         });
-        let rows = experiment.rows(&Results { series: series.collect(), partial: false });
+        let rows = experiment.rows(&Results { series: series.collect(), ..Results::default() });
         assert_eq!((rows[0].real("ratio"), rows[1].real("ratio")), (Some(1.0), Some(0.5)));
         assert_eq!((rows[1].real("abort_percent"), rows[1].whole("buckets")), (Some(0.5), Some(1000)));
         let (mut json, mut csv, mut text) = (Vec::new(), Vec::new(), Vec::new());
         row::json(&rows, &mut json).unwrap();
         row::csv(&rows, true, &mut csv).unwrap();
-        report::table::write(&rows, &Look { title: "", notes: Vec::new(), partial: false }, &mut text).unwrap();
+        report::table::write(&rows, &Look::of("", Vec::new(), false), &mut text).unwrap();
         for (out, part) in [(json, "\"mechanism\":\"mvrlu\""), (csv, "hash,mvrlu"), (text, "0.50")] {
             assert!(String::from_utf8(out).unwrap().contains(part), "{part}");
         }

@@ -3,15 +3,15 @@
 use std::process::ExitCode;
 
 use archipelago_platform::thread::available_parallelism;
-use indicatif::ProgressBar;
 
 use crate::args::Common;
 use crate::contender::Info;
 use crate::failure::Failure;
-use crate::harness::Experiment;
+use crate::harness::{Experiment, Progress};
 use crate::interrupt;
 use crate::keys::{self, KeyKind};
 use crate::machine;
+use crate::output::{emit, print};
 use crate::report;
 use crate::roster::{self, Roster};
 use crate::workload::{Distribution, Workload};
@@ -46,22 +46,30 @@ Where to go next:
 /// If standard output cannot be written to.
 pub fn run<R: Roster>(release_memory: fn()) -> Result<ExitCode, Failure> {
     interrupt::install();
-    println!("{ABOUT}\nThis machine:\n{}\n", machine::describe());
+    print(format!("{ABOUT}\nThis machine:\n{}\n", machine::describe()))?;
     let plan = plan::<R>(release_memory);
     let threads = available_parallelism().map_or(1, usize::from).min(8);
-    println!("Loading {COUNT} random keys into each index, then reading and scanning, with {threads} thread(s):");
+    print(format!(
+        "Loading {COUNT} random keys into each index, then reading and scanning, with {threads} thread(s):"
+    ))?;
+    let progress = Progress::new();
     let names: Vec<&str> = plan.indexes.iter().map(|info| info.name).collect();
     let empty = Experiment::new("tour", &ycsb::FORMAT, &Common::plain(threads), 1, None, &names)?;
     let keys = keys::words(&KeyKind::Int, COUNT, plan.fresh_wanted(), empty.seed);
-    let streams = ycsb::prepare(&plan, &empty, &keys, &ProgressBar::hidden());
+    let streams = ycsb::prepare(&plan, &empty, &keys, &progress);
     let mut experiment = empty;
     ycsb::fill::<R, u64>(&mut experiment, &plan, &KeyKind::Int, &keys, &streams);
-    let results = experiment.measure(&ProgressBar::hidden());
-    report::emit(|out| report::table::overview(&experiment.rows(&results), out))?;
-    if results.partial {
-        return Ok(ExitCode::from(crate::INTERRUPTED));
+    progress.steps(experiment.steps);
+    let results = experiment.measure(&progress);
+    progress.end();
+    emit(|out| report::table::overview(&experiment.rows(&results), out))?;
+    if let Some(failure) = results.failure {
+        return Err(failure);
     }
-    println!("One short run on a machine that may be busy: a first impression, no more.\n\n{NEXT}");
+    if results.partial {
+        return Ok(interrupt::exit_code());
+    }
+    print(format!("One short run on a machine that may be busy: a first impression, no more.\n\n{NEXT}"))?;
     Ok(ExitCode::SUCCESS)
 }
 

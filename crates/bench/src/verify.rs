@@ -23,8 +23,10 @@ use archipelago_platform::time::Duration;
 use crate::args::Verify;
 use crate::contender::{Contender, Info, Visit};
 use crate::failure::Failure;
+use crate::harness::threads;
 use crate::interrupt;
 use crate::keys::{self, BenchKey, KeyKind};
+use crate::output::{self, tell};
 use crate::report;
 use crate::roster::{self, Dispatch, Roster};
 use clock::{Clock, Verdict};
@@ -45,9 +47,11 @@ const PARTS: [&str; 4] = ["model", "own writes", "overwrites", "neighbours"];
 /// Examines, prints which index passes what, and returns 1 if one of this library's indexes fails.
 ///
 /// # Errors
-/// If an index is not known.
+/// If an index is not known, threads cannot be started, or standard output cannot be written to.
 pub fn run<R: Roster>(args: &Verify) -> Result<ExitCode, Failure> {
     let indexes = roster::select::<R>(&args.index)?;
+    // Else an index would seem to panic.
+    threads::try_to_start(concurrent::THREADS)?;
     interrupt::install();
     let mut words = keys::words(&KeyKind::Int, KEYS, 0, args.seed).loaded;
     words.extend([0, 1, u64::MAX - 1, u64::MAX]);
@@ -61,12 +65,12 @@ pub fn run<R: Roster>(args: &Verify) -> Result<ExitCode, Failure> {
             examine::<R, Vec<u8>>(info, "email", &emails, args.seed, time, &mut reports);
         }
         if interrupt::requested() {
-            eprintln!("Interrupted; what follows is partial.");
-            print(&reports);
-            return Ok(ExitCode::from(crate::INTERRUPTED));
+            tell("Interrupted; what follows is partial.");
+            print(&reports)?;
+            return Ok(interrupt::exit_code());
         }
     }
-    print(&reports);
+    print(&reports)?;
     let failed = reports.iter().any(|report| report.info.ours && report.verdicts.iter().any(Result::is_err));
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -90,7 +94,7 @@ fn examine<R: Dispatch<K>, K: BenchKey>(
     sorted.sort_unstable();
     sorted.dedup();
     let mut exam = Exam { keys: &sorted, seed, time, verdicts: Vec::new() };
-    eprintln!("examining {} with {name} keys", info.name);
+    tell(format!("examining {} with {name} keys", info.name));
     R::dispatch(info, &mut exam);
     reports.push(Report { info, keys: name, verdicts: exam.verdicts });
 }
@@ -123,21 +127,21 @@ impl<K: BenchKey> Exam<'_, K> {
     }
 }
 
-fn print(reports: &[Report]) {
+fn print(reports: &[Report]) -> Result<(), Failure> {
     let line = |report: &Report| {
         let verdicts = report.verdicts.iter().map(|verdict| if verdict.is_ok() { "ok" } else { "FAIL" });
         [report.info.name, report.keys].into_iter().chain(verdicts).map(str::to_owned).collect()
     };
     let head = ["index", "keys"].into_iter().chain(PARTS).map(str::to_owned).collect();
-    let table = report::table::grid(head, reports.iter().map(line).collect());
-    println!("{table}");
+    let mut text = report::table::grid(head, reports.iter().map(line).collect()).to_string();
     for report in reports {
         for (part, verdict) in PARTS.iter().zip(&report.verdicts) {
             if let Err(finding) = verdict {
-                println!("{} ({} keys), {part}: {finding}", report.info.name, report.keys);
+                text += &format!("\n{} ({} keys), {part}: {finding}", report.info.name, report.keys);
             }
         }
     }
+    output::print(text).map(drop)
 }
 
 #[cfg(test)]

@@ -7,15 +7,14 @@ mod drive;
 
 use std::process::ExitCode;
 
-use indicatif::ProgressBar;
 use serde_json::json;
 
 use crate::args::Ycsb;
 use crate::contender::{Contender, Info, Visit};
 use crate::failure::Failure;
-use crate::harness::{self, Command, Entry, Experiment, Format, Turn};
-use crate::interrupt;
+use crate::harness::{Command, Entry, Experiment, Format, Progress, Turn};
 use crate::keys::{self, BenchKey, KeyKind, KeySet};
+use crate::output::tell;
 use crate::report::row::{Cell, Facts};
 use crate::resources::{self, Held};
 use crate::roster::{self, Dispatch, Roster};
@@ -34,7 +33,7 @@ pub const FORMAT: Format = Format {
     name: "structure",
     keys: "structure workload keys count threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op \
            bytes_per_key distribution ratio baseline ops batch pin misses partial p50_ns p90_ns p99_ns p999_ns max_ns \
-           update_percent external_work",
+           update_percent external_work paired_ratio",
 };
 
 /// Measures and reports.
@@ -44,7 +43,8 @@ pub const FORMAT: Format = Format {
 pub fn run<R: Roster>(args: &Ycsb, release_memory: fn()) -> Result<ExitCode, Failure> {
     let kind = KeyKind::parse(&args.keys);
     let (plan, experiment) = plan::<R>(args, &kind, release_memory)?;
-    let command = Command::start(&args.common.show)?;
+    let command = Command::start(&args.common)?;
+    command.progress.say(format!("making or reading {} keys", kind.name()));
     if kind.is_bytes() {
         let keys = byte_keys(args, &kind, &plan, &experiment)?;
         measure::<R, _>(command, experiment, plan, &kind, &keys)
@@ -85,12 +85,24 @@ fn byte_keys(
             return Ok(keys::emails(count, plan.fresh_wanted(), seed));
         }
     };
-    if keys.duplicates > 0 {
-        eprintln!("{}: {} lines repeat an earlier one and are used once.", kind.name(), keys.duplicates);
-    }
+    remarks(&keys, args.count).for_each(|remark| tell(format!("{}: {remark}", kind.name())));
     let bytes: usize = keys.loaded.iter().map(BenchKey::footprint).sum();
     check_memory(keys.loaded.len(), bytes / keys.loaded.len().max(1), plan, experiment)?;
     Ok(keys)
+}
+
+/// What is to be known of the keys of a file.
+fn remarks(keys: &KeySet<Vec<u8>>, count: Option<usize>) -> impl Iterator<Item = String> {
+    let (loaded, fresh) = (keys.loaded.len(), keys.fresh.len());
+    let returns = keys.loaded.iter().chain(&keys.fresh).filter(|key| key.ends_with(b"\r")).count();
+    let repeated = format!("{} lines repeat an earlier one and are used once.", keys.duplicates);
+    let held_back = format!(
+        "{loaded} of {} keys are loaded; the others are held back for the workloads that insert, d and e.",
+        loaded + fresh
+    );
+    let ended = format!("{returns} lines end with a carriage return (\\r), which is taken for a part of the key.");
+    let remarks = [(keys.duplicates > 0, repeated), (fresh > 0 && count.is_none(), held_back), (returns > 0, ended)];
+    remarks.into_iter().filter_map(|(holds, remark)| holds.then_some(remark))
 }
 
 /// Whether keys, streams and the largest index fit.
@@ -110,9 +122,7 @@ fn measure<R: Dispatch<K>, K: BenchKey>(
     keys: &KeySet<K>,
 ) -> Result<ExitCode, Failure> {
     leave_out_unfit(&mut plan, keys)?;
-    let progress = harness::progress_bar(0);
-    let streams = prepare(&plan, &empty, keys, &progress);
-    progress.finish_and_clear();
+    let streams = prepare(&plan, &empty, keys, &command.progress);
     let mut experiment = empty;
     fill::<R, K>(&mut experiment, &plan, kind, keys, &streams);
     command.run(&experiment)
@@ -123,7 +133,7 @@ pub fn prepare<K: BenchKey>(
     plan: &Plan,
     experiment: &Experiment<'_>,
     keys: &KeySet<K>,
-    progress: &ProgressBar,
+    progress: &Progress,
 ) -> Vec<Vec<Prepared<K>>> {
     experiment.threads.iter().map(|threads| drive::prepare(plan, keys, *threads, experiment.seed, progress)).collect()
 }
@@ -169,7 +179,7 @@ fn leave_out_unfit<K: BenchKey>(plan: &mut Plan, keys: &KeySet<K>) -> Result<(),
             () if longest > info.longest_key => "keys of this length",
             () => return true,
         };
-        eprintln!("{} is left out: it does not take {reason}.", info.name);
+        tell(format!("{} is left out: it does not take {reason}.", info.name));
         false
     });
     if plan.indexes.is_empty() { Err(Failure::new("none of the chosen indexes takes these keys")) } else { Ok(()) }
@@ -189,7 +199,7 @@ impl<K: BenchKey> Visit<K> for One<'_, '_, K> {
         let index = I::empty();
         let mut bytes_per_key = None;
         for prepared in self.streams {
-            if interrupt::requested() {
+            if self.turn.is_over() {
                 return;
             }
             self.turn.say(&format!("{}, {} threads", prepared.workload.name(), self.turn.threads));

@@ -99,6 +99,8 @@ fn names_that_are_not_known_are_told_with_those_that_are() {
     assert!(said.contains("'z'") && said.contains("load, a, b, c, d, e, f"), "{said}");
     let said = ycsb(&["--distribution", "zipf:0"]);
     assert!(said.contains("zipf:S (S > 0"), "{said}");
+    let said = sentence(run(&["bench", "locks", "--lock", "std,ttas", "--baseline", "nosuch"], b""));
+    assert!(said.contains("measured are") && said.matches("std").count() == 1, "{said}");
     let said = ycsb(&["--index", "art", "--baseline", "hydralist"]);
     assert!(said.contains("--baseline hydralist is not measured; measured are art"), "{said}");
     let said = sentence(run(&["bench", "verify", "--index", "nothing"], b""));
@@ -185,9 +187,18 @@ fn every_workload_finds_its_keys_in_every_format() {
 
 #[test]
 fn the_machine_and_the_version_are_told() {
-    assert!(!printed(run(&["machine"], b"")).trim().is_empty());
+    let machine = printed(run(&["machine"], b""));
+    // A clock that is logical says why.
+    assert!(!machine.lines().any(|line| line == "clock: logical (a shared counter)"), "{machine}");
     assert!(printed(run(&["--version"], b"")).contains(env!("CARGO_PKG_VERSION")));
     assert!(printed(run(&["--help"], b"")).contains("bench"));
+    for command in ["ycsb", "verify"] {
+        let help = printed(run(&["bench", command, "--help"], b""));
+        let names = ["hydralist", "euno-skiplist", "masstree-like", "mutex-btreemap", "all, ours, peers"];
+        // Its lines are broken anywhere.
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(names.iter().all(|name| help.contains(name)), "{help}");
+    }
 }
 
 #[test]
@@ -273,6 +284,320 @@ fn every_measurement_is_compared_with_an_earlier_one() {
         let said = sentence(run(&[&args[..], &["--compare", "/dev/null"]].concat(), b""));
         assert!(said.contains("--compare /dev/null: it is empty"), "{said}");
     }
+}
+
+#[test]
+fn what_is_slower_fails_if_that_is_asked_for() {
+    let args = "bench locks --lock ttas --write-percent 10 --millis 5 --threads 1".split(' ').collect::<Vec<_>>();
+    let run = |more: &[&str]| run(&[&args[..], more].concat(), b"");
+    let twice = printed(run(&["--runs", "2", "--format", "json"]));
+    let changed = |least: &str, most: &str| {
+        let changed = twice.replace(r#""mops_min":"#, &format!(r#""mops_min":{least},"l":"#));
+        changed.replace(r#""mops_max":"#, &format!(r#""mops_max":{most},"m":"#))
+    };
+    let renamed = twice.replace(r#""structure":"ttas""#, r#""structure":"gone""#);
+    let cases = [
+        ("slower", changed("1e9", "2e9"), "2", "SLOWER: ", 1),
+        ("faster", changed("0", "0"), "2", "faster: ", 0),
+        ("alike", changed("0", "1e9"), "2", "1 within the noise", 0),
+        ("renamed", renamed, "2", "WARNING: nothing was compared", 1),
+        ("once", twice.clone(), "1", "WARNING: nothing was compared", 1),
+    ];
+    for (name, earlier, runs, says, code) in cases {
+        let file = Temporary::new(&format!("earlier-{name}"), earlier.as_bytes());
+        let compare = ["--runs", runs, "--compare", file.path()];
+        let table = printed(run(&compare));
+        assert!(table.contains(says), "{name}: {table}");
+        let output = run(&[&compare[..], &["--fail-on-slower"]].concat());
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(table.contains(says) && output.status.code() == Some(code), "{name}: {table}");
+    }
+    assert!(refused(run(&["--fail-on-slower"])).contains("--compare"), "of what is not compared nothing is slower");
+}
+
+/// As many threads as no machine has, and as many as have no room: refused at once, and not waited for.
+#[test]
+fn threads_that_cannot_be_there_are_refused() {
+    let commands = [
+        "bench ycsb --index art --count 10 --ops 10",
+        "bench nr --workload dictionary --method sl --count 10 --millis 1",
+        "bench sets --structure hash --mechanism rcu --count 10 --stuck-reader",
+        "bench locks --lock ttas --millis 1",
+        "bench blink --technique default --count 10 --millis 1",
+        "bench euno --index art --count 10 --millis 1",
+    ];
+    for command in commands {
+        let args: Vec<&str> = command.split(' ').chain(["--threads", "1,100000"]).collect();
+        let said = sentence(run(&args, b""));
+        assert!(said.contains("--threads 100000: this machine has"), "{command}: {said}");
+        // Stacks take room in the address space.
+        #[cfg(target_os = "linux")]
+        {
+            let limited = format!("ulimit -v 2000000; exec \"$0\" {command} --threads 1000");
+            let sh = Command::new("sh").args(["-c", &limited, env!("CARGO_BIN_EXE_archipelago")]).output().unwrap();
+            let said = sentence(sh);
+            assert!(said.contains("a thread cannot be started"), "{command}: {said}");
+        }
+    }
+}
+
+/// What cannot be written is one sentence, and what is not read is no fault; neither is a panic.
+#[cfg(target_os = "linux")]
+#[test]
+fn streams_that_are_full_or_closed_make_no_panic() {
+    let commands = [
+        "machine",
+        "--help",
+        "bench ycsb --help",
+        "sim machines",
+        "bench locks --lock ttas --write-percent 10 --millis 1 --threads 1 --runs 1",
+        "bench locks --lock ttas --write-percent 10 --millis 1 --threads 1 --runs 1 --format json",
+        "bench locks --lock ttas --write-percent 10 --millis 1 --threads 1 --runs 1 --format csv",
+        "bench verify --index art --seconds 0.01",
+    ];
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for command in commands {
+        let start = || {
+            let mut child = Command::new(env!("CARGO_BIN_EXE_archipelago"));
+            child.args(command.split(' ')).stdin(Stdio::null());
+            child
+        };
+        let output = start().stdout(full()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
+        assert!(said.contains("archipelago: cannot write to standard output: No space left"), "{command}: {said}");
+        // All that is said is lost, and the command goes on.
+        let output = start().stderr(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        let mut child = start().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(0) && !said.contains("panicked"), "{command}: {said}");
+    }
+}
+
+/// Off a terminal, what takes long says a line now and then.
+#[cfg(unix)]
+#[test]
+fn long_measurements_say_what_they_are_at() {
+    use std::io::{BufRead, BufReader};
+
+    let mut child = endless("bench locks --lock ttas --millis 10");
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains(" of ") && line.contains("run ") && line.contains("ttas"), "{line}");
+    signal(&child, "KILL");
+    child.wait().unwrap();
+}
+
+/// A measurement of a million runs, with its streams to be read.
+#[cfg(unix)]
+fn endless(measurement: &str) -> std::process::Child {
+    endless_by(Command::new(env!("CARGO_BIN_EXE_archipelago")), measurement)
+}
+
+#[cfg(unix)]
+fn endless_by(mut command: Command, measurement: &str) -> std::process::Child {
+    let args = measurement.split(' ').chain(["--threads", "1", "--runs", "1_000_000"]);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[cfg(unix)]
+fn signal(child: &std::process::Child, name: &str) {
+    let name = format!("-{name}");
+    assert!(Command::new("kill").args([&name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Waits until a measurement says what it is at: by then it measures, and hears signals.
+#[cfg(unix)]
+fn measuring(child: &mut std::process::Child) {
+    use std::io::Read;
+
+    let mut said = [0];
+    child.stderr.as_mut().unwrap().read_exact(&mut said).unwrap();
+}
+
+/// What supervisors send ends a measurement as Ctrl-C does.
+#[cfg(unix)]
+#[test]
+fn a_measurement_is_terminated() {
+    for (name, code) in [("TERM", 143), ("HUP", 129), ("INT", 130)] {
+        let mut child = endless("bench locks --lock ttas --millis 10");
+        measuring(&mut child);
+        signal(&child, name);
+        let output = child.wait_with_output().unwrap();
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{name}: {table}");
+        assert!(table.contains("Mops/s") && table.contains("PARTIAL"), "{name}: {table}");
+    }
+    // Of what `nohup` has ignored the first is not heard, so the second ends nothing at once.
+    let mut nohup = Command::new("nohup");
+    nohup.arg(env!("CARGO_BIN_EXE_archipelago"));
+    let mut child = endless_by(nohup, "bench locks --lock ttas --millis 10");
+    measuring(&mut child);
+    ["HUP", "TERM"].iter().for_each(|name| signal(&child, name));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("PARTIAL"));
+}
+
+/// What a signal meets in a run of a day, and, sent twice, while a tree is filled for minutes.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_is_not_waited_out() {
+    // Whether SIGTERM is in one of the process's masks.
+    let is_in = |child: &std::process::Child, mask: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let signals = status.lines().find_map(|line| line.strip_prefix(mask)).unwrap_or("0");
+        u64::from_str_radix(signals.trim(), 16).unwrap() & 1 << 14 != 0
+    };
+    let wait = || std::thread::sleep(std::time::Duration::from_millis(1));
+    let cases = [
+        ("bench sets --structure hash --mechanism rcu --update-percent 20 --count 300 --seconds 86400", 1),
+        ("bench blink --technique default --update-percent 50 --millis 1 --count 50M", 2),
+    ];
+    for (measurement, signals) in cases {
+        let child = endless(measurement);
+        while !is_in(&child, "SigCgt:") {
+            wait();
+        }
+        for _ in 0..signals {
+            signal(&child, "TERM");
+            // Two that are pending at once are one.
+            while is_in(&child, "ShdPnd:") {
+                wait();
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(143), "{measurement}");
+        // The second ends it before it can report that nothing is complete.
+        assert_eq!(output.stdout.is_empty(), signals == 2, "{measurement}");
+    }
+}
+
+/// Keys of a file that are not all loaded, or end with what is not seen, are told; and any name of a file is a name.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_becomes_of_the_keys_of_a_file_is_told() {
+    use std::os::unix::ffi::OsStringExt;
+
+    let text: Vec<u8> = (0..300).flat_map(|n| format!("key {n}\r\n").into_bytes()).collect();
+    let path = [
+        std::env::temp_dir().into_os_string().into_vec(),
+        format!("/archipelago-{}-", std::process::id()).into(),
+        vec![0xff],
+    ];
+    let path = PathBuf::from(std::ffi::OsString::from_vec(path.concat()));
+    std::fs::write(&path, text).unwrap();
+    let report = Temporary::new("of-keys.html", b"");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_archipelago"));
+    command
+        .args(QUICK)
+        .args(["--workload", "load,e", "--format", "json", "--report", report.path(), "--keys"])
+        .arg(&path);
+    let output = command.output().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains(" of 300 keys are loaded; the others are held back"), "{said}");
+    assert!(said.contains("300 lines end with a carriage return"), "{said}");
+    let lines = printed(output);
+    assert!(lines.contains(r#""misses":0"#) && lines.contains('\u{fffd}'), "{lines}");
+    assert!(std::fs::read_to_string(report.path()).unwrap().contains('\u{fffd}'));
+}
+
+/// A printed ratio is that of the printed figures.
+#[test]
+fn ratios_are_of_what_is_printed() {
+    let args =
+        "bench locks --lock ttas,std --write-percent 10 --millis 5 --threads 2 --runs 5 --baseline std --format csv";
+    let text = printed(run(&args.split(' ').collect::<Vec<_>>(), b""));
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    let column = |name: &str| head.iter().position(|known| *known == name).unwrap();
+    let (mops, ratio, paired) = (column("mops"), column("ratio"), column("paired_ratio"));
+    let sections: Vec<Vec<f64>> = lines
+        .filter(|line| line[column("workload")] == "sections")
+        .map(|line| [mops, ratio, paired].map(|at| line[at].parse().unwrap()).to_vec())
+        .collect();
+    let [one, base] = &sections[..] else { panic!("{text}") };
+    assert!((one[1] - one[0] / base[0]).abs() < 1e-9 && base[1] == 1.0 && base[2] == 1.0, "{text}");
+}
+
+/// Three thread counts have curves, two have bars, and the page can be read on a phone and at night.
+#[test]
+fn pages_fit_phones_and_nights() {
+    for (threads, has) in [("1,2", "<rect"), ("1,2,3", "<polyline")] {
+        let report = Temporary::new("page.html", b"");
+        let args = "bench locks --lock ttas,std --write-percent 10 --millis 1 --runs 1 --report".split(' ');
+        let args: Vec<&str> = args.chain([report.path(), "--threads", threads]).collect();
+        printed(run(&args, b""));
+        let page = std::fs::read_to_string(report.path()).unwrap();
+        let parts =
+            ["name=\"viewport\"", "prefers-color-scheme:dark", "<h2>Summary</h2>", "<div class=\"scroll\"", "<b>", has];
+        assert!(parts.iter().all(|part| page.contains(part)), "{page}");
+    }
+}
+
+/// The scripts build where `CARGO_TARGET_DIR` says, and look there; the alias for simulations says what it builds.
+#[cfg(unix)]
+#[test]
+fn scripts_respect_the_target_directory() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    if !root.join(".ci/run").exists() {
+        return; // A package, and no working tree.
+    }
+    assert!(!std::fs::read_to_string(root.join(".cargo/config.toml")).unwrap().contains("--quiet"));
+    let folder = std::env::temp_dir().join(format!("archipelago-scripts-{}", std::process::id()));
+    let script = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    for name in [".ci/run", ".ci/package"] {
+        script(name, &std::fs::read_to_string(root.join(name)).unwrap());
+    }
+    script("mutants/run", "#!/bin/sh\n");
+    script("crates/key", "a key\n");
+    script("docs/key", "another\n");
+    // Stands for cargo: notes its arguments, and leaves what the scripts look for where it was told to build.
+    // It runs beside itself, so what is there stays as it is.
+    let cargo = r#"#!/bin/sh
+echo "$@" >>"$NOTES"
+mkdir -p "$CARGO_TARGET_DIR/release" "$CARGO_TARGET_DIR/package"
+[ -e "$CARGO_TARGET_DIR/release/archipelago" ] || ln -s "$NOTES.d/program" "$CARGO_TARGET_DIR/release/archipelago"
+crate="$CARGO_TARGET_DIR/package/archipelago-0.crate"
+[ -e "$crate" ] || { tar czf "$crate.$$" -C "$NOTES.d" a && mv "$crate.$$" "$crate"; }
+"#;
+    script("notes.d/program", "#!/bin/sh\ncat >/dev/null\n");
+    script("bin/cargo", cargo);
+    for name in ["Cargo.toml", "README.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+        script(&format!("notes.d/a/{name}"), "");
+    }
+    let (notes, elsewhere) = (folder.join("notes"), folder.join("elsewhere"));
+    let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap());
+    let mut run = Command::new(folder.join(".ci/run"));
+    let output = run
+        .stdin(Stdio::null())
+        .env("PATH", path)
+        .env("NOTES", &notes)
+        .env("CARGO_TARGET_DIR", &elsewhere)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let notes = std::fs::read_to_string(&notes).unwrap();
+    let named = notes.lines().filter_map(|line| line.split_once("--target-dir ")).map(|(_, rest)| rest);
+    assert!(
+        named.clone().count() > 3 && named.clone().all(|rest| rest.starts_with(elsewhere.to_str().unwrap())),
+        "{notes}"
+    );
+    assert!(!folder.join("target").exists() && said.contains("archipelago-0.crate"), "{said}");
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// Ctrl-C ends a measurement of any kind with what is complete.

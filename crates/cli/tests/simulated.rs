@@ -64,6 +64,20 @@ fn arguments_beyond_their_limits_are_one_line() {
     }
 }
 
+/// What this program would say of this machine is of no use, and what it examines is.
+#[test]
+fn this_machine_is_another_programs() {
+    let run =
+        |line: &str| Command::new(env!("CARGO_BIN_EXE_archipelago")).args(line.split_whitespace()).output().unwrap();
+    for line in ["", "bench ycsb --index art --count 10 --ops 10 --threads 1", "bench locks --millis 1 --threads 1"] {
+        let output = run(line);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{line}: {said}");
+        assert!(said.contains("built for the virtual machine") && said.contains("cargo archipelago"), "{line}: {said}");
+    }
+    assert!(run("bench verify --index art --seconds 0.01").status.success());
+}
+
 #[test]
 fn files_are_tried_before_the_run() {
     // So long that the test would notice if it ran first.

@@ -36,7 +36,7 @@ pub struct Common {
 impl Common {
     /// With one number of threads, and nothing else that one could ask for.
     pub fn plain(threads: usize) -> Common {
-        let show = Show { format: Format::Table, report: None, compare: None };
+        let show = Show { format: Format::Table, report: None, compare: None, fail_on_slower: false };
         let (threads, pin) = (vec![threads], Pin::None);
         Common { threads, seed: 1, runs: None, latency: false, baseline: None, pin, show }
     }
@@ -64,6 +64,9 @@ pub struct Show {
     /// Say what is slower than in FILE (JSON of an earlier run), beyond the noise of both
     #[arg(long, value_name = "FILE")]
     pub compare: Option<PathBuf>,
+    /// With --compare: exit with 1 if anything is slower, or nothing could be compared
+    #[arg(long, requires = "compare")]
+    pub fail_on_slower: bool,
 }
 
 /// What measurements have that take a time.

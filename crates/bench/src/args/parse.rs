@@ -9,11 +9,17 @@ pub enum Warm {
     Micros(u64),
 }
 
-/// A positive number, with underscores and `k`, `M` or `G` (thousands) as one likes.
+/// A positive number, with underscores and `k`, `M` or `G` (thousands) or an exponent as one likes.
 pub fn count(text: &str) -> Result<usize, String> {
-    let wrong = || format!("'{text}' is not a positive number (as in 1000, 1_000, 5k, 10M)");
+    let wrong = || format!("'{text}' is not a positive number (as in 1000, 1_000, 5k, 10M, 1e9)");
     let plain = text.replace('_', "");
     let (digits, unit) = match plain.char_indices().last() {
+        _ if plain.contains(['e', 'E']) => {
+            let (digits, exponent) = plain.split_once(['e', 'E']).unwrap_or_default();
+            let unsigned = exponent.bytes().all(|byte| byte.is_ascii_digit());
+            let exponent = exponent.parse().ok().filter(|_| unsigned).ok_or_else(wrong)?;
+            (digits, 10_usize.checked_pow(exponent).ok_or_else(wrong)?)
+        }
         Some((at, 'k' | 'K')) => (&plain[..at], 1_000),
         Some((at, 'm' | 'M')) => (&plain[..at], 1_000_000),
         Some((at, 'g' | 'G')) => (&plain[..at], 1_000_000_000),
@@ -93,7 +99,27 @@ mod tests {
         assert_eq!(count("5k"), Ok(5000));
         assert_eq!(count("10M"), Ok(10_000_000));
         assert_eq!(count("2G"), Ok(2_000_000_000));
-        for wrong in ["", "k", "0", "-1", "+1", "1.5M", "ten", "10MM", "99999999999G", "é"] {
+        assert_eq!((count("1e9"), count("25E5"), count("7e0")), (Ok(1_000_000_000), Ok(2_500_000), Ok(7)));
+        for wrong in [
+            "",
+            "k",
+            "0",
+            "-1",
+            "+1",
+            "1.5M",
+            "ten",
+            "10MM",
+            "99999999999G",
+            "é",
+            "e9",
+            "1e",
+            "1e-1",
+            "1e+1",
+            "1e99",
+            "1e2k",
+            "0e3",
+            "1e2e3",
+        ] {
             assert!(count(wrong).is_err(), "{wrong} was taken for a number");
         }
     }

@@ -13,7 +13,7 @@ pub enum Sim {
     /// The machines that can be simulated: all, or every number of one and where it comes from
     Machines {
         /// A preset or a TOML file.
-        name: Option<String>,
+        name: Option<PathBuf>,
         /// Print a TOML file to start from
         #[arg(long)]
         example: bool,
@@ -41,7 +41,7 @@ pub enum Sim {
 pub struct SimCommon {
     /// A preset (see `sim machines`) or a TOML file [default: xeon-8180-4s; with --paper the paper's]
     #[arg(long, value_name = "NAME|FILE")]
-    pub machine: Option<String>,
+    pub machine: Option<PathBuf>,
     /// Thread counts, comma-separated [default: from 1 to all CPUs, every socket boundary among them]
     #[arg(long, value_parser = count, value_delimiter = ',')]
     pub threads: Vec<usize>,
@@ -68,7 +68,7 @@ pub struct SimCommon {
     #[arg(long)]
     pub sweep: bool,
     /// Instead of measuring, find shared memory that the program uses plainly without announcing it (slow)
-    #[arg(long, conflicts_with_all = ["sweep", "format", "report", "compare", "out"])]
+    #[arg(long, conflicts_with_all = ["sweep", "format", "report", "compare", "fail_on_slower", "out"])]
     pub watch: bool,
     /// How threads are laid over the machine
     #[arg(long, value_enum, default_value_t = Pin::Fill)]

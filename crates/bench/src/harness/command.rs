@@ -3,54 +3,58 @@
 use std::process::ExitCode;
 
 use archipelago_platform::htm;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::experiment::Experiment;
-use crate::args::Show;
+use super::progress::Progress;
+use super::threads;
+use crate::args::Common;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::report::compare::Earlier;
+use crate::report::compare::Comparison;
 use crate::report::{self, Look};
 
-/// A bar on standard error with this many steps.
-pub fn progress_bar(steps: usize) -> ProgressBar {
-    // Standard error, and hidden if that is no terminal. No steady tick: it would take CPU time from what is measured.
-    let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} (left {eta}) {wide_msg}");
-    bar.with_style(style.expect("the template is correct"))
-}
-
-/// A command that measures, from its start on: files are tried, and Ctrl-C is heard.
+/// A command that measures.
 pub struct Command<'a> {
-    show: &'a Show,
-    earlier: Option<Earlier>,
+    common: &'a Common,
+    comparison: Comparison,
+    /// What it is at.
+    pub progress: Progress,
 }
 
 impl<'a> Command<'a> {
-    /// Tries the files that the arguments name, before anything is measured.
+    /// Tries the files and the numbers of threads that the arguments name, before anything is measured.
     ///
     /// # Errors
-    /// If one of them cannot be written, or read.
-    pub fn start(show: &'a Show) -> Result<Command<'a>, Failure> {
-        show.report.as_deref().map(report::try_to_write).transpose()?;
-        let earlier = show.compare.as_deref().map(Earlier::read).transpose()?;
-        interrupt::install();
-        Ok(Command { show, earlier })
+    /// If a file cannot be written, or read; if there would be far more threads than CPUs, or they cannot all be started.
+    pub fn start(common: &'a Common) -> Result<Command<'a>, Failure> {
+        common.show.report.as_deref().map(report::try_to_write).transpose()?;
+        let comparison = Comparison::of(&common.show)?;
+        let threads = common.threads();
+        threads::check(&threads)?;
+        threads::try_to_start(threads.into_iter().max().unwrap_or(1))?;
+        Ok(Command { common, comparison, progress: Progress::new() })
     }
 
     /// Measures and reports.
     ///
     /// # Errors
-    /// If a report cannot be written.
-    pub fn run(self, experiment: &Experiment<'_>) -> Result<ExitCode, Failure> {
-        let progress = progress_bar(experiment.steps * experiment.threads.len() * experiment.runs);
-        let results = experiment.measure(&progress);
-        progress.finish_and_clear();
+    /// If a run fails, after what was complete before it is shown; or a report cannot be written.
+    pub fn run(mut self, experiment: &Experiment<'_>) -> Result<ExitCode, Failure> {
+        // Not sooner: what is interrupted before has nothing to report.
+        interrupt::install();
+        self.progress.steps(experiment.steps * experiment.threads.len() * experiment.runs);
+        let results = experiment.measure(&self.progress);
+        self.progress.end();
         let rows = experiment.rows(&results);
-        let mut notes = self.earlier.as_ref().map_or(Vec::new(), |earlier| earlier.verdicts(&rows));
+        if let Some(failure) = results.failure {
+            if !rows.is_empty() {
+                report::show(&rows, &self.common.show, &Look::of(experiment.title, Vec::new(), true))?;
+            }
+            return Err(failure);
+        }
+        let mut notes = self.comparison.verdicts(&rows);
         notes.extend(htm::sites().into_iter().map(|(name, counts)| format!("transactions aborted, {name}: {counts}")));
-        let look = Look { title: experiment.title, notes, partial: results.partial };
-        report::show(&rows, self.show, &look)?;
-        Ok(if results.partial { ExitCode::from(crate::INTERRUPTED) } else { ExitCode::SUCCESS })
+        report::show(&rows, &self.common.show, &Look::of(experiment.title, notes, results.partial))?;
+        Ok(if results.partial { interrupt::exit_code() } else { self.comparison.exit_code() })
     }
 }

@@ -1,18 +1,22 @@
 //! Runs threads on one thing and measures that: each to the end of its work, or all until the time is up.
 //!
-//! All threads start from a barrier. The wall time of work is from the first thread's start to the last one's end, that of a
-//! time is the time. CPU time is the whole process's, background threads included, until what was driven has caught up
-//! ([`Drive::settle`]), so no contender gains by postponing.
+//! All threads start from a [`Gate`]. Wall time begins when the first of them goes, by its own clock and not by that of the thread
+//! beside them, which may be late. It ends with the last one's end, or, of a time, when they were told to end. CPU time is the
+//! whole process's, background threads included, until what was driven has caught up ([`Drive::settle`]), so no contender gains
+//! by postponing.
 
-use archipelago_platform::atomic::{AtomicBool, Ordering};
-use archipelago_platform::sync::Barrier;
+use archipelago_platform::atomic::Ordering;
+
 use archipelago_platform::thread::{self, Pinning};
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_platform::topology::{CpuId, Topology};
 use hdrhistogram::Histogram;
 
+use super::gate::Gate;
 use super::program::{Done, Program, Turns};
-use crate::interrupt;
+use super::threads;
+use crate::failure::Failure;
+use crate::interrupt::{self, Flag};
 use crate::resources::{self, resident_bytes};
 
 /// How to run.
@@ -31,7 +35,7 @@ pub trait Drive: Sync {
     /// One thread's part: what it needs, then once [`Turns::go`].
     fn body(&self, turns: &mut Native<'_>);
 
-    /// Called when the time is up, before the threads are waited for.
+    /// Called when the time is up, or the run cannot begin, before the threads are waited for.
     fn stop(&self) {}
 
     /// Called when the threads have ended: waits for work that was put off.
@@ -57,7 +61,7 @@ impl<P: Program + Sync> Drive for Ready<'_, P> {
 }
 
 /// What one run came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// Operations done.
     pub ops: usize,
@@ -84,47 +88,78 @@ const SAMPLES: [usize; 2] = [8, 1];
 /// Latencies above a minute count as a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
+/// How long the thread beside a run sleeps between two looks at whether it was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Runs `threads` threads.
-pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Outcome {
+///
+/// # Errors
+/// If one of them cannot be started, or panics. The others are not waiting for it then.
+pub fn run(threads: usize, settings: Settings, drive: &dyn Drive) -> Result<Outcome, Failure> {
     let timed = usize::from(settings.time.is_some());
-    let (up, barrier) = (AtomicBool::new(false), Barrier::new(threads + timed));
+    let (up, gate) = (Flag::new(false), Gate::default());
     let halt = if timed == 1 { &up } else { interrupt::flag() };
     let cpus = settings.pinning.assign(Topology::current(), threads);
     let cpu_before = resources::cpu_time();
     let (tallies, time) = thread::scope(|scope| {
         let start = |(thread, cpu): (usize, Option<CpuId>)| {
-            let barrier = &barrier;
-            scope.spawn(move || {
+            let gate = &gate;
+            // One after the other, so that what a thread needs of memory is known when the next one is started.
+            gate.gather(thread);
+            threads::start(scope, move || {
+                let _closing = gate.closing();
                 // The CPU is one of the topology's, so only the operating system can refuse; then the thread runs unpinned.
                 let _ = cpu.map(thread::pin_current);
                 let latency = settings.latency.then(histogram);
-                let mut turns = Native { thread, barrier, halt, timed, latency, tally: None };
+                let mut turns = Native { thread, gate, halt, timed, latency, tally: None };
                 drive.body(&mut turns);
-                let tally = turns.tally.expect("a body goes once");
-                (tally, turns.latency)
+                turns.tally.map(|tally| (tally, turns.latency))
             })
         };
-        let threads: Vec<_> = cpus.into_iter().enumerate().map(start).collect();
-        let time = settings.time.map(|time| {
-            barrier.wait();
-            let (begin, before) = (Instant::now(), resident_bytes());
-            thread::sleep(time);
+        let workers = cpus.into_iter().enumerate().map(start).collect::<Result<Vec<_>, _>>();
+        if workers.is_err() {
+            gate.close();
+        }
+        let all_there = gate.gather(threads);
+        let before = settings.time.and_then(|_| resident_bytes());
+        let begun = gate.open().filter(|_| all_there);
+        let time = begun.zip(settings.time).map(|(begun, time)| {
+            let complete = sleep(begun, time);
             let grown = resident_bytes().zip(before).map(|(after, before)| after as f64 - before as f64);
             up.store(true, Ordering::Relaxed);
             drive.stop();
-            (begin.elapsed(), grown)
+            (begun.elapsed(), grown, complete)
         });
-        let tallies: Vec<_> = threads.into_iter().map(|thread| thread.join().expect("a worker panicked")).collect();
-        (tallies, time)
+        if begun.is_none() {
+            drive.stop();
+        }
+        let ended =
+            workers.map(|workers| workers.into_iter().map(|worker| worker.join().ok().flatten()).collect::<Vec<_>>());
+        (ended, time)
     });
+    let tallies = tallies?
+        .into_iter()
+        .collect::<Option<_>>()
+        .ok_or_else(|| Failure::new("a thread of the run panicked; what it said is above"))?;
     drive.settle();
     let cpu = resources::cpu_time().zip(cpu_before).map(|(after, before)| after.saturating_sub(before));
     let mut outcome = gather(tallies);
     outcome.cpu = cpu;
-    if let Some((wall, grown)) = time {
-        (outcome.wall, outcome.grown, outcome.complete) = (wall, grown, true);
+    if let Some((wall, grown, complete)) = time {
+        (outcome.wall, outcome.grown, outcome.complete) = (wall, grown, complete);
     }
-    outcome
+    Ok(outcome)
+}
+
+/// Sleeps until `time` has passed since `begun`. False: the run was interrupted before.
+fn sleep(begun: Instant, time: Duration) -> bool {
+    while let Some(left) = time.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+        if interrupt::requested() {
+            return false;
+        }
+        thread::sleep(left.min(LOOK));
+    }
+    true
 }
 
 /// What one thread did.
@@ -140,9 +175,7 @@ struct Tally {
 fn gather(tallies: Vec<(Tally, Option<Histogram<u64>>)>) -> Outcome {
     let start = tallies.iter().map(|(tally, _)| tally.start).min().expect("at least one thread");
     let end = tallies.iter().map(|(tally, _)| tally.end).max().expect("at least one thread");
-    let (cpu, latency, grown) = Default::default();
-    let (ops, misses, attempts) = Default::default();
-    let mut outcome = Outcome { ops, wall: end - start, cpu, misses, latency, complete: true, attempts, grown };
+    let mut outcome = Outcome { wall: end - start, complete: true, ..Outcome::default() };
     for (tally, latency) in tallies {
         outcome.ops += tally.ops;
         outcome.misses += tally.misses;
@@ -170,19 +203,21 @@ fn histogram() -> Histogram<u64> {
 /// A thread of this machine.
 pub struct Native<'a> {
     thread: usize,
-    barrier: &'a Barrier,
-    halt: &'a AtomicBool,
+    gate: &'a Gate,
+    halt: &'a Flag,
     /// 1 if the run has a time.
     timed: usize,
     latency: Option<Histogram<u64>>,
+    /// What it did; `None` before, and if the gate was closed.
     tally: Option<Tally>,
 }
 
 impl Native<'_> {
     /// Says what the thread did, where an operation of [`Turns::go`] is several.
     pub fn correct(&mut self, correct: impl FnOnce(usize) -> (usize, usize)) {
-        let tally = self.tally.as_mut().expect("it has gone");
-        (tally.ops, tally.misses) = correct(tally.ops);
+        if let Some(tally) = self.tally.as_mut() {
+            (tally.ops, tally.misses) = correct(tally.ops);
+        }
     }
 }
 
@@ -194,7 +229,9 @@ impl Turns for Native<'_> {
     #[inline]
     fn go(&mut self, limit: usize, mut op: impl FnMut(usize) -> Done, mut between: impl FnMut()) {
         let (size, mask) = (CHUNKS[self.timed], SAMPLES[self.timed] - 1);
-        self.barrier.wait();
+        if !self.gate.come() {
+            return;
+        }
         let start = Instant::now();
         let (mut ops, mut misses, mut complete) = (0, 0, true);
         while ops < limit {
@@ -218,7 +255,9 @@ impl Turns for Native<'_> {
     }
 
     fn attempts(&mut self, updates: u64, repeated: u64) {
-        self.tally.as_mut().expect("it has gone").attempts = [updates, repeated];
+        if let Some(tally) = self.tally.as_mut() {
+            tally.attempts = [updates, repeated];
+        }
     }
 }
 
@@ -232,7 +271,8 @@ fn timed<R>(histogram: &mut Histogram<u64>, op: impl FnOnce() -> R) -> R {
 
 #[cfg(test)]
 mod tests {
-    use archipelago_platform::atomic::AtomicUsize;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
 
     use super::*;
 
@@ -264,8 +304,75 @@ mod tests {
 
     fn drive(limit: usize, time: Option<Duration>) -> (Outcome, Counting) {
         let counting = Counting { limit, ..Counting::default() };
-        let outcome = run(2, Settings { pinning: Pinning::None, latency: true, time }, &counting);
+        let outcome = run(2, Settings { pinning: Pinning::None, latency: true, time }, &counting).unwrap();
         (outcome, counting)
+    }
+
+    /// Notes when its first operation began, and when its threads were told to stop.
+    #[derive(Default)]
+    struct Noting(Mutex<[Option<Instant>; 2]>);
+
+    impl Drive for Noting {
+        fn body(&self, turns: &mut Native<'_>) {
+            let first = |i| {
+                if i == 0 {
+                    self.0.lock().unwrap()[0].get_or_insert_with(Instant::now);
+                }
+                Done::Found
+            };
+            turns.go(usize::MAX, first, || ());
+        }
+
+        fn stop(&self) {
+            self.0.lock().unwrap()[1] = Some(Instant::now());
+        }
+    }
+
+    /// What is done while the thread that starts the others has not yet woken up takes time, too.
+    #[test]
+    fn a_time_is_that_of_the_threads_that_work() {
+        let settings = Settings { pinning: Pinning::None, latency: false, time: Some(Duration::from_millis(2)) };
+        for round in 0..20 {
+            let noting = Noting::default();
+            let outcome = run(8, settings, &noting).unwrap();
+            let [Some(first), Some(stopped)] = noting.0.into_inner().unwrap() else { panic!("nothing was done") };
+            let took = stopped - first;
+            assert!(outcome.wall >= took, "round {round}: operations of {took:?} are told to be of {:?}", outcome.wall);
+        }
+    }
+
+    /// Panics in one thread before its work, and in none after.
+    struct Panicking {
+        before: bool,
+        stopped: AtomicUsize,
+    }
+
+    impl Drive for Panicking {
+        fn body(&self, turns: &mut Native<'_>) {
+            let panics = turns.thread() == 1;
+            let panic = || std::panic::resume_unwind(Box::new("planned"));
+            if panics && self.before {
+                panic();
+            }
+            let op = |_| if panics { panic() } else { Done::Found };
+            turns.go(1000, op, || ());
+            turns.attempts(1, 0);
+            turns.correct(|ops| (ops, 0));
+        }
+
+        fn stop(&self) {
+            self.stopped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_panics_leaves_none_behind() {
+        for (before, time) in [(true, None), (true, Some(Duration::from_secs(1 << 20))), (false, None)] {
+            let panicking = Panicking { before, stopped: AtomicUsize::new(0) };
+            let failure = run(4, Settings { pinning: Pinning::None, latency: false, time }, &panicking).unwrap_err();
+            assert!(failure.to_string().contains("panicked"), "{failure}");
+            assert_eq!(panicking.stopped.into_inner(), usize::from(before), "what waits beside the run is told");
+        }
     }
 
     #[test]

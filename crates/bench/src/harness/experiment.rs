@@ -1,11 +1,11 @@
 //! An experiment: its cells, its contenders, and how these take turns.
 
 use archipelago_platform::time::Duration;
-use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::driver::{self, Drive, Outcome, Ready, Settings};
 use super::program::Program;
+use super::progress::Progress;
 use super::series::{Results, Sample, Series};
 use crate::args::{Common, Pin};
 use crate::failure::Failure;
@@ -15,8 +15,9 @@ use crate::report::row::{Cell, Facts, Row};
 /// The fields of an experiment's rows. In all of them: `machine`: where it ran, `native`; `runs`: complete ones; `mops`: million
 /// operations per second, all threads together, by wall time: the median of the runs, the least, the greatest; `ns_per_op`:
 /// nanoseconds that an operation takes its thread, `threads * 1000 / mops`; `cpu_ns_per_op`: CPU time that the whole process
-/// spends per operation, background threads included; `ratio`: throughput by the baseline's, run by run, the median; `ops`:
-/// operations of a run; `partial`: whether the measurement was interrupted, so that there may be fewer runs than asked for.
+/// spends per operation, background threads included; `ratio`: `mops` by the baseline's; `paired_ratio`: throughput by the
+/// baseline's in the same run, the median of the runs; `ops`: operations of a run; `partial`: whether the measurement was
+/// interrupted, so that there may be fewer runs than asked for.
 pub struct Format {
     /// The field that names the contender.
     pub name: &'static str,
@@ -68,6 +69,7 @@ impl<'a> Entry<'a> {
     /// A contender that is made anew for each measurement, in one cell.
     pub fn of<P: Program + Sync + 'a>(name: &'static str, cell: usize, program: P) -> Entry<'a> {
         let take = move |turn: &mut Turn<'_>| {
+            turn.say(&format!("{}, {} threads", turn.experiment.cells[cell].0.column(), turn.threads));
             let shared = program.setup(turn.threads, turn.seed);
             let before = program.retries(&shared).unwrap_or(0);
             let outcome = turn.drive(&Ready { program: &program, shared: &shared });
@@ -93,7 +95,9 @@ impl<'a> Experiment<'a> {
         names: &[&str],
     ) -> Result<Self, Failure> {
         if let Some(name) = args.baseline.as_deref().filter(|name| !names.contains(name)) {
-            let measured = names.join(", ");
+            let mut each: Vec<&str> = Vec::new();
+            names.iter().for_each(|name| each.extend((!each.contains(name)).then_some(name)));
+            let measured = each.join(", ");
             return Err(Failure::new(format!("--baseline {name} is not measured; measured are {measured}")));
         }
         Ok(Experiment {
@@ -120,17 +124,26 @@ impl<'a> Experiment<'a> {
     }
 
     /// Measures.
-    pub fn measure(&self, progress: &ProgressBar) -> Results {
-        let mut results = Results { series: Vec::new(), partial: false };
+    pub fn measure(&self, progress: &Progress) -> Results {
+        let mut results = Results::default();
         for run in 0..self.runs {
             for group in &self.groups {
                 for &threads in &self.threads {
                     for entry in group {
-                        let series = &mut results.series;
+                        let (series, failure) = (&mut results.series, &mut results.failure);
                         // So that equal runs of different contenders do equal work.
                         let seed = self.seed.wrapping_add(run as u64);
-                        (entry.take)(&mut Turn { experiment: self, entry, run, threads, seed, series, progress });
-                        if interrupt::requested() {
+                        (entry.take)(&mut Turn {
+                            experiment: self,
+                            entry,
+                            run,
+                            threads,
+                            seed,
+                            series,
+                            failure,
+                            progress,
+                        });
+                        if results.failure.is_some() || interrupt::requested() {
                             results.partial = true;
                             return results;
                         }
@@ -158,24 +171,43 @@ pub struct Turn<'a> {
     /// The run's seed.
     pub seed: u64,
     series: &'a mut Vec<Series>,
-    progress: &'a ProgressBar,
+    failure: &'a mut Option<Failure>,
+    progress: &'a Progress,
 }
 
 impl Turn<'_> {
     /// Says what it is at.
     pub fn say(&self, what: &str) {
-        self.progress.set_message(format!("run {}: {} {what}", self.run + 1, self.entry.name));
+        self.progress.say(format!("run {}: {} {what}", self.run + 1, self.entry.name));
     }
 
-    /// Runs the threads.
-    pub fn drive(&self, drive: &dyn Drive) -> Outcome {
+    /// Returns whether there is nothing more to measure: a run has failed, or a signal came.
+    pub fn is_over(&self) -> bool {
+        self.failure.is_some() || interrupt::requested()
+    }
+
+    /// How the threads are run.
+    pub fn settings(&self) -> Settings {
         let Experiment { pin, latency, time, .. } = *self.experiment;
-        driver::run(self.threads, Settings { pinning: pin.pinning(), latency, time }, drive)
+        Settings { pinning: pin.pinning(), latency, time }
+    }
+
+    /// Runs the threads. A failure ends the experiment.
+    pub fn drive(&mut self, drive: &dyn Drive) -> Outcome {
+        self.outcome(driver::run(self.threads, self.settings(), drive))
+    }
+
+    /// The outcome of a run, or of nothing if it has failed.
+    pub fn outcome(&mut self, outcome: Result<Outcome, Failure>) -> Outcome {
+        outcome.unwrap_or_else(|failure| {
+            self.failure.get_or_insert(failure);
+            Outcome::default()
+        })
     }
 
     /// Takes down what came of it, if it is complete, with figures that only the experiment knows.
     pub fn record(&mut self, cell: usize, outcome: Outcome, more: &[(&'static str, Option<f64>)]) {
-        self.progress.inc(1);
+        self.progress.step();
         if !outcome.complete {
             return;
         }
@@ -198,7 +230,7 @@ impl Turn<'_> {
 
     /// Counts a measurement that is of no interest.
     pub fn pass(&self) {
-        self.progress.inc(1);
+        self.progress.step();
     }
 }
 
@@ -222,7 +254,8 @@ fn row(experiment: &Experiment<'_>, results: &Results, series: &Series) -> Row {
         ("seed", json!(experiment.seed)),
         ("partial", json!(results.partial)),
         ("pin", json!(experiment.pin.name())),
-        ("ratio", json!(baseline.and_then(|baseline| series.ratio(baseline)))),
+        ("ratio", json!(baseline.map(|baseline| series.median_speed() / baseline.median_speed()))),
+        ("paired_ratio", json!(baseline.and_then(|baseline| series.paired_ratio(baseline)))),
         ("baseline", json!(baseline.map(|baseline| baseline.name))),
     ]);
     let known = |key: &str| facts.iter().find(|(name, _)| *name == key).map_or(Value::Null, |(_, value)| value.clone());

@@ -14,7 +14,7 @@ const PLAIN: Format = Format {
     name: "structure",
     keys: "structure workload threads machine seed runs mops mops_min mops_max ns_per_op cpu_ns_per_op update_percent \
            distribution external_work count details ratio baseline ops pin misses partial p50_ns p90_ns p99_ns p999_ns max_ns \
-           retry_percent",
+           retry_percent paired_ratio",
 };
 
 /// A contender of either machine, whose program is made of an `A`.

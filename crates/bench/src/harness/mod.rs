@@ -7,22 +7,27 @@
 //! | what | where |
 //! |---|---|
 //! | threads, by count or by time | [`driver`] |
+//! | where they wait for each other; how many there may be | [`gate`], [`threads`] |
 //! | what a contender does, for this machine and the virtual one | [`program`] |
 //! | what was measured | [`series`] |
 //! | cells, contenders, turns, rows | [`experiment`] |
 //! | a run on the virtual machine, and when it is steady | [`simulated`], [`steady`] |
 //! | contenders that are one program on both machines | [`known`] |
-//! | from arguments to reports | [`command`] |
+//! | from arguments to reports; what is told meanwhile | [`command`], [`progress`] |
 
 pub mod command;
 pub mod driver;
 pub mod experiment;
+pub mod gate;
 pub mod known;
 pub mod program;
+pub mod progress;
 pub mod series;
 pub mod simulated;
 pub mod steady;
+pub mod threads;
 
-pub use command::{Command, progress_bar};
+pub use command::Command;
 pub use experiment::{Entry, Experiment, Format, Turn};
 pub use known::{Cells, Known};
+pub use progress::Progress;

@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 use serde_json::json;
 
+use crate::failure::Failure;
 use crate::report::row::Facts;
 use crate::stats;
 
@@ -38,11 +39,14 @@ pub struct Series {
 }
 
 /// What a measurement came to.
+#[derive(Default)]
 pub struct Results {
     /// Every combination of which at least one run is complete, in the order of first measurement.
     pub series: Vec<Series>,
-    /// Whether it was interrupted before all runs were complete.
+    /// True if it ended before all runs were complete.
     pub partial: bool,
+    /// Why, if it was not interrupted.
+    pub failure: Option<Failure>,
 }
 
 impl Series {
@@ -66,7 +70,7 @@ impl Series {
     }
 
     /// The median of the ratios of equal runs.
-    pub fn ratio(&self, baseline: &Series) -> Option<f64> {
+    pub fn paired_ratio(&self, baseline: &Series) -> Option<f64> {
         stats::median_of_some(self.samples.iter().map(|sample| {
             let other = baseline.samples.iter().find(|other| other.run == sample.run)?;
             Some(sample.mops / other.mops)

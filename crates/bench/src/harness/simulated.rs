@@ -163,7 +163,7 @@ impl Turns<'_> {
         let now = self.client.time().expect("no end of time is configured");
         let turns = self.counts.turns.get().wrapping_add(1);
         self.counts.turns.set(turns);
-        if turns.is_multiple_of(LOOK) && world::outside(interrupt::requested) {
+        if turns.is_multiple_of(LOOK) && interrupt::requested() {
             self.counts.course.stop();
         }
         let begun = self.begun.replace(now);
@@ -230,6 +230,20 @@ impl Drop for Turns<'_> {
             self.counts.kinds.set(Some(all));
         }
     }
+}
+
+/// Returns whether what this program measures on the real machine is to be believed.
+///
+/// # Errors
+/// If it was built for the virtual machine: every access to shared memory asks then where it runs.
+pub fn only_native() -> Result<(), Failure> {
+    if !SIMULATED {
+        return Ok(());
+    }
+    Err(Failure::new(
+        "this program was built for the virtual machine, and measures nothing else; `cargo archipelago bench …` builds and runs \
+         the same command for this machine",
+    ))
 }
 
 /// Whether this program can run anything here.

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::io::Read;
+use std::path::Path;
 
 use crate::failure::Failure;
 
@@ -13,19 +14,22 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// If the file cannot be read or has no line.
-pub fn read(path: &str, known: &str) -> Result<(Vec<Vec<u8>>, usize), Failure> {
-    let mut text = Vec::new();
-    if path == "-" {
+pub fn read(path: &Path, known: &str) -> Result<(Vec<Vec<u8>>, usize), Failure> {
+    let (mut text, is_stdin) = (Vec::new(), path == Path::new("-"));
+    if is_stdin {
         std::io::stdin()
             .read_to_end(&mut text)
             .map_err(|error| Failure::new(format!("cannot read keys from standard input: {error}")))?;
     } else {
         text = std::fs::read(path).map_err(|error| {
-            Failure::new(format!("cannot read keys from {path}: {error} (--keys takes {known}, a file, or -)"))
+            Failure::new(format!(
+                "cannot read keys from {}: {error} (--keys takes {known}, a file, or -)",
+                path.display()
+            ))
         })?;
     }
     if text.is_empty() {
-        let source = if path == "-" { "standard input" } else { path };
+        let source = if is_stdin { "standard input".to_owned() } else { path.display().to_string() };
         return Err(Failure::new(format!("no keys: {source} is empty (one key per line is expected)")));
     }
     Ok(lines(&text))

@@ -100,8 +100,8 @@ fn what_is_no_kind_is_a_file() {
         assert_eq!(KeyKind::parse(name).is_bytes(), name == "email");
     }
     let file = KeyKind::parse("words.txt");
-    assert_eq!((file.name(), file.is_bytes()), ("words.txt", true));
-    assert_eq!((KeyKind::parse("-").name(), KeyKind::parse("-").is_bytes()), ("stdin", true));
+    assert_eq!((&*file.name(), file.is_bytes()), ("words.txt", true));
+    assert_eq!((&*KeyKind::parse("-").name(), KeyKind::parse("-").is_bytes()), ("stdin", true));
 }
 
 #[test]

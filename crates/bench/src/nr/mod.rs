@@ -20,7 +20,6 @@ use crate::args::{Nr, NrWork};
 use crate::choose;
 use crate::failure::Failure;
 use crate::harness::{Command, Entry, Experiment, Turn};
-use crate::interrupt;
 use crate::report::row::{Cell, Facts};
 use crate::resources::Held;
 use crate::roster::Roster;
@@ -40,7 +39,7 @@ const METHODS: [&str; 9] = ["sl", "rwl", "fc", "fc+", "nr", "nr+", "lf", "lf-fre
 /// If the arguments make no sense, or the report cannot be written.
 pub fn run<R: Roster>(args: &Nr, release_memory: fn()) -> Result<ExitCode, Failure> {
     let experiment = experiment::<R>(args, release_memory)?;
-    Command::start(&args.common.show)?.run(&experiment)
+    Command::start(&args.common)?.run(&experiment)
 }
 
 fn experiment<R: Roster>(args: &Nr, release_memory: fn()) -> Result<Experiment<'_>, Failure> {
@@ -173,7 +172,7 @@ impl Taking<'_, '_> {
         let method = &make(self.items);
         let memory = held.since(self.items);
         for (number, &(update_percent, distribution, external_work)) in self.cells.iter().enumerate() {
-            if interrupt::requested() {
+            if self.turn.is_over() {
                 break;
             }
             self.turn.say(&format!("{} {update_percent}%, {} threads", self.workload, self.turn.threads));
@@ -189,9 +188,9 @@ impl Taking<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::Progress;
     use crate::roster::Own;
     use clap::Parser;
-    use indicatif::ProgressBar;
 
     fn args(line: &str) -> Nr {
         #[derive(clap::Parser)]
@@ -211,7 +210,7 @@ mod tests {
         );
         let args = args(&line);
         let experiment = experiment::<Own>(&args, || {}).unwrap();
-        let rows = experiment.rows(&experiment.measure(&ProgressBar::hidden()));
+        let rows = experiment.rows(&experiment.measure(&Progress::hidden()));
         assert_eq!(rows.len(), 4 * (8 + 8 + 6));
         assert!(rows.iter().all(|row| row.speeds()[0] > 0.0 && row.text("baseline") == "sl"));
         assert_eq!((rows[0].text("structure"), rows[0].real("ratio")), ("sl", Some(1.0)));

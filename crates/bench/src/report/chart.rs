@@ -1,88 +1,97 @@
-//! A bar chart of one workload as SVG text.
+//! A bar chart of one workload.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use super::row::{Row, digits, ratio};
+use super::svg::{LINE, Side, Svg, Width, ticks, wide};
 
-use super::row::{Row, digits};
-
-const WIDTH: u32 = 900;
-/// Height of one bar with the space around it.
-const BAR: usize = 22;
-/// Room for the names of indexes.
-const NAMES: u32 = 170;
-/// Room behind the longest bar for its figures, as a part of the bar's length.
-const BEHIND: f64 = 0.22;
-
-/// Ours.
-const OURS: RGBColor = RGBColor(0, 110, 160);
-/// Peers.
-const PEER: RGBColor = RGBColor(150, 150, 150);
+/// Heights of a bar, of the room below it, and of the room between two indexes.
+const BAR: f64 = 18.0;
+const BELOW: f64 = 4.0;
+const BETWEEN: f64 = 12.0;
+/// Left and right of everything.
+const MARGIN: f64 = 8.0;
 
 /// Bars of throughput, grouped by index, one for each thread count from few (light) to many (dark).
-pub fn bars(rows: &[&Row]) -> String {
-    let mut indexes: Vec<&str> = Vec::new();
-    let mut threads: Vec<usize> = Vec::new();
+pub fn bars(rows: &[&Row], width: Width) -> String {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in rows {
-        if !indexes.contains(&row.name.as_str()) {
-            indexes.push(&row.name);
-        }
-        if !threads.contains(&row.threads) {
-            threads.push(row.threads);
+        match groups.iter_mut().find(|group| group[0].name == row.name) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
         }
     }
-    let height = (indexes.len() * threads.len() * BAR + 60) as u32;
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        draw(&root, rows, &indexes, &threads).expect("drawing into a string does not fail");
+    // Names stand beside their bars, or above them where there is no room.
+    let beside = width == Width::Wide;
+    let above = if beside { 0.0 } else { LINE };
+    let names = if beside { rows.iter().map(|row| wide(&row.name)).fold(0.0, f64::max) + MARGIN } else { 0.0 };
+    let left = MARGIN + names;
+    let right = width.pixels() - MARGIN - rows.iter().map(|row| wide(&label(row))).fold(0.0, f64::max) - MARGIN;
+    let tall = |group: &Vec<&Row>| above + group.len() as f64 * (BAR + BELOW) + BETWEEN;
+    let bottom = groups.iter().map(tall).sum::<f64>();
+    let longest = rows.iter().flat_map(|row| row.speeds()).filter(|speed| speed.is_finite()).fold(1e-9, f64::max);
+    let x = |value: f64| left + value.max(0.0) / longest * (right - left);
+
+    let mut svg = Svg::new(width.pixels(), bottom + 2.0 * LINE + MARGIN, "Million operations per second, as bars");
+    for (value, text) in ticks(longest, (right - left) / 90.0) {
+        svg.line("grid", (x(value), 0.0), (x(value), bottom));
+        svg.write(Side::Middle, (x(value), bottom + LINE / 2.0), &text);
     }
-    svg
+    svg.write(Side::Middle, ((left + right) / 2.0, bottom + LINE * 1.5), "Mops/s");
+    let mut top = BETWEEN / 2.0;
+    for group in &groups {
+        let middle = top + group.len() as f64 * (BAR + BELOW) / 2.0 - BELOW / 2.0;
+        let (side, place) =
+            if beside { (Side::End, (left - MARGIN, middle)) } else { (Side::Start, (left, top + LINE / 2.0)) };
+        svg.write(side, place, &group[0].name);
+        for (number, row) in group.iter().enumerate() {
+            let top = top + above + number as f64 * (BAR + BELOW);
+            let strength = 0.45 + 0.55 * (number + 1) as f64 / group.len() as f64;
+            bar(&mut svg, row, top, strength, &x);
+        }
+        top += tall(group);
+    }
+    svg.line("axis", (left, 0.0), (left, bottom));
+    svg.end()
 }
 
-type Error<B> = DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>;
-
-fn draw<B: DrawingBackend>(
-    root: &DrawingArea<B, plotters::coord::Shift>,
-    rows: &[&Row],
-    indexes: &[&str],
-    threads: &[usize],
-) -> Result<(), Error<B>> {
-    let longest = rows.iter().map(|row| row.speeds()[2]).fold(0.0, f64::max).max(1e-9);
-    let mut chart = ChartBuilder::on(root)
-        .margin(10)
-        .set_label_area_size(LabelAreaPosition::Left, NAMES)
-        .set_label_area_size(LabelAreaPosition::Bottom, 40)
-        .build_cartesian_2d(0.0..longest * (1.0 + BEHIND), (indexes.len() as f64)..0.0)?;
-    chart.configure_mesh().disable_y_mesh().disable_y_axis().x_desc("Mops/s").x_labels(8).draw()?;
-    let names = text_style(15.0, HPos::Right);
-    let figures = text_style(13.0, HPos::Left);
-    for (at, name) in indexes.iter().enumerate() {
-        let place = (-longest * 0.01, at as f64 + 0.5);
-        chart.draw_series([Text::new((*name).to_owned(), place, names.clone())])?;
-    }
-    let thickness = 0.84 / threads.len() as f64;
-    for row in rows {
-        let [median, least, most] = row.speeds();
-        let group = indexes.iter().position(|name| *name == row.name).expect("collected from the rows");
-        let within = threads.iter().position(|count| *count == row.threads).expect("collected from the rows");
-        let top = group as f64 + 0.08 + within as f64 * thickness;
-        let bottom = top + thickness * 0.9;
-        let middle = (top + bottom) / 2.0;
-        let strength = 0.45 + 0.5 * (within + 1) as f64 / threads.len() as f64;
-        let fill = if row.ours { OURS } else { PEER }.mix(strength.min(1.0)).filled();
-        chart.draw_series([Rectangle::new([(0.0, top), (median, bottom)], fill)])?;
-        chart.draw_series([PathElement::new(vec![(least, middle), (most, middle)], BLACK)])?;
-        let place = (most.max(median) + longest * 0.01, middle);
-        chart.draw_series([Text::new(label(row), place, figures.clone())])?;
-    }
-    root.present()
-}
-
-fn text_style(size: f64, side: HPos) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", size).into_font()).pos(Pos::new(side, VPos::Center))
+/// A bar with its whisker and its figures.
+fn bar(svg: &mut Svg, row: &Row, top: f64, strength: f64, x: &impl Fn(f64) -> f64) {
+    let ([median, least, most], middle) =
+        (row.speeds().map(|it| if it.is_finite() { it } else { 0.0 }), top + BAR / 2.0);
+    let class = if row.ours { "ours" } else { "peer" };
+    svg.bar(class, (x(0.0), top), (x(median) - x(0.0), BAR), strength);
+    svg.line("axis", (x(least), middle), (x(most), middle));
+    svg.write(Side::Start, (x(most.max(median)) + MARGIN, middle), &label(row));
 }
 
 fn label(row: &Row) -> String {
-    let ratio = row.real("ratio").map_or(String::new(), |ratio| format!(" ({ratio:.2}x)"));
+    let ratio = ratio(row, "ratio").map_or(String::new(), |ratio| format!(" ({ratio}x)"));
     format!("{} T: {}{ratio}", row.threads, digits(row.speeds()[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::row::Cell;
+    use crate::report::svg::tests::assert_legible;
+    use serde_json::json;
+
+    #[test]
+    fn figures_stand_behind_bars_and_over_nothing() {
+        let row = |name: &str, threads: usize, speed: f64| {
+            let speeds = [("mops", json!(speed)), ("mops_min", json!(speed / 2.0)), ("mops_max", json!(speed * 1.5))];
+            Row::new(name, threads, &Cell::of("c"), speeds.into_iter().chain([("ratio", json!(0.123))]))
+        };
+        let rows = [
+            row("crossbeam-skiplist", 1, 123.0),
+            row("crossbeam-skiplist", 128, 0.000_123),
+            row("art", 1, 20.0),
+            row("art", 128, f64::NAN),
+        ];
+        for width in [Width::Wide, Width::Narrow] {
+            let svg = bars(&rows.iter().collect::<Vec<_>>(), width);
+            assert_legible(&svg);
+            assert!(svg.contains(">128 T: 0.000123 (0.12x)<") && !svg.contains("=\"NaN"), "{svg}");
+            assert_eq!(svg.matches("<rect").count(), 4);
+        }
+    }
 }

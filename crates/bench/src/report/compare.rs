@@ -2,14 +2,16 @@
 //!
 //! The noise of a run is what it saw itself: from the slowest of its repetitions to the fastest. A row is *slower* if its
 //! fastest repetition is behind the earlier one's slowest, *faster* if its slowest is ahead of the earlier one's fastest.
-//! What ran once shows no noise, and is not judged.
+//! What ran once shows no noise, and is not judged. Where nothing is judged, a warning says why.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use serde_json::Value;
 
 use super::fields::Fields;
 use super::row::{Row, digits};
+use crate::args::Show;
 use crate::failure::Failure;
 
 /// What two rows must share to be of the same contender in the same cell. What a row does not have counts as nothing.
@@ -33,8 +35,41 @@ const SAME: [&str; 17] = [
     "seconds",
 ];
 
+/// What `--compare` and `--fail-on-slower` ask for, and what came of it.
+pub struct Comparison {
+    earlier: Option<Earlier>,
+    /// True if it matters to the exit code.
+    matters: bool,
+    /// True if something was judged, and nothing is slower.
+    good: bool,
+}
+
+impl Comparison {
+    /// Reads the earlier run, if there is one.
+    ///
+    /// # Errors
+    /// If its file cannot be read, or has no rows in it.
+    pub fn of(show: &Show) -> Result<Comparison, Failure> {
+        let earlier = show.compare.as_deref().map(Earlier::read).transpose()?;
+        Ok(Comparison { earlier, matters: show.fail_on_slower, good: true })
+    }
+
+    /// What is to be said of the rows of this run.
+    pub fn verdicts(&mut self, rows: &[Row]) -> Vec<String> {
+        let Some(earlier) = &self.earlier else { return Vec::new() };
+        let (lines, good) = earlier.verdicts(rows);
+        self.good = good;
+        lines
+    }
+
+    /// 1 if `--fail-on-slower` says so, else 0.
+    pub fn exit_code(&self) -> ExitCode {
+        if self.matters && !self.good { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+}
+
 /// The rows of an earlier run.
-pub struct Earlier {
+struct Earlier {
     path: PathBuf,
     rows: Vec<Fields>,
 }
@@ -44,7 +79,7 @@ impl Earlier {
     ///
     /// # Errors
     /// If the file cannot be read, or has no rows in it.
-    pub fn read(path: &Path) -> Result<Earlier, Failure> {
+    fn read(path: &Path) -> Result<Earlier, Failure> {
         let failed = |what: String| Failure::new(format!("--compare {}: {what}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
         let mut rows = Vec::new();
@@ -62,8 +97,9 @@ impl Earlier {
         }
     }
 
-    /// A line for each row that is slower or faster, and one that counts.
-    pub fn verdicts(&self, rows: &[Row]) -> Vec<String> {
+    /// A line for each row that is slower or faster, one that counts, and a warning if nothing was judged. Then whether something
+    /// was, and nothing is slower.
+    fn verdicts(&self, rows: &[Row]) -> (Vec<String>, bool) {
         let (mut lines, mut counts) = (Vec::new(), [0; 5]);
         for row in rows {
             let verdict = self.rows.iter().find(|earlier| is_same(row, earlier)).map(|it| (it, judge(row, it)));
@@ -90,8 +126,18 @@ impl Earlier {
         }
         let kinds = ["slower", "faster", "within the noise", "measured once and not judged", "not in it"];
         let counted: Vec<String> = counts.iter().zip(kinds).map(|(count, kind)| format!("{count} {kind}")).collect();
-        lines.push(format!("Compared with {}: {}.", self.path.display(), counted.join(", ")));
-        lines
+        let (path, [slower, faster, alike, once, _]) = (self.path.display(), counts);
+        lines.push(format!("Compared with {path}: {}.", counted.join(", ")));
+        let judged = slower + faster + alike;
+        if judged == 0 {
+            let why = if once == 0 {
+                "no row there is of the same contender, cell and number of threads (nor with the same sizes and times)"
+            } else {
+                "what is measured once shows no noise; both runs need --runs 2 or more"
+            };
+            lines.push(format!("WARNING: nothing was compared with {path}: {why}."));
+        }
+        (lines, judged > 0 && slower == 0)
     }
 }
 
@@ -161,8 +207,8 @@ mod tests {
             row("alike", 1, 3, [3.0, 2.0, 3.6]),
             row("once", 1, 3, [1.0, 0.9, 1.1]),
         ];
-        let said = Earlier::read(&path).unwrap().verdicts(&now);
-        assert_eq!(said.len(), 3, "{said:?}");
+        let (said, good) = Earlier::read(&path).unwrap().verdicts(&now);
+        assert_eq!((said.len(), good), (3, false), "{said:?}");
         assert_eq!(
             said[0],
             "SLOWER: slower, c, 1 thread: 3.00 Mops/s [2.00 to 3.40], was 4.00 Mops/s [3.50 to 4.50]: 0.75x"
@@ -170,6 +216,32 @@ mod tests {
         assert!(said[1].starts_with("faster: faster, c, 1 thread"), "{said:?}");
         let counted = "1 slower, 1 faster, 1 within the noise, 1 measured once and not judged, 1 not in it.";
         assert!(said[2].ends_with(counted), "{said:?}");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn nothing_that_is_judged_is_not_good() {
+        let mut text = Vec::new();
+        row::json(&[row("known", 1, 3, [4.0, 3.5, 4.5]), row("once", 1, 1, [4.0; 3])], &mut text).unwrap();
+        let path = file("unmatched", &text);
+        let earlier = Earlier::read(&path).unwrap();
+        let same = row("known", 1, 3, [4.0, 3.5, 4.5]);
+        for (now, says) in [
+            (
+                vec![row("renamed", 1, 3, [4.0, 3.5, 4.5]), row("known", 2, 3, [4.0, 3.5, 4.5])],
+                "no row there is of the same",
+            ),
+            (vec![row("once", 1, 3, [4.0, 3.5, 4.5]), row("renamed", 1, 3, [4.0; 3])], "measured once"),
+        ] {
+            let (said, good) = earlier.verdicts(&now);
+            let warning = said.last().unwrap();
+            assert!(
+                !good && warning.starts_with("WARNING: nothing was compared") && warning.contains(says),
+                "{said:?}"
+            );
+            let (said, good) = earlier.verdicts(&[now, vec![same.clone()]].concat());
+            assert!(good && said.iter().all(|line| !line.contains("WARNING")), "one row is enough: {said:?}");
+        }
         std::fs::remove_file(path).unwrap();
     }
 

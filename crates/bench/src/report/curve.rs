@@ -1,23 +1,17 @@
-//! A chart of curves over thread counts, with the machine's socket boundaries, as SVG text.
+//! A chart of curves over thread counts, with the machine's socket boundaries.
 //!
-//! Every measured number of threads has its label. Where most of the numbers double, the axis is logarithmic: else half of
-//! the points would lie on the first tenth of it. Names stand beside the chart, never over its points.
+//! Every measured number of threads has its label, below the axis. Where most of the numbers double, the axis is logarithmic: else
+//! half of the points would lie on the first tenth of it. Names stand below the chart, never over its points.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use super::html::escape;
+use super::row::{Row, digits};
+use super::svg::{LINE, Side, Svg, Width, figure, ticks, wide};
 
-use super::row::Row;
-
-const SIZE: (u32, u32) = (1000, 440);
-/// Room for the names, to the right.
-const NAMES: i32 = 210;
-/// Left of the plot, for its labels.
-const LEFT: u32 = 60;
-/// Below it: two rows of labels, and what they are.
-const BELOW: u32 = 56;
-const MARGIN: i32 = 10;
+/// What curves look like: legible on white and on black. Those behind the last begin again, with dashes.
+pub const COLOURS: [&str; 10] =
+    ["#2f7ed8", "#d56a00", "#2b9a4b", "#dc4450", "#9467cf", "#a5673f", "#d0559f", "#12949c", "#8b8a17", "#7f8790"];
 /// The least distance of two labels in one row, in pixels.
-const APART: f64 = 26.0;
+const APART: f64 = 8.0;
 
 /// One point of a curve.
 pub struct Point<'a> {
@@ -52,35 +46,40 @@ pub enum Spread {
 
 /// The curves, in the order in which their names come, and a dashed line at every boundary; `unit` names their values.
 pub fn chart(points: &[Point<'_>], boundaries: &[usize], spread: Spread, unit: &str) -> String {
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        draw(&root, points, boundaries, spread, unit).expect("drawing into a string does not fail");
-    }
-    svg
+    let entry = |(number, name): (usize, &str)| format!("<li><i class=\"{}\"></i>{}</li>", class(number), escape(name));
+    let names: String = names(points).into_iter().enumerate().map(entry).collect();
+    figure(|width| draw(points, boundaries, spread, unit, width)) + &format!("<ul class=\"legend\">{names}</ul>\n")
 }
-
-type Error<B> = DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>;
 
 /// The axis of threads.
 struct Axis {
     /// Ascending, each once.
     threads: Vec<usize>,
     logarithmic: bool,
+    /// Its ends, in pixels.
+    left: f64,
+    right: f64,
+}
+
+/// A number of threads on the axis: its place in pixels, and in which row it is written.
+struct Label {
+    threads: usize,
+    x: f64,
+    row: usize,
 }
 
 impl Axis {
-    fn of(points: &[Point<'_>]) -> Axis {
+    fn of(points: &[Point<'_>], left: f64, right: f64) -> Axis {
         let mut threads: Vec<usize> = points.iter().map(|point| point.threads).collect();
         threads.sort_unstable();
         threads.dedup();
         let steps = threads.windows(2);
         let doubling = steps.filter(|pair| pair[1] as f64 >= 1.9 * pair[0] as f64).count();
         let logarithmic = threads.len() > 2 && 2 * doubling >= threads.len() - 1;
-        Axis { threads, logarithmic }
+        Axis { threads, logarithmic, left, right }
     }
 
-    /// The place of a number of threads on the axis.
+    /// The place of a number of threads on the axis, in no unit.
     fn at(&self, threads: usize) -> f64 {
         let threads = threads as f64;
         if self.logarithmic { threads.log2() } else { threads }
@@ -92,90 +91,90 @@ impl Axis {
         let last = self.threads.last().map_or(2, |last| *last);
         let start = if self.logarithmic { self.at(first) } else { 0.0 };
         let end = self.at(last).max(start + 1.0);
-        let room = (end - start) * 0.02;
+        let room = (end - start) * 0.03;
         (if self.logarithmic { start - room } else { start }, end + room)
     }
 
-    /// Every number with its place and its row: the second, where the first has no room.
-    fn labels(&self) -> Vec<(usize, f64, usize)> {
+    /// The place of a number of threads, in pixels.
+    fn x(&self, threads: usize) -> f64 {
         let (start, end) = self.range();
-        let pixels = f64::from(SIZE.0 - LEFT) - f64::from(NAMES + 2 * MARGIN);
-        let mut taken = [f64::NEG_INFINITY; 2];
+        self.left + (self.at(threads) - start) / (end - start) * (self.right - self.left)
+    }
+
+    /// Every number, in the first row that has room.
+    fn labels(&self) -> Vec<Label> {
+        let mut ends: Vec<f64> = Vec::new();
         let label = |&threads: &usize| {
-            let at = (self.at(threads) - start) / (end - start) * pixels;
-            let row = usize::from(at - taken[0] < APART);
-            taken[row] = at;
-            (threads, self.at(threads), row)
+            let (x, half) = (self.x(threads), wide(&threads.to_string()) / 2.0);
+            let row = ends.iter().position(|end| end + APART <= x - half).unwrap_or(ends.len());
+            ends.resize(ends.len().max(row + 1), 0.0);
+            ends[row] = x + half;
+            Label { threads, x, row }
         };
         self.threads.iter().map(label).collect()
     }
 }
 
-fn draw<B: DrawingBackend>(
-    root: &DrawingArea<B, plotters::coord::Shift>,
-    points: &[Point<'_>],
-    boundaries: &[usize],
-    spread: Spread,
-    unit: &str,
-) -> Result<(), Error<B>> {
-    let axis = Axis::of(points);
-    let (start, end) = axis.range();
-    let highest = points.iter().map(|point| point.most).fold(1e-9, f64::max) * 1.05;
-    let mut chart = ChartBuilder::on(root)
-        .margin(MARGIN)
-        .margin_right(NAMES)
-        .set_label_area_size(LabelAreaPosition::Left, LEFT)
-        .set_label_area_size(LabelAreaPosition::Bottom, BELOW)
-        .build_cartesian_2d(start..end, 0.0..highest)?;
-    chart.configure_mesh().disable_x_mesh().x_labels(0).y_desc(unit).light_line_style(TRANSPARENT).draw()?;
-    for (threads, at, row) in axis.labels() {
-        let below = -highest * (0.025 + 0.05 * row as f64);
-        chart.draw_series([Text::new(threads.to_string(), (at, below), style(13.0, HPos::Center))])?;
+fn draw(points: &[Point<'_>], boundaries: &[usize], spread: Spread, unit: &str, width: Width) -> String {
+    let finite = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
+    let highest = points.iter().map(|point| finite(point.most)).fold(1e-9, f64::max) * 1.05;
+    let values = ticks(highest, 6.0);
+    let left = values.iter().map(|(_, text)| wide(text)).fold(0.0, f64::max) + 12.0;
+    let axis = Axis::of(points, left, width.pixels() - 16.0);
+    let labels = axis.labels();
+    // The unit stands above the axis of values.
+    let (top, tall) = (LINE + 8.0, if width == Width::Wide { 380.0 } else { 260.0 });
+    let bottom = top + tall;
+    let y = |value: f64| bottom - finite(value) / highest * tall;
+    let rows = labels.iter().map(|label| label.row + 1).max().unwrap_or(1) as f64;
+    let below = bottom + 6.0 + rows * LINE;
+
+    let mut svg = Svg::new(width.pixels(), below + LINE + 6.0, &format!("{unit} by threads, as curves"));
+    svg.write(Side::Start, (0.0, LINE / 2.0), unit);
+    for (value, text) in values {
+        svg.line("grid", (left, y(value)), (axis.right, y(value)));
+        svg.write(Side::End, (left - 6.0, y(value)), &text);
+    }
+    for Label { threads, x, row } in labels {
+        svg.line("axis", (x, bottom), (x, bottom + 5.0));
+        svg.write(Side::Middle, (x, bottom + 6.0 + LINE * (row as f64 + 0.5)), &threads.to_string());
     }
     let scale = if axis.logarithmic { "threads (logarithmic)" } else { "threads" };
-    chart.draw_series([Text::new(scale, ((start + end) / 2.0, -highest * 0.135), style(13.0, HPos::Center))])?;
-    for &boundary in boundaries.iter().filter(|boundary| (start..end).contains(&axis.at(**boundary))) {
-        let line = [(axis.at(boundary), 0.0), (axis.at(boundary), highest)];
-        chart.draw_series(DashedLineSeries::new(line, 4, 4, BLACK.mix(0.4).into()))?;
+    svg.write(Side::Middle, ((axis.left + axis.right) / 2.0, below + LINE / 2.0), scale);
+    let (start, end) = axis.range();
+    for boundary in boundaries.iter().filter(|boundary| (start..end).contains(&axis.at(**boundary))) {
+        svg.line("boundary", (axis.x(*boundary), top), (axis.x(*boundary), bottom));
     }
     for (number, name) in names(points).into_iter().enumerate() {
-        let colour = Palette99::pick(number).to_rgba();
+        let class = class(number);
         let mut curve: Vec<&Point<'_>> = points.iter().filter(|point| point.name == name).collect();
         curve.sort_by_key(|point| point.threads);
-        let place = |point: &&Point<'_>, value: f64| (axis.at(point.threads), value);
+        let place = |point: &Point<'_>, value: f64| (axis.x(point.threads), y(value));
         match spread {
             Spread::Band => {
                 let above = curve.iter().map(|point| place(point, point.most));
                 let below = curve.iter().rev().map(|point| place(point, point.least));
-                let outline: Vec<_> = above.chain(below).collect();
-                chart.draw_series([Polygon::new(outline, colour.mix(0.15))])?;
+                svg.area(&class, above.chain(below));
             }
             Spread::Whiskers => {
-                let whisker =
-                    |point| PathElement::new(vec![place(point, point.least), place(point, point.most)], colour);
-                chart.draw_series(curve.iter().map(whisker))?;
+                curve.iter().for_each(|point| svg.line(&class, place(point, point.least), place(point, point.most)));
             }
         }
-        chart.draw_series(LineSeries::new(
-            curve.iter().map(|point| place(point, point.value)),
-            colour.stroke_width(2),
-        ))?;
-        chart.draw_series(curve.iter().map(|point| Circle::new(place(point, point.value), 3, colour.filled())))?;
-        legend(root, number, name, colour)?;
+        svg.curve(&class, curve.iter().map(|point| place(point, point.value)));
+        for point in curve {
+            let [value, least, most] = [point.value, point.least, point.most].map(digits);
+            let about = format!("{name}, {} threads: {value} [{least} to {most}]", point.threads);
+            svg.point(&class, place(point, point.value), &about);
+        }
     }
-    root.present()
+    svg.line("axis", (axis.left, top), (axis.left, bottom));
+    svg.line("axis", (axis.left, bottom), (axis.right, bottom));
+    svg.end()
 }
 
-/// A name beside the chart.
-fn legend<B: DrawingBackend>(
-    root: &DrawingArea<B, plotters::coord::Shift>,
-    number: usize,
-    name: &str,
-    colour: RGBAColor,
-) -> Result<(), Error<B>> {
-    let (x, y) = (SIZE.0 as i32 - NAMES + MARGIN, 2 * MARGIN + 18 * number as i32);
-    root.draw(&PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(2)))?;
-    root.draw(&Text::new(name.to_owned(), (x + 24, y), style(13.0, HPos::Left)))
+/// How a curve looks: its colour, and its dashes.
+fn class(number: usize) -> String {
+    format!("c{} d{}", number % COLOURS.len(), number / COLOURS.len() % 3)
 }
 
 fn names<'a>(points: &[Point<'a>]) -> Vec<&'a str> {
@@ -188,13 +187,10 @@ fn names<'a>(points: &[Point<'a>]) -> Vec<&'a str> {
     names
 }
 
-fn style(size: f64, side: HPos) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", size).into_font()).pos(Pos::new(side, VPos::Center))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::svg::tests::{assert_legible, texts};
 
     fn points(threads: &[usize]) -> Vec<Point<'static>> {
         let point = |name, &threads: &usize| {
@@ -204,51 +200,81 @@ mod tests {
         ["first", "second"].into_iter().flat_map(|name| threads.iter().map(move |it| point(name, it))).collect()
     }
 
+    fn axis(threads: &[usize]) -> Axis {
+        Axis::of(&points(threads), 60.0, 944.0)
+    }
+
+    fn pictures(threads: &[usize], spread: Spread) -> [String; 2] {
+        [Width::Wide, Width::Narrow].map(|width| draw(&points(threads), &[2, 56], spread, "Mops/s", width))
+    }
+
     #[test]
     fn numbers_that_double_have_a_logarithmic_axis() {
-        let logarithmic = |threads: &[usize]| Axis::of(&points(threads)).logarithmic;
+        let logarithmic = |threads: &[usize]| axis(threads).logarithmic;
         assert!(logarithmic(&[1, 2, 9, 18, 36, 72, 108, 144]) && logarithmic(&[1, 2, 4]));
         assert!(!logarithmic(&[28, 56, 84, 112]) && !logarithmic(&[1, 2]) && !logarithmic(&[7]));
     }
 
     #[test]
-    fn every_number_of_threads_has_a_label_and_none_lies_over_another() {
-        for threads in [&[1, 2, 14, 28, 56, 112, 168, 224][..], &[1, 2, 3, 4, 5, 6, 7, 8], &[1, 100, 101, 102], &[5]] {
-            let axis = Axis::of(&points(threads));
-            let labels = axis.labels();
-            assert_eq!(labels.iter().map(|it| it.0).collect::<Vec<_>>(), threads);
-            let svg = chart(&points(threads), &[56], Spread::Whiskers, "Mops/s");
-            assert!(threads.iter().all(|threads| svg.contains(&format!("\n{threads}\n"))), "{svg}");
+    fn every_number_of_threads_has_a_label_below_the_axis_and_none_lies_over_another() {
+        let many: Vec<usize> = (1..=64).collect();
+        for threads in
+            [&[1, 2, 14, 28, 56, 112, 168, 224][..], &[1, 2, 3, 4, 5, 6, 7, 8], &[1, 100, 101, 102], &[5], &many]
+        {
+            for svg in pictures(threads, Spread::Whiskers) {
+                assert_legible(&svg);
+                let floor = svg.lines().rfind(|line| line.starts_with("<line class=\"axis\"")).unwrap();
+                let floor: f64 = floor.split_once("y1=\"").unwrap().1.split_once('"').unwrap().0.parse().unwrap();
+                let (below, above): (Vec<_>, Vec<_>) =
+                    texts(&svg).into_iter().partition(|(_, (_, y), _)| *y > floor + 8.0);
+                let labels = |threads: &usize| below.iter().filter(|(.., text)| *text == threads.to_string()).count();
+                assert!(threads.iter().all(|threads| labels(threads) == 1), "{svg}");
+                assert_eq!(below.len(), threads.len() + 1, "the numbers, and what they are: {svg}");
+                assert!(above.iter().all(|(side, ..)| *side != Side::Middle), "{svg}");
+            }
         }
         // 112, 168, 224 on one row; 101 below 100.
-        let rows = |threads| Axis::of(&points(threads)).labels().iter().map(|it| it.2).collect::<Vec<_>>();
+        let rows = |threads| axis(threads).labels().iter().map(|it| it.row).collect::<Vec<_>>();
         assert_eq!(rows(&[1, 2, 14, 28, 56, 112, 168, 224]), [0; 8]);
-        assert_eq!(rows(&[1, 100, 101]), [0, 0, 1]);
+        assert_eq!(rows(&[1, 100, 101, 102]), [0, 0, 1, 2]);
     }
 
     #[test]
-    fn names_stand_beside_the_chart() {
-        let svg = chart(&points(&[1, 2, 4]), &[2], Spread::Whiskers, "Mops/s");
-        let right = SIZE.0 as i32 - NAMES;
-        let x = |line: &str| line.split("x=\"").nth(1)?.split('"').next()?.parse::<i32>().ok();
-        let mut named = 0;
-        for (element, text) in svg.lines().zip(svg.lines().skip(1)) {
-            if ["first", "second"].contains(&text) {
-                named += 1;
-                assert!(x(element).unwrap() > right, "{element}");
-            }
-        }
-        assert_eq!(named, 2);
-        let points = svg.lines().filter(|line| line.starts_with("<circle"));
-        let all: Vec<i32> = points
-            .map(|line| line.split("cx=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap())
-            .collect();
-        assert!(all.len() == 6 && all.iter().all(|x| *x < right), "{all:?}");
+    fn names_stand_below_the_chart() {
+        let page = chart(&points(&[1, 2, 4]), &[2], Spread::Whiskers, "Mops/s");
+        let (pictures, legend) = page.split_once("<ul class=\"legend\">").unwrap();
+        assert!(
+            legend.contains("<li><i class=\"c0 d0\"></i>first</li><li><i class=\"c1 d0\"></i>second</li>"),
+            "{legend}"
+        );
+        assert!(
+            !pictures.contains(">first<") && pictures.contains("<title>first, 4 threads: 4.00 [2.00 to 8.00]</title>")
+        );
+        assert_eq!((class(9).as_str(), class(10).as_str()), ("c9 d0", "c0 d1"), "the eleventh is not the first");
     }
 
     #[test]
     fn a_sweep_is_a_band() {
-        let polygons = |spread| chart(&points(&[1, 2, 4]), &[], spread, "Mops/s").matches("<polygon").count();
-        assert_eq!((polygons(Spread::Band), polygons(Spread::Whiskers)), (2, 0));
+        let polygons = |spread| pictures(&[1, 2, 4], spread).map(|svg| svg.matches("<polygon").count());
+        assert_eq!((polygons(Spread::Band), polygons(Spread::Whiskers)), ([2; 2], [0; 2]));
+    }
+
+    /// The contrast of WCAG 2: 3 is asked for of what is no text.
+    #[test]
+    fn colours_are_seen_on_white_and_on_black() {
+        let luminance = |colour: &str| {
+            let part = |at: usize| {
+                let part = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
+                if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+            };
+            0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
+        };
+        for colour in COLOURS {
+            let contrast = |paper: &str| {
+                let (one, other) = (luminance(colour) + 0.05, luminance(paper) + 0.05);
+                one.max(other) / one.min(other)
+            };
+            assert!(contrast("#ffffff") >= 3.0 && contrast("#14171a") >= 3.0, "{colour}");
+        }
     }
 }

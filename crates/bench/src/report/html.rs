@@ -4,14 +4,46 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::row::{Look, PARTIAL, Row, cells, misses};
-use super::{chart, curve, date, table};
+use super::summary::{self, Summary};
+use super::{chart, curve, date, svg, table};
 use crate::failure::Failure;
 use crate::machine;
+use crate::output::tell;
 
-const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}\
-    table{border-collapse:collapse;font-size:13px}td,th{border:1px solid #ccc;padding:2px 8px;text-align:right}\
-    td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}pre{background:#f4f4f4;padding:.7rem;\
-    overflow:auto}.warn{background:#fff0d0;border:1px solid #d90;padding:.5rem 1rem}svg{max-width:100%;height:auto}";
+/// Colours are the system's choice, light or dark. Nothing is cut on a phone: what is wider than it is moves in a frame of its own.
+const STYLE: &str = "\
+:root{color-scheme:light dark;--paper:#fff;--ink:#1f2328;--faint:#59636e;--rule:#d0d7de;--box:#f3f5f7;--warn:#fff3d0;\
+--warn-rule:#b87700}
+@media(prefers-color-scheme:dark){:root{--paper:#14171a;--ink:#e6e8ea;--faint:#a0a8b0;--rule:#3a4149;--box:#1f2429;\
+--warn:#3a2f12;--warn-rule:#d9a520}}
+body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:1.5rem auto;padding:0 1rem;color:var(--ink);\
+background:var(--paper)}
+h1{font-size:1.7rem;line-height:1.25}h2{font-size:1.3rem;margin-top:2.2rem}
+pre{font-size:14px;background:var(--box);padding:.7rem;white-space:pre-wrap;overflow-wrap:anywhere}
+.warn{background:var(--warn);border:1px solid var(--warn-rule);padding:.5rem 1rem}
+.foot{font-size:14px;color:var(--faint)}
+.scroll{overflow-x:auto;margin:1rem 0}
+table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums;white-space:nowrap}
+td,th{border-bottom:1px solid var(--rule);padding:3px 10px;text-align:right}
+th{color:var(--faint);font-weight:600}
+td:first-child,th:first-child{text-align:left;position:sticky;left:0;background:var(--paper)}
+figure{margin:1rem 0 .5rem}svg{display:block;width:100%;height:auto}
+svg text{font-size:15px;fill:var(--ink)}.m{text-anchor:middle}.e{text-anchor:end}
+.narrow{display:none}@media(max-width:800px){.wide{display:none}.narrow{display:block;max-width:30rem}}
+.grid{stroke:var(--rule)}.axis{stroke:var(--ink)}.boundary{stroke:var(--faint);stroke-dasharray:4 4}
+.ours{color:#1583bd;fill:#1583bd}.peer{color:#868e96;fill:#868e96}
+line.d0,line.d1,line.d2,polyline{stroke:currentColor}polyline{fill:none;stroke-width:2}circle{fill:currentColor}
+polygon{fill:currentColor;opacity:.15}polyline.d1{stroke-dasharray:8 4}polyline.d2{stroke-dasharray:2 3}
+.legend{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;list-style:none;padding:0;margin:.2rem 0 1rem}
+.legend i{display:inline-block;width:1.6em;margin-right:.5em;vertical-align:middle;border-top:3px solid currentColor}
+.legend .d1{border-top-style:dashed}.legend .d2{border-top-style:dotted}
+";
+
+/// The style of a page, with the colours of its curves.
+fn style() -> String {
+    let colour = |(number, colour): (usize, &&str)| format!(".c{number}{{color:{colour}}}");
+    curve::COLOURS.iter().enumerate().map(colour).fold(STYLE.to_owned(), |style, colour| style + &colour)
+}
 
 /// From this number of thread counts on a chart has curves; below, bars.
 const CURVE: usize = 3;
@@ -23,7 +55,7 @@ const CURVE: usize = 3;
 pub fn save(path: &Path, page: &str) -> Result<(), Failure> {
     super::replace(path, page)
         .map_err(|error| Failure::new(format!("cannot write the report {}: {error}", path.display())))?;
-    eprintln!("The report is in {}.", path.display());
+    tell(format!("The report is in {}.", path.display()));
     Ok(())
 }
 
@@ -35,11 +67,15 @@ pub fn page(rows: &[Row], look: &Look<'_>) -> String {
     let seed = rows.first().and_then(|row| row.whole("seed")).unwrap_or(0);
     body += &format!("<p>{}, seed {seed}, pinning {}.</p>\n", date::utc(seconds), escape(of("pin")));
     body += &format!("{}<pre>{}</pre>\n", command(), escape(&machine::describe()));
-    body += "<p>Bars and points are the median of the runs, whiskers the least and the greatest; behind bars the ratio to the \
-             baseline. CPU time is the whole process's, background threads included. Ratios are taken run by run. \
-             Memory is what loading added to the resident set.</p>\n";
+    body += "<p>Bars and points are the median of the runs, whiskers the least and the greatest. Ratios are of the medians, \
+             by the baseline's; <i>x run by run</i> is the median of the ratios of equal runs. CPU time is the whole process's, \
+             background threads included. Memory is what loading added to the resident set.</p>\n";
     misses(rows).for_each(|line| body += &format!("<p class=\"warn\"><b>Wrong:</b> {}</p>\n", escape(&line)));
     body += &paragraphs(&look.notes);
+    if rows.len() > 1 {
+        let tables: String = summary::by_threads(rows).iter().map(summary_table).collect();
+        body += &format!("<h2>Summary</h2>\n{tables}<p class=\"foot\">{} Bold: the fastest.</p>\n", table::SUMMARIZED);
+    }
     let mut shown: Vec<(String, String)> = rows.iter().map(|row| (row.cell.column(), row.cell.title())).collect();
     // The load first, then a to f.
     shown.sort_by_key(|(column, _)| (column != "load", column.clone()));
@@ -59,7 +95,8 @@ fn figure(rows: &[&Row]) -> String {
     threads.sort_unstable();
     threads.dedup();
     if threads.len() < CURVE {
-        return chart::bars(rows);
+        let legend = "<ul class=\"legend\"><li><i class=\"ours\"></i>of this library</li><li><i class=\"peer\"></i>others</li></ul>\n";
+        return svg::figure(|width| chart::bars(rows, width)) + legend;
     }
     let points: Vec<curve::Point<'_>> = rows.iter().map(|row| curve::Point::of(row)).collect();
     curve::chart(&points, &[], curve::Spread::Whiskers, "Mops/s")
@@ -67,7 +104,10 @@ fn figure(rows: &[&Row]) -> String {
 
 /// The command line that made the page.
 pub fn command() -> String {
-    format!("<pre>{}</pre>\n", escape(&std::env::args().collect::<Vec<_>>().join(" ")))
+    format!(
+        "<pre>{}</pre>\n",
+        escape(&std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" "))
+    )
 }
 
 /// What a page says of a run that ended early, in these words.
@@ -84,19 +124,36 @@ pub fn paragraphs(lines: &[String]) -> String {
 pub fn document(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style>\
-         </head><body>\n<h1>{title}</h1>\n{body}</body></html>\n"
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{title}</title><style>{}</style>\
+         </head><body>\n<h1>{title}</h1>\n{body}</body></html>\n",
+        style()
     )
 }
 
 /// A table of text.
 pub fn table(head: &[String], rows: &[Vec<String>]) -> String {
-    let row = |name: &str, cells: &[String]| {
-        let cells: String = cells.iter().map(|cell| format!("<{name}>{}</{name}>", escape(cell))).collect();
+    marked_table(head, rows, |_, _| false)
+}
+
+/// A summary, the fastest of each column in bold type.
+pub fn summary_table(Summary { head, lines, best }: &Summary) -> String {
+    marked_table(head, lines, |line, column| best.get(column).is_some_and(|best| *best == Some(line)))
+}
+
+/// A table of text, some of it in bold type; wider than the page it moves in a frame of its own.
+fn marked_table(head: &[String], rows: &[Vec<String>], bold: impl Fn(usize, usize) -> bool) -> String {
+    let head: String = head.iter().map(|cell| format!("<th>{}</th>", escape(cell))).collect();
+    let cell = |line: usize, (column, cell): (usize, &String)| {
+        let cell = escape(cell);
+        if bold(line, column) { format!("<td><b>{cell}</b></td>") } else { format!("<td>{cell}</td>") }
+    };
+    let row = |(line, cells): (usize, &Vec<String>)| {
+        let cells: String = cells.iter().enumerate().map(|it| cell(line, it)).collect();
         format!("<tr>{cells}</tr>\n")
     };
-    let rows: String = rows.iter().map(|cells| row("td", cells)).collect();
-    format!("<table>{}{rows}</table>\n", row("th", head))
+    let rows: String = rows.iter().enumerate().map(row).collect();
+    format!("<div class=\"scroll\" tabindex=\"0\"><table><tr>{head}</tr>\n{rows}</table></div>\n")
 }
 
 /// Text as HTML: file names and command lines may have anything in them.

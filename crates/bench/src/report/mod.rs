@@ -7,6 +7,8 @@ pub mod date;
 pub mod fields;
 pub mod html;
 pub mod row;
+pub mod summary;
+pub mod svg;
 pub mod table;
 
 use std::fs::{self, OpenOptions};
@@ -15,6 +17,7 @@ use std::path::Path;
 
 use crate::args::{Format, Show};
 use crate::failure::Failure;
+use crate::output::{emit, tell};
 use row::Row;
 
 pub use row::{Look, digits};
@@ -30,23 +33,10 @@ pub fn show(rows: &[Row], show: &Show, look: &Look<'_>) -> Result<(), Failure> {
         Format::Csv => row::csv(rows, true, out),
     })?;
     if show.format != Format::Table {
-        look.notes.iter().for_each(|line| eprintln!("{line}"));
+        look.notes.iter().for_each(tell);
     }
     show.report.as_deref().map(|path| html::save(path, &html::page(rows, look))).transpose()?;
     Ok(())
-}
-
-/// Writes to standard output at once. False: the reader has closed the stream.
-///
-/// # Errors
-/// If writing fails, other than because the reader has closed the stream.
-pub fn emit(write: impl FnOnce(io::StdoutLock<'_>) -> io::Result<()>) -> Result<bool, Failure> {
-    match write(io::stdout().lock()).and_then(|()| io::stdout().flush()) {
-        Ok(()) => Ok(true),
-        // A reader that closed the pipe has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::new(format!("cannot write to standard output: {error}"))),
-    }
 }
 
 /// Puts a text into a file, in the place of what is there: as a whole, whenever the process ends. (What is no ordinary file, or

@@ -186,6 +186,9 @@ pub struct Column(pub &'static str, pub fn(&Row) -> Option<String>);
 /// The head of the column of ratios; in it stands the baseline.
 pub const RATIO: &str = "x";
 
+/// The head of the column of ratios that are taken run by run.
+pub const PAIRED: &str = "x run by run";
+
 /// The head and the lines of a table.
 pub fn cells<'a>(columns: impl IntoIterator<Item = &'a Column>, rows: &[&Row]) -> (Vec<String>, Vec<Vec<String>>) {
     let (mut head, mut lines) = (Vec::new(), vec![Vec::new(); rows.len()]);
@@ -214,7 +217,7 @@ pub fn fixed(row: &Row, key: &str, decimals: usize) -> Option<String> {
 }
 
 /// What is said of a run that ended before it was complete.
-pub const PARTIAL: &str = "the measurement was interrupted; the figures are of the runs that were complete.";
+pub const PARTIAL: &str = "the measurement ended early; the figures are of the runs that were complete.";
 
 /// What a report says beside the rows.
 pub struct Look<'a> {
@@ -222,8 +225,15 @@ pub struct Look<'a> {
     pub title: &'a str,
     /// What stands at the end of tables, and above charts.
     pub notes: Vec<String>,
-    /// Whether the measurement was interrupted.
+    /// True if the measurement ended early.
     pub partial: bool,
+}
+
+impl<'a> Look<'a> {
+    /// What a report with these says.
+    pub fn of(title: &'a str, notes: Vec<String>, partial: bool) -> Look<'a> {
+        Look { title, notes, partial }
+    }
 }
 
 /// What contenders did not find although it is there, a line each.
@@ -235,12 +245,19 @@ pub fn misses(rows: &[Row]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Three digits are all that a benchmark is worth.
-pub fn digits(mops: f64) -> String {
-    match mops {
-        m if m >= 100.0 => format!("{m:.0}"),
-        m if m >= 10.0 => format!("{m:.1}"),
-        m if m >= 1.0 => format!("{m:.2}"),
-        m => format!("{m:.3}"),
+/// A ratio: to hundredths, small ones to three digits.
+pub fn ratio(row: &Row, key: &str) -> Option<String> {
+    row.real(key).map(|ratio| if ratio >= 0.1 { format!("{ratio:.2}") } else { digits(ratio) })
+}
+
+/// Three digits are all that a benchmark is worth. Those of small values follow the zeros; the smallest have an exponent.
+pub fn digits(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v if v >= 1.0 => format!("{v:.2}"),
+        v if v >= 1e-6 => format!("{v:.decimals$}", decimals = (2.0 - v.log10().floor()) as usize),
+        0.0 => "0".to_owned(),
+        v => format!("{v:.2e}"),
     }
 }

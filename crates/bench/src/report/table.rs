@@ -4,16 +4,18 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::row::{Column, Look, PARTIAL, RATIO, Row, cells, digits, fixed, misses, three};
+use super::row::{Column, Look, PAIRED, PARTIAL, RATIO, Row, cells, fixed, misses, ratio, three};
+use super::summary::{self, Summary};
 
 /// The columns of measurements on this machine.
-pub const COLUMNS: [Column; 18] = [
+pub const COLUMNS: [Column; 19] = [
     Column("name", |row| Some(row.name.clone())),
     Column("threads", |row| Some(row.threads.to_string())),
     Column("Mops/s", |row| three(row, "mops")),
     Column("min", |row| three(row, "mops_min")),
     Column("max", |row| three(row, "mops_max")),
-    Column(RATIO, |row| fixed(row, "ratio", 2)),
+    Column(RATIO, |row| ratio(row, "ratio")),
+    Column(PAIRED, |row| ratio(row, "paired_ratio")),
     Column("to", |row| Some(row.text("baseline").to_owned()).filter(|name| !name.is_empty())),
     Column("ns/op", |row| fixed(row, "ns_per_op", 0)),
     Column("cpu ns/op", |row| fixed(row, "cpu_ns_per_op", 0)),
@@ -29,7 +31,11 @@ pub const COLUMNS: [Column; 18] = [
 ];
 
 /// Those of them that the terminal has no room for, or says above the table.
-const ON_THE_PAGE: [&str; 4] = ["threads", "to", "p90 ns", "runs"];
+const ON_THE_PAGE: [&str; 5] = ["threads", PAIRED, "to", "p90 ns", "runs"];
+
+/// What the figures of a summary are.
+pub const SUMMARIZED: &str =
+    "Million operations per second, the median of the runs, and in brackets the ratio to the baseline of the column.";
 
 /// Writes the rows.
 ///
@@ -51,44 +57,15 @@ pub fn write(rows: &[Row], look: &Look<'_>, mut out: impl Write) -> io::Result<(
     look.notes.iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// Writes one table per thread count: a line for each contender, a column for each cell, in it the throughput and the
-/// ratio to the baseline.
+/// Writes the summary of each thread count.
 ///
 /// # Errors
 /// If writing fails.
 pub fn overview(rows: &[Row], mut out: impl Write) -> io::Result<()> {
-    for rows in rows.chunk_by(|one, other| one.threads == other.threads) {
-        let mut columns: Vec<String> = Vec::new();
-        let mut names: Vec<&str> = Vec::new();
-        for row in rows {
-            if !columns.contains(&row.cell.column()) {
-                columns.push(row.cell.column());
-            }
-            if !names.contains(&row.name.as_str()) {
-                names.push(&row.name);
-            }
-        }
-        let memory = rows.iter().any(|row| row.real("bytes_per_key").is_some());
-        let line = |name: &&str| {
-            let of = |column: &String| rows.iter().find(|row| row.name == *name && row.cell.column() == *column);
-            let mut line = vec![(*name).to_owned()];
-            line.extend(columns.iter().map(|column| of(column).map_or("-".to_owned(), summary)));
-            let bytes = rows.iter().filter(|row| row.name == *name).find_map(|row| fixed(row, "bytes_per_key", 1));
-            line.extend(memory.then(|| bytes.unwrap_or("-".to_owned())));
-            line
-        };
-        let lines = names.iter().map(line).collect();
-        let mut head = vec![rows[0].with_threads()];
-        head.extend(columns.iter().cloned());
-        head.extend(memory.then(|| "B/key".to_owned()));
+    for Summary { head, lines, .. } in summary::by_threads(rows) {
         writeln!(out, "{}", grid(head, lines))?;
     }
-    writeln!(out, "Million operations per second, and in brackets the ratio to the baseline of the column.")
-}
-
-fn summary(row: &Row) -> String {
-    let ratio = row.real("ratio").map_or(String::new(), |ratio| format!(" ({ratio:.2}x)"));
-    format!("{}{ratio}", digits(row.speeds()[0]))
+    writeln!(out, "{SUMMARIZED}")
 }
 
 /// A table: names to the left, figures to the right.

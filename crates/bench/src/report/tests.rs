@@ -13,7 +13,7 @@ use crate::roster::{self, Own};
 use crate::workload::{Distribution, Workload};
 use crate::ycsb::FORMAT;
 
-const FIELDS: [&str; 29] = [
+const FIELDS: [&str; 30] = [
     "structure",
     "workload",
     "keys",
@@ -43,6 +43,7 @@ const FIELDS: [&str; 29] = [
     "max_ns",
     "update_percent",
     "external_work",
+    "paired_ratio",
 ];
 
 /// The workloads that some results are of.
@@ -91,7 +92,7 @@ fn some_results() -> Results {
         series("mutex-btreemap", Workload::C, 2, &[1.0, 1.0, 2.0]),
         series("hydralist", Workload::C, 1, &[8.0]),
     ];
-    Results { series, partial: false }
+    Results { series, ..Results::default() }
 }
 
 fn some_rows() -> Vec<Row> {
@@ -100,7 +101,7 @@ fn some_rows() -> Vec<Row> {
 
 /// Without notes.
 fn look(partial: bool) -> Look<'static> {
-    Look { title: "YCSB", notes: Vec::new(), partial }
+    Look::of("YCSB", Vec::new(), partial)
 }
 
 fn find<'a>(rows: &'a [Row], structure: &str, workload: &str, threads: usize) -> &'a Row {
@@ -145,11 +146,12 @@ fn figures_are_medians_of_the_runs() {
 }
 
 #[test]
-fn ratios_are_to_the_fastest_peer_run_by_run() {
+fn ratios_are_to_the_fastest_peer() {
     let rows = some_rows();
     let row = find(&rows, "hydralist", "c", 2);
-    // 40/10, 10/5, 20/4: the median of the ratios, not the ratio of the medians.
+    // Of the medians, 20/5, as a reader finds it; and the median of 40/10, 10/5, 20/4.
     assert_eq!((row.real("ratio"), row.text("baseline")), (Some(4.0), "rwlock-btreemap"));
+    assert_eq!(row.real("paired_ratio"), Some(4.0));
     assert_eq!(find(&rows, "rwlock-btreemap", "c", 2).real("ratio"), Some(1.0));
     let alone = find(&rows, "hydralist", "c", 1);
     assert!(alone.fields["ratio"].is_null() && alone.fields["baseline"].is_null(), "no peer ran with one thread");
@@ -159,7 +161,15 @@ fn ratios_are_to_the_fastest_peer_run_by_run() {
 fn a_chosen_baseline_is_the_baseline() {
     let rows = experiment(Some("mutex-btreemap")).rows(&some_results());
     let row = find(&rows, "hydralist", "c", 2);
-    assert_eq!((row.real("ratio"), row.text("baseline")), (Some(10.0), "mutex-btreemap"));
+    // 20/1; 40/1, 10/1, 20/2.
+    assert_eq!((row.real("ratio"), row.text("baseline")), (Some(20.0), "mutex-btreemap"));
+    assert_eq!(row.real("paired_ratio"), Some(10.0));
+    let (table, page) = (text(|out| table::write(&rows, &look(false), out)), html::page(&rows, &look(false)));
+    assert!(
+        table.contains("20.0 (20.00x)") && !table.contains("10.00"),
+        "what is printed is of what is printed: {table}"
+    );
+    assert!(page.contains("<th>x run by run</th>") && page.contains("<td>10.00</td>"), "{page}");
 }
 
 #[test]
@@ -222,8 +232,16 @@ fn the_page_needs_nothing_else() {
     for elsewhere in ["src=", "href=", "url(", "@import", "<script", "<link", "<iframe"] {
         assert!(!page.contains(elsewhere), "the page has {elsewhere}");
     }
-    assert_eq!(page.matches("<svg").count(), 2, "a chart for each workload");
-    assert_eq!(page.matches("<tr>").count(), 2 + rows.len(), "a line for each row and two headers");
+    assert_eq!(page.matches("<svg").count(), 2 * 2, "a chart for each workload, at two widths");
+    let (summary, rest) = page.split_once("<h2>Summary</h2>").unwrap().1.split_once("<h2>").unwrap();
+    assert_eq!(rest.matches("<tr>").count(), 2 + rows.len(), "a line for each row and two headers");
+    assert!(summary.matches("<table>").count() == 2 && summary.contains("<td><b>20.0 (4.00x)</b></td>"), "{summary}");
+    assert_eq!(page.matches("<table>").count(), page.matches("<div class=\"scroll\"").count(), "no table is cut");
+    for (at, key) in page.match_indices("font-size:") {
+        let size = page[at + key.len()..].split([';', '}']).next().unwrap();
+        let pixels: Option<u32> = size.strip_suffix("px").map(|pixels| pixels.parse().unwrap());
+        assert!(pixels.is_none_or(|pixels| pixels >= 14), "{size} is small");
+    }
     assert!(page.contains("&lt;words &amp; &quot;more&quot;&gt;.txt") && !page.contains("<words"));
     assert!(page.contains("<p>a &lt;b&gt;</p>") && page.contains(" UTC, seed 9, pinning fill"));
     assert!(page.contains("Partial:") && page.contains("hydralist missed 3 present keys in workload load"));
@@ -232,6 +250,8 @@ fn the_page_needs_nothing_else() {
 #[test]
 fn three_digits_are_enough() {
     assert_eq!([123.4, 12.34, 1.234, 0.1234, 100.0, 10.0].map(digits), ["123", "12.3", "1.23", "0.123", "100", "10.0"]);
+    assert_eq!([0.01234, 0.001, 0.000_012_34].map(digits), ["0.0123", "0.00100", "0.0000123"], "what is slow is not 0");
+    assert_eq!([0.0, 1.234e-9].map(digits), ["0", "1.23e-9"]);
 }
 
 /// Half a file is never seen, and nothing is left beside it.

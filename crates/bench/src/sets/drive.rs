@@ -6,9 +6,10 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::harness::Turn;
-use crate::harness::driver::{Outcome, Ready};
+use crate::failure::Failure;
+use crate::harness::driver::{self, Outcome, Ready};
 use crate::harness::program::{Done, Program, Turns};
+use crate::harness::{Turn, threads};
 use crate::workload::{Distribution, Sampler};
 
 /// What a run does.
@@ -129,10 +130,18 @@ impl<S: Set> Program for Driven<S> {
 }
 
 /// Drives beside another thread that stays in its section.
-fn beside(stay: &(dyn Fn() + Sync), visit: &Visit, drive: &dyn Fn() -> Outcome) -> Outcome {
+///
+/// # Errors
+/// If a thread cannot be started, or the run fails.
+fn beside(
+    stay: &(dyn Fn() + Sync),
+    visit: &Visit,
+    drive: &dyn Fn() -> Result<Outcome, Failure>,
+) -> Result<Outcome, Failure> {
     thread::scope(|scope| {
-        scope.spawn(stay);
+        threads::start(scope, stay)?;
         visit.wait_inside();
+        // A run that fails ends the visit, too.
         drive()
     })
 }
@@ -141,8 +150,9 @@ fn beside(stay: &(dyn Fn() + Sync), visit: &Visit, drive: &dyn Fn() -> Outcome) 
 pub fn take<S: Set>(program: &Driven<S>, stuck_reader: bool, cell: usize, turn: &mut Turn<'_>) {
     let shared = &program.setup(turn.threads, turn.seed);
     let stay = || shared.set.session().linger(&shared.visit);
-    let drive = || turn.drive(&Ready { program, shared });
+    let drive = || driver::run(turn.threads, turn.settings(), &Ready { program, shared });
     let outcome = if stuck_reader { beside(&stay, &shared.visit, &drive) } else { drive() };
+    let outcome = turn.outcome(outcome);
     let [updates, repeated] = outcome.attempts;
     let aborts = 100.0 * repeated as f64 / (updates + repeated).max(1) as f64;
     turn.record(cell, outcome, &[("abort_percent", Some(aborts))]);
@@ -152,7 +162,7 @@ pub fn take<S: Set>(program: &Driven<S>, stuck_reader: bool, cell: usize, turn: 
 mod tests {
     use super::*;
     use crate::args::Pin;
-    use crate::harness::driver::{self, Settings};
+    use crate::harness::driver::Settings;
     use archipelago_platform::time::Duration;
     use archipelago_sets::{Hash, OverMvRlu, OverRcu, Tree};
 
@@ -167,7 +177,7 @@ mod tests {
         let settings = Settings { pinning: Pin::None.pinning(), latency: false, time };
         let drive = || driver::run(2, settings, &Ready { program, shared });
         let stay = || shared.set.session().linger(&shared.visit);
-        if stuck_reader { beside(&stay, &shared.visit, &drive) } else { drive() }
+        if stuck_reader { beside(&stay, &shared.visit, &drive) } else { drive() }.unwrap()
     }
 
     #[test]

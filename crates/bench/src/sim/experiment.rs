@@ -1,5 +1,7 @@
 //! What the arguments ask for: the contenders, the setting, the numbers of threads.
 
+use std::path::Path;
+
 use archipelago_sim::{Machine, Placement};
 
 use super::{machines, nr, sets, ycsb};
@@ -56,7 +58,7 @@ pub fn setting(common: &SimCommon, what: &Sim) -> Result<Setting, Failure> {
 }
 
 /// The machine asked for, or the paper's.
-fn machine_name<'a>(common: &'a SimCommon, what: &Sim) -> &'a str {
+fn machine_name<'a>(common: &'a SimCommon, what: &Sim) -> &'a Path {
     let of_paper = match what {
         Sim::Nr(_) => "xeon-e7-4850v3-4s",
         Sim::Sets(_) => "xeon-8180-8s",
@@ -64,7 +66,7 @@ fn machine_name<'a>(common: &'a SimCommon, what: &Sim) -> &'a str {
         Sim::Euno(_) => "xeon-e5-2650v3-2s",
         _ => DEFAULT_MACHINE,
     };
-    common.machine.as_deref().unwrap_or(if common.paper { of_paper } else { DEFAULT_MACHINE })
+    common.machine.as_deref().unwrap_or(Path::new(if common.paper { of_paper } else { DEFAULT_MACHINE }))
 }
 
 /// HydraList's machine, with two threads per core.

@@ -16,6 +16,7 @@ use crate::harness::driver::{self, Ready, Settings};
 use crate::harness::program::{Done, Program, Turns};
 use crate::harness::simulated::{self, Setting};
 use crate::harness::steady::Wish;
+use crate::output::print;
 use crate::stats;
 
 #[derive(Clone, Copy)]
@@ -111,13 +112,13 @@ const RUNS: u64 = 5;
 /// Prints the four programs' nanoseconds per operation and thread.
 ///
 /// # Errors
-/// If a simulation ends badly.
+/// If a run ends badly, or standard output cannot be written to.
 pub fn run() -> Result<(), Failure> {
     // Outside of a run this build is native too.
     let machine = SIMULATED.then(Machine::measured);
     let what = if SIMULATED { "this-host as measured just now (simulated)" } else { "this machine" };
-    println!("ns per operation of a thread, on {what}, medians of {RUNS}:");
-    println!("{:<30} {:>10} {:>10}", "", "1 thread", "2 threads");
+    print(format!("ns per operation of a thread, on {what}, medians of {RUNS}:"))?;
+    print(format!("{:<30} {:>10} {:>10}", "", "1 thread", "2 threads"))?;
     line("private increments", machine.as_ref(), Private)?;
     line("contended fetch_add", machine.as_ref(), Contended)?;
     line("TTAS lock, two lines written", machine.as_ref(), Lock)?;
@@ -125,25 +126,22 @@ pub fn run() -> Result<(), Failure> {
 }
 
 fn line<P: Program + Copy + Sync + 'static>(name: &str, machine: Option<&Machine>, program: P) -> Result<(), Failure> {
-    print!("{name:<30}");
+    let mut text = format!("{name:<30}");
     for threads in THREADS {
         let times: Vec<f64> = (1..=RUNS)
-            .map(|seed| {
-                machine.map_or_else(|| Ok(native(program, threads)), |it| simulated(program, it, threads, seed))
-            })
+            .map(|seed| machine.map_or_else(|| native(program, threads), |it| simulated(program, it, threads, seed)))
             .collect::<Result<_, _>>()?;
-        print!(" {:>10.1}", stats::median(&times).expect("at least one run"));
+        text += &format!(" {:>10.1}", stats::median(&times).expect("at least one run"));
     }
-    println!();
-    Ok(())
+    print(text).map(drop)
 }
 
-fn native<P: Program + Sync>(program: P, threads: usize) -> f64 {
+fn native<P: Program + Sync>(program: P, threads: usize) -> Result<f64, Failure> {
     let settings = Settings { pinning: Pinning::FillNodeFirst, latency: false, time: Some(Duration::from_millis(100)) };
     let (program, shared) = (&program, &program.setup(threads, 1));
-    let outcome = driver::run(threads, settings, &Ready { program, shared });
+    let outcome = driver::run(threads, settings, &Ready { program, shared })?;
     assert_eq!(outcome.misses, 0, "a look-up misses a key that is there");
-    outcome.wall.as_nanos() as f64 * threads as f64 / outcome.ops as f64
+    Ok(outcome.wall.as_nanos() as f64 * threads as f64 / outcome.ops as f64)
 }
 
 fn simulated<P: Program + Copy + 'static>(

@@ -1,5 +1,7 @@
 //! `sim machines`: the machines that can be simulated, with every number and where it comes from.
 
+use std::path::Path;
+
 use archipelago_sim::Machine;
 use archipelago_sim::machine::PRESETS;
 
@@ -9,23 +11,25 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// If it is neither, or the file is wrong.
-pub fn named(name: &str) -> Result<Machine, Failure> {
-    if let Some(machine) = Machine::preset(name) {
+pub fn named(name: impl AsRef<Path>) -> Result<Machine, Failure> {
+    let path = name.as_ref();
+    if let Some(machine) = path.to_str().and_then(Machine::preset) {
         return Ok(machine);
     }
     let presets: Vec<&str> = PRESETS.to_vec();
-    let text = std::fs::read_to_string(name).map_err(|error| {
+    let text = std::fs::read_to_string(path).map_err(|error| {
         let presets = presets.join(", ");
-        Failure::new(format!("--machine {name} is no preset ({presets}), nor a TOML file that can be read: {error}"))
+        let path = path.display();
+        Failure::new(format!("--machine {path} is no preset ({presets}), nor a TOML file that can be read: {error}"))
     })?;
-    Machine::from_toml(&text).map_err(|error| Failure::new(format!("{name}: {error}")))
+    Machine::from_toml(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
 /// All presets, or one in detail.
 ///
 /// # Errors
 /// As [`named`].
-pub fn describe(name: Option<&str>) -> Result<String, Failure> {
+pub fn describe(name: Option<&Path>) -> Result<String, Failure> {
     let mut text = String::new();
     match name {
         None => {

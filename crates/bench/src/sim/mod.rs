@@ -24,8 +24,10 @@ use archipelago_sim::Machine;
 
 use crate::args::Sim;
 use crate::failure::Failure;
+use crate::harness::Progress;
 use crate::harness::simulated::{self, Contender, Setting, only_simulated};
 use crate::interrupt;
+use crate::output::print;
 use experiment::{experiment, setting, threads};
 use sink::Sink;
 
@@ -37,7 +39,7 @@ pub fn execute(what: &Sim) -> Result<ExitCode, Failure> {
     match what {
         Sim::Machines { name, example } => {
             let text = if *example { Machine::EXAMPLE.to_owned() } else { machines::describe(name.as_deref())? };
-            print!("{text}");
+            print(text.trim_end())?;
             return Ok(ExitCode::SUCCESS);
         }
         Sim::Host => {
@@ -58,16 +60,26 @@ pub fn execute(what: &Sim) -> Result<ExitCode, Failure> {
     }
     let mut sink = Sink::open(common, &setting)?;
     // What is complete is shown even if the rest came to nothing.
-    let outcome = compare(&contenders, &setting, &threads, &mut sink);
-    sink.finish(&setting, !matches!(outcome, Ok(true)))?;
+    let progress = Progress::new();
+    progress.steps(contenders.len() * threads.len());
+    let outcome = compare(&contenders, &setting, &threads, &mut sink, &progress);
+    progress.end();
+    let compared = sink.finish(&setting, !matches!(outcome, Ok(true)))?;
     let interrupted = !outcome? && interrupt::requested();
-    Ok(if interrupted { ExitCode::from(crate::INTERRUPTED) } else { ExitCode::SUCCESS })
+    Ok(if interrupted { interrupt::exit_code() } else { compared })
 }
 
 /// Runs each contender with each number of threads. False: it was interrupted, or the reader has gone.
-fn compare(contenders: &[Contender], setting: &Setting, threads: &[usize], sink: &mut Sink) -> Result<bool, Failure> {
+fn compare(
+    contenders: &[Contender],
+    setting: &Setting,
+    threads: &[usize],
+    sink: &mut Sink,
+    progress: &Progress,
+) -> Result<bool, Failure> {
     for contender in contenders {
         for &threads in threads {
+            progress.say(format!("{}: {}, {threads} threads", contender.cell.column(), contender.name));
             let row = match sink.done(contender, threads) {
                 Some(row) => (row, false),
                 None => match simulated::figures(&contender.program, setting, threads)? {
@@ -75,6 +87,7 @@ fn compare(contenders: &[Contender], setting: &Setting, threads: &[usize], sink:
                     None => return Ok(false),
                 },
             };
+            progress.step();
             if !sink.take(row.0, row.1)? || interrupt::requested() {
                 return Ok(false);
             }

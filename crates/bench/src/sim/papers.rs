@@ -21,8 +21,9 @@ use crate::args::{Cli, Command, Sim, SimPapers};
 use crate::failure::Failure;
 use crate::harness::simulated::{self, Contender, Setting, only_simulated};
 use crate::interrupt;
+use crate::output::{emit, tell};
 use crate::report::row::Row;
-use crate::report::{emit, try_to_write};
+use crate::report::try_to_write;
 use data::{Done, Figure, Paper, Side};
 
 /// Runs the experiments and writes the table.
@@ -53,7 +54,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     for paper in &papers {
         let mut done = Vec::new();
         for figure in chosen(paper, args) {
-            eprintln!("{}, {}: {}", paper.key, figure.name, figure.what);
+            tell(format!("{}, {}: {}", paper.key, figure.name, figure.what));
             done.push(run(paper, figure, args, &mut out)?);
         }
         failures.extend(done.iter().flat_map(|done| done.failures.clone()));
@@ -71,7 +72,7 @@ pub fn execute(args: &SimPapers) -> Result<ExitCode, Failure> {
     }
     match failures.first() {
         Some(first) => Err(Failure::new(first.clone())),
-        None if interrupt::requested() => Ok(ExitCode::from(crate::INTERRUPTED)),
+        None if interrupt::requested() => Ok(interrupt::exit_code()),
         None => Ok(ExitCode::SUCCESS),
     }
 }

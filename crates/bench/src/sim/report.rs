@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use archipelago_sim::Machine;
 
 use crate::report::row::{Column, Row, cells, fixed, three};
-use crate::report::{curve, digits, html, table};
+use crate::report::{curve, digits, html, summary, table};
 
 /// What stands under every table and chart.
 pub const FOOT: &str = "Simulated. Orderings and bends are results if they hold in the whole sweep; throughputs and \
@@ -127,12 +127,19 @@ pub fn page(rows: &[Row], machine: &Machine, partial: bool, more: &[String]) -> 
     body += &format!(
         "<p>Million operations per virtual second by threads; {sweep}. Dashed lines are socket boundaries.</p>\n"
     );
-    for group in by_workload(rows) {
+    let groups = by_workload(rows);
+    if rows.len() > 1 {
+        let tables: String = groups.iter().map(|group| html::summary_table(&summary::of_cell(group))).collect();
+        body += &format!(
+            "<h2>Summary</h2>\n{tables}<p class=\"foot\">Million operations per virtual second. Bold: the most.</p>\n"
+        );
+    }
+    for group in groups {
         let points: Vec<_> = group.iter().map(|row| point(row)).collect();
         let (head, lines) = cells(&COLUMNS, &group);
         body += &format!("<h2>{}</h2>\n", html::escape(&group[0].cell.heading()));
         body += &curve::chart(&points, &boundaries, spread, "Mops/s, virtual");
-        body += &format!("<p><small>{FOOT}</small></p>\n{}", html::table(&head, &lines));
+        body += &format!("<p class=\"foot\">{FOOT}</p>\n{}", html::table(&head, &lines));
         body += &html::paragraphs(&notes(&group).collect::<Vec<_>>());
     }
     html::document(&format!("Archipelago on a virtual {}", machine.name), &body)

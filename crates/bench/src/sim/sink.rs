@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,8 @@ use super::report;
 use crate::args::{Format, SimCommon};
 use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
-use crate::report::compare::Earlier;
+use crate::output::{emit, tell};
+use crate::report::compare::Comparison;
 use crate::report::fields::Fields;
 use crate::report::row::{self, Row};
 use crate::report::{self as reports, html};
@@ -34,7 +36,7 @@ struct Stored {
 pub struct Sink {
     format: Format,
     report: Option<PathBuf>,
-    earlier: Option<Earlier>,
+    comparison: Comparison,
     out: Option<Out>,
     stamp: String,
     rows: Vec<Row>,
@@ -56,10 +58,10 @@ impl Sink {
     /// If one of them cannot be written, or the file of `--out` is something else's.
     pub fn open(common: &SimCommon, setting: &Setting) -> Result<Sink, Failure> {
         common.show.report.as_deref().map(reports::try_to_write).transpose()?;
-        let earlier = common.show.compare.as_deref().map(Earlier::read).transpose()?;
+        let comparison = Comparison::of(&common.show)?;
         let out = common.out.as_deref().map(Out::open).transpose()?;
         let (format, report, stamp) = (common.show.format, common.show.report.clone(), stamp(setting));
-        Ok(Sink { format, report, earlier, stamp, out, rows: Vec::new(), read: true })
+        Ok(Sink { format, report, comparison, stamp, out, rows: Vec::new(), read: true })
     }
 
     /// The contender's row of an earlier run.
@@ -84,7 +86,7 @@ impl Sink {
         let first = self.rows.is_empty();
         let format = self.format;
         if self.read && format != Format::Table {
-            self.read = reports::emit(|out| match format {
+            self.read = emit(|out| match format {
                 Format::Json => row::json(std::slice::from_ref(row), out),
                 _ => row::csv(std::slice::from_ref(row), first, out),
             })?;
@@ -92,21 +94,21 @@ impl Sink {
         Ok(())
     }
 
-    /// Writes what comes at the end.
+    /// Writes what comes at the end; the exit code that `--fail-on-slower` asks for.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn finish(self, setting: &Setting, partial: bool) -> Result<(), Failure> {
-        let more = self.earlier.as_ref().map_or(Vec::new(), |earlier| earlier.verdicts(&self.rows));
+    pub fn finish(mut self, setting: &Setting, partial: bool) -> Result<ExitCode, Failure> {
+        let more = self.comparison.verdicts(&self.rows);
         if let Some(path) = &self.report {
             html::save(path, &report::page(&self.rows, &setting.machine, partial, &more))?;
         }
         if self.format != Format::Table {
-            more.iter().for_each(|line| eprintln!("{line}"));
+            more.iter().for_each(tell);
         } else if self.read && !self.rows.is_empty() {
-            reports::emit(|out| report::tables(&self.rows, partial, &more, out))?;
+            emit(|out| report::tables(&self.rows, partial, &more, out))?;
         }
-        Ok(())
+        Ok(self.comparison.exit_code())
     }
 
     /// The rows so far.

@@ -78,7 +78,7 @@ fn wrong_arguments_are_told() {
 fn machines_are_described_with_sources() {
     let all = machines::describe(None).unwrap();
     assert!(archipelago_sim::machine::PRESETS.iter().all(|name| all.contains(name)), "{all}");
-    let one = machines::describe(Some("xeon-8180-4s")).unwrap();
+    let one = machines::describe(Some("xeon-8180-4s".as_ref())).unwrap();
     assert!(one.contains("latency.l3") && one.contains("estimate"), "{one}");
     assert!(Machine::from_toml(Machine::EXAMPLE).is_ok());
 }
@@ -116,7 +116,7 @@ fn an_experiment_runs_and_is_reported_in_every_format() {
     let (common, contenders) = experiment(&what).unwrap();
     let setting = setting(common, &what).unwrap();
     let mut sink = Sink::open(common, &setting).unwrap();
-    assert!(compare(&contenders, &setting, &common.threads, &mut sink).unwrap());
+    assert!(compare(&contenders, &setting, &common.threads, &mut sink, &Progress::hidden()).unwrap());
     let rows = sink.rows();
     assert_eq!(rows.len(), 4);
     let variations = archipelago_sim::Variation::all().count();
@@ -175,7 +175,7 @@ fn a_file_gives_back_its_rows() {
         let mut sink = Sink::open(common(&what), &setting).unwrap();
         let contenders = experiment(&what).unwrap().1;
         let known = sink.done(&contenders[0], 2).is_some();
-        assert!(compare(&contenders, &setting, &common(&what).threads, &mut sink).unwrap());
+        assert!(compare(&contenders, &setting, &common(&what).threads, &mut sink, &Progress::hidden()).unwrap());
         (known, sink.rows().to_vec())
     };
     let (known, rows) = run(&[]);

@@ -6,6 +6,7 @@ use archipelago_sim::{Config, Unannounced};
 
 use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
+use crate::output::print;
 
 /// Lines that may be read without announcement if nothing changes them: so few stay in every core's first-level cache.
 const FEW: usize = 64;
@@ -16,18 +17,24 @@ const ONCE: u64 = 4;
 /// changes, or much that is only read.
 ///
 /// # Errors
-/// If a run does not end well.
+/// If a run does not end well, or standard output cannot be written to.
 pub fn execute(contenders: &[Contender], setting: &Setting, threads: &[usize]) -> Result<ExitCode, Failure> {
     let mut good = true;
     for contender in contenders {
         for &threads in threads {
             let found = found(contender, setting, threads)?;
-            println!("{} {} with {threads} threads: {} places", contender.cell.workload, contender.name, found.len());
+            let mut text = format!(
+                "{} {} with {threads} threads: {} places",
+                contender.cell.workload,
+                contender.name,
+                found.len()
+            );
             for place in &found {
                 let (kind, lines) = (if place.writes { "writes" } else { "reads" }, place.lines);
                 let changing = if place.changing { "changing" } else { "unchanging" };
-                println!("  {kind} {lines} {changing} lines {} times: {}", place.accesses, place.place);
+                text += &format!("\n  {kind} {lines} {changing} lines {} times: {}", place.accesses, place.place);
             }
+            print(text)?;
             good &= found.is_empty();
         }
     }

@@ -11,6 +11,8 @@ use crate::keys::BenchKey;
 /// Threads of each role.
 const WRITERS: u64 = 2;
 const READERS: u64 = 2;
+/// Of both.
+pub const THREADS: usize = (WRITERS + READERS) as usize;
 
 /// Entries of the longest scan.
 const LONGEST_SCAN: usize = 100;

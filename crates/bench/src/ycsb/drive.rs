@@ -3,9 +3,9 @@
 use core::hint::black_box;
 
 use archipelago_index::OrderedSession;
-use indicatif::ProgressBar;
 
 use crate::contender::{Contender, Info};
+use crate::harness::Progress;
 use crate::harness::driver::{Drive, Native};
 use crate::harness::program::{Done, Turns};
 use crate::keys::{BenchKey, KeySet};
@@ -70,14 +70,14 @@ pub fn prepare<K: BenchKey>(
     keys: &KeySet<K>,
     threads: usize,
     seed: u64,
-    progress: &ProgressBar,
+    progress: &Progress,
 ) -> Vec<Prepared<K>> {
     let empty = || Stream { ops: Vec::new(), keys: Vec::new() };
     let mut prepared = vec![Prepared { workload: Workload::Load, streams: (0..threads).map(|_| empty()).collect() }];
     let inserting = plan.workloads.iter().filter(|workload| workload.inserts()).count();
     let mut fresh = keys.fresh.as_slice();
     for (at, workload) in plan.workloads.iter().filter(|workload| **workload != Workload::Load).enumerate() {
-        progress.set_message(format!("making the operations of workload {}", workload.name()));
+        progress.say(format!("making the operations of workload {}, {threads} threads", workload.name()));
         let mine = match workload {
             Workload::D if inserting == 2 => {
                 // D has eight times as many operations as E.

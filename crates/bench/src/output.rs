@@ -1,0 +1,31 @@
+//! What the command writes: no stream that is full, or closed, makes it panic.
+
+use core::fmt::Display;
+use std::io::{self, Write};
+
+use crate::failure::Failure;
+
+/// Writes to standard output at once. False: the reader has closed the stream, and has seen enough.
+///
+/// # Errors
+/// If writing fails for another reason.
+pub fn emit(write: impl FnOnce(io::StdoutLock<'_>) -> io::Result<()>) -> Result<bool, Failure> {
+    match write(io::stdout().lock()).and_then(|()| io::stdout().flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(format!("cannot write to standard output: {error}"))),
+    }
+}
+
+/// As [`emit`], of a text and the end of its line.
+///
+/// # Errors
+/// As [`emit`].
+pub fn print(text: impl Display) -> Result<bool, Failure> {
+    emit(|mut out| writeln!(out, "{text}"))
+}
+
+/// Writes a line to standard error, if it can be written to.
+pub fn tell(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}

@@ -1,0 +1,195 @@
+//! Pictures in a page: SVG text in the page's own colours, at two widths.
+//!
+//! A picture is scaled to the width that there is. So that text stays as large as the page's, there are two of each: one for wide
+//! windows and one for phones, of which the page shows one.
+
+use core::fmt::Write;
+
+use super::html::escape;
+
+/// Widths of pictures, in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// For windows of more than 800 pixels.
+    Wide,
+    /// For narrower ones.
+    Narrow,
+}
+
+impl Width {
+    /// In pixels.
+    pub fn pixels(self) -> f64 {
+        match self {
+            Width::Wide => 960.0,
+            Width::Narrow => 360.0,
+        }
+    }
+}
+
+/// Both widths of a picture, of which the page shows one.
+pub fn figure(draw: impl Fn(Width) -> String) -> String {
+    let (wide, narrow) = (draw(Width::Wide), draw(Width::Narrow));
+    format!("<figure>\n<div class=\"wide\">{wide}</div>\n<div class=\"narrow\">{narrow}</div>\n</figure>\n")
+}
+
+/// The height of a line of text, and about the width of a character, in pixels.
+pub const LINE: f64 = 20.0;
+const CHARACTER: f64 = 8.5;
+
+/// About how wide a text is, in pixels.
+pub fn wide(text: &str) -> f64 {
+    text.chars().count() as f64 * CHARACTER
+}
+
+/// Where a text lies about its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// It begins there.
+    Start,
+    /// Its middle is there.
+    Middle,
+    /// It ends there.
+    End,
+}
+
+/// A place, in pixels from the upper left corner.
+pub type Place = (f64, f64);
+
+/// A picture.
+pub struct Svg {
+    text: String,
+}
+
+impl Svg {
+    /// Of this size; `about` says in words what it shows.
+    pub fn new(width: f64, height: f64, about: &str) -> Svg {
+        let about = escape(about);
+        Svg { text: format!("<svg viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{about}\">\n") }
+    }
+
+    /// A line.
+    pub fn line(&mut self, class: &str, (x, y): Place, (to_x, to_y): Place) {
+        self.push(format_args!(
+            "<line class=\"{class}\" x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{to_x:.1}\" y2=\"{to_y:.1}\"/>"
+        ));
+    }
+
+    /// A line through places.
+    pub fn curve(&mut self, class: &str, places: impl Iterator<Item = Place>) {
+        self.push(format_args!("<polyline class=\"{class}\" points=\"{}\"/>", points(places)));
+    }
+
+    /// An area.
+    pub fn area(&mut self, class: &str, places: impl Iterator<Item = Place>) {
+        self.push(format_args!("<polygon class=\"{class}\" points=\"{}\"/>", points(places)));
+    }
+
+    /// A bar from its upper left corner, of this width and height; `opacity` is 1 for the full colour.
+    pub fn bar(&mut self, class: &str, (x, y): Place, (width, height): Place, opacity: f64) {
+        self.push(format_args!(
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" opacity=\"{opacity:.2}\"/>"
+        ));
+    }
+
+    /// A point; `about` is shown where a mouse rests on it.
+    pub fn point(&mut self, class: &str, (x, y): Place, about: &str) {
+        let about = escape(about);
+        self.push(format_args!(
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"><title>{about}</title></circle>"
+        ));
+    }
+
+    /// Text, whose middle line is at the place's height.
+    pub fn write(&mut self, side: Side, (x, y): Place, text: &str) {
+        let class = match side {
+            Side::Start => "s",
+            Side::Middle => "m",
+            Side::End => "e",
+        };
+        // The middle of a line of 15 pixels is about 5 above its base.
+        let (y, text) = (y + 5.0, escape(text));
+        self.push(format_args!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"));
+    }
+
+    /// All of it.
+    pub fn end(self) -> String {
+        self.text + "</svg>"
+    }
+
+    fn push(&mut self, element: core::fmt::Arguments<'_>) {
+        writeln!(self.text, "{element}").expect("writing into a string does not fail");
+    }
+}
+
+fn points(places: impl Iterator<Item = Place>) -> String {
+    places.map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Values for an axis from 0 to `highest`: about `count` of them, 1, 2 or 5 times a power of ten apart, with what is written
+/// beside them.
+pub fn ticks(highest: f64, count: f64) -> Vec<(f64, String)> {
+    let rough = highest / count;
+    let power = 10_f64.powf(rough.log10().floor());
+    let step =
+        [1.0, 2.0, 5.0, 10.0].map(|times| times * power).into_iter().find(|step| *step >= rough).unwrap_or(rough);
+    let decimals = (-step.log10().floor()).max(0.0) as usize;
+    let values = (0..).map(|number| f64::from(number) * step).take_while(|value| *value <= highest * (1.0 + 1e-9));
+    values.map(|value| (value, format!("{value:.decimals$}"))).collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// The texts of a picture, each with its side and place.
+    pub fn texts(svg: &str) -> Vec<(Side, Place, String)> {
+        let number = |element: &str, key: &str| {
+            let value = element.split_once(&format!(" {key}=\"")).unwrap().1.split_once('"').unwrap().0;
+            value.parse::<f64>().unwrap()
+        };
+        let text = |line: &str| {
+            let side = match line.split_once("class=\"")?.1.chars().next()? {
+                's' => Side::Start,
+                'm' => Side::Middle,
+                _ => Side::End,
+            };
+            let shown = line.split_once('>')?.1.split_once('<')?.0;
+            Some((side, (number(line, "x"), number(line, "y") - 5.0), shown.to_owned()))
+        };
+        svg.lines().filter(|line| line.starts_with("<text")).filter_map(text).collect()
+    }
+
+    /// Asserts that no text of a picture lies over another, or beyond its edge.
+    pub fn assert_legible(svg: &str) {
+        let size = svg.split_once("viewBox=\"0 0 ").unwrap().1.split_once('"').unwrap().0;
+        let (width, height) = size.split_once(' ').unwrap();
+        let (width, height) = (width.parse::<f64>().unwrap(), height.parse::<f64>().unwrap());
+        let boxed = |(side, (x, y), text): &(Side, Place, String)| {
+            let left = match side {
+                Side::Start => *x,
+                Side::Middle => x - wide(text) / 2.0,
+                Side::End => x - wide(text),
+            };
+            (left, left + wide(text), y - 8.0, y + 8.0)
+        };
+        let texts = texts(svg);
+        for (number, one) in texts.iter().enumerate() {
+            let (left, right, top, bottom) = boxed(one);
+            assert!(left >= -1.0 && right <= width + 1.0 && top >= 0.0 && bottom <= height, "{one:?} is cut: {svg}");
+            for other in &texts[..number] {
+                let (its_left, its_right, its_top, its_bottom) = boxed(other);
+                let beside = right <= its_left || its_right <= left || bottom <= its_top || its_bottom <= top;
+                assert!(beside, "{one:?} lies over {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn ticks_are_round_numbers() {
+        let shown = |highest, count| ticks(highest, count).into_iter().map(|(_, text)| text).collect::<Vec<_>>();
+        assert_eq!(shown(10.0, 5.0), ["0", "2", "4", "6", "8", "10"]);
+        assert_eq!(shown(0.6, 5.0), ["0.0", "0.2", "0.4", "0.6"]);
+        assert_eq!(shown(0.00013, 3.0), ["0.00000", "0.00005", "0.00010"]);
+        assert_eq!(shown(1234.0, 4.0), ["0", "500", "1000"]);
+    }
+}
