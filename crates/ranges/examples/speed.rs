@@ -1,0 +1,177 @@
+//! How fast is it beside a `BTreeMap`, alone and behind locks? Nanoseconds of a processor for each operation, the medians of
+//! five rounds in which all take turns.
+//!
+//! `cargo run --release -p archipelago-ranges --example speed -- 100000`
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, RwLock};
+use std::thread;
+use std::time::Instant;
+
+use archipelago_ranges::RangeMap;
+
+/// What is measured: pages of an address space and their protection.
+trait Space: Sync {
+    fn made(ranges: u64) -> Self;
+    fn look_up(&self, point: u64) -> Option<u64>;
+    /// Maps a page in the gap behind a range, and unmaps it.
+    fn map_and_unmap(&self, page: Range<u64>);
+}
+
+const STEP: u64 = 64;
+
+fn ranges(count: u64) -> impl Iterator<Item = (Range<u64>, u64)> {
+    (0..count).map(|at| (at * STEP..at * STEP + 40, at))
+}
+
+impl Space for RangeMap<u64, u64> {
+    fn made(count: u64) -> Self {
+        ranges(count).collect()
+    }
+
+    fn look_up(&self, point: u64) -> Option<u64> {
+        self.get(point)
+    }
+
+    fn map_and_unmap(&self, page: Range<u64>) {
+        self.insert(page.clone(), 1 << 40);
+        self.remove(page);
+    }
+}
+
+/// Starts of ranges, and what is there. One writer.
+type Sequential = BTreeMap<u64, (u64, u64)>;
+
+fn sequential(count: u64) -> Sequential {
+    ranges(count).map(|(range, value)| (range.start, (range.end, value))).collect()
+}
+
+fn look_up(map: &Sequential, point: u64) -> Option<u64> {
+    map.range(..=point).next_back().filter(|(_, (end, _))| point < *end).map(|(_, (_, value))| *value)
+}
+
+/// As a map of ranges has to: what lies in the way is looked for, and neighbours to join with.
+fn map_and_unmap(map: &mut Sequential, page: &Range<u64>) {
+    for value in [Some(1 << 40), None] {
+        while let Some((&start, &(end, old))) =
+            map.range(..page.end).next_back().filter(|(_, (end, _))| *end > page.start)
+        {
+            map.remove(&start);
+            if start < page.start {
+                map.insert(start, (page.start, old));
+            }
+            if end > page.end {
+                map.insert(page.end, (end, old));
+            }
+        }
+        if let Some(value) = value {
+            let joins =
+                map.range(..=page.start).next_back().is_some_and(|(_, (end, old))| *end == page.start && *old == value);
+            black_box(joins);
+            map.insert(page.start, (page.end, value));
+        }
+    }
+}
+
+impl Space for Mutex<Sequential> {
+    fn made(count: u64) -> Self {
+        Mutex::new(sequential(count))
+    }
+
+    fn look_up(&self, point: u64) -> Option<u64> {
+        look_up(&self.lock().expect("no panic"), point)
+    }
+
+    fn map_and_unmap(&self, page: Range<u64>) {
+        map_and_unmap(&mut self.lock().expect("no panic"), &page);
+    }
+}
+
+impl Space for RwLock<Sequential> {
+    fn made(count: u64) -> Self {
+        RwLock::new(sequential(count))
+    }
+
+    fn look_up(&self, point: u64) -> Option<u64> {
+        look_up(&self.read().expect("no panic"), point)
+    }
+
+    fn map_and_unmap(&self, page: Range<u64>) {
+        map_and_unmap(&mut self.write().expect("no panic"), &page);
+    }
+}
+
+const OPERATIONS: u64 = 300_000;
+
+fn mixed(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
+}
+
+/// Millions of operations a second in `threads` threads, each in its own part of the space; beside a mapper, if asked.
+fn rate(
+    threads: u64,
+    beside_a_mapper: bool,
+    count: u64,
+    work: impl Fn(u64) + Sync,
+    mapper: impl Fn(u64) + Sync,
+) -> f64 {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        if beside_a_mapper {
+            scope.spawn(|| {
+                let mut turn = 0;
+                while !done.load(Ordering::Relaxed) {
+                    mapper(mixed(turn) % count);
+                    turn += 1;
+                }
+            });
+        }
+        let work = &work;
+        let run = move |thread| {
+            let part = count / threads;
+            let begun = Instant::now();
+            (0..OPERATIONS).for_each(|turn| work(thread * part + mixed(turn) % part));
+            OPERATIONS as f64 / begun.elapsed().as_secs_f64() / 1e6
+        };
+        let running: Vec<_> = (1..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        let mine = run(0);
+        let all = mine + running.into_iter().map(|thread| thread.join().expect("no panic")).sum::<f64>();
+        done.store(true, Ordering::Relaxed);
+        all
+    })
+}
+
+fn measure<S: Space>(space: &S, count: u64) -> [f64; 5] {
+    let look = |at: u64| {
+        black_box(space.look_up(at * STEP + 7));
+    };
+    let change = |at: u64| space.map_and_unmap(at * STEP + 45..at * STEP + 55);
+    [
+        rate(1, false, count, look, change),
+        rate(2, false, count, look, change),
+        rate(1, true, count, look, change),
+        rate(1, false, count, change, change),
+        rate(2, false, count, change, change),
+    ]
+}
+
+fn main() {
+    let count = std::env::args().nth(1).map_or(100_000, |text| text.parse().expect("a number of ranges"));
+    let (ours, mutex, lock) =
+        (RangeMap::made(count), Mutex::<Sequential>::made(count), RwLock::<Sequential>::made(count));
+    let rounds: Vec<_> =
+        (0..5).map(|_| [measure(&ours, count), measure(&mutex, count), measure(&lock, count)]).collect();
+    let titles = ["look-ups, 1 thread", "look-ups, 2", "look-ups beside a mapper", "map + unmap, 1", "map + unmap, 2"];
+    println!("{count} ranges; millions a second   RangeMap   Mutex<BTreeMap>   RwLock<BTreeMap>");
+    for (at, title) in titles.iter().enumerate() {
+        let median = |which: usize| {
+            let mut all: Vec<f64> = rounds.iter().map(|round| round[which][at]).collect();
+            all.sort_by(f64::total_cmp);
+            all[2]
+        };
+        println!("{title:<30} {:>10.2} {:>17.2} {:>18.2}", median(0), median(1), median(2));
+    }
+}

@@ -1,0 +1,202 @@
+//! What a leaf holds: ranges in order, never changed once other threads can see them.
+//!
+//! # Invariants
+//! 1. `len ≤ CAPACITY`, and the first `len` places of all three arrays are initialized.
+//! 2. `start < end` of each range, and `end ≤ start` of the next one.
+//! 3. Of two ranges that touch, the values differ: a range is as long as it can be.
+
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::slice;
+
+use archipelago_platform::touch;
+
+use crate::point::Point;
+
+/// Ranges in a block. Few, since a change copies its block; many, since a block is a leaf of the directory.
+pub(crate) const CAPACITY: usize = if cfg!(any(miri, archipelago_sim)) { 4 } else { 16 };
+
+pub(crate) struct Block<K, V> {
+    len: usize,
+    starts: [MaybeUninit<K>; CAPACITY],
+    ends: [MaybeUninit<K>; CAPACITY],
+    values: [MaybeUninit<V>; CAPACITY],
+}
+
+impl<K: Point, V> Block<K, V> {
+    pub(crate) fn new() -> Box<Self> {
+        let mut block = Box::<Self>::new_uninit();
+        // SAFETY: in bounds of the allocation. Of what is left uninitialized each element is a `MaybeUninit`.
+        unsafe {
+            (&raw mut (*block.as_mut_ptr()).len).write(0);
+            block.assume_init()
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        touch(&raw const self.len, size_of::<usize>());
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn starts(&self) -> &[K] {
+        // SAFETY: invariant 1.
+        unsafe { self.part(&self.starts) }
+    }
+
+    #[inline]
+    pub(crate) fn ends(&self) -> &[K] {
+        // SAFETY: invariant 1.
+        unsafe { self.part(&self.ends) }
+    }
+
+    #[inline]
+    pub(crate) fn value(&self, index: usize) -> &V {
+        // SAFETY: invariant 1.
+        let values = unsafe { self.part(&self.values) };
+        &values[index]
+    }
+
+    /// # Safety
+    /// `array` is one of the block's.
+    #[inline]
+    unsafe fn part<T>(&self, array: &[MaybeUninit<T>; CAPACITY]) -> &[T] {
+        // SAFETY: invariant 1.
+        let part = unsafe { slice::from_raw_parts(array.as_ptr().cast::<T>(), self.len()) };
+        touch(part.as_ptr(), size_of_val(part));
+        part
+    }
+
+    /// The place of the range that holds `point`.
+    #[inline]
+    pub(crate) fn find(&self, point: K) -> Option<usize> {
+        let place = self.starts().partition_point(|start| *start <= point).checked_sub(1)?;
+        (point < self.ends()[place]).then_some(place)
+    }
+
+    /// The places of the ranges that overlap `window`.
+    pub(crate) fn overlapping(&self, window: &Range<K>) -> Range<usize> {
+        let from = self.ends().partition_point(|end| *end <= window.start);
+        from..self.starts().partition_point(|start| *start < window.end).max(from)
+    }
+
+    /// The range at a place.
+    #[inline]
+    pub(crate) fn range(&self, place: usize) -> Range<K> {
+        self.starts()[place]..self.ends()[place]
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Range<K>, &V)> {
+        (0..self.len()).map(|place| (self.range(place), self.value(place)))
+    }
+
+    /// Adds a range behind the others; given back if there is no room.
+    fn push(&mut self, range: Range<K>, value: V) -> Result<(), V> {
+        debug_assert!(range.start < range.end && self.ends().last().is_none_or(|end| *end <= range.start));
+        if self.len == CAPACITY {
+            return Err(value);
+        }
+        self.starts[self.len].write(range.start);
+        self.ends[self.len].write(range.end);
+        self.values[self.len].write(value);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Moves the last ranges to the front of an emptier block, so that both hold as many.
+    fn share_with(&mut self, next: &mut Self) {
+        let moved = self.len.saturating_sub(next.len) / 2;
+        let kept = self.len - moved;
+        // SAFETY: `moved` places are free behind those of `next`, which holds fewer than `self` by twice as many; what is
+        // moved out of `self` is beyond its new length.
+        unsafe {
+            shift_in(&self.starts[kept..self.len], &mut next.starts, next.len);
+            shift_in(&self.ends[kept..self.len], &mut next.ends, next.len);
+            shift_in(&self.values[kept..self.len], &mut next.values, next.len);
+        }
+        self.len = kept;
+        next.len += moved;
+    }
+}
+
+/// Moves `from` to the front of `to`, whose first `len` places move back.
+///
+/// # Safety
+/// `to` has `from.len()` places behind those. The caller forgets what was in `from`.
+unsafe fn shift_in<T>(from: &[MaybeUninit<T>], to: &mut [MaybeUninit<T>; CAPACITY], len: usize) {
+    debug_assert!(len + from.len() <= CAPACITY);
+    let to = to.as_mut_ptr();
+    // SAFETY: in bounds by the caller's promise; `from` is of another block.
+    unsafe {
+        to.copy_to(to.add(from.len()), len);
+        to.copy_from_nonoverlapping(from.as_ptr(), from.len());
+    }
+}
+
+impl<K, V> Drop for Block<K, V> {
+    fn drop(&mut self) {
+        let values = core::ptr::slice_from_raw_parts_mut(self.values.as_mut_ptr().cast::<V>(), self.len);
+        // SAFETY: invariant 1; the values are dropped here alone.
+        unsafe { values.drop_in_place() };
+    }
+}
+
+/// Ranges that come in order, put into as many blocks as they need. Those that touch and have equal values become one.
+pub(crate) struct Blocks<K, V> {
+    full: Vec<Box<Block<K, V>>>,
+    last: Box<Block<K, V>>,
+}
+
+impl<K: Point, V: Eq> Blocks<K, V> {
+    pub(crate) fn new() -> Self {
+        Self { full: Vec::new(), last: Block::new() }
+    }
+
+    pub(crate) fn push(&mut self, range: Range<K>, value: V) {
+        if self.extends(&range, &value) {
+            return;
+        }
+        if let Err(value) = self.last.push(range.clone(), value) {
+            self.full.push(core::mem::replace(&mut self.last, Block::new()));
+            let pushed = self.last.push(range, value);
+            debug_assert!(pushed.is_ok(), "a new block has room");
+        }
+    }
+
+    /// Lengthens the last range, if this one touches it and has an equal value.
+    fn extends(&mut self, range: &Range<K>, value: &V) -> bool {
+        let block = if self.last.len > 0 { Some(&mut self.last) } else { self.full.last_mut() };
+        let Some(block) = block.filter(|block| block.len > 0) else { return false };
+        let place = block.len - 1;
+        let touches = block.ends()[place] == range.start && block.value(place) == value;
+        if touches {
+            block.ends[place].write(range.end);
+        }
+        touches
+    }
+
+    /// How many ranges there are.
+    pub(crate) fn len(&self) -> usize {
+        self.full.len() * CAPACITY + self.last.len
+    }
+
+    /// Where the last range ends.
+    pub(crate) fn end(&self) -> Option<K> {
+        self.last.ends().last().copied()
+    }
+
+    /// The only block, or, given back, several.
+    pub(crate) fn into_one(self) -> Result<Box<Block<K, V>>, Self> {
+        if self.full.is_empty() { Ok(self.last) } else { Err(self) }
+    }
+
+    /// All blocks; `even` if the last two are to hold as many.
+    pub(crate) fn into_all(mut self, even: bool) -> Vec<Box<Block<K, V>>> {
+        if even && let Some(before) = self.full.last_mut() {
+            before.share_with(&mut self.last);
+        }
+        self.full.push(self.last);
+        self.full
+    }
+}

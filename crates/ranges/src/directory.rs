@@ -1,0 +1,182 @@
+//! Which leaf holds a point: two levels of sorted arrays, replaced as they change.
+//!
+//! # Invariants
+//! 1. The leaves of a directory follow one another without gap, from [`Point::MIN`] to [`Point::MAX`].
+//! 2. Each change is one store, of a chunk or of the root, so all leaves that it replaces are replaced at one moment.
+//!
+//! # What a look-up finds
+//! A leaf that was in the directory at some moment of the look-up. The root was current when it was loaded; call the moment
+//! *a*. A chunk loaded from it was current then, or, if the root has been replaced since, at the moment of its replacement,
+//! which is after *a*. So the leaf was in the directory at *a* or later. If it has been replaced before its block is loaded,
+//! also after *a*, then its block is what it held at its replacement ([`leaf`](crate::leaf)), which is what the map held
+//! there at a moment of the look-up.
+
+use archipelago_platform::atomic::{AtomicPtr, Ordering};
+use archipelago_platform::sync::{Mutex, MutexGuard};
+use archipelago_platform::touch;
+use archipelago_sync::rcu::Guard;
+
+use crate::block::Block;
+use crate::leaf::Leaf;
+use crate::point::Point;
+use crate::replaced::Replaced;
+
+/// Leaves of a chunk, at most. A change copies one chunk.
+const WIDTH: usize = if cfg!(any(miri, archipelago_sim)) { 4 } else { 128 };
+
+struct Chunk<K, V> {
+    lows: Box<[K]>,
+    leaves: Box<[*mut Leaf<K, V>]>,
+}
+
+struct Root<K, V> {
+    lows: Box<[K]>,
+    chunks: Box<[AtomicPtr<Chunk<K, V>>]>,
+}
+
+pub(crate) struct Directory<K, V> {
+    root: AtomicPtr<Root<K, V>>,
+    /// Held by the thread that changes it.
+    shape: Mutex<()>,
+    owns: core::marker::PhantomData<Leaf<K, V>>,
+}
+
+// SAFETY: it owns its leaves, and hands out shared references to them and to values alone.
+unsafe impl<K: Point, V: Send + Sync + 'static> Send for Directory<K, V> {}
+// SAFETY: as above.
+unsafe impl<K: Point, V: Send + Sync + 'static> Sync for Directory<K, V> {}
+
+/// The place of the last of `lows` at or below `point`. The first one is the least point.
+#[inline]
+fn place<K: Point>(lows: &[K], point: K) -> usize {
+    touch(lows.as_ptr(), size_of_val(lows));
+    lows.partition_point(|low| *low <= point) - 1
+}
+
+impl<K: Point, V: 'static> Chunk<K, V> {
+    fn new(leaves: &[*mut Leaf<K, V>]) -> *mut Self {
+        // SAFETY: the directory's leaves, or about to be.
+        let lows = leaves.iter().map(|leaf| unsafe { (**leaf).low() }).collect();
+        Box::into_raw(Box::new(Self { lows, leaves: leaves.into() }))
+    }
+}
+
+impl<K: Point, V: 'static> Root<K, V> {
+    fn new(chunks: Vec<*mut Chunk<K, V>>) -> *mut Self {
+        // SAFETY: the directory's chunks, or about to be.
+        let lows = chunks.iter().map(|chunk| unsafe { (&(**chunk).lows)[0] }).collect();
+        let chunks = chunks.into_iter().map(AtomicPtr::new).collect();
+        Box::into_raw(Box::new(Self { lows, chunks }))
+    }
+}
+
+impl<K: Point, V: 'static> Directory<K, V> {
+    /// With one leaf, which is empty.
+    pub(crate) fn new() -> Self {
+        let leaf = Box::into_raw(Box::new(Leaf::new(K::MIN, K::MAX, Block::new())));
+        let root = AtomicPtr::new(Root::new(vec![Chunk::new(&[leaf])]));
+        Self { root, shape: Mutex::new(()), owns: core::marker::PhantomData }
+    }
+
+    #[inline]
+    fn root<'g>(&self, _guard: &'g Guard<'_>) -> &'g Root<K, V> {
+        // SAFETY: there always is a root, and what is replaced is retired: it stays as long as the guard.
+        unsafe { &*self.root.load(Ordering::Acquire) }
+    }
+
+    /// The leaf that holds `point`. See the module's text for when it did. `guard` is of the map's domain.
+    #[inline]
+    pub(crate) fn find<'g>(&self, guard: &'g Guard<'_>, point: K) -> &'g Leaf<K, V> {
+        let root = self.root(guard);
+        let slot = &root.chunks[place(&root.lows, point)];
+        // SAFETY: as for the root; of chunks and leaves, too, what is replaced is retired.
+        let chunk = unsafe { &*slot.load(Ordering::Acquire) };
+        let leaf = &chunk.leaves[place(&chunk.lows, point)];
+        touch(leaf, size_of_val(leaf));
+        // SAFETY: as above.
+        unsafe { &**leaf }
+    }
+
+    /// Checks that leaves follow one another, and hold what lies in them. Returns how many leaves there are.
+    pub(crate) fn check(&self, guard: &Guard<'_>) -> usize {
+        let (mut low, mut leaves) = (K::MIN, 0);
+        while leaves == 0 || low < K::MAX {
+            let leaf = self.find(guard, low);
+            let block = leaf.block(guard);
+            assert_eq!(leaf.low(), low);
+            assert!(block.starts().first().is_none_or(|start| *start >= low));
+            assert!(block.ends().last().is_none_or(|end| *end <= leaf.high()));
+            (low, leaves) = (leaf.high(), leaves + 1);
+        }
+        leaves
+    }
+
+    /// Puts `new` in the place of `old`: leaves that follow one another, of which the caller owns all. Both begin and end at
+    /// the same points.
+    pub(crate) fn replace(&self, guard: &Guard<'_>, old: &[&Leaf<K, V>], new: Vec<Leaf<K, V>>) -> Replaced {
+        debug_assert!(old[0].low() == new[0].low() && old[old.len() - 1].high() == new[new.len() - 1].high());
+        old.iter().for_each(|leaf| leaf.die());
+        let new = new.into_iter().map(|leaf| Box::into_raw(Box::new(leaf))).collect();
+        let lock = self.lock_shape();
+        let mut replaced = self.replace_locked(guard, old, new);
+        drop(lock);
+        for leaf in old {
+            // SAFETY: unlinked by the store in `replace_locked`, by the thread that owns the leaf; made by `Box::new`.
+            unsafe { replaced.push(core::ptr::from_ref(*leaf).cast_mut()) };
+        }
+        replaced
+    }
+
+    /// A panic can leave nothing in pieces: what is published is published by one store.
+    fn lock_shape(&self) -> MutexGuard<'_, ()> {
+        self.shape.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn replace_locked(&self, guard: &Guard<'_>, old: &[&Leaf<K, V>], new: Vec<*mut Leaf<K, V>>) -> Replaced {
+        let root = self.root(guard);
+        let first = place(&root.lows, old[0].low());
+        let mut last = place(&root.lows, old[old.len() - 1].low());
+        // SAFETY: the directory's chunks, which no other thread changes meanwhile.
+        let chunk = |at: usize| unsafe { &*root.chunks[at].load(Ordering::Relaxed) };
+        let mut leaves: Vec<_> = (first..=last).flat_map(|at| chunk(at).leaves.iter().copied()).collect();
+        let from = place(&chunk(first).lows, old[0].low());
+        leaves.splice(from..from + old.len(), new);
+        // A chunk that has become small takes the next one in.
+        if leaves.len() < WIDTH / 4 && last + 1 < root.chunks.len() {
+            last += 1;
+            leaves.extend_from_slice(&chunk(last).leaves);
+        }
+        let old: Vec<_> = root.chunks[first + 1..=last].iter().map(|chunk| chunk.load(Ordering::Relaxed)).collect();
+        // SAFETY: unlinked below, under the lock; made by `Box::new`. So are those pushed.
+        let mut replaced = unsafe { Replaced::new(root.chunks[first].load(Ordering::Relaxed)) };
+        if first == last && leaves.len() <= WIDTH {
+            // Release: pairs with the Acquire in `find`.
+            root.chunks[first].store(Chunk::new(&leaves), Ordering::Release);
+        } else {
+            let parts = leaves.len().div_ceil(WIDTH);
+            let chunks = leaves.chunks(leaves.len().div_ceil(parts)).map(Chunk::new).collect::<Vec<_>>();
+            let mut all: Vec<_> = root.chunks.iter().map(|chunk| chunk.load(Ordering::Relaxed)).collect();
+            all.splice(first..=last, chunks);
+            // Release: pairs with the Acquire in `root`.
+            self.root.store(Root::new(all), Ordering::Release);
+            // SAFETY: as above.
+            unsafe { replaced.push(core::ptr::from_ref(root).cast_mut()) };
+        }
+        // SAFETY: as above.
+        old.into_iter().for_each(|chunk| unsafe { replaced.push(chunk) });
+        replaced
+    }
+}
+
+impl<K, V> Drop for Directory<K, V> {
+    fn drop(&mut self) {
+        // SAFETY: the map is being dropped: no other thread is in it, and what is in the directory has not been retired.
+        unsafe {
+            let root = Box::from_raw(*self.root.get_mut());
+            for chunk in root.chunks {
+                let chunk = Box::from_raw(chunk.load(Ordering::Relaxed));
+                chunk.leaves.iter().for_each(|leaf| drop(Box::from_raw(*leaf)));
+            }
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! The face.
+
+use core::fmt;
+use core::ops::{ControlFlow, Range};
+
+use archipelago_sync::rcu::{Domain, Guard};
+
+/// Of what a thread has replaced, so much waits at a time before it looks what can be freed; some four times as much waits.
+const BAG_BYTES: usize = 3 << 10;
+
+use crate::block::Block;
+use crate::change::rewrite;
+use crate::directory::Directory;
+use crate::iter::Iter;
+use crate::point::Point;
+
+/// A map from disjoint ranges of points to values, shared by threads. See [the crate](crate).
+pub struct RangeMap<K: Point, V: Send + Sync + 'static> {
+    directory: Directory<K, V>,
+    /// Declared behind the directory: what has been retired is reclaimed when the directory is gone.
+    domain: Domain,
+}
+
+/// A thread's session in a [`RangeMap`]: what it lends stays as long as the session is borrowed.
+///
+/// A session holds an RCU guard: what is replaced meanwhile is not freed before it ends. Keep it for a batch of operations,
+/// not for good.
+pub struct Pinned<'m, K: Point, V: Send + Sync + 'static> {
+    map: &'m RangeMap<K, V>,
+    guard: Guard<'m>,
+}
+
+/// Why [`RangeMap::try_insert`] has changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Occupied<K, V> {
+    /// The first range in the way.
+    pub range: Range<K>,
+    /// The value that was to be inserted.
+    pub value: V,
+}
+
+impl<K: fmt::Debug, V> fmt::Display for Occupied<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is occupied: remove it first, or replace it by `insert`", self.range)
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> core::error::Error for Occupied<K, V> {}
+
+impl<K: Point, V: Send + Sync + 'static> RangeMap<K, V> {
+    /// An empty map.
+    pub fn new() -> Self {
+        Self { directory: Directory::new(), domain: Domain::new().with_bag_bytes(BAG_BYTES) }
+    }
+
+    /// The guard of a change. Where threads outnumber processors it waits a little, if much of what this thread has replaced
+    /// cannot be freed yet.
+    fn begin(&self) -> Guard<'_> {
+        let reader = self.domain.reader();
+        reader.give_way();
+        reader.enter()
+    }
+
+    /// A session, for several operations, or for look-ups that lend.
+    #[inline]
+    pub fn pin(&self) -> Pinned<'_, K, V> {
+        Pinned { map: self, guard: self.domain.pin() }
+    }
+
+    /// The domain that reclaims what is replaced: its statistics say how much waits for readers.
+    pub fn domain(&self) -> &Domain {
+        &self.domain
+    }
+}
+
+impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
+    /// A clone of the value at `point`. As [`Pinned::get`].
+    #[inline]
+    pub fn get(&self, point: K) -> Option<V> {
+        self.pin().get(point).cloned()
+    }
+
+    /// Maps every point of `range` to `value`, whatever it was mapped to: what overlaps is replaced, split or trimmed, and what
+    /// touches and is equal becomes one with it. Linearizable. O(log n + overlapped ranges).
+    ///
+    /// # Panics
+    /// If `range` is empty, or if it is called from inside a change of a `RangeMap`.
+    ///
+    /// ```
+    /// use archipelago_ranges::RangeMap;
+    ///
+    /// let map = RangeMap::new();
+    /// map.insert(0_u64..100, "heap");
+    /// map.insert(40..60, "guard");
+    /// let all: Vec<_> = map.ranges();
+    /// assert_eq!(all, [(0..40, "heap"), (40..60, "guard"), (60..100, "heap")]);
+    /// ```
+    pub fn insert(&self, range: Range<K>, value: V) {
+        not_empty(&range);
+        let guard = self.begin();
+        let done = self.directory.edit::<core::convert::Infallible>(&guard, range.clone(), |held, guard| {
+            Ok(rewrite(held.entries(guard), range, |_, _| None, Some(value)))
+        });
+        done.unwrap_or_else(|never| match never {});
+    }
+
+    /// As [`insert`](Self::insert), if no point of `range` is mapped. Linearizable.
+    ///
+    /// # Errors
+    /// [`Occupied`], with the first range in the way and the value.
+    ///
+    /// # Panics
+    /// As [`insert`](Self::insert).
+    ///
+    /// ```
+    /// use archipelago_ranges::RangeMap;
+    ///
+    /// let map = RangeMap::new();
+    /// map.insert(0_u64..10, 1);
+    /// assert_eq!(map.try_insert(5..20, 2).unwrap_err().range, 0..10);
+    /// assert!(map.try_insert(10..20, 2).is_ok());
+    /// ```
+    pub fn try_insert(&self, range: Range<K>, value: V) -> Result<(), Occupied<K, V>> {
+        not_empty(&range);
+        self.directory.edit(&self.begin(), range.clone(), |held, guard| {
+            match held.overlapping(guard, range.clone()).next() {
+                Some((range, _)) => Err(Occupied { range, value }),
+                None => Ok(rewrite(held.entries(guard), range, |_, _| None, Some(value))),
+            }
+        })
+    }
+
+    /// Unmaps every point of `range`: what overlaps is removed, split or trimmed. Returns how many ranges it has hit.
+    /// Linearizable. O(log n + overlapped ranges).
+    ///
+    /// # Panics
+    /// If `range` ends before it begins, or if it is called from inside a change of a `RangeMap`.
+    ///
+    /// ```
+    /// use archipelago_ranges::RangeMap;
+    ///
+    /// let map = RangeMap::new();
+    /// map.insert(0_u64..10, 'a');
+    /// map.insert(20..30, 'b');
+    /// assert_eq!(map.remove(5..25), 2);
+    /// assert_eq!(map.ranges(), [(0..5, 'a'), (25..30, 'b')]);
+    /// ```
+    pub fn remove(&self, range: Range<K>) -> usize {
+        self.change_each(range, |_, _| None)
+    }
+
+    /// Gives every mapped point of `range` the value that `change` makes of its value; ranges that reach out of it are split, and
+    /// neighbours that become equal are joined. `change` is called once for each overlapping range, with the part inside.
+    /// Returns how many ranges it has hit. Linearizable. O(log n + overlapped ranges).
+    ///
+    /// `change` runs while the ranges are locked for other changes; it may look things up in this map. If it panics, the map is
+    /// as before.
+    ///
+    /// # Panics
+    /// As [`remove`](Self::remove), and as `change` does.
+    ///
+    /// ```
+    /// use archipelago_ranges::RangeMap;
+    ///
+    /// let map = RangeMap::new();
+    /// map.insert(0_u64..100, "rw");
+    /// assert_eq!(map.change(20..30, |_, _| "r"), 1);
+    /// assert_eq!(map.ranges(), [(0..20, "rw"), (20..30, "r"), (30..100, "rw")]);
+    /// map.change(20..30, |_, _| "rw");
+    /// assert_eq!(map.ranges(), [(0..100, "rw")]);
+    /// ```
+    pub fn change(&self, range: Range<K>, mut change: impl FnMut(Range<K>, &V) -> V) -> usize {
+        self.change_each(range, |range, value| Some(change(range, value)))
+    }
+
+    fn change_each(&self, window: Range<K>, change: impl FnMut(Range<K>, &V) -> Option<V>) -> usize {
+        in_order(&window);
+        let mut hit = 0;
+        let done = self.directory.edit(&self.begin(), window.clone(), |held, guard| {
+            hit = held.overlapping(guard, window.clone()).count();
+            if hit == 0 {
+                return Err(());
+            }
+            Ok(rewrite(held.entries(guard), window, change, None))
+        });
+        debug_assert_eq!(done.is_ok(), hit > 0);
+        hit
+    }
+
+    /// Maps `size` points in the lowest gap of `within` that has as many and begins at a multiple of `alignment` (0: anywhere).
+    /// Returns where, or `None` if there is no such gap.
+    ///
+    /// That the range is free, and then mapped, is one step for all other threads; that no lower gap was large enough held at a
+    /// moment of the call before.
+    ///
+    /// # Panics
+    /// If `size` is 0, and as [`insert`](Self::insert).
+    ///
+    /// ```
+    /// use archipelago_ranges::RangeMap;
+    ///
+    /// let map = RangeMap::new();
+    /// map.insert(0_u64..0x1800, "text");
+    /// assert_eq!(map.insert_in_gap(0x1000, 0x1000, 0..0x10_0000, "stack"), Some(0x2000..0x3000));
+    /// ```
+    pub fn insert_in_gap(&self, size: K, alignment: K, within: Range<K>, mut value: V) -> Option<Range<K>> {
+        loop {
+            let gap = self.pin().find_gap(size, alignment, within.clone())?;
+            match self.try_insert(gap.clone(), value) {
+                Ok(()) => return Some(gap),
+                Err(taken) => value = taken.value,
+            }
+        }
+    }
+
+    /// All ranges, ascending, as they were at one moment.
+    pub fn ranges(&self) -> Vec<(Range<K>, V)> {
+        self.pin().iter().map(|(range, value)| (range, value.clone())).collect()
+    }
+
+    /// Checks what must hold of the map while no thread changes it.
+    ///
+    /// # Panics
+    /// If it does not hold.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) {
+        let pinned = self.pin();
+        let leaves = self.directory.check(&pinned.guard);
+        let mut before: Option<(Range<K>, &V)> = None;
+        for (range, value) in pinned.iter() {
+            assert!(range.start < range.end);
+            if let Some((before, last)) = before.replace((range.clone(), value)) {
+                assert!(
+                    before.end < range.start || before.end == range.start && last != value,
+                    "{before:?} and {range:?}"
+                );
+            }
+        }
+        assert!(leaves > 0);
+    }
+}
+
+impl<K: Point, V: Send + Sync + 'static> Pinned<'_, K, V> {
+    /// The value at `point`. Linearizable; takes no lock, and writes nothing. O(log n).
+    ///
+    /// ```
+    /// use archipelago_ranges::RangeMap;
+    ///
+    /// let map = RangeMap::new();
+    /// map.insert(10_u32..20, String::from("ten"));
+    /// let pinned = map.pin();
+    /// assert_eq!(pinned.get(19).map(String::as_str), Some("ten"));
+    /// assert_eq!(pinned.get(20), None);
+    /// ```
+    #[inline]
+    pub fn get(&self, point: K) -> Option<&V> {
+        let block = self.map.directory.find(&self.guard, point).block(&self.guard);
+        block.find(point).map(|place| block.value(place))
+    }
+
+    /// The range that holds `point`, and its value. As [`get`](Self::get).
+    #[inline]
+    pub fn get_range(&self, point: K) -> Option<(Range<K>, &V)> {
+        let block = self.map.directory.find(&self.guard, point).block(&self.guard);
+        block.find(point).map(|place| (block.range(place), block.value(place)))
+    }
+
+    /// All ranges that overlap `window`, whole, ascending, as they were at one moment of this call. O(log n + ranges / 16) here,
+    /// and O(1) a step.
+    ///
+    /// It takes no lock, unless changes have come between eight times: then it locks the window's leaves for one look (in the
+    /// closure of a change it tries again instead).
+    ///
+    /// # Panics
+    /// If `window` ends before it begins.
+    ///
+    /// ```
+    /// use archipelago_ranges::RangeMap;
+    ///
+    /// let map = RangeMap::new();
+    /// map.insert(0_u64..10, 'a');
+    /// map.insert(20..30, 'b');
+    /// map.insert(40..50, 'c');
+    /// let pinned = map.pin();
+    /// assert!(pinned.overlapping(5..21).map(|(range, _)| range).eq([0..10, 20..30]));
+    /// assert!(pinned.overlapping(5..21).rev().map(|(_, value)| *value).eq(['b', 'a']));
+    /// ```
+    pub fn overlapping(&self, window: Range<K>) -> Iter<'_, K, V> {
+        in_order(&window);
+        let blocks = self.map.directory.look(&self.guard, window.start, |blocks: &mut Vec<_>, block, high| {
+            blocks.push(block);
+            if high < window.end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        Iter::new(blocks, window)
+    }
+
+    /// All ranges. As [`overlapping`](Self::overlapping).
+    pub fn iter(&self) -> Iter<'_, K, V> {
+        self.overlapping(K::MIN..K::MAX)
+    }
+
+    /// How many ranges there are. As [`overlapping`](Self::overlapping).
+    pub fn len(&self) -> usize {
+        let all = ControlFlow::Continue(());
+        self.map.directory.look(&self.guard, K::MIN, |len: &mut usize, block, _| {
+            *len += block.len();
+            all
+        })
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The lowest `size` points of `within` that are not mapped and begin at a multiple of `alignment` (0: anywhere). At one
+    /// moment of the call it was the lowest. O(ranges between the start of `within` and the gap); takes locks as
+    /// [`overlapping`](Self::overlapping) does. To look on from an earlier answer, begin `within` there.
+    ///
+    /// # Panics
+    /// If `size` is 0 or `within` ends before it begins.
+    ///
+    /// ```
+    /// use archipelago_ranges::RangeMap;
+    ///
+    /// let map = RangeMap::new();
+    /// map.insert(0_u64..10, ());
+    /// map.insert(15..20, ());
+    /// assert_eq!(map.pin().find_gap(4, 0, 0..100), Some(10..14));
+    /// assert_eq!(map.pin().find_gap(4, 4, 0..100), Some(20..24));
+    /// assert_eq!(map.pin().find_gap(90, 0, 0..100), None);
+    /// ```
+    pub fn find_gap(&self, size: K, alignment: K, within: Range<K>) -> Option<Range<K>> {
+        in_order(&within);
+        assert!(size > K::MIN, "a gap of no points: the size must be at least 1");
+        let search = Search { size, alignment, within: within.clone() };
+        let found = self.map.directory.look(&self.guard, within.start, |at: &mut Option<State<K>>, block, high| {
+            search.step(at.get_or_insert_with(|| search.begin()), block, high)
+        });
+        match found {
+            Some(State::Found(gap)) => Some(gap),
+            _ => None,
+        }
+    }
+}
+
+/// The search for a gap.
+struct Search<K> {
+    size: K,
+    alignment: K,
+    within: Range<K>,
+}
+
+enum State<K> {
+    /// No point from here to the next range is mapped.
+    FreeFrom(K),
+    Found(Range<K>),
+    None,
+}
+
+impl<K: Point> Search<K> {
+    fn begin(&self) -> State<K> {
+        self.free_from(self.within.start)
+    }
+
+    fn free_from(&self, point: K) -> State<K> {
+        point.align_up(self.alignment).map_or(State::None, State::FreeFrom)
+    }
+
+    /// Looks through a block, whose leaf ends at `high`.
+    fn step<V>(&self, state: &mut State<K>, block: &Block<K, V>, high: K) -> ControlFlow<()> {
+        let State::FreeFrom(from) = *state else { return ControlFlow::Break(()) };
+        for (range, _) in block.entries().skip(block.overlapping(&(from..K::MAX)).start) {
+            self.meet(state, range.start);
+            let State::FreeFrom(from) = *state else { return ControlFlow::Break(()) };
+            *state = self.free_from(range.end.max(from));
+        }
+        self.meet(state, high);
+        match state {
+            State::FreeFrom(from) if *from < self.within.end => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    }
+
+    /// No point below `end` is mapped, of those that are free so far.
+    fn meet(&self, state: &mut State<K>, end: K) {
+        let State::FreeFrom(from) = *state else { return };
+        match from.checked_add(self.size) {
+            Some(to) if to <= self.within.end => {
+                if to <= end {
+                    *state = State::Found(from..to);
+                }
+            }
+            _ => *state = State::None,
+        }
+    }
+}
+
+/// # Panics
+/// If the range is empty.
+fn not_empty<K: Point>(range: &Range<K>) {
+    assert!(range.start < range.end, "{range:?} is empty: a range begins below its end");
+}
+
+/// # Panics
+/// If the range ends before it begins.
+fn in_order<K: Point>(range: &Range<K>) {
+    assert!(range.start <= range.end, "{range:?} ends before it begins");
+}
+
+impl<K: Point, V: Send + Sync + 'static> Default for RangeMap<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Point, V: fmt::Debug + Send + Sync + 'static> fmt::Debug for RangeMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.pin().iter()).finish()
+    }
+}
+
+impl<K: Point, V: fmt::Debug + Send + Sync + 'static> fmt::Debug for Pinned<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.map.fmt(f)
+    }
+}
+
+impl<K: Point, V: Clone + Eq + Send + Sync + 'static> FromIterator<(Range<K>, V)> for RangeMap<K, V> {
+    /// As inserting them one after the other.
+    fn from_iter<I: IntoIterator<Item = (Range<K>, V)>>(entries: I) -> Self {
+        let map = Self::new();
+        entries.into_iter().for_each(|(range, value)| map.insert(range, value));
+        map
+    }
+}

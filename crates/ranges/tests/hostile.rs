@@ -1,0 +1,295 @@
+//! Users' values that panic and look around, threads far beyond the processors, sessions that stay.
+#![cfg(not(archipelago_sim))]
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use archipelago_check::drops::DropCounter;
+use archipelago_check::hostile::{
+    Counting, alone, beside, crowd, duration, in_turns, longest_gap, press, some_try, within,
+};
+use archipelago_ranges::RangeMap;
+
+#[global_allocator]
+static HEAP: Counting = Counting::new();
+
+thread_local! {
+    /// Calls of a value's `clone` or `eq` until one panics.
+    static CALLS: Cell<u32> = const { Cell::new(u32::MAX) };
+}
+
+fn call() {
+    CALLS.set(CALLS.get() - 1);
+    assert!(CALLS.get() > 0, "planned");
+}
+
+/// A value that panics when it is told to, and counts how many there are.
+#[derive(Debug)]
+struct Value(u64, archipelago_check::drops::Counted);
+
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        call();
+        Self(self.0, self.1.clone())
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Self) -> bool {
+        call();
+        self.0 == other.0
+    }
+}
+
+impl Eq for Value {}
+
+type Shown = Vec<(std::ops::Range<u64>, u64)>;
+
+fn shown(map: &RangeMap<u64, Value>) -> Shown {
+    map.pin().iter().map(|(range, value)| (range, value.0)).collect()
+}
+
+type Operation<'a> = &'a dyn Fn(&RangeMap<u64, Value>);
+
+/// Each operation panics at each of its calls in turn: the map is then as before, and when none panics, changed.
+#[test]
+fn values_that_panic_change_nothing() {
+    let _beside = beside();
+    let drops = DropCounter::new();
+    let value = |number| Value(number, drops.value(number));
+    let operations: [(&str, Operation<'_>); 5] = [
+        ("insert", &|map| map.insert(95..905, value(1))),
+        ("try_insert", &|map| drop(map.try_insert(2_000..2_010, value(1)))),
+        ("remove", &|map| assert!(map.remove(95..905) > 0)),
+        ("change", &|map| assert!(map.change(95..905, |_, old| value(old.0 + 1)) > 0)),
+        ("insert_in_gap", &|map| assert!(map.insert_in_gap(7, 0, 0..5_000, value(3)).is_some())),
+    ];
+    for (name, operation) in operations {
+        let (mut at, mut panics) = (1, 0);
+        loop {
+            let map: RangeMap<u64, Value> = (0..150).map(|at| (at * 10..at * 10 + 9, value(at % 3))).collect();
+            let before = shown(&map);
+            CALLS.set(at);
+            let done = catch_unwind(AssertUnwindSafe(|| operation(&map)));
+            CALLS.set(u32::MAX);
+            map.check_invariants();
+            if done.is_ok() {
+                assert_ne!(shown(&map), before, "{name}");
+                break;
+            }
+            assert_eq!(shown(&map), before, "{name}, at call {at}");
+            // Nothing is locked.
+            map.insert(0..10_000, value(9));
+            (at, panics) = (at + 1, panics + 1);
+        }
+        assert!(panics > 5, "{name} has called nothing");
+    }
+    drops.assert_all_dropped();
+}
+
+/// The window has several leaves, and the closure panics at each range.
+#[test]
+fn closures_that_panic_change_nothing() {
+    let _beside = beside();
+    let map: RangeMap<u64, u64> = (0..100).map(|at| (at * 10..at * 10 + 5, at)).collect();
+    let before = map.ranges();
+    for wanted in 0..100 {
+        let panics = |_, value: &u64| if *value == wanted { panic!("planned") } else { value + 1 };
+        catch_unwind(AssertUnwindSafe(|| map.change(0..1_000, panics))).unwrap_err();
+        assert_eq!(map.ranges(), before);
+    }
+    assert_eq!(map.remove(0..1_000), 100);
+}
+
+#[test]
+fn a_change_inside_of_a_change_is_refused_and_look_ups_are_not() {
+    let _beside = beside();
+    let (map, other) = (RangeMap::new(), RangeMap::new());
+    map.insert(0_u64..10, 0_u64);
+    map.change(0..5, |_, value| value + map.get(7).unwrap() + map.pin().len() as u64);
+    assert_eq!(map.ranges(), [(0..5, 1), (5..10, 0)]);
+    for inner in [&map, &other] {
+        let nested = || map.change(0..10, |_, value| value + inner.remove(100..200) as u64);
+        let message = *catch_unwind(AssertUnwindSafe(nested)).unwrap_err().downcast::<&str>().unwrap();
+        assert!(message.contains("from inside a change"), "{message}");
+    }
+    other.insert(1..2, 3);
+    map.insert(5..10, 1);
+    assert_eq!(map.ranges(), [(0..10, 1)]);
+}
+
+/// A value whose destructor changes its map.
+struct Shy(&'static RangeMap<u64, Shy>, u64);
+
+impl Clone for Shy {
+    fn clone(&self) -> Self {
+        Self(self.0, 0)
+    }
+}
+
+impl PartialEq for Shy {
+    fn eq(&self, other: &Self) -> bool {
+        self.1 == other.1
+    }
+}
+
+impl Eq for Shy {}
+
+impl Drop for Shy {
+    fn drop(&mut self) {
+        if self.1 > 0 {
+            self.0.remove(self.1..self.1 + 1);
+        }
+    }
+}
+
+#[test]
+fn destructors_may_change_the_map() {
+    let _beside = beside();
+    let map: &'static RangeMap<u64, Shy> = Box::leak(Box::default());
+    for at in 0..2_000 {
+        map.insert(at * 10..at * 10 + 5, Shy(map, 100_000 + at));
+        map.remove(at * 10..at * 10 + 5);
+    }
+    map.check_invariants();
+    assert!(map.pin().is_empty());
+}
+
+const RANGES: u64 = 2_000;
+const THREADS: usize = 32;
+
+fn live() -> RangeMap<u64, u64> {
+    (0..RANGES).map(|at| (at * 100..at * 100 + 50, at)).collect()
+}
+
+/// One change of a short window, now and then of a long one.
+fn disturb(map: &RangeMap<u64, u64>, thread: usize, turn: u64) {
+    let mixed = (turn * THREADS as u64 + thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let start = mixed % (RANGES * 100);
+    let end = start + if mixed.is_multiple_of(64) { 5_000 } else { 60 };
+    match mixed % 3 {
+        0 => map.insert(start..end, turn % 7),
+        1 => {
+            map.remove(start..end);
+        }
+        _ => {
+            map.change(start..end, |_, value| value + 1);
+        }
+    }
+}
+
+/// With far more threads than processors: what is held stays within twice the live map and 64 KiB a thread, and no operation
+/// lasts much longer than threads wait that only read the clock.
+#[test]
+fn crowds_are_bounded_in_memory_and_time() {
+    let _alone = alone();
+    let fresh = HEAP.growth(|| std::mem::forget(live()));
+    some_try(5, || {
+        let map = live();
+        let gap = || longest_gap(THREADS, duration() / 4);
+        HEAP.reset_peak();
+        let before = HEAP.bytes();
+        let ((longest, changes), gap) =
+            in_turns(gap, || press(THREADS, duration(), |thread, turn| disturb(&map, thread, turn)));
+        let grown = HEAP.peak() - before;
+        map.check_invariants();
+        let ranges = map.ranges();
+        let live = HEAP.growth(|| std::mem::forget(ranges.into_iter().collect::<RangeMap<_, _>>())).max(fresh) as usize;
+        println!("{changes} changes, {grown} bytes more at the most, {live} live");
+        assert!(grown < 2 * live + THREADS * (64 << 10), "{grown} bytes");
+        within("changes", 8, longest, gap)
+    });
+}
+
+/// One thread, which never waits for another: what it has replaced is freed as it goes.
+#[test]
+fn what_is_replaced_is_freed_on_the_way() {
+    let _alone = alone();
+    let map = live();
+    let grown = HEAP.most(|| (0..100_000).for_each(|turn| disturb(&map, 0, turn))).0;
+    assert!(grown < (1 << 20), "{grown} bytes");
+}
+
+/// A session that stays keeps what is replaced meanwhile, and that goes when it ends.
+#[test]
+fn a_session_that_ends_gives_back_what_it_kept() {
+    let _alone = alone();
+    let map = live();
+    let pinned = map.pin();
+    let kept: Shown = pinned.iter().map(|(range, value)| (range, *value)).collect();
+    let ranges = pinned.iter();
+    thread::scope(|scope| drop(scope.spawn(|| (0..20_000).for_each(|turn| disturb(&map, 1, turn))).join()));
+    // What it lent is as it was.
+    assert!(ranges.map(|(range, value)| (range, *value)).eq(kept));
+    let held = map.domain().stats().pending_bytes;
+    drop(pinned);
+    (0..4_000).for_each(|turn| disturb(&map, 0, turn));
+    (0..4).for_each(|_| map.domain().collect());
+    let left = map.domain().stats().pending_bytes;
+    assert!(left < held / 10, "{left} of {held} bytes");
+}
+
+/// What is removed is given back: leaves become one as their ranges go.
+#[test]
+fn an_emptied_map_is_small() {
+    let _alone = alone();
+    let used = || {
+        let map = RangeMap::new();
+        for turn in 0..1_000 {
+            map.insert(0_u64..1, turn);
+            map.remove(0..1);
+        }
+        std::mem::forget(map);
+    };
+    let fresh = HEAP.growth(used);
+    for all_at_once in [true, false] {
+        let map: RangeMap<u64, u64> = (0..100_000).map(|at| (at * 10..at * 10 + 5, at)).collect();
+        if all_at_once {
+            map.remove(0..u64::MAX);
+        } else {
+            // In no order.
+            (0..100_000_u64).map(|at| at * 77_777 % 100_000 * 10).for_each(|at| {
+                map.remove(at..at + 5);
+            });
+        }
+        (0..8).for_each(|_| map.domain().collect());
+        assert!(map.pin().is_empty());
+        let most = 2 * fresh + 4096;
+        let held = HEAP.growth(|| drop(map)).abs();
+        assert!(held < most, "{held} bytes beside {fresh} of a map that was always small");
+    }
+}
+
+/// Look-ups go on beside changes that never end, and see each of them whole.
+#[test]
+fn readers_see_whole_changes() {
+    let _beside = beside();
+    let map = RangeMap::new();
+    map.insert(0_u64..10_000, 0_u64);
+    let seen = AtomicU64::new(0);
+    crowd(4, duration() / 4, |thread, end| {
+        let mut turn = 0;
+        while std::time::Instant::now() < end {
+            turn += 1;
+            if thread == 0 {
+                // Many ranges, then one: each value stands for a whole turn.
+                map.insert(0..10_000, turn);
+                (0..100).for_each(|at| map.insert(at * 100..at * 100 + 50, 1 << 40 | at));
+            } else {
+                let (first, second) = (map.get(turn * 7_919 % 10_000), map.get(turn * 104_729 % 10_000));
+                if let (Some(first), Some(second)) = (first, second)
+                    && first < 1 << 40
+                    && second < 1 << 40
+                {
+                    assert!(first <= second, "{second} after {first}");
+                    seen.fetch_add(1, Ordering::Relaxed);
+                }
+                let covered: u64 = map.pin().iter().map(|(range, _)| range.end - range.start).sum();
+                assert_eq!(covered, 10_000);
+            }
+        }
+    });
+    assert!(seen.into_inner() > 0);
+}
