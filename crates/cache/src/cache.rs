@@ -1,0 +1,485 @@
+//! The face.
+
+use core::borrow::Borrow;
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+use core::ptr::NonNull;
+
+use archipelago_platform::time::Duration;
+use archipelago_sync::rcu::Guard;
+
+use crate::builder::Builder;
+use crate::cause::Cause;
+use crate::entry::{Entry, Shared};
+use crate::heap::Heap;
+use crate::inner::Inner;
+use crate::iter::Iter;
+use crate::policy::{Policy, S3Fifo};
+use crate::stats::Stats;
+
+/// A bounded cache, shared by threads. See [the crate](crate).
+pub struct Cache<K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
+    inner: Inner<K, V, P, S>,
+}
+
+// SAFETY: it owns its keys and values, gives out shared references to them, and drops them in any thread; what policies keep lies
+// behind locks.
+unsafe impl<K: Send + Sync, V: Send + Sync, P: Send, S: Send> Send for Cache<K, V, P, S> {}
+// SAFETY: as above.
+unsafe impl<K: Send + Sync, V: Send + Sync, P: Send, S: Sync> Sync for Cache<K, V, P, S> {}
+
+/// A thread's session of look-ups: what it lends stays as long as the session is borrowed, though it may have left the cache.
+///
+/// A session holds an RCU guard: what leaves the cache meanwhile is not freed before it ends, and when a hundredth of the capacity
+/// waits so, nothing more comes in. Keep it for a batch of look-ups, not for good.
+pub struct Pinned<'c, K, V, P = S3Fifo, S = foldhash::quality::RandomState> {
+    inner: &'c Inner<K, V, P, S>,
+    guard: Guard<'c>,
+}
+
+impl<K, V> Cache<K, V>
+where
+    K: Hash + Eq + Heap + Send + Sync + 'static,
+    V: Heap + Send + Sync + 'static,
+{
+    /// A cache of at most `capacity` bytes, with S3-FIFO. [`Cache::builder`] has everything else.
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    ///
+    /// let pages: Cache<String, String> = Cache::new(64 << 20);
+    /// pages.insert("/".to_owned(), "<h1>Hello</h1>".to_owned());
+    /// assert!(pages.contains("/"));
+    /// ```
+    pub fn new(capacity: usize) -> Self {
+        Self::builder().bytes(capacity)
+    }
+}
+
+impl<K, V> Cache<K, V> {
+    /// A builder of a cache.
+    pub fn builder() -> Builder<K, V> {
+        Builder::default()
+    }
+}
+
+impl<K, V, P, S> Cache<K, V, P, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    P: Policy,
+    S: BuildHasher,
+{
+    pub(crate) fn of(inner: Inner<K, V, P, S>) -> Self {
+        Self { inner }
+    }
+
+    /// A session, for look-ups that lend.
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    ///
+    /// let cache = Cache::new(1 << 20);
+    /// cache.insert(1_u64, vec![0_u8; 1000]);
+    /// let pinned = cache.pin();
+    /// assert_eq!(pinned.get(&1).map(Vec::len), Some(1000)); // no copy
+    /// ```
+    #[inline]
+    pub fn pin(&self) -> Pinned<'_, K, V, P, S> {
+        Pinned { inner: &self.inner, guard: self.inner.domain().pin() }
+    }
+
+    /// A clone of the value of `key`. O(1). Takes no lock.
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    ///
+    /// let cache = Cache::new(1 << 20);
+    /// cache.insert("one", 1);
+    /// assert_eq!((cache.get("one"), cache.get("two")), (Some(1), None));
+    /// ```
+    #[inline]
+    pub fn get<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+        V: Clone,
+    {
+        self.pin().get(key).cloned()
+    }
+
+    /// What `read` makes of the value of `key`, which is lent to it. O(1). Takes no lock.
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    ///
+    /// let cache = Cache::new(1 << 20);
+    /// cache.insert(1, "a long text".to_owned());
+    /// assert_eq!(cache.with(&1, |text| text.len()), Some(11));
+    /// ```
+    #[inline]
+    pub fn with<Q, R>(&self, key: &Q, read: impl FnOnce(&V) -> R) -> Option<R>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.pin().get(key).map(read)
+    }
+
+    /// Returns whether `key` is here. It does not count as a use of the entry.
+    pub fn contains<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let (guard, hash) = (self.inner.domain().pin(), self.inner.hash(key));
+        let found = self.inner.shard(hash).table().find(&guard, hash, |other| other.borrow() == key);
+        found.is_some_and(|entry| !entry.header().is_timed() || !entry.header().is_expired(self.inner.clock.now()))
+    }
+
+    /// Puts `value` in for `key`, in place of what was there. Returns whether it is kept: it is not if it weighs more than the
+    /// whole cache, or if readers keep so much of what has left that more would exceed the bound; what was there is gone then
+    /// all the same. O(1), and what has to give way.
+    ///
+    /// # Panics
+    /// With what `Eq`, the weigher or the listener panics with; the cache is whole then.
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    ///
+    /// let cache = Cache::builder().entries(2);
+    /// assert!((0..10).all(|key| cache.insert(key, key)));
+    /// assert_eq!(cache.stats().len, 2);
+    /// ```
+    pub fn insert(&self, key: K, value: V) -> bool {
+        self.put(key, value, None)
+    }
+
+    /// As [`insert`](Self::insert), for `time` at the longest, whatever the cache's own time to live is.
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    /// use std::time::Duration;
+    ///
+    /// let cache = Cache::new(1 << 20);
+    /// cache.insert_for("token", 7, Duration::from_secs(60));
+    /// assert_eq!(cache.get("token"), Some(7));
+    /// ```
+    pub fn insert_for(&self, key: K, value: V, time: Duration) -> bool {
+        self.put(key, value, Some(time))
+    }
+
+    fn put(&self, key: K, value: V, time: Option<Duration>) -> bool {
+        let (guard, has_room) = self.inner.begin();
+        let entry = self.entry(key, value, time);
+        self.inner.insert(&guard, has_room, entry)
+    }
+
+    /// A new entry. Runs the user's hash and weigher.
+    fn entry(&self, key: K, value: V, time: Option<Duration>) -> Shared<K, V> {
+        let (hash, weight) = (self.inner.hash(&key), (self.inner.config.weigher)(&key, &value));
+        Entry::boxed(key, value, hash, weight, self.inner.times(time))
+    }
+
+    /// The value of `key`, or what `make` makes of it, which is put in. However many threads and tasks ask for a key, one makes
+    /// it, and the others wait; if its maker panics, the next one makes it. A
+    /// value that is inserted meanwhile is newer than what `make` made, and is what all get.
+    ///
+    /// # Panics
+    /// With what `make` panics with, and as [`insert`](Self::insert); and if `make` asks this cache for the key that it makes.
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    ///
+    /// let cache = Cache::new(1 << 20);
+    /// let length = cache.get_or_insert_with("a key".to_owned(), |key| key.len());
+    /// assert_eq!((length, cache.get("a key")), (5, Some(5)));
+    /// ```
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce(&K) -> V) -> V
+    where
+        V: Clone,
+    {
+        let made = self.get_or_try_insert_with(key, |key| Ok::<_, core::convert::Infallible>(make(key)));
+        made.unwrap_or_else(|never| match never {})
+    }
+
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), for makers that may fail.
+    ///
+    /// # Errors
+    /// That of `make`. It is not kept: the next one that asks makes the key.
+    ///
+    /// # Panics
+    /// As [`get_or_insert_with`](Self::get_or_insert_with).
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    ///
+    /// let cache: Cache<String, u64> = Cache::new(1 << 20);
+    /// let parse = |key: &String| key.parse();
+    /// assert!(cache.get_or_try_insert_with("x".to_owned(), parse).is_err());
+    /// assert_eq!(cache.get_or_try_insert_with("12".to_owned(), parse), Ok(12));
+    /// ```
+    pub fn get_or_try_insert_with<E>(&self, key: K, make: impl FnOnce(&K) -> Result<V, E>) -> Result<V, E>
+    where
+        V: Clone,
+    {
+        let hash = self.inner.hash(&key);
+        let _permit = loop {
+            if let Some(value) = self.get(&key) {
+                return Ok(value);
+            }
+            if let Some(permit) = self.inner.makers.ask(self.inner.shard_index(hash), hash) {
+                break permit;
+            }
+        };
+        // It may have been made between the look and the permit.
+        if let Some(value) = self.get(&key) {
+            return Ok(value);
+        }
+        let value = make(&key)?;
+        Ok(self.keep_made(key, value))
+    }
+
+    /// Puts a value in that was made, unless one was inserted meanwhile, which is newer. Returns the one that is here then.
+    fn keep_made(&self, key: K, value: V) -> V
+    where
+        V: Clone,
+    {
+        let (guard, has_room) = self.inner.begin();
+        let present = self.inner.insert_new(&guard, has_room, self.entry(key, value.clone(), None));
+        present.map_or(value, |present| present.value().clone())
+    }
+
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), for a future. Those that wait do not block their threads; a future
+    /// that is dropped half way lets the next one make the key. Needs no particular runtime.
+    ///
+    /// # Panics
+    /// As [`insert`](Self::insert). A maker that awaits the key that it makes waits for ever.
+    ///
+    /// ```
+    /// # use archipelago_cache::Cache;
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// #     loop {
+    /// #         if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut context) {
+    /// #             return done;
+    /// #         }
+    /// #     }
+    /// # }
+    /// let cache: Cache<&str, u64> = Cache::new(1 << 20);
+    /// let answer = block_on(cache.get_or_insert_async("answer", async { 42 }));
+    /// assert_eq!((answer, cache.get("answer")), (42, Some(42)));
+    /// ```
+    pub async fn get_or_insert_async(&self, key: K, make: impl Future<Output = V>) -> V
+    where
+        V: Clone,
+    {
+        let made = self.get_or_try_insert_async(key, async { Ok::<_, core::convert::Infallible>(make.await) }).await;
+        made.unwrap_or_else(|never| match never {})
+    }
+
+    /// As [`get_or_insert_async`](Self::get_or_insert_async), for futures that may fail.
+    ///
+    /// # Errors
+    /// That of `make`. It is not kept: the next one that asks makes the key.
+    ///
+    /// # Panics
+    /// As [`get_or_insert_async`](Self::get_or_insert_async).
+    pub async fn get_or_try_insert_async<E>(&self, key: K, make: impl Future<Output = Result<V, E>>) -> Result<V, E>
+    where
+        V: Clone,
+    {
+        let hash = self.inner.hash(&key);
+        let _permit = loop {
+            if let Some(value) = self.get(&key) {
+                return Ok(value);
+            }
+            if let Some(permit) = self.inner.makers.ask_later(self.inner.shard_index(hash), hash).await {
+                break permit;
+            }
+        };
+        // It may have been made between the look and the permit.
+        if let Some(value) = self.get(&key) {
+            return Ok(value);
+        }
+        let value = make.await?;
+        Ok(self.keep_made(key, value))
+    }
+
+    /// Takes `key` out. Returns whether it was here. O(1).
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    ///
+    /// let cache = Cache::new(1 << 20);
+    /// cache.insert(1, 1);
+    /// assert!(cache.remove(&1));
+    /// assert!(!cache.remove(&1));
+    /// ```
+    pub fn remove<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let ((guard, _), hash) = (self.inner.begin(), self.inner.hash(key));
+        // One that was replaced before it could be taken out is looked for again.
+        while let Some(found) = self.inner.shard(hash).table().find(&guard, hash, |other| other.borrow() == key) {
+            if self.inner.remove(&guard, NonNull::from(found), Cause::Removed) {
+                return self.inner.is_live(found);
+            }
+        }
+        false
+    }
+
+    /// Takes out all entries for which `is_invalid` holds, of those that were here when the call began. Returns how many. Those
+    /// that come meanwhile may be missed. O(capacity).
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    ///
+    /// let cache = Cache::new(1 << 20);
+    /// (0..10).for_each(|key| _ = cache.insert(key, key));
+    /// assert_eq!(cache.invalidate_if(|key, _| key % 2 == 0), 5);
+    /// ```
+    pub fn invalidate_if(&self, mut is_invalid: impl FnMut(&K, &V) -> bool) -> usize {
+        self.remove_all(Cause::Removed, |entry| is_invalid(entry.key(), entry.value()))
+    }
+
+    /// Takes out what has expired, and gives memory back that nothing needs any more. Returns how many entries have left. Expired
+    /// entries are never found; until this is called they take room as others do, and leave as others do. O(capacity).
+    pub fn sync(&self) -> usize {
+        let now = self.inner.clock.now();
+        let expired =
+            self.remove_all(Cause::Expired, |entry| entry.header().is_timed() && entry.header().is_expired(now));
+        let guard = self.inner.domain().pin();
+        self.inner.shards().iter().for_each(|shard| shard.lock().shrink(&guard));
+        drop(guard);
+        self.inner.domain().collect();
+        expired
+    }
+
+    fn remove_all(&self, cause: Cause, mut which: impl FnMut(&Entry<K, V>) -> bool) -> usize {
+        let mut removed = 0;
+        for shard in self.inner.shards() {
+            // A guard for each: what has left is not kept longer.
+            let (guard, _) = self.inner.begin();
+            for entry in shard.table().entries(&guard) {
+                // SAFETY: found under the guard.
+                if which(unsafe { entry.as_ref() }) {
+                    removed += usize::from(self.inner.remove(&guard, entry, cause));
+                }
+            }
+        }
+        removed
+    }
+
+    /// Takes all entries out.
+    pub fn clear(&self) {
+        self.invalidate_if(|_, _| true);
+    }
+
+    /// Sets another bound. When it returns, the cache keeps to it. O(entries that leave).
+    ///
+    /// ```
+    /// use archipelago_cache::Cache;
+    ///
+    /// let cache = Cache::builder().entries(100);
+    /// (0..100).for_each(|key| _ = cache.insert(key, ()));
+    /// cache.resize(10);
+    /// assert_eq!(cache.stats().len, 10);
+    /// ```
+    pub fn resize(&self, capacity: usize) {
+        let (guard, _) = self.inner.begin();
+        self.inner.resize(&guard, capacity);
+    }
+
+    /// The bound, in bytes, entries, or what the weigher counts in.
+    pub fn capacity(&self) -> usize {
+        self.inner.capacity()
+    }
+
+    /// What the cache holds and has done. Takes every shard's lock in turn: for reports.
+    pub fn stats(&self) -> Stats {
+        let guard = self.inner.domain().pin();
+        let mut stats =
+            Stats { capacity: self.capacity(), waiting: self.inner.domain().sealed_bytes(), ..Stats::default() };
+        for shard in self.inner.shards() {
+            let shard = shard.lock();
+            let counts = shard.counts();
+            stats.len += shard.len();
+            stats.weight += shard.used();
+            stats.overhead_bytes += shard.overhead(&guard);
+            stats.insertions += counts.insertions;
+            stats.evictions += counts.evictions;
+            stats.expirations += counts.expirations;
+            stats.refusals += counts.refusals;
+        }
+        for (hits, misses) in self.inner.hits.iter().map(|hits| hits.read()) {
+            stats.hits += hits;
+            stats.misses += misses;
+        }
+        stats
+    }
+
+    /// At quiescence: checks the invariants of the cache.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) {
+        self.inner.check_invariants();
+    }
+}
+
+impl<K, V, P, S> Pinned<'_, K, V, P, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    P: Policy,
+    S: BuildHasher,
+{
+    /// The value of `key`. O(1). Takes no lock; writes nothing that is shared, but at most one mark in the entry.
+    #[inline]
+    pub fn get<Q>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.inner.hash(key);
+        self.inner.look_up(&self.guard, hash, |other| other.borrow() == key).map(Entry::value)
+    }
+
+    /// The entries, in no order: those that are here all the time once each, and of those that come or go meanwhile some. They
+    /// do not count as used.
+    pub fn iter(&self) -> Iter<'_, K, V, P, S> {
+        Iter::new(self.inner, &self.guard)
+    }
+}
+
+impl<'p, K, V, P, S> IntoIterator for &'p Pinned<'_, K, V, P, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    P: Policy,
+    S: BuildHasher,
+{
+    type Item = (&'p K, &'p V);
+    type IntoIter = Iter<'p, K, V, P, S>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<K, V, P, S> fmt::Debug for Cache<K, V, P, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").finish_non_exhaustive()
+    }
+}
+
+impl<K, V, P, S> fmt::Debug for Pinned<'_, K, V, P, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pinned").finish_non_exhaustive()
+    }
+}

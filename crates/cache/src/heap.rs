@@ -1,0 +1,110 @@
+//! What keys and values take beside themselves.
+
+use archipelago_platform::memory::taken_by;
+use core::alloc::Layout;
+
+/// A key or value that can say what memory it owns: by that, entries are weighed unless
+/// [`Builder::weigher`](crate::Builder::weigher) is called.
+pub trait Heap {
+    /// Bytes of the blocks that the value owns, with what the allocator adds to each; its own size not included.
+    fn heap_bytes(&self) -> usize;
+}
+
+/// Bytes of a block for `count` items.
+fn block<T>(count: usize) -> usize {
+    Layout::array::<T>(count).map_or(usize::MAX / 2, taken_by)
+}
+
+macro_rules! own_nothing {
+    ($($t:ty)*) => { $(impl Heap for $t {
+        fn heap_bytes(&self) -> usize {
+            0
+        }
+    })* };
+}
+
+own_nothing! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 bool char &'static str &'static [u8] }
+
+impl Heap for () {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Heap for String {
+    fn heap_bytes(&self) -> usize {
+        block::<u8>(self.capacity())
+    }
+}
+
+impl Heap for Box<str> {
+    fn heap_bytes(&self) -> usize {
+        block::<u8>(self.len())
+    }
+}
+
+impl<T: Heap> Heap for Vec<T> {
+    fn heap_bytes(&self) -> usize {
+        block::<T>(self.capacity()) + owned(self)
+    }
+}
+
+impl<T: Heap> Heap for Box<[T]> {
+    fn heap_bytes(&self) -> usize {
+        block::<T>(self.len()) + owned(self)
+    }
+}
+
+impl<T: Heap, const N: usize> Heap for [T; N] {
+    fn heap_bytes(&self) -> usize {
+        owned(self)
+    }
+}
+
+impl<T: Heap> Heap for Option<T> {
+    fn heap_bytes(&self) -> usize {
+        self.as_ref().map_or(0, T::heap_bytes)
+    }
+}
+
+impl<T: Heap> Heap for Box<T> {
+    fn heap_bytes(&self) -> usize {
+        taken_by(Layout::new::<T>()) + T::heap_bytes(self)
+    }
+}
+
+impl<T: Heap> Heap for std::sync::Arc<T> {
+    /// As if it were the only one: a value that is shared counts in each cache that has it.
+    fn heap_bytes(&self) -> usize {
+        taken_by(Layout::new::<(usize, usize, T)>()) + T::heap_bytes(self)
+    }
+}
+
+impl Heap for std::sync::Arc<str> {
+    fn heap_bytes(&self) -> usize {
+        taken_by(Layout::array::<u8>(self.len()).expect("it exists")) + 2 * size_of::<usize>()
+    }
+}
+
+impl Heap for std::sync::Arc<[u8]> {
+    fn heap_bytes(&self) -> usize {
+        taken_by(Layout::array::<u8>(self.len()).expect("it exists")) + 2 * size_of::<usize>()
+    }
+}
+
+impl<A: Heap, B: Heap> Heap for (A, B) {
+    fn heap_bytes(&self) -> usize {
+        self.0.heap_bytes() + self.1.heap_bytes()
+    }
+}
+
+impl<A: Heap, B: Heap, C: Heap> Heap for (A, B, C) {
+    fn heap_bytes(&self) -> usize {
+        self.0.heap_bytes() + self.1.heap_bytes() + self.2.heap_bytes()
+    }
+}
+
+/// What all items own. Nothing is asked where nothing can be owned.
+fn owned<T: Heap>(items: &[T]) -> usize {
+    if core::mem::needs_drop::<T>() { items.iter().map(T::heap_bytes).sum() } else { 0 }
+}

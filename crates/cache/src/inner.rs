@@ -1,0 +1,390 @@
+//! The cache itself: shards, the bound, and how something comes in and goes out.
+
+use core::hash::{BuildHasher, Hash};
+
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::per_thread::PerThread;
+use archipelago_platform::thread;
+use archipelago_sync::rcu::{Domain, Guard};
+
+use crate::budget::Budget;
+use crate::builder::Config;
+use crate::cause::Cause;
+use crate::clock::{Clock, NEVER};
+use crate::entry::{Entry, Shared, Times};
+use crate::hits::Hits;
+use crate::makers::Makers;
+use crate::policy::Policy;
+use crate::shard::{Gone, Outcome, Seen, Shard};
+use crate::table::Table;
+
+/// Of what a thread has taken out, so much waits at a time before it looks what can be freed; some four times as much waits.
+const BAG_WEIGHT: usize = 8 << 10;
+/// What may wait for readers beside the capacity: one in so much of it, and this.
+const WAITING_PART: usize = 100;
+const WAITING: usize = 64 << 10;
+/// How often an insertion gives the processor away for readers to end, before it is refused.
+const PATIENCE: usize = 16;
+/// How often an insertion takes room from all other shards, before it is refused.
+const ROUNDS: usize = 4;
+
+pub(crate) struct Inner<K, V, P, S> {
+    hasher: S,
+    shards: Box<[CachePadded<Shard<K, V, P>>]>,
+    budget: Budget,
+    pub config: Config<K, V>,
+    pub clock: Clock,
+    pub makers: Makers,
+    pub hits: PerThread<CachePadded<Hits>>,
+    /// Declared behind the shards: what has been retired is reclaimed when they are gone.
+    domain: Domain,
+}
+
+/// What has left, to be retired and told of without a lock; on a panic, retired all the same.
+struct Leaving<'a, K, V, P, S> {
+    inner: &'a Inner<K, V, P, S>,
+    guard: &'a Guard<'a>,
+    gone: Gone<K, V>,
+}
+
+impl<K, V, P, S> Inner<K, V, P, S> {
+    /// Tells the listener, if there is one.
+    fn tell(&self, entry: &Entry<K, V>, cause: Cause) {
+        if let Some(listener) = &self.config.listener {
+            listener(entry.key(), entry.value(), cause);
+        }
+    }
+}
+
+impl<K, V, P, S> Leaving<'_, K, V, P, S> {
+    /// Retires what has left, and tells the listener.
+    fn settle(&mut self) {
+        while let Some((entry, cause)) = self.gone.pop() {
+            // SAFETY: taken out under a lock by this thread, so retired once, and under the guard, which outlives the reference.
+            let entry = unsafe {
+                let weight = entry.as_ref().header().weight;
+                // A destructor of what was retired earlier may run here, and panic: this one has been handed over by then.
+                self.guard.retire_box_sized(entry.as_ptr(), weight);
+                entry.as_ref()
+            };
+            self.inner.tell(entry, cause);
+        }
+    }
+}
+
+impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
+    fn drop(&mut self) {
+        // After a panic only: no more of users' code runs then, in this thread.
+        for (entry, _) in self.gone.drain(..) {
+            // SAFETY: as in `settle`.
+            self.guard.hold_back(|| unsafe { self.guard.retire_box(entry.as_ptr()) });
+        }
+    }
+}
+
+/// An entry that is not in the table yet: freed if a comparison panics.
+struct Unplaced<K, V>(Shared<K, V>);
+
+/// What became of an entry.
+enum Placed<K, V> {
+    Kept,
+    /// It is gone, and what had its key.
+    Refused,
+    /// It is gone, and this one has its key.
+    Present(Shared<K, V>),
+}
+
+impl<K, V> Drop for Unplaced<K, V> {
+    fn drop(&mut self) {
+        // SAFETY: boxed by this thread, and no other has seen it.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl<K, V, P, S> Inner<K, V, P, S>
+where
+    K: Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    P: Policy,
+{
+    pub fn new(config: Config<K, V>, shards: usize, hasher: S) -> Self {
+        Self {
+            hasher,
+            shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(),
+            budget: Budget::new(config.capacity, shards),
+            config,
+            clock: Clock::new(),
+            makers: Makers::new(shards),
+            hits: PerThread::new(),
+            domain: Domain::new().with_bag_bytes(BAG_WEIGHT),
+        }
+    }
+
+    pub fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    pub fn shards(&self) -> &[CachePadded<Shard<K, V, P>>] {
+        &self.shards
+    }
+
+    pub fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64
+    where
+        S: BuildHasher,
+    {
+        self.hasher.hash_one(key)
+    }
+
+    /// The shard of a hash: of bits that choose no bucket in a table of less than 2^40 bytes, and no tag.
+    pub fn shard_index(&self, hash: u64) -> usize {
+        (hash >> 40) as usize & (self.shards.len() - 1)
+    }
+
+    #[inline]
+    pub fn shard(&self, hash: u64) -> &Shard<K, V, P> {
+        &self.shards[self.shard_index(hash)]
+    }
+
+    /// The live entry whose key is `is_it`; and it was hit.
+    #[inline]
+    pub fn look_up<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        hash: u64,
+        is_it: impl Fn(&K) -> bool,
+    ) -> Option<&'g Entry<K, V>> {
+        let shard = self.shard(hash);
+        let found = shard.table().find(guard, hash, is_it).filter(|entry| self.is_live(entry));
+        if let Some(entry) = found {
+            shard.hit(entry);
+        }
+        if self.config.record_hits {
+            let slot = thread::slot().index;
+            self.hits.get_or(slot, || CachePadded::new(Hits::default())).count(found.is_some());
+        }
+        found
+    }
+
+    /// Returns whether the entry's time is not over, and lets it live on.
+    #[inline]
+    pub fn is_live(&self, entry: &Entry<K, V>) -> bool {
+        let header = entry.header();
+        if !header.is_timed() {
+            return true;
+        }
+        let now = self.clock.now();
+        let live = !header.is_expired(now);
+        if live && let Some(idle) = self.config.idle {
+            header.live_on(now, idle);
+        }
+        live
+    }
+
+    /// The times of an entry that comes now, for `own` time if that is said.
+    pub fn times(&self, own: Option<core::time::Duration>) -> Times {
+        let last = self.clock.after(own.or(self.config.live));
+        let deadline = self.config.idle.map_or(NEVER, |idle| self.clock.now().saturating_add(idle));
+        Times { last, deadline }
+    }
+
+    /// The guard of a change, if more may wait for readers. Where threads outnumber processors it waits a little, if much of
+    /// what this thread has taken out cannot be freed yet.
+    pub fn begin(&self) -> (Guard<'_>, bool) {
+        let reader = self.domain.reader();
+        reader.give_way();
+        let has_room = self.has_room_for_waiting();
+        (reader.enter(), has_room)
+    }
+
+    /// Puts `entry` in, if there is room for what has to give way. Returns whether it stays; else it is gone, and what had its
+    /// key is, too.
+    pub fn insert(&self, guard: &Guard<'_>, has_room: bool, entry: Shared<K, V>) -> bool
+    where
+        K: Eq,
+    {
+        matches!(self.put(guard, has_room, Unplaced(entry), false), Placed::Kept)
+    }
+
+    /// As [`insert`](Self::insert), if the key is not here. Returns the entry that was here otherwise.
+    pub fn insert_new<'g>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        has_room: bool,
+        entry: Shared<K, V>,
+    ) -> Option<&'g Entry<K, V>>
+    where
+        K: Eq,
+    {
+        match self.put(guard, has_room, Unplaced(entry), true) {
+            // SAFETY: found under the guard.
+            Placed::Present(present) => Some(unsafe { present.as_ref() }),
+            Placed::Kept | Placed::Refused => None,
+        }
+    }
+
+    fn put(&self, guard: &Guard<'_>, has_room: bool, entry: Unplaced<K, V>, only_new: bool) -> Placed<K, V>
+    where
+        K: Eq,
+    {
+        // SAFETY: not in the table yet.
+        let header = unsafe { entry.0.as_ref() }.header();
+        let (hash, fits) = (header.hash, has_room && header.weight <= self.budget.capacity());
+        let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };
+        let placed = match fits {
+            true => self.place(guard, hash, &entry, only_new, &mut leaving.gone),
+            false => Placed::Refused,
+        };
+        match placed {
+            Placed::Present(_) => drop(entry),
+            Placed::Kept => core::mem::forget(entry),
+            Placed::Refused => {
+                self.drop_out_of_date(guard, hash, &entry, &mut leaving.gone);
+                // SAFETY: no other thread has seen it, and it is freed at the end of this block.
+                self.tell(unsafe { entry.0.as_ref() }, Cause::Evicted);
+                drop(entry);
+            }
+        }
+        leaving.settle();
+        placed
+    }
+
+    /// Puts `entry` into the table and the policy, if there is room, or room can be made.
+    fn place(
+        &self,
+        guard: &Guard<'_>,
+        hash: u64,
+        entry: &Unplaced<K, V>,
+        only_new: bool,
+        gone: &mut Gone<K, V>,
+    ) -> Placed<K, V>
+    where
+        K: Eq,
+    {
+        let shard = self.shard(hash);
+        let mut rounds = 0;
+        loop {
+            let seen = entry.seen(shard.table(), guard, hash);
+            // SAFETY: found under the guard.
+            if only_new && let Some(present) = seen.same_key.filter(|present| self.is_live(unsafe { present.as_ref() }))
+            {
+                return Placed::Present(present);
+            }
+            let outcome = shard.lock().insert(guard, &self.budget, entry.0, &seen, gone);
+            match outcome {
+                Outcome::Kept => return Placed::Kept,
+                Outcome::Changed => {}
+                Outcome::Lacking(_) if rounds == ROUNDS => return Placed::Refused,
+                Outcome::Lacking(need) => {
+                    self.gather(guard, hash, need, gone);
+                    rounds += 1;
+                }
+            }
+        }
+    }
+
+    /// Takes out what has the key of `entry`, which is refused.
+    fn drop_out_of_date(&self, guard: &Guard<'_>, hash: u64, entry: &Unplaced<K, V>, gone: &mut Gone<K, V>)
+    where
+        K: Eq,
+    {
+        let shard = self.shard(hash);
+        while let Some(old) = entry.seen(shard.table(), guard, hash).same_key
+            && !shard.lock().remove(guard, old, Cause::Replaced, gone)
+        {}
+        shard.lock().counts_mut().refusals += 1;
+    }
+
+    /// Makes room in the pool by taking `need` from other shards, from the next on.
+    fn gather(&self, guard: &Guard<'_>, hash: u64, need: usize, gone: &mut Gone<K, V>) {
+        let (own, count) = (self.shard_index(hash), self.shards.len());
+        let mut lacking = need.saturating_sub(self.budget.pool());
+        for step in 1..count {
+            if lacking == 0 {
+                break;
+            }
+            let given = self.shards[(own + step) % count].lock().yield_room(guard, lacking, gone);
+            self.budget.give(given);
+            lacking -= given;
+        }
+    }
+
+    /// Returns whether what waits for readers leaves room for more: where a reader stays, memory would grow for ever, so nothing
+    /// comes in then. What the pool has may wait as well.
+    fn has_room_for_waiting(&self) -> bool {
+        let has_room = || {
+            let most = self.budget.capacity() / WAITING_PART + WAITING + self.budget.pool();
+            self.domain.sealed_bytes() <= most
+        };
+        has_room() || {
+            (0..PATIENCE).any(|_| {
+                self.domain.collect();
+                has_room() || {
+                    thread::yield_now();
+                    false
+                }
+            })
+        }
+    }
+
+    /// Takes `entry` out, which was found under the guard. Returns whether this call did.
+    pub fn remove(&self, guard: &Guard<'_>, entry: Shared<K, V>, cause: Cause) -> bool {
+        // SAFETY: found under the guard.
+        let hash = unsafe { entry.as_ref() }.header().hash;
+        let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };
+        let removed = {
+            let mut shard = self.shard(hash).lock();
+            let removed = shard.remove(guard, entry, cause, &mut leaving.gone);
+            shard.counts_mut().expirations += u64::from(removed && cause == Cause::Expired);
+            removed
+        };
+        leaving.settle();
+        removed
+    }
+
+    /// Sets another capacity, and evicts what is above it.
+    pub fn resize(&self, guard: &Guard<'_>, capacity: usize) {
+        let before = self.budget.set_capacity(capacity);
+        if capacity >= before {
+            return self.budget.give(capacity - before);
+        }
+        let from_pool = self.budget.take_some(before - capacity);
+        let mut excess = before - capacity - from_pool;
+        // Each shard gives its part of what it has; then, since parts are rounded, whichever has some.
+        let mut parts = (excess, before - from_pool);
+        while excess > 0 {
+            for shard in &self.shards {
+                let mut leaving = Leaving { inner: self, guard, gone: Gone::new() };
+                {
+                    let mut shard = shard.lock();
+                    let part = shard.lease() as u128 * parts.0 as u128 / parts.1 as u128;
+                    excess -= shard.yield_room(guard, excess.min(part as usize), &mut leaving.gone);
+                    shard.shrink(guard);
+                }
+                leaving.settle();
+            }
+            excess -= self.budget.take_some(excess);
+            parts = (1, 1);
+        }
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.budget.capacity()
+    }
+
+    /// At quiescence: the invariants of all shards and of the bound.
+    pub fn check_invariants(&self) {
+        let guard = self.domain.pin();
+        let leased: usize = self.shards.iter().map(|shard| shard.lock().check(&guard)).sum();
+        assert_eq!(leased + self.budget.pool(), self.budget.capacity(), "leases and pool are the capacity");
+    }
+}
+
+impl<K: Eq, V> Unplaced<K, V> {
+    /// The entries of the hash, and the one of them that has this key. Runs the user's `Eq`.
+    fn seen(&self, table: &Table<K, V>, guard: &Guard<'_>, hash: u64) -> Seen<K, V> {
+        let same_hash: Vec<_> = table.alike(guard, hash).collect();
+        // SAFETY: found under the guard, and not in the table yet.
+        let same_key = same_hash.iter().copied().find(|old| unsafe { old.as_ref().key() == self.0.as_ref().key() });
+        Seen { same_hash, same_key }
+    }
+}

@@ -1,0 +1,157 @@
+//! One maker a key, however many ask.
+//!
+//! A thread or task that misses a key asks to make it. The first is allowed to; the others wait until its [`Permit`] is dropped,
+//! however that comes (a value, an error, a panic, a future that is dropped), and look again. So a maker that fails wakes the
+//! others, one of which is the next.
+
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
+use archipelago_platform::thread;
+
+/// Keys that are being made, by their hashes: two keys of one hash wait for one another.
+pub(crate) struct Makers {
+    shards: Box<[CachePadded<Shard>]>,
+}
+
+#[derive(Default)]
+struct Shard {
+    state: Mutex<State>,
+    /// For threads: something has been made.
+    made: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    making: Vec<Making>,
+    /// Tasks that have waited.
+    tasks: u64,
+}
+
+impl State {
+    fn find(&mut self, hash: u64) -> Option<&mut Making> {
+        self.making.iter_mut().find(|making| making.hash == hash)
+    }
+}
+
+/// A key that is being made.
+struct Making {
+    hash: u64,
+    /// The thread, if it is one that makes.
+    by: Option<thread::ThreadId>,
+    /// Tasks that wait, each by a number of its own.
+    tasks: Vec<(u64, Waker)>,
+}
+
+/// The right to make a key.
+pub(crate) struct Permit<'m> {
+    shard: &'m Shard,
+    hash: u64,
+}
+
+impl Shard {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code of users runs under the lock, so nothing panics there but for want of memory.
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Makers {
+    pub fn new(shards: usize) -> Self {
+        Self { shards: (0..shards).map(|_| CachePadded::new(Shard::default())).collect() }
+    }
+
+    /// For a thread: the right to make the key of `hash`; or `None`, when another has had it meanwhile.
+    ///
+    /// # Panics
+    /// If this thread has it already: it would wait for itself.
+    pub fn ask(&self, shard: usize, hash: u64) -> Option<Permit<'_>> {
+        let shard = &*self.shards[shard];
+        let by = Some(thread::current().id());
+        let mut state = shard.lock();
+        let Some(first) = state.find(hash) else {
+            state.making.push(Making { hash, by, tasks: Vec::new() });
+            return Some(Permit { shard, hash });
+        };
+        assert!(first.by != by, "a maker asks for the key that it makes: it would wait for itself");
+        while state.find(hash).is_some() {
+            state = shard.made.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        None
+    }
+
+    /// For a task: as [`ask`](Self::ask), but that a task which waits for itself is not noticed.
+    pub fn ask_later(&self, shard: usize, hash: u64) -> Asking<'_> {
+        Asking { shard: &self.shards[shard], hash, number: None }
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let tasks = {
+            let mut state = self.shard.lock();
+            let at = state.making.iter().position(|making| making.hash == self.hash).expect("this permit's");
+            state.making.swap_remove(at).tasks
+        };
+        self.shard.made.notify_all();
+        tasks.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+/// A task's question whether it may make a key.
+pub(crate) struct Asking<'m> {
+    shard: &'m Shard,
+    hash: u64,
+    /// Since it waits.
+    number: Option<u64>,
+}
+
+impl<'m> Future for Asking<'m> {
+    type Output = Option<Permit<'m>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // A waker is a user's code: it is cloned before the lock is taken, and dropped after.
+        let mut waker = context.waker().clone();
+        let (shard, hash) = (self.shard, self.hash);
+        let mut state = shard.lock();
+        let waits = match (self.number, state.find(hash)) {
+            (None, None) => {
+                state.making.push(Making { hash, by: None, tasks: Vec::new() });
+                return Poll::Ready(Some(Permit { shard, hash }));
+            }
+            (None, Some(_)) => {
+                state.tasks += 1;
+                let number = state.tasks;
+                self.number = Some(number);
+                state.find(hash).expect("found before").tasks.push((number, waker));
+                return Poll::Pending;
+            }
+            (Some(number), Some(making)) => making.tasks.iter_mut().find(|(of, _)| *of == number),
+            (Some(_), None) => None,
+        };
+        match waits {
+            Some((_, old)) => {
+                core::mem::swap(old, &mut waker);
+                drop(state);
+                Poll::Pending
+            }
+            // It is made; perhaps another makes it again.
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let mut state = self.shard.lock();
+        let waker = state.find(self.hash).and_then(|making| {
+            let at = making.tasks.iter().position(|(of, _)| *of == number)?;
+            Some(making.tasks.swap_remove(at))
+        });
+        drop(state);
+        drop(waker);
+    }
+}

@@ -1,0 +1,109 @@
+//! A queue in the order of arrival, from whose middle entries may be taken.
+
+use std::collections::VecDeque;
+
+use crate::entry::Resident;
+
+/// Places that entries have left are blank until the queue's end comes to them, or more are blank than not.
+const BLANK_AT_LEAST: usize = 32;
+
+/// A queue. Each entry's place is its number in the order of arrival, which the entry keeps; `TAG` is kept with it, so that an
+/// entry says in which of two queues it lies.
+///
+/// # Invariants
+/// 1. `items[place - first]` is the entry that keeps `place`, or blank.
+/// 2. `weight` and `len` are of the entries that are not blank.
+pub(crate) struct Fifo<const TAG: u64> {
+    items: VecDeque<Option<Resident<'static>>>,
+    first: u64,
+    len: usize,
+    weight: usize,
+}
+
+/// How many bits of a place say in which queue it is.
+const TAG_BITS: u32 = 1;
+
+/// The tag of the queue that has an entry.
+pub(crate) fn tag_of(entry: Resident<'_>) -> u64 {
+    entry.header().place() & ((1 << TAG_BITS) - 1)
+}
+
+impl<const TAG: u64> Default for Fifo<TAG> {
+    fn default() -> Self {
+        Self { items: VecDeque::new(), first: 0, len: 0, weight: 0 }
+    }
+}
+
+impl<const TAG: u64> Fifo<TAG> {
+    pub fn weight(&self) -> usize {
+        self.weight
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The number behind the last.
+    pub fn end(&self) -> u64 {
+        self.first + self.items.len() as u64
+    }
+
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    pub fn get(&self, number: u64) -> Option<Resident<'static>> {
+        *self.items.get((number.checked_sub(self.first)?) as usize)?
+    }
+
+    pub fn push(&mut self, entry: Resident<'_>) {
+        entry.header().put(self.end() << TAG_BITS | TAG);
+        self.weight += entry.header().weight;
+        self.len += 1;
+        self.items.push_back(Some(entry.kept()));
+    }
+
+    /// Takes the oldest out.
+    pub fn pop(&mut self) -> Option<Resident<'static>> {
+        loop {
+            let item = self.items.pop_front()?;
+            self.first += 1;
+            if let Some(entry) = item {
+                self.gone(entry);
+                return Some(entry);
+            }
+        }
+    }
+
+    /// Takes an entry out, from anywhere.
+    pub fn remove(&mut self, entry: Resident<'_>) {
+        let number = entry.header().place() >> TAG_BITS;
+        let item = self.items[(number - self.first) as usize].take();
+        debug_assert_eq!(item, Some(entry.kept()), "an entry keeps its place");
+        self.gone(entry);
+        let blank = self.items.len() - self.len;
+        if blank >= BLANK_AT_LEAST && blank > self.len {
+            self.close_up();
+        }
+    }
+
+    fn gone(&mut self, entry: Resident<'_>) {
+        self.weight -= entry.header().weight;
+        self.len -= 1;
+    }
+
+    /// Leaves no place blank. Numbers go on behind the last, so that none comes again.
+    fn close_up(&mut self) {
+        self.first = self.end();
+        self.items.retain(Option::is_some);
+        for (number, entry) in (self.first..).zip(self.items.iter().flatten()) {
+            entry.header().put(number << TAG_BITS | TAG);
+        }
+        self.items.shrink_to(self.items.len() * 2);
+    }
+
+    /// Bytes of memory held.
+    pub fn bytes(&self) -> usize {
+        self.items.capacity() * size_of::<Option<Resident<'static>>>()
+    }
+}

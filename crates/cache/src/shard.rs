@@ -1,0 +1,220 @@
+//! A shard: a table that is read without a lock, and beside it, behind one, the policy's queues and the shard's part of the bound.
+//!
+//! No code of users runs with the lock held: keys are compared before it is taken, under the guard, and again if the entries of
+//! the same hash have changed meanwhile; values are dropped, and listeners called, after it is given back.
+
+use archipelago_platform::atomic::{AtomicU32, Ordering::Relaxed};
+use archipelago_platform::plain::Plain;
+use archipelago_platform::sync::{Mutex, MutexGuard};
+use archipelago_sync::rcu::Guard;
+
+use crate::budget::Budget;
+use crate::cause::Cause;
+use crate::entry::{Entry, Resident, Shared};
+use crate::policy::Policy;
+use crate::stats::Counts;
+use crate::table::Table;
+
+pub(crate) struct Shard<K, V, P> {
+    table: Table<K, V>,
+    /// Counts what was admitted; for policies. Written with the lock held.
+    clock: AtomicU32,
+    state: Mutex<Plain<State<P>>>,
+}
+
+/// # Invariants
+/// 1. The policy has the entries of the table, and no other.
+/// 2. `used` is their weight, and at most `lease`.
+pub(crate) struct State<P> {
+    policy: P,
+    len: usize,
+    used: usize,
+    lease: usize,
+    pub counts: Counts,
+}
+
+/// Entries that were taken out, to be retired when no lock is held.
+pub(crate) type Gone<K, V> = Vec<(Shared<K, V>, Cause)>;
+
+/// What a look at the table has found, without the lock.
+pub(crate) struct Seen<K, V> {
+    pub same_hash: Vec<Shared<K, V>>,
+    pub same_key: Option<Shared<K, V>>,
+}
+
+/// What became of an insertion.
+pub(crate) enum Outcome {
+    Kept,
+    /// The shard has nothing left that could give way, and needs so much more.
+    Lacking(usize),
+    /// Entries of the same hash came or went.
+    Changed,
+}
+
+impl<K, V, P: Policy> Shard<K, V, P> {
+    pub fn new() -> Self {
+        let state = State { policy: P::default(), len: 0, used: 0, lease: 0, counts: Counts::default() };
+        Self { table: Table::new(), clock: AtomicU32::new(0), state: Mutex::new(Plain::new(state)) }
+    }
+
+    pub fn table(&self) -> &Table<K, V> {
+        &self.table
+    }
+
+    /// Tells the policy of a hit.
+    #[inline]
+    pub fn hit(&self, entry: &Entry<K, V>) {
+        P::hit(entry.header(), self.clock.load(Relaxed));
+    }
+
+    pub fn lock(&self) -> Locked<'_, K, V, P> {
+        // No code of users runs under the lock, so nothing panics there but for want of memory.
+        Locked { shard: self, state: self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) }
+    }
+}
+
+/// A shard whose lock is held.
+pub(crate) struct Locked<'s, K, V, P> {
+    shard: &'s Shard<K, V, P>,
+    state: MutexGuard<'s, Plain<State<P>>>,
+}
+
+impl<K, V, P: Policy> Locked<'_, K, V, P> {
+    /// Puts `entry` in, in place of the one with the same key, if the entries of its hash are the `seen` still. What has to give way
+    /// goes to `gone`.
+    pub fn insert(
+        &mut self,
+        guard: &Guard<'_>,
+        budget: &Budget,
+        entry: Shared<K, V>,
+        seen: &Seen<K, V>,
+        gone: &mut Gone<K, V>,
+    ) -> Outcome {
+        // SAFETY: the caller's entry, and entries that were found under the caller's guard.
+        let (new, mut old) = unsafe { (Resident::new(entry), seen.same_key.map(|old| Resident::new(old))) };
+        let table = &self.shard.table;
+        let (hash, weight) = (new.header().hash, new.header().weight);
+        if !table.alike(guard, hash).eq(seen.same_hash.iter().copied()) {
+            return Outcome::Changed;
+        }
+        loop {
+            let replaced = old.map_or(0, |old| old.header().weight);
+            let need = (self.state.used + weight).saturating_sub(self.state.lease + replaced);
+            if need == 0 {
+                break;
+            }
+            match budget.take(need) {
+                0 => {}
+                granted => {
+                    self.state.lease += granted;
+                    continue;
+                }
+            }
+            let Some(victim) = self.evict(guard, gone) else { return Outcome::Lacking(need) };
+            old = old.filter(|old| *old != victim);
+        }
+        let clock = self.tick();
+        match old {
+            Some(old) => {
+                let at = table.place_of(guard, old.entry()).expect("seen, and not taken out since");
+                table.replace(guard, at, entry);
+                self.state.policy.replace(old, new, clock);
+                self.state.used -= old.header().weight;
+                gone.push((old.entry(), Cause::Replaced));
+            }
+            None => {
+                table.insert(guard, entry, self.state.len);
+                self.state.policy.admit(new, clock);
+                self.state.len += 1;
+            }
+        }
+        self.state.used += weight;
+        self.state.counts.insertions += 1;
+        Outcome::Kept
+    }
+
+    fn tick(&self) -> u32 {
+        let clock = self.shard.clock.load(Relaxed).wrapping_add(1);
+        self.shard.clock.store(clock, Relaxed);
+        clock
+    }
+
+    /// Takes the policy's choice out.
+    fn evict(&mut self, guard: &Guard<'_>, gone: &mut Gone<K, V>) -> Option<Resident<'static>> {
+        let (room, clock) = (self.state.lease, self.shard.clock.load(Relaxed));
+        let victim = self.state.policy.evict(room, clock)?;
+        self.state.counts.evictions += 1;
+        self.take_out(guard, victim, Cause::Evicted, gone);
+        Some(victim)
+    }
+
+    /// Takes an entry out that the policy has given up.
+    fn take_out(&mut self, guard: &Guard<'_>, entry: Resident<'_>, cause: Cause, gone: &mut Gone<K, V>) {
+        self.shard.table.remove(guard, entry.entry());
+        self.state.len -= 1;
+        self.state.used -= entry.header().weight;
+        gone.push((entry.entry(), cause));
+    }
+
+    /// Takes an entry out that was found under the guard, if it is there still. Returns whether it was.
+    pub fn remove(&mut self, guard: &Guard<'_>, entry: Shared<K, V>, cause: Cause, gone: &mut Gone<K, V>) -> bool {
+        if self.shard.table.place_of(guard, entry).is_none() {
+            return false;
+        }
+        // SAFETY: found under the caller's guard.
+        let resident = unsafe { Resident::new(entry) };
+        self.state.policy.forget(resident);
+        self.take_out(guard, resident, cause, gone);
+        true
+    }
+
+    /// Gives `most` of the lease back, evicting what is in the way. Returns how much that was.
+    pub fn yield_room(&mut self, guard: &Guard<'_>, most: usize, gone: &mut Gone<K, V>) -> usize {
+        let left = self.state.lease - most.min(self.state.lease);
+        while self.state.used > left && self.evict(guard, gone).is_some() {}
+        let given = self.state.lease - left.max(self.state.used);
+        self.state.lease -= given;
+        given
+    }
+
+    /// Lets a table that has become much too large shrink.
+    pub fn shrink(&mut self, guard: &Guard<'_>) {
+        self.shard.table.shrink(guard, self.state.len);
+    }
+
+    pub fn len(&self) -> usize {
+        self.state.len
+    }
+
+    pub fn used(&self) -> usize {
+        self.state.used
+    }
+
+    pub fn lease(&self) -> usize {
+        self.state.lease
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.state.counts
+    }
+
+    /// Notes one that was not kept, and one that has expired.
+    pub fn counts_mut(&mut self) -> &mut Counts {
+        &mut self.state.counts
+    }
+
+    /// Bytes of memory beside the entries.
+    pub fn overhead(&self, guard: &Guard<'_>) -> usize {
+        self.shard.table.bytes(guard) + self.state.policy.bytes()
+    }
+
+    /// At quiescence: checks the invariants of the shard. Returns its lease.
+    pub fn check(&self, guard: &Guard<'_>) -> usize {
+        // SAFETY: under the guard.
+        let weights = self.shard.table.entries(guard).map(|entry| unsafe { entry.as_ref() }.header().weight);
+        let (len, used) = weights.fold((0, 0), |(len, used), weight| (len + 1, used + weight));
+        assert_eq!((len, used), (self.state.len, self.state.used), "the shard counts its entries");
+        assert!(used <= self.state.lease, "a shard holds what it has on lease");
+        self.state.lease
+    }
+}

@@ -1,0 +1,277 @@
+//! A shard's hash table: look-ups without a lock beside one writer at a time.
+//!
+//! A bucket is a cache line of seven entries: a word with a tag for each, and their pointers. An entry whose bucket is full lies
+//! in one of the next, and the buckets on its way count it, so that a look-up knows whether to go on (as in F14; Bronson and
+//! Shi, 2019). A table that is full is replaced by a larger one.
+//!
+//! # Invariants
+//! 1. A key is in one place of an array at most, and stays there as long as it is in the table.
+//! 2. The count of each bucket on an entry's way, its own not included, is above zero while the entry is in the table.
+//! 3. The tag of a place is set after its entry, and cleared before.
+//!
+//! # What a look-up finds
+//! What the table held at a moment of the look-up, for the array was current at its beginning or later (an array that has been
+//! replaced stays as it was then). *Found*: the pointer loaded was in its place at the load. *Not found*: an entry that was there
+//! all the time lies in one place (1), and its way and its tag are set all the time (2, 3), so it would have been found. If the
+//! key was removed from one place and inserted into another meanwhile, then the look-up passed the second before the insertion,
+//! and the key was absent just before that.
+
+use core::marker::PhantomData;
+use core::ptr::null_mut;
+
+use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use archipelago_sync::rcu::Guard;
+
+use crate::entry::{Entry, Shared};
+
+/// Entries of a bucket.
+const PLACES: usize = 7;
+/// One in each byte of a word but the highest, which counts those that have passed by.
+const ONES: u64 = 0x0001_0101_0101_0101;
+const COUNT: u32 = u8::BITS * PLACES as u32;
+/// A count that has come so far stays.
+const MANY: u64 = u8::MAX as u64;
+/// Buckets of a new table.
+const FEW: usize = 1;
+
+#[repr(align(64))]
+struct Bucket<K, V> {
+    /// By place, 0 for none; and the count.
+    tags: AtomicU64,
+    entries: [AtomicPtr<Entry<K, V>>; PLACES],
+}
+
+struct Buckets<K, V>(Box<[Bucket<K, V>]>);
+
+/// A shard's table. It owns its entries.
+pub(crate) struct Table<K, V> {
+    current: AtomicPtr<Buckets<K, V>>,
+    owns: PhantomData<Entry<K, V>>,
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    bucket: usize,
+    place: usize,
+}
+
+/// The tag of a hash. Of bits that choose neither shard nor, mostly, bucket.
+fn tag(hash: u64) -> u64 {
+    (hash >> 56).max(1)
+}
+
+/// The places of a word whose tag is `tag`, one bit in each one's byte; and perhaps some whose tag is another.
+#[inline]
+fn matching(tags: u64, tag: u64) -> impl Iterator<Item = usize> {
+    let differing = (tags & (ONES * 0xff)) ^ (ONES * tag);
+    let mut found = differing.wrapping_sub(ONES) & !differing & (ONES << 7);
+    core::iter::from_fn(move || {
+        let place = found.trailing_zeros() / u8::BITS;
+        found &= found.wrapping_sub(1);
+        (place < PLACES as u32).then_some(place as usize)
+    })
+}
+
+fn count(tags: u64) -> u64 {
+    tags >> COUNT
+}
+
+impl<K, V> Bucket<K, V> {
+    fn new() -> Self {
+        Self { tags: AtomicU64::new(0), entries: [const { AtomicPtr::new(null_mut()) }; PLACES] }
+    }
+
+    fn free_place(&self) -> Option<usize> {
+        let tags = self.tags.load(Relaxed);
+        (0..PLACES).find(|place| tags >> (u8::BITS * *place as u32) & 0xff == 0)
+    }
+
+    /// For the writer.
+    fn fill(&self, place: usize, entry: Shared<K, V>) {
+        // Release, of both: with the Acquire loads in `find`, a look-up that comes to the entry finds it whole.
+        self.entries[place].store(entry.as_ptr(), Release);
+        // SAFETY: the caller's entry.
+        let tag = tag(unsafe { entry.as_ref() }.header().hash);
+        self.tags.store(self.tags.load(Relaxed) | tag << (u8::BITS * place as u32), Release);
+    }
+
+    /// For the writer.
+    fn clear(&self, place: usize) {
+        self.tags.store(self.tags.load(Relaxed) & !(0xff << (u8::BITS * place as u32)), Release);
+        self.entries[place].store(null_mut(), Release);
+    }
+
+    /// For the writer: one more, or one fewer, has passed by.
+    fn pass(&self, more: bool) {
+        let tags = self.tags.load(Relaxed);
+        let changed = match (count(tags), more) {
+            (MANY, _) => tags,
+            (_, true) => tags + (1 << COUNT),
+            (_, false) => tags - (1 << COUNT),
+        };
+        // Release: a look-up that finds less than there was finds the entry gone, which was cleared before.
+        self.tags.store(changed, Release);
+    }
+}
+
+impl<K, V> Buckets<K, V> {
+    fn new(count: usize) -> *mut Self {
+        Box::into_raw(Box::new(Self((0..count).map(|_| Bucket::new()).collect())))
+    }
+
+    fn mask(&self) -> usize {
+        self.0.len() - 1
+    }
+
+    /// The buckets on the way of a hash: all, in their order from its own.
+    fn way(&self, hash: u64) -> impl Iterator<Item = usize> {
+        let (mask, own) = (self.mask(), hash as usize);
+        (0..self.0.len()).map(move |step| own.wrapping_add(step) & mask)
+    }
+
+    /// For the writer, if there is room.
+    fn insert(&self, entry: Shared<K, V>) {
+        // SAFETY: the caller's entry.
+        let hash = unsafe { entry.as_ref() }.header().hash;
+        for bucket in self.way(hash) {
+            let bucket = &self.0[bucket];
+            match bucket.free_place() {
+                Some(place) => return bucket.fill(place, entry),
+                None => bucket.pass(true),
+            }
+        }
+        unreachable!("the table is grown before it is full")
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Shared<K, V>> {
+        // Acquire as in `find`.
+        let entries = self.0.iter().flat_map(|bucket| &bucket.entries);
+        entries.filter_map(|entry| Shared::new(entry.load(Acquire)))
+    }
+}
+
+impl<K, V> Table<K, V> {
+    pub fn new() -> Self {
+        Self { current: AtomicPtr::new(Buckets::new(FEW)), owns: PhantomData }
+    }
+
+    fn current<'g>(&'g self, _: &'g Guard<'_>) -> &'g Buckets<K, V> {
+        // SAFETY: an array is retired after it is replaced, and the guard is the caller's. Acquire pairs with the Release of the
+        // thread that stored it.
+        unsafe { &*self.current.load(Acquire) }
+    }
+
+    /// Entries of this hash, and where they are, as they lie there one after the other.
+    #[inline]
+    fn of_hash<'g>(&'g self, guard: &'g Guard<'_>, hash: u64) -> impl Iterator<Item = (Place, Shared<K, V>)> + 'g {
+        let array = self.current(guard);
+        let mut way = array.way(hash);
+        let mut at = way.next().map(|bucket| (bucket, array.0[bucket].tags.load(Acquire)));
+        let mut places = at.map(|(_, tags)| matching(tags, tag(hash)));
+        core::iter::from_fn(move || {
+            loop {
+                let (bucket, tags) = at?;
+                for place in places.as_mut()? {
+                    // Acquire: see `fill`.
+                    let entry = Shared::new(array.0[bucket].entries[place].load(Acquire));
+                    // SAFETY: what is found under a guard is not freed before it ends.
+                    if let Some(entry) = entry.filter(|entry| unsafe { entry.as_ref() }.header().hash == hash) {
+                        return Some((Place { bucket, place }, entry));
+                    }
+                }
+                at = if count(tags) == 0 { None } else { way.next() }
+                    .map(|next| (next, array.0[next].tags.load(Acquire)));
+                places = at.map(|(_, tags)| matching(tags, tag(hash)));
+            }
+        })
+    }
+
+    /// The entry whose key is `is_it`. Runs the caller's code.
+    #[inline]
+    pub fn find<'g>(&'g self, guard: &'g Guard<'_>, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<&'g Entry<K, V>> {
+        // SAFETY: what is found under a guard is not freed before it ends.
+        let mut found = self.of_hash(guard, hash).map(|(_, entry)| unsafe { entry.as_ref() });
+        found.find(|entry| is_it(entry.key()))
+    }
+
+    /// For the writer: where an entry is, if it is there.
+    pub fn place_of(&self, guard: &Guard<'_>, entry: Shared<K, V>) -> Option<Place> {
+        // SAFETY: the caller's entry.
+        let hash = unsafe { entry.as_ref() }.header().hash;
+        self.of_hash(guard, hash).find(|(_, found)| *found == entry).map(|(place, _)| place)
+    }
+
+    /// The entries that have this hash, few as there are. For the writer, who may not ask keys: whether they have changed.
+    pub fn alike<'g>(&'g self, guard: &'g Guard<'_>, hash: u64) -> impl Iterator<Item = Shared<K, V>> + 'g {
+        self.of_hash(guard, hash).map(|(_, entry)| entry)
+    }
+
+    /// For the writer: adds a key that is not there. `len` are there.
+    pub fn insert(&self, guard: &Guard<'_>, entry: Shared<K, V>, len: usize) {
+        let array = self.current(guard);
+        // Six of seven places in the mean: the ways get long from there.
+        if len >= array.0.len() * (PLACES - 1) {
+            self.rebuild(guard, array.0.len() * 2);
+        }
+        self.current(guard).insert(entry);
+    }
+
+    /// For the writer: puts a new entry into the place of one with the same key.
+    pub fn replace(&self, guard: &Guard<'_>, at: Place, entry: Shared<K, V>) {
+        // Release as in `fill`.
+        self.current(guard).0[at.bucket].entries[at.place].store(entry.as_ptr(), Release);
+    }
+
+    /// For the writer: takes an entry out, which is then to be retired.
+    pub fn remove(&self, guard: &Guard<'_>, entry: Shared<K, V>) {
+        let array = self.current(guard);
+        let at = self.place_of(guard, entry).expect("in the table");
+        array.0[at.bucket].clear(at.place);
+        // SAFETY: the caller's entry.
+        let hash = unsafe { entry.as_ref() }.header().hash;
+        array.way(hash).take_while(|bucket| *bucket != at.bucket).for_each(|bucket| array.0[bucket].pass(false));
+    }
+
+    /// For the writer: an array of another size.
+    fn rebuild(&self, guard: &Guard<'_>, count: usize) {
+        let old = self.current.load(Relaxed);
+        // SAFETY: the current array.
+        let (next, entries) = (Buckets::new(count), unsafe { &*old }.entries());
+        // SAFETY: made just now.
+        entries.for_each(|entry| unsafe { &*next }.insert(entry));
+        // Release: see `current`.
+        self.current.store(next, Release);
+        // It weighs nothing: entries weigh with their places in the table.
+        // SAFETY: unpublished just now, by the only writer.
+        guard.hold_back(|| unsafe { guard.retire_box_sized(old, 0) });
+    }
+
+    /// For the writer: a smaller array, if a quarter would do.
+    pub fn shrink(&self, guard: &Guard<'_>, len: usize) {
+        let wanted = (len / (PLACES - 2) + 1).next_power_of_two();
+        if wanted * 4 <= self.current(guard).0.len() {
+            self.rebuild(guard, wanted);
+        }
+    }
+
+    /// The entries of a moment, and perhaps some that were inserted or removed since.
+    pub fn entries<'g>(&'g self, guard: &'g Guard<'_>) -> impl Iterator<Item = Shared<K, V>> + 'g {
+        self.current(guard).entries()
+    }
+
+    /// Bytes of the array.
+    pub fn bytes(&self, guard: &Guard<'_>) -> usize {
+        self.current(guard).0.len() * size_of::<Bucket<K, V>>()
+    }
+}
+
+impl<K, V> Drop for Table<K, V> {
+    fn drop(&mut self) {
+        // SAFETY: `&mut self`: no other thread uses the table; the array and its entries are its own.
+        unsafe {
+            let array = Box::from_raw(self.current.load(Relaxed));
+            array.entries().for_each(|entry| drop(Box::from_raw(entry.as_ptr())));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What a cache answers to one thread, and which entries its policies keep.
+#![cfg(not(archipelago_sim))]
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use archipelago_cache::{Cache, Cause, Policy, S3Fifo, SampledLru, Sieve};
+
+/// Numbers that follow Zipf's law with an exponent of 1, about: of `count` keys.
+fn zipf(count: f64, state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    let uniform = (*state >> 11) as f64 / (1_u64 << 53) as f64;
+    count.powf(uniform) as u64
+}
+
+/// The hit ratio of a cache of a tenth of the keys.
+fn hit_ratio<P: Policy + 'static>(scan_between: bool) -> f64 {
+    let cache: Cache<u64, (), P> = Cache::builder().policy::<P>().shards(1).record_hits().entries(1_000);
+    let (mut state, mut hits) = (1, 0);
+    const ASKED: u32 = 100_000;
+    for turn in 0..ASKED {
+        let key = zipf(10_000.0, &mut state);
+        hits += u32::from(cache.get(&key).is_some());
+        cache.get_or_insert_with(key, |_| ());
+        if scan_between {
+            cache.get_or_insert_with(1 << 32 | u64::from(turn), |_| ());
+        }
+    }
+    f64::from(hits) / f64::from(ASKED)
+}
+
+#[test]
+fn popular_keys_stay() {
+    // The thousand most popular of 10,000 keys are asked for in 75 of 100 cases.
+    for (name, ratio) in [
+        ("s3", hit_ratio::<S3Fifo>(false)),
+        ("sieve", hit_ratio::<Sieve>(false)),
+        ("lru", hit_ratio::<SampledLru>(false)),
+    ] {
+        assert!((0.60..0.76).contains(&ratio), "{name}: {ratio}");
+    }
+}
+
+#[test]
+fn keys_that_are_asked_for_once_flush_nothing() {
+    let (alone, beside) = (hit_ratio::<S3Fifo>(false), hit_ratio::<S3Fifo>(true));
+    assert!(beside > alone - 0.05, "{beside} beside a scan as long, {alone} alone");
+    let lru = hit_ratio::<SampledLru>(true);
+    assert!(beside > lru + 0.04, "{beside}, and the least recently used {lru}");
+}
+
+#[test]
+fn listeners_are_told_why() {
+    static LEFT: Mutex<Vec<(u32, u32, Cause)>> = Mutex::new(Vec::new());
+    let cache =
+        Cache::builder().on_leave(|key, value, cause| LEFT.lock().unwrap().push((*key, *value, cause))).entries(2);
+    cache.insert(1, 10);
+    cache.insert(1, 11);
+    cache.remove(&1);
+    (2..5).for_each(|key| _ = cache.insert(key, key));
+    cache.insert_for(9, 9, Duration::ZERO);
+    thread::sleep(Duration::from_millis(5));
+    assert_eq!(cache.get(&9), None);
+    assert_eq!(cache.sync(), 1);
+    let mut left = LEFT.lock().unwrap().clone();
+    let expired = left.pop();
+    assert_eq!(left[..2], [(1, 10, Cause::Replaced), (1, 11, Cause::Removed)]);
+    assert!(left[2..].iter().all(|(key, value, cause)| key == value && *cause == Cause::Evicted), "{left:?}");
+    assert_eq!(expired, Some((9, 9, Cause::Expired)));
+    cache.check_invariants();
+}
+
+#[test]
+fn time_ends_entries_and_use_prolongs_them() {
+    let idle: Cache<u8, u8> = Cache::builder().time_to_idle(Duration::from_millis(400)).entries(10);
+    let live: Cache<u8, u8> = Cache::builder().time_to_live(Duration::from_millis(400)).entries(10);
+    for cache in [&idle, &live] {
+        cache.insert(1, 1);
+        cache.insert(2, 2);
+    }
+    // Whatever this machine is doing, a sleep lasts at least so long; an idle entry may be missed if it lasts much longer.
+    let started = std::time::Instant::now();
+    let mut kept = true;
+    for _ in 0..5 {
+        thread::sleep(Duration::from_millis(100));
+        let before = std::time::Instant::now();
+        kept &= idle.get(&1).is_some();
+        let _ = live.get(&1);
+        if before.elapsed() > Duration::from_millis(50) {
+            break;
+        }
+    }
+    let steady = started.elapsed() < Duration::from_millis(700);
+    assert!(!steady || kept, "an entry that is used stays");
+    thread::sleep(Duration::from_millis(401_u64.saturating_sub(started.elapsed().as_millis() as u64)));
+    assert_eq!((idle.get(&2), live.get(&1)), (None, None));
+}
+
+#[test]
+fn weights_are_what_the_weigher_says() {
+    let cache: Cache<u32, Vec<u8>> = Cache::builder().shards(1).weigher(100, |_, value: &Vec<u8>| value.len());
+    assert!(cache.insert(1, vec![0; 60]));
+    assert!(cache.insert(2, vec![0; 40]));
+    assert_eq!(cache.stats().weight, 100);
+    assert!(!cache.insert(1, vec![0; 101]), "it weighs more than the cache");
+    assert_eq!(cache.get(&1), None, "and what it was to replace is out of date");
+    assert!(cache.insert(3, vec![0; 100]), "all others give way");
+    assert_eq!((cache.stats().len, cache.stats().weight), (1, 100));
+    cache.check_invariants();
+}
+
+#[test]
+fn large_entries_take_room_from_other_shards() {
+    let cache: Cache<u32, usize> = Cache::builder().shards(16).weigher(64 << 20, |_, weight| *weight);
+    (0..64 << 10).for_each(|key| assert!(cache.insert(key, 1 << 10)));
+    assert!(cache.stats().weight > 60 << 20, "{}", cache.stats().weight);
+    for key in 0..20 {
+        assert!(cache.insert(1 << 20 | key, 40 << 20), "an entry of more than half of the cache");
+        assert!(cache.contains(&(1 << 20 | key)));
+        cache.check_invariants();
+    }
+}
+
+#[test]
+fn caches_change_their_size() {
+    let cache: Cache<u32, u32> = Cache::builder().shards(8).entries(100_000);
+    (0..100_000).for_each(|key| _ = cache.insert(key, key));
+    for capacity in [50_000, 7, 0, 1, 200_000, 10_000] {
+        cache.resize(capacity);
+        assert!(cache.stats().weight <= capacity, "{} of {capacity}", cache.stats().weight);
+        cache.check_invariants();
+        (0..30_000).for_each(|key| _ = cache.insert(key, key));
+        let held = cache.stats().weight;
+        assert!(held <= capacity && held >= capacity.min(20_000) * 9 / 10, "{held} of {capacity}");
+        cache.check_invariants();
+    }
+}
+
+#[test]
+fn iterators_show_every_entry_once() {
+    let cache: Cache<u32, u32> = Cache::builder().entries(10_000);
+    (0..1_000).for_each(|key| _ = cache.insert(key, key * 2));
+    let pinned = cache.pin();
+    let mut shown: Vec<_> = pinned.iter().map(|(key, value)| (*key, *value)).collect();
+    shown.sort_unstable();
+    assert!(shown.into_iter().eq((0..1_000).map(|key| (key, key * 2))));
+}
+
+#[test]
+fn keys_may_be_asked_for_by_what_they_borrow() {
+    let cache: Cache<String, usize> = Cache::new(1 << 20);
+    cache.insert("text".to_owned(), 4);
+    assert_eq!(
+        (cache.get("text"), cache.contains("none"), cache.remove("text"), cache.remove("text")),
+        (Some(4), false, true, false)
+    );
+}
+
+/// A random sequence beside a map: what is here is what was inserted last.
+#[test]
+fn any_sequence() {
+    let cache: Cache<u64, u64> = Cache::builder().shards(2).entries(200);
+    let mut last: HashMap<u64, u64> = HashMap::new();
+    let mut state = 7;
+    for turn in 0..50_000 {
+        let key = zipf(1_000.0, &mut state);
+        match turn % 5 {
+            0 | 1 => {
+                assert!(cache.insert(key, turn));
+                last.insert(key, turn);
+            }
+            2 if turn % 3 == 0 => {
+                let was = cache.remove(&key);
+                assert!(last.remove(&key).is_some() || !was);
+            }
+            _ => assert!(cache.get(&key).is_none_or(|value| last.get(&key) == Some(&value))),
+        }
+    }
+    // What a shard has on lease and does not need is little.
+    assert!((190..=200).contains(&cache.stats().len), "{}", cache.stats().len);
+    cache.check_invariants();
+}
+
+#[test]
+fn one_maker_a_key() {
+    let cache: Cache<u32, u32> = Cache::builder().entries(100);
+    let made = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                for key in 0..50 {
+                    let make = |key: &u32| {
+                        made.fetch_add(1, Ordering::Relaxed);
+                        thread::yield_now();
+                        key * 3
+                    };
+                    assert_eq!(cache.get_or_insert_with(key, make), key * 3);
+                }
+            });
+        }
+    });
+    assert_eq!(made.load(Ordering::Relaxed), 50);
+}
+
+#[test]
+fn makers_may_ask_for_other_keys() {
+    let cache: Cache<u64, u64> = Cache::builder().entries(1_000);
+    fn fibonacci(cache: &Cache<u64, u64>, n: u64) -> u64 {
+        cache.get_or_insert_with(n, |&n| if n < 2 { n } else { fibonacci(cache, n - 1) + fibonacci(cache, n - 2) })
+    }
+    assert_eq!(fibonacci(&cache, 80), 23_416_728_348_467_685);
+}

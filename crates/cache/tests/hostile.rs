@@ -1,0 +1,389 @@
+//! Threads far beyond the processors, readers that stay, users' code that panics and looks around, keys that all collide.
+#![cfg(not(archipelago_sim))]
+
+use std::cell::Cell;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use archipelago_cache::{Cache, Cause};
+use archipelago_check::drops::DropCounter;
+use archipelago_check::hostile::{Counting, alone, beside, crowd, duration};
+
+#[global_allocator]
+static HEAP: Counting = Counting::new();
+
+/// What a thread may hold beside the bound.
+const OF_A_THREAD: usize = 64 << 10;
+
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+/// The bytes of all that a cache of `capacity` may have when `threads` use it: what is here, what waits, tables.
+fn bound(capacity: usize, threads: usize) -> usize {
+    capacity + capacity / 100 + OF_A_THREAD * (threads + 1)
+}
+
+#[test]
+fn crowds_stay_within_the_bound() {
+    let _alone = alone();
+    for threads in [2, 64] {
+        const CAPACITY: usize = 8 << 20;
+        HEAP.reset_peak();
+        let before = HEAP.bytes();
+        let cache: Cache<u64, Box<[u8]>> = Cache::new(CAPACITY);
+        let heaviest = AtomicUsize::new(0);
+        crowd(threads, duration(), |thread, end| {
+            let mut state = thread as u64;
+            while Instant::now() < end {
+                for _ in 0..100 {
+                    let (key, len) = (random(&mut state) % 20_000, random(&mut state) % 2_000);
+                    cache.get_or_insert_with(key, |_| vec![0; len as usize].into());
+                    if key % 16 == 0 {
+                        cache.remove(&key);
+                    }
+                }
+                heaviest.fetch_max(cache.stats().weight, Relaxed);
+            }
+        });
+        assert!(heaviest.load(Relaxed) <= CAPACITY);
+        let stats = cache.stats();
+        assert!(stats.weight > CAPACITY * 9 / 10, "{stats:?}");
+        let peak = HEAP.peak() - before;
+        println!("{threads} threads: {} KiB at the most, of {}", peak >> 10, bound(CAPACITY, threads) >> 10);
+        assert!(peak <= bound(CAPACITY, threads), "{peak} bytes, {stats:?}");
+        cache.check_invariants();
+    }
+}
+
+#[test]
+fn a_reader_that_stays_costs_hits_and_no_memory() {
+    let _alone = alone();
+    const CAPACITY: usize = 4 << 20;
+    let cache: Cache<u64, Vec<u8>> = Cache::new(CAPACITY);
+    (0..4_000).for_each(|key| _ = cache.insert(key, vec![1; 1_000]));
+    HEAP.reset_peak();
+    let before = HEAP.bytes();
+    let pinned = cache.pin();
+    let held: Vec<&Vec<u8>> = (0..4_000).filter_map(|key| pinned.get(&key)).collect();
+    let refused = thread::scope(|scope| {
+        let inserts = || (4_000..40_000_u64).filter(|key| !cache.insert(*key, vec![2; 1_000])).count();
+        [scope.spawn(inserts), scope.spawn(inserts)].into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+    });
+    assert!(held.iter().all(|value| value.iter().all(|byte| *byte == 1)), "what was lent stays");
+    assert!(refused > 60_000, "{refused}");
+    let grown = HEAP.peak().saturating_sub(before);
+    assert!(grown < bound(CAPACITY, 3) - CAPACITY, "{grown} bytes");
+    drop(held);
+    drop(pinned);
+    assert!(cache.insert(1 << 20, vec![3; 1_000]), "when the reader has gone, entries come in again");
+}
+
+/// A hasher that hashes everything to the same.
+#[derive(Default)]
+struct Same;
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        42
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+}
+
+#[test]
+fn keys_that_all_collide_are_told_apart() {
+    let _beside = beside();
+    let cache: Cache<u32, u32, _, _> = Cache::builder().hasher(BuildHasherDefault::<Same>::default()).entries(100);
+    for round in 0..3 {
+        (0..80).for_each(|key| assert!(cache.insert(key, key + round)));
+        assert!((0..80).all(|key| cache.get(&key) == Some(key + round)));
+    }
+    (0..40).for_each(|key| assert!(cache.remove(&key)));
+    assert!((0..80).all(|key| cache.get(&key).is_some() == (key >= 40)));
+    (100..400).for_each(|key| _ = cache.insert(key, key));
+    assert_eq!(cache.stats().len, 100);
+    cache.check_invariants();
+}
+
+#[test]
+fn every_value_is_dropped_once() {
+    let _beside = beside();
+    let drops = DropCounter::new();
+    let cache = Cache::builder().entries(500);
+    crowd(8, duration() / 4, |thread, end| {
+        let mut state = thread as u64;
+        while Instant::now() < end {
+            let key = random(&mut state) % 1_000;
+            match random(&mut state) % 4 {
+                0 => _ = cache.insert(key, drops.value(key)),
+                1 => _ = cache.get_or_insert_with(key, |key| drops.value(*key)),
+                2 => _ = cache.remove(&key),
+                _ => assert!(cache.with(&key, |value| value.tag()).is_none_or(|tag| tag == key)),
+            }
+        }
+    });
+    cache.check_invariants();
+    drop(cache);
+    drops.assert_all_dropped();
+}
+
+#[test]
+fn threads_come_and_go() {
+    let _beside = beside();
+    let cache: Cache<u64, u64> = Cache::builder().entries(1_000);
+    for round in 0..200 {
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let cache = &cache;
+                scope.spawn(move || (0..50).for_each(|key| _ = cache.insert(round * 200 + thread * 50 + key, key)));
+            }
+        });
+    }
+    assert!(cache.stats().len > 900);
+    cache.check_invariants();
+}
+
+#[test]
+fn makers_that_panic_or_fail_let_the_next_one_make() {
+    let _beside = beside();
+    let cache: Cache<u32, u32> = Cache::builder().entries(10);
+    let calls = AtomicU32::new(0);
+    let values: Vec<_> = crowd(8, Duration::ZERO, |_, _| {
+        catch_unwind(AssertUnwindSafe(|| {
+            cache.get_or_try_insert_with(1, |_| {
+                thread::yield_now();
+                match calls.fetch_add(1, Relaxed) {
+                    0 | 2 => panic!("planned"),
+                    1 | 3 => Err("planned"),
+                    _ => Ok(7),
+                }
+            })
+        }))
+        .ok()
+    });
+    assert_eq!(calls.load(Relaxed), 5);
+    assert_eq!(values.iter().filter(|value| **value == Some(Ok(7))).count(), 4);
+}
+
+#[test]
+fn a_maker_of_its_own_key_is_told_so() {
+    let _beside = beside();
+    let cache: Cache<u32, u32> = Cache::builder().entries(10);
+    let nested = || cache.get_or_insert_with(1, |_| cache.get_or_insert_with(1, |_| 2));
+    let told = catch_unwind(AssertUnwindSafe(nested)).unwrap_err();
+    assert!(told.downcast_ref::<&str>().is_some_and(|text| text.contains("wait for itself")));
+    assert_eq!(cache.get_or_insert_with(1, |_| 3), 3);
+}
+
+thread_local! {
+    static PANICS: Cell<bool> = const { Cell::new(false) };
+}
+
+#[derive(Clone)]
+struct Key(u32);
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        assert!(!PANICS.get(), "planned");
+        self.0 == other.0
+    }
+}
+
+impl Eq for Key {}
+
+impl std::hash::Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+#[test]
+fn comparisons_that_panic_change_nothing() {
+    let _beside = beside();
+    let drops = DropCounter::new();
+    let cache = Cache::builder().entries(100);
+    (0..50).for_each(|key| _ = cache.insert(Key(key), drops.value(1)));
+    PANICS.set(true);
+    for key in 0..50 {
+        assert!(catch_unwind(AssertUnwindSafe(|| cache.insert(Key(key), drops.value(2)))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| cache.get(&Key(key)))).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| cache.remove(&Key(key)))).is_err());
+    }
+    PANICS.set(false);
+    assert!((0..50).all(|key| cache.with(&Key(key), |value| value.tag()) == Some(1)));
+    cache.check_invariants();
+    drop(cache);
+    drops.assert_all_dropped();
+}
+
+#[test]
+fn listeners_may_use_the_cache_and_panic() {
+    let _beside = beside();
+    let drops = DropCounter::new();
+    static CACHE: std::sync::OnceLock<Cache<u64, archipelago_check::drops::Counted>> = std::sync::OnceLock::new();
+    let cache = CACHE.get_or_init(|| {
+        let left = AtomicU64::new(0);
+        let listener = move |key: &u64, _: &archipelago_check::drops::Counted, cause: Cause| {
+            let count = left.fetch_add(1, Relaxed);
+            if let Some(cache) = CACHE.get()
+                && cause == Cause::Evicted
+                && count % 3 == 0
+            {
+                cache.remove(&(key + 1));
+            }
+            assert!(count % 7 != 0, "planned");
+        };
+        Cache::builder().shards(2).on_leave(listener).entries(128)
+    });
+    let panics: usize = crowd(4, Duration::ZERO, |thread, _| {
+        let insert =
+            |key: u64| catch_unwind(AssertUnwindSafe(|| cache.insert(thread as u64 * 1_000 + key, drops.value(key))));
+        (0..1_000).filter(|key| insert(*key).is_err()).count()
+    })
+    .into_iter()
+    .sum();
+    assert!(panics > 100, "{panics}");
+    cache.check_invariants();
+    let _ = catch_unwind(AssertUnwindSafe(|| cache.clear()));
+    while cache.stats().len > 0 {
+        let _ = catch_unwind(AssertUnwindSafe(|| cache.clear()));
+    }
+    cache.sync();
+    cache.sync();
+    assert_eq!(cache.stats().weight, 0);
+}
+
+/// A value whose destructor panics, now and then, or looks something up.
+struct Bomb(u64, Arc<AtomicU64>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Relaxed);
+        assert!(self.0 % 5 != 0 || thread::panicking(), "planned");
+    }
+}
+
+#[test]
+fn destructors_that_panic_lose_nothing() {
+    let _beside = beside();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let cache = Cache::builder().entries(50);
+    for key in 0..2_000 {
+        let _ = catch_unwind(AssertUnwindSafe(|| cache.insert(key, Arc::new(Bomb(key, dropped.clone())))));
+    }
+    for _ in 0..200 {
+        let _ = catch_unwind(AssertUnwindSafe(|| cache.sync()));
+    }
+    cache.check_invariants();
+    assert!(dropped.load(Relaxed) >= 1_950, "{}", dropped.load(Relaxed));
+    // What is left panics too: each destructor of the table's entries runs, or its memory leaks; it is not freed twice.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(cache)));
+    assert!(dropped.load(Relaxed) <= 2_000);
+}
+
+#[test]
+fn sizes_change_beside_insertions() {
+    let _beside = beside();
+    let cache: Cache<u64, u64> = Cache::builder().shards(8).entries(10_000);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for thread in 0..3 {
+            let (cache, done) = (&cache, &done);
+            scope.spawn(move || {
+                let mut state = thread;
+                while !done.load(Relaxed) {
+                    cache.insert(random(&mut state) % 50_000, 1);
+                }
+            });
+        }
+        for round in 0..200_usize {
+            cache.resize([10_000, 100, 5_000, 0, 20_000][round % 5]);
+            let stats = cache.stats();
+            assert!(stats.weight <= stats.capacity, "{stats:?}");
+        }
+        done.store(true, Relaxed);
+    });
+    cache.check_invariants();
+}
+
+/// Wakes a thread.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Is ready when it has been polled so often.
+struct Polls(u32);
+
+impl Future for Polls {
+    type Output = ();
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.0 = self.0.saturating_sub(1);
+        context.waker().wake_by_ref();
+        if self.0 == 0 { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+#[test]
+fn tasks_wait_for_one_maker_and_may_be_dropped() {
+    let _beside = beside();
+    let cache: Cache<u32, u32> = Cache::builder().entries(1_000);
+    let made = AtomicU32::new(0);
+    let make = |key: u32| async move {
+        Polls(3).await;
+        key + 1
+    };
+    for key in 0..200 {
+        thread::scope(|scope| {
+            for task in 0..4 {
+                let (cache, made) = (&cache, &made);
+                scope.spawn(move || {
+                    let counted = async {
+                        made.fetch_add(1, Relaxed);
+                        make(key).await
+                    };
+                    let mut future = pin!(cache.get_or_insert_async(key, counted));
+                    if task == 0 {
+                        // Dropped after a look, whether it makes, waits, or is done.
+                        let _ = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                        return;
+                    }
+                    assert_eq!(block_on(future), key + 1);
+                });
+            }
+            // And a thread beside the tasks.
+            scope.spawn(|| {
+                let counted = |key: &u32| {
+                    made.fetch_add(1, Relaxed);
+                    key + 1
+                };
+                assert_eq!(cache.get_or_insert_with(key, counted), key + 1);
+            });
+        });
+    }
+    let made = made.load(Relaxed);
+    assert!((200..=400).contains(&made), "{made}: once a key, and once more where the first was dropped");
+}

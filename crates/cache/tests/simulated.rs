@@ -1,0 +1,53 @@
+//! Small caches under many schedules, with threads that lose their processors anywhere.
+#![cfg(archipelago_sim)]
+
+mod model;
+
+use archipelago_cache::{Cache, Policy, S3Fifo, SampledLru, Sieve};
+use archipelago_check::history::Recorder;
+use archipelago_check::linear;
+use archipelago_check::simulated::explore;
+use archipelago_sim::{Client, SimAlloc, world};
+use model::{Map, Op, Ret, draw, perform};
+
+#[global_allocator]
+static ALLOC: SimAlloc = SimAlloc;
+
+/// Explores a cache of `capacity` entries in `shards`.
+fn explored<P: Policy + 'static>(capacity: usize, shards: usize, seeds: u64) {
+    let setup = || {
+        let cache: Cache<u8, u32, P> = Cache::builder().policy::<P>().shards(shards).entries(capacity);
+        (cache, Recorder::<Op, Ret>::new())
+    };
+    let client = |(cache, recorder): &(Cache<u8, u32, P>, Recorder<Op, Ret>), client: Client| {
+        let mut log = recorder.log();
+        for turn in 0..6 {
+            let unique = client.index as u32 * 100 + turn;
+            log.record(draw(|bound| world::random() % bound, unique), |op| perform(cache, op));
+        }
+    };
+    let end = |(cache, recorder): (Cache<u8, u32, P>, Recorder<Op, Ret>)| {
+        cache.check_invariants();
+        let may_vanish = cache.stats().evictions + cache.stats().refusals > 0;
+        drop(cache);
+        linear::check(&Map { may_vanish }, recorder.finish().entries()).assert_ok();
+    };
+    explore(seeds, setup, client, end);
+}
+
+#[test]
+fn caches_with_room_are_maps_in_many_schedules() {
+    explored::<S3Fifo>(64, 1, 4_000);
+}
+
+#[test]
+fn small_caches_serve_nothing_out_of_date_in_many_schedules() {
+    explored::<S3Fifo>(2, 1, 2_000);
+    explored::<Sieve>(2, 1, 2_000);
+    explored::<SampledLru>(2, 1, 2_000);
+}
+
+#[test]
+fn shards_that_take_room_from_one_another_in_many_schedules() {
+    explored::<S3Fifo>(128, 2, 500);
+}
