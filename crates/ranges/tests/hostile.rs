@@ -262,6 +262,26 @@ fn an_emptied_map_is_small() {
     }
 }
 
+/// Few ranges that are left evenly take little more than a map of these alone.
+#[test]
+fn few_ranges_left_evenly_are_small() {
+    let _alone = alone();
+    const COUNT: u64 = 100_000;
+    let range = |at: u64| (at * 10..at * 10 + 5, at);
+    let held = |map: RangeMap<u64, u64>| {
+        (0..8).for_each(|_| map.domain().collect());
+        HEAP.growth(|| drop(map)).unsigned_abs()
+    };
+    let fresh = held((0..COUNT).step_by(100).map(range).collect());
+    let map: RangeMap<u64, u64> = (0..COUNT).map(range).collect();
+    // In no order.
+    for at in (0..COUNT).map(|at| at * 77_777 % COUNT).filter(|at| at % 100 != 0) {
+        map.remove(range(at).0);
+    }
+    let thinned = held(map);
+    assert!(thinned < 3 * fresh, "{thinned} bytes, and {fresh} of a map of what is left");
+}
+
 /// Look-ups go on beside changes that never end, and see each of them whole.
 #[test]
 fn readers_see_whole_changes() {
