@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use parse::{count, seconds};
+use parse::{batch, count, seconds};
 
 pub use common::{Blink, Common, Euno, Format, Locks, NrWork, Pin, Ranks, SetsWork, Show, Timed};
 pub use parse::Warm;
@@ -83,7 +83,7 @@ pub struct Ycsb {
     #[arg(long, default_value = "zipf:0.99")]
     pub distribution: String,
     /// In C, look up this many keys at a time
-    #[arg(long, value_parser = count, value_name = "N")]
+    #[arg(long, value_parser = batch, value_name = "N")]
     pub batch: Option<usize>,
     /// What all measurements have.
     #[command(flatten)]

@@ -15,6 +15,10 @@ use crate::harness::program::{Dice, Done, Program, Turns};
 use crate::harness::simulated::Contender;
 use crate::harness::{Cells, Command, Experiment, Known, known};
 use crate::report::row::Cell;
+use crate::resources;
+
+/// Bytes of a key and its value in half-full pages.
+const ITEM: u64 = 32;
 
 /// What clients do to a tree of `count` keys.
 #[derive(Clone, Copy)]
@@ -119,6 +123,7 @@ fn cells<C: clap::Args>(args: &Blink<C>, count: usize) -> Result<Cells<Mix>, Fai
 /// If the arguments make no sense, or the report cannot be written.
 pub fn run(args: &Blink<Timed>) -> Result<ExitCode, Failure> {
     let Timed { common, millis } = &args.common;
+    resources::check_items(args.count.unwrap_or(0), ITEM, 0)?;
     let (cells, time) = (cells(args, 1_000_000)?, Duration::from_millis(*millis as u64));
     Command::start(common)?.run(&Experiment::of("blink", common, "standard", time, cells)?)
 }

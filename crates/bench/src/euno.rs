@@ -29,6 +29,7 @@ use crate::harness::program::{Dice, Done, Program, Turns};
 use crate::harness::simulated::Contender;
 use crate::harness::{Cells, Command, Experiment, Known, known};
 use crate::report::row::Cell;
+use crate::resources;
 use crate::rivals::btree::BTreeOlc;
 use crate::rivals::fraser::Fraser;
 use crate::rivals::htm_btree::HtmBTree;
@@ -36,6 +37,9 @@ use crate::rivals::htm_skiplist::HtmSkipList;
 use crate::rivals::masstree::Masstree;
 use crate::rivals::pugh::PughSkipList;
 use crate::workload::{Distribution, Sampler, scatter};
+
+/// Bytes of a key and its value in the hungriest index, a skip list.
+const ITEM: u64 = 64;
 
 /// What threads do to a map of `count` keys.
 #[derive(Clone, Copy)]
@@ -305,6 +309,7 @@ fn cells<C: clap::Args>(args: &Euno<C>, count: usize) -> Result<Cells<Work>, Fai
 /// If the arguments make no sense, or the report cannot be written.
 pub fn run(args: &Euno<Timed>) -> Result<ExitCode, Failure> {
     let Timed { common, millis } = &args.common;
+    resources::check_items(args.count.unwrap_or(0), ITEM, 0)?;
     let (cells, time) = (cells(args, 1_000_000)?, Duration::from_millis(*millis as u64));
     Command::start(common)?.run(&Experiment::of("euno", common, "btree-olc", time, cells)?)
 }

@@ -64,6 +64,15 @@ impl Held {
     }
 }
 
+/// Whether `count` items of about `each` bytes fit, and `more` bytes beside them.
+///
+/// # Errors
+/// As [`check_memory`].
+pub fn check_items(count: usize, each: u64, more: u64) -> Result<(), Failure> {
+    let needed = (count as u64).saturating_mul(each).saturating_add(more);
+    check_memory(needed, &format!("{count} items"), "a smaller --count (or --buckets, --replicas)")
+}
+
 /// Whether `what` fits into the memory that is available; `try_this` says what to do else.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ use crate::args::{Sets, SetsWork};
 use crate::failure::Failure;
 use crate::harness::{Command, Entry, Experiment, Format, Turn};
 use crate::report::row::{Cell, Facts};
+use crate::resources;
 use crate::workload::Distribution;
 use drive::Spec;
 
@@ -27,6 +28,11 @@ const FORMAT: Format = Format {
            p90_ns p99_ns p999_ns max_ns paired_ratio",
 };
 
+/// Bytes of a node, with what its keys are drawn by.
+const ITEM: u64 = 64;
+/// Bytes of a bucket with a lock of its own.
+const BUCKET: u64 = 64;
+
 /// Measures and reports.
 ///
 /// # Errors
@@ -39,6 +45,8 @@ pub fn run(args: &Sets) -> Result<ExitCode, Failure> {
 fn experiment(args: &Sets) -> Result<Experiment<'static>, Failure> {
     let chosen = contenders::select(&args.structure, &args.mechanism)?;
     let work = &args.work;
+    let buckets = chosen.iter().any(|contender| contender.structure == "hash").then_some(work.buckets).flatten();
+    resources::check_items(work.count, ITEM, (buckets.unwrap_or(0) as u64).saturating_mul(BUCKET))?;
     let distribution = distribution(&work.distribution)?;
     let names: Vec<&str> = chosen.iter().map(|contender| contender.mechanism).collect();
     let mut experiment = Experiment::new("sets", &FORMAT, &args.common, 3, Some("rcu"), &names)?;

@@ -108,9 +108,10 @@ fn remarks(keys: &KeySet<Vec<u8>>, count: Option<usize>) -> impl Iterator<Item =
 /// Whether keys, streams and the largest index fit.
 fn check_memory(count: usize, key_bytes: usize, plan: &Plan, experiment: &Experiment<'_>) -> Result<(), Failure> {
     // The hungriest peers take about 130 bytes and a copy of the key.
-    let keys = count as u64 * (2 * key_bytes as u64 + 130);
-    let ops: usize = plan.workloads.iter().map(|workload| workload.share(plan.ops)).sum();
-    let needed = keys.saturating_add((ops * experiment.threads.len()) as u64 * (key_bytes as u64 + 2));
+    let keys = (count as u64).saturating_mul(2 * key_bytes as u64 + 130);
+    let ops = |workload: &Workload| (workload.share(plan.ops) as u64).saturating_mul(experiment.threads.len() as u64);
+    let ops = plan.workloads.iter().map(ops).fold(0, u64::saturating_add);
+    let needed = keys.saturating_add(ops.saturating_mul(key_bytes as u64 + 2));
     resources::check_memory(needed, &format!("{count} keys"), "a smaller --count (or --ops)")
 }
 

@@ -72,13 +72,14 @@ impl Drop for Temporary {
 
 #[test]
 fn wrong_arguments_are_refused_with_2() {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["--threads", "0"], "not a positive number"),
         (&["--count", "many"], "not a positive number"),
         (&["--format", "xml"], "possible values"),
         (&["--no-such-option"], "unexpected argument"),
         (&["--seed", "x"], "invalid"),
         (&["--batch", "0"], "not a positive number"),
+        (&["--batch", "18446744073709551615"], "not 1 to 65_536 keys"),
         (&["--pin", "somewhere"], "possible values"),
         (&["extra"], "unexpected argument"),
     ];
@@ -116,8 +117,24 @@ fn an_impossible_topology_is_told() {
 
 #[test]
 fn more_memory_than_there_is_is_not_asked_for() {
-    let said = sentence(quick(&["--count", "900G"], b""));
-    assert!(said.contains("try a smaller --count"), "{said}");
+    // The last one is so many that their bytes, as a number of 64 bits, are few.
+    for count in ["900G", "126347562148695560"] {
+        let said = sentence(quick(&["--count", count], b""));
+        assert!(said.contains("try a smaller --count"), "{said}");
+    }
+    let measurements: [&[&str]; 7] = [
+        &["nr", "--count", "900G"],
+        &["nr", "--count", "1M", "--replicas", "1M"],
+        &["sets", "--structure", "list", "--count", "900G"],
+        &["sets", "--structure", "hash", "--count", "10", "--buckets", "900G"],
+        &["euno", "--count", "900G"],
+        &["blink", "--count", "900G"],
+        &["blink", "--count", "18446744073709551615"],
+    ];
+    for args in measurements {
+        let said = refused(run(&[&["bench"], args, &["--threads", "1"]].concat(), b""));
+        assert!(said.contains("try a smaller --count"), "{args:?}: {said}");
+    }
 }
 
 #[test]

@@ -395,3 +395,28 @@ fn threads_come_and_go() {
     comers_and_goers::<Tree>();
     comers_and_goers::<Skip>();
 }
+
+/// What is left of nodes whose chunks have been emptied in order, first to last or last to first: hardly a chunk, so the ends are
+/// found as fast as ever.
+#[test]
+fn nothing_is_left_where_keys_were_removed_in_order() {
+    fn check<S: Kind>() {
+        const KEYS: u64 = 300_000;
+        let made = |keys: core::ops::Range<u64>| keys.map(|key| (key, key)).collect::<Map<S, u64, u64>>();
+        let removed = |map: &Map<S, u64, u64>, keys: &mut dyn Iterator<Item = u64>| {
+            let session = map.pin();
+            keys.for_each(|key| assert!(session.delete(&key)));
+            map.sync();
+            map.check_invariants();
+            map.stats().pages
+        };
+        let (upper, lower) = (made(KEYS..2 * KEYS).stats().pages, made(0..KEYS).stats().pages);
+        let ascending = removed(&made(0..2 * KEYS), &mut (0..KEYS));
+        assert!(ascending < upper + 12, "{ascending} chunks where {upper} would do");
+        let descending = removed(&made(0..2 * KEYS), &mut (KEYS..2 * KEYS).rev());
+        assert!(descending < lower + 12, "{descending} chunks where {lower} would do");
+    }
+    let _beside = beside();
+    check::<Tree>();
+    check::<Skip>();
+}

@@ -75,9 +75,12 @@ impl<K: Point, V> Block<K, V> {
         (point < self.ends()[place]).then_some(place)
     }
 
-    /// The places of the ranges that overlap `window`.
+    /// The places of the ranges that overlap `window`: none, if that is empty.
     pub(crate) fn overlapping(&self, window: &Range<K>) -> Range<usize> {
         let from = self.ends().partition_point(|end| *end <= window.start);
+        if window.is_empty() {
+            return from..from;
+        }
         from..self.starts().partition_point(|start| *start < window.end).max(from)
     }
 
@@ -148,15 +151,44 @@ pub(crate) struct Blocks<K, V> {
     last: Box<Block<K, V>>,
 }
 
-impl<K: Point, V: Eq> Blocks<K, V> {
+/// Blocks in the making, which keep all values that they were given, also those that are for nothing: because the range became
+/// part of the last one, or because something panics. Values' destructors are users' code, so this is made before locks are taken.
+pub(crate) struct Making<K, V> {
+    /// None before the first range.
+    blocks: Option<Blocks<K, V>>,
+    /// The value that is being compared.
+    value: Option<V>,
+    /// Values of ranges that became part of those before.
+    joined: Vec<V>,
+}
+
+impl<K: Point, V: Eq> Making<K, V> {
     pub(crate) fn new() -> Self {
-        Self { full: Vec::new(), last: Block::new() }
+        Self { blocks: None, value: None, joined: Vec::new() }
     }
 
     pub(crate) fn push(&mut self, range: Range<K>, value: V) {
-        if self.extends(&range, &value) {
-            return;
+        let blocks = self.blocks.get_or_insert_with(Blocks::new);
+        let extends = blocks.extends(&range, self.value.insert(value));
+        match self.value.take() {
+            Some(value) if extends => self.joined.push(value),
+            Some(value) => blocks.push(range, value),
+            None => {}
         }
+    }
+
+    /// The blocks; what is left here are values for nothing.
+    pub(crate) fn take(&mut self) -> Blocks<K, V> {
+        self.blocks.take().unwrap_or_else(Blocks::new)
+    }
+}
+
+impl<K: Point, V: Eq> Blocks<K, V> {
+    fn new() -> Self {
+        Self { full: Vec::new(), last: Block::new() }
+    }
+
+    fn push(&mut self, range: Range<K>, value: V) {
         if let Err(value) = self.last.push(range.clone(), value) {
             self.full.push(core::mem::replace(&mut self.last, Block::new()));
             let pushed = self.last.push(range, value);

@@ -9,9 +9,11 @@
 //! # Why a change is atomic
 //! What it changes lies in one leaf whose block is stored, or in leaves that the directory replaces by one store.
 //! In between, its leaves are locked. What it replaces is retired, and so users' destructors run, after they have been
-//! unlocked.
+//! unlocked; so do those of values that were cloned for nothing, whether the change is done or panics: what users gave and what
+//! is in the making is older than [`Held`], and outlives it.
 
 use core::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use archipelago_sync::rcu::Guard;
 
@@ -19,7 +21,7 @@ use core::cell::Cell;
 
 use archipelago_platform::thread;
 
-use crate::block::{Block, Blocks, CAPACITY};
+use crate::block::{Block, Blocks, CAPACITY, Making};
 use crate::directory::Directory;
 use crate::leaf::Leaf;
 use crate::point::Point;
@@ -141,11 +143,11 @@ impl<K: Point, V: 'static> Drop for Held<'_, K, V> {
 /// Writes ranges anew: what lies in `window` is what `inside` makes of it, and then, if there is one, `fill`.
 pub(crate) fn rewrite<'v, K: Point, V: Clone + Eq + 'static>(
     old: impl Iterator<Item = (Range<K>, &'v V)>,
+    new: &mut Making<K, V>,
     window: Range<K>,
-    mut inside: impl FnMut(Range<K>, &V) -> Option<V>,
-    mut fill: Option<V>,
-) -> Blocks<K, V> {
-    let mut new = Blocks::new();
+    inside: &mut impl FnMut(Range<K>, &V) -> Option<V>,
+    fill: &mut Option<V>,
+) {
     for (range, value) in old {
         if range.start < window.start {
             new.push(range.start..range.end.min(window.start), value.clone());
@@ -163,10 +165,9 @@ pub(crate) fn rewrite<'v, K: Point, V: Clone + Eq + 'static>(
             new.push(range.start.max(window.end)..range.end, value.clone());
         }
     }
-    if let Some(fill) = fill {
+    if let Some(fill) = fill.take() {
         new.push(window, fill);
     }
-    new
 }
 
 impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
@@ -176,13 +177,15 @@ impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
         &self,
         guard: &Guard<'_>,
         window: Range<K>,
-        edit: impl FnOnce(&Held<'_, K, V>, &Guard<'_>) -> Result<Blocks<K, V>, R>,
+        edit: impl FnOnce(&Held<'_, K, V>, &Guard<'_>, &mut Making<K, V>) -> Result<(), R>,
     ) -> Result<(), R> {
+        let mut new = Making::new();
         let changing = Changing::begin();
         let held = Held::lock(self, guard, window.start.before(), window.end);
         let low = held.0[0].low();
         let before = held.entries(guard).count();
-        let blocks = edit(&held, guard)?;
+        edit(&held, guard, &mut new)?;
+        let blocks = new.take();
         let after = blocks.len();
         let rises = blocks.end() == Some(window.end);
         let replaced = held.publish(self, guard, blocks, rises);
@@ -194,8 +197,10 @@ impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
         Ok(())
     }
 
-    /// Makes the leaf of `low` one with the next, if both have few ranges.
+    /// Makes the leaf of `low` one with the next, if both have few ranges. If a value panics they stay two: what this comes after is
+    /// done, and its caller is not to think otherwise.
     fn merge(&self, guard: &Guard<'_>, low: K) {
+        let mut new = Making::new();
         let changing = Changing::begin();
         let mut held = Held::none();
         let high = held.lock_next(self, guard, low).high();
@@ -206,9 +211,11 @@ impl<K: Point, V: Clone + Eq + 'static> Directory<K, V> {
         if held.entries(guard).count() > CAPACITY / 2 {
             return;
         }
-        let mut blocks = Blocks::new();
-        held.entries(guard).for_each(|(range, value)| blocks.push(range, value.clone()));
-        let replaced = held.publish(self, guard, blocks, false);
+        let copy = || held.entries(guard).for_each(|(range, value)| new.push(range, value.clone()));
+        if catch_unwind(AssertUnwindSafe(copy)).is_err() {
+            return;
+        }
+        let replaced = held.publish(self, guard, new.take(), false);
         drop((held, changing));
         replaced.retire(guard);
     }

@@ -98,9 +98,10 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
     /// ```
     pub fn insert(&self, range: Range<K>, value: V) {
         not_empty(&range);
-        let guard = self.begin();
-        let done = self.directory.edit::<core::convert::Infallible>(&guard, range.clone(), |held, guard| {
-            Ok(rewrite(held.entries(guard), range, |_, _| None, Some(value)))
+        let (guard, mut fill) = (self.begin(), Some(value));
+        let done = self.directory.edit::<core::convert::Infallible>(&guard, range.clone(), |held, guard, new| {
+            rewrite(held.entries(guard), new, range, &mut |_, _| None, &mut fill);
+            Ok(())
         });
         done.unwrap_or_else(|never| match never {});
     }
@@ -123,12 +124,18 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
     /// ```
     pub fn try_insert(&self, range: Range<K>, value: V) -> Result<(), Occupied<K, V>> {
         not_empty(&range);
-        self.directory.edit(&self.begin(), range.clone(), |held, guard| {
-            match held.overlapping(guard, range.clone()).next() {
-                Some((range, _)) => Err(Occupied { range, value }),
-                None => Ok(rewrite(held.entries(guard), range, |_, _| None, Some(value))),
+        let mut fill = Some(value);
+        let done = self.directory.edit(&self.begin(), range.clone(), |held, guard, new| {
+            if let Some((taken, _)) = held.overlapping(guard, range.clone()).next() {
+                return Err(taken);
             }
-        })
+            rewrite(held.entries(guard), new, range, &mut |_, _| None, &mut fill);
+            Ok(())
+        });
+        match (done, fill) {
+            (Err(range), Some(value)) => Err(Occupied { range, value }),
+            _ => Ok(()),
+        }
     }
 
     /// Unmaps every point of `range`: what overlaps is removed, split or trimmed. Returns how many ranges it has hit.
@@ -174,15 +181,16 @@ impl<K: Point, V: Clone + Eq + Send + Sync + 'static> RangeMap<K, V> {
         self.change_each(range, |range, value| Some(change(range, value)))
     }
 
-    fn change_each(&self, window: Range<K>, change: impl FnMut(Range<K>, &V) -> Option<V>) -> usize {
+    fn change_each(&self, window: Range<K>, mut change: impl FnMut(Range<K>, &V) -> Option<V>) -> usize {
         in_order(&window);
         let mut hit = 0;
-        let done = self.directory.edit(&self.begin(), window.clone(), |held, guard| {
+        let done = self.directory.edit(&self.begin(), window.clone(), |held, guard, new| {
             hit = held.overlapping(guard, window.clone()).count();
             if hit == 0 {
                 return Err(());
             }
-            Ok(rewrite(held.entries(guard), window, change, None))
+            rewrite(held.entries(guard), new, window, &mut change, &mut None);
+            Ok(())
         });
         debug_assert_eq!(done.is_ok(), hit > 0);
         hit

@@ -262,6 +262,26 @@ fn an_emptied_map_is_small() {
     }
 }
 
+/// Few ranges that are left evenly take little more than a map of these alone.
+#[test]
+fn few_ranges_left_evenly_are_small() {
+    let _alone = alone();
+    const COUNT: u64 = 100_000;
+    let range = |at: u64| (at * 10..at * 10 + 5, at);
+    let held = |map: RangeMap<u64, u64>| {
+        (0..8).for_each(|_| map.domain().collect());
+        HEAP.growth(|| drop(map)).unsigned_abs()
+    };
+    let fresh = held((0..COUNT).step_by(100).map(range).collect());
+    let map: RangeMap<u64, u64> = (0..COUNT).map(range).collect();
+    // In no order.
+    for at in (0..COUNT).map(|at| at * 77_777 % COUNT).filter(|at| at % 100 != 0) {
+        map.remove(range(at).0);
+    }
+    let thinned = held(map);
+    assert!(thinned < 3 * fresh, "{thinned} bytes, and {fresh} of a map of what is left");
+}
+
 /// Look-ups go on beside changes that never end, and see each of them whole.
 #[test]
 fn readers_see_whole_changes() {
@@ -292,4 +312,109 @@ fn readers_see_whole_changes() {
         }
     });
     assert!(seen.into_inner() > 0);
+}
+
+thread_local! {
+    /// How many more destructors of a [`Restless`] change its map.
+    static CHANGES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A value of which every destructor changes the map while it may, clones' too, and whose clones panic when they are told to.
+struct Restless(&'static RangeMap<u64, Restless>, u64);
+
+impl Clone for Restless {
+    fn clone(&self) -> Self {
+        call();
+        Self(self.0, self.1)
+    }
+}
+
+impl PartialEq for Restless {
+    fn eq(&self, other: &Self) -> bool {
+        call();
+        self.1 == other.1
+    }
+}
+
+impl Eq for Restless {}
+
+impl Drop for Restless {
+    fn drop(&mut self) {
+        if let Some(left) = CHANGES.get().checked_sub(1) {
+            CHANGES.set(left);
+            let calls = CALLS.replace(u32::MAX);
+            self.0.remove(100_000..100_001);
+            CALLS.set(calls);
+        }
+    }
+}
+
+/// Of ranges that become one, all values but one are dropped; of a change that panics, all that it has cloned.
+#[test]
+fn destructors_of_clones_may_change_the_map() {
+    let _beside = beside();
+    let map: &'static RangeMap<u64, Restless> = Box::leak(Box::default());
+    let value = |number| Restless(map, number);
+    (0..40).for_each(|at| map.insert(at * 10..at * 10 + 10, value(at % 4 / 2)));
+    let operations: [&dyn Fn(); 4] = [
+        &|| map.insert(55..95, value(1)),
+        &|| assert!(map.try_insert(400..410, value(1)).is_ok()),
+        &|| assert!(map.change(40..215, |_, _| value(1)) > 0),
+        &|| assert!(map.remove(30..200) > 0),
+    ];
+    let mut changes = 0;
+    for operation in operations {
+        let panics = (1..1_000).take_while(|at| {
+            CALLS.set(*at);
+            CHANGES.set(1_000);
+            let done = catch_unwind(AssertUnwindSafe(operation));
+            changes += 1_000 - CHANGES.replace(0);
+            CALLS.set(u32::MAX);
+            map.check_invariants();
+            done.is_err()
+        });
+        assert!((1..900).contains(&panics.count()));
+    }
+    assert!(changes > 100, "{changes} values were dropped");
+}
+
+/// What joins two leaves after a removal clones too: then the removal is done, and does not panic.
+#[test]
+fn a_change_that_panics_is_not_done() {
+    let _beside = beside();
+    let drops = DropCounter::new();
+    let shown_ranges = |map: &RangeMap<u64, Value>| map.pin().iter().map(|(range, _)| range).collect::<Vec<_>>();
+    let (mut at, mut panics) = (1, 0);
+    loop {
+        let map: RangeMap<u64, Value> = (0..20).map(|at| (at * 10..at * 10 + 5, Value(at, drops.value(at)))).collect();
+        let before = shown_ranges(&map);
+        CALLS.set(at);
+        let done = catch_unwind(AssertUnwindSafe(|| map.remove(15..158)));
+        let left = CALLS.replace(u32::MAX);
+        map.check_invariants();
+        let hit = if done.is_ok() { [&before[..2], &before[16..]].concat() } else { before };
+        assert_eq!(shown_ranges(&map), hit, "at call {at}");
+        if done.is_err() {
+            panics += 1;
+        } else if left > 0 {
+            break;
+        }
+        at += 1;
+    }
+    assert!(panics > 1 && at > panics + 4, "{panics} panics in {at} calls: nothing was merged");
+    drops.assert_all_dropped();
+}
+
+#[test]
+fn an_empty_window_hits_nothing() {
+    let _beside = beside();
+    let map: RangeMap<u64, u64> = (0..40).map(|at| (at * 10..at * 10 + 5, at)).collect();
+    for at in (0..=400).chain([u64::MAX]) {
+        assert_eq!(map.remove(at..at), 0);
+        assert_eq!(map.change(at..at, |_, _| panic!("no range")), 0);
+        let pinned = map.pin();
+        assert_eq!((pinned.overlapping(at..at).count(), pinned.overlapping(at..at).rev().count()), (0, 0));
+        assert_eq!(pinned.find_gap(1, 0, at..at), None);
+    }
+    assert_eq!(map.pin().len(), 40);
 }

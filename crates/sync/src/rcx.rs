@@ -189,7 +189,7 @@ pub use handle::{Handle, InOrder};
 pub use striped::{Stripe, Striped, ToStripe};
 
 use attempt::{Patience, Set};
-use handle::Access;
+use handle::{Access, refuse_foreign};
 
 /// Where local acquisitions in transactions are counted.
 pub static LOCAL: Site = Site::new("rcx: local locks");
@@ -391,9 +391,12 @@ impl<L: Locks> Rcx<L> {
     }
 
     /// Brings handles into the order of global words, each once: as [`lock`](Self::lock) wants them.
+    ///
+    /// # Panics
+    /// If a handle is of another `Rcx`.
     #[inline]
     pub fn order<'a, 'o>(&'o self, handles: &'a mut Vec<Handle<'o, L>>) -> InOrder<'a, 'o, L> {
-        InOrder::sort(handles)
+        InOrder::sort(&self.locks, handles)
     }
 
     /// Locks all of them. It spins for some microseconds, then yields the processor between short spins. Not within an RCU
@@ -432,7 +435,7 @@ impl<L: Locks> Rcx<L> {
         patience: &mut Patience,
     ) -> Option<Guard<'a, 'o, L>> {
         refuse_in_regions("locking");
-        assert!(handles.iter().all(|handle| handle.is_of(&self.locks)), "a handle of another `Rcx`");
+        refuse_foreign(&self.locks, handles);
         let set = Set { rcx: self, handles, node: self.here() };
         set.lock(patience).then(|| Guard(set))
     }
@@ -539,6 +542,18 @@ mod tests {
         });
     }
 
+    /// The stripes of both have one number, so one of them would be left out as a double, and its object not be locked.
+    #[test]
+    fn stripes_of_another_table_are_no_doubles() {
+        let make = || Rcx::builder().nodes(2).build_with(|nodes, _| Striped::with_stripes(nodes, 1));
+        let [one, other]: [Rcx<Striped>; 2] = core::array::from_fn(|_| make());
+        let (mine, foreign) = (one.object(), other.object());
+        for handles in [[one.handle(&mine), other.handle(&foreign)], [other.handle(&foreign), one.handle(&mine)]] {
+            let mut handles = handles.to_vec();
+            catch_unwind(AssertUnwindSafe(|| _ = one.order(&mut handles))).expect_err("a handle of another");
+        }
+    }
+
     #[test]
     fn objects_of_one_stripe_are_one() {
         let rcx: Rcx<Striped> = Rcx::builder().nodes(3).build_with(|nodes, _| Striped::with_stripes(nodes, 1));
@@ -557,11 +572,13 @@ mod tests {
         let [one, other]: [Rcx; 2] = core::array::from_fn(|_| Rcx::builder().nodes(2).build());
         let objects = [one.object(), one.object(), other.object()];
         for last in [&one, &other] {
-            let mut handles = vec![one.handle(&objects[0]), one.handle(&objects[1]), other.handle(&objects[2])];
-            let handles = last.order(&mut handles);
-            let attempt = catch_unwind(AssertUnwindSafe(|| drop(last.try_lock(handles))));
-            let message = attempt.expect_err("a handle of another");
-            assert_eq!(message.downcast_ref(), Some(&"a handle of another `Rcx`"));
+            let handles = vec![one.handle(&objects[0]), one.handle(&objects[1]), other.handle(&objects[2])];
+            let refused = |attempt: &dyn Fn()| {
+                let message = catch_unwind(AssertUnwindSafe(attempt)).expect_err("a handle of another");
+                assert_eq!(message.downcast_ref(), Some(&"a handle of another `Rcx`"));
+            };
+            refused(&|| drop(last.try_lock(InOrder(&handles))));
+            refused(&|| _ = last.order(&mut handles.clone()));
         }
         one.check_invariants(&objects[..2]);
         other.check_invariants(&objects[2..]);

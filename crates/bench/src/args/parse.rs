@@ -35,6 +35,12 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Keys that are looked up at a time.
+pub fn batch(text: &str) -> Result<usize, String> {
+    let keys = count(text)?;
+    if keys <= 65_536 { Ok(keys) } else { Err(format!("'{text}' is not 1 to 65_536 keys")) }
+}
+
 /// From 0 to 100.
 pub fn percent(text: &str) -> Result<u32, String> {
     let percent = text.parse().ok().filter(|percent| *percent <= 100);

@@ -21,7 +21,7 @@ use crate::choose;
 use crate::failure::Failure;
 use crate::harness::{Command, Entry, Experiment, Turn};
 use crate::report::row::{Cell, Facts};
-use crate::resources::Held;
+use crate::resources::{self, Held};
 use crate::roster::Roster;
 use crate::workload::Distribution;
 use crate::ycsb::FORMAT;
@@ -32,6 +32,9 @@ use structures::{Dictionary, PriorityQueue, SortedSet, Structure};
 /// The workloads.
 pub const WORKLOADS: [&str; 3] = ["pqueue", "dictionary", "sorted-set"];
 const METHODS: [&str; 9] = ["sl", "rwl", "fc", "fc+", "nr", "nr+", "lf", "lf-freeing", "lf-crossbeam"];
+
+/// Bytes of an item in one replica.
+const ITEM: u64 = 32;
 
 /// Measures and reports.
 ///
@@ -51,6 +54,7 @@ fn experiment<R: Roster>(args: &Nr, release_memory: fn()) -> Result<Experiment<'
     }
     let workloads = choose::names("workload", &args.workload, &WORKLOADS)?;
     let cells = cells(&args.work)?;
+    resources::check_items(args.work.most_items(), ITEM.saturating_mul(args.replicas.unwrap_or(1) as u64), 0)?;
     let mut experiment = Experiment::new("node replication", &FORMAT, &args.common, 5, Some("sl"), &methods)?;
     experiment.time = Some(Duration::from_millis(args.millis as u64));
     experiment.steps = workloads.len() * methods.len() * cells.len();

@@ -332,8 +332,9 @@ impl<F: ChunkForm> Levels<F> {
         Ok(())
     }
 
-    /// Merges a node on the path to `key` that has few separators with a neighbour, and a root with its only child. Whether it
-    /// did; it tries once.
+    /// Merges a node on the path to `key` that has few separators with a neighbour, the next or the one before, and a root with its
+    /// only child. Whether it did; it tries once. Where keys are removed in ascending order, the next one is full, and the one
+    /// before has one chunk left, which is empty: were it let alone, walks along the list would meet one more with each node.
     fn try_compact(&self, key: F::Probe<'_>, waste: &mut Waste) -> Result<bool, Again> {
         let path = self.path(key)?;
         let root = &path[0];
@@ -344,7 +345,17 @@ impl<F: ChunkForm> Levels<F> {
             return Ok(false);
         };
         let mut above = path[low - 1].lock()?;
-        let left = path[low - 1].at.min(above.count() - 1);
+        let (at, last) = (path[low - 1].at, above.count());
+        for left in (at..last).take(1).chain(at.checked_sub(1)) {
+            if self.try_join(&mut above, left, waste)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Merges a child of a locked node with the next one, if they fit well.
+    fn try_join(&self, above: &mut Held<'_, Inner>, left: usize, waste: &mut Waste) -> Result<bool, Again> {
         // SAFETY: children of a node that is locked, hence not retired; under the caller's guard.
         let [left_node, right_node] = [left, left + 1].map(|at| unsafe { &*above.children[at].load() });
         let (Some(mut to), Some(from)) = (Held::try_now(left_node), Held::try_now(right_node)) else {

@@ -3,6 +3,7 @@
 
 use super::keys::TestKey;
 use super::model::perform;
+use super::tested::{Invariants, Make};
 use super::{scan, scan_rev, sized};
 use archipelago_check::history::{History, Log, Recorder};
 use archipelago_check::linear::DEFAULT_STEPS;
@@ -20,27 +21,27 @@ const GROW: Mix = Mix { get: 3, insert: 8, update: 2, remove: 2, scan: 2 };
 const SHRINK: Mix = Mix { get: 3, insert: 2, update: 2, remove: 8, scan: 2 };
 
 /// Everyone at the same few keys.
-pub fn few_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn few_keys<K: TestKey>(make: Make<K, u64>) {
     let pool = K::pool(6);
     watchdog(USUAL, |notes| {
         for round in 0..sized(30, 1) {
             notes.note(format!("round {round}"));
             let index = make();
             one_history(&index, &pool, 3 + round % 2, sized(400, 15), &[Mix::EVEN], round as u64);
-            check(&index);
+            index.check();
         }
     });
 }
 
 /// Enough keys for pages to split and merge under way: the map grows, shrinks and lives on.
-pub fn many_keys_at_once<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn many_keys_at_once<K: TestKey>(make: Make<K, u64>) {
     let pool = K::pool(sized(600, 40));
     watchdog(USUAL, |notes| {
         for round in 0..sized(4, 1) {
             notes.note(format!("round {round}"));
             let index = make();
             one_history(&index, &pool, 4, sized(2000, 30), &[GROW, SHRINK, GROW, SHRINK], 100 + round as u64);
-            check(&index);
+            index.check();
         }
     });
 }

@@ -1,9 +1,15 @@
 //! The conformance suite: what every ordered map of this library is put through, for every kind of key.
 //!
-//! [`conformance!`] makes a module of tests from a name, a key type and an expression that makes an empty map; the
-//! expression is evaluated anew for every test and value type. A fourth argument is run on the map whenever a test has
-//! it to itself, to check its invariants. The tests take both as trait objects: maps of one type, made in several ways,
-//! share their code, and a test binary compiles in half the time.
+//! The suite is a matrix, and its three macros make a module of tests each from a name, a key type and an expression that makes
+//! an empty map, which is evaluated anew for every test and value type:
+//!
+//! | macro | of what | tests |
+//! |---|---|---|
+//! | [`conformance!`] | words and byte strings in a map as users get it | all twelve |
+//! | [`variant!`] | a policy, a topology, another size of pages | five: a sequence, few keys, churn, threads, drops |
+//! | [`encoding!`] | other keys: what must hold of them alone is in [`laws`] | one: a sequence |
+//!
+//! The tests take maps as [`tested::Tested`], so that they are compiled once for a key type, whatever the maps.
 //!
 //! | file | what it asks |
 //! |---|---|
@@ -14,6 +20,7 @@
 //! | [`keys`] | the keys all of this is done with |
 //! | [`laws`] | what must hold of every key type |
 //! | [`sequences`] | operations of the whole face, for keys that are hard for one kind of map |
+//! | [`tested`] | maps whose type is forgotten |
 //! | [`reference`] | a right map to try the suite on, and wrong ones it must find out |
 
 // Every test crate has its own copy of this module and uses its own part of it.
@@ -25,6 +32,7 @@ pub mod laws;
 pub mod model;
 pub mod reference;
 pub mod sequences;
+pub mod tested;
 pub mod threads;
 pub mod values;
 
@@ -68,32 +76,51 @@ pub fn contents<K: TestKey, V: Clone + Send + Sync + 'static>(session: &impl Ord
 /// Makes a module `$name` that runs the whole suite over maps made by `$make`, with keys of type `$key`.
 macro_rules! conformance {
     ($name:ident, $key:ty, $make:expr) => {
-        conformance!($name, $key, $make, |_| ());
+        $crate::common::suite!($name, $key, $make;
+            model: any_sequence many_keys bounds;
+            histories: few_keys many_keys_at_once;
+            threads: own_writes overwritten_keys_never_hide churn more_threads_than_cores threads_come_and_go;
+            values: drops long_values;
+        );
     };
-    ($name:ident, $key:ty, $make:expr, $check:expr) => {
+}
+
+/// As [`conformance!`], for what differs from a map as users get it by a policy, a topology or the size of pages.
+macro_rules! variant {
+    ($name:ident, $key:ty, $make:expr) => {
+        $crate::common::suite!($name, $key, $make;
+            model: any_sequence;
+            histories: few_keys;
+            threads: churn threads_come_and_go;
+            values: drops;
+        );
+    };
+}
+
+/// As [`conformance!`], for what differs by its keys' encodings alone.
+macro_rules! encoding {
+    ($name:ident, $key:ty, $make:expr) => {
+        $crate::common::suite!($name, $key, $make; model: any_sequence;);
+    };
+}
+
+macro_rules! suite {
+    ($name:ident, $key:ty, $make:expr; $($file:ident: $($test:ident)*;)*) => {
         mod $name {
             #[allow(unused_imports)]
             use super::*;
 
-            conformance!(@tests $key, $make, $check;
-                model: any_sequence many_keys bounds;
-                histories: few_keys many_keys_at_once;
-                threads: own_writes overwritten_keys_never_hide churn more_threads_than_cores threads_come_and_go;
-                values: drops long_values;
-            );
+            $crate::common::suite!(@each $(($file $($test)*))*; ($key, $make));
         }
     };
-    (@tests $key:ty, $make:expr, $check:expr; $($file:ident: $($test:ident)*;)*) => {
-        conformance!(@each $(($file $($test)*))*; ($key, $make, $check));
-    };
     (@each $(($file:ident $($test:ident)*))*; $subject:tt) => {
-        $( $( conformance!(@one $file $test $subject); )* )*
+        $( $( $crate::common::suite!(@one $file $test $subject); )* )*
     };
-    (@one $file:ident $test:ident ($key:ty, $make:expr, $check:expr)) => {
+    (@one $file:ident $test:ident ($key:ty, $make:expr)) => {
         #[test]
         fn $test() {
-            crate::common::$file::$test::<$key, _>(&|| $make, &$check);
+            $crate::common::$file::$test::<$key>(&|| $crate::common::tested::Tested::new($make));
         }
     };
 }
-pub(crate) use conformance;
+pub(crate) use {conformance, encoding, suite, variant};

@@ -1,6 +1,7 @@
 //! One thread: every answer must be the one `BTreeMap` gives.
 
 use super::keys::TestKey;
+use super::tested::{Invariants, Make};
 use super::{contents, scan, scan_rev, sized};
 use archipelago_check::map::{MapOp, MapRet, apply};
 use archipelago_check::watchdog::{USUAL, watchdog};
@@ -63,7 +64,7 @@ impl<K: TestKey, S: OrderedSession<K, u64>> Pair<'_, K, S> {
 }
 
 /// Random short sequences over hostile keys, shrunk to a small one when they fail.
-pub fn any_sequence<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn any_sequence<K: TestKey>(make: Make<K, u64>) {
     let pool = K::pool(48);
     let config = Config { cases: sized(40, 2) as u32, failure_persistence: None, ..Config::default() };
     let action = (0..8u8, 0..pool.len(), prop_oneof![0..5usize, Just(usize::MAX)]);
@@ -75,7 +76,7 @@ pub fn any_sequence<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, c
             notes.note(format!("case {}", round.borrow()));
             let index = make();
             sequence(&index.pin(), &pool, &actions).map_err(TestCaseError::fail)?;
-            check(&index);
+            index.check();
             Ok(())
         })
     });
@@ -108,7 +109,7 @@ fn sequence<K: TestKey>(
 }
 
 /// Enough keys for pages to split and merge: the map grows, shrinks and is emptied.
-pub fn many_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn many_keys<K: TestKey>(make: Make<K, u64>) {
     watchdog(USUAL, |notes| {
         let pool = K::pool(sized(1000, 80));
         let index = make();
@@ -135,7 +136,7 @@ pub fn many_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, chec
             pair.contents()
                 .and_then(|()| pair.get_many(&pool))
                 .unwrap_or_else(|error| panic!("round {round}: {error}"));
-            check(&index);
+            index.check();
             notes.note(format!("round {round} is over"));
         }
         for key in &pool {
@@ -143,12 +144,12 @@ pub fn many_keys<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, chec
         }
         index.quiesce();
         assert_eq!(contents(&session), [], "everything was removed");
-        check(&index);
+        index.check();
     });
 }
 
 /// Scans from every key there is and from keys that are not there, with limits around the number of what is left.
-pub fn bounds<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn bounds<K: TestKey>(make: Make<K, u64>) {
     watchdog(USUAL, |_| {
         let pool = K::pool(sized(240, 24));
         let index = make();
@@ -167,6 +168,6 @@ pub fn bounds<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: 
                 pair.perform(&MapOp::ScanRev(key.clone(), down)).unwrap_or_else(|error| panic!("{error}"));
             }
         }
-        check(&index);
+        index.check();
     });
 }

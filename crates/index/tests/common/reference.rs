@@ -1,5 +1,6 @@
 //! A map that is right because it does everything under one lock, and maps with a bug each, which the suite must find.
 
+use super::tested::Invariants;
 use archipelago_index::{Encode, Key, OrderedIndex, OrderedSession};
 use archipelago_platform::sync::RwLock;
 use archipelago_platform::thread;
@@ -45,9 +46,11 @@ impl<K: Ord, V> Reference<K, V> {
     pub fn with(bug: Bug) -> Self {
         Reference { map: RwLock::new(BTreeMap::new()), bug }
     }
+}
 
-    /// The invariant there is: no thread is inside, and no thread panicked there.
-    pub fn assert_at_rest(&self) {
+impl<K, V> Invariants for Reference<K, V> {
+    /// No thread is inside, and no thread panicked there.
+    fn check(&self) {
         assert!(self.map.try_write().is_ok());
     }
 }

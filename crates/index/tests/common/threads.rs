@@ -3,6 +3,7 @@
 
 use super::keys::TestKey;
 use super::model::perform;
+use super::tested::{Invariants, Make};
 use super::{contents, scan, scan_rev, sized};
 use archipelago_check::map::{MapOp, apply};
 use archipelago_check::watchdog::{USUAL, watchdog};
@@ -24,7 +25,7 @@ fn place_of(value: u64) -> usize {
 
 /// Every thread has keys of its own, neighbours of the others', and sees each of its writes at once; through a second
 /// session of the same thread too.
-pub fn own_writes<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn own_writes<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = 4;
     watchdog(USUAL, |_| {
         let mut pool = K::pool(sized(600, 24));
@@ -45,7 +46,7 @@ pub fn own_writes<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, che
             }
         });
         assert!(contents(&index.pin()).iter().map(|(key, _)| key).eq(&pool), "every key was left there");
-        check(&index);
+        index.check();
     });
 }
 
@@ -87,7 +88,7 @@ fn write_and_look<K: TestKey>(
 
 /// Half of the keys are always there. They are overwritten all the time while the keys between them come and go; no
 /// look-up and no scan may miss one.
-pub fn overwritten_keys_never_hide<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn overwritten_keys_never_hide<K: TestKey>(make: Make<K, u64>) {
     const WRITERS: usize = 2;
     const READERS: usize = 2;
     watchdog(USUAL, |_| {
@@ -120,7 +121,7 @@ pub fn overwritten_keys_never_hide<K: TestKey, I: OrderedIndex<K, u64>>(make: &d
         });
         get_all(&index.pin(), &pool);
         scan_all(&index.pin(), &pool);
-        check(&index);
+        index.check();
     });
 }
 
@@ -174,7 +175,7 @@ fn scan_all<K: TestKey>(session: &impl OrderedSession<K, u64>, pool: &[K]) {
 }
 
 /// Rounds in which the threads together insert everything and then remove everything, each the others' keys.
-pub fn churn<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn churn<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = 3;
     watchdog(USUAL, |notes| {
         let pool = K::pool(sized(1500, 60));
@@ -189,7 +190,7 @@ pub fn churn<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &
                 }
             });
             assert!(contents(&index.pin()) == sorted, "round {round}: not everything inserted is there");
-            check(&index);
+            index.check();
             notes.note(format!("round {round}: full"));
             in_shares(THREADS, |share| {
                 let session = index.pin();
@@ -199,7 +200,7 @@ pub fn churn<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &
             });
             index.quiesce();
             assert_eq!(contents(&index.pin()), [], "round {round}: everything was removed");
-            check(&index);
+            index.check();
             notes.note(format!("round {round}: empty"));
         }
     });
@@ -215,7 +216,7 @@ fn in_shares(threads: usize, work: impl Fn(usize) + Sync) {
 }
 
 /// Many more threads than cores, each with keys of its own among the others', each held to a model of its own.
-pub fn more_threads_than_cores<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn more_threads_than_cores<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = sized(32, 6);
     watchdog(USUAL, |_| {
         let pool = K::pool(THREADS * sized(12, 4));
@@ -245,12 +246,12 @@ pub fn more_threads_than_cores<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn F
         let left = contents(&index.pin());
         assert!(left.windows(2).all(|pair| pair[0].0 < pair[1].0), "a scan went backwards");
         assert!(left.iter().all(|(key, value)| index.pin().get(key) == Some(*value)), "a scan and a look-up disagree");
-        check(&index);
+        index.check();
     });
 }
 
 /// Threads that live for a few operations: what they registered must not be lost, nor run out.
-pub fn threads_come_and_go<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn threads_come_and_go<K: TestKey>(make: Make<K, u64>) {
     const THREADS: usize = sized(500, 16);
     const AT_ONCE: usize = 4;
     watchdog(USUAL, |_| {
@@ -273,6 +274,6 @@ pub fn threads_come_and_go<K: TestKey, I: OrderedIndex<K, u64>>(make: &dyn Fn() 
             (0..THREADS).filter(stays).map(|place| (pool[place].clone(), stamped(place, 0))).collect();
         expected.sort();
         assert!(contents(&index.pin()) == expected, "not what the threads left behind");
-        check(&index);
+        index.check();
     });
 }

@@ -1,6 +1,7 @@
 //! Values that own something: every one is dropped exactly once, none is seen half-written or after its end.
 
 use super::keys::TestKey;
+use super::tested::{Invariants, Make};
 use super::{contents, scan, sized};
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
@@ -10,7 +11,7 @@ use archipelago_platform::thread;
 
 /// Overwritten, updated, removed, or still there at the end: all values are dropped once the map is, and not before
 /// their last reader is done.
-pub fn drops<K: TestKey, I: OrderedIndex<K, Counted>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn drops<K: TestKey>(make: Make<K, Counted>) {
     watchdog(USUAL, |_| {
         let counter = DropCounter::new();
         let pool = K::pool(sized(250, 12));
@@ -22,7 +23,7 @@ pub fn drops<K: TestKey, I: OrderedIndex<K, Counted>>(make: &dyn Fn() -> I, chec
                 s.spawn(move || use_counted(&index.pin(), pool, counter, t));
             }
         });
-        check(&index);
+        index.check();
         let session = index.pin();
         let key = &pool[0];
         session.insert(key, counter.value(7));
@@ -62,7 +63,7 @@ fn use_counted<K: TestKey>(session: &impl OrderedSession<K, Counted>, pool: &[K]
 }
 
 /// Strings of many lengths, read while they are overwritten.
-pub fn long_values<K: TestKey, I: OrderedIndex<K, String>>(make: &dyn Fn() -> I, check: &dyn Fn(&I)) {
+pub fn long_values<K: TestKey>(make: Make<K, String>) {
     watchdog(USUAL, |_| {
         let pool = K::pool(sized(40, 6));
         let index = make();
@@ -98,6 +99,6 @@ pub fn long_values<K: TestKey, I: OrderedIndex<K, String>>(make: &dyn Fn() -> I,
                 });
             }
         });
-        check(&index);
+        index.check();
     });
 }

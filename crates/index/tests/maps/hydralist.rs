@@ -1,36 +1,30 @@
 //! HydraList in the conformance suite: every kind of key, both search layers, with and without background threads,
 //! machines of one to eight nodes, and search layers that are never brought up to date.
 
-use crate::common::conformance;
+use crate::common::{conformance, encoding, variant};
 use archipelago_index::HydraList;
 use archipelago_index::hydra::{Builder, Maintainers, SearchLayerKind};
 use archipelago_platform::topology::Topology;
 
-conformance!(words, u64, HydraList::new(), |map| map.check_invariants());
-conformance!(signed, i64, HydraList::new(), |map| map.check_invariants());
-conformance!(double_words, u128, HydraList::new(), |map| map.check_invariants());
-conformance!(arrays, [u8; 12], HydraList::new(), |map| map.check_invariants());
-conformance!(bytes, Vec<u8>, HydraList::new(), |map| map.check_invariants());
-conformance!(strings, String, HydraList::new(), |map| map.check_invariants());
-conformance!(pairs, (u32, String), HydraList::new(), |map| map.check_invariants());
-conformance!(triples, (Vec<u8>, i16, Vec<u8>), HydraList::new(), |map| map.check_invariants());
+conformance!(words, u64, HydraList::new());
+encoding!(signed, i64, HydraList::new());
+encoding!(double_words, u128, HydraList::new());
+encoding!(arrays, [u8; 12], HydraList::new());
+conformance!(bytes, Vec<u8>, HydraList::new());
+encoding!(strings, String, HydraList::new());
+encoding!(pairs, (u32, String), HydraList::new());
+encoding!(triples, (Vec<u8>, i16, Vec<u8>), HydraList::new());
 
-conformance!(words_by_tree, u64, Builder::default().search_layer(SearchLayerKind::Art).build(), |map| map
-    .check_invariants());
-conformance!(
+variant!(words_by_tree, u64, Builder::default().search_layer(SearchLayerKind::Art).build());
+variant!(
     bytes_by_tree,
     Vec<u8>,
-    Builder::default().search_layer(SearchLayerKind::Art).topology(Topology::synthetic(2, 2)).build(),
-    |map| map.check_invariants()
+    Builder::default().search_layer(SearchLayerKind::Art).topology(Topology::synthetic(2, 2)).build()
 );
-conformance!(words_without_threads, u64, Builder::default().maintainers(Maintainers::Clients).build(), |map| map
-    .check_invariants());
-conformance!(words_on_two_nodes, u64, Builder::default().topology(Topology::synthetic(2, 2)).build(), |map| map
-    .check_invariants());
-conformance!(bytes_on_four_nodes, Vec<u8>, Builder::default().topology(Topology::synthetic(4, 2)).build(), |map| map
-    .check_invariants());
-conformance!(words_on_eight_nodes, u64, Builder::default().topology(Topology::synthetic(8, 1)).build(), |map| map
-    .check_invariants());
+variant!(words_without_threads, u64, Builder::default().maintainers(Maintainers::Clients).build());
+variant!(words_on_two_nodes, u64, Builder::default().topology(Topology::synthetic(2, 2)).build());
+variant!(bytes_on_four_nodes, Vec<u8>, Builder::default().topology(Topology::synthetic(4, 2)).build());
+variant!(words_on_eight_nodes, u64, Builder::default().topology(Topology::synthetic(8, 1)).build());
 
 /// A map whose search layer never learns of anything: every search walks from the first page.
 fn stale<K: archipelago_index::Key, V: Send + Sync + 'static>() -> HydraList<K, V> {
@@ -39,5 +33,5 @@ fn stale<K: archipelago_index::Key, V: Send + Sync + 'static>() -> HydraList<K, 
     map
 }
 
-conformance!(stale_words, u64, stale(), |map| map.check_invariants());
-conformance!(stale_bytes, Vec<u8>, stale(), |map| map.check_invariants());
+variant!(stale_words, u64, stale());
+variant!(stale_bytes, Vec<u8>, stale());

@@ -2,21 +2,16 @@
 
 use crate::common::conformance;
 use crate::common::reference::{Bug, Reference};
+use crate::common::tested::Tested;
 use crate::common::{histories, model, threads, values};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 conformance!(words, u64, Reference::new());
-conformance!(signed, i64, Reference::new());
-conformance!(half_words, u32, Reference::new());
-conformance!(double_words, u128, Reference::new());
-conformance!(arrays, [u8; 12], Reference::new());
-conformance!(bytes, Vec<u8>, Reference::new());
-conformance!(strings, String, Reference::new(), |map| map.assert_at_rest());
 
 /// Whether the suite's test finds a bug in maps of words, in one of a few runs: threads meet by chance.
 macro_rules! finds {
     ($test:path, $bug:expr) => {{
-        let run = || $test(&|| Reference::<u64, _>::with($bug), &|_| ());
+        let run = || $test(&|| Tested::<u64, _>::new(Reference::with($bug)));
         (stringify!($test), $bug, (0..5).any(|_| catch_unwind(AssertUnwindSafe(run)).is_err()))
     }};
 }

@@ -1,7 +1,7 @@
 //! `BLinkTree` in the conformance suite: with the smallest pages, so that a few dozen keys make a tree, with the usual ones,
 //! with pages that hold the suite's longest keys, under every policy, and as on machines of several nodes.
 
-use crate::common::conformance;
+use crate::common::{conformance, encoding, variant};
 use archipelago_index::blink::{
     Builder, Central, CohortNp, CohortWp, Dense, Granular, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated,
 };
@@ -16,43 +16,32 @@ pub fn on_nodes<P: Policy, K: Key, V: Send + Sync + 'static>(nodes: usize) -> BL
     Builder::default().topology(Topology::synthetic(nodes, 2)).build()
 }
 
-conformance!(words, u64, BLinkTree::<u64, _>::new(), |map| map.check_invariants());
-conformance!(words_in_small_pages, u64, Small::new(), |map| map.check_invariants());
-conformance!(arrays_on_eight_nodes, [u8; 12], on_nodes::<Pages<512>, _, _>(8), |map| map.check_invariants());
-conformance!(bytes, Vec<u8>, Large::new(), |map| map.check_invariants());
-conformance!(strings, String, Large::new(), |map| map.check_invariants());
-conformance!(triples, (Vec<u8>, i16, Vec<u8>), Large::new(), |map| map.check_invariants());
+conformance!(words, u64, BLinkTree::<u64, _>::new());
+variant!(words_in_small_pages, u64, Small::new());
+variant!(arrays_on_eight_nodes, [u8; 12], on_nodes::<Pages<512>, _, _>(8));
+conformance!(bytes, Vec<u8>, Large::new());
+encoding!(strings, String, Large::new());
+encoding!(triples, (Vec<u8>, i16, Vec<u8>), Large::new());
 
 // Other latches, taken by readers too or not.
-conformance!(words_under_central, u64, Under::<Central, true, _>::new(), |map| map.check_invariants());
-conformance!(words_under_cohort_wp, u64, Under::<CohortWp, true, _>::new(), |map| map.check_invariants());
-conformance!(words_written_under_cohort_np, u64, Under::<CohortNp, false, _>::new(), |map| map.check_invariants());
+variant!(words_under_central, u64, Under::<Central, true, _>::new());
+variant!(words_under_cohort_wp, u64, Under::<CohortWp, true, _>::new());
+variant!(words_written_under_cohort_np, u64, Under::<CohortNp, false, _>::new());
 
 // No latches in leaves.
 type Coarse = Granular<Latched<512, CohortWp, true>, 1>;
-conformance!(words_under_latched_parents, u64, BLinkTree::<_, _, Coarse>::new(), |map| map.check_invariants());
+variant!(words_under_latched_parents, u64, BLinkTree::<_, _, Coarse>::new());
 
 // Fuller pages.
-conformance!(arrays_in_dense_pages, [u8; 12], BLinkTree::<_, _, Dense<Pages<512>>>::new(), |map| map
-    .check_invariants());
+variant!(arrays_in_dense_pages, [u8; 12], BLinkTree::<_, _, Dense<Pages<512>>>::new());
 
 // A replica on each node.
-conformance!(words_in_two_replicas, u64, on_nodes::<Replicated<Pages<512>>, _, _>(2), |map| map.check_invariants());
-conformance!(
-    arrays_in_three_latched_replicas,
-    [u8; 12],
-    on_nodes::<Replicated<Latched<512, CohortWp, true>>, _, _>(3),
-    |map| map.check_invariants()
-);
+variant!(words_in_two_replicas, u64, on_nodes::<Replicated<Pages<512>>, _, _>(2));
+variant!(arrays_in_three_latched_replicas, [u8; 12], on_nodes::<Replicated<Latched<512, CohortWp, true>>, _, _>(3));
 
 // The same, fed from a log.
-conformance!(words_from_a_log, u64, on_nodes::<LogFed<Pages<512>>, _, _>(2), |map| map.check_invariants());
-conformance!(
-    bytes_from_a_log_under_latches,
-    Vec<u8>,
-    on_nodes::<LogFed<Latched<{ 128 << 10 }, CohortWp, true>>, _, _>(3),
-    |map| map.check_invariants()
-);
+variant!(words_from_a_log, u64, on_nodes::<LogFed<Pages<512>>, _, _>(2));
+variant!(bytes_from_a_log_under_latches, Vec<u8>, on_nodes::<LogFed<Latched<{ 128 << 10 }, CohortWp, true>>, _, _>(3));
 
 // Copies of the inner pages on each node.
-conformance!(words_below_copies, u64, on_nodes::<InnerReplicas<Pages<512>>, _, _>(2), |map| map.check_invariants());
+variant!(words_below_copies, u64, on_nodes::<InnerReplicas<Pages<512>>, _, _>(2));

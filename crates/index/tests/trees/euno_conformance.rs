@@ -1,6 +1,6 @@
 //! `EunoBTree` and `EunoSkipList` in the conformance suite: with chunks that are scattered as they heat up, always, and never.
 
-use crate::common::conformance;
+use crate::common::{conformance, encoding, variant};
 use archipelago_index::euno::Contention;
 use archipelago_index::{EunoBTree, EunoSkipList, Key};
 
@@ -8,11 +8,11 @@ fn tree<K: Key, V: Send + Sync + 'static>(contention: Contention) -> EunoBTree<K
     EunoBTree::builder().contention(contention).build()
 }
 
-conformance!(words, u64, EunoBTree::new(), |map| map.check_invariants());
-conformance!(bytes, Vec<u8>, EunoBTree::new(), |map| map.check_invariants());
-conformance!(pairs, (u32, String), EunoBTree::new(), |map| map.check_invariants());
-conformance!(scattered_words, u64, tree(Contention::Always), |map| map.check_invariants());
-conformance!(scattered_bytes, Vec<u8>, tree(Contention::Always), |map| map.check_invariants());
-conformance!(list_words, u64, EunoSkipList::new(), |map| map.check_invariants());
-conformance!(list_bytes, Vec<u8>, EunoSkipList::new(), |map| map.check_invariants());
-conformance!(quiet_words, u64, tree(Contention::Never), |map| map.check_invariants());
+conformance!(words, u64, EunoBTree::new());
+conformance!(bytes, Vec<u8>, EunoBTree::new());
+encoding!(pairs, (u32, String), EunoBTree::new());
+variant!(scattered_words, u64, tree(Contention::Always));
+variant!(scattered_bytes, Vec<u8>, tree(Contention::Always));
+conformance!(list_words, u64, EunoSkipList::new());
+conformance!(list_bytes, Vec<u8>, EunoSkipList::new());
+variant!(quiet_words, u64, tree(Contention::Never));

@@ -1,5 +1,8 @@
 //! What the sets promise, as a sequential specification for the linearizability checker, and operations to try.
 
+// Every test program has its own copy of this module and uses its own part of it.
+#![allow(dead_code)]
+
 use std::collections::BTreeMap;
 
 use archipelago_check::linear::Model;
@@ -14,6 +17,15 @@ pub enum Promise {
     Hashed,
     /// Single keys and ranges.
     Rival,
+    /// Single keys; no ranges.
+    RivalTable,
+}
+
+impl Promise {
+    /// Returns whether ranges are promised.
+    pub fn has_ranges(self) -> bool {
+        matches!(self, Self::Ordered | Self::Rival)
+    }
 }
 
 /// What the sets promise, as a sequential specification.
@@ -72,7 +84,7 @@ impl Model for Promised {
 }
 
 /// Does what is asked.
-pub fn perform(session: &mut impl SetSession, op: &Op) -> Ret {
+pub fn perform(session: &mut (impl SetSession + ?Sized), op: &Op) -> Ret {
     match op {
         Op::Insert(key, value) => Ret::Done(session.insert(*key, *value)),
         Op::Remove(key) => Ret::Value(session.remove(*key)),

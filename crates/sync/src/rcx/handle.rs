@@ -37,7 +37,7 @@ impl<'o, L: Locks> Handle<'o, L> {
 
     /// Returns whether it is of these locks. They do not move, nor end, while it borrows them: no others have their address.
     #[inline]
-    pub(super) fn is_of(&self, locks: &L) -> bool {
+    fn is_of(&self, locks: &L) -> bool {
         core::ptr::eq(self.locks, locks)
     }
 }
@@ -69,12 +69,24 @@ impl<'a, 'o, L: Locks> InOrder<'a, 'o, L> {
         Self(core::slice::from_ref(handle))
     }
 
+    /// Refuses others' handles before any is left out: in tables, stripes of different locks have the same numbers.
+    ///
+    /// # Panics
+    /// If a handle is not of these locks.
     #[inline]
-    pub(super) fn sort(handles: &'a mut Vec<Handle<'o, L>>) -> Self {
+    pub(super) fn sort(locks: &L, handles: &'a mut Vec<Handle<'o, L>>) -> Self {
+        refuse_foreign(locks, handles);
         handles.sort_unstable_by_key(|handle| handle.lock.key());
         handles.dedup_by_key(|handle| handle.lock.key());
         Self(handles)
     }
+}
+
+/// # Panics
+/// If a handle is not of these locks.
+#[inline]
+pub(super) fn refuse_foreign<L: Locks>(locks: &L, handles: &[Handle<'_, L>]) {
+    assert!(handles.iter().all(|handle| handle.is_of(locks)), "a handle of another `Rcx`");
 }
 
 impl<L: Locks> Clone for InOrder<'_, '_, L> {
