@@ -235,11 +235,11 @@ fn listeners_may_use_the_cache_and_panic() {
             let count = left.fetch_add(1, Relaxed);
             if let Some(cache) = CACHE.get()
                 && cause == Cause::Evicted
-                && count % 3 == 0
+                && count.is_multiple_of(3)
             {
                 cache.remove(&(key + 1));
             }
-            assert!(count % 7 != 0, "planned");
+            assert!(!count.is_multiple_of(7), "planned");
         };
         Cache::builder().shards(2).on_leave(listener).entries(128)
     });
@@ -267,7 +267,7 @@ struct Bomb(u64, Arc<AtomicU64>);
 impl Drop for Bomb {
     fn drop(&mut self) {
         self.1.fetch_add(1, Relaxed);
-        assert!(self.0 % 5 != 0 || thread::panicking(), "planned");
+        assert!(!self.0.is_multiple_of(5) || thread::panicking(), "planned");
     }
 }
 

@@ -27,7 +27,8 @@ fn print(hash: u64) -> u32 {
 impl Ghosts {
     /// By bits that choose no bucket in tables of less than 2^24 of them.
     fn set(&self, hash: u64) -> usize {
-        ((hash >> 24 & u64::from(u32::MAX)) * self.sets.len() as u64 >> 32) as usize
+        let bits = u64::from((hash >> 24) as u32);
+        ((bits * self.sets.len() as u64) >> 32) as usize
     }
 
     /// Notes a key, and remembers the last `most` from now on.
