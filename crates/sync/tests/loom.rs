@@ -657,7 +657,24 @@ fn rcu_a_holder_comes_while_the_last_one_leaves() {
     });
 }
 
-/// Two threads hold again at once what has no holder: their reads follow the barrier of the one that entered.
+/// Two threads that would go on, and may not, have the record one after the other.
+#[test]
+fn rcu_two_holders_that_may_not_come() {
+    with_held(2, |domain, held, keeper| {
+        drop(held);
+        domain.collect();
+        let keeper = Arc::new(keeper);
+        let other = {
+            let keeper = keeper.clone();
+            thread::spawn(move || assert!(keeper.hold().is_none()))
+        };
+        assert!(keeper.hold().is_none());
+        other.join().unwrap();
+        assert_eq!(domain.stats().active_readers, 0);
+    });
+}
+
+/// Two threads hold again at once what has no holder: one of them enters, and the section lasts as long as the other one.
 #[test]
 fn rcu_two_holders_come_at_once() {
     with_held(2, |domain, held, keeper| {

@@ -764,10 +764,10 @@ fn holders_come_and_go_together() {
         let rounds = scaled(300, 3);
         for _ in 0..rounds {
             let guard = domain.pin_owned();
-            let held = guard.keep(object.load(Ordering::Acquire));
+            // SAFETY: looked at only while there is a holder.
+            let held = guard.keep(unsafe { &*object.load(Ordering::Acquire) });
             let keeper = Held::keeper(&held);
-            // SAFETY: read under the section.
-            let look = |held: &Held<'_, *mut Tracked<'_>>| unsafe { &***held }.check();
+            let look = |held: &Held<'_, &Tracked<'_>>| held.check();
             let work = || {
                 for turn in 0..scaled(20, 2) {
                     let Some(held) = keeper.hold() else { return };
@@ -778,8 +778,8 @@ fn holders_come_and_go_together() {
                 }
             };
             thread::scope(|s| {
-                s.spawn(work);
-                s.spawn(work);
+                s.spawn(&work);
+                s.spawn(&work);
                 s.spawn(|| drop(held));
                 let old = object.swap(Tracked::boxed(&drops), Ordering::AcqRel);
                 // SAFETY: unlinked just now, once; `drops` outlives the domain.

@@ -16,8 +16,9 @@
 //! when the first comes and when the last leaves: [`BUSY`] then keeps all other threads off the word. The thread that set it,
 //! or that is the only one to have anything, is the record's owner. Orderings, each named at its place:
 //!
-//! - *In.* The first holder's store of the word (Release) comes after its publication and barrier. Later holders are made by holders,
-//!   or by the keeper with an Acquire of the word, so their reads follow B_R.
+//! - *In.* The first holder's store of the word (Release) comes after its publication and barrier, or after its leave if it may not go
+//!   on. Later holders are made by holders, or by the keeper with an Acquire of the word: so their reads follow B_R, and the record
+//!   is theirs as the thread before has left it.
 //! - *Out.* Holders leave with Release, the last one looks with Acquire, then leaves the section (a Release, as the parent's proof asks):
 //!   all holders' reads happen before the leave. It puts [`BUSY`] away with Release, for the next owner of the record.
 //! - *The end.* Whichever of the keeper and the last holder comes second frees the box. The keeper's part in the word is taken
