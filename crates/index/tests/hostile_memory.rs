@@ -64,7 +64,8 @@ fn fill<S: Kind, K: Key>(map: &Map<S, K, u64>, keys: impl Iterator<Item = K>) ->
             return stored;
         }
         if stored % 4096 == 0 {
-            assert!(map.bytes() <= LIMIT + BLOCK, "{} bytes, the limit is {LIMIT}", map.bytes());
+            let stats = map.stats();
+            assert!(stats.bytes <= LIMIT + BLOCK, "the limit is {LIMIT}: {stats:?}");
         }
     }
     unreachable!("the keys do not come to an end")

@@ -11,19 +11,19 @@
 //! A sees the publication at r, and is refused. So the epoch does not become r+2 before this section ends: X is not reclaimed.
 //!
 //! # One word
-//! One atomic word counts the holders, so that a holder that comes and goes costs two atomic operations, as a clone of an `Arc`
-//! does, which it takes the place of. The record is inside the section exactly while there are holders, but for two moments,
-//! when the first comes and when the last leaves: [`BUSY`] then keeps all other threads off the word. The thread that set it,
-//! or that is the only one to have anything, is the record's owner. Orderings, each named at its place:
+//! One atomic word counts the holders, so that a holder that comes and goes costs two atomic operations, as a clone of an
+//! `Arc` does, which it takes the place of. The record is inside the section exactly while there are holders, but for two
+//! moments, when the first comes and when the last leaves: [`BUSY`] then keeps all other threads off the word. The thread that
+//! set it, or that is the only one to have anything, is the record's owner. Orderings, each named at its place:
 //!
-//! - *In.* The first holder's store of the word (Release) comes after its publication and barrier, or after its leave if it may not go
-//!   on. Later holders are made by holders, or by the keeper with an Acquire of the word: so their reads follow B_R, and the record
-//!   is theirs as the thread before has left it.
-//! - *Out.* Holders leave with Release, the last one looks with Acquire, then leaves the section (a Release, as the parent's proof asks):
-//!   all holders' reads happen before the leave. It puts [`BUSY`] away with Release, for the next owner of the record.
+//! - *In.* The first holder's store of the word (Release) comes after its publication and barrier, or after its leave if it may
+//!   not go on. Later holders are made by holders, or by the keeper with an Acquire of the word: so their reads follow B_R, and
+//!   the record is theirs as the thread before has left it.
+//! - *Out.* Holders leave with Release, the last one looks with Acquire, then leaves the section (a Release, as the parent's
+//!   proof asks): all holders' reads happen before the leave. It puts [`BUSY`] away with Release, for the record's next owner.
 //! - *The end.* Whichever of the keeper and the last holder comes second frees the box. The keeper's part in the word is taken
-//!   away with Release and Acquire, so what the one did with the box happens before the other frees it. With a keeper there, the last
-//!   holder's store is its last access: the keeper may free the box from then on.
+//!   away with Release and Acquire, so what the one did with the box happens before the other frees it. With a keeper there, the
+//!   last holder's store is its last access: the keeper may free the box from then on.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -77,8 +77,8 @@ pub struct Keeper<'d, T> {
     owns: PhantomData<Inner<'d, T>>,
 }
 
-// SAFETY: as of an `Arc`: several threads may have references to the value, and any may drop it. The section's record is written
-// by one thread at a time, ordered by the word; see the module's text.
+// SAFETY: as of an `Arc`: several threads may have references to the value, and any may drop it. The section's record is
+// written by one thread at a time, ordered by the word; see the module's text.
 unsafe impl<T: Send + Sync> Send for Held<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Held<'_, T> {}
