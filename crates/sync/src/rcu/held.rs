@@ -22,8 +22,8 @@
 //! - *Out.* Holders leave with Release, the last one looks with Acquire, then leaves the section (a Release, as the parent's
 //!   proof asks): all holders' reads happen before the leave. It puts [`BUSY`] away with Release, for the record's next owner.
 //! - *The end.* Whichever of the keeper and the last holder comes second frees the box. The keeper's part in the word is taken
-//!   away with Release and Acquire, so what the one did with the box happens before the other frees it. With a keeper there, the
-//!   last holder's store is its last access: the keeper may free the box from then on.
+//!   away with Release and Acquire, so what the one did with the box happens before the other frees it. With a keeper there,
+//!   the last holder's store is its last access: the keeper may free the box from then on.
 
 use core::fmt;
 use core::marker::PhantomData;
