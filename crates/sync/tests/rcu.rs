@@ -778,8 +778,8 @@ fn holders_come_and_go_together() {
                 }
             };
             thread::scope(|s| {
-                s.spawn(&work);
-                s.spawn(&work);
+                s.spawn(work);
+                s.spawn(work);
                 s.spawn(|| drop(held));
                 let old = object.swap(Tracked::boxed(&drops), Ordering::AcqRel);
                 // SAFETY: unlinked just now, once; `drops` outlives the domain.
