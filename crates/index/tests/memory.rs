@@ -143,8 +143,7 @@ fn thin_out<K: Key>(map: HydraList<K, u64>, count: u64, keep: u64, make: fn(u64)
         map.pin().scan(&make(0), usize::MAX, |_, value| left.push(*value));
         assert!(left.into_iter().eq((0..count).step_by(keep as usize)));
         let fresh: HydraList<K, u64> = HydraList::from_sorted(map.pin().iter());
-        // Beside that a map that was large keeps the last two generations of its shortcuts, a radix tree each with a few wide nodes.
-        let (held, goal) = (map.bytes(), 3 * fresh.bytes() + (8 << 10));
+        let (held, goal) = (map.bytes(), 3 * fresh.bytes());
         assert!(
             held <= goal,
             "{held} of {full} bytes are held, a fresh map holds {}: {:?}",

@@ -61,6 +61,7 @@
 mod backlog;
 mod domain;
 mod garbage;
+mod held;
 mod owned;
 mod quiescent;
 mod reader;
@@ -74,6 +75,7 @@ mod turn;
 debug_by_name! { Guard OwnedGuard QuiescentReader Reader }
 
 pub use domain::{Domain, Flavour, Stats};
+pub use held::{Held, Keeper};
 pub use owned::OwnedGuard;
 pub use quiescent::QuiescentReader;
 pub use reader::{Guard, Reader};

@@ -13,7 +13,7 @@ use archipelago_platform::model::model;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::{Arc, Mutex};
 use archipelago_platform::thread;
-use archipelago_sync::rcu::{Domain, Flavour, OwnedGuard};
+use archipelago_sync::rcu::{Domain, Flavour, Held, Keeper, OwnedGuard};
 use archipelago_sync::version_lock::{Look, VersionLock};
 use loom::cell::UnsafeCell;
 
@@ -565,22 +565,25 @@ fn rcu_an_owned_guard_protects_where_it_has_gone() {
     });
 }
 
-/// A guard that every holder has let go of, and that is held again, still protects what was read before; or says that it may not.
+/// What every holder has let go of, and what is held again, is still protected; or it says that it may not be.
 #[test]
-fn rcu_an_owned_guard_goes_on_or_says_so() {
+fn rcu_what_is_held_goes_on_or_says_so() {
     static MET: [std::sync::atomic::AtomicBool; 2] = [const { std::sync::atomic::AtomicBool::new(false) }; 2];
     each_flavour(3, |shared| {
         let reader = {
             let shared = shared.clone();
             thread::spawn(move || {
                 let guard = shared.domain.pin_owned();
-                let object = shared.object.load(Ordering::Acquire);
-                guard.let_go();
-                let same = guard.hold();
-                MET[usize::from(same)].store(true, std::sync::atomic::Ordering::Relaxed);
-                if same && !object.is_null() {
-                    // SAFETY: read under the guard, which has gone on.
-                    unsafe { &*object }.0.with(|value| assert_eq!(unsafe { *value }, 1));
+                let held = guard.keep(shared.object.load(Ordering::Acquire));
+                let keeper = Held::keeper(&held);
+                drop(held);
+                let again = keeper.hold();
+                MET[usize::from(again.is_some())].store(true, std::sync::atomic::Ordering::Relaxed);
+                if let Some(object) = again
+                    && !object.is_null()
+                {
+                    // SAFETY: read in the section, which has gone on.
+                    unsafe { &**object }.0.with(|value| assert_eq!(unsafe { *value }, 1));
                 }
             })
         };
@@ -589,4 +592,102 @@ fn rcu_an_owned_guard_goes_on_or_says_so() {
         reader.join().unwrap();
     });
     assert!(MET.iter().all(|met| met.load(std::sync::atomic::Ordering::Relaxed)), "each is met");
+}
+
+/// What the threads of the models below hold: loom notices who frees it beside a reader, and it counts that.
+struct Noted(UnsafeCell<u64>, std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+impl Noted {
+    fn look(&self) {
+        self.0.with(|value| assert_eq!(unsafe { *value }, 7));
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.with_mut(|value| unsafe { *value = 0 });
+        self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Runs a model with a domain, something held, its keeper, and how often what is held was freed.
+fn with_held(
+    preemptions: usize,
+    run: impl Fn(&'static Domain, Held<'static, Noted>, Keeper<'static, Noted>) + Send + Sync + 'static,
+) {
+    model(preemptions, move || {
+        let freed = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let domain = Box::into_raw(Box::new(Domain::with_flavour(Flavour::Epoch)));
+        // SAFETY: freed below, when all that borrows it has gone.
+        let shared: &'static Domain = unsafe { &*domain };
+        let held = shared.pin_owned().keep(Noted(UnsafeCell::new(7), freed.clone()));
+        let keeper = Held::keeper(&held);
+        run(shared, held, keeper);
+        assert_eq!(freed.load(std::sync::atomic::Ordering::Relaxed), 1, "freed once");
+        assert_eq!(shared.stats().active_readers, 0);
+        // SAFETY: made above.
+        drop(unsafe { Box::from_raw(domain) });
+    });
+}
+
+/// The last holder leaves while the keeper goes: one of them frees what was held, and sees what the other did.
+#[test]
+fn rcu_what_is_held_is_freed_once() {
+    with_held(3, |_, held, keeper| {
+        let other = held.clone();
+        let threads = [held, other].map(|held| thread::spawn(move || held.look()));
+        keeper.what().look();
+        drop(keeper);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// The last holder leaves while the keeper makes another: the section lasts while there is one.
+#[test]
+fn rcu_a_holder_comes_while_the_last_one_leaves() {
+    with_held(3, |domain, held, keeper| {
+        let leaves = thread::spawn(move || held.look());
+        let held = keeper.hold().expect("the epoch has not moved");
+        held.look();
+        assert_eq!(domain.stats().active_readers, 1, "there is a holder");
+        leaves.join().unwrap();
+        assert_eq!(domain.stats().active_readers, 1, "there is a holder still");
+        drop(held);
+        assert_eq!(domain.stats().active_readers, 0);
+    });
+}
+
+/// Two threads that would go on, and may not, have the record one after the other.
+#[test]
+fn rcu_two_holders_that_may_not_come() {
+    with_held(2, |domain, held, keeper| {
+        drop(held);
+        domain.collect();
+        let keeper = Arc::new(keeper);
+        let other = {
+            let keeper = keeper.clone();
+            thread::spawn(move || assert!(keeper.hold().is_none()))
+        };
+        assert!(keeper.hold().is_none());
+        other.join().unwrap();
+        assert_eq!(domain.stats().active_readers, 0);
+    });
+}
+
+/// Two threads hold again at once what has no holder: one of them enters, and the section lasts as long as the other one.
+#[test]
+fn rcu_two_holders_come_at_once() {
+    with_held(2, |domain, held, keeper| {
+        drop(held);
+        let keeper = Arc::new(keeper);
+        let other = {
+            let keeper = keeper.clone();
+            thread::spawn(move || keeper.hold().expect("the epoch has not moved").look())
+        };
+        let held = keeper.hold().expect("the epoch has not moved");
+        held.look();
+        assert_eq!(domain.stats().active_readers, 1);
+        other.join().unwrap();
+        assert_eq!(domain.stats().active_readers, 1);
+    });
 }

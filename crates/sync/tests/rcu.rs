@@ -11,7 +11,7 @@ use archipelago_platform::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use archipelago_platform::sync::{Arc, Barrier, Weak};
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
-use archipelago_sync::rcu::{Domain, Flavour, Guard, Owner, Reader};
+use archipelago_sync::rcu::{Domain, Flavour, Guard, Held, Owner, Reader};
 
 const fn scaled(native: usize, miri: usize) -> usize {
     if cfg!(miri) { miri } else { native }
@@ -676,42 +676,122 @@ fn owned_guards_protect_wherever_they_are() {
     });
 }
 
-/// A guard without holders holds nothing back; it goes on only if nothing can have been reclaimed meanwhile.
+/// What has no holder holds nothing back; it goes on only if nothing can have been reclaimed meanwhile.
 #[test]
-fn owned_guards_let_go_and_go_on() {
+fn what_is_held_is_let_go_of_and_goes_on() {
     each_flavour(|make| {
         let domain = make().with_bag_limit(1);
         let drops = AtomicUsize::new(0);
-        let mut guard = domain.pin_owned();
         let readers = || domain.stats().active_readers;
-        assert!(guard.hold());
-        guard.let_go();
+        let held = domain.pin_owned().keep(7);
+        let (keeper, other) = (Held::keeper(&held), held.clone());
+        assert_eq!((readers(), domain.may_wait(), *held, *other), (1, false, 7, 7));
+        drop(held);
         assert_eq!((readers(), domain.may_wait()), (1, false));
-        guard.let_go();
+        drop(other);
         assert_eq!((readers(), domain.may_wait()), (0, true));
         for _ in 0..3 {
-            assert!(guard.hold() && readers() == 1, "no time has passed");
-            guard.let_go();
+            let held = keeper.hold();
+            assert!(held.is_some() && readers() == 1, "no time has passed");
+            let another = keeper.hold();
+            drop(held);
+            assert!(another.is_some() && readers() == 1);
         }
-        // Retired while the guard is let go of: it protects again, unless the epoch has moved.
+        // Retired while there is no holder: it protects again, unless the epoch has moved.
         let object = Tracked::boxed(&drops);
         // SAFETY: unlinked from the start, for guards that begin later; `drops` outlives the domain.
         unsafe { domain.pin().retire_box(object) };
-        if guard.hold() {
+        if let Some(_held) = keeper.hold() {
             (0..4).for_each(|_| domain.collect());
-            // SAFETY: the guard has gone on, and is older than the retirement.
+            // SAFETY: the section has gone on, and is older than the retirement.
             unsafe { &*object }.check();
-            guard.let_go();
         }
         (0..4).for_each(|_| domain.collect());
         assert_eq!(drops.load(Ordering::Relaxed), 1);
-        assert!(!guard.hold() && readers() == 0, "it may not go on");
-        guard.renew();
-        assert_eq!(readers(), 1);
-        thread::scope(|s| _ = s.spawn(|| guard.let_go()));
-        assert!(readers() == 0 && guard.hold());
-        drop(guard);
+        assert!(keeper.hold().is_none() && readers() == 0, "it may not go on");
+        let (guard, what) = keeper.into_parts().expect("there is no holder");
+        assert_eq!((readers(), what), (1, 7));
+        let held = guard.keep(8);
+        let keeper = Held::keeper(&held);
+        thread::scope(|s| _ = s.spawn(|| drop(held)));
+        assert!(readers() == 0 && keeper.hold().is_some_and(|held| *held == 8));
+        drop(keeper);
         assert_eq!(readers(), 0);
+    });
+}
+
+/// Whoever ends last frees it, once; and there is one keeper.
+#[test]
+fn what_is_held_ends_with_the_last() {
+    each_flavour(|make| {
+        let domain = make();
+        let (drops, readers) = (AtomicUsize::new(0), || domain.stats().active_readers);
+        let boxed = || Tracked::boxed(&drops);
+        // SAFETY: from a box, once.
+        let held = || domain.pin_owned().keep(unsafe { Box::from_raw(boxed()) });
+        let ended = || drops.swap(0, Ordering::Relaxed);
+        drop(held());
+        assert_eq!((ended(), readers()), (1, 0));
+        let (first, keeper) = {
+            let held = held();
+            let keeper = Held::keeper(&held);
+            (held, keeper)
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| Held::keeper(&first))).is_err());
+        drop(keeper);
+        assert_eq!((ended(), readers()), (0, 1));
+        let second = first.clone();
+        drop(first);
+        second.check();
+        drop(second);
+        assert_eq!((ended(), readers()), (1, 0));
+        let held = held();
+        let keeper = Held::keeper(&held);
+        assert!(keeper.into_parts().is_none());
+        assert_eq!((ended(), readers()), (0, 1));
+        drop(held);
+        assert_eq!((ended(), readers()), (1, 0));
+    });
+}
+
+/// Holders that come and go in several threads beside the keeper: the section lasts while there is one, and no longer.
+#[test]
+fn holders_come_and_go_together() {
+    each_flavour(|make| {
+        let domain = make().with_bag_limit(1);
+        let drops = AtomicUsize::new(0);
+        let object = AtomicPtr::new(Tracked::boxed(&drops));
+        let rounds = scaled(300, 3);
+        for _ in 0..rounds {
+            let guard = domain.pin_owned();
+            // SAFETY: looked at only while there is a holder.
+            let held = guard.keep(unsafe { &*object.load(Ordering::Acquire) });
+            let keeper = Held::keeper(&held);
+            let look = |held: &Held<'_, &Tracked<'_>>| held.check();
+            let work = || {
+                for turn in 0..scaled(20, 2) {
+                    let Some(held) = keeper.hold() else { return };
+                    look(&held);
+                    let again = (turn % 2 == 0).then(|| held.clone());
+                    drop(held);
+                    again.iter().for_each(look);
+                }
+            };
+            thread::scope(|s| {
+                s.spawn(work);
+                s.spawn(work);
+                s.spawn(|| drop(held));
+                let old = object.swap(Tracked::boxed(&drops), Ordering::AcqRel);
+                // SAFETY: unlinked just now, once; `drops` outlives the domain.
+                unsafe { domain.pin().retire_box(old) };
+                domain.collect();
+            });
+            assert_eq!(domain.stats().active_readers, 0);
+        }
+        (0..4).for_each(|_| domain.collect());
+        assert_eq!(drops.load(Ordering::Relaxed), rounds);
+        // SAFETY: the last one, linked nowhere else.
+        drop(unsafe { Box::from_raw(object.into_inner()) });
     });
 }
 

@@ -172,7 +172,7 @@ impl<F: KeyForm> Core<F> {
             cell.drain_into(&mut ops);
         }
         let drained = ops.len();
-        if drained == 0 && combiner.delayed.is_empty() && combiner.removed.is_empty() {
+        if drained == 0 && !self.waits_for_rounds(combiner) {
             return;
         }
         combiner.round += 1;
@@ -237,10 +237,16 @@ impl<F: KeyForm> Core<F> {
         }
     }
 
-    /// Applies and retires everything that was logged before the call.
+    /// Returns whether there is something that only rounds to come take away, though these drain nothing.
+    fn waits_for_rounds(&self, combiner: &Combiner<F>) -> bool {
+        !combiner.delayed.is_empty() || !combiner.removed.is_empty() || self.shortcuts.generations() > 0
+    }
+
+    /// Applies and retires everything that was logged before the call, and drops all shortcuts that were added before it.
     fn catch_up(&self, local: &Local<'_, F>) {
-        // One round for inserts, one for the removes drained with them, one to retire the pages removed.
-        for _ in 0..3 {
+        // One round for inserts, one for the removes drained with them, one to retire the pages removed; and two for each
+        // generation of shortcuts, if these took turns in the last round before the call.
+        for _ in 0..4 {
             self.combine(&mut self.lock_combiner());
             for node in 0..self.layers.len() {
                 self.update(local, node);
@@ -264,12 +270,9 @@ impl<F: KeyForm> Core<F> {
         self.reclaim_retired();
     }
 
-    /// Whether pages that were merged away wait for a round.
+    /// Returns whether changes wait for a round, or pages that were merged away, or shortcuts.
     fn has_unretired(&self) -> bool {
-        let combiner = self.lock_combiner();
-        let waiting = !combiner.delayed.is_empty() || !combiner.removed.is_empty();
-        drop(combiner);
-        waiting || self.cells.iter().any(|cell| !cell.is_drained())
+        self.waits_for_rounds(&self.lock_combiner()) || self.cells.iter().any(|cell| !cell.is_drained())
     }
 
     fn is_paused(&self) -> bool {

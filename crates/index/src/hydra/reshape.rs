@@ -19,11 +19,13 @@ impl<F: KeyForm> Core<F> {
             unsafe { self.release_block(fresh) };
             return;
         }
+        // SAFETY: written just now. Only a thread with `page`'s lock could make it obsolete.
+        let fresh_page = unsafe { fresh.as_ref() };
+        self.note_page(fresh_page);
         // Logged before the lock is released: a thread that later merges the new page away logs after this.
         let stamp = self.log(Kind::Insert, fresh);
         if steps > 1 || is_chosen(stamp) {
-            // SAFETY: written just now. Only a thread with `page`'s lock could make it obsolete.
-            self.shortcuts.add(local.guard, unsafe { fresh.as_ref() });
+            self.shortcuts.add(local.guard, fresh_page);
         }
         page.lock().unlock();
         self.after_structure_change(local);

@@ -8,7 +8,7 @@ use super::page::{Page, Seen};
 use super::shortcuts::Shortcuts;
 use crate::key::KeyForm;
 use crate::map::Limits;
-use archipelago_platform::atomic::{AtomicU64, Ordering::*};
+use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use archipelago_platform::clock::OrderedClock;
 use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_platform::pad::CachePadded;
@@ -41,7 +41,11 @@ pub struct Core<F: KeyForm> {
 }
 
 /// The page arenas of a map.
-struct Arenas(Vec<BlockArena>);
+struct Arenas {
+    of_nodes: Vec<BlockArena>,
+    /// Bytes that the bounds of pages take outside these.
+    bounds: AtomicUsize,
+}
 
 /// What an operation knows about where it runs.
 pub(crate) struct Local<'a, F: KeyForm> {
@@ -66,8 +70,11 @@ impl<F: KeyForm> Core<F> {
         let nodes = config.topology.nodes().len().max(1);
         let place = |node| (nodes > 1).then_some(NodeId(node));
         let arena = |node| BlockArena::new(Layout::new::<F::Page>(), place(node));
-        let arenas = Box::new(Arenas((0..nodes).map(arena).collect()));
-        let head = arenas.0[0].alloc().cast::<F::Page>();
+        let arenas = Box::new(Arenas {
+            of_nodes: (0..nodes).map(arena).collect(),
+            bounds: AtomicUsize::new(F::bound_bytes(F::probe(&F::least()))),
+        });
+        let head = arenas.of_nodes[0].alloc().cast::<F::Page>();
         // SAFETY: a fresh block of the page's layout.
         unsafe { F::Page::init(head.as_ptr(), F::probe(&F::least()), core::ptr::null()) };
         let head = PagePtr(head);
@@ -108,33 +115,33 @@ impl<F: KeyForm> Core<F> {
 
     /// Closes the sparse chunks of sparse arenas; how many pages lie in closed ones. See [`BlockArena::close_sparse`].
     pub(super) fn close_sparse(&self, sparse: Sparse) -> usize {
-        self.arenas.0.iter().map(|arena| arena.close_sparse(sparse)).sum()
+        self.arenas.of_nodes.iter().map(|arena| arena.close_sparse(sparse)).sum()
     }
 
     /// Returns whether an arena is sparse.
     pub(super) fn is_sparse(&self, sparse: Sparse) -> bool {
-        self.arenas.0.iter().any(|arena| arena.is_sparse(sparse))
+        self.arenas.of_nodes.iter().any(|arena| arena.is_sparse(sparse))
     }
 
     /// Bytes of pages that are free on a node.
     pub(super) fn spare_bytes(&self, node: usize) -> usize {
-        self.arenas.0[node].bytes_spare()
+        self.arenas.of_nodes[node].bytes_spare()
     }
 
     /// Closes all chunks.
     pub(super) fn close_all(&self) {
-        self.arenas.0.iter().for_each(BlockArena::close_all);
+        self.arenas.of_nodes.iter().for_each(BlockArena::close_all);
     }
 
     /// The node of a page that lies in a closed chunk.
     pub(super) fn closed_at(&self, page: &F::Page) -> Option<usize> {
         let block = NonNull::from(page).cast();
-        self.arenas.0.iter().position(|arena| arena.is_closed(block))
+        self.arenas.of_nodes.iter().position(|arena| arena.is_closed(block))
     }
 
     /// A block for a page, on `node`.
     pub(super) fn allocate(&self, node: usize) -> NonNull<F::Page> {
-        self.arenas.0[node].alloc().cast()
+        self.arenas.of_nodes[node].alloc().cast()
     }
 
     /// Gives back a block that never became a page.
@@ -146,6 +153,12 @@ impl<F: KeyForm> Core<F> {
         unsafe { self.arenas.free(block.cast()) }
     }
 
+    /// Counts what a fresh page has outside itself.
+    pub(super) fn note_page(&self, page: &F::Page) {
+        // Relaxed: a number, which orders nothing.
+        self.arenas.bounds.fetch_add(F::bound_bytes(page.low()), Relaxed);
+    }
+
     /// Retires an obsolete page that no search layer leads to any more.
     ///
     /// # Safety
@@ -155,8 +168,11 @@ impl<F: KeyForm> Core<F> {
             let page = page.cast::<F::Page>();
             // SAFETY: RCU calls this once, when no reader is left, and before the arenas are dropped (field order).
             unsafe {
+                let arenas = &*arenas.cast::<Arenas>();
+                // Relaxed, as in `note_page`.
+                arenas.bounds.fetch_sub(F::bound_bytes((*page).low()), Relaxed);
                 F::Page::destroy(page);
-                (*arenas.cast::<Arenas>()).free(NonNull::new_unchecked(page.cast()));
+                arenas.free(NonNull::new_unchecked(page.cast()));
             }
         }
         // Release, and before the retirement: a guard that RCU does not wait for finds it counted.
@@ -195,12 +211,13 @@ impl<F: KeyForm> Core<F> {
 
     /// Pages, those included whose memory is not free yet.
     pub(super) fn pages(&self) -> usize {
-        self.arenas.0.iter().map(BlockArena::blocks_live).sum()
+        self.arenas.of_nodes.iter().map(BlockArena::blocks_live).sum()
     }
 
-    /// Bytes of memory held for pages.
+    /// Bytes of memory held for pages and their bounds.
     pub(super) fn page_bytes(&self) -> usize {
-        self.arenas.0.iter().map(BlockArena::bytes_held).sum()
+        let blocks: usize = self.arenas.of_nodes.iter().map(BlockArena::bytes_held).sum();
+        blocks + self.arenas.bounds.load(Relaxed)
     }
 
     /// Bytes of memory held for search layers and shortcuts.
@@ -271,7 +288,7 @@ impl Arenas {
     /// # Safety
     /// `block` came from one of these arenas and is used no more.
     unsafe fn free(&self, block: NonNull<u8>) {
-        let owner = self.0.iter().find(|arena| self.0.len() == 1 || arena.owns(block));
+        let owner = self.of_nodes.iter().find(|arena| self.of_nodes.len() == 1 || arena.owns(block));
         let owner = owner.expect("a page's block belongs to one of its map's arenas");
         // SAFETY: passed on.
         unsafe { owner.free(block) }

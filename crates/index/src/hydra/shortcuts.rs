@@ -14,7 +14,8 @@
 //!
 //! **Two generations.** Once a change has reached every layer, its shortcut is needed no more. New ones go into the `young` tree;
 //! when what was logged before the trees last took turns is in all layers, the `old` one is dropped whole, and the young one is
-//! old. A change is logged before it is told of here, so a tree outlives what its pages are needed for; see `reclaim`.
+//! old. A change is logged before it is told of here, so a tree outlives what its pages are needed for; see `reclaim`. Where
+//! no thread changes the list, rounds that drain nothing go on until both are dropped: `sync` does them, and a map at rest.
 //!
 //! A thread that takes a page out loads `young` first, then `old`, and turning stores `old` first. So it meets the tree that has
 //! the page, unless that is out of use: were the page in the tree that was young at the first load, or before, this is it, or it
@@ -91,6 +92,12 @@ impl<F: KeyForm> Shortcuts<F> {
         let old = self.trees[OLD].swap(young, AcqRel);
         self.trees[YOUNG].store(null_mut(), Release);
         NonNull::new(old).map(Dropped)
+    }
+
+    /// The number of generations that have a tree, be it empty: rounds go on until none has.
+    pub(super) fn generations(&self) -> usize {
+        // Relaxed: nothing is read through the pointers. The tree of a change that is told of meanwhile waits for the next round.
+        self.trees.iter().filter(|tree| !tree.load(Relaxed).is_null()).count()
     }
 
     /// Bytes of memory held, about.

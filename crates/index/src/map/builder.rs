@@ -33,7 +33,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
     ///
     /// The memory stays below the limit and, per thread that changes the map, one part in 32 of it and what one operation
     /// removes; and, with [`OnBacklog::Wait`], all that threads remove or replace while they read the map themselves, with a `Ref`
-    /// or an `Entry` of their own: they cannot wait. With the `try_` operations it stays below the limit there, too. A limit of less than some 100 kB for each such thread costs speed. Look-ups never wait.
+    /// or an `Entry` of their own: they cannot wait. With the `try_` operations it stays below the limit there, too. A limit of less
+    /// than some 100 kB for each such thread costs speed. Look-ups never wait.
     ///
     /// ```
     /// use archipelago::index::{HydraList, OnBacklog, Refused};
@@ -60,7 +61,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Builder<S, K, V> {
     ///
     /// With `try_` operations alone the map holds at most this and a block of pages (half of the limit, at most 2 MiB); per
     /// thread, an entry, a page, and what removals leave to readers; and where threads compete for the last room in pages, one part in 32 of
-    /// the limit.
+    /// the limit. While removals (or the merging below) have pages moved together, their twins can add about another block, until readers
+    /// have left the pages that were replaced.
     ///
     /// Removing entries makes room once no reader can still use them. Pages that are free in a block are room. At the limit a
     /// key whose page has room is stored, and one whose page is full is refused, so the one may be refused and the next be

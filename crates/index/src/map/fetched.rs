@@ -9,8 +9,7 @@ use super::structure::{End, Structure};
 use super::walk::Walk;
 use super::{FormOf, Kind, Map};
 use crate::{Key, value};
-use archipelago_platform::sync::Arc;
-use archipelago_sync::rcu::OwnedGuard;
+use archipelago_sync::rcu::{Held, Keeper, OwnedGuard};
 use core::ops::Range as Places;
 
 /// The entries of one batch, and their guard.
@@ -21,24 +20,25 @@ pub(super) struct Fetched<'m, K: Key> {
 }
 
 impl<'m, K: Key> Fetched<'m, K> {
-    /// Nothing yet, in a section with one holder.
+    /// Nothing yet, in a section of its own.
     pub(super) fn new<S: Kind, V: Send + Sync + 'static>(map: &'m Map<S, K, V>) -> Self {
         Self { batch: Batch::default(), guard: map.core().domain().pin_owned() }
     }
 }
 
-/// A holder of a batch's guard: what the batch shows is not reclaimed while it lives.
-pub(super) struct Kept<'m, K: Key>(Arc<Fetched<'m, K>>);
+/// A holder of a batch: what it shows is not reclaimed while this lives.
+#[derive(Clone)]
+pub(super) struct Kept<'m, K: Key>(Held<'m, Batch<FormOf<K>>>);
 
 impl<'m, K: Key> Kept<'m, K> {
     /// The first holder of what was fetched just now.
     pub(super) fn new(fetched: Fetched<'m, K>) -> Self {
-        Self(Arc::new(fetched))
+        Self(fetched.guard.keep(fetched.batch))
     }
 
     #[inline]
     pub(super) fn batch(&self) -> &Batch<FormOf<K>> {
-        &self.0.batch
+        &self.0
     }
 
     /// # Safety
@@ -50,22 +50,9 @@ impl<'m, K: Key> Kept<'m, K> {
     }
 }
 
-impl<K: Key> Clone for Kept<'_, K> {
-    fn clone(&self) -> Self {
-        assert!(self.0.guard.hold(), "this one holds it");
-        Self(self.0.clone())
-    }
-}
-
-impl<K: Key> Drop for Kept<'_, K> {
-    fn drop(&mut self) {
-        self.0.guard.let_go();
-    }
-}
-
 /// What an iterator has fetched from one end of its range.
 pub(super) struct Side<'m, K: Key> {
-    fetched: Arc<Fetched<'m, K>>,
+    fetched: Keeper<'m, Batch<FormOf<K>>>,
     /// Places that are left: the one to be yielded next at the start.
     pub(super) left: Places<usize>,
     /// The iterator's own, from the moment of fetching or for what it lends.
@@ -75,29 +62,28 @@ pub(super) struct Side<'m, K: Key> {
 impl<'m, K: Key> Side<'m, K> {
     pub(super) fn new(fetched: Fetched<'m, K>) -> Self {
         let kept = Kept::new(fetched);
-        Self { left: 0..kept.batch().len(), fetched: kept.0.clone(), lent: Some(kept) }
+        Self { left: 0..kept.batch().len(), fetched: Held::keeper(&kept.0), lent: Some(kept) }
     }
 
     /// Something to fetch into: this one's, if no entry refers to it any more.
     pub(super) fn again(self) -> Option<Fetched<'m, K>> {
         drop(self.lent);
-        let mut fetched = Arc::into_inner(self.fetched)?;
-        fetched.batch.clear();
-        fetched.guard.renew();
-        Some(fetched)
+        let (guard, mut batch) = self.fetched.into_parts()?;
+        batch.clear();
+        Some(Fetched { batch, guard })
     }
 
     /// Keeps the values, unless some of them may be gone.
     #[inline]
     pub(super) fn keep(&mut self) -> Option<Kept<'m, K>> {
-        self.lent.take().or_else(|| self.fetched.guard.hold().then(|| Kept(self.fetched.clone())))
+        self.lent.take().or_else(|| self.fetched.hold().map(Kept))
     }
 
     /// Has a walk fetch what is left of this side once more.
     pub(super) fn give_back<S: Kind, V: Send + Sync + 'static>(mut self, walk: &mut Walk<'m, S, K, V>, end: End) {
         if let Some(next) = self.left.next() {
             let last = self.left.next_back().unwrap_or(next);
-            walk.rewind(end, self.fetched.batch.key(next), self.fetched.batch.key(last));
+            walk.rewind(end, self.fetched.what().key(next), self.fetched.what().key(last));
         }
     }
 }

@@ -210,6 +210,10 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     /// or replaced as far as no thread reads; it waits for no reader. Never needed for right answers; useful before measuring.
     /// It does not promise that memory is reclaimed at once: what a reader may still be using goes after that, and so does
     /// what a background thread is about to free. What a map at rest leaves behind is freed some milliseconds later.
+    ///
+    /// After removals all over a map `sync` also merges pages that have become thin and moves them together, in O(pages): then
+    /// the map takes at most some three times what a fresh one would. A `HydraList` with background threads does so by itself
+    /// when it comes to rest. Without `sync` a `BLinkTree` and Eunomia's maps may keep nearly all the memory that they had.
     pub fn sync(&self) {
         if let Some(core) = self.used() {
             core.settle();

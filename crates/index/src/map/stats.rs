@@ -41,9 +41,9 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
 
     /// Bytes of memory held: for pages or nodes, search layers and boxed values, and what was removed or replaced and waits
     /// for readers. What lies in a box of its own (an `Art`'s nodes and leaves, values that are no numbers, keys in
-    /// Eunomia's maps, long ones in a `HydraList`) counts as what the global allocator takes for it, which is found out by trying, once
-    /// for each size. Within 10 % of what the operating system says is resident. Not counted: what values own elsewhere, a few words
-    /// for each thread, and in a `HydraList` of byte strings the pages' bounds. O(threads).
+    /// Eunomia's maps, long ones and the bounds of pages in a `HydraList`) counts as what the global allocator takes for it, which is
+    /// found out by trying, once for each size. Within 10 % of what the operating system says is resident. Not counted: what values own
+    /// elsewhere, and a few words for each thread. O(threads).
     pub fn bytes(&self) -> usize {
         self.stats().bytes
     }

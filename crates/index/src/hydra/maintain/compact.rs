@@ -142,6 +142,7 @@ impl<F: KeyForm> Core<F> {
             right.copy_to(twin.as_ptr());
             twin.as_ref()
         };
+        self.note_page(twin_page);
         page.set_twin(twin_page);
         right.set_next(twin_page);
         // Before the locks are released: a thread that later merges the twin away, or moves it, logs after this.

@@ -258,6 +258,42 @@ fn shortcuts_stay_until_the_slowest_layer_needs_them_no_more() {
     map.check_invariants();
 }
 
+/// Whatever the last rounds were, `sync` ends with no generation of shortcuts, and so does a map that comes to rest.
+#[test]
+fn no_shortcut_remains_at_rest() {
+    let map = map(SearchLayerKind::Snapshot, 2);
+    let session = map.pin();
+    let generations = |core: &Core<Word>| (core.shortcuts.generations(), core.shortcuts.bytes(&core.domain.pin()));
+    for rounds in 0..6 {
+        add_shortcut(session.core, jump(&session, 0, 2 * FULL));
+        // They take turns in some of these rounds, with changes to drain or without, and there may be one in either.
+        for number in 0..rounds {
+            let key = 1000 * FULL * (rounds + 1) + 2 * FULL * number;
+            (key..key + number % 2 * 2 * FULL).for_each(|key| assert!(!session.upsert(&key, key)));
+            round(&session, 0..2);
+            if number % 3 == 1 {
+                add_shortcut(session.core, jump(&session, 0, 3 * FULL));
+            }
+        }
+        map.sync();
+        assert_eq!(generations(session.core), (0, 0), "after {rounds} rounds and `sync`");
+    }
+    let map: HydraList<u64, u64> = HydraList::builder().topology(Topology::synthetic(2, 1)).build();
+    let session = map.pin();
+    // Background threads, which the load starts, and not the test do the rounds.
+    (0..1000 * FULL).for_each(|key| assert!(!session.upsert(&key, key)));
+    (0..1000 * FULL).filter(|key| key % 1000 > 0).for_each(|key| assert!(session.delete(&key)));
+    let stats = loop {
+        let stats = map.maintenance_stats();
+        if stats.roused == stats.done {
+            break stats;
+        }
+        thread::sleep(core::time::Duration::from_millis(1));
+    };
+    assert!(stats.threads > 0 && stats.rounds > 4);
+    assert_eq!(generations(session.core), (0, 0), "in a map at rest: {stats:?}");
+}
+
 #[test]
 fn no_finger_outlives_its_page() {
     let map = map(SearchLayerKind::Snapshot, 1);

@@ -91,6 +91,12 @@ pub trait PageForm: Form {
         0
     }
 
+    /// Bytes that a page keeps outside itself for its lower bound.
+    fn bound_bytes(low: Self::Probe<'_>) -> usize {
+        let _ = low;
+        0
+    }
+
     /// The tag of `key`: a hash byte that is never zero.
     fn tag(key: Self::Probe<'_>) -> u8;
 }

@@ -139,8 +139,12 @@ impl PageForm for Bytes {
 
     #[inline]
     fn outside(key: &[u8]) -> usize {
-        let boxed = || taken_by(Layout::new::<Boxed>()) + taken_by(Layout::for_value(key));
-        if key.len() > LONG_KEY { boxed() } else { 0 }
+        if key.len() > LONG_KEY { Self::bound_bytes(key) } else { 0 }
+    }
+
+    /// What a box of any byte string takes.
+    fn bound_bytes(low: &[u8]) -> usize {
+        taken_by(Layout::new::<Boxed>()) + taken_by(Layout::for_value(low))
     }
 
     #[inline]
