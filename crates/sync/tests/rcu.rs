@@ -708,7 +708,9 @@ fn what_is_held_is_let_go_of_and_goes_on() {
         }
         (0..4).for_each(|_| domain.collect());
         assert_eq!(drops.load(Ordering::Relaxed), 1);
-        assert!(keeper.hold().is_none() && readers() == 0, "it may not go on");
+        for _ in 0..3 {
+            assert!(keeper.hold().is_none() && readers() == 0, "it may not go on, however often it is asked");
+        }
         let (guard, what) = keeper.into_parts().expect("there is no holder");
         assert_eq!((readers(), what), (1, 7));
         let held = guard.keep(8);

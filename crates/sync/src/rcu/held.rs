@@ -39,8 +39,11 @@ use crate::backoff::Backoff;
 const BUSY: usize = 1;
 /// There is a keeper.
 const KEPT: usize = 2;
+/// There is no holder, and never will be: the section could not go on. The record has a later epoch since, which says nothing
+/// about what was read.
+const OVER: usize = 4;
 /// A holder.
-const ONE: usize = 4;
+const ONE: usize = 8;
 
 struct Inner<'d, T> {
     /// Holders, and the bits above.
@@ -153,13 +156,16 @@ impl<'d, T> Keeper<'d, T> {
         &self.inner().what
     }
 
-    /// A holder; `None` if there was none and what was read may have been reclaimed since. Never waits for readers. O(1).
+    /// A holder; `None`, then and for ever, if there was none and what was read may have been reclaimed since. Never waits for readers. O(1).
     #[inline]
     pub fn hold(&self) -> Option<Held<'d, T>> {
         let Inner { word, section, .. } = self.inner();
         let held = || Some(Held { inner: self.inner, owns: PhantomData });
         let mut seen = Self::settled(word);
         loop {
+            if seen & OVER != 0 {
+                return None;
+            }
             let is_first = seen == KEPT;
             let next = if is_first { KEPT | BUSY } else { seen + ONE };
             // Acquire: the record is ours behind who had it before, or our reads follow the first holder's barrier (*In*).
@@ -168,7 +174,7 @@ impl<'d, T> Keeper<'d, T> {
                 Err(_) => seen = Self::settled(word),
                 Ok(_) if is_first => {
                     let same = section.go_on();
-                    word.store(if same { KEPT | ONE } else { KEPT }, Release);
+                    word.store(if same { KEPT | ONE } else { KEPT | OVER }, Release);
                     return if same { held() } else { None };
                 }
                 Ok(_) => return held(),
@@ -211,7 +217,7 @@ impl<'d, T> Keeper<'d, T> {
             // Release and Acquire: *The end* in the module's text.
             if word.compare_exchange_weak(seen, seen - KEPT, AcqRel, Relaxed).is_ok() {
                 // SAFETY: from a box; nothing else leads there.
-                return (seen == KEPT).then(|| unsafe { Box::from_raw(inner.as_ptr()) });
+                return (seen & !OVER == KEPT).then(|| unsafe { Box::from_raw(inner.as_ptr()) });
             }
         }
     }
