@@ -289,7 +289,10 @@ mod tests {
         let (domain, table) = (Domain::new(), Table::new());
         let guard = domain.pin();
         let times = Times { last: NEVER, deadline: NEVER };
-        let entry = |key: u64| Entry::boxed(key, (), key.wrapping_mul(0x9E37_79B9_7F4A_7C15), 1, times);
+        let hash = |key: u64| {
+            key.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ key.wrapping_mul(0xD6E8_FEB8_6659_FD93)
+        };
+        let entry = |key: u64| Entry::boxed(key, (), hash(key), 1, times);
         let mut there: Vec<_> = (0..500).map(entry).collect();
         for (len, entry) in there.iter().enumerate() {
             table.insert(&guard, *entry, len);
