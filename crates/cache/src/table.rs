@@ -275,3 +275,48 @@ impl<K, V> Drop for Table<K, V> {
         }
     }
 }
+
+#[cfg(all(test, not(archipelago_sim)))]
+mod tests {
+    use super::*;
+    use crate::clock::NEVER;
+    use crate::entry::Times;
+    use archipelago_sync::rcu::Domain;
+
+    /// However entries come and go, ways end where no entry has passed by.
+    #[test]
+    fn ways_are_short_when_entries_have_left() {
+        let (domain, table) = (Domain::new(), Table::new());
+        let guard = domain.pin();
+        let times = Times { last: NEVER, deadline: NEVER };
+        let hash = |key: u64| {
+            key.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ key.wrapping_mul(0xD6E8_FEB8_6659_FD93)
+        };
+        let entry = |key: u64| Entry::boxed(key, (), hash(key), 1, times);
+        let mut there: Vec<_> = (0..500).map(entry).collect();
+        for (len, entry) in there.iter().enumerate() {
+            table.insert(&guard, *entry, len);
+        }
+        for key in 500..5_000 {
+            let gone = there.swap_remove(key as usize * 7 % there.len());
+            table.remove(&guard, gone);
+            // SAFETY: taken out, and found by no other thread.
+            drop(unsafe { Box::from_raw(gone.as_ptr()) });
+            there.push(entry(key));
+            table.insert(&guard, *there.last().unwrap(), 499);
+        }
+        there.drain(100..).for_each(|gone| {
+            table.remove(&guard, gone);
+            // SAFETY: as above.
+            drop(unsafe { Box::from_raw(gone.as_ptr()) });
+        });
+        let array = table.current(&guard);
+        let passed: u64 = array.0.iter().map(|bucket| count(bucket.tags.load(Relaxed))).sum();
+        // SAFETY: in the table.
+        let way = |entry: &Shared<u64, ()>| {
+            let (hash, at) = (unsafe { entry.as_ref() }.header().hash, table.place_of(&guard, *entry).unwrap());
+            array.way(hash).take_while(|bucket| *bucket != at.bucket).count() as u64
+        };
+        assert_eq!(passed, there.iter().map(way).sum(), "each bucket counts those that have passed by and are here");
+    }
+}

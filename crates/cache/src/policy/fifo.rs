@@ -107,3 +107,28 @@ impl<const TAG: u64> Fifo<TAG> {
         self.items.capacity() * size_of::<Option<Resident<'static>>>()
     }
 }
+
+#[cfg(all(test, not(archipelago_sim)))]
+mod tests {
+    use super::*;
+    use crate::clock::NEVER;
+    use crate::entry::{Entry, Times};
+
+    /// Entries that are removed anywhere leave no more blank places than entries, and those that stay keep their order.
+    #[test]
+    fn queues_close_up() {
+        let times = Times { last: NEVER, deadline: NEVER };
+        let entries: Vec<_> = (0..1_000_u64).map(|key| Entry::boxed(key, (), key, 1, times)).collect();
+        // SAFETY: freed below.
+        let resident = |at: usize| unsafe { Resident::new(entries[at]) };
+        let mut queue = Fifo::<1>::default();
+        (0..1_000).for_each(|at| queue.push(resident(at)));
+        (0..1_000).filter(|at| at % 10 != 3).for_each(|at| queue.remove(resident(at)));
+        assert_eq!((queue.len(), queue.weight()), (100, 100));
+        assert!(queue.items.len() <= 200 && queue.bytes() < 8_000, "{} places", queue.items.len());
+        let order: Vec<_> = core::iter::from_fn(|| queue.pop()).map(|entry| entry.header().hash).collect();
+        assert!(order.into_iter().eq((3..1_000).step_by(10)));
+        // SAFETY: boxed above, and in no queue.
+        entries.into_iter().for_each(|entry| drop(unsafe { Box::from_raw(entry.as_ptr()) }));
+    }
+}
