@@ -161,7 +161,11 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
             for version in versions {
                 let origin = self.origins.get(version).filter(|origin| self.history.txns[origin.txn].committed);
                 let Some(origin) = origin else {
-                    return Err(self.tell("G1a: a version is there that was never committed", &format!("{key:?}"), &[]));
+                    return Err(self.tell(
+                        "G1a: a version is there that was never committed",
+                        &format!("{key:?}"),
+                        &[],
+                    ));
                 };
                 if listed.insert(*version, ()).is_some() || !origin.last {
                     let title = "G0: a version is there twice, or was overwritten by its own transaction";
@@ -216,7 +220,11 @@ impl<K: Ord + Clone + Debug> Judge<'_, K> {
         let name = format!("{key:?}");
         if let Some((version, there)) = own {
             let expected = there.then_some(version);
-            return if found == expected { Ok(()) } else { Err(self.tell("its own write is not seen", &name, &[reader])) };
+            return if found == expected {
+                Ok(())
+            } else {
+                Err(self.tell("its own write is not seen", &name, &[reader]))
+            };
         }
         let Some(version) = found else {
             self.read_nothing(reader, key, name);

@@ -106,10 +106,7 @@ impl<S: Scheme> Database<S> {
     ///
     /// # Panics
     /// As [`transact`](Self::transact).
-    pub fn try_transact<T, E: From<Error>>(
-        &self,
-        body: impl FnOnce(&mut Tx<'_, S>) -> Result<T, E>,
-    ) -> Result<T, E> {
+    pub fn try_transact<T, E: From<Error>>(&self, body: impl FnOnce(&mut Tx<'_, S>) -> Result<T, E>) -> Result<T, E> {
         match self.attempt(Isolation::Serializable, self.shared.arrive(), body) {
             End::Done(result) => result,
             End::Conflict => Err(Error::Conflict.into()),

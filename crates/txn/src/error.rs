@@ -26,7 +26,9 @@ impl fmt::Display for Error {
         match self {
             Self::Conflict => f.write_str("another transaction is in the way: begin this one anew"),
             Self::Duplicate { index } => write!(f, "the key is taken in the index {index}"),
-            Self::KeyChanged => f.write_str("an update must not change the primary key: remove the row and insert another"),
+            Self::KeyChanged => {
+                f.write_str("an update must not change the primary key: remove the row and insert another")
+            }
         }
     }
 }

@@ -203,12 +203,15 @@ pub struct Slot<S: Scheme> {
     pub(crate) seen: *mut Version<S>,
 }
 
+/// A record that was looked for to be written, twice: with its types and without.
+type Claimed<'t, K, P, S> = (Found<'t, K, P, S>, Slot<S>);
+
 /// Looks for the record of a key, to write it; links one if there is none.
 pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
     work: &mut Work<'t, S>,
     tree: &Typed<M, K, P, S>,
     key: &K,
-) -> Result<(Found<'t, K, P, S>, Slot<S>), Conflict> {
+) -> Result<Claimed<'t, K, P, S>, Conflict> {
     loop {
         work.check()?;
         let (found, linked) = tree.find_or_link(key.clone());

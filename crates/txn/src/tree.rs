@@ -200,7 +200,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
     /// A removal's grace period is over.
     fn due(&self, record: &Record<S>) {
         // SAFETY: the index is alive, and the home is while its domain reclaims; exclusively borrowed, for the drop, is the domain alone.
-        if unsafe { &*(&raw const (*self.home).closing) }.load(Ordering::Relaxed) {
+        if unsafe { &(*self.home).closing }.load(Ordering::Relaxed) {
             return;
         }
         // SAFETY: as above, and this is not the drop.

@@ -42,9 +42,8 @@ enum Answer {
 
 impl State {
     fn ask(&mut self, mode: Mode, arrival: u64) -> Answer {
-        let clashes = |&&(holder, held): &&(u64, Mode)| {
-            holder != arrival && (mode == Mode::Exclude || held == Mode::Exclude)
-        };
+        let clashes =
+            |&&(holder, held): &&(u64, Mode)| holder != arrival && (mode == Mode::Exclude || held == Mode::Exclude);
         let oldest = self.holders.iter().filter(clashes).map(|holder| holder.0).min();
         match oldest {
             Some(oldest) if oldest < arrival => Answer::Die,

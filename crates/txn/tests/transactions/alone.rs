@@ -83,7 +83,8 @@ fn operations<S: Scheme>() {
         let ann = tx.get(&people, &1)?.unwrap();
         assert_eq!(tx.get_by::<ByMail>(&people, &(true, "c".into()))?.unwrap().id, 3);
         assert!(tx.get_by::<ByMail>(&people, &(true, "z".into()))?.is_none());
-        let mut bern = ids(tx.range_by::<ByCity>(&people, "Bern".to_string()..="Bern".to_string()).collect::<Result<_, _>>()?);
+        let mut bern =
+            ids(tx.range_by::<ByCity>(&people, "Bern".to_string()..="Bern".to_string()).collect::<Result<_, _>>()?);
         bern.sort_unstable();
         assert_eq!(bern, [1, 2]);
         let below = ids(tx.range_by::<ByCity>(&people, .."Chur".to_string()).collect::<Result<_, _>>()?);

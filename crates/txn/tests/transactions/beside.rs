@@ -1,7 +1,7 @@
 //! Threads beside each other: anomalies that have names.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use archipelago_check::watchdog::{USUAL, watchdog};
@@ -175,7 +175,8 @@ fn bank<S: Scheme>() {
                     let view = db.snapshot();
                     assert_eq!(view.range(&table, ..).map(|row| row.cents).sum::<i64>(), 20_000);
                     assert_eq!(view.range_by::<ByCents>(&table, ..).map(|row| row.cents).sum::<i64>(), 20_000);
-                    let sum = db.transact(|tx| tx.range(&table, ..).map(|row| Ok(row?.cents)).sum::<Result<i64, Error>>());
+                    let sum =
+                        db.transact(|tx| tx.range(&table, ..).map(|row| Ok(row?.cents)).sum::<Result<i64, Error>>());
                     assert_eq!(sum, Ok(20_000));
                 }
             });

@@ -1,10 +1,10 @@
 //! What transactions promise, alone and beside each other, by every scheme.
 #![cfg(not(archipelago_sim))]
 
-#[path = "../common/book.rs"]
-mod book;
 mod alone;
 mod beside;
+#[path = "../common/book.rs"]
+mod book;
 mod histories;
 mod lives;
 mod model;
