@@ -18,7 +18,7 @@
 use core::marker::PhantomData;
 use core::panic::AssertUnwindSafe;
 
-use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 
@@ -147,8 +147,8 @@ impl<S: Scheme> Head<S> {
 #[repr(C)]
 pub struct Record<S: Scheme> {
     head: AtomicPtr<Version<S>>,
-    /// Removals whose grace period is not over: see `Tree`'s text.
-    pub(crate) removals: AtomicU32,
+    /// What keeps it in its index: transactions that are to write it, and removals whose grace period is not over. See `tree.rs`.
+    holds: AtomicU32,
     pub(crate) lock: S::Lock,
 }
 
@@ -169,6 +169,22 @@ impl<S: Scheme> Record<S> {
             }
             backoff.wait();
         }
+    }
+
+    /// Keeps the record in its index until [`let_go`](Self::let_go), if it is not dead: to be looked at after the call.
+    pub(crate) fn hold(&self) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        // With the one in `Tree::unlink`, which comes between its latch and its look at `holds`.
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn let_go(&self) {
+        // Release: the unlinker sees what the holder did.
+        self.holds.fetch_sub(1, Ordering::Release);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::Acquire) > 0
     }
 
     /// Latches the record; `None` if it is dead.
@@ -241,7 +257,7 @@ impl<K, P, S: Scheme> Keyed<K, P, S> {
         P: Send + Sync + 'static,
     {
         let head = AtomicPtr::new(Full::<P, S>::boxed(None));
-        let record = Record { head, removals: AtomicU32::new(0), lock: S::Lock::default() };
+        let record = Record { head, holds: AtomicU32::new(0), lock: S::Lock::default() };
         Box::into_raw(Box::new(Self { record, key, payload: PhantomData }))
     }
 

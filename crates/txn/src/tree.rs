@@ -10,14 +10,15 @@
 //! fence and looks again: one of them, at least, finds the other's latch.
 //!
 //! What was inserted and removed again in the meantime must be noticed, too. So a removed record stays linked until a grace period after
-//! the removal's commit is over (`removals` counts those that are not): each transaction that began before the commit finds the record, with a version
+//! the removal's commit is over (it holds the record): each transaction that began before the commit finds the record, with a version
 //! that is no origin. A record with an origin was never committed to, and may go at once.
 //!
 //! # Unlinking
-//! Under the record's latch, when its head is absent, nothing is kept for snapshots, no removal is in its grace period and no
-//! transaction holds its lock. A transaction that takes a lock looks at the head afterwards, with a SeqCst fence between, and the
-//! unlinker at the lock after its latch, with one too; so one of them notices. Each transaction tries, when it has ended, for all records that it
-//! locked, linked or wrote; removals for themselves when their grace period ends; snapshots for what was kept for them.
+//! Under the record's latch, when its head is absent, nothing is kept for snapshots, no removal in its grace period and no
+//! transaction that is to write it holds the record, and none has its lock. (Otherwise a transaction would lose sight of what it wrote itself.) A
+//! transaction that takes a lock or a hold looks at the head afterwards, with a SeqCst fence between, and the unlinker at both after its latch, with
+//! one too; so one of them notices. Each transaction tries, when it has ended, for all records that it
+//! locked, linked or held; removals for themselves when their grace period ends; snapshots for what was kept for them.
 
 use core::marker::PhantomData;
 use core::ops::{Bound, ControlFlow};
@@ -50,7 +51,7 @@ pub trait Tree<S: Scheme>: Send + Sync {
     unsafe fn unlink(&self, record: &Record<S>, guard: &Guard<'_>);
 
     /// Calls for [`unlink`](Self::unlink) after a grace period. The caller holds the record's latch and has committed an absent
-    /// version; it has counted itself in `removals`.
+    /// version; it has a hold on the record for this.
     ///
     /// # Safety
     /// As for `unlink`. The index stays where it is until the domain has been dropped.
@@ -150,7 +151,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
             let version = unsafe { &*head.version() };
             version.is_absent()
                 && version.older.load(Ordering::Relaxed).is_null()
-                && record.removals.load(Ordering::Acquire) == 0
+                && !record.is_held()
         };
         // A look without the latch, for the many records that stay.
         let head = record.head();
@@ -207,7 +208,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         let home = unsafe { &*self.home };
         // The guard comes first: without the removal that was counted any thread may take the record out.
         let guard = home.domain.pin();
-        record.removals.fetch_sub(1, Ordering::AcqRel);
+        record.let_go();
         // SAFETY: the record was alive when the guard began.
         unsafe { self.unlink(record, &guard) };
     }

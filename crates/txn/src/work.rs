@@ -65,6 +65,8 @@ pub struct Work<'t, S: Scheme> {
     locks: FxHashMap<*const Record<S>, (Mode, Place<S>)>,
     /// Records that it linked.
     linked: Vec<Place<S>>,
+    /// Records that it keeps in their indexes, some of them several times.
+    held: Vec<Place<S>>,
     /// Versions of its own that it replaced, with the write: for savepoints.
     undo: Vec<(usize, *mut Version<S>)>,
     /// Versions of its own that are not needed any more, but may have been lent.
@@ -91,6 +93,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             written: FxHashMap::default(),
             locks: FxHashMap::default(),
             linked: Vec::new(),
+            held: Vec::new(),
             undo: Vec::new(),
             retained: Vec::new(),
             doomed: false,
@@ -125,6 +128,10 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
         // SAFETY: found in its index inside of the guard.
         let record = unsafe { &*place.record };
+        if mode == Mode::Exclude {
+            record.hold();
+            self.held.push(place);
+        }
         if let Some(snapshot) = self.snapshot {
             return self.look_back(record, mode, snapshot);
         }
@@ -212,8 +219,6 @@ impl<'t, S: Scheme> Work<'t, S> {
         for write in self.writes.drain(writes..) {
             self.written.remove(&write.place.record);
             self.retained.push(write.pending);
-            // It may have been linked by another, which has ended since.
-            self.linked.push(write.place);
         }
     }
 
@@ -335,7 +340,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         S::stamp(version, stamp);
         let mut done = Done { place, dropped: Vec::new(), removed: version.is_absent() };
         if done.removed {
-            latch.record().removals.fetch_add(1, Ordering::Relaxed);
+            latch.record().hold();
         }
         latch.install(pending);
         self.shared.epochs.prune(&latch, place.tree, &mut done.dropped);
@@ -349,7 +354,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             // SAFETY: they were taken out of their chains under the latch.
             dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version) });
             if removed {
-                // SAFETY: the record was latched inside of the guard, and a removal is counted for it.
+                // SAFETY: the record was latched inside of the guard, and is held for it.
                 unsafe { (*place.tree).unlink_later(&*place.record, &self.guard) };
             }
         }
@@ -389,9 +394,10 @@ impl<S: Scheme> Drop for Work<'_, S> {
             // SAFETY: alive inside of the guard.
             S::release(unsafe { &*record }, mode, self.arrival);
         }
-        let written = self.writes.iter().map(|write| write.place);
+        // SAFETY: as above.
+        self.held.iter().for_each(|place| unsafe { &*place.record }.let_go());
         let locked = self.locks.values().map(|lock| lock.1);
-        for place in written.chain(locked).chain(self.linked.iter().copied()) {
+        for place in self.held.iter().copied().chain(locked).chain(self.linked.iter().copied()) {
             // SAFETY: as above.
             unsafe { (*place.tree).unlink(&*place.record, &self.guard) };
         }
