@@ -69,15 +69,16 @@ impl<S: Scheme> Shared<S> {
 
     /// Closes a snapshot, and frees what was kept for it alone. Nothing is latched, and the caller is in no transaction, or at its end.
     pub(crate) fn close(&self, snapshot: u64) {
+        // Before the snapshot is closed: from then on any thread may free what was kept for it, and take the records out.
+        let guard = self.home().domain.pin();
         let kept = self.epochs.close(snapshot);
         if kept.is_empty() {
             return;
         }
-        let guard = self.home().domain.pin();
         let mut dropped = Vec::new();
         for kept in kept {
-            // SAFETY: a version of the record was kept for the snapshot, so it is linked until it is pruned, and was until the guard began.
-            // Indexes are there while the database is.
+            // SAFETY: a version of the record was kept for the snapshot, so it was linked when the guard began. Indexes are there while
+            // the database is.
             let (record, tree) = unsafe { (&*kept.record, &*kept.tree) };
             if let Some(latch) = record.latch() {
                 self.epochs.prune(&latch, kept.tree, &mut dropped);

@@ -83,16 +83,16 @@ pub(crate) fn get<'g, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
     tree: &Typed<M, K, P, S>,
     key: &K,
 ) -> Result<Option<&'g P>, Conflict> {
-    loop {
-        let Some(found) = tree.find(key) else {
-            sight.miss(&mut || Box::new(Point { tree, key: key.clone() }));
-            return Ok(None);
-        };
-        if let Look::At(version) = sight.see(place(tree, found))? {
-            // SAFETY: a version of this index that the reader sees.
-            return Ok(unsafe { payload::<P, S>(version) });
-        }
+    if let Some(found) = tree.find(key)
+        && let Look::At(version) = sight.see(place(tree, found))?
+    {
+        // SAFETY: a version of this index that the reader sees.
+        return Ok(unsafe { payload::<P, S>(version) });
     }
+    // A dead record, too, says that the key was absent at a moment since the look-up. To look up again instead would never end beside
+    // a transaction that links a record, gives up and takes it out again and again.
+    sight.miss(&mut || Box::new(Point { tree, key: key.clone() }));
+    Ok(None)
 }
 
 /// Records that a cursor fetches first, and at most.

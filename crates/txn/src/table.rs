@@ -217,7 +217,7 @@ pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme
         let (found, linked) = tree.find_or_link(key.clone());
         let place = place(tree, found);
         if linked {
-            work.note_linked(place);
+            work.note_held(place);
         }
         if let Look::At(seen) = work.look(place, Mode::Exclude)? {
             return Ok((found, Slot { place, seen }));

@@ -18,7 +18,7 @@
 //! transaction that is to write it holds the record, and none has its lock. (Otherwise a transaction would lose sight of what it wrote itself.) A
 //! transaction that takes a lock or a hold looks at the head afterwards, with a SeqCst fence between, and the unlinker at both after its latch, with
 //! one too; so one of them notices. Each transaction tries, when it has ended, for all records that it
-//! locked, linked or held; removals for themselves when their grace period ends; snapshots for what was kept for them.
+//! locked or held; removals for themselves when their grace period ends; snapshots for what was kept for them.
 
 use core::marker::PhantomData;
 use core::ops::{Bound, ControlFlow};
@@ -97,12 +97,14 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         self.map.pin().get::<K>(key).map(|word| unsafe { Self::keyed(word) })
     }
 
-    /// The record of a key, linked now if there was none; whether it was.
+    /// The record of a key, linked now if there was none; whether it was. Then the caller has a hold on it.
     pub(crate) fn find_or_link<'g>(&self, key: K) -> (Found<'g, K, P, S>, bool) {
         if let Some(found) = self.find(&key) {
             return (found, false);
         }
         let made = Keyed::<K, P, S>::boxed(key.clone());
+        // SAFETY: nothing else knows it yet. Held by its maker: nothing takes it out before that has written it.
+        unsafe { (*made).record().hold() };
         let word = made.expose_provenance();
         let linked = match self.map.pin().insert_if_absent(key, word) {
             // SAFETY: the caller's section.
@@ -149,9 +151,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
         let may_go = |head: Head<S>| {
             // SAFETY: the head's version, inside of the guard.
             let version = unsafe { &*head.version() };
-            version.is_absent()
-                && version.older.load(Ordering::Relaxed).is_null()
-                && !record.is_held()
+            version.is_absent() && version.older.load(Ordering::Relaxed).is_null() && !record.is_held()
         };
         // A look without the latch, for the many records that stay.
         let head = record.head();

@@ -189,12 +189,8 @@ impl<'t, S: Scheme> Tx<'t, S> {
 
     /// The record of a key, to write it, if there is one.
     fn seek<R: Row>(&mut self, core: &Core<R, S>, key: &R::Key) -> Result<Option<Sought<'t, R, S>>, Error> {
-        loop {
-            self.work.check()?;
-            let Some(found) = core.rows.find(key) else {
-                self.work.note_gap(|| Box::new(Point { tree: &core.rows, key: key.clone() }));
-                return Ok(None);
-            };
+        self.work.check()?;
+        if let Some(found) = core.rows.find(key) {
             let place = place(&core.rows, found);
             if let Look::At(seen) = self.work.look(place, Mode::Exclude)? {
                 // SAFETY: as in `claim_row`.
@@ -202,6 +198,9 @@ impl<'t, S: Scheme> Tx<'t, S> {
                 return Ok(Some((Link(found), Slot { place, seen }, old)));
             }
         }
+        // As in `sight::get`.
+        self.work.note_gap(|| Box::new(Point { tree: &core.rows, key: key.clone() }));
+        Ok(None)
     }
 
     /// Writes a row, or that there is none, and the entries of all indexes: all of it or, if it fails, nothing.

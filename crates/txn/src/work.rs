@@ -63,8 +63,6 @@ pub struct Work<'t, S: Scheme> {
     /// Where in `writes` a record is.
     written: FxHashMap<*const Record<S>, usize>,
     locks: FxHashMap<*const Record<S>, (Mode, Place<S>)>,
-    /// Records that it linked.
-    linked: Vec<Place<S>>,
     /// Records that it keeps in their indexes, some of them several times.
     held: Vec<Place<S>>,
     /// Versions of its own that it replaced, with the write: for savepoints.
@@ -92,7 +90,6 @@ impl<'t, S: Scheme> Work<'t, S> {
             writes: Vec::new(),
             written: FxHashMap::default(),
             locks: FxHashMap::default(),
-            linked: Vec::new(),
             held: Vec::new(),
             undo: Vec::new(),
             retained: Vec::new(),
@@ -194,8 +191,9 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
     }
 
-    pub(crate) fn note_linked(&mut self, place: Place<S>) {
-        self.linked.push(place);
+    /// Takes over a hold on a record.
+    pub(crate) fn note_held(&mut self, place: Place<S>) {
+        self.held.push(place);
     }
 
     /// Notes what was found to be absent. Snapshots need no such notes.
@@ -397,7 +395,7 @@ impl<S: Scheme> Drop for Work<'_, S> {
         // SAFETY: as above.
         self.held.iter().for_each(|place| unsafe { &*place.record }.let_go());
         let locked = self.locks.values().map(|lock| lock.1);
-        for place in self.held.iter().copied().chain(locked).chain(self.linked.iter().copied()) {
+        for place in self.held.iter().copied().chain(locked) {
             // SAFETY: as above.
             unsafe { (*place.tree).unlink(&*place.record, &self.guard) };
         }
