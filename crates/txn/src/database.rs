@@ -5,6 +5,7 @@ use std::panic::{catch_unwind, resume_unwind};
 
 use archipelago_platform::sync::Arc;
 use archipelago_platform::{hint, thread};
+use archipelago_sync::backoff::Backoff;
 
 use crate::error::Error;
 use crate::scheme::{Scheme, Silo};
@@ -188,6 +189,8 @@ impl Pause {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         hint::pause((self.random >> 32) as u32 % (1 << self.step));
+        // One turn of a wait loop: a simulated thread goes on when something changes that the attempt has looked at.
+        Backoff::new().wait();
         if self.step > 3 {
             thread::yield_now();
         }

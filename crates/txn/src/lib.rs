@@ -88,6 +88,8 @@
 //! With optimistic schemes a long transaction beside short ones that write what it reads may begin anew without end: read from a [`Snapshot`], or
 //! lock. With `WaitDie` it becomes the oldest, and no lock stops it; a range into which others insert all the time still does.
 //!
+//! The locking schemes are younger than the others here: they pass the tests that run natively, and are not yet checked under the virtual machine's schedules.
+//!
 //! # Costs
 //! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation; an insert or a removal a record for each
 //! index. A commit latches and validates: O(rows read and written), and goes through the ranges again that were read. Commits of different rows share no line

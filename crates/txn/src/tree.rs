@@ -151,17 +151,20 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
         let may_go = |head: Head<S>| {
             // SAFETY: the head's version, inside of the guard.
             let version = unsafe { &*head.version() };
-            version.is_absent() && version.older.load(Ordering::Relaxed).is_null() && !record.is_held()
+            version.is_absent()
+                && version.older.load(Ordering::Relaxed).is_null()
+                && !record.is_held()
+                && S::is_free(record)
         };
-        // A look without the latch, for the many records that stay.
-        let head = record.head();
-        if head.is_dead() || !(head.is_latched() || may_go(head)) {
+        // A look without the latch, for the many records that stay: those that use one would wait for latches of those that begin anew all the time.
+        let head = record.settled();
+        if head.is_dead() || !may_go(head) {
             return;
         }
         let Some(latch) = record.latch() else { return };
         // With those that take the record's lock: see the module's text.
         fence(Ordering::SeqCst);
-        if !may_go(record.head()) || !S::is_free(record) {
+        if !may_go(record.head()) {
             return;
         }
         // SAFETY: the version of a latched head.

@@ -7,7 +7,7 @@ mod book;
 use archipelago_check::adya::{self, Level};
 use archipelago_check::simulated::explore;
 use archipelago_sim::{Client, SimAlloc, world};
-use archipelago_txn::{Isolation, NoWait, Scheme, Silo, TicToc, WaitDie, on};
+use archipelago_txn::{Isolation, Scheme, Silo, TicToc, WaitDie, on};
 use book::Book;
 
 #[global_allocator]
@@ -34,16 +34,6 @@ fn silo() {
 #[test]
 fn tictoc() {
     histories::<TicToc, on::Art>(800, SERIALIZABLE, Level::Serializable);
-}
-
-#[test]
-fn no_wait() {
-    histories::<NoWait, on::Art>(400, SERIALIZABLE, Level::Strict);
-}
-
-#[test]
-fn wait_die() {
-    histories::<WaitDie, on::Art>(400, SERIALIZABLE, Level::Strict);
 }
 
 #[test]
