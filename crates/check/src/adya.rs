@@ -1,9 +1,9 @@
 //! Which anomalies does a history of transactions have? After Adya (Weak Consistency: A Generalized Theory, 1999).
 //!
-//! Transactions report what they read and wrote, ranges and absent keys included. Each write has a number of its own. The order of
-//! the versions of each key is given: rows that keep a list of their writers tell it, as in Elle (Kingsbury, Alvaro, VLDB 2020). From these
-//! follow dependencies: *ww* (T2 overwrote T1's version), *wr* (T2 read it), *rw* (T2 overwrote the version that T1 read). A range is
-//! a read of every key in it.
+//! Transactions report what they read and wrote, ranges and absent keys included. Each write has a number of its own. The order
+//! of the versions of each key is given: rows that keep a list of their writers tell it, as in Elle (Kingsbury, Alvaro, VLDB
+//! 2020). From these follow dependencies: *ww* (T2 overwrote T1's version), *wr* (T2 read it), *rw* (T2 overwrote the version
+//! that T1 read). A range is a read of every key in it.
 //!
 //! | anomaly | what it is |
 //! |---|---|
@@ -16,9 +16,9 @@
 //! Serializable histories have none of them; at [`Level::Snapshot`] G2 is let pass.
 //!
 //! # Absent keys
-//! A read that finds nothing does not tell *which* absence it saw: before the first version, or after one of the removals. What is
-//! certain is put into the graph first; then, again and again, of each such read those absences are crossed out that would close a cycle. None left
-//! is an anomaly, one left is certain; where several stay, nothing is claimed.
+//! A read that finds nothing does not tell *which* absence it saw: before the first version, or after one of the removals. What
+//! is certain is put into the graph first; then, again and again, of each such read those absences are crossed out that would
+//! close a cycle. None left is an anomaly, one left is certain; where several stay, nothing is claimed.
 
 use core::fmt::{Debug, Write as _};
 use std::collections::{BTreeMap, VecDeque};

@@ -62,11 +62,11 @@ impl<S: Scheme> Database<S> {
 
     /// Runs a serializable transaction: `body` until it has been committed, or failed with an error of its own.
     ///
-    /// `body` may run several times, and has no other effects than those on the tables that are taken back: let it compute a result, and act on
-    /// that afterwards. It should be short: what is replaced meanwhile is freed after it.
+    /// `body` may run several times, and has no other effects than those on the tables that are taken back: let it compute a
+    /// result, and act on that afterwards. It should be short: what is replaced meanwhile is freed after it.
     ///
-    /// While `body` runs it may see rows that do not go together, since other transactions commit (not with the locking schemes). It is run again
-    /// then, whatever it returned, also if it panicked; only a loop without end is its own to avoid.
+    /// While `body` runs it may see rows that do not go together, since other transactions commit (not with the locking
+    /// schemes). It is run again then, whatever it returned, also if it panicked; only a loop without end is its own to avoid.
     ///
     /// # Errors
     /// With what `body` returned, if what it had read goes together. Nothing it wrote is left then.
@@ -103,7 +103,8 @@ impl<S: Scheme> Database<S> {
     /// Runs a serializable transaction once.
     ///
     /// # Errors
-    /// [`Error::Conflict`], turned into an `E`, if another transaction was in the way; otherwise as [`transact`](Self::transact).
+    /// [`Error::Conflict`], turned into an `E`, if another transaction was in the way; otherwise as
+    /// [`transact`](Self::transact).
     ///
     /// # Panics
     /// As [`transact`](Self::transact).
@@ -114,13 +115,14 @@ impl<S: Scheme> Database<S> {
         }
     }
 
-    /// All tables as they are now, with all that was committed before the call and nothing that is begun after it. While it is open, each row
-    /// that is replaced or removed keeps one version for it.
+    /// All tables as they are now, with all that was committed before the call and nothing that is begun after it. While it is
+    /// open, each row that is replaced or removed keeps one version for it.
     pub fn snapshot(&self) -> Snapshot<'_, S> {
         Snapshot::open(&self.shared)
     }
 
-    /// Frees what was replaced and removed as far as no transaction is open that may see it. Never needed: transactions do it in passing.
+    /// Frees what was replaced and removed as far as no transaction is open that may see it. Never needed: transactions do it
+    /// in passing.
     pub fn collect(&self) {
         self.shared.home().domain.collect();
     }

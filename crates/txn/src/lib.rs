@@ -1,8 +1,9 @@
 //! An in-memory database kernel: transactions over tables of plain Rust rows.
 //!
-//! A [`Database`] has [`Table`]s. A table's rows are values of a type that is [`Row`]: anything that is `Clone`, with `String`s and `Vec`s in
-//! it. Rows are found by a primary key and by secondary [`Index`]es, unique or not, each on the ordered map that its declaration names
-//! ([`on`]). Threads change several tables in one transaction, which takes effect at one moment or not at all.
+//! A [`Database`] has [`Table`]s. A table's rows are values of a type that is [`Row`]: anything that is `Clone`, with `String`s
+//! and `Vec`s in it. Rows are found by a primary key and by secondary [`Index`]es, unique or not, each on the ordered map that
+//! its declaration names ([`on`]). Threads change several tables in one transaction, which takes effect at one moment or not at
+//! all.
 //!
 //! ```
 //! use archipelago_txn::{Database, Error, Index, Row, on};
@@ -72,9 +73,10 @@
 //! Transactions of both kinds may run side by side; what serializable ones promise holds among themselves.
 //!
 //! # Closures
-//! The closure of [`transact`](Database::transact) may run several times, and may, with [`Silo`] and [`TicToc`], see rows that do not go together before
-//! it is run again. Its results count only if what it has read goes together, also an error and a panic. It must have no other effects, and not loop for
-//! ever over rows that do not go together. Errors of its own roll everything back, indexes included; so do panics.
+//! The closure of [`transact`](Database::transact) may run several times, and may, with [`Silo`] and [`TicToc`], see rows that
+//! do not go together before it is run again. Its results count only if what it has read goes together, also an error and a
+//! panic. It must have no other effects, and not loop for ever over rows that do not go together. Errors of its own roll
+//! everything back, indexes included; so do panics.
 //!
 //! # Schemes
 //!
@@ -85,27 +87,31 @@
 //! | [`NoWait`] | lock the row | never: they begin anew | many conflicts, short transactions |
 //! | [`WaitDie`] | lock the row | for younger ones | long transactions that must get through |
 //!
-//! With optimistic schemes a long transaction beside short ones that write what it reads may begin anew without end: read from a [`Snapshot`], or
-//! lock. With `WaitDie` it becomes the oldest, and no lock stops it; a range into which others insert all the time still does.
+//! With optimistic schemes a long transaction beside short ones that write what it reads may begin anew without end: read from
+//! a [`Snapshot`], or lock. With `WaitDie` it becomes the oldest, and no lock stops it; a range into which others insert all
+//! the time still does.
 //!
-//! The locking schemes are younger than the others here: they pass the tests that run natively, and are not yet checked under the virtual machine's schedules.
+//! The locking schemes are younger than the others here: they pass the tests that run natively, and are not yet checked under
+//! the virtual machine's schedules.
 //!
 //! # Costs
-//! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation; an insert or a removal a record for each
-//! index. A commit latches and validates: O(rows read and written), and goes through the ranges again that were read. Commits of different rows share no line
-//! that they write, except that a transaction takes a number with `WaitDie` and `NoWait`, that `TicToc` stamps indexes in which keys were absent, and those
-//! that replace rows beside open snapshots share a lock.
+//! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation; an insert or a
+//! removal a record for each index. A commit latches and validates: O(rows read and written), and goes through the ranges again
+//! that were read. Commits of different rows share no line that they write, except that a transaction takes a number with
+//! `WaitDie` and `NoWait`, that `TicToc` stamps indexes in which keys were absent, and those that replace rows beside open
+//! snapshots share a lock.
 //!
 //! # Memory
-//! What is replaced is freed when the transactions have ended that were there: a transaction that stays holds back all. An open snapshot keeps
-//! one version of each row (and index entry) that is replaced or removed after it, and several open ones at most one each; when it ends, it frees them.
-//! [`Database::stats`] shows what waits. Rows' destructors run in any thread that uses the database; their panics are reported by the panic hook and
-//! go no further.
+//! What is replaced is freed when the transactions have ended that were there: a transaction that stays holds back all. An open
+//! snapshot keeps one version of each row (and index entry) that is replaced or removed after it, and several open ones at most
+//! one each; when it ends, it frees them. [`Database::stats`] shows what waits. Rows' destructors run in any thread that uses
+//! the database; their panics are reported by the panic hook and go no further.
 //!
 //! # When not to use it
 //! - Single keys, no transactions: the maps alone, `archipelago::index`.
 //! - A few objects without indexes: MV-RLU, `archipelago::sync::mvrlu`.
-//! - What must survive the process: nothing is written to a disk. (`archipelago-journal` has log files for those that build it.)
+//! - What must survive the process: nothing is written to a disk. (`archipelago-journal` has log files for those that build
+//!   it.)
 //! - Data beyond memory, SQL, many processes.
 //!
 //! # Inside

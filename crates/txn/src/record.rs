@@ -147,7 +147,8 @@ impl<S: Scheme> Head<S> {
 #[repr(C)]
 pub struct Record<S: Scheme> {
     head: AtomicPtr<Version<S>>,
-    /// What keeps it in its index: transactions that are to write it, and removals whose grace period is not over. See `tree.rs`.
+    /// What keeps it in its index: transactions that are to write it, and removals whose grace period is not over. See
+    /// `tree.rs`.
     holds: AtomicU32,
     pub(crate) lock: S::Lock,
 }

@@ -67,7 +67,8 @@ impl<S: Scheme> Shared<S> {
         Inside(flag)
     }
 
-    /// Closes a snapshot, and frees what was kept for it alone. Nothing is latched, and the caller is in no transaction, or at its end.
+    /// Closes a snapshot, and frees what was kept for it alone. Nothing is latched, and the caller is in no transaction, or at
+    /// its end.
     pub(crate) fn close(&self, snapshot: u64) {
         // Before the snapshot is closed: from then on any thread may free what was kept for it, and take the records out.
         let guard = self.home().domain.pin();
@@ -77,8 +78,8 @@ impl<S: Scheme> Shared<S> {
         }
         let mut dropped = Vec::new();
         for kept in kept {
-            // SAFETY: a version of the record was kept for the snapshot, so it was linked when the guard began. Indexes are there while
-            // the database is.
+            // SAFETY: a version of the record was kept for the snapshot, so it was linked when the guard began. Indexes are
+            // there while the database is.
             let (record, tree) = unsafe { (&*kept.record, &*kept.tree) };
             if let Some(latch) = record.latch() {
                 self.epochs.prune(&latch, kept.tree, &mut dropped);

@@ -89,8 +89,8 @@ pub(crate) fn get<'g, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
         // SAFETY: a version of this index that the reader sees.
         return Ok(unsafe { payload::<P, S>(version) });
     }
-    // A dead record, too, says that the key was absent at a moment since the look-up. To look up again instead would never end beside
-    // a transaction that links a record, gives up and takes it out again and again.
+    // A dead record, too, says that the key was absent at a moment since the look-up. To look up again instead would never end
+    // beside a transaction that links a record, gives up and takes it out again and again.
     sight.miss(&mut || Box::new(Point { tree, key: key.clone() }));
     Ok(None)
 }

@@ -10,8 +10,8 @@ use crate::table::{Index, Row, Table};
 
 /// All tables as they were at one moment: see [`Database::snapshot`](crate::Database::snapshot).
 ///
-/// It never fails, never makes a transaction wait or begin anew, and waits only for commits that are just being installed. What it lends is valid
-/// as long as it is open. It may be sent to other threads and used by several at once.
+/// It never fails, never makes a transaction wait or begin anew, and waits only for commits that are just being installed. What
+/// it lends is valid as long as it is open. It may be sent to other threads and used by several at once.
 ///
 /// # Panics
 /// All methods: if the table is another database's, or has no such index.

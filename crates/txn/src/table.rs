@@ -187,7 +187,8 @@ impl<R: Row, S: Scheme> Core<R, S> {
     }
 }
 
-/// A bound among entries that begin with its key: with the record's number `with` the key's own are inside, with `without` they are not.
+/// A bound among entries that begin with its key: with the record's number `with` the key's own are inside, with `without` they
+/// are not.
 fn beyond<K: Clone>(bound: Bound<&K>, with: u64, without: u64) -> Bound<(K, u64)> {
     match bound {
         Bound::Included(key) => Bound::Included((key.clone(), with)),

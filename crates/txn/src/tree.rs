@@ -4,21 +4,22 @@
 //! rows. So an entry of a secondary index is a record as well: locked, validated, versioned and rolled back as rows are.
 //!
 //! # Absence
-//! Who inserts links a record with an origin first, and commits a version to it later. Who has found a key absent, or a range to have
-//! certain records, looks again when it commits, after it has latched what it writes: records that were not there before must have an origin
-//! as their head, not latched by another. Of two transactions that insert into what the other has found empty, each latches, passes a SeqCst
-//! fence and looks again: one of them, at least, finds the other's latch.
+//! Who inserts links a record with an origin first, and commits a version to it later. Who has found a key absent, or a range
+//! to have certain records, looks again when it commits, after it has latched what it writes: records that were not there
+//! before must have an origin as their head, not latched by another. Of two transactions that insert into what the other has
+//! found empty, each latches, passes a SeqCst fence and looks again: one of them, at least, finds the other's latch.
 //!
-//! What was inserted and removed again in the meantime must be noticed, too. So a removed record stays linked until a grace period after
-//! the removal's commit is over (it holds the record): each transaction that began before the commit finds the record, with a version
-//! that is no origin. A record with an origin was never committed to, and may go at once.
+//! What was inserted and removed again in the meantime must be noticed, too. So a removed record stays linked until a grace
+//! period after the removal's commit is over (it holds the record): each transaction that began before the commit finds the
+//! record, with a version that is no origin. A record with an origin was never committed to, and may go at once.
 //!
 //! # Unlinking
 //! Under the record's latch, when its head is absent, nothing is kept for snapshots, no removal in its grace period and no
-//! transaction that is to write it holds the record, and none has its lock. (Otherwise a transaction would lose sight of what it wrote itself.) A
-//! transaction that takes a lock or a hold looks at the head afterwards, with a SeqCst fence between, and the unlinker at both after its latch, with
-//! one too; so one of them notices. Each transaction tries, when it has ended, for all records that it
-//! locked or held; removals for themselves when their grace period ends; snapshots for what was kept for them.
+//! transaction that is to write it holds the record, and none has its lock. (Otherwise a transaction would lose sight of what
+//! it wrote itself.) A transaction that takes a lock or a hold looks at the head afterwards, with a SeqCst fence between, and
+//! the unlinker at both after its latch, with one too; so one of them notices. Each transaction tries, when it has ended, for
+//! all records that it locked or held; removals for themselves when their grace period ends; snapshots for what was kept for
+//! them.
 
 use core::marker::PhantomData;
 use core::ops::{Bound, ControlFlow};
@@ -85,7 +86,8 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
     /// # Safety
     /// `word` was in the map inside of a section that lasts for `'g`.
     unsafe fn keyed<'g>(word: usize) -> &'g Keyed<K, P, S> {
-        // SAFETY: the map holds addresses of records that were exposed by `link`; they are freed a grace period after they were taken out.
+        // SAFETY: the map holds addresses of records that were exposed by `link`; they are freed a grace period after they were
+        // taken out.
         unsafe { &*ptr::with_exposed_provenance::<Keyed<K, P, S>>(word) }
     }
 
@@ -156,7 +158,8 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
                 && !record.is_held()
                 && S::is_free(record)
         };
-        // A look without the latch, for the many records that stay: those that use one would wait for latches of those that begin anew all the time.
+        // A look without the latch, for the many records that stay: those that use one would wait for latches of those that
+        // begin anew all the time.
         let head = record.settled();
         if head.is_dead() || !may_go(head) {
             return;
@@ -203,7 +206,8 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
 impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S> {
     /// A removal's grace period is over.
     fn due(&self, record: &Record<S>) {
-        // SAFETY: the index is alive, and the home is while its domain reclaims; exclusively borrowed, for the drop, is the domain alone.
+        // SAFETY: the index is alive, and the home is while its domain reclaims; exclusively borrowed, for the drop, is the
+        // domain alone.
         if unsafe { &(*self.home).closing }.load(Ordering::Relaxed) {
             return;
         }

@@ -13,8 +13,8 @@ use crate::work::{Look, Work};
 
 /// A transaction, as the closure of [`transact`](crate::Database::transact) has it.
 ///
-/// What its methods lend is valid until the closure ends, whatever it writes meanwhile: rows are replaced, not changed. Each method fails
-/// with [`Error::Conflict`] when another transaction is in the way.
+/// What its methods lend is valid until the closure ends, whatever it writes meanwhile: rows are replaced, not changed. Each
+/// method fails with [`Error::Conflict`] when another transaction is in the way.
 ///
 /// # Panics
 /// All methods: if the table is another database's, or has no such index; with what the rows' own methods panic with. (A
@@ -86,7 +86,8 @@ impl<'t, S: Scheme> Tx<'t, S> {
     /// Inserts a row that is not there.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; [`Error::Duplicate`] if its primary key, or its key of a unique index, is taken: nothing has changed then.
+    /// [`Error::Conflict`]; [`Error::Duplicate`] if its primary key, or its key of a unique index, is taken: nothing has
+    /// changed then.
     pub fn insert<R: Row>(&mut self, table: &Table<R, S>, row: R) -> Result<(), Error> {
         let core = table.core(self.work.shared());
         let (link, slot, old) = self.claim_row(core, &row.key())?;
@@ -110,8 +111,8 @@ impl<'t, S: Scheme> Tx<'t, S> {
     /// Changes a row: `change` gets a clone, which takes the row's place. Returns whether there was one.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; [`Error::Duplicate`] if its new key of a unique index is another row's, [`Error::KeyChanged`]: nothing has changed
-    /// then.
+    /// [`Error::Conflict`]; [`Error::Duplicate`] if its new key of a unique index is another row's, [`Error::KeyChanged`]:
+    /// nothing has changed then.
     pub fn update<R: Row>(
         &mut self,
         table: &Table<R, S>,
@@ -140,8 +141,8 @@ impl<'t, S: Scheme> Tx<'t, S> {
         self.write(core, sought, None).map(|()| Some(old))
     }
 
-    /// Runs a part of the transaction that can be taken back: if it fails, nothing of what it wrote is left, and the transaction may go on.
-    /// What it has read counts nevertheless.
+    /// Runs a part of the transaction that can be taken back: if it fails, nothing of what it wrote is left, and the
+    /// transaction may go on. What it has read counts nevertheless.
     ///
     /// ```
     /// # use archipelago_txn::{Database, Error, Row, on};

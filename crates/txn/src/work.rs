@@ -230,8 +230,8 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     /// The versions that its own replace, and their indexes' gaps.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = (&Version<S>, &S::Gap)> {
-        // SAFETY: as in `reads`; the first version that `look` shows of a record to be written is not null but in snapshots, where
-        // `latch` has put the head's.
+        // SAFETY: as in `reads`; the first version that `look` shows of a record to be written is not null but in snapshots,
+        // where `latch` has put the head's.
         self.writes.iter().filter(|write| !write.seen.is_null()).map(|w| unsafe { (&*w.seen, (*w.place.tree).gap()) })
     }
 

@@ -98,8 +98,8 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         let _ = (version, stamp);
     }
 
-    /// A record, latched, that was not there when a transaction looked for its key, and has an origin: returns whether that transaction may be
-    /// stamped with `stamp`.
+    /// A record, latched, that was not there when a transaction looked for its key, and has an origin: returns whether that
+    /// transaction may be stamped with `stamp`.
     #[doc(hidden)]
     fn admits(origin: &Version<Self>, stamp: u64) -> bool {
         let _ = (origin, stamp);

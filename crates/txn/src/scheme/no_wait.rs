@@ -1,8 +1,8 @@
 //! Two-phase locking that never waits: a transaction that meets a lock begins anew.
 //!
-//! Rows (and entries of secondary indexes, and absent rows that have a record) are locked from the first look to the end. Gaps are
-//! not: that a key or a range has stayed empty is found out at the commit, as in the optimistic schemes. All rows are locked then, so the
-//! order of commits' moments of looking again is the order of serialization.
+//! Rows (and entries of secondary indexes, and absent rows that have a record) are locked from the first look to the end. Gaps
+//! are not: that a key or a range has stayed empty is found out at the commit, as in the optimistic schemes. All rows are
+//! locked then, so the order of commits' moments of looking again is the order of serialization.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 

@@ -3,14 +3,15 @@
 //! Reads take no lock and write nothing; a commit latches what it writes, in the order of addresses, and then finds out
 //! whether what it has read is what is there still, and not latched by another.
 //!
-//! *Why that is serializable, in the order of a moment in each commit*: let it be the moment between the last latch and the first
-//! validation (of one that only reads: between the last read and the first validation). All that was read was current at that moment, since
-//! heads have no value twice while a transaction lasts, and absence leaves traces (`tree.rs`); and all that is written was
-//! latched. If another transaction's moment lies before, and it writes what this one reads, this one sees its latch or its version.
+//! *Why that is serializable, in the order of a moment in each commit*: let it be the moment between the last latch and the
+//! first validation (of one that only reads: between the last read and the first validation). All that was read was current at
+//! that moment, since heads have no value twice while a transaction lasts, and absence leaves traces (`tree.rs`); and all that
+//! is written was latched. If another transaction's moment lies before, and it writes what this one reads, this one sees its
+//! latch or its version.
 //!
-//! What differs from the paper: versions are replaced and not overwritten, so that rows need not be `Copy`, readers copy nothing and
-//! snapshots find old versions; a version's address is its TID. Epochs are advanced by snapshots, and not by a clock. Indexes are looked at again,
-//! since the maps are of several kinds and do not show versions of their leaves.
+//! What differs from the paper: versions are replaced and not overwritten, so that rows need not be `Copy`, readers copy
+//! nothing and snapshots find old versions; a version's address is its TID. Epochs are advanced by snapshots, and not by a
+//! clock. Indexes are looked at again, since the maps are of several kinds and do not show versions of their leaves.
 
 use super::{Conflict, Moment, Scheme};
 use crate::work::Work;

@@ -1,23 +1,26 @@
-//! Optimistic with time stamps of rows, after TicToc (Yu, Pavlo, Sanchez, Devadas: TicToc: Time Traveling Optimistic Concurrency Control,
-//! SIGMOD 2016).
+//! Optimistic with time stamps of rows, after TicToc (Yu, Pavlo, Sanchez, Devadas: TicToc: Time Traveling Optimistic
+//! Concurrency Control, SIGMOD 2016).
 //!
-//! Each version is valid from its `wts` to its `rts`, of which readers raise the latter. A commit computes the least stamp that suits all that it has
-//! read and written: at least the `wts` of what was read, more than the `rts` of what is replaced. So a transaction may have read a version that has
-//! been replaced since, if its stamp fits into the time of that version.
+//! Each version is valid from its `wts` to its `rts`, of which readers raise the latter. A commit computes the least stamp that
+//! suits all that it has read and written: at least the `wts` of what was read, more than the `rts` of what is replaced. So a
+//! transaction may have read a version that has been replaced since, if its stamp fits into the time of that version.
 //!
 //! # Why the order of stamps is an order of serialization
-//! `rts` and the bit that says it is final are one word: a commit that latches a record *freezes* the version that it replaces, and its stamp is more than
-//! the frozen `rts`; a reader raises `rts` if it is not frozen, and gives up if it is too low and frozen. So of two transactions, one reading and one replacing
-//! a version, the reader's stamp is less. Writers of one record have rising stamps.
+//! `rts` and the bit that says it is final are one word: a commit that latches a record *freezes* the version that it replaces,
+//! and its stamp is more than the frozen `rts`; a reader raises `rts` if it is not frozen, and gives up if it is too low and
+//! frozen. So of two transactions, one reading and one replacing a version, the reader's stamp is less. Writers of one record
+//! have rising stamps.
 //!
-//! *Gaps*: a transaction that found a key absent raises its index's stamp to its own, passes a SeqCst fence and looks again. What commits to an
-//! absent record takes a stamp above the index's, which it loads after its latch and a SeqCst fence. Either the former sees the record (and raises the
-//! `rts` of its origin, or finds it latched), or the latter sees the index's stamp. A record that goes leaves its final `rts` to the index.
+//! *Gaps*: a transaction that found a key absent raises its index's stamp to its own, passes a SeqCst fence and looks again.
+//! What commits to an absent record takes a stamp above the index's, which it loads after its latch and a SeqCst fence. Either
+//! the former sees the record (and raises the `rts` of its origin, or finds it latched), or the latter sees the index's stamp.
+//! A record that goes leaves its final `rts` to the index.
 //!
 //! # Snapshots
-//! must not see a transaction that replaced what was read, and not the reader's own writes (claim 3 of `epochs.rs`). So old versions count only while the clock has
-//! not moved since the reader began: then what replaced them has no earlier epoch than the reader. (It latched the record after the reader,
-//! which had loaded the clock and passed a SeqCst fence, found it not latched.) Otherwise what was read must be current, as in Silo.
+//! must not see a transaction that replaced what was read, and not the reader's own writes (claim 3 of `epochs.rs`). So old
+//! versions count only while the clock has not moved since the reader began: then what replaced them has no earlier epoch than
+//! the reader. (It latched the record after the reader, which had loaded the clock and passed a SeqCst fence, found it not
+//! latched.) Otherwise what was read must be current, as in Silo.
 
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 
@@ -27,8 +30,8 @@ use crate::work::Work;
 
 /// Optimistic concurrency control by time stamps of rows: fewer conflicts between readers and writers of the same rows.
 ///
-/// Serializable, but not strictly: a transaction may come before another that was over when it began, if they have nothing to do with
-/// each other.
+/// Serializable, but not strictly: a transaction may come before another that was over when it began, if they have nothing to
+/// do with each other.
 #[derive(Clone, Copy, Debug)]
 pub enum TicToc {}
 

@@ -3,8 +3,8 @@
 //! A transaction keeps the number with which it arrived however often it begins anew, so it becomes the oldest in time, and
 //! the oldest dies of no lock.
 //!
-//! *No deadlock*: a transaction waits only for younger ones: holders, and no one else. *No starvation by those that come later*: a
-//! younger one that would be let in beside the holders dies if an older one waits for the record.
+//! *No deadlock*: a transaction waits only for younger ones: holders, and no one else. *No starvation by those that come
+//! later*: a younger one that would be let in beside the holders dies if an older one waits for the record.
 
 use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_sync::backoff::Backoff;
