@@ -81,7 +81,8 @@
 //!
 //! # Features
 //!
-//! None by default. `serde`: maps are serialized as maps. `rayon`: parallel iterators over maps.
+//! None by default. `serde`: maps are serialized as maps. `rayon`: parallel iterators over maps. `txn`: transactions over tables
+//! of rows, in the module `txn`.
 
 // Modules with globs, and not `pub use archipelago_index as index`: so the compiler's messages name the paths that users write
 // (`archipelago::index::Map`), and every item has its page here.
@@ -109,6 +110,13 @@ pub mod replicate {
 pub mod sync {
     #[doc(inline)]
     pub use archipelago_sync::*;
+}
+
+/// Serializable transactions over tables of plain rows, with indexes on the maps of this crate.
+#[cfg(feature = "txn")]
+pub mod txn {
+    #[doc(inline)]
+    pub use archipelago_txn::*;
 }
 
 #[doc(inline)]

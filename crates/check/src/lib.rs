@@ -6,6 +6,7 @@
 //! | [`linear`] | is a history linearizable? Any sequential [`Model`](linear::Model), a step budget, a readable counter-example |
 //! | [`map`] | the same for ordered maps: key by key, with scans judged by what they promise |
 //! | [`pops`] | a model of a whole map, for operations on its least and greatest key |
+//! | [`adya`] | which anomalies does a history of transactions have, with ranges and absent keys? |
 //! | [`snapshot`] | is a history of transactions snapshot-isolated, is it serializable? |
 //! | [`workload`] | seeded keys and operation mixes, the same on every run |
 //! | [`topologies`](mod@topologies) | imagined machines of 1, 2, 4 and 8 nodes |
@@ -32,6 +33,7 @@
 //! legal histories that must be accepted, by mutations of them that must mostly be rejected, and by maps and stores
 //! with a planted bug that must be caught within a bounded number of runs.
 
+pub mod adya;
 pub mod drops;
 #[cfg(all(unix, not(any(miri, archipelago_sim))))]
 pub mod forked;

@@ -1,0 +1,200 @@
+//! The database: tables, and how transactions run.
+
+use core::panic::AssertUnwindSafe;
+use std::panic::{catch_unwind, resume_unwind};
+
+use archipelago_platform::sync::Arc;
+use archipelago_platform::{hint, thread};
+use archipelago_sync::backoff::Backoff;
+
+use crate::error::Error;
+use crate::scheme::{Scheme, Silo};
+use crate::shared::Shared;
+use crate::snapshot::Snapshot;
+use crate::table::{Row, Table};
+use crate::tx::Tx;
+use crate::work::Work;
+
+/// What transactions may notice of each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Nothing: it is as if they ran one after another. Keys that were absent and ranges are included.
+    #[default]
+    Serializable,
+    /// Each reads all tables as they were when it began, and commits if no other has written the same rows since. Two that
+    /// read what the other writes may both commit (*write skew*).
+    Snapshot,
+}
+
+/// An in-memory database: tables, and transactions over them by the scheme `S`. Its own threads: none.
+pub struct Database<S: Scheme = Silo> {
+    shared: Arc<Shared<S>>,
+}
+
+impl<S: Scheme> core::fmt::Debug for Database<S> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Database").field("scheme", &S::NAME).finish_non_exhaustive()
+    }
+}
+
+impl<S: Scheme> Default for Database<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How an attempt ended.
+enum End<T, E> {
+    Done(Result<T, E>),
+    Conflict,
+}
+
+impl<S: Scheme> Database<S> {
+    /// An empty database.
+    pub fn new() -> Self {
+        Self { shared: Arc::new(Shared::new()) }
+    }
+
+    /// Makes an empty table, of the database as long as that is there. Two calls make two tables.
+    pub fn table<R: Row>(&self) -> Table<R, S> {
+        Table::new(&self.shared)
+    }
+
+    /// Runs a serializable transaction: `body` until it has been committed, or failed with an error of its own.
+    ///
+    /// `body` may run several times, and has no other effects than those on the tables that are taken back: let it compute a
+    /// result, and act on that afterwards. It should be short: what is replaced meanwhile is freed after it.
+    ///
+    /// While `body` runs it may see rows that do not go together, since other transactions commit (not with the locking
+    /// schemes). It is run again then, whatever it returned, also if it panicked; only a loop without end is its own to avoid.
+    ///
+    /// # Errors
+    /// With what `body` returned, if what it had read goes together. Nothing it wrote is left then.
+    ///
+    /// # Panics
+    /// With what `body` panicked with, likewise; and if this thread is in a transaction of the same database.
+    pub fn transact<T, E: From<Error>>(&self, body: impl FnMut(&mut Tx<'_, S>) -> Result<T, E>) -> Result<T, E> {
+        self.transact_at(Isolation::Serializable, body)
+    }
+
+    /// Runs a transaction with this isolation; otherwise as [`transact`](Self::transact).
+    ///
+    /// # Errors
+    /// As [`transact`](Self::transact).
+    ///
+    /// # Panics
+    /// As [`transact`](Self::transact).
+    pub fn transact_at<T, E: From<Error>>(
+        &self,
+        isolation: Isolation,
+        mut body: impl FnMut(&mut Tx<'_, S>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        // Kept over all attempts: with it the transaction becomes the oldest in time.
+        let arrival = self.shared.arrive();
+        let mut pause = Pause::new();
+        loop {
+            match self.attempt(isolation, arrival, &mut body) {
+                End::Done(result) => return result,
+                End::Conflict => pause.wait(),
+            }
+        }
+    }
+
+    /// Runs a serializable transaction once.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], turned into an `E`, if another transaction was in the way; otherwise as
+    /// [`transact`](Self::transact).
+    ///
+    /// # Panics
+    /// As [`transact`](Self::transact).
+    pub fn try_transact<T, E: From<Error>>(&self, body: impl FnOnce(&mut Tx<'_, S>) -> Result<T, E>) -> Result<T, E> {
+        match self.attempt(Isolation::Serializable, self.shared.arrive(), body) {
+            End::Done(result) => result,
+            End::Conflict => Err(Error::Conflict.into()),
+        }
+    }
+
+    /// All tables as they are now, with all that was committed before the call and nothing that is begun after it. While it is
+    /// open, each row that is replaced or removed keeps one version for it.
+    pub fn snapshot(&self) -> Snapshot<'_, S> {
+        Snapshot::open(&self.shared)
+    }
+
+    /// Frees what was replaced and removed as far as no transaction is open that may see it. Never needed: transactions do it
+    /// in passing.
+    pub fn collect(&self) {
+        self.shared.home().domain.collect();
+    }
+
+    /// What waits to be freed, and snapshots that are open.
+    pub fn stats(&self) -> Stats {
+        let garbage = self.shared.home().domain.stats();
+        Stats { garbage: garbage.pending, garbage_bytes: garbage.pending_bytes, snapshots: self.shared.epochs.count() }
+    }
+
+    fn attempt<T, E>(
+        &self,
+        isolation: Isolation,
+        arrival: u64,
+        body: impl FnOnce(&mut Tx<'_, S>) -> Result<T, E>,
+    ) -> End<T, E> {
+        let _inside = self.shared.step_inside();
+        let mut tx = Tx { work: Work::begin(&self.shared, isolation == Isolation::Snapshot, arrival) };
+        let ended = catch_unwind(AssertUnwindSafe(|| body(&mut tx)));
+        match ended {
+            Ok(Ok(value)) => match tx.work.commit() {
+                Ok(()) => End::Done(Ok(value)),
+                Err(_) => End::Conflict,
+            },
+            Ok(Err(error)) if tx.work.is_sound() => End::Done(Err(error)),
+            Err(panic) if tx.work.is_sound() => {
+                drop(tx);
+                resume_unwind(panic)
+            }
+            Ok(Err(_)) | Err(_) => End::Conflict,
+        }
+    }
+}
+
+/// What a [`Database`] holds beside its rows; exact only while no thread uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Versions, records and removals that wait until transactions have ended that may see them.
+    pub garbage: usize,
+    /// Their memory in bytes, without what rows own.
+    pub garbage_bytes: usize,
+    /// Snapshots that are open, those of transactions included.
+    pub snapshots: usize,
+}
+
+/// The longest pause before an attempt, as a power of two of pauses.
+const LONGEST: u32 = 12;
+
+/// Pauses between attempts: random, twice as long at most each time, and bounded.
+struct Pause {
+    step: u32,
+    random: u64,
+}
+
+impl Pause {
+    fn new() -> Self {
+        // Threads differ; that is all that is asked of it.
+        Self { step: 0, random: (thread::slot().index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) }
+    }
+
+    fn wait(&mut self) {
+        self.step = (self.step + 1).min(LONGEST);
+        // xorshift
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        hint::pause((self.random >> 32) as u32 % (1 << self.step));
+        // One turn of a wait loop: a simulated thread goes on when something changes that the attempt has looked at.
+        Backoff::new().wait();
+        if self.step > 3 {
+            thread::yield_now();
+        }
+    }
+}

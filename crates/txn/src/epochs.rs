@@ -1,0 +1,164 @@
+//! Epochs and snapshots: which versions a snapshot sees, and which are kept for it.
+//!
+//! The clock is advanced by those that take snapshots, and only loaded by those that commit: commits of different threads share
+//! no line that changes. A snapshot takes the number `s` from the clock and adds one. A commit that finds `e` in the clock
+//! gives its versions `begin = e`. The snapshot sees versions with `begin <= s`.
+//!
+//! # Why a snapshot is one moment, in the order of serialization
+//! A commit C latches all that it writes, passes a SeqCst fence, and loads the clock; then it validates its reads, installs and
+//! unlatches. A snapshot adds to the clock, passes a SeqCst fence, and reads records whose latches are free (it waits for
+//! them).
+//!
+//! 1. *C loaded `e <= s`, so all of C is seen.* C's load comes before the addition in the clock's order, so C's fence comes
+//!    before the snapshot's: the snapshot sees C's latches, or what C installed, waits, and finds `begin = e`.
+//! 2. *C loaded `e > s`: nothing of C is seen*, since `begin > s`.
+//! 3. *If C1 comes before C2 in the order of serialization, then `e1 <= e2`.* C2 overwrote or read what C1 wrote: C1's load of
+//!    the clock happens before C2's. C2 overwrote what C1 read: C1 loaded the clock, passed a fence (`Work::commit`), and then
+//!    found the record not latched by C2. C2 latched it, passed its fence and loaded the clock. Had C2 read an older value than
+//!    C1, C2's fence would precede C1's, and C1 would have found the latch. (With locks, C1 releases the record after its load.
+//!    TicToc: see `scheme/tictoc.rs`.)
+//!
+//! # What is kept
+//! A version that was replaced is seen by the snapshots `s` with `begin <= s < begin of the next`. When its record is written,
+//! versions without such a snapshot are taken out of the chain; so a row has at most one version more than there are snapshots,
+//! however long these stay. The record goes into the list of a snapshot that needs the version; when the snapshot ends, its
+//! list is gone through.
+//!
+//! A writer that found `e` in the clock sees all snapshots `s < e` in the table: a snapshot adds to the clock inside of the
+//! table's lock, after it has counted itself in `open`, and the writer takes the lock (or looks at `open`) after its load of
+//! the clock.
+
+use std::collections::BTreeMap;
+
+use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::sync::{Mutex, MutexGuard};
+
+use crate::record::{Latch, Record, Version};
+use crate::scheme::Scheme;
+use crate::tree::Tree;
+
+/// A record with a version that is kept for a snapshot, and its index.
+pub(crate) struct Kept<S: Scheme> {
+    pub(crate) record: *const Record<S>,
+    pub(crate) tree: *const dyn Tree<S>,
+}
+
+// SAFETY: records and indexes are shared by threads; `Sweep` says why they are alive.
+unsafe impl<S: Scheme> Send for Kept<S> {}
+
+/// The snapshots that are open, with the records that were put into the list of each.
+type Open<S> = BTreeMap<u64, Vec<Kept<S>>>;
+
+pub(crate) struct Epochs<S: Scheme> {
+    clock: CachePadded<AtomicU64>,
+    /// Snapshots in the table, and those that are just being put there.
+    open: CachePadded<AtomicUsize>,
+    table: Mutex<Open<S>>,
+}
+
+impl<S: Scheme> Epochs<S> {
+    pub(crate) fn new() -> Self {
+        let open = CachePadded::new(AtomicUsize::new(0));
+        Self { clock: CachePadded::new(AtomicU64::new(1)), open, table: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// The epoch of a commit that has latched what it writes and passed a SeqCst fence. Acquire: pairs with the Release of
+    /// `open`'s addition, so that the snapshots before it are seen in the table.
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.load(Ordering::Acquire)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Open<S>> {
+        // No code of users runs under the lock.
+        self.table.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Opens a snapshot.
+    pub(crate) fn open(&self) -> u64 {
+        let mut table = self.table();
+        self.open.fetch_add(1, Ordering::Relaxed);
+        // Release: see `now`.
+        let snapshot = self.clock.fetch_add(1, Ordering::AcqRel);
+        table.insert(snapshot, Vec::new());
+        drop(table);
+        // With the fences of commits: see the module's text.
+        fence(Ordering::SeqCst);
+        snapshot
+    }
+
+    /// Closes a snapshot and returns its list. Each of these records has a version that was kept for the snapshot, so the
+    /// record is not taken out of its index before the caller has pruned it.
+    pub(crate) fn close(&self, snapshot: u64) -> Vec<Kept<S>> {
+        let kept = self.table().remove(&snapshot);
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        kept.unwrap_or_default()
+    }
+
+    /// Snapshots that are open.
+    pub(crate) fn count(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Takes the versions that no snapshot sees out of the chain of a latched record, into `dropped`.
+    pub(crate) fn prune(&self, latch: &Latch<'_, S>, tree: *const dyn Tree<S>, dropped: &mut Vec<*mut Version<S>>) {
+        // SAFETY: the head's version is alive; the latch is ours.
+        let head = unsafe { &*latch.version() };
+        if head.older.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        // The writer's load of the clock (or, in sweeps, the table's lock) comes before: 0 says that all snapshots below it
+        // have been closed.
+        let mut table = if self.open.load(Ordering::Relaxed) == 0 { None } else { Some(self.table()) };
+        let mut newer = head;
+        let mut next = head.begin.load(Ordering::Relaxed);
+        loop {
+            let at = newer.older.load(Ordering::Relaxed);
+            // SAFETY: versions in the chain are alive, and only the latch's holder takes them out.
+            let Some(version) = (unsafe { at.as_ref() }) else { return };
+            let begin = version.begin.load(Ordering::Relaxed);
+            if table.as_mut().is_some_and(|table| keep(table, version, next, Kept { record: latch.record(), tree })) {
+                newer = version;
+            } else {
+                // Release: readers that pass over see whole versions behind it. Those that are at it already go on by its own
+                // `older`, which stays: what they look for is not taken out.
+                newer.older.store(version.older.load(Ordering::Relaxed), Ordering::Release);
+                dropped.push(at);
+            }
+            next = begin;
+        }
+    }
+}
+
+/// Returns whether a snapshot sees `version`, whose successor began in `next`, and sees to it that the record is in a list
+/// then.
+fn keep<S: Scheme>(table: &mut Open<S>, version: &Version<S>, next: u64, entry: Kept<S>) -> bool {
+    // An origin is like nothing at all.
+    let begin = version.begin.load(Ordering::Relaxed);
+    if begin == 0 || begin >= next {
+        return false;
+    }
+    let Some((&snapshot, _)) = table.range(begin..next).next() else { return false };
+    if !table.contains_key(&version.keeper.load(Ordering::Relaxed)) {
+        version.keeper.store(snapshot, Ordering::Relaxed);
+        table.get_mut(&snapshot).expect("it was found").push(entry);
+    }
+    true
+}
+
+/// The version of a head that a snapshot sees, if there is any.
+///
+/// # Safety
+/// `head` is the version of an unlatched head, read inside of the domain after `snapshot` was opened; the snapshot stays open.
+pub(crate) unsafe fn visible<S: Scheme>(head: *mut Version<S>, snapshot: u64) -> *mut Version<S> {
+    let mut version = head;
+    // SAFETY: versions that were in the chain are alive inside of the domain. What the snapshot sees is never taken out, and
+    // every version above leads to it.
+    while let Some(at) = unsafe { version.as_ref() } {
+        if at.begin.load(Ordering::Relaxed) <= snapshot {
+            break;
+        }
+        version = at.older.load(Ordering::Acquire);
+    }
+    version
+}

@@ -1,0 +1,67 @@
+//! Keys and ranges that a transaction has looked at, to look at them again.
+
+use archipelago_index::KeyPart;
+use archipelago_index::map::Kind;
+
+use crate::record::Record;
+use crate::scheme::Scheme;
+use crate::tree::{Bounds, Found, Tree, Typed};
+
+/// What a transaction has found absent.
+pub trait Gap<S: Scheme> {
+    /// Its index.
+    fn tree(&self) -> &dyn Tree<S>;
+
+    /// Looks again; returns whether `fresh` approves of each record that was not there before.
+    fn holds(&self, fresh: &mut dyn FnMut(&Record<S>) -> bool) -> bool;
+}
+
+/// A key without a record.
+pub(crate) struct Point<M: Kind, K: KeyPart, P, S: Scheme> {
+    pub(crate) tree: *const Typed<M, K, P, S>,
+    pub(crate) key: K,
+}
+
+impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Gap<S> for Point<M, K, P, S> {
+    fn tree(&self) -> &dyn Tree<S> {
+        // SAFETY: indexes are there while transactions are.
+        unsafe { &*self.tree }
+    }
+
+    fn holds(&self, fresh: &mut dyn FnMut(&Record<S>) -> bool) -> bool {
+        // SAFETY: as above.
+        let tree = unsafe { &*self.tree };
+        tree.find(&self.key).is_none_or(|found| fresh(found.record()))
+    }
+}
+
+/// A range and the records that were in it, ascending. What has become of these is the scheme's to know.
+pub(crate) struct Span<M: Kind, K: KeyPart, P, S: Scheme> {
+    pub(crate) tree: *const Typed<M, K, P, S>,
+    pub(crate) bounds: Bounds<K>,
+    pub(crate) seen: Vec<*const Record<S>>,
+}
+
+impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Gap<S> for Span<M, K, P, S> {
+    fn tree(&self) -> &dyn Tree<S> {
+        // SAFETY: indexes are there while transactions are.
+        unsafe { &*self.tree }
+    }
+
+    fn holds(&self, fresh: &mut dyn FnMut(&Record<S>) -> bool) -> bool {
+        // SAFETY: as above.
+        let tree = unsafe { &*self.tree };
+        let (now, _) = tree.batch(&self.bounds, usize::MAX, false);
+        let mut seen = self.seen.as_slice();
+        now.into_iter().all(|found: Found<'_, K, P, S>| {
+            let record = core::ptr::from_ref(found.record());
+            match seen.iter().position(|&before| before == record) {
+                Some(at) => {
+                    seen = &seen[at + 1..];
+                    true
+                }
+                None => fresh(found.record()),
+            }
+        })
+    }
+}

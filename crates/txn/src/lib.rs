@@ -1,0 +1,154 @@
+//! An in-memory database kernel: transactions over tables of plain Rust rows.
+//!
+//! A [`Database`] has [`Table`]s. A table's rows are values of a type that is [`Row`]: anything that is `Clone`, with `String`s
+//! and `Vec`s in it. Rows are found by a primary key and by secondary [`Index`]es, unique or not, each on the ordered map that
+//! its declaration names ([`on`]). Threads change several tables in one transaction, which takes effect at one moment or not at
+//! all.
+//!
+//! ```
+//! use archipelago_txn::{Database, Error, Index, Row, on};
+//!
+//! #[derive(Clone)]
+//! struct Account {
+//!     number: u64,
+//!     owner: String,
+//!     cents: i64,
+//! }
+//!
+//! impl Row for Account {
+//!     type Key = u64;
+//!     type Map = on::HydraList;
+//!     type Indexes = (ByOwner,);
+//!     fn key(&self) -> u64 {
+//!         self.number
+//!     }
+//! }
+//!
+//! struct ByOwner;
+//!
+//! impl Index for ByOwner {
+//!     type Row = Account;
+//!     type Key = String;
+//!     type Map = on::BLinkTree;
+//!     fn key(row: &Account) -> String {
+//!         row.owner.clone()
+//!     }
+//! }
+//!
+//! let db: Database = Database::new(); // by Silo; `Database<WaitDie>` locks
+//! let accounts = db.table::<Account>();
+//! db.transact(|tx| {
+//!     tx.insert(&accounts, Account { number: 1, owner: "Ann".into(), cents: 500 })?;
+//!     tx.insert(&accounts, Account { number: 2, owner: "Bob".into(), cents: 100 })
+//! })?;
+//!
+//! // From any thread: read, decide, write. It runs again if another was in the way.
+//! db.transact(|tx| {
+//!     let ann = tx.get_by::<ByOwner>(&accounts, &"Ann".to_string())?.expect("she has one");
+//!     if ann.cents >= 200 {
+//!         tx.update(&accounts, &ann.number, |row| row.cents -= 200)?;
+//!         tx.update(&accounts, &2, |row| row.cents += 200)?;
+//!     }
+//!     Ok::<_, Error>(())
+//! })?;
+//!
+//! // One moment, however long it is looked at.
+//! let view = db.snapshot();
+//! assert_eq!(view.range(&accounts, ..).map(|row| row.cents).sum::<i64>(), 600);
+//! # Ok::<_, Error>(())
+//! ```
+//!
+//! # Isolation
+//!
+//! | | [`Isolation::Serializable`] (default) | [`Isolation::Snapshot`] | [`Database::snapshot`] |
+//! |---|---|---|---|
+//! | dirty, torn and repeated reads | no | no | no |
+//! | lost updates | no | no (the first to commit wins) | writes nothing |
+//! | write skew | no | possible | writes nothing |
+//! | phantoms: keys that were absent, ranges | no | as write skew | no |
+//! | may begin anew | yes | if others have written the same rows | never |
+//! | makes others begin anew | yes | those that write, or have read, what it writes | never |
+//!
+//! The order is that of time, too (a transaction that begins after another has ended comes after it), but for [`TicToc`].
+//! Transactions of both kinds may run side by side; what serializable ones promise holds among themselves.
+//!
+//! # Closures
+//! The closure of [`transact`](Database::transact) may run several times, and may, with [`Silo`] and [`TicToc`], see rows that
+//! do not go together before it is run again. Its results count only if what it has read goes together, also an error and a
+//! panic. It must have no other effects, and not loop for ever over rows that do not go together. Errors of its own roll
+//! everything back, indexes included; so do panics.
+//!
+//! # Schemes
+//!
+//! | | reads | writers wait | take it for |
+//! |---|---|---|---|
+//! | [`Silo`] | write nothing; validated | for commits that are being installed | most things |
+//! | [`TicToc`] | a stamp per row at the commit; may be older than the commit | likewise | rows that are read by some and written by others all the time |
+//! | [`NoWait`] | lock the row | never: they begin anew | many conflicts, short transactions |
+//! | [`WaitDie`] | lock the row | for younger ones | long transactions that must get through |
+//!
+//! With optimistic schemes a long transaction beside short ones that write what it reads may begin anew without end: read from
+//! a [`Snapshot`], or lock. With `WaitDie` it becomes the oldest, and no lock stops it; a range into which others insert all
+//! the time still does.
+//!
+//! The locking schemes are younger than the others here: they pass the tests that run natively, and are not yet checked under
+//! the virtual machine's schedules.
+//!
+//! # Costs
+//! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation; an insert or a
+//! removal a record for each index. A commit latches and validates: O(rows read and written), and goes through the ranges again
+//! that were read. Commits of different rows share no line that they write, except that a transaction takes a number with
+//! `WaitDie` and `NoWait`, that `TicToc` stamps indexes in which keys were absent, and those that replace rows beside open
+//! snapshots share a lock.
+//!
+//! # Memory
+//! What is replaced is freed when the transactions have ended that were there: a transaction that stays holds back all. An open
+//! snapshot keeps one version of each row (and index entry) that is replaced or removed after it, and several open ones at most
+//! one each; when it ends, it frees them. [`Database::stats`] shows what waits. Rows' destructors run in any thread that uses
+//! the database; their panics are reported by the panic hook and go no further.
+//!
+//! # When not to use it
+//! - Single keys, no transactions: the maps alone, `archipelago::index`.
+//! - A few objects without indexes: MV-RLU, `archipelago::sync::mvrlu`.
+//! - What must survive the process: nothing is written to a disk. (`archipelago-journal` has log files for those that build
+//!   it.)
+//! - Data beyond memory, SQL, many processes.
+//!
+//! # Inside
+//! ```text
+//! tx, snapshot      the faces                 table     rows and indexes, their types
+//! sight             look-ups and ranges of both             tree      an index: keys to records; absence
+//! work              what a transaction did; the commit      record    records and versions
+//! scheme/           how reads are judged, locks             epochs    the clock of snapshots
+//! ```
+//! Why it is right: `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
+
+mod database;
+mod epochs;
+mod error;
+mod gap;
+mod record;
+mod scheme;
+mod shared;
+mod sight;
+mod snapshot;
+mod table;
+mod tree;
+mod tx;
+mod work;
+
+/// The maps that an index may be on. What each is good for: `archipelago::index`'s guide.
+pub mod on {
+    pub use archipelago_index::art::Radix as Art;
+    pub use archipelago_index::blink::BLink as BLinkTree;
+    pub use archipelago_index::euno::{Skip as EunoSkipList, Tree as EunoBTree};
+    pub use archipelago_index::hydra::Hydra as HydraList;
+    pub use archipelago_index::map::Kind;
+}
+
+pub use database::{Database, Isolation, Stats};
+pub use error::Error;
+pub use scheme::{NoWait, Scheme, Silo, TicToc, WaitDie};
+pub use snapshot::{Snapshot, SnapshotRows};
+pub use table::{Index, Indexes, Row, Table};
+pub use tx::{Rows, Tx};

@@ -1,0 +1,290 @@
+//! Records and their versions, without the types of rows: what the protocols of commits work on.
+//!
+//! A record stands for a key of one index. Its *head* leads to the newest committed version; a version is a row (or what an
+//! index entry leads to), or says that there is none. A version never changes once it is the head, and no two versions that a
+//! transaction can see have one address: the transaction is in an RCU section all the time. So a head is also the
+//! version number by which reads are validated.
+//!
+//! ```text
+//! index: key → record { head, lock } → version { begin, older, row } → version → …
+//! ```
+//!
+//! # Invariants
+//! 1. A head changes only while it is latched, by the latch's holder.
+//! 2. The head's pointer is never null. A new record begins with a version without a row whose `begin` is 0: the *origin*.
+//! 3. `begin` does not rise from a version to the older one.
+//! 4. A dead record has been taken out of its index, stays dead, and no transaction commits anything to it.
+
+use core::marker::PhantomData;
+use core::panic::AssertUnwindSafe;
+
+use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use archipelago_sync::backoff::Backoff;
+use archipelago_sync::rcu::Guard;
+
+use crate::scheme::Scheme;
+
+const LATCHED: usize = 1;
+const DEAD: usize = 2;
+
+/// What all versions begin with.
+#[repr(C, align(8))]
+pub struct Version<S: Scheme> {
+    /// The epoch of the commit; 0 for an origin, and for what is not committed yet.
+    pub(crate) begin: AtomicU64,
+    /// The version that it replaced, while a snapshot needs that.
+    pub(crate) older: AtomicPtr<Version<S>>,
+    /// The snapshot in whose list the record is because of this version. Written under the latch.
+    pub(crate) keeper: AtomicU64,
+    pub(crate) stamps: S::Stamps,
+    absent: bool,
+    /// Frees the whole version.
+    free: unsafe fn(*mut Version<S>),
+    bytes: usize,
+}
+
+/// A whole version.
+#[repr(C)]
+pub(crate) struct Full<P, S: Scheme> {
+    version: Version<S>,
+    payload: Option<P>,
+}
+
+impl<P: Send + Sync + 'static, S: Scheme> Full<P, S> {
+    /// A version on the heap, the caller's until it is published.
+    pub(crate) fn boxed(payload: Option<P>) -> *mut Version<S> {
+        unsafe fn free<P, S: Scheme>(version: *mut Version<S>) {
+            // SAFETY: `boxed` made it of this type; the caller gives it up.
+            drop(unsafe { Box::from_raw(version.cast::<Full<P, S>>()) });
+        }
+        let version = Version {
+            begin: AtomicU64::new(0),
+            older: AtomicPtr::default(),
+            keeper: AtomicU64::new(0),
+            stamps: S::Stamps::default(),
+            absent: payload.is_none(),
+            free: free::<P, S>,
+            bytes: size_of::<Self>(),
+        };
+        Box::into_raw(Box::new(Self { version, payload })).cast()
+    }
+
+    /// The payload of a version.
+    ///
+    /// # Safety
+    /// `version` was made by `boxed` of this type, and lives for `'a`.
+    pub(crate) unsafe fn payload<'a>(version: *mut Version<S>) -> Option<&'a P> {
+        // SAFETY: the caller's promise; payloads do not change.
+        unsafe { (*version.cast::<Self>()).payload.as_ref() }
+    }
+}
+
+impl<S: Scheme> Version<S> {
+    pub(crate) fn is_absent(&self) -> bool {
+        self.absent
+    }
+
+    /// Returns whether it has never been committed: what the key had before its first commit.
+    pub(crate) fn is_origin(&self) -> bool {
+        self.absent && self.begin.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// Runs users' code where a panic must not come out: the panic hook has reported it. Returns whether there was none.
+pub(crate) fn quietly(work: impl FnOnce()) -> bool {
+    // A payload's destructor might panic again.
+    std::panic::catch_unwind(AssertUnwindSafe(work)).map_err(core::mem::forget).is_ok()
+}
+
+/// Frees a version.
+///
+/// # Safety
+/// It is the caller's: no other thread sees it, and nothing that was lent from it is left.
+pub(crate) unsafe fn free<S: Scheme>(version: *mut Version<S>) {
+    // SAFETY: the caller's promise.
+    quietly(|| unsafe { ((*version).free)(version) });
+}
+
+/// Frees a version once no transaction sees it.
+///
+/// # Safety
+/// It is no longer reachable from its record for those that enter the domain from now on; it is retired once.
+pub(crate) unsafe fn retire<S: Scheme>(guard: &Guard<'_>, version: *mut Version<S>) {
+    unsafe fn reclaim<S: Scheme>(version: *mut (), _: *mut ()) {
+        // SAFETY: RCU calls this once, after all that saw it.
+        unsafe { free(version.cast::<Version<S>>()) };
+    }
+    // SAFETY: the version is alive; the rest is the caller's promise.
+    unsafe { guard.retire_sized(version.cast(), (*version).bytes, core::ptr::null_mut(), reclaim::<S>) };
+}
+
+/// A head as it was at some moment.
+pub struct Head<S: Scheme>(*mut Version<S>);
+
+impl<S: Scheme> Clone for Head<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Scheme> Copy for Head<S> {}
+
+impl<S: Scheme> Head<S> {
+    pub(crate) fn is_latched(self) -> bool {
+        self.0.addr() & LATCHED != 0
+    }
+
+    pub(crate) fn is_dead(self) -> bool {
+        self.0.addr() & DEAD != 0
+    }
+
+    pub(crate) fn version(self) -> *mut Version<S> {
+        self.0.map_addr(|address| address & !(LATCHED | DEAD))
+    }
+}
+
+/// What all records begin with.
+#[repr(C)]
+pub struct Record<S: Scheme> {
+    head: AtomicPtr<Version<S>>,
+    /// What keeps it in its index: transactions that are to write it, and removals whose grace period is not over. See
+    /// `tree.rs`.
+    holds: AtomicU32,
+    pub(crate) lock: S::Lock,
+}
+
+impl<S: Scheme> Record<S> {
+    /// Acquire: what the version holds was written before the Release of [`Latch::install`] (or of the index, for an origin).
+    pub(crate) fn head(&self) -> Head<S> {
+        Head(self.head.load(Ordering::Acquire))
+    }
+
+    /// The head when it is not latched, or that it is dead. Latches are held for the time of a commit, without users' code but
+    /// for the encoding of keys, and their holders wait for nothing but latches that are ordered behind theirs.
+    pub(crate) fn settled(&self) -> Head<S> {
+        let backoff = Backoff::new();
+        loop {
+            let head = self.head();
+            if head.is_dead() || !head.is_latched() {
+                return head;
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Keeps the record in its index until [`let_go`](Self::let_go), if it is not dead: to be looked at after the call.
+    pub(crate) fn hold(&self) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        // With the one in `Tree::unlink`, which comes between its latch and its look at `holds`.
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn let_go(&self) {
+        // Release: the unlinker sees what the holder did.
+        self.holds.fetch_sub(1, Ordering::Release);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::Acquire) > 0
+    }
+
+    /// Latches the record; `None` if it is dead.
+    pub(crate) fn latch(&self) -> Option<Latch<'_, S>> {
+        loop {
+            let head = self.settled();
+            if head.is_dead() {
+                return None;
+            }
+            let latched = head.0.map_addr(|address| address | LATCHED);
+            // Acquire: the next holder sees what the last one did. (What follows a latch in commits is behind a SeqCst fence.)
+            if self.head.compare_exchange(head.0, latched, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                archipelago_platform::hint::point("txn::latched");
+                return Some(Latch { record: self, version: head.version() });
+            }
+        }
+    }
+}
+
+/// A latched record; unlatched by drop.
+pub(crate) struct Latch<'r, S: Scheme> {
+    record: &'r Record<S>,
+    version: *mut Version<S>,
+}
+
+impl<'r, S: Scheme> Latch<'r, S> {
+    /// The head's version.
+    pub(crate) fn version(&self) -> *mut Version<S> {
+        self.version
+    }
+
+    pub(crate) fn record(&self) -> &'r Record<S> {
+        self.record
+    }
+
+    /// Makes `version` the head, still latched, before the version that was.
+    pub(crate) fn install(&mut self, version: *mut Version<S>) {
+        // SAFETY: the version is the caller's, alive and unpublished.
+        unsafe { (*version).older.store(self.version, Ordering::Relaxed) };
+        self.version = version;
+    }
+
+    /// Marks the record dead.
+    pub(crate) fn kill(self) {
+        // Release, as in `drop`.
+        self.record.head.store(self.version.map_addr(|address| address | DEAD), Ordering::Release);
+        core::mem::forget(self);
+    }
+}
+
+impl<S: Scheme> Drop for Latch<'_, S> {
+    fn drop(&mut self) {
+        // Release: publishes the version, and all that its transaction did before.
+        self.record.head.store(self.version, Ordering::Release);
+    }
+}
+
+/// A record of an index with keys `K` that lead to `P`.
+#[repr(C)]
+pub struct Keyed<K, P, S: Scheme> {
+    record: Record<S>,
+    key: K,
+    payload: PhantomData<fn() -> P>,
+}
+
+impl<K, P, S: Scheme> Keyed<K, P, S> {
+    /// A record whose key has not been committed to.
+    pub(crate) fn boxed(key: K) -> *mut Self
+    where
+        P: Send + Sync + 'static,
+    {
+        let head = AtomicPtr::new(Full::<P, S>::boxed(None));
+        let record = Record { head, holds: AtomicU32::new(0), lock: S::Lock::default() };
+        Box::into_raw(Box::new(Self { record, key, payload: PhantomData }))
+    }
+
+    pub(crate) fn record(&self) -> &Record<S> {
+        &self.record
+    }
+
+    pub(crate) fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Frees a record and all its versions.
+    ///
+    /// # Safety
+    /// It came from `boxed`, and no thread uses it or anything lent from it.
+    pub(crate) unsafe fn free(this: *mut Self) {
+        // SAFETY: the caller's promise.
+        let this = unsafe { Box::from_raw(this) };
+        let mut version = this.record.head().version();
+        while !version.is_null() {
+            // SAFETY: versions of a record that no thread uses are the record's.
+            let older = unsafe { (*version).older.load(Ordering::Relaxed) };
+            // SAFETY: as above; the next one has been read.
+            unsafe { free(version) };
+            version = older;
+        }
+        quietly(|| drop(this));
+    }
+}

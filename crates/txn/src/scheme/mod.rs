@@ -1,0 +1,122 @@
+//! How transactions keep out of each other's way: what a scheme decides, beside the one text of all commits in `work.rs`.
+
+mod no_wait;
+mod silo;
+mod tictoc;
+mod wait_die;
+
+pub use no_wait::NoWait;
+pub use silo::Silo;
+pub use tictoc::TicToc;
+pub use wait_die::WaitDie;
+
+use crate::record::{Record, Version};
+use crate::work::Work;
+
+/// Another transaction is in the way: this one begins anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conflict;
+
+/// What a transaction does with a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// It reads it.
+    Share,
+    /// It writes it, too.
+    Exclude,
+}
+
+/// What a commit is judged at.
+#[derive(Clone, Copy)]
+pub struct Moment {
+    /// The commit's epoch.
+    pub(crate) epoch: u64,
+    /// What it writes has been latched and frozen (not so when only the reads are judged).
+    pub(crate) latched: bool,
+}
+
+/// A concurrency control. Sealed: [`Silo`], [`TicToc`], [`NoWait`] and [`WaitDie`] are the ones there are.
+pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
+    /// What it is called.
+    const NAME: &'static str;
+
+    /// Whether reads and writes of rows lock them, until the transaction's end.
+    #[doc(hidden)]
+    const LOCKS: bool = false;
+
+    /// What each version has.
+    #[doc(hidden)]
+    type Stamps: Default + Send + Sync;
+
+    /// What each record has.
+    #[doc(hidden)]
+    type Lock: Default + Send + Sync;
+
+    /// What each index has.
+    #[doc(hidden)]
+    type Gap: Default + Send + Sync;
+
+    /// Locks a record for the transaction that arrived as number `arrival` and has it in the mode `held`.
+    #[doc(hidden)]
+    fn take(record: &Record<Self>, mode: Mode, held: Option<Mode>, arrival: u64) -> Result<(), Conflict> {
+        let _ = (record, mode, held, arrival);
+        Ok(())
+    }
+
+    /// Gives the lock back.
+    #[doc(hidden)]
+    fn release(record: &Record<Self>, held: Mode, arrival: u64) {
+        let _ = (record, held, arrival);
+    }
+
+    /// Returns whether no transaction holds the lock.
+    #[doc(hidden)]
+    fn is_free(record: &Record<Self>) -> bool {
+        let _ = record;
+        true
+    }
+
+    /// The version, of a latched head, is about to be replaced.
+    #[doc(hidden)]
+    fn freeze(version: &Version<Self>) {
+        let _ = version;
+    }
+
+    /// It is not, after all.
+    #[doc(hidden)]
+    fn thaw(version: &Version<Self>) {
+        let _ = version;
+    }
+
+    /// Judges what a transaction has read; the time stamp of its versions.
+    #[doc(hidden)]
+    fn judge(work: &Work<'_, Self>, moment: Moment) -> Result<u64, Conflict>;
+
+    /// Stamps a version that is not published yet.
+    #[doc(hidden)]
+    fn stamp(version: &Version<Self>, stamp: u64) {
+        let _ = (version, stamp);
+    }
+
+    /// A record, latched, that was not there when a transaction looked for its key, and has an origin: returns whether that
+    /// transaction may be stamped with `stamp`.
+    #[doc(hidden)]
+    fn admits(origin: &Version<Self>, stamp: u64) -> bool {
+        let _ = (origin, stamp);
+        true
+    }
+
+    /// A record with this version, latched, is about to be taken out of an index.
+    #[doc(hidden)]
+    fn before_unlink(version: &Version<Self>, gap: &Self::Gap) {
+        let _ = (version, gap);
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Silo {}
+    impl Sealed for super::TicToc {}
+    impl Sealed for super::NoWait {}
+    impl Sealed for super::WaitDie {}
+}

@@ -1,0 +1,113 @@
+//! What all handles of a database share.
+
+use core::any::Any;
+
+use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
+use archipelago_platform::per_thread::PerThread;
+use archipelago_platform::sync::{Arc, Mutex};
+use archipelago_platform::thread;
+use archipelago_sync::rcu::Domain;
+
+use crate::epochs::Epochs;
+use crate::record;
+use crate::scheme::Scheme;
+use crate::tree::Home;
+
+pub struct Shared<S: Scheme> {
+    /// In a place of its own, to which indexes refer; freed by drop.
+    home: *mut Home,
+    pub(crate) epochs: Epochs<S>,
+    arrivals: AtomicU64,
+    /// By thread slot: whether the thread is in a transaction.
+    inside: PerThread<AtomicBool>,
+    /// What transactions refer to without counting.
+    tables: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+}
+
+// SAFETY: the home, which is all that is not `Send` and `Sync` by itself, is shared by threads and owned by this.
+unsafe impl<S: Scheme> Send for Shared<S> {}
+// SAFETY: as above.
+unsafe impl<S: Scheme> Sync for Shared<S> {}
+
+impl<S: Scheme> Shared<S> {
+    pub(crate) fn new() -> Self {
+        let home = Home { domain: Domain::new(), closing: AtomicBool::new(false) };
+        Self {
+            home: Box::into_raw(Box::new(home)),
+            epochs: Epochs::new(),
+            arrivals: AtomicU64::new(1),
+            inside: PerThread::new(),
+            tables: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn home(&self) -> &Home {
+        // SAFETY: there until the drop.
+        unsafe { &*self.home }
+    }
+
+    /// Keeps a table until the database is dropped.
+    pub(crate) fn keep(&self, table: Arc<dyn Any + Send + Sync>) {
+        self.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(table);
+    }
+
+    /// The next number of a transaction; only locks look at it.
+    pub(crate) fn arrive(&self) -> u64 {
+        if S::LOCKS { self.arrivals.fetch_add(1, Ordering::Relaxed) } else { 0 }
+    }
+
+    /// Says that this thread is in a transaction until the result is dropped.
+    ///
+    /// # Panics
+    /// If it is in one of this database.
+    pub(crate) fn step_inside(&self) -> Inside<'_> {
+        let flag = self.inside.get_or(thread::slot().index, || AtomicBool::new(false));
+        let inside = flag.swap(true, Ordering::Relaxed);
+        assert!(!inside, "a transaction inside of a transaction of the same database: use `Tx::savepoint`");
+        Inside(flag)
+    }
+
+    /// Closes a snapshot, and frees what was kept for it alone. Nothing is latched, and the caller is in no transaction, or at
+    /// its end.
+    pub(crate) fn close(&self, snapshot: u64) {
+        // Before the snapshot is closed: from then on any thread may free what was kept for it, and take the records out.
+        let guard = self.home().domain.pin();
+        let kept = self.epochs.close(snapshot);
+        if kept.is_empty() {
+            return;
+        }
+        let mut dropped = Vec::new();
+        for kept in kept {
+            // SAFETY: a version of the record was kept for the snapshot, so it was linked when the guard began. Indexes are
+            // there while the database is.
+            let (record, tree) = unsafe { (&*kept.record, &*kept.tree) };
+            if let Some(latch) = record.latch() {
+                self.epochs.prune(&latch, kept.tree, &mut dropped);
+            }
+            // SAFETY: found alive inside of the guard.
+            unsafe { tree.unlink(record, &guard) };
+            // SAFETY: they were taken out of the chain under the latch.
+            dropped.drain(..).for_each(|version| unsafe { record::retire(&guard, version) });
+        }
+    }
+}
+
+pub(crate) struct Inside<'s>(&'s AtomicBool);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl<S: Scheme> Drop for Shared<S> {
+    fn drop(&mut self) {
+        // Removals in their grace period refer to indexes, which go with `tables`: after this.
+        self.home().closing.store(true, Ordering::Relaxed);
+        // SAFETY: it came from a box, and no transaction is left. (`Typed::due` looks at `closing` only, beside the domain.)
+        unsafe {
+            (*self.home).domain.drain_all();
+            drop(Box::from_raw(self.home));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What a reader sees: one text of look-ups and ranges for transactions and snapshots.
+
+use core::ops::Bound;
+
+use archipelago_index::KeyPart;
+use archipelago_index::map::Kind;
+
+use crate::epochs;
+use crate::gap::{Gap, Point, Span};
+use crate::record::{Full, Keyed, Record, Version};
+use crate::scheme::{Conflict, Mode, Scheme};
+use crate::tree::{Bounds, Found, Typed};
+use crate::work::{Look, Place, Work};
+
+/// A transaction, or a snapshot.
+pub(crate) trait Sight<S: Scheme> {
+    /// What the reader sees at a record that it has found inside of its section.
+    fn see(&mut self, place: Place<S>) -> Result<Look<S>, Conflict>;
+
+    /// Notes what is absent.
+    fn miss(&mut self, gap: &mut dyn FnMut() -> Box<dyn Gap<S>>);
+
+    /// Says that a secondary index leads to a row that is not there.
+    fn torn(&mut self) -> Conflict;
+}
+
+impl<S: Scheme> Sight<S> for Work<'_, S> {
+    fn see(&mut self, place: Place<S>) -> Result<Look<S>, Conflict> {
+        self.look(place, Mode::Share)
+    }
+
+    fn miss(&mut self, gap: &mut dyn FnMut() -> Box<dyn Gap<S>>) {
+        self.note_gap(gap);
+    }
+
+    fn torn(&mut self) -> Conflict {
+        let _ = self.doom::<()>();
+        Conflict
+    }
+}
+
+/// A snapshot's view. The caller is in the database's domain.
+pub(crate) struct View(pub(crate) u64);
+
+impl<S: Scheme> Sight<S> for View {
+    fn see(&mut self, place: Place<S>) -> Result<Look<S>, Conflict> {
+        // SAFETY: the caller's section.
+        let head = unsafe { &*place.record }.settled();
+        if head.is_dead() {
+            return Ok(Look::Dead);
+        }
+        // SAFETY: as above; the snapshot is open.
+        Ok(Look::At(unsafe { epochs::visible(head.version(), self.0) }))
+    }
+
+    fn miss(&mut self, _: &mut dyn FnMut() -> Box<dyn Gap<S>>) {}
+
+    fn torn(&mut self) -> Conflict {
+        unreachable!("a snapshot sees an entry and its row, or neither")
+    }
+}
+
+/// The payload of a version that may be null.
+///
+/// # Safety
+/// As for [`Full::payload`], if it is not.
+pub(crate) unsafe fn payload<'g, P: Send + Sync + 'static, S: Scheme>(version: *mut Version<S>) -> Option<&'g P> {
+    // SAFETY: the caller's promise.
+    if version.is_null() { None } else { unsafe { Full::<P, S>::payload(version) } }
+}
+
+pub(crate) fn place<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
+    tree: *const Typed<M, K, P, S>,
+    found: Found<'_, K, P, S>,
+) -> Place<S> {
+    // The whole record's provenance: what unlinks goes back to it.
+    Place { record: core::ptr::from_ref::<Keyed<K, P, S>>(found).cast::<Record<S>>(), tree }
+}
+
+/// Looks a key up. What is lent is there for `'g`: the reader's section, or its snapshot.
+pub(crate) fn get<'g, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
+    sight: &mut dyn Sight<S>,
+    tree: &Typed<M, K, P, S>,
+    key: &K,
+) -> Result<Option<&'g P>, Conflict> {
+    if let Some(found) = tree.find(key)
+        && let Look::At(version) = sight.see(place(tree, found))?
+    {
+        // SAFETY: a version of this index that the reader sees.
+        return Ok(unsafe { payload::<P, S>(version) });
+    }
+    // A dead record, too, says that the key was absent at a moment since the look-up. To look up again instead would never end
+    // beside a transaction that links a record, gives up and takes it out again and again.
+    sight.miss(&mut || Box::new(Point { tree, key: key.clone() }));
+    Ok(None)
+}
+
+/// Records that a cursor fetches first, and at most.
+const BATCH: (usize, usize) = (4, 128);
+
+/// A walk over a range of an index.
+pub(crate) struct Cursor<M: Kind, K: KeyPart, P, S: Scheme> {
+    tree: *const Typed<M, K, P, S>,
+    /// What is left.
+    bounds: Bounds<K>,
+    backwards: bool,
+    limit: usize,
+    done: bool,
+}
+
+/// A key and a bound as they are in an index, cloned.
+fn owned<K: Clone>(bounds: (Bound<&K>, Bound<&K>)) -> Bounds<K> {
+    (bounds.0.cloned(), bounds.1.cloned())
+}
+
+impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Cursor<M, K, P, S> {
+    pub(crate) fn new(tree: &Typed<M, K, P, S>, bounds: (Bound<&K>, Bound<&K>), backwards: bool) -> Self {
+        Self { tree, bounds: owned(bounds), backwards, limit: BATCH.0, done: false }
+    }
+
+    /// The next payloads; `None` at the end.
+    fn batch<'g>(&mut self, sight: &mut dyn Sight<S>) -> Result<Option<Vec<&'g P>>, Conflict> {
+        if self.done {
+            return Ok(None);
+        }
+        // SAFETY: indexes are there while readers are.
+        let tree = unsafe { &*self.tree };
+        let (found, done) = tree.batch(&self.bounds, self.limit, self.backwards);
+        (self.done, self.limit) = (done, BATCH.1.min(self.limit * 2));
+        let last = found.last().filter(|_| !done).map(|last: &Found<'g, K, P, S>| last.key().clone());
+        let mut covered = self.bounds.clone();
+        if let Some(last) = last {
+            let (to, from) = (Bound::Included(last.clone()), Bound::Excluded(last));
+            (covered, self.bounds) = match (self.backwards, self.bounds.clone()) {
+                (false, (low, high)) => ((low, to), (from, high)),
+                (true, (low, high)) => ((to, high), (low, from)),
+            };
+        }
+        let mut seen = Vec::with_capacity(found.len());
+        let mut payloads = Vec::with_capacity(found.len());
+        for found in found {
+            let place = place(self.tree, found);
+            if let Look::At(version) = sight.see(place)? {
+                seen.push(place.record);
+                // SAFETY: a version of this index that the reader sees.
+                payloads.extend(unsafe { payload::<P, S>(version) });
+            }
+        }
+        if self.backwards {
+            seen.reverse();
+        }
+        let (tree, bounds) = (self.tree, covered);
+        sight.miss(&mut || Box::new(Span { tree, bounds: bounds.clone(), seen: core::mem::take(&mut seen) }));
+        Ok(Some(payloads))
+    }
+}
+
+/// A walk over rows, by any index.
+pub(crate) trait Walk<'g, R, S: Scheme> {
+    /// The next rows, perhaps none; `None` at the end.
+    fn rows(&mut self, sight: &mut dyn Sight<S>) -> Result<Option<Vec<&'g R>>, Conflict>;
+}
+
+impl<'g, M: Kind, K: KeyPart, R: Send + Sync + 'static, S: Scheme> Walk<'g, R, S> for Cursor<M, K, R, S> {
+    fn rows(&mut self, sight: &mut dyn Sight<S>) -> Result<Option<Vec<&'g R>>, Conflict> {
+        self.batch(sight)
+    }
+}
+
+/// What an entry of a secondary index leads to: the record of its row.
+///
+/// An entry that a reader sees leads to a record that is there: both were committed together, and neither is freed while the
+/// reader may see its version.
+pub struct Link<K, R, S: Scheme>(pub(crate) *const Keyed<K, R, S>);
+
+impl<K, R, S: Scheme> Clone for Link<K, R, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, R, S: Scheme> Copy for Link<K, R, S> {}
+
+// SAFETY: records are shared by threads.
+unsafe impl<K, R, S: Scheme> Send for Link<K, R, S> {}
+// SAFETY: as above.
+unsafe impl<K, R, S: Scheme> Sync for Link<K, R, S> {}
+
+/// A walk over a secondary index, and on to the rows.
+pub(crate) struct Linked<M: Kind, E: KeyPart, N: Kind, K: KeyPart, R, S: Scheme> {
+    pub(crate) entries: Cursor<M, E, Link<K, R, S>, S>,
+    pub(crate) rows: *const Typed<N, K, R, S>,
+}
+
+impl<'g, M: Kind, E: KeyPart, N: Kind, K: KeyPart, R: Send + Sync + 'static, S: Scheme> Walk<'g, R, S>
+    for Linked<M, E, N, K, R, S>
+{
+    fn rows(&mut self, sight: &mut dyn Sight<S>) -> Result<Option<Vec<&'g R>>, Conflict> {
+        let Some(links) = self.entries.batch(sight)? else { return Ok(None) };
+        let mut rows = Vec::with_capacity(links.len());
+        for link in links {
+            // SAFETY: see `Link`.
+            let found = unsafe { &*link.0 };
+            let row = match sight.see(place(self.rows, found))? {
+                // SAFETY: a version of the primary index that the reader sees.
+                Look::At(version) => unsafe { payload::<R, S>(version) },
+                Look::Dead => None,
+            };
+            rows.push(row.ok_or_else(|| sight.torn())?);
+        }
+        Ok(Some(rows))
+    }
+}

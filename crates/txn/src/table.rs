@@ -1,0 +1,322 @@
+//! Tables: rows by primary key, and their secondary indexes.
+
+use core::any::{Any, TypeId, type_name};
+use core::marker::PhantomData;
+use core::ops::{Bound, RangeBounds};
+
+use archipelago_index::map::Kind;
+use archipelago_index::{Key, KeyForm, KeyPart};
+use archipelago_platform::sync::Arc;
+
+use crate::record::{Full, Version};
+use crate::scheme::{Conflict, Mode, Scheme, Silo};
+use crate::shared::Shared;
+use crate::sight::{Cursor, Link, Linked, Walk, payload, place};
+use crate::tree::{Found, Home, Typed};
+use crate::work::{Look, Place, Work};
+
+/// A type whose values are the rows of a table.
+///
+/// ```
+/// use archipelago_txn::{Index, Row, on};
+///
+/// #[derive(Clone)]
+/// struct Account {
+///     number: u64,
+///     owner: String,
+///     cents: i64,
+/// }
+///
+/// impl Row for Account {
+///     type Key = u64;
+///     type Map = on::HydraList;
+///     type Indexes = (ByOwner,);
+///     fn key(&self) -> u64 {
+///         self.number
+///     }
+/// }
+///
+/// struct ByOwner;
+///
+/// impl Index for ByOwner {
+///     type Row = Account;
+///     type Key = String;
+///     type Map = on::BLinkTree;
+///     fn key(row: &Account) -> String {
+///         row.owner.clone()
+///     }
+/// }
+/// ```
+pub trait Row: Clone + Send + Sync + 'static {
+    /// The primary key: a number, a string, a tuple of these, and so on.
+    type Key: KeyPart;
+
+    /// The map of the primary index: one of [`on`](crate::on).
+    type Map: Kind;
+
+    /// The secondary indexes: `()`, or a tuple of up to six.
+    type Indexes: Indexes<Self>;
+
+    /// The row's primary key. Pure: it says the same of equal rows, always.
+    fn key(&self) -> Self::Key;
+}
+
+/// A secondary index of a table.
+pub trait Index: Sized + 'static {
+    /// The table's rows.
+    type Row: Row;
+
+    /// What rows are found by.
+    type Key: KeyPart;
+
+    /// The map: one of [`on`](crate::on).
+    type Map: Kind;
+
+    /// Whether no two rows may have the same key.
+    const UNIQUE: bool = false;
+
+    /// The row's key in this index. Pure: it says the same of equal rows, always.
+    fn key(row: &Self::Row) -> Self::Key;
+}
+
+/// A tuple of [`Index`]es.
+pub trait Indexes<R: Row>: sealed::Sealed {
+    #[doc(hidden)]
+    fn build<S: Scheme>(home: &Builder<'_>) -> Vec<Box<dyn Secondary<R, S>>>;
+}
+
+/// Where an index is made.
+pub struct Builder<'h>(pub(crate) &'h Home);
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! tuples {
+    ($(($($index:ident)*))*) => { $(
+        impl<$($index: Index),*> sealed::Sealed for ($($index,)*) {}
+        impl<R: Row $(, $index: Index<Row = R>)*> Indexes<R> for ($($index,)*) {
+            fn build<S: Scheme>(home: &Builder<'_>) -> Vec<Box<dyn Secondary<R, S>>> {
+                let _ = home;
+                vec![$(secondary::<$index, S>(home)),*]
+            }
+        }
+    )* };
+}
+
+tuples! { () (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
+
+fn secondary<I: Index, S: Scheme>(home: &Builder<'_>) -> Box<dyn Secondary<I::Row, S>> {
+    if I::UNIQUE { Box::new(By::<I, One, S>::new(home.0)) } else { Box::new(By::<I, Each, S>::new(home.0)) }
+}
+
+/// A table of rows `R` in a [`Database`](crate::Database). Clones are the same table.
+pub struct Table<R: Row, S: Scheme = Silo> {
+    shared: Arc<Shared<S>>,
+    core: Arc<Core<R, S>>,
+}
+
+impl<R: Row, S: Scheme> Clone for Table<R, S> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), core: self.core.clone() }
+    }
+}
+
+impl<R: Row, S: Scheme> core::fmt::Debug for Table<R, S> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Table").field("rows", &type_name::<R>()).finish_non_exhaustive()
+    }
+}
+
+impl<R: Row, S: Scheme> Table<R, S> {
+    pub(crate) fn new(shared: &Arc<Shared<S>>) -> Self {
+        let home = shared.home();
+        let core = Arc::new(Core { rows: Typed::new(home), indexes: R::Indexes::build(&Builder(home)) });
+        shared.keep(core.clone());
+        Self { shared: shared.clone(), core }
+    }
+
+    /// What the table has.
+    ///
+    /// # Panics
+    /// If it is another database's.
+    pub(crate) fn core(&self, shared: &Shared<S>) -> &Core<R, S> {
+        assert!(core::ptr::eq(&raw const *self.shared, shared), "the table is of another database");
+        &self.core
+    }
+}
+
+pub(crate) type Rows<R, S> = Typed<<R as Row>::Map, <R as Row>::Key, R, S>;
+pub type LinkTo<R, S> = Link<<R as Row>::Key, R, S>;
+
+pub(crate) struct Core<R: Row, S: Scheme> {
+    pub(crate) rows: Rows<R, S>,
+    pub(crate) indexes: Vec<Box<dyn Secondary<R, S>>>,
+}
+
+/// The keys of a range's bounds.
+fn bounds<K>(range: &impl RangeBounds<K>) -> (Bound<&K>, Bound<&K>) {
+    (range.start_bound(), range.end_bound())
+}
+
+impl<R: Row, S: Scheme> Core<R, S> {
+    pub(crate) fn walk<'g>(&self, range: &impl RangeBounds<R::Key>, backwards: bool) -> Box<dyn Walk<'g, R, S>> {
+        Box::new(Cursor::new(&self.rows, bounds::<R::Key>(range), backwards))
+    }
+
+    /// A walk by the index `I`.
+    ///
+    /// # Panics
+    /// If the table has no such index.
+    pub(crate) fn walk_by<'g, I: Index<Row = R>>(
+        &self,
+        range: &impl RangeBounds<I::Key>,
+        backwards: bool,
+    ) -> Box<dyn Walk<'g, R, S>> {
+        let index = self.indexes.iter().find(|index| index.index() == TypeId::of::<I>());
+        let index = index.unwrap_or_else(|| panic!("{} is not among the table's indexes", type_name::<I>())).as_any();
+        if let Some(one) = index.downcast_ref::<By<I, One, S>>() {
+            let entries = Cursor::new(&one.tree, bounds::<I::Key>(range), backwards);
+            return Box::new(Linked { entries, rows: &self.rows });
+        }
+        let each = index.downcast_ref::<By<I, Each, S>>().expect("an index is of one of two kinds");
+        let (low, high) = bounds::<I::Key>(range);
+        let (low, high) = (beyond(low, 0, u64::MAX), beyond(high, u64::MAX, 0));
+        let entries = Cursor::new(&each.tree, (low.as_ref(), high.as_ref()), backwards);
+        Box::new(Linked { entries, rows: &self.rows })
+    }
+}
+
+/// A bound among entries that begin with its key: with the record's number `with` the key's own are inside, with `without` they
+/// are not.
+fn beyond<K: Clone>(bound: Bound<&K>, with: u64, without: u64) -> Bound<(K, u64)> {
+    match bound {
+        Bound::Included(key) => Bound::Included((key.clone(), with)),
+        // No record has the number 0 or the greatest one.
+        Bound::Excluded(key) => Bound::Excluded((key.clone(), without)),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+/// A record to be written, and what is there.
+pub struct Slot<S: Scheme> {
+    pub(crate) place: Place<S>,
+    pub(crate) seen: *mut Version<S>,
+}
+
+/// A record that was looked for to be written, twice: with its types and without.
+type Claimed<'t, K, P, S> = (Found<'t, K, P, S>, Slot<S>);
+
+/// Looks for the record of a key, to write it; links one if there is none.
+pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
+    work: &mut Work<'t, S>,
+    tree: &Typed<M, K, P, S>,
+    key: &K,
+) -> Result<Claimed<'t, K, P, S>, Conflict> {
+    loop {
+        work.check()?;
+        let (found, linked) = tree.find_or_link(key.clone());
+        let place = place(tree, found);
+        if linked {
+            work.note_held(place);
+        }
+        if let Look::At(seen) = work.look(place, Mode::Exclude)? {
+            return Ok((found, Slot { place, seen }));
+        }
+    }
+}
+
+/// A secondary index, without its key.
+pub trait Secondary<R: Row, S: Scheme>: Send + Sync {
+    #[doc(hidden)]
+    fn index(&self) -> TypeId;
+    #[doc(hidden)]
+    fn name(&self) -> &'static str;
+    #[doc(hidden)]
+    fn as_any(&self) -> &dyn Any;
+    /// Returns whether both rows have the same key.
+    #[doc(hidden)]
+    fn is_same(&self, one: &R, other: &R) -> bool;
+    /// Looks for the entry of a row, to write it; returns whether there is one, too.
+    #[doc(hidden)]
+    fn claim(&self, work: &mut Work<'_, S>, row: &R, link: LinkTo<R, S>) -> Result<(Slot<S>, bool), Conflict>;
+    /// Writes an entry, or that there is none.
+    #[doc(hidden)]
+    fn stage(&self, work: &mut Work<'_, S>, slot: Slot<S>, link: Option<LinkTo<R, S>>);
+}
+
+/// How entries are told apart.
+trait Kept<K: KeyPart>: Send + Sync + 'static {
+    type Entry: KeyPart;
+    fn entry(key: K, record: u64) -> Self::Entry;
+}
+
+/// By their keys.
+struct One;
+
+impl<K: KeyPart> Kept<K> for One {
+    type Entry = K;
+    fn entry(key: K, _: u64) -> K {
+        key
+    }
+}
+
+/// By their keys and rows: a row's number is its record's address, which is its own while the row is there for any reader.
+struct Each;
+
+impl<K: KeyPart> Kept<K> for Each {
+    type Entry = (K, u64);
+    fn entry(key: K, record: u64) -> (K, u64) {
+        (key, record)
+    }
+}
+
+struct By<I: Index, E: Kept<I::Key>, S: Scheme> {
+    tree: Typed<I::Map, E::Entry, LinkTo<I::Row, S>, S>,
+    kind: PhantomData<fn() -> E>,
+}
+
+impl<I: Index, E: Kept<I::Key>, S: Scheme> By<I, E, S> {
+    fn new(home: &Home) -> Self {
+        Self { tree: Typed::new(home), kind: PhantomData }
+    }
+}
+
+/// Returns whether two keys are the same, by their encodings, as in the maps.
+pub(crate) fn same<K: Key>(one: &K, other: &K) -> bool {
+    one.encode(|one| other.encode(|other| K::Form::order(one, other).is_eq()))
+}
+
+impl<I: Index, E: Kept<I::Key>, S: Scheme> Secondary<I::Row, S> for By<I, E, S> {
+    fn index(&self) -> TypeId {
+        TypeId::of::<I>()
+    }
+
+    fn name(&self) -> &'static str {
+        type_name::<I>()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_same(&self, one: &I::Row, other: &I::Row) -> bool {
+        same(&I::key(one), &I::key(other))
+    }
+
+    fn claim(
+        &self,
+        work: &mut Work<'_, S>,
+        row: &I::Row,
+        link: LinkTo<I::Row, S>,
+    ) -> Result<(Slot<S>, bool), Conflict> {
+        let (_, slot) = claim(work, &self.tree, &E::entry(I::key(row), link.0.addr() as u64))?;
+        // SAFETY: a version of this index that the transaction sees.
+        let taken = unsafe { payload::<LinkTo<I::Row, S>, S>(slot.seen) }.is_some();
+        Ok((slot, taken))
+    }
+
+    fn stage(&self, work: &mut Work<'_, S>, slot: Slot<S>, link: Option<LinkTo<I::Row, S>>) {
+        work.stage(slot.place, slot.seen, Full::boxed(link));
+    }
+}

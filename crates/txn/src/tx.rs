@@ -1,0 +1,283 @@
+//! A transaction's face.
+
+use core::ops::RangeBounds;
+use std::vec;
+
+use crate::error::Error;
+use crate::gap::Point;
+use crate::record::{Full, Version};
+use crate::scheme::{Mode, Scheme, Silo};
+use crate::sight::{self, Link, Walk, payload, place};
+use crate::table::{Core, Index, LinkTo, Row, Slot, Table, claim, same};
+use crate::work::{Look, Work};
+
+/// A transaction, as the closure of [`transact`](crate::Database::transact) has it.
+///
+/// What its methods lend is valid until the closure ends, whatever it writes meanwhile: rows are replaced, not changed. Each
+/// method fails with [`Error::Conflict`] when another transaction is in the way.
+///
+/// # Panics
+/// All methods: if the table is another database's, or has no such index; with what the rows' own methods panic with. (A
+/// [`BLinkTree`](crate::on::BLinkTree) takes no keys longer than a quarter of a page.) The transaction is rolled back then.
+pub struct Tx<'t, S: Scheme = Silo> {
+    pub(crate) work: Work<'t, S>,
+}
+
+impl<S: Scheme> core::fmt::Debug for Tx<'_, S> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Tx").finish_non_exhaustive()
+    }
+}
+
+/// A row's record, what is there, and its row.
+type Sought<'t, R, S> = (LinkTo<R, S>, Slot<S>, Option<&'t R>);
+
+impl<'t, S: Scheme> Tx<'t, S> {
+    /// The row with this primary key. O(log n).
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub fn get<R: Row>(&mut self, table: &Table<R, S>, key: &R::Key) -> Result<Option<&'t R>, Error> {
+        let core = table.core(self.work.shared());
+        self.work.check()?;
+        Ok(sight::get(&mut self.work, &core.rows, key)?)
+    }
+
+    /// The first row with this key of the index `I`: the only one, if the index is unique.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub fn get_by<I: Index>(&mut self, table: &Table<I::Row, S>, key: &I::Key) -> Result<Option<&'t I::Row>, Error> {
+        self.range_by::<I>(table, key.clone()..=key.clone()).next().transpose()
+    }
+
+    /// The rows whose primary keys are in a range, ascending. It reads as it goes: four rows the first time, and up to 128.
+    pub fn range<R: Row>(&mut self, table: &Table<R, S>, range: impl RangeBounds<R::Key>) -> Rows<'_, 't, R, S> {
+        let walk = table.core(self.work.shared()).walk(&range, false);
+        Rows::new(&mut self.work, walk)
+    }
+
+    /// The rows whose primary keys are in a range, descending.
+    pub fn range_rev<R: Row>(&mut self, table: &Table<R, S>, range: impl RangeBounds<R::Key>) -> Rows<'_, 't, R, S> {
+        let walk = table.core(self.work.shared()).walk(&range, true);
+        Rows::new(&mut self.work, walk)
+    }
+
+    /// The rows whose keys of the index `I` are in a range, ascending. Rows with the same key come in no particular order.
+    pub fn range_by<I: Index>(
+        &mut self,
+        table: &Table<I::Row, S>,
+        range: impl RangeBounds<I::Key>,
+    ) -> Rows<'_, 't, I::Row, S> {
+        let walk = table.core(self.work.shared()).walk_by::<I>(&range, false);
+        Rows::new(&mut self.work, walk)
+    }
+
+    /// The rows whose keys of the index `I` are in a range, descending.
+    pub fn range_by_rev<I: Index>(
+        &mut self,
+        table: &Table<I::Row, S>,
+        range: impl RangeBounds<I::Key>,
+    ) -> Rows<'_, 't, I::Row, S> {
+        let walk = table.core(self.work.shared()).walk_by::<I>(&range, true);
+        Rows::new(&mut self.work, walk)
+    }
+
+    /// Inserts a row that is not there.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::Duplicate`] if its primary key, or its key of a unique index, is taken: nothing has
+    /// changed then.
+    pub fn insert<R: Row>(&mut self, table: &Table<R, S>, row: R) -> Result<(), Error> {
+        let core = table.core(self.work.shared());
+        let (link, slot, old) = self.claim_row(core, &row.key())?;
+        match old {
+            Some(_) => Err(Error::Duplicate { index: "primary" }),
+            None => self.write(core, (link, slot, None), Some(row)),
+        }
+    }
+
+    /// Inserts a row, or replaces the one with its primary key; returns what was there.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::Duplicate`] if its key of a unique index is another row's: nothing has changed then.
+    pub fn upsert<R: Row>(&mut self, table: &Table<R, S>, row: R) -> Result<Option<&'t R>, Error> {
+        let core = table.core(self.work.shared());
+        let sought = self.claim_row(core, &row.key())?;
+        let old = sought.2;
+        self.write(core, sought, Some(row)).map(|()| old)
+    }
+
+    /// Changes a row: `change` gets a clone, which takes the row's place. Returns whether there was one.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::Duplicate`] if its new key of a unique index is another row's, [`Error::KeyChanged`]:
+    /// nothing has changed then.
+    pub fn update<R: Row>(
+        &mut self,
+        table: &Table<R, S>,
+        key: &R::Key,
+        change: impl FnOnce(&mut R),
+    ) -> Result<bool, Error> {
+        let core = table.core(self.work.shared());
+        let Some(sought) = self.seek(core, key)? else { return Ok(false) };
+        let Some(old) = sought.2 else { return Ok(false) };
+        let mut row = old.clone();
+        change(&mut row);
+        if !same(&row.key(), key) {
+            return Err(Error::KeyChanged);
+        }
+        self.write(core, sought, Some(row)).map(|()| true)
+    }
+
+    /// Removes a row; returns it.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub fn remove<R: Row>(&mut self, table: &Table<R, S>, key: &R::Key) -> Result<Option<&'t R>, Error> {
+        let core = table.core(self.work.shared());
+        let Some(sought) = self.seek(core, key)? else { return Ok(None) };
+        let Some(old) = sought.2 else { return Ok(None) };
+        self.write(core, sought, None).map(|()| Some(old))
+    }
+
+    /// Runs a part of the transaction that can be taken back: if it fails, nothing of what it wrote is left, and the
+    /// transaction may go on. What it has read counts nevertheless.
+    ///
+    /// ```
+    /// # use archipelago_txn::{Database, Error, Row, on};
+    /// # #[derive(Clone)]
+    /// # struct Seat(u32);
+    /// # impl Row for Seat {
+    /// #     type Key = u32;
+    /// #     type Map = on::Art;
+    /// #     type Indexes = ();
+    /// #     fn key(&self) -> u32 { self.0 }
+    /// # }
+    /// let db: Database = Database::new();
+    /// let seats = db.table::<Seat>();
+    /// db.transact(|tx| {
+    ///     tx.insert(&seats, Seat(2))?;
+    ///     let both = tx.savepoint(|tx| {
+    ///         tx.insert(&seats, Seat(1))?;
+    ///         tx.insert(&seats, Seat(2))
+    ///     });
+    ///     assert_eq!(both, Err(Error::Duplicate { index: "primary" }));
+    ///     assert!(tx.get(&seats, &1)?.is_none());
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `part`.
+    pub fn savepoint<T, E>(&mut self, part: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
+        let mark = self.work.mark();
+        let result = part(self);
+        if result.is_err() {
+            self.work.roll_back_to(mark);
+        }
+        result
+    }
+
+    /// The record of a key, to write it; linked if there is none.
+    fn claim_row<R: Row>(&mut self, core: &Core<R, S>, key: &R::Key) -> Result<Sought<'t, R, S>, Error> {
+        let (found, slot) = claim(&mut self.work, &core.rows, key)?;
+        // SAFETY: a version of the primary index that the transaction sees.
+        let old = unsafe { payload::<R, S>(slot.seen) };
+        Ok((Link(found), slot, old))
+    }
+
+    /// The record of a key, to write it, if there is one.
+    fn seek<R: Row>(&mut self, core: &Core<R, S>, key: &R::Key) -> Result<Option<Sought<'t, R, S>>, Error> {
+        self.work.check()?;
+        if let Some(found) = core.rows.find(key) {
+            let place = place(&core.rows, found);
+            if let Look::At(seen) = self.work.look(place, Mode::Exclude)? {
+                // SAFETY: as in `claim_row`.
+                let old = unsafe { payload::<R, S>(seen) };
+                return Ok(Some((Link(found), Slot { place, seen }, old)));
+            }
+        }
+        // As in `sight::get`.
+        self.work.note_gap(|| Box::new(Point { tree: &core.rows, key: key.clone() }));
+        Ok(None)
+    }
+
+    /// Writes a row, or that there is none, and the entries of all indexes: all of it or, if it fails, nothing.
+    fn write<R: Row>(
+        &mut self,
+        core: &Core<R, S>,
+        (link, slot, old): Sought<'t, R, S>,
+        new: Option<R>,
+    ) -> Result<(), Error> {
+        let mut entries = Vec::new();
+        for index in &core.indexes {
+            if let (Some(old), Some(new)) = (old, &new)
+                && index.is_same(old, new)
+            {
+                continue;
+            }
+            if let Some(new) = &new {
+                let (slot, taken) = index.claim(&mut self.work, new, link)?;
+                if taken {
+                    return Err(Error::Duplicate { index: index.name() });
+                }
+                entries.push((index, slot, Some(link)));
+            }
+            if let Some(old) = old {
+                let (slot, _) = index.claim(&mut self.work, old, link)?;
+                entries.push((index, slot, None));
+            }
+        }
+        let pending: *mut Version<S> = Full::<R, S>::boxed(new);
+        self.work.stage(slot.place, slot.seen, pending);
+        for (index, slot, link) in entries {
+            index.stage(&mut self.work, slot, link);
+        }
+        Ok(())
+    }
+}
+
+/// An iterator over rows, which reads them as it goes.
+pub struct Rows<'a, 't, R, S: Scheme> {
+    work: &'a mut Work<'t, S>,
+    walk: Option<Box<dyn Walk<'t, R, S>>>,
+    ahead: vec::IntoIter<&'t R>,
+}
+
+impl<'a, 't, R, S: Scheme> Rows<'a, 't, R, S> {
+    fn new(work: &'a mut Work<'t, S>, walk: Box<dyn Walk<'t, R, S>>) -> Self {
+        Self { work, walk: Some(walk), ahead: Vec::new().into_iter() }
+    }
+}
+
+impl<R, S: Scheme> core::fmt::Debug for Rows<'_, '_, R, S> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Rows").finish_non_exhaustive()
+    }
+}
+
+impl<'t, R, S: Scheme> Iterator for Rows<'_, 't, R, S> {
+    /// After an error comes nothing.
+    type Item = Result<&'t R, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(row) = self.ahead.next() {
+                return Some(Ok(row));
+            }
+            let walk = self.walk.as_mut()?;
+            match self.work.check().and_then(|()| walk.rows(self.work)) {
+                Ok(Some(rows)) => self.ahead = rows.into_iter(),
+                Ok(None) => self.walk = None,
+                Err(conflict) => {
+                    self.walk = None;
+                    return Some(Err(conflict.into()));
+                }
+            }
+        }
+    }
+}
+
+impl<R, S: Scheme> core::iter::FusedIterator for Rows<'_, '_, R, S> {}

@@ -1,0 +1,65 @@
+//! Histories of threads beside each other, judged by the checker of anomalies.
+
+use archipelago_check::adya::{self, Level};
+use archipelago_txn::{Isolation, NoWait, Scheme, Silo, TicToc, WaitDie, on};
+
+use crate::book::Book;
+
+fn histories<S: Scheme, M: on::Kind>(isolation: Isolation, level: Level) {
+    for round in 0..8_u64 {
+        let book = Book::<S, M>::new();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let book = &book;
+                scope.spawn(move || {
+                    let state = std::cell::Cell::new((round * 4 + thread + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                    let random = |bound: u64| {
+                        let mut x = state.get();
+                        x ^= x << 13;
+                        x ^= x >> 7;
+                        x ^= x << 17;
+                        state.set(x);
+                        (x >> 20) % bound
+                    };
+                    for _ in 0..40 {
+                        book.transact(isolation, random);
+                        if random(4) == 0 {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+        });
+        adya::check(level, &book.finish()).assert_ok();
+    }
+}
+
+const SERIALIZABLE: Isolation = Isolation::Serializable;
+
+#[test]
+fn silo_is_serializable_over_every_map() {
+    histories::<Silo, on::Art>(SERIALIZABLE, Level::Strict);
+    histories::<Silo, on::HydraList>(SERIALIZABLE, Level::Strict);
+    histories::<Silo, on::BLinkTree>(SERIALIZABLE, Level::Strict);
+    histories::<Silo, on::EunoBTree>(SERIALIZABLE, Level::Strict);
+    histories::<Silo, on::EunoSkipList>(SERIALIZABLE, Level::Strict);
+}
+
+#[test]
+fn tictoc_is_serializable() {
+    histories::<TicToc, on::Art>(SERIALIZABLE, Level::Serializable);
+}
+
+#[test]
+fn two_phase_locking_is_serializable() {
+    histories::<NoWait, on::Art>(SERIALIZABLE, Level::Strict);
+    histories::<WaitDie, on::Art>(SERIALIZABLE, Level::Strict);
+}
+
+#[test]
+fn snapshot_isolation_is_what_it_says() {
+    histories::<Silo, on::Art>(Isolation::Snapshot, Level::Snapshot);
+    histories::<TicToc, on::Art>(Isolation::Snapshot, Level::Snapshot);
+    histories::<NoWait, on::Art>(Isolation::Snapshot, Level::Snapshot);
+    histories::<WaitDie, on::Art>(Isolation::Snapshot, Level::Snapshot);
+}

@@ -1,0 +1,35 @@
+//! What transactions promise, alone and beside each other, by every scheme.
+#![cfg(not(archipelago_sim))]
+
+mod alone;
+mod beside;
+#[path = "../common/book.rs"]
+mod book;
+mod histories;
+mod lives;
+mod model;
+
+/// Runs a function that is generic over the scheme, by each of them.
+macro_rules! by_every_scheme {
+    ($($name:ident: $run:ident;)*) => { $(
+        mod $name {
+            #[test]
+            fn silo() {
+                super::$run::<archipelago_txn::Silo>();
+            }
+            #[test]
+            fn tictoc() {
+                super::$run::<archipelago_txn::TicToc>();
+            }
+            #[test]
+            fn no_wait() {
+                super::$run::<archipelago_txn::NoWait>();
+            }
+            #[test]
+            fn wait_die() {
+                super::$run::<archipelago_txn::WaitDie>();
+            }
+        }
+    )* };
+}
+pub(crate) use by_every_scheme;
