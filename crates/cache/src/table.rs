@@ -312,9 +312,10 @@ mod tests {
         });
         let array = table.current(&guard);
         let passed: u64 = array.0.iter().map(|bucket| count(bucket.tags.load(Relaxed))).sum();
-        // SAFETY: in the table.
         let way = |entry: &Shared<u64, ()>| {
-            let (hash, at) = (unsafe { entry.as_ref() }.header().hash, table.place_of(&guard, *entry).unwrap());
+            // SAFETY: in the table.
+            let hash = unsafe { entry.as_ref() }.header().hash;
+            let at = table.place_of(&guard, *entry).unwrap();
             array.way(hash).take_while(|bucket| *bucket != at.bucket).count() as u64
         };
         assert_eq!(passed, there.iter().map(way).sum(), "each bucket counts those that have passed by and are here");

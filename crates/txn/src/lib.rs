@@ -35,7 +35,7 @@
 //!     }
 //! }
 //!
-//! let db: Database = Database::new(); // by Silo; `Database<WaitDie>` locks
+//! let db: Database = Database::new(); // by Silo
 //! let accounts = db.table::<Account>();
 //! db.transact(|tx| {
 //!     tx.insert(&accounts, Account { number: 1, owner: "Ann".into(), cents: 500 })?;
@@ -73,8 +73,7 @@
 //! Transactions of both kinds may run side by side; what serializable ones promise holds among themselves.
 //!
 //! # Closures
-//! The closure of [`transact`](Database::transact) may run several times, and may, with [`Silo`] and [`TicToc`], see rows that
-//! do not go together before it is run again. Its results count only if what it has read goes together, also an error and a
+//! The closure of [`transact`](Database::transact) may run several times, and may see rows that do not go together before it is run again. Its results count only if what it has read goes together, also an error and a
 //! panic. It must have no other effects, and not loop for ever over rows that do not go together. Errors of its own roll
 //! everything back, indexes included; so do panics.
 //!
@@ -84,21 +83,14 @@
 //! |---|---|---|---|
 //! | [`Silo`] | write nothing; validated | for commits that are being installed | most things |
 //! | [`TicToc`] | a stamp per row at the commit; may be older than the commit | likewise | rows that are read by some and written by others all the time |
-//! | [`NoWait`] | lock the row | never: they begin anew | many conflicts, short transactions |
-//! | [`WaitDie`] | lock the row | for younger ones | long transactions that must get through |
 //!
 //! With optimistic schemes a long transaction beside short ones that write what it reads may begin anew without end: read from
-//! a [`Snapshot`], or lock. With `WaitDie` it becomes the oldest, and no lock stops it; a range into which others insert all
-//! the time still does.
-//!
-//! The locking schemes are younger than the others here: they pass the tests that run natively, and are not yet checked under
-//! the virtual machine's schedules.
+//! a [`Snapshot`].
 //!
 //! # Costs
 //! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation; an insert or a
 //! removal a record for each index. A commit latches and validates: O(rows read and written), and goes through the ranges again
-//! that were read. Commits of different rows share no line that they write, except that a transaction takes a number with
-//! `WaitDie` and `NoWait`, that `TicToc` stamps indexes in which keys were absent, and those that replace rows beside open
+//! that were read. Commits of different rows share no line that they write, except that `TicToc` stamps indexes in which keys were absent, and those that replace rows beside open
 //! snapshots share a lock.
 //!
 //! # Memory
@@ -148,7 +140,7 @@ pub mod on {
 
 pub use database::{Database, Isolation, Stats};
 pub use error::Error;
-pub use scheme::{NoWait, Scheme, Silo, TicToc, WaitDie};
+pub use scheme::{Scheme, Silo, TicToc};
 pub use snapshot::{Snapshot, SnapshotRows};
 pub use table::{Index, Indexes, Row, Table};
 pub use tx::{Rows, Tx};

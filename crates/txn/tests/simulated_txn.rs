@@ -7,7 +7,7 @@ mod book;
 use archipelago_check::adya::{self, Level};
 use archipelago_check::simulated::explore;
 use archipelago_sim::{Client, SimAlloc, world};
-use archipelago_txn::{Isolation, Scheme, Silo, TicToc, WaitDie, on};
+use archipelago_txn::{Isolation, Scheme, Silo, TicToc, on};
 use book::Book;
 
 #[global_allocator]
@@ -39,5 +39,5 @@ fn tictoc() {
 #[test]
 fn snapshots() {
     histories::<Silo, on::Art>(400, Isolation::Snapshot, Level::Snapshot);
-    histories::<WaitDie, on::Art>(200, Isolation::Snapshot, Level::Snapshot);
+    histories::<TicToc, on::Art>(200, Isolation::Snapshot, Level::Snapshot);
 }
