@@ -1,50 +1,73 @@
-//! A cache of rendered pages. The key has two parts, site and path, so that all pages of one site lie side by side: when a
-//! site changes, a scan finds them and drops them, and touches no page of another.
+//! A cache of rendered pages, bounded by bytes. A page that many ask for at once is rendered by one; when a site changes, its
+//! pages are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use archipelago::HydraList;
+use archipelago::cache::{Cache, Heap};
 
-#[derive(Default)]
-struct Cache {
-    pages: HydraList<(String, String), Arc<str>>,
+/// A site and a path.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Page {
+    site: String,
+    path: String,
+}
+
+impl Heap for Page {
+    fn heap_bytes(&self) -> usize {
+        self.site.heap_bytes() + self.path.heap_bytes()
+    }
+}
+
+struct Pages {
+    cache: Cache<Page, Arc<str>>,
     rendered: AtomicUsize,
 }
 
-impl Cache {
-    /// The page, rendered if it is not here. Two threads that miss at once both render, and one page stays.
-    fn get(&self, site: &str, path: &str) -> Arc<str> {
-        let render = || {
-            self.rendered.fetch_add(1, Ordering::Relaxed);
-            Arc::from(format!("<h1>{site}{path}</h1>"))
-        };
-        self.pages.pin().get_or_insert_with((site.to_owned(), path.to_owned()), render).clone()
+impl Pages {
+    fn new(bytes: usize) -> Self {
+        Self { cache: Cache::builder().record_hits().bytes(bytes), rendered: AtomicUsize::new(0) }
     }
 
-    /// Drops all pages of a site; how many. A page that is rendered meanwhile may stay.
+    /// The page, rendered if it is not here, by one thread however many ask.
+    fn get(&self, site: &str, path: &str) -> Arc<str> {
+        let page = Page { site: site.to_owned(), path: path.to_owned() };
+        self.cache.get_or_insert_with(page, |page| {
+            self.rendered.fetch_add(1, Ordering::Relaxed);
+            Arc::from(format!("<h1>{}{}</h1>", page.site, page.path))
+        })
+    }
+
+    /// Drops all pages of a site; how many.
     fn invalidate(&self, site: &str) -> usize {
-        let pages = self.pages.pin();
-        let from = (site.to_owned(), String::new());
-        let of_site = pages.range(from..).map(|(key, _)| key).take_while(|(of, _)| of == site);
-        of_site.filter(|key| pages.remove(key).is_some()).count()
+        self.cache.invalidate_if(|page, _| page.site == site)
     }
 }
 
 fn main() {
     const PATHS: usize = 1_000;
-    let cache = Cache::default();
-    let visit = |site: &str| (0..PATHS).for_each(|page| _ = cache.get(site, &format!("/page/{page}")));
+    let pages = Pages::new(4 << 20);
     let sites = ["a.example", "b.example", "c.example"];
-    thread::scope(|scope| sites.iter().for_each(|site| _ = scope.spawn(move || visit(site))));
-    sites.iter().for_each(|site| visit(site));
-    let rendered = cache.rendered.load(Ordering::Relaxed);
-    assert_eq!(rendered, 3 * PATHS, "the second visit of each site finds its pages");
+    thread::scope(|scope| {
+        for thread in 0..6 {
+            let (pages, site) = (&pages, sites[thread % sites.len()]);
+            scope.spawn(move || (0..PATHS).for_each(|path| _ = pages.get(site, &format!("/page/{path}"))));
+        }
+    });
+    let rendered = pages.rendered.load(Ordering::Relaxed);
+    assert_eq!(rendered, 3 * PATHS, "two threads ask for each page, and one renders it");
+    assert_eq!(pages.invalidate("b.example"), PATHS);
 
-    assert_eq!(cache.invalidate("b.example"), PATHS);
-    assert_eq!(cache.pages.len(), 2 * PATHS);
-    println!("{rendered} pages rendered, {} left when one of three sites had changed", cache.pages.len());
+    let stats = pages.cache.stats();
+    assert_eq!(stats.len, 2 * PATHS);
+    println!(
+        "{rendered} pages rendered for {} requests; {} of them are left, in {} of {} KiB, when one of three sites had changed",
+        6 * PATHS,
+        stats.len,
+        stats.weight >> 10,
+        stats.capacity >> 10
+    );
 }
 
 #[test]

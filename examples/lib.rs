@@ -3,6 +3,6 @@
 //! | program | what it shows |
 //! |---|---|
 //! | `cargo run --release --example memtable` | the memtable of a log-structured store: versions of keys in a `HydraList`, reads at a sequence number, a flush while writers go on |
-//! | `cargo run --release --example cache` | a cache of pages with keys of two parts, and a scan that drops all pages of one site |
+//! | `cargo run --release --example cache` | a bounded cache of pages: one thread renders, the others wait, and all pages of a site are dropped when it changes |
 //! | `cargo run --release --example leader_board` | a leader board that no concurrent map could be, over `Replicated` |
 //! | `cargo run --release --example accounts` | transfers between accounts over MV-RLU, audited by snapshots that no writer waits for |

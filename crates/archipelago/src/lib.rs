@@ -81,8 +81,8 @@
 //!
 //! # Features
 //!
-//! None by default. `serde`: maps are serialized as maps. `rayon`: parallel iterators over maps. `txn`: transactions over tables
-//! of rows, in the module `txn`.
+//! None by default. `serde`: maps are serialized as maps. `rayon`: parallel iterators over maps. And packages of their own, in modules
+//! of their names: `cache`, a bounded cache; `ranges`, a map of disjoint ranges; `txn`, transactions over tables of rows.
 
 // Modules with globs, and not `pub use archipelago_index as index`: so the compiler's messages name the paths that users write
 // (`archipelago::index::Map`), and every item has its page here.
@@ -110,6 +110,20 @@ pub mod replicate {
 pub mod sync {
     #[doc(inline)]
     pub use archipelago_sync::*;
+}
+
+/// A concurrent cache, bounded by bytes.
+#[cfg(feature = "cache")]
+pub mod cache {
+    #[doc(inline)]
+    pub use archipelago_cache::*;
+}
+
+/// A concurrent map of disjoint ranges.
+#[cfg(feature = "ranges")]
+pub mod ranges {
+    #[doc(inline)]
+    pub use archipelago_ranges::*;
 }
 
 /// Serializable transactions over tables of plain rows, with indexes on the maps of this crate.

@@ -64,7 +64,7 @@ impl Held {
     }
 }
 
-/// Whether `count` items of about `each` bytes fit, and `more` bytes beside them.
+/// Returns whether `count` items of about `each` bytes fit, and `more` bytes beside them.
 ///
 /// # Errors
 /// As [`check_memory`].

@@ -8,7 +8,7 @@
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Pieces of the capacity that a shard takes at a time: one in so many of its fair share.
+/// Into how many pieces a shard's fair share is divided: it takes one at a time, at least.
 const PIECES: usize = 16;
 
 pub(crate) struct Budget {

@@ -28,7 +28,7 @@ use crate::linear::{CounterExample, Verdict};
 /// One transaction.
 #[derive(Clone, Debug)]
 pub struct Txn<K> {
-    /// Whether it committed.
+    /// True if it committed.
     pub committed: bool,
     /// Stamps drawn before it began and after it ended.
     pub during: (u64, u64),
@@ -47,7 +47,7 @@ pub enum Action<K> {
         key: K,
         /// The version's number, which no other write of the history has.
         version: u64,
-        /// Whether the key is there afterwards.
+        /// True if the key is there afterwards.
         there: bool,
     },
     /// Found exactly these versions from the first key to the second, both included.

@@ -9,7 +9,7 @@ use crate::entry::{Header, Resident};
 const ONCE: u32 = 1;
 const AGAIN: u32 = 2;
 
-/// One in so many, by weight, is new.
+/// The small queue's part of the cache, by weight: one in this many.
 const NEW: usize = 10;
 
 const SMALL: u64 = 0;

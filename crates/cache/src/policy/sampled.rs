@@ -3,7 +3,7 @@
 use super::{Policy, sealed};
 use crate::entry::{Header, Resident};
 
-/// So many are looked at.
+/// How many entries are drawn.
 const SAMPLE: usize = 5;
 
 /// The least recently used of five entries that are drawn: about the order of Kyoto Cabinet's cache, which the papers of MV-RLU
