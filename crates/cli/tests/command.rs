@@ -117,7 +117,7 @@ fn an_impossible_topology_is_told() {
 
 #[test]
 fn more_memory_than_there_is_is_not_asked_for() {
-    // The last one is so many that their bytes, as a number of 64 bits, are few.
+    // The last count's bytes overflow 64 bits: the product is small.
     for count in ["900G", "126347562148695560"] {
         let said = sentence(quick(&["--count", count], b""));
         assert!(said.contains("try a smaller --count"), "{said}");
@@ -476,7 +476,7 @@ fn hears_no_hangup() -> bool {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_signal_is_not_waited_out() {
-    // Whether SIGTERM is in one of the process's masks.
+    // Returns whether SIGTERM is in one of the process's masks.
     let is_in = |child: &std::process::Child, mask: &str| {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let signals = status.lines().find_map(|line| line.strip_prefix(mask)).unwrap_or("0");

@@ -44,7 +44,7 @@ impl<F: KeyForm> At<F> {
 }
 
 impl<F: KeyForm, P: Policy> Tree<F, P> {
-    /// Whether walks know how to latch what they replace.
+    /// True if walks know how to latch what they replace.
     const IS_SWEPT: bool = P::FINEST == 0;
 
     /// After a merge: see the module's text. The caller holds no latch.
@@ -90,7 +90,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
         }
     }
 
-    /// Looks at so many pages, and says where to go on.
+    /// Looks at a number of pages. Returns where to go on.
     fn sweep_some(&self, from: At<F>, pages: usize, merge: bool, guard: &Guard<'_>) -> Option<At<F>> {
         let At { mut level, mut key } = from;
         for _ in 0..pages {

@@ -95,7 +95,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
         (0..4).for_each(|_| self.domain.collect());
     }
 
-    /// Looks at so many chunks, and says where to go on.
+    /// Looks at a number of chunks. Returns where to go on.
     fn sweep_some(&self, guard: &Guard<'_>, from: F::Owned, chunks: usize, merge: bool) -> Option<F::Owned> {
         let mut at = from;
         for _ in 0..chunks {

@@ -71,7 +71,7 @@ pub(crate) struct Op<F: KeyForm> {
     pub stamp: u64,
 }
 
-/// So many places where keys rise, a thread can go between without looking for them anew. Must be a power of two.
+/// The number of places with rising keys that a thread can switch between without looking for them anew. A power of two.
 const FINGERS: usize = 8;
 
 /// What one thread writes for the whole map: its op log, its fingers, and its shares of the entry count and of the bytes that
