@@ -1,0 +1,687 @@
+//! The command as people meet it: what it prints, what it says when something is wrong, and its exit codes.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// A measurement of no use but quick.
+const QUICK: [&str; 10] = ["bench", "ycsb", "--index", "hydralist", "--threads", "1", "--runs", "1", "--ops", "200"];
+
+fn run(args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_archipelago"))
+        .args(args)
+        .env_remove("ARCHIPELAGO_TOPOLOGY")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that does not read it has closed it.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+fn quick(args: &[&str], input: &[u8]) -> Output {
+    run(&[&QUICK, args].concat(), input)
+}
+
+/// What a run wrote to standard output, which went well.
+fn printed(output: Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The one sentence of a run that exits with 2 and prints nothing.
+fn refused(output: Output) -> String {
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(output.stdout.is_empty(), "nothing is measured when something is wrong");
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}
+
+/// As [`refused`], of what the command itself, not the parser of arguments, finds wrong.
+fn sentence(output: Output) -> String {
+    let said = refused(output);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() == 1 && lines[0].starts_with("archipelago: "), "one sentence: {said}");
+    said
+}
+
+/// A file that is gone when the test is over.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str, text: &[u8]) -> Temporary {
+        let path = std::env::temp_dir().join(format!("archipelago-command-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Temporary(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn wrong_arguments_are_refused_with_2() {
+    let cases: [(&[&str], &str); 9] = [
+        (&["--threads", "0"], "not a positive number"),
+        (&["--count", "many"], "not a positive number"),
+        (&["--format", "xml"], "possible values"),
+        (&["--no-such-option"], "unexpected argument"),
+        (&["--seed", "x"], "invalid"),
+        (&["--batch", "0"], "not a positive number"),
+        (&["--batch", "18446744073709551615"], "not 1 to 65_536 keys"),
+        (&["--pin", "somewhere"], "possible values"),
+        (&["extra"], "unexpected argument"),
+    ];
+    for (args, says) in cases {
+        let said = refused(run(&[&["bench", "ycsb"], args].concat(), b""));
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+    assert!(refused(run(&["no-such-command"], b"")).contains("no-such-command"));
+    assert!(refused(run(&["bench", "verify", "--seconds", "0"], b"")).contains("above 0"));
+}
+
+#[test]
+fn names_that_are_not_known_are_told_with_those_that_are() {
+    let ycsb = |args: &[&str]| sentence(run(&[&["bench", "ycsb", "--count", "10"], args].concat(), b""));
+    let said = ycsb(&["--index", "hydralist,nothing"]);
+    assert!(said.contains("'nothing'") && said.contains("hydralist, art"), "{said}");
+    let said = ycsb(&["--workload", "a,z"]);
+    assert!(said.contains("'z'") && said.contains("load, a, b, c, d, e, f"), "{said}");
+    let said = ycsb(&["--distribution", "zipf:0"]);
+    assert!(said.contains("zipf:S (S > 0"), "{said}");
+    let said = sentence(run(&["bench", "locks", "--lock", "std,ttas", "--baseline", "nosuch"], b""));
+    assert!(said.contains("measured are") && said.matches("std").count() == 1, "{said}");
+    let said = ycsb(&["--index", "art", "--baseline", "hydralist"]);
+    assert!(said.contains("--baseline hydralist is not measured; measured are art"), "{said}");
+    let said = sentence(run(&["bench", "verify", "--index", "nothing"], b""));
+    assert!(said.contains("'nothing'"), "{said}");
+}
+
+#[test]
+fn an_impossible_topology_is_told() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_archipelago"));
+    let said = sentence(command.arg("machine").env("ARCHIPELAGO_TOPOLOGY", "round").output().unwrap());
+    assert!(said.contains("ARCHIPELAGO_TOPOLOGY"), "{said}");
+}
+
+#[test]
+fn more_memory_than_there_is_is_not_asked_for() {
+    // The last count's bytes overflow 64 bits: the product is small.
+    for count in ["900G", "126347562148695560"] {
+        let said = sentence(quick(&["--count", count], b""));
+        assert!(said.contains("try a smaller --count"), "{said}");
+    }
+    let measurements: [&[&str]; 7] = [
+        &["nr", "--count", "900G"],
+        &["nr", "--count", "1M", "--replicas", "1M"],
+        &["sets", "--structure", "list", "--count", "900G"],
+        &["sets", "--structure", "hash", "--count", "10", "--buckets", "900G"],
+        &["euno", "--count", "900G"],
+        &["blink", "--count", "900G"],
+        &["blink", "--count", "18446744073709551615"],
+    ];
+    for args in measurements {
+        let said = refused(run(&[&["bench"], args, &["--threads", "1"]].concat(), b""));
+        assert!(said.contains("try a smaller --count"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn key_files_that_are_missing_or_empty_are_told() {
+    let empty = Temporary::new("empty", b"");
+    let said = sentence(quick(&["--keys", empty.path()], b""));
+    assert!(said.contains(empty.path()) && said.contains("one key per line"), "{said}");
+    let missing = format!("{}-missing", empty.path());
+    let said = sentence(quick(&["--keys", &missing], b""));
+    assert!(said.contains(&missing) && said.contains("--keys takes int, clustered, sequential, email"), "{said}");
+    let said = sentence(quick(&["--keys", "-"], b""));
+    assert!(said.contains("standard input is empty"), "{said}");
+    let few = Temporary::new("few", b"one\ntwo\n");
+    let said = sentence(quick(&["--keys", few.path(), "--count", "3"], b""));
+    assert!(said.contains("--count 3 is more than the file has: 2 distinct keys"), "{said}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told() {
+    let file = Temporary::new("no-folder", b"");
+    let path = format!("{}/report.html", file.path());
+    let output = quick(&["--count", "100", "--workload", "c", "--report", &path], b"");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot write the report") && said.contains(&path), "{said}");
+}
+
+#[test]
+fn keys_come_from_standard_input_and_from_files() {
+    let mut text: Vec<u8> = (0..300).flat_map(|n| format!("key {n}\n").into_bytes()).collect();
+    text.extend(b"key 7\nkey 7\n\xff\x00\xfe\n\n");
+    let args = ["--workload", "load,c", "--format", "json"];
+    let file = Temporary::new("keys", &text);
+    for (source, name, input) in [("-", "stdin", &text[..]), (file.path(), file.path(), b"")] {
+        let output = quick(&[&args, &["--keys", source][..]].concat(), input);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("2 lines repeat an earlier one and are used once"), "{said}");
+        let lines = printed(output);
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+        for line in lines.lines() {
+            assert!(line.contains(r#""structure":"hydralist""#) && line.contains(r#""count":302"#), "{line}");
+            assert!(line.contains(&format!("\"keys\":{name:?}")) && line.contains(r#""misses":0"#), "{line}");
+        }
+    }
+}
+
+#[test]
+fn every_workload_finds_its_keys_in_every_format() {
+    for keys in ["int", "clustered", "sequential", "email"] {
+        let lines = printed(quick(&["--keys", keys, "--count", "2k", "--format", "json"], b""));
+        let workloads: Vec<bool> = ["load", "a", "b", "c", "f", "d", "e"]
+            .into_iter()
+            .zip(lines.lines())
+            .map(|(name, line)| line.contains(&format!(r#""workload":"{name}""#)) && line.contains(r#""misses":0"#))
+            .collect();
+        assert_eq!(workloads, [true; 7], "{lines}");
+    }
+    let report = Temporary::new("report.html", b"");
+    let csv = ["--count", "2k", "--workload", "c", "--format", "csv", "--latency", "--report", report.path()];
+    let lines = printed(quick(&csv, b""));
+    assert!(lines.starts_with("structure,workload,keys,count,threads,machine,seed,runs,mops"), "{lines}");
+    assert_eq!(lines.lines().count(), 2);
+    assert!(std::fs::read_to_string(report.path()).unwrap().contains("<svg"));
+    let table = printed(quick(&["--count", "2k", "--workload", "c"], b""));
+    assert!(table.contains("C: reads; 1 thread, 2000 int keys") && table.contains("hydralist"), "{table}");
+}
+
+#[test]
+fn the_machine_and_the_version_are_told() {
+    let machine = printed(run(&["machine"], b""));
+    // A clock that is logical says why.
+    assert!(!machine.lines().any(|line| line == "clock: logical (a shared counter)"), "{machine}");
+    assert!(printed(run(&["--version"], b"")).contains(env!("CARGO_PKG_VERSION")));
+    assert!(printed(run(&["--help"], b"")).contains("bench"));
+    for command in ["ycsb", "verify"] {
+        let help = printed(run(&["bench", command, "--help"], b""));
+        let names = ["hydralist", "euno-skiplist", "masstree-like", "mutex-btreemap", "all, ours, peers"];
+        // Its lines are broken anywhere.
+        let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(names.iter().all(|name| help.contains(name)), "{help}");
+    }
+}
+
+#[test]
+fn ours_pass_the_exam() {
+    let table = printed(run(&["bench", "verify", "--index", "ours", "--seconds", "0.02"], b""));
+    assert!(table.contains("neighbours") && !table.contains("FAIL"), "{table}");
+}
+
+#[test]
+fn node_replication_is_measured_in_every_format() {
+    let quick = |more: &[&str]| {
+        let args = ["bench", "nr", "--count", "300", "--millis", "10", "--runs", "1", "--threads", "2", "--latency"];
+        let cell = ["--workload", "dictionary", "--update-percent", "10", "--method", "sl,fc+,nr,nr+"];
+        printed(run(&[&args[..], &cell, more].concat(), b""))
+    };
+    let lines = quick(&["--format", "json"]);
+    let methods = ["sl", "fc+", "nr", "nr+"];
+    assert_eq!(lines.lines().count(), methods.len(), "{lines}");
+    for (method, line) in methods.iter().zip(lines.lines()) {
+        assert!(line.contains(&format!(r#""structure":"{method}","workload":"dictionary""#)), "{line}");
+        assert!(line.contains(r#""update_percent":10,"external_work":0"#), "{line}");
+        assert!(line.contains(r#""baseline":"sl""#) && !line.contains(r#""max_ns":null"#), "{line}");
+    }
+    let lines = quick(&["--format", "csv"]);
+    assert!(lines.lines().next().unwrap().contains("update_percent,external_work"), "{lines}");
+    let report = Temporary::new("nr.html", b"");
+    let table = quick(&["--report", report.path()]);
+    let page = std::fs::read_to_string(report.path()).unwrap();
+    assert!(page.contains("<h2>dictionary 10% uniform</h2>") && page.contains("<svg"), "{page}");
+    assert!(table.contains("dictionary 10% uniform; 2 threads, 300 int keys"), "{table}");
+    assert!(table.contains("nr+") && table.contains("max ns"), "{table}");
+    assert!(refused(run(&["bench", "nr", "--method", "mcs"], b"")).contains("unknown method 'mcs'"));
+}
+
+#[test]
+fn locks_are_measured_in_every_format() {
+    let quick = |more: &[&str]| {
+        let args = ["bench", "locks", "--millis", "10", "--runs", "1", "--threads", "2", "--latency"];
+        let cells = ["--lock", "ttas,bravo,parking-lot,std", "--write-percent", "10"];
+        printed(run(&[&args[..], &cells, more].concat(), b""))
+    };
+    let lines = quick(&["--format", "json"]);
+    let cells = [("sections", ["ttas", "parking-lot", "std"]), ("reading sections", ["bravo", "parking-lot", "std"])];
+    let expected = cells.iter().flat_map(|(cell, locks)| locks.iter().map(move |lock| (cell, lock)));
+    assert_eq!(lines.lines().count(), 6, "{lines}");
+    for ((cell, lock), line) in expected.zip(lines.lines()) {
+        assert!(line.contains(&format!(r#""structure":"{lock}","workload":"{cell}""#)), "{line}");
+        assert!(line.contains(r#""baseline":"parking-lot""#) && !line.contains(r#""max_ns":null"#), "{line}");
+    }
+    assert!(quick(&["--format", "csv"]).starts_with("structure,workload,threads"));
+    let report = Temporary::new("locks.html", b"");
+    let table = quick(&["--report", report.path()]);
+    assert!(table.contains("reading sections 10%; 2 threads") && table.contains("x parking-lot"), "{table}");
+    assert!(std::fs::read_to_string(report.path()).unwrap().contains("<svg"));
+    let said = refused(run(&["bench", "locks", "--lock", "spinning"], b""));
+    assert!(
+        said.contains("unknown lock 'spinning'; known are tas, ttas") && said.matches("std").count() == 1,
+        "{said}"
+    );
+}
+
+/// Small measurements of every command that measures, twice each, so that they show their noise.
+const MEASUREMENTS: [&str; 4] = [
+    "bench ycsb --index hydralist --workload c --count 1k --ops 500",
+    "bench nr --workload dictionary --method sl --update-percent 10 --count 300 --millis 10",
+    "bench sets --structure hash --mechanism rcu --update-percent 20 --count 300 --seconds 0.01",
+    "bench locks --lock ttas --millis 10",
+];
+
+#[test]
+fn every_measurement_is_compared_with_an_earlier_one() {
+    for measurement in MEASUREMENTS {
+        let args: Vec<&str> = measurement.split(' ').chain(["--threads", "1", "--runs", "2"]).collect();
+        let before = printed(run(&[&args[..], &["--format", "json"]].concat(), b""));
+        // As if it had been a thousand times faster, and slower.
+        for (factor, says) in [("1e9", "SLOWER: "), ("0", "faster: ")] {
+            let (least, most) = (format!(r#""mops_min":{factor},"l":"#), format!(r#""mops_max":{factor},"m":"#));
+            let changed = before.replace(r#""mops_min":"#, &least).replace(r#""mops_max":"#, &most);
+            let file = Temporary::new("earlier", changed.as_bytes());
+            let table = printed(run(&[&args[..], &["--compare", file.path()]].concat(), b""));
+            assert!(table.contains(says) && table.contains("Compared with"), "{measurement}: {table}");
+        }
+        let said = sentence(run(&[&args[..], &["--compare", "/dev/null"]].concat(), b""));
+        assert!(said.contains("--compare /dev/null: it is empty"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_slower_fails_if_that_is_asked_for() {
+    let args = "bench locks --lock ttas --write-percent 10 --millis 5 --threads 1".split(' ').collect::<Vec<_>>();
+    let run = |more: &[&str]| run(&[&args[..], more].concat(), b"");
+    let twice = printed(run(&["--runs", "2", "--format", "json"]));
+    let changed = |least: &str, most: &str| {
+        let changed = twice.replace(r#""mops_min":"#, &format!(r#""mops_min":{least},"l":"#));
+        changed.replace(r#""mops_max":"#, &format!(r#""mops_max":{most},"m":"#))
+    };
+    let renamed = twice.replace(r#""structure":"ttas""#, r#""structure":"gone""#);
+    let cases = [
+        ("slower", changed("1e9", "2e9"), "2", "SLOWER: ", 1),
+        ("faster", changed("0", "0"), "2", "faster: ", 0),
+        ("alike", changed("0", "1e9"), "2", "1 within the noise", 0),
+        ("renamed", renamed, "2", "WARNING: nothing was compared", 1),
+        ("once", twice.clone(), "1", "WARNING: nothing was compared", 1),
+    ];
+    for (name, earlier, runs, says, code) in cases {
+        let file = Temporary::new(&format!("earlier-{name}"), earlier.as_bytes());
+        let compare = ["--runs", runs, "--compare", file.path()];
+        let table = printed(run(&compare));
+        assert!(table.contains(says), "{name}: {table}");
+        let output = run(&[&compare[..], &["--fail-on-slower"]].concat());
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(table.contains(says) && output.status.code() == Some(code), "{name}: {table}");
+    }
+    assert!(refused(run(&["--fail-on-slower"])).contains("--compare"), "of what is not compared nothing is slower");
+}
+
+/// As many threads as no machine has, and as many as have no room: refused at once, and not waited for.
+#[test]
+fn threads_that_cannot_be_there_are_refused() {
+    let commands = [
+        "bench ycsb --index art --count 10 --ops 10",
+        "bench nr --workload dictionary --method sl --count 10 --millis 1",
+        "bench sets --structure hash --mechanism rcu --count 10 --stuck-reader",
+        "bench locks --lock ttas --millis 1",
+        "bench blink --technique default --count 10 --millis 1",
+        "bench euno --index art --count 10 --millis 1",
+    ];
+    for command in commands {
+        let args: Vec<&str> = command.split(' ').chain(["--threads", "1,100000"]).collect();
+        let said = sentence(run(&args, b""));
+        assert!(said.contains("--threads 100000: this machine has"), "{command}: {said}");
+        // Stacks take room in the address space.
+        #[cfg(target_os = "linux")]
+        {
+            let limited = format!("ulimit -v 2000000; exec \"$0\" {command} --threads 1000");
+            let sh = Command::new("sh").args(["-c", &limited, env!("CARGO_BIN_EXE_archipelago")]).output().unwrap();
+            let said = sentence(sh);
+            assert!(said.contains("a thread cannot be started"), "{command}: {said}");
+        }
+    }
+}
+
+/// What cannot be written is one sentence, and what is not read is no fault; neither is a panic.
+#[cfg(target_os = "linux")]
+#[test]
+fn streams_that_are_full_or_closed_make_no_panic() {
+    let commands = [
+        "machine",
+        "--help",
+        "bench ycsb --help",
+        "sim machines",
+        "bench locks --lock ttas --write-percent 10 --millis 1 --threads 1 --runs 1",
+        "bench locks --lock ttas --write-percent 10 --millis 1 --threads 1 --runs 1 --format json",
+        "bench locks --lock ttas --write-percent 10 --millis 1 --threads 1 --runs 1 --format csv",
+        "bench verify --index art --seconds 0.01",
+    ];
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for command in commands {
+        let start = || {
+            let mut child = Command::new(env!("CARGO_BIN_EXE_archipelago"));
+            child.args(command.split(' ')).stdin(Stdio::null());
+            child
+        };
+        let output = start().stdout(full()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
+        assert!(said.contains("archipelago: cannot write to standard output: No space left"), "{command}: {said}");
+        // All that is said is lost, and the command goes on.
+        let output = start().stderr(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        let mut child = start().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(0) && !said.contains("panicked"), "{command}: {said}");
+    }
+}
+
+/// Off a terminal, what takes long says a line now and then.
+#[cfg(unix)]
+#[test]
+fn long_measurements_say_what_they_are_at() {
+    use std::io::{BufRead, BufReader};
+
+    let mut child = endless("bench locks --lock ttas --millis 10");
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains(" of ") && line.contains("run ") && line.contains("ttas"), "{line}");
+    signal(&child, "KILL");
+    child.wait().unwrap();
+}
+
+/// A measurement of a million runs, with its streams to be read.
+#[cfg(unix)]
+fn endless(measurement: &str) -> std::process::Child {
+    endless_by(Command::new(env!("CARGO_BIN_EXE_archipelago")), measurement)
+}
+
+#[cfg(unix)]
+fn endless_by(mut command: Command, measurement: &str) -> std::process::Child {
+    let args = measurement.split(' ').chain(["--threads", "1", "--runs", "1_000_000"]);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[cfg(unix)]
+fn signal(child: &std::process::Child, name: &str) {
+    let name = format!("-{name}");
+    assert!(Command::new("kill").args([&name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Waits until a measurement says what it is at: by then it measures, and hears signals.
+#[cfg(unix)]
+fn measuring(child: &mut std::process::Child) {
+    use std::io::Read;
+
+    let mut said = [0];
+    child.stderr.as_mut().unwrap().read_exact(&mut said).unwrap();
+}
+
+/// What supervisors send ends a measurement as Ctrl-C does.
+#[cfg(unix)]
+#[test]
+fn a_measurement_is_terminated() {
+    for (name, code) in [("TERM", 143), ("HUP", 129), ("INT", 130)] {
+        if name == "HUP" && hears_no_hangup() {
+            continue;
+        }
+        let mut child = endless("bench locks --lock ttas --millis 10");
+        measuring(&mut child);
+        signal(&child, name);
+        let output = child.wait_with_output().unwrap();
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{name}: {table}");
+        assert!(table.contains("Mops/s") && table.contains("PARTIAL"), "{name}: {table}");
+    }
+    // Of what `nohup` has ignored the first is not heard, so the second ends nothing at once.
+    let mut nohup = Command::new("nohup");
+    nohup.arg(env!("CARGO_BIN_EXE_archipelago"));
+    let mut child = endless_by(nohup, "bench locks --lock ttas --millis 10");
+    measuring(&mut child);
+    ["HUP", "TERM"].iter().for_each(|name| signal(&child, name));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("PARTIAL"));
+}
+
+/// Returns whether this process, and so its children, ignore hang-ups: `nohup` has begun it, or something alike.
+#[cfg(unix)]
+fn hears_no_hangup() -> bool {
+    // Where there is no such file, it hears them.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0");
+    u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 != 0
+}
+
+/// What a signal meets in a run of a day, and, sent twice, while a tree is filled for minutes.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_is_not_waited_out() {
+    // Returns whether SIGTERM is in one of the process's masks.
+    let is_in = |child: &std::process::Child, mask: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let signals = status.lines().find_map(|line| line.strip_prefix(mask)).unwrap_or("0");
+        u64::from_str_radix(signals.trim(), 16).unwrap() & 1 << 14 != 0
+    };
+    let wait = || std::thread::sleep(std::time::Duration::from_millis(1));
+    let cases = [
+        ("bench sets --structure hash --mechanism rcu --update-percent 20 --count 300 --seconds 86400", 1),
+        ("bench blink --technique default --update-percent 50 --millis 1 --count 50M", 2),
+    ];
+    for (measurement, signals) in cases {
+        let child = endless(measurement);
+        while !is_in(&child, "SigCgt:") {
+            wait();
+        }
+        for _ in 0..signals {
+            signal(&child, "TERM");
+            // Two that are pending at once are one.
+            while is_in(&child, "ShdPnd:") {
+                wait();
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(143), "{measurement}");
+        // The second ends it before it can report that nothing is complete.
+        assert_eq!(output.stdout.is_empty(), signals == 2, "{measurement}");
+    }
+}
+
+/// Keys of a file that are not all loaded, or end with what is not seen, are told; and any name of a file is a name.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_becomes_of_the_keys_of_a_file_is_told() {
+    use std::os::unix::ffi::OsStringExt;
+
+    let text: Vec<u8> = (0..300).flat_map(|n| format!("key {n}\r\n").into_bytes()).collect();
+    let path = [
+        std::env::temp_dir().into_os_string().into_vec(),
+        format!("/archipelago-{}-", std::process::id()).into(),
+        vec![0xff],
+    ];
+    let path = PathBuf::from(std::ffi::OsString::from_vec(path.concat()));
+    std::fs::write(&path, text).unwrap();
+    let report = Temporary::new("of-keys.html", b"");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_archipelago"));
+    command
+        .args(QUICK)
+        .args(["--workload", "load,e", "--format", "json", "--report", report.path(), "--keys"])
+        .arg(&path);
+    let output = command.output().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains(" of 300 keys are loaded; the others are held back"), "{said}");
+    assert!(said.contains("300 lines end with a carriage return"), "{said}");
+    let lines = printed(output);
+    assert!(lines.contains(r#""misses":0"#) && lines.contains('\u{fffd}'), "{lines}");
+    assert!(std::fs::read_to_string(report.path()).unwrap().contains('\u{fffd}'));
+}
+
+/// A printed ratio is that of the printed figures.
+#[test]
+fn ratios_are_of_what_is_printed() {
+    let args =
+        "bench locks --lock ttas,std --write-percent 10 --millis 5 --threads 2 --runs 5 --baseline std --format csv";
+    let text = printed(run(&args.split(' ').collect::<Vec<_>>(), b""));
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().unwrap();
+    let column = |name: &str| head.iter().position(|known| *known == name).unwrap();
+    let (mops, ratio, paired) = (column("mops"), column("ratio"), column("paired_ratio"));
+    let sections: Vec<Vec<f64>> = lines
+        .filter(|line| line[column("workload")] == "sections")
+        .map(|line| [mops, ratio, paired].map(|at| line[at].parse().unwrap()).to_vec())
+        .collect();
+    let [one, base] = &sections[..] else { panic!("{text}") };
+    assert!((one[1] - one[0] / base[0]).abs() < 1e-9 && base[1] == 1.0 && base[2] == 1.0, "{text}");
+}
+
+/// Three thread counts have curves, two have bars, and the page can be read on a phone and at night.
+#[test]
+fn pages_fit_phones_and_nights() {
+    for (threads, has) in [("1,2", "<rect"), ("1,2,3", "<polyline")] {
+        let report = Temporary::new("page.html", b"");
+        let args = "bench locks --lock ttas,std --write-percent 10 --millis 1 --runs 1 --report".split(' ');
+        let args: Vec<&str> = args.chain([report.path(), "--threads", threads]).collect();
+        printed(run(&args, b""));
+        let page = std::fs::read_to_string(report.path()).unwrap();
+        let parts =
+            ["name=\"viewport\"", "prefers-color-scheme:dark", "<h2>Summary</h2>", "<div class=\"scroll\"", "<b>", has];
+        assert!(parts.iter().all(|part| page.contains(part)), "{page}");
+    }
+}
+
+/// The scripts build where `CARGO_TARGET_DIR` says, and look there; the alias for simulations says what it builds.
+#[cfg(unix)]
+#[test]
+fn scripts_respect_the_target_directory() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    if !root.join(".ci/run").exists() {
+        return; // A package, and no working tree.
+    }
+    assert!(!std::fs::read_to_string(root.join(".cargo/config.toml")).unwrap().contains("--quiet"));
+    let folder = std::env::temp_dir().join(format!("archipelago-scripts-{}", std::process::id()));
+    let script = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    for name in [".ci/run", ".ci/package"] {
+        script(name, &std::fs::read_to_string(root.join(name)).unwrap());
+    }
+    script("proof/mutants/run", "#!/bin/sh\n");
+    script("lib/key", "a key\n");
+    script("lab/key", "another\n");
+    script("docs/key", "a third\n");
+    // Stands for cargo: notes its arguments, and leaves what the scripts look for where it was told to build.
+    // It runs beside itself, so what is there stays as it is.
+    let cargo = r#"#!/bin/sh
+echo "$@" >>"$NOTES"
+mkdir -p "$CARGO_TARGET_DIR/release" "$CARGO_TARGET_DIR/package"
+[ -e "$CARGO_TARGET_DIR/release/archipelago" ] || ln -s "$NOTES.d/program" "$CARGO_TARGET_DIR/release/archipelago"
+crate="$CARGO_TARGET_DIR/package/archipelago-0.crate"
+[ -e "$crate" ] || { tar czf "$crate.$$" -C "$NOTES.d" a && mv "$crate.$$" "$crate"; }
+"#;
+    script("notes.d/program", "#!/bin/sh\ncat >/dev/null\n");
+    script("bin/cargo", cargo);
+    for name in ["Cargo.toml", "README.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+        script(&format!("notes.d/a/{name}"), "");
+    }
+    let (notes, elsewhere) = (folder.join("notes"), folder.join("elsewhere"));
+    let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap());
+    let mut run = Command::new(folder.join(".ci/run"));
+    let output = run
+        .stdin(Stdio::null())
+        .env("PATH", path)
+        .env("NOTES", &notes)
+        .env("CARGO_TARGET_DIR", &elsewhere)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let notes = std::fs::read_to_string(&notes).unwrap();
+    let named = notes.lines().filter_map(|line| line.split_once("--target-dir ")).map(|(_, rest)| rest);
+    assert!(
+        named.clone().count() > 3 && named.clone().all(|rest| rest.starts_with(elsewhere.to_str().unwrap())),
+        "{notes}"
+    );
+    assert!(!folder.join("target").exists() && said.contains("archipelago-0.crate"), "{said}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Ctrl-C ends a measurement of any kind with what is complete.
+#[cfg(unix)]
+#[test]
+fn every_measurement_can_be_interrupted() {
+    let start = |measurement: &'static str| {
+        let args = measurement.split(' ').chain(["--threads", "1", "--runs", "1_000_000"]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_archipelago"));
+        (measurement, command.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    };
+    let children: Vec<_> = MEASUREMENTS.into_iter().map(start).collect();
+    // Long enough for all to have begun.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    for (measurement, child) in children {
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{measurement}: {table}");
+        assert!(table.contains("Mops/s") && table.contains("PARTIAL"), "{measurement}: {table}");
+    }
+}
+
+/// Every peer is loaded, read and scanned, with each kind of keys that it takes, and finds what it was given.
+#[cfg(feature = "peers")]
+#[test]
+fn peers_are_measured() {
+    for (keys, peers) in [("int", 9), ("email", 8)] {
+        let args =
+            ["bench", "ycsb", "--index", "peers", "--threads", "2", "--runs", "1", "--ops", "500", "--count", "2k"];
+        let lines =
+            printed(run(&[&args[..], &["--workload", "c,e", "--keys", keys, "--format", "json"]].concat(), b""));
+        assert_eq!(lines.lines().count(), 2 * peers, "{lines}");
+        assert!(lines.lines().all(|line| line.contains(r#""misses":0"#)), "{lines}");
+    }
+}
+
+/// The lock-free list of a peer is a method of `bench nr`: on the two workloads that change one structure at a time.
+#[cfg(feature = "peers")]
+#[test]
+fn the_list_of_a_peer_is_a_method() {
+    let args = ["bench", "nr", "--count", "300", "--millis", "10", "--runs", "1", "--threads", "2", "--format", "json"];
+    let lines =
+        printed(run(&[&args[..], &["--update-percent", "10", "--method", "all", "--workload", "all"]].concat(), b""));
+    assert_eq!(lines.lines().count(), 9 + 9 + 6, "{lines}");
+    assert_eq!(lines.matches(r#""structure":"lf-crossbeam""#).count(), 2, "{lines}");
+}
+
+/// Without the peers, what they would add is refused, with the way to have it.
+#[cfg(not(feature = "peers"))]
+#[test]
+fn what_needs_the_peers_says_so() {
+    for args in [&["bench", "nr", "--method", "lf-crossbeam"][..], &["bench", "ycsb", "--index", "masstree"]] {
+        let said = sentence(run(args, b""));
+        assert!(said.contains("feature 'peers'"), "{said}");
+    }
+}
