@@ -3,10 +3,10 @@
 use core::fmt;
 use core::ops::{ControlFlow, Range};
 
-use archipelago_sync::rcu::{Domain, Guard};
+use archipelago_sync::rcu::{Domain, Flavour, Guard};
 
 /// Of what a thread has replaced, so much waits at a time before it looks what can be freed; some four times as much waits.
-const BAG_BYTES: usize = 3 << 10;
+const BAG_BYTES: usize = 2 << 10;
 
 use crate::block::Block;
 use crate::change::rewrite;
@@ -51,7 +51,10 @@ impl<K: fmt::Debug, V: fmt::Debug> core::error::Error for Occupied<K, V> {}
 impl<K: Point, V: Send + Sync + 'static> RangeMap<K, V> {
     /// An empty map.
     pub fn new() -> Self {
-        Self { directory: Directory::new(), domain: Domain::new().with_bag_bytes(BAG_BYTES) }
+        // With fences: blocks are large and few of them may wait, so threads look often what can be freed. Membarrier would
+        // interrupt the other threads each time, which costs more than a fence a look-up.
+        let domain = Domain::with_flavour(Flavour::Epoch).with_bag_bytes(BAG_BYTES);
+        Self { directory: Directory::new(), domain }
     }
 
     /// The guard of a change. Where threads outnumber processors it waits a little, if much of what this thread has replaced
