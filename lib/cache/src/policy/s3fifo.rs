@@ -9,18 +9,19 @@ use crate::entry::{Header, Resident};
 const ONCE: u32 = 1;
 const AGAIN: u32 = 2;
 
-/// The small queue's part of the cache, by weight: one in this many.
-const NEW: usize = 10;
+/// The small queue's part of the cache, by weight: one in this many. The paper has ten; with 32 Zipf's keys hit 0.2 to 0.4 points more
+/// (θ 0.7 to 1.2, room for one and ten keys in a hundred), and one in a hundred adds no more than 0.2.
+const NEW: usize = 32;
 
 const SMALL: u64 = 0;
 const MAIN: u64 = 1;
 
 /// Three queues (Yang et al., *FIFO queues are all you need for cache eviction*, SOSP'23), the default.
 ///
-/// A new entry comes into a small queue, a tenth of the cache. At its end an entry goes on into the main queue if it has been hit
+/// A new entry comes into a small queue, a thirty-second part of the cache. At its end an entry goes on into the main queue if it has been hit
 /// twice, and otherwise leaves the cache; its hash is remembered for as many evictions as the main queue has entries, and if it
 /// comes back meanwhile it comes into the main queue at once. At the end of the main queue an entry that was hit comes in again.
-/// So keys that are asked for once pass through a tenth of the cache and flush nothing else.
+/// So keys that are asked for once pass through a thirty-second part of the cache and flush nothing else.
 ///
 /// A hit writes if one of an entry's two bits is not set.
 #[derive(Default)]
