@@ -115,7 +115,13 @@
 //! ```
 //! Why it is right: `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
 
+mod codec;
 mod database;
+#[cfg(all(feature = "durable", not(archipelago_sim)))]
+mod durable;
+#[cfg(not(all(feature = "durable", not(archipelago_sim))))]
+#[path = "volatile.rs"]
+mod durable;
 mod epochs;
 mod error;
 mod gap;
@@ -139,6 +145,8 @@ pub mod on {
 }
 
 pub use database::{Database, Isolation, Stats};
+#[cfg(all(feature = "durable", not(archipelago_sim)))]
+pub use durable::{Acknowledge, Failure, Opening, Persist, Recovered};
 pub use error::Error;
 pub use scheme::{Scheme, Silo, TicToc};
 pub use snapshot::{Snapshot, SnapshotRows};
