@@ -39,10 +39,12 @@ impl fmt::Display for Error {
             Self::KeyChanged => {
                 f.write_str("an update must not change the primary key: remove the row and insert another")
             }
-            Self::Refused => f.write_str("rolled back: the log has failed or its disk is full; Database::flush says why"),
-            Self::NotDurable => {
-                f.write_str("committed, but perhaps not for good: the log has failed or its disk is full; Database::flush says why")
+            Self::Refused => {
+                f.write_str("rolled back: the log has failed or its disk is full; Database::flush says why")
             }
+            Self::NotDurable => f.write_str(
+                "committed, but perhaps not for good: the log has failed or its disk is full; Database::flush says why",
+            ),
             Self::TooLarge => f.write_str("rolled back: a transaction of this length needs a longer queue of the log"),
         }
     }

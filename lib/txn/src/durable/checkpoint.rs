@@ -67,7 +67,8 @@ impl Latest {
         let path = directory.join("checkpoint");
         let mut words = Vec::new();
         read_checkpoint(disk, &path, |record| {
-            words = record.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("of 8 bytes"))).collect();
+            words =
+                record.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("of 8 bytes"))).collect();
         })?;
         match words.split_first() {
             Some((&epoch, parts)) => Ok(Self { epoch, parts: parts.iter().map(|&parts| parts as u32).collect() }),
@@ -151,7 +152,14 @@ impl<S: Scheme> Checkpoints<S> {
         let mut latest = Latest { epoch, parts: Vec::new() };
         let mut rows = 0;
         for (number, table) in self.catalogue.tables.iter().enumerate() {
-            let mut parts = Parts { at: (&self.disk, &self.directory, self.part), table: number, epoch, count: 0, bytes: 0, writer: None };
+            let mut parts = Parts {
+                at: (&self.disk, &self.directory, self.part),
+                table: number,
+                epoch,
+                count: 0,
+                bytes: 0,
+                writer: None,
+            };
             if let Some(table) = table {
                 rows += table.save(&snapshot, &mut |row| parts.record(row))?;
             }

@@ -43,6 +43,8 @@ pub(crate) struct Log<S: Scheme> {
     turn: Mutex<()>,
     pub(crate) checkpoints: Mutex<Checkpoints<S>>,
     flusher: Mutex<Option<Flusher>>,
+    /// Of tests that determine all: the next lane, whichever the thread.
+    next_lane: Option<AtomicU64>,
 }
 
 /// Locks. No code of users runs under the locks of this file.
@@ -58,6 +60,7 @@ impl<S: Scheme> Log<S> {
         acknowledge: Acknowledge,
         recovered: Recovered,
         checkpoints: Checkpoints<S>,
+        in_order: bool,
     ) -> Self {
         Self {
             journal,
@@ -69,12 +72,15 @@ impl<S: Scheme> Log<S> {
             turn: Mutex::new(()),
             checkpoints: Mutex::new(checkpoints),
             flusher: Mutex::new(None),
+            next_lane: in_order.then(AtomicU64::default),
         }
     }
 
     /// Appends what a commit of an epoch has to say; the epoch cannot be closed meanwhile. Blocks while the queue is full.
     pub(crate) fn append(&self, epoch: u64, record: &[u8]) -> Result<(), Error> {
-        let lane = thread::slot().index as u32 % self.lanes;
+        let thread = thread::slot().index as u64;
+        let lane = self.next_lane.as_ref().map_or(thread, |next| next.fetch_add(1, Ordering::Relaxed));
+        let lane = (lane % u64::from(self.lanes)) as u32;
         match self.journal.append(lane, epoch, record) {
             Ok(_) => {}
             Err(journal::Error::TooLong { .. }) => return Err(Error::TooLarge),

@@ -149,7 +149,7 @@ impl<S: Scheme> Opening<S> {
         let _lock = self.lock()?;
         let (disk, directory, home) = (&*self.disk, &*self.directory, self.shared.home());
         let names = checkpoint::read_names(disk, directory)?;
-        let (catalogue, new) = Catalogue::new(names, &self.tables);
+        let (catalogue, new) = Catalogue::new(directory.join("tables"), names, &self.tables);
         let latest = Latest::read(disk, directory)?;
         latest.load(disk, directory, &catalogue, home)?;
         let (journal, recovery) = self.replay(&catalogue, &latest)?;
@@ -209,9 +209,17 @@ impl<S: Scheme> Opening<S> {
         let (directory, part) = (self.directory.clone(), self.part);
         let checkpoints = Checkpoints { disk: self.disk, directory, latest, catalogue, part };
         self.shared.epochs.begin_at(next);
-        let log = Log::new((journal, self.options.lanes as u32), next, self.acknowledge, recovered, checkpoints);
+        let log = Log::new(
+            (journal, self.options.lanes as u32),
+            next,
+            self.acknowledge,
+            recovered,
+            checkpoints,
+            self.background == Some(false),
+        );
         if let Acknowledge::Committed { every } = self.acknowledge {
-            let io = |cause| journal::Error::Io { call: "start of a thread", file: self.directory, cause: Arc::new(cause) };
+            let io =
+                |cause| journal::Error::Io { call: "start of a thread", file: self.directory, cause: Arc::new(cause) };
             log.flush_every(&self.shared, every).map_err(io)?;
         }
         self.shared.start_log(log);

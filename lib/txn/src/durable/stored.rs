@@ -1,5 +1,7 @@
 //! A table as logs and checkpoints see it.
 
+use std::path::PathBuf;
+
 use archipelago_journal as journal;
 use archipelago_platform::sync::Arc;
 use core::ops::Bound;
@@ -106,13 +108,16 @@ where
 pub(crate) struct Catalogue<S: Scheme> {
     pub(crate) names: Vec<String>,
     pub(crate) tables: Vec<Option<Arc<dyn Stored<S>>>>,
+    /// Where the names are, and how many were there.
+    path: PathBuf,
+    known: usize,
 }
 
 impl<S: Scheme> Catalogue<S> {
     /// The catalogue with these names, in which the tables that are declared have their numbers; returns how many are new.
-    pub(crate) fn new(names: Vec<String>, declared: &[(String, Arc<dyn Stored<S>>)]) -> (Self, usize) {
-        let mut this = Self { tables: names.iter().map(|_| None).collect(), names };
-        let known = this.names.len();
+    pub(crate) fn new(path: PathBuf, names: Vec<String>, declared: &[(String, Arc<dyn Stored<S>>)]) -> (Self, usize) {
+        let (tables, known) = (names.iter().map(|_| None).collect(), names.len());
+        let mut this = Self { tables, names, path, known };
         for (name, table) in declared {
             let number = this.names.iter().position(|other| other == name).unwrap_or_else(|| {
                 this.names.push(name.clone());
@@ -122,12 +127,16 @@ impl<S: Scheme> Catalogue<S> {
             table.number(number as u32);
             this.tables[number] = Some(table.clone());
         }
-        let new = this.names.len() - known;
+        let new = this.names.len() - this.known;
         (this, new)
     }
 
     pub(crate) fn table(&self, number: u32) -> Result<&dyn Stored<S>, Failure> {
-        let table = self.tables.get(number as usize).and_then(Option::as_deref);
+        if number as usize >= self.known {
+            let what = format!("it lacks the name of table {number}, of which there are rows");
+            return Err(journal::Error::Damaged { file: self.path.clone(), offset: 0, what }.into());
+        }
+        let table = self.tables[number as usize].as_deref();
         table.ok_or_else(|| Failure::Undeclared { table: self.name(number) })
     }
 
