@@ -7,6 +7,7 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::{Arc, Mutex, OnceLock};
 use archipelago_platform::thread;
+#[cfg(all(feature = "durable", not(archipelago_sim)))]
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Domain;
 
@@ -72,6 +73,7 @@ impl<S: Scheme> Shared<S> {
     /// A commit says that it is committing, passes a SeqCst fence and loads its epoch; this advances the clock, passes a fence
     /// and looks who is committing. So either the commit gets a later epoch, or it is seen here and waited for: until it has
     /// appended to the log or given up.
+    #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn seal(&self) -> u64 {
         let sealed = self.epochs.advance();
         for cell in self.committing.iter() {

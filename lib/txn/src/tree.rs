@@ -104,6 +104,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
     }
 
     /// Says under which number the table is logged.
+    #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn number(&self, table: u32) {
         if let Some(codec) = &self.codec {
             codec.table.store(table, Ordering::Relaxed);

@@ -150,3 +150,30 @@ fn open_one(disk: &Simulated) -> (Database<Silo>, Bank<Silo>) {
     let bank = Bank::declare(&mut opening);
     (opening.start().unwrap_or_else(|failure| panic!("{failure}")), bank)
 }
+
+/// A row that goes and comes back in one epoch, under another record and in another lane: the last word is the last.
+#[test]
+fn rows_that_come_back_within_an_epoch_are_the_last_ones() {
+    let later = Acknowledge::Committed { every: std::time::Duration::from_secs(100_000) };
+    let disk = Simulated::new();
+    let mut opening =
+        Database::<Silo>::open(HERE).disk(Arc::new(disk.clone())).lanes(3).in_order(300).acknowledge(later);
+    let bank = Bank::declare(&mut opening);
+    let db = opening.start().unwrap();
+    let account = |moves| crate::bank::Account { id: 3, cents: 0, moves, note: String::new() };
+    for round in 0..7 {
+        // The more often it is written before, the higher the serial of the record that goes.
+        for moves in 0..round {
+            db.transact(|tx| tx.upsert(&bank.accounts, account(100 + moves)).map(drop)).unwrap();
+        }
+        db.transact(|tx| tx.remove(&bank.accounts, &3).map(drop)).unwrap();
+        (0..3).for_each(|_| db.collect());
+        db.transact(|tx| tx.upsert(&bank.accounts, account(round)).map(drop)).unwrap();
+        db.flush().unwrap();
+        let after = disk.power_loss(0);
+        let mut opening = Database::<Silo>::open(HERE).disk(Arc::new(after)).lanes(3).in_order(300);
+        let there = Bank::declare(&mut opening);
+        let recovered = opening.start().unwrap();
+        assert_eq!(recovered.snapshot().get(&there.accounts, &3).map(|row| row.moves), Some(round), "round {round}");
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use archipelago_txn::{Database, Error, Index, Row, NoWait, Scheme, Silo, TicToc, WaitDie, on};
+use archipelago_txn::{Database, Error, Index, NoWait, Row, Scheme, Silo, TicToc, WaitDie, on};
 use proptest::prelude::*;
 
 struct Item<M> {
