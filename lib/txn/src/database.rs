@@ -4,7 +4,6 @@ use core::panic::AssertUnwindSafe;
 use std::panic::{catch_unwind, resume_unwind};
 
 use archipelago_platform::sync::Arc;
-use archipelago_platform::time::Duration;
 use archipelago_platform::{hint, thread};
 use archipelago_sync::backoff::Backoff;
 
@@ -188,9 +187,6 @@ pub struct Stats {
 
 /// The longest pause before an attempt, as a power of two of pauses.
 const LONGEST: u32 = 12;
-/// From the attempt after this one on the thread sleeps between attempts: 0 to 15 steps.
-const SLEEPLESS: u32 = 8;
-const STEP: Duration = Duration::from_micros(20);
 
 /// Pauses between attempts: random, twice as long at most each time, and bounded.
 struct Pause {
@@ -213,11 +209,7 @@ impl Pause {
         hint::pause((self.random >> 32) as u32 % (1 << self.step));
         // One turn of a wait loop: a simulated thread goes on when something changes that the attempt has looked at.
         Backoff::new().wait();
-        if self.step > SLEEPLESS {
-            // The one in the way may need more time than turns: a holder of locks walks an index beside insertions that are taken
-            // back again and again, and begins its walk anew after each.
-            thread::sleep(STEP * ((self.random >> 20) as u32 % (1 << (self.step - SLEEPLESS))));
-        } else if self.step > 3 {
+        if self.step > 3 {
             thread::yield_now();
         }
     }

@@ -158,7 +158,7 @@ pub use database::{Database, Isolation, Stats};
 #[cfg(all(feature = "durable", not(archipelago_sim)))]
 pub use durable::{Acknowledge, Failure, Opening, Persist, Recovered};
 pub use error::Error;
-pub use scheme::{NoWait, Scheme, Silo, TicToc, WaitDie};
+pub use scheme::{Scheme, Silo, TicToc};
 pub use snapshot::{Snapshot, SnapshotRows};
 pub use table::{Index, Indexes, Row, Table};
 pub use tx::{Rows, Tx};

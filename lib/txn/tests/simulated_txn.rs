@@ -7,7 +7,7 @@ mod book;
 use archipelago_check::adya::{self, Level};
 use archipelago_check::simulated::explore;
 use archipelago_sim::{Client, SimAlloc, world};
-use archipelago_txn::{Isolation, NoWait, Scheme, Silo, TicToc, WaitDie, on};
+use archipelago_txn::{Isolation, Scheme, Silo, TicToc, on};
 use book::Book;
 
 #[global_allocator]
@@ -37,19 +37,7 @@ fn tictoc() {
 }
 
 #[test]
-fn no_wait() {
-    histories::<NoWait, on::Art>(400, SERIALIZABLE, Level::Strict);
-}
-
-#[test]
-fn wait_die() {
-    histories::<WaitDie, on::Art>(400, SERIALIZABLE, Level::Strict);
-}
-
-#[test]
 fn snapshots() {
     histories::<Silo, on::Art>(400, Isolation::Snapshot, Level::Snapshot);
     histories::<TicToc, on::Art>(200, Isolation::Snapshot, Level::Snapshot);
-    histories::<NoWait, on::Art>(100, Isolation::Snapshot, Level::Snapshot);
-    histories::<WaitDie, on::Art>(100, Isolation::Snapshot, Level::Snapshot);
 }

@@ -1,14 +1,10 @@
 //! How transactions keep out of each other's way: what a scheme decides, beside the one text of all commits in `work.rs`.
 
-mod no_wait;
 mod silo;
 mod tictoc;
-mod wait_die;
 
-pub use no_wait::NoWait;
 pub use silo::Silo;
 pub use tictoc::TicToc;
-pub use wait_die::WaitDie;
 
 use crate::record::{Record, Version};
 use crate::work::Work;
@@ -35,7 +31,7 @@ pub struct Moment {
     pub(crate) latched: bool,
 }
 
-/// A concurrency control. Sealed: [`Silo`], [`TicToc`], [`NoWait`] and [`WaitDie`] are the ones there are.
+/// A concurrency control. Sealed: [`Silo`] and [`TicToc`] are the ones there are.
 pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// What it is called.
     const NAME: &'static str;
@@ -117,6 +113,4 @@ mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Silo {}
     impl Sealed for super::TicToc {}
-    impl Sealed for super::NoWait {}
-    impl Sealed for super::WaitDie {}
 }

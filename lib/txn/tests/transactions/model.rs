@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use archipelago_txn::{Database, Error, Index, NoWait, Row, Scheme, Silo, TicToc, WaitDie, on};
+use archipelago_txn::{Database, Error, Index, Row, Scheme, Silo, TicToc, on};
 use proptest::prelude::*;
 
 struct Item<M> {
@@ -146,7 +146,5 @@ proptest! {
     fn every_scheme(program in program()) {
         agree::<Silo, on::Art>(&program);
         agree::<TicToc, on::Art>(&program);
-        agree::<NoWait, on::Art>(&program);
-        agree::<WaitDie, on::Art>(&program);
     }
 }
