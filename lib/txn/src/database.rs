@@ -28,7 +28,16 @@ pub enum Isolation {
 
 /// An in-memory database: tables, and transactions over them by the scheme `S`. Its own threads: none.
 pub struct Database<S: Scheme = Silo> {
-    shared: Arc<Shared<S>>,
+    pub(crate) shared: Arc<Shared<S>>,
+}
+
+impl<S: Scheme> Drop for Database<S> {
+    /// Makes what was committed durable, if there is a log; tells no errors. See `Database::close`.
+    fn drop(&mut self) {
+        if let Some(log) = self.shared.log() {
+            log.end(&self.shared);
+        }
+    }
 }
 
 impl<S: Scheme> core::fmt::Debug for Database<S> {
@@ -55,9 +64,10 @@ impl<S: Scheme> Database<S> {
         Self { shared: Arc::new(Shared::new()) }
     }
 
-    /// Makes an empty table, of the database as long as that is there. Two calls make two tables.
+    /// Makes an empty table, of the database as long as that is there. Two calls make two tables. It is in memory only, also in
+    /// a database on a disk, whose other tables are declared when it is opened.
     pub fn table<R: Row>(&self) -> Table<R, S> {
-        Table::new(&self.shared)
+        Table::new(&self.shared, None)
     }
 
     /// Runs a serializable transaction: `body` until it has been committed, or failed with an error of its own.
@@ -133,7 +143,12 @@ impl<S: Scheme> Database<S> {
         Stats { garbage: garbage.pending, garbage_bytes: garbage.pending_bytes, snapshots: self.shared.epochs.count() }
     }
 
-    fn attempt<T, E>(
+    /// Waits until an epoch is durable, if that is what was asked for.
+    fn acknowledge(&self, epoch: u64) -> Result<(), Error> {
+        self.shared.log().map_or(Ok(()), |log| log.acknowledge(&self.shared, epoch))
+    }
+
+    fn attempt<T, E: From<Error>>(
         &self,
         isolation: Isolation,
         arrival: u64,
@@ -143,9 +158,10 @@ impl<S: Scheme> Database<S> {
         let mut tx = Tx { work: Work::begin(&self.shared, isolation == Isolation::Snapshot, arrival) };
         let ended = catch_unwind(AssertUnwindSafe(|| body(&mut tx)));
         match ended {
-            Ok(Ok(value)) => match tx.work.commit() {
+            Ok(Ok(value)) => match tx.work.commit().and_then(|epoch| self.acknowledge(epoch)) {
                 Ok(()) => End::Done(Ok(value)),
-                Err(_) => End::Conflict,
+                Err(Error::Conflict) => End::Conflict,
+                Err(error) => End::Done(Err(error.into())),
             },
             Ok(Err(error)) if tx.work.is_sound() => End::Done(Err(error)),
             Err(panic) if tx.work.is_sound() => {

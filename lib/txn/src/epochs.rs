@@ -69,6 +69,22 @@ impl<S: Scheme> Epochs<S> {
         self.clock.load(Ordering::Acquire)
     }
 
+    /// Lets the clock begin at an epoch that no commit has, above all that were restored. There are no transactions yet.
+    #[cfg(all(feature = "durable", not(archipelago_sim)))]
+    pub(crate) fn begin_at(&self, epoch: u64) {
+        self.clock.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Ends the epoch of the clock, and returns it: commits that pass their fence from now on get later ones.
+    #[cfg(all(feature = "durable", not(archipelago_sim)))]
+    pub(crate) fn advance(&self) -> u64 {
+        // AcqRel: snapshots' Releases go on through it (see `now`).
+        let epoch = self.clock.fetch_add(1, Ordering::AcqRel);
+        // With those of commits, after they have said that they are committing: `Shared::seal`.
+        fence(Ordering::SeqCst);
+        epoch
+    }
+
     fn table(&self) -> MutexGuard<'_, Open<S>> {
         // No code of users runs under the lock.
         self.table.lock().unwrap_or_else(|poisoned| poisoned.into_inner())

@@ -19,6 +19,16 @@ pub enum Error {
     },
     /// An update has changed the row's primary key. The step has changed nothing: remove the row and insert another.
     KeyChanged,
+    /// The log on the disk takes no more: it has failed, or its disk is full. The transaction was rolled back.
+    /// [`Database::flush`](crate::Database::flush) says why.
+    Refused,
+    /// The transaction is committed, and other transactions see it; whether it survives the process is not known: the log has
+    /// failed, or its disk is full. [`Database::flush`](crate::Database::flush) says why, and makes it durable once there is
+    /// room.
+    NotDurable,
+    /// What the transaction wrote is longer than the log takes at once. It was rolled back: write less, or open the database with
+    /// more (`Opening::queue`).
+    TooLarge,
 }
 
 impl fmt::Display for Error {
@@ -29,6 +39,13 @@ impl fmt::Display for Error {
             Self::KeyChanged => {
                 f.write_str("an update must not change the primary key: remove the row and insert another")
             }
+            Self::Refused => {
+                f.write_str("rolled back: the log has failed or its disk is full; Database::flush says why")
+            }
+            Self::NotDurable => f.write_str(
+                "committed, but perhaps not for good: the log has failed or its disk is full; Database::flush says why",
+            ),
+            Self::TooLarge => f.write_str("rolled back: a transaction of this length needs a longer queue of the log"),
         }
     }
 }

@@ -99,11 +99,21 @@
 //! one each; when it ends, it frees them. [`Database::stats`] shows what waits. Rows' destructors run in any thread that uses
 //! the database; their panics are reported by the panic hook and go no further.
 //!
+//! # Durability
+//! `Database::open` (feature `durable`, on by default) makes a database in a directory: its tables are there again after the process
+//! or the machine has ended, with all transactions that were acknowledged and none of the others in part.
+//!
+//! | | the process ends (`kill -9`) | the power fails | a write or sync fails |
+//! |---|---|---|---|
+//! | `Acknowledge::Durable` (default) | nothing is lost | nothing is lost | nothing that was acknowledged is lost, nothing more is acknowledged |
+//! | `Acknowledge::Committed` | the last transactions | the last transactions | likewise, and `Database::flush` says so |
+//!
+//! What is lost is the end of the order of serialization: no transaction is there without those from which it has read. Threads that
+//! commit at the same time share a sync. `Database::checkpoint` writes all rows beside transactions, and shortens the log.
+//!
 //! # When not to use it
 //! - Single keys, no transactions: the maps alone, `archipelago::index`.
 //! - A few objects without indexes: MV-RLU, `archipelago::sync::mvrlu`.
-//! - What must survive the process: nothing is written to a disk. (`archipelago-journal` has log files for those that build
-//!   it.)
 //! - Data beyond memory, SQL, many processes.
 //!
 //! # Inside
@@ -115,7 +125,13 @@
 //! ```
 //! Why it is right: `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
 
+mod codec;
 mod database;
+#[cfg(all(feature = "durable", not(archipelago_sim)))]
+mod durable;
+#[cfg(not(all(feature = "durable", not(archipelago_sim))))]
+#[path = "volatile.rs"]
+mod durable;
 mod epochs;
 mod error;
 mod gap;
@@ -139,6 +155,8 @@ pub mod on {
 }
 
 pub use database::{Database, Isolation, Stats};
+#[cfg(all(feature = "durable", not(archipelago_sim)))]
+pub use durable::{Acknowledge, Failure, Opening, Persist, Recovered};
 pub use error::Error;
 pub use scheme::{Scheme, Silo, TicToc};
 pub use snapshot::{Snapshot, SnapshotRows};

@@ -36,6 +36,8 @@ pub struct Version<S: Scheme> {
     pub(crate) older: AtomicPtr<Version<S>>,
     /// The snapshot in whose list the record is because of this version. Written under the latch.
     pub(crate) keeper: AtomicU64,
+    /// In a table that is logged: see `codec.rs`. Written before the version is published.
+    pub(crate) serial: AtomicU64,
     pub(crate) stamps: S::Stamps,
     absent: bool,
     /// Frees the whole version.
@@ -61,6 +63,7 @@ impl<P: Send + Sync + 'static, S: Scheme> Full<P, S> {
             begin: AtomicU64::new(0),
             older: AtomicPtr::default(),
             keeper: AtomicU64::new(0),
+            serial: AtomicU64::new(0),
             stamps: S::Stamps::default(),
             absent: payload.is_none(),
             free: free::<P, S>,
@@ -226,6 +229,11 @@ impl<'r, S: Scheme> Latch<'r, S> {
         // SAFETY: the version is the caller's, alive and unpublished.
         unsafe { (*version).older.store(self.version, Ordering::Relaxed) };
         self.version = version;
+    }
+
+    /// Makes `version` the head, and forgets the one that was: returns it.
+    pub(crate) fn replace(&mut self, version: *mut Version<S>) -> *mut Version<S> {
+        core::mem::replace(&mut self.version, version)
     }
 
     /// Marks the record dead.

@@ -3,11 +3,15 @@
 use core::any::Any;
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
+use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
-use archipelago_platform::sync::{Arc, Mutex};
+use archipelago_platform::sync::{Arc, Mutex, OnceLock};
 use archipelago_platform::thread;
+#[cfg(all(feature = "durable", not(archipelago_sim)))]
+use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Domain;
 
+use crate::durable::Log;
 use crate::epochs::Epochs;
 use crate::record;
 use crate::scheme::Scheme;
@@ -22,6 +26,9 @@ pub struct Shared<S: Scheme> {
     inside: PerThread<AtomicBool>,
     /// What transactions refer to without counting.
     tables: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    log: OnceLock<Log<S>>,
+    /// By thread slot, of a database with a log: 0, or an epoch that was the clock's before the commit latched anything.
+    committing: PerThread<CachePadded<AtomicU64>>,
 }
 
 // SAFETY: the home, which is all that is not `Send` and `Sync` by itself, is shared by threads and owned by this.
@@ -38,7 +45,45 @@ impl<S: Scheme> Shared<S> {
             arrivals: AtomicU64::new(1),
             inside: PerThread::new(),
             tables: Mutex::new(Vec::new()),
+            log: OnceLock::new(),
+            committing: PerThread::new(),
         }
+    }
+
+    pub(crate) fn log(&self) -> Option<&Log<S>> {
+        self.log.get()
+    }
+
+    /// From now on commits are logged. There are no transactions yet.
+    #[cfg(all(feature = "durable", not(archipelago_sim)))]
+    pub(crate) fn start_log(&self, log: Log<S>) {
+        assert!(self.log.set(log).is_ok(), "a database has one log");
+    }
+
+    /// Says that this thread is going to commit something that is logged, until the result is dropped. A SeqCst fence and the
+    /// load of the commit's epoch follow.
+    pub(crate) fn step_up(&self) -> Committing<'_> {
+        let cell = self.committing.get_or(thread::slot().index, || CachePadded::new(AtomicU64::new(0)));
+        cell.store(self.epochs.now(), Ordering::Relaxed);
+        Committing(cell)
+    }
+
+    /// Ends the epoch of the clock and returns it when the log has all commits of it and of those before.
+    ///
+    /// A commit says that it is committing, passes a SeqCst fence and loads its epoch; this advances the clock, passes a fence
+    /// and looks who is committing. So either the commit gets a later epoch, or it is seen here and waited for: until it has
+    /// appended to the log or given up.
+    #[cfg(all(feature = "durable", not(archipelago_sim)))]
+    pub(crate) fn seal(&self) -> u64 {
+        let sealed = self.epochs.advance();
+        for cell in self.committing.iter() {
+            let backoff = Backoff::new();
+            // Acquire: with the Release of `Committing`'s drop, after the append.
+            while (1..=sealed).contains(&cell.load(Ordering::Acquire)) {
+                backoff.wait();
+            }
+        }
+        sealed
     }
 
     pub(crate) fn home(&self) -> &Home {
@@ -89,6 +134,14 @@ impl<S: Scheme> Shared<S> {
             // SAFETY: they were taken out of the chain under the latch.
             dropped.drain(..).for_each(|version| unsafe { record::retire(&guard, version) });
         }
+    }
+}
+
+pub(crate) struct Committing<'s>(&'s AtomicU64);
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
     }
 }
 

@@ -34,6 +34,17 @@ impl<'d, S: Scheme> Snapshot<'d, S> {
         Self { shared, moment: shared.epochs.open() }
     }
 
+    #[cfg(all(feature = "durable", not(archipelago_sim)))]
+    pub(crate) fn moment(&self) -> u64 {
+        self.moment
+    }
+
+    /// All rows of a table of the database.
+    #[cfg(all(feature = "durable", not(archipelago_sim)))]
+    pub(crate) fn rows<R: Row>(&self, core: &crate::table::Core<R, S>) -> SnapshotRows<'_, R, S> {
+        SnapshotRows::new(self.shared, self.moment, core.walk(&.., false))
+    }
+
     /// The row with this primary key.
     pub fn get<R: Row>(&self, table: &Table<R, S>, key: &R::Key) -> Option<&R> {
         let core = table.core(self.shared);

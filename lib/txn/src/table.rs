@@ -8,6 +8,7 @@ use archipelago_index::map::Kind;
 use archipelago_index::{Key, KeyForm, KeyPart};
 use archipelago_platform::sync::Arc;
 
+use crate::codec::Codec;
 use crate::record::{Full, Version};
 use crate::scheme::{Conflict, Mode, Scheme, Silo};
 use crate::shared::Shared;
@@ -129,11 +130,17 @@ impl<R: Row, S: Scheme> core::fmt::Debug for Table<R, S> {
 }
 
 impl<R: Row, S: Scheme> Table<R, S> {
-    pub(crate) fn new(shared: &Arc<Shared<S>>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared<S>>, codec: Option<Codec<R::Key, R>>) -> Self {
         let home = shared.home();
-        let core = Arc::new(Core { rows: Typed::new(home), indexes: R::Indexes::build(&Builder(home)) });
+        let core = Arc::new(Core { rows: Typed::new(home, codec), indexes: R::Indexes::build(&Builder(home)) });
         shared.keep(core.clone());
         Self { shared: shared.clone(), core }
+    }
+
+    /// What the table has, as logs know it.
+    #[cfg(all(feature = "durable", not(archipelago_sim)))]
+    pub(crate) fn shared_core(&self) -> Arc<Core<R, S>> {
+        self.core.clone()
     }
 
     /// What the table has.
@@ -243,6 +250,9 @@ pub trait Secondary<R: Row, S: Scheme>: Send + Sync {
     /// Writes an entry, or that there is none.
     #[doc(hidden)]
     fn stage(&self, work: &mut Work<'_, S>, slot: Slot<S>, link: Option<LinkTo<R, S>>);
+    /// Puts the entry of a row that was restored; returns whether its key was free. There are no transactions yet.
+    #[doc(hidden)]
+    fn restore(&self, row: &R, link: LinkTo<R, S>) -> bool;
 }
 
 /// How entries are told apart.
@@ -278,7 +288,7 @@ struct By<I: Index, E: Kept<I::Key>, S: Scheme> {
 
 impl<I: Index, E: Kept<I::Key>, S: Scheme> By<I, E, S> {
     fn new(home: &Home) -> Self {
-        Self { tree: Typed::new(home), kind: PhantomData }
+        Self { tree: Typed::new(home, None), kind: PhantomData }
     }
 }
 
@@ -318,5 +328,10 @@ impl<I: Index, E: Kept<I::Key>, S: Scheme> Secondary<I::Row, S> for By<I, E, S> 
 
     fn stage(&self, work: &mut Work<'_, S>, slot: Slot<S>, link: Option<LinkTo<I::Row, S>>) {
         work.stage(slot.place, slot.seen, Full::boxed(link));
+    }
+
+    fn restore(&self, row: &I::Row, link: LinkTo<I::Row, S>) -> bool {
+        // Every snapshot sees the first epoch.
+        self.tree.restore(E::entry(I::key(row), link.0.addr() as u64), (1, 0), Some(link))
     }
 }

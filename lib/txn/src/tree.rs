@@ -21,16 +21,16 @@
 //! all records that it locked or held; removals for themselves when their grace period ends; snapshots for what was kept for
 //! them.
 
-use core::marker::PhantomData;
 use core::ops::{Bound, ControlFlow};
 use core::ptr;
 
 use archipelago_index::map::Kind;
 use archipelago_index::{KeyPart, Map};
-use archipelago_platform::atomic::{AtomicBool, Ordering, fence};
+use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use archipelago_sync::rcu::{Domain, Guard};
 
-use crate::record::{Head, Keyed, Record, quietly};
+use crate::codec::Codec;
+use crate::record::{self, Full, Head, Keyed, Record, Version, quietly};
 use crate::scheme::Scheme;
 
 /// The memory of a database.
@@ -44,6 +44,16 @@ pub(crate) struct Home {
 pub trait Tree<S: Scheme>: Send + Sync {
     /// What the scheme knows about gaps.
     fn gap(&self) -> &S::Gap;
+
+    /// The records that were taken out of a table that is logged.
+    fn gone(&self) -> &Gone;
+
+    /// Appends what the log is to have of a version, without its serial, and returns where that is to be; nothing if the index
+    /// is not logged. Runs users' code.
+    ///
+    /// # Safety
+    /// The record is of this index, and the version of the record; both are alive.
+    unsafe fn encode(&self, record: &Record<S>, version: *mut Version<S>, to: &mut Vec<u8>) -> Option<usize>;
 
     /// Takes a record out, if it may go. See the module's text.
     ///
@@ -59,12 +69,22 @@ pub trait Tree<S: Scheme>: Send + Sync {
     unsafe fn unlink_later(&self, record: &Record<S>, guard: &Guard<'_>);
 }
 
+/// What the records that were taken out of an index leave behind: the greatest serial and epoch of their last versions. Raised
+/// before a record goes, so that the next one with its key finds them.
+#[derive(Default)]
+pub(crate) struct Gone {
+    pub(crate) serial: AtomicU64,
+    pub(crate) epoch: AtomicU64,
+}
+
 pub(crate) struct Typed<M: Kind, K: KeyPart, P, S: Scheme> {
     map: Map<M, K, usize>,
     gap: S::Gap,
+    gone: Gone,
+    /// Of a table that is logged.
+    codec: Option<Codec<K, P>>,
     /// The database's, which is there as long as anything is done with the index but to drop it.
     home: *const Home,
-    payload: PhantomData<fn() -> P>,
 }
 
 // SAFETY: what is not `Send` and `Sync` by itself is a reference to the home, which is shared by threads.
@@ -79,8 +99,44 @@ pub(crate) type Bounds<K> = (Bound<K>, Bound<K>);
 pub(crate) type Found<'g, K, P, S> = &'g Keyed<K, P, S>;
 
 impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S> {
-    pub(crate) fn new(home: &Home) -> Self {
-        Self { map: Map::new(), gap: S::Gap::default(), home, payload: PhantomData }
+    pub(crate) fn new(home: &Home, codec: Option<Codec<K, P>>) -> Self {
+        Self { map: Map::new(), gap: S::Gap::default(), gone: Gone::default(), codec, home }
+    }
+
+    /// Says under which number the table is logged.
+    #[cfg(all(feature = "durable", not(archipelago_sim)))]
+    pub(crate) fn number(&self, table: u32) {
+        if let Some(codec) = &self.codec {
+            codec.table.store(table, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts back what a log or checkpoint has, of a commit with these epoch and serial, unless something later is there
+    /// already; returns whether the record is new.
+    ///
+    /// The caller is in a section of the database's domain, and there are no transactions yet.
+    pub(crate) fn restore(&self, key: K, stamp: (u64, u64), payload: Option<P>) -> bool {
+        let (found, linked) = self.find_or_link(key);
+        let record = found.record();
+        let mut latch = record.latch().expect("nothing is taken out yet");
+        if linked {
+            record.let_go();
+        }
+        // SAFETY: the version of a latched head.
+        let head = unsafe { &*latch.version() };
+        if (head.begin.load(Ordering::Relaxed), head.serial.load(Ordering::Relaxed)) >= stamp {
+            return linked;
+        }
+        let version = Full::<P, S>::boxed(payload);
+        // SAFETY: ours, and not published yet.
+        let restored = unsafe { &*version };
+        restored.begin.store(stamp.0, Ordering::Relaxed);
+        restored.serial.store(stamp.1, Ordering::Relaxed);
+        let before = latch.replace(version);
+        drop(latch);
+        // SAFETY: it was taken out under the latch, and without transactions only latches' holders look at versions.
+        unsafe { record::free(before) };
+        linked
     }
 
     /// # Safety
@@ -149,6 +205,15 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
         &self.gap
     }
 
+    fn gone(&self) -> &Gone {
+        &self.gone
+    }
+
+    unsafe fn encode(&self, record: &Record<S>, version: *mut Version<S>, to: &mut Vec<u8>) -> Option<usize> {
+        // SAFETY: the caller's promise.
+        self.codec.as_ref().map(|codec| unsafe { codec.encode(record, version, to) })
+    }
+
     unsafe fn unlink(&self, record: &Record<S>, guard: &Guard<'_>) {
         let may_go = |head: Head<S>| {
             // SAFETY: the head's version, inside of the guard.
@@ -171,7 +236,13 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
             return;
         }
         // SAFETY: the version of a latched head.
-        S::before_unlink(unsafe { &*latch.version() }, &self.gap);
+        let version = unsafe { &*latch.version() };
+        S::before_unlink(version, &self.gap);
+        if self.codec.is_some() {
+            // Relaxed: what finds the next record of the key comes after its link, and this comes before.
+            self.gone.serial.fetch_max(version.serial.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.gone.epoch.fetch_max(version.begin.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         // SAFETY: records of this index are `Keyed` of these types, which begin with the record.
         let keyed = unsafe { &*ptr::from_ref(record).cast::<Keyed<K, P, S>>() };
         let word = ptr::from_ref(keyed).addr();

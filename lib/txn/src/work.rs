@@ -12,7 +12,9 @@ use archipelago_platform::atomic::{Ordering, fence};
 use archipelago_sync::rcu::Guard;
 use rustc_hash::FxHashMap;
 
+use crate::codec::Encoded;
 use crate::epochs;
+use crate::error::Error;
 use crate::gap::Gap;
 use crate::record::{self, Latch, Record, Version};
 use crate::scheme::{Conflict, Mode, Moment, Scheme};
@@ -272,31 +274,81 @@ impl<'t, S: Scheme> Work<'t, S> {
         !self.doomed && (self.snapshot.is_some() || S::judge(self, moment).is_ok())
     }
 
-    /// Commits. After an error nothing has been changed.
-    pub(crate) fn commit(mut self) -> Result<(), Conflict> {
+    /// What the log is to have of the transaction: nothing without a log, or if it writes to no table that is logged. Runs
+    /// users' code, with nothing latched.
+    fn encode(&self) -> Option<Encoded> {
+        self.shared.log()?;
+        let mut encoded = Encoded::default();
+        for (number, write) in self.writes.iter().enumerate() {
+            // SAFETY: alive inside of the guard; the pending version is ours.
+            let (record, tree) = unsafe { (&*write.place.record, &*write.place.tree) };
+            // SAFETY: as above.
+            if let Some(at) = unsafe { tree.encode(record, write.pending, &mut encoded.bytes) } {
+                encoded.serials.push((number, at));
+            }
+        }
+        (!encoded.serials.is_empty()).then_some(encoded)
+    }
+
+    /// The last epoch from which the transaction has read something; of absent keys at least that.
+    fn newest_read(&self) -> u64 {
+        let rows = self.reads().map(|(_, seen)| seen.begin.load(Ordering::Relaxed));
+        let gaps = self.gaps.iter().map(|gap| gap.tree().gone().epoch.load(Ordering::Relaxed));
+        rows.chain(gaps).chain(self.snapshot).max().unwrap_or(0)
+    }
+
+    /// Commits; returns the epoch that has to be durable before the transaction is acknowledged. After an error nothing has been
+    /// changed.
+    pub(crate) fn commit(mut self) -> Result<u64, Error> {
         self.check()?;
         if self.writes.is_empty() {
-            return if self.is_sound() { Ok(()) } else { Err(Conflict) };
+            return if self.is_sound() { Ok(self.newest_read()) } else { Err(Error::Conflict) };
         }
+        let encoded = self.encode();
+        // Until the log has it. From before the epoch is loaded.
+        let committing = encoded.is_some().then(|| self.shared.step_up());
         if self.snapshot.is_some() {
             for place in self.writes.iter().map(|write| write.place).collect::<Vec<_>>() {
                 self.lock(place, Mode::Exclude)?;
             }
         }
         let mut done = Vec::new();
+        let epoch;
         {
             let latched = self.latch()?;
             fence(Ordering::SeqCst);
-            let epoch = self.shared.epochs.now();
+            epoch = self.shared.epochs.now();
             fence(Ordering::SeqCst);
             let stamp = S::judge(&self, Moment { epoch, latched: true })?;
+            if let (Some(log), Some(encoded)) = (self.shared.log(), encoded) {
+                // The last step that can fail. Before anything can be read by others, so that what they commit in this epoch or
+                // a later one is never durable without it.
+                log.append(epoch, &self.numbered(encoded))?;
+                drop(committing);
+            }
             for (place, pending, latch) in latched.into_install() {
                 done.push(self.install(place, pending, latch, (epoch, stamp)));
             }
         }
         self.writes.clear();
         self.settle(done);
-        Ok(())
+        Ok(epoch)
+    }
+
+    /// Gives the versions that are logged their serials, with all latched.
+    fn numbered(&self, mut encoded: Encoded) -> Vec<u8> {
+        for (number, at) in core::mem::take(&mut encoded.serials) {
+            let write = &self.writes[number];
+            // SAFETY: the latched head's version and our own, inside of the guard.
+            let (seen, pending, tree) = unsafe { (&*write.seen, &*write.pending, &*write.place.tree) };
+            let mut before = seen.serial.load(Ordering::Relaxed);
+            if seen.is_origin() {
+                before = before.max(tree.gone().serial.load(Ordering::Relaxed));
+            }
+            pending.serial.store(before + 1, Ordering::Relaxed);
+            encoded.set(at, before + 1);
+        }
+        encoded.bytes
     }
 
     /// Latches what is written, and sees whether it is what it was.

@@ -1,0 +1,221 @@
+//! Checkpoints: all rows of a snapshot, so that the log before it can go.
+//!
+//! Files, beside those of the journal: `tables`, the names of the tables by number; `checkpoint`, which one counts: its epoch and its
+//! numbers of parts by table; `rows-TABLE-EPOCH-PART`, the rows. All are checkpoint files of the journal: whole, or not there.
+//!
+//! The order: where the logs end; a snapshot, of an epoch `s` that all records before these ends have at most; the parts; `s` is made
+//! durable in the log; `checkpoint`; the log is retired up to the ends; older parts are removed. A crash between leaves the older
+//! checkpoint and its log, or the newer one and perhaps more log than it needs: recovery skips what it has, epochs up to `s`.
+//! Because `s` is durable in the log first, epochs of a later life are above `s`.
+
+use std::path::{Path, PathBuf};
+
+use archipelago_journal::{self as journal, CheckpointWriter, Disk, Position, read_checkpoint, write_checkpoint};
+use archipelago_platform::atomic::{AtomicUsize, Ordering};
+use archipelago_platform::sync::{Arc, Mutex};
+use archipelago_platform::thread;
+
+use super::Failure;
+use super::log::{Log, locked};
+use super::stored::Catalogue;
+use crate::scheme::Scheme;
+use crate::shared::Shared;
+use crate::snapshot::Snapshot;
+use crate::tree::Home;
+
+/// Bytes of rows after which another part begins: what one thread reads at a recovery.
+const PART: usize = 32 << 20;
+
+/// What a recovery begins with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Latest {
+    /// 0 if there is none.
+    pub(crate) epoch: u64,
+    /// By table, how many parts there are.
+    parts: Vec<u32>,
+}
+
+/// The checkpoints of a database. Its lock is held while one is made.
+pub(crate) struct Checkpoints<S: Scheme> {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) directory: PathBuf,
+    pub(crate) latest: Latest,
+    pub(crate) catalogue: Catalogue<S>,
+    /// Bytes after which another part begins.
+    pub(crate) part: usize,
+}
+
+fn part_path(directory: &Path, table: usize, epoch: u64, part: u32) -> PathBuf {
+    directory.join(format!("rows-{table}-{epoch:016x}-{part}"))
+}
+
+/// The names of the tables that the directory has.
+pub(crate) fn read_names(disk: &dyn Disk, directory: &Path) -> Result<Vec<String>, journal::Error> {
+    let mut names = Vec::new();
+    read_checkpoint(disk, &directory.join("tables"), |name| names.push(String::from_utf8_lossy(name).into_owned()))?;
+    Ok(names)
+}
+
+pub(crate) fn write_names(disk: Arc<dyn Disk>, directory: &Path, names: &[String]) -> Result<(), journal::Error> {
+    let mut writer = CheckpointWriter::create(disk, &directory.join("tables"))?;
+    names.iter().try_for_each(|name| writer.record(name.as_bytes()))?;
+    writer.commit()
+}
+
+impl Latest {
+    pub(crate) fn read(disk: &dyn Disk, directory: &Path) -> Result<Self, journal::Error> {
+        let path = directory.join("checkpoint");
+        let mut words = Vec::new();
+        read_checkpoint(disk, &path, |record| {
+            words =
+                record.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("of 8 bytes"))).collect();
+        })?;
+        match words.split_first() {
+            Some((&epoch, parts)) => Ok(Self { epoch, parts: parts.iter().map(|&parts| parts as u32).collect() }),
+            None => Ok(Self::default()),
+        }
+    }
+
+    fn write(&self, disk: Arc<dyn Disk>, directory: &Path) -> Result<(), journal::Error> {
+        let words = core::iter::once(self.epoch).chain(self.parts.iter().map(|&parts| u64::from(parts)));
+        let record: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        write_checkpoint(disk, &directory.join("checkpoint"), &record)
+    }
+
+    /// Reads all parts, several at the same time.
+    pub(crate) fn load<S: Scheme>(
+        &self,
+        disk: &dyn Disk,
+        directory: &Path,
+        catalogue: &Catalogue<S>,
+        home: &Home,
+    ) -> Result<(), Failure> {
+        let parts = |(table, &parts): (usize, &u32)| (0..parts).map(move |part| (table, part));
+        let parts: Vec<(usize, u32)> = self.parts.iter().enumerate().flat_map(parts).collect();
+        let next = AtomicUsize::new(0);
+        let failed = Mutex::new(None);
+        let work = || {
+            while let Some(&(table, part)) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let path = part_path(directory, table, self.epoch, part);
+                if let Err(failure) = self.load_part(disk, &path, table, catalogue, home) {
+                    return *locked(&failed) = Some(failure);
+                }
+            }
+        };
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(parts.len());
+        thread::scope(|scope| {
+            (1..threads).for_each(|_| drop(scope.spawn(work)));
+            work();
+        });
+        failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).map_or(Ok(()), Err)
+    }
+
+    fn load_part<S: Scheme>(
+        &self,
+        disk: &dyn Disk,
+        path: &Path,
+        table: usize,
+        catalogue: &Catalogue<S>,
+        home: &Home,
+    ) -> Result<(), Failure> {
+        let stored = catalogue.table(table as u32)?;
+        let mut readable = true;
+        let found = read_checkpoint(disk, path, |row| readable &= stored.apply(home, (self.epoch, 0), false, row))?;
+        if found.is_none() {
+            let what = "it is missing, and the checkpoint has it".to_owned();
+            return Err(journal::Error::Damaged { file: path.to_owned(), offset: 0, what }.into());
+        }
+        if readable { Ok(()) } else { Err(Failure::Unreadable { table: catalogue.name(table as u32) }) }
+    }
+
+    /// Removes the parts of other checkpoints, and unfinished ones.
+    pub(crate) fn remove_others(&self, disk: &dyn Disk, directory: &Path) -> Result<(), journal::Error> {
+        let io = |call, file: &Path, cause| journal::Error::Io { call, file: file.to_owned(), cause: Arc::new(cause) };
+        let names = disk.list(directory).map_err(|cause| io("list", directory, cause))?;
+        let ours = format!("-{:016x}-", self.epoch);
+        for name in names.iter().filter(|name| name.starts_with("rows-")) {
+            if !name.contains(&ours) || name.ends_with(".tmp") {
+                let path = directory.join(name);
+                disk.remove(&path).map_err(|cause| io("remove", &path, cause))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: Scheme> Checkpoints<S> {
+    /// Writes a checkpoint; returns its rows.
+    pub(crate) fn make(&mut self, shared: &Shared<S>, log: &Log<S>) -> Result<u64, Failure> {
+        let ends: Vec<Position> = (0..log.lanes).map(|lane| log.journal.end(lane)).collect();
+        let snapshot = Snapshot::open(shared);
+        let epoch = snapshot.moment();
+        let mut latest = Latest { epoch, parts: Vec::new() };
+        let mut rows = 0;
+        for (number, table) in self.catalogue.tables.iter().enumerate() {
+            let mut parts = Parts {
+                at: (&self.disk, &self.directory, self.part),
+                table: number,
+                epoch,
+                count: 0,
+                bytes: 0,
+                writer: None,
+            };
+            if let Some(table) = table {
+                rows += table.save(&snapshot, &mut |row| parts.record(row))?;
+            }
+            latest.parts.push(parts.end()?);
+        }
+        drop(snapshot);
+        let closed = log.close_now(shared)?;
+        debug_assert!(closed >= epoch);
+        latest.write(self.disk.clone(), &self.directory)?;
+        self.latest = latest;
+        ends.into_iter().try_for_each(|end| log.journal.retire_before(end))?;
+        self.latest.remove_others(&*self.disk, &self.directory)?;
+        Ok(rows)
+    }
+}
+
+/// The parts of a table, as they are written.
+struct Parts<'c> {
+    /// The disk, the directory, and the bytes of a part.
+    at: (&'c Arc<dyn Disk>, &'c Path, usize),
+    table: usize,
+    epoch: u64,
+    count: u32,
+    bytes: usize,
+    writer: Option<CheckpointWriter>,
+}
+
+impl Parts<'_> {
+    fn record(&mut self, row: &[u8]) -> Result<(), journal::Error> {
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => {
+                let path = part_path(self.at.1, self.table, self.epoch, self.count);
+                self.writer.insert(CheckpointWriter::create(self.at.0.clone(), &path)?)
+            }
+        };
+        writer.record(row)?;
+        self.bytes += row.len();
+        if self.bytes >= self.at.2 { self.next() } else { Ok(()) }
+    }
+
+    fn next(&mut self) -> Result<(), journal::Error> {
+        if let Some(writer) = self.writer.take() {
+            writer.commit()?;
+            (self.count, self.bytes) = (self.count + 1, 0);
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<u32, journal::Error> {
+        self.next()?;
+        Ok(self.count)
+    }
+}
+
+/// What a database that is opened takes for the length of parts.
+pub(crate) const fn usual_part() -> usize {
+    PART
+}

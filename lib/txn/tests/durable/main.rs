@@ -1,0 +1,9 @@
+//! What databases on a disk promise.
+#![cfg(all(feature = "durable", not(archipelago_sim)))]
+
+#[path = "../common/bank.rs"]
+mod bank;
+mod crash;
+mod failures;
+mod openings;
+mod threads;

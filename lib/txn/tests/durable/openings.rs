@@ -1,0 +1,193 @@
+//! Opening: tables that come, go and change; what is refused.
+
+use std::sync::Arc;
+
+use archipelago_journal::Simulated;
+use archipelago_txn::{Database, Error, Failure, Index, Opening, Row, Silo, Table, on};
+use serde::{Deserialize, Serialize};
+
+fn opening(disk: &Simulated) -> Opening<Silo> {
+    Database::open("/db").disk(Arc::new(disk.clone())).in_order(100)
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Item {
+    key: String,
+    value: u64,
+}
+
+impl Row for Item {
+    type Key = String;
+    type Map = on::Art;
+    type Indexes = ();
+    fn key(&self) -> String {
+        self.key.clone()
+    }
+}
+
+/// The same bytes, with an index.
+#[derive(Clone, Serialize, Deserialize)]
+struct Indexed {
+    key: String,
+    value: u64,
+}
+
+impl Row for Indexed {
+    type Key = String;
+    type Map = on::BLinkTree;
+    type Indexes = (ByValue,);
+    fn key(&self) -> String {
+        self.key.clone()
+    }
+}
+
+struct ByValue;
+
+impl Index for ByValue {
+    type Row = Indexed;
+    type Key = u64;
+    type Map = on::HydraList;
+    const UNIQUE: bool = true;
+    fn key(row: &Indexed) -> u64 {
+        row.value
+    }
+}
+
+/// Other bytes.
+#[derive(Clone, Serialize, Deserialize)]
+struct Other(String);
+
+impl Row for Other {
+    type Key = String;
+    type Map = on::Art;
+    type Indexes = ();
+    fn key(&self) -> String {
+        self.0.clone()
+    }
+}
+
+fn put(db: &Database<Silo>, table: &Table<Item, Silo>, key: &str, value: u64) {
+    db.transact(|tx| tx.upsert(table, Item { key: key.into(), value }).map(drop)).unwrap();
+}
+
+#[test]
+fn tables_come_and_their_indexes_change() {
+    let disk = Simulated::new();
+    {
+        let mut opening = opening(&disk);
+        let items = opening.table::<Item>("items");
+        let db = opening.start().unwrap();
+        for number in 0..50 {
+            put(&db, &items, &format!("{}", number % 20), number);
+        }
+        let aside = db.table::<Item>();
+        put(&db, &aside, "aside", 1);
+        db.transact(|tx| {
+            tx.remove(&items, &"7".to_string())?;
+            tx.remove(&aside, &"aside".to_string()).map(drop)
+        })
+        .unwrap();
+        assert_eq!(db.checkpoint().unwrap(), 19);
+        put(&db, &items, "8", 1_000);
+    }
+    for life in 0..3 {
+        let mut opening = opening(&disk.restarted());
+        let (more, items) = (opening.table::<Item>("more"), opening.table::<Indexed>("items"));
+        let db = opening.start().unwrap();
+        let view = db.snapshot();
+        assert_eq!((view.range(&items, ..).count(), view.range_by::<ByValue>(&items, ..).count()), (19, 19));
+        assert_eq!(view.get_by::<ByValue>(&items, &1_000).unwrap().key, "8");
+        assert!(view.get(&items, &"7".to_string()).is_none());
+        assert_eq!(db.recovered().unwrap().rows, 19);
+        put(&db, &more, "more", life);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let disk = Simulated::new();
+    {
+        let mut opening = opening(&disk);
+        let items = opening.table::<Item>("items");
+        let db = opening.start().unwrap();
+        put(&db, &items, "one", 1);
+        put(&db, &items, "two", 1);
+        // Another part of the same process.
+        let Err(Failure::Log(archipelago_journal::Error::Locked { .. })) = self::opening(&disk).start() else {
+            panic!()
+        };
+    }
+    for checkpointed in [false, true] {
+        if checkpointed {
+            let mut opening = opening(&disk);
+            let _items = opening.table::<Item>("items");
+            opening.start().unwrap().checkpoint().unwrap();
+        }
+        let refused = opening(&disk).start().map(drop).unwrap_err();
+        assert!(matches!(&refused, Failure::Undeclared { table } if table == "items"), "{refused}");
+        let mut other = opening(&disk);
+        let _other = other.table::<Other>("items");
+        let refused = other.start().map(drop).unwrap_err();
+        assert!(matches!(&refused, Failure::Unreadable { table } if table == "items"), "{refused}");
+        let mut indexed = opening(&disk);
+        let _indexed = indexed.table::<Indexed>("items");
+        let refused = indexed.start().map(drop).unwrap_err();
+        assert!(matches!(&refused, Failure::Taken { index, .. } if index.ends_with("ByValue")), "{refused}");
+    }
+    // Nothing of it has changed anything.
+    let mut opening = opening(&disk);
+    let items = opening.table::<Item>("items");
+    let db = opening.start().unwrap();
+    assert_eq!(db.snapshot().range(&items, ..).count(), 2);
+}
+
+#[test]
+fn a_database_in_memory_has_nothing_to_flush() {
+    let db = Database::<Silo>::new();
+    let items = db.table::<Item>();
+    put(&db, &items, "one", 1);
+    db.flush().unwrap();
+    assert!(matches!(db.checkpoint(), Err(Failure::Volatile)));
+    assert_eq!(db.recovered(), None);
+    db.close().unwrap();
+}
+
+#[test]
+fn users_code_that_panics_while_it_is_written_rolls_back() {
+    #[derive(Clone)]
+    struct Bomb(u64, bool);
+    impl Row for Bomb {
+        type Key = u64;
+        type Map = on::Art;
+        type Indexes = ();
+        fn key(&self) -> u64 {
+            self.0
+        }
+    }
+    impl archipelago_txn::Persist for Bomb {
+        fn save(&self, to: &mut Vec<u8>) {
+            assert!(!self.1, "planned");
+            to.extend(self.0.to_le_bytes());
+        }
+        fn load(from: &[u8]) -> Option<Self> {
+            Some(Self(u64::from_le_bytes(from.try_into().ok()?), false))
+        }
+    }
+    let disk = Simulated::new();
+    for life in 0..2 {
+        let mut opening = opening(&disk);
+        let table = opening.table::<Bomb>("bombs");
+        let db = opening.start().unwrap();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            db.transact(|tx| {
+                tx.upsert(&table, Bomb(1, false))?;
+                tx.upsert(&table, Bomb(2, true)).map(drop)
+            })
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(db.snapshot().range(&table, ..).count(), life);
+        db.transact(|tx| tx.upsert(&table, Bomb(3, false)).map(drop)).unwrap();
+        db.transact(|tx| Ok::<_, Error>(assert!(tx.get(&table, &1)?.is_none()))).unwrap();
+        db.close().unwrap();
+    }
+}
