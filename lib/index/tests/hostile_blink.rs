@@ -9,6 +9,7 @@ use archipelago_check::hostile::{
     self, Longest, alone, beside, crowd, duration, in_turns, longest_gap, some_try, within,
 };
 use archipelago_check::watchdog::watchdog;
+// Its copies of the maps.
 use archipelago_index::blink::{
     Builder, Central, Dense, Granular, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated,
 };
@@ -16,6 +17,7 @@ use archipelago_index::{BLinkTree, Change, Key};
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_platform::topology::Topology;
+use archipelago_tested as _;
 use crowds::in_a_crowd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;

@@ -8,11 +8,13 @@ mod crowds;
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{self, Counting, alone, beside, crowd, duration, some_try};
 use archipelago_check::watchdog::watchdog;
+// Its copies of the maps.
 use archipelago_index::euno::{Contention, SLOTS, Skip, Tree};
 use archipelago_index::map::{Kind, Map, Stats};
 use archipelago_index::{EunoBTree, EunoSkipList, Key};
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
+use archipelago_tested as _;
 use crowds::in_a_crowd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -8,9 +8,11 @@ mod common;
 
 use archipelago_check::hostile::duration_or;
 use archipelago_check::watchdog::watchdog;
+// Its copies of the maps.
 use archipelago_index::blink::{self, Policy};
 use archipelago_index::hydra::Session;
 use archipelago_index::{BLinkTree, HydraList};
+use archipelago_tested as _;
 use common::sized;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};

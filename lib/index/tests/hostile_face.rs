@@ -6,6 +6,7 @@ mod common;
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::hostile::{Counting, alone};
 use archipelago_check::watchdog::{USUAL, watchdog};
+// Its copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
@@ -14,6 +15,7 @@ use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Art, Change, HydraList, OnBacklog, Refused};
 use archipelago_platform::memory::taken_by;
 use archipelago_platform::sync::Arc;
+use archipelago_tested as _;
 use common::sized;
 use std::alloc::Layout;
 use std::mem;

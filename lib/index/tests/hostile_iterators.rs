@@ -6,11 +6,13 @@ mod common;
 use archipelago_check::hostile::{Counting, alone};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_check::workload;
+// Its copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
+use archipelago_tested as _;
 use common::keys::TestKey;
 use common::sized;
 use rand::RngExt;

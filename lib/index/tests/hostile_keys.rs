@@ -4,9 +4,11 @@
 mod common;
 
 use archipelago_check::drops::DropCounter;
+// Its copies of the maps.
 use archipelago_index::{
     Art, Bytes, Encode, HydraList, Key, KeyAs, OrderedIndex, OrderedSession, Parts, Probe, by_parts,
 };
+use archipelago_tested as _;
 use common::sized;
 use std::borrow::Borrow;
 use std::cell::Cell;

@@ -4,6 +4,7 @@ mod common;
 
 use archipelago_check::hostile::{crowd, duration_or, some_try};
 use archipelago_check::watchdog::{USUAL, watchdog};
+// Its copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
@@ -12,6 +13,7 @@ use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Key, OnBacklog, Refused};
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
+use archipelago_tested as _;
 use common::sized;
 
 /// A test of every map.

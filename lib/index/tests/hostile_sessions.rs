@@ -13,10 +13,12 @@ use archipelago_check::hostile::{Counting, alone};
 #[cfg(target_os = "linux")]
 use archipelago_check::late::at_the_very_end;
 use archipelago_check::watchdog::{USUAL, watchdog};
+// Its copies of the maps.
 use archipelago_index::{Art, HydraList, OnBacklog, Refused};
 use archipelago_platform::sync::Barrier;
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
+use archipelago_tested as _;
 use common::sized;
 use core::mem;
 use core::sync::atomic::{AtomicIsize, Ordering::Relaxed};

@@ -5,6 +5,7 @@ mod common;
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
+// Its copies of the maps.
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
 use archipelago_index::euno::{Skip, Tree};
@@ -16,6 +17,7 @@ use archipelago_platform::atomic::{AtomicUsize, Ordering};
 use archipelago_platform::sync::{Arc, Barrier, LazyLock};
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
+use archipelago_tested as _;
 use common::{contents, sized};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 use archipelago_check::hostile::{Counting, alone, beside};
+// Its copies of the maps.
 use archipelago_index::{Art, HydraList, KeyAs, Parts, by_parts, key};
+use archipelago_tested as _;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 #[global_allocator]

@@ -5,11 +5,13 @@ mod common;
 
 use archipelago_check::hostile::some_try;
 use archipelago_check::watchdog::{USUAL, watchdog};
+// Its copies of the maps.
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
 use archipelago_index::{HydraList, Key};
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 use archipelago_platform::topology::Topology;
+use archipelago_tested as _;
 use common::sized;
 
 /// Distinct keys, far apart.

@@ -4,6 +4,7 @@
 
 use archipelago_check::hostile::{alone, some_try};
 use archipelago_check::watchdog::{USUAL, watchdog};
+// Its copies of the maps.
 use archipelago_index::Key;
 use archipelago_index::art::Radix;
 use archipelago_index::blink::BLink;
@@ -13,6 +14,7 @@ use archipelago_index::map::{Kind, Map};
 use archipelago_platform::memory::resident_bytes;
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
+use archipelago_tested as _;
 
 /// Resident, or the map's own count where the system does not say.
 fn held<S: Kind, K: Key>(map: &Map<S, K, u64>) -> u64 {

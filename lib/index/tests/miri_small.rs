@@ -4,6 +4,7 @@
 //! short, long enough to be boxed, and bounds longer than a page keeps; values are words and boxes; the tree's nodes
 //! grow through all their kinds and shrink again. Each once by one thread, and once by two that work side by side.
 
+// Its copies of the maps.
 use archipelago_index::art::WriteSync;
 use archipelago_index::blink::{Builder, Central, Dense, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated};
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
@@ -11,6 +12,7 @@ use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Art, BLinkTree, HydraList, Key};
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
+use archipelago_tested as _;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 

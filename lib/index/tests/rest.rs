@@ -4,10 +4,12 @@
 
 use archipelago_check::drops::{Counted, DropCounter};
 use archipelago_check::watchdog::{USUAL, watchdog};
+// Its copies of the maps.
 use archipelago_index::blink::{Builder, LogFed, Standard};
 use archipelago_index::hydra::Maintainers;
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList, OrderedIndex, OrderedSession};
 use archipelago_platform::topology::Topology;
+use archipelago_tested as _;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,6 +5,7 @@
 //! whole process's, background threads included, until what was driven has caught up ([`Drive::settle`]), so no contender gains
 //! by postponing.
 
+use archipelago_platform::SIMULATED;
 use archipelago_platform::atomic::Ordering;
 
 use archipelago_platform::thread::{self, Pinning};
@@ -52,7 +53,9 @@ pub struct Ready<'a, P: Program> {
 
 impl<P: Program + Sync> Drive for Ready<'_, P> {
     fn body(&self, turns: &mut Native<'_>) {
-        self.program.body(self.shared, turns);
+        if Native::EXISTS {
+            self.program.body(self.shared, turns);
+        }
     }
 
     fn stop(&self) {
@@ -213,6 +216,10 @@ pub struct Native<'a> {
 }
 
 impl Native<'_> {
+    /// Whether there are such threads. Decided by the compiler, which so makes no native twin of every contender in the build for
+    /// the virtual machine, where [`only_native`](super::simulated::only_native) refuses to measure.
+    pub const EXISTS: bool = !SIMULATED;
+
     /// Says what the thread did, where an operation of [`Turns::go`] is several.
     pub fn correct(&mut self, correct: impl FnOnce(usize) -> (usize, usize)) {
         if let Some(tally) = self.tally.as_mut() {

@@ -64,6 +64,9 @@ pub struct Driven<'a, M> {
 
 impl<M: Method> Drive for Driven<'_, M> {
     fn body(&self, turns: &mut Native<'_>) {
+        if !Native::EXISTS {
+            return;
+        }
         let mut session = self.method.session();
         let stream: &[Op; STREAM] = self.streams[turns.thread()].as_slice().try_into().expect("it was made so long");
         let mut outside = vec![0_u64; if self.external_work > 0 { OUTSIDE } else { 1 }];

@@ -125,6 +125,9 @@ impl<K: BenchKey> Prepared<K> {
 
 impl<K: BenchKey, I: Contender<K>> Drive for Index<'_, I, K> {
     fn body(&self, turns: &mut Native<'_>) {
+        if !Native::EXISTS {
+            return;
+        }
         let session = self.index.pin();
         match self.work[turns.thread()] {
             Work::Load(keys) => {

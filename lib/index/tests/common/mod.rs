@@ -9,7 +9,8 @@
 //! | [`variant!`] | a policy, a topology, another size of pages | five: a sequence, few keys, churn, threads, drops |
 //! | [`encoding!`] | other keys: what must hold of them alone is in [`laws`] | one: a sequence |
 //!
-//! The tests take maps as [`tested::Tested`], so that they are compiled once for a key type, whatever the maps.
+//! The tests take maps as [`Tested`](archipelago_tested::Tested), so that they are compiled once for a key type,
+//! whatever the maps.
 //!
 //! | file | what it asks |
 //! |---|---|
@@ -20,7 +21,6 @@
 //! | [`keys`] | the keys all of this is done with |
 //! | [`laws`] | what must hold of every key type |
 //! | [`sequences`] | operations of the whole face, for keys that are hard for one kind of map |
-//! | [`tested`] | maps whose type is forgotten |
 //! | [`reference`] | a right map to try the suite on, and wrong ones it must find out |
 
 // Every test crate has its own copy of this module and uses its own part of it.
@@ -32,9 +32,10 @@ pub mod laws;
 pub mod model;
 pub mod reference;
 pub mod sequences;
-pub mod tested;
 pub mod threads;
 pub mod values;
+
+pub use archipelago_tested as tested;
 
 use archipelago_index::OrderedSession;
 use keys::TestKey;

@@ -4,7 +4,7 @@
 //! other, in one of three orders in turn: rising keys, scattered keys, and filling up and emptying again.
 //!
 //! ```text
-//! cargo run --release -p archipelago-index --example churn -- [OPERATIONS [THREADS [WINDOW [word|bytes]]]]
+//! cargo run --release -p archipelago-benches --example churn -- [OPERATIONS [THREADS [WINDOW [word|bytes]]]]
 //! ```
 //! Numbers may end in k, M or G; the default is `10M 2 100k word`. A thousand million operations: `churn 1G`.
 //! Prints a line now and then; ends with exit code 1 if memory grew.

@@ -1,7 +1,7 @@
 //! What it costs to go through a map, by each of the ways there are, in millions of entries a second: the best of
 //! alternating rounds, and the ratio to `scan`.
 //!
-//! `cargo run --release -p archipelago-index --example walk_cost [KEYS]`
+//! `cargo run --release -p archipelago-benches --example walk_cost [KEYS]`
 
 use archipelago_index::HydraList;
 use archipelago_platform::time::Instant;

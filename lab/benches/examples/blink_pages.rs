@@ -1,7 +1,7 @@
 //! `BLinkTree` by page size, for integers and for strings of 24 bytes, beside the other maps; and the keys of files, as the
 //! code base that the tree's thesis began with is measured by.
 //!
-//! `cargo run --release -p archipelago-index --example blink_pages words [KEYS] [NAME ...]` (or `strings`): nanoseconds per
+//! `cargo run --release -p archipelago-benches --example blink_pages words [KEYS] [NAME ...]` (or `strings`): nanoseconds per
 //! insertion, look-up, update by two threads at a time (half of these remove), entry of scans of 50, and entry of
 //! one scan of all; bytes per key. Each is the least of three rounds.
 //!

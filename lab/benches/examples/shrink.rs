@@ -1,7 +1,7 @@
 //! How much memory a map keeps after most of its entries have gone: what it says (`bytes()`) and what is resident.
 //!
 //! ```text
-//! cargo run --release -p archipelago-index --example shrink -- [KEYS [word|bytes [sorted|random [KEEP]]]]
+//! cargo run --release -p archipelago-benches --example shrink -- [KEYS [word|bytes [sorted|random [KEEP]]]]
 //! ```
 //! Loads KEYS keys in order, deletes all but every KEEP-th (0: all), in order or at random, and prints a line each.
 

@@ -23,6 +23,7 @@ pub type Make<'a, K, V> = &'a dyn Fn() -> Tested<K, V>;
 pub struct Tested<K, V>(Box<dyn Face<K, V>>);
 
 impl<K: Key, V: Clone + Send + Sync + 'static> Tested<K, V> {
+    /// Forgets the type of `map`.
     pub fn new(map: impl OrderedIndex<K, V> + Invariants + 'static) -> Self {
         Self(Box::new(map))
     }
@@ -94,12 +95,19 @@ impl<K: Key, V: Clone + Send + Sync + 'static, I: OrderedIndex<K, V> + Invariant
 
 /// [`OrderedSession`] with closures behind references.
 pub trait FaceOfSession<K: Key, V> {
+    /// The value of `key`.
     fn get(&self, key: &K) -> Option<V>;
+    /// Inserts or replaces; returns the value replaced.
     fn insert(&self, key: &K, value: V) -> Option<V>;
+    /// Replaces the value of a key that is there; returns the old one.
     fn update(&self, key: &K, f: &mut dyn FnMut(&V) -> V) -> Option<V>;
+    /// Removes; returns the value removed.
     fn remove(&self, key: &K) -> Option<V>;
+    /// Visits entries upwards; returns how many.
     fn scan(&self, from: &K, limit: usize, visit: &mut dyn FnMut(K::Ref<'_>, &V)) -> usize;
+    /// Visits entries downwards; returns how many.
     fn scan_rev(&self, from: &K, limit: usize, visit: &mut dyn FnMut(K::Ref<'_>, &V)) -> Option<usize>;
+    /// Looks up several keys.
     fn get_many(&self, keys: &[K], found: &mut Vec<Option<V>>);
 }
 
