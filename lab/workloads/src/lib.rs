@@ -20,12 +20,15 @@
 //! ```
 
 pub mod arena;
+pub mod catalog;
 pub mod engine;
 pub mod global;
 pub mod random;
 pub mod record;
+pub mod smallbank;
 pub mod store;
 pub mod tpcc;
+pub mod ycsb;
 
 pub use arena::{Arena, Client, Turn};
 pub use engine::Engine;

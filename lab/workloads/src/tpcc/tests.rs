@@ -225,7 +225,7 @@ fn beside<D: Store>(db: D, warehouses: u16, turns: usize) {
             })
             .collect();
         scope.spawn(|| {
-            while !over.load(Relaxed) {
+            while !over.load(Relaxed) || looks.load(Relaxed) == 0 {
                 tpcc.check().expect("during the run");
                 looks.fetch_add(1, Relaxed);
             }
