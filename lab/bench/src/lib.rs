@@ -28,6 +28,7 @@ mod sets;
 mod sim;
 mod stats;
 mod tour;
+mod txn;
 mod verify;
 mod workload;
 mod ycsb;
@@ -121,6 +122,7 @@ fn measure<R: Roster>(what: &Bench, release_memory: fn()) -> Result<ExitCode, Fa
         Bench::Locks(args) => locks::run(args),
         Bench::Blink(args) => blink::run(args),
         Bench::Euno(args) => euno::run(args),
+        Bench::Txn(args) => txn::run(args),
         Bench::Verify(args) => verify::run::<R>(args),
     }
 }

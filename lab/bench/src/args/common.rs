@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use archipelago_platform::thread::{Pinning, available_parallelism};
 use clap::{Args, ValueEnum};
 
-use super::parse::{count, exponent, lines, percent, width};
+use super::parse::{below_one, count, exponent, lines, percent, width};
 
 /// What every measurement on this machine has.
 #[derive(Clone, Debug, Args)]
@@ -149,6 +149,40 @@ pub struct Euno<C: Args> {
     #[arg(long, value_parser = count, default_value = "1")]
     pub warehouses: usize,
     /// Keys in the index when the run begins [default: 1M; simulated: 100k]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: C,
+}
+
+/// `bench txn` and `sim txn`
+#[derive(Clone, Debug, Args)]
+pub struct Txn<C: Args> {
+    /// Stores, comma-separated: silo, tictoc (serializable) or silo-snapshot (snapshot isolation) over hydralist, art, blink,
+    /// euno-btree or euno-skiplist, as in silo-art; lock (one lock over trees); or silo, tictoc, snapshots, all
+    #[arg(long, default_value = "silo-hydralist,tictoc-hydralist,silo-snapshot-hydralist,lock")]
+    pub store: String,
+    /// Workloads, comma-separated: ycsb (16 requests, rows of 100 bytes), ycsb-10 (of ten times as many), reports (ycsb, and one in
+    /// a thousand reads the whole table), smallbank, tpcc, tpcc-pair (New-Order and Payment alone), or all
+    #[arg(long, default_value = "ycsb,smallbank,tpcc")]
+    pub workload: String,
+    /// ycsb, reports: Zipf's exponents below 1, comma-separated; 0: all rows alike
+    #[arg(long, value_parser = below_one, value_delimiter = ',', default_value = "0.7")]
+    pub theta: Vec<f64>,
+    /// ycsb, reports: percentages of requests that are updates, comma-separated
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20,80")]
+    pub update_percent: Vec<u32>,
+    /// tpcc: warehouses [default: one for each thread]
+    #[arg(long, value_parser = count)]
+    pub warehouses: Option<usize>,
+    /// tpcc: a hundredth of the specification's items and customers [the default when simulated]
+    #[arg(long, conflicts_with = "whole")]
+    pub small: bool,
+    /// tpcc: the specification's items and customers [the default on this machine]
+    #[arg(long)]
+    pub whole: bool,
+    /// Rows, or customers of smallbank [default: 100k; simulated: 10k]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
     /// What all experiments have.

@@ -9,7 +9,7 @@ use crate::args::{Pin, Sim, SimCommon, Warm};
 use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
 use crate::harness::steady::Wish;
-use crate::{blink, euno, locks};
+use crate::{blink, euno, locks, txn};
 
 /// What an experiment's arguments have in common, and what it compares.
 pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
@@ -20,6 +20,7 @@ pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
         Sim::Locks(args) => (&args.common, locks::simulated(args)?),
         Sim::Blink(args) => (&args.common, blink::simulated(args)?),
         Sim::Euno(args) => (&args.common, euno::simulated(args)?),
+        Sim::Txn(args) => (&args.common, txn::simulated(args)?),
         Sim::Ycsb(args) => (&args.common, ycsb::contenders(args)?),
         Sim::Sets(args) => (&args.common, sets::contenders(args)?),
         Sim::Nr(args) => (&args.common, nr::contenders(args)?),

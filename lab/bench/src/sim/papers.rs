@@ -163,6 +163,7 @@ fn command(paper: &Paper, figure: &Figure, args: &SimPapers) -> String {
         Some("nr") => "--method",
         Some("ycsb" | "euno") => "--index",
         Some("sets") => "--mechanism",
+        Some("txn") => "--store",
         Some("blink") => "--technique",
         _ => "--lock",
     };
