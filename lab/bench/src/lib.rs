@@ -8,6 +8,7 @@
 
 mod args;
 mod blink;
+mod cache;
 mod choose;
 pub mod contender;
 mod euno;
@@ -20,6 +21,7 @@ mod locks;
 mod machine;
 mod nr;
 mod output;
+mod ranges;
 mod report;
 mod resources;
 pub mod rivals;
@@ -123,6 +125,8 @@ fn measure<R: Roster>(what: &Bench, release_memory: fn()) -> Result<ExitCode, Fa
         Bench::Blink(args) => blink::run(args),
         Bench::Euno(args) => euno::run(args),
         Bench::Txn(args) => txn::run(args),
+        Bench::Cache(args) => cache::run(args),
+        Bench::Ranges(args) => ranges::run(args),
         Bench::Verify(args) => verify::run::<R>(args),
     }
 }

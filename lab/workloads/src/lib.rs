@@ -5,6 +5,8 @@
 //! record     rows, their keys                global    a rival: one lock over trees
 //! arena      a loaded workload, without its types: what the command runs
 //! catalog    arenas by name
+//! caches     caches of records, ours and Kyoto's         traces     what is asked of them, and the most that could be found
+//! spaces     address spaces, ours and rivals
 //! ```
 //!
 //! ```
@@ -20,14 +22,17 @@
 //! ```
 
 pub mod arena;
+pub mod caches;
 pub mod catalog;
 pub mod engine;
 pub mod global;
 pub mod random;
 pub mod record;
 pub mod smallbank;
+pub mod spaces;
 pub mod store;
 pub mod tpcc;
+pub mod traces;
 pub mod ycsb;
 
 pub use arena::{Arena, Client, Turn};

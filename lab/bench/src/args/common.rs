@@ -156,6 +156,51 @@ pub struct Euno<C: Args> {
     pub common: C,
 }
 
+/// `bench cache` and `sim cache`
+#[derive(Clone, Debug, Args)]
+pub struct Cache<C: Args> {
+    /// Caches, comma-separated: s3-fifo, sieve, sampled-lru (they lend), s3-fifo-copied (what is found is copied, as by the next),
+    /// kyoto (a readers-writer lock over slots' locks over trees), or all
+    #[arg(long, default_value = "all")]
+    pub cache: String,
+    /// Workloads, comma-separated: zipf; hit ratios beside the best possible of trace-zipf, trace-loop, trace-scan, trace-file
+    #[arg(long, default_value = "zipf")]
+    pub workload: String,
+    /// A trace, for trace-file: a line for each request, of which the first word is the key
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Zipf's exponents, comma-separated; 0: all records alike
+    #[arg(long, value_parser = exponent, value_delimiter = ',', default_value = "0.99")]
+    pub theta: Vec<f64>,
+    /// zipf: percentages of requests that store, comma-separated
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20")]
+    pub update_percent: Vec<u32>,
+    /// How many of a hundred records the cache has room for
+    #[arg(long, value_parser = percent, default_value = "100")]
+    pub capacity_percent: u32,
+    /// Records of 1,000 bytes [default: 100k; simulated: 2k]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: C,
+}
+
+/// `bench ranges` and `sim ranges`
+#[derive(Clone, Debug, Args)]
+pub struct Ranges<C: Args> {
+    /// Address spaces, comma-separated: ranges (ours), rwlock (one readers-writer lock), spf (look-ups without a lock, one lock for
+    /// changes), or all
+    #[arg(long, default_value = "all")]
+    pub space: String,
+    /// Workloads, comma-separated: metis, metis-small, ebizzy, psearchy, or all
+    #[arg(long, default_value = "all")]
+    pub workload: String,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: C,
+}
+
 /// `bench txn` and `sim txn`
 #[derive(Clone, Debug, Args)]
 pub struct Txn<C: Args> {

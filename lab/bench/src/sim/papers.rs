@@ -164,6 +164,8 @@ fn command(paper: &Paper, figure: &Figure, args: &SimPapers) -> String {
         Some("ycsb" | "euno") => "--index",
         Some("sets") => "--mechanism",
         Some("txn") => "--store",
+        Some("cache") => "--cache",
+        Some("ranges") => "--space",
         Some("blink") => "--technique",
         _ => "--lock",
     };
