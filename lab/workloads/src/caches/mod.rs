@@ -4,6 +4,7 @@ mod kyoto;
 
 use archipelago_cache::{Cache, Policy, S3Fifo, SampledLru, Sieve};
 use archipelago_platform::touch;
+use foldhash::quality::FixedState;
 
 pub use kyoto::Kyoto;
 
@@ -39,7 +40,8 @@ pub trait Caching: Send + Sync {
 
 /// Ours, with the policy `P`.
 struct Ours<P> {
-    cache: Cache<u64, Value, P>,
+    /// Hashed by a fixed seed, so that runs on the virtual machine repeat.
+    cache: Cache<u64, Value, P, FixedState>,
     /// Whether what is found is copied, as Kyoto does.
     copies: bool,
 }
@@ -49,7 +51,8 @@ impl<P: Policy> Ours<P> {
     where
         P: 'static,
     {
-        Box::new(Self { cache: Cache::builder().policy::<P>().entries(entries), copies })
+        let cache = Cache::builder().policy::<P>().hasher(FixedState::with_seed(1)).entries(entries);
+        Box::new(Self { cache, copies })
     }
 }
 
