@@ -122,7 +122,7 @@ fn more_memory_than_there_is_is_not_asked_for() {
         let said = sentence(quick(&["--count", count], b""));
         assert!(said.contains("try a smaller --count"), "{said}");
     }
-    let measurements: [&[&str]; 7] = [
+    let measurements: [&[&str]; 9] = [
         &["nr", "--count", "900G"],
         &["nr", "--count", "1M", "--replicas", "1M"],
         &["sets", "--structure", "list", "--count", "900G"],
@@ -264,7 +264,8 @@ fn applications_are_measured() {
     ];
     for (line, parts) in lines {
         let options = ["--millis", "10", "--runs", "1", "--threads", "2"];
-        let text = printed(run(&[&line.split(' ').collect::<Vec<_>>()[..], &options].concat(), b""));
+        let words: Vec<&str> = line.split(' ').chain(options).collect();
+        let text = printed(run(&words, b""));
         assert!(parts.iter().all(|part| text.contains(part)) && !text.contains("WRONG"), "{line}: {text}");
     }
     let said = sentence(run(&["bench", "cache", "--workload", "trace-file"], b""));
