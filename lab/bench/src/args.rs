@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 
 use parse::{batch, count, seconds};
 
-pub use common::{Blink, Common, Euno, Format, Locks, NrWork, Pin, Ranks, SetsWork, Show, Timed};
+pub use common::{Blink, Cache, Common, Euno, Format, Locks, NrWork, Pin, Ranges, Ranks, SetsWork, Show, Timed, Txn};
 pub use parse::Warm;
 pub use sim::{Sim, SimCommon, SimNr, SimPapers, SimSets, SimYcsb};
 
@@ -57,6 +57,12 @@ pub enum Bench {
     Blink(Box<Blink<Timed>>),
     /// Eunomia, one of its means after the other, and its rivals, where many threads write to few places
     Euno(Box<Euno<Timed>>),
+    /// Transactions: TPC-C, YCSB, SmallBank, by every scheme over every map, beside one lock
+    Txn(Box<Txn<Timed>>),
+    /// Records in caches, ours by policy and one after Kyoto Cabinet's
+    Cache(Box<Cache<Timed>>),
+    /// Page faults beside mapping and unmapping, in address spaces
+    Ranges(Box<Ranges<Timed>>),
     /// The correctness exam: a model, own writes, overwritten keys
     Verify(Verify),
 }

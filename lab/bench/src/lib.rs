@@ -8,6 +8,7 @@
 
 mod args;
 mod blink;
+mod cache;
 mod choose;
 pub mod contender;
 mod euno;
@@ -20,6 +21,7 @@ mod locks;
 mod machine;
 mod nr;
 mod output;
+mod ranges;
 mod report;
 mod resources;
 pub mod rivals;
@@ -28,6 +30,7 @@ mod sets;
 mod sim;
 mod stats;
 mod tour;
+mod txn;
 mod verify;
 mod workload;
 mod ycsb;
@@ -121,6 +124,9 @@ fn measure<R: Roster>(what: &Bench, release_memory: fn()) -> Result<ExitCode, Fa
         Bench::Locks(args) => locks::run(args),
         Bench::Blink(args) => blink::run(args),
         Bench::Euno(args) => euno::run(args),
+        Bench::Txn(args) => txn::run(args),
+        Bench::Cache(args) => cache::run(args),
+        Bench::Ranges(args) => ranges::run(args),
         Bench::Verify(args) => verify::run::<R>(args),
     }
 }

@@ -122,13 +122,15 @@ fn more_memory_than_there_is_is_not_asked_for() {
         let said = sentence(quick(&["--count", count], b""));
         assert!(said.contains("try a smaller --count"), "{said}");
     }
-    let measurements: [&[&str]; 7] = [
+    let measurements: [&[&str]; 9] = [
         &["nr", "--count", "900G"],
         &["nr", "--count", "1M", "--replicas", "1M"],
         &["sets", "--structure", "list", "--count", "900G"],
         &["sets", "--structure", "hash", "--count", "10", "--buckets", "900G"],
         &["euno", "--count", "900G"],
         &["blink", "--count", "900G"],
+        &["txn", "--count", "900G"],
+        &["cache", "--count", "900G"],
         &["blink", "--count", "18446744073709551615"],
     ];
     for args in measurements {
@@ -248,6 +250,26 @@ fn node_replication_is_measured_in_every_format() {
     assert!(table.contains("dictionary 10% uniform; 2 threads, 300 int keys"), "{table}");
     assert!(table.contains("nr+") && table.contains("max ns"), "{table}");
     assert!(refused(run(&["bench", "nr", "--method", "mcs"], b"")).contains("unknown method 'mcs'"));
+}
+
+/// Every store, cache and space is measured, and what it leaves is in order: the command fails otherwise.
+#[test]
+fn applications_are_measured() {
+    let txn = "bench txn --store silo,lock --workload all --small --count 300 --update-percent 20";
+    let lines = [
+        (txn, ["silo-hydralist", "silo-euno-skiplist", "lock", "payment: "]),
+        ("bench cache --count 400 --capacity-percent 50", ["s3-fifo", "sieve", "sampled-lru", "kyoto"]),
+        ("bench cache --workload trace-loop --count 400 --capacity-percent 50", ["the best", "% hits", "sieve", "kyoto"]),
+        ("bench ranges", ["ranges", "rwlock", "spf", "psearchy"]),
+    ];
+    for (line, parts) in lines {
+        let options = ["--millis", "10", "--runs", "1", "--threads", "2"];
+        let words: Vec<&str> = line.split(' ').chain(options).collect();
+        let text = printed(run(&words, b""));
+        assert!(parts.iter().all(|part| text.contains(part)) && !text.contains("WRONG"), "{line}: {text}");
+    }
+    let said = sentence(run(&["bench", "cache", "--workload", "trace-file"], b""));
+    assert!(said.contains("--trace FILE"), "{said}");
 }
 
 #[test]

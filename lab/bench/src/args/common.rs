@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use archipelago_platform::thread::{Pinning, available_parallelism};
 use clap::{Args, ValueEnum};
 
-use super::parse::{count, exponent, lines, percent, width};
+use super::parse::{below_one, count, exponent, lines, percent, width};
 
 /// What every measurement on this machine has.
 #[derive(Clone, Debug, Args)]
@@ -149,6 +149,85 @@ pub struct Euno<C: Args> {
     #[arg(long, value_parser = count, default_value = "1")]
     pub warehouses: usize,
     /// Keys in the index when the run begins [default: 1M; simulated: 100k]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: C,
+}
+
+/// `bench cache` and `sim cache`
+#[derive(Clone, Debug, Args)]
+pub struct Cache<C: Args> {
+    /// Caches, comma-separated: s3-fifo, sieve, sampled-lru (they lend), s3-fifo-copied (what is found is copied, as by the next),
+    /// kyoto (a readers-writer lock over slots' locks over trees), or all
+    #[arg(long, default_value = "all")]
+    pub cache: String,
+    /// Workloads, comma-separated: zipf; hit ratios beside the best possible of trace-zipf, trace-loop, trace-scan, trace-file
+    #[arg(long, default_value = "zipf")]
+    pub workload: String,
+    /// A trace, for trace-file: a line for each request, of which the first word is the key
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Zipf's exponents, comma-separated; 0: all records alike
+    #[arg(long, value_parser = exponent, value_delimiter = ',', default_value = "0.99")]
+    pub theta: Vec<f64>,
+    /// zipf: percentages of requests that store, comma-separated
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20")]
+    pub update_percent: Vec<u32>,
+    /// How many of a hundred records the cache has room for
+    #[arg(long, value_parser = percent, default_value = "100")]
+    pub capacity_percent: u32,
+    /// Records of 1,000 bytes [default: 100k; simulated: 2k]
+    #[arg(long, value_parser = count)]
+    pub count: Option<usize>,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: C,
+}
+
+/// `bench ranges` and `sim ranges`
+#[derive(Clone, Debug, Args)]
+pub struct Ranges<C: Args> {
+    /// Address spaces, comma-separated: ranges (ours), rwlock (one readers-writer lock), spf (look-ups without a lock, one lock for
+    /// changes), or all
+    #[arg(long, default_value = "all")]
+    pub space: String,
+    /// Workloads, comma-separated: metis, metis-small, ebizzy, psearchy, or all
+    #[arg(long, default_value = "all")]
+    pub workload: String,
+    /// What all experiments have.
+    #[command(flatten)]
+    pub common: C,
+}
+
+/// `bench txn` and `sim txn`
+#[derive(Clone, Debug, Args)]
+pub struct Txn<C: Args> {
+    /// Stores, comma-separated: silo, tictoc (serializable) or silo-snapshot (snapshot isolation) over hydralist, art, blink,
+    /// euno-btree or euno-skiplist, as in silo-art; lock (one lock over trees); or silo, tictoc, snapshots, all
+    #[arg(long, default_value = "silo-hydralist,tictoc-hydralist,silo-snapshot-hydralist,lock")]
+    pub store: String,
+    /// Workloads, comma-separated: ycsb (16 requests, rows of 100 bytes), ycsb-10 (of ten times as many), reports (ycsb, and one in
+    /// a thousand reads the whole table), smallbank, tpcc, tpcc-pair (New-Order and Payment alone), or all
+    #[arg(long, default_value = "ycsb,smallbank,tpcc")]
+    pub workload: String,
+    /// ycsb, reports: Zipf's exponents below 1, comma-separated; 0: all rows alike
+    #[arg(long, value_parser = below_one, value_delimiter = ',', default_value = "0.7")]
+    pub theta: Vec<f64>,
+    /// ycsb, reports: percentages of requests that are updates, comma-separated
+    #[arg(long, value_parser = percent, value_delimiter = ',', default_value = "2,20,80")]
+    pub update_percent: Vec<u32>,
+    /// tpcc: warehouses [default: one for each thread]
+    #[arg(long, value_parser = count)]
+    pub warehouses: Option<usize>,
+    /// tpcc: a hundredth of the specification's items and customers [the default when simulated]
+    #[arg(long, conflicts_with = "whole")]
+    pub small: bool,
+    /// tpcc: the specification's items and customers [the default on this machine]
+    #[arg(long)]
+    pub whole: bool,
+    /// Rows, or customers of smallbank [default: 100k; simulated: 10k]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
     /// What all experiments have.

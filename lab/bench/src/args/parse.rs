@@ -55,6 +55,14 @@ pub fn exponent(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Zipf's exponent: less than 1.
+pub fn below_one(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(exponent) if (0.0..1.0).contains(&exponent) => Ok(exponent),
+        _ => Err(format!("'{text}' is not an exponent (from 0, below 1)")),
+    }
+}
+
 /// Virtual microseconds: less than the machine's limit of a minute, for all phases together.
 pub fn micros(text: &str) -> Result<u64, String> {
     let micros = count(text).ok().filter(|micros| *micros <= 10_000_000);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::common::{Blink, Euno, Locks, NrWork, Pin, SetsWork, Show};
+use super::common::{Blink, Cache, Euno, Locks, NrWork, Pin, Ranges, SetsWork, Show, Txn};
 use super::parse::{Warm, count, micros, operations, warm};
 
 /// The experiments on the virtual machine.
@@ -26,6 +26,12 @@ pub enum Sim {
     Blink(Blink<SimCommon>),
     /// Eunomia, one of its means after the other, and its rivals, where many threads write to few places
     Euno(Euno<SimCommon>),
+    /// Transactions: TPC-C, YCSB, SmallBank, by every scheme over every map, beside one lock
+    Txn(Txn<SimCommon>),
+    /// Records in caches, ours by policy and one after Kyoto Cabinet's
+    Cache(Cache<SimCommon>),
+    /// Page faults beside mapping and unmapping, in address spaces
+    Ranges(Ranges<SimCommon>),
     /// Indexes under YCSB's workloads
     Ycsb(SimYcsb),
     /// List, hash table and search tree over RCU, RLU and MV-RLU

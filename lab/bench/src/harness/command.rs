@@ -53,6 +53,7 @@ impl<'a> Command<'a> {
             return Err(failure);
         }
         let mut notes = self.comparison.verdicts(&rows);
+        notes.extend(results.notes);
         notes.extend(htm::sites().into_iter().map(|(name, counts)| format!("transactions aborted, {name}: {counts}")));
         report::show(&rows, &self.common.show, &Look::of(experiment.title, notes, results.partial))?;
         Ok(if results.partial { interrupt::exit_code() } else { self.comparison.exit_code() })

@@ -75,6 +75,11 @@ impl<'a> Entry<'a> {
             let outcome = turn.drive(&Ready { program: &program, shared: &shared });
             let retries = program.retries(&shared).map(|retries| retries - before);
             let percent = retries.map(|retries| 100.0 * retries as f64 / outcome.ops.max(1) as f64);
+            if let Some(wrong) = program.wrong(&shared) {
+                turn.outcome(Err(Failure::new(format!("{name}: the run has left what is wrong: {wrong}"))));
+                return;
+            }
+            turn.note(cell, program.notes(&shared));
             turn.record(cell, outcome, &[("retry_percent", percent)]);
         };
         Entry { name, ours: false, take: Box::new(take) }
@@ -130,7 +135,7 @@ impl<'a> Experiment<'a> {
             for group in &self.groups {
                 for &threads in &self.threads {
                     for entry in group {
-                        let (series, failure) = (&mut results.series, &mut results.failure);
+                        let (series, failure, notes) = (&mut results.series, &mut results.failure, &mut results.notes);
                         // So that equal runs of different contenders do equal work.
                         let seed = self.seed.wrapping_add(run as u64);
                         (entry.take)(&mut Turn {
@@ -141,6 +146,7 @@ impl<'a> Experiment<'a> {
                             seed,
                             series,
                             failure,
+                            notes,
                             progress,
                         });
                         if results.failure.is_some() || interrupt::requested() {
@@ -172,6 +178,7 @@ pub struct Turn<'a> {
     pub seed: u64,
     series: &'a mut Vec<Series>,
     failure: &'a mut Option<Failure>,
+    notes: &'a mut Vec<String>,
     progress: &'a Progress,
 }
 
@@ -226,6 +233,15 @@ impl Turn<'_> {
         series.ops += outcome.ops;
         series.misses += outcome.misses;
         driver::merge(&mut series.latency, outcome.latency);
+    }
+
+    /// Keeps what a run showed beside figures; of the last run alone, since one is enough to see.
+    fn note(&mut self, cell: usize, notes: Vec<String>) {
+        if self.run + 1 < self.experiment.runs {
+            return;
+        }
+        let (name, column) = (self.entry.name, self.experiment.cells[cell].0.column());
+        self.notes.extend(notes.into_iter().map(|note| format!("{name}, {column}, {} threads: {note}", self.threads)));
     }
 
     /// Counts a measurement that is of no interest.

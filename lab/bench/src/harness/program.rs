@@ -62,6 +62,16 @@ pub trait Program {
         None
     }
 
+    /// What is wrong with what a run left, if the program knows.
+    fn wrong(&self, _: &Self::Shared) -> Option<String> {
+        None
+    }
+
+    /// What else a run showed, a line each.
+    fn notes(&self, _: &Self::Shared) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Called when the time is up, before the threads are waited for; on this machine only.
     fn stop(&self, _: &Self::Shared) {}
 }

@@ -47,6 +47,8 @@ pub struct Results {
     pub partial: bool,
     /// Why, if it was not interrupted.
     pub failure: Option<Failure>,
+    /// What runs showed beside figures.
+    pub notes: Vec<String>,
 }
 
 impl Series {

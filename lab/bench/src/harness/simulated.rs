@@ -77,7 +77,7 @@ pub fn program<P: program::Program + 'static>(program: P) -> Program {
                 |retries| 100.0 * (retries - before.get()) as f64 / f64::from(turns.counts.turns.get().max(1));
             turns.counts.retry_percent.set(program.retries(shared).map(percent));
         };
-        run(machine, config, setting, threads, setup, body)
+        run(machine, config, setting, threads, setup, body, |shared| program.wrong(shared))
     })
 }
 
@@ -260,7 +260,8 @@ pub fn only_simulated() -> Result<(), Failure> {
     ))
 }
 
-/// Runs a program once: `setup` in no time, which leaves its lines in their nodes' caches, then `body` in every thread.
+/// Runs a program once: `setup` in no time, which leaves its lines in their nodes' caches, then `body` in every thread; at last it asks
+/// what is `wrong` with what they left.
 ///
 /// # Errors
 /// If the run does not end well, or this program was built for the real machine.
@@ -271,6 +272,7 @@ pub fn run<S>(
     threads: usize,
     setup: impl FnOnce() -> S,
     body: impl Fn(&S, &mut Turns<'_>),
+    wrong: impl FnOnce(&S) -> Option<String>,
 ) -> Result<Run, Failure> {
     // Decided by the compiler, which so makes no simulated twin of every contender for the real machine.
     if !SIMULATED {
@@ -289,12 +291,18 @@ pub fn run<S>(
         world::warm_homes();
         shared
     };
-    let (report, _) = run_with(machine, config, threads, setup, body, drop);
+    let (report, wrong) = run_with(machine, config, threads, setup, body, |shared| wrong(&shared));
     if report.outcome != Outcome::Done {
         let (name, seed) = (&machine.name, report.seed);
         return Err(Failure::new(format!(
             "the simulation with {threads} threads on {name} ended badly: {} (again with --seed {seed} --runs 1)",
             report.outcome
+        )));
+    }
+    if let Some(wrong) = wrong.flatten() {
+        return Err(Failure::new(format!(
+            "the run has left what is wrong: {wrong} (again with --seed {})",
+            report.seed
         )));
     }
     let course = &counts.course;

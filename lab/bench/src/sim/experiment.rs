@@ -9,7 +9,7 @@ use crate::args::{Pin, Sim, SimCommon, Warm};
 use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
 use crate::harness::steady::Wish;
-use crate::{blink, euno, locks};
+use crate::{blink, cache, euno, locks, ranges, txn};
 
 /// What an experiment's arguments have in common, and what it compares.
 pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
@@ -20,6 +20,9 @@ pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
         Sim::Locks(args) => (&args.common, locks::simulated(args)?),
         Sim::Blink(args) => (&args.common, blink::simulated(args)?),
         Sim::Euno(args) => (&args.common, euno::simulated(args)?),
+        Sim::Cache(args) => (&args.common, cache::simulated(args)?),
+        Sim::Ranges(args) => (&args.common, ranges::simulated(args)?),
+        Sim::Txn(args) => (&args.common, txn::simulated(args)?),
         Sim::Ycsb(args) => (&args.common, ycsb::contenders(args)?),
         Sim::Sets(args) => (&args.common, sets::contenders(args)?),
         Sim::Nr(args) => (&args.common, nr::contenders(args)?),
@@ -63,6 +66,8 @@ fn machine_name<'a>(common: &'a SimCommon, what: &Sim) -> &'a Path {
         Sim::Nr(_) => "xeon-e7-4850v3-4s",
         Sim::Sets(_) => "xeon-8180-8s",
         Sim::Blink(_) => "xeon-e5-4620-4s",
+        Sim::Ranges(_) => "xeon-e7-8870v3-4s",
+        Sim::Cache(_) => "xeon-8180-8s",
         Sim::Euno(_) => "xeon-e5-2650v3-2s",
         _ => DEFAULT_MACHINE,
     };

@@ -161,6 +161,6 @@ fn simulated<P: Program + Copy + 'static>(
         shared
     };
     let body = |shared: &P::Shared, turns: &mut simulated::Turns<'_>| program.body(shared, turns);
-    let run = simulated::run(machine, &Config::seeded(seed), &setting, threads, setup, body)?;
+    let run = simulated::run(machine, &Config::seeded(seed), &setting, threads, setup, body, |_| None)?;
     Ok(threads as f64 * 1000.0 / run.mops)
 }

@@ -12,6 +12,10 @@ const YCSB: u64 = 600;
 /// Beside it, of a byte string.
 const STRING: u64 = 200;
 const SET: u64 = 400;
+/// A record of 1,000 bytes.
+const CACHED: u64 = 5_000;
+/// A row of the largest table but TPC-C's, with its versions.
+const ROW: u64 = 6_000;
 const BUCKET: u64 = 150;
 /// An item of a sequential structure; node replication has one for each node.
 const ITEM: u64 = 350;
@@ -25,6 +29,8 @@ pub fn check(what: &Sim, machine: &Machine) -> Result<(), Failure> {
         Sim::Ycsb(args) => (args.count(), ycsb(args)),
         Sim::Euno(args) => (args.count.unwrap_or(0), (args.count.unwrap_or(0) as u64).saturating_mul(YCSB)),
         Sim::Sets(args) => (args.work.count, sets(&args.work)),
+        Sim::Cache(args) => (args.count.unwrap_or(0), (args.count.unwrap_or(0) as u64).saturating_mul(CACHED)),
+        Sim::Txn(args) => (args.count.unwrap_or(0), (args.count.unwrap_or(0) as u64).saturating_mul(ROW)),
         Sim::Nr(args) => (args.work.most_items(), nr(&args.work, machine)),
         _ => return Ok(()),
     };

@@ -115,6 +115,7 @@ fn program<T: Structure, M: Method + 'static>(work: Work, make: fn(&Filled<'_, T
                     }
                 });
             },
+            |_| None,
         )
     })
 }

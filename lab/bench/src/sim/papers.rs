@@ -163,6 +163,9 @@ fn command(paper: &Paper, figure: &Figure, args: &SimPapers) -> String {
         Some("nr") => "--method",
         Some("ycsb" | "euno") => "--index",
         Some("sets") => "--mechanism",
+        Some("txn") => "--store",
+        Some("cache") => "--cache",
+        Some("ranges") => "--space",
         Some("blink") => "--technique",
         _ => "--lock",
     };

@@ -14,10 +14,13 @@ use crate::harness::simulated::Run;
 static ALLOC: SimAlloc = SimAlloc;
 
 /// The experiments, small.
-const EXPERIMENTS: [&[&str]; 8] = [
+const EXPERIMENTS: [&[&str]; 11] = [
     &["locks"],
     &["blink", "--count", "1k", "--update-percent", "50", "--removes"],
     &["euno", "--count", "1k", "--workload", "all", "--theta", "0.9"],
+    &["cache", "--count", "300", "--capacity-percent", "80"],
+    &["ranges"],
+    &["txn", "--store", "silo-art,tictoc-euno-btree,lock", "--workload", "ycsb,smallbank", "--count", "200"],
     &["locks", "--lock", "distributed,c-rw-np,c-rw-rp,c-rw-wp,bravo", "--write-percent", "10"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k", "--keys", "email"],

@@ -86,10 +86,11 @@ fn program<K: SimKey, I: Contender<K> + 'static>(work: Work, make: fn() -> I) ->
             };
             (index, streams)
         };
-        run(machine, config, setting, threads, setup, |(index, streams), turns| match work.workload {
+        let body = |(index, streams): &(I, Vec<Stream<K>>), turns: &mut simulated::Turns<'_>| match work.workload {
             Workload::Load => load_turns(index, config.seed, turns),
             _ => stream_turns(index, &streams[turns.thread()], turns),
-        })
+        };
+        run(machine, config, setting, threads, setup, body, |_| None)
     })
 }
 

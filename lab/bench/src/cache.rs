@@ -1,0 +1,199 @@
+//! `bench cache` and `sim cache`: records of 1,000 bytes in caches of ours, and in one after Kyoto Cabinet's CacheDB.
+//!
+//! | workload | what is asked for |
+//! |---|---|
+//! | `zipf` | records by Zipf's law; so many percent are stored, the others looked up, and stored if they are not there |
+//! | `trace-zipf`, `trace-loop`, `trace-scan`, `trace-file` | keys in their order; what is not there is stored. The report says how many an empty cache finds in one pass, beside the best that any could |
+
+use std::process::ExitCode;
+
+use archipelago_platform::SIMULATED;
+use archipelago_platform::sync::Arc;
+use archipelago_platform::time::Duration;
+use archipelago_workloads::caches::{self, CACHES, Caching};
+use archipelago_workloads::random::{Random, scatter};
+use archipelago_workloads::traces;
+
+use crate::args::{Cache, SimCommon, Timed};
+use crate::choose;
+use crate::failure::Failure;
+use crate::harness::program::{Done, Program, Turns};
+use crate::harness::simulated::Contender;
+use crate::harness::{Cells, Command, Experiment, Known, known};
+use crate::report::row::Cell;
+use crate::resources;
+use crate::workload::Distribution;
+
+/// Bytes of a record, of the hungriest cache.
+const ITEM: u64 = 1_300;
+
+/// Keys of a thread, gone through again and again.
+const STREAM: usize = 1 << 16;
+/// Keys of a trace that is made.
+const TRACE: usize = 1_000_000;
+
+/// What threads do.
+#[derive(Clone, Copy)]
+struct Work {
+    theta: f64,
+    updates: u32,
+    /// Records that there are, and those that are kept.
+    records: usize,
+    entries: usize,
+    /// What is asked for instead of that, once.
+    trace: Option<&'static [u64]>,
+}
+
+/// A cache with what each thread asks.
+struct Shared {
+    cache: Box<dyn Caching>,
+    streams: Vec<Arc<[u64]>>,
+}
+
+/// Clients of the cache with this number.
+struct Clients<const CACHE: usize>(Work);
+
+impl<const CACHE: usize> From<Work> for Clients<CACHE> {
+    fn from(work: Work) -> Self {
+        Clients(work)
+    }
+}
+
+impl<const CACHE: usize> Program for Clients<CACHE> {
+    type Shared = Shared;
+
+    fn setup(&self, threads: usize, seed: u64) -> Shared {
+        let Work { theta, records, entries, trace, .. } = self.0;
+        let cache = (CACHES[CACHE].make)(entries);
+        // The popular ones last, so that they are there.
+        let most = if trace.is_some() { 0 } else { entries.min(records) as u64 };
+        (0..most).rev().for_each(|rank| cache.set(scatter(rank, records as u64), rank));
+        let length = if SIMULATED { STREAM / 16 } else { STREAM };
+        let stream = |thread: usize| match trace {
+            Some(trace) => trace.into(),
+            None => traces::zipf(records as u64, theta, length, seed * 1000 + thread as u64).into(),
+        };
+        Shared { cache, streams: (0..threads).map(stream).collect() }
+    }
+
+    fn body(&self, shared: &Shared, turns: &mut impl Turns) {
+        let (cache, stream, updates) = (&*shared.cache, &shared.streams[turns.thread()], self.0.updates);
+        let mut random = Random::new(1, turns.thread());
+        let op = |i: usize| {
+            let key = stream[i % stream.len()];
+            if random.percent(updates) {
+                cache.set(key, i as u64);
+                return Done::Updated;
+            }
+            if cache.get(key).is_none() {
+                cache.set(key, i as u64);
+            }
+            Done::Read
+        };
+        turns.go(usize::MAX, op, || ());
+    }
+
+    fn notes(&self, _: &Shared) -> Vec<String> {
+        let Work { entries, trace, .. } = self.0;
+        let note = |trace: &'static [u64]| {
+            let cache = (CACHES[CACHE].make)(entries);
+            let percent = |hits: usize| 100.0 * hits as f64 / trace.len().max(1) as f64;
+            let (hits, best) = (percent(caches::hits(&*cache, trace)), percent(traces::optimum(trace, entries)));
+            format!("{entries} of {} requests' records: {hits:.2} % hits, the best {best:.2} %", trace.len())
+        };
+        trace.map(note).into_iter().collect()
+    }
+}
+
+/// The caches by their numbers in the list of all.
+static KNOWN: [Known<Work>; 5] = [
+    Known::of::<Clients<0>>("s3-fifo"),
+    Known::of::<Clients<1>>("s3-fifo-copied"),
+    Known::of::<Clients<2>>("sieve"),
+    Known::of::<Clients<3>>("sampled-lru"),
+    Known::of::<Clients<4>>("kyoto"),
+];
+
+/// The trace of a workload; `None`: none. Kept to the program's end, as all cells share it.
+fn trace<C: clap::Args>(
+    args: &Cache<C>,
+    workload: &str,
+    records: usize,
+    theta: f64,
+) -> Result<Option<&'static [u64]>, Failure> {
+    let keys = records as u64;
+    let made = match workload {
+        "trace-zipf" => traces::zipf(keys, theta, TRACE, 1),
+        "trace-loop" => traces::cycle(keys, TRACE),
+        "trace-scan" => traces::scans(keys, theta, TRACE, 1),
+        "trace-file" => {
+            let path =
+                args.trace.as_deref().ok_or_else(|| Failure::new("the workload trace-file needs --trace FILE"))?;
+            let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", path.display()));
+            let trace =
+                traces::read(std::io::BufReader::new(std::fs::File::open(path).map_err(failed)?)).map_err(failed)?;
+            if trace.is_empty() {
+                return Err(Failure::new(format!("{}: there are no keys in it", path.display())));
+            }
+            trace
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(made.leak()))
+}
+
+/// The caches of a list, in a cell for each workload, exponent and percentage of updates.
+fn cells<C: clap::Args>(args: &Cache<C>, records: usize) -> Result<Cells<Work>, Failure> {
+    let names: Vec<&'static str> = KNOWN.iter().map(|known| known.name).collect();
+    let named = choose::names("cache", &args.cache, &names)?;
+    let chosen: Vec<_> = named.iter().filter_map(|name| KNOWN.iter().find(|known| known.name == *name)).collect();
+    let records = args.count.unwrap_or(records);
+    let mut cells = Vec::new();
+    let workloads = ["zipf", "trace-zipf", "trace-loop", "trace-scan", "trace-file"];
+    for workload in choose::names("workload", &args.workload, &workloads)? {
+        for &theta in &args.theta {
+            let trace = trace(args, workload, records, theta)?;
+            let percents = if trace.is_some() { &[0][..] } else { &args.update_percent };
+            for &updates in percents {
+                let entries = (records as u64 * u64::from(args.capacity_percent) / 100).max(16) as usize;
+                let work = Work { theta, updates, records, entries, trace };
+                let distribution = if theta > 0.0 { Distribution::Zipf(theta) } else { Distribution::Uniform };
+                let (update_percent, count) = (Some(updates), Some(records));
+                let details = format!("{entries} records kept");
+                let cell =
+                    Cell { update_percent, distribution: Some(distribution), count, details, ..Cell::of(workload) };
+                cells.push((cell, work, chosen.clone()));
+            }
+        }
+    }
+    Ok(cells)
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// If the arguments make no sense, a trace cannot be read, or the report cannot be written.
+pub fn run(args: &Cache<Timed>) -> Result<ExitCode, Failure> {
+    let Timed { common, millis } = &args.common;
+    resources::check_items(args.count.unwrap_or(0), ITEM, 0)?;
+    let (cells, time) = (cells(args, 100_000)?, Duration::from_millis(*millis as u64));
+    Command::start(common)?.run(&Experiment::of("cache", common, "kyoto", time, cells)?)
+}
+
+/// The contenders on the virtual machine.
+///
+/// # Errors
+/// If a name is not known.
+pub fn simulated(args: &Cache<SimCommon>) -> Result<Vec<Contender>, Failure> {
+    Ok(known::simulated(cells(args, 2_000)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_list() {
+        assert!(KNOWN.iter().map(|known| known.name).eq(CACHES.iter().map(|known| known.name)));
+    }
+}

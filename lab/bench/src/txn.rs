@@ -1,0 +1,225 @@
+//! `bench txn` and `sim txn`: transactions by every scheme over every map, beside one lock over everything.
+//!
+//! | workload | a transaction |
+//! |---|---|
+//! | `ycsb`, `ycsb-10` | sixteen requests on rows of one, or ten, columns of 100 bytes, as in DBx1000 |
+//! | `reports` | as `ycsb`; one in a thousand reads the whole table |
+//! | `smallbank` | one of SmallBank's six |
+//! | `tpcc` | one of TPC-C's five, in its mix; a home warehouse for each thread, as far as there are as many |
+//! | `tpcc-pair` | New-Order and Payment alone, half each |
+//!
+//! What a run leaves is checked: TPC-C's twelve conditions, that no update and no cent is lost.
+
+use std::process::ExitCode;
+
+use archipelago_platform::SIMULATED;
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_platform::sync::Mutex;
+use archipelago_platform::time::{Duration, Instant};
+use archipelago_workloads::arena::{Arena, Client};
+use archipelago_workloads::catalog::{STORES, Workload};
+use archipelago_workloads::tpcc::Scale;
+use archipelago_workloads::ycsb::Load;
+
+use crate::args::{SimCommon, Timed, Txn};
+use crate::choose;
+use crate::failure::Failure;
+use crate::harness::program::{Done, Program, Turns};
+use crate::harness::simulated::Contender;
+use crate::harness::{Cells, Command, Experiment, Known, known};
+use crate::report::row::Cell;
+use crate::resources;
+use crate::workload::Distribution;
+
+/// Bytes of a row with its record, of the hungriest workload but TPC-C.
+const ITEM: u64 = 1_400;
+/// Bytes of a warehouse of the whole scale.
+const WAREHOUSE: u64 = 250 << 20;
+
+/// What threads do; of TPC-C with 0 warehouses as many as there are threads.
+#[derive(Clone, Copy)]
+struct Work(Workload);
+
+/// A loaded workload with what its clients have come to.
+struct Shared {
+    arena: Box<dyn Arena>,
+    /// Attempts beyond the first, of all clients.
+    repeated: AtomicU64,
+    /// Of each kind: transactions, attempts beyond the first, rollbacks, nanoseconds.
+    kinds: Mutex<Vec<[u64; 4]>>,
+}
+
+/// Clients of the store with this number.
+struct Clients<const STORE: usize>(Work);
+
+impl<const STORE: usize> From<Work> for Clients<STORE> {
+    fn from(work: Work) -> Self {
+        Clients(work)
+    }
+}
+
+impl<const STORE: usize> Program for Clients<STORE> {
+    type Shared = Shared;
+
+    fn setup(&self, threads: usize, seed: u64) -> Shared {
+        let Work(workload) = self.0;
+        let workload = match workload {
+            Workload::Tpcc { warehouses: 0, scale, pair } => {
+                Workload::Tpcc { warehouses: threads.min(usize::from(u16::MAX)) as u16, scale, pair }
+            }
+            other => other,
+        };
+        let arena = (STORES[STORE].load)(workload, seed);
+        let kinds = Mutex::new(vec![[0; 4]; arena.kinds().len()]);
+        Shared { arena, repeated: AtomicU64::new(0), kinds }
+    }
+
+    fn body(&self, shared: &Shared, turns: &mut impl Turns) {
+        let mut client = shared.arena.client(turns.thread(), 1);
+        let mut kinds = vec![[0; 4]; shared.arena.kinds().len()];
+        turns.go(usize::MAX, |_| one(&mut *client, &mut kinds), || ());
+        // What it promises is told before it is checked.
+        drop(client);
+        // Relaxed: read when the thread has been joined.
+        shared.repeated.fetch_add(kinds.iter().map(|kind| kind[1]).sum(), Ordering::Relaxed);
+        let mut all = shared.kinds.lock().expect("no client panics with the lock");
+        all.iter_mut().zip(kinds).for_each(|(all, own)| (0..4).for_each(|at| all[at] += own[at]));
+    }
+
+    fn retries(&self, shared: &Shared) -> Option<u64> {
+        Some(shared.repeated.load(Ordering::Relaxed))
+    }
+
+    fn wrong(&self, shared: &Shared) -> Option<String> {
+        shared.arena.check().err()
+    }
+
+    fn notes(&self, shared: &Shared) -> Vec<String> {
+        let kinds = shared.kinds.lock().expect("no client panics with the lock");
+        let told = shared.arena.kinds().iter().zip(&*kinds).filter(|(_, kind)| kind[0] > 0);
+        let note = |(name, [count, repeated, rolled_back, ns]): (&&str, &[u64; 4])| {
+            let each = |sum: u64| sum as f64 / *count as f64;
+            let (aborts, back, micros) = (each(*repeated), 100.0 * each(*rolled_back), each(*ns) / 1e3);
+            format!("{name}: {count} transactions, {aborts:.4} aborts and {micros:.1} us each, {back:.2} % rolled back")
+        };
+        told.map(note).collect()
+    }
+}
+
+/// One transaction.
+fn one(client: &mut dyn Client, kinds: &mut [[u64; 4]]) -> Done {
+    // On the virtual machine a look at the clock would be an access of its own.
+    let start = (!SIMULATED).then(Instant::now);
+    let turn = client.turn();
+    let ns = start.map_or(0, |start| start.elapsed().as_nanos() as u64);
+    let kind = &mut kinds[turn.kind];
+    let more = [1, turn.begun - 1, u64::from(turn.rolled_back), ns];
+    (0..4).for_each(|at| kind[at] += more[at]);
+    Done::updated(turn.writes)
+}
+
+/// The stores by their numbers in the catalog.
+static KNOWN: [Known<Work>; 16] = [
+    Known::of::<Clients<0>>("silo-hydralist"),
+    Known::of::<Clients<1>>("tictoc-hydralist"),
+    Known::of::<Clients<2>>("silo-snapshot-hydralist"),
+    Known::of::<Clients<3>>("silo-art"),
+    Known::of::<Clients<4>>("tictoc-art"),
+    Known::of::<Clients<5>>("silo-snapshot-art"),
+    Known::of::<Clients<6>>("silo-blink"),
+    Known::of::<Clients<7>>("tictoc-blink"),
+    Known::of::<Clients<8>>("silo-snapshot-blink"),
+    Known::of::<Clients<9>>("silo-euno-btree"),
+    Known::of::<Clients<10>>("tictoc-euno-btree"),
+    Known::of::<Clients<11>>("silo-snapshot-euno-btree"),
+    Known::of::<Clients<12>>("silo-euno-skiplist"),
+    Known::of::<Clients<13>>("tictoc-euno-skiplist"),
+    Known::of::<Clients<14>>("silo-snapshot-euno-skiplist"),
+    Known::of::<Clients<15>>("lock"),
+];
+
+/// The workloads' names.
+const WORKLOADS: [&str; 6] = ["ycsb", "ycsb-10", "reports", "smallbank", "tpcc", "tpcc-pair"];
+
+/// The stores of a list, in a cell for each workload, exponent and percentage of updates.
+fn cells<C: clap::Args>(args: &Txn<C>, rows: usize, whole: bool) -> Result<Cells<Work>, Failure> {
+    let names: Vec<&'static str> = KNOWN.iter().map(|known| known.name).collect();
+    let by = |part: &'static str| move |name: &'static str| name.starts_with(part) && !name.contains("snapshot");
+    let (silo, tictoc) = (by("silo"), by("tictoc"));
+    let snapshots = |name: &'static str| name.contains("snapshot");
+    let groups: [choose::Group<'_, _>; 3] = [("silo", &silo), ("tictoc", &tictoc), ("snapshots", &snapshots)];
+    let named = choose::choose("store", &args.store, &names, |name| name, &groups)?;
+    let chosen: Vec<_> = named.iter().filter_map(|name| KNOWN.iter().find(|known| known.name == *name)).collect();
+    let rows = args.count.unwrap_or(rows);
+    let mut cells = Vec::new();
+    for workload in choose::names("workload", &args.workload, &WORKLOADS)? {
+        if let "smallbank" = workload {
+            let cell = Cell { count: Some(rows.max(2)), ..Cell::of(workload) };
+            cells.push((cell, Work(Workload::SmallBank(rows.max(2) as u64)), chosen.clone()));
+        } else if workload.starts_with("tpcc") {
+            let scale = if args.whole || whole && !args.small { Scale::WHOLE } else { Scale::SMALL };
+            let warehouses = args.warehouses.unwrap_or(0).min(usize::from(u16::MAX)) as u16;
+            let many = if warehouses == 0 { "a warehouse a thread".into() } else { format!("{warehouses} warehouses") };
+            let scaled = if scale == Scale::WHOLE { "" } else { ", SCALED: 1,000 items, 30 customers a district" };
+            let cell = Cell { details: format!("{many}{scaled}"), ..Cell::of(workload) };
+            cells.push((
+                cell,
+                Work(Workload::Tpcc { warehouses, scale, pair: workload == "tpcc-pair" }),
+                chosen.clone(),
+            ));
+        } else {
+            ycsb(args, workload, rows, &mut |cell, work| cells.push((cell, work, chosen.clone())));
+        }
+    }
+    Ok(cells)
+}
+
+/// The cells of a workload of YCSB's.
+fn ycsb<C: clap::Args>(args: &Txn<C>, workload: &'static str, rows: usize, push: &mut dyn FnMut(Cell, Work)) {
+    for &theta in &args.theta {
+        for &updates in &args.update_percent {
+            let load = Load { rows: rows as u64, theta, updates, reports: workload == "reports" };
+            let distribution = if theta > 0.0 { Distribution::Zipf(theta) } else { Distribution::Uniform };
+            let (update_percent, distribution, count) = (Some(updates), Some(distribution), Some(rows));
+            let cell = Cell { update_percent, distribution, count, ..Cell::of(workload) };
+            push(cell, Work(if workload == "ycsb-10" { Workload::Ycsb10(load) } else { Workload::Ycsb(load) }));
+        }
+    }
+}
+
+/// Measures and reports.
+///
+/// # Errors
+/// If the arguments make no sense, a run leaves what is not consistent, or the report cannot be written.
+pub fn run(args: &Txn<Timed>) -> Result<ExitCode, Failure> {
+    let Timed { common, millis } = &args.common;
+    resources::check_items(args.count.unwrap_or(0), ITEM, 0)?;
+    let most = args.warehouses.or_else(|| common.threads().into_iter().max()).unwrap_or(1) as u64;
+    if args.workload.contains("tpcc") && !args.small {
+        resources::check_memory(most * WAREHOUSE, &format!("{most} warehouses"), "fewer --warehouses, or --small")?;
+    }
+    let (cells, time) = (cells(args, 100_000, true)?, Duration::from_millis(*millis as u64));
+    Command::start(common)?.run(&Experiment::of("txn", common, "lock", time, cells)?)
+}
+
+/// The contenders on the virtual machine.
+///
+/// # Errors
+/// If a name is not known.
+pub fn simulated(args: &Txn<SimCommon>) -> Result<Vec<Contender>, Failure> {
+    Ok(known::simulated(cells(args, 10_000, false)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_catalog() {
+        for (known, store) in KNOWN.iter().zip(STORES) {
+            let name = [store.scheme, store.map].join("-");
+            assert_eq!(known.name, name.trim_end_matches('-'));
+        }
+        assert_eq!(KNOWN.len(), STORES.len());
+    }
+}

@@ -1,0 +1,212 @@
+//! A rival after Kyoto Cabinet's CacheDB: a readers-writer lock over everything, a lock over each of sixteen slots, buckets of binary
+//! search trees in a slot, and a list in the order of use, to whose end a record goes each time it is found (thesis §3.6).
+
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::sync::{Mutex, RwLock};
+use archipelago_platform::{touch, touch_mut};
+
+use super::{BYTES, Caching, Value};
+
+/// Slots, as there.
+pub const SLOTS: usize = 16;
+
+/// No record.
+const NONE: u32 = u32::MAX;
+
+/// A record in its tree and in the list.
+struct Node {
+    key: u64,
+    value: Box<Value>,
+    /// The left one has lesser keys.
+    children: [u32; 2],
+    /// The one used before it, and the one after.
+    beside: [u32; 2],
+}
+
+/// A slot's records.
+struct Slot {
+    /// Roots of trees.
+    buckets: Vec<u32>,
+    nodes: Vec<Node>,
+    /// The record that was used first, and the one used last.
+    ends: [u32; 2],
+    most: usize,
+}
+
+/// The cache.
+pub struct Kyoto {
+    /// Taken shared by every operation; exclusively by none here: by iteration and transactions there.
+    global: RwLock<()>,
+    slots: Vec<CachePadded<Mutex<Slot>>>,
+}
+
+/// Mixes a key, since neighbours must not be in one slot.
+fn hash(key: u64) -> u64 {
+    let mixed = (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ mixed >> 29
+}
+
+impl Slot {
+    fn new(most: usize) -> Self {
+        Self { buckets: vec![NONE; most.next_power_of_two()], nodes: Vec::new(), ends: [NONE; 2], most }
+    }
+
+    /// The link that leads to a key's node, or would.
+    fn link(&mut self, key: u64) -> &mut u32 {
+        let bucket = (hash(key) >> 4) as usize & (self.buckets.len() - 1);
+        let (mut parent, mut at) = (None, self.buckets[bucket]);
+        while at != NONE {
+            let node = &self.nodes[at as usize];
+            touch(node, size_of::<Node>());
+            if node.key == key {
+                break;
+            }
+            let side = usize::from(key > node.key);
+            (parent, at) = (Some((at, side)), node.children[side]);
+        }
+        match parent {
+            None => &mut self.buckets[bucket],
+            Some((node, side)) => &mut self.nodes[node as usize].children[side],
+        }
+    }
+
+    /// Takes a node out of the list.
+    fn unlist(&mut self, at: u32) {
+        let beside = self.nodes[at as usize].beside;
+        for side in [0, 1] {
+            let to = beside[1 - side];
+            match beside[side] {
+                NONE => self.ends[side] = to,
+                other => self.nodes[other as usize].beside[1 - side] = to,
+            }
+        }
+    }
+
+    /// Puts a node at the list's end: it was used last.
+    fn list(&mut self, at: u32) {
+        let last = self.ends[1];
+        self.nodes[at as usize].beside = [last, NONE];
+        match last {
+            NONE => self.ends[0] = at,
+            last => self.nodes[last as usize].beside[1] = at,
+        }
+        self.ends[1] = at;
+        touch_mut(&raw const self.nodes[at as usize].beside, size_of::<[u32; 2]>());
+    }
+
+    /// Finds a key's node and says that it was used.
+    fn find(&mut self, key: u64) -> Option<&mut Node> {
+        let at = *self.link(key);
+        if at == NONE {
+            return None;
+        }
+        self.unlist(at);
+        self.list(at);
+        Some(&mut self.nodes[at as usize])
+    }
+
+    fn set(&mut self, key: u64, value: Value) {
+        if let Some(node) = self.find(key) {
+            *node.value = value;
+            return;
+        }
+        let node = Node { key, value: Box::new(value), children: [NONE; 2], beside: [NONE; 2] };
+        let at = if self.nodes.len() < self.most {
+            self.nodes.push(node);
+            self.nodes.len() as u32 - 1
+        } else {
+            // The one used first gives way.
+            let first = self.ends[0];
+            self.unlist(first);
+            self.cut(first);
+            self.nodes[first as usize] = node;
+            first
+        };
+        self.list(at);
+        *self.link(key) = at;
+    }
+
+    /// Takes a node out of its tree.
+    fn cut(&mut self, at: u32) {
+        let Node { key, children: [left, right], .. } = self.nodes[at as usize];
+        let instead = match (left, right) {
+            (NONE, other) | (other, NONE) => other,
+            (left, right) => {
+                // The greatest of the left ones takes its place.
+                let (mut parent, mut most) = (NONE, left);
+                while self.nodes[most as usize].children[1] != NONE {
+                    (parent, most) = (most, self.nodes[most as usize].children[1]);
+                }
+                if parent != NONE {
+                    self.nodes[parent as usize].children[1] = self.nodes[most as usize].children[0];
+                    self.nodes[most as usize].children[0] = left;
+                }
+                self.nodes[most as usize].children[1] = right;
+                most
+            }
+        };
+        *self.link(key) = instead;
+    }
+}
+
+impl Kyoto {
+    /// A cache of about so many records, each slot with its part.
+    pub fn new(entries: usize) -> Self {
+        let most = entries.div_ceil(SLOTS);
+        let slots = (0..SLOTS).map(|_| CachePadded::new(Mutex::new(Slot::new(most)))).collect();
+        Self { global: RwLock::new(()), slots }
+    }
+
+    fn slot<R>(&self, key: u64, of: impl FnOnce(&mut Slot) -> R) -> R {
+        let sound = "no thread panics with a lock";
+        let _global = self.global.read().expect(sound);
+        of(&mut self.slots[hash(key) as usize % SLOTS].lock().expect(sound))
+    }
+}
+
+impl Caching for Kyoto {
+    fn get(&self, key: u64) -> Option<u64> {
+        let copy = |node: &mut Node| {
+            touch(&raw const *node.value, BYTES);
+            core::hint::black_box((*node.value).clone()).number()
+        };
+        self.slot(key, |slot| slot.find(key).map(copy))
+    }
+
+    fn set(&self, key: u64, number: u64) {
+        self.slot(key, |slot| slot.set(key, Value::of(number)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::random::Random;
+
+    /// A slot against a list of keys in the order of use.
+    #[test]
+    fn what_was_used_first_gives_way() {
+        let (mut slot, mut model, mut random) = (Slot::new(20), VecDeque::new(), Random::new(1, 0));
+        // Few buckets, so that trees grow.
+        slot.buckets.truncate(2);
+        for _ in 0..20_000 {
+            let key = random.within(0, 40);
+            let at = model.iter().position(|it| *it == key);
+            if random.percent(50) {
+                assert_eq!(slot.find(key).is_some(), at.is_some());
+            } else {
+                slot.set(key, Value::of(key));
+                if at.is_none() && model.len() == 20 {
+                    model.pop_front();
+                }
+                if at.is_none() {
+                    model.push_back(key);
+                }
+            }
+            at.and_then(|at| model.remove(at)).into_iter().for_each(|key| model.push_back(key));
+        }
+        assert_eq!(model.len(), 20);
+    }
+}

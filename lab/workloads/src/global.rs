@@ -1,0 +1,226 @@
+//! A rival: one lock over everything, and a `BTreeMap` for each index. It never aborts, and copies a row only when a transaction
+//! writes it, to take that back if the workload wants so.
+
+use core::any::Any;
+use core::marker::PhantomData;
+use core::ops::RangeBounds;
+use std::collections::BTreeMap;
+
+use archipelago_platform::sync::{Mutex, MutexGuard};
+use archipelago_platform::touch;
+use archipelago_txn::Error;
+
+use crate::record::Record;
+use crate::store::{Read, Stop, Store, Way, Write};
+
+/// A database behind one lock.
+#[derive(Default)]
+pub struct Global {
+    tables: Mutex<Vec<Box<dyn Held>>>,
+}
+
+/// A table of a [`Global`]: its number.
+pub struct GlobalTable<R> {
+    number: usize,
+    rows: PhantomData<fn() -> R>,
+}
+
+impl<R> Clone for GlobalTable<R> {
+    fn clone(&self) -> Self {
+        Self { number: self.number, rows: PhantomData }
+    }
+}
+
+/// A table without its type.
+trait Held: Any + Send {
+    /// Takes back what the transaction wrote.
+    fn roll_back(&mut self);
+    /// Keeps it.
+    fn keep(&mut self);
+}
+
+/// A table's rows.
+struct Rows<R: Record> {
+    rows: BTreeMap<R::Key, R>,
+    /// Empty, if there is no secondary index.
+    second: BTreeMap<R::Second, Vec<R::Key>>,
+    /// What the transaction under way has replaced, the latest last.
+    before: Vec<(R::Key, Option<R>)>,
+}
+
+impl<R: Record> Rows<R> {
+    fn new() -> Self {
+        Self { rows: BTreeMap::new(), second: BTreeMap::new(), before: Vec::new() }
+    }
+
+    /// Replaces a row and its entry of the secondary index; returns what was there.
+    fn put(&mut self, key: &R::Key, row: Option<R>) -> Option<R> {
+        let new = row.as_ref().filter(|_| R::INDEXED).map(R::second);
+        let old = match row {
+            Some(row) => self.rows.insert(key.clone(), row),
+            None => self.rows.remove(key),
+        };
+        let gone = old.as_ref().filter(|_| R::INDEXED).map(R::second);
+        if gone != new {
+            if let Some(gone) = gone {
+                let keys = self.second.get_mut(&gone).expect("every row has its entry");
+                keys.retain(|it| it != key);
+                if keys.is_empty() {
+                    self.second.remove(&gone);
+                }
+            }
+            if let Some(new) = new {
+                self.second.entry(new).or_default().push(key.clone());
+            }
+        }
+        old
+    }
+}
+
+impl<R: Record> Held for Rows<R> {
+    fn roll_back(&mut self) {
+        while let Some((key, row)) = self.before.pop() {
+            self.put(&key, row);
+        }
+    }
+
+    fn keep(&mut self) {
+        self.before.clear();
+    }
+}
+
+/// A transaction, or a look, of a [`Global`]: it has the lock.
+pub struct Holding<'t> {
+    tables: MutexGuard<'t, Vec<Box<dyn Held>>>,
+    /// Tables that were written.
+    written: Vec<usize>,
+}
+
+impl Holding<'_> {
+    fn rows<R: Record>(&mut self, table: &GlobalTable<R>) -> &mut Rows<R> {
+        let held: &mut dyn Any = &mut *self.tables[table.number];
+        held.downcast_mut().expect("a table's number is that of its rows")
+    }
+
+    fn write<R: Record>(&mut self, table: &GlobalTable<R>) -> &mut Rows<R> {
+        if !self.written.contains(&table.number) {
+            self.written.push(table.number);
+        }
+        self.rows(table)
+    }
+}
+
+/// No transaction panics with the lock.
+const SOUND: &str = "no transaction panics";
+
+impl Global {
+    fn hold(&self) -> Holding<'_> {
+        Holding { tables: self.tables.lock().expect(SOUND), written: Vec::new() }
+    }
+}
+
+impl Store for Global {
+    type Table<R: Record> = GlobalTable<R>;
+    type Tx<'t> = Holding<'t>;
+    type View<'v> = Holding<'v>;
+
+    fn table<R: Record>(&self) -> GlobalTable<R> {
+        let mut tables = self.tables.lock().expect(SOUND);
+        tables.push(Box::new(Rows::<R>::new()));
+        GlobalTable { number: tables.len() - 1, rows: PhantomData }
+    }
+
+    fn transact<T>(&self, mut body: impl FnMut(&mut Holding<'_>) -> Result<T, Stop>) -> Result<T, Stop> {
+        let mut holding = self.hold();
+        let result = body(&mut holding);
+        let Holding { tables, written } = &mut holding;
+        for number in written.drain(..) {
+            if result.is_ok() { tables[number].keep() } else { tables[number].roll_back() }
+        }
+        result
+    }
+
+    fn view<T>(&self, body: impl FnOnce(&mut Holding<'_>) -> T) -> T {
+        body(&mut self.hold())
+    }
+}
+
+/// The row, announced to the virtual machine. The tree above it is not: there its nodes cost nothing.
+fn seen<R>(row: &R) -> &R {
+    touch(&raw const *row, size_of::<R>());
+    row
+}
+
+impl Read<Global> for Holding<'_> {
+    fn get<R: Record, T>(
+        &mut self,
+        table: &GlobalTable<R>,
+        key: &R::Key,
+        read: impl FnOnce(&R) -> T,
+    ) -> Result<Option<T>, Error> {
+        Ok(self.rows(table).rows.get(key).map(|row| read(seen(row))))
+    }
+
+    fn scan<R: Record>(
+        &mut self,
+        table: &GlobalTable<R>,
+        range: impl RangeBounds<R::Key>,
+        way: Way,
+        mut visit: impl FnMut(&R) -> bool,
+    ) -> Result<(), Error> {
+        let mut rows = self.rows(table).rows.range(range);
+        let next = || if way == Way::Up { rows.next() } else { rows.next_back() };
+        core::iter::from_fn(next).all(|(_, row)| visit(seen(row)));
+        Ok(())
+    }
+
+    fn scan_second<R: Record>(
+        &mut self,
+        table: &GlobalTable<R>,
+        range: impl RangeBounds<R::Second>,
+        way: Way,
+        mut visit: impl FnMut(&R) -> bool,
+    ) -> Result<(), Error> {
+        let Rows { rows, second, .. } = self.rows(table);
+        let mut keys = second.range(range);
+        let next = || if way == Way::Up { keys.next() } else { keys.next_back() };
+        core::iter::from_fn(next).flat_map(|(_, keys)| keys).all(|key| visit(seen(&rows[key])));
+        Ok(())
+    }
+}
+
+impl Write<Global> for Holding<'_> {
+    fn insert<R: Record>(&mut self, table: &GlobalTable<R>, row: R) -> Result<(), Error> {
+        let key = row.key();
+        let rows = self.write(table);
+        if rows.rows.contains_key(&key) {
+            return Err(Error::Duplicate { index: "primary" });
+        }
+        rows.put(&key, Some(row));
+        rows.before.push((key, None));
+        Ok(())
+    }
+
+    fn update<R: Record, T>(
+        &mut self,
+        table: &GlobalTable<R>,
+        key: &R::Key,
+        change: impl FnOnce(&mut R) -> T,
+    ) -> Result<Option<T>, Error> {
+        let rows = self.write(table);
+        let Some(row) = rows.rows.get_mut(key) else { return Ok(None) };
+        let old = seen(row).clone();
+        let second = old.second();
+        let made = change(row);
+        assert!(!R::INDEXED || row.second() == second, "no workload changes the key of a secondary index");
+        rows.before.push((key.clone(), Some(old)));
+        Ok(Some(made))
+    }
+
+    fn remove<R: Record>(&mut self, table: &GlobalTable<R>, key: &R::Key) -> Result<bool, Error> {
+        let rows = self.write(table);
+        let Some(old) = rows.put(key, None) else { return Ok(false) };
+        rows.before.push((key.clone(), Some(old)));
+        Ok(true)
+    }
+}

@@ -1,0 +1,42 @@
+//! Workloads of applications: transactions ([`tpcc`], [`ycsb`], [`smallbank`]) over anything that is a [`Store`].
+//!
+//! ```text
+//! store      what a database must do         engine    ours: a scheme and a map
+//! record     rows, their keys                global    a rival: one lock over trees
+//! arena      a loaded workload, without its types: what the command runs
+//! catalog    arenas by name
+//! caches     caches of records, ours and Kyoto's         traces     what is asked of them, and the most that could be found
+//! spaces     address spaces, ours and rivals
+//! ```
+//!
+//! ```
+//! use archipelago_txn::{Silo, on};
+//! use archipelago_workloads::tpcc::{Scale, Tpcc};
+//! use archipelago_workloads::{Arena, Engine};
+//!
+//! let tpcc = Tpcc::load(Engine::<Silo, on::Art>::serializable(), Scale::TINY, 1, 7);
+//! let mut terminal = tpcc.client(0, 7);
+//! (0..100).for_each(|_| _ = terminal.turn());
+//! drop(terminal);
+//! tpcc.check().expect("the twelve conditions hold");
+//! ```
+
+pub mod arena;
+pub mod caches;
+pub mod catalog;
+pub mod engine;
+pub mod global;
+pub mod random;
+pub mod record;
+pub mod smallbank;
+pub mod spaces;
+pub mod store;
+pub mod tpcc;
+pub mod traces;
+pub mod ycsb;
+
+pub use arena::{Arena, Client, Turn};
+pub use engine::Engine;
+pub use global::Global;
+pub use record::Record;
+pub use store::{Read, Stop, Store, Write};

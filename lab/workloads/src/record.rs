@@ -1,0 +1,92 @@
+//! Rows that any store can keep: with a primary key and at most one secondary index.
+
+use core::marker::PhantomData;
+
+use archipelago_index::KeyPart;
+use archipelago_txn::on::Kind;
+use archipelago_txn::{Index, Indexes, Row};
+
+/// A row.
+pub trait Record: Clone + Send + Sync + 'static {
+    /// The primary key.
+    type Key: KeyPart + Ord;
+
+    /// The key of the secondary index; of any type, if there is none.
+    type Second: KeyPart + Ord;
+
+    /// The secondary indexes in our tables: `()` or `(BySecond<M, Self>,)`.
+    type Indexes<M: Kind>: Indexes<At<M, Self>>;
+
+    /// Whether there is a secondary index.
+    const INDEXED: bool = false;
+
+    /// Whether no two rows have the same key of the secondary index.
+    const UNIQUE: bool = false;
+
+    /// The primary key. Pure.
+    fn key(&self) -> Self::Key;
+
+    /// The key of the secondary index. Pure.
+    fn second(&self) -> Self::Second;
+}
+
+/// Declares the keys of rows without a secondary index: `plain!(Item: u32 = |item| item.id)`.
+macro_rules! plain {
+    ($row:ty: $key:ty = |$it:ident| $of:expr) => {
+        impl $crate::record::Record for $row {
+            type Key = $key;
+            type Second = u8;
+            type Indexes<M: archipelago_txn::on::Kind> = ();
+            fn key(&self) -> $key {
+                let $it = self;
+                $of
+            }
+            fn second(&self) -> u8 {
+                0
+            }
+        }
+    };
+}
+pub(crate) use plain;
+
+/// A row in a table of ours, whose indexes are on the map `M`.
+pub struct At<M, R> {
+    /// The row.
+    pub row: R,
+    map: PhantomData<fn() -> M>,
+}
+
+impl<M, R> At<M, R> {
+    /// The row in a table.
+    pub fn new(row: R) -> Self {
+        Self { row, map: PhantomData }
+    }
+}
+
+impl<M, R: Clone> Clone for At<M, R> {
+    fn clone(&self) -> Self {
+        Self::new(self.row.clone())
+    }
+}
+
+impl<M: Kind, R: Record> Row for At<M, R> {
+    type Key = R::Key;
+    type Map = M;
+    type Indexes = R::Indexes<M>;
+    fn key(&self) -> R::Key {
+        self.row.key()
+    }
+}
+
+/// The secondary index of a record's table.
+pub struct BySecond<M, R>(PhantomData<fn() -> (M, R)>);
+
+impl<M: Kind, R: Record> Index for BySecond<M, R> {
+    type Row = At<M, R>;
+    type Key = R::Second;
+    type Map = M;
+    const UNIQUE: bool = R::UNIQUE;
+    fn key(row: &At<M, R>) -> R::Second {
+        row.row.second()
+    }
+}

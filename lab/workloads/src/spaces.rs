@@ -1,0 +1,131 @@
+//! Address spaces: ours, and the two that RCX's slides compare with.
+//!
+//! | name | look-ups | changes |
+//! |---|---|---|
+//! | `ranges` | take no lock | locks of leaves |
+//! | `rwlock` | a readers-writer lock (Linux's `mmap_sem`) | the same, alone |
+//! | `spf` | take no lock (speculative page faults) | one lock |
+
+use core::ops::Range;
+use std::collections::BTreeMap;
+
+use archipelago_index::Art;
+use archipelago_platform::sync::{Mutex, RwLock};
+use archipelago_ranges::RangeMap;
+
+/// A thread's view of an address space. Ranges do not overlap what is mapped; what is unmapped was mapped as one.
+pub trait Space: Send + Sync {
+    /// Maps a range.
+    fn map(&self, range: Range<u64>, value: u64);
+
+    /// Unmaps it.
+    fn unmap(&self, range: Range<u64>);
+
+    /// What a page fault asks: the value at a point.
+    fn fault(&self, point: u64) -> Option<u64>;
+}
+
+impl Space for RangeMap<u64, u64> {
+    fn map(&self, range: Range<u64>, value: u64) {
+        self.insert(range, value);
+    }
+
+    fn unmap(&self, range: Range<u64>) {
+        self.remove(range);
+    }
+
+    fn fault(&self, point: u64) -> Option<u64> {
+        self.get(point)
+    }
+}
+
+const SOUND: &str = "no thread panics with the lock";
+
+/// One readers-writer lock over a tree of starts.
+#[derive(Default)]
+struct Locked(RwLock<BTreeMap<u64, (u64, u64)>>);
+
+impl Space for Locked {
+    fn map(&self, range: Range<u64>, value: u64) {
+        self.0.write().expect(SOUND).insert(range.start, (range.end, value));
+    }
+
+    fn unmap(&self, range: Range<u64>) {
+        self.0.write().expect(SOUND).remove(&range.start);
+    }
+
+    fn fault(&self, point: u64) -> Option<u64> {
+        let tree = self.0.read().expect(SOUND);
+        let (_, (end, value)) = tree.range(..=point).next_back()?;
+        (point < *end).then_some(*value)
+    }
+}
+
+/// A tree of starts that is read without a lock, and one lock for those that change it. Values carry lengths in their upper half.
+struct Speculative {
+    tree: Art<u64, u64>,
+    lock: Mutex<()>,
+}
+
+impl Space for Speculative {
+    fn map(&self, range: Range<u64>, value: u64) {
+        let _changing = self.lock.lock().expect(SOUND);
+        self.tree.pin().insert(range.start, (range.end - range.start) << 32 | value);
+    }
+
+    fn unmap(&self, range: Range<u64>) {
+        let _changing = self.lock.lock().expect(SOUND);
+        self.tree.pin().remove(&range.start);
+    }
+
+    fn fault(&self, point: u64) -> Option<u64> {
+        let (start, found) = self.tree.pin().range(..=point).next_back()?;
+        (point - start < found >> 32).then_some(found & u64::from(u32::MAX))
+    }
+}
+
+/// A space by name.
+pub struct Known {
+    /// Its name.
+    pub name: &'static str,
+    /// Makes an empty one.
+    pub make: fn() -> Box<dyn Space>,
+}
+
+/// All spaces.
+pub const SPACES: &[Known] = &[
+    Known { name: "ranges", make: || Box::new(RangeMap::<u64, u64>::new()) },
+    Known { name: "rwlock", make: || Box::new(Locked::default()) },
+    Known { name: "spf", make: || Box::new(Speculative { tree: Art::new(), lock: Mutex::new(()) }) },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// All spaces against a flat array.
+    #[test]
+    fn spaces_agree_with_an_array() {
+        for known in SPACES {
+            let (space, mut flat, mut mapped) = ((known.make)(), [None; 256], Vec::new());
+            let mut random = Random::new(1, 0);
+            for step in 1..5_000 {
+                let start = random.within(0, 200);
+                let range = start..start + random.within(1, 40);
+                let is_free = (range.start..range.end).all(|point| flat[point as usize].is_none());
+                if is_free {
+                    space.map(range.clone(), step);
+                    range.clone().for_each(|point| flat[point as usize] = Some(step));
+                    mapped.push(range);
+                } else if !mapped.is_empty() {
+                    let range: Range<u64> = mapped.swap_remove(random.within(0, mapped.len() as u64 - 1) as usize);
+                    range.clone().for_each(|point| flat[point as usize] = None);
+                    space.unmap(range);
+                }
+                let point = random.within(0, 255);
+                assert_eq!(space.fault(point), flat[point as usize], "{} at {point}", known.name);
+            }
+        }
+    }
+}

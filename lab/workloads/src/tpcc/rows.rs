@@ -1,0 +1,293 @@
+//! The nine tables. Money is in cents, rates in ten-thousandths.
+//!
+//! A row is copied when it is written, so what a row never changes is behind an `Arc`. Primary keys are one word: the parts beside
+//! each other, the first one highest.
+
+use archipelago_platform::sync::Arc;
+use archipelago_txn::on::Kind;
+
+use crate::record::{BySecond, Record, plain};
+
+/// A name of at most sixteen bytes.
+pub type Name = [u8; 16];
+
+/// A name's bytes, and zeros.
+pub fn name(text: &str) -> Name {
+    let mut name = [0; 16];
+    name[..text.len()].copy_from_slice(text.as_bytes());
+    name
+}
+
+/// The key of a district.
+pub fn district(w: u16, d: u8) -> u64 {
+    u64::from(w) << 8 | u64::from(d)
+}
+
+/// The key of a customer.
+pub fn customer(w: u16, d: u8, c: u16) -> u64 {
+    district(w, d) << 16 | u64::from(c)
+}
+
+/// The key of an order, also of a new one.
+pub fn order(w: u16, d: u8, o: u32) -> u64 {
+    district(w, d) << 32 | u64::from(o)
+}
+
+/// The key of an order's line.
+pub fn line(w: u16, d: u8, o: u32, number: u8) -> u64 {
+    order(w, d, o) << 8 | u64::from(number)
+}
+
+/// The key of an item in a warehouse's stock.
+pub fn stock(w: u16, i: u32) -> u64 {
+    u64::from(w) << 32 | u64::from(i)
+}
+
+/// The key of an order among a customer's.
+pub fn order_of(w: u16, d: u8, c: u16, o: u32) -> u64 {
+    customer(w, d, c) << 24 | u64::from(o)
+}
+
+/// Where something is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The name of a warehouse or a district.
+    pub name: String,
+    /// Two lines of the street.
+    pub street: [String; 2],
+    /// City.
+    pub city: String,
+    /// State.
+    pub state: String,
+    /// Zip code.
+    pub zip: String,
+}
+
+/// WAREHOUSE.
+#[derive(Clone, Debug)]
+pub struct Warehouse {
+    /// W_ID
+    pub w: u16,
+    /// W_TAX
+    pub tax: i64,
+    /// W_YTD
+    pub ytd: i64,
+    /// W_NAME and the address.
+    pub place: Arc<Place>,
+}
+plain!(Warehouse: u16 = |row| row.w);
+
+/// DISTRICT.
+#[derive(Clone, Debug)]
+pub struct District {
+    /// D_W_ID
+    pub w: u16,
+    /// D_ID
+    pub d: u8,
+    /// D_TAX
+    pub tax: i64,
+    /// D_YTD
+    pub ytd: i64,
+    /// D_NEXT_O_ID
+    pub next_o: u32,
+    /// D_NAME and the address.
+    pub place: Arc<Place>,
+}
+plain!(District: u64 = |row| district(row.w, row.d));
+
+/// What a customer never changes.
+#[derive(Clone, Debug)]
+pub struct Person {
+    /// C_FIRST
+    pub first: Name,
+    /// C_LAST
+    pub last: Name,
+    /// C_PHONE
+    pub phone: String,
+    /// The address.
+    pub place: Place,
+    /// C_SINCE
+    pub since: u64,
+    /// C_CREDIT_LIM
+    pub credit_limit: i64,
+}
+
+/// CUSTOMER.
+#[derive(Clone, Debug)]
+pub struct Customer {
+    /// C_W_ID
+    pub w: u16,
+    /// C_D_ID
+    pub d: u8,
+    /// C_ID
+    pub c: u16,
+    /// C_CREDIT: whether it is BC.
+    pub bad_credit: bool,
+    /// C_DISCOUNT
+    pub discount: i64,
+    /// C_BALANCE
+    pub balance: i64,
+    /// C_YTD_PAYMENT
+    pub ytd_payment: i64,
+    /// C_PAYMENT_CNT
+    pub payments: u32,
+    /// C_DELIVERY_CNT
+    pub deliveries: u32,
+    /// C_DATA
+    pub data: Arc<str>,
+    /// The rest.
+    pub person: Arc<Person>,
+}
+
+impl Record for Customer {
+    type Key = u64;
+    /// By last name, then first name, within a district.
+    type Second = (u32, Name, Name);
+    type Indexes<M: Kind> = (BySecond<M, Self>,);
+    const INDEXED: bool = true;
+    fn key(&self) -> u64 {
+        customer(self.w, self.d, self.c)
+    }
+    fn second(&self) -> Self::Second {
+        (district(self.w, self.d) as u32, self.person.last, self.person.first)
+    }
+}
+
+/// HISTORY.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// The specification has no key: the terminal's number and its own count.
+    pub id: u64,
+    /// The customer: H_C_W_ID, H_C_D_ID, H_C_ID.
+    pub customer: u64,
+    /// H_W_ID
+    pub w: u16,
+    /// H_D_ID
+    pub d: u8,
+    /// H_DATE
+    pub date: u64,
+    /// H_AMOUNT
+    pub amount: i64,
+    /// H_DATA
+    pub data: [u8; 24],
+}
+plain!(History: u64 = |row| row.id);
+
+/// NEW-ORDER.
+#[derive(Clone, Debug)]
+pub struct NewOrder {
+    /// NO_W_ID
+    pub w: u16,
+    /// NO_D_ID
+    pub d: u8,
+    /// NO_O_ID
+    pub o: u32,
+}
+plain!(NewOrder: u64 = |row| order(row.w, row.d, row.o));
+
+/// ORDER.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// O_W_ID
+    pub w: u16,
+    /// O_D_ID
+    pub d: u8,
+    /// O_ID
+    pub o: u32,
+    /// O_C_ID
+    pub c: u16,
+    /// O_ENTRY_D
+    pub entry: u64,
+    /// O_CARRIER_ID
+    pub carrier: Option<u8>,
+    /// O_OL_CNT
+    pub lines: u8,
+    /// O_ALL_LOCAL
+    pub all_local: bool,
+}
+
+impl Record for Order {
+    type Key = u64;
+    /// By customer.
+    type Second = u64;
+    type Indexes<M: Kind> = (BySecond<M, Self>,);
+    const INDEXED: bool = true;
+    const UNIQUE: bool = true;
+    fn key(&self) -> u64 {
+        order(self.w, self.d, self.o)
+    }
+    fn second(&self) -> u64 {
+        order_of(self.w, self.d, self.c, self.o)
+    }
+}
+
+/// ORDER-LINE.
+#[derive(Clone, Debug)]
+pub struct OrderLine {
+    /// OL_W_ID
+    pub w: u16,
+    /// OL_D_ID
+    pub d: u8,
+    /// OL_O_ID
+    pub o: u32,
+    /// OL_NUMBER
+    pub number: u8,
+    /// OL_QUANTITY
+    pub quantity: u8,
+    /// OL_SUPPLY_W_ID
+    pub supply_w: u16,
+    /// OL_I_ID
+    pub item: u32,
+    /// OL_DELIVERY_D
+    pub delivery: Option<u64>,
+    /// OL_AMOUNT
+    pub amount: i64,
+    /// OL_DIST_INFO
+    pub dist: [u8; 24],
+}
+plain!(OrderLine: u64 = |row| line(row.w, row.d, row.o, row.number));
+
+/// ITEM.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// I_ID
+    pub i: u32,
+    /// I_IM_ID
+    pub image: u32,
+    /// I_NAME
+    pub name: String,
+    /// I_PRICE
+    pub price: i64,
+    /// I_DATA
+    pub data: String,
+}
+plain!(Item: u32 = |row| row.i);
+
+/// What an item's stock never changes.
+#[derive(Clone, Debug)]
+pub struct StockInfo {
+    /// S_DIST_01 to S_DIST_10
+    pub dist: [[u8; 24]; 10],
+    /// S_DATA
+    pub data: String,
+}
+
+/// STOCK.
+#[derive(Clone, Debug)]
+pub struct Stock {
+    /// S_W_ID
+    pub w: u16,
+    /// S_I_ID
+    pub i: u32,
+    /// S_QUANTITY
+    pub quantity: i32,
+    /// S_YTD
+    pub ytd: u32,
+    /// S_ORDER_CNT
+    pub orders: u32,
+    /// S_REMOTE_CNT
+    pub remote: u32,
+    /// The rest.
+    pub info: Arc<StockInfo>,
+}
+plain!(Stock: u64 = |row| stock(row.w, row.i));

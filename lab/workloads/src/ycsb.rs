@@ -1,0 +1,222 @@
+//! YCSB's transactions as DBx1000 has them: sixteen requests each on keys drawn by Zipf's law, each of them an update or a read of one
+//! column. And the same with a report: one transaction in a thousand reads the whole table.
+
+use core::hint::black_box;
+
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_txn::on::Kind;
+
+use crate::arena::{Arena, Client, Turn};
+use crate::random::{Random, Zipf};
+use crate::record::Record;
+use crate::store::{Read, Stop, Store, Way, Write};
+
+/// Requests of a transaction.
+pub const REQUESTS: usize = 16;
+
+/// Of so many transactions one is a report, if there are reports.
+const REPORT_EVERY: u64 = 1000;
+
+/// A row of `C` columns of 100 bytes. The first eight bytes of each count its updates.
+#[derive(Clone, Debug)]
+pub struct User<const C: usize> {
+    key: u64,
+    columns: [[u8; 100]; C],
+}
+
+impl<const C: usize> User<C> {
+    fn count(&self, column: usize) -> u64 {
+        u64::from_le_bytes(self.columns[column][..8].try_into().expect("eight bytes"))
+    }
+
+    fn add(&mut self, column: usize) {
+        let count = self.count(column) + 1;
+        self.columns[column][..8].copy_from_slice(&count.to_le_bytes());
+    }
+}
+
+impl<const C: usize> Record for User<C> {
+    type Key = u64;
+    type Second = u8;
+    type Indexes<M: Kind> = ();
+    fn key(&self) -> u64 {
+        self.key
+    }
+    fn second(&self) -> u8 {
+        0
+    }
+}
+
+/// How the table is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Rows.
+    pub rows: u64,
+    /// Zipf's exponent.
+    pub theta: f64,
+    /// Requests that update, in percent.
+    pub updates: u32,
+    /// Whether there are reports.
+    pub reports: bool,
+}
+
+/// The table.
+pub struct Ycsb<D: Store, const C: usize> {
+    db: D,
+    table: D::Table<User<C>>,
+    load: Load,
+    zipf: Zipf,
+    /// Updates that were committed by clients that have ended.
+    updated: AtomicU64,
+}
+
+impl<D: Store, const C: usize> Ycsb<D, C> {
+    /// Loads the rows into an empty store.
+    pub fn load(db: D, load: Load) -> Self {
+        let table = db.table();
+        for from in (0..load.rows).step_by(100) {
+            let inserted = db.transact(|tx| {
+                for key in from..load.rows.min(from + 100) {
+                    let mut columns = [[b'x'; 100]; C];
+                    columns.iter_mut().for_each(|column| column[..8].fill(0));
+                    tx.insert(&table, User { key, columns })?;
+                }
+                Ok::<_, Stop>(())
+            });
+            inserted.expect("keys are different");
+        }
+        Self { db, table, load, zipf: Zipf::new(load.rows, load.theta), updated: AtomicU64::new(0) }
+    }
+}
+
+/// A request.
+#[derive(Clone, Copy)]
+struct Request {
+    key: u64,
+    column: usize,
+    updates: bool,
+}
+
+struct Session<'y, D: Store, const C: usize> {
+    ycsb: &'y Ycsb<D, C>,
+    random: Random,
+    updated: u64,
+}
+
+impl<D: Store, const C: usize> Session<'_, D, C> {
+    fn requests(&mut self) -> Turn {
+        let Self { ycsb, random, .. } = self;
+        let requests: [Request; REQUESTS] = core::array::from_fn(|_| {
+            let key = ycsb.zipf.key(random);
+            let column = if C == 1 { 0 } else { random.within(0, C as u64 - 1) as usize };
+            Request { key, column, updates: random.percent(ycsb.load.updates) }
+        });
+        let mut begun = 0;
+        let done = ycsb.db.transact(|tx| {
+            begun += 1;
+            let mut sum = 0;
+            for Request { key, column, updates } in requests {
+                if updates {
+                    tx.update(&ycsb.table, &key, |row| row.add(column))?;
+                } else {
+                    let read = |row: &User<C>| row.columns[column].iter().map(|byte| u64::from(*byte)).sum::<u64>();
+                    sum += tx.get(&ycsb.table, &key, read)?.unwrap_or(0);
+                }
+            }
+            Ok::<_, Stop>(sum)
+        });
+        black_box(done.expect("nothing but conflicts is in the way"));
+        let updates = requests.iter().filter(|request| request.updates).count() as u64;
+        self.updated += updates;
+        Turn { kind: 0, begun, writes: updates > 0, rolled_back: false }
+    }
+
+    fn report(&mut self) -> Turn {
+        let ycsb = self.ycsb;
+        let mut begun = 0;
+        let done = ycsb.db.transact(|tx| {
+            begun += 1;
+            let mut rows = 0;
+            tx.scan(&ycsb.table, .., Way::Up, |row| {
+                rows += u64::from(black_box(row).columns[0][8] == b'x');
+                true
+            })?;
+            Ok::<_, Stop>(rows)
+        });
+        assert_eq!(done, Ok(ycsb.load.rows), "a report is of the whole table");
+        Turn { kind: 1, begun, writes: false, rolled_back: false }
+    }
+}
+
+impl<D: Store, const C: usize> Client for Session<'_, D, C> {
+    fn turn(&mut self) -> Turn {
+        if self.ycsb.load.reports && self.random.within(1, REPORT_EVERY) == 1 { self.report() } else { self.requests() }
+    }
+}
+
+impl<D: Store, const C: usize> Drop for Session<'_, D, C> {
+    fn drop(&mut self) {
+        // Relaxed: read when the thread has been joined.
+        self.ycsb.updated.fetch_add(self.updated, Ordering::Relaxed);
+    }
+}
+
+impl<D: Store, const C: usize> Arena for Ycsb<D, C> {
+    fn client(&self, thread: usize, seed: u64) -> Box<dyn Client + '_> {
+        Box::new(Session { ycsb: self, random: Random::new(seed, thread + 1), updated: 0 })
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["requests", "report"]
+    }
+
+    /// Every committed update is counted in its row, once.
+    fn check(&self) -> Result<(), String> {
+        let (mut rows, mut counted) = (0, 0);
+        let shown = self.db.view(|view| {
+            view.scan(&self.table, .., Way::Up, |row| {
+                rows += 1;
+                counted += (0..C).map(|column| row.count(column)).sum::<u64>();
+                true
+            })
+        });
+        shown.expect("a view meets no conflicts");
+        let updated = self.updated.load(Ordering::Relaxed);
+        if (rows, counted) == (self.load.rows, updated) {
+            return Ok(());
+        }
+        Err(format!("{counted} updates in {rows} rows, where {updated} were committed in {}", self.load.rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use archipelago_txn::{Isolation, Silo, TicToc, on};
+
+    use super::*;
+    use crate::{Engine, Global};
+
+    fn beside<D: Store, const C: usize>(db: D) -> u64 {
+        let load = Load { rows: 2000, theta: 0.9, updates: 20, reports: true };
+        let ycsb = Ycsb::<D, C>::load(db, load);
+        let turns = std::thread::scope(|scope| {
+            let run = |thread| {
+                let mut client = ycsb.client(thread, 3);
+                (0..2000).map(|_| client.turn().kind as u64).sum::<u64>()
+            };
+            let threads: Vec<_> = (0..3).map(|thread| scope.spawn(move || run(thread))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        ycsb.check().unwrap();
+        turns
+    }
+
+    #[test]
+    fn no_update_is_lost() {
+        let reports = beside::<_, 1>(Engine::<Silo, on::HydraList>::serializable());
+        assert!(reports > 0, "none of 6000 was a report");
+        assert_eq!(reports, beside::<_, 10>(Engine::<TicToc, on::EunoBTree>::serializable()));
+        assert_eq!(reports, beside::<_, 1>(Engine::<Silo, on::Art>::at(Isolation::Snapshot)));
+        assert_eq!(reports, beside::<_, 1>(Global::default()));
+    }
+}
