@@ -246,21 +246,22 @@ impl<'t, S: Scheme> Work<'t, S> {
         self.written.contains_key(&core::ptr::from_ref(record))
     }
 
-    /// Returns whether a record's head is what was seen, and no other transaction has latched it.
-    pub(crate) fn is_current(&self, record: &Record<S>, seen: &Version<S>) -> bool {
+    /// Returns whether a record's head is what was seen, and no other transaction has latched it. The latch of what this one
+    /// writes is its own only at its commit: before, when an error is judged, it is another's.
+    pub(crate) fn is_current(&self, record: &Record<S>, seen: &Version<S>, latched: bool) -> bool {
         let head = record.head();
         let same = !head.is_dead() && core::ptr::eq(head.version(), seen);
-        same && (!head.is_latched() || self.owns(record))
+        same && (!head.is_latched() || (latched && self.owns(record)))
     }
 
     /// Returns whether what was absent still is, and may be by what the scheme knows of `stamp`.
-    pub(crate) fn gaps_hold(&self, stamp: u64) -> bool {
+    pub(crate) fn gaps_hold(&self, stamp: u64, latched: bool) -> bool {
         let mut fresh = |record: &Record<S>| {
             let head = record.head();
             // SAFETY: a head's version inside of the guard.
             let version = unsafe { &*head.version() };
             // What it writes itself must have an origin, too: another may have come first after the look that found nothing.
-            let may = || self.owns(record) || (!head.is_latched() && S::admits(version, stamp));
+            let may = || (latched && self.owns(record)) || (!head.is_latched() && S::admits(version, stamp));
             head.is_dead() || (version.is_origin() && may())
         };
         self.gaps.iter().all(|gap| gap.holds(&mut fresh))

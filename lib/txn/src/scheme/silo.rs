@@ -26,8 +26,9 @@ impl Scheme for Silo {
     type Lock = ();
     type Gap = ();
 
-    fn judge(work: &Work<'_, Self>, _: Moment) -> Result<u64, Conflict> {
-        let holds = work.reads().all(|(record, seen)| work.is_current(record, seen)) && work.gaps_hold(0);
+    fn judge(work: &Work<'_, Self>, moment: Moment) -> Result<u64, Conflict> {
+        let holds = work.reads().all(|(record, seen)| work.is_current(record, seen, moment.latched))
+            && work.gaps_hold(0, moment.latched);
         if holds { Ok(0) } else { Err(Conflict) }
     }
 }

@@ -78,9 +78,9 @@ impl Scheme for TicToc {
         let settled = moment.epoch == work.started();
         let holds = |(record, seen): (&Record<Self>, &Version<Self>)| {
             if moment.latched && work.owns(record) {
-                return work.is_current(record, seen);
+                return work.is_current(record, seen, moment.latched);
             }
-            (settled || work.is_current(record, seen)) && seen.stamps.extend(stamp)
+            (settled || work.is_current(record, seen, moment.latched)) && seen.stamps.extend(stamp)
         };
         if !work.reads().all(holds) {
             return Err(Conflict);
@@ -88,7 +88,7 @@ impl Scheme for TicToc {
         work.gaps().for_each(|gap| _ = gap.fetch_max(stamp, Ordering::AcqRel));
         // With those that commit to absent records.
         fence(Ordering::SeqCst);
-        if work.gaps_hold(stamp) { Ok(stamp) } else { Err(Conflict) }
+        if work.gaps_hold(stamp, moment.latched) { Ok(stamp) } else { Err(Conflict) }
     }
 
     fn stamp(version: &Version<Self>, stamp: u64) {
