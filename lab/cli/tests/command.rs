@@ -259,7 +259,10 @@ fn applications_are_measured() {
     let lines = [
         (txn, ["silo-hydralist", "silo-euno-skiplist", "lock", "payment: "]),
         ("bench cache --count 400 --capacity-percent 50", ["s3-fifo", "sieve", "sampled-lru", "kyoto"]),
-        ("bench cache --workload trace-loop --count 400 --capacity-percent 50", ["the best", "% hits", "sieve", "kyoto"]),
+        (
+            "bench cache --workload trace-loop --count 400 --capacity-percent 50",
+            ["the best", "% hits", "sieve", "kyoto"],
+        ),
         ("bench ranges", ["ranges", "rwlock", "spf", "psearchy"]),
     ];
     for (line, parts) in lines {

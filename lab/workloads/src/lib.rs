@@ -21,6 +21,8 @@
 //! tpcc.check().expect("the twelve conditions hold");
 //! ```
 
+#![allow(clippy::inconsistent_digit_grouping, reason = "money is in cents: 5000_00 is 5,000 dollars")]
+
 pub mod arena;
 pub mod caches;
 pub mod catalog;

@@ -8,24 +8,24 @@ impl Random {
     /// Those of a seed; of a thread beside others, if it mixes its number in.
     pub fn new(seed: u64, thread: usize) -> Self {
         let mut random = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (thread as u64) << 48);
-        random.next();
+        random.draw();
         random
     }
 
     /// The next one.
     #[inline]
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
     }
 
     /// From `low` to `high`, both included.
     #[inline]
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         // The high half of a product: as even as 2^64 is large.
-        low + (u128::from(self.next()) * u128::from(high - low + 1) >> 64) as u64
+        low + ((u128::from(self.draw()) * u128::from(high - low + 1)) >> 64) as u64
     }
 
     /// Returns true so many times of a hundred.
@@ -37,7 +37,7 @@ impl Random {
     /// From 0 to below 1.
     #[inline]
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Letters and digits, of a length from `low` to `high`.

@@ -97,7 +97,7 @@ impl<S: Scheme> Bank<S> {
         let (from, step) = (mix % ACCOUNTS, 1 + (mix >> 8) % (ACCOUNTS - 1));
         let to = (from + step) % ACCOUNTS;
         let (mut source, mut sink) = (self.account(tx, from)?, self.account(tx, to)?);
-        let all = closing && from != 0 && mix % 3 != 0;
+        let all = closing && from != 0 && !mix.is_multiple_of(3);
         let cents = if all { source.cents } else { (mix >> 16) as i64 % 100 };
         let seen = (source.moves, sink.moves);
         tx.insert(&self.moves, Move { number: (teller, number), from, to, cents, seen })?;

@@ -187,7 +187,7 @@ fn users_code_that_panics_while_it_is_written_rolls_back() {
         assert!(panicked.is_err());
         assert_eq!(db.snapshot().range(&table, ..).count(), life);
         db.transact(|tx| tx.upsert(&table, Bomb(3, false)).map(drop)).unwrap();
-        db.transact(|tx| Ok::<_, Error>(assert!(tx.get(&table, &1)?.is_none()))).unwrap();
+        assert!(db.transact(|tx| Ok::<_, Error>(tx.get(&table, &1)?.is_none())).unwrap());
         db.close().unwrap();
     }
 }
