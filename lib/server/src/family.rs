@@ -1,0 +1,15 @@
+//! The commands, one file a family.
+//!
+//! A file has the family's table and its functions. A function reads its arguments, looks at its keys and changes them, in
+//! the order in which Redis does so, since that order decides which error comes first: arguments are parsed inside the
+//! operation and not before, because whether the key's type is asked first depends on the command.
+
+pub mod connection;
+pub mod generic;
+pub mod parse;
+pub mod strings;
+
+use crate::command::Command;
+
+/// The tables of all families.
+pub const TABLES: &[&[Command]] = &[connection::COMMANDS, generic::COMMANDS, strings::COMMANDS];
