@@ -9,6 +9,7 @@
 //! - A container that is a key's value is never empty.
 //! - An expired key is there until a write meets it; no function of a command sees it.
 
+pub mod extended;
 pub mod table;
 pub mod value;
 

@@ -4,12 +4,14 @@
 //! the order in which Redis does so, since that order decides which error comes first: arguments are parsed inside the
 //! operation and not before, because whether the key's type is asked first depends on the command.
 
+pub mod bits;
 pub mod connection;
 pub mod generic;
+pub mod glob;
 pub mod parse;
 pub mod strings;
 
 use crate::command::Command;
 
 /// The tables of all families.
-pub const TABLES: &[&[Command]] = &[connection::COMMANDS, generic::COMMANDS, strings::COMMANDS];
+pub const TABLES: &[&[Command]] = &[connection::COMMANDS, generic::COMMANDS, strings::COMMANDS, bits::COMMANDS];

@@ -54,6 +54,8 @@ impl Entry {
 pub enum Value {
     /// A string.
     Str(Vec<u8>),
+    /// A string that was changed in place: it is expected to grow.
+    Raw(Vec<u8>),
     /// A string that is a number in its shortest form.
     Int(i64),
 }
@@ -67,14 +69,23 @@ impl Value {
     /// The name of its type.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Str(_) | Self::Int(_) => "string",
+            Self::Str(_) | Self::Raw(_) | Self::Int(_) => "string",
+        }
+    }
+
+    /// The name of its encoding, as `OBJECT ENCODING` tells it.
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            Self::Int(_) => "int",
+            Self::Str(bytes) if bytes.len() <= 44 => "embstr",
+            Self::Str(_) | Self::Raw(_) => "raw",
         }
     }
 
     /// Shows `add` all that operations can see of it.
     pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
         match self {
-            Self::Str(bytes) => add(bytes),
+            Self::Str(bytes) | Self::Raw(bytes) => add(bytes),
             Self::Int(number) => add(&number.to_le_bytes()),
         }
     }
@@ -82,7 +93,7 @@ impl Value {
     /// The bytes of a string.
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         match self {
-            Self::Str(bytes) => Some(Cow::Borrowed(bytes)),
+            Self::Str(bytes) | Self::Raw(bytes) => Some(Cow::Borrowed(bytes)),
             Self::Int(number) => {
                 let mut digits = Vec::with_capacity(20);
                 integer(*number, &mut digits);
