@@ -10,8 +10,15 @@
 //! - An expired key is there until a write meets it; no function of a command sees it.
 
 pub mod extended;
+pub mod hash;
+pub mod list;
+pub mod pack;
+pub mod set;
+pub mod stream;
 pub mod table;
+pub mod tree;
 pub mod value;
+pub mod zset;
 
 use std::collections::BTreeMap;
 
@@ -21,7 +28,7 @@ use crate::command::Run;
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
 use table::{Keyed, Table, hash};
-use value::{Entry, Value};
+use value::{Entry, Kind, Value};
 
 /// Databases that `SELECT` can choose from.
 pub const DATABASES: u32 = 16;
@@ -192,6 +199,13 @@ impl Db {
                 let &Call { db: index, now, seed, wishes, .. } = call;
                 run(&mut Change { db: self, index, now, random: Random(seed), wishes }, &call.args).into()
             }
+            // Of a transaction: the session has chosen the databases of the calls behind it, and nothing is watched.
+            Run::Session if call.command.name == "select" => match crate::family::parse::integer(&call.args[1]) {
+                Ok(db) if (0..i64::from(DATABASES)).contains(&db) => Reply::OK,
+                Ok(_) => Reply::Error(fault::DB_INDEX),
+                Err(fault) => Reply::Error(fault),
+            },
+            Run::Session if call.command.name == "unwatch" => Reply::OK,
             Run::Session => Reply::Error(Fault::new("ERR not a command of the database")),
         }
     }
@@ -328,6 +342,14 @@ impl<'d> View<'d> {
         self.value(key).map(|value| value.bytes().ok_or(fault::WRONG_TYPE)).transpose()
     }
 
+    /// A key's value of this type.
+    ///
+    /// # Errors
+    /// If it is of another.
+    pub fn get<T: Kind>(&self, key: &[u8]) -> Result<Option<&'d T>, Fault> {
+        self.value(key).map(|value| T::of(value).ok_or(fault::WRONG_TYPE)).transpose()
+    }
+
     /// Random numbers for this operation.
     pub fn random(&self) -> Random {
         Random(self.seed)
@@ -363,6 +385,45 @@ impl Change<'_> {
     /// A key's value.
     pub fn value(&mut self, key: &[u8]) -> Option<&mut Value> {
         self.find(key).map(|entry| &mut entry.value)
+    }
+
+    /// A key's value of this type.
+    ///
+    /// # Errors
+    /// If it is of another.
+    pub fn get<T: Kind>(&mut self, key: &[u8]) -> Result<Option<&mut T>, Fault> {
+        self.value(key).map(|value| T::of_mut(value).ok_or(fault::WRONG_TYPE)).transpose()
+    }
+
+    /// A key's value of this type: a new one, if the key is not there.
+    ///
+    /// # Errors
+    /// If it is of another.
+    pub fn make<T: Kind>(&mut self, key: &[u8]) -> Result<&mut T, Fault> {
+        if self.value(key).is_none() {
+            self.set(key, T::default().into_value());
+        }
+        Ok(self.get(key)?.expect("it was made"))
+    }
+
+    /// Says that a container was changed, and removes the key if nothing is left in it.
+    pub fn changed_container<T: Kind>(&mut self, key: &[u8], class: u8, event: &'static str) {
+        self.changed(key, class, event);
+        if self.get::<T>(key).ok().flatten().is_some_and(|value| value.is_nothing()) {
+            self.remove(key);
+            self.changed(key, b'g', "del");
+        }
+    }
+
+    /// Sets a key to a container, or removes it if there is nothing in it. Tells either.
+    pub fn store<T: Kind>(&mut self, key: &[u8], value: T, class: u8, event: &'static str) {
+        if !value.is_nothing() {
+            self.set(key, value.into_value());
+            self.changed(key, class, event);
+            self.ready(key);
+        } else {
+            crate::family::generic::delete(self, key);
+        }
     }
 
     /// Sets a key to a value, without a time to expire at. Tells nothing.

@@ -8,10 +8,13 @@ pub mod bits;
 pub mod connection;
 pub mod generic;
 pub mod glob;
+pub mod hashes;
+pub mod lists;
 pub mod parse;
+pub mod sets;
 pub mod strings;
 
 use crate::command::Command;
 
 /// The tables of all families.
-pub const TABLES: &[&[Command]] = &[connection::COMMANDS, generic::COMMANDS, strings::COMMANDS, bits::COMMANDS];
+pub const TABLES: &[&[Command]] = &[connection::COMMANDS, generic::COMMANDS, strings::COMMANDS, bits::COMMANDS, hashes::COMMANDS, lists::COMMANDS, sets::COMMANDS];

@@ -2,7 +2,12 @@
 
 use std::borrow::Cow;
 
+use super::hash::Hash;
+use super::list::List;
+use super::set::Set;
+use super::stream::Stream;
 use super::table::{Keyed, hash};
+use super::zset::Zset;
 use crate::reply::integer;
 
 /// A key, its value and when it expires.
@@ -58,7 +63,58 @@ pub enum Value {
     Raw(Vec<u8>),
     /// A string that is a number in its shortest form.
     Int(i64),
+    /// A list.
+    List(Box<List>),
+    /// A hash.
+    Hash(Box<Hash>),
+    /// A set.
+    Set(Box<Set>),
+    /// A sorted set.
+    Zset(Box<Zset>),
+    /// A stream.
+    Stream(Box<Stream>),
 }
+
+/// A type of values that hold others.
+pub trait Kind: Default {
+    /// The value as this type.
+    fn of(value: &Value) -> Option<&Self>;
+    /// The value as this type.
+    fn of_mut(value: &mut Value) -> Option<&mut Self>;
+    /// As a value.
+    fn into_value(self) -> Value;
+    /// Returns whether a key with it is to go.
+    fn is_nothing(&self) -> bool;
+}
+
+macro_rules! kind {
+    ($name:ident, $nothing:expr) => {
+        impl Kind for $name {
+            fn of(value: &Value) -> Option<&Self> {
+                if let Value::$name(inner) = value { Some(inner) } else { None }
+            }
+
+            fn of_mut(value: &mut Value) -> Option<&mut Self> {
+                if let Value::$name(inner) = value { Some(inner) } else { None }
+            }
+
+            fn into_value(self) -> Value {
+                Value::$name(Box::new(self))
+            }
+
+            fn is_nothing(&self) -> bool {
+                $nothing(self)
+            }
+        }
+    };
+}
+
+kind!(List, List::is_empty);
+kind!(Hash, Hash::is_empty);
+kind!(Set, Set::is_empty);
+kind!(Zset, Zset::is_empty);
+// A stream stays when its last entry goes.
+kind!(Stream, |_| false);
 
 impl Value {
     /// A string: a number, if it is one in its shortest form.
@@ -70,6 +126,11 @@ impl Value {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Str(_) | Self::Raw(_) | Self::Int(_) => "string",
+            Self::List(_) => "list",
+            Self::Hash(_) => "hash",
+            Self::Set(_) => "set",
+            Self::Zset(_) => "zset",
+            Self::Stream(_) => "stream",
         }
     }
 
@@ -79,6 +140,11 @@ impl Value {
             Self::Int(_) => "int",
             Self::Str(bytes) if bytes.len() <= 44 => "embstr",
             Self::Str(_) | Self::Raw(_) => "raw",
+            Self::List(_) => "quicklist",
+            Self::Hash(hash) => hash.encoding(),
+            Self::Set(set) => set.encoding(),
+            Self::Zset(zset) => zset.encoding(),
+            Self::Stream(_) => "stream",
         }
     }
 
@@ -87,6 +153,18 @@ impl Value {
         match self {
             Self::Str(bytes) | Self::Raw(bytes) => add(bytes),
             Self::Int(number) => add(&number.to_le_bytes()),
+            Self::List(list) => list.iter().for_each(add),
+            Self::Hash(hash) => hash.iter().for_each(|(name, value)| {
+                add(name);
+                add(value);
+                add(&hash.expires(name).unwrap_or(0).to_le_bytes());
+            }),
+            Self::Set(set) => set.iter().for_each(|member| add(&member)),
+            Self::Zset(zset) => zset.range(0, usize::MAX).iter().for_each(|(member, score)| {
+                add(member);
+                add(&score.to_le_bytes());
+            }),
+            Self::Stream(stream) => stream.digest(add),
         }
     }
 
@@ -99,6 +177,7 @@ impl Value {
                 integer(*number, &mut digits);
                 Some(Cow::Owned(digits))
             }
+            _ => None,
         }
     }
 }

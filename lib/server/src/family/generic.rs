@@ -85,7 +85,9 @@ impl<'a> Scan<'a> {
     /// Reads them: the cursor is at `at`.
     pub fn cursor(args: &Args, at: usize) -> Result<u64, Fault> {
         let text = core::str::from_utf8(&args[at]).ok();
-        text.and_then(|text| text.parse().ok()).ok_or(Fault::new("ERR invalid cursor"))
+        // As C reads it: a negative number is one from the end.
+        let number = |text: &str| text.parse().ok().or_else(|| text.parse::<i64>().ok().map(|number| number as u64));
+        text.and_then(number).ok_or(Fault::new("ERR invalid cursor"))
     }
 
     /// Reads the options behind the cursor at `at`.
