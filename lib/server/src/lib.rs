@@ -17,10 +17,14 @@
 //! byte.
 
 pub mod args;
+pub mod blocked;
 pub mod command;
+pub mod config;
 pub mod db;
 pub mod family;
+pub mod log;
 pub mod operation;
+pub mod pubsub;
 pub mod reply;
 pub mod resp;
 pub mod server;
