@@ -13,8 +13,11 @@ pub mod lists;
 pub mod parse;
 pub mod sets;
 pub mod strings;
+pub mod zjoins;
+pub mod zranges;
+pub mod zsets;
 
 use crate::command::Command;
 
 /// The tables of all families.
-pub const TABLES: &[&[Command]] = &[connection::COMMANDS, generic::COMMANDS, strings::COMMANDS, bits::COMMANDS, hashes::COMMANDS, lists::COMMANDS, sets::COMMANDS];
+pub const TABLES: &[&[Command]] = &[connection::COMMANDS, generic::COMMANDS, strings::COMMANDS, bits::COMMANDS, hashes::COMMANDS, lists::COMMANDS, sets::COMMANDS, zsets::COMMANDS, zranges::COMMANDS, zjoins::COMMANDS];

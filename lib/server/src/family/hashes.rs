@@ -109,7 +109,7 @@ fn hincrby(change: &mut Change<'_>, args: &Args) -> Answer {
 }
 
 fn hincrbyfloat(change: &mut Change<'_>, args: &Args) -> Answer {
-    if parse::float(&args[3])?.is_infinite() {
+    if parse::float(&args[3]).is_ok_and(f64::is_infinite) {
         return Err(Fault::new("ERR value is NaN or Infinity"));
     }
     let hash = change.get::<Hash>(&args[1])?;
@@ -142,11 +142,14 @@ pub fn chosen(args: &Args, word: &str) -> Result<(i64, bool), Fault> {
         return Err(fault::SYNTAX);
     }
     let with = args.len() == 4;
-    if count < -(i64::MAX / 2) || (with && count > i64::MAX / 2) {
+    if count < -MOST_REPEATED || (with && count > i64::MAX / 2) {
         return Err(fault::OUT_OF_RANGE);
     }
     Ok((count, with))
 }
+
+/// The most elements that are chosen with repetition: more are refused, where Redis would fill its memory.
+pub const MOST_REPEATED: i64 = 1 << 24;
 
 /// Which of `len` elements are chosen: all different if `count` is positive, else each by itself.
 pub fn choose(len: usize, count: i64, random: &mut crate::db::Random) -> Vec<usize> {

@@ -144,9 +144,6 @@ fn lpos(view: &View<'_>, args: &Args) -> Answer {
                          to start from the end of the list",
                     ));
                 }
-                if rank == i64::MIN {
-                    return Err(fault::OUT_OF_RANGE);
-                }
             }
             () if args.is(at, "COUNT") => {
                 let bad = Fault::new("ERR COUNT can't be negative");

@@ -14,7 +14,7 @@ pub fn integer_or(bytes: &[u8], error: Fault) -> Result<i64, Fault> {
 
 /// A number that is not negative.
 pub fn positive(bytes: &[u8]) -> Result<u64, Fault> {
-    u64::try_from(integer(bytes)?).map_err(|_| fault::NOT_POSITIVE)
+    integer(bytes).ok().and_then(|number| u64::try_from(number).ok()).ok_or(fault::NOT_POSITIVE)
 }
 
 /// A floating-point number. "nan" is none.

@@ -8,7 +8,7 @@ use crate::db::set::Set;
 use crate::db::table::Keyed;
 use crate::db::{Change, View};
 use crate::family::generic::Scan;
-use crate::family::hashes::choose;
+use crate::family::hashes::{MOST_REPEATED, choose};
 use crate::family::parse;
 use crate::reply::{Answer, Fault, Reply, fault};
 use category::SET;
@@ -123,7 +123,7 @@ fn srandmember(view: &View<'_>, args: &Args) -> Answer {
         return Ok(Reply::optional(set.and_then(|set| set.choose(&mut random))));
     }
     let count = parse::integer(&args[2])?;
-    if count < -(i64::MAX / 2) {
+    if count < -MOST_REPEATED {
         return Err(fault::OUT_OF_RANGE);
     }
     let Some(set) = view.get::<Set>(&args[1])? else { return Ok(Reply::Array(Vec::new())) };

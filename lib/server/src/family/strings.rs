@@ -314,8 +314,14 @@ fn decrby(change: &mut Change<'_>, args: &Args) -> Answer {
 /// `bad` if the old text is no number; others if the new one is none, or the sum has no value.
 pub fn float_sum(before: Option<&[u8]>, more: &[u8], bad: Fault) -> Result<String, Fault> {
     let read = |text: &[u8], bad: Fault| {
-        let number = parse::float_or(text, bad.clone())?;
-        if number.is_infinite() { Ok(None) } else { Extended::parse(text).map(Some).ok_or(bad) }
+        // What only a double can hold, in form, is infinite or hexadecimal.
+        match Extended::parse(text) {
+            Some(number) => Ok(Some(number)),
+            None => match parse::float_or(text, bad)? {
+                number if number.is_infinite() => Ok(None),
+                number => Ok(Extended::parse(number.to_string().as_bytes())),
+            },
+        }
     };
     let before = read(before.unwrap_or(b"0"), bad)?;
     let more = read(more, fault::NOT_A_FLOAT)?;

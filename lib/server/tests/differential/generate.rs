@@ -6,7 +6,7 @@
 use archipelago_server::db::Random;
 
 /// Templates by family.
-pub const FAMILIES: &[(&str, &[&str])] = &[("strings", STRINGS), ("bits", BITS), ("keys", KEYS), ("transactions", TRANSACTIONS), ("hashes", HASHES), ("lists", LISTS), ("sets", SETS)];
+pub const FAMILIES: &[(&str, &[&str])] = &[("strings", STRINGS), ("bits", BITS), ("keys", KEYS), ("transactions", TRANSACTIONS), ("hashes", HASHES), ("lists", LISTS), ("sets", SETS), ("zsets", ZSETS)];
 
 const STRINGS: &[&str] = &[
     "set K V", "set K V", "set K I", "set K V [nx|xx] [get] [keepttl]", "set K V ex|px NEAR", "set K V exat|pxat TIME [get]",
@@ -30,7 +30,7 @@ const KEYS: &[&str] = &[
     "renamenx K K", "copy K K [replace]", "copy K K db 0|1|2 [replace]", "move K 0|1|2", "swapdb 0|1 1|2", "select 0|1|2",
     "flushdb", "expire K NEAR [nx|xx|gt|lt]", "pexpire K NEAR000 [nx|xx|gt|lt]", "expireat K TIME [nx|xx|gt|lt]",
     "pexpireat K TIME000 [nx|xx|gt|lt] [gt]", "persist K", "expiretime K", "pexpiretime K", "ttl MISSING", "expire K I",
-    "randomkey", "ping", "ping V", "echo V", "scan 0 count 1000", "scan 0 match PATTERN count 1000 type string", "scan I", "get K",
+    "randomkey", "ping", "ping V", "echo V", "scan 0 count 1000", "scan 0 match PATTERN count 1000 type string", "scan abc", "get K",
     "object encoding|refcount MISSING", "object foo K", "foo K V", "flushall [async|sync]", "set K V",
 ];
 
@@ -43,7 +43,7 @@ const HASHES: &[&str] = &[
     "hset K M V", "hset K M V M V M I", "hmset K M V M F", "hset K MANY V MANY V MANY V MANY V MANY V", "hsetnx K M V", "hget K M",
     "hmget K M+", "hdel K M+", "hlen K", "hstrlen K M", "hexists K M", "hkeys K", "hvals K", "hgetall K", "hincrby K M I",
     "hincrby K M I", "hincrbyfloat K M F", "hincrbyfloat K M F", "hscan K 0 count 1000", "hscan K 0 match PATTERN count 1000", "hrandfield K",
-    "hrandfield K I [withvalues]", "object encoding K", "type K", "set k0 V", "del K", "hscan K I", "copy K K replace", "expiretime K",
+    "hrandfield K CH [withvalues]", "object encoding K", "type K", "set k0 V", "del K", "hscan K abc", "copy K K replace", "expiretime K",
 ];
 
 const LISTS: &[&str] = &[
@@ -57,9 +57,23 @@ const LISTS: &[&str] = &[
 const SETS: &[&str] = &[
     "sadd K M+", "sadd K SMALL+", "sadd K I I I", "sadd K MANY MANY MANY MANY MANY MANY", "srem K M+", "srem K SMALL+", "scard K",
     "sismember K M", "sismember K SMALL", "smismember K M+", "smembers K", "smove K K M", "smove K K SMALL", "spop gone", "spop gone I",
-    "srandmember K", "srandmember K I", "sscan K 0 count 1000", "sscan K 0 match PATTERN count 1000", "sinter K+", "sunion K+", "sdiff K+",
+    "srandmember K", "srandmember K CH", "sscan K 0 count 1000", "sscan K 0 match PATTERN count 1000", "sinter K+", "sunion K+", "sdiff K+",
     "sinterstore K K+", "sunionstore K K+", "sdiffstore K K+", "sintercard COUNT K K [limit] SMALL", "sintercard 2 K K limit I",
-    "object encoding K", "set k0 V", "del K", "type K", "sscan K I",
+    "object encoding K", "set k0 V", "del K", "type K", "sscan K abc",
+];
+
+const ZSETS: &[&str] = &[
+    "zadd K F M F M", "zadd K F M F M", "zadd K [nx|xx] [gt|lt] [ch] [incr] F M", "zadd K F MANY F MANY F MANY F MANY", "zadd K 0 M 0 M 0 M 0 M",
+    "zincrby K F M", "zrem K M+", "zcard K", "zscore K M", "zmscore K M+", "zrank K M", "zrevrank K M", "zpopmin K", "zpopmax K [SMALL]",
+    "zmpop COUNT K K min|max [count] SMALL", "zmpop 1 K min|max count COUNT", "zscan K 0 count 1000", "zrandmember K CH [withscores]",
+    "zrange K I I [rev] [withscores]", "zrange K SCORE SCORE byscore [rev] [withscores]", "zrange K SCORE SCORE byscore limit I I",
+    "zrange K LEX LEX bylex [rev] [withscores]", "zrange K LEX LEX bylex limit SMALL I", "zrevrange K I I [withscores]",
+    "zrangebyscore K SCORE SCORE [withscores]", "zrevrangebyscore K SCORE SCORE limit SMALL SMALL", "zrangebylex K LEX LEX",
+    "zrevrangebylex K LEX LEX limit SMALL I", "zrangestore K K I I [rev]", "zrangestore K K SCORE SCORE byscore limit SMALL SMALL",
+    "zcount K SCORE SCORE", "zlexcount K LEX LEX", "zremrangebyrank K I I", "zremrangebyscore K SCORE SCORE", "zremrangebylex K LEX LEX",
+    "zunion 2 K K [withscores]", "zinter 2 K K weights F F [withscores]", "zdiff 2 K K [withscores]", "zunion COUNT K K aggregate min|max|sum",
+    "zunionstore K 2 K K weights F F aggregate min|max|sum", "zinterstore K 2 K K aggregate min|max|sum", "zdiffstore K 2 K K",
+    "zunionstore K COUNT K K", "zintercard 2 K K [limit] SMALL", "object encoding K", "type K", "set k0 V", "sadd k1 M+", "del K",
 ];
 
 pub struct Generator {
@@ -159,10 +173,25 @@ impl Generator {
             "MISSING" => b"missing".to_vec(),
             "V" => self.text(),
             "M" => format!("m{}", self.random.below(10)).into_bytes(),
+            "SCORE" => match self.random.below(8) {
+                0 => b"-inf".to_vec(),
+                1 => b"+inf".to_vec(),
+                2 => format!("({}", self.float()).into_bytes(),
+                _ => self.float().into_bytes(),
+            },
+            "LEX" => match self.random.below(8) {
+                0 | 1 => b"-".to_vec(),
+                2 | 3 => b"+".to_vec(),
+                4 => format!("(m{}", self.random.below(10)).into_bytes(),
+                5 => self.text(),
+                _ => format!("[m{}", self.random.below(10)).into_bytes(),
+            },
             "MANY" => format!("member{}", self.random.below(300)).into_bytes(),
             "I" => self.integer().into_bytes(),
             "F" => self.float().into_bytes(),
             "SMALL" => self.random.below(12).to_string().into_bytes(),
+            // Redis makes as many answers as asked for: no large numbers.
+            "CH" => (self.random.below(30) as i64 - 15).to_string().into_bytes(),
             "COUNT" => (1 + self.random.below(5)).to_string().into_bytes(),
             // Relative times, so long that no clock's step is seen.
             "NEAR" => self.pick(&["100000000", "200000000", "-1", "0", "9223372036854775807", "x"]).as_bytes().to_vec(),

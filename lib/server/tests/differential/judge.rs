@@ -27,6 +27,10 @@ pub fn shown(command: &[Vec<u8>]) -> String {
 fn canonical(name: &str, answer: &Answer) -> Answer {
     let Answer::Array(all) = answer else { return answer.clone() };
     let mut all = all.clone();
+    if name.ends_with("scan") && all.len() == 2 {
+        let inner = if name == "hscan" || name == "zscan" { "hgetall" } else { "keys" };
+        return Answer::Array(vec![all[0].clone(), canonical(inner, &all[1])]);
+    }
     if UNORDERED.contains(&name) {
         all.sort_by(|one, other| one.partial_cmp(other).unwrap());
     } else if PAIRS.contains(&name) {

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -48,8 +48,6 @@ pub struct Theirs {
     server: Child,
     folder: PathBuf,
     stream: BufReader<UnixStream>,
-    /// The bytes of the last answer.
-    pub bytes: Vec<u8>,
 }
 
 impl Theirs {
@@ -70,7 +68,7 @@ impl Theirs {
             UnixStream::connect(&socket).inspect_err(|_| sleep(Duration::from_millis(20))).ok()
         });
         let stream = BufReader::new(stream.expect("redis-server listens"));
-        Some(Self { server, folder, stream, bytes: Vec::new() })
+        Some(Self { server, folder, stream })
     }
 
     pub fn ask(&mut self, command: &[Vec<u8>]) -> Answer {
