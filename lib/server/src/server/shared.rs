@@ -1,12 +1,13 @@
 //! What all loops share, and the letters between them.
 
-use archipelago_platform::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
 use archipelago_platform::time::Instant;
 use archipelago_replicate::Handle;
 use mio::Waker;
-use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpStream};
+use mio::net::TcpStream;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 use archipelago_platform::sync::Arc;
 
@@ -29,8 +30,8 @@ pub enum Letter {
     Client(TcpStream),
     /// What became of changes.
     Answers(Vec<(Owner, Verdict)>),
-    /// A message of a channel: the pattern that fits, the channel, the bytes.
-    Message(Vec<Owner>, bool, Option<Vec<u8>>, Arc<(Vec<u8>, Vec<u8>)>),
+    /// A message for subscribers: its bytes in both protocols.
+    Message(Vec<Owner>, Arc<(Vec<u8>, Vec<u8>)>),
     /// A client is to end.
     Kill(Owner),
 }
@@ -39,8 +40,8 @@ pub enum Letter {
 pub enum Verdict {
     /// It was carried out.
     Done(Outcome),
-    /// The client waits for keys.
-    Blocks,
+    /// The client waits for keys: so many milliseconds (0: for ever), and is then answered with this.
+    Blocks(u64, Reply),
 }
 
 /// A loop's letters.
@@ -83,10 +84,13 @@ pub struct Card {
     pub since: Instant,
     /// Its name.
     pub name: Mutex<Vec<u8>>,
-    /// Its last command.
-    pub last: AtomicUsize,
-    /// The database's number.
-    pub db: AtomicUsize,
+}
+
+impl Card {
+    /// Of a client that has just come.
+    pub fn new(owner: Owner, peer: SocketAddr) -> Self {
+        Self { owner, peer, since: Instant::now(), name: Mutex::default() }
+    }
 }
 
 /// Counts for `INFO`.
@@ -155,7 +159,7 @@ impl Shared {
 
     /// Sends a letter.
     pub fn post(&self, to: usize, letter: Letter) {
-        let bytes = if let Letter::Message(_, _, _, body) = &letter { body.0.len() + body.1.len() + 64 } else { 0 };
+        let bytes = if let Letter::Message(_, body) = &letter { body.0.len() + body.1.len() + 64 } else { 0 };
         self.mail[to].post(letter, bytes);
     }
 
@@ -241,10 +245,13 @@ impl Shared {
         }
         let mut verdicts: Vec<Option<Verdict>> = outcomes.into_iter().map(|outcome| Some(Verdict::Done(outcome))).collect();
         for (at, call) in blocking {
-            if let (Some(owner), true) = (owners[at], is_nothing(verdicts[at].as_ref())) {
+            let Some(Verdict::Done(Outcome { reply: nothing @ (Reply::Null | Reply::NullArray), .. })) = &verdicts[at] else {
+                continue;
+            };
+            if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {
+                verdicts[at] = Some(Verdict::Blocks(millis, nothing.clone()));
                 ready.extend(keys(&call));
                 lock(&self.blocked).register(owner, call);
-                verdicts[at] = Some(Verdict::Blocks);
             }
         }
         let told = owners.iter().zip(verdicts).filter_map(|(owner, verdict)| Some(((*owner)?, verdict?)));
@@ -252,33 +259,33 @@ impl Shared {
     }
 
     /// Carries out the commands of clients that wait for these keys.
-    pub fn serve(&self, handle: &mut Handle<Db>, mut ready: Vec<Key>) {
+    pub fn serve(&self, handle: &mut Handle<Db>, ready: Vec<Key>) {
         if ready.is_empty() {
             return;
         }
         let mut blocked = lock(&self.blocked);
-        while let Some(key) = ready.pop() {
+        let mut ready: VecDeque<Key> = ready.into();
+        while let Some(key) = ready.pop_front() {
             let mut ticket = 0;
             while let Some((next, owner, call)) = blocked.next(&key, ticket) {
                 ticket = next;
                 let again = Write::Call(Call { now: now(), ..call.clone() });
                 let Some(mut outcome) = self.store.write_many(handle, vec![again]).pop() else { return };
-                if matches!(outcome.reply, Reply::Null | Reply::NullArray) {
-                    // What this client asks for is not there, and what one of another type asks for may be.
-                    continue;
+                match &outcome.reply {
+                    // Others may ask for what is behind another place of a stream, or for another type.
+                    Reply::Error(fault) if fault.0.starts_with("WRONGTYPE") => continue,
+                    Reply::Null | Reply::NullArray if call.command.name.starts_with('x') => continue,
+                    Reply::Null | Reply::NullArray => break,
+                    _ => {}
                 }
                 if let Some(effects) = &mut outcome.effects {
-                    ready.append(&mut effects.ready);
+                    ready.extend(effects.ready.drain(..));
                 }
                 blocked.remove(owner.id);
                 self.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
             }
         }
     }
-}
-
-fn is_nothing(verdict: Option<&Verdict>) -> bool {
-    matches!(verdict, Some(Verdict::Done(Outcome { reply: Reply::Null | Reply::NullArray, .. })))
 }
 
 /// The call of a change that may have to wait.
