@@ -104,12 +104,17 @@ impl Config {
     pub fn set(&self, name: &str, value: &str) -> Result<(), String> {
         let mut values = self.values();
         let found = values.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        let (known, old) = found.ok_or_else(|| format!("Unknown option or number of arguments for CONFIG SET - '{name}'"))?;
+        let (known, old) =
+            found.ok_or_else(|| format!("Unknown option or number of arguments for CONFIG SET - '{name}'"))?;
         if !MUTABLE.contains(known) {
-            return Err(format!("CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"));
+            return Err(format!(
+                "CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"
+            ));
         }
         if *known != "requirepass" && value.parse::<u32>().is_err() {
-            return Err(format!("CONFIG SET failed (possibly related to argument '{name}') - argument couldn't be parsed into an integer"));
+            return Err(format!(
+                "CONFIG SET failed (possibly related to argument '{name}') - argument couldn't be parsed into an integer"
+            ));
         }
         value.clone_into(old);
         Ok(())

@@ -69,7 +69,11 @@ impl Store {
     ///
     /// # Errors
     /// A sentence that says what is wrong and what to do.
-    pub fn open(disk: Arc<dyn Disk>, directory: &Path, appendonly: Appendonly) -> Result<(Self, Option<Recovery>), Refusal> {
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        appendonly: Appendonly,
+    ) -> Result<(Self, Option<Recovery>), Refusal> {
         let policy = match appendonly {
             Appendonly::No => {
                 if disk.list(directory).is_ok_and(|names| names.iter().any(|name| name == "manifest")) {

@@ -63,7 +63,8 @@ impl Hub {
         if shard || self.patterns == 0 {
             return;
         }
-        let patterns = self.all.range((Kind::Pattern, Vec::new())..).take_while(|((kind, _), _)| *kind == Kind::Pattern);
+        let patterns =
+            self.all.range((Kind::Pattern, Vec::new())..).take_while(|((kind, _), _)| *kind == Kind::Pattern);
         for ((_, pattern), owners) in patterns.filter(|((_, pattern), _)| glob::fits(pattern, channel)) {
             owners.iter().for_each(|owner| each(*owner, Some(pattern)));
         }

@@ -28,8 +28,8 @@ use archipelago_platform::topology::Topology;
 use mio::net::TcpListener as Listener;
 use mio::{Poll, Waker};
 
-pub use crate::config::{Appendonly, Settings};
 use crate::config::Config;
+pub use crate::config::{Appendonly, Settings};
 use crate::log::{Refusal, Store};
 use event_loop::{LETTERS, Loop};
 use shared::{Mailbox, Shared};
@@ -59,7 +59,8 @@ impl Server {
     /// As [`start`](Self::start).
     pub fn start_on(settings: &Settings, disk: Arc<dyn Disk>) -> Result<Self, Refusal> {
         let address = settings.address;
-        let listening = |error: io::Error| format!("cannot listen on {address}: {error}. Choose another with --port or --bind");
+        let listening =
+            |error: io::Error| format!("cannot listen on {address}: {error}. Choose another with --port or --bind");
         let listener = TcpListener::bind(address).map_err(listening)?;
         listener.set_nonblocking(true).map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
@@ -76,7 +77,8 @@ impl Server {
             let mailbox = Mailbox::new(Waker::new(poll.registry(), LETTERS)?);
             Ok((poll, mailbox))
         });
-        let (polls, mail): (Vec<Poll>, _) = polls.collect::<io::Result<Vec<_>>>().map_err(starting)?.into_iter().unzip();
+        let (polls, mail): (Vec<Poll>, _) =
+            polls.collect::<io::Result<Vec<_>>>().map_err(starting)?.into_iter().unzip();
         let shared = Arc::new(Shared::new(store, Config::new(&settings), mail, address));
         let mut server = Self { shared: shared.clone(), loops: Vec::new(), writer: None, recovery, _lock: lock };
         if waits {
@@ -158,9 +160,12 @@ impl Drop for Server {
 /// Makes the directory, if it is not there, and locks it.
 fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn DiskLock>, Refusal> {
     let shown = directory.display();
-    disk.create_directory(directory).map_err(|error| format!("cannot make {shown}: {error}. Make its parent, or choose another with --dir"))?;
+    disk.create_directory(directory)
+        .map_err(|error| format!("cannot make {shown}: {error}. Make its parent, or choose another with --dir"))?;
     disk.lock(&directory.join("server.lock")).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => format!("{shown} is another server's: stop that one, or choose another with --dir"),
+        io::ErrorKind::WouldBlock => {
+            format!("{shown} is another server's: stop that one, or choose another with --dir")
+        }
         _ => format!("cannot lock {shown}: {error}"),
     })
 }

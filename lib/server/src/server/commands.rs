@@ -98,7 +98,9 @@ impl Loop {
                 client.ends = true;
                 return false;
             }
-            _ => Reply::Error(Fault::made(format!("ERR unknown command '{}', with args beginning with: ", command.name))),
+            _ => {
+                Reply::Error(Fault::made(format!("ERR unknown command '{}', with args beginning with: ", command.name)))
+            }
         };
         client.answer(&reply);
         true
@@ -172,7 +174,8 @@ impl Loop {
                 Reply::bulks(hub.channels(kind).map(|(name, _)| name).filter(|name| fits(name)))
             }
             b"NUMSUB" | b"SHARDNUMSUB" => {
-                let count = |name: &[u8]| hub.channels(kind).find(|(other, _)| *other == name).map_or(0, |(_, count)| count);
+                let count =
+                    |name: &[u8]| hub.channels(kind).find(|(other, _)| *other == name).map_or(0, |(_, count)| count);
                 Reply::Array(args.from(2).flat_map(|name| [Reply::bulk(name), Reply::count(count(name))]).collect())
             }
             b"NUMPAT" => Reply::count(hub.patterns()),
@@ -187,7 +190,8 @@ impl Loop {
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
             ));
         }
-        if user.is_some_and(|user| user != b"default") || !(expected.is_empty() || same(expected.as_bytes(), password)) {
+        if user.is_some_and(|user| user != b"default") || !(expected.is_empty() || same(expected.as_bytes(), password))
+        {
             return Reply::Error(Fault::new("WRONGPASS invalid username-password pair or user is disabled."));
         }
         client.known = true;

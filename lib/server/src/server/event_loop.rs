@@ -31,6 +31,8 @@ const LISTENER: Token = Token(usize::MAX);
 pub const LETTERS: Token = Token(usize::MAX - 1);
 /// Requests of a client in a round.
 const REQUESTS: usize = 64;
+/// Bytes of a client's requests in a round, but for the last of them.
+const REQUEST_BYTES: usize = 1 << 20;
 /// Bytes of a read.
 const READ: usize = 64 << 10;
 /// Connections that are accepted in a row.
@@ -152,7 +154,8 @@ impl Loop {
                     self.accepts = false;
                     return;
                 }
-                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
+                }
                 // No descriptors or no memory: they may be there later. Asked for again at once, they would be asked for all
                 // the time, since the connection stays.
                 Err(_) => {
@@ -270,7 +273,6 @@ impl Loop {
                 client.answer(&reply);
             }
         }
-        // A blocking command that did not have to wait has stopped the client, too: `more` of its round was true.
         if stopped {
             self.wake(owner.slot);
         }
@@ -336,9 +338,13 @@ impl Loop {
     /// Takes requests of a client: changes into the batch, reads while the client has no change in it. Returns whether
     /// there may be more.
     fn take_requests(&mut self, client: &mut Client, batch: &mut Batch) -> bool {
+        let mut bytes = 0;
         for _ in 0..REQUESTS {
             if !client.takes() {
                 return false;
+            }
+            if bytes > REQUEST_BYTES {
+                return true;
             }
             let args = match client.held.take() {
                 Some(args) => args,
@@ -355,6 +361,7 @@ impl Loop {
                     }
                 },
             };
+            bytes += args.bytes();
             // A request behind a change waits for it, unless it is a change, too.
             if client.waits > 0 && command::find(&args[0]).is_none_or(|command| !command.has(flag::WRITE)) {
                 client.held = Some(args);

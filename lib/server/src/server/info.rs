@@ -8,12 +8,19 @@ use super::shared::{Card, Shared, lock};
 /// A client's line in `CLIENT LIST`.
 pub fn client(card: &Card) -> String {
     let name = String::from_utf8_lossy(&lock(&card.name)).into_owned();
-    format!("id={} addr={} name={name} age={} loop={}\n", card.owner.id, card.peer, card.since.elapsed().as_secs(), card.owner.at)
+    format!(
+        "id={} addr={} name={name} age={} loop={}\n",
+        card.owner.id,
+        card.peer,
+        card.since.elapsed().as_secs(),
+        card.owner.at
+    )
 }
 
 /// The sections: all, or the one of this name.
 pub fn text(shared: &Shared, section: Option<&[u8]>) -> String {
-    let all = section.is_none_or(|name| [&b"all"[..], b"default", b"everything"].iter().any(|all| name.eq_ignore_ascii_case(all)));
+    let all = section
+        .is_none_or(|name| [&b"all"[..], b"default", b"everything"].iter().any(|all| name.eq_ignore_ascii_case(all)));
     let mut text = String::new();
     for (name, body) in sections(shared) {
         if all || section.is_some_and(|section| section.eq_ignore_ascii_case(name.as_bytes())) {
@@ -53,7 +60,9 @@ fn sections(shared: &Shared) -> Vec<(&'static str, String)> {
     let replicas = format!("role:master\r\nconnected_slaves:0\r\nreplicas:{}\r\n", shared.store.db().replicas());
     let keys = |db: &crate::db::Db| {
         let spaces = db.spaces.iter().enumerate().filter(|(_, space)| space.keys.len() > 0);
-        spaces.map(|(at, space)| format!("db{at}:keys={},expires={},avg_ttl=0\r\n", space.keys.len(), space.volatile)).collect()
+        spaces
+            .map(|(at, space)| format!("db{at}:keys={},expires={},avg_ttl=0\r\n", space.keys.len(), space.volatile))
+            .collect()
     };
     let keyspace: String = shared.store.db().inspect(0, keys).unwrap_or_default();
     vec![

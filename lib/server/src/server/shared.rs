@@ -243,9 +243,11 @@ impl Shared {
                 ready.append(&mut effects.ready);
             }
         }
-        let mut verdicts: Vec<Option<Verdict>> = outcomes.into_iter().map(|outcome| Some(Verdict::Done(outcome))).collect();
+        let mut verdicts: Vec<Option<Verdict>> =
+            outcomes.into_iter().map(|outcome| Some(Verdict::Done(outcome))).collect();
         for (at, call) in blocking {
-            let Some(Verdict::Done(Outcome { reply: nothing @ (Reply::Null | Reply::NullArray), .. })) = &verdicts[at] else {
+            let Some(Verdict::Done(Outcome { reply: nothing @ (Reply::Null | Reply::NullArray), .. })) = &verdicts[at]
+            else {
                 continue;
             };
             if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {

@@ -135,7 +135,8 @@ fn a_directory_has_one_server() {
     let refused = Server::start_on(&settings(), Arc::new(disk.clone())).err().unwrap();
     assert!(refused.contains("another server's"), "{refused}");
     server.stop().unwrap();
-    let refused = Server::start_on(&Settings { appendonly: Appendonly::No, ..settings() }, Arc::new(disk)).err().unwrap();
+    let refused =
+        Server::start_on(&Settings { appendonly: Appendonly::No, ..settings() }, Arc::new(disk)).err().unwrap();
     assert!(refused.contains("has a log"), "{refused}");
 }
 

@@ -42,7 +42,8 @@ fn without_a_log() {
 #[test]
 fn with_a_log_that_is_synced() {
     let directory = std::env::temp_dir().join(format!("archipelago-server-linear-{}", std::process::id()));
-    let settings = Settings { loops: 2, directory: directory.clone(), appendonly: Appendonly::Always, ..Settings::default() };
+    let settings =
+        Settings { loops: 2, directory: directory.clone(), appendonly: Appendonly::Always, ..Settings::default() };
     history(settings, 1_000);
     std::fs::remove_dir_all(directory).unwrap();
 }
