@@ -120,7 +120,9 @@ impl Session {
         if command.name == "watch" {
             return Step::Reply(Reply::Error(Fault::new("ERR WATCH inside MULTI is not allowed")));
         }
-        if command.has(flag::NO_MULTI) || (matches!(command.run, Run::Session) && !matches!(command.name, "select" | "unwatch")) {
+        if command.has(flag::NO_MULTI)
+            || (matches!(command.run, Run::Session) && !matches!(command.name, "select" | "unwatch"))
+        {
             return self.refuse(Fault::new("ERR Command not allowed inside a transaction"));
         }
         let number = (command.name == "select").then(|| parse::integer(&args[1]).ok());

@@ -257,7 +257,8 @@ fn swapdb(change: &mut Change<'_>, args: &Args) -> Answer {
         touch_all(change, other, &[one, other]);
         change.db.spaces.swap(one as usize, other as usize);
         for index in [one, other] {
-            let keys: Vec<Vec<u8>> = change.db.spaces[index as usize].keys.iter().map(|entry| entry.key().to_vec()).collect();
+            let keys: Vec<Vec<u8>> =
+                change.db.spaces[index as usize].keys.iter().map(|entry| entry.key().to_vec()).collect();
             on(change, index, |change| keys.iter().for_each(|key| change.ready(key)));
         }
     }

@@ -93,7 +93,11 @@ impl Judge {
         let key = command.get(1).map(|key| format!("{:?}", String::from_utf8_lossy(key))).unwrap_or_default();
         let about = self.history.iter().rev().filter(|line| line.contains(&key)).take(7);
         let about: Vec<&str> = about.map(String::as_str).collect();
-        let text = format!("{}\n   ours   {ours:?}\n   theirs {answer:?}\n   before {}", shown(&command), about[1..].join("\n          "));
+        let text = format!(
+            "{}\n   ours   {ours:?}\n   theirs {answer:?}\n   before {}",
+            shown(&command),
+            about[1..].join("\n          ")
+        );
         self.differences.entry(name).or_insert((0, text)).0 += 1;
         // What follows would differ, too.
         self.history.clear();
