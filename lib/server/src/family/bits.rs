@@ -87,7 +87,7 @@ fn range(args: &Args, at: usize, length: usize) -> Result<Option<(u64, u64)>, Fa
         Some(_) => return Err(fault::SYNTAX),
     };
     let length = length as i64 * if bits { 8 } else { 1 };
-    if start < 0 && end < 0 && start > end {
+    if args.is(0, "BITCOUNT") && start < 0 && end < 0 && start > end {
         return Ok(None);
     }
     let from_end = |place: i64| if place < 0 { (place + length).max(0) } else { place };

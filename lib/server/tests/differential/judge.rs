@@ -71,7 +71,9 @@ fn now() -> u64 {
 impl Judge {
     pub fn family(&mut self, name: &str, theirs: &mut Theirs) {
         self.family = name.into();
-        self.ask(vec![b"FLUSHALL".to_vec()], theirs);
+        for word in ["DISCARD", "FLUSHALL"] {
+            self.ask(vec![word.as_bytes().to_vec()], theirs);
+        }
     }
 
     pub fn ask(&mut self, command: Vec<Vec<u8>>, theirs: &mut Theirs) {
