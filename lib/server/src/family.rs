@@ -20,4 +20,15 @@ pub mod zsets;
 use crate::command::Command;
 
 /// The tables of all families.
-pub const TABLES: &[&[Command]] = &[crate::server::commands::COMMANDS, connection::COMMANDS, generic::COMMANDS, strings::COMMANDS, bits::COMMANDS, hashes::COMMANDS, lists::COMMANDS, sets::COMMANDS, zsets::COMMANDS, zranges::COMMANDS, zjoins::COMMANDS];
+pub const TABLES: &[&[Command]] = &[
+    connection::COMMANDS,
+    generic::COMMANDS,
+    strings::COMMANDS,
+    bits::COMMANDS,
+    hashes::COMMANDS,
+    lists::COMMANDS,
+    sets::COMMANDS,
+    zsets::COMMANDS,
+    zranges::COMMANDS,
+    zjoins::COMMANDS,
+];

@@ -6,6 +6,7 @@
 use crate::args::Args;
 use crate::command::{self, Command, Run, flag};
 use crate::db::{DATABASES, Outcome};
+use crate::family::generic::object_part;
 use crate::family::parse;
 use crate::operation::{Call, Read, Watched, Write};
 use crate::reply::{Fault, Protocol, Reply, fault};
@@ -40,8 +41,9 @@ pub struct Moment {
 #[derive(Debug, Default)]
 struct Queue {
     calls: Vec<Call>,
-    /// Which of the answers are those of `SELECT`: calls have no operation of it.
+    /// A command was refused: `EXEC` will be.
     refused: bool,
+    /// The database for the next command.
     db: u32,
 }
 
@@ -83,6 +85,7 @@ impl Session {
     pub fn accept(&mut self, args: Args, moment: Moment) -> Step {
         let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
         let found = command.ok_or_else(|| unknown(&args)).and_then(|command| match command.takes(args.len()) {
+            true if command.name == "object" => object_part(&args).map(|_| command),
             true => Ok(command),
             false => Err(wrong_number(command.name)),
         });
@@ -120,7 +123,9 @@ impl Session {
         if command.name == "watch" {
             return Step::Reply(Reply::Error(Fault::new("ERR WATCH inside MULTI is not allowed")));
         }
-        if command.has(flag::NO_MULTI) || (matches!(command.run, Run::Session) && !matches!(command.name, "select" | "unwatch")) {
+        if command.has(flag::NO_MULTI)
+            || (matches!(command.run, Run::Session) && !matches!(command.name, "select" | "unwatch"))
+        {
             return self.refuse(Fault::new("ERR Command not allowed inside a transaction"));
         }
         let number = (command.name == "select").then(|| parse::integer(&args[1]).ok());

@@ -134,18 +134,23 @@ impl Extended {
         let lost = bits & ((1 << drop) - 1);
         let kept = kept + u128::from(lost > half || (lost == half && kept & 1 == 1));
         let carry = kept >> 64 != 0;
-        Self { negative: false, mantissa: if carry { 1 << 63 } else { kept as u64 }, exponent: exponent + i32::from(carry) }
+        Self {
+            negative: false,
+            mantissa: if carry { 1 << 63 } else { kept as u64 },
+            exponent: exponent + i32::from(carry),
+        }
     }
 
     /// The sum, rounded.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        let (large, small) =
-            if (self.mantissa == 0, other.exponent, other.mantissa) > (other.mantissa == 0, self.exponent, self.mantissa) {
-                (other, self)
-            } else {
-                (self, other)
-            };
+        let (large, small) = if (self.mantissa == 0, other.exponent, other.mantissa)
+            > (other.mantissa == 0, self.exponent, self.mantissa)
+        {
+            (other, self)
+        } else {
+            (self, other)
+        };
         let (large, small) = if large.mantissa == 0 { (small, large) } else { (large, small) };
         if small.mantissa == 0 {
             return large;

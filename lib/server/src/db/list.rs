@@ -46,7 +46,11 @@ impl List {
             if let Some(pack) = if end == End::Left { self.packs.front_mut() } else { self.packs.back_mut() } {
                 pack.shrink();
             }
-            if end == End::Left { self.packs.push_front(Pack::default()) } else { self.packs.push_back(Pack::default()) }
+            if end == End::Left {
+                self.packs.push_front(Pack::default())
+            } else {
+                self.packs.push_back(Pack::default())
+            }
         }
         match end {
             End::Left => self.packs.front_mut().expect("there is one").push_front(element),
@@ -63,7 +67,11 @@ impl List {
         pack.remove(offset, 1);
         self.len -= 1;
         if pack.is_empty() {
-            if end == End::Left { self.packs.pop_front() } else { self.packs.pop_back() };
+            if end == End::Left {
+                self.packs.pop_front()
+            } else {
+                self.packs.pop_back()
+            };
         }
         Some(element)
     }
@@ -137,7 +145,11 @@ impl List {
             pack.remove(pack.offset(inner), here);
             self.len -= here;
             count -= here;
-            if self.packs[at].is_empty() { _ = self.packs.remove(at) } else { at += 1 }
+            if self.packs[at].is_empty() {
+                _ = self.packs.remove(at)
+            } else {
+                at += 1
+            }
             inner = 0;
         }
     }

@@ -198,7 +198,8 @@ impl<T: Ord + Clone> Tree<T> {
             match node {
                 Node::Leaf(items) => items.capacity() * size_of::<T>(),
                 Node::Inner(children) => {
-                    children.capacity() * size_of::<Child<T>>() + children.iter().map(|child| of(&child.node)).sum::<usize>()
+                    children.capacity() * size_of::<Child<T>>()
+                        + children.iter().map(|child| of(&child.node)).sum::<usize>()
                 }
             }
         }

@@ -124,13 +124,16 @@ impl Zset {
     /// Sets a member's score. Returns the one before.
     pub fn set(&mut self, member: &[u8], score: f64) -> Option<f64> {
         if let Self::Packed(pack) = self {
+            // A packed zero has no sign, as in Redis.
+            let score = score + 0.0;
             let before = pairs(pack).find(|(_, met, _)| *met == member).map(|(offset, _, before)| (offset, before));
             if let Some((offset, _)) = before {
                 pack.remove(offset, 2);
             }
             if member.len() <= LONGEST_PACKED && pack.len() / 2 < MOST_PACKED {
                 let behind = |met: &[u8], other: f64| other > score || (other == score && met > member);
-                let at = pairs(pack).find(|(_, met, other)| behind(met, *other)).map_or(pack.end(), |(offset, ..)| offset);
+                let at =
+                    pairs(pack).find(|(_, met, other)| behind(met, *other)).map_or(pack.end(), |(offset, ..)| offset);
                 // The score first: the member then comes before it.
                 let index = pack.iter().take_while(|(offset, _)| *offset < at).count();
                 pack.insert(at, &score.to_le_bytes());
@@ -205,7 +208,9 @@ impl Zset {
     /// Members with scores: at most `count` from the one with rank `from` on.
     pub fn range(&self, from: usize, count: usize) -> Vec<(&[u8], f64)> {
         match self {
-            Self::Packed(pack) => pairs(pack).skip(from).take(count).map(|(_, member, score)| (member, score)).collect(),
+            Self::Packed(pack) => {
+                pairs(pack).skip(from).take(count).map(|(_, member, score)| (member, score)).collect()
+            }
             Self::Large { tree, .. } => {
                 let mut all = Vec::with_capacity(count.min(tree.len()));
                 tree.visit(from, count, |ranked| all.push((&*ranked.member, ranked.score)));
@@ -259,7 +264,12 @@ mod tests {
                 }
                 assert_eq!(zset.len(), scores.len());
                 if step % 100 == 0 {
-                    assert!(zset.range(0, usize::MAX).iter().map(|(member, _)| *member).eq(order.iter().map(|(_, member)| member)));
+                    assert!(
+                        zset.range(0, usize::MAX)
+                            .iter()
+                            .map(|(member, _)| *member)
+                            .eq(order.iter().map(|(_, member)| member))
+                    );
                     let rank = scores.get(&member).map(|score| order.range(..(*score, member.clone())).count());
                     assert_eq!(zset.rank_of(&member), rank);
                 }

@@ -6,8 +6,8 @@ use crate::args::Args;
 use crate::command::{Command, Keys, ONE_KEY, category, flag};
 use crate::db::value::Value;
 use crate::db::{Change, View};
-use crate::family::strings::{LONGEST, old, raw};
 use crate::family::parse;
+use crate::family::strings::{LONGEST, old, raw};
 use crate::reply::{Answer, Fault, Reply, fault};
 use category::BITMAP;
 use flag::{DENYOOM, FAST};
@@ -87,7 +87,7 @@ fn range(args: &Args, at: usize, length: usize) -> Result<Option<(u64, u64)>, Fa
         Some(_) => return Err(fault::SYNTAX),
     };
     let length = length as i64 * if bits { 8 } else { 1 };
-    if start < 0 && end < 0 && start > end {
+    if args.is(0, "BITCOUNT") && start < 0 && end < 0 && start > end {
         return Ok(None);
     }
     let from_end = |place: i64| if place < 0 { (place + length).max(0) } else { place };
@@ -237,16 +237,21 @@ fn steps(args: &Args) -> Result<Vec<Step>, Fault> {
             continue;
         }
         let number = parse::integer(&args[at + 3])?;
-        steps.push(Step { signed, width, offset, overflow, act: if set { Act::Set(number) } else { Act::Add(number) } });
+        steps.push(Step {
+            signed,
+            width,
+            offset,
+            overflow,
+            act: if set { Act::Set(number) } else { Act::Add(number) },
+        });
         at += 4;
     }
     Ok(steps)
 }
 
 fn field_type(text: &[u8]) -> Result<(bool, u32), Fault> {
-    let bad = Fault::new(
-        "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",
-    );
+    let bad =
+        Fault::new("ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.");
     let signed = match text.first() {
         Some(b'i') => true,
         Some(b'u') => false,
@@ -258,7 +263,8 @@ fn field_type(text: &[u8]) -> Result<(bool, u32), Fault> {
 
 impl Step {
     fn read(&self, bytes: &[u8]) -> i64 {
-        let bits = (self.offset..self.offset + u64::from(self.width)).fold(0_u64, |bits, bit| bits << 1 | u64::from(bit_at(bytes, bit)));
+        let bits = (self.offset..self.offset + u64::from(self.width))
+            .fold(0_u64, |bits, bit| bits << 1 | u64::from(bit_at(bytes, bit)));
         if self.signed { (bits << (64 - self.width)) as i64 >> (64 - self.width) } else { bits as i64 }
     }
 
@@ -270,8 +276,11 @@ impl Step {
 
     /// The number that fits the field, unless it is not to be written.
     fn fit(&self, number: i128) -> Option<i64> {
-        let (low, high) =
-            if self.signed { (-(1_i128 << (self.width - 1)), (1 << (self.width - 1)) - 1) } else { (0, (1 << self.width) - 1) };
+        let (low, high) = if self.signed {
+            (-(1_i128 << (self.width - 1)), (1 << (self.width - 1)) - 1)
+        } else {
+            (0, (1 << self.width) - 1)
+        };
         if (low..=high).contains(&number) {
             return Some(number as i64);
         }
@@ -289,7 +298,11 @@ impl Step {
 
 fn bitfield(change: &mut Change<'_>, args: &Args) -> Answer {
     let steps = steps(args)?;
-    let end = steps.iter().filter(|step| !matches!(step.act, Act::Get)).map(|step| step.offset + u64::from(step.width) - 1).max();
+    let end = steps
+        .iter()
+        .filter(|step| !matches!(step.act, Act::Get))
+        .map(|step| step.offset + u64::from(step.width) - 1)
+        .max();
     let before = old(change, &args[1])?;
     let mut nothing = before.unwrap_or_default();
     let bytes = match end {

@@ -87,7 +87,8 @@ impl<'a> Scan<'a> {
         let text = core::str::from_utf8(&args[at]).ok();
         // As C reads it: a negative number is one from the end.
         let number = |text: &str| text.parse().ok().or_else(|| text.parse::<i64>().ok().map(|number| number as u64));
-        text.and_then(number).ok_or(Fault::new("ERR invalid cursor"))
+        text.and_then(|text| if text.is_empty() { Some(0) } else { number(text) })
+            .ok_or(Fault::new("ERR invalid cursor"))
     }
 
     /// Reads the options behind the cursor at `at`.
@@ -257,7 +258,8 @@ fn swapdb(change: &mut Change<'_>, args: &Args) -> Answer {
         touch_all(change, other, &[one, other]);
         change.db.spaces.swap(one as usize, other as usize);
         for index in [one, other] {
-            let keys: Vec<Vec<u8>> = change.db.spaces[index as usize].keys.iter().map(|entry| entry.key().to_vec()).collect();
+            let keys: Vec<Vec<u8>> =
+                change.db.spaces[index as usize].keys.iter().map(|entry| entry.key().to_vec()).collect();
             on(change, index, |change| keys.iter().for_each(|key| change.ready(key)));
         }
     }
@@ -393,10 +395,19 @@ pub fn arity(args: &Args, name: &str, least: usize, most: usize) -> Result<(), F
     if (least..=most).contains(&args.len()) { Ok(()) } else { Err(crate::session::wrong_number(name)) }
 }
 
-fn object(view: &View<'_>, args: &Args) -> Answer {
+/// Checks a subcommand of `OBJECT`: before it is queued, as the number of a command's arguments is.
+///
+/// # Errors
+/// If there is none of the name, or it takes another number of arguments.
+pub fn object_part(args: &Args) -> Result<&'static str, Fault> {
     let names = ["encoding", "refcount", "idletime", "freq"];
     let name = names.into_iter().find(|name| args.is(1, name)).ok_or_else(|| unknown_subcommand(args))?;
     arity(args, &format!("object|{name}"), 3, 3)?;
+    Ok(name)
+}
+
+fn object(view: &View<'_>, args: &Args) -> Answer {
+    let name = object_part(args)?;
     let Some(entry) = view.find(&args[2]) else { return Ok(Reply::Null) };
     match name {
         "encoding" => Ok(Reply::bulk(entry.value.encoding())),

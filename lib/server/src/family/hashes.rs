@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::command::{Command, ONE_KEY, category, flag};
+use crate::db::extended::Extended;
 use crate::db::hash::Hash;
 use crate::db::{Change, View};
 use crate::family::generic::Scan;
@@ -99,7 +100,8 @@ fn hincrby(change: &mut Change<'_>, args: &Args) -> Answer {
     let more = parse::integer(&args[3])?;
     let hash = change.get::<Hash>(&args[1])?;
     let before = hash.and_then(|hash| hash.get(&args[2]));
-    let before = before.map_or(Ok(0), |text| parse::integer_or(text, Fault::new("ERR hash value is not an integer")))?;
+    let before =
+        before.map_or(Ok(0), |text| parse::integer_or(text, Fault::new("ERR hash value is not an integer")))?;
     let sum = before.checked_add(more).ok_or(Fault::new("ERR increment or decrement would overflow"))?;
     let mut digits = Vec::new();
     integer(sum, &mut digits);
@@ -109,7 +111,7 @@ fn hincrby(change: &mut Change<'_>, args: &Args) -> Answer {
 }
 
 fn hincrbyfloat(change: &mut Change<'_>, args: &Args) -> Answer {
-    if parse::float(&args[3]).is_ok_and(f64::is_infinite) {
+    if Extended::parse(&args[3]).is_none() && parse::float(&args[3])?.is_infinite() {
         return Err(Fault::new("ERR value is NaN or Infinity"));
     }
     let hash = change.get::<Hash>(&args[1])?;

@@ -164,7 +164,8 @@ fn lpos(view: &View<'_>, args: &Args) -> Answer {
     let wanted = count.map_or(1, |count| if count == 0 { usize::MAX } else { count as usize });
     let is = |(_, element): &(usize, &[u8])| **element == args[2];
     let skip = (rank.unsigned_abs() - 1) as usize;
-    let told = |places: &mut dyn Iterator<Item = usize>| places.skip(skip).take(wanted).map(Reply::count).collect::<Vec<_>>();
+    let told =
+        |places: &mut dyn Iterator<Item = usize>| places.skip(skip).take(wanted).map(Reply::count).collect::<Vec<_>>();
     let mut places = if rank > 0 {
         told(&mut list.iter().enumerate().take(most).filter(is).map(|(at, _)| at))
     } else {
@@ -259,9 +260,8 @@ fn relocate(change: &mut Change<'_>, args: &Args, from: End, to: End) -> Answer 
 
 /// Reads behind the keys what both `MPOP`s have: a word and a count.
 pub fn mpop<T>(args: &Args, at: usize, word: impl Fn(&[u8]) -> Result<T, Fault>) -> Result<(usize, T, usize), Fault> {
-    let keys = counted(args, at, Fault::new("ERR numkeys should be greater than 0")).map_err(|fault| {
-        if fault.0.contains("greater than number") { fault::SYNTAX } else { fault }
-    })?;
+    let keys = counted(args, at, Fault::new("ERR numkeys should be greater than 0"))
+        .map_err(|fault| if fault.0.contains("greater than number") { fault::SYNTAX } else { fault })?;
     let behind = at + 1 + keys;
     let which = word(args.get(behind).ok_or(fault::SYNTAX)?)?;
     let bad = Fault::new("ERR count should be greater than 0");

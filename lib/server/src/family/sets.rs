@@ -137,7 +137,9 @@ fn sscan(view: &View<'_>, args: &Args) -> Answer {
     let scan = Scan::options(args, 2, cursor)?;
     match set {
         Set::Table(table) => scan.table(table, |member, told| told.push(Reply::bulk(member.key()))),
-        Set::Integers(_) => Ok(Scan::answer(0, set.iter().filter(|member| scan.fits(member)).map(Reply::bulk).collect())),
+        Set::Integers(_) => {
+            Ok(Scan::answer(0, set.iter().filter(|member| scan.fits(member)).map(Reply::bulk).collect()))
+        }
     }
 }
 

@@ -366,7 +366,8 @@ fn strlen(view: &View<'_>, args: &Args) -> Answer {
 
 /// The longest common subsequence, by a table of lengths.
 fn lcs(view: &View<'_>, args: &Args) -> Answer {
-    let texts = |key: &[u8]| view.string(key).map_err(|_| Fault::new("ERR The specified keys must contain string values"));
+    let texts =
+        |key: &[u8]| view.string(key).map_err(|_| Fault::new("ERR The specified keys must contain string values"));
     let (one, other) = (texts(&args[1])?.unwrap_or_default(), texts(&args[2])?.unwrap_or_default());
     let (mut len, mut idx, mut with_length, mut least) = (false, false, false, 0);
     let mut at = 3;

@@ -92,6 +92,10 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
         source.iter_mut().for_each(|(_, score)| *score = weighted(*score, *weight));
     }
     let mut result = Zset::default();
+    if !name.ends_with("store") {
+        // What is told keeps the sign of a zero.
+        result.unpack();
+    }
     if how == Inter {
         // The smallest first, as Redis does, since sums of scores depend on the order.
         sources.sort_by_key(Vec::len);

@@ -53,12 +53,13 @@ enum Range<'a> {
     Lex(LexEnd<'a>, LexEnd<'a>),
 }
 
+/// As C's `strtod` reads it: blanks before it and nothing at all are allowed, and what is too large is infinite.
 fn score_end(text: &[u8]) -> Result<(f64, bool), Fault> {
-    let bad = Fault::new("ERR min or max is not a float");
-    match text.strip_prefix(b"(") {
-        Some(text) => Ok((parse::float_or(text, bad)?, true)),
-        None => Ok((parse::float_or(text, bad)?, false)),
-    }
+    let (text, without) = text.strip_prefix(b"(").map_or((text, false), |text| (text, true));
+    let text = core::str::from_utf8(text.trim_ascii_start()).unwrap_or("x");
+    let score = if text.is_empty() { Some(0.0) } else { text.parse().ok() };
+    let score = score.or_else(|| parse::float(text.as_bytes()).ok()).filter(|score| !score.is_nan());
+    Ok((score.ok_or(Fault::new("ERR min or max is not a float"))?, without))
 }
 
 fn lex_end(text: &[u8]) -> Result<LexEnd<'_>, Fault> {
@@ -91,7 +92,9 @@ impl<'a> Range<'a> {
                 zset.rank(|_, score| score < low || (without_low && score == low)),
                 zset.rank(|_, score| score < high || (!without_high && score == high)),
             ),
-            Self::Lex(low, high) => (zset.rank(|member, _| before(member, low, false)), zset.rank(|member, _| before(member, high, true))),
+            Self::Lex(low, high) => {
+                (zset.rank(|member, _| before(member, low, false)), zset.rank(|member, _| before(member, high, true)))
+            }
         };
         (from, to.saturating_sub(from))
     }

@@ -185,7 +185,9 @@ fn zpop(change: &mut Change<'_>, args: &Args, max: bool) -> Answer {
     }
     let count = args.get(2).map_or(Ok(1), parse::positive)?;
     let taken = take(change, &args[1], max, usize::try_from(count).unwrap_or(usize::MAX))?;
-    Ok(Reply::Array(taken.into_iter().flat_map(|(member, score)| [Reply::Bulk(member), Reply::Double(score)]).collect()))
+    Ok(Reply::Array(
+        taken.into_iter().flat_map(|(member, score)| [Reply::Bulk(member), Reply::Double(score)]).collect(),
+    ))
 }
 
 fn zmpop(change: &mut Change<'_>, args: &Args, at: usize) -> Answer {

@@ -71,7 +71,9 @@ fn now() -> u64 {
 impl Judge {
     pub fn family(&mut self, name: &str, theirs: &mut Theirs) {
         self.family = name.into();
-        self.ask(vec![b"FLUSHALL".to_vec()], theirs);
+        for word in ["DISCARD", "FLUSHALL"] {
+            self.ask(vec![word.as_bytes().to_vec()], theirs);
+        }
     }
 
     pub fn ask(&mut self, command: Vec<Vec<u8>>, theirs: &mut Theirs) {
@@ -93,7 +95,11 @@ impl Judge {
         let key = command.get(1).map(|key| format!("{:?}", String::from_utf8_lossy(key))).unwrap_or_default();
         let about = self.history.iter().rev().filter(|line| line.contains(&key)).take(7);
         let about: Vec<&str> = about.map(String::as_str).collect();
-        let text = format!("{}\n   ours   {ours:?}\n   theirs {answer:?}\n   before {}", shown(&command), about[1..].join("\n          "));
+        let text = format!(
+            "{}\n   ours   {ours:?}\n   theirs {answer:?}\n   before {}",
+            shown(&command),
+            about[1..].join("\n          ")
+        );
         self.differences.entry(name).or_insert((0, text)).0 += 1;
         // What follows would differ, too.
         self.history.clear();

@@ -64,9 +64,8 @@ impl Theirs {
         let mut command = Command::new("redis-server");
         command.args(settings).arg(&socket).arg("--dir").arg(&folder).stdout(Stdio::null()).stderr(Stdio::null());
         let server = command.spawn().ok()?;
-        let stream = (0..200).find_map(|_| {
-            UnixStream::connect(&socket).inspect_err(|_| sleep(Duration::from_millis(20))).ok()
-        });
+        let stream =
+            (0..200).find_map(|_| UnixStream::connect(&socket).inspect_err(|_| sleep(Duration::from_millis(20))).ok());
         let stream = BufReader::new(stream.expect("redis-server listens"));
         Some(Self { server, folder, stream })
     }
