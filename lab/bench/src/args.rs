@@ -2,6 +2,7 @@
 
 mod common;
 mod parse;
+mod serve;
 mod sim;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use parse::{batch, count, seconds};
 
 pub use common::{Blink, Cache, Common, Euno, Format, Locks, NrWork, Pin, Ranges, Ranks, SetsWork, Show, Timed, Txn};
 pub use parse::Warm;
+pub use serve::{Appendonly, Serve};
 pub use sim::{Sim, SimCommon, SimNr, SimPapers, SimSets, SimYcsb};
 
 /// Archipelago: in-memory data structures that scale on many-core NUMA servers.
@@ -34,6 +36,8 @@ pub enum Command {
     },
     /// Print the machine as the library sees it
     Machine,
+    /// A server of Redis's protocol: one replica of the database per NUMA node
+    Serve(Box<Serve>),
     /// Experiments on the virtual machine (built by `cargo sim`): how it would run on machines one doesn't have
     Sim {
         /// What to do.

@@ -1,0 +1,45 @@
+//! `serve`
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::parse::count;
+
+/// When changes are durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Appendonly {
+    /// Never: what is in memory ends with the process
+    No,
+    /// Within a second of the answer
+    Everysec,
+    /// Before anyone sees them
+    Always,
+}
+
+/// `serve`
+#[derive(Clone, Debug, Args)]
+pub struct Serve {
+    /// Where to listen; 0: wherever there is room
+    #[arg(long, default_value_t = 6379)]
+    pub port: u16,
+    /// The address to listen at
+    #[arg(long, default_value = "127.0.0.1")]
+    pub bind: IpAddr,
+    /// Where the log is
+    #[arg(long, default_value = "archipelago-data")]
+    pub dir: PathBuf,
+    /// When changes are on the disk
+    #[arg(long, value_enum, default_value = "no")]
+    pub appendonly: Appendonly,
+    /// Event loops [default: one per processor]
+    #[arg(long, value_parser = count)]
+    pub loops: Option<usize>,
+    /// What clients have to say first; without it only clients of this machine are let in
+    #[arg(long)]
+    pub requirepass: Option<String>,
+    /// The most clients at a time
+    #[arg(long, value_parser = count, default_value = "10k")]
+    pub maxclients: usize,
+}

@@ -1,0 +1,46 @@
+//! `serve`: the server until a signal or `SHUTDOWN` ends it.
+
+use std::process::ExitCode;
+
+use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
+use archipelago_platform::topology::Topology;
+use archipelago_server::config::{Appendonly, Settings};
+use archipelago_server::server::Server;
+
+use crate::args::{self, Serve};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::{print, tell};
+
+/// How often it is looked whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
+    interrupt::install();
+    let settings = Settings {
+        address: (args.bind, args.port).into(),
+        loops: args.loops.unwrap_or_else(|| Topology::current().cpus().len()),
+        directory: args.dir.clone(),
+        appendonly: match args.appendonly {
+            args::Appendonly::No => Appendonly::No,
+            args::Appendonly::Everysec => Appendonly::EverySecond,
+            args::Appendonly::Always => Appendonly::Always,
+        },
+        password: args.requirepass.clone(),
+        clients: args.maxclients,
+    };
+    let server = Server::start(&settings).map_err(Failure::new)?;
+    if let Some(recovery) = server.recovery() {
+        for cut in &recovery.cuts {
+            tell(format!("{}: {} unfinished bytes from {} on were cut", cut.file.display(), cut.bytes, cut.offset));
+        }
+        print(format!("{} changes read from {}", recovery.records, args.dir.display()))?;
+    }
+    let _ = print(format!("listening on {}; Ctrl-C or SHUTDOWN stops", server.address()))?;
+    while !interrupt::requested() && !server.is_ending() {
+        thread::sleep(LOOK);
+    }
+    server.stop().map_err(Failure::new)?;
+    Ok(ExitCode::SUCCESS)
+}

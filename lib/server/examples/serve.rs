@@ -1,0 +1,19 @@
+//! A server on the loopback: `cargo run --release -p archipelago-server --example serve -- PORT LOOPS [DIR no|everysec|always]`.
+
+use archipelago_server::server::{Appendonly, Server, Settings};
+
+fn main() -> Result<(), String> {
+    let mut args = std::env::args().skip(1);
+    let port = args.next().and_then(|port| port.parse().ok()).unwrap_or(7777);
+    let loops = args.next().and_then(|loops| loops.parse().ok()).unwrap_or(1);
+    let directory = args.next().unwrap_or_else(|| ".".into()).into();
+    let appendonly = match args.next().as_deref() {
+        Some("always") => Appendonly::Always,
+        Some("everysec") => Appendonly::EverySecond,
+        _ => Appendonly::No,
+    };
+    let address = ([127, 0, 0, 1], port).into();
+    let server = Server::start(&Settings { address, loops, directory, appendonly, ..Settings::default() })?;
+    println!("listening on {}", server.address());
+    server.wait()
+}

@@ -1,0 +1,77 @@
+//! A command's arguments.
+
+use core::ops::Index;
+
+/// The arguments of a command, the name among them, in one run of bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Args {
+    data: Vec<u8>,
+    /// Where each argument ends.
+    ends: Vec<u32>,
+}
+
+impl Args {
+    /// No arguments yet, with room for `count` of them with `bytes` in all.
+    pub fn with_capacity(count: usize, bytes: usize) -> Self {
+        Self { data: Vec::with_capacity(bytes), ends: Vec::with_capacity(count) }
+    }
+
+    /// Appends an argument.
+    ///
+    /// # Panics
+    /// If the arguments come to 4 GiB; [`resp`](crate::resp) refuses such a request before.
+    pub fn push(&mut self, argument: &[u8]) {
+        self.data.extend_from_slice(argument);
+        self.ends.push(u32::try_from(self.data.len()).expect("a request is shorter than 4 GiB"));
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    /// The argument at `index`.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)? as usize;
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        Some(&self.data[start..end])
+    }
+
+    /// The arguments from `first` on.
+    pub fn from(&self, first: usize) -> impl ExactSizeIterator<Item = &[u8]> + DoubleEndedIterator + Clone {
+        (first.min(self.len())..self.len()).map(|index| &self[index])
+    }
+
+    /// Returns whether the argument at `index` is this word, in upper or lower case.
+    pub fn is(&self, index: usize, word: &str) -> bool {
+        self.get(index).is_some_and(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))
+    }
+}
+
+impl Index<usize> for Args {
+    type Output = [u8];
+
+    /// # Panics
+    /// If there is no such argument. The registry checks the arity first.
+    fn index(&self, index: usize) -> &[u8] {
+        self.get(index).expect("the arity was checked")
+    }
+}
+
+impl<T: AsRef<[u8]>> FromIterator<T> for Args {
+    fn from_iter<I: IntoIterator<Item = T>>(arguments: I) -> Self {
+        let mut args = Self::default();
+        arguments.into_iter().for_each(|argument| args.push(argument.as_ref()));
+        args
+    }
+}

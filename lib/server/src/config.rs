@@ -1,0 +1,122 @@
+//! A server's settings: what `serve`'s arguments and `CONFIG` name.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use archipelago_platform::sync::{Mutex, MutexGuard};
+
+use crate::family::glob;
+
+/// When changes are durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Appendonly {
+    /// There is no log: what is in memory ends with the process.
+    #[default]
+    No,
+    /// Changes are answered at once and synced within a second.
+    EverySecond,
+    /// Neither the writer nor a reader sees a change before its sync.
+    Always,
+}
+
+/// A server's settings.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Event loops; 0 counts as 1.
+    pub loops: usize,
+    /// Where its files are.
+    pub directory: PathBuf,
+    /// When changes are durable.
+    pub appendonly: Appendonly,
+    /// What `AUTH` asks for.
+    pub password: Option<String>,
+    /// The most clients at a time.
+    pub clients: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            address: ([127, 0, 0, 1], 6379).into(),
+            loops: 1,
+            directory: PathBuf::from("."),
+            appendonly: Appendonly::No,
+            password: None,
+            clients: 10_000,
+        }
+    }
+}
+
+/// What `CONFIG SET` may change, and what all loops read.
+#[derive(Debug)]
+pub struct Config {
+    values: Mutex<Vec<(&'static str, String)>>,
+}
+
+/// The parameters that `CONFIG SET` may change.
+const MUTABLE: &[&str] = &["requirepass", "timeout", "maxclients"];
+
+impl Config {
+    /// What the settings say.
+    pub fn new(settings: &Settings) -> Self {
+        let appendfsync = if settings.appendonly == Appendonly::Always { "always" } else { "everysec" };
+        let values = vec![
+            ("appendfsync", appendfsync.into()),
+            ("appendonly", if settings.appendonly == Appendonly::No { "no" } else { "yes" }.into()),
+            ("bind", settings.address.ip().to_string()),
+            ("databases", crate::db::DATABASES.to_string()),
+            ("dir", settings.directory.display().to_string()),
+            ("io-threads", settings.loops.to_string()),
+            ("maxclients", settings.clients.to_string()),
+            ("maxmemory", "0".into()),
+            ("maxmemory-policy", "noeviction".into()),
+            ("port", settings.address.port().to_string()),
+            ("protected-mode", "yes".into()),
+            ("proto-max-bulk-len", crate::resp::LONGEST_BULK.to_string()),
+            ("requirepass", settings.password.clone().unwrap_or_default()),
+            ("save", String::new()),
+            ("timeout", "0".into()),
+        ];
+        Self { values: Mutex::new(values) }
+    }
+
+    fn values(&self) -> MutexGuard<'_, Vec<(&'static str, String)>> {
+        self.values.lock().expect("nothing panics while it is locked")
+    }
+
+    /// A parameter's value; empty if there is none.
+    pub fn get(&self, name: &str) -> String {
+        self.values().iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone()).unwrap_or_default()
+    }
+
+    /// The parameters whose names match a pattern.
+    pub fn matching(&self, pattern: &[u8]) -> Vec<(&'static str, String)> {
+        let pattern = pattern.to_ascii_lowercase();
+        self.values().iter().filter(|(name, _)| glob::fits(&pattern, name.as_bytes())).cloned().collect()
+    }
+
+    /// Changes a parameter.
+    ///
+    /// # Errors
+    /// What is wrong, if it cannot be changed or the value is none.
+    pub fn set(&self, name: &str, value: &str) -> Result<(), String> {
+        let mut values = self.values();
+        let found = values.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let (known, old) =
+            found.ok_or_else(|| format!("Unknown option or number of arguments for CONFIG SET - '{name}'"))?;
+        if !MUTABLE.contains(known) {
+            return Err(format!(
+                "CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"
+            ));
+        }
+        if *known != "requirepass" && value.parse::<u32>().is_err() {
+            return Err(format!(
+                "CONFIG SET failed (possibly related to argument '{name}') - argument couldn't be parsed into an integer"
+            ));
+        }
+        value.clone_into(old);
+        Ok(())
+    }
+}

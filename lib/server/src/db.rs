@@ -1,0 +1,496 @@
+//! The sequential database: what node replication makes concurrent.
+//!
+//! It knows nothing of threads, sockets, clocks or chance. A command's function gets a [`View`] of it (reads) or a
+//! [`Change`] (writes), each of one of the databases, at the operation's time.
+//!
+//! # Invariants
+//! - The same operations in the same order make equal databases: nothing here depends on addresses, on a hasher's random
+//!   keys or on the time of day.
+//! - A container that is a key's value is never empty.
+//! - An expired key is there until a write meets it; no function of a command sees it.
+
+pub mod extended;
+pub mod hash;
+pub mod list;
+pub mod pack;
+pub mod set;
+pub mod stream;
+pub mod table;
+pub mod tree;
+pub mod value;
+pub mod zset;
+
+use std::collections::BTreeMap;
+
+use archipelago_replicate::Sequential;
+
+use crate::command::Run;
+use crate::operation::{Call, Read, Watched, Write, wish};
+use crate::reply::{Answer, Fault, Reply, fault};
+use table::{Keyed, Table, hash};
+use value::{Entry, Kind, Value};
+
+/// Databases that `SELECT` can choose from.
+pub const DATABASES: u32 = 16;
+
+/// A keyspace event, as clients hear of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The letter of its class in `notify-keyspace-events`.
+    pub class: u8,
+    /// What happened.
+    pub name: &'static str,
+    /// The database's number.
+    pub db: u32,
+    /// The key.
+    pub key: Vec<u8>,
+}
+
+/// What the server hears of besides the answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Keys that blocked clients may go on with: lists, sorted sets and streams that came to be or got more.
+    pub ready: Vec<(u32, Vec<u8>)>,
+    /// Keyspace events, if they were wished for.
+    pub events: Vec<Event>,
+    /// Keys that were changed, if they were wished for.
+    pub changes: Vec<(u32, Vec<u8>)>,
+}
+
+/// The response to an operation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The answer.
+    pub reply: Reply,
+    /// What else happened, if there is anything to tell.
+    pub effects: Option<Box<Effects>>,
+}
+
+/// One of the databases.
+#[derive(Clone, Debug, Default)]
+pub struct Space {
+    pub(crate) keys: Table<Entry>,
+    /// Keys with a time to expire at.
+    pub(crate) volatile: usize,
+    /// Where the removal of expired keys goes on.
+    sweep: u64,
+}
+
+/// A key that clients watch.
+#[derive(Clone, Debug)]
+struct Watch {
+    /// How many clients.
+    watchers: u32,
+    /// The operation that changed it last.
+    changed: u64,
+}
+
+/// The database. See the module.
+#[derive(Clone, Debug)]
+pub struct Db {
+    pub(crate) spaces: Vec<Space>,
+    watched: BTreeMap<(u32, Vec<u8>), Watch>,
+    /// Operations so far.
+    serial: u64,
+    effects: Effects,
+}
+
+impl Default for Db {
+    fn default() -> Self {
+        Self {
+            spaces: (0..DATABASES).map(|_| Space::default()).collect(),
+            watched: BTreeMap::new(),
+            serial: 0,
+            effects: Effects::default(),
+        }
+    }
+}
+
+/// One of the databases, at a time, to be read.
+#[derive(Clone, Copy)]
+pub struct View<'d> {
+    /// All of them.
+    pub db: &'d Db,
+    /// Its number.
+    pub index: u32,
+    /// Milliseconds since 1970.
+    pub now: u64,
+    /// Where randomness comes from.
+    pub seed: u64,
+}
+
+/// One of the databases, at a time, to be changed.
+pub struct Change<'d> {
+    /// All of them.
+    pub db: &'d mut Db,
+    /// Its number.
+    pub index: u32,
+    /// Milliseconds since 1970.
+    pub now: u64,
+    /// Where randomness comes from.
+    pub random: Random,
+    /// Bits of [`wish`].
+    pub wishes: u8,
+}
+
+/// Random numbers that follow from a seed (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next 64 bits.
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`, which is not 0.
+    pub fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.draw()) * end as u128) >> 64) as usize
+    }
+}
+
+impl Db {
+    /// Carries out a changing operation.
+    pub fn write(&mut self, operation: &Write) -> Outcome {
+        self.serial += 1;
+        let reply = match operation {
+            Write::Call(call) => self.call(call),
+            Write::Exec { calls, watched, now } => self.exec(calls, watched, *now),
+            Write::Watch { db, keys, now } => self.watch(*db, keys, *now),
+            Write::Unwatch { watched } => {
+                self.unwatch(watched);
+                Reply::OK
+            }
+            Write::UnwatchAll => {
+                self.watched.clear();
+                Reply::OK
+            }
+            Write::Expire { now, most } => self.expire(*now, *most as usize),
+        };
+        let effects = (self.effects != Effects::default()).then(|| Box::new(core::mem::take(&mut self.effects)));
+        Outcome { reply, effects }
+    }
+
+    /// Carries out a reading operation.
+    pub fn read(&self, operation: &Read) -> Outcome {
+        let Read::Call(call) = operation;
+        let reply = match call.command.run {
+            Run::Read(run) => run(&self.view(call), &call.args).into(),
+            _ => Reply::Error(Fault::new("ERR not a reading command")),
+        };
+        Outcome { reply, effects: None }
+    }
+
+    fn view(&self, call: &Call) -> View<'_> {
+        View { db: self, index: call.db, now: call.now, seed: call.seed }
+    }
+
+    fn call(&mut self, call: &Call) -> Reply {
+        if call.db >= DATABASES {
+            return Reply::Error(fault::DB_INDEX);
+        }
+        match call.command.run {
+            Run::Read(run) => run(&self.view(call), &call.args).into(),
+            Run::Write(run) => {
+                let &Call { db: index, now, seed, wishes, .. } = call;
+                run(&mut Change { db: self, index, now, random: Random(seed), wishes }, &call.args).into()
+            }
+            // Of a transaction: the session has chosen the databases of the calls behind it, and nothing is watched.
+            Run::Session if call.command.name == "select" => match crate::family::parse::integer(&call.args[1]) {
+                Ok(db) if (0..i64::from(DATABASES)).contains(&db) => Reply::OK,
+                Ok(_) => Reply::Error(fault::DB_INDEX),
+                Err(fault) => Reply::Error(fault),
+            },
+            Run::Session if call.command.name == "unwatch" => Reply::OK,
+            Run::Session => Reply::Error(Fault::new("ERR not a command of the database")),
+        }
+    }
+
+    fn exec(&mut self, calls: &[Call], watched: &[Watched], now: u64) -> Reply {
+        let changed = watched.iter().any(|watched| self.was_changed(watched, now));
+        self.unwatch(watched);
+        if changed {
+            return Reply::NullArray;
+        }
+        Reply::Array(calls.iter().map(|call| self.call(call)).collect())
+    }
+
+    fn watch(&mut self, db: u32, keys: &[Vec<u8>], now: u64) -> Reply {
+        for key in keys {
+            // What has expired is gone before, not a change that the client did not see.
+            if db < DATABASES {
+                Change { db: self, index: db, now, random: Random(0), wishes: 0 }.bury(key);
+            }
+            let watch = self.watched.entry((db, key.clone())).or_insert(Watch { watchers: 0, changed: 0 });
+            watch.watchers += 1;
+        }
+        Reply::Int(self.serial as i64)
+    }
+
+    fn unwatch(&mut self, watched: &[Watched]) {
+        for Watched { db, key, .. } in watched {
+            if let std::collections::btree_map::Entry::Occupied(mut watch) = self.watched.entry((*db, key.clone())) {
+                watch.get_mut().watchers -= 1;
+                if watch.get().watchers == 0 {
+                    watch.remove();
+                }
+            }
+        }
+    }
+
+    fn was_changed(&self, watched: &Watched, now: u64) -> bool {
+        let Watched { db, key, since } = watched;
+        let changed = self.watched.get(&(*db, key.clone())).is_none_or(|watch| watch.changed > *since);
+        let space = self.spaces.get(*db as usize);
+        changed || space.and_then(|space| space.keys.get(key)).is_some_and(|entry| entry.is_dead(now))
+    }
+
+    /// Removes expired keys; looks at sixteen keys for each that it may remove.
+    fn expire(&mut self, now: u64, most: usize) -> Reply {
+        let mut removed = 0;
+        for index in 0..DATABASES {
+            let space = &mut self.spaces[index as usize];
+            if space.volatile == 0 || removed >= most {
+                continue;
+            }
+            let mut dead = Vec::new();
+            let look = |entry: &Entry| {
+                if entry.is_dead(now) {
+                    dead.push(entry.key().to_vec());
+                }
+            };
+            space.sweep = space.keys.scan(space.sweep, (most - removed) * 16, look);
+            removed += dead.len();
+            let mut change = Change { db: self, index, now, random: Random(0), wishes: wish::EVENTS | wish::CHANGES };
+            dead.iter().for_each(|key| change.bury(key));
+        }
+        Reply::count(removed)
+    }
+
+    /// Tells watchers that a key was changed.
+    pub(crate) fn touch(&mut self, index: u32, key: &[u8]) {
+        if !self.watched.is_empty()
+            && let Some(watch) = self.watched.get_mut(&(index, key.to_vec()))
+        {
+            watch.changed = self.serial;
+        }
+    }
+
+    /// The keys of a database that clients watch.
+    pub(crate) fn watched_in(&self, index: u32) -> Vec<Vec<u8>> {
+        let all = self.watched.range((index, Vec::new())..(index + 1, Vec::new()));
+        all.map(|((_, key), _)| key.clone()).collect()
+    }
+
+    /// A number that is equal for equal databases: of everything that operations can see.
+    pub fn digest(&self) -> u64 {
+        let mut digest = 0_u64;
+        let mut add =
+            |bytes: &[u8]| digest = digest.rotate_left(9).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(hash(bytes));
+        for (index, space) in self.spaces.iter().enumerate().filter(|(_, space)| !space.keys.is_empty()) {
+            add(&index.to_le_bytes());
+            for entry in space.keys.iter() {
+                add(entry.key());
+                add(&entry.expires().unwrap_or(0).to_le_bytes());
+                entry.value.digest(&mut add);
+            }
+        }
+        add(&self.serial.to_le_bytes());
+        digest
+    }
+}
+
+impl Sequential for Db {
+    type Read = Read;
+    type Write = Write;
+    type Response = Outcome;
+
+    fn read(&self, operation: &Read) -> Outcome {
+        Db::read(self, operation)
+    }
+
+    fn write(&mut self, operation: &Write) -> Outcome {
+        Db::write(self, operation)
+    }
+}
+
+impl<'d> View<'d> {
+    /// The database.
+    pub fn space(&self) -> &'d Space {
+        &self.db.spaces[self.index as usize]
+    }
+
+    /// A key that is there.
+    pub fn find(&self, key: &[u8]) -> Option<&'d Entry> {
+        self.space().keys.get(key).filter(|entry| !entry.is_dead(self.now))
+    }
+
+    /// A key's value.
+    pub fn value(&self, key: &[u8]) -> Option<&'d Value> {
+        self.find(key).map(|entry| &entry.value)
+    }
+
+    /// A key's bytes.
+    ///
+    /// # Errors
+    /// If it is no string.
+    pub fn string(&self, key: &[u8]) -> Result<Option<std::borrow::Cow<'d, [u8]>>, Fault> {
+        self.value(key).map(|value| value.bytes().ok_or(fault::WRONG_TYPE)).transpose()
+    }
+
+    /// A key's value of this type.
+    ///
+    /// # Errors
+    /// If it is of another.
+    pub fn get<T: Kind>(&self, key: &[u8]) -> Result<Option<&'d T>, Fault> {
+        self.value(key).map(|value| T::of(value).ok_or(fault::WRONG_TYPE)).transpose()
+    }
+
+    /// Random numbers for this operation.
+    pub fn random(&self) -> Random {
+        Random(self.seed)
+    }
+}
+
+impl Change<'_> {
+    /// The same, to be read.
+    pub fn view(&self) -> View<'_> {
+        View { db: self.db, index: self.index, now: self.now, seed: self.random.0 }
+    }
+
+    fn space(&mut self) -> &mut Space {
+        &mut self.db.spaces[self.index as usize]
+    }
+
+    /// Removes the key if it has expired.
+    pub fn bury(&mut self, key: &[u8]) {
+        let now = self.now;
+        let space = self.space();
+        if space.volatile > 0 && space.keys.get(key).is_some_and(|entry| entry.is_dead(now)) {
+            self.remove(key);
+            self.changed(key, b'x', "expired");
+        }
+    }
+
+    /// A key that is there.
+    pub fn find(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        self.bury(key);
+        self.space().keys.get_mut(key)
+    }
+
+    /// A key's value.
+    pub fn value(&mut self, key: &[u8]) -> Option<&mut Value> {
+        self.find(key).map(|entry| &mut entry.value)
+    }
+
+    /// A key's value of this type.
+    ///
+    /// # Errors
+    /// If it is of another.
+    pub fn get<T: Kind>(&mut self, key: &[u8]) -> Result<Option<&mut T>, Fault> {
+        self.value(key).map(|value| T::of_mut(value).ok_or(fault::WRONG_TYPE)).transpose()
+    }
+
+    /// A key's value of this type: a new one, if the key is not there.
+    ///
+    /// # Errors
+    /// If it is of another.
+    pub fn make<T: Kind>(&mut self, key: &[u8]) -> Result<&mut T, Fault> {
+        if self.value(key).is_none() {
+            self.set(key, T::default().into_value());
+        }
+        Ok(self.get(key)?.expect("it was made"))
+    }
+
+    /// Says that a container was changed, and removes the key if nothing is left in it.
+    pub fn changed_container<T: Kind>(&mut self, key: &[u8], class: u8, event: &'static str) {
+        self.changed(key, class, event);
+        if self.get::<T>(key).ok().flatten().is_some_and(|value| value.is_nothing()) {
+            self.remove(key);
+            self.changed(key, b'g', "del");
+        }
+    }
+
+    /// Sets a key to a container, or removes it if there is nothing in it. Tells either.
+    pub fn store<T: Kind>(&mut self, key: &[u8], value: T, class: u8, event: &'static str) {
+        if !value.is_nothing() {
+            self.set(key, value.into_value());
+            self.changed(key, class, event);
+            self.ready(key);
+        } else {
+            crate::family::generic::delete(self, key);
+        }
+    }
+
+    /// Sets a key to a value, without a time to expire at. Tells nothing.
+    pub fn set(&mut self, key: &[u8], value: Value) {
+        let access = (self.now / 1000) as u32;
+        let space = self.space();
+        match space.keys.get_mut(key) {
+            Some(entry) => {
+                entry.value = value;
+                entry.access = access;
+                if entry.expires().is_some() {
+                    entry.set_expires(None);
+                    space.volatile -= 1;
+                }
+            }
+            None => {
+                let mut entry = Entry::new(key, value);
+                entry.access = access;
+                space.keys.insert(entry);
+            }
+        }
+    }
+
+    /// Takes a key out. Tells nothing.
+    pub fn remove(&mut self, key: &[u8]) -> Option<Entry> {
+        let space = self.space();
+        let entry = space.keys.remove(key)?;
+        space.volatile -= usize::from(entry.expires().is_some());
+        Some(entry)
+    }
+
+    /// Sets when a key expires, if it is there. Tells nothing.
+    pub fn expire_at(&mut self, key: &[u8], at: Option<u64>) {
+        let space = self.space();
+        if let Some(entry) = space.keys.get_mut(key) {
+            space.volatile = space.volatile + usize::from(at.is_some()) - usize::from(entry.expires().is_some());
+            entry.set_expires(at);
+        }
+    }
+
+    /// Says that a key was changed: to those who watch it, cache it or listen to events.
+    pub fn changed(&mut self, key: &[u8], class: u8, event: &'static str) {
+        self.db.touch(self.index, key);
+        if self.wishes & wish::CHANGES != 0 {
+            self.db.effects.changes.push((self.index, key.to_vec()));
+        }
+        self.event(key, class, event);
+    }
+
+    /// Says that something happened to a key without changing it.
+    pub fn event(&mut self, key: &[u8], class: u8, name: &'static str) {
+        if self.wishes & wish::EVENTS != 0 {
+            self.db.effects.events.push(Event { class, name, db: self.index, key: key.to_vec() });
+        }
+    }
+
+    /// Says that blocked clients may go on with a key.
+    pub fn ready(&mut self, key: &[u8]) {
+        self.db.effects.ready.push((self.index, key.to_vec()));
+    }
+
+    /// Carries out another command within this operation: of a script.
+    pub fn run(&mut self, run: Run, args: &crate::args::Args) -> Answer {
+        match run {
+            Run::Read(run) => run(&self.view(), args),
+            Run::Write(run) => run(self, args),
+            Run::Session => Err(Fault::new("ERR not a command of the database")),
+        }
+    }
+}

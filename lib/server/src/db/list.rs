@@ -1,0 +1,208 @@
+//! Lists: a double-ended queue of packs.
+
+use std::collections::VecDeque;
+
+use super::pack::Pack;
+
+/// Bytes of a pack before another is begun.
+const FULL: usize = 8 << 10;
+
+/// A list.
+///
+/// # Invariant
+/// No pack is empty.
+#[derive(Clone, Debug, Default)]
+pub struct List {
+    packs: VecDeque<Pack>,
+    len: usize,
+}
+
+/// An end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The head.
+    Left,
+    /// The tail.
+    Right,
+}
+
+impl List {
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Puts an element at an end.
+    pub fn push(&mut self, end: End, element: &[u8]) {
+        self.len += 1;
+        let last = if end == End::Left { self.packs.front() } else { self.packs.back() };
+        if last.is_none_or(|pack| pack.size() + element.len() > FULL) {
+            // What lies inside is not added to again soon.
+            if let Some(pack) = if end == End::Left { self.packs.front_mut() } else { self.packs.back_mut() } {
+                pack.shrink();
+            }
+            if end == End::Left {
+                self.packs.push_front(Pack::default())
+            } else {
+                self.packs.push_back(Pack::default())
+            }
+        }
+        match end {
+            End::Left => self.packs.front_mut().expect("there is one").push_front(element),
+            End::Right => self.packs.back_mut().expect("there is one").push_back(element),
+        }
+    }
+
+    /// Takes an element from an end.
+    pub fn pop(&mut self, end: End) -> Option<Vec<u8>> {
+        let pack = if end == End::Left { self.packs.front_mut() } else { self.packs.back_mut() }?;
+        let mut items = pack.iter();
+        let (offset, item) = if end == End::Left { items.next() } else { items.next_back() }.expect("no pack is empty");
+        let element = item.to_vec();
+        pack.remove(offset, 1);
+        self.len -= 1;
+        if pack.is_empty() {
+            if end == End::Left {
+                self.packs.pop_front()
+            } else {
+                self.packs.pop_back()
+            };
+        }
+        Some(element)
+    }
+
+    /// The pack of the element with this index, and the index there.
+    fn locate(&self, mut index: usize) -> Option<(usize, usize)> {
+        if index >= self.len {
+            return None;
+        }
+        if index < self.len / 2 {
+            for (at, pack) in self.packs.iter().enumerate() {
+                if index < pack.len() {
+                    return Some((at, index));
+                }
+                index -= pack.len();
+            }
+        }
+        let mut behind = self.len - index;
+        for (at, pack) in self.packs.iter().enumerate().rev() {
+            if behind <= pack.len() {
+                return Some((at, pack.len() - behind));
+            }
+            behind -= pack.len();
+        }
+        None
+    }
+
+    /// The element with this index.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let (pack, at) = self.locate(index)?;
+        let pack = &self.packs[pack];
+        Some(pack.at(pack.offset(at)).0)
+    }
+
+    /// Replaces the element with this index, which is there.
+    pub fn set(&mut self, index: usize, element: &[u8]) {
+        let (pack, at) = self.locate(index).expect("the caller looked");
+        let pack = &mut self.packs[pack];
+        pack.replace(pack.offset(at), element);
+    }
+
+    /// Puts an element before the one with this index, or at the end.
+    pub fn insert(&mut self, index: usize, element: &[u8]) {
+        let Some((at, inner)) = self.locate(index) else { return self.push(End::Right, element) };
+        self.len += 1;
+        if self.packs[at].size() + element.len() > FULL {
+            let rest = self.packs[at].split_off(inner);
+            self.packs.insert(at + 1, rest);
+            if inner == 0 {
+                self.packs[at].push_back(element);
+                return;
+            }
+            if self.packs[at].size() + element.len() > FULL {
+                self.packs.insert(at + 1, Pack::default());
+                self.packs[at + 1].push_back(element);
+            } else {
+                self.packs[at].push_back(element);
+            }
+            return;
+        }
+        let pack = &mut self.packs[at];
+        pack.insert(pack.offset(inner), element);
+    }
+
+    /// Takes `count` elements from `index` on out; they are there.
+    pub fn remove(&mut self, index: usize, mut count: usize) {
+        let Some((mut at, mut inner)) = self.locate(index) else { return };
+        while count > 0 {
+            let pack = &mut self.packs[at];
+            let here = count.min(pack.len() - inner);
+            pack.remove(pack.offset(inner), here);
+            self.len -= here;
+            count -= here;
+            if self.packs[at].is_empty() {
+                _ = self.packs.remove(at)
+            } else {
+                at += 1
+            }
+            inner = 0;
+        }
+    }
+
+    /// The elements from `index` on.
+    pub fn iter_from(&self, index: usize) -> impl Iterator<Item = &[u8]> {
+        let (pack, inner) = self.locate(index).unwrap_or((self.packs.len(), 0));
+        self.packs.range(pack..).flat_map(|pack| pack.iter().map(|(_, item)| item)).skip(inner)
+    }
+
+    /// All elements.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.packs.iter().flat_map(|pack| pack.iter().map(|(_, item)| item))
+    }
+
+    /// Bytes of it.
+    pub fn bytes(&self) -> usize {
+        self.packs.capacity() * size_of::<Pack>() + self.packs.iter().map(Pack::capacity).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::Random;
+
+    #[test]
+    fn is_a_sequence() {
+        let (mut list, mut model, mut random) = (List::default(), VecDeque::<Vec<u8>>::new(), Random(9));
+        for step in 0..20_000 {
+            let element = vec![step as u8; [0, 3, 200, 3_000][random.below(4)]];
+            let at = random.below(model.len() + 1);
+            match random.below(7) {
+                0 => (list.push(End::Left, &element), model.push_front(element)).0,
+                1 => (list.push(End::Right, &element), model.push_back(element)).0,
+                2 => (list.insert(at, &element), model.insert(at, element)).0,
+                3 => assert_eq!(list.pop(End::Left), model.pop_front()),
+                4 => assert_eq!(list.pop(End::Right), model.pop_back()),
+                5 if at < model.len() => {
+                    list.set(at, &element);
+                    model[at] = element;
+                }
+                _ => {
+                    let count = random.below(model.len() - at + 1).min(4);
+                    list.remove(at, count);
+                    model.drain(at..at + count);
+                }
+            }
+            assert_eq!((list.len(), list.get(at)), (model.len(), model.get(at).map(Vec::as_slice)));
+            if step % 32 == 0 {
+                assert!(list.iter().eq(&model) && list.iter_from(at).eq(model.iter().skip(at)));
+                assert!(list.packs.iter().all(|pack| !pack.is_empty()));
+            }
+        }
+    }
+}

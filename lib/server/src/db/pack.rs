@@ -1,0 +1,264 @@
+//! Byte strings one behind the other in one allocation: small hashes, small sorted sets, pieces of lists.
+//!
+//! # Invariant
+//! An item is its length in LEB128, its bytes, and its length again with the bytes of the LEB128 backwards, so that a walk
+//! from the end finds it. Items begin at `start`; before it is room for items that come first.
+
+use crate::operation::put_number;
+
+/// Byte strings. See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Pack {
+    bytes: Vec<u8>,
+    start: u32,
+    len: u32,
+}
+
+/// Where an item begins, until the pack is changed.
+pub type Offset = usize;
+
+fn header(item: &[u8], out: &mut Vec<u8>) {
+    put_number(item.len() as u64, out);
+}
+
+/// An item's bytes with both lengths.
+fn encode(item: &[u8], out: &mut Vec<u8>) {
+    header(item, out);
+    out.extend_from_slice(item);
+    let at = out.len();
+    header(item, out);
+    out[at..].reverse();
+}
+
+fn forward(bytes: &[u8], mut at: usize) -> (usize, usize) {
+    let first = bytes[at];
+    if first < 0x80 {
+        return (first.into(), at + 1);
+    }
+    let (mut length, mut shift) = (0, 0);
+    loop {
+        let byte = bytes[at];
+        length |= usize::from(byte & 0x7f) << shift;
+        (at, shift) = (at + 1, shift + 7);
+        if byte < 0x80 {
+            return (length, at);
+        }
+    }
+}
+
+fn width(length: usize) -> usize {
+    ((usize::BITS - length.leading_zeros()) as usize).div_ceil(7).max(1)
+}
+
+impl Pack {
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of the items with their lengths.
+    pub fn size(&self) -> usize {
+        self.bytes.len() - self.start as usize
+    }
+
+    /// Bytes allocated.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// The item there, and where the next begins.
+    pub fn at(&self, offset: Offset) -> (&[u8], Offset) {
+        let (length, at) = forward(&self.bytes, offset);
+        (&self.bytes[at..at + length], at + length + width(length))
+    }
+
+    /// Where the first item begins.
+    pub fn first(&self) -> Offset {
+        self.start as usize
+    }
+
+    /// Where a next item would begin.
+    pub fn end(&self) -> Offset {
+        self.bytes.len()
+    }
+
+    /// Where the item before `offset` begins.
+    fn before(&self, offset: Offset) -> Offset {
+        let (mut length, mut shift, mut at) = (0, 0, offset - 1);
+        loop {
+            let byte = self.bytes[at];
+            length |= usize::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return at - length - width(length);
+            }
+            (at, shift) = (at - 1, shift + 7);
+        }
+    }
+
+    /// Where the item with this index begins, or the end.
+    pub fn offset(&self, index: usize) -> Offset {
+        if index > self.len() / 2 {
+            return (index..self.len()).fold(self.end(), |offset, _| self.before(offset));
+        }
+        (0..index).fold(self.first(), |offset, _| self.at(offset).1)
+    }
+
+    /// The items in order, each with its offset.
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { pack: self, front: self.first(), back: self.end() }
+    }
+
+    /// Puts an item before the one at `offset`, or at the end.
+    pub fn insert(&mut self, offset: Offset, item: &[u8]) {
+        let mut encoded = Vec::new();
+        if offset == self.end() {
+            encode(item, &mut self.bytes);
+        } else if offset == self.first() {
+            self.push_front(item);
+            return;
+        } else {
+            encode(item, &mut encoded);
+            self.bytes.splice(offset..offset, encoded);
+        }
+        self.len += 1;
+    }
+
+    /// Puts an item at the end.
+    pub fn push_back(&mut self, item: &[u8]) {
+        self.insert(self.end(), item);
+    }
+
+    /// Puts an item before all others.
+    pub fn push_front(&mut self, item: &[u8]) {
+        let size = item.len() + 2 * width(item.len());
+        if (self.start as usize) < size {
+            let room = (size + self.size()).min(8 << 10).max(size);
+            self.bytes.splice(..self.first(), core::iter::repeat_n(0, room));
+            self.start = room as u32;
+        }
+        let mut encoded = Vec::with_capacity(size);
+        encode(item, &mut encoded);
+        let first = self.first();
+        self.bytes[first - size..first].copy_from_slice(&encoded);
+        self.start -= size as u32;
+        self.len += 1;
+    }
+
+    /// Takes `count` items from `offset` on out.
+    pub fn remove(&mut self, offset: Offset, count: usize) {
+        let end = (0..count).fold(offset, |offset, _| self.at(offset).1);
+        self.len -= count as u32;
+        if offset == self.first() && end < self.end() {
+            self.start = end as u32;
+            // Not more room than items.
+            if self.first() > 64 && self.first() > self.size() {
+                self.bytes.drain(..self.start as usize);
+                self.start = 0;
+            }
+        } else {
+            self.bytes.drain(offset..end);
+            if self.len == 0 {
+                *self = Self::default();
+            }
+        }
+    }
+
+    /// Puts another item in the place of the one at `offset`.
+    pub fn replace(&mut self, offset: Offset, item: &[u8]) {
+        let (old, next) = self.at(offset);
+        if old.len() == item.len() {
+            let from = offset + width(item.len());
+            self.bytes[from..from + item.len()].copy_from_slice(item);
+            return;
+        }
+        let mut encoded = Vec::new();
+        encode(item, &mut encoded);
+        self.bytes.splice(offset..next, encoded);
+    }
+
+    /// The items from `index` on, as another pack.
+    pub fn split_off(&mut self, index: usize) -> Self {
+        let bytes = self.bytes.split_off(self.offset(index));
+        let len = self.len - index as u32;
+        self.len = index as u32;
+        Self { bytes, start: 0, len }
+    }
+
+    /// Gives back memory that it does not need.
+    pub fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+    }
+}
+
+/// The items of a pack.
+#[derive(Clone)]
+pub struct Iter<'p> {
+    pack: &'p Pack,
+    front: Offset,
+    back: Offset,
+}
+
+impl<'p> Iterator for Iter<'p> {
+    type Item = (Offset, &'p [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.front >= self.back {
+            return None;
+        }
+        let (item, next) = self.pack.at(self.front);
+        Some((core::mem::replace(&mut self.front, next), item))
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.front >= self.back {
+            return None;
+        }
+        self.back = self.pack.before(self.back);
+        Some((self.back, self.pack.at(self.back).0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::Random;
+
+    #[test]
+    fn is_a_sequence() {
+        let (mut pack, mut model, mut random) = (Pack::default(), Vec::<Vec<u8>>::new(), Random(3));
+        for step in 0..20_000 {
+            let item = vec![step as u8; [0, 1, 5, 127, 128, 300][random.below(6)]];
+            let at = random.below(model.len() + 1);
+            match random.below(6) {
+                0 => (pack.push_back(&item), model.push(item)).0,
+                1 => (pack.push_front(&item), model.insert(0, item)).0,
+                2 => (pack.insert(pack.offset(at), &item), model.insert(at, item)).0,
+                3 if at < model.len() => {
+                    pack.replace(pack.offset(at), &item);
+                    model[at] = item;
+                }
+                4 if random.below(20) == 0 => {
+                    let rest = pack.split_off(at);
+                    assert!(rest.iter().map(|(_, item)| item).eq(model.drain(at..)));
+                }
+                _ => {
+                    let count = random.below(model.len() - at + 1).min(3);
+                    pack.remove(pack.offset(at), count);
+                    model.drain(at..at + count);
+                }
+            }
+            assert_eq!(pack.len(), model.len());
+            if step % 16 == 0 {
+                assert!(pack.iter().map(|(_, item)| item).eq(&model));
+                assert!(pack.iter().rev().map(|(_, item)| item).eq(model.iter().rev()));
+            }
+        }
+    }
+}

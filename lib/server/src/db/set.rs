@@ -1,0 +1,193 @@
+//! Sets: sorted integers while all members are integers and they are few, or a table.
+
+use std::borrow::Cow;
+
+use super::table::{Keyed, Table, hash};
+use super::value::canonical;
+use crate::reply::integer;
+
+/// The most members of a set of integers.
+pub const MOST_INTEGERS: usize = 512;
+
+/// A member of a table.
+#[derive(Clone, Debug)]
+pub struct Member(Box<[u8]>, u32);
+
+impl Keyed for Member {
+    fn key(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn hash(&self) -> u32 {
+        self.1
+    }
+}
+
+/// Integers in order, each of `width` bytes.
+#[derive(Clone, Debug)]
+pub struct Integers {
+    bytes: Vec<u8>,
+    width: u8,
+}
+
+impl Integers {
+    fn len(&self) -> usize {
+        self.bytes.len() / usize::from(self.width)
+    }
+
+    /// The integer at this place.
+    pub fn at(&self, index: usize) -> i64 {
+        let width = usize::from(self.width);
+        let bytes = &self.bytes[index * width..(index + 1) * width];
+        match *bytes {
+            [a, b] => i16::from_le_bytes([a, b]).into(),
+            [a, b, c, d] => i32::from_le_bytes([a, b, c, d]).into(),
+            _ => i64::from_le_bytes(bytes.try_into().expect("integers have 2, 4 or 8 bytes")),
+        }
+    }
+
+    fn search(&self, number: i64) -> Result<usize, usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.at(middle) < number { low = middle + 1 } else { high = middle }
+        }
+        if low < self.len() && self.at(low) == number { Ok(low) } else { Err(low) }
+    }
+
+    fn insert(&mut self, index: usize, number: i64) {
+        let width = if i16::try_from(number).is_ok() {
+            2
+        } else if i32::try_from(number).is_ok() {
+            4
+        } else {
+            8
+        };
+        if width > self.width {
+            let wide = (0..self.len()).flat_map(|index| self.at(index).to_le_bytes().into_iter().take(width.into()));
+            (self.bytes, self.width) = (wide.collect(), width);
+        }
+        let width = usize::from(self.width);
+        self.bytes.splice(index * width..index * width, number.to_le_bytes().into_iter().take(width));
+    }
+
+    fn remove(&mut self, index: usize) {
+        let width = usize::from(self.width);
+        self.bytes.drain(index * width..(index + 1) * width);
+    }
+}
+
+/// A set.
+#[derive(Clone, Debug)]
+pub enum Set {
+    /// Few integers.
+    Integers(Integers),
+    /// Anything else.
+    Table(Table<Member>),
+}
+
+impl Default for Set {
+    fn default() -> Self {
+        Self::Integers(Integers { bytes: Vec::new(), width: 2 })
+    }
+}
+
+fn text(number: i64) -> Vec<u8> {
+    let mut digits = Vec::with_capacity(20);
+    integer(number, &mut digits);
+    digits
+}
+
+impl Set {
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Integers(integers) => integers.len(),
+            Self::Table(table) => table.len(),
+        }
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns whether this is a member.
+    pub fn contains(&self, member: &[u8]) -> bool {
+        match self {
+            Self::Integers(integers) => canonical(member).is_some_and(|number| integers.search(number).is_ok()),
+            Self::Table(table) => table.contains(member),
+        }
+    }
+
+    /// Puts a member in. Returns whether it is new.
+    pub fn insert(&mut self, member: &[u8]) -> bool {
+        if let Self::Integers(integers) = self {
+            match canonical(member).map(|number| (number, integers.search(number))) {
+                Some((_, Ok(_))) => return false,
+                Some((number, Err(at))) if integers.len() < MOST_INTEGERS => {
+                    integers.insert(at, number);
+                    return true;
+                }
+                _ => self.unpack(),
+            }
+        }
+        let Self::Table(table) = self else { unreachable!("it was unpacked") };
+        !table.contains(member) && table.insert(Member(member.into(), hash(member))).is_none()
+    }
+
+    fn unpack(&mut self) {
+        let mut table = Table::default();
+        for member in self.iter() {
+            table.insert(Member((&*member).into(), hash(&member)));
+        }
+        *self = Self::Table(table);
+    }
+
+    /// Takes a member out. Returns whether it was there.
+    pub fn remove(&mut self, member: &[u8]) -> bool {
+        match self {
+            Self::Integers(integers) => match canonical(member).map(|number| integers.search(number)) {
+                Some(Ok(at)) => {
+                    integers.remove(at);
+                    true
+                }
+                _ => false,
+            },
+            Self::Table(table) => table.remove(member).is_some(),
+        }
+    }
+
+    /// All members.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = Cow<'_, [u8]>> + '_> {
+        match self {
+            Self::Integers(integers) => Box::new((0..integers.len()).map(|at| Cow::Owned(text(integers.at(at))))),
+            Self::Table(table) => Box::new(table.iter().map(|member| Cow::Borrowed(member.key()))),
+        }
+    }
+
+    /// A member by chance.
+    pub fn choose(&self, random: &mut super::Random) -> Option<Cow<'_, [u8]>> {
+        match self {
+            Self::Integers(integers) if integers.len() == 0 => None,
+            Self::Integers(integers) => Some(Cow::Owned(text(integers.at(random.below(integers.len()))))),
+            Self::Table(table) => table.choose(|| random.draw()).map(|member| Cow::Borrowed(member.key())),
+        }
+    }
+
+    /// The name of its encoding.
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            Self::Integers(_) => "intset",
+            Self::Table(_) => "hashtable",
+        }
+    }
+
+    /// Bytes of it.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Integers(integers) => integers.bytes.capacity(),
+            Self::Table(table) => table.bytes() + table.iter().map(|member| member.0.len() + 8).sum::<usize>(),
+        }
+    }
+}

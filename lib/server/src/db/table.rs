@@ -1,0 +1,424 @@
+//! A hash table whose entries lie in the order of their hashes, and whose growth costs no operation more than a leaf.
+//!
+//! # Invariants
+//! - A directory of 2^`bits` places leads from the first bits of a hash to a leaf. A leaf of depth `d` has all entries
+//!   whose hashes begin with the same `d` bits, and 2^(`bits` - `d`) places of the directory, side by side.
+//! - In a leaf each entry lies at its home or behind it, with no empty slot between them; homes rise with hashes, and so
+//!   the entries are sorted by hash (linear probing in order, without wrapping around).
+//!
+//! The order is what `SCAN` needs: a cursor is the hash to go on with, so that each entry that is there all the time is
+//! met once, however the table grows or shrinks meanwhile. The hash is the same in all processes, which is what replicas
+//! need.
+
+/// What lies in a table.
+pub trait Keyed {
+    /// By which it is found.
+    fn key(&self) -> &[u8];
+    /// [`hash`] of the key. Most keep it.
+    fn hash(&self) -> u32;
+}
+
+/// Entries of a leaf before it is split.
+const LEAF: u32 = 1024;
+/// Bits of a directory, at most: what does not fit then makes the leaves longer.
+const MOST_BITS: u8 = 24;
+
+/// The hash of a key: of this library, the same everywhere and for ever.
+pub fn hash(key: &[u8]) -> u32 {
+    const K: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93, 0xa076_1d64_78bd_642f];
+    let mix = |a: u64, b: u64| {
+        let wide = u128::from(a) * u128::from(b);
+        wide as u64 ^ (wide >> 64) as u64
+    };
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    };
+    let mut state = K[0] ^ key.len() as u64;
+    let mut pieces = key.chunks_exact(16);
+    for piece in &mut pieces {
+        state = mix(word(&piece[..8]) ^ K[1], word(&piece[8..]) ^ state);
+    }
+    let rest = pieces.remainder();
+    let (first, second) = rest.split_at(rest.len().min(8));
+    state = mix(word(first) ^ K[1], word(second) ^ state);
+    (mix(state ^ K[2], K[1]) >> 32) as u32
+}
+
+/// A hash table in the order of hashes. See the module.
+#[derive(Clone, Debug)]
+pub struct Table<E> {
+    directory: Vec<u32>,
+    bits: u8,
+    leaves: Vec<Leaf<E>>,
+    len: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Leaf<E> {
+    /// May be shorter than `homes`: what is behind its end is empty.
+    slots: Vec<Option<E>>,
+    homes: u32,
+    len: u32,
+    depth: u8,
+}
+
+/// Where an entry lies, until the table is changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Place(u32, u32);
+
+impl<E> Default for Table<E> {
+    fn default() -> Self {
+        Self { directory: Vec::new(), bits: 0, leaves: Vec::new(), len: 0 }
+    }
+}
+
+impl<E: Keyed> Leaf<E> {
+    /// A leaf of these entries, which are sorted.
+    fn build(entries: impl Iterator<Item = E>, homes: u32, depth: u8) -> Self {
+        let mut leaf = Self { slots: Vec::new(), homes, len: 0, depth };
+        leaf.slots.reserve_exact(homes as usize + homes as usize / 64 + 1);
+        for entry in entries {
+            let home = leaf.home(entry.hash());
+            while leaf.slots.len() < home {
+                leaf.slots.push(None);
+            }
+            leaf.slots.push(Some(entry));
+            leaf.len += 1;
+        }
+        leaf
+    }
+
+    fn home(&self, hash: u32) -> usize {
+        ((u64::from(hash << self.depth) * u64::from(self.homes)) >> 32) as usize
+    }
+
+    /// Where the entry is, or where it would be.
+    fn find(&self, hash: u32, key: &[u8]) -> Result<usize, usize> {
+        let mut at = self.home(hash);
+        while let Some(Some(entry)) = self.slots.get(at) {
+            let met = entry.hash();
+            if met > hash {
+                break;
+            }
+            if met == hash && entry.key() == key {
+                return Ok(at);
+            }
+            at += 1;
+        }
+        Err(at)
+    }
+
+    fn insert(&mut self, at: usize, entry: E) {
+        self.len += 1;
+        while self.slots.len() <= at {
+            self.slots.push(None);
+        }
+        let empty = self.slots[at..].iter().position(Option::is_none).map_or(self.slots.len(), |more| at + more);
+        if empty == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[at..=empty].rotate_right(1);
+        self.slots[at] = Some(entry);
+    }
+
+    fn remove(&mut self, mut at: usize) -> E {
+        let entry = self.slots[at].take().expect("the place was found");
+        self.len -= 1;
+        while let Some(Some(next)) = self.slots.get(at + 1)
+            && self.home(next.hash()) <= at
+        {
+            self.slots.swap(at, at + 1);
+            at += 1;
+        }
+        entry
+    }
+
+    /// The same entries with room for `len` of them.
+    fn rebuild(&mut self, len: u32) {
+        let slots = core::mem::take(&mut self.slots);
+        *self = Self::build(slots.into_iter().flatten(), homes_for(len), self.depth);
+    }
+}
+
+/// Homes for so many entries: a ninth part of them stays empty, at least.
+fn homes_for(len: u32) -> u32 {
+    len + len / 8 + 1
+}
+
+impl<E: Keyed> Table<E> {
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn leaf_of(&self, hash: u32) -> Option<usize> {
+        let place = if self.bits == 0 { 0 } else { hash >> (32 - self.bits) };
+        self.directory.get(place as usize).map(|leaf| *leaf as usize)
+    }
+
+    /// Where the entry with this key lies.
+    pub fn find(&self, key: &[u8]) -> Option<Place> {
+        let hash = hash(key);
+        let leaf = self.leaf_of(hash)?;
+        Some(Place(leaf as u32, self.leaves[leaf].find(hash, key).ok()? as u32))
+    }
+
+    /// The entry there.
+    pub fn at(&self, Place(leaf, slot): Place) -> &E {
+        self.leaves[leaf as usize].slots[slot as usize].as_ref().expect("the place was found")
+    }
+
+    /// The entry there. Its key may not be changed.
+    pub fn at_mut(&mut self, Place(leaf, slot): Place) -> &mut E {
+        self.leaves[leaf as usize].slots[slot as usize].as_mut().expect("the place was found")
+    }
+
+    /// The entry with this key.
+    pub fn get(&self, key: &[u8]) -> Option<&E> {
+        self.find(key).map(|place| self.at(place))
+    }
+
+    /// The entry with this key.
+    pub fn get_mut(&mut self, key: &[u8]) -> Option<&mut E> {
+        self.find(key).map(|place| self.at_mut(place))
+    }
+
+    /// Returns whether there is an entry with this key.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// Puts an entry in. Returns the one with its key that was there.
+    pub fn insert(&mut self, entry: E) -> Option<E> {
+        let hash = entry.hash();
+        if self.leaves.is_empty() {
+            self.leaves.push(Leaf::build(core::iter::empty(), 2, 0));
+            self.directory.push(0);
+        }
+        loop {
+            let index = self.leaf_of(hash).expect("there is a leaf");
+            let leaf = &mut self.leaves[index];
+            let at = match leaf.find(hash, entry.key()) {
+                Ok(at) => return leaf.slots[at].replace(entry),
+                Err(at) => at,
+            };
+            if leaf.len >= LEAF && leaf.depth < MOST_BITS {
+                self.split(index, hash);
+            } else if leaf.len + 1 + leaf.len / 8 > leaf.homes {
+                leaf.rebuild(leaf.len + leaf.len / 4 + 1);
+            } else {
+                leaf.insert(at, entry);
+                self.len += 1;
+                return None;
+            }
+        }
+    }
+
+    /// Makes two leaves of one.
+    fn split(&mut self, index: usize, hash: u32) {
+        let depth = self.leaves[index].depth + 1;
+        if depth > self.bits {
+            self.bits += 1;
+            self.directory = self.directory.iter().flat_map(|leaf| [*leaf; 2]).collect();
+        }
+        let slots = core::mem::take(&mut self.leaves[index].slots);
+        let upper = |entry: &E| entry.hash() >> (32 - depth) & 1 == 1;
+        let mut entries: Vec<E> = slots.into_iter().flatten().collect();
+        let above = entries.split_off(entries.partition_point(|entry| !upper(entry)));
+        let homes = homes_for(LEAF / 2 + LEAF / 8);
+        let homes_of = |len: usize| homes.max(homes_for(len as u32));
+        let (low, high) = (homes_of(entries.len()), homes_of(above.len()));
+        self.leaves[index] = Leaf::build(entries.into_iter(), low, depth);
+        let new = self.leaves.len() as u32;
+        self.leaves.push(Leaf::build(above.into_iter(), high, depth));
+        let width = 1_usize << (self.bits - depth);
+        let first = (u64::from(hash) >> (32 - depth) | 1) as usize * width;
+        self.directory[first..first + width].fill(new);
+    }
+
+    /// Takes the entry with this key out.
+    pub fn remove(&mut self, key: &[u8]) -> Option<E> {
+        let Place(index, slot) = self.find(key)?;
+        let leaf = &mut self.leaves[index as usize];
+        let entry = leaf.remove(slot as usize);
+        self.len -= 1;
+        if self.len == 0 {
+            *self = Self::default();
+        } else if leaf.homes > 8 && leaf.len * 4 < leaf.homes {
+            leaf.rebuild(leaf.len + leaf.len / 4 + 1);
+        }
+        Some(entry)
+    }
+
+    /// The leaves from that of `hash` on, in order.
+    fn leaves_from(&self, hash: u32) -> impl Iterator<Item = &Leaf<E>> {
+        let mut place = if self.bits == 0 { 0 } else { (hash >> (32 - self.bits)) as usize };
+        core::iter::from_fn(move || {
+            let leaf = &self.leaves[*self.directory.get(place)? as usize];
+            let width = 1 << (self.bits - leaf.depth);
+            place = (place & !(width - 1)) + width;
+            Some(leaf)
+        })
+    }
+
+    /// All entries, by their hashes.
+    pub fn iter(&self) -> impl Iterator<Item = &E> {
+        self.leaves_from(0).flat_map(|leaf| leaf.slots.iter().flatten())
+    }
+
+    /// All entries, by their hashes. Their keys may not be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut E> {
+        self.leaves.iter_mut().flat_map(|leaf| leaf.slots.iter_mut().flatten())
+    }
+
+    /// At least `count` entries from the cursor on, if there are as many, and the cursor to go on with; 0 is the first,
+    /// and the last. An entry that is there from the first call to the last is met once.
+    pub fn scan<'t>(&'t self, cursor: u64, count: usize, mut each: impl FnMut(&'t E)) -> u64 {
+        let Ok(from) = u32::try_from(cursor) else { return 0 };
+        let (mut met, mut last) = (0, 0);
+        for (index, leaf) in self.leaves_from(from).enumerate() {
+            let start = if index == 0 { leaf.home(from).min(leaf.slots.len()) } else { 0 };
+            for entry in leaf.slots[start..].iter().flatten().filter(|entry| entry.hash() >= from) {
+                if met >= count && entry.hash() != last {
+                    return u64::from(entry.hash());
+                }
+                last = entry.hash();
+                met += 1;
+                each(entry);
+            }
+        }
+        0
+    }
+
+    /// An entry by chance: all are about as likely. `random` is random bits.
+    pub fn choose(&self, mut random: impl FnMut() -> u64) -> Option<&E> {
+        if self.is_empty() {
+            return None;
+        }
+        for _ in 0..64 {
+            let bits = random();
+            let leaf = &self.leaves[self.leaf_of((bits >> 32) as u32)?];
+            let slot = (((bits & u64::from(u32::MAX)) * leaf.slots.len() as u64) >> 32) as usize;
+            if let Some(Some(entry)) = leaf.slots.get(slot) {
+                return Some(entry);
+            }
+        }
+        self.leaves_from((random() >> 32) as u32)
+            .chain(self.leaves_from(0))
+            .flat_map(|leaf| leaf.slots.iter().flatten())
+            .next()
+    }
+
+    /// Bytes of the table itself.
+    pub fn bytes(&self) -> usize {
+        let slots: usize = self.leaves.iter().map(|leaf| leaf.slots.capacity()).sum();
+        slots * size_of::<Option<E>>() + self.leaves.capacity() * size_of::<Leaf<E>>() + self.directory.capacity() * 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[derive(Clone, Debug, PartialEq)]
+    struct Pair(Box<[u8]>, u32, u32);
+
+    impl Keyed for Pair {
+        fn key(&self) -> &[u8] {
+            &self.0
+        }
+
+        fn hash(&self) -> u32 {
+            self.1
+        }
+    }
+
+    fn pair(number: u64, value: u32) -> Pair {
+        let key: Box<[u8]> = number.to_string().into_bytes().into();
+        let hash = hash(&key);
+        Pair(key, hash, value)
+    }
+
+    fn check(table: &Table<Pair>) {
+        let hashes: Vec<u32> = table.iter().map(Keyed::hash).collect();
+        assert!(hashes.is_sorted() && hashes.len() == table.len());
+        for leaf in &table.leaves {
+            assert_eq!(leaf.slots.iter().flatten().count(), leaf.len as usize);
+            let mut empty = 0;
+            for (at, slot) in leaf.slots.iter().enumerate() {
+                match slot {
+                    Some(entry) => assert!((empty..=at).contains(&leaf.home(entry.hash()))),
+                    None => empty = at + 1,
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn answers_as_a_map() {
+        let (mut table, mut model) = (Table::default(), BTreeMap::new());
+        let mut state = 7_u64;
+        for step in 0..60_000_u32 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let number = (state >> 33) % if step < 30_000 { 9_000 } else { 3_000 };
+            if (state >> 20) % 3 < if step < 30_000 { 2 } else { 1 } {
+                let old = table.insert(pair(number, step)).map(|pair| pair.2);
+                assert_eq!(old, model.insert(number, step));
+            } else {
+                assert_eq!(table.remove(number.to_string().as_bytes()).map(|pair| pair.2), model.remove(&number));
+            }
+            assert_eq!(table.len(), model.len());
+            if step % 5_000 == 0 {
+                check(&table);
+            }
+        }
+        for number in 0..9_000 {
+            assert_eq!(table.get(number.to_string().as_bytes()).map(|pair| pair.2), model.get(&number).copied());
+        }
+    }
+
+    #[test]
+    fn a_scan_meets_what_stays_once() {
+        let mut table = Table::default();
+        (0..3_000).for_each(|number| _ = table.insert(pair(number, 0)));
+        let (mut cursor, mut met) = (0, BTreeMap::new());
+        let mut fresh = 3_000;
+        loop {
+            cursor = table.scan(cursor, 10, |entry| *met.entry(entry.0.clone()).or_insert(0) += 1);
+            for _ in 0..50 {
+                table.insert(pair(fresh, 0));
+                table.remove((fresh / 3 * 2 + 2_000).to_string().as_bytes());
+                fresh += 1;
+            }
+            if cursor == 0 {
+                break;
+            }
+        }
+        for number in 0..3_000 {
+            let key = number.to_string().into_bytes();
+            if table.contains(&key) {
+                assert_eq!(met.get(&key[..]), Some(&1), "{number}");
+            }
+        }
+        assert!(met.values().all(|times| *times == 1 || *times == 2));
+    }
+
+    #[test]
+    fn equal_hashes_are_told_apart() {
+        let mut table = Table::default();
+        for number in 0..3_000_u32 {
+            table.insert(Pair(number.to_string().into_bytes().into(), 5, number));
+        }
+        let mut met = 0;
+        assert_eq!(table.scan(0, 10, |_| met += 1), 0, "a cursor cannot stand between equal hashes");
+        assert_eq!((met, table.len()), (3_000, 3_000));
+    }
+}

@@ -1,0 +1,193 @@
+//! Values of keys.
+
+use std::borrow::Cow;
+
+use super::hash::Hash;
+use super::list::List;
+use super::set::Set;
+use super::stream::Stream;
+use super::table::{Keyed, hash};
+use super::zset::Zset;
+use crate::reply::integer;
+
+/// A key, its value and when it expires.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    key: Box<[u8]>,
+    /// The value.
+    pub value: Value,
+    /// When it expires, in milliseconds since 1970; 0: never.
+    expires: u64,
+    hash: u32,
+    /// When it was last changed, in seconds since 1970; for evictions.
+    pub access: u32,
+}
+
+impl Keyed for Entry {
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    fn hash(&self) -> u32 {
+        self.hash
+    }
+}
+
+impl Entry {
+    /// A key that never expires.
+    pub fn new(key: &[u8], value: Value) -> Self {
+        Self { key: key.into(), value, expires: 0, hash: hash(key), access: 0 }
+    }
+
+    /// When it expires, in milliseconds since 1970.
+    pub fn expires(&self) -> Option<u64> {
+        (self.expires != 0).then_some(self.expires)
+    }
+
+    pub(super) fn set_expires(&mut self, at: Option<u64>) {
+        self.expires = at.map_or(0, |at| at.max(1));
+    }
+
+    /// Returns whether it has expired by then.
+    pub fn is_dead(&self, now: u64) -> bool {
+        self.expires != 0 && self.expires <= now
+    }
+}
+
+/// A value.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// A string.
+    Str(Vec<u8>),
+    /// A string that was changed in place: it is expected to grow.
+    Raw(Vec<u8>),
+    /// A string that is a number in its shortest form.
+    Int(i64),
+    /// A list.
+    List(Box<List>),
+    /// A hash.
+    Hash(Box<Hash>),
+    /// A set.
+    Set(Box<Set>),
+    /// A sorted set.
+    Zset(Box<Zset>),
+    /// A stream.
+    Stream(Box<Stream>),
+}
+
+/// A type of values that hold others.
+pub trait Kind: Default {
+    /// The value as this type.
+    fn of(value: &Value) -> Option<&Self>;
+    /// The value as this type.
+    fn of_mut(value: &mut Value) -> Option<&mut Self>;
+    /// As a value.
+    fn into_value(self) -> Value;
+    /// Returns whether a key with it is to go.
+    fn is_nothing(&self) -> bool;
+}
+
+macro_rules! kind {
+    ($name:ident, $nothing:expr) => {
+        impl Kind for $name {
+            fn of(value: &Value) -> Option<&Self> {
+                if let Value::$name(inner) = value { Some(inner) } else { None }
+            }
+
+            fn of_mut(value: &mut Value) -> Option<&mut Self> {
+                if let Value::$name(inner) = value { Some(inner) } else { None }
+            }
+
+            fn into_value(self) -> Value {
+                Value::$name(Box::new(self))
+            }
+
+            fn is_nothing(&self) -> bool {
+                $nothing(self)
+            }
+        }
+    };
+}
+
+kind!(List, List::is_empty);
+kind!(Hash, Hash::is_empty);
+kind!(Set, Set::is_empty);
+kind!(Zset, Zset::is_empty);
+// A stream stays when its last entry goes.
+kind!(Stream, |_| false);
+
+impl Value {
+    /// A string: a number, if it is one in its shortest form.
+    pub fn string(bytes: &[u8]) -> Self {
+        canonical(bytes).map_or_else(|| Self::Str(bytes.to_vec()), Self::Int)
+    }
+
+    /// The name of its type.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Str(_) | Self::Raw(_) | Self::Int(_) => "string",
+            Self::List(_) => "list",
+            Self::Hash(_) => "hash",
+            Self::Set(_) => "set",
+            Self::Zset(_) => "zset",
+            Self::Stream(_) => "stream",
+        }
+    }
+
+    /// The name of its encoding, as `OBJECT ENCODING` tells it.
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            Self::Int(_) => "int",
+            Self::Str(bytes) if bytes.len() <= 44 => "embstr",
+            Self::Str(_) | Self::Raw(_) => "raw",
+            Self::List(_) => "quicklist",
+            Self::Hash(hash) => hash.encoding(),
+            Self::Set(set) => set.encoding(),
+            Self::Zset(zset) => zset.encoding(),
+            Self::Stream(_) => "stream",
+        }
+    }
+
+    /// Shows `add` all that operations can see of it.
+    pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
+        match self {
+            Self::Str(bytes) | Self::Raw(bytes) => add(bytes),
+            Self::Int(number) => add(&number.to_le_bytes()),
+            Self::List(list) => list.iter().for_each(add),
+            Self::Hash(hash) => hash.iter().for_each(|(name, value)| {
+                add(name);
+                add(value);
+                add(&hash.expires(name).unwrap_or(0).to_le_bytes());
+            }),
+            Self::Set(set) => set.iter().for_each(|member| add(&member)),
+            Self::Zset(zset) => zset.range(0, usize::MAX).iter().for_each(|(member, score)| {
+                add(member);
+                add(&score.to_le_bytes());
+            }),
+            Self::Stream(stream) => stream.digest(add),
+        }
+    }
+
+    /// The bytes of a string.
+    pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
+        match self {
+            Self::Str(bytes) | Self::Raw(bytes) => Some(Cow::Borrowed(bytes)),
+            Self::Int(number) => {
+                let mut digits = Vec::with_capacity(20);
+                integer(*number, &mut digits);
+                Some(Cow::Owned(digits))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The number that these bytes are the shortest form of.
+pub fn canonical(bytes: &[u8]) -> Option<i64> {
+    let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
+    let leading = *digits.first()?;
+    if digits.len() > 19 || !digits.iter().all(u8::is_ascii_digit) || (leading == b'0' && bytes.len() > 1) {
+        return None;
+    }
+    core::str::from_utf8(bytes).ok()?.parse().ok()
+}

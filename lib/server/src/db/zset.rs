@@ -1,0 +1,279 @@
+//! Sorted sets: a pack of members and scores while they are few, or a table of members beside a tree by score.
+
+use core::cmp::Ordering;
+
+use archipelago_platform::sync::Arc;
+
+use super::pack::Pack;
+use super::table::{Keyed, Table, hash};
+use super::tree::Tree;
+
+/// The most members of a packed sorted set.
+pub const MOST_PACKED: usize = 128;
+/// Bytes of the longest member of a packed sorted set.
+pub const LONGEST_PACKED: usize = 64;
+
+/// A member with its score; the order is that of the sorted set.
+#[derive(Clone, Debug)]
+pub struct Ranked {
+    /// Never "not a number".
+    pub score: f64,
+    /// The member, shared by table and tree.
+    pub member: Arc<[u8]>,
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ranked {}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Both zeros are equal here, as in Redis.
+        self.score.partial_cmp(&other.score).unwrap_or(Ordering::Equal).then_with(|| self.member.cmp(&other.member))
+    }
+}
+
+/// A member of the table.
+#[derive(Clone, Debug)]
+pub struct Scored {
+    ranked: Ranked,
+    hash: u32,
+}
+
+impl Keyed for Scored {
+    fn key(&self) -> &[u8] {
+        &self.ranked.member
+    }
+
+    fn hash(&self) -> u32 {
+        self.hash
+    }
+}
+
+impl Scored {
+    /// Its score.
+    pub fn score(&self) -> f64 {
+        self.ranked.score
+    }
+}
+
+/// A sorted set.
+#[derive(Clone, Debug)]
+pub enum Zset {
+    /// Members and scores (eight bytes) by turns, in order.
+    Packed(Pack),
+    /// When it is large. Both have the same members.
+    Large {
+        /// By member.
+        table: Table<Scored>,
+        /// By score.
+        tree: Tree<Ranked>,
+    },
+}
+
+impl Default for Zset {
+    fn default() -> Self {
+        Self::Packed(Pack::default())
+    }
+}
+
+fn score_of(bytes: &[u8]) -> f64 {
+    f64::from_le_bytes(bytes.try_into().expect("a score has eight bytes"))
+}
+
+fn pairs(pack: &Pack) -> impl Iterator<Item = (usize, &[u8], f64)> {
+    let mut items = pack.iter();
+    core::iter::from_fn(move || {
+        let (offset, member) = items.next()?;
+        Some((offset, member, score_of(items.next()?.1)))
+    })
+}
+
+impl Zset {
+    /// How many members there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Packed(pack) => pack.len() / 2,
+            Self::Large { tree, .. } => tree.len(),
+        }
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A member's score.
+    pub fn score(&self, member: &[u8]) -> Option<f64> {
+        match self {
+            Self::Packed(pack) => pairs(pack).find(|(_, met, _)| *met == member).map(|(_, _, score)| score),
+            Self::Large { table, .. } => table.get(member).map(Scored::score),
+        }
+    }
+
+    /// Sets a member's score. Returns the one before.
+    pub fn set(&mut self, member: &[u8], score: f64) -> Option<f64> {
+        if let Self::Packed(pack) = self {
+            // A packed zero has no sign, as in Redis.
+            let score = score + 0.0;
+            let before = pairs(pack).find(|(_, met, _)| *met == member).map(|(offset, _, before)| (offset, before));
+            if let Some((offset, _)) = before {
+                pack.remove(offset, 2);
+            }
+            if member.len() <= LONGEST_PACKED && pack.len() / 2 < MOST_PACKED {
+                let behind = |met: &[u8], other: f64| other > score || (other == score && met > member);
+                let at =
+                    pairs(pack).find(|(_, met, other)| behind(met, *other)).map_or(pack.end(), |(offset, ..)| offset);
+                // The score first: the member then comes before it.
+                let index = pack.iter().take_while(|(offset, _)| *offset < at).count();
+                pack.insert(at, &score.to_le_bytes());
+                pack.insert(pack.offset(index), member);
+                return before.map(|(_, before)| before);
+            }
+            self.unpack();
+            if let Some((_, before)) = before {
+                self.put(member, score);
+                return Some(before);
+            }
+        }
+        self.put(member, score)
+    }
+
+    fn put(&mut self, member: &[u8], score: f64) -> Option<f64> {
+        let Self::Large { table, tree } = self else { unreachable!("it was unpacked") };
+        if let Some(scored) = table.get_mut(member) {
+            let before = scored.ranked.clone();
+            if before.score != score {
+                tree.remove(&before);
+                scored.ranked.score = score;
+                tree.insert(scored.ranked.clone());
+            }
+            return Some(before.score);
+        }
+        let ranked = Ranked { score, member: member.into() };
+        tree.insert(ranked.clone());
+        table.insert(Scored { ranked, hash: hash(member) });
+        None
+    }
+
+    /// Makes a table and a tree of it.
+    pub fn unpack(&mut self) {
+        if let Self::Packed(pack) = self {
+            let pack = core::mem::take(pack);
+            *self = Self::Large { table: Table::default(), tree: Tree::default() };
+            pairs(&pack).for_each(|(_, member, score)| _ = self.put(member, score));
+        }
+    }
+
+    /// Takes a member out. Returns its score.
+    pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
+        match self {
+            Self::Packed(pack) => {
+                let (offset, _, score) = pairs(pack).find(|(_, met, _)| *met == member)?;
+                pack.remove(offset, 2);
+                Some(score)
+            }
+            Self::Large { table, tree } => {
+                let Scored { ranked, .. } = table.remove(member)?;
+                tree.remove(&ranked);
+                Some(ranked.score)
+            }
+        }
+    }
+
+    /// How many members come before the first that is not `before`, which asks members with their scores in order.
+    pub fn rank(&self, before: impl Fn(&[u8], f64) -> bool) -> usize {
+        match self {
+            Self::Packed(pack) => pairs(pack).take_while(|(_, member, score)| before(member, *score)).count(),
+            Self::Large { tree, .. } => tree.rank(|ranked| before(&ranked.member, ranked.score)),
+        }
+    }
+
+    /// The rank of a member. O(log n).
+    pub fn rank_of(&self, member: &[u8]) -> Option<usize> {
+        let score = self.score(member)?;
+        Some(self.rank(|met, other| other < score || (other == score && met < member)))
+    }
+
+    /// Members with scores: at most `count` from the one with rank `from` on.
+    pub fn range(&self, from: usize, count: usize) -> Vec<(&[u8], f64)> {
+        match self {
+            Self::Packed(pack) => {
+                pairs(pack).skip(from).take(count).map(|(_, member, score)| (member, score)).collect()
+            }
+            Self::Large { tree, .. } => {
+                let mut all = Vec::with_capacity(count.min(tree.len()));
+                tree.visit(from, count, |ranked| all.push((&*ranked.member, ranked.score)));
+                all
+            }
+        }
+    }
+
+    /// The name of its encoding.
+    pub fn encoding(&self) -> &'static str {
+        match self {
+            Self::Packed(_) => "listpack",
+            Self::Large { .. } => "skiplist",
+        }
+    }
+
+    /// Bytes of it.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Packed(pack) => pack.capacity(),
+            Self::Large { table, tree } => {
+                table.bytes() + tree.bytes() + table.iter().map(|scored| scored.key().len() + 24).sum::<usize>()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::Random;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    #[test]
+    fn is_a_map_and_an_order_packed_and_large() {
+        for names in [100, 1_000] {
+            let (mut zset, mut scores, mut order) = (Zset::default(), BTreeMap::new(), BTreeSet::new());
+            let mut random = Random(names as u64);
+            for step in 0..20_000 {
+                let member = random.below(names).to_string().into_bytes();
+                let score = random.below(50) as i64 - 25;
+                if random.below(3) > 0 {
+                    let before = scores.insert(member.clone(), score);
+                    before.map(|before| order.remove(&(before, member.clone())));
+                    order.insert((score, member.clone()));
+                    assert_eq!(zset.set(&member, score as f64), before.map(|before| before as f64));
+                } else {
+                    let before = scores.remove(&member);
+                    before.map(|before| order.remove(&(before, member.clone())));
+                    assert_eq!(zset.remove(&member), before.map(|before| before as f64));
+                }
+                assert_eq!(zset.len(), scores.len());
+                if step % 100 == 0 {
+                    assert!(
+                        zset.range(0, usize::MAX)
+                            .iter()
+                            .map(|(member, _)| *member)
+                            .eq(order.iter().map(|(_, member)| member))
+                    );
+                    let rank = scores.get(&member).map(|score| order.range(..(*score, member.clone())).count());
+                    assert_eq!(zset.rank_of(&member), rank);
+                }
+            }
+        }
+    }
+}

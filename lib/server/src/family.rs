@@ -1,0 +1,34 @@
+//! The commands, one file a family.
+//!
+//! A file has the family's table and its functions. A function reads its arguments, looks at its keys and changes them, in
+//! the order in which Redis does so, since that order decides which error comes first: arguments are parsed inside the
+//! operation and not before, because whether the key's type is asked first depends on the command.
+
+pub mod bits;
+pub mod connection;
+pub mod generic;
+pub mod glob;
+pub mod hashes;
+pub mod lists;
+pub mod parse;
+pub mod sets;
+pub mod strings;
+pub mod zjoins;
+pub mod zranges;
+pub mod zsets;
+
+use crate::command::Command;
+
+/// The tables of all families.
+pub const TABLES: &[&[Command]] = &[
+    connection::COMMANDS,
+    generic::COMMANDS,
+    strings::COMMANDS,
+    bits::COMMANDS,
+    hashes::COMMANDS,
+    lists::COMMANDS,
+    sets::COMMANDS,
+    zsets::COMMANDS,
+    zranges::COMMANDS,
+    zjoins::COMMANDS,
+];

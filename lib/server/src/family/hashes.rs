@@ -1,0 +1,185 @@
+//! Hashes.
+
+use crate::args::Args;
+use crate::command::{Command, ONE_KEY, category, flag};
+use crate::db::extended::Extended;
+use crate::db::hash::Hash;
+use crate::db::{Change, View};
+use crate::family::generic::Scan;
+use crate::family::parse;
+use crate::family::strings::float_sum;
+use crate::reply::{Answer, Fault, Reply, fault, integer};
+use crate::session::wrong_number;
+use category::HASH;
+use flag::{DENYOOM, FAST};
+
+/// The family's commands.
+#[rustfmt::skip]
+pub const COMMANDS: &[Command] = &[
+    Command::write("hset", -4, DENYOOM | FAST, ONE_KEY, HASH, |c, a| hset(c, a, "hset")),
+    Command::write("hmset", -4, DENYOOM | FAST, ONE_KEY, HASH, |c, a| hset(c, a, "hmset")),
+    Command::write("hsetnx", 4, DENYOOM | FAST, ONE_KEY, HASH, hsetnx),
+    Command::read("hget", 3, FAST, ONE_KEY, HASH, hget),
+    Command::read("hmget", -3, FAST, ONE_KEY, HASH, hmget),
+    Command::write("hdel", -3, FAST, ONE_KEY, HASH, hdel),
+    Command::read("hlen", 2, FAST, ONE_KEY, HASH, hlen),
+    Command::read("hstrlen", 3, FAST, ONE_KEY, HASH, hstrlen),
+    Command::read("hexists", 3, FAST, ONE_KEY, HASH, hexists),
+    Command::read("hkeys", 2, 0, ONE_KEY, HASH, |v, a| all(v, a, true, false)),
+    Command::read("hvals", 2, 0, ONE_KEY, HASH, |v, a| all(v, a, false, true)),
+    Command::read("hgetall", 2, 0, ONE_KEY, HASH, |v, a| all(v, a, true, true)),
+    Command::write("hincrby", 4, DENYOOM | FAST, ONE_KEY, HASH, hincrby),
+    Command::write("hincrbyfloat", 4, DENYOOM | FAST, ONE_KEY, HASH, hincrbyfloat),
+    Command::read("hscan", -3, 0, ONE_KEY, HASH, hscan),
+    Command::read("hrandfield", -2, 0, ONE_KEY, HASH, hrandfield),
+];
+
+fn hset(change: &mut Change<'_>, args: &Args, name: &str) -> Answer {
+    if !args.len().is_multiple_of(2) {
+        return Err(wrong_number(name));
+    }
+    let hash = change.make::<Hash>(&args[1])?;
+    let set = |at: &usize| hash.set(&args[*at], &args[*at + 1]);
+    let new = (2..args.len()).step_by(2).filter(set).count();
+    change.changed(&args[1], b'h', "hset");
+    Ok(if name == "hset" { Reply::count(new) } else { Reply::OK })
+}
+
+fn hsetnx(change: &mut Change<'_>, args: &Args) -> Answer {
+    let hash = change.make::<Hash>(&args[1])?;
+    if hash.get(&args[2]).is_some() {
+        return Ok(Reply::Int(0));
+    }
+    hash.set(&args[2], &args[3]);
+    change.changed(&args[1], b'h', "hset");
+    Ok(Reply::Int(1))
+}
+
+fn hget(view: &View<'_>, args: &Args) -> Answer {
+    Ok(Reply::optional(view.get::<Hash>(&args[1])?.and_then(|hash| hash.get(&args[2]))))
+}
+
+fn hmget(view: &View<'_>, args: &Args) -> Answer {
+    let hash = view.get::<Hash>(&args[1])?;
+    Ok(Reply::Array(args.from(2).map(|name| Reply::optional(hash.and_then(|hash| hash.get(name)))).collect()))
+}
+
+fn hdel(change: &mut Change<'_>, args: &Args) -> Answer {
+    let Some(hash) = change.get::<Hash>(&args[1])? else { return Ok(Reply::Int(0)) };
+    let removed = args.from(2).filter(|name| hash.remove(name)).count();
+    if removed > 0 {
+        change.changed_container::<Hash>(&args[1], b'h', "hdel");
+    }
+    Ok(Reply::count(removed))
+}
+
+fn hlen(view: &View<'_>, args: &Args) -> Answer {
+    Ok(Reply::count(view.get::<Hash>(&args[1])?.map_or(0, Hash::len)))
+}
+
+fn hstrlen(view: &View<'_>, args: &Args) -> Answer {
+    let hash = view.get::<Hash>(&args[1])?;
+    Ok(Reply::count(hash.and_then(|hash| hash.get(&args[2])).map_or(0, <[u8]>::len)))
+}
+
+fn hexists(view: &View<'_>, args: &Args) -> Answer {
+    let hash = view.get::<Hash>(&args[1])?;
+    Ok(Reply::Int(hash.is_some_and(|hash| hash.get(&args[2]).is_some()).into()))
+}
+
+fn all(view: &View<'_>, args: &Args, names: bool, values: bool) -> Answer {
+    let mut told = Vec::new();
+    for (name, value) in view.get::<Hash>(&args[1])?.into_iter().flat_map(Hash::iter) {
+        told.extend(names.then(|| Reply::bulk(name)));
+        told.extend(values.then(|| Reply::bulk(value)));
+    }
+    Ok(if names && values { Reply::Map(told) } else { Reply::Array(told) })
+}
+
+fn hincrby(change: &mut Change<'_>, args: &Args) -> Answer {
+    let more = parse::integer(&args[3])?;
+    let hash = change.get::<Hash>(&args[1])?;
+    let before = hash.and_then(|hash| hash.get(&args[2]));
+    let before =
+        before.map_or(Ok(0), |text| parse::integer_or(text, Fault::new("ERR hash value is not an integer")))?;
+    let sum = before.checked_add(more).ok_or(Fault::new("ERR increment or decrement would overflow"))?;
+    let mut digits = Vec::new();
+    integer(sum, &mut digits);
+    change.make::<Hash>(&args[1])?.set(&args[2], &digits);
+    change.changed(&args[1], b'h', "hincrby");
+    Ok(Reply::Int(sum))
+}
+
+fn hincrbyfloat(change: &mut Change<'_>, args: &Args) -> Answer {
+    if Extended::parse(&args[3]).is_none() && parse::float(&args[3])?.is_infinite() {
+        return Err(Fault::new("ERR value is NaN or Infinity"));
+    }
+    let hash = change.get::<Hash>(&args[1])?;
+    let before = hash.and_then(|hash| hash.get(&args[2]));
+    let sum = float_sum(before, &args[3], Fault::new("ERR hash value is not a float"))?;
+    change.make::<Hash>(&args[1])?.set(&args[2], sum.as_bytes());
+    change.changed(&args[1], b'h', "hincrbyfloat");
+    Ok(Reply::bulk(sum))
+}
+
+fn hscan(view: &View<'_>, args: &Args) -> Answer {
+    let cursor = Scan::cursor(args, 2)?;
+    let Some(hash) = view.get::<Hash>(&args[1])? else { return Ok(Scan::answer(0, Vec::new())) };
+    let scan = Scan::options(args, 2, cursor)?;
+    match hash {
+        Hash::Table(table) => scan.table(table, |field, told| {
+            told.extend([Reply::bulk(crate::db::table::Keyed::key(field)), Reply::bulk(field.value())]);
+        }),
+        Hash::Packed(_) => {
+            let met = hash.iter().filter(|(name, _)| scan.fits(name));
+            Ok(Scan::answer(0, met.flat_map(|(name, value)| [Reply::bulk(name), Reply::bulk(value)]).collect()))
+        }
+    }
+}
+
+/// The count of a command that chooses, and whether values are wanted, too.
+pub fn chosen(args: &Args, word: &str) -> Result<(i64, bool), Fault> {
+    let count = parse::integer(&args[2])?;
+    if args.len() > 4 || (args.len() == 4 && !args.is(3, word)) {
+        return Err(fault::SYNTAX);
+    }
+    let with = args.len() == 4;
+    if count < -MOST_REPEATED || (with && count > i64::MAX / 2) {
+        return Err(fault::OUT_OF_RANGE);
+    }
+    Ok((count, with))
+}
+
+/// The most elements that are chosen with repetition: more are refused, where Redis would fill its memory.
+pub const MOST_REPEATED: i64 = 1 << 24;
+
+/// Which of `len` elements are chosen: all different if `count` is positive, else each by itself.
+pub fn choose(len: usize, count: i64, random: &mut crate::db::Random) -> Vec<usize> {
+    if count < 0 {
+        return (0..count.unsigned_abs()).map(|_| random.below(len)).collect();
+    }
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(len);
+    let mut all: Vec<usize> = (0..len).collect();
+    for at in 0..count {
+        all.swap(at, at + random.below(len - at));
+    }
+    all.truncate(count);
+    all
+}
+
+fn hrandfield(view: &View<'_>, args: &Args) -> Answer {
+    let mut random = view.random();
+    if args.len() == 2 {
+        let Some(hash) = view.get::<Hash>(&args[1])? else { return Ok(Reply::Null) };
+        return Ok(Reply::optional(hash.iter().nth(random.below(hash.len())).map(|(name, _)| name)));
+    }
+    let (count, with) = chosen(args, "WITHVALUES")?;
+    let Some(hash) = view.get::<Hash>(&args[1])? else { return Ok(Reply::Array(Vec::new())) };
+    let all: Vec<(&[u8], &[u8])> = hash.iter().collect();
+    let mut told = Vec::new();
+    for at in choose(all.len(), count, &mut random) {
+        told.push(Reply::bulk(all[at].0));
+        told.extend(with.then(|| Reply::bulk(all[at].1)));
+    }
+    Ok(Reply::Array(told))
+}

@@ -1,0 +1,163 @@
+//! Unions, intersections and differences of sorted sets; sets count as sorted sets whose scores are 1.
+
+use std::borrow::Cow;
+
+use crate::args::Args;
+use crate::command::{Command, Keys, category, flag};
+use crate::db::value::Value;
+use crate::db::zset::Zset;
+use crate::db::{Change, View};
+use crate::family::parse;
+use crate::reply::{Answer, Fault, Reply, fault};
+use Join::{Diff, Inter, Union};
+use category::SORTED_SET;
+use flag::DENYOOM;
+
+const COUNTED: Keys = Keys::Counted { first: 0, count: 1 };
+const STORED: Keys = Keys::Counted { first: 1, count: 2 };
+
+/// The family's commands.
+#[rustfmt::skip]
+pub const COMMANDS: &[Command] = &[
+    Command::read("zunion", -3, 0, COUNTED, SORTED_SET, |v, a| told(v, a, Union, "zunion")),
+    Command::read("zinter", -3, 0, COUNTED, SORTED_SET, |v, a| told(v, a, Inter, "zinter")),
+    Command::read("zdiff", -3, 0, COUNTED, SORTED_SET, |v, a| told(v, a, Diff, "zdiff")),
+    Command::write("zunionstore", -4, DENYOOM, STORED, SORTED_SET, |c, a| stored(c, a, Union, "zunionstore")),
+    Command::write("zinterstore", -4, DENYOOM, STORED, SORTED_SET, |c, a| stored(c, a, Inter, "zinterstore")),
+    Command::write("zdiffstore", -4, DENYOOM, STORED, SORTED_SET, |c, a| stored(c, a, Diff, "zdiffstore")),
+    Command::read("zintercard", -3, 0, COUNTED, SORTED_SET, zintercard),
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Join {
+    Union,
+    Inter,
+    Diff,
+}
+
+type Members<'d> = Vec<(Cow<'d, [u8]>, f64)>;
+
+/// The keys behind a count, each as members with scores.
+fn sources<'d>(view: &View<'d>, args: &Args, at: usize, name: &str) -> Result<Vec<Members<'d>>, Fault> {
+    let count = parse::integer(&args[at])?;
+    if count < 1 {
+        return Err(Fault::made(format!("ERR at least 1 input key is needed for '{name}' command")));
+    }
+    if count as u64 > (args.len() - at - 1) as u64 {
+        return Err(fault::SYNTAX);
+    }
+    args.from(at + 1).take(count as usize).map(|key| members(view, key)).collect()
+}
+
+fn members<'d>(view: &View<'d>, key: &[u8]) -> Result<Members<'d>, Fault> {
+    match view.value(key) {
+        None => Ok(Vec::new()),
+        Some(Value::Zset(zset)) => {
+            Ok(zset.range(0, usize::MAX).into_iter().map(|(member, score)| (Cow::Borrowed(member), score)).collect())
+        }
+        Some(Value::Set(set)) => Ok(set.iter().map(|member| (member, 1.0)).collect()),
+        Some(_) => Err(fault::WRONG_TYPE),
+    }
+}
+
+fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Result<(Zset, bool), Fault> {
+    let mut sources = sources(view, args, at, name)?;
+    let (mut weights, mut aggregate, mut with_scores) = (vec![1.0; sources.len()], 0, false);
+    let mut at = at + 1 + sources.len();
+    while at < args.len() {
+        let left = args.len() - at - 1;
+        if how != Diff && args.is(at, "WEIGHTS") && left >= weights.len() {
+            for weight in &mut weights {
+                at += 1;
+                *weight = parse::float_or(&args[at], Fault::new("ERR weight value is not a float"))?;
+            }
+        } else if how != Diff && args.is(at, "AGGREGATE") && left >= 1 {
+            at += 1;
+            aggregate = ["SUM", "MIN", "MAX"].iter().position(|word| args.is(at, word)).ok_or(fault::SYNTAX)?;
+        } else if !name.ends_with("store") && args.is(at, "WITHSCORES") {
+            with_scores = true;
+        } else {
+            return Err(fault::SYNTAX);
+        }
+        at += 1;
+    }
+    let combine = |one: f64, other: f64| match aggregate {
+        // The sum of infinities of both signs is 0 here.
+        0 => Some(one + other).filter(|sum| !sum.is_nan()).unwrap_or(0.0),
+        1 => one.min(other),
+        _ => one.max(other),
+    };
+    let weighted = |score: f64, weight: f64| Some(score * weight).filter(|score| !score.is_nan()).unwrap_or(0.0);
+    for (source, weight) in sources.iter_mut().zip(&weights) {
+        source.iter_mut().for_each(|(_, score)| *score = weighted(*score, *weight));
+    }
+    let mut result = Zset::default();
+    if !name.ends_with("store") {
+        // What is told keeps the sign of a zero.
+        result.unpack();
+    }
+    if how == Inter {
+        // The smallest first, as Redis does, since sums of scores depend on the order.
+        sources.sort_by_key(Vec::len);
+    }
+    let (first, others) = sources.split_first().expect("there is a key");
+    match how {
+        Union => sources.iter().flatten().for_each(|(member, score)| {
+            let score = result.score(member).map_or(*score, |before| combine(before, *score));
+            result.set(member, score);
+        }),
+        Inter | Diff => {
+            let tables: Vec<Zset> = others.iter().map(table).collect();
+            for (member, score) in first {
+                let mut met = tables.iter().map(|table| table.score(member));
+                let score = match how {
+                    Diff => met.flatten().next().is_none().then_some(*score),
+                    _ => met.try_fold(*score, |sum, other| Some(combine(sum, other?))),
+                };
+                score.map(|score| result.set(member, score));
+            }
+        }
+    }
+    Ok((result, with_scores))
+}
+
+fn table(members: &Members<'_>) -> Zset {
+    let mut table = Zset::default();
+    members.iter().for_each(|(member, score)| _ = table.set(member, *score));
+    table
+}
+
+fn told(view: &View<'_>, args: &Args, how: Join, name: &str) -> Answer {
+    let (result, with_scores) = join(view, args, 1, how, name)?;
+    let mut told = Vec::new();
+    for (member, score) in result.range(0, usize::MAX) {
+        told.push(Reply::bulk(member));
+        told.extend(with_scores.then_some(Reply::Double(score)));
+    }
+    Ok(Reply::Array(told))
+}
+
+fn stored(change: &mut Change<'_>, args: &Args, how: Join, name: &'static str) -> Answer {
+    let (result, _) = join(&change.view(), args, 2, how, name)?;
+    let len = result.len();
+    change.store(&args[1], result, b'z', name);
+    Ok(Reply::count(len))
+}
+
+fn zintercard(view: &View<'_>, args: &Args) -> Answer {
+    let mut sources = sources(view, args, 1, "zintercard")?;
+    let (mut limit, mut at) = (0, 2 + sources.len());
+    while at < args.len() {
+        if !args.is(at, "LIMIT") || at + 1 >= args.len() {
+            return Err(fault::SYNTAX);
+        }
+        let bad = Fault::new("ERR LIMIT can't be negative");
+        limit = usize::try_from(parse::integer_or(&args[at + 1], bad.clone())?).map_err(|_| bad)?;
+        at += 2;
+    }
+    sources.sort_by_key(Vec::len);
+    let (first, others) = sources.split_first().expect("there is a key");
+    let tables: Vec<Zset> = others.iter().map(table).collect();
+    let common = first.iter().filter(|(member, _)| tables.iter().all(|table| table.score(member).is_some()));
+    Ok(Reply::count(common.take(if limit == 0 { usize::MAX } else { limit }).count()))
+}

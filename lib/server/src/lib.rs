@@ -1,0 +1,31 @@
+//! A server of Redis's protocol over node replication.
+//!
+//! | module | what | knows of |
+//! |---|---|---|
+//! | [`args`] | a command's arguments: one allocation of bytes | nothing |
+//! | [`resp`] | requests from bytes, with limits | `args` |
+//! | [`reply`] | answers, and their bytes in RESP2 and RESP3 | nothing |
+//! | [`command`] | the registry: name, arity, flags, key positions, categories, function | `family`, `db` |
+//! | [`operation`] | what enters the log: a command with its time, seed and database; its binary encoding | `command` |
+//! | [`db`] | the sequential database: tables, values, expiry, versions of watched keys | `operation`, `reply` |
+//! | [`family`] | the commands themselves, one file a family | `db` |
+//! | [`session`] | a client's state without its socket: database, protocol, `MULTI` queue; a request to a [`session::Step`] | `operation` |
+//! | [`server`] | sockets: event loops, batches to the combiner | all of them |
+//!
+//! [`db::Db`] knows nothing of threads or sockets. All that an operation must not ask for itself is in it: the time, the
+//! seed of its randomness, the number of the client's database. So replicas, a log on disk and a follower agree byte for
+//! byte.
+
+pub mod args;
+pub mod blocked;
+pub mod command;
+pub mod config;
+pub mod db;
+pub mod family;
+pub mod log;
+pub mod operation;
+pub mod pubsub;
+pub mod reply;
+pub mod resp;
+pub mod server;
+pub mod session;

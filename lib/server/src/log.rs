@@ -1,0 +1,222 @@
+//! Changes on their way to the replicas, with a log on disk before them or without.
+//!
+//! # Order
+//! A recovery applies the log's records in their order, so this order must be the one in which the replicas applied them: else
+//! two changes of one key could be answered one way and come back the other. [`Store::write_many`] appends a batch and hands
+//! it to the combiner while it holds [`Order`], so of two batches the one that is earlier in the log is earlier in the
+//! replicas.
+//!
+//! # `always`
+//! A batch is appended, *synced*, and only then handed to the combiner: a change that no replica has cannot be seen by a reader,
+//! and a reader waits for nothing. The sync takes place on one thread of its own (the writer's), to which the loops hand
+//! their batches: all that came during a sync share the next. Loops go on with reads and with other clients meanwhile.
+//!
+//! # `everysec`
+//! A batch is appended (memory) and applied at once; the journal's thread writes and syncs it.
+//!
+//! # What goes wrong
+//! A failed sync poisons the journal: every later write is refused, for good, since it is unknown what the disk has. While the disk is
+//! full, writes are refused. With `always`, changes that were appended when that was noticed stay in the journal's queue, in
+//! order: their clients are told that they may come about, and [`Order::late`] has them applied before any later change, once
+//! they are synced.
+
+use std::path::Path;
+use std::time::Duration;
+
+use archipelago_journal::{Disk, Error, Journal, Options, Policy, Position, Recovery};
+use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
+use archipelago_replicate::{Handle, Replicated};
+
+use crate::config::Appendonly;
+use crate::db::{Db, Outcome};
+use crate::operation::Write;
+use crate::reply::{Fault, Reply};
+
+/// The most bytes of one change, and of changes that wait for the disk.
+const QUEUE: usize = 64 << 20;
+
+/// Held over a batch's way into the log and into the replicas.
+#[derive(Default)]
+struct Order {
+    bytes: Vec<u8>,
+    /// Changes that are in the journal, are not durable, and are not applied; and where they end.
+    late: Vec<Write>,
+    end: Option<Position>,
+}
+
+struct Log {
+    journal: Journal,
+    always: bool,
+    order: Mutex<Order>,
+}
+
+/// The replicas and, with a log, the log before them.
+pub struct Store {
+    db: Replicated<Db>,
+    log: Option<Log>,
+}
+
+/// Why a start failed, in a sentence.
+pub type Refusal = String;
+
+impl Store {
+    /// Without a log.
+    pub fn volatile() -> Self {
+        Self { db: Replicated::new(Db::default), log: None }
+    }
+
+    /// With a log in `directory`, of which the records are applied first. Reads the whole log: O(bytes).
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong and what to do.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        appendonly: Appendonly,
+    ) -> Result<(Self, Option<Recovery>), Refusal> {
+        let policy = match appendonly {
+            Appendonly::No => {
+                if disk.list(directory).is_ok_and(|names| names.iter().any(|name| name == "manifest")) {
+                    return Err(format!(
+                        "{} has a log, which would not be kept up: start with --appendonly everysec or always, or with another directory",
+                        directory.display()
+                    ));
+                }
+                return Ok((Self::volatile(), None));
+            }
+            Appendonly::EverySecond => Policy::Every(Duration::from_secs(1)),
+            Appendonly::Always => Policy::Always,
+        };
+        let options = Options { policy, queue: QUEUE, ..Options::default() };
+        let recovered = Mutex::new((Db::default(), None));
+        let apply = |record: archipelago_journal::Record<'_>| {
+            let mut recovered = recovered.lock().expect("the one before did not panic");
+            match Write::decode(record.bytes) {
+                Some(write) => _ = recovered.0.write(&write),
+                None => _ = recovered.1.get_or_insert(record.position.place),
+            }
+        };
+        let (journal, recovery) = Journal::open(disk, directory, options, apply).map_err(|error| error.to_string())?;
+        let (db, unknown) = recovered.into_inner().expect("the last one did not panic");
+        if let Some(place) = unknown {
+            return Err(format!(
+                "{}: the record that ends at {place} is no operation of this version: start the version that wrote it",
+                directory.display()
+            ));
+        }
+        let log = Log { journal, always: appendonly == Appendonly::Always, order: Mutex::default() };
+        let store = Self { db: Replicated::new(|| db.clone()), log: Some(log) };
+        // The clients who watched are gone. Logged as all changes are, since it counts as an operation.
+        for outcome in store.write_many(&mut store.handle(), vec![Write::UnwatchAll]) {
+            if let Reply::Error(fault) = outcome.reply {
+                return Err(fault.0.into_owned());
+            }
+        }
+        Ok((store, Some(recovery)))
+    }
+
+    /// A handle of the calling thread's node.
+    pub fn handle(&self) -> Handle<Db> {
+        self.db.handle()
+    }
+
+    /// The replicas.
+    pub fn db(&self) -> &Replicated<Db> {
+        &self.db
+    }
+
+    /// Returns whether [`write_many`](Self::write_many) waits for the disk.
+    pub fn waits(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.always)
+    }
+
+    /// Carries out changes in order, each with an outcome: after they are durable with `always`, which waits.
+    pub fn write_many(&self, handle: &mut Handle<Db>, batch: Vec<Write>) -> Vec<Outcome> {
+        let Some(log) = &self.log else { return apply(handle, batch) };
+        let mut order = log.order.lock().expect("nothing panics while it is locked");
+        let count = batch.len();
+        let (batch, mut failed) = log.append(&mut order, batch);
+        let (mut outcomes, taken) = (Vec::new(), batch.len());
+        if log.always {
+            match log.wait(&mut order, handle) {
+                Ok(()) => outcomes = apply(handle, batch),
+                Err(error) => {
+                    order.late.extend(batch);
+                    outcomes.extend((0..taken).map(|_| refused(&error, true)));
+                    failed = Some(error);
+                }
+            }
+        } else {
+            outcomes = apply(handle, batch);
+        }
+        if let Some(error) = failed {
+            outcomes.extend((taken..count).map(|_| refused(&error, false)));
+        }
+        outcomes
+    }
+
+    /// Writes and syncs all.
+    ///
+    /// # Errors
+    /// What failed, in a sentence.
+    pub fn sync(&self) -> Result<(), Refusal> {
+        self.log.as_ref().map_or(Ok(()), |log| log.journal.sync().map_err(|error| error.to_string()))
+    }
+
+    /// What is wrong with the log, if anything is.
+    pub fn trouble(&self) -> Option<Refusal> {
+        let log = self.log.as_ref()?;
+        log.journal.is_durable(log.journal.end(0)).err().map(|error| error.to_string())
+    }
+}
+
+impl Log {
+    /// Appends the changes up to the first that is refused. Returns them, and why the next was refused.
+    fn append(&self, order: &mut MutexGuard<'_, Order>, mut batch: Vec<Write>) -> (Vec<Write>, Option<Error>) {
+        for at in 0..batch.len() {
+            let Order { bytes, end, .. } = &mut **order;
+            bytes.clear();
+            batch[at].encode(bytes);
+            match self.journal.append(0, 0, bytes) {
+                Ok(position) => *end = Some(position),
+                Err(error) => {
+                    batch.truncate(at);
+                    return (batch, Some(error));
+                }
+            }
+        }
+        (batch, None)
+    }
+
+    /// Waits until all that is appended is durable, and applies what is late.
+    fn wait(&self, order: &mut MutexGuard<'_, Order>, handle: &mut Handle<Db>) -> Result<(), Error> {
+        let Some(end) = order.end else { return Ok(()) };
+        self.journal.wait(end)?;
+        order.end = None;
+        let late = core::mem::take(&mut order.late);
+        if !late.is_empty() {
+            apply(handle, late);
+        }
+        Ok(())
+    }
+}
+
+fn apply(handle: &mut Handle<Db>, batch: Vec<Write>) -> Vec<Outcome> {
+    let count = batch.len();
+    if count == 0 {
+        return Vec::new();
+    }
+    handle.write_many(batch).unwrap_or_else(|poisoned| {
+        let reply = Reply::Error(Fault::made(format!("ERR {poisoned}")));
+        vec![Outcome { reply, effects: None }; count]
+    })
+}
+
+fn refused(error: &Error, appended: bool) -> Outcome {
+    let may = if appended { " This change may come about." } else { "" };
+    let reply = match error {
+        Error::TooLong { .. } => Reply::Error(Fault::made(format!("ERR the log does not take it: {error}"))),
+        _ => Reply::Error(Fault::made(format!("MISCONF Changes are refused, reads go on: {error}.{may}"))),
+    };
+    Outcome { reply, effects: None }
+}

@@ -1,0 +1,261 @@
+//! What enters the log: operations that need ask for nothing.
+//!
+//! # Encoding
+//! An operation's bytes are a tag and its fields in order; numbers are LEB128, a run of bytes has its length before it. A
+//! command goes by its name, so that a log outlives versions. What is malformed is refused, and lengths are checked against
+//! the bytes that are there before room is made.
+
+use crate::args::Args;
+use crate::command::{self, Command};
+
+/// A command with all that it must not ask for itself.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The command. The arity was checked.
+    pub command: &'static Command,
+    /// Its arguments, the name at 0.
+    pub args: Args,
+    /// The database's number.
+    pub db: u32,
+    /// The time: milliseconds since 1970.
+    pub now: u64,
+    /// Where its randomness comes from.
+    pub seed: u64,
+    /// Bits of [`wish`].
+    pub wishes: u8,
+}
+
+/// What the caller wants to hear of besides the answer.
+pub mod wish {
+    /// Keyspace events.
+    pub const EVENTS: u8 = 1;
+    /// Which keys were changed, for client-side caches.
+    pub const CHANGES: u8 = 2;
+}
+
+/// An operation that changes nothing.
+#[derive(Clone, Debug)]
+pub enum Read {
+    /// A command of [`Run::Read`](crate::command::Run::Read).
+    Call(Call),
+}
+
+/// A key whose changes a client watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The database's number.
+    pub db: u32,
+    /// The key.
+    pub key: Vec<u8>,
+    /// The operation up to which it may have changed: what the operation that began to watch answered.
+    pub since: u64,
+}
+
+/// An operation that may change the database.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// A command.
+    Call(Call),
+    /// A transaction: all of `calls`, or nothing if a watched key was changed.
+    Exec {
+        /// In order. Their times are the same.
+        calls: Vec<Call>,
+        /// The keys that the client watches. They are let go.
+        watched: Vec<Watched>,
+        /// The time: milliseconds since 1970.
+        now: u64,
+    },
+    /// Begins to watch keys. Is answered with the number for [`Watched::since`].
+    Watch {
+        /// The database's number.
+        db: u32,
+        /// The keys.
+        keys: Vec<Vec<u8>>,
+        /// The time: milliseconds since 1970.
+        now: u64,
+    },
+    /// Lets watched keys go.
+    Unwatch {
+        /// What was watched.
+        watched: Vec<Watched>,
+    },
+    /// Lets all watched keys go: at a start, when the clients of the log's past are no more.
+    UnwatchAll,
+    /// Removes keys that have expired.
+    Expire {
+        /// The time: milliseconds since 1970.
+        now: u64,
+        /// The most keys that are removed.
+        most: u32,
+    },
+}
+
+const CALL: u8 = 1;
+const EXEC: u8 = 2;
+const WATCH: u8 = 3;
+const UNWATCH: u8 = 4;
+const UNWATCH_ALL: u8 = 5;
+const EXPIRE: u8 = 6;
+
+impl Write {
+    /// Appends the operation's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Call(call) => {
+                out.push(CALL);
+                put_call(call, out);
+            }
+            Self::Exec { calls, watched, now } => {
+                out.push(EXEC);
+                put_number(calls.len() as u64, out);
+                calls.iter().for_each(|call| put_call(call, out));
+                put_watched(watched, out);
+                put_number(*now, out);
+            }
+            Self::Watch { db, keys, now } => {
+                out.push(WATCH);
+                put_number(u64::from(*db), out);
+                put_number(keys.len() as u64, out);
+                keys.iter().for_each(|key| put_bytes(key, out));
+                put_number(*now, out);
+            }
+            Self::Unwatch { watched } => {
+                out.push(UNWATCH);
+                put_watched(watched, out);
+            }
+            Self::UnwatchAll => out.push(UNWATCH_ALL),
+            Self::Expire { now, most } => {
+                out.push(EXPIRE);
+                put_number(*now, out);
+                put_number(u64::from(*most), out);
+            }
+        }
+    }
+
+    /// The operation of these bytes, all of them. Returns `None` if they are none.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut input = Input(bytes);
+        let operation = match input.byte()? {
+            CALL => Self::Call(input.call()?),
+            EXEC => Self::Exec {
+                calls: input.many(Input::call)?,
+                watched: input.many(Input::watched)?,
+                now: input.number()?,
+            },
+            WATCH => Self::Watch {
+                db: input.small()?,
+                keys: input.many(|input| input.bytes().map(<[u8]>::to_vec))?,
+                now: input.number()?,
+            },
+            UNWATCH => Self::Unwatch { watched: input.many(Input::watched)? },
+            UNWATCH_ALL => Self::UnwatchAll,
+            EXPIRE => Self::Expire { now: input.number()?, most: input.small()? },
+            _ => return None,
+        };
+        input.0.is_empty().then_some(operation)
+    }
+}
+
+fn put_call(call: &Call, out: &mut Vec<u8>) {
+    put_bytes(call.command.name.as_bytes(), out);
+    put_number(u64::from(call.db), out);
+    put_number(call.now, out);
+    out.extend_from_slice(&call.seed.to_le_bytes());
+    out.push(call.wishes);
+    put_number(call.args.len() as u64, out);
+    call.args.from(0).for_each(|argument| put_bytes(argument, out));
+}
+
+fn put_watched(watched: &[Watched], out: &mut Vec<u8>) {
+    put_number(watched.len() as u64, out);
+    for Watched { db, key, since } in watched {
+        put_number(u64::from(*db), out);
+        put_bytes(key, out);
+        put_number(*since, out);
+    }
+}
+
+/// Appends a number in LEB128.
+pub fn put_number(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Appends a length and bytes.
+pub fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    put_number(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// Bytes that are read from the front.
+pub struct Input<'b>(pub &'b [u8]);
+
+impl<'b> Input<'b> {
+    /// One byte.
+    pub fn byte(&mut self) -> Option<u8> {
+        let (&first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    /// A number in LEB128.
+    pub fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            if shift == 63 && byte > 1 {
+                return None;
+            }
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// A number of 32 bits.
+    pub fn small(&mut self) -> Option<u32> {
+        self.number()?.try_into().ok()
+    }
+
+    /// So many bytes.
+    pub fn take(&mut self, count: usize) -> Option<&'b [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    /// A length and as many bytes.
+    pub fn bytes(&mut self) -> Option<&'b [u8]> {
+        let count = self.number()?.try_into().ok()?;
+        self.take(count)
+    }
+
+    /// Eight bytes.
+    pub fn word(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    /// A count and as many of what `one` reads.
+    pub fn many<T>(&mut self, one: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        (0..self.number()?).map(|_| one(self)).collect()
+    }
+
+    fn call(&mut self) -> Option<Call> {
+        let command = command::find(self.bytes()?)?;
+        let (db, now, seed, wishes) = (self.small()?, self.number()?, self.word()?, self.byte()?);
+        let mut args = Args::default();
+        for _ in 0..self.number()? {
+            args.push(self.bytes()?);
+        }
+        command.takes(args.len()).then_some(Call { command, args, db, now, seed, wishes })
+    }
+
+    fn watched(&mut self) -> Option<Watched> {
+        Some(Watched { db: self.small()?, key: self.bytes()?.to_vec(), since: self.number()? })
+    }
+}

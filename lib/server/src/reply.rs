@@ -1,0 +1,260 @@
+//! Answers, and their bytes in both protocols.
+
+use std::borrow::Cow;
+
+/// The protocol that a connection speaks: `HELLO` changes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// Redis 2 to 7, unless asked otherwise.
+    #[default]
+    Resp2,
+    /// With maps, sets, doubles, nulls and pushes.
+    Resp3,
+}
+
+/// What a command is answered with, before a protocol is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// No value.
+    Null,
+    /// No array; the same as `Null` in RESP3.
+    NullArray,
+    /// A short word, as "OK".
+    Status(&'static str),
+    /// A number.
+    Int(i64),
+    /// Bytes.
+    Bulk(Vec<u8>),
+    /// A number with a fraction.
+    Double(f64),
+    /// Answers in order.
+    Array(Vec<Reply>),
+    /// Keys and values by turns: a map in RESP3, an array in RESP2.
+    Map(Vec<Reply>),
+    /// A set in RESP3, an array in RESP2.
+    Set(Vec<Reply>),
+    /// A message that answers no request: an array in RESP2.
+    Push(Vec<Reply>),
+    /// Text for people (`INFO`): a bulk string in RESP2.
+    Text(String),
+    /// An error: its line without the sign before it.
+    Error(Fault),
+}
+
+/// An error's line: a code in capital letters, and what happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault(pub Cow<'static, str>);
+
+/// What functions of commands return.
+pub type Answer = Result<Reply, Fault>;
+
+impl Fault {
+    /// An error whose text is known at compile time.
+    pub const fn new(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+
+    /// An error whose text is made.
+    pub fn made(text: String) -> Self {
+        Self(Cow::Owned(text))
+    }
+}
+
+/// The errors that several families give.
+pub mod fault {
+    use super::Fault;
+
+    /// The key holds a value of another type.
+    pub const WRONG_TYPE: Fault = Fault::new("WRONGTYPE Operation against a key holding the wrong kind of value");
+    /// The arguments make no sense.
+    pub const SYNTAX: Fault = Fault::new("ERR syntax error");
+    /// An argument or value should be an integer.
+    pub const NOT_AN_INTEGER: Fault = Fault::new("ERR value is not an integer or out of range");
+    /// An argument or value should be a number.
+    pub const NOT_A_FLOAT: Fault = Fault::new("ERR value is not a valid float");
+    /// An argument is out of range.
+    pub const OUT_OF_RANGE: Fault = Fault::new("ERR value is out of range");
+    /// An argument is not positive.
+    pub const NOT_POSITIVE: Fault = Fault::new("ERR value is out of range, must be positive");
+    /// The key does not exist.
+    pub const NO_SUCH_KEY: Fault = Fault::new("ERR no such key");
+    /// A database's number.
+    pub const DB_INDEX: Fault = Fault::new("ERR DB index is out of range");
+    /// A position.
+    pub const INDEX: Fault = Fault::new("ERR index out of range");
+    /// A sum that has no value.
+    pub const NAN_OR_INFINITY: Fault = Fault::new("ERR increment would produce NaN or Infinity");
+    /// A string that would be longer than allowed.
+    pub const TOO_LONG: Fault = Fault::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+}
+
+impl Reply {
+    /// "OK".
+    pub const OK: Self = Self::Status("OK");
+
+    /// Bytes.
+    pub fn bulk(bytes: impl AsRef<[u8]>) -> Self {
+        Self::Bulk(bytes.as_ref().to_vec())
+    }
+
+    /// A count.
+    pub fn count(count: usize) -> Self {
+        Self::Int(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    /// Bytes, or null.
+    pub fn optional(bytes: Option<impl AsRef<[u8]>>) -> Self {
+        bytes.map_or(Self::Null, Self::bulk)
+    }
+
+    /// Bytes of each.
+    pub fn bulks<T: AsRef<[u8]>>(all: impl IntoIterator<Item = T>) -> Self {
+        Self::Array(all.into_iter().map(Self::bulk).collect())
+    }
+
+    /// Returns whether it is an error.
+    pub fn is_error(&self) -> bool {
+        matches!(self, Self::Error(_))
+    }
+
+    /// Appends its bytes.
+    pub fn encode(&self, protocol: Protocol, out: &mut Vec<u8>) {
+        let three = protocol == Protocol::Resp3;
+        match self {
+            Self::Null if three => out.extend_from_slice(b"_\r\n"),
+            Self::NullArray if three => out.extend_from_slice(b"_\r\n"),
+            Self::Null => out.extend_from_slice(b"$-1\r\n"),
+            Self::NullArray => out.extend_from_slice(b"*-1\r\n"),
+            Self::Status(word) => line(b'+', word.as_bytes(), out),
+            Self::Int(number) => header(b':', *number, out),
+            Self::Bulk(bytes) => bulk(bytes, out),
+            Self::Double(number) if three => line(b',', double(*number).as_bytes(), out),
+            Self::Double(number) => bulk(double(*number).as_bytes(), out),
+            Self::Array(all) => many(b'*', all.len(), all, protocol, out),
+            Self::Map(all) if three => many(b'%', all.len() / 2, all, protocol, out),
+            Self::Set(all) if three => many(b'~', all.len(), all, protocol, out),
+            Self::Push(all) if three => many(b'>', all.len(), all, protocol, out),
+            Self::Map(all) | Self::Set(all) | Self::Push(all) => many(b'*', all.len(), all, protocol, out),
+            Self::Text(text) if three => {
+                header(b'=', text.len() as i64 + 4, out);
+                out.extend_from_slice(b"txt:");
+                line_end(text.as_bytes(), out);
+            }
+            Self::Text(text) => bulk(text.as_bytes(), out),
+            Self::Error(fault) => line(b'-', fault.0.as_bytes(), out),
+        }
+    }
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Self {
+        answer.unwrap_or_else(Self::Error)
+    }
+}
+
+fn line_end(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A line; what would end it early becomes a blank.
+fn line(sign: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(sign);
+    out.extend(bytes.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
+    out.extend_from_slice(b"\r\n");
+}
+
+fn header(sign: u8, number: i64, out: &mut Vec<u8>) {
+    out.push(sign);
+    integer(number, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
+    header(b'$', bytes.len() as i64, out);
+    line_end(bytes, out);
+}
+
+fn many(sign: u8, count: usize, all: &[Reply], protocol: Protocol, out: &mut Vec<u8>) {
+    header(sign, count as i64, out);
+    all.iter().for_each(|one| one.encode(protocol, out));
+}
+
+/// Appends a number's decimal digits.
+pub fn integer(number: i64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut rest = number.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// A double as C's `%.17g` writes it, which is what Redis 7.0 answers with.
+pub fn double(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".into();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "inf".into() } else { "-inf".into() };
+    }
+    if number == 0.0 {
+        return if number.is_sign_negative() { "-0".into() } else { "0".into() };
+    }
+    let scientific = format!("{number:.16e}");
+    let (mantissa, exponent) = scientific.split_once('e').expect("it was written with an exponent");
+    let exponent: i32 = exponent.parse().expect("it was written as a number");
+    if (-4..17).contains(&exponent) {
+        let places = (16 - exponent) as usize;
+        return trimmed(&format!("{number:.places$}")).to_owned();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
+}
+
+/// Without zeros at the end of a fraction.
+fn trimmed(number: &str) -> &str {
+    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_are_written_as_c_writes_them() {
+        for (number, text) in [
+            (0.1, "0.10000000000000001"),
+            (3.0, "3"),
+            (-1.5, "-1.5"),
+            (1e17, "1e+17"),
+            (12345678901234567.0, "12345678901234568"),
+            (1e-5, "1.0000000000000001e-05"),
+            (0.0001, "0.0001"),
+            (f64::INFINITY, "inf"),
+            (1.7976931348623157e308, "1.7976931348623157e+308"),
+        ] {
+            assert_eq!(double(number), text);
+        }
+    }
+
+    #[test]
+    fn both_protocols() {
+        let reply = Reply::Map(vec![Reply::bulk("a"), Reply::Double(0.5), Reply::Null, Reply::Int(i64::MIN)]);
+        let mut out = Vec::new();
+        reply.encode(Protocol::Resp2, &mut out);
+        assert_eq!(out, b"*4\r\n$1\r\na\r\n$3\r\n0.5\r\n$-1\r\n:-9223372036854775808\r\n");
+        out.clear();
+        reply.encode(Protocol::Resp3, &mut out);
+        assert_eq!(out, b"%2\r\n$1\r\na\r\n,0.5\r\n_\r\n:-9223372036854775808\r\n");
+    }
+}

@@ -1,0 +1,226 @@
+//! Requests from bytes: arrays of bulk strings, and lines typed by hand.
+//!
+//! Written here and not taken from a crate: a request is an array of bulk strings and nothing else, so that nothing
+//! nests, and a general parser (`redis-protocol`, `redis`) makes a tree of allocations of what is one run of bytes.
+//!
+//! A length announces nothing: room is made for what has come, never for what is said to come.
+
+use crate::args::Args;
+
+/// Bytes of a line: of an inline command, or of a length.
+const LONGEST_LINE: usize = 64 << 10;
+/// The most arguments of a request.
+const MOST_ARGUMENTS: i64 = i32::MAX as i64;
+/// Bytes of one argument.
+pub const LONGEST_BULK: i64 = 512 << 20;
+/// Bytes of all arguments of a request. Offsets in [`Args`] are of 32 bits.
+const LONGEST_REQUEST: usize = 1 << 30;
+
+/// What is wrong with a request. The connection is closed after it was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed(pub String);
+
+impl Malformed {
+    fn new(what: impl Into<String>) -> Self {
+        Self(format!("ERR Protocol error: {}", what.into()))
+    }
+}
+
+/// Makes requests of the bytes of one connection, which come in pieces.
+#[derive(Debug, Default)]
+pub struct Parser {
+    args: Args,
+    /// Arguments still to come; 0 between requests.
+    missing: usize,
+    /// Bytes of the argument that is coming, when its length was read.
+    bulk: Option<usize>,
+}
+
+impl Parser {
+    /// Takes as much of `input` as makes one request. Returns it, if it is whole, and the number of bytes taken: those
+    /// are never shown again. An empty request ("*0", an empty line) is skipped.
+    ///
+    /// # Errors
+    /// If the bytes are no request.
+    pub fn take(&mut self, input: &[u8]) -> Result<(Option<Args>, usize), Malformed> {
+        let mut at = 0;
+        loop {
+            if self.missing == 0 {
+                let Some(&first) = input.get(at) else { return Ok((None, at)) };
+                let Some((line, next)) = line(&input[at..], first == b'*')? else { return Ok((None, at)) };
+                at += next;
+                if first == b'*' {
+                    let count = number(&line[1..]).filter(|count| *count <= MOST_ARGUMENTS);
+                    let count = count.ok_or_else(|| Malformed::new("invalid multibulk length"))?;
+                    self.missing = usize::try_from(count).unwrap_or(0);
+                    self.args = Args::with_capacity(self.missing.min(16), input.len().min(64 << 10) - at.min(64 << 10));
+                    continue;
+                }
+                let args = words(line).ok_or_else(|| Malformed::new("unbalanced quotes in request"))?;
+                if args.is_empty() {
+                    continue;
+                }
+                return Ok((Some(args), at));
+            }
+            let length = match self.bulk {
+                Some(length) => length,
+                None => {
+                    let Some(&first) = input.get(at) else { return Ok((None, at)) };
+                    let Some((line, next)) = line(&input[at..], true)? else { return Ok((None, at)) };
+                    if first != b'$' {
+                        return Err(Malformed::new(format!("expected '$', got '{}'", char::from(first))));
+                    }
+                    let length = number(&line[1..]).filter(|length| (0..=LONGEST_BULK).contains(length));
+                    let length = length.ok_or_else(|| Malformed::new("invalid bulk length"))? as usize;
+                    if self.args.bytes() + length > LONGEST_REQUEST {
+                        return Err(Malformed::new("too long a request"));
+                    }
+                    at += next;
+                    *self.bulk.insert(length)
+                }
+            };
+            let Some(argument) = input[at..].get(..length + 2) else { return Ok((None, at)) };
+            self.args.push(&argument[..length]);
+            at += length + 2;
+            self.bulk = None;
+            self.missing -= 1;
+            if self.missing == 0 {
+                return Ok((Some(core::mem::take(&mut self.args)), at));
+            }
+        }
+    }
+}
+
+/// The first line without its end, and where the next begins.
+fn line(input: &[u8], of_length: bool) -> Result<Option<(&[u8], usize)>, Malformed> {
+    let end = input[..input.len().min(LONGEST_LINE)].iter().position(|byte| *byte == b'\n');
+    match end {
+        Some(end) => Ok(Some((input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]), end + 1))),
+        None if input.len() < LONGEST_LINE => Ok(None),
+        None if !of_length => Err(Malformed::new("too big inline request")),
+        None if input[0] == b'*' => Err(Malformed::new("too big mbulk count string")),
+        None => Err(Malformed::new("too big bulk count string")),
+    }
+}
+
+fn number(digits: &[u8]) -> Option<i64> {
+    core::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// The words of a line: between blanks, or quoted with escapes as in C. Returns `None` if a quote does not end.
+pub fn words(line: &[u8]) -> Option<Args> {
+    let mut args = Args::default();
+    let mut rest = line;
+    loop {
+        rest = rest.trim_ascii_start();
+        let Some(&first) = rest.first() else { return Some(args) };
+        let mut word = Vec::new();
+        match first {
+            b'"' | b'\'' => rest = quoted(&rest[1..], first, &mut word)?,
+            _ => {
+                while let Some((&byte, after)) = rest.split_first() {
+                    match byte {
+                        b' ' | b'\n' | b'\r' | b'\t' | 0 => break,
+                        b'"' | b'\'' => {
+                            rest = quoted(after, byte, &mut word)?;
+                            break;
+                        }
+                        _ => word.push(byte),
+                    }
+                    rest = after;
+                }
+            }
+        }
+        args.push(&word);
+    }
+}
+
+/// Reads up to the closing quote. Returns what is behind it: nothing or a blank.
+fn quoted<'l>(mut rest: &'l [u8], quote: u8, word: &mut Vec<u8>) -> Option<&'l [u8]> {
+    loop {
+        let (&byte, after) = rest.split_first()?;
+        rest = after;
+        if byte == quote {
+            return rest.first().is_none_or(u8::is_ascii_whitespace).then_some(rest);
+        }
+        if byte != b'\\' {
+            word.push(byte);
+            continue;
+        }
+        let (&escaped, after) = rest.split_first()?;
+        if quote == b'\'' {
+            if escaped == b'\'' {
+                word.push(b'\'');
+                rest = after;
+            } else {
+                word.push(b'\\');
+            }
+            continue;
+        }
+        rest = after;
+        let hex = (escaped == b'x').then(|| rest.get(..2)).flatten();
+        let hex = hex.and_then(|digits| u8::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok());
+        match (hex, escaped) {
+            (Some(byte), _) => {
+                word.push(byte);
+                rest = &rest[2..];
+            }
+            (None, b'n') => word.push(b'\n'),
+            (None, b'r') => word.push(b'\r'),
+            (None, b't') => word.push(b'\t'),
+            (None, b'b') => word.push(8),
+            (None, b'a') => word.push(7),
+            (None, other) => word.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(mut input: &[u8], step: usize) -> Result<Vec<Args>, Malformed> {
+        let (mut parser, mut found, mut held) = (Parser::default(), Vec::new(), Vec::new());
+        loop {
+            let (args, taken) = parser.take(&held)?;
+            held.drain(..taken);
+            if let Some(args) = args {
+                found.push(args);
+                continue;
+            }
+            if input.is_empty() {
+                return Ok(found);
+            }
+            let (piece, rest) = input.split_at(step.min(input.len()));
+            held.extend_from_slice(piece);
+            input = rest;
+        }
+    }
+
+    #[test]
+    fn requests_come_whole_however_they_are_cut() {
+        let input = b"*2\r\n$3\r\nGET\r\n$5\r\na\r\nbc\r\n*0\r\n\r\nset  'a b' \"\\x41\\n\"\r\n*1\r\n$0\r\n\r\n";
+        let expected: Vec<Args> = vec![
+            [&b"GET"[..], b"a\r\nbc"].iter().collect(),
+            [&b"set"[..], b"a b", b"A\n"].iter().collect(),
+            [b""].iter().collect(),
+        ];
+        for step in 1..input.len() {
+            assert_eq!(all(input, step).as_ref(), Ok(&expected), "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn a_length_announces_nothing() {
+        let mut parser = Parser::default();
+        let input = b"*2147483647\r\n$536870912\r\nabc";
+        assert_eq!(parser.take(input), Ok((None, input.len() - 3)));
+        assert!(parser.args.bytes() == 0 && parser.args.is_empty());
+        for bad in
+            [&b"*2147483648\r\n"[..], b"*1\r\n$536870913\r\n", b"*1\r\n$-1\r\n", b"*1\r\n:1\r\n", b"*x\r\n", b"\"a\r\n"]
+        {
+            assert!(all(bad, 100).is_err(), "{bad:?}");
+        }
+        assert!(all(&[b'a'; LONGEST_LINE], LONGEST_LINE).is_err());
+    }
+}

@@ -1,0 +1,176 @@
+//! Sockets: event loops, one a core, bound to nodes.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`event_loop`] | accepts, takes requests in rounds, hands changes on as one batch |
+//! | [`client`] | a socket, and the bytes on their way: all bounds are here |
+//! | [`commands`], [`info`] | commands of the connection and of the server |
+//! | [`shared`] | letters between loops, the thread that waits for the disk, clients that wait for keys |
+//!
+//! Sockets are those of the standard library, behind `mio`: the door of `archipelago_platform` has no network.
+
+mod client;
+pub mod commands;
+mod event_loop;
+mod info;
+mod shared;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use archipelago_journal::{Disk, DiskLock, Real, Recovery};
+use archipelago_platform::atomic::Ordering::Relaxed;
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
+use archipelago_platform::topology::Topology;
+use mio::net::TcpListener as Listener;
+use mio::{Poll, Waker};
+
+use crate::config::Config;
+pub use crate::config::{Appendonly, Settings};
+use crate::log::{Refusal, Store};
+use event_loop::{LETTERS, Loop};
+use shared::{Mailbox, Shared};
+
+/// A server that listens.
+pub struct Server {
+    shared: Arc<Shared>,
+    loops: Vec<thread::JoinHandle<io::Result<()>>>,
+    writer: Option<thread::JoinHandle<()>>,
+    recovery: Option<Recovery>,
+    /// Of the directory.
+    _lock: Option<Box<dyn DiskLock>>,
+}
+
+impl Server {
+    /// Listens, and starts the loops: after the log was read.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong and what to do.
+    pub fn start(settings: &Settings) -> Result<Self, Refusal> {
+        Self::start_on(settings, Arc::new(Real))
+    }
+
+    /// The same on another disk: for tests.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_on(settings: &Settings, disk: Arc<dyn Disk>) -> Result<Self, Refusal> {
+        let address = settings.address;
+        let listening =
+            |error: io::Error| format!("cannot listen on {address}: {error}. Choose another with --port or --bind");
+        let listener = TcpListener::bind(address).map_err(listening)?;
+        listener.set_nonblocking(true).map_err(listening)?;
+        let address = listener.local_addr().map_err(listening)?;
+        let lock = match settings.appendonly {
+            Appendonly::No => None,
+            _ => Some(lock(&*disk, &settings.directory)?),
+        };
+        let (store, recovery) = Store::open(disk, &settings.directory, settings.appendonly)?;
+        let waits = store.waits();
+        let settings = Settings { address, ..settings.clone() };
+        let starting = |error: io::Error| format!("cannot start an event loop: {error}");
+        let polls = (0..settings.loops.max(1)).map(|_| {
+            let poll = Poll::new()?;
+            let mailbox = Mailbox::new(Waker::new(poll.registry(), LETTERS)?);
+            Ok((poll, mailbox))
+        });
+        let (polls, mail): (Vec<Poll>, _) =
+            polls.collect::<io::Result<Vec<_>>>().map_err(starting)?.into_iter().unzip();
+        let shared = Arc::new(Shared::new(store, Config::new(&settings), mail, address));
+        let mut server = Self { shared: shared.clone(), loops: Vec::new(), writer: None, recovery, _lock: lock };
+        if waits {
+            let shared = shared.clone();
+            let writer = thread::Builder::new().name("log".into()).spawn(move || shared.run());
+            server.writer = Some(writer.map_err(starting)?);
+        }
+        let mut listener = Some(Listener::from_std(listener));
+        for (number, poll) in polls.into_iter().enumerate() {
+            let (shared, listener) = (shared.clone(), listener.take());
+            let run = move || {
+                let topology = Topology::current();
+                let node = number % topology.nodes().len();
+                // Where the system does not allow it, the loop runs anywhere.
+                let _ = thread::bind_current(topology, archipelago_platform::topology::NodeId(node));
+                Loop::new(poll, listener, shared, number).run()
+            };
+            server.loops.push(thread::Builder::new().name(format!("loop-{number}")).spawn(run).map_err(starting)?);
+        }
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// What was read at the start, with a log.
+    pub fn recovery(&self) -> Option<&Recovery> {
+        self.recovery.as_ref()
+    }
+
+    /// Returns whether it was asked to end.
+    pub fn is_ending(&self) -> bool {
+        self.shared.stop.load(Relaxed) || self.loops.iter().any(thread::JoinHandle::is_finished)
+    }
+
+    /// Ends: what is under way is answered, and synced.
+    ///
+    /// # Errors
+    /// What went wrong, in a sentence.
+    pub fn stop(mut self) -> Result<(), Refusal> {
+        self.end()
+    }
+
+    /// Waits until `SHUTDOWN` was asked for, and ends.
+    ///
+    /// # Errors
+    /// What went wrong, in a sentence.
+    pub fn wait(self) -> Result<(), Refusal> {
+        while !self.is_ending() {
+            thread::sleep(core::time::Duration::from_millis(50));
+        }
+        self.stop()
+    }
+
+    fn end(&mut self) -> Result<(), Refusal> {
+        self.shared.end();
+        let mut ended = Ok(());
+        for each in self.loops.drain(..) {
+            let done = each.join().map_err(|_| "an event loop has panicked".to_owned());
+            ended = ended.and(done.and_then(|done| done.map_err(|error| error.to_string())));
+        }
+        if let Some(writer) = self.writer.take() {
+            self.shared.last_job();
+            ended = ended.and(writer.join().map_err(|_| "the log's thread has panicked".to_owned()));
+        }
+        ended.and(self.shared.store.sync())
+    }
+}
+
+/// Ends the threads.
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// Makes the directory, if it is not there, and locks it.
+fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn DiskLock>, Refusal> {
+    let shown = directory.display();
+    disk.create_directory(directory)
+        .map_err(|error| format!("cannot make {shown}: {error}. Make its parent, or choose another with --dir"))?;
+    disk.lock(&directory.join("server.lock")).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            format!("{shown} is another server's: stop that one, or choose another with --dir")
+        }
+        _ => format!("cannot lock {shown}: {error}"),
+    })
+}
+
+/// Milliseconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_millis() as u64)
+}

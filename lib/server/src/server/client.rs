@@ -1,0 +1,183 @@
+//! A client's socket, and the bytes on their way.
+//!
+//! # Bounds
+//! Bytes are read only when the parser needs more, so that what waits here is one unfinished request and one read. Requests
+//! are taken only while the client takes its answers ([`Client::takes`]). What others send it ([`Client::tell`]) has a limit,
+//! beyond which the client is ended.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read as _, Write as _};
+
+use archipelago_platform::sync::Arc;
+use archipelago_platform::time::Instant;
+use mio::net::TcpStream;
+
+use super::shared::Card;
+use crate::args::Args;
+use crate::operation::Write;
+use crate::pubsub::Kind;
+use crate::reply::Reply;
+use crate::resp::{Malformed, Parser};
+use crate::session::Session;
+
+/// Answers that may wait before no more requests are taken.
+const ANSWERS: usize = 256 << 10;
+/// Messages of channels that may wait.
+const MESSAGES: usize = 32 << 20;
+/// Room that an idle client keeps for its next request.
+const KEPT: usize = 4 << 10;
+
+/// A client of a loop.
+pub struct Client {
+    pub stream: TcpStream,
+    pub session: Session,
+    pub card: Arc<Card>,
+    pub subscriptions: BTreeSet<(Kind, Vec<u8>)>,
+    /// A request that waits for the changes before it.
+    pub held: Option<Args>,
+    /// The change that only the session can answer, the last of those that are under way.
+    pub special: Option<Write>,
+    /// Changes that are under way.
+    pub waits: usize,
+    /// When it waits for keys: until when, and what it is then answered with.
+    pub blocked: Option<(Option<Instant>, Reply)>,
+    /// It has said the password, or need not.
+    pub known: bool,
+    /// Ends when the output is written.
+    pub ends: bool,
+    /// Ends now.
+    pub dead: bool,
+    /// There may be bytes to read.
+    pub readable: bool,
+    /// The other side writes no more: what is read ends.
+    pub closed: bool,
+    /// It is in the loop's list of clients to turn to.
+    pub active: bool,
+    parser: Parser,
+    input: Vec<u8>,
+    /// The first byte of the input that was not taken.
+    start: usize,
+    /// What it is to be sent.
+    pub output: Vec<u8>,
+    /// The first byte of the output that was not sent.
+    sent: usize,
+}
+
+impl Client {
+    pub fn new(stream: TcpStream, card: Arc<Card>, known: bool) -> Self {
+        Self {
+            stream,
+            session: Session::default(),
+            card,
+            subscriptions: BTreeSet::new(),
+            held: None,
+            special: None,
+            waits: 0,
+            blocked: None,
+            known,
+            ends: false,
+            dead: false,
+            readable: true,
+            closed: false,
+            active: false,
+            parser: Parser::default(),
+            input: Vec::new(),
+            start: 0,
+            output: Vec::new(),
+            sent: 0,
+        }
+    }
+
+    /// Returns whether its next request may be taken.
+    pub fn takes(&self) -> bool {
+        !(self.ends || self.dead || self.blocked.is_some()) && self.output.len() - self.sent < ANSWERS
+    }
+
+    /// The next request, of what was read.
+    pub fn parse(&mut self) -> Result<Option<Args>, Malformed> {
+        let (args, taken) = self.parser.take(&self.input[self.start..])?;
+        self.start += taken;
+        if self.start == self.input.len() {
+            self.start = 0;
+            self.input.clear();
+            if self.input.capacity() > KEPT {
+                self.input = Vec::new();
+            }
+        }
+        Ok(args)
+    }
+
+    /// Reads once. Returns whether there is something new.
+    pub fn receive(&mut self, room: &mut [u8]) -> bool {
+        if !self.readable || self.dead {
+            return false;
+        }
+        loop {
+            match self.stream.read(room) {
+                Ok(0) => {
+                    self.readable = false;
+                    self.ends = true;
+                    return false;
+                }
+                Ok(count) => {
+                    // Fewer bytes than there was room for are all that there were: the next ones, and an end that was not
+                    // announced, are an event of their own.
+                    self.readable = count == room.len() || self.closed;
+                    // What was taken makes room first; it is at least half, so that each byte is moved once at most.
+                    if self.start * 2 >= self.input.len() {
+                        self.input.drain(..self.start);
+                        self.start = 0;
+                    }
+                    self.input.extend_from_slice(&room[..count]);
+                    return true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.readable = false;
+                    self.dead |= error.kind() != io::ErrorKind::WouldBlock;
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Appends an answer.
+    pub fn answer(&mut self, reply: &Reply) {
+        reply.encode(self.session.protocol, &mut self.output);
+    }
+
+    /// Appends a message that answers no request. A client that leaves too many is ended.
+    pub fn tell(&mut self, bytes: &[u8]) {
+        self.output.extend_from_slice(bytes);
+        self.dead |= self.output.len() - self.sent > MESSAGES;
+    }
+
+    /// Writes what it can.
+    pub fn send(&mut self) {
+        while self.sent < self.output.len() && !self.dead {
+            match self.stream.write(&self.output[self.sent..]) {
+                Ok(0) => self.dead = true,
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.sent * 2 >= self.output.len() {
+                        self.output.drain(..self.sent);
+                        self.sent = 0;
+                    }
+                    return;
+                }
+                Err(_) => self.dead = true,
+            }
+        }
+        self.sent = 0;
+        self.output.clear();
+        if self.output.capacity() > 16 * KEPT {
+            self.output = Vec::new();
+        }
+    }
+
+    /// Returns whether it is to be removed. Not while changes are under way: their answers say what it watches.
+    pub fn is_over(&self) -> bool {
+        self.waits == 0 && (self.dead || (self.ends && self.output.is_empty()))
+    }
+}

@@ -1,0 +1,394 @@
+//! Commands of the connection and of the server as a whole.
+
+use archipelago_platform::atomic::Ordering::Relaxed;
+use archipelago_platform::sync::Arc;
+use std::collections::BTreeMap;
+
+use super::client::Client;
+use super::event_loop::Loop;
+use super::shared::{Encoded, Letter, lock};
+use crate::args::Args;
+use crate::blocked::Owner;
+use crate::command::{self, Command, category, flag};
+use crate::pubsub::Kind;
+use crate::reply::{Fault, Protocol, Reply, fault};
+use crate::session::Session;
+use flag::{FAST, NO_AUTH, NO_MULTI, NOSCRIPT, PUBSUB};
+
+/// Their rows in the registry, but for those of [`connection`](crate::family::connection).
+#[rustfmt::skip]
+pub const COMMANDS: &[Command] = &[
+    Command::session("auth", -2, FAST | NOSCRIPT | NO_AUTH | NO_MULTI, category::CONNECTION),
+    Command::session("subscribe", -2, PUBSUB | NOSCRIPT | NO_MULTI, 0),
+    Command::session("psubscribe", -2, PUBSUB | NOSCRIPT | NO_MULTI, 0),
+    Command::session("ssubscribe", -2, PUBSUB | NOSCRIPT | NO_MULTI, 0),
+    Command::session("unsubscribe", -1, PUBSUB | NOSCRIPT | NO_MULTI, 0),
+    Command::session("punsubscribe", -1, PUBSUB | NOSCRIPT | NO_MULTI, 0),
+    Command::session("sunsubscribe", -1, PUBSUB | NOSCRIPT | NO_MULTI, 0),
+    Command::session("publish", 3, PUBSUB | FAST | NO_MULTI, 0),
+    Command::session("spublish", 3, PUBSUB | FAST | NO_MULTI, 0),
+    Command::session("pubsub", -2, PUBSUB, 0),
+    Command::session("role", 1, FAST | NOSCRIPT, category::ADMIN | category::DANGEROUS),
+];
+
+/// The name that clients are shown, and the version whose commands are there.
+const VERSION: &str = "7.0.15";
+
+/// What keeps a client from any but a few commands.
+pub fn refusal(client: &Client, args: &Args) -> Option<Reply> {
+    if client.known && (client.subscriptions.is_empty() || client.session.protocol == Protocol::Resp3) {
+        return None;
+    }
+    let command = command::find(&args[0]);
+    if !client.known && command.is_none_or(|command| !command.has(NO_AUTH)) {
+        return Some(Reply::Error(Fault::new("NOAUTH Authentication required.")));
+    }
+    let may = |command: &Command| {
+        command.name.ends_with("subscribe") || matches!(command.name, "ping" | "quit" | "reset" | "hello" | "auth")
+    };
+    if client.subscriptions.is_empty() || command.is_none_or(may) {
+        return None;
+    }
+    let name = command.map_or("", |command| command.name);
+    Some(Reply::Error(Fault::made(format!(
+        "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+    ))))
+}
+
+/// The error for a command's second word that is none.
+fn unknown(command: &Command, args: &Args) -> Reply {
+    let word = String::from_utf8_lossy(&args[1][..args[1].len().min(128)]).into_owned();
+    let name = command.name.to_uppercase();
+    Reply::Error(Fault::made(format!("ERR unknown subcommand '{word}'. Try {name} HELP.")))
+}
+
+impl Loop {
+    /// Carries out a command. Returns whether the client's next request may be taken.
+    pub(super) fn command(&mut self, client: &mut Client, command: &'static Command, args: Args) -> bool {
+        let reply = match command.name {
+            "subscribe" => return self.subscribe(client, Kind::Channel, "subscribe", &args),
+            "psubscribe" => return self.subscribe(client, Kind::Pattern, "psubscribe", &args),
+            "ssubscribe" => return self.subscribe(client, Kind::Shard, "ssubscribe", &args),
+            "unsubscribe" => return self.unsubscribe(client, Kind::Channel, "unsubscribe", &args),
+            "punsubscribe" => return self.unsubscribe(client, Kind::Pattern, "punsubscribe", &args),
+            "sunsubscribe" => return self.unsubscribe(client, Kind::Shard, "sunsubscribe", &args),
+            "publish" | "spublish" => {
+                if self.shared.is_full() {
+                    client.held = Some(args);
+                    return false;
+                }
+                self.publish(command.name == "spublish", &args[1], &args[2])
+            }
+            "pubsub" => self.pubsub(command, &args),
+            "auth" => self.auth(client, args.len() == 2, &args[args.len() - 1], (args.len() == 3).then(|| &args[1])),
+            "hello" => self.hello(client, &args),
+            "reset" => {
+                self.unsubscribe_all(client);
+                client.session = Session::default();
+                client.known = self.shared.config.get("requirepass").is_empty();
+                Reply::Status("RESET")
+            }
+            "client" => self.client_command(client, command, &args),
+            "config" => self.config(command, &args),
+            "info" => Reply::Text(super::info::text(&self.shared, args.get(1))),
+            "command" => commands(&args),
+            "role" => Reply::Array(vec![Reply::bulk("master"), Reply::Int(0), Reply::Array(Vec::new())]),
+            "shutdown" => {
+                self.shared.end();
+                client.ends = true;
+                return false;
+            }
+            _ => {
+                Reply::Error(Fault::made(format!("ERR unknown command '{}', with args beginning with: ", command.name)))
+            }
+        };
+        client.answer(&reply);
+        true
+    }
+
+    fn subscribe(&mut self, client: &mut Client, kind: Kind, word: &'static str, args: &Args) -> bool {
+        for name in args.from(1) {
+            lock(&self.shared.hub).subscribe(kind, name, client.card.owner);
+            client.subscriptions.insert((kind, name.to_vec()));
+            let count = counted(client, kind);
+            client.answer(&Reply::Push(vec![Reply::bulk(word), Reply::bulk(name), count]));
+        }
+        true
+    }
+
+    fn unsubscribe(&mut self, client: &mut Client, kind: Kind, word: &'static str, args: &Args) -> bool {
+        let mut names: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_vec).collect();
+        if names.is_empty() {
+            let all = client.subscriptions.iter().filter(|(other, _)| *other == kind);
+            names = all.map(|(_, name)| name.clone()).collect();
+        }
+        if names.is_empty() {
+            let count = counted(client, kind);
+            client.answer(&Reply::Push(vec![Reply::bulk(word), Reply::Null, count]));
+        }
+        for name in names {
+            lock(&self.shared.hub).unsubscribe(kind, &name, client.card.owner);
+            let told = Reply::bulk(&name);
+            client.subscriptions.remove(&(kind, name));
+            let count = counted(client, kind);
+            client.answer(&Reply::Push(vec![Reply::bulk(word), told, count]));
+        }
+        true
+    }
+
+    fn unsubscribe_all(&mut self, client: &mut Client) {
+        let mut hub = lock(&self.shared.hub);
+        for (kind, name) in core::mem::take(&mut client.subscriptions) {
+            hub.unsubscribe(kind, &name, client.card.owner);
+        }
+    }
+
+    /// Sends a message to all subscribers. The hub is locked until the letters are posted: all loops' subscribers hear the
+    /// messages of a channel in one order.
+    fn publish(&mut self, shard: bool, channel: &[u8], body: &[u8]) -> Reply {
+        let hub = lock(&self.shared.hub);
+        let mut count = 0;
+        let mut letters: BTreeMap<(Option<Vec<u8>>, usize), Vec<Owner>> = BTreeMap::new();
+        hub.subscribers(shard, channel, |owner, pattern| {
+            count += 1;
+            letters.entry((pattern.map(<[u8]>::to_vec), owner.at)).or_default().push(owner);
+        });
+        let mut made: Option<(Option<Vec<u8>>, Encoded)> = None;
+        for ((pattern, at), owners) in letters {
+            let bytes = match &made {
+                Some((of, bytes)) if *of == pattern => bytes.clone(),
+                _ => Arc::new(message(shard, pattern.as_deref(), channel, body)),
+            };
+            made = Some((pattern, bytes.clone()));
+            self.shared.post(at, Letter::Message(owners, bytes));
+        }
+        Reply::Int(count)
+    }
+
+    fn pubsub(&mut self, command: &Command, args: &Args) -> Reply {
+        let hub = lock(&self.shared.hub);
+        let kind = if args[1].to_ascii_uppercase().starts_with(b"SHARD") { Kind::Shard } else { Kind::Channel };
+        match args[1].to_ascii_uppercase().as_slice() {
+            b"CHANNELS" | b"SHARDCHANNELS" => {
+                let fits = |name: &[u8]| args.get(2).is_none_or(|pattern| crate::family::glob::fits(pattern, name));
+                Reply::bulks(hub.channels(kind).map(|(name, _)| name).filter(|name| fits(name)))
+            }
+            b"NUMSUB" | b"SHARDNUMSUB" => {
+                let count =
+                    |name: &[u8]| hub.channels(kind).find(|(other, _)| *other == name).map_or(0, |(_, count)| count);
+                Reply::Array(args.from(2).flat_map(|name| [Reply::bulk(name), Reply::count(count(name))]).collect())
+            }
+            b"NUMPAT" => Reply::count(hub.patterns()),
+            _ => unknown(command, args),
+        }
+    }
+
+    fn auth(&mut self, client: &mut Client, short: bool, password: &[u8], user: Option<&[u8]>) -> Reply {
+        let expected = self.shared.config.get("requirepass");
+        if expected.is_empty() && short {
+            return Reply::Error(Fault::new(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+            ));
+        }
+        if user.is_some_and(|user| user != b"default") || !(expected.is_empty() || same(expected.as_bytes(), password))
+        {
+            return Reply::Error(Fault::new("WRONGPASS invalid username-password pair or user is disabled."));
+        }
+        client.known = true;
+        Reply::OK
+    }
+
+    fn hello(&mut self, client: &mut Client, args: &Args) -> Reply {
+        let protocol = match args.get(1) {
+            None => client.session.protocol,
+            Some(b"2") => Protocol::Resp2,
+            Some(b"3") => Protocol::Resp3,
+            Some(_) => return Reply::Error(Fault::new("NOPROTO unsupported protocol version")),
+        };
+        let (mut at, mut name) = (2, None);
+        while at < args.len() {
+            if args.is(at, "AUTH") && at + 2 < args.len() {
+                let reply = self.auth(client, false, &args[at + 2], Some(&args[at + 1]));
+                if reply.is_error() {
+                    return reply;
+                }
+                at += 3;
+            } else if args.is(at, "SETNAME") && at + 1 < args.len() {
+                name = Some(args[at + 1].to_vec());
+                at += 2;
+            } else {
+                return Reply::Error(fault::SYNTAX);
+            }
+        }
+        if !client.known {
+            return Reply::Error(Fault::new(
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+            ));
+        }
+        if let Some(name) = name {
+            *lock(&client.card.name) = name;
+        }
+        client.session.protocol = protocol;
+        let number = if protocol == Protocol::Resp3 { 3 } else { 2 };
+        let pairs = [
+            ("server", Reply::bulk("redis")),
+            ("version", Reply::bulk(VERSION)),
+            ("proto", Reply::Int(number)),
+            ("id", Reply::Int(client.card.owner.id as i64)),
+            ("mode", Reply::bulk("standalone")),
+            ("role", Reply::bulk("master")),
+            ("modules", Reply::Array(Vec::new())),
+        ];
+        Reply::Map(pairs.into_iter().flat_map(|(name, value)| [Reply::bulk(name), value]).collect())
+    }
+
+    fn client_command(&mut self, client: &mut Client, command: &Command, args: &Args) -> Reply {
+        let card = client.card.clone();
+        match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
+            (b"ID", 2) => Reply::Int(card.owner.id as i64),
+            (b"GETNAME", 2) => match &**lock(&card.name) {
+                [] => Reply::Null,
+                name => Reply::bulk(name),
+            },
+            (b"SETNAME", 3) if args[2].iter().any(|byte| !(b'!'..=b'~').contains(byte)) => {
+                Reply::Error(Fault::new("ERR Client names cannot contain spaces, newlines or special characters."))
+            }
+            (b"SETNAME", 3) => {
+                *lock(&card.name) = args[2].to_vec();
+                Reply::OK
+            }
+            (b"SETINFO", 4) | (b"NO-EVICT" | b"NO-TOUCH", 3) => Reply::OK,
+            (b"INFO", 2) => Reply::Text(super::info::client(&card)),
+            (b"LIST", _) => {
+                Reply::Text(lock(&self.shared.clients).values().map(|card| super::info::client(card)).collect())
+            }
+            (b"KILL", _) => self.kill(client, args),
+            _ => unknown(command, args),
+        }
+    }
+
+    /// `CLIENT KILL address`, or with `ID n` and `ADDR address`.
+    fn kill(&mut self, client: &mut Client, args: &Args) -> Reply {
+        let mut killed = 0;
+        for card in lock(&self.shared.clients).values() {
+            let address = card.peer.to_string();
+            let named = match args.len() {
+                3 => address.as_bytes() == &args[2],
+                _ if args.is(2, "ID") => args.get(3) == Some(card.owner.id.to_string().as_bytes()),
+                _ if args.is(2, "ADDR") => args.get(3) == Some(address.as_bytes()),
+                _ => return Reply::Error(fault::SYNTAX),
+            };
+            // Without old style's exception: a client of the new style does not end itself.
+            if !named || (args.len() > 3 && card.owner.id == client.card.owner.id) {
+                continue;
+            }
+            killed += 1;
+            if card.owner.id == client.card.owner.id {
+                client.ends = true;
+            } else {
+                self.shared.post(card.owner.at, Letter::Kill(card.owner));
+            }
+        }
+        match (args.len(), killed) {
+            (3, 0) => Reply::Error(Fault::new("ERR No such client")),
+            (3, _) => Reply::OK,
+            _ => Reply::Int(killed),
+        }
+    }
+
+    fn config(&mut self, command: &Command, args: &Args) -> Reply {
+        match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
+            (b"GET", 3..) => {
+                let all = args.from(2).flat_map(|pattern| self.shared.config.matching(pattern));
+                let all: BTreeMap<&str, String> = all.collect();
+                Reply::Map(all.into_iter().flat_map(|(name, value)| [Reply::bulk(name), Reply::bulk(value)]).collect())
+            }
+            (b"SET", 4..) if args.len().is_multiple_of(2) => {
+                let words: Vec<&[u8]> = args.from(2).collect();
+                for pair in words.chunks(2) {
+                    let (name, value) = (String::from_utf8_lossy(pair[0]), String::from_utf8_lossy(pair[1]));
+                    if let Err(what) = self.shared.config.set(&name, &value) {
+                        return Reply::Error(Fault::made(format!("ERR {what}")));
+                    }
+                }
+                Reply::OK
+            }
+            (b"RESETSTAT", 2) => {
+                self.shared.counts.commands.store(0, Relaxed);
+                Reply::OK
+            }
+            _ => unknown(command, args),
+        }
+    }
+}
+
+/// The count in an answer to a subscription.
+fn counted(client: &Client, kind: Kind) -> Reply {
+    let shard = kind == Kind::Shard;
+    Reply::count(client.subscriptions.iter().filter(|(kind, _)| (*kind == Kind::Shard) == shard).count())
+}
+
+/// Compares in a time that does not depend on where the difference is.
+fn same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}
+
+/// A message's bytes in both protocols.
+fn message(shard: bool, pattern: Option<&[u8]>, channel: &[u8], body: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let kind = match (shard, pattern) {
+        (true, _) => Kind::Shard,
+        (false, None) => Kind::Channel,
+        (false, Some(_)) => Kind::Pattern,
+    };
+    let parts = [Some(kind.message().as_bytes()), pattern, Some(channel), Some(body)];
+    let reply = Reply::Push(parts.into_iter().flatten().map(Reply::bulk).collect());
+    let mut bytes = (Vec::new(), Vec::new());
+    reply.encode(Protocol::Resp2, &mut bytes.0);
+    reply.encode(Protocol::Resp3, &mut bytes.1);
+    bytes
+}
+
+/// `COMMAND`.
+fn commands(args: &Args) -> Reply {
+    let shown = || command::all().filter(|command| !command.has(flag::INTERNAL));
+    match args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref() {
+        None => Reply::Array(shown().map(row).collect()),
+        Some(b"COUNT") => Reply::count(shown().count()),
+        Some(b"LIST") => Reply::bulks(shown().map(|command| command.name)),
+        Some(b"INFO") if args.len() > 2 => {
+            Reply::Array(args.from(2).map(|name| command::find(name).map_or(Reply::NullArray, row)).collect())
+        }
+        Some(b"INFO") => Reply::Array(shown().map(row).collect()),
+        Some(b"DOCS") => Reply::Map(Vec::new()),
+        Some(b"GETKEYS") if args.len() > 2 => {
+            let call: Args = args.from(2).collect();
+            match command::find(&call[0]).filter(|command| command.takes(call.len())) {
+                Some(command) => match command.keys.places(&call) {
+                    places if places.is_empty() => Reply::Error(Fault::new("ERR The command has no key arguments")),
+                    places => Reply::bulks(places.into_iter().map(|place| &call[place])),
+                },
+                None => Reply::Error(Fault::new("ERR Invalid command specified")),
+            }
+        }
+        _ => Reply::Error(Fault::new("ERR unknown subcommand. Try COMMAND HELP.")),
+    }
+}
+
+/// A command as `COMMAND` tells it.
+fn row(command: &Command) -> Reply {
+    let (first, last, step) = command.keys.told();
+    let flags = flag::NAMES.iter().filter(|(bit, _)| command.has(*bit));
+    let categories = category::NAMES.iter().enumerate().filter(|(bit, _)| command.categories & (1 << bit) != 0);
+    Reply::Array(vec![
+        Reply::bulk(command.name),
+        Reply::Int(command.arity.into()),
+        Reply::Set(flags.map(|(_, name)| Reply::Status(name)).collect()),
+        Reply::Int(first.into()),
+        Reply::Int(last.into()),
+        Reply::Int(step.into()),
+        Reply::Set(categories.map(|(_, name)| Reply::bulk(format!("@{name}"))).collect()),
+        Reply::Set(Vec::new()),
+        Reply::Set(Vec::new()),
+        Reply::Array(Vec::new()),
+    ])
+}

@@ -1,0 +1,456 @@
+//! An event loop.
+//!
+//! It works in rounds: each active client has up to [`REQUESTS`] requests taken; their changes are one batch of the combiner,
+//! and reads go to the replica of the loop's node. A request behind a change waits for the next round, unless it is a change,
+//! too: answers come in the order of requests. Between rounds, the loop looks for events, so that nobody waits for more than a
+//! round of each other client.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use archipelago_platform::atomic::Ordering::Relaxed;
+use archipelago_platform::sync::Arc;
+use archipelago_platform::time::{Duration, Instant};
+use archipelago_replicate::Handle;
+use mio::net::{TcpListener as Listener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+
+use super::client::Client;
+use super::now;
+use super::shared::{Card, Letter, Shared, Verdict, lock};
+use crate::args::Args;
+use crate::blocked::Owner;
+use crate::command::{self, flag};
+use crate::db::{Db, Random};
+use crate::operation::Write;
+use crate::reply::{Fault, Protocol, Reply};
+use crate::session::{Moment, Session, Step};
+
+const LISTENER: Token = Token(usize::MAX);
+/// The letters' waker.
+pub const LETTERS: Token = Token(usize::MAX - 1);
+/// Requests of a client in a round.
+const REQUESTS: usize = 64;
+/// Bytes of a client's requests in a round, but for the last of them.
+const REQUEST_BYTES: usize = 1 << 20;
+/// Bytes of a read.
+const READ: usize = 64 << 10;
+/// Connections that are accepted in a row.
+const ACCEPTS: usize = 64;
+/// How often expired keys are looked for.
+const TICK: Duration = Duration::from_millis(100);
+/// Expired keys that are removed at a time.
+const EXPIRED: u32 = 200;
+
+/// Changes of a round, and whose they are.
+type Batch = (Vec<Option<Owner>>, Vec<Write>);
+
+/// An event loop.
+pub struct Loop {
+    pub poll: Poll,
+    pub listener: Option<Listener>,
+    pub shared: Arc<Shared>,
+    pub number: usize,
+    pub handle: Handle<Db>,
+    pub clients: Vec<Option<Client>>,
+    free: Vec<usize>,
+    active: Vec<usize>,
+    /// When clients cease to wait for keys.
+    deadlines: BTreeSet<(Instant, usize)>,
+    pub random: Random,
+    room: Vec<u8>,
+    accepts: bool,
+    accept_again: Option<Instant>,
+    next_loop: usize,
+    tick: Instant,
+}
+
+impl Loop {
+    pub fn new(poll: Poll, listener: Option<Listener>, shared: Arc<Shared>, number: usize) -> Self {
+        Self {
+            poll,
+            listener,
+            handle: shared.store.handle(),
+            shared,
+            number,
+            clients: Vec::new(),
+            free: Vec::new(),
+            active: Vec::new(),
+            deadlines: BTreeSet::new(),
+            random: Random(now() ^ (number as u64) << 56),
+            room: vec![0; READ],
+            accepts: false,
+            accept_again: None,
+            next_loop: 0,
+            tick: Instant::now(),
+        }
+    }
+
+    pub fn run(mut self) -> io::Result<()> {
+        if let Some(listener) = &mut self.listener {
+            self.poll.registry().register(listener, LISTENER, Interest::READABLE)?;
+        }
+        let mut events = Events::with_capacity(1024);
+        loop {
+            match self.poll.poll(&mut events, self.patience()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => other?,
+            }
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accepts = true,
+                    LETTERS => {}
+                    Token(slot) => {
+                        let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { continue };
+                        client.readable |= event.is_readable();
+                        client.closed |= event.is_read_closed();
+                        // Such a client is never read from.
+                        client.dead |= client.closed && client.blocked.is_some();
+                        self.wake(slot);
+                    }
+                }
+            }
+            self.letters();
+            self.on_time();
+            if self.accepts {
+                self.accept();
+            }
+            if self.shared.stop.load(Relaxed) {
+                return self.finish();
+            }
+            self.round();
+        }
+    }
+
+    /// How long the loop may sleep.
+    fn patience(&self) -> Option<Duration> {
+        if !self.active.is_empty() || self.accepts {
+            // A client that waits for room at another loop has nothing to do for a moment.
+            return Some(if self.shared.is_full() { Duration::from_millis(1) } else { Duration::ZERO });
+        }
+        let now = Instant::now();
+        let tick = (self.number == 0).then(|| self.tick + TICK);
+        let first = self.deadlines.first().map(|(at, _)| *at);
+        let until = [first, self.accept_again, tick].into_iter().flatten().min()?;
+        // Rounded up: the system counts in milliseconds.
+        Some(until.saturating_duration_since(now) + Duration::from_millis(1))
+    }
+
+    /// Sees to it that the next round turns to a client.
+    fn wake(&mut self, slot: usize) {
+        if let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut)
+            && !core::mem::replace(&mut client.active, true)
+        {
+            self.active.push(slot);
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = &self.listener else { return };
+            match listener.accept() {
+                Ok((stream, _)) => self.deal(stream),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.accepts = false;
+                    return;
+                }
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
+                }
+                // No descriptors or no memory: they may be there later. Asked for again at once, they would be asked for all
+                // the time, since the connection stays.
+                Err(_) => {
+                    self.accepts = false;
+                    self.accept_again = Some(Instant::now() + TICK);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Gives a connection to the loop whose turn it is.
+    fn deal(&mut self, stream: TcpStream) {
+        let to = self.next_loop % self.shared.mail.len();
+        self.next_loop += 1;
+        if to == self.number {
+            self.admit(stream);
+        } else {
+            self.shared.post(to, Letter::Client(stream));
+        }
+    }
+
+    fn admit(&mut self, mut stream: TcpStream) {
+        let _ = stream.set_nodelay(true);
+        let Ok(peer) = stream.peer_addr() else { return };
+        let shared = &self.shared;
+        let open = shared.config.get("requirepass").is_empty();
+        let most = shared.config.get("maxclients").parse().unwrap_or(usize::MAX);
+        let refusal: &[u8] = if open && !peer.ip().to_canonical().is_loopback() {
+            b"-DENIED Running in protected mode: no password is set, so that only clients of this machine are let in. Start with --requirepass to let in others.\r\n"
+        } else if lock(&shared.clients).len() >= most {
+            b"-ERR max number of clients reached\r\n"
+        } else {
+            b""
+        };
+        let id = shared.counts.connections.fetch_add(1, Relaxed) + 1;
+        if !refusal.is_empty() {
+            shared.counts.rejected.fetch_add(1, Relaxed);
+            let _ = io::Write::write(&mut stream, refusal);
+            return;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.clients.push(None);
+            self.clients.len() - 1
+        });
+        if self.poll.registry().register(&mut stream, Token(slot), Interest::READABLE | Interest::WRITABLE).is_err() {
+            self.free.push(slot);
+            return;
+        }
+        let card = Arc::new(Card::new(Owner { at: self.number, slot, id }, peer));
+        lock(&shared.clients).insert(id, card.clone());
+        self.clients[slot] = Some(Client::new(stream, card, open));
+        self.wake(slot);
+    }
+
+    /// Takes what other threads sent.
+    fn letters(&mut self) {
+        for letter in self.shared.mail[self.number].take() {
+            match letter {
+                Letter::Client(stream) => self.admit(stream),
+                Letter::Answers(answers) => answers.into_iter().for_each(|(owner, verdict)| self.hear(owner, verdict)),
+                Letter::Message(owners, body) => {
+                    for owner in owners {
+                        if let Some(client) = self.client(owner) {
+                            let three = client.session.protocol == Protocol::Resp3;
+                            client.tell(if three { &body.1 } else { &body.0 });
+                            self.wake(owner.slot);
+                        }
+                    }
+                }
+                Letter::Kill(owner) => {
+                    if let Some(client) = self.client(owner) {
+                        client.dead = true;
+                        self.wake(owner.slot);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The client, if it is still there.
+    pub fn client(&mut self, owner: Owner) -> Option<&mut Client> {
+        self.clients.get_mut(owner.slot)?.as_mut().filter(|client| client.card.owner.id == owner.id)
+    }
+
+    /// Tells a client what became of its change.
+    fn hear(&mut self, owner: Owner, verdict: Verdict) {
+        let Some(client) = self.clients.get_mut(owner.slot).and_then(Option::as_mut) else { return };
+        if client.card.owner.id != owner.id {
+            return;
+        }
+        // Where this loop carries changes out, it still knows which clients have more to do.
+        let mut stopped = self.shared.store.waits() || client.special.is_some() || client.blocked.is_some();
+        match verdict {
+            Verdict::Blocks(millis, nothing) => {
+                client.waits -= 1;
+                client.dead |= client.closed;
+                stopped = true;
+                let until = (millis > 0).then(|| Instant::now() + Duration::from_millis(millis.min(1 << 40)));
+                client.blocked = Some((until, nothing));
+                self.deadlines.extend(until.map(|until| (until, owner.slot)));
+            }
+            Verdict::Done(mut outcome) => {
+                if let Some((until, _)) = client.blocked.take() {
+                    if let Some(until) = until {
+                        self.deadlines.remove(&(until, owner.slot));
+                    }
+                } else {
+                    client.waits -= 1;
+                }
+                let reply = match client.special.take_if(|_| client.waits == 0) {
+                    Some(write) => client.session.answer(&write, &mut outcome),
+                    None => outcome.reply,
+                };
+                client.answer(&reply);
+            }
+        }
+        if stopped {
+            self.wake(owner.slot);
+        }
+    }
+
+    /// Does what is due.
+    fn on_time(&mut self) {
+        if self.deadlines.is_empty() && self.accept_again.is_none() && self.number != 0 {
+            return;
+        }
+        let now = Instant::now();
+        if self.accept_again.is_some_and(|again| again <= now) {
+            (self.accepts, self.accept_again) = (true, None);
+        }
+        while let Some((_, slot)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
+            self.deadlines.pop_first();
+            let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { continue };
+            // Else the answer is on its way.
+            if self.shared.unblock(client.card.owner.id)
+                && let Some((_, nothing)) = client.blocked.take()
+            {
+                client.answer(&nothing);
+            }
+            self.wake(slot);
+        }
+        if self.number == 0 && self.tick + TICK <= now {
+            self.tick = now;
+            let any = |db: &Db| db.spaces.iter().any(|space| space.volatile > 0);
+            if self.shared.store.db().inspect(0, any).unwrap_or(false) {
+                self.commit((vec![None], vec![Write::Expire { now: super::now(), most: EXPIRED }]));
+            }
+        }
+    }
+
+    /// Turns to each active client once.
+    fn round(&mut self) {
+        let slots = core::mem::take(&mut self.active);
+        let mut batch = Batch::default();
+        for slot in &slots {
+            // Out of its place, so that commands of the server may look at the others.
+            let Some(mut client) = self.clients[*slot].take() else { continue };
+            client.active = false;
+            let more = client.waits == 0 && self.take_requests(&mut client, &mut batch);
+            let idle = client.waits == 0;
+            self.clients[*slot] = Some(client);
+            if more && (idle || !self.shared.store.waits()) {
+                self.wake(*slot);
+            }
+        }
+        self.commit(batch);
+        for slot in slots {
+            let Some(client) = self.clients[slot].as_mut() else { continue };
+            let full = !client.takes();
+            client.send();
+            if client.is_over() {
+                self.remove(slot);
+            } else if full && client.takes() && client.waits == 0 {
+                self.wake(slot);
+            }
+        }
+    }
+
+    /// Takes requests of a client: changes into the batch, reads while the client has no change in it. Returns whether
+    /// there may be more.
+    fn take_requests(&mut self, client: &mut Client, batch: &mut Batch) -> bool {
+        let mut bytes = 0;
+        for _ in 0..REQUESTS {
+            if !client.takes() {
+                return false;
+            }
+            if bytes > REQUEST_BYTES {
+                return true;
+            }
+            let args = match client.held.take() {
+                Some(args) => args,
+                None => match client.parse() {
+                    Ok(Some(args)) => args,
+                    Ok(None) if client.receive(&mut self.room) => continue,
+                    Ok(None) => return false,
+                    Err(malformed) => {
+                        client.ends = true;
+                        if client.waits == 0 {
+                            client.answer(&Reply::Error(Fault::made(malformed.0)));
+                        }
+                        return false;
+                    }
+                },
+            };
+            bytes += args.bytes();
+            // A request behind a change waits for it, unless it is a change, too.
+            if client.waits > 0 && command::find(&args[0]).is_none_or(|command| !command.has(flag::WRITE)) {
+                client.held = Some(args);
+                return true;
+            }
+            if !self.request(client, args, batch) {
+                return client.blocked.is_none();
+            }
+        }
+        true
+    }
+
+    /// Carries out a request. Returns whether the next may be taken.
+    fn request(&mut self, client: &mut Client, args: Args, batch: &mut Batch) -> bool {
+        self.shared.counts.commands.fetch_add(1, Relaxed);
+        if let Some(refusal) = super::commands::refusal(client, &args) {
+            client.answer(&refusal);
+            return true;
+        }
+        let moment = Moment { now: now(), seed: self.random.draw(), wishes: 0 };
+        let reply = match client.session.accept(args, moment) {
+            Step::Reply(reply) => reply,
+            Step::Read(read) => match self.handle.read(&read) {
+                Ok(outcome) => outcome.reply,
+                Err(poisoned) => Reply::Error(Fault::made(format!("ERR {poisoned}"))),
+            },
+            Step::Write(write) => {
+                let special = Session::must_wait(&write);
+                let last = special || super::shared::blocking(&write).is_some();
+                client.special = special.then(|| write.clone());
+                client.waits += 1;
+                batch.0.push(Some(client.card.owner));
+                batch.1.push(write);
+                return !last;
+            }
+            Step::Server(command, args) => return self.command(client, command, args),
+            Step::Close(reply) => {
+                client.ends = true;
+                reply
+            }
+        };
+        client.answer(&reply);
+        true
+    }
+
+    /// Has changes carried out, here or by the thread that waits for the disk.
+    fn commit(&mut self, (owners, batch): Batch) {
+        if batch.is_empty() {
+            return;
+        }
+        if self.shared.store.waits() {
+            return self.shared.submit(owners, batch);
+        }
+        let shared = self.shared.clone();
+        let (verdicts, ready) = shared.carry_out(&mut self.handle, &owners, batch);
+        verdicts.into_iter().for_each(|(owner, verdict)| self.hear(owner, verdict));
+        shared.serve(&mut self.handle, ready);
+    }
+
+    fn remove(&mut self, slot: usize) {
+        let Some(mut client) = self.clients[slot].take() else { return };
+        self.free.push(slot);
+        // Whatever comes for this client finds another's number, or none.
+        let owner = client.card.owner;
+        if let Some((until, _)) = client.blocked.take() {
+            self.shared.unblock(owner.id);
+            if let Some(until) = until {
+                self.deadlines.remove(&(until, slot));
+            }
+        }
+        let mut hub = lock(&self.shared.hub);
+        client.subscriptions.iter().for_each(|(kind, name)| hub.unsubscribe(*kind, name, owner));
+        drop(hub);
+        lock(&self.shared.clients).remove(&owner.id);
+        let _ = self.poll.registry().deregister(&mut client.stream);
+        if let Step::Write(write) = client.session.unwatch() {
+            self.commit((vec![None], vec![write]));
+        }
+    }
+
+    /// Waits for what is under way, and tells it: no more requests are taken.
+    fn finish(mut self) -> io::Result<()> {
+        self.listener = None;
+        let mut events = Events::with_capacity(1024);
+        while self.clients.iter().flatten().any(|client| client.waits > 0) {
+            let _ = self.poll.poll(&mut events, Some(TICK));
+            self.letters();
+        }
+        self.clients.iter_mut().flatten().for_each(Client::send);
+        Ok(())
+    }
+}

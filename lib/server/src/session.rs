@@ -1,0 +1,223 @@
+//! A client's state without its socket: which database, which protocol, the queue of a transaction, watched keys.
+//!
+//! A [`Session`] makes an operation of a request ([`Session::accept`]) and an answer of the operation's outcome
+//! ([`Session::answer`]). What needs the server (clients, settings, channels) it hands back as [`Step::Server`].
+
+use crate::args::Args;
+use crate::command::{self, Command, Run, flag};
+use crate::db::{DATABASES, Outcome};
+use crate::family::generic::object_part;
+use crate::family::parse;
+use crate::operation::{Call, Read, Watched, Write};
+use crate::reply::{Fault, Protocol, Reply, fault};
+
+/// What a request becomes.
+#[derive(Debug)]
+pub enum Step {
+    /// An answer at once.
+    Reply(Reply),
+    /// An operation of the local replica.
+    Read(Read),
+    /// An operation of the log.
+    Write(Write),
+    /// A command of the server's; its arguments.
+    Server(&'static Command, Args),
+    /// An answer, and the connection's end.
+    Close(Reply),
+}
+
+/// What the server decides for an operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moment {
+    /// Milliseconds since 1970.
+    pub now: u64,
+    /// Random bits.
+    pub seed: u64,
+    /// Bits of [`wish`](crate::operation::wish).
+    pub wishes: u8,
+}
+
+/// A transaction that is being queued.
+#[derive(Debug, Default)]
+struct Queue {
+    calls: Vec<Call>,
+    /// A command was refused: `EXEC` will be.
+    refused: bool,
+    /// The database for the next command.
+    db: u32,
+}
+
+/// A client's state. See the module.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// The database's number.
+    pub db: u32,
+    /// The protocol.
+    pub protocol: Protocol,
+    queue: Option<Queue>,
+    watched: Vec<Watched>,
+    /// Keys of a `WATCH` that is under way.
+    watching: Option<(u32, Vec<Vec<u8>>)>,
+    /// The database after an `EXEC` that is under way.
+    selects: Option<u32>,
+}
+
+/// The error for a wrong number of arguments.
+pub fn wrong_number(name: &str) -> Fault {
+    Fault::made(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+fn unknown(args: &Args) -> Fault {
+    let shown = |bytes: &[u8], most: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned();
+    let mut beginning = String::new();
+    for argument in args.from(1) {
+        if beginning.len() >= 128 {
+            break;
+        }
+        beginning += &format!("'{}' ", shown(argument, 128 - beginning.len()));
+    }
+    let name = shown(&args[0], 128);
+    Fault::made(format!("ERR unknown command '{name}', with args beginning with: {beginning}"))
+}
+
+impl Session {
+    /// What a request becomes. `args` is not empty.
+    pub fn accept(&mut self, args: Args, moment: Moment) -> Step {
+        let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
+        let found = command.ok_or_else(|| unknown(&args)).and_then(|command| match command.takes(args.len()) {
+            true if command.name == "object" => object_part(&args).map(|_| command),
+            true => Ok(command),
+            false => Err(wrong_number(command.name)),
+        });
+        let command = match found {
+            Ok(command) => command,
+            Err(fault) => return self.refuse(fault),
+        };
+        if self.queue.is_some() && !matches!(command.name, "exec" | "discard" | "quit" | "reset") {
+            return self.enqueue(command, args, moment);
+        }
+        match command.run {
+            Run::Read(_) => Step::Read(Read::Call(self.call(command, args, moment))),
+            Run::Write(_) => Step::Write(Write::Call(self.call(command, args, moment))),
+            Run::Session => self.own(command, args, moment),
+        }
+    }
+
+    fn call(&self, command: &'static Command, args: Args, moment: Moment) -> Call {
+        let Moment { now, seed, wishes } = moment;
+        Call { command, args, db: self.queue.as_ref().map_or(self.db, |queue| queue.db), now, seed, wishes }
+    }
+
+    /// An error before the command runs: it spoils the transaction that is being queued.
+    fn refuse(&mut self, fault: Fault) -> Step {
+        if let Some(queue) = &mut self.queue {
+            queue.refused = true;
+        }
+        Step::Reply(Reply::Error(fault))
+    }
+
+    fn enqueue(&mut self, command: &'static Command, args: Args, moment: Moment) -> Step {
+        if command.name == "multi" {
+            return Step::Reply(Reply::Error(Fault::new("ERR MULTI calls can not be nested")));
+        }
+        if command.name == "watch" {
+            return Step::Reply(Reply::Error(Fault::new("ERR WATCH inside MULTI is not allowed")));
+        }
+        if command.has(flag::NO_MULTI)
+            || (matches!(command.run, Run::Session) && !matches!(command.name, "select" | "unwatch"))
+        {
+            return self.refuse(Fault::new("ERR Command not allowed inside a transaction"));
+        }
+        let number = (command.name == "select").then(|| parse::integer(&args[1]).ok());
+        let call = self.call(command, args, moment);
+        let queue = self.queue.as_mut().expect("it was looked at");
+        if let Some(number) =
+            number.flatten().and_then(|number| u32::try_from(number).ok()).filter(|db| *db < DATABASES)
+        {
+            queue.db = number;
+        }
+        queue.calls.push(call);
+        Step::Reply(Reply::Status("QUEUED"))
+    }
+
+    fn own(&mut self, command: &'static Command, args: Args, moment: Moment) -> Step {
+        match command.name {
+            "select" => Step::Reply(match parse::integer(&args[1]).map(u32::try_from) {
+                Ok(Ok(db)) if db < DATABASES => {
+                    self.db = db;
+                    Reply::OK
+                }
+                Ok(_) => Reply::Error(fault::DB_INDEX),
+                Err(fault) => Reply::Error(fault),
+            }),
+            "quit" => Step::Close(Reply::OK),
+            "multi" => {
+                self.queue = Some(Queue { db: self.db, ..Queue::default() });
+                Step::Reply(Reply::OK)
+            }
+            "discard" => match self.queue.take() {
+                Some(_) => self.unwatch(),
+                None => Step::Reply(Reply::Error(Fault::new("ERR DISCARD without MULTI"))),
+            },
+            "exec" => self.exec(moment),
+            "watch" => {
+                let keys: Vec<Vec<u8>> = args.from(1).map(<[u8]>::to_vec).collect();
+                self.watching = Some((self.db, keys.clone()));
+                Step::Write(Write::Watch { db: self.db, keys, now: moment.now })
+            }
+            "unwatch" => self.unwatch(),
+            _ => Step::Server(command, args),
+        }
+    }
+
+    /// Lets the watched keys go: at `UNWATCH`, and when the connection ends.
+    pub fn unwatch(&mut self) -> Step {
+        match core::mem::take(&mut self.watched) {
+            watched if watched.is_empty() => Step::Reply(Reply::OK),
+            watched => Step::Write(Write::Unwatch { watched }),
+        }
+    }
+
+    fn exec(&mut self, moment: Moment) -> Step {
+        let Some(Queue { mut calls, refused, db }) = self.queue.take() else {
+            return Step::Reply(Reply::Error(Fault::new("ERR EXEC without MULTI")));
+        };
+        let watched = core::mem::take(&mut self.watched);
+        if refused {
+            // The keys are let go by a transaction of nothing.
+            calls.clear();
+        }
+        calls.iter_mut().for_each(|call| (call.now, call.wishes) = (moment.now, moment.wishes));
+        self.selects = (!refused).then_some(db);
+        Step::Write(Write::Exec { calls, watched, now: moment.now })
+    }
+
+    /// The answer to an operation that [`accept`](Self::accept) made. Operations of a session are answered in order, and
+    /// the next request is accepted after the answer if the operation was a `WATCH` or an `EXEC`.
+    pub fn answer(&mut self, operation: &Write, outcome: &mut Outcome) -> Reply {
+        let reply = core::mem::replace(&mut outcome.reply, Reply::Null);
+        match (operation, &reply) {
+            (Write::Watch { .. }, Reply::Int(since)) => {
+                let (db, keys) = self.watching.take().unwrap_or_default();
+                let since = *since as u64;
+                self.watched.extend(keys.into_iter().map(|key| Watched { db, key, since }));
+                Reply::OK
+            }
+            (Write::Exec { .. }, _) => match self.selects.take() {
+                Some(db) => {
+                    if matches!(reply, Reply::Array(_)) {
+                        self.db = db;
+                    }
+                    reply
+                }
+                None => Reply::Error(Fault::new("EXECABORT Transaction discarded because of previous errors.")),
+            },
+            _ => reply,
+        }
+    }
+
+    /// Returns whether the next request has to wait for the answer to this operation.
+    pub fn must_wait(operation: &Write) -> bool {
+        matches!(operation, Write::Watch { .. } | Write::Exec { .. } | Write::Unwatch { .. })
+    }
+}

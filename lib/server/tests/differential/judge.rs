@@ -1,0 +1,120 @@
+//! Compares answers, and tells what came before the first that differ.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use archipelago_server::operation::{put_bytes, put_number};
+
+use crate::ours::Ours;
+use crate::theirs::{Answer, Theirs, bytes};
+
+/// Commands whose answers have no order.
+const UNORDERED: &[&str] =
+    &["keys", "smembers", "sinter", "sunion", "sdiff", "hkeys", "hvals", "command", "scan", "sscan", "hscan"];
+/// Commands whose answers are pairs in no order.
+const PAIRS: &[&str] = &["hgetall", "config"];
+/// Commands whose answers are up to chance: the form is compared.
+const CHANCE: &[&str] = &["randomkey", "spop", "srandmember", "hrandfield", "zrandmember"];
+
+pub fn shown(command: &[Vec<u8>]) -> String {
+    let words = command.iter().map(|word| match word.len() {
+        0..=60 => format!("{:?}", String::from_utf8_lossy(word)),
+        long => format!("<{long} bytes>"),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn canonical(name: &str, answer: &Answer) -> Answer {
+    let Answer::Array(all) = answer else { return answer.clone() };
+    let mut all = all.clone();
+    if name.ends_with("scan") && all.len() == 2 {
+        let inner = if name == "hscan" || name == "zscan" { "hgetall" } else { "keys" };
+        return Answer::Array(vec![all[0].clone(), canonical(inner, &all[1])]);
+    }
+    if UNORDERED.contains(&name) {
+        all.sort_by(|one, other| one.partial_cmp(other).unwrap());
+    } else if PAIRS.contains(&name) {
+        let mut pairs: Vec<Vec<Answer>> = all.chunks(2).map(<[Answer]>::to_vec).collect();
+        pairs.sort_by(|one, other| one.partial_cmp(other).unwrap());
+        all = pairs.concat();
+    }
+    Answer::Array(all)
+}
+
+pub fn equal(command: &[Vec<u8>], ours: &Answer, theirs: &Answer) -> bool {
+    let name = String::from_utf8_lossy(&command[0]).to_ascii_lowercase();
+    if CHANCE.contains(&name.as_str()) {
+        return match (ours, theirs) {
+            (Answer::Array(ours), Answer::Array(theirs)) => ours.len() == theirs.len(),
+            (Answer::Bulk(_), Answer::Bulk(_)) => true,
+            _ => ours == theirs,
+        };
+    }
+    canonical(&name, ours) == canonical(&name, theirs)
+}
+
+#[derive(Default)]
+pub struct Judge {
+    ours: Ours,
+    family: String,
+    history: Vec<String>,
+    asked: u64,
+    differences: BTreeMap<String, (u64, String)>,
+    /// Times, commands and answers.
+    pub record: Vec<u8>,
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+impl Judge {
+    pub fn family(&mut self, name: &str, theirs: &mut Theirs) {
+        self.family = name.into();
+        for word in ["DISCARD", "FLUSHALL"] {
+            self.ask(vec![word.as_bytes().to_vec()], theirs);
+        }
+    }
+
+    pub fn ask(&mut self, command: Vec<Vec<u8>>, theirs: &mut Theirs) {
+        self.asked += 1;
+        let time = now();
+        let ours = self.ours.ask(&command, time);
+        let answer = theirs.ask(&command);
+        self.history.push(format!("{} -> {answer:?}", shown(&command)));
+        put_number(time, &mut self.record);
+        put_number(command.len() as u64, &mut self.record);
+        command.iter().for_each(|word| put_bytes(word, &mut self.record));
+        let mut encoded = Vec::new();
+        bytes(&answer, &mut encoded);
+        put_bytes(&encoded, &mut self.record);
+        if equal(&command, &ours, &answer) {
+            return;
+        }
+        let name = format!("{} {}", self.family, String::from_utf8_lossy(&command[0]).to_ascii_lowercase());
+        let key = command.get(1).map(|key| format!("{:?}", String::from_utf8_lossy(key))).unwrap_or_default();
+        let about = self.history.iter().rev().filter(|line| line.contains(&key)).take(7);
+        let about: Vec<&str> = about.map(String::as_str).collect();
+        let text = format!(
+            "{}\n   ours   {ours:?}\n   theirs {answer:?}\n   before {}",
+            shown(&command),
+            about[1..].join("\n          ")
+        );
+        self.differences.entry(name).or_insert((0, text)).0 += 1;
+        // What follows would differ, too.
+        self.history.clear();
+        for word in ["DISCARD", "FLUSHALL"] {
+            let command = [word.as_bytes().to_vec()];
+            self.ours.ask(&command, time);
+            theirs.ask(&command);
+        }
+    }
+
+    pub fn verdict(&self) {
+        println!("{} commands", self.asked);
+        for (name, (count, text)) in &self.differences {
+            println!("{name}: {count} differences; the first:\n   {}", &text[..text.len().min(1800)]);
+        }
+        assert!(self.differences.is_empty(), "{} kinds of differences", self.differences.len());
+    }
+}

@@ -1,0 +1,49 @@
+//! This database without sockets: a session, and two replicas of which one is fed with encoded operations.
+
+use archipelago_server::args::Args;
+use archipelago_server::db::Db;
+use archipelago_server::operation::Write;
+use archipelago_server::reply::{Protocol, Reply};
+use archipelago_server::session::{Moment, Session, Step};
+
+use crate::theirs::{self, Answer};
+
+#[derive(Default)]
+pub struct Ours {
+    db: Db,
+    replica: Db,
+    session: Session,
+    asked: u64,
+}
+
+impl Ours {
+    pub fn ask(&mut self, command: &[Vec<u8>], now: u64) -> Answer {
+        self.asked += 1;
+        let args: Args = command.iter().collect();
+        let moment = Moment { now, seed: self.asked.wrapping_mul(0x9e37_79b9_7f4a_7c15), wishes: 0 };
+        let reply = match self.session.accept(args, moment) {
+            Step::Reply(reply) | Step::Close(reply) => reply,
+            Step::Read(read) => {
+                let (one, other) = (self.db.read(&read), self.replica.read(&read));
+                assert_eq!(format!("{one:?}"), format!("{other:?}"), "replicas differ");
+                one.reply
+            }
+            Step::Write(write) => {
+                let mut bytes = Vec::new();
+                write.encode(&mut bytes);
+                let decoded = Write::decode(&bytes).expect("what was encoded is decoded");
+                let mut outcome = self.db.write(&write);
+                let other = self.replica.write(&decoded);
+                assert_eq!(format!("{outcome:?}"), format!("{other:?}"), "replicas differ");
+                self.session.answer(&write, &mut outcome)
+            }
+            Step::Server(command, _) => Reply::Status(command.name),
+        };
+        if self.asked.is_multiple_of(256) {
+            assert_eq!(self.db.digest(), self.replica.digest(), "replicas differ");
+        }
+        let mut out = Vec::new();
+        reply.encode(Protocol::Resp2, &mut out);
+        theirs::parse(&mut &*out).expect("an answer is well-formed")
+    }
+}

@@ -1,0 +1,112 @@
+//! A `redis-server` of the system, on a socket in a folder of its own, and its answers.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// An answer, as RESP2 has it.
+#[derive(Clone, Debug, PartialEq, PartialOrd)]
+pub enum Answer {
+    Null,
+    NullArray,
+    Status(String),
+    Error(String),
+    Int(i64),
+    Bulk(Vec<u8>),
+    Array(Vec<Answer>),
+}
+
+/// The next answer of a stream.
+pub fn parse(input: &mut impl BufRead) -> Option<Answer> {
+    let mut line = Vec::new();
+    input.read_until(b'\n', &mut line).ok()?;
+    let line = String::from_utf8_lossy(line.strip_suffix(b"\r\n")?).into_owned();
+    let (sign, rest) = line.split_at(1);
+    Some(match (sign, rest) {
+        ("+", _) => Answer::Status(rest.into()),
+        ("-", _) => Answer::Error(rest.into()),
+        (":", _) => Answer::Int(rest.parse().ok()?),
+        ("$", "-1") => Answer::Null,
+        ("*", "-1") => Answer::NullArray,
+        ("$", _) => {
+            let mut bytes = vec![0; rest.parse::<usize>().ok()? + 2];
+            input.read_exact(&mut bytes).ok()?;
+            bytes.truncate(bytes.len() - 2);
+            Answer::Bulk(bytes)
+        }
+        ("*", _) => Answer::Array((0..rest.parse().ok()?).map(|_| parse(input)).collect::<Option<_>>()?),
+        _ => return None,
+    })
+}
+
+pub struct Theirs {
+    server: Child,
+    folder: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl Theirs {
+    /// Returns `None` if there is no redis-server of version 7.0.
+    pub fn start() -> Option<Self> {
+        let version = Command::new("redis-server").arg("--version").output().ok()?;
+        if !String::from_utf8_lossy(&version.stdout).contains("v=7.0.") {
+            return None;
+        }
+        let folder = env::temp_dir().join(format!("archipelago-differential-{}", std::process::id()));
+        fs::create_dir_all(&folder).ok()?;
+        let socket = folder.join("socket");
+        let settings = ["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"];
+        let mut command = Command::new("redis-server");
+        command.args(settings).arg(&socket).arg("--dir").arg(&folder).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = command.spawn().ok()?;
+        let stream =
+            (0..200).find_map(|_| UnixStream::connect(&socket).inspect_err(|_| sleep(Duration::from_millis(20))).ok());
+        let stream = BufReader::new(stream.expect("redis-server listens"));
+        Some(Self { server, folder, stream })
+    }
+
+    pub fn ask(&mut self, command: &[Vec<u8>]) -> Answer {
+        let mut request = format!("*{}\r\n", command.len()).into_bytes();
+        for argument in command {
+            request.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            request.extend_from_slice(argument);
+            request.extend_from_slice(b"\r\n");
+        }
+        self.stream.get_mut().write_all(&request).expect("redis-server listens");
+        parse(&mut self.stream).expect("redis-server answers")
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The bytes of an answer.
+pub fn bytes(answer: &Answer, out: &mut Vec<u8>) {
+    let mut line = |text: String| out.extend_from_slice(text.as_bytes());
+    match answer {
+        Answer::Null => line("$-1\r\n".into()),
+        Answer::NullArray => line("*-1\r\n".into()),
+        Answer::Status(text) => line(format!("+{text}\r\n")),
+        Answer::Error(text) => line(format!("-{text}\r\n")),
+        Answer::Int(number) => line(format!(":{number}\r\n")),
+        Answer::Bulk(content) => {
+            line(format!("${}\r\n", content.len()));
+            out.extend_from_slice(content);
+            out.extend_from_slice(b"\r\n");
+        }
+        Answer::Array(all) => {
+            line(format!("*{}\r\n", all.len()));
+            all.iter().for_each(|one| bytes(one, out));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A client of a few lines: requests as words, answers as their bytes.
+
+use archipelago_server::server::{Server, Settings};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A server on the loopback, on any port.
+pub fn server(loops: usize) -> Server {
+    started(Settings { loops, ..Settings::default() })
+}
+
+/// The same, with these settings.
+pub fn started(settings: Settings) -> Server {
+    Server::start(&Settings { address: ([127, 0, 0, 1], 0).into(), ..settings }).unwrap()
+}
+
+/// A request's bytes.
+pub fn request(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    words.iter().for_each(|word| bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
+    bytes
+}
+
+/// A connection. Reads fail after ten seconds, so that a test of a server that does not answer ends.
+pub struct Client {
+    stream: TcpStream,
+    reader: BufReader<TcpStream>,
+}
+
+impl Client {
+    pub fn new(address: SocketAddr) -> Self {
+        Self::try_new(address).unwrap()
+    }
+
+    pub fn try_new(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        Ok(Self { reader: BufReader::new(stream.try_clone()?), stream })
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Sends without waiting for room. Returns how many bytes went.
+    pub fn stuff(&mut self, bytes: &[u8]) -> usize {
+        self.stream.set_nonblocking(true).unwrap();
+        let sent = self.stream.write(bytes).unwrap_or(0);
+        self.stream.set_nonblocking(false).unwrap();
+        sent
+    }
+
+    /// The next answer, flat: lines and bulks joined by blanks.
+    pub fn answer(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        if self.reader.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let line = line.trim_end();
+        match (line.as_bytes()[0], line[1..].parse::<i64>()) {
+            (b'$', Ok(length)) if length >= 0 => {
+                let mut bytes = vec![0; length as usize + 2];
+                self.reader.read_exact(&mut bytes)?;
+                bytes.truncate(length as usize);
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            (b'*' | b'>', Ok(count)) if count >= 0 => {
+                Ok((0..count).map(|_| self.answer()).collect::<Result<Vec<_>, _>>()?.join(" "))
+            }
+            _ => Ok(line.to_owned()),
+        }
+    }
+
+    pub fn call(&mut self, words: &[&str]) -> std::io::Result<String> {
+        self.send(&request(words))?;
+        self.answer()
+    }
+
+    /// The answer to a request, of a server that is there.
+    pub fn ask(&mut self, line: &str) -> String {
+        self.call(&line.split(' ').collect::<Vec<_>>()).unwrap()
+    }
+}

@@ -1,0 +1,206 @@
+//! What a crash leaves: power losses at every call of the disk, processes that are killed, syncs that fail.
+
+use crate::client::{Client, started};
+use archipelago_journal::{Call, Fault, Simulated};
+use archipelago_server::args::Args;
+use archipelago_server::command;
+use archipelago_server::config::{Appendonly, Settings};
+use archipelago_server::db::Db;
+use archipelago_server::log::Store;
+use archipelago_server::operation::{self, Read, Write};
+use archipelago_server::reply::Reply;
+use archipelago_server::server::Server;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+fn call(line: &str) -> operation::Call {
+    let args: Args = line.split(' ').collect();
+    operation::Call { command: command::find(&args[0]).unwrap(), args, db: 0, now: 1, seed: 1, wishes: 0 }
+}
+
+fn open(disk: &Simulated) -> Result<Store, String> {
+    Ok(Store::open(Arc::new(disk.clone()), Path::new("/data"), Appendonly::Always)?.0)
+}
+
+/// What two keys hold that change together.
+fn values(store: &Store) -> (u64, u64) {
+    let mut handle: archipelago_replicate::Handle<Db> = store.handle();
+    let mut value = |key: &str| match handle.read(&Read::Call(call(&format!("GET {key}")))).unwrap().reply {
+        Reply::Bulk(bytes) => String::from_utf8(bytes).unwrap().parse().unwrap(),
+        _ => 0,
+    };
+    (value("a"), value("b"))
+}
+
+/// Counts up until the disk fails. Returns what was acknowledged, and what a reader saw.
+fn count(disk: &Simulated) -> (u64, u64) {
+    let (mut told, mut seen) = (0, 0);
+    let Ok(store) = open(disk) else { return (0, 0) };
+    let mut handle = store.handle();
+    for _ in 0..12 {
+        let both = vec![call("INCR a"), call("INCR b")];
+        let outcomes = store.write_many(&mut handle, vec![Write::Exec { calls: both, watched: Vec::new(), now: 1 }]);
+        match &outcomes[0].reply {
+            Reply::Array(both) => assert_eq!(both[..], [Reply::Int(told as i64 + 1), Reply::Int(told as i64 + 1)]),
+            refused => {
+                assert!(matches!(refused, Reply::Error(fault) if fault.0.starts_with("MISCONF")), "{refused:?}");
+                seen = seen.max(values(&store).0);
+                continue;
+            }
+        }
+        told += 1;
+        seen = seen.max(values(&store).0);
+    }
+    (told, seen)
+}
+
+#[test]
+fn power_may_fail_at_every_call() {
+    let whole = Simulated::new();
+    assert_eq!(count(&whole), (12, 12));
+    let calls = whole.calls().len();
+    assert!(calls > 30, "{calls} calls are too few");
+    for at in 0..calls {
+        let disk = Simulated::new();
+        disk.fail_at(at, Fault::PowerLoss);
+        let (told, seen) = count(&disk);
+        for seed in 0..4 {
+            let later = disk.power_loss(seed);
+            let store = open(&later).unwrap();
+            let (a, b) = values(&store);
+            assert_eq!(a, b, "half of a transaction, after call {at}");
+            assert!(a >= told, "{told} were acknowledged and {a} are left, after call {at}");
+            assert!(a >= seen, "a reader has seen {seen} and {a} are left, after call {at}");
+        }
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        address: ([127, 0, 0, 1], 0).into(),
+        directory: "/data".into(),
+        appendonly: Appendonly::Always,
+        loops: 2,
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn after_a_failed_sync_changes_are_refused_and_reads_go_on() {
+    let disk = Simulated::new();
+    let server = Server::start_on(&settings(), Arc::new(disk.clone())).unwrap();
+    let mut client = Client::new(server.address());
+    assert_eq!(client.ask("SET a 1"), "+OK");
+    disk.fail_next(Call::Sync, Fault::Io);
+    for _ in 0..3 {
+        assert!(client.ask("SET a 2").starts_with("-MISCONF"));
+        assert_eq!(client.ask("GET a"), "1");
+    }
+    assert!(client.ask("INFO persistence").contains("aof_last_write_status:err"));
+    assert!(server.stop().is_err(), "what is not synced is told");
+}
+
+#[test]
+fn a_full_disk_refuses_changes_until_there_is_room() {
+    let disk = Simulated::new();
+    let server = Server::start_on(&settings(), Arc::new(disk.clone())).unwrap();
+    let mut client = Client::new(server.address());
+    assert_eq!(client.ask("INCR a"), ":1");
+    disk.set_capacity(Some(disk.used()));
+    assert!(client.ask("INCR a").starts_with("-MISCONF"));
+    assert!(client.ask("INCR a").starts_with("-MISCONF"));
+    assert_eq!(client.ask("GET a"), "1");
+    disk.set_capacity(None);
+    // The first was in the journal already, and its client was told so.
+    let mut after = client.ask("INCR a");
+    while after.starts_with("-MISCONF") {
+        after = client.ask("INCR a");
+    }
+    let left: u64 = after[1..].parse().unwrap();
+    server.stop().unwrap();
+    let later = Server::start_on(&settings(), Arc::new(disk.restarted())).unwrap();
+    assert_eq!(Client::new(later.address()).ask("GET a"), left.to_string());
+}
+
+#[test]
+fn a_directory_has_one_server() {
+    let disk = Simulated::new();
+    let server = Server::start_on(&settings(), Arc::new(disk.clone())).unwrap();
+    let refused = Server::start_on(&settings(), Arc::new(disk.clone())).err().unwrap();
+    assert!(refused.contains("another server's"), "{refused}");
+    server.stop().unwrap();
+    let refused =
+        Server::start_on(&Settings { appendonly: Appendonly::No, ..settings() }, Arc::new(disk)).err().unwrap();
+    assert!(refused.contains("has a log"), "{refused}");
+}
+
+const DIRECTORY: &str = "ARCHIPELAGO_SERVER_DIRECTORY";
+
+/// Serves, in a process of its own, until it is killed. Without the variable it is a part of the test below that has nothing to do.
+#[test]
+fn child() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let server = started(Settings { directory: directory.into(), ..settings() });
+    println!("\nlistening on {}", server.address());
+    server.wait().unwrap();
+}
+
+/// A child, and where it listens.
+fn spawn(directory: &Path) -> (Child, SocketAddr) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "durable::child", "--nocapture"])
+        .env(DIRECTORY, directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let address = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("listening on ")?.parse().ok());
+    (child, address.expect("it says where it listens"))
+}
+
+/// Calls until the child is killed; each answer is a number that never falls.
+fn until_killed(address: SocketAddr, line: &str, highest: &AtomicU64, end: &AtomicBool) {
+    let Ok(mut client) = Client::try_new(address) else { return };
+    let words: Vec<&str> = line.split(' ').collect();
+    while !end.load(SeqCst) {
+        let Ok(answer) = client.call(&words) else { return };
+        let number = answer.trim_start_matches(':').parse().unwrap_or(0);
+        highest.fetch_max(number, SeqCst);
+    }
+}
+
+#[test]
+fn killed_servers_lose_nothing() {
+    let kills: u64 = std::env::var("ARCHIPELAGO_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(20);
+    let directory = std::env::temp_dir().join(format!("archipelago-server-kill-{}", std::process::id()));
+    let highest = [const { AtomicU64::new(0) }; 2];
+    for kill in 0..=kills {
+        let (mut child, address) = spawn(&directory);
+        let mut client = Client::new(address);
+        for (key, highest) in ["a", "b"].iter().zip(&highest) {
+            let there: u64 = client.ask(&format!("GET {key}")).parse().unwrap_or(0);
+            let known = highest.load(SeqCst);
+            assert!(there >= known, "{key} was {known} for its writer or a reader, and is {there} after kill {kill}");
+        }
+        let end = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for (key, highest) in ["a", "b"].iter().zip(&highest) {
+                let end = &end;
+                scope.spawn(move || until_killed(address, &format!("INCR {key}"), highest, end));
+                scope.spawn(move || until_killed(address, &format!("GET {key}"), highest, end));
+            }
+            thread::sleep(Duration::from_millis(15 + kill * 7 % 40));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            end.store(true, SeqCst);
+        });
+    }
+    assert!(highest.iter().all(|highest| highest.load(SeqCst) > kills), "they had nothing to lose");
+    std::fs::remove_dir_all(directory).unwrap();
+}

@@ -1,0 +1,84 @@
+//! Clients that mean no good, beside one that does.
+
+use crate::client::{Client, request, server, started};
+use archipelago_server::server::Settings;
+
+/// Resident memory of this process, in bytes: the server runs in it.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn a_client_that_reads_nothing_stops_itself_only() {
+    let server = server(1);
+    let (mut slow, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    let value = "v".repeat(10_000);
+    slow.call(&["SET", "big", &value]).unwrap();
+    let before = resident();
+    // A million requests are 24 MB, and their answers 10 GB: the server takes requests only while answers go.
+    let pipeline = request(&["GET", "big"]).repeat(10_000);
+    let (mut sent, mut refused) = (0, 0);
+    while sent < 100 * pipeline.len() && refused < 200 {
+        match slow.stuff(&pipeline[sent % pipeline.len()..]) {
+            0 => {
+                refused += 1;
+                assert_eq!(other.ask("PING"), "+PONG");
+            }
+            more => sent += more,
+        }
+    }
+    assert!(refused == 200, "the server took all {sent} bytes of a client that reads nothing");
+    assert!(resident() < before + (64 << 20), "memory grew from {before} to {}", resident());
+    // All of them are answered once it reads.
+    for _ in 0..1000 {
+        assert_eq!(slow.answer().unwrap().len(), value.len());
+    }
+}
+
+#[test]
+fn a_length_announces_nothing() {
+    let server = server(1);
+    let before = resident();
+    let mut clients: Vec<Client> = (0..50).map(|_| Client::new(server.address())).collect();
+    for client in &mut clients {
+        client.send(b"*2\r\n$3\r\nGET\r\n$536870912\r\nabc").unwrap();
+    }
+    assert_eq!(Client::new(server.address()).ask("PING"), "+PONG");
+    assert!(resident() < before + (64 << 20), "memory grew from {before} to {}", resident());
+}
+
+#[test]
+fn idle_clients_cost_little_and_are_counted() {
+    let server = started(Settings { loops: 2, clients: 200, ..Settings::default() });
+    let mut clients: Vec<Client> = (0..200).map(|_| Client::new(server.address())).collect();
+    assert!(clients.iter_mut().all(|client| client.ask("PING") == "+PONG"));
+    let mut more = Client::new(server.address());
+    assert_eq!(more.answer().unwrap(), "-ERR max number of clients reached");
+    assert!(more.answer().is_err(), "it is ended");
+    assert!(clients[0].ask("INFO clients").contains("connected_clients:200"));
+    // Those that are gone make room.
+    clients.truncate(100);
+    while !clients[0].ask("INFO clients").contains("connected_clients:100") {}
+    assert_eq!(Client::new(server.address()).ask("PING"), "+PONG");
+}
+
+#[test]
+fn malformed_requests_end_their_client() {
+    let server = server(1);
+    let mut client = Client::new(server.address());
+    client.send(b"*1\r\n:1\r\n").unwrap();
+    assert_eq!(client.answer().unwrap(), "-ERR Protocol error: expected '$', got ':'");
+    assert!(client.answer().is_err());
+}
+
+#[test]
+fn a_password_comes_first() {
+    let server = started(Settings { password: Some("secret".into()), ..Settings::default() });
+    let mut client = Client::new(server.address());
+    assert_eq!(client.ask("GET a"), "-NOAUTH Authentication required.");
+    assert!(client.ask("AUTH wrong!").starts_with("-WRONGPASS"));
+    assert!(client.ask("HELLO 3").starts_with("-NOAUTH"));
+    assert_eq!(client.ask("AUTH secret"), "+OK");
+    assert_eq!(client.ask("SET a 1"), "+OK");
+}

@@ -1,0 +1,7 @@
+//! The server over real sockets.
+
+mod client;
+mod durable;
+mod hostile;
+mod linear;
+mod waiting;

@@ -1,0 +1,56 @@
+//! The table of commands in the documentation is made from the registry.
+
+use std::path::Path;
+use std::{env, fs};
+
+use archipelago_server::command::{self, Keys, Run, category};
+
+fn table() -> String {
+    let mut all: Vec<_> = command::all().collect();
+    all.sort_by_key(|command| command.name);
+    let mut table = String::from("| command | arity | runs | keys | categories |\n|---|---:|---|---|---|\n");
+    for command in all {
+        let runs = match command.run {
+            Run::Read(_) => "on a replica",
+            Run::Write(_) => "through the log",
+            Run::Session => "in the session",
+        };
+        let keys = match command.keys {
+            Keys::None => "none".into(),
+            Keys::Range(first, last, step) => format!("{first} to {last} by {step}"),
+            Keys::Counted { count, .. } => format!("counted at {count}"),
+            Keys::Streams => "behind STREAMS".into(),
+            Keys::Stores => "1 and behind STORE".into(),
+        };
+        let named = category::NAMES.iter().enumerate().filter(|(bit, _)| command.categories >> bit & 1 == 1);
+        let categories = named.map(|(_, name)| format!("@{name}")).collect::<Vec<_>>().join(" ");
+        table += &format!("| `{}` | {} | {runs} | {keys} | {categories} |\n", command.name, command.arity);
+    }
+    table
+}
+
+/// `ARCHIPELAGO_RECORD=1` writes it.
+#[test]
+fn the_table_of_commands_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/mechanisms/server.md");
+    let text = fs::read_to_string(&path).expect("the documentation is there");
+    let (start, end) = ("<!-- commands -->\n", "<!-- end of commands -->");
+    let (before, rest) = text.split_once(start).expect("the table has a start");
+    let (old, after) = rest.split_once(end).expect("the table has an end");
+    let new = table();
+    if env::var_os("ARCHIPELAGO_RECORD").is_some() {
+        fs::write(&path, format!("{before}{start}{new}{end}{after}")).expect("it can be written");
+        return;
+    }
+    assert_eq!(old, new, "make it anew: ARCHIPELAGO_RECORD=1 cargo test -p archipelago-server --test table");
+}
+
+#[test]
+fn no_name_is_there_twice_and_each_is_found_in_either_case() {
+    let mut names: Vec<&str> = command::all().map(|command| command.name).collect();
+    names.sort_unstable();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    for name in names {
+        assert_eq!(command::find(name.to_ascii_uppercase().as_bytes()).map(|command| command.name), Some(name));
+    }
+}
