@@ -127,9 +127,10 @@ fn wanted(args: &Args, first: usize, by: Option<By>, reverse: bool, store: bool)
                 limit = Some((parse::integer(&args[at + 1])?, parse::integer(&args[at + 2])?));
                 at += 2;
             }
-            () if !fixed && args.is(at, "REV") => reverse = true,
-            () if !fixed && args.is(at, "BYLEX") => by = Lex,
-            () if !fixed && args.is(at, "BYSCORE") => by = Score,
+            // Once each: Redis takes a second one for an error of syntax.
+            () if !fixed && !reverse && args.is(at, "REV") => reverse = true,
+            () if !fixed && by == Rank && args.is(at, "BYLEX") => by = Lex,
+            () if !fixed && by == Rank && args.is(at, "BYSCORE") => by = Score,
             () => return Err(fault::SYNTAX),
         }
         at += 1;

@@ -15,6 +15,7 @@ pub const FAMILIES: &[(&str, &[&str])] = &[
     ("lists", LISTS),
     ("sets", SETS),
     ("zsets", ZSETS),
+    ("lexes", LEXES),
 ];
 
 const STRINGS: &[&str] = &[
@@ -277,20 +278,14 @@ const ZSETS: &[&str] = &[
     "zrange K I I [rev] [withscores]",
     "zrange K SCORE SCORE byscore [rev] [withscores]",
     "zrange K SCORE SCORE byscore limit I I",
-    "zrange K LEX LEX bylex [rev] [withscores]",
-    "zrange K LEX LEX bylex limit SMALL I",
     "zrevrange K I I [withscores]",
     "zrangebyscore K SCORE SCORE [withscores]",
     "zrevrangebyscore K SCORE SCORE limit SMALL SMALL",
-    "zrangebylex K LEX LEX",
-    "zrevrangebylex K LEX LEX limit SMALL I",
     "zrangestore K K I I [rev]",
     "zrangestore K K SCORE SCORE byscore limit SMALL SMALL",
     "zcount K SCORE SCORE",
-    "zlexcount K LEX LEX",
     "zremrangebyrank K I I",
     "zremrangebyscore K SCORE SCORE",
-    "zremrangebylex K LEX LEX",
     "zunion 2 K K [withscores]",
     "zinter 2 K K weights F F [withscores]",
     "zdiff 2 K K [withscores]",
@@ -304,6 +299,21 @@ const ZSETS: &[&str] = &[
     "type K",
     "set k0 V",
     "sadd k1 M+",
+    "del K",
+];
+
+/// Members of one score: with others, ranges by member are what an implementation makes of them.
+const LEXES: &[&str] = &[
+    "zadd K 0 M 0 M 0 M 0 M",
+    "zadd K 0 MANY 0 MANY 0 MANY",
+    "zrem K M+",
+    "zrange K LEX LEX bylex [rev] [withscores]",
+    "zrange K LEX LEX bylex limit SMALL I",
+    "zrangebylex K LEX LEX",
+    "zrevrangebylex K LEX LEX limit SMALL I",
+    "zlexcount K LEX LEX",
+    "zremrangebylex K LEX LEX",
+    "set k0 V",
     "del K",
 ];
 
