@@ -104,12 +104,12 @@ impl Extended {
         if number.bits() == 0 {
             return Self::ZERO;
         }
-        // 64 bits of the quotient, or 65.
-        let shift = 64 - (number.bits() - divisor.bits());
+        // 65 bits of the quotient, or 66: one at least behind the mantissa, to round by.
+        let shift = 65 - (number.bits() - divisor.bits());
         let (mut rest, divisor) =
             if shift >= 0 { (number.shifted(shift as u32), divisor) } else { (number, divisor.shifted(-shift as u32)) };
         let mut quotient = 0_u128;
-        for bit in (0..=64).rev() {
+        for bit in (0..=65).rev() {
             let part = divisor.shifted(bit);
             if rest.at_least(&part) {
                 rest.subtract(&part);
@@ -217,6 +217,8 @@ mod tests {
             ("1e30", "0.5", "1000000000000000000024696061952"),
             ("-1.5", "0.25", "-1.25"),
             ("0", "1e-18", "0"),
+            ("2", "121.28571428571429", "123.28571428571429"),
+            ("0", "112.28571428571429", "112.28571428571429"),
             ("0", "123456789.123456789", "123456789.12345678899873747"),
         ] {
             let sum_of = |one: &str, other: &str| {

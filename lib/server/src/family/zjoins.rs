@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use std::collections::HashMap;
+
 use crate::args::Args;
 use crate::command::{Command, Keys, category, flag};
 use crate::db::value::Value;
@@ -87,10 +89,11 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
         1 => one.min(other),
         _ => one.max(other),
     };
-    let weighted = |score: f64, weight: f64| Some(score * weight).filter(|score| !score.is_nan()).unwrap_or(0.0);
     for (source, weight) in sources.iter_mut().zip(&weights) {
-        source.iter_mut().for_each(|(_, score)| *score = weighted(*score, *weight));
+        source.iter_mut().for_each(|(_, score)| *score *= *weight);
     }
+    // No number is 0 where a member is met first, and makes the sum 0 where it is added.
+    let first_met = |score: f64| if score.is_nan() { 0.0 } else { score };
     let mut result = Zset::default();
     if !name.ends_with("store") {
         // What is told keeps the sign of a zero.
@@ -103,16 +106,17 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
     let (first, others) = sources.split_first().expect("there is a key");
     match how {
         Union => sources.iter().flatten().for_each(|(member, score)| {
-            let score = result.score(member).map_or(*score, |before| combine(before, *score));
+            let score = first_met(*score);
+            let score = result.score(member).map_or(score, |before| combine(before, score));
             result.set(member, score);
         }),
         Inter | Diff => {
-            let tables: Vec<Zset> = others.iter().map(table).collect();
+            let tables: Vec<HashMap<&[u8], f64>> = others.iter().map(table).collect();
             for (member, score) in first {
-                let mut met = tables.iter().map(|table| table.score(member));
+                let mut met = tables.iter().map(|table| table.get(&**member).copied());
                 let score = match how {
                     Diff => met.flatten().next().is_none().then_some(*score),
-                    _ => met.try_fold(*score, |sum, other| Some(combine(sum, other?))),
+                    _ => met.try_fold(first_met(*score), |sum, other| Some(combine(sum, other?))),
                 };
                 score.map(|score| result.set(member, score));
             }
@@ -121,10 +125,8 @@ fn join(view: &View<'_>, args: &Args, at: usize, how: Join, name: &str) -> Resul
     Ok((result, with_scores))
 }
 
-fn table(members: &Members<'_>) -> Zset {
-    let mut table = Zset::default();
-    members.iter().for_each(|(member, score)| _ = table.set(member, *score));
-    table
+fn table<'m>(members: &'m Members<'_>) -> HashMap<&'m [u8], f64> {
+    members.iter().map(|(member, score)| (&**member, *score)).collect()
 }
 
 fn told(view: &View<'_>, args: &Args, how: Join, name: &str) -> Answer {
