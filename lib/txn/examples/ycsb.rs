@@ -2,7 +2,8 @@
 //!
 //!     cargo run --release -p archipelago-txn --example ycsb -- SECONDS THREADS UPDATES% THETA ROWS
 //!
-//! All schemes, one after the other; thousands of transactions a second, and a scan of all rows by a snapshot beside them.
+//! All schemes, one after the other; thousands of transactions a second: row by row, rows asked for together (`get_many`) before
+//! they are looked at, and beside a scan of all rows by a snapshot.
 
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,7 @@ struct Setting {
     updates: u64,
     theta: f64,
     rows: u64,
+    together: bool,
 }
 
 /// Numbers below `n`, the small ones more often (Gray et al., Quickly Generating Billion-Record Synthetic Databases, 1994).
@@ -89,6 +91,9 @@ fn client<S: Scheme>(
         });
         let sum = db.transact(|tx| {
             let mut sum = 0;
+            if setting.together {
+                tx.get_many(table, &requests.map(|(key, _)| key))?;
+            }
             for (key, update) in requests {
                 if update {
                     tx.update(table, &key, |row| row.column[0] = row.column[0].wrapping_add(1))?;
@@ -111,7 +116,8 @@ fn measure<S: Scheme>(setting: Setting, zipf: Zipf) {
         let inserted = db.transact(|tx| tx.insert(&table, Record { key, column: [1; 100] }));
         inserted.expect("keys are different");
     }
-    for scans in [false, true] {
+    for (together, scans) in [(false, false), (true, false), (false, true)] {
+        let setting = Setting { together, ..setting };
         let over = AtomicBool::new(false);
         let (done, scanned) = (AtomicU64::new(0), AtomicU64::new(0));
         let start = Instant::now();
@@ -138,8 +144,12 @@ fn measure<S: Scheme>(setting: Setting, zipf: Zipf) {
         let seconds = start.elapsed().as_secs_f64();
         let thousands = |count: AtomicU64| count.into_inner() as f64 / seconds / 1e3;
         let (done, scanned) = (thousands(done), thousands(scanned));
-        let beside = if scans { format!(", beside scans of {scanned:.0} thousand rows/s") } else { String::new() };
-        println!("{:13} {done:8.1} thousand transactions/s{beside}", S::NAME);
+        let how = match (together, scans) {
+            (true, _) => ", rows asked for together".into(),
+            (_, true) => format!(", beside scans of {scanned:.0} thousand rows/s"),
+            _ => String::new(),
+        };
+        println!("{:13} {done:8.1} thousand transactions/s{how}", S::NAME);
     }
 }
 
@@ -152,6 +162,7 @@ fn main() {
         updates: argument(2, 20.0) as u64,
         theta: argument(3, 0.7),
         rows: (argument(4, 100_000.0) as u64).max(2),
+        together: false,
     };
     let zipf = Zipf::new(setting.rows, setting.theta);
     measure::<Silo>(setting, zipf);

@@ -4,6 +4,7 @@ use core::ops::Bound;
 
 use archipelago_index::KeyPart;
 use archipelago_index::map::Kind;
+use archipelago_platform::hint::prefetch_read;
 
 use crate::epochs;
 use crate::gap::{Gap, Point, Span};
@@ -83,7 +84,29 @@ pub(crate) fn get<'g, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
     tree: &Typed<M, K, P, S>,
     key: &K,
 ) -> Result<Option<&'g P>, Conflict> {
-    if let Some(found) = tree.find(key)
+    see(sight, tree, key, tree.find(key))
+}
+
+/// Looks several keys up. The memory accesses of one overlap those of the others: of the map, of records, and of rows.
+pub(crate) fn get_many<'g, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
+    sight: &mut dyn Sight<S>,
+    tree: &Typed<M, K, P, S>,
+    keys: &[K],
+) -> Result<Vec<Option<&'g P>>, Conflict> {
+    let found = tree.find_many(keys);
+    found.iter().flatten().for_each(|found| prefetch_read(found.record()));
+    found.iter().flatten().for_each(|found| prefetch_read(found.record().head().version()));
+    keys.iter().zip(found).map(|(key, found)| see(sight, tree, key, found)).collect()
+}
+
+/// What the reader sees of a key, of which the map has a record or none.
+fn see<'g, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
+    sight: &mut dyn Sight<S>,
+    tree: &Typed<M, K, P, S>,
+    key: &K,
+    found: Option<Found<'_, K, P, S>>,
+) -> Result<Option<&'g P>, Conflict> {
+    if let Some(found) = found
         && let Look::At(version) = sight.see(place(tree, found))?
     {
         // SAFETY: a version of this index that the reader sees.

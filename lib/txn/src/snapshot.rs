@@ -52,6 +52,13 @@ impl<'d, S: Scheme> Snapshot<'d, S> {
         sight::get(&mut View(self.moment), &core.rows, key).expect(CALM)
     }
 
+    /// The rows with these primary keys, in their order. Faster than one by one, as [`Tx::get_many`](crate::Tx::get_many).
+    pub fn get_many<R: Row>(&self, table: &Table<R, S>, keys: &[R::Key]) -> Vec<Option<&R>> {
+        let core = table.core(self.shared);
+        let _guard = self.shared.home().domain.pin();
+        sight::get_many(&mut View(self.moment), &core.rows, keys).expect(CALM)
+    }
+
     /// The first row with this key of the index `I`: the only one, if the index is unique.
     pub fn get_by<I: Index>(&self, table: &Table<I::Row, S>, key: &I::Key) -> Option<&I::Row> {
         self.range_by::<I>(table, key.clone()..=key.clone()).next()

@@ -155,6 +155,15 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         self.map.pin().get::<K>(key).map(|word| unsafe { Self::keyed(word) })
     }
 
+    /// The records of several keys, in order: their memory accesses overlap where the map can do so.
+    ///
+    /// The caller is in a section of the database's domain for `'g`.
+    pub(crate) fn find_many<'g>(&self, keys: &[K]) -> Vec<Option<Found<'g, K, P, S>>> {
+        let words = self.map.pin().get_many::<K>(keys);
+        // SAFETY: the caller's section.
+        words.into_iter().map(|word| word.map(|word| unsafe { Self::keyed(word) })).collect()
+    }
+
     /// The record of a key, linked now if there was none; whether it was. Then the caller has a hold on it.
     pub(crate) fn find_or_link<'g>(&self, key: K) -> (Found<'g, K, P, S>, bool) {
         if let Some(found) = self.find(&key) {

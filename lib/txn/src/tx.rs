@@ -43,6 +43,38 @@ impl<'t, S: Scheme> Tx<'t, S> {
         Ok(sight::get(&mut self.work, &core.rows, key)?)
     }
 
+    /// The rows with these primary keys, in their order. Faster than one by one: the waits for memory of one overlap those of
+    /// the others. O(keys · log n).
+    ///
+    /// ```
+    /// # use archipelago_txn::{Database, Error, Row, on};
+    /// # #[derive(Clone)]
+    /// # struct Seat(u32);
+    /// # impl Row for Seat {
+    /// #     type Key = u32;
+    /// #     type Map = on::HydraList;
+    /// #     type Indexes = ();
+    /// #     fn key(&self) -> u32 { self.0 }
+    /// # }
+    /// let db: Database = Database::new();
+    /// let seats = db.table::<Seat>();
+    /// db.transact(|tx| tx.insert(&seats, Seat(2)))?;
+    /// let there = db.transact(|tx| {
+    ///     let rows = tx.get_many(&seats, &[1, 2])?;
+    ///     Ok::<_, Error>(rows.iter().map(Option::is_some).collect::<Vec<_>>())
+    /// })?;
+    /// assert_eq!(there, [false, true]);
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Conflict`].
+    pub fn get_many<R: Row>(&mut self, table: &Table<R, S>, keys: &[R::Key]) -> Result<Vec<Option<&'t R>>, Error> {
+        let core = table.core(self.work.shared());
+        self.work.check()?;
+        Ok(sight::get_many(&mut self.work, &core.rows, keys)?)
+    }
+
     /// The first row with this key of the index `I`: the only one, if the index is unique.
     ///
     /// # Errors

@@ -97,7 +97,14 @@ fn agree<S: Scheme, M: on::Kind>(program: &[(Vec<Op>, bool)]) {
                     Op::Remove(key) => {
                         assert_eq!(tx.remove(&table, &key)?.map(|row| row.value), next.remove(&key));
                     }
-                    Op::Get(key) => assert_eq!(tx.get(&table, &key)?.map(|row| row.value), next.get(&key).copied()),
+                    Op::Get(key) => {
+                        assert_eq!(tx.get(&table, &key)?.map(|row| row.value), next.get(&key).copied());
+                        let keys = [key.wrapping_add(1), key, key.wrapping_mul(3), key];
+                        let rows = tx.get_many(&table, &keys)?.into_iter().map(|row| row.map(|row| row.value));
+                        assert!(rows.eq(keys.iter().map(|key| next.get(key).copied())));
+                        let rows = before.get_many(&table, &keys).into_iter().map(|row| row.map(|row| row.value));
+                        assert!(rows.eq(keys.iter().map(|key| model.get(key).copied())));
+                    }
                     Op::Range(from, to) => {
                         let rows = tx.range(&table, from..to).map(|row| row.map(|row| (row.key, row.value)));
                         let rows: Vec<_> = rows.collect::<Result<_, _>>()?;
