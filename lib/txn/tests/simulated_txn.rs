@@ -7,7 +7,7 @@ mod book;
 use archipelago_check::adya::{self, Level};
 use archipelago_check::simulated::explore;
 use archipelago_sim::{Client, SimAlloc, world};
-use archipelago_txn::{Isolation, Scheme, Silo, TicToc, on};
+use archipelago_txn::{Database, Error, Isolation, Row, Scheme, Silo, Table, TicToc, on};
 use book::Book;
 
 #[global_allocator]
@@ -40,4 +40,76 @@ fn tictoc() {
 fn snapshots() {
     histories::<Silo, on::Art>(400, Isolation::Snapshot, Level::Snapshot);
     histories::<TicToc, on::Art>(200, Isolation::Snapshot, Level::Snapshot);
+}
+
+#[derive(Clone)]
+struct Twin {
+    key: u64,
+    value: u64,
+}
+
+impl Row for Twin {
+    type Key = u64;
+    type Map = on::Art;
+    type Indexes = ();
+    fn key(&self) -> u64 {
+        self.key
+    }
+}
+
+/// What a closure fails with.
+#[derive(Debug)]
+enum Fault {
+    /// Rows that have one value at any moment had two.
+    Torn,
+    /// The database's own.
+    Other,
+}
+
+impl From<Error> for Fault {
+    fn from(_: Error) -> Self {
+        Self::Other
+    }
+}
+
+/// Adds one to both rows, in a random order. The first one is written before the second one is looked at.
+fn add_to_both<S: Scheme>((db, table): &(Database<S>, Table<Twin, S>)) -> Result<(), Fault> {
+    let first = world::random() % 2;
+    db.transact(|tx| {
+        let one = tx.get(table, &first)?.expect("rows stay").value;
+        tx.update(table, &first, |row| row.value += 1)?;
+        let other = tx.get(table, &(1 - first))?.expect("rows stay").value;
+        if one != other {
+            return Err(Fault::Torn);
+        }
+        tx.update(table, &(1 - first), |row| row.value += 1)?;
+        Ok(())
+    })
+}
+
+/// An error of the closure's is told only if what it has read goes together. A transaction that has installed one of its rows holds
+/// the other's latch, also where this one is to write that row.
+fn errors_are_sound<S: Scheme>() {
+    let make = || {
+        let db = Database::<S>::new();
+        let table = db.table::<Twin>();
+        let made = db.transact(|tx| (0..2).try_for_each(|key| tx.insert(&table, Twin { key, value: 0 })));
+        made.expect("keys are different");
+        (db, table)
+    };
+    let client = |space: &(Database<S>, Table<Twin, S>), _: Client| {
+        (0..3).for_each(|_| add_to_both(space).expect("rows have one value at any moment"));
+    };
+    let end = |(db, table): (Database<S>, Table<Twin, S>)| {
+        let view = db.snapshot();
+        let values: Vec<u64> = view.range(&table, ..).map(|row| row.value).collect();
+        assert!(values[0] == values[1] && values[0] > 0 && values[0].is_multiple_of(3), "{values:?}");
+    };
+    explore(600, make, client, end);
+}
+
+#[test]
+fn errors_of_closures_are_sound() {
+    errors_are_sound::<Silo>();
+    errors_are_sound::<TicToc>();
 }
