@@ -159,7 +159,7 @@ fn zintercard(view: &View<'_>, args: &Args) -> Answer {
     }
     sources.sort_by_key(Vec::len);
     let (first, others) = sources.split_first().expect("there is a key");
-    let tables: Vec<Zset> = others.iter().map(table).collect();
-    let common = first.iter().filter(|(member, _)| tables.iter().all(|table| table.score(member).is_some()));
+    let tables: Vec<HashMap<&[u8], f64>> = others.iter().map(table).collect();
+    let common = first.iter().filter(|(member, _)| tables.iter().all(|table| table.contains_key(&**member)));
     Ok(Reply::count(common.take(if limit == 0 { usize::MAX } else { limit }).count()))
 }
