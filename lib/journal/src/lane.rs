@@ -69,7 +69,7 @@ pub(crate) struct State {
     spare: Vec<u8>,
     pub(crate) written: Reached,
     pub(crate) synced: Reached,
-    /// Whether a record was appended since a mark last said that all is durable.
+    /// Says whether a record was appended since a mark last said that all is durable.
     pub(crate) unattested: bool,
     pub(crate) leading: bool,
     /// Waits begun since the last turn took its batch, and how many there were for that turn and during it.

@@ -17,7 +17,7 @@ pub(crate) struct Manifest {
     /// How many times the journal was opened.
     pub(crate) life: u64,
     pub(crate) epochs: bool,
-    /// Whether each lane has had a segment: then there is one.
+    /// Says whether each lane has had a segment: then there is one.
     pub(crate) born: bool,
     /// By lane, where its first segment begins. Earlier ones are retired.
     pub(crate) first: Vec<u64>,

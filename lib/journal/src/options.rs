@@ -23,14 +23,14 @@ pub struct Options {
     pub policy: Policy,
     /// The number of log files written side by side, 1 to 1,000. Default: 1.
     pub lanes: usize,
-    /// Whether a record counts only when its epoch is durable in every lane. Default: no: each lane is a log of its own.
+    /// Says whether a record counts only when its epoch is durable in every lane. Default: no: each lane is a log of its own.
     pub epochs: bool,
     /// The length in bytes from which on a segment is followed by another. Default: 64 MiB.
     pub segment: u64,
     /// The most bytes per lane that are appended and not written yet; also bounds a record's length. 4 KiB to 1 GiB.
     /// Default: 8 MiB.
     pub queue: usize,
-    /// Whether a thread per lane writes and syncs what is asked for and not waited for. Default: yes. Without, only calls of
+    /// Says whether a thread per lane writes and syncs what is asked for and not waited for. Default: yes. Without, only calls of
     /// `wait`, `sync`, `append` (when the queue is full) and `close_epoch` write, `Every` syncs as `Always`, and every
     /// sequence of calls on the disk is determined by the caller.
     pub background: bool,

@@ -126,7 +126,7 @@ pub mod category {
 pub enum Keys {
     /// None.
     None,
-    /// From the first to the last (negative: from the end), every so many.
+    /// From the first to the last (negative: from the end), and the step.
     Range(i32, i32, i32),
     /// As many as the argument at this place says, behind it; and the argument at the first place, unless that is 0.
     Counted {
@@ -196,7 +196,7 @@ pub enum Run {
 pub struct Command {
     /// The name, in lower case.
     pub name: &'static str,
-    /// The number of arguments with the name; negative: at least so many.
+    /// The number of arguments with the name; negative: the least number.
     pub arity: i32,
     /// Bits of [`flag`].
     pub flags: u32,
@@ -251,7 +251,7 @@ impl Command {
         Self { name, arity, flags, keys: Keys::None, categories: categories | speed(flags), run: Run::Session }
     }
 
-    /// Returns whether so many arguments, with the name, are right.
+    /// Returns whether this number of arguments, with the name, is right.
     pub fn takes(&self, arguments: usize) -> bool {
         let least = self.arity.unsigned_abs() as usize;
         if self.arity < 0 { arguments >= least } else { arguments == least }

@@ -142,7 +142,7 @@ impl<E: Keyed> Leaf<E> {
     }
 }
 
-/// Homes for so many entries: a ninth part of them stays empty, at least.
+/// Homes for a number of entries: a ninth part of the homes stays empty, at least.
 fn homes_for(len: u32) -> u32 {
     len + len / 8 + 1
 }

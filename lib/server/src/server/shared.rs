@@ -43,7 +43,7 @@ pub enum Letter {
 pub enum Verdict {
     /// It was carried out.
     Done(Outcome),
-    /// The client waits for keys: so many milliseconds (0: for ever), and is then answered with this.
+    /// The client waits for keys, for this number of milliseconds (0: for ever), and is then answered with this.
     Blocks(u64, Reply),
 }
 

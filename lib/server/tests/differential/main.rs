@@ -1,7 +1,7 @@
 //! The same random commands to this database and to `redis-server`: equal answers, errors included.
 //!
 //! Where redis-server is not installed, the recorded commands and answers of `recorded.bin` are replayed. It is made by
-//! `ARCHIPELAGO_RECORD=1`; `ARCHIPELAGO_DIFFERENTIAL=100000` is a long run, of so many commands of each family;
+//! `ARCHIPELAGO_RECORD=1`; `ARCHIPELAGO_DIFFERENTIAL=100000` is a long run, of this number of commands of each family;
 //! `ARCHIPELAGO_SEED` begins elsewhere; `ARCHIPELAGO_FAMILY` chooses one.
 
 mod generate;
