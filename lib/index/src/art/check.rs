@@ -3,7 +3,7 @@
 use super::edge::Target;
 use super::node::{Kind, Node};
 use super::raw::RawArt;
-use crate::Form;
+use crate::structure::Form;
 use crate::tally::Growth;
 use archipelago_sync::rcu::Guard;
 

@@ -16,7 +16,7 @@ use super::leaf::Leaf;
 use super::node::{Node, POSITIONS};
 use super::raw::{RawArt, common_prefix, position_of};
 use super::sync::Restart;
-use crate::Form;
+use crate::structure::Form;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;

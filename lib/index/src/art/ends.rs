@@ -15,7 +15,7 @@ use super::raw::RawArt;
 use super::sync::{Locked, Restart, WriteSync};
 use super::write_olc::OptimisticLockCoupling;
 use super::write_rowex::Rowex;
-use crate::Form;
+use crate::structure::Form;
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
@@ -94,7 +94,7 @@ impl<F: Form> RawArt<F> {
             return Err(Restart);
         }
         let word = leaf.word();
-        match self.write_sync() {
+        match *self.write_sync() {
             WriteSync::OptimisticLockCoupling => {
                 self.unlink::<OptimisticLockCoupling>(parent, locked, node, *position, *leaf, guard)?;
             }

@@ -21,7 +21,6 @@ mod check;
 mod cursor;
 mod edge;
 mod ends;
-mod form;
 mod leaf;
 mod matching;
 mod node;
@@ -36,6 +35,7 @@ pub use sync::WriteSync;
 
 use crate::Key;
 use crate::map::{Map, Session};
+use crate::structure::Structure as _;
 pub(crate) use raw::RawArt;
 
 /// Marks maps that are adaptive radix trees. See [`Art`].
@@ -86,6 +86,6 @@ impl<K: Key, V: Send + Sync + 'static> Art<K, V> {
 
     /// The write synchronisation the map was made with.
     pub fn write_sync(&self) -> WriteSync {
-        self.core().tree.write_sync()
+        *self.core().hooks()
     }
 }

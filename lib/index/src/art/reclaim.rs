@@ -3,7 +3,7 @@
 use super::edge::{Edge, Target};
 use super::leaf::Leaf;
 use super::node::Node;
-use crate::Form;
+use crate::structure::Form;
 use archipelago_sync::rcu::Guard;
 
 /// Frees `node` (not what it holds) once no reader can be in it. The caller has unlinked it and marked it obsolete.

@@ -18,8 +18,8 @@ use super::locked::Locked;
 use super::page::{Goal, Page};
 use super::policy::Policy;
 use super::run::Run as _;
+use super::slots::SlotForm;
 use super::tree::Tree;
-use crate::key::KeyForm;
 use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_sync::rcu::{Domain, Guard};
 use core::ptr::NonNull;
@@ -31,19 +31,19 @@ const STEPS: usize = 8;
 const BATCH: usize = 64;
 
 /// Where a walk goes on: at the page of a level that a key belongs to.
-pub(super) struct At<F: KeyForm> {
+pub(super) struct At<F: SlotForm> {
     level: usize,
     key: F::Owned,
 }
 
-impl<F: KeyForm> At<F> {
+impl<F: SlotForm> At<F> {
     /// Leaves first: what is merged there lets inner pages be merged.
     fn first() -> Self {
         At { level: 0, key: F::least() }
     }
 }
 
-impl<F: KeyForm, P: Policy> Tree<F, P> {
+impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// True if walks know how to latch what they replace.
     const IS_SWEPT: bool = P::FINEST == 0;
 

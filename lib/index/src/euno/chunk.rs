@@ -32,7 +32,7 @@ use super::form::{ChunkForm, GONE};
 use super::heat::Heat;
 use super::look::{Alone, Look, order, settled};
 use super::memory::Memory;
-use crate::map::End;
+use crate::structure::End;
 use archipelago_platform::memory::{BlockArena, taken_by};
 use archipelago_platform::{hint, simd, touch_mut};
 use archipelago_sync::region::{Again, Link, Page, Word};

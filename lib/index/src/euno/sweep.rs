@@ -10,10 +10,10 @@
 
 use super::chunk::{Chunk, SLOTS, Scatter};
 use super::core::Core;
+use super::form::ChunkForm;
 use super::held::{Held, Waste};
 use super::index::{Aim, Index};
 use super::look::Alone;
-use crate::key::KeyForm;
 use crate::tally::Growth;
 use crate::thin::WELL;
 use archipelago_platform::memory::Sparse;
@@ -32,7 +32,7 @@ const MOST_WALKS: usize = 6;
 /// A walk merges chunks that have no more together.
 const MOST: usize = SLOTS * WELL.0 / WELL.1;
 
-impl<F: KeyForm, I: Index<F>> Core<F, I> {
+impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// After a merge: see the module's text. The caller holds no lock.
     pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
         // A thread that finds it held goes on: it may be this one, in a destructor.

@@ -25,7 +25,7 @@
 use super::config::Maintainers;
 use super::oplog::{Kind, MergedLog, Op, PagePtr};
 use super::shared::{Core, Local};
-use crate::key::KeyForm;
+use crate::hydra::HydraForm;
 use crate::thin::Thin;
 use archipelago_platform::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering::*};
 use archipelago_platform::pad::CachePadded;
@@ -37,7 +37,7 @@ mod background;
 mod compact;
 
 /// The state of a map's maintenance.
-pub(crate) struct Maintenance<F: KeyForm> {
+pub(crate) struct Maintenance<F: HydraForm> {
     /// Structure changes since the last round. Below zero for a moment when a change is drained before it is counted.
     pending: CachePadded<AtomicIsize>,
     /// How many make a round due.
@@ -55,7 +55,7 @@ pub(crate) struct Maintenance<F: KeyForm> {
     paused: AtomicBool,
 }
 
-struct Combiner<F: KeyForm> {
+struct Combiner<F: HydraForm> {
     /// The last round.
     round: u64,
     anchors: usize,
@@ -100,7 +100,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-impl<F: KeyForm> Maintenance<F> {
+impl<F: HydraForm> Maintenance<F> {
     /// While this is held, no thread moves pages together.
     pub(super) fn hold_still(&self) -> MutexGuard<'_, usize> {
         lock(&self.compacting)
@@ -129,7 +129,7 @@ impl<F: KeyForm> Maintenance<F> {
     }
 }
 
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     /// Notes a split; starts a round if one is due. The caller holds no lock.
     pub(super) fn after_structure_change(&self, local: &Local<'_, F>) {
         let state = &self.maintenance;

@@ -32,6 +32,10 @@ pub use config::{Maintainers, SearchLayerKind};
 pub use maintain::MaintenanceStats;
 pub use map::{Builder, Hydra, HydraList, IntoIter, Iter, Range, Session};
 
-pub(crate) use page::bytes::{chunk, common};
-pub(crate) use page::{PageForm, partition_point};
-pub(crate) use snapshot::SearchForm;
+use page::PageForm;
+use snapshot::SearchForm;
+
+/// A form of keys that both layers have a layout for. Both forms are.
+pub trait HydraForm: PageForm + SearchForm {}
+
+impl<F: PageForm + SearchForm> HydraForm for F {}

@@ -30,7 +30,7 @@
 
 use super::super::shared::Core;
 use super::{MaintenanceStats, lock};
-use crate::key::KeyForm;
+use crate::hydra::HydraForm;
 use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::fork::outside_forks;
 use archipelago_platform::sync::{Arc, Mutex, OnceLock, Weak};
@@ -134,7 +134,7 @@ impl Background {
     }
 }
 
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     /// Says that something was retired or merged away, just now: if the map comes to rest, it shall not wait for ever.
     #[inline]
     pub(crate) fn note_garbage(&self) {
@@ -253,7 +253,7 @@ impl<F: KeyForm> Core<F> {
 }
 
 /// The life of the background thread of `node`.
-fn live<F: KeyForm>(core: &Weak<Core<F>>, node: usize, wake: &Wake) {
+fn live<F: HydraForm>(core: &Weak<Core<F>>, node: usize, wake: &Wake) {
     let mut roused = 0;
     let mut follow_up: Option<FollowUp> = None;
     let mut bound = false;

@@ -8,7 +8,7 @@ use crate::hydra::config::SearchLayerKind;
 use crate::hydra::oplog::Kind;
 use crate::hydra::page::Page;
 use crate::hydra::page::word::WordPage;
-use crate::key::Word;
+use crate::structure::Word;
 use archipelago_platform::sync::OnceLock;
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
