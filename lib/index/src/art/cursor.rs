@@ -11,11 +11,12 @@
 //!
 //! Leaves are produced in batches and fetched as they are produced, so that their cache misses overlap.
 
-use super::edge::{Edge, Target};
+use super::edge::Edge;
 use super::leaf::Leaf;
 use super::node::{Node, POSITIONS};
 use super::raw::{RawArt, common_prefix, position_of};
 use super::sync::Restart;
+use super::target::Target;
 use crate::structure::Form;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;

@@ -21,6 +21,7 @@ mod check;
 mod cursor;
 mod edge;
 mod ends;
+mod kind;
 mod leaf;
 mod matching;
 mod node;
@@ -28,6 +29,7 @@ mod raw;
 mod reclaim;
 mod structure;
 mod sync;
+mod target;
 mod write_olc;
 mod write_rowex;
 

@@ -11,11 +11,13 @@
 //! at that moment, that is the moment the key was absent; if it had been replaced, it was frozen at the replacement,
 //! which came after the call found a way into it, and *then* the key was absent.
 
-use super::edge::{Edge, Target};
+use super::edge::Edge;
+use super::kind::Kind;
 use super::leaf::Leaf;
-use super::node::{Kind, Node};
+use super::node::Node;
 use super::reclaim;
 use super::sync::{Locked, Protocol, Restart, Seen, WriteSync};
+use super::target::Target;
 use super::write_olc::OptimisticLockCoupling;
 use super::write_rowex::Rowex;
 use crate::structure::Form;

@@ -1,8 +1,9 @@
 //! Handing nodes and leaves to RCU, and freeing a whole tree.
 
-use super::edge::{Edge, Target};
+use super::edge::Edge;
 use super::leaf::Leaf;
 use super::node::Node;
+use super::target::Target;
 use crate::structure::Form;
 use archipelago_sync::rcu::Guard;
 

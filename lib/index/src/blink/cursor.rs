@@ -4,12 +4,14 @@
 //! there, or in the neighbour; if not, it looks its place up by key. It never shows a key twice, nor misses one that was
 //! there throughout: each run is a consistent copy of a part of one leaf, and the next begins at the key where it ended.
 
+use super::locked::Held;
 use super::locked::Hold;
 use super::page::Goal;
+use super::page::Seen;
 use super::policy::Policy;
 use super::run::Run as _;
 use super::slots::SlotForm;
-use super::tree::{Held, Seen, Tree};
+use super::tree::Tree;
 use crate::points;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;

@@ -4,12 +4,14 @@
 //! empty all at a time, the moment when the last version was read.
 
 use super::cursor::go_on;
+use super::locked::Held;
 use super::locked::Locked;
+use super::page::Seen;
 use super::page::{Goal, Page};
 use super::policy::Policy;
 use super::run::Run as _;
 use super::slots::SlotForm;
-use super::tree::{Held, Seen, Tree};
+use super::tree::Tree;
 use crate::points;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;

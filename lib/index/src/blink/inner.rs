@@ -19,12 +19,13 @@
 //!
 //! A forgotten copy is of level 0. (Leaves are not copied.)
 
+use super::locked::Held;
 use super::locked::Hold;
 use super::page::{Goal, Header, Page};
 use super::policy::{Policy, Replicas};
 use super::run::Run as _;
 use super::slots::SlotForm;
-use super::tree::{Held, Tree};
+use super::tree::Tree;
 use crate::points;
 use archipelago_platform::atomic::AtomicPtr;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire, Relaxed};

@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `page.rs` | pages, and what holds of them |
 //! | `slots.rs`, `word.rs`, `bytes.rs` | what a page's words mean, for either form of keys |
-//! | `run.rs` | entries outside pages, and where to cut them |
+//! | `run.rs`, `piece.rs` | entries outside pages, and where to cut them |
 //! | `tree.rs`, `split.rs`, `balance.rs`, `ends.rs`, `locked.rs` | the protocol |
 //! | `store.rs` | where pages come from, and go |
 //! | `replicas.rs`, `logged.rs`, `inner.rs`, `policy.rs`, `latch.rs` | what can be chosen |
@@ -32,6 +32,7 @@ mod latch;
 mod locked;
 mod logged;
 mod page;
+mod piece;
 mod policy;
 mod replicas;
 mod run;

@@ -2,8 +2,9 @@
 
 use super::locked::Locked;
 use super::page::{Goal, Page};
+use super::piece::Piece;
 use super::policy::Policy;
-use super::run::{Piece, Run as _};
+use super::run::Run as _;
 use super::slots::SlotForm;
 use super::tree::Tree;
 use crate::points;

@@ -1,8 +1,8 @@
 //! A tree's memory: the arenas that its pages come from, one for each node that they may lie on.
 
 use super::page::Page;
+use super::piece::Piece;
 use super::policy::{Policy, Replicas};
-use super::run::Piece;
 use super::slots::SlotForm;
 use super::tree::Tree;
 use archipelago_platform::atomic::AtomicUsize;

@@ -35,12 +35,11 @@
 //! What the original tree has further latches for: *access intent* and *node delete* are RCU's, *parent modification* is the
 //! parent's own latch, and a *link* to the left is written under the latch of the left neighbour.
 
-use super::locked::{Hold, Locked};
-use super::page::{Goal, Header, Page};
+use super::locked::{Held, Hold, Locked};
+use super::page::{Goal, Header, Page, Seen};
 use super::policy::Policy;
 use super::run::Run as _;
 use super::slots::SlotForm;
-use super::sweep::At;
 use crate::points;
 use crate::structure::{Put, When};
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -53,7 +52,6 @@ use archipelago_platform::sync::Mutex;
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::rcu::Guard;
-use archipelago_sync::version_lock::Version;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
@@ -74,20 +72,20 @@ pub struct Tree<F: SlotForm, P: Policy> {
     /// Pages that wait for readers.
     pub(super) retired: AtomicUsize,
     /// Where the walk under way goes on: see [`sweep`](super::sweep).
-    pub(super) sweeping: Mutex<Option<At<F>>>,
+    pub(super) sweeping: Mutex<Option<Spot<F>>>,
     pub(super) _types: PhantomData<fn() -> (F, P)>,
+}
+
+/// Where a [`sweep`](super::sweep) goes on: at the page of a level that a key belongs to.
+pub(super) struct Spot<F: SlotForm> {
+    pub(super) level: usize,
+    pub(super) key: F::Owned,
 }
 
 // SAFETY: everything that threads share is atomic, and pages are freed by RCU.
 unsafe impl<F: SlotForm, P: Policy> Send for Tree<F, P> {}
 // SAFETY: as above.
 unsafe impl<F: SlotForm, P: Policy> Sync for Tree<F, P> {}
-
-/// A page and a version of it that was seen free.
-pub(super) type Seen<'g, F, P> = (Page<'g, F, P>, Version);
-
-/// The same, with the page's latch if readers take it.
-pub(super) type Held<'g, F, P> = (Seen<'g, F, P>, Hold<'g, F, P>);
 
 impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Of several trees with a home each, which one it is.

@@ -4,14 +4,15 @@ use super::change::{Insert, InsertPart, Mark, New, Remove, Removed, Replace};
 use super::chunk::{Chunk, PART_SLOTS, SLOTS, Scatter, Slots};
 use super::find::{Find, Found, Locate, Spot};
 use super::form::ChunkForm;
-use super::held::retire_key;
 use super::index::{Aim, Index};
 use super::look::Alone;
 use super::memory::Memory;
+use super::waste::retire_key;
 use super::{Config, Contention, Walks};
 use crate::map::{Limits, Put, When};
 use crate::tally::{Growth, Tally};
 use crate::thin::Thin;
+use ::core::alloc::Layout;
 use archipelago_platform::hint::point;
 use archipelago_platform::sync::{Mutex, Weak};
 use archipelago_sync::backoff::Backoff;
@@ -54,7 +55,7 @@ impl<F: ChunkForm, I: Index<F>> Owner for Core<F, I> {
 
 impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     pub(super) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {
-        let memory = Memory::new();
+        let memory = Memory::new(Layout::new::<Chunk>());
         let first = Chunk::new(&memory, F::keep(F::probe(&F::least())), 0, core::ptr::null_mut());
         let core = Self {
             index: I::new(first),

@@ -18,7 +18,7 @@
 //! | `find`, `change` | both phases, as regions |
 //! | `core`, `scan`, `structure` | operations, of which [`Map`] makes what users see |
 //! | `heat`, `door` | whether a chunk is contended, and what is done then |
-//! | `reshape`, `held` | splits, merges, scattering |
+//! | `reshape`, `held`, `waste` | splits, merges, scattering |
 //! | `index`, `tree`, `towers` | the seam to the index; the B+tree's inner levels; the skip list's towers |
 //!
 //! What differs from the paper, and why: `docs/mechanisms/eunomia.md`.
@@ -40,6 +40,7 @@ mod structure;
 mod sweep;
 mod towers;
 mod tree;
+mod waste;
 
 use crate::Key;
 use crate::map::{Map, Session as AnySession};

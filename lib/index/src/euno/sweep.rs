@@ -11,14 +11,16 @@
 use super::chunk::{Chunk, SLOTS, Scatter};
 use super::core::Core;
 use super::form::ChunkForm;
-use super::held::{Held, Waste};
+use super::held::Held;
 use super::index::{Aim, Index};
 use super::look::Alone;
+use super::waste::Waste;
 use crate::tally::Growth;
 use crate::thin::WELL;
 use archipelago_platform::memory::Sparse;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
+use core::ptr::NonNull;
 
 /// Chunks looked at by each merge,
 const STEPS: usize = 8;
@@ -134,7 +136,7 @@ impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     fn move_next(&self, left: &mut Held<'_, Chunk>, waste: &mut Waste) {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return };
-        if !self.memory.is_closed(right) {
+        if !self.memory.is_closed(right.home(), NonNull::from(right).cast()) {
             return;
         }
         let Some(right) = Held::try_now(right) else { return };

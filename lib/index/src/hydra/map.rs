@@ -1,7 +1,7 @@
 //! What only a HydraList has: its settings, and hooks for tests.
 
 use super::config::{Maintainers, SearchLayerKind};
-use super::maintain::MaintenanceStats;
+use super::stats::MaintenanceStats;
 use crate::Key;
 use crate::map::{Map, Session as AnySession};
 use crate::structure::Structure as _;

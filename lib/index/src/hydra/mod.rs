@@ -14,6 +14,7 @@
 
 mod batch;
 mod config;
+mod crew;
 mod layer;
 mod list;
 mod maintain;
@@ -25,12 +26,14 @@ mod scan;
 mod shared;
 mod shortcuts;
 mod snapshot;
+mod stats;
 mod structure;
+mod upkeep;
 
 pub use config::{Maintainers, SearchLayerKind};
-#[doc(hidden)]
-pub use maintain::MaintenanceStats;
 pub use map::{Builder, Hydra, HydraList, IntoIter, Iter, Range, Session};
+#[doc(hidden)]
+pub use stats::MaintenanceStats;
 
 use page::PageForm;
 use snapshot::SearchForm;

@@ -2,10 +2,10 @@
 
 use super::config::Config;
 use super::layer::Layer;
-use super::maintain::Maintenance;
 use super::oplog::{Kind, Op, PagePtr, ThreadCell};
 use super::page::{Page, Seen};
 use super::shortcuts::Shortcuts;
+use super::upkeep::Maintenance;
 use crate::hydra::HydraForm;
 use crate::limits::Limits;
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering::*};

@@ -3,9 +3,9 @@
 use super::Hydra;
 use super::config::Config;
 use super::layer::Layer;
-use super::maintain::MaintenanceStats;
 use super::page::{Page, Removed, Seen};
 use super::shared::{Core, Local};
+use super::stats::MaintenanceStats;
 use crate::hydra::HydraForm;
 use crate::limits::Limits;
 use crate::structure::Encode;

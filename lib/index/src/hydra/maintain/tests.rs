@@ -9,6 +9,7 @@ use crate::hydra::oplog::Kind;
 use crate::hydra::page::Page;
 use crate::hydra::page::word::WordPage;
 use crate::structure::Word;
+use archipelago_platform::atomic::AtomicUsize;
 use archipelago_platform::sync::OnceLock;
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
