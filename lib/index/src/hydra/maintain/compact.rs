@@ -16,7 +16,7 @@
 use super::super::oplog::Kind;
 use super::super::page::{Fill, Page};
 use super::super::shared::{Core, Local};
-use crate::key::KeyForm;
+use crate::hydra::HydraForm;
 use archipelago_platform::atomic::Ordering::Relaxed;
 use archipelago_platform::memory::Sparse;
 use archipelago_platform::sync::MutexGuard;
@@ -34,7 +34,7 @@ const PATIENCE: usize = 256;
 /// How often a busy page is tried.
 const TRIES: usize = 16;
 
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     /// Moves pages together if they lie thinly, unless another thread is at it; says whether it did.
     ///
     /// `again`: waits for that other thread, and looks for those that an earlier walk left where they should not stay, and if pages have become thin, though none
