@@ -37,9 +37,9 @@ const TRIES: usize = 16;
 impl<F: HydraForm> Core<F> {
     /// Moves pages together if they lie thinly, unless another thread is at it; says whether it did.
     ///
-    /// `again`: waits for that other thread, and looks for those that an earlier walk left where they should not stay, and if pages have become thin, though none
-    /// of them by itself ([`Thin`](crate::thin::Thin)). To be asked for only when what was moved or merged away before has been
-    /// freed, as far as it can be.
+    /// `again`: waits for that other thread; also moves pages that an earlier walk left where they should not stay, and walks if
+    /// pages have become thin, though none of them by itself ([`Thin`](crate::thin::Thin)). To be asked for only when what was
+    /// moved or merged away before has been freed, as far as it can be.
     pub(super) fn compact_if_sparse(&self, node: usize, again: bool) -> bool {
         let Some(mut in_closed) = self.begin_compacting(again) else { return false };
         let sparse = if again { Sparse::Third } else { Sparse::Half };
