@@ -7,8 +7,10 @@
 //! - The same operations in the same order make equal databases: nothing here depends on addresses, on a hasher's random
 //!   keys or on the time of day.
 //! - A container that is a key's value is never empty.
-//! - An expired key is there until a write meets it; no function of a command sees it.
+//! - An expired key is there until a write meets it, or the operation that removes what is due; no function of a command
+//!   sees it.
 
+pub mod expiry;
 pub mod extended;
 pub mod hash;
 pub mod list;
@@ -72,8 +74,7 @@ pub struct Space {
     pub(crate) keys: Table<Entry>,
     /// Keys with a time to expire at.
     pub(crate) volatile: usize,
-    /// Where the removal of expired keys goes on.
-    sweep: u64,
+    due: expiry::Due,
 }
 
 /// A key that clients watch.
@@ -249,26 +250,21 @@ impl Db {
         changed || space.and_then(|space| space.keys.get(key)).is_some_and(|entry| entry.is_dead(now))
     }
 
-    /// Removes expired keys; looks at sixteen keys for each that it may remove.
+    /// Removes keys that have expired, those that did first; of each database at most `most`.
     fn expire(&mut self, now: u64, most: usize) -> Reply {
         let mut removed = 0;
         for index in 0..DATABASES {
-            let space = &mut self.spaces[index as usize];
-            if space.volatile == 0 || removed >= most {
-                continue;
-            }
-            let mut dead = Vec::new();
-            let look = |entry: &Entry| {
-                if entry.is_dead(now) {
-                    dead.push(entry.key().to_vec());
-                }
-            };
-            space.sweep = space.keys.scan(space.sweep, (most - removed) * 16, look);
+            let dead = self.spaces[index as usize].expired(now, most);
             removed += dead.len();
             let mut change = Change { db: self, index, now, random: Random(0), wishes: wish::EVENTS | wish::CHANGES };
             dead.iter().for_each(|key| change.bury(key));
         }
         Reply::count(removed)
+    }
+
+    /// How many keys have expired and are still there. O(log n).
+    pub fn expired(&self, now: u64) -> usize {
+        self.spaces.iter().map(|space| space.due.count(now)).sum()
     }
 
     /// Tells watchers that a key was changed.
@@ -434,9 +430,10 @@ impl Change<'_> {
             Some(entry) => {
                 entry.value = value;
                 entry.access = access;
-                if entry.expires().is_some() {
+                if let before @ Some(_) = entry.expires() {
+                    let hash = entry.hash();
                     entry.set_expires(None);
-                    space.volatile -= 1;
+                    space.note_expiry(hash, before, None);
                 }
             }
             None => {
@@ -451,7 +448,7 @@ impl Change<'_> {
     pub fn remove(&mut self, key: &[u8]) -> Option<Entry> {
         let space = self.space();
         let entry = space.keys.remove(key)?;
-        space.volatile -= usize::from(entry.expires().is_some());
+        space.note_expiry(entry.hash(), entry.expires(), None);
         Some(entry)
     }
 
@@ -459,8 +456,10 @@ impl Change<'_> {
     pub fn expire_at(&mut self, key: &[u8], at: Option<u64>) {
         let space = self.space();
         if let Some(entry) = space.keys.get_mut(key) {
-            space.volatile = space.volatile + usize::from(at.is_some()) - usize::from(entry.expires().is_some());
+            let (hash, before) = (entry.hash(), entry.expires());
             entry.set_expires(at);
+            let after = entry.expires();
+            space.note_expiry(hash, before, after);
         }
     }
 

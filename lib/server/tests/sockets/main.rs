@@ -2,6 +2,7 @@
 
 mod client;
 mod durable;
+mod expiry;
 mod hostile;
 mod linear;
 mod waiting;
