@@ -13,6 +13,7 @@
 pub mod expiry;
 pub mod extended;
 pub mod hash;
+pub mod image;
 pub mod list;
 pub mod pack;
 pub mod set;
@@ -20,6 +21,7 @@ pub mod stream;
 pub mod table;
 pub mod tree;
 pub mod value;
+pub mod walk;
 pub mod zset;
 
 use std::collections::BTreeMap;
@@ -94,6 +96,8 @@ pub struct Db {
     /// Operations so far.
     serial: u64,
     effects: Effects,
+    /// Of a snapshot that is under way.
+    walker: walk::Walker,
 }
 
 impl Default for Db {
@@ -103,6 +107,7 @@ impl Default for Db {
             watched: BTreeMap::new(),
             serial: 0,
             effects: Effects::default(),
+            walker: walk::Walker::default(),
         }
     }
 }
@@ -262,6 +267,11 @@ impl Db {
         Reply::count(removed)
     }
 
+    /// How many operations there were.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
     /// How many keys have expired and are still there. O(log n).
     pub fn expired(&self, now: u64) -> usize {
         self.spaces.iter().map(|space| space.due.count(now)).sum()
@@ -362,6 +372,31 @@ impl Change<'_> {
         &mut self.db.spaces[self.index as usize]
     }
 
+    /// The database, of which a key is about to be changed: a snapshot that is under way keeps what it was.
+    fn space_for(&mut self, key: &[u8]) -> &mut Space {
+        let space = &mut self.db.spaces[self.index as usize];
+        if let Some(walk) = self.db.walker.current() {
+            walk.keep(self.index, &space.keys, key);
+        }
+        space
+    }
+
+    /// Removes all keys of the database. Tells nothing.
+    pub fn clear(&mut self) {
+        let space = core::mem::take(self.space());
+        if let Some(walk) = self.db.walker.current() {
+            walk.empty(self.index, space.keys);
+        }
+    }
+
+    /// Swaps two databases. Tells nothing.
+    pub fn swap(&mut self, one: u32, other: u32) {
+        self.db.spaces.swap(one as usize, other as usize);
+        if let Some(walk) = self.db.walker.current() {
+            walk.swap(one, other);
+        }
+    }
+
     /// Removes the key if it has expired.
     pub fn bury(&mut self, key: &[u8]) {
         let now = self.now;
@@ -375,7 +410,7 @@ impl Change<'_> {
     /// A key that is there.
     pub fn find(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.bury(key);
-        self.space().keys.get_mut(key)
+        self.space_for(key).keys.get_mut(key)
     }
 
     /// A key's value.
@@ -425,7 +460,7 @@ impl Change<'_> {
     /// Sets a key to a value, without a time to expire at. Tells nothing.
     pub fn set(&mut self, key: &[u8], value: Value) {
         let access = (self.now / 1000) as u32;
-        let space = self.space();
+        let space = self.space_for(key);
         match space.keys.get_mut(key) {
             Some(entry) => {
                 entry.value = value;
@@ -446,7 +481,7 @@ impl Change<'_> {
 
     /// Takes a key out. Tells nothing.
     pub fn remove(&mut self, key: &[u8]) -> Option<Entry> {
-        let space = self.space();
+        let space = self.space_for(key);
         let entry = space.keys.remove(key)?;
         space.note_expiry(entry.hash(), entry.expires(), None);
         Some(entry)
@@ -454,7 +489,7 @@ impl Change<'_> {
 
     /// Sets when a key expires, if it is there. Tells nothing.
     pub fn expire_at(&mut self, key: &[u8], at: Option<u64>) {
-        let space = self.space();
+        let space = self.space_for(key);
         if let Some(entry) = space.keys.get_mut(key) {
             let (hash, before) = (entry.hash(), entry.expires());
             entry.set_expires(at);

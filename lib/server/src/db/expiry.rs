@@ -86,7 +86,8 @@ mod tests {
                 assert_eq!(volatile.count(), space.volatile);
                 expected.retain(|(at, _)| *at <= step + 50);
                 let mut expected: Vec<Vec<u8>> = expected.into_iter().map(|(_, key)| key).collect();
-                (dead.sort(), expected.sort());
+                dead.sort();
+                expected.sort();
                 assert_eq!(dead, expected);
             }
         }

@@ -303,6 +303,9 @@ impl Loop {
         }
         if self.number == 0 && self.tick <= now {
             let more = self.expire();
+            if !more {
+                self.shared.save_on_time();
+            }
             self.tick = now + if more { BUSY_TICK } else { TICK };
         }
     }

@@ -5,4 +5,5 @@ mod durable;
 mod expiry;
 mod hostile;
 mod linear;
+mod snapshots;
 mod waiting;
