@@ -455,5 +455,6 @@ mod tests {
         let mut met = 0;
         assert_eq!(table.scan(0, 10, |_| met += 1), 0, "a cursor cannot stand between equal hashes");
         assert_eq!((met, table.len()), (3_000, 3_000));
+        assert!(table.iter().map(|pair| &pair.0).is_sorted(), "their order is that of the keys, and not of the past");
     }
 }

@@ -204,6 +204,21 @@ fn damage_is_refused_with_file_and_offset() {
 }
 
 #[test]
+fn the_log_reaches_as_far_as_the_snapshot() {
+    let disk = Simulated::new();
+    let open = |disk: &Simulated| Store::open(Arc::new(disk.clone()), Path::new("/data"), Appendonly::EverySecond);
+    let (store, _) = open(&disk).unwrap();
+    write(&store, &["SET a 1", "SET b 1"]);
+    store.snapshot(1).unwrap();
+    write(&store, &["SET a 2"]);
+    for seed in 0..20 {
+        let (later, _) = open(&disk.power_loss(seed)).unwrap_or_else(|error| panic!("{error}"));
+        let (a, b) = values(&later);
+        assert!((1..=2).contains(&a) && b == 1, "{a} {b}");
+    }
+}
+
+#[test]
 fn without_a_log_a_snapshot_is_what_is_kept() {
     let disk = Simulated::new();
     let open = || Store::open(Arc::new(disk.clone()), Path::new("/data"), Appendonly::No).unwrap().0;
