@@ -286,7 +286,7 @@ const LONGEST: usize = 32;
 
 /// All commands, family by family.
 pub fn all() -> impl Iterator<Item = &'static Command> {
-    family::TABLES.iter().copied().chain([crate::server::commands::COMMANDS]).flatten()
+    family::TABLES.iter().copied().chain([crate::server::commands::COMMANDS, crate::server::saver::COMMANDS]).flatten()
 }
 
 /// The command with this name, in upper or lower case.

@@ -7,10 +7,13 @@
 //! - The same operations in the same order make equal databases: nothing here depends on addresses, on a hasher's random
 //!   keys or on the time of day.
 //! - A container that is a key's value is never empty.
-//! - An expired key is there until a write meets it; no function of a command sees it.
+//! - An expired key is there until a write meets it, or the operation that removes what is due; no function of a command
+//!   sees it.
 
+pub mod expiry;
 pub mod extended;
 pub mod hash;
+pub mod image;
 pub mod list;
 pub mod pack;
 pub mod set;
@@ -18,6 +21,7 @@ pub mod stream;
 pub mod table;
 pub mod tree;
 pub mod value;
+pub mod walk;
 pub mod zset;
 
 use std::collections::BTreeMap;
@@ -72,8 +76,7 @@ pub struct Space {
     pub(crate) keys: Table<Entry>,
     /// Keys with a time to expire at.
     pub(crate) volatile: usize,
-    /// Where the removal of expired keys goes on.
-    sweep: u64,
+    due: expiry::Due,
 }
 
 /// A key that clients watch.
@@ -93,6 +96,8 @@ pub struct Db {
     /// Operations so far.
     serial: u64,
     effects: Effects,
+    /// Of a snapshot that is under way.
+    walker: walk::Walker,
 }
 
 impl Default for Db {
@@ -102,6 +107,7 @@ impl Default for Db {
             watched: BTreeMap::new(),
             serial: 0,
             effects: Effects::default(),
+            walker: walk::Walker::default(),
         }
     }
 }
@@ -249,26 +255,26 @@ impl Db {
         changed || space.and_then(|space| space.keys.get(key)).is_some_and(|entry| entry.is_dead(now))
     }
 
-    /// Removes expired keys; looks at sixteen keys for each that it may remove.
+    /// Removes keys that have expired, those that did first; of each database at most `most`.
     fn expire(&mut self, now: u64, most: usize) -> Reply {
         let mut removed = 0;
         for index in 0..DATABASES {
-            let space = &mut self.spaces[index as usize];
-            if space.volatile == 0 || removed >= most {
-                continue;
-            }
-            let mut dead = Vec::new();
-            let look = |entry: &Entry| {
-                if entry.is_dead(now) {
-                    dead.push(entry.key().to_vec());
-                }
-            };
-            space.sweep = space.keys.scan(space.sweep, (most - removed) * 16, look);
+            let dead = self.spaces[index as usize].expired(now, most);
             removed += dead.len();
             let mut change = Change { db: self, index, now, random: Random(0), wishes: wish::EVENTS | wish::CHANGES };
             dead.iter().for_each(|key| change.bury(key));
         }
         Reply::count(removed)
+    }
+
+    /// How many operations there were.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// How many keys have expired and are still there. O(log n).
+    pub fn expired(&self, now: u64) -> usize {
+        self.spaces.iter().map(|space| space.due.count(now)).sum()
     }
 
     /// Tells watchers that a key was changed.
@@ -366,6 +372,31 @@ impl Change<'_> {
         &mut self.db.spaces[self.index as usize]
     }
 
+    /// The database, of which a key is about to be changed: a snapshot that is under way keeps what it was.
+    fn space_for(&mut self, key: &[u8]) -> &mut Space {
+        let space = &mut self.db.spaces[self.index as usize];
+        if let Some(walk) = self.db.walker.current() {
+            walk.keep(self.index, &space.keys, key);
+        }
+        space
+    }
+
+    /// Removes all keys of the database. Tells nothing.
+    pub fn clear(&mut self) {
+        let space = core::mem::take(self.space());
+        if let Some(walk) = self.db.walker.current() {
+            walk.empty(self.index, space.keys);
+        }
+    }
+
+    /// Swaps two databases. Tells nothing.
+    pub fn swap(&mut self, one: u32, other: u32) {
+        self.db.spaces.swap(one as usize, other as usize);
+        if let Some(walk) = self.db.walker.current() {
+            walk.swap(one, other);
+        }
+    }
+
     /// Removes the key if it has expired.
     pub fn bury(&mut self, key: &[u8]) {
         let now = self.now;
@@ -379,7 +410,7 @@ impl Change<'_> {
     /// A key that is there.
     pub fn find(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.bury(key);
-        self.space().keys.get_mut(key)
+        self.space_for(key).keys.get_mut(key)
     }
 
     /// A key's value.
@@ -429,14 +460,15 @@ impl Change<'_> {
     /// Sets a key to a value, without a time to expire at. Tells nothing.
     pub fn set(&mut self, key: &[u8], value: Value) {
         let access = (self.now / 1000) as u32;
-        let space = self.space();
+        let space = self.space_for(key);
         match space.keys.get_mut(key) {
             Some(entry) => {
                 entry.value = value;
                 entry.access = access;
-                if entry.expires().is_some() {
+                if let before @ Some(_) = entry.expires() {
+                    let hash = entry.hash();
                     entry.set_expires(None);
-                    space.volatile -= 1;
+                    space.note_expiry(hash, before, None);
                 }
             }
             None => {
@@ -449,18 +481,20 @@ impl Change<'_> {
 
     /// Takes a key out. Tells nothing.
     pub fn remove(&mut self, key: &[u8]) -> Option<Entry> {
-        let space = self.space();
+        let space = self.space_for(key);
         let entry = space.keys.remove(key)?;
-        space.volatile -= usize::from(entry.expires().is_some());
+        space.note_expiry(entry.hash(), entry.expires(), None);
         Some(entry)
     }
 
     /// Sets when a key expires, if it is there. Tells nothing.
     pub fn expire_at(&mut self, key: &[u8], at: Option<u64>) {
-        let space = self.space();
+        let space = self.space_for(key);
         if let Some(entry) = space.keys.get_mut(key) {
-            space.volatile = space.volatile + usize::from(at.is_some()) - usize::from(entry.expires().is_some());
+            let (hash, before) = (entry.hash(), entry.expires());
             entry.set_expires(at);
+            let after = entry.expires();
+            space.note_expiry(hash, before, after);
         }
     }
 

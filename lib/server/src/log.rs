@@ -31,6 +31,7 @@ use crate::config::Appendonly;
 use crate::db::{Db, Outcome};
 use crate::operation::Write;
 use crate::reply::{Fault, Reply};
+use crate::snapshot::{self, Snapshots};
 
 /// The most bytes of one change, and of changes that wait for the disk.
 const QUEUE: usize = 64 << 20;
@@ -54,6 +55,7 @@ struct Log {
 pub struct Store {
     db: Replicated<Db>,
     log: Option<Log>,
+    snapshots: Option<Snapshots>,
 }
 
 /// Why a start failed, in a sentence.
@@ -62,10 +64,11 @@ pub type Refusal = String;
 impl Store {
     /// Without a log.
     pub fn volatile() -> Self {
-        Self { db: Replicated::new(Db::default), log: None }
+        Self { db: Replicated::new(Db::default), log: None, snapshots: None }
     }
 
-    /// With a log in `directory`, of which the records are applied first. Reads the whole log: O(bytes).
+    /// With the snapshot in `directory`, if there is one, and with a log there, of which the records behind the snapshot are
+    /// applied. Reads both: O(bytes).
     ///
     /// # Errors
     /// A sentence that says what is wrong and what to do.
@@ -74,29 +77,57 @@ impl Store {
         directory: &Path,
         appendonly: Appendonly,
     ) -> Result<(Self, Option<Recovery>), Refusal> {
+        Self::open_with(disk, directory, appendonly, Options::default().segment)
+    }
+
+    /// The same with segments of the log of about this number of bytes: what a snapshot makes superfluous is removed segment
+    /// by segment.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        appendonly: Appendonly,
+        segment: u64,
+    ) -> Result<(Self, Option<Recovery>), Refusal> {
         let policy = match appendonly {
             Appendonly::No => {
-                if disk.list(directory).is_ok_and(|names| names.iter().any(|name| name == "manifest")) {
+                if has_log(&*disk, directory) {
                     return Err(format!(
                         "{} has a log, which would not be kept up: start with --appendonly everysec or always, or with another directory",
                         directory.display()
                     ));
                 }
-                return Ok((Self::volatile(), None));
+                let mut db = Db::default();
+                let status = snapshot::read(&*disk, directory, &mut db)?;
+                let snapshots = Some(Snapshots::new(disk, directory, status));
+                return Ok((Self { db: Replicated::new(|| db.clone()), log: None, snapshots }, None));
             }
             Appendonly::EverySecond => Policy::Every(Duration::from_secs(1)),
             Appendonly::Always => Policy::Always,
         };
-        let options = Options { policy, queue: QUEUE, ..Options::default() };
-        let recovered = Mutex::new((Db::default(), None));
+        let options = Options { policy, segment, queue: QUEUE, ..Options::default() };
+        let mut db = Db::default();
+        let status = snapshot::read(&*disk, directory, &mut db)?;
+        let place = status.place;
+        // Asked before the journal makes a new log here.
+        if place > 0 && !has_log(&*disk, directory) {
+            return Err(without_its_log(directory, place));
+        }
+        let recovered = Mutex::new((db, None));
         let apply = |record: archipelago_journal::Record<'_>| {
+            if record.position.place <= place {
+                return;
+            }
             let mut recovered = recovered.lock().expect("the one before did not panic");
             match Write::decode(record.bytes) {
                 Some(write) => _ = recovered.0.write(&write),
                 None => _ = recovered.1.get_or_insert(record.position.place),
             }
         };
-        let (journal, recovery) = Journal::open(disk, directory, options, apply).map_err(|error| error.to_string())?;
+        let opened = Journal::open(disk.clone(), directory, options, apply);
+        let (journal, recovery) = opened.map_err(|error| error.to_string())?;
         let (db, unknown) = recovered.into_inner().expect("the last one did not panic");
         if let Some(place) = unknown {
             return Err(format!(
@@ -104,8 +135,12 @@ impl Store {
                 directory.display()
             ));
         }
+        if journal.end(0).place < place {
+            return Err(without_its_log(directory, place));
+        }
         let log = Log { journal, always: appendonly == Appendonly::Always, order: Mutex::default() };
-        let store = Self { db: Replicated::new(|| db.clone()), log: Some(log) };
+        let snapshots = Some(Snapshots::new(disk, directory, status));
+        let store = Self { db: Replicated::new(|| db.clone()), log: Some(log), snapshots };
         // The clients who watched are gone. Logged as all changes are, since it counts as an operation.
         for outcome in store.write_many(&mut store.handle(), vec![Write::UnwatchAll]) {
             if let Reply::Error(fault) = outcome.reply {
@@ -155,6 +190,37 @@ impl Store {
         outcomes
     }
 
+    /// Where snapshots are written, if they are.
+    pub fn snapshots(&self) -> Option<&Snapshots> {
+        self.snapshots.as_ref()
+    }
+
+    /// Looks at a replica while no change is between the log and the replicas. Returns where the log ends, too.
+    ///
+    /// # Errors
+    /// If changes are late that cannot be synced.
+    pub(crate) fn quiet<R>(&self, look: impl FnOnce(&Db) -> R) -> Result<(Option<Position>, R), Refusal> {
+        let look = || self.db.inspect(0, look).map_err(|poisoned| poisoned.to_string());
+        let Some(log) = &self.log else { return Ok((None, look()?)) };
+        let mut order = log.order.lock().expect("nothing panics while it is locked");
+        if log.always {
+            log.wait(&mut order, &mut self.handle()).map_err(|error| error.to_string())?;
+        }
+        let end = log.journal.end(0);
+        Ok((Some(end), look()?))
+    }
+
+    /// Removes segments of the log that end at or before a position.
+    pub(crate) fn retire_before(&self, end: Position) -> Result<(), Refusal> {
+        let log = self.log.as_ref();
+        log.map_or(Ok(()), |log| log.journal.retire_before(end).map_err(|error| error.to_string()))
+    }
+
+    /// Bytes of changes that were ever appended to the log.
+    pub fn appended(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.journal.end(0).place)
+    }
+
     /// Writes and syncs all.
     ///
     /// # Errors
@@ -199,6 +265,19 @@ impl Log {
         }
         Ok(())
     }
+}
+
+fn has_log(disk: &dyn Disk, directory: &Path) -> bool {
+    disk.list(directory).is_ok_and(|names| names.iter().any(|name| name == "manifest"))
+}
+
+/// The log is synced before a snapshot says that it goes on there: it can only have been removed.
+fn without_its_log(directory: &Path, place: u64) -> Refusal {
+    format!(
+        "{}: the snapshot goes on at {place} of a log that is not there or ends before: put what is missing back; or, to go on \
+         with the snapshot alone, move the log's files away, start with --appendonly no, and SAVE",
+        directory.display()
+    )
 }
 
 fn apply(handle: &mut Handle<Db>, batch: Vec<Write>) -> Vec<Outcome> {

@@ -81,11 +81,11 @@ pub enum Write {
     },
     /// Lets all watched keys go: at a start, when the clients of the log's past are no more.
     UnwatchAll,
-    /// Removes keys that have expired.
+    /// Removes keys that have expired, those that did first.
     Expire {
         /// The time: milliseconds since 1970.
         now: u64,
-        /// The most keys that are removed.
+        /// The most keys that are removed of a database.
         most: u32,
     },
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`event_loop`] | accepts, takes requests in rounds, hands changes on as one batch |
 //! | [`client`] | a socket, and the bytes on their way: all bounds are here |
+//! | [`saver`] | snapshots, by command and on time |
 //! | [`commands`], [`info`] | commands of the connection and of the server |
 //! | [`shared`] | letters between loops, the thread that waits for the disk, clients that wait for keys |
 //!
@@ -13,6 +14,7 @@ mod client;
 pub mod commands;
 mod event_loop;
 mod info;
+pub mod saver;
 mod shared;
 
 use std::io;
@@ -146,6 +148,7 @@ impl Server {
             self.shared.last_job();
             ended = ended.and(writer.join().map_err(|_| "the log's thread has panicked".to_owned()));
         }
+        ended = ended.and(self.shared.end_snapshots());
         ended.and(self.shared.store.sync())
     }
 }

@@ -256,7 +256,7 @@ fn swapdb(change: &mut Change<'_>, args: &Args) -> Answer {
         // A watched key changed if it is there before or after.
         touch_all(change, one, &[one, other]);
         touch_all(change, other, &[one, other]);
-        change.db.spaces.swap(one as usize, other as usize);
+        change.swap(one, other);
         for index in [one, other] {
             let keys: Vec<Vec<u8>> =
                 change.db.spaces[index as usize].keys.iter().map(|entry| entry.key().to_vec()).collect();
@@ -281,7 +281,7 @@ fn flush(change: &mut Change<'_>, args: &Args, spaces: core::ops::Range<u32>) ->
     }
     for index in spaces {
         touch_all(change, index, &[index]);
-        change.db.spaces[index as usize] = Default::default();
+        on(change, index, |change| change.clear());
     }
     Ok(Reply::OK)
 }

@@ -93,7 +93,10 @@ impl Loop {
             "info" => Reply::Text(super::info::text(&self.shared, args.get(1))),
             "command" => commands(&args),
             "role" => Reply::Array(vec![Reply::bulk("master"), Reply::Int(0), Reply::Array(Vec::new())]),
+            "save" | "bgsave" | "bgrewriteaof" | "lastsave" => return self.snapshots(client, command, &args),
             "shutdown" => {
+                let last = if args.is(1, "NOSAVE") { Some(false) } else { args.is(1, "SAVE").then_some(true) };
+                *lock(&self.shared.last_save) = last;
                 self.shared.end();
                 client.ends = true;
                 return false;

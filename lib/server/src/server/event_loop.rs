@@ -37,10 +37,12 @@ const REQUEST_BYTES: usize = 1 << 20;
 const READ: usize = 64 << 10;
 /// Connections that are accepted in a row.
 const ACCEPTS: usize = 64;
-/// How often expired keys are looked for.
+/// How often it is asked whether keys have expired: O(log n), and nothing enters the log if none has.
 const TICK: Duration = Duration::from_millis(100);
-/// Expired keys that are removed at a time.
-const EXPIRED: u32 = 200;
+/// The same, while more have than are removed at a time.
+const BUSY_TICK: Duration = Duration::from_millis(1);
+/// Expired keys of a database that are removed at a time: a fraction of a millisecond.
+const EXPIRED: u32 = 500;
 
 /// Changes of a round, and whose they are.
 type Batch = (Vec<Option<Owner>>, Vec<Write>);
@@ -62,6 +64,7 @@ pub struct Loop {
     accepts: bool,
     accept_again: Option<Instant>,
     next_loop: usize,
+    /// When it is next looked what is due without a request.
     tick: Instant,
 }
 
@@ -129,7 +132,7 @@ impl Loop {
             return Some(if self.shared.is_full() { Duration::from_millis(1) } else { Duration::ZERO });
         }
         let now = Instant::now();
-        let tick = (self.number == 0).then(|| self.tick + TICK);
+        let tick = (self.number == 0).then_some(self.tick);
         let first = self.deadlines.first().map(|(at, _)| *at);
         let until = [first, self.accept_again, tick].into_iter().flatten().min()?;
         // Rounded up: the system counts in milliseconds.
@@ -298,13 +301,23 @@ impl Loop {
             }
             self.wake(slot);
         }
-        if self.number == 0 && self.tick + TICK <= now {
-            self.tick = now;
-            let any = |db: &Db| db.spaces.iter().any(|space| space.volatile > 0);
-            if self.shared.store.db().inspect(0, any).unwrap_or(false) {
-                self.commit((vec![None], vec![Write::Expire { now: super::now(), most: EXPIRED }]));
+        if self.number == 0 && self.tick <= now {
+            let more = self.expire();
+            if !more {
+                self.shared.save_on_time();
             }
+            self.tick = now + if more { BUSY_TICK } else { TICK };
         }
+    }
+
+    /// Has keys removed that have expired. Returns whether there are more.
+    fn expire(&mut self) -> bool {
+        let now = super::now();
+        let expired = self.shared.store.db().inspect(0, |db| db.expired(now)).unwrap_or(0);
+        if expired > 0 {
+            self.commit((vec![None], vec![Write::Expire { now, most: EXPIRED }]));
+        }
+        expired > EXPIRED as usize
     }
 
     /// Turns to each active client once.

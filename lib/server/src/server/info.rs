@@ -49,7 +49,8 @@ fn sections(shared: &Shared) -> Vec<(&'static str, String)> {
         shared.config.get("maxclients"),
         shared.waiting(),
     );
-    let persistence = format!("loading:0\r\naof_enabled:{}\r\naof_last_write_status:{trouble}\r\n", u8::from(log));
+    let persistence = format!("loading:0\r\naof_enabled:{}\r\naof_last_write_status:{trouble}\r\n", u8::from(log))
+        + &shared.snapshots_info();
     let stats = format!(
         "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nrejected_connections:{}\r\npubsub_patterns:{}\r\n",
         counts.connections.load(Relaxed),

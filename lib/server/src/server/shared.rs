@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use archipelago_platform::sync::Arc;
 
 use super::now;
+use super::saver::Saver;
 use crate::blocked::{Blocked, Key, Owner, keys};
 use crate::command::flag;
 use crate::config::Config;
@@ -130,6 +131,10 @@ pub struct Shared {
     pub address: SocketAddr,
     /// Says that all is to end.
     pub stop: AtomicBool,
+    /// Makes snapshots.
+    pub saver: Mutex<Saver>,
+    /// What `SHUTDOWN` said of a last snapshot.
+    pub last_save: Mutex<Option<bool>>,
     /// Clients that wait for keys.
     blocked: Mutex<Blocked>,
     jobs: Mutex<(Vec<Job>, bool)>,
@@ -154,6 +159,8 @@ impl Shared {
             counts: Counts::default(),
             since: Instant::now(),
             stop: AtomicBool::new(false),
+            saver: Mutex::default(),
+            last_save: Mutex::default(),
             blocked: Mutex::default(),
             jobs: Mutex::default(),
             work: Condvar::new(),

@@ -2,6 +2,8 @@
 
 mod client;
 mod durable;
+mod expiry;
 mod hostile;
 mod linear;
+mod snapshots;
 mod waiting;
