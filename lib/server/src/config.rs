@@ -79,6 +79,8 @@ impl Config {
             ("save", String::new()),
             ("timeout", "0".into()),
         ];
+        let seen = crate::server::params::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let values = values.into_iter().chain(seen).collect();
         Self { values: Mutex::new(values) }
     }
 
@@ -106,6 +108,11 @@ impl Config {
         let found = values.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name));
         let (known, old) =
             found.ok_or_else(|| format!("Unknown option or number of arguments for CONFIG SET - '{name}'"))?;
+        if let Some(checked) = crate::server::params::check(known, value, old) {
+            *old = checked
+                .map_err(|what| format!("CONFIG SET failed (possibly related to argument '{name}') - {what}"))?;
+            return Ok(());
+        }
         if !MUTABLE.contains(known) {
             return Err(format!(
                 "CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"
