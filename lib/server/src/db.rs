@@ -59,6 +59,8 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// Keys that were changed, if they were wished for.
     pub changes: Vec<(u32, Vec<u8>)>,
+    /// Whole databases were emptied or exchanged, if changes were wished for.
+    pub flushed: bool,
 }
 
 /// The response to an operation.
@@ -95,6 +97,8 @@ pub struct Db {
     watched: BTreeMap<(u32, Vec<u8>), Watch>,
     /// Operations so far.
     serial: u64,
+    /// How many listen to the effects of each bit of [`wish`].
+    listeners: [u32; 3],
     effects: Effects,
     /// Of a snapshot that is under way.
     walker: walk::Walker,
@@ -106,6 +110,7 @@ impl Default for Db {
             spaces: (0..DATABASES).map(|_| Space::default()).collect(),
             watched: BTreeMap::new(),
             serial: 0,
+            listeners: [0; 3],
             effects: Effects::default(),
             walker: walk::Walker::default(),
         }
@@ -173,6 +178,13 @@ impl Db {
             }
             Write::UnwatchAll => {
                 self.watched.clear();
+                self.listeners = [0; 3];
+                Reply::OK
+            }
+            Write::Listen { what, begins } => {
+                for (_, count) in self.listeners.iter_mut().enumerate().filter(|(bit, _)| what >> bit & 1 == 1) {
+                    *count = if *begins { *count + 1 } else { count.saturating_sub(1) };
+                }
                 Reply::OK
             }
             Write::Expire { now, most } => self.expire(*now, *most as usize),
@@ -188,7 +200,25 @@ impl Db {
             Run::Read(run) => run(&self.view(call), &call.args).into(),
             _ => Reply::Error(Fault::new("ERR not a reading command")),
         };
-        Outcome { reply, effects: None }
+        let events = if reply.is_error() { Vec::new() } else { self.misses(call) };
+        let effects = (!events.is_empty()).then(|| Box::new(Effects { events, ..Effects::default() }));
+        Outcome { reply, effects }
+    }
+
+    /// Bits of [`wish`] to which anybody listens.
+    fn wished(&self) -> u8 {
+        (0..3).filter(|bit| self.listeners[*bit] > 0).fold(0, |all, bit| all | 1 << bit)
+    }
+
+    /// The events of keys that a command reads and that are not there, if anybody listens to them.
+    fn misses(&self, call: &Call) -> Vec<Event> {
+        if self.wished() & wish::MISSES == 0 {
+            return Vec::new();
+        }
+        let view = self.view(call);
+        let sources = crate::operation::sources(call).into_iter().map(|place| &call.args[place]);
+        let missed = sources.filter(|key| view.find(key).is_none());
+        missed.map(|key| Event { class: b'm', name: "keymiss", db: call.db, key: key.to_vec() }).collect()
     }
 
     fn view(&self, call: &Call) -> View<'_> {
@@ -203,6 +233,9 @@ impl Db {
             Run::Read(run) => run(&self.view(call), &call.args).into(),
             Run::Write(run) => {
                 let &Call { db: index, now, seed, wishes, .. } = call;
+                let wishes = wishes | self.wished();
+                let misses = self.misses(call);
+                self.effects.events.extend(misses);
                 run(&mut Change { db: self, index, now, random: Random(seed), wishes }, &call.args).into()
             }
             // Of a transaction: the session has chosen the databases of the calls behind it, and nothing is watched.
@@ -229,7 +262,8 @@ impl Db {
         for key in keys {
             // What has expired is gone before, not a change that the client did not see.
             if db < DATABASES {
-                Change { db: self, index: db, now, random: Random(0), wishes: 0 }.bury(key);
+                let wishes = self.wished();
+                Change { db: self, index: db, now, random: Random(0), wishes }.bury(key);
             }
             let watch = self.watched.entry((db, key.clone())).or_insert(Watch { watchers: 0, changed: 0 });
             watch.watchers += 1;
@@ -261,7 +295,8 @@ impl Db {
         for index in 0..DATABASES {
             let dead = self.spaces[index as usize].expired(now, most);
             removed += dead.len();
-            let mut change = Change { db: self, index, now, random: Random(0), wishes: wish::EVENTS | wish::CHANGES };
+            let wishes = self.wished();
+            let mut change = Change { db: self, index, now, random: Random(0), wishes };
             dead.iter().for_each(|key| change.bury(key));
         }
         Reply::count(removed)
@@ -475,6 +510,7 @@ impl Change<'_> {
                 let mut entry = Entry::new(key, value);
                 entry.access = access;
                 space.keys.insert(entry);
+                self.event(key, b'n', "new");
             }
         }
     }
@@ -512,6 +548,11 @@ impl Change<'_> {
         if self.wishes & wish::EVENTS != 0 {
             self.db.effects.events.push(Event { class, name, db: self.index, key: key.to_vec() });
         }
+    }
+
+    /// Says that whole databases were changed, to those who cache keys.
+    pub fn flushed(&mut self) {
+        self.db.effects.flushed |= self.wishes & wish::CHANGES != 0;
     }
 
     /// Says that blocked clients may go on with a key.

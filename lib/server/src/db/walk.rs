@@ -127,8 +127,9 @@ impl Db {
     /// Begins a walk over this replica; another one that was under way ends. Returns what a database of these entries
     /// has to know besides ([`resume`](Self::resume)). Takes time in proportion to the number of watched keys.
     pub fn begin_walk(&self) -> Vec<u8> {
-        // All fields are named: what is added to the database belongs into its snapshots, or is said here not to.
-        let Self { spaces, watched, serial, effects: _, walker } = self;
+        // All fields are named: what is added to the database belongs into its snapshots, or is said here not to. Listeners
+        // are clients, of which a start has none.
+        let Self { spaces, watched, serial, effects: _, listeners: _, walker } = self;
         let origins = (0..spaces.len() as u32).map(Some).collect();
         *walker.0.lock().expect("nothing panics while it is locked") =
             Some(Box::new(Walk { origins, ..Walk::default() }));
