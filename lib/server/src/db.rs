@@ -12,9 +12,11 @@
 pub mod extended;
 pub mod hash;
 pub mod list;
+pub mod listpack;
 pub mod pack;
 pub mod set;
 pub mod stream;
+pub mod stream_node;
 pub mod table;
 pub mod tree;
 pub mod value;
@@ -24,7 +26,7 @@ use std::collections::BTreeMap;
 
 use archipelago_replicate::Sequential;
 
-use crate::command::Run;
+use crate::command::{Run, flag};
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
 use table::{Keyed, Table, hash};
@@ -55,6 +57,8 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// Keys that were changed, if they were wished for.
     pub changes: Vec<(u32, Vec<u8>)>,
+    /// The arguments with which a command that waits is to be asked again, if they are others.
+    pub again: Option<crate::args::Args>,
 }
 
 /// The response to an operation.
@@ -194,7 +198,13 @@ impl Db {
             return Reply::Error(fault::DB_INDEX);
         }
         match call.command.run {
-            Run::Read(run) => run(&self.view(call), &call.args).into(),
+            Run::Read(run) => {
+                let reply = run(&self.view(call), &call.args).into();
+                if call.command.has(flag::BLOCKING) && reply == Reply::NullArray {
+                    self.effects.again = crate::family::streams::again(&self.view(call), &call.args);
+                }
+                reply
+            }
             Run::Write(run) => {
                 let &Call { db: index, now, seed, wishes, .. } = call;
                 run(&mut Change { db: self, index, now, random: Random(seed), wishes }, &call.args).into()

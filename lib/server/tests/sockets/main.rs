@@ -4,4 +4,5 @@ mod client;
 mod durable;
 mod hostile;
 mod linear;
+mod streams;
 mod waiting;
