@@ -15,9 +15,11 @@ pub mod extended;
 pub mod hash;
 pub mod image;
 pub mod list;
+pub mod listpack;
 pub mod pack;
 pub mod set;
 pub mod stream;
+pub mod stream_node;
 pub mod table;
 pub mod tree;
 pub mod value;
@@ -28,7 +30,7 @@ use std::collections::BTreeMap;
 
 use archipelago_replicate::Sequential;
 
-use crate::command::Run;
+use crate::command::{Run, flag};
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
 use table::{Keyed, Table, hash};
@@ -61,6 +63,8 @@ pub struct Effects {
     pub changes: Vec<(u32, Vec<u8>)>,
     /// Whole databases were emptied or exchanged, if changes were wished for.
     pub flushed: bool,
+    /// The arguments with which a command that waits is to be asked again, if they are others.
+    pub again: Option<crate::args::Args>,
 }
 
 /// The response to an operation.
@@ -230,7 +234,13 @@ impl Db {
             return Reply::Error(fault::DB_INDEX);
         }
         match call.command.run {
-            Run::Read(run) => run(&self.view(call), &call.args).into(),
+            Run::Read(run) => {
+                let reply = run(&self.view(call), &call.args).into();
+                if call.command.has(flag::BLOCKING) && reply == Reply::NullArray {
+                    self.effects.again = crate::family::streams::again(&self.view(call), &call.args);
+                }
+                reply
+            }
             Run::Write(run) => {
                 let &Call { db: index, now, seed, wishes, .. } = call;
                 let wishes = wishes | self.wished();

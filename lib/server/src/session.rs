@@ -7,7 +7,7 @@ use crate::args::Args;
 use crate::command::{self, Command, Run, flag};
 use crate::db::{DATABASES, Outcome};
 use crate::family::generic::object_part;
-use crate::family::parse;
+use crate::family::{groups, parse, streams, xinfo};
 use crate::operation::{Call, Read, Watched, Write};
 use crate::reply::{Fault, Protocol, Reply, fault};
 
@@ -86,6 +86,8 @@ impl Session {
         let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
         let found = command.ok_or_else(|| unknown(&args)).and_then(|command| match command.takes(args.len()) {
             true if command.name == "object" => object_part(&args).map(|_| command),
+            true if command.name == "xgroup" => groups::part(&args).map(|_| command),
+            true if command.name == "xinfo" => xinfo::part(&args).map(|_| command),
             true => Ok(command),
             false => Err(wrong_number(command.name)),
         });
@@ -97,6 +99,10 @@ impl Session {
             return self.enqueue(command, args, moment);
         }
         match command.run {
+            // It may wait: as a change it has a place among the changes.
+            Run::Read(_) if command.has(flag::BLOCKING) && streams::block(&args).is_some() => {
+                Step::Write(Write::Call(self.call(command, args, moment)))
+            }
             Run::Read(_) => Step::Read(Read::Call(self.call(command, args, moment))),
             Run::Write(_) => Step::Write(Write::Call(self.call(command, args, moment))),
             Run::Session => self.own(command, args, moment),

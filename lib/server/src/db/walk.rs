@@ -221,7 +221,7 @@ mod tests {
     fn change(random: &mut Random, now: u64) -> Write {
         let db = random.below(3) as u32;
         let seed = random.draw();
-        let kind = ["s", "l", "h", "S", "z"][random.below(5)];
+        let kind = ["s", "l", "h", "S", "z", "x"][random.below(6)];
         let key = format!("{kind}{}", random.below(60));
         let other = format!("{kind}{}", random.below(60));
         let (number, long) = (random.below(1 << 20), "x".repeat(random.below(90)));
@@ -260,6 +260,14 @@ mod tests {
                 "h" => match random.below(3) {
                     0 => format!("HDEL {key} {}", number % 200),
                     _ => format!("HSET {key} {} {long}z {} 1", number % 200, number % 170),
+                },
+                "x" => match random.below(9) {
+                    0 => format!("XGROUP CREATE {key} g 0 MKSTREAM"),
+                    1 => format!("XREADGROUP GROUP g c{} COUNT 3 STREAMS {key} >", number % 3),
+                    2 => format!("XACK {key} g {now}-0"),
+                    3 => format!("XDEL {key} {}-0", now.saturating_sub(number as u64 % 50)),
+                    4 => format!("XTRIM {key} MAXLEN ~ 120"),
+                    _ => format!("XADD {key} * a {number} b {long}z"),
                 },
                 "S" => match random.below(4) {
                     0 => format!("SPOP {key} {}", random.below(4)),

@@ -310,11 +310,15 @@ impl Shared {
         }
         let mut verdicts: Vec<Option<Verdict>> =
             outcomes.into_iter().map(|outcome| Some(Verdict::Done(outcome))).collect();
-        for (at, call) in blocking {
-            let Some(Verdict::Done(Outcome { reply: nothing @ (Reply::Null | Reply::NullArray), .. })) = &verdicts[at]
+        for (at, mut call) in blocking {
+            let Some(Verdict::Done(Outcome { reply: nothing @ (Reply::Null | Reply::NullArray), effects })) =
+                &mut verdicts[at]
             else {
                 continue;
             };
+            if let Some(args) = effects.as_mut().and_then(|effects| effects.again.take()) {
+                call.args = args;
+            }
             if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {
                 verdicts[at] = Some(Verdict::Blocks(millis, nothing.clone()));
                 aftermath.ready.extend(keys(&call));
@@ -418,10 +422,9 @@ pub fn timeout(call: &Call) -> Option<u64> {
     let args = &call.args;
     let place = match call.command.name {
         "blmpop" | "bzmpop" => 1,
-        "xread" | "xreadgroup" => (1..args.len()).find(|at| args.is(*at, "BLOCK"))? + 1,
+        "xread" | "xreadgroup" => return crate::family::streams::block(args),
         _ => args.len() - 1,
     };
     let number: f64 = core::str::from_utf8(args.get(place)?).ok()?.parse().ok()?;
-    let unit = if call.command.name.starts_with('x') { 1.0 } else { 1000.0 };
-    (number >= 0.0).then_some((number * unit).ceil() as u64)
+    (number >= 0.0).then_some((number * 1000.0).ceil() as u64)
 }

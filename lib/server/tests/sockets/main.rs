@@ -6,4 +6,5 @@ mod expiry;
 mod hostile;
 mod linear;
 mod snapshots;
+mod streams;
 mod waiting;
