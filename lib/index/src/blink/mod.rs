@@ -47,6 +47,7 @@ mod word;
 pub use latch::{Central, Cohort, CohortNp, CohortWp, Latch, VersionOnly};
 pub use policy::{
     Dense, Granular, InnerReplicas, LARGEST, Latched, LogFed, Pages, Policy, Replicas, Replicated, SMALLEST, Standard,
+    Variation,
 };
 
 use crate::Key;
