@@ -17,7 +17,7 @@
 //! | [`oplog`], [`layer`], [`snapshot`], [`shortcuts`] | logs; search layers, the read-mostly kind in `snapshot`, the thesis's in [`art`](crate::art); ways past long walks | |
 //! | [`upkeep`], [`crew`], [`stats`] | the state of the maintenance, what its threads sleep on | |
 //! | [`maintain`] | rounds, reclamation | `combine`, `update`, `reclaim`, `tidy` |
-//! | [`maintain::background`], [`maintain::compact`] | background threads; moving pages together | `wake_background`, `stop_background`; `compact_if_sparse` |
+//! | `maintain/background.rs`, `maintain/compact.rs` | background threads; moving pages together | `wake_background`, `stop_background`; `compact_if_sparse` |
 //! | [`structure`] | all this as a [`Structure`](crate::map::Structure), of which [`Map`](crate::map::Map) makes what users see | counting, retiring keys |
 
 mod batch;
