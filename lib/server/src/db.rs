@@ -17,6 +17,7 @@ pub mod image;
 pub mod list;
 pub mod pack;
 pub mod set;
+pub mod small;
 pub mod stream;
 pub mod table;
 pub mod tree;

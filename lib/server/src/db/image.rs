@@ -106,8 +106,8 @@ fn put_pack(tag: u8, pack: &Pack, out: &mut Vec<u8>) {
 
 fn value(input: &mut Input<'_>) -> Option<Value> {
     Some(match input.byte()? {
-        STR => Value::Str(input.bytes()?.to_vec()),
-        RAW => Value::Raw(input.bytes()?.to_vec()),
+        STR => Value::Str(input.bytes()?.into()),
+        RAW => Value::Raw(Box::new(input.bytes()?.to_vec())),
         INT => Value::Int(input.word()? as i64),
         LIST => {
             let mut list = List::default();

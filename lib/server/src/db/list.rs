@@ -46,6 +46,10 @@ impl List {
             if let Some(pack) = if end == End::Left { self.packs.front_mut() } else { self.packs.back_mut() } {
                 pack.shrink();
             }
+            if self.packs.is_empty() {
+                // Most lists have one.
+                self.packs.reserve_exact(1);
+            }
             if end == End::Left {
                 self.packs.push_front(Pack::default())
             } else {

@@ -118,6 +118,10 @@ impl<E: Keyed> Leaf<E> {
         }
         let empty = self.slots[at..].iter().position(Option::is_none).map_or(self.slots.len(), |more| at + more);
         if empty == self.slots.len() {
+            if empty == self.slots.capacity() {
+                // What is behind the last home is not expected to be much.
+                self.slots.reserve_exact(1 + empty / 64);
+            }
             self.slots.push(None);
         }
         self.slots[at..=empty].rotate_right(1);
@@ -200,6 +204,8 @@ impl<E: Keyed> Table<E> {
     pub fn insert(&mut self, entry: E) -> Option<E> {
         let hash = entry.hash();
         if self.leaves.is_empty() {
+            // Most tables have one.
+            (self.leaves, self.directory) = (Vec::with_capacity(1), Vec::with_capacity(1));
             self.leaves.push(Leaf::build(core::iter::empty(), 2, 0));
             self.directory.push(0);
         }
