@@ -88,6 +88,18 @@ pub enum Write {
         /// The most keys that are removed of a database.
         most: u32,
     },
+    /// Removes keys since memory is short: those that one place has chosen.
+    Evict {
+        /// The time: milliseconds since 1970.
+        now: u64,
+        /// The keys, with the numbers of their databases.
+        keys: Vec<(u32, Vec<u8>)>,
+    },
+    /// Begins to count what keys take of memory.
+    Meter {
+        /// Says whether entries have counts of uses, and not the time of the last.
+        lfu: bool,
+    },
 }
 
 const CALL: u8 = 1;
@@ -96,6 +108,8 @@ const WATCH: u8 = 3;
 const UNWATCH: u8 = 4;
 const UNWATCH_ALL: u8 = 5;
 const EXPIRE: u8 = 6;
+const EVICT: u8 = 20;
+const METER: u8 = 21;
 
 impl Write {
     /// Appends the operation's bytes.
@@ -124,6 +138,16 @@ impl Write {
                 put_watched(watched, out);
             }
             Self::UnwatchAll => out.push(UNWATCH_ALL),
+            Self::Evict { now, keys } => {
+                out.push(EVICT);
+                put_number(*now, out);
+                put_number(keys.len() as u64, out);
+                for (db, key) in keys {
+                    put_number(u64::from(*db), out);
+                    put_bytes(key, out);
+                }
+            }
+            Self::Meter { lfu } => out.extend_from_slice(&[METER, u8::from(*lfu)]),
             Self::Expire { now, most } => {
                 out.push(EXPIRE);
                 put_number(*now, out);
@@ -149,6 +173,11 @@ impl Write {
             },
             UNWATCH => Self::Unwatch { watched: input.many(Input::watched)? },
             UNWATCH_ALL => Self::UnwatchAll,
+            EVICT => Self::Evict {
+                now: input.number()?,
+                keys: input.many(|input| Some((input.small()?, input.bytes()?.to_vec())))?,
+            },
+            METER => Self::Meter { lfu: input.byte()? != 0 },
             EXPIRE => Self::Expire { now: input.number()?, most: input.small()? },
             _ => return None,
         };

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`event_loop`] | accepts, takes requests in rounds, hands changes on as one batch |
 //! | [`client`] | a socket, and the bytes on their way: all bounds are here |
+//! | [`room`] | what goes when memory is short |
 //! | [`saver`] | snapshots, by command and on time |
 //! | [`commands`], [`info`] | commands of the connection and of the server |
 //! | [`shared`] | letters between loops, the thread that waits for the disk, clients that wait for keys |
@@ -14,6 +15,7 @@ mod client;
 pub mod commands;
 mod event_loop;
 mod info;
+mod room;
 pub mod saver;
 mod shared;
 

@@ -27,6 +27,10 @@ impl Keyed for Field {
     fn hash(&self) -> u32 {
         self.hash
     }
+
+    fn heap(&self) -> usize {
+        self.name.heap() + self.value.heap()
+    }
 }
 
 impl Field {

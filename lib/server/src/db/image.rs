@@ -35,7 +35,7 @@ pub fn put_entry(db: u32, entry: &Entry, out: &mut Vec<u8>) {
     put_number(u64::from(db), out);
     put_bytes(entry.key(), out);
     put_number(entry.expires().unwrap_or(0), out);
-    put_number(u64::from(entry.access), out);
+    put_number(u64::from(entry.access()), out);
     put_value(&entry.value, out);
 }
 
@@ -44,7 +44,7 @@ pub fn entry(input: &mut Input<'_>) -> Option<(u32, Entry)> {
     let (db, key, expires, access) = (input.small()?, input.bytes()?, input.number()?, input.small()?);
     let mut entry = Entry::new(key, value(input)?);
     entry.set_expires((expires != 0).then_some(expires));
-    entry.access = access;
+    entry.set_access(access);
     Some((db, entry))
 }
 

@@ -66,6 +66,11 @@ impl Pack {
         self.bytes.len() - self.start as usize
     }
 
+    /// Bytes of an item with its lengths.
+    pub fn cost(item: &[u8]) -> usize {
+        item.len() + 2 * width(item.len())
+    }
+
     /// Bytes allocated.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()

@@ -22,6 +22,10 @@ impl Keyed for Member {
     fn hash(&self) -> u32 {
         self.1
     }
+
+    fn heap(&self) -> usize {
+        self.0.heap()
+    }
 }
 
 /// Integers in order, each of `width` bytes.
@@ -34,6 +38,11 @@ pub struct Integers {
 impl Integers {
     fn len(&self) -> usize {
         self.bytes.len() / usize::from(self.width)
+    }
+
+    /// Bytes of the integers.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
     }
 
     /// The integer at this place.

@@ -79,6 +79,11 @@ impl Stream {
         self.entries.keys().next().copied().unwrap_or_default()
     }
 
+    /// Bytes of it, about. O(1).
+    pub fn estimate(&self) -> usize {
+        256 + self.entries.len() * 128
+    }
+
     /// Shows `add` all that operations can see of it.
     pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
         let id = |id: Id, add: &mut dyn FnMut(&[u8])| {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use archipelago_platform::atomic::{AtomicU32, Ordering::Relaxed};
+
 use super::hash::Hash;
 use super::list::List;
 use super::set::Set;
@@ -20,8 +22,17 @@ pub struct Entry {
     /// When it expires, in milliseconds since 1970; 0: never.
     expires: u64,
     hash: u32,
-    /// When it was last changed, in seconds since 1970; for evictions.
-    pub access: u32,
+    access: Access,
+}
+
+/// When a key was used, and how often: see [`evict`](super::evict). Readers change it.
+#[derive(Debug)]
+struct Access(AtomicU32);
+
+impl Clone for Access {
+    fn clone(&self) -> Self {
+        Self(AtomicU32::new(self.0.load(Relaxed)))
+    }
 }
 
 impl Keyed for Entry {
@@ -32,12 +43,35 @@ impl Keyed for Entry {
     fn hash(&self) -> u32 {
         self.hash
     }
+
+    fn heap(&self) -> usize {
+        self.key.heap()
+    }
 }
 
 impl Entry {
     /// A key that never expires.
     pub fn new(key: &[u8], value: Value) -> Self {
-        Self { key: key.into(), value, expires: 0, hash: hash(key), access: 0 }
+        Self { key: key.into(), value, expires: 0, hash: hash(key), access: Access(AtomicU32::new(0)) }
+    }
+
+    /// When it was used, and how often: as [`evict`](super::evict) has it.
+    pub fn access(&self) -> u32 {
+        self.access.0.load(Relaxed)
+    }
+
+    /// Sets when it was used, and how often.
+    pub fn set_access(&self, access: u32) {
+        self.access.0.store(access, Relaxed);
+    }
+
+    /// Notes a use. Writes nothing where nothing is new, so that readers of a hot key share its line.
+    pub(super) fn note_use(&self, now: u64, lfu: bool, seed: u64) {
+        let before = self.access();
+        let after = super::evict::used(before, now, lfu, seed);
+        if after != before {
+            self.set_access(after);
+        }
     }
 
     /// When it expires, in milliseconds since 1970.

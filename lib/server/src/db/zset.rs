@@ -58,6 +58,10 @@ impl Keyed for Scored {
     fn hash(&self) -> u32 {
         self.hash
     }
+
+    fn heap(&self) -> usize {
+        16 + self.ranked.member.len()
+    }
 }
 
 impl Scored {

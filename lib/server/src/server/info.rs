@@ -58,6 +58,7 @@ fn sections(shared: &Shared) -> Vec<(&'static str, String)> {
         counts.rejected.load(Relaxed),
         lock(&shared.hub).patterns(),
     );
+    let stats = stats + &shared.room_info();
     let replicas = format!("role:master\r\nconnected_slaves:0\r\nreplicas:{}\r\n", shared.store.db().replicas());
     let keys = |db: &crate::db::Db| {
         let spaces = db.spaces.iter().enumerate().filter(|(_, space)| !space.keys.is_empty());

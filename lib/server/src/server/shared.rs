@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use archipelago_platform::sync::Arc;
 
 use super::now;
+use super::room::Room;
 use super::saver::Saver;
 use crate::blocked::{Blocked, Key, Owner, keys};
 use crate::command::flag;
@@ -131,6 +132,8 @@ pub struct Shared {
     pub address: SocketAddr,
     /// Says that all is to end.
     pub stop: AtomicBool,
+    /// The limit of memory.
+    pub room: Room,
     /// Makes snapshots.
     pub saver: Mutex<Saver>,
     /// What `SHUTDOWN` said of a last snapshot.
@@ -159,6 +162,7 @@ impl Shared {
             counts: Counts::default(),
             since: Instant::now(),
             stop: AtomicBool::new(false),
+            room: Room::default(),
             saver: Mutex::default(),
             last_save: Mutex::default(),
             blocked: Mutex::default(),
@@ -247,6 +251,7 @@ impl Shared {
         let blocking: Vec<(usize, Call)> =
             batch.iter().enumerate().filter_map(|(at, write)| Some((at, blocking(write)?.clone()))).collect();
         let mut outcomes = self.store.write_many(handle, batch);
+        self.make_room(handle);
         let mut ready: Vec<Key> = Vec::new();
         for outcome in &mut outcomes {
             if let Some(effects) = &mut outcome.effects {

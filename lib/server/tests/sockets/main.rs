@@ -5,5 +5,6 @@ mod durable;
 mod expiry;
 mod hostile;
 mod linear;
+mod room;
 mod snapshots;
 mod waiting;
