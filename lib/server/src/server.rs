@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`event_loop`] | accepts, takes requests in rounds, hands changes on as one batch |
 //! | [`client`] | a socket, and the bytes on their way: all bounds are here |
+//! | [`room`] | what goes when memory is short |
 //! | [`saver`] | snapshots, by command and on time |
 //! | [`commands`], [`info`], [`clients`], [`catalog`], [`debug`] | commands of the connection and of the server; [`help`] |
 //! | [`requests`] | reads, and what is noted of requests |
@@ -27,6 +28,7 @@ mod info;
 mod monitor;
 pub mod params;
 mod requests;
+mod room;
 pub mod saver;
 mod shared;
 mod slow;

@@ -333,6 +333,14 @@ impl Stream {
         nodes + groups.sum::<usize>()
     }
 
+    /// Bytes of it, about: as if its nodes were as its first and its last. O(groups + log n).
+    pub fn estimate(&self) -> usize {
+        let ends = [self.nodes.first_key_value(), self.nodes.last_key_value()];
+        let node = ends.into_iter().flatten().map(|(_, node)| node.bytes() + 96).sum::<usize>() / 2;
+        let pending: usize = self.groups.values().map(|group| 128 + group.pending.len() * 80).sum();
+        256 + self.nodes.len() * node + pending
+    }
+
     /// Shows `add` all that operations can see of it.
     pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
         for (master, node) in &self.nodes {
