@@ -207,8 +207,22 @@ impl Stream {
         };
         node.append(master, id, fields);
         self.len += 1;
-        self.added += 1;
+        // A file may have said the largest.
+        self.added = self.added.wrapping_add(1);
         self.last = id;
+    }
+
+    /// Appends a node that a file has. Returns whether it is behind all others.
+    pub(crate) fn adopt(&mut self, master: Id, node: Node) -> bool {
+        let behind = self.end().is_none_or(|end| end < master);
+        self.len += u64::from(node.live());
+        self.nodes.insert(master, node);
+        behind
+    }
+
+    /// The identifier of the last entry, be it deleted.
+    pub(crate) fn end(&self) -> Option<Id> {
+        self.nodes.last_key_value().map(|(master, node)| node.last(*master))
     }
 
     /// All entries in order.
