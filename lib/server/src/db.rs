@@ -7,10 +7,13 @@
 //! - The same operations in the same order make equal databases: nothing here depends on addresses, on a hasher's random
 //!   keys or on the time of day.
 //! - A container that is a key's value is never empty.
-//! - An expired key is there until a write meets it; no function of a command sees it.
+//! - An expired key is there until a write meets it, or the operation that removes what is due; no function of a command
+//!   sees it.
 
+pub mod expiry;
 pub mod extended;
 pub mod hash;
+pub mod image;
 pub mod list;
 pub mod listpack;
 pub mod pack;
@@ -20,6 +23,7 @@ pub mod stream_node;
 pub mod table;
 pub mod tree;
 pub mod value;
+pub mod walk;
 pub mod zset;
 
 use std::collections::BTreeMap;
@@ -57,6 +61,8 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// Keys that were changed, if they were wished for.
     pub changes: Vec<(u32, Vec<u8>)>,
+    /// Whole databases were emptied or exchanged, if changes were wished for.
+    pub flushed: bool,
     /// The arguments with which a command that waits is to be asked again, if they are others.
     pub again: Option<crate::args::Args>,
 }
@@ -76,8 +82,7 @@ pub struct Space {
     pub(crate) keys: Table<Entry>,
     /// Keys with a time to expire at.
     pub(crate) volatile: usize,
-    /// Where the removal of expired keys goes on.
-    sweep: u64,
+    due: expiry::Due,
 }
 
 /// A key that clients watch.
@@ -96,7 +101,11 @@ pub struct Db {
     watched: BTreeMap<(u32, Vec<u8>), Watch>,
     /// Operations so far.
     serial: u64,
+    /// How many listen to the effects of each bit of [`wish`].
+    listeners: [u32; 3],
     effects: Effects,
+    /// Of a snapshot that is under way.
+    walker: walk::Walker,
 }
 
 impl Default for Db {
@@ -105,7 +114,9 @@ impl Default for Db {
             spaces: (0..DATABASES).map(|_| Space::default()).collect(),
             watched: BTreeMap::new(),
             serial: 0,
+            listeners: [0; 3],
             effects: Effects::default(),
+            walker: walk::Walker::default(),
         }
     }
 }
@@ -171,6 +182,13 @@ impl Db {
             }
             Write::UnwatchAll => {
                 self.watched.clear();
+                self.listeners = [0; 3];
+                Reply::OK
+            }
+            Write::Listen { what, begins } => {
+                for (_, count) in self.listeners.iter_mut().enumerate().filter(|(bit, _)| what >> bit & 1 == 1) {
+                    *count = if *begins { *count + 1 } else { count.saturating_sub(1) };
+                }
                 Reply::OK
             }
             Write::Expire { now, most } => self.expire(*now, *most as usize),
@@ -186,7 +204,25 @@ impl Db {
             Run::Read(run) => run(&self.view(call), &call.args).into(),
             _ => Reply::Error(Fault::new("ERR not a reading command")),
         };
-        Outcome { reply, effects: None }
+        let events = if reply.is_error() { Vec::new() } else { self.misses(call) };
+        let effects = (!events.is_empty()).then(|| Box::new(Effects { events, ..Effects::default() }));
+        Outcome { reply, effects }
+    }
+
+    /// Bits of [`wish`] to which anybody listens.
+    fn wished(&self) -> u8 {
+        (0..3).filter(|bit| self.listeners[*bit] > 0).fold(0, |all, bit| all | 1 << bit)
+    }
+
+    /// The events of keys that a command reads and that are not there, if anybody listens to them.
+    fn misses(&self, call: &Call) -> Vec<Event> {
+        if self.wished() & wish::MISSES == 0 {
+            return Vec::new();
+        }
+        let view = self.view(call);
+        let sources = crate::operation::sources(call).into_iter().map(|place| &call.args[place]);
+        let missed = sources.filter(|key| view.find(key).is_none());
+        missed.map(|key| Event { class: b'm', name: "keymiss", db: call.db, key: key.to_vec() }).collect()
     }
 
     fn view(&self, call: &Call) -> View<'_> {
@@ -207,6 +243,9 @@ impl Db {
             }
             Run::Write(run) => {
                 let &Call { db: index, now, seed, wishes, .. } = call;
+                let wishes = wishes | self.wished();
+                let misses = self.misses(call);
+                self.effects.events.extend(misses);
                 run(&mut Change { db: self, index, now, random: Random(seed), wishes }, &call.args).into()
             }
             // Of a transaction: the session has chosen the databases of the calls behind it, and nothing is watched.
@@ -233,7 +272,8 @@ impl Db {
         for key in keys {
             // What has expired is gone before, not a change that the client did not see.
             if db < DATABASES {
-                Change { db: self, index: db, now, random: Random(0), wishes: 0 }.bury(key);
+                let wishes = self.wished();
+                Change { db: self, index: db, now, random: Random(0), wishes }.bury(key);
             }
             let watch = self.watched.entry((db, key.clone())).or_insert(Watch { watchers: 0, changed: 0 });
             watch.watchers += 1;
@@ -259,26 +299,27 @@ impl Db {
         changed || space.and_then(|space| space.keys.get(key)).is_some_and(|entry| entry.is_dead(now))
     }
 
-    /// Removes expired keys; looks at sixteen keys for each that it may remove.
+    /// Removes keys that have expired, those that did first; of each database at most `most`.
     fn expire(&mut self, now: u64, most: usize) -> Reply {
         let mut removed = 0;
         for index in 0..DATABASES {
-            let space = &mut self.spaces[index as usize];
-            if space.volatile == 0 || removed >= most {
-                continue;
-            }
-            let mut dead = Vec::new();
-            let look = |entry: &Entry| {
-                if entry.is_dead(now) {
-                    dead.push(entry.key().to_vec());
-                }
-            };
-            space.sweep = space.keys.scan(space.sweep, (most - removed) * 16, look);
+            let dead = self.spaces[index as usize].expired(now, most);
             removed += dead.len();
-            let mut change = Change { db: self, index, now, random: Random(0), wishes: wish::EVENTS | wish::CHANGES };
+            let wishes = self.wished();
+            let mut change = Change { db: self, index, now, random: Random(0), wishes };
             dead.iter().for_each(|key| change.bury(key));
         }
         Reply::count(removed)
+    }
+
+    /// How many operations there were.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// How many keys have expired and are still there. O(log n).
+    pub fn expired(&self, now: u64) -> usize {
+        self.spaces.iter().map(|space| space.due.count(now)).sum()
     }
 
     /// Tells watchers that a key was changed.
@@ -376,6 +417,31 @@ impl Change<'_> {
         &mut self.db.spaces[self.index as usize]
     }
 
+    /// The database, of which a key is about to be changed: a snapshot that is under way keeps what it was.
+    fn space_for(&mut self, key: &[u8]) -> &mut Space {
+        let space = &mut self.db.spaces[self.index as usize];
+        if let Some(walk) = self.db.walker.current() {
+            walk.keep(self.index, &space.keys, key);
+        }
+        space
+    }
+
+    /// Removes all keys of the database. Tells nothing.
+    pub fn clear(&mut self) {
+        let space = core::mem::take(self.space());
+        if let Some(walk) = self.db.walker.current() {
+            walk.empty(self.index, space.keys);
+        }
+    }
+
+    /// Swaps two databases. Tells nothing.
+    pub fn swap(&mut self, one: u32, other: u32) {
+        self.db.spaces.swap(one as usize, other as usize);
+        if let Some(walk) = self.db.walker.current() {
+            walk.swap(one, other);
+        }
+    }
+
     /// Removes the key if it has expired.
     pub fn bury(&mut self, key: &[u8]) {
         let now = self.now;
@@ -389,7 +455,7 @@ impl Change<'_> {
     /// A key that is there.
     pub fn find(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.bury(key);
-        self.space().keys.get_mut(key)
+        self.space_for(key).keys.get_mut(key)
     }
 
     /// A key's value.
@@ -439,38 +505,42 @@ impl Change<'_> {
     /// Sets a key to a value, without a time to expire at. Tells nothing.
     pub fn set(&mut self, key: &[u8], value: Value) {
         let access = (self.now / 1000) as u32;
-        let space = self.space();
+        let space = self.space_for(key);
         match space.keys.get_mut(key) {
             Some(entry) => {
                 entry.value = value;
                 entry.access = access;
-                if entry.expires().is_some() {
+                if let before @ Some(_) = entry.expires() {
+                    let hash = entry.hash();
                     entry.set_expires(None);
-                    space.volatile -= 1;
+                    space.note_expiry(hash, before, None);
                 }
             }
             None => {
                 let mut entry = Entry::new(key, value);
                 entry.access = access;
                 space.keys.insert(entry);
+                self.event(key, b'n', "new");
             }
         }
     }
 
     /// Takes a key out. Tells nothing.
     pub fn remove(&mut self, key: &[u8]) -> Option<Entry> {
-        let space = self.space();
+        let space = self.space_for(key);
         let entry = space.keys.remove(key)?;
-        space.volatile -= usize::from(entry.expires().is_some());
+        space.note_expiry(entry.hash(), entry.expires(), None);
         Some(entry)
     }
 
     /// Sets when a key expires, if it is there. Tells nothing.
     pub fn expire_at(&mut self, key: &[u8], at: Option<u64>) {
-        let space = self.space();
+        let space = self.space_for(key);
         if let Some(entry) = space.keys.get_mut(key) {
-            space.volatile = space.volatile + usize::from(at.is_some()) - usize::from(entry.expires().is_some());
+            let (hash, before) = (entry.hash(), entry.expires());
             entry.set_expires(at);
+            let after = entry.expires();
+            space.note_expiry(hash, before, after);
         }
     }
 
@@ -488,6 +558,11 @@ impl Change<'_> {
         if self.wishes & wish::EVENTS != 0 {
             self.db.effects.events.push(Event { class, name, db: self.index, key: key.to_vec() });
         }
+    }
+
+    /// Says that whole databases were changed, to those who cache keys.
+    pub fn flushed(&mut self) {
+        self.db.effects.flushed |= self.wishes & wish::CHANGES != 0;
     }
 
     /// Says that blocked clients may go on with a key.

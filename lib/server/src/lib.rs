@@ -11,6 +11,7 @@
 //! | [`family`] | the commands themselves, one file a family | `db` |
 //! | [`session`] | a client's state without its socket: database, protocol, `MULTI` queue; a request to a [`session::Step`] | `operation` |
 //! | [`rdb`] | files and payloads as Redis has them: read and written | `db` |
+//! | [`log`], [`snapshot`] | changes on their way to the disk and the replicas; what lets the log begin anew | `db`, `operation` |
 //! | [`server`] | sockets: event loops, batches to the combiner | all of them |
 //!
 //! [`db::Db`] knows nothing of threads or sockets. All that an operation must not ask for itself is in it: the time, the
@@ -31,3 +32,4 @@ pub mod reply;
 pub mod resp;
 pub mod server;
 pub mod session;
+pub mod snapshot;

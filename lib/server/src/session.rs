@@ -129,9 +129,7 @@ impl Session {
         if command.name == "watch" {
             return Step::Reply(Reply::Error(Fault::new("ERR WATCH inside MULTI is not allowed")));
         }
-        if command.has(flag::NO_MULTI)
-            || (matches!(command.run, Run::Session) && !matches!(command.name, "select" | "unwatch"))
-        {
+        if command.has(flag::NO_MULTI) {
             return self.refuse(Fault::new("ERR Command not allowed inside a transaction"));
         }
         let number = (command.name == "select").then(|| parse::integer(&args[1]).ok());
@@ -174,6 +172,11 @@ impl Session {
             "unwatch" => self.unwatch(),
             _ => Step::Server(command, args),
         }
+    }
+
+    /// Returns whether a transaction is being queued, and of how many commands.
+    pub fn queued(&self) -> Option<usize> {
+        self.queue.as_ref().map(|queue| queue.calls.len())
     }
 
     /// Lets the watched keys go: at `UNWATCH`, and when the connection ends.

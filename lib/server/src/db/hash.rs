@@ -33,6 +33,11 @@ impl Field {
     pub fn value(&self) -> &[u8] {
         &self.value
     }
+
+    /// When it expires, in milliseconds since 1970; 0: never.
+    pub fn expires(&self) -> u64 {
+        self.expires
+    }
 }
 
 /// A hash: fields with values.

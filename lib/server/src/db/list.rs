@@ -165,6 +165,12 @@ impl List {
         self.packs.iter().flat_map(|pack| pack.iter().map(|(_, item)| item))
     }
 
+    /// Gives back memory that it does not need.
+    pub fn shrink(&mut self) {
+        self.packs.iter_mut().for_each(Pack::shrink);
+        self.packs.shrink_to_fit();
+    }
+
     /// Bytes of it.
     pub fn bytes(&self) -> usize {
         self.packs.capacity() * size_of::<Pack>() + self.packs.iter().map(Pack::capacity).sum::<usize>()

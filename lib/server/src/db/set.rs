@@ -136,7 +136,8 @@ impl Set {
         !table.contains(member) && table.insert(Member(member.into(), hash(member))).is_none()
     }
 
-    fn unpack(&mut self) {
+    /// Makes a table of it.
+    pub(super) fn unpack(&mut self) {
         let mut table = Table::default();
         for member in self.iter() {
             table.insert(Member((&*member).into(), hash(&member)));

@@ -4,11 +4,15 @@
 //! - A directory of 2^`bits` places leads from the first bits of a hash to a leaf. A leaf of depth `d` has all entries
 //!   whose hashes begin with the same `d` bits, and 2^(`bits` - `d`) places of the directory, side by side.
 //! - In a leaf each entry lies at its home or behind it, with no empty slot between them; homes rise with hashes, and so
-//!   the entries are sorted by hash (linear probing in order, without wrapping around).
+//!   the entries are sorted by hash, then by key (linear probing in order, without wrapping around).
+//! - No answer depends on which leaves there are or how long they are: order, cursors and choices by chance follow from the
+//!   entries alone. A table that was filled from a snapshot answers as the one that the snapshot was taken of.
 //!
 //! The order is what `SCAN` needs: a cursor is the hash to go on with, so that each entry that is there all the time is
 //! met once, however the table grows or shrinks meanwhile. The hash is the same in all processes, which is what replicas
 //! need.
+
+use core::cmp::Ordering;
 
 /// What lies in a table.
 pub trait Keyed {
@@ -98,14 +102,11 @@ impl<E: Keyed> Leaf<E> {
     fn find(&self, hash: u32, key: &[u8]) -> Result<usize, usize> {
         let mut at = self.home(hash);
         while let Some(Some(entry)) = self.slots.get(at) {
-            let met = entry.hash();
-            if met > hash {
-                break;
+            match entry.hash().cmp(&hash).then_with(|| entry.key().cmp(key)) {
+                Ordering::Less => at += 1,
+                Ordering::Equal => return Ok(at),
+                Ordering::Greater => break,
             }
-            if met == hash && entry.key() == key {
-                return Ok(at);
-            }
-            at += 1;
         }
         Err(at)
     }
@@ -297,23 +298,38 @@ impl<E: Keyed> Table<E> {
         0
     }
 
+    /// The entries from a hash on, in order.
+    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = &E> {
+        let entries = self.leaves_from(from).enumerate().flat_map(move |(index, leaf)| {
+            let start = if index == 0 { leaf.home(from).min(leaf.slots.len()) } else { 0 };
+            leaf.slots[start..].iter().flatten()
+        });
+        entries.skip_while(move |entry| entry.hash() < from)
+    }
+
+    /// The entries with this hash.
+    pub fn with_hash(&self, hash: u32) -> impl Iterator<Item = &E> {
+        self.iter_from(hash).take_while(move |entry| entry.hash() == hash)
+    }
+
     /// An entry by chance: all are about as likely. `random` is random bits.
+    ///
+    /// A stretch of hashes in which one entry is expected begins anywhere; one of the first entries in it is taken, or
+    /// none, and then it is tried again. So each entry is as likely as another, unless more of them lie in a stretch.
     pub fn choose(&self, mut random: impl FnMut() -> u64) -> Option<&E> {
-        if self.is_empty() {
-            return None;
-        }
-        for _ in 0..64 {
+        const FIRST: u64 = 8;
+        let width = (1_u64 << 32).div_ceil(self.len.max(1) as u64);
+        for _ in 0..128 {
             let bits = random();
-            let leaf = &self.leaves[self.leaf_of((bits >> 32) as u32)?];
-            let slot = (((bits & u64::from(u32::MAX)) * leaf.slots.len() as u64) >> 32) as usize;
-            if let Some(Some(entry)) = leaf.slots.get(slot) {
-                return Some(entry);
+            let (from, nth) = ((bits >> 32) as u32, (bits % FIRST) as usize);
+            if nth < self.len {
+                let entry = self.iter_from(from).chain(self.iter_from(0)).nth(nth)?;
+                if u64::from(entry.hash().wrapping_sub(from)) < width {
+                    return Some(entry);
+                }
             }
         }
-        self.leaves_from((random() >> 32) as u32)
-            .chain(self.leaves_from(0))
-            .flat_map(|leaf| leaf.slots.iter().flatten())
-            .next()
+        self.iter_from((random() >> 32) as u32).chain(self.iter_from(0)).next()
     }
 
     /// Bytes of the table itself.
@@ -412,6 +428,25 @@ mod tests {
     }
 
     #[test]
+    fn choices_are_even_and_follow_from_the_entries_alone() {
+        let (mut aged, mut fresh) = (Table::default(), Table::default());
+        (0..20_000).for_each(|number| _ = aged.insert(pair(number, 0)));
+        (1_000..20_000_u32).for_each(|number| _ = aged.remove(number.to_string().as_bytes()));
+        (0..1_000).rev().for_each(|number| _ = fresh.insert(pair(number, 0)));
+        assert_ne!(aged.leaves.len(), fresh.leaves.len());
+        let (mut one, mut other) = (crate::db::Random(4), crate::db::Random(4));
+        let mut times: BTreeMap<Box<[u8]>, u32> = BTreeMap::new();
+        for _ in 0..200_000 {
+            let chosen = aged.choose(|| one.draw()).unwrap();
+            assert_eq!(Some(chosen), fresh.choose(|| other.draw()));
+            *times.entry(chosen.0.clone()).or_default() += 1;
+        }
+        assert!(aged.iter().eq(fresh.iter()));
+        assert_eq!(times.len(), 1_000);
+        assert!(times.values().all(|times| (120..=290).contains(times)), "200 are expected: {times:?}");
+    }
+
+    #[test]
     fn equal_hashes_are_told_apart() {
         let mut table = Table::default();
         for number in 0..3_000_u32 {
@@ -420,5 +455,6 @@ mod tests {
         let mut met = 0;
         assert_eq!(table.scan(0, 10, |_| met += 1), 0, "a cursor cannot stand between equal hashes");
         assert_eq!((met, table.len()), (3_000, 3_000));
+        assert!(table.iter().map(|pair| &pair.0).is_sorted(), "their order is that of the keys, and not of the past");
     }
 }

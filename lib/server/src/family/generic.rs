@@ -215,6 +215,7 @@ fn copy(change: &mut Change<'_>, args: &Args) -> Answer {
             return Ok(Reply::Int(0));
         }
         let expires = entry.expires();
+        change.remove(to);
         change.set(to, entry.value);
         change.expire_at(to, expires);
         change.ready(to);
@@ -235,14 +236,14 @@ fn move_key(change: &mut Change<'_>, args: &Args) -> Answer {
         return Ok(Reply::Int(0));
     }
     let entry = change.remove(key).expect("it was found");
-    change.changed(key, b'g', "move_from");
     on(change, target, |change| {
         let expires = entry.expires();
         change.set(key, entry.value);
         change.expire_at(key, expires);
         change.ready(key);
-        change.changed(key, b'g', "move_to");
     });
+    change.changed(key, b'g', "move_from");
+    on(change, target, |change| change.changed(key, b'g', "move_to"));
     Ok(Reply::Int(1))
 }
 
@@ -256,7 +257,8 @@ fn swapdb(change: &mut Change<'_>, args: &Args) -> Answer {
         // A watched key changed if it is there before or after.
         touch_all(change, one, &[one, other]);
         touch_all(change, other, &[one, other]);
-        change.db.spaces.swap(one as usize, other as usize);
+        change.swap(one, other);
+        change.flushed();
         for index in [one, other] {
             let keys: Vec<Vec<u8>> =
                 change.db.spaces[index as usize].keys.iter().map(|entry| entry.key().to_vec()).collect();
@@ -281,8 +283,9 @@ fn flush(change: &mut Change<'_>, args: &Args, spaces: core::ops::Range<u32>) ->
     }
     for index in spaces {
         touch_all(change, index, &[index]);
-        change.db.spaces[index as usize] = Default::default();
+        on(change, index, |change| change.clear());
     }
+    change.flushed();
     Ok(Reply::OK)
 }
 
@@ -400,6 +403,10 @@ pub fn arity(args: &Args, name: &str, least: usize, most: usize) -> Result<(), F
 /// # Errors
 /// If there is none of the name, or it takes another number of arguments.
 pub fn object_part(args: &Args) -> Result<&'static str, Fault> {
+    if args.is(1, "HELP") {
+        arity(args, "object|help", 2, 2)?;
+        return Ok("help");
+    }
     let names = ["encoding", "refcount", "idletime", "freq"];
     let name = names.into_iter().find(|name| args.is(1, name)).ok_or_else(|| unknown_subcommand(args))?;
     arity(args, &format!("object|{name}"), 3, 3)?;
@@ -408,6 +415,15 @@ pub fn object_part(args: &Args) -> Result<&'static str, Fault> {
 
 fn object(view: &View<'_>, args: &Args) -> Answer {
     let name = object_part(args)?;
+    if name == "help" {
+        return Ok(Reply::bulks([
+            "OBJECT <part> <key>. Parts are:",
+            "ENCODING: how the value is kept.",
+            "FREQ: how often it is used, with such a policy.",
+            "IDLETIME: seconds since it was changed.",
+            "REFCOUNT: how many hold it.",
+        ]));
+    }
     let Some(entry) = view.find(&args[2]) else { return Ok(Reply::Null) };
     match name {
         "encoding" => Ok(Reply::bulk(entry.value.encoding())),

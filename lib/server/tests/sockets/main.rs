@@ -2,7 +2,9 @@
 
 mod client;
 mod durable;
+mod expiry;
 mod hostile;
 mod linear;
+mod snapshots;
 mod streams;
 mod waiting;
