@@ -295,31 +295,30 @@ impl Shared {
         owners: &[Option<Owner>],
         batch: Vec<Write>,
     ) -> (Vec<(Owner, Verdict)>, Aftermath) {
-        let mut blocking: Vec<(usize, Call)> =
+        let blocking: Vec<(usize, Call)> =
             batch.iter().enumerate().filter_map(|(at, write)| Some((at, blocking(write)?.clone()))).collect();
         let suspects = self.slow.suspects(&batch);
         let commands: Vec<Option<&'static Command>> = batch.iter().map(commanded).collect();
         let began = Instant::now();
         let mut outcomes = self.store.write_many(handle, batch);
         self.timed(owners, &commands, &outcomes, suspects, began.elapsed());
-        for (at, call) in &mut blocking {
-            if let Some(args) = outcomes[*at].effects.as_mut().and_then(|effects| effects.again.take()) {
-                call.args = args;
-            }
-        }
-        let mut aftermath = Aftermath::default();
-        for (outcome, owner) in outcomes.iter_mut().zip(owners) {
-            if let Some(effects) = outcome.effects.take() {
+        let (mut aftermath, mut others) = (Aftermath::default(), BTreeMap::new());
+        for (at, (outcome, owner)) in outcomes.iter_mut().zip(owners).enumerate() {
+            if let Some(mut effects) = outcome.effects.take() {
+                others.extend(effects.again.take().map(|args| (at, args)));
                 aftermath.add(*owner, *effects);
             }
         }
         let mut verdicts: Vec<Option<Verdict>> =
             outcomes.into_iter().map(|outcome| Some(Verdict::Done(outcome))).collect();
-        for (at, call) in blocking {
+        for (at, mut call) in blocking {
             let Some(Verdict::Done(Outcome { reply: nothing @ (Reply::Null | Reply::NullArray), .. })) = &verdicts[at]
             else {
                 continue;
             };
+            if let Some(args) = others.remove(&at) {
+                call.args = args;
+            }
             if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {
                 verdicts[at] = Some(Verdict::Blocks(millis, nothing.clone()));
                 aftermath.ready.extend(keys(&call));
