@@ -6,12 +6,14 @@
 //! | [`values`] | values of all types from an input |
 //! | [`packed`] | ziplists, integer sets and zipmaps |
 //! | [`output`] | values as bytes |
+//! | [`files`] | a server's database from a file, and into one |
 //!
 //! # What anyone may have made
 //! A payload of `RESTORE` or a file may say anything. A length is no promise: room is made for bytes as they come, and a
 //! compressed string is refused if its length is more than LZF can make of what is there. Nothing nests, so nothing recurs.
 //! A count of elements reserves no room: each element is read, or the end is met.
 
+pub mod files;
 pub mod input;
 pub mod output;
 pub mod packed;

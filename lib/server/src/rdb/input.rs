@@ -185,13 +185,14 @@ mod tests {
 
     #[test]
     fn a_length_makes_no_room() {
-        for bytes in [
-            &b"\x81\x00\x00\x00\x00\x1f\xff\xff\xff"[..],
-            b"\xc3\x01\x80\x1f\xff\xff\xff\x00",
-            b"\x81\xff\xff\xff\xff\xff\xff\xff\xff",
+        for (bytes, what) in [
+            (&b"\x81\x00\x00\x00\x00\x1f\xff\xff\xff"[..], "it is cut"),
+            (b"\x81\xff\xff\xff\xff\xff\xff\xff\xff", "at most 536870912"),
+            (b"\xc3\x01\x80\x1f\xff\xff\xff\x00", "cannot be so long"),
         ] {
             let mut from = bytes;
-            assert!(Input::new(&mut from).string().is_err());
+            let error = Input::new(&mut from).string().unwrap_err();
+            assert!(error.what.contains(what), "{error}");
         }
     }
 }

@@ -241,3 +241,33 @@ fn group<R: Read>(input: &mut Input<'_, R>, stream: &Stream, version: u8) -> Res
     // What is pending is so with a consumer.
     if pending.is_empty() { Ok(group) } else { Err(input.damaged()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::db::stream::{Group, Id, Stream};
+    use crate::db::value::Value;
+    use crate::rdb::{dump, restore};
+
+    fn stream(change: impl Fn(&mut Stream, &mut Group)) -> Value {
+        let (mut stream, mut group) = (Stream::default(), Group::default());
+        (1..=3).for_each(|time| stream.append(Id(time, 0), [&b"f"[..], b"v"].into_iter()));
+        let consumer = group.seen(b"c", 7).0;
+        group.assign(Id(2, 0), &consumer, 8, 1);
+        change(&mut stream, &mut group);
+        stream.groups.insert(b"g".to_vec(), group);
+        Value::Stream(Box::new(stream))
+    }
+
+    #[test]
+    fn groups_that_make_no_sense_are_refused() {
+        assert!(restore(&dump(&stream(|_, _| {}))).is_ok());
+        let with_none = |_: &mut Stream, group: &mut Group| group.consumers.clear();
+        assert!(restore(&dump(&stream(with_none))).is_err(), "pending with no consumer");
+        let with_two = |_: &mut Stream, group: &mut Group| {
+            group.seen(b"d", 7);
+            group.consumers.values_mut().for_each(|consumer| _ = consumer.pending.insert(Id(2, 0)));
+        };
+        assert!(restore(&dump(&stream(with_two))).is_err(), "pending with two consumers");
+        assert!(restore(&dump(&stream(|stream, _| stream.last = Id(2, 9)))).is_err(), "an entry behind the last");
+    }
+}
