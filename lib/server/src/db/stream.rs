@@ -207,7 +207,8 @@ impl Stream {
         };
         node.append(master, id, fields);
         self.len += 1;
-        self.added += 1;
+        // A file may have said the largest.
+        self.added = self.added.wrapping_add(1);
         self.last = id;
     }
 
