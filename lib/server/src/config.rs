@@ -79,6 +79,7 @@ impl Config {
             ("timeout", "0".into()),
         ];
         values.extend(keeping::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        values.extend(crate::server::params::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned())));
         Self { values: Mutex::new(values) }
     }
 
@@ -106,7 +107,9 @@ impl Config {
         let found = values.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name));
         let (known, old) =
             found.ok_or_else(|| format!("Unknown option or number of arguments for CONFIG SET - '{name}'"))?;
-        if let Some(checked) = keeping::checked(known, value) {
+        if let Some(checked) =
+            keeping::checked(known, value).or_else(|| crate::server::params::check(known, value, old))
+        {
             let failed = |what| format!("CONFIG SET failed (possibly related to argument '{name}') - {what}");
             *old = checked.map_err(failed)?;
             return Ok(());

@@ -16,11 +16,13 @@ pub mod extended;
 pub mod hash;
 pub mod image;
 pub mod list;
+pub mod listpack;
 pub mod meter;
 pub mod pack;
 pub mod set;
 pub mod small;
 pub mod stream;
+pub mod stream_node;
 pub mod table;
 pub mod tree;
 pub mod value;
@@ -31,7 +33,7 @@ use std::collections::BTreeMap;
 
 use archipelago_replicate::Sequential;
 
-use crate::command::Run;
+use crate::command::{Run, flag};
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
 use table::{Keyed, Table, hash};
@@ -62,6 +64,10 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// Keys that were changed, if they were wished for.
     pub changes: Vec<(u32, Vec<u8>)>,
+    /// Whole databases were emptied or exchanged, if changes were wished for.
+    pub flushed: bool,
+    /// The arguments with which a command that waits is to be asked again, if they are others.
+    pub again: Option<crate::args::Args>,
 }
 
 /// The response to an operation.
@@ -100,6 +106,8 @@ pub struct Db {
     watched: BTreeMap<(u32, Vec<u8>), Watch>,
     /// Operations so far.
     serial: u64,
+    /// How many listen to the effects of each bit of [`wish`].
+    listeners: [u32; 3],
     effects: Effects,
     /// Of a snapshot that is under way.
     walker: walk::Walker,
@@ -114,6 +122,7 @@ impl Default for Db {
             spaces: (0..DATABASES).map(|_| Space::default()).collect(),
             watched: BTreeMap::new(),
             serial: 0,
+            listeners: [0; 3],
             effects: Effects::default(),
             walker: walk::Walker::default(),
             meter: meter::Meter::default(),
@@ -183,6 +192,13 @@ impl Db {
             }
             Write::UnwatchAll => {
                 self.watched.clear();
+                self.listeners = [0; 3];
+                Reply::OK
+            }
+            Write::Listen { what, begins } => {
+                for (_, count) in self.listeners.iter_mut().enumerate().filter(|(bit, _)| what >> bit & 1 == 1) {
+                    *count = if *begins { *count + 1 } else { count.saturating_sub(1) };
+                }
                 Reply::OK
             }
             Write::Expire { now, most } => self.expire(*now, *most as usize),
@@ -205,7 +221,25 @@ impl Db {
             Run::Read(run) => run(&self.view(call), &call.args).into(),
             _ => Reply::Error(Fault::new("ERR not a reading command")),
         };
-        Outcome { reply, effects: None }
+        let events = if reply.is_error() { Vec::new() } else { self.misses(call) };
+        let effects = (!events.is_empty()).then(|| Box::new(Effects { events, ..Effects::default() }));
+        Outcome { reply, effects }
+    }
+
+    /// Bits of [`wish`] to which anybody listens.
+    fn wished(&self) -> u8 {
+        (0..3).filter(|bit| self.listeners[*bit] > 0).fold(0, |all, bit| all | 1 << bit)
+    }
+
+    /// The events of keys that a command reads and that are not there, if anybody listens to them.
+    fn misses(&self, call: &Call) -> Vec<Event> {
+        if self.wished() & wish::MISSES == 0 {
+            return Vec::new();
+        }
+        let view = self.view(call);
+        let sources = crate::operation::sources(call).into_iter().map(|place| &call.args[place]);
+        let missed = sources.filter(|key| view.find(key).is_none());
+        missed.map(|key| Event { class: b'm', name: "keymiss", db: call.db, key: key.to_vec() }).collect()
     }
 
     fn view(&self, call: &Call) -> View<'_> {
@@ -217,9 +251,18 @@ impl Db {
             return Reply::Error(fault::DB_INDEX);
         }
         match call.command.run {
-            Run::Read(run) => run(&self.view(call), &call.args).into(),
+            Run::Read(run) => {
+                let reply = run(&self.view(call), &call.args).into();
+                if call.command.has(flag::BLOCKING) && reply == Reply::NullArray {
+                    self.effects.again = crate::family::streams::again(&self.view(call), &call.args);
+                }
+                reply
+            }
             Run::Write(run) => {
                 let &Call { db: index, now, seed, wishes, .. } = call;
+                let wishes = wishes | self.wished();
+                let misses = self.misses(call);
+                self.effects.events.extend(misses);
                 run(&mut Change { db: self, index, now, random: Random(seed), wishes }, &call.args).into()
             }
             // Of a transaction: the session has chosen the databases of the calls behind it, and nothing is watched.
@@ -246,7 +289,8 @@ impl Db {
         for key in keys {
             // What has expired is gone before, not a change that the client did not see.
             if db < DATABASES {
-                Change { db: self, index: db, now, random: Random(0), wishes: 0 }.bury(key);
+                let wishes = self.wished();
+                Change { db: self, index: db, now, random: Random(0), wishes }.bury(key);
             }
             let watch = self.watched.entry((db, key.clone())).or_insert(Watch { watchers: 0, changed: 0 });
             watch.watchers += 1;
@@ -278,7 +322,8 @@ impl Db {
         for index in 0..DATABASES {
             let dead = self.spaces[index as usize].expired(now, most);
             removed += dead.len();
-            let mut change = Change { db: self, index, now, random: Random(0), wishes: wish::EVENTS | wish::CHANGES };
+            let wishes = self.wished();
+            let mut change = Change { db: self, index, now, random: Random(0), wishes };
             dead.iter().for_each(|key| change.bury(key));
         }
         Reply::count(removed)
@@ -517,6 +562,7 @@ impl Change<'_> {
                 let entry = Entry::new(key, value);
                 entry.set_access(evict::born(now, lfu));
                 space.keys.insert(entry);
+                self.event(key, b'n', "new");
             }
         }
     }
@@ -554,6 +600,11 @@ impl Change<'_> {
         if self.wishes & wish::EVENTS != 0 {
             self.db.effects.events.push(Event { class, name, db: self.index, key: key.to_vec() });
         }
+    }
+
+    /// Says that whole databases were changed, to those who cache keys.
+    pub fn flushed(&mut self) {
+        self.db.effects.flushed |= self.wishes & wish::CHANGES != 0;
     }
 
     /// Says that blocked clients may go on with a key.

@@ -31,6 +31,8 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// Keys and values by turns: a map in RESP3, an array in RESP2.
     Map(Vec<Reply>),
+    /// Keys and values by turns: a map in RESP3, an array of arrays of two in RESP2.
+    Pairs(Vec<Reply>),
     /// A set in RESP3, an array in RESP2.
     Set(Vec<Reply>),
     /// A message that answers no request: an array in RESP2.
@@ -132,6 +134,11 @@ impl Reply {
             Self::Double(number) => bulk(double(*number).as_bytes(), out),
             Self::Array(all) => many(b'*', all.len(), all, protocol, out),
             Self::Map(all) if three => many(b'%', all.len() / 2, all, protocol, out),
+            Self::Pairs(all) if three => many(b'%', all.len() / 2, all, protocol, out),
+            Self::Pairs(all) => {
+                header(b'*', all.len() as i64 / 2, out);
+                all.chunks(2).for_each(|pair| many(b'*', pair.len(), pair, protocol, out));
+            }
             Self::Set(all) if three => many(b'~', all.len(), all, protocol, out),
             Self::Push(all) if three => many(b'>', all.len(), all, protocol, out),
             Self::Map(all) | Self::Set(all) | Self::Push(all) => many(b'*', all.len(), all, protocol, out),

@@ -7,7 +7,7 @@ use crate::args::Args;
 use crate::command::{self, Command, Run, flag};
 use crate::db::{DATABASES, Outcome};
 use crate::family::generic::object_part;
-use crate::family::parse;
+use crate::family::{groups, parse, streams, xinfo};
 use crate::operation::{Call, Read, Watched, Write};
 use crate::reply::{Fault, Protocol, Reply, fault};
 
@@ -92,6 +92,8 @@ impl Session {
         let found = command.ok_or_else(|| unknown(&args)).and_then(|command| match command.takes(args.len()) {
             true if command.name == "object" => object_part(&args).map(|_| command),
             true if self.no_room && command.has(flag::DENYOOM) => Err(NO_ROOM),
+            true if command.name == "xgroup" => groups::part(&args).map(|_| command),
+            true if command.name == "xinfo" => xinfo::part(&args).map(|_| command),
             true => Ok(command),
             false => Err(wrong_number(command.name)),
         });
@@ -103,6 +105,10 @@ impl Session {
             return self.enqueue(command, args, moment);
         }
         match command.run {
+            // It may wait: as a change it has a place among the changes.
+            Run::Read(_) if command.has(flag::BLOCKING) && streams::block(&args).is_some() => {
+                Step::Write(Write::Call(self.call(command, args, moment)))
+            }
             Run::Read(_) => Step::Read(Read::Call(self.call(command, args, moment))),
             Run::Write(_) => Step::Write(Write::Call(self.call(command, args, moment))),
             Run::Session => self.own(command, args, moment),
@@ -129,9 +135,7 @@ impl Session {
         if command.name == "watch" {
             return Step::Reply(Reply::Error(Fault::new("ERR WATCH inside MULTI is not allowed")));
         }
-        if command.has(flag::NO_MULTI)
-            || (matches!(command.run, Run::Session) && !matches!(command.name, "select" | "unwatch"))
-        {
+        if command.has(flag::NO_MULTI) {
             return self.refuse(Fault::new("ERR Command not allowed inside a transaction"));
         }
         let number = (command.name == "select").then(|| parse::integer(&args[1]).ok());
@@ -174,6 +178,11 @@ impl Session {
             "unwatch" => self.unwatch(),
             _ => Step::Server(command, args),
         }
+    }
+
+    /// Returns whether a transaction is being queued, and of how many commands.
+    pub fn queued(&self) -> Option<usize> {
+        self.queue.as_ref().map(|queue| queue.calls.len())
     }
 
     /// Lets the watched keys go: at `UNWATCH`, and when the connection ends.

@@ -13,6 +13,7 @@ use super::list::{End, List};
 use super::pack::Pack;
 use super::set::Set;
 use super::stream::{Group, Id, Pending, Stream};
+use super::stream_node::Node;
 use super::table::Keyed;
 use super::value::{Entry, Kind, Value};
 use super::zset::Zset;
@@ -172,12 +173,12 @@ fn id(input: &mut Input<'_>) -> Option<Id> {
 }
 
 fn put_stream(stream: &Stream, out: &mut Vec<u8>) {
-    let Stream { entries, last, deleted, added, groups } = stream;
-    put_count(STREAM, entries.len(), out);
-    for (key, fields) in entries {
-        put_id(*key, out);
-        put_number(fields.len() as u64, out);
-        fields.iter().for_each(|field| put_bytes(field, out));
+    let Stream { nodes, last, deleted, added, groups, .. } = stream;
+    // Node by node: what is trimmed "about" depends on them.
+    put_count(STREAM, nodes.len(), out);
+    for (master, node) in nodes {
+        put_id(*master, out);
+        put_bytes(&node.save(), out);
     }
     put_id(*last, out);
     put_id(*deleted, out);
@@ -196,33 +197,34 @@ fn put_stream(stream: &Stream, out: &mut Vec<u8>) {
             put_number(*times, out);
         }
         put_number(consumers.len() as u64, out);
-        for (consumer, seen) in consumers {
-            put_bytes(consumer, out);
-            put_number(*seen, out);
+        for (name, consumer) in consumers {
+            put_bytes(name, out);
+            put_number(consumer.seen, out);
         }
     }
 }
 
 fn stream(input: &mut Input<'_>) -> Option<Stream> {
-    let fields = |input: &mut Input<'_>| input.many(|input| input.bytes().map(<[u8]>::to_vec));
-    let entries = input.many(|input| Some((id(input)?, fields(input)?)))?.into_iter().collect();
-    let (last, deleted, added) = (id(input)?, id(input)?, input.number()?);
-    let groups = input.many(|input| Some((input.bytes()?.to_vec(), group(input)?)))?.into_iter().collect();
-    Some(Stream { entries, last, deleted, added, groups })
+    let mut stream = Stream::default();
+    for _ in 0..input.number()? {
+        let master = id(input)?;
+        stream.adopt(master, Node::load(master, input.bytes()?)?).then_some(())?;
+    }
+    (stream.last, stream.deleted, stream.added) = (id(input)?, id(input)?, input.number()?);
+    stream.groups = input.many(|input| Some((input.bytes()?.to_vec(), group(input)?)))?.into_iter().collect();
+    Some(stream)
 }
 
 fn group(input: &mut Input<'_>) -> Option<Group> {
     let (last, known, read) = (id(input)?, input.number()? != 0, input.number()?);
-    let pending = input.many(|input| {
-        let key = id(input)?;
-        let consumer = input.bytes()?.to_vec();
-        Some((key, Pending { consumer, delivered: input.number()?, times: input.number()? }))
-    })?;
-    let consumers = input.many(|input| Some((input.bytes()?.to_vec(), input.number()?)))?;
-    Some(Group {
-        last,
-        read: known.then_some(read),
-        pending: pending.into_iter().collect(),
-        consumers: consumers.into_iter().collect(),
-    })
+    let mut group = Group { last, read: known.then_some(read), ..Group::default() };
+    let pending = input.many(|input| Some((id(input)?, input.bytes()?.to_vec(), input.number()?, input.number()?)))?;
+    for (name, seen) in input.many(|input| Some((input.bytes()?.to_vec(), input.number()?)))? {
+        group.seen(&name, seen);
+    }
+    for (id, name, delivered, times) in pending {
+        let name = group.consumers.get_key_value(&*name)?.0.clone();
+        group.assign(id, &name, delivered, times);
+    }
+    Some(group)
 }

@@ -127,9 +127,9 @@ impl Db {
     /// Begins a walk over this replica; another one that was under way ends. Returns what a database of these entries
     /// has to know besides ([`resume`](Self::resume)). Takes time in proportion to the number of watched keys.
     pub fn begin_walk(&self) -> Vec<u8> {
-        // All fields are named: what is added to the database belongs into its snapshots, or is said here not to.
-        // Counting begins anew with the server's settings.
-        let Self { spaces, watched, serial, effects: _, walker, meter: _, lfu: _ } = self;
+        // All fields are named: what is added to the database belongs into its snapshots, or is said here not to. Listeners
+        // are clients, of which a start has none; counting begins anew with the settings.
+        let Self { spaces, watched, serial, effects: _, listeners: _, walker, meter: _, lfu: _ } = self;
         let origins = (0..spaces.len() as u32).map(Some).collect();
         *walker.0.lock().expect("nothing panics while it is locked") =
             Some(Box::new(Walk { origins, ..Walk::default() }));
@@ -221,7 +221,7 @@ pub(super) mod tests {
     pub fn change(random: &mut Random, now: u64) -> Write {
         let db = random.below(3) as u32;
         let seed = random.draw();
-        let kind = ["s", "l", "h", "S", "z"][random.below(5)];
+        let kind = ["s", "l", "h", "S", "z", "x"][random.below(6)];
         let key = format!("{kind}{}", random.below(60));
         let other = format!("{kind}{}", random.below(60));
         let (number, long) = (random.below(1 << 20), "x".repeat(random.below(90)));
@@ -260,6 +260,14 @@ pub(super) mod tests {
                 "h" => match random.below(3) {
                     0 => format!("HDEL {key} {}", number % 200),
                     _ => format!("HSET {key} {} {long}z {} 1", number % 200, number % 170),
+                },
+                "x" => match random.below(9) {
+                    0 => format!("XGROUP CREATE {key} g 0 MKSTREAM"),
+                    1 => format!("XREADGROUP GROUP g c{} COUNT 3 STREAMS {key} >", number % 3),
+                    2 => format!("XACK {key} g {now}-0"),
+                    3 => format!("XDEL {key} {}-0", now.saturating_sub(number as u64 % 50)),
+                    4 => format!("XTRIM {key} MAXLEN ~ 120"),
+                    _ => format!("XADD {key} * a {number} b {long}z"),
                 },
                 "S" => match random.below(4) {
                     0 => format!("SPOP {key} {}", random.below(4)),

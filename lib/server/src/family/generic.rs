@@ -216,6 +216,7 @@ fn copy(change: &mut Change<'_>, args: &Args) -> Answer {
             return Ok(Reply::Int(0));
         }
         let expires = entry.expires();
+        change.remove(to);
         change.set(to, entry.value);
         change.expire_at(to, expires);
         change.ready(to);
@@ -236,14 +237,14 @@ fn move_key(change: &mut Change<'_>, args: &Args) -> Answer {
         return Ok(Reply::Int(0));
     }
     let entry = change.remove(key).expect("it was found");
-    change.changed(key, b'g', "move_from");
     on(change, target, |change| {
         let expires = entry.expires();
         change.set(key, entry.value);
         change.expire_at(key, expires);
         change.ready(key);
-        change.changed(key, b'g', "move_to");
     });
+    change.changed(key, b'g', "move_from");
+    on(change, target, |change| change.changed(key, b'g', "move_to"));
     Ok(Reply::Int(1))
 }
 
@@ -258,6 +259,7 @@ fn swapdb(change: &mut Change<'_>, args: &Args) -> Answer {
         touch_all(change, one, &[one, other]);
         touch_all(change, other, &[one, other]);
         change.swap(one, other);
+        change.flushed();
         for index in [one, other] {
             let keys: Vec<Vec<u8>> =
                 change.db.spaces[index as usize].keys.iter().map(|entry| entry.key().to_vec()).collect();
@@ -284,6 +286,7 @@ fn flush(change: &mut Change<'_>, args: &Args, spaces: core::ops::Range<u32>) ->
         touch_all(change, index, &[index]);
         on(change, index, |change| change.clear());
     }
+    change.flushed();
     Ok(Reply::OK)
 }
 
@@ -401,6 +404,10 @@ pub fn arity(args: &Args, name: &str, least: usize, most: usize) -> Result<(), F
 /// # Errors
 /// If there is none of the name, or it takes another number of arguments.
 pub fn object_part(args: &Args) -> Result<&'static str, Fault> {
+    if args.is(1, "HELP") {
+        arity(args, "object|help", 2, 2)?;
+        return Ok("help");
+    }
     let names = ["encoding", "refcount", "idletime", "freq"];
     let name = names.into_iter().find(|name| args.is(1, name)).ok_or_else(|| unknown_subcommand(args))?;
     arity(args, &format!("object|{name}"), 3, 3)?;
@@ -409,6 +416,15 @@ pub fn object_part(args: &Args) -> Result<&'static str, Fault> {
 
 fn object(view: &View<'_>, args: &Args) -> Answer {
     let name = object_part(args)?;
+    if name == "help" {
+        return Ok(Reply::bulks([
+            "OBJECT <part> <key>. Parts are:",
+            "ENCODING: how the value is kept.",
+            "FREQ: how often it is used, with such a policy.",
+            "IDLETIME: seconds since it was changed.",
+            "REFCOUNT: how many hold it.",
+        ]));
+    }
     let Some(entry) = view.find(&args[2]) else { return Ok(Reply::Null) };
     match name {
         "encoding" => Ok(Reply::bulk(entry.value.encoding())),

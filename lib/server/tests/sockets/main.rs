@@ -7,4 +7,5 @@ mod hostile;
 mod linear;
 mod room;
 mod snapshots;
+mod streams;
 mod waiting;
