@@ -217,6 +217,10 @@ pub fn double(number: f64) -> String {
     if number == 0.0 {
         return if number.is_sign_negative() { "-0".into() } else { "0".into() };
     }
+    // All seventeen digits of an integer that is exact are its own.
+    if number.abs() < 1e15 && number.trunc() == number {
+        return (number as i64).to_string();
+    }
     let scientific = format!("{number:.16e}");
     let (mantissa, exponent) = scientific.split_once('e').expect("it was written with an exponent");
     let exponent: i32 = exponent.parse().expect("it was written as a number");
@@ -242,6 +246,7 @@ mod tests {
         for (number, text) in [
             (0.1, "0.10000000000000001"),
             (3.0, "3"),
+            (-999_999_999_999_999.0, "-999999999999999"),
             (-1.5, "-1.5"),
             (1e17, "1e+17"),
             (12345678901234567.0, "12345678901234568"),

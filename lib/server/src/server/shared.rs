@@ -306,22 +306,22 @@ impl Shared {
         let began = Instant::now();
         let mut outcomes = self.store.write_many(handle, batch);
         self.timed(owners, &commands, &outcomes, suspects, began.elapsed());
-        let mut aftermath = Aftermath::default();
+        let (mut aftermath, mut others) = (Aftermath::default(), BTreeMap::new());
         self.make_room(handle).into_iter().for_each(|effects| aftermath.add(None, effects));
-        for (outcome, owner) in outcomes.iter_mut().zip(owners) {
-            if let Some(effects) = outcome.effects.take() {
+        for (at, (outcome, owner)) in outcomes.iter_mut().zip(owners).enumerate() {
+            if let Some(mut effects) = outcome.effects.take() {
+                others.extend(effects.again.take().map(|args| (at, args)));
                 aftermath.add(*owner, *effects);
             }
         }
         let mut verdicts: Vec<Option<Verdict>> =
             outcomes.into_iter().map(|outcome| Some(Verdict::Done(outcome))).collect();
         for (at, mut call) in blocking {
-            let Some(Verdict::Done(Outcome { reply: nothing @ (Reply::Null | Reply::NullArray), effects })) =
-                &mut verdicts[at]
+            let Some(Verdict::Done(Outcome { reply: nothing @ (Reply::Null | Reply::NullArray), .. })) = &verdicts[at]
             else {
                 continue;
             };
-            if let Some(args) = effects.as_mut().and_then(|effects| effects.again.take()) {
+            if let Some(args) = others.remove(&at) {
                 call.args = args;
             }
             if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {
