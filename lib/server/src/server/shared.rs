@@ -308,6 +308,7 @@ impl Shared {
         self.timed(owners, &commands, &outcomes, suspects, began.elapsed());
         self.make_room(handle);
         let (mut aftermath, mut others) = (Aftermath::default(), BTreeMap::new());
+        self.make_room(handle).into_iter().for_each(|effects| aftermath.add(None, effects));
         for (at, (outcome, owner)) in outcomes.iter_mut().zip(owners).enumerate() {
             if let Some(mut effects) = outcome.effects.take() {
                 others.extend(effects.again.take().map(|args| (at, args)));
