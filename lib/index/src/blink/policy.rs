@@ -103,9 +103,9 @@ impl<P: Policy> Variation for Dense<P> {
 /// The same as another policy, with a replica of the tree on each node: reads stay there, and updates change all replicas
 /// before they return.
 #[derive(Clone, Copy, Debug)]
-pub struct Replicated<P>(PhantomData<P>);
+pub struct Mirrored<P>(PhantomData<P>);
 
-impl<P: Policy> Variation for Replicated<P> {
+impl<P: Policy> Variation for Mirrored<P> {
     type Of = P;
     const REPLICAS: Replicas = Replicas::Together;
 }
