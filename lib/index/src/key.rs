@@ -49,113 +49,11 @@ mod tuple;
 mod width;
 mod wrapper;
 
-use crate::blink::SlotForm;
-use crate::euno::ChunkForm;
-use crate::hydra::{PageForm, SearchForm};
-use core::cmp::Ordering;
-use core::fmt::Debug;
-use part::Encoding;
-
 pub use lookup::{Parts, by_parts};
 pub use own::KeyAs;
 pub use part::KeyPart;
 
-/// A family of encodings: what an index compares and stores.
-pub trait Form: Copy + Send + Sync + 'static {
-    /// A borrowed encoding, ordered as the keys are.
-    type Probe<'a>: Copy + Ord + Debug;
-
-    /// Which of the two forms this is.
-    const KIND: FormKind;
-}
-
-/// The two forms, for code that must tell them apart at run time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FormKind {
-    /// See [`Word`].
-    Word,
-    /// See [`Bytes`].
-    Bytes,
-}
-
-/// Keys that fit one `u64`.
-#[derive(Clone, Copy, Debug)]
-pub enum Word {}
-
-/// Keys that are byte strings, in lexicographic order.
-#[derive(Clone, Copy, Debug)]
-pub enum Bytes {}
-
-impl Form for Word {
-    type Probe<'a> = u64;
-    const KIND: FormKind = FormKind::Word;
-}
-
-impl Form for Bytes {
-    type Probe<'a> = &'a [u8];
-    const KIND: FormKind = FormKind::Bytes;
-}
-
-/// A form that the structures here have layouts for. Both forms are; users never need to name it.
-pub trait KeyForm: PageForm + SearchForm + SlotForm + ChunkForm {
-    /// The order of two encodings, whatever their lifetimes.
-    fn order(a: Self::Probe<'_>, b: Self::Probe<'_>) -> Ordering {
-        Self::compare(a, b)
-    }
-
-    /// Calls `f` with an encoding in this form.
-    #[doc(hidden)]
-    fn of<R>(encoding: &(impl Encoding + ?Sized), f: impl FnOnce(Self::Probe<'_>) -> R) -> R;
-
-    /// Reads a whole key.
-    ///
-    /// # Safety
-    /// `probe` was handed out by `P`'s `encode`.
-    #[doc(hidden)]
-    unsafe fn read<'a, P: KeyPart>(probe: Self::Probe<'a>) -> P::Part<'a>;
-}
-
-impl KeyForm for Word {
-    #[inline(always)]
-    fn of<R>(encoding: &(impl Encoding + ?Sized), f: impl FnOnce(u64) -> R) -> R {
-        f(encoding.word())
-    }
-
-    #[inline(always)]
-    unsafe fn read<'a, P: KeyPart>(word: Self::Probe<'a>) -> P::Part<'a> {
-        // SAFETY: passed on.
-        unsafe { P::of_word(word) }
-    }
-}
-
-impl KeyForm for Bytes {
-    #[inline(always)]
-    fn of<R>(encoding: &(impl Encoding + ?Sized), f: impl FnOnce(&[u8]) -> R) -> R {
-        encoding.with_bytes(f)
-    }
-
-    #[inline(always)]
-    unsafe fn read<'a, P: KeyPart>(mut bytes: Self::Probe<'a>) -> P::Part<'a> {
-        // SAFETY: passed on.
-        unsafe { P::read(&mut bytes, true) }
-    }
-}
-
-/// Something that can be looked up: a key, or a borrowed form of one (`str` for `String`).
-///
-/// The encoding is order-preserving and injective: `a < b` exactly when `a`'s encoding is less than `b`'s. An
-/// implementation that breaks this, or encodes a key differently each time, gives a map in a surprising order, never
-/// undefined behaviour.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is no key, and no key is looked up by it: a `String` is by a `str`, a tuple by `by_parts(&(\"a\", 7))`"
-)]
-pub trait Encode {
-    /// The encoding's form.
-    type Form: KeyForm;
-
-    /// Calls `f` with the encoding of `self`.
-    fn encode<R>(&self, f: impl FnOnce(<Self::Form as Form>::Probe<'_>) -> R) -> R;
-}
+use crate::structure::{Encode, Form};
 
 /// A borrowed form of `K` that can be stored as one: `str` for `String`, any `K` for itself.
 ///

@@ -14,9 +14,12 @@ pub mod guide {}
 pub mod hydra;
 mod index;
 mod key;
+mod limits;
 pub mod map;
 #[doc(hidden)]
 pub mod points;
+mod search;
+mod structure;
 mod tally;
 mod thin;
 mod unwind;
@@ -28,5 +31,6 @@ pub use blink::BLinkTree;
 pub use euno::{EunoBTree, EunoSkipList};
 pub use hydra::HydraList;
 pub use index::{OrderedIndex, OrderedSession};
-pub use key::{Bytes, Encode, EncodeAs, Form, FormKind, Key, KeyAs, KeyForm, KeyPart, Parts, Probe, Word, by_parts};
+pub use key::{EncodeAs, Key, KeyAs, KeyPart, Parts, Probe, by_parts};
 pub use map::{Change, Entry, Map, Ref, Refused, Session};
+pub use structure::{Bytes, Encode, Form, FormKind, Word};

@@ -193,6 +193,7 @@ pub enum Run {
 }
 
 /// A row of the registry.
+#[derive(Clone, Copy)]
 pub struct Command {
     /// The name, in lower case.
     pub name: &'static str,
@@ -281,12 +282,25 @@ const fn speed(flags: u32) -> u32 {
 static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Command>> =
     LazyLock::new(|| all().map(|command| (command.name.as_bytes(), command)).collect());
 
+/// All rows, in one place: a command's number is its place.
+static ALL: LazyLock<Vec<Command>> = LazyLock::new(|| {
+    let servers = [crate::server::commands::COMMANDS, crate::server::saver::COMMANDS];
+    family::TABLES.iter().copied().chain(servers).flatten().copied().collect()
+});
+
 /// The longest name.
 const LONGEST: usize = 32;
 
 /// All commands, family by family.
 pub fn all() -> impl Iterator<Item = &'static Command> {
-    family::TABLES.iter().copied().chain([crate::server::commands::COMMANDS]).flatten()
+    ALL.iter()
+}
+
+impl Command {
+    /// Its place among [`all`].
+    pub fn number(&'static self) -> usize {
+        (core::ptr::from_ref(self) as usize - ALL.as_ptr() as usize) / size_of::<Self>()
+    }
 }
 
 /// The command with this name, in upper or lower case.

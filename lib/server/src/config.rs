@@ -1,5 +1,7 @@
 //! A server's settings: what `serve`'s arguments and `CONFIG` name.
 
+pub mod keeping;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -62,7 +64,7 @@ impl Config {
     /// What the settings say.
     pub fn new(settings: &Settings) -> Self {
         let appendfsync = if settings.appendonly == Appendonly::Always { "always" } else { "everysec" };
-        let values = vec![
+        let mut values = vec![
             ("appendfsync", appendfsync.into()),
             ("appendonly", if settings.appendonly == Appendonly::No { "no" } else { "yes" }.into()),
             ("bind", settings.address.ip().to_string()),
@@ -70,15 +72,14 @@ impl Config {
             ("dir", settings.directory.display().to_string()),
             ("io-threads", settings.loops.to_string()),
             ("maxclients", settings.clients.to_string()),
-            ("maxmemory", "0".into()),
-            ("maxmemory-policy", "noeviction".into()),
             ("port", settings.address.port().to_string()),
             ("protected-mode", "yes".into()),
             ("proto-max-bulk-len", crate::resp::LONGEST_BULK.to_string()),
             ("requirepass", settings.password.clone().unwrap_or_default()),
-            ("save", String::new()),
             ("timeout", "0".into()),
         ];
+        values.extend(keeping::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        values.extend(crate::server::params::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned())));
         Self { values: Mutex::new(values) }
     }
 
@@ -106,6 +107,13 @@ impl Config {
         let found = values.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name));
         let (known, old) =
             found.ok_or_else(|| format!("Unknown option or number of arguments for CONFIG SET - '{name}'"))?;
+        if let Some(checked) =
+            keeping::checked(known, value).or_else(|| crate::server::params::check(known, value, old))
+        {
+            let failed = |what| format!("CONFIG SET failed (possibly related to argument '{name}') - {what}");
+            *old = checked.map_err(failed)?;
+            return Ok(());
+        }
         if !MUTABLE.contains(known) {
             return Err(format!(
                 "CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"

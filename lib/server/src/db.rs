@@ -7,24 +7,33 @@
 //! - The same operations in the same order make equal databases: nothing here depends on addresses, on a hasher's random
 //!   keys or on the time of day.
 //! - A container that is a key's value is never empty.
-//! - An expired key is there until a write meets it; no function of a command sees it.
+//! - An expired key is there until a write meets it, or the operation that removes what is due; no function of a command
+//!   sees it.
 
+pub mod evict;
+pub mod expiry;
 pub mod extended;
 pub mod hash;
+pub mod image;
 pub mod list;
+pub mod listpack;
+pub mod meter;
 pub mod pack;
 pub mod set;
+pub mod small;
 pub mod stream;
+pub mod stream_node;
 pub mod table;
 pub mod tree;
 pub mod value;
+pub mod walk;
 pub mod zset;
 
 use std::collections::BTreeMap;
 
 use archipelago_replicate::Sequential;
 
-use crate::command::Run;
+use crate::command::{Run, flag};
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
 use table::{Keyed, Table, hash};
@@ -55,6 +64,10 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// Keys that were changed, if they were wished for.
     pub changes: Vec<(u32, Vec<u8>)>,
+    /// Whole databases were emptied or exchanged, if changes were wished for.
+    pub flushed: bool,
+    /// The arguments with which a command that waits is to be asked again, if they are others.
+    pub again: Option<crate::args::Args>,
 }
 
 /// The response to an operation.
@@ -72,8 +85,9 @@ pub struct Space {
     pub(crate) keys: Table<Entry>,
     /// Keys with a time to expire at.
     pub(crate) volatile: usize,
-    /// Where the removal of expired keys goes on.
-    sweep: u64,
+    due: expiry::Due,
+    /// Bytes of the values, if they are counted.
+    heap: usize,
 }
 
 /// A key that clients watch.
@@ -92,7 +106,14 @@ pub struct Db {
     watched: BTreeMap<(u32, Vec<u8>), Watch>,
     /// Operations so far.
     serial: u64,
+    /// How many listen to the effects of each bit of [`wish`].
+    listeners: [u32; 3],
     effects: Effects,
+    /// Of a snapshot that is under way.
+    walker: walk::Walker,
+    meter: meter::Meter,
+    /// Says whether entries have counts of uses, and not the time of the last.
+    pub(crate) lfu: bool,
 }
 
 impl Default for Db {
@@ -101,7 +122,11 @@ impl Default for Db {
             spaces: (0..DATABASES).map(|_| Space::default()).collect(),
             watched: BTreeMap::new(),
             serial: 0,
+            listeners: [0; 3],
             effects: Effects::default(),
+            walker: walk::Walker::default(),
+            meter: meter::Meter::default(),
+            lfu: false,
         }
     }
 }
@@ -167,10 +192,24 @@ impl Db {
             }
             Write::UnwatchAll => {
                 self.watched.clear();
+                self.listeners = [0; 3];
+                Reply::OK
+            }
+            Write::Listen { what, begins } => {
+                for (_, count) in self.listeners.iter_mut().enumerate().filter(|(bit, _)| what >> bit & 1 == 1) {
+                    *count = if *begins { *count + 1 } else { count.saturating_sub(1) };
+                }
                 Reply::OK
             }
             Write::Expire { now, most } => self.expire(*now, *most as usize),
+            Write::Evict { now, keys } => self.evict(*now, keys),
+            Write::Meter { lfu } => {
+                self.lfu = *lfu;
+                self.begin_to_count();
+                Reply::OK
+            }
         };
+        self.settle();
         let effects = (self.effects != Effects::default()).then(|| Box::new(core::mem::take(&mut self.effects)));
         Outcome { reply, effects }
     }
@@ -182,7 +221,25 @@ impl Db {
             Run::Read(run) => run(&self.view(call), &call.args).into(),
             _ => Reply::Error(Fault::new("ERR not a reading command")),
         };
-        Outcome { reply, effects: None }
+        let events = if reply.is_error() { Vec::new() } else { self.misses(call) };
+        let effects = (!events.is_empty()).then(|| Box::new(Effects { events, ..Effects::default() }));
+        Outcome { reply, effects }
+    }
+
+    /// Bits of [`wish`] to which anybody listens.
+    fn wished(&self) -> u8 {
+        (0..3).filter(|bit| self.listeners[*bit] > 0).fold(0, |all, bit| all | 1 << bit)
+    }
+
+    /// The events of keys that a command reads and that are not there, if anybody listens to them.
+    fn misses(&self, call: &Call) -> Vec<Event> {
+        if self.wished() & wish::MISSES == 0 {
+            return Vec::new();
+        }
+        let view = self.view(call);
+        let sources = crate::operation::sources(call).into_iter().map(|place| &call.args[place]);
+        let missed = sources.filter(|key| view.find(key).is_none());
+        missed.map(|key| Event { class: b'm', name: "keymiss", db: call.db, key: key.to_vec() }).collect()
     }
 
     fn view(&self, call: &Call) -> View<'_> {
@@ -194,9 +251,18 @@ impl Db {
             return Reply::Error(fault::DB_INDEX);
         }
         match call.command.run {
-            Run::Read(run) => run(&self.view(call), &call.args).into(),
+            Run::Read(run) => {
+                let reply = run(&self.view(call), &call.args).into();
+                if call.command.has(flag::BLOCKING) && reply == Reply::NullArray {
+                    self.effects.again = crate::family::streams::again(&self.view(call), &call.args);
+                }
+                reply
+            }
             Run::Write(run) => {
                 let &Call { db: index, now, seed, wishes, .. } = call;
+                let wishes = wishes | self.wished();
+                let misses = self.misses(call);
+                self.effects.events.extend(misses);
                 run(&mut Change { db: self, index, now, random: Random(seed), wishes }, &call.args).into()
             }
             // Of a transaction: the session has chosen the databases of the calls behind it, and nothing is watched.
@@ -223,7 +289,8 @@ impl Db {
         for key in keys {
             // What has expired is gone before, not a change that the client did not see.
             if db < DATABASES {
-                Change { db: self, index: db, now, random: Random(0), wishes: 0 }.bury(key);
+                let wishes = self.wished();
+                Change { db: self, index: db, now, random: Random(0), wishes }.bury(key);
             }
             let watch = self.watched.entry((db, key.clone())).or_insert(Watch { watchers: 0, changed: 0 });
             watch.watchers += 1;
@@ -249,26 +316,39 @@ impl Db {
         changed || space.and_then(|space| space.keys.get(key)).is_some_and(|entry| entry.is_dead(now))
     }
 
-    /// Removes expired keys; looks at sixteen keys for each that it may remove.
+    /// Removes keys that have expired, those that did first; of each database at most `most`.
     fn expire(&mut self, now: u64, most: usize) -> Reply {
         let mut removed = 0;
         for index in 0..DATABASES {
-            let space = &mut self.spaces[index as usize];
-            if space.volatile == 0 || removed >= most {
-                continue;
-            }
-            let mut dead = Vec::new();
-            let look = |entry: &Entry| {
-                if entry.is_dead(now) {
-                    dead.push(entry.key().to_vec());
-                }
-            };
-            space.sweep = space.keys.scan(space.sweep, (most - removed) * 16, look);
+            let dead = self.spaces[index as usize].expired(now, most);
             removed += dead.len();
-            let mut change = Change { db: self, index, now, random: Random(0), wishes: wish::EVENTS | wish::CHANGES };
+            let wishes = self.wished();
+            let mut change = Change { db: self, index, now, random: Random(0), wishes };
             dead.iter().for_each(|key| change.bury(key));
         }
         Reply::count(removed)
+    }
+
+    /// Removes keys that were chosen when memory was short.
+    fn evict(&mut self, now: u64, keys: &[(u32, Vec<u8>)]) -> Reply {
+        for (index, key) in keys.iter().filter(|(index, _)| *index < DATABASES) {
+            let wishes = wish::EVENTS | wish::CHANGES;
+            let mut change = Change { db: self, index: *index, now, random: Random(0), wishes };
+            if change.remove(key).is_some() {
+                change.changed(key, b'e', "evicted");
+            }
+        }
+        Reply::OK
+    }
+
+    /// How many operations there were.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// How many keys have expired and are still there. O(log n).
+    pub fn expired(&self, now: u64) -> usize {
+        self.spaces.iter().map(|space| space.due.count(now)).sum()
     }
 
     /// Tells watchers that a key was changed.
@@ -334,12 +414,19 @@ impl<'d> View<'d> {
         self.find(key).map(|entry| &entry.value)
     }
 
+    /// A key's value, of which the use is noted.
+    fn use_of(&self, key: &[u8]) -> Option<&'d Value> {
+        let entry = self.find(key)?;
+        entry.note_use(self.now, self.db.lfu, self.seed);
+        Some(&entry.value)
+    }
+
     /// A key's bytes.
     ///
     /// # Errors
     /// If it is no string.
     pub fn string(&self, key: &[u8]) -> Result<Option<std::borrow::Cow<'d, [u8]>>, Fault> {
-        self.value(key).map(|value| value.bytes().ok_or(fault::WRONG_TYPE)).transpose()
+        self.use_of(key).map(|value| value.bytes().ok_or(fault::WRONG_TYPE)).transpose()
     }
 
     /// A key's value of this type.
@@ -347,7 +434,7 @@ impl<'d> View<'d> {
     /// # Errors
     /// If it is of another.
     pub fn get<T: Kind>(&self, key: &[u8]) -> Result<Option<&'d T>, Fault> {
-        self.value(key).map(|value| T::of(value).ok_or(fault::WRONG_TYPE)).transpose()
+        self.use_of(key).map(|value| T::of(value).ok_or(fault::WRONG_TYPE)).transpose()
     }
 
     /// Random numbers for this operation.
@@ -366,6 +453,34 @@ impl Change<'_> {
         &mut self.db.spaces[self.index as usize]
     }
 
+    /// The database, of which a key is about to be changed: a snapshot that is under way keeps what it was.
+    fn space_for(&mut self, key: &[u8]) -> &mut Space {
+        self.db.open(self.index, key);
+        let space = &mut self.db.spaces[self.index as usize];
+        if let Some(walk) = self.db.walker.current() {
+            walk.keep(self.index, &space.keys, key);
+        }
+        space
+    }
+
+    /// Removes all keys of the database. Tells nothing.
+    pub fn clear(&mut self) {
+        self.db.settle();
+        let space = core::mem::take(self.space());
+        if let Some(walk) = self.db.walker.current() {
+            walk.empty(self.index, space.keys);
+        }
+    }
+
+    /// Swaps two databases. Tells nothing.
+    pub fn swap(&mut self, one: u32, other: u32) {
+        self.db.settle();
+        self.db.spaces.swap(one as usize, other as usize);
+        if let Some(walk) = self.db.walker.current() {
+            walk.swap(one, other);
+        }
+    }
+
     /// Removes the key if it has expired.
     pub fn bury(&mut self, key: &[u8]) {
         let now = self.now;
@@ -379,7 +494,10 @@ impl Change<'_> {
     /// A key that is there.
     pub fn find(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.bury(key);
-        self.space().keys.get_mut(key)
+        let (now, lfu, seed) = (self.now, self.db.lfu, self.random.0);
+        let entry = self.space_for(key).keys.get_mut(key)?;
+        entry.note_use(now, lfu, seed);
+        Some(entry)
     }
 
     /// A key's value.
@@ -428,39 +546,43 @@ impl Change<'_> {
 
     /// Sets a key to a value, without a time to expire at. Tells nothing.
     pub fn set(&mut self, key: &[u8], value: Value) {
-        let access = (self.now / 1000) as u32;
-        let space = self.space();
+        let (now, lfu, seed) = (self.now, self.db.lfu, self.random.0);
+        let space = self.space_for(key);
         match space.keys.get_mut(key) {
             Some(entry) => {
                 entry.value = value;
-                entry.access = access;
-                if entry.expires().is_some() {
+                entry.note_use(now, lfu, seed);
+                if let before @ Some(_) = entry.expires() {
+                    let hash = entry.hash();
                     entry.set_expires(None);
-                    space.volatile -= 1;
+                    space.note_expiry(hash, before, None);
                 }
             }
             None => {
-                let mut entry = Entry::new(key, value);
-                entry.access = access;
+                let entry = Entry::new(key, value);
+                entry.set_access(evict::born(now, lfu));
                 space.keys.insert(entry);
+                self.event(key, b'n', "new");
             }
         }
     }
 
     /// Takes a key out. Tells nothing.
     pub fn remove(&mut self, key: &[u8]) -> Option<Entry> {
-        let space = self.space();
+        let space = self.space_for(key);
         let entry = space.keys.remove(key)?;
-        space.volatile -= usize::from(entry.expires().is_some());
+        space.note_expiry(entry.hash(), entry.expires(), None);
         Some(entry)
     }
 
     /// Sets when a key expires, if it is there. Tells nothing.
     pub fn expire_at(&mut self, key: &[u8], at: Option<u64>) {
-        let space = self.space();
+        let space = self.space_for(key);
         if let Some(entry) = space.keys.get_mut(key) {
-            space.volatile = space.volatile + usize::from(at.is_some()) - usize::from(entry.expires().is_some());
+            let (hash, before) = (entry.hash(), entry.expires());
             entry.set_expires(at);
+            let after = entry.expires();
+            space.note_expiry(hash, before, after);
         }
     }
 
@@ -478,6 +600,11 @@ impl Change<'_> {
         if self.wishes & wish::EVENTS != 0 {
             self.db.effects.events.push(Event { class, name, db: self.index, key: key.to_vec() });
         }
+    }
+
+    /// Says that whole databases were changed, to those who cache keys.
+    pub fn flushed(&mut self) {
+        self.db.effects.flushed |= self.wishes & wish::CHANGES != 0;
     }
 
     /// Says that blocked clients may go on with a key.

@@ -8,11 +8,14 @@ pub mod bits;
 pub mod connection;
 pub mod generic;
 pub mod glob;
+pub mod groups;
 pub mod hashes;
 pub mod lists;
 pub mod parse;
 pub mod sets;
+pub mod streams;
 pub mod strings;
+pub mod xinfo;
 pub mod zjoins;
 pub mod zranges;
 pub mod zsets;
@@ -31,4 +34,7 @@ pub const TABLES: &[&[Command]] = &[
     zsets::COMMANDS,
     zranges::COMMANDS,
     zjoins::COMMANDS,
+    streams::COMMANDS,
+    groups::COMMANDS,
+    xinfo::COMMANDS,
 ];

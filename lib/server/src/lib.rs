@@ -10,6 +10,7 @@
 //! | [`db`] | the sequential database: tables, values, expiry, versions of watched keys | `operation`, `reply` |
 //! | [`family`] | the commands themselves, one file a family | `db` |
 //! | [`session`] | a client's state without its socket: database, protocol, `MULTI` queue; a request to a [`session::Step`] | `operation` |
+//! | [`log`], [`snapshot`] | changes on their way to the disk and the replicas; what lets the log begin anew | `db`, `operation` |
 //! | [`server`] | sockets: event loops, batches to the combiner | all of them |
 //!
 //! [`db::Db`] knows nothing of threads or sockets. All that an operation must not ask for itself is in it: the time, the
@@ -29,3 +30,4 @@ pub mod reply;
 pub mod resp;
 pub mod server;
 pub mod session;
+pub mod snapshot;

@@ -24,13 +24,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use archipelago_journal::{Disk, Error, Journal, Options, Policy, Position, Recovery};
+use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
+use archipelago_platform::time::Instant;
 use archipelago_replicate::{Handle, Replicated};
 
 use crate::config::Appendonly;
 use crate::db::{Db, Outcome};
 use crate::operation::Write;
 use crate::reply::{Fault, Reply};
+use crate::snapshot::{self, Snapshots};
 
 /// The most bytes of one change, and of changes that wait for the disk.
 const QUEUE: usize = 64 << 20;
@@ -48,12 +51,15 @@ struct Log {
     journal: Journal,
     always: bool,
     order: Mutex<Order>,
+    /// Nanoseconds that the last batch took behind its sync, for the thread that handed it on.
+    applied: AtomicU64,
 }
 
 /// The replicas and, with a log, the log before them.
 pub struct Store {
     db: Replicated<Db>,
     log: Option<Log>,
+    snapshots: Option<Snapshots>,
 }
 
 /// Why a start failed, in a sentence.
@@ -62,10 +68,11 @@ pub type Refusal = String;
 impl Store {
     /// Without a log.
     pub fn volatile() -> Self {
-        Self { db: Replicated::new(Db::default), log: None }
+        Self { db: Replicated::new(Db::default), log: None, snapshots: None }
     }
 
-    /// With a log in `directory`, of which the records are applied first. Reads the whole log: O(bytes).
+    /// With the snapshot in `directory`, if there is one, and with a log there, of which the records behind the snapshot are
+    /// applied. Reads both: O(bytes).
     ///
     /// # Errors
     /// A sentence that says what is wrong and what to do.
@@ -74,29 +81,57 @@ impl Store {
         directory: &Path,
         appendonly: Appendonly,
     ) -> Result<(Self, Option<Recovery>), Refusal> {
+        Self::open_with(disk, directory, appendonly, Options::default().segment)
+    }
+
+    /// The same with segments of the log of about this number of bytes: what a snapshot makes superfluous is removed segment
+    /// by segment.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        appendonly: Appendonly,
+        segment: u64,
+    ) -> Result<(Self, Option<Recovery>), Refusal> {
         let policy = match appendonly {
             Appendonly::No => {
-                if disk.list(directory).is_ok_and(|names| names.iter().any(|name| name == "manifest")) {
+                if has_log(&*disk, directory) {
                     return Err(format!(
                         "{} has a log, which would not be kept up: start with --appendonly everysec or always, or with another directory",
                         directory.display()
                     ));
                 }
-                return Ok((Self::volatile(), None));
+                let mut db = Db::default();
+                let status = snapshot::read(&*disk, directory, &mut db)?;
+                let snapshots = Some(Snapshots::new(disk, directory, status));
+                return Ok((Self { db: Replicated::new(|| db.clone()), log: None, snapshots }, None));
             }
             Appendonly::EverySecond => Policy::Every(Duration::from_secs(1)),
             Appendonly::Always => Policy::Always,
         };
-        let options = Options { policy, queue: QUEUE, ..Options::default() };
-        let recovered = Mutex::new((Db::default(), None));
+        let options = Options { policy, segment, queue: QUEUE, ..Options::default() };
+        let mut db = Db::default();
+        let status = snapshot::read(&*disk, directory, &mut db)?;
+        let place = status.place;
+        // Asked before the journal makes a new log here.
+        if place > 0 && !has_log(&*disk, directory) {
+            return Err(without_its_log(directory, place));
+        }
+        let recovered = Mutex::new((db, None));
         let apply = |record: archipelago_journal::Record<'_>| {
+            if record.position.place <= place {
+                return;
+            }
             let mut recovered = recovered.lock().expect("the one before did not panic");
             match Write::decode(record.bytes) {
                 Some(write) => _ = recovered.0.write(&write),
                 None => _ = recovered.1.get_or_insert(record.position.place),
             }
         };
-        let (journal, recovery) = Journal::open(disk, directory, options, apply).map_err(|error| error.to_string())?;
+        let opened = Journal::open(disk.clone(), directory, options, apply);
+        let (journal, recovery) = opened.map_err(|error| error.to_string())?;
         let (db, unknown) = recovered.into_inner().expect("the last one did not panic");
         if let Some(place) = unknown {
             return Err(format!(
@@ -104,8 +139,17 @@ impl Store {
                 directory.display()
             ));
         }
-        let log = Log { journal, always: appendonly == Appendonly::Always, order: Mutex::default() };
-        let store = Self { db: Replicated::new(|| db.clone()), log: Some(log) };
+        if journal.end(0).place < place {
+            return Err(without_its_log(directory, place));
+        }
+        let log = Log {
+            journal,
+            always: appendonly == Appendonly::Always,
+            order: Mutex::default(),
+            applied: AtomicU64::new(0),
+        };
+        let snapshots = Some(Snapshots::new(disk, directory, status));
+        let store = Self { db: Replicated::new(|| db.clone()), log: Some(log), snapshots };
         // The clients who watched are gone. Logged as all changes are, since it counts as an operation.
         for outcome in store.write_many(&mut store.handle(), vec![Write::UnwatchAll]) {
             if let Reply::Error(fault) = outcome.reply {
@@ -130,6 +174,11 @@ impl Store {
         self.log.as_ref().is_some_and(|log| log.always)
     }
 
+    /// With a log that waits: how long the last batch took, without the wait. Of use to the only thread that hands on batches.
+    pub fn applied(&self) -> Duration {
+        Duration::from_nanos(self.log.as_ref().map_or(0, |log| log.applied.load(Relaxed)))
+    }
+
     /// Carries out changes in order, each with an outcome: after they are durable with `always`, which waits.
     pub fn write_many(&self, handle: &mut Handle<Db>, batch: Vec<Write>) -> Vec<Outcome> {
         let Some(log) = &self.log else { return apply(handle, batch) };
@@ -139,7 +188,11 @@ impl Store {
         let (mut outcomes, taken) = (Vec::new(), batch.len());
         if log.always {
             match log.wait(&mut order, handle) {
-                Ok(()) => outcomes = apply(handle, batch),
+                Ok(()) => {
+                    let began = Instant::now();
+                    outcomes = apply(handle, batch);
+                    log.applied.store(began.elapsed().as_nanos() as u64, Relaxed);
+                }
                 Err(error) => {
                     order.late.extend(batch);
                     outcomes.extend((0..taken).map(|_| refused(&error, true)));
@@ -153,6 +206,37 @@ impl Store {
             outcomes.extend((taken..count).map(|_| refused(&error, false)));
         }
         outcomes
+    }
+
+    /// Where snapshots are written, if they are.
+    pub fn snapshots(&self) -> Option<&Snapshots> {
+        self.snapshots.as_ref()
+    }
+
+    /// Looks at a replica while no change is between the log and the replicas. Returns where the log ends, too.
+    ///
+    /// # Errors
+    /// If changes are late that cannot be synced.
+    pub(crate) fn quiet<R>(&self, look: impl FnOnce(&Db) -> R) -> Result<(Option<Position>, R), Refusal> {
+        let look = || self.db.inspect(0, look).map_err(|poisoned| poisoned.to_string());
+        let Some(log) = &self.log else { return Ok((None, look()?)) };
+        let mut order = log.order.lock().expect("nothing panics while it is locked");
+        if log.always {
+            log.wait(&mut order, &mut self.handle()).map_err(|error| error.to_string())?;
+        }
+        let end = log.journal.end(0);
+        Ok((Some(end), look()?))
+    }
+
+    /// Removes segments of the log that end at or before a position.
+    pub(crate) fn retire_before(&self, end: Position) -> Result<(), Refusal> {
+        let log = self.log.as_ref();
+        log.map_or(Ok(()), |log| log.journal.retire_before(end).map_err(|error| error.to_string()))
+    }
+
+    /// Bytes of changes that were ever appended to the log.
+    pub fn appended(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.journal.end(0).place)
     }
 
     /// Writes and syncs all.
@@ -199,6 +283,19 @@ impl Log {
         }
         Ok(())
     }
+}
+
+fn has_log(disk: &dyn Disk, directory: &Path) -> bool {
+    disk.list(directory).is_ok_and(|names| names.iter().any(|name| name == "manifest"))
+}
+
+/// The log is synced before a snapshot says that it goes on there: it can only have been removed.
+fn without_its_log(directory: &Path, place: u64) -> Refusal {
+    format!(
+        "{}: the snapshot goes on at {place} of a log that is not there or ends before: put what is missing back; or, to go on \
+         with the snapshot alone, move the log's files away, start with --appendonly no, and SAVE",
+        directory.display()
+    )
 }
 
 fn apply(handle: &mut Handle<Db>, batch: Vec<Write>) -> Vec<Outcome> {

@@ -31,6 +31,24 @@ pub mod wish {
     pub const EVENTS: u8 = 1;
     /// Which keys were changed, for client-side caches.
     pub const CHANGES: u8 = 2;
+    /// Events of keys that a reading command did not find.
+    pub const MISSES: u8 = 4;
+}
+
+/// The places of the keys that a command reads, for the event of a key that is not there: of a changing command those that it
+/// does not change, or whose old value it answers with.
+pub fn sources(call: &Call) -> Vec<usize> {
+    let places = call.command.keys.places(&call.args);
+    let reads = call.command.has(command::flag::READONLY);
+    match call.command.name {
+        "object" => Vec::new(),
+        "set" if (3..call.args.len()).any(|at| call.args.is(at, "GET")) => places,
+        "getex" | "getdel" | "getset" => places,
+        "copy" => places[..1].to_vec(),
+        name if name.ends_with("store") || name == "bitop" => places[1..].to_vec(),
+        _ if reads => places,
+        _ => Vec::new(),
+    }
 }
 
 /// An operation that changes nothing.
@@ -81,12 +99,32 @@ pub enum Write {
     },
     /// Lets all watched keys go: at a start, when the clients of the log's past are no more.
     UnwatchAll,
-    /// Removes keys that have expired.
+    /// From here on effects are gathered for one listener more, or one fewer. The database keeps count, so that each change
+    /// behind this operation is told, whoever made it and whenever.
+    Listen {
+        /// One bit of [`wish`].
+        what: u8,
+        /// One more; else one fewer.
+        begins: bool,
+    },
+    /// Removes keys that have expired, those that did first.
     Expire {
         /// The time: milliseconds since 1970.
         now: u64,
-        /// The most keys that are removed.
+        /// The most keys that are removed of a database.
         most: u32,
+    },
+    /// Removes keys since memory is short: those that one place has chosen.
+    Evict {
+        /// The time: milliseconds since 1970.
+        now: u64,
+        /// The keys, with the numbers of their databases.
+        keys: Vec<(u32, Vec<u8>)>,
+    },
+    /// Begins to count what keys take of memory.
+    Meter {
+        /// Says whether entries have counts of uses, and not the time of the last.
+        lfu: bool,
     },
 }
 
@@ -96,6 +134,9 @@ const WATCH: u8 = 3;
 const UNWATCH: u8 = 4;
 const UNWATCH_ALL: u8 = 5;
 const EXPIRE: u8 = 6;
+const LISTEN: u8 = 7;
+const EVICT: u8 = 20;
+const METER: u8 = 21;
 
 impl Write {
     /// Appends the operation's bytes.
@@ -124,6 +165,17 @@ impl Write {
                 put_watched(watched, out);
             }
             Self::UnwatchAll => out.push(UNWATCH_ALL),
+            Self::Listen { what, begins } => out.extend([LISTEN, *what, u8::from(*begins)]),
+            Self::Evict { now, keys } => {
+                out.push(EVICT);
+                put_number(*now, out);
+                put_number(keys.len() as u64, out);
+                for (db, key) in keys {
+                    put_number(u64::from(*db), out);
+                    put_bytes(key, out);
+                }
+            }
+            Self::Meter { lfu } => out.extend_from_slice(&[METER, u8::from(*lfu)]),
             Self::Expire { now, most } => {
                 out.push(EXPIRE);
                 put_number(*now, out);
@@ -149,6 +201,12 @@ impl Write {
             },
             UNWATCH => Self::Unwatch { watched: input.many(Input::watched)? },
             UNWATCH_ALL => Self::UnwatchAll,
+            LISTEN => Self::Listen { what: input.byte()?, begins: input.byte()? != 0 },
+            EVICT => Self::Evict {
+                now: input.number()?,
+                keys: input.many(|input| Some((input.small()?, input.bytes()?.to_vec())))?,
+            },
+            METER => Self::Meter { lfu: input.byte()? != 0 },
             EXPIRE => Self::Expire { now: input.number()?, most: input.small()? },
             _ => return None,
         };

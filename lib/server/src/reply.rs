@@ -31,6 +31,8 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// Keys and values by turns: a map in RESP3, an array in RESP2.
     Map(Vec<Reply>),
+    /// Keys and values by turns: a map in RESP3, an array of arrays of two in RESP2.
+    Pairs(Vec<Reply>),
     /// A set in RESP3, an array in RESP2.
     Set(Vec<Reply>),
     /// A message that answers no request: an array in RESP2.
@@ -132,6 +134,11 @@ impl Reply {
             Self::Double(number) => bulk(double(*number).as_bytes(), out),
             Self::Array(all) => many(b'*', all.len(), all, protocol, out),
             Self::Map(all) if three => many(b'%', all.len() / 2, all, protocol, out),
+            Self::Pairs(all) if three => many(b'%', all.len() / 2, all, protocol, out),
+            Self::Pairs(all) => {
+                header(b'*', all.len() as i64 / 2, out);
+                all.chunks(2).for_each(|pair| many(b'*', pair.len(), pair, protocol, out));
+            }
             Self::Set(all) if three => many(b'~', all.len(), all, protocol, out),
             Self::Push(all) if three => many(b'>', all.len(), all, protocol, out),
             Self::Map(all) | Self::Set(all) | Self::Push(all) => many(b'*', all.len(), all, protocol, out),
@@ -210,6 +217,10 @@ pub fn double(number: f64) -> String {
     if number == 0.0 {
         return if number.is_sign_negative() { "-0".into() } else { "0".into() };
     }
+    // All seventeen digits of an integer that is exact are its own.
+    if number.abs() < 1e15 && number.trunc() == number {
+        return (number as i64).to_string();
+    }
     let scientific = format!("{number:.16e}");
     let (mantissa, exponent) = scientific.split_once('e').expect("it was written with an exponent");
     let exponent: i32 = exponent.parse().expect("it was written as a number");
@@ -235,6 +246,7 @@ mod tests {
         for (number, text) in [
             (0.1, "0.10000000000000001"),
             (3.0, "3"),
+            (-999_999_999_999_999.0, "-999999999999999"),
             (-1.5, "-1.5"),
             (1e17, "1e+17"),
             (12345678901234567.0, "12345678901234568"),

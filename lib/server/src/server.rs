@@ -4,16 +4,37 @@
 //! |---|---|
 //! | [`event_loop`] | accepts, takes requests in rounds, hands changes on as one batch |
 //! | [`client`] | a socket, and the bytes on their way: all bounds are here |
-//! | [`commands`], [`info`] | commands of the connection and of the server |
+//! | [`room`] | what goes when memory is short |
+//! | [`saver`] | snapshots, by command and on time |
+//! | [`commands`], [`info`], [`clients`], [`catalog`], [`debug`] | commands of the connection and of the server; [`help`] |
+//! | [`requests`] | reads, and what is noted of requests |
+//! | [`transaction`] | the same inside `MULTI` |
+//! | [`events`], [`tracking`] | who hears of changes: keyspace events, client-side caches |
+//! | [`stats`], [`slow`], [`monitor`] | what commands came, and how long they took |
+//! | [`params`] | parameters of these |
 //! | [`shared`] | letters between loops, the thread that waits for the disk, clients that wait for keys |
 //!
 //! Sockets are those of the standard library, behind `mio`: the door of `archipelago_platform` has no network.
 
+mod catalog;
 mod client;
+mod clients;
 pub mod commands;
+mod debug;
 mod event_loop;
+mod events;
+mod help;
 mod info;
+mod monitor;
+pub mod params;
+mod requests;
+mod room;
+pub mod saver;
 mod shared;
+mod slow;
+mod stats;
+mod tracking;
+mod transaction;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -146,6 +167,7 @@ impl Server {
             self.shared.last_job();
             ended = ended.and(writer.join().map_err(|_| "the log's thread has panicked".to_owned()));
         }
+        ended = ended.and(self.shared.end_snapshots());
         ended.and(self.shared.store.sync())
     }
 }

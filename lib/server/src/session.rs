@@ -7,7 +7,7 @@ use crate::args::Args;
 use crate::command::{self, Command, Run, flag};
 use crate::db::{DATABASES, Outcome};
 use crate::family::generic::object_part;
-use crate::family::parse;
+use crate::family::{groups, parse, streams, xinfo};
 use crate::operation::{Call, Read, Watched, Write};
 use crate::reply::{Fault, Protocol, Reply, fault};
 
@@ -58,6 +58,8 @@ pub struct Session {
     watched: Vec<Watched>,
     /// Keys of a `WATCH` that is under way.
     watching: Option<(u32, Vec<Vec<u8>>)>,
+    /// Says that commands which need memory are refused.
+    pub no_room: bool,
     /// The database after an `EXEC` that is under way.
     selects: Option<u32>,
 }
@@ -66,6 +68,9 @@ pub struct Session {
 pub fn wrong_number(name: &str) -> Fault {
     Fault::made(format!("ERR wrong number of arguments for '{name}' command"))
 }
+
+/// The error for a command that needs memory when there is none.
+const NO_ROOM: Fault = Fault::new("OOM command not allowed when used memory > 'maxmemory'.");
 
 fn unknown(args: &Args) -> Fault {
     let shown = |bytes: &[u8], most: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned();
@@ -86,6 +91,9 @@ impl Session {
         let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
         let found = command.ok_or_else(|| unknown(&args)).and_then(|command| match command.takes(args.len()) {
             true if command.name == "object" => object_part(&args).map(|_| command),
+            true if command.name == "xgroup" => groups::part(&args).map(|_| command),
+            true if command.name == "xinfo" => xinfo::part(&args).map(|_| command),
+            true if self.no_room && command.has(flag::DENYOOM) => Err(NO_ROOM),
             true => Ok(command),
             false => Err(wrong_number(command.name)),
         });
@@ -97,6 +105,10 @@ impl Session {
             return self.enqueue(command, args, moment);
         }
         match command.run {
+            // It may wait: as a change it has a place among the changes.
+            Run::Read(_) if command.has(flag::BLOCKING) && streams::block(&args).is_some() => {
+                Step::Write(Write::Call(self.call(command, args, moment)))
+            }
             Run::Read(_) => Step::Read(Read::Call(self.call(command, args, moment))),
             Run::Write(_) => Step::Write(Write::Call(self.call(command, args, moment))),
             Run::Session => self.own(command, args, moment),
@@ -123,9 +135,7 @@ impl Session {
         if command.name == "watch" {
             return Step::Reply(Reply::Error(Fault::new("ERR WATCH inside MULTI is not allowed")));
         }
-        if command.has(flag::NO_MULTI)
-            || (matches!(command.run, Run::Session) && !matches!(command.name, "select" | "unwatch"))
-        {
+        if command.has(flag::NO_MULTI) {
             return self.refuse(Fault::new("ERR Command not allowed inside a transaction"));
         }
         let number = (command.name == "select").then(|| parse::integer(&args[1]).ok());
@@ -168,6 +178,11 @@ impl Session {
             "unwatch" => self.unwatch(),
             _ => Step::Server(command, args),
         }
+    }
+
+    /// Returns whether a transaction is being queued, and of how many commands.
+    pub fn queued(&self) -> Option<usize> {
+        self.queue.as_ref().map(|queue| queue.calls.len())
     }
 
     /// Lets the watched keys go: at `UNWATCH`, and when the connection ends.

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::ops::{Bound, RangeBounds};
 
 use archipelago_index::map::Kind;
-use archipelago_index::{Key, KeyForm, KeyPart};
+use archipelago_index::{Form as _, Key, KeyPart};
 use archipelago_platform::sync::Arc;
 
 use crate::codec::Codec;
@@ -294,7 +294,7 @@ impl<I: Index, E: Kept<I::Key>, S: Scheme> By<I, E, S> {
 
 /// Returns whether two keys are the same, by their encodings, as in the maps.
 pub(crate) fn same<K: Key>(one: &K, other: &K) -> bool {
-    one.encode(|one| other.encode(|other| K::Form::order(one, other).is_eq()))
+    one.encode(|one| other.encode(|other| K::Form::compare(one, other).is_eq()))
 }
 
 impl<I: Index, E: Kept<I::Key>, S: Scheme> Secondary<I::Row, S> for By<I, E, S> {

@@ -1,9 +1,10 @@
 //! The tree's invariants, checked node by node while no thread writes.
 
-use super::edge::Target;
-use super::node::{Kind, Node};
+use super::kind::Kind;
+use super::node::Node;
 use super::raw::RawArt;
-use crate::Form;
+use super::target::Target;
+use crate::structure::Form;
 use crate::tally::Growth;
 use archipelago_sync::rcu::Guard;
 

@@ -11,12 +11,13 @@
 //!
 //! Leaves are produced in batches and fetched as they are produced, so that their cache misses overlap.
 
-use super::edge::{Edge, Target};
+use super::edge::Edge;
 use super::leaf::Leaf;
 use super::node::{Node, POSITIONS};
 use super::raw::{RawArt, common_prefix, position_of};
 use super::sync::Restart;
-use crate::Form;
+use super::target::Target;
+use crate::structure::Form;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;

@@ -8,33 +8,26 @@
 //! Leaves are 8-aligned, nodes 16-aligned, so the tags are free. A reader learns from the edge alone where in the node
 //! its slot is, and asks for that line without waiting for the node's header.
 //!
-//! [`Edge`] is only bits. [`Edge::target`] turns it into a [`Leaf`] or [`Node`] that may be dereferenced for as long as
+//! [`Edge`] is only bits. `Edge::target` (`target.rs`) turns it into a leaf or node that may be dereferenced for as long as
 //! a guard is held: that is the one unsafe step, everything after it is safe.
 
-use super::leaf::Leaf;
-use super::node::{Kind, Node};
+use super::kind::Kind;
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 
-const LEAF: usize = 1;
+/// The tag of a leaf.
+pub(super) const LEAF: usize = 1;
 const KIND_SHIFT: u32 = 1;
 const SKIPS: usize = 1 << 3;
 const NODE_TAGS: usize = 15;
 
 /// The value of a [`Slot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Edge(*mut ());
+pub(super) struct Edge(pub(super) *mut ());
 
 impl Default for Edge {
     fn default() -> Edge {
         Edge::NULL
     }
-}
-
-/// Where an edge leads.
-pub(super) enum Target<'g, F> {
-    Nothing,
-    Leaf(Leaf<'g, F>),
-    Node(Node<'g>),
 }
 
 impl Edge {
@@ -91,24 +84,6 @@ impl Edge {
     /// The inverse of [`into_raw`](Self::into_raw).
     pub(super) fn from_raw(raw: *mut ()) -> Edge {
         Edge(raw)
-    }
-
-    /// What the edge leads to.
-    ///
-    /// # Safety
-    /// The edge was loaded from a tree with leaves of form `F`, and what it leads to is not freed during `'g`: a guard
-    /// taken before the load is held for `'g`, or the tree is owned.
-    #[inline(always)]
-    pub(super) unsafe fn target<'g, F: crate::Form>(self) -> Target<'g, F> {
-        if self.is_null() {
-            Target::Nothing
-        } else if self.0.addr() & LEAF != 0 {
-            // SAFETY: tagged as a leaf by `to_leaf`; alive for 'g by this function's contract.
-            Target::Leaf(unsafe { Leaf::from_address(self.0.map_addr(|address| address & !LEAF)) })
-        } else {
-            // SAFETY: not null and not a leaf, so made by `to_node`; alive for 'g by this function's contract.
-            Target::Node(unsafe { Node::from_edge(self) })
-        }
     }
 }
 

@@ -8,14 +8,15 @@
 //! path, or puts a node between two of them and so changes the upper one; under either protocol it changes that node's
 //! version. A tree without entries is a root without edges, which is a matter of one look.
 
-use super::edge::{Edge, Target};
+use super::edge::Edge;
 use super::leaf::Leaf;
 use super::node::{Node, POSITIONS};
 use super::raw::RawArt;
 use super::sync::{Locked, Restart, WriteSync};
+use super::target::Target;
 use super::write_olc::OptimisticLockCoupling;
 use super::write_rowex::Rowex;
-use crate::Form;
+use crate::structure::Form;
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
@@ -94,7 +95,7 @@ impl<F: Form> RawArt<F> {
             return Err(Restart);
         }
         let word = leaf.word();
-        match self.write_sync() {
+        match *self.write_sync() {
             WriteSync::OptimisticLockCoupling => {
                 self.unlink::<OptimisticLockCoupling>(parent, locked, node, *position, *leaf, guard)?;
             }

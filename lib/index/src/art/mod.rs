@@ -21,7 +21,7 @@ mod check;
 mod cursor;
 mod edge;
 mod ends;
-mod form;
+mod kind;
 mod leaf;
 mod matching;
 mod node;
@@ -29,6 +29,7 @@ mod raw;
 mod reclaim;
 mod structure;
 mod sync;
+mod target;
 mod write_olc;
 mod write_rowex;
 
@@ -36,6 +37,7 @@ pub use sync::WriteSync;
 
 use crate::Key;
 use crate::map::{Map, Session};
+use crate::structure::Structure as _;
 pub(crate) use raw::RawArt;
 
 /// Marks maps that are adaptive radix trees. See [`Art`].
@@ -86,6 +88,6 @@ impl<K: Key, V: Send + Sync + 'static> Art<K, V> {
 
     /// The write synchronisation the map was made with.
     pub fn write_sync(&self) -> WriteSync {
-        self.core().tree.write_sync()
+        *self.core().hooks()
     }
 }

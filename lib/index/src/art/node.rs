@@ -18,6 +18,7 @@
 //! of the call, or null if at some moment of the call there was none.
 
 use super::edge::{Edge, Slot};
+use super::kind::Kind;
 use super::matching::Matching;
 use crate::points;
 use archipelago_platform::atomic::{AtomicU8, AtomicU16, Ordering};
@@ -37,37 +38,7 @@ const FETCH_AHEAD: usize = 16;
 /// Positions of a node: the terminal and 256 bytes.
 pub(super) const POSITIONS: usize = 257;
 
-/// A node's layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Node4,
-    Node16,
-    Node48,
-    Node256,
-}
-
 impl Kind {
-    pub(super) const ALL: [Kind; 4] = [Kind::Node4, Kind::Node16, Kind::Node48, Kind::Node256];
-
-    /// How many children fit.
-    pub(super) fn capacity(self) -> usize {
-        [4, 16, 48, 256][self as usize]
-    }
-
-    pub(super) fn larger(self) -> Kind {
-        Kind::ALL[(self as usize + 1).min(3)]
-    }
-
-    pub(super) fn smaller(self) -> Kind {
-        Kind::ALL[(self as usize).saturating_sub(1)]
-    }
-
-    /// With this many children or fewer the next smaller kind is used. Some slack below its capacity keeps an insert
-    /// after a removal from copying the node again.
-    pub(super) fn shrink_at(self) -> usize {
-        [0, 3, 12, 37][self as usize]
-    }
-
     fn size(self) -> usize {
         [size_of::<Node4>(), size_of::<Node16>(), size_of::<Indexed>(), size_of::<Direct>()][self as usize]
     }

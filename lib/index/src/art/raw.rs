@@ -11,14 +11,16 @@
 //! at that moment, that is the moment the key was absent; if it had been replaced, it was frozen at the replacement,
 //! which came after the call found a way into it, and *then* the key was absent.
 
-use super::edge::{Edge, Target};
+use super::edge::Edge;
+use super::kind::Kind;
 use super::leaf::Leaf;
-use super::node::{Kind, Node};
+use super::node::Node;
 use super::reclaim;
 use super::sync::{Locked, Protocol, Restart, Seen, WriteSync};
+use super::target::Target;
 use super::write_olc::OptimisticLockCoupling;
 use super::write_rowex::Rowex;
-use crate::Form;
+use crate::structure::Form;
 use crate::tally::{Growth, Tally};
 use archipelago_platform::plain::Plain;
 use archipelago_sync::backoff::Backoff;
@@ -114,8 +116,8 @@ impl<F: Form> RawArt<F> {
     }
 
     /// Which write synchronisation the tree was made with.
-    pub(super) fn write_sync(&self) -> WriteSync {
-        *self.sync
+    pub(super) fn write_sync(&self) -> &WriteSync {
+        &self.sync
     }
 
     /// The leaf of `key`.
@@ -494,7 +496,7 @@ fn smaller<'g, P: Protocol, F: Form>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Bytes;
+    use crate::structure::Bytes;
     use archipelago_sync::rcu::Domain;
 
     #[test]

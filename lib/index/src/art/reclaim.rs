@@ -1,9 +1,10 @@
 //! Handing nodes and leaves to RCU, and freeing a whole tree.
 
-use super::edge::{Edge, Target};
+use super::edge::Edge;
 use super::leaf::Leaf;
 use super::node::Node;
-use crate::Form;
+use super::target::Target;
+use crate::structure::Form;
 use archipelago_sync::rcu::Guard;
 
 /// Frees `node` (not what it holds) once no reader can be in it. The caller has unlinked it and marked it obsolete.

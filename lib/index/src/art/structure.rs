@@ -4,16 +4,17 @@ use super::cursor::{Batch, Cursor};
 use super::leaf::Leaf;
 use super::raw::RawArt;
 use super::sync::WriteSync;
-use super::{Radix, check, form};
-use crate::key::KeyForm;
-use crate::map::{End, Held, Kind, Limits, Put, Structure, When, Words};
+use super::{Radix, check};
+use crate::limits::Limits;
+use crate::structure::Form;
+use crate::structure::{Bytes, End, Held, Kind, Put, Structure, When, Word, Words};
 use archipelago_platform::sync::{Arc, Weak};
 use archipelago_sync::rcu::{Domain, Guard, Owner};
 use core::any::Any;
 use core::ops::Bound;
 
 /// A tree with what reclaims its memory.
-pub struct Core<F: KeyForm> {
+pub struct Core<F: Form> {
     pub(super) tree: RawArt<F>,
     limits: Limits,
     // Last: it frees what was retired from the tree.
@@ -21,28 +22,21 @@ pub struct Core<F: KeyForm> {
 }
 
 impl Kind for Radix {
-    type Core<F: KeyForm> = Core<F>;
+    type OfWords = Core<Word>;
+    type OfBytes = Core<Bytes>;
     type Config = WriteSync;
+    type Hooks = WriteSync;
 
     const NAME: &'static str = "Art";
-
-    fn build<F: KeyForm>(config: &WriteSync, limits: Limits) -> Arc<Core<F>> {
-        // SAFETY: the face passes guards of the map's own domain, and no other thread reaches the tree.
-        let tree = unsafe { RawArt::new(*config) };
-        Arc::new_cyclic(|this: &Weak<Core<F>>| {
-            let domain = limits.backlog.domain().tended_by(this.clone());
-            Core { tree, domain, limits }
-        })
-    }
 }
 
-impl<F: KeyForm> Owner for Core<F> {
+impl<F: Form> Owner for Core<F> {
     fn domain(&self) -> &Domain {
         &self.domain
     }
 }
 
-impl<F: KeyForm> Core<F> {
+impl<F: Form> Core<F> {
     fn walk<const DOWN: bool>(
         &self,
         guard: &Guard<'_>,
@@ -59,7 +53,7 @@ impl<F: KeyForm> Core<F> {
             found += cursor.fill(from, &mut coming, limit - found);
             while let Some(leaf) = shown.take() {
                 visited += 1;
-                if !visit(form::probe::<F>(leaf.key()), leaf.word()) {
+                if !visit(F::of_bytes(leaf.key()), leaf.word()) {
                     return visited;
                 }
             }
@@ -69,9 +63,24 @@ impl<F: KeyForm> Core<F> {
     }
 }
 
-impl<F: KeyForm> Structure<F> for Core<F> {
+impl<F: Form> Structure<F> for Core<F> {
     type Place<'s> = ();
     type Near<'g> = ();
+    type Config = WriteSync;
+    type Hooks = WriteSync;
+
+    fn build(config: &WriteSync, limits: Limits) -> Arc<Self> {
+        // SAFETY: the face passes guards of the map's own domain, and no other thread reaches the tree.
+        let tree = unsafe { RawArt::new(*config) };
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let domain = limits.backlog.domain().tended_by(this.clone());
+            Core { tree, domain, limits }
+        })
+    }
+
+    fn hooks(&self) -> &Self::Hooks {
+        self.tree.write_sync()
+    }
 
     #[inline]
     fn place(&self) {}
@@ -119,7 +128,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
             End::First => self.tree.take_outermost::<false>(guard),
             End::Last => self.tree.take_outermost::<true>(guard),
         }?;
-        Some(found(form::probe::<F>(leaf.key()), word))
+        Some(found(F::of_bytes(leaf.key()), word))
     }
 
     fn scan(
@@ -161,7 +170,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
             let own = self.tree.get(bytes, guard);
             own.or_else(|| Cursor::<_, false>::new(&self.tree, guard).next(Bound::Included(bytes)))
         })?;
-        Some(found(form::probe::<F>(leaf.key()), leaf.word()))
+        Some(found(F::of_bytes(leaf.key()), leaf.word()))
     }
 
     fn split_points(&self, (): (), guard: &Guard<'_>, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
@@ -169,7 +178,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
         self.tree.cut(guard, count.saturating_mul(16), |key, _| keys.push(key));
         let count = count.min(keys.len().saturating_sub(1));
         for part in 1..=count {
-            show(form::probe::<F>(keys[part * keys.len() / (count + 1)]));
+            show(F::of_bytes(keys[part * keys.len() / (count + 1)]));
         }
     }
 

@@ -6,10 +6,11 @@
 
 use super::locked::Locked;
 use super::page::{Goal, Page};
+use super::piece::Piece;
 use super::policy::Policy;
-use super::run::{Piece, Run as _};
+use super::run::Run as _;
+use super::slots::SlotForm;
 use super::tree::Tree;
-use crate::key::KeyForm;
 use crate::thin::WELL;
 use archipelago_sync::rcu::Guard;
 
@@ -35,7 +36,7 @@ enum Next {
     BalanceAndReturn,
 }
 
-impl<F: KeyForm, P: Policy> Tree<F, P> {
+impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Looks after the child that `key` leads to of a page of `level`, and after what follows from that. Says whether
     /// anything changed.
     #[cold]
@@ -213,7 +214,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
 }
 
 /// Gives two neighbours about the same of their entries. Says whether that was possible, and they had not.
-fn share<F: KeyForm, P: Policy>(
+fn share<F: SlotForm, P: Policy>(
     parent: Page<'_, F, P>,
     slot: usize,
     left: Locked<'_, F, P>,

@@ -5,8 +5,8 @@
 
 use super::run::Run;
 use super::slots::{Fence, Found, Shape, SlotForm, prefetch, shift_down, shift_up};
-use crate::Bytes;
-use crate::hydra::{chunk, common, partition_point};
+use crate::search::{chunk, common, partition_point};
+use crate::structure::Bytes;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use core::cmp::Ordering;
 use core::hash::Hasher as _;

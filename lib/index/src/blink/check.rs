@@ -4,13 +4,13 @@ use super::cursor::Cursor;
 use super::page::Page;
 use super::policy::Policy;
 use super::run::Run as _;
+use super::slots::SlotForm;
 use super::tree::Tree;
-use crate::key::KeyForm;
 use archipelago_sync::rcu::Guard;
 use core::ops::Bound;
 
 /// Checks everything, while no thread writes; how many entries there are.
-pub(super) fn check<F: KeyForm, P: Policy>(tree: &Tree<F, P>, guard: &Guard<'_>) -> usize {
+pub(super) fn check<F: SlotForm, P: Policy>(tree: &Tree<F, P>, guard: &Guard<'_>) -> usize {
     let root = tree.root(guard);
     assert!(root.left().is_none() && root.right().is_none(), "the root has no neighbours");
     let mut pages = 1;
@@ -28,7 +28,7 @@ pub(super) fn check<F: KeyForm, P: Policy>(tree: &Tree<F, P>, guard: &Guard<'_>)
 
 /// Checks the pages of a level, in order, which are all that the level above knows; returns the number of their entries
 /// and their children.
-fn check_level<'g, F: KeyForm, P: Policy>(level: &[Page<'g, F, P>]) -> (usize, Vec<Page<'g, F, P>>) {
+fn check_level<'g, F: SlotForm, P: Policy>(level: &[Page<'g, F, P>]) -> (usize, Vec<Page<'g, F, P>>) {
     let (mut entries, mut children) = (0, Vec::new());
     let least = F::least();
     assert!(F::compare(F::probe(&level[0].low()), F::probe(&least)).is_eq(), "a level begins at the least key");
@@ -69,7 +69,7 @@ fn check_level<'g, F: KeyForm, P: Policy>(level: &[Page<'g, F, P>]) -> (usize, V
 }
 
 /// Checks that a page's copies lead to nothing but its children, and say the same as it if they are of its version.
-fn check_copies<F: KeyForm, P: Policy>(page: Page<'_, F, P>) {
+fn check_copies<F: SlotForm, P: Policy>(page: Page<'_, F, P>) {
     let children: Vec<_> = (0..page.len()).filter_map(|slot| page.child(slot)).collect();
     let version = page.latch().read().map(|seen| seen.number());
     for copy in page.live_copies() {
@@ -84,7 +84,7 @@ fn check_copies<F: KeyForm, P: Policy>(page: Page<'_, F, P>) {
 }
 
 /// Checks that two trees have the same entries, while no thread writes.
-pub(super) fn check_same<F: KeyForm, P: Policy>(tree: &Tree<F, P>, other: &Tree<F, P>, guard: &Guard<'_>) {
+pub(super) fn check_same<F: SlotForm, P: Policy>(tree: &Tree<F, P>, other: &Tree<F, P>, guard: &Guard<'_>) {
     let (mut run, mut other_run) = (F::Run::default(), F::Run::default());
     let [mut cursor, mut other_cursor] = [(); 2].map(|()| Cursor::<F, P, false>::new(Bound::Unbounded));
     loop {

@@ -4,12 +4,14 @@
 //! there, or in the neighbour; if not, it looks its place up by key. It never shows a key twice, nor misses one that was
 //! there throughout: each run is a consistent copy of a part of one leaf, and the next begins at the key where it ended.
 
+use super::locked::Held;
 use super::locked::Hold;
 use super::page::Goal;
+use super::page::Seen;
 use super::policy::Policy;
 use super::run::Run as _;
-use super::tree::{Held, Seen, Tree};
-use crate::key::KeyForm;
+use super::slots::SlotForm;
+use super::tree::Tree;
 use crate::points;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
@@ -29,13 +31,13 @@ enum Place<O> {
 
 /// A walk over a tree's leaves; `DOWN` goes from greater keys to smaller ones. The guard that it is used under is held from
 /// the first use to the last.
-pub(super) struct Cursor<'g, F: KeyForm, P: Policy, const DOWN: bool> {
+pub(super) struct Cursor<'g, F: SlotForm, P: Policy, const DOWN: bool> {
     place: Place<F::Owned>,
     /// The leaf of the last run, and the slot where that ended: the next one begins there, or ends there in walks down.
     leaf: Option<(Seen<'g, F, P>, usize)>,
 }
 
-impl<'g, F: KeyForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
+impl<'g, F: SlotForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
     /// A walk that begins at a bound.
     pub(super) fn new(from: Bound<F::Probe<'_>>) -> Self {
         let place = match from {
@@ -115,7 +117,7 @@ impl<'g, F: KeyForm, P: Policy, const DOWN: bool> Cursor<'g, F, P, DOWN> {
 
 /// The place after a run, in the same leaf or the next, if the leaf is as it was.
 #[inline]
-pub(super) fn go_on<'g, F: KeyForm, P: Policy, const DOWN: bool>(
+pub(super) fn go_on<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     tree: &Tree<F, P>,
     ((page, seen), slot): (Seen<'g, F, P>, usize),
     guard: &'g Guard<'_>,
@@ -142,7 +144,7 @@ pub(super) fn go_on<'g, F: KeyForm, P: Policy, const DOWN: bool>(
 
 /// As [`go_on`], to another leaf only, by its fence: it is the neighbour of a leaf that still is as it was.
 #[cold]
-fn go_on_below<'g, F: KeyForm, P: Policy, const DOWN: bool>(
+fn go_on_below<'g, F: SlotForm, P: Policy, const DOWN: bool>(
     tree: &Tree<F, P>,
     (page, seen): Seen<'g, F, P>,
     slot: usize,

@@ -4,23 +4,25 @@
 //! empty all at a time, the moment when the last version was read.
 
 use super::cursor::go_on;
+use super::locked::Held;
 use super::locked::Locked;
+use super::page::Seen;
 use super::page::{Goal, Page};
 use super::policy::Policy;
 use super::run::Run as _;
-use super::tree::{Held, Seen, Tree};
-use crate::key::KeyForm;
+use super::slots::SlotForm;
+use super::tree::Tree;
 use crate::points;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 
 /// A leaf at an end of the tree, with the empty ones before it.
-pub(super) struct End<'g, F: KeyForm, P: Policy> {
+pub(super) struct End<'g, F: SlotForm, P: Policy> {
     leaf: Held<'g, F, P>,
     passed: Vec<Seen<'g, F, P>>,
 }
 
-impl<'g, F: KeyForm, P: Policy> End<'g, F, P> {
+impl<'g, F: SlotForm, P: Policy> End<'g, F, P> {
     /// Puts the outermost entry into a run, if there is one. Whether that was right.
     pub(super) fn read<const DOWN: bool>(&self, run: &mut F::Run) -> bool {
         let (page, seen) = self.leaf.0;
@@ -36,11 +38,11 @@ impl<'g, F: KeyForm, P: Policy> End<'g, F, P> {
 }
 
 /// Whether nothing has come into pages that were passed.
-pub(super) fn are_still<F: KeyForm, P: Policy>(passed: &[Seen<'_, F, P>]) -> bool {
+pub(super) fn are_still<F: SlotForm, P: Policy>(passed: &[Seen<'_, F, P>]) -> bool {
     passed.iter().all(|(page, seen)| page.is_still(*seen))
 }
 
-impl<F: KeyForm, P: Policy> Tree<F, P> {
+impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Takes the first entry out, or the last, into an empty run, if there is one: its word is the caller's.
     pub(super) fn pop<const DOWN: bool>(&self, run: &mut F::Run, guard: &Guard<'_>) {
         loop {

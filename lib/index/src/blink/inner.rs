@@ -19,12 +19,13 @@
 //!
 //! A forgotten copy is of level 0. (Leaves are not copied.)
 
+use super::locked::Held;
 use super::locked::Hold;
 use super::page::{Goal, Header, Page};
 use super::policy::{Policy, Replicas};
 use super::run::Run as _;
-use super::tree::{Held, Tree};
-use crate::key::KeyForm;
+use super::slots::SlotForm;
+use super::tree::Tree;
 use crate::points;
 use archipelago_platform::atomic::AtomicPtr;
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -32,7 +33,7 @@ use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 use core::ptr::NonNull;
 
-impl<F: KeyForm, P: Policy> Tree<F, P> {
+impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Whether there are copies.
     #[inline(always)]
     pub(super) fn has_copies(&self) -> bool {
@@ -149,7 +150,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     }
 }
 
-impl<'g, F: KeyForm, P: Policy> Page<'g, F, P> {
+impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     /// Where the page's copies are, one for each node; nothing, if the policy has none.
     pub(super) fn copies(self) -> &'g [AtomicPtr<Header>] {
         if P::REPLICAS != Replicas::OfInnerPages {

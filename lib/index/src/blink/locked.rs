@@ -1,12 +1,14 @@
 //! Latches that are held.
 
 use super::latch::Latch;
-use super::page::Page;
+use super::page::{Page, Seen};
 use super::policy::Policy;
 use super::slots::SlotForm;
-use super::tree::Seen;
 use crate::points;
 use archipelago_platform::hint::point;
+
+/// A page as it was seen, with its latch if readers take it.
+pub(super) type Held<'g, F, P> = (Seen<'g, F, P>, Hold<'g, F, P>);
 
 /// What a thread has of a page that it looks at: the page's latch, shared, if the policy has readers take it; and where that
 /// latch is.

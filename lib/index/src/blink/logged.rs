@@ -27,10 +27,10 @@
 //! held back. A thread that finds a lane full replays for the replicas that lag, whose threads may be elsewhere for ever.
 
 use super::policy::Policy;
+use super::slots::SlotForm;
 use super::tree::Tree;
-use crate::key::KeyForm;
-use crate::map::{Put, When};
 use crate::points;
+use crate::structure::{Put, When};
 use archipelago_platform::atomic::Ordering::{Acquire, Relaxed, Release};
 use archipelago_platform::atomic::{AtomicU8, AtomicU64};
 use archipelago_platform::hint::point;
@@ -99,7 +99,7 @@ impl Answer {
 }
 
 /// An operation in the log.
-struct Op<F: KeyForm> {
+struct Op<F: SlotForm> {
     key: F::Owned,
     what: What,
     /// The replica whose thread waits, and where.
@@ -108,11 +108,11 @@ struct Op<F: KeyForm> {
 }
 
 // SAFETY: the answer is atomic, and its thread waits until it is given.
-unsafe impl<F: KeyForm> Send for Op<F> {}
+unsafe impl<F: SlotForm> Send for Op<F> {}
 // SAFETY: as above.
-unsafe impl<F: KeyForm> Sync for Op<F> {}
+unsafe impl<F: SlotForm> Sync for Op<F> {}
 
-impl<F: KeyForm> Op<F> {
+impl<F: SlotForm> Op<F> {
     /// Carries it out in a tree. It comes to the same in each.
     fn apply<P: Policy>(&self, tree: &Tree<F, P>, guard: &Guard<'_>) {
         let key = F::probe(&self.key);
@@ -131,13 +131,13 @@ impl<F: KeyForm> Op<F> {
 type Place<F> = CachePadded<Mutex<RawTtas, Cursor<Op<F>>>>;
 
 /// What is done to the keys that fall into it.
-struct Lane<F: KeyForm> {
+struct Lane<F: SlotForm> {
     log: Log<Op<F>>,
     /// Where each replica is. The thread that has it locked replays.
     places: Box<[Place<F>]>,
 }
 
-impl<F: KeyForm> Lane<F> {
+impl<F: SlotForm> Lane<F> {
     fn new(replicas: usize) -> Self {
         let (log, cursors) = Log::new(replicas, LENGTH, LENGTH);
         let places = cursors.into_iter().map(|cursor| CachePadded::new(Mutex::from_raw(RawTtas::new(), cursor)));
@@ -246,13 +246,13 @@ impl<F: KeyForm> Lane<F> {
 }
 
 /// The lanes of a map. See the module's text.
-pub(super) struct Feed<F: KeyForm> {
+pub(super) struct Feed<F: SlotForm> {
     lanes: Box<[Lane<F>]>,
     /// Shared by updates, for one thread that is to be alone.
     gate: DistributedRwLock<()>,
 }
 
-impl<F: KeyForm> Feed<F> {
+impl<F: SlotForm> Feed<F> {
     pub(super) fn new(replicas: usize, topology: &Topology) -> Self {
         let gate = RwLock::from_raw(RawDistributedRwLock::with_slots(topology.cpus().len()), ());
         Feed { lanes: (0..LANES).map(|_| Lane::new(replicas)).collect(), gate }

@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `page.rs` | pages, and what holds of them |
 //! | `slots.rs`, `word.rs`, `bytes.rs` | what a page's words mean, for either form of keys |
-//! | `run.rs` | entries outside pages, and where to cut them |
+//! | `run.rs`, `piece.rs` | entries outside pages, and where to cut them |
 //! | `tree.rs`, `split.rs`, `balance.rs`, `ends.rs`, `locked.rs` | the protocol |
 //! | `store.rs` | where pages come from, and go |
 //! | `replicas.rs`, `logged.rs`, `inner.rs`, `policy.rs`, `latch.rs` | what can be chosen |
@@ -32,6 +32,7 @@ mod latch;
 mod locked;
 mod logged;
 mod page;
+mod piece;
 mod policy;
 mod replicas;
 mod run;
@@ -47,10 +48,10 @@ pub use latch::{Central, Cohort, CohortNp, CohortWp, Latch, VersionOnly};
 pub use policy::{
     Dense, Granular, InnerReplicas, LARGEST, Latched, LogFed, Pages, Policy, Replicas, Replicated, SMALLEST, Standard,
 };
-pub(crate) use slots::SlotForm;
 
 use crate::Key;
 use crate::map::{Map, Session};
+use crate::structure::Structure as _;
 use archipelago_platform::topology::Topology;
 use core::marker::PhantomData;
 
@@ -101,20 +102,18 @@ impl<K: Key, V: Send + Sync + 'static, P: Policy> BLinkTree<K, V, P> {
     /// an entry or read it. O(threads).
     #[doc(hidden)]
     pub fn retries(&self) -> u64 {
-        self.core().trees.all().iter().map(tree::Tree::retries).sum()
+        self.core().hooks().retries()
     }
 
     /// For tests: moves every page but the root.
     #[doc(hidden)]
     pub fn move_pages(&self) {
-        self.core().move_pages();
+        self.core().hooks().move_pages();
     }
 
     /// For tests: the levels that the tree has, 1 if the root is its only page.
     #[doc(hidden)]
     pub fn levels(&self) -> usize {
-        let core = self.core();
-        let guard = crate::map::Structure::domain(core).pin();
-        core.trees.all().iter().map(|tree| tree.root(&guard).level() + 1).max().unwrap_or(1)
+        self.core().hooks().levels()
     }
 }

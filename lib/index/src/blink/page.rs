@@ -18,8 +18,9 @@
 //! Release and loaded with Acquire.
 
 use super::latch::Latch;
+use super::piece::Piece;
 use super::policy::{LARGEST, Policy, SMALLEST};
-use super::run::{Piece, Run as _};
+use super::run::Run as _;
 use super::slots::{Fence, Found, Shape, SlotForm};
 use archipelago_platform::atomic::Ordering::{Acquire, Relaxed, Release};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64};
@@ -71,6 +72,9 @@ impl Kind {
         self.level as u64 | (self.dead as u64) << 16 | (self.low as u64) << 32 | (self.high as u64) << 48
     }
 }
+
+/// A page and a version of it that was seen free.
+pub(super) type Seen<'g, F, P> = (Page<'g, F, P>, Version);
 
 /// Which page of a level is looked for.
 pub(super) enum Goal<'k, F: SlotForm> {

@@ -24,22 +24,22 @@ use super::logged::{Feed, What};
 use super::page::Page;
 use super::policy::{Policy, Replicas};
 use super::run::Run as _;
+use super::slots::SlotForm;
 use super::tree::Tree;
-use crate::key::KeyForm;
-use crate::map::{Put, When};
+use crate::structure::{Put, When};
 use archipelago_platform::atomic::Ordering::{Acquire, Release};
 use archipelago_platform::topology::Topology;
 use archipelago_sync::rcu::Guard;
 
 /// See the module's text.
-pub(super) struct Trees<F: KeyForm, P: Policy> {
+pub(super) struct Trees<F: SlotForm, P: Policy> {
     all: Box<[Tree<F, P>]>,
     topology: Topology,
     /// If there are several trees, and the policy feeds them from a log.
     feed: Option<Feed<F>>,
 }
 
-impl<F: KeyForm, P: Policy> Trees<F, P> {
+impl<F: SlotForm, P: Policy> Trees<F, P> {
     pub(super) fn new(topology: Topology) -> Self {
         let nodes = topology.nodes().len().max(1);
         let all: Box<[_]> = match P::REPLICAS {

@@ -1,10 +1,9 @@
-//! Entries that a thread has to itself: what scans read, and what pages are made of.
+//! Entries that a thread has to itself: what scans read.
 
-use super::slots::SlotForm;
-use core::ops::Range;
+use crate::structure::Form;
 
 /// A list of entries in key order.
-pub trait Run<F: SlotForm>: Default + Send {
+pub trait Run<F: Form>: Default + Send {
     /// An empty list with room for that number of short entries.
     fn with_room(entries: usize) -> Self;
 
@@ -22,86 +21,4 @@ pub trait Run<F: SlotForm>: Default + Send {
 
     /// A value word.
     fn value(&self, at: usize) -> u64;
-}
-
-/// The entries of one level between two fences: what is spread over pages.
-pub(super) struct Piece<F: SlotForm> {
-    pub(super) run: F::Run,
-    pub(super) level: usize,
-    pub(super) low: F::Owned,
-    /// `None` at the right end.
-    pub(super) high: Option<F::Owned>,
-}
-
-impl<F: SlotForm> Piece<F> {
-    /// A piece of everything, without entries.
-    pub(super) fn new(level: usize) -> Self {
-        Piece { run: F::Run::default(), level, low: F::least(), high: None }
-    }
-
-    /// The key at which a part that begins with entry `at` meets the part before: shortened in leaves. (In inner pages it
-    /// is the `low` of a page, and stays what it is.)
-    pub(super) fn fence(&self, at: usize) -> F::Probe<'_> {
-        let key = self.run.key(at);
-        if self.level == 0 { F::separator(self.run.key(at - 1), key) } else { key }
-    }
-
-    /// The lower fence of a part.
-    pub(super) fn lower(&self, part: &Range<usize>) -> F::Probe<'_> {
-        if part.start == 0 { F::probe(&self.low) } else { self.fence(part.start) }
-    }
-
-    /// The upper fence of a part.
-    pub(super) fn upper(&self, part: &Range<usize>) -> Option<F::Probe<'_>> {
-        if part.end < self.run.len() { Some(self.fence(part.end)) } else { self.high.as_ref().map(F::probe) }
-    }
-
-    /// Words that a part takes in a page of its own.
-    pub(super) fn words(&self, part: Range<usize>) -> usize {
-        let (low, high) = (self.lower(&part), self.upper(&part));
-        let prefix = F::prefix(low, high);
-        let entries = part.clone().map(|at| F::entry_words(self.stored(at, &part, prefix), prefix));
-        self.fence_words(&part) + entries.sum::<usize>()
-    }
-
-    /// Of these, the words of the fences.
-    pub(super) fn fence_words(&self, part: &Range<usize>) -> usize {
-        let high = self.upper(part).map_or(0, |high| F::fence_words(F::len(high)));
-        F::fence_words(F::len(self.lower(part))) + high
-    }
-
-    /// The key that an entry of a part is stored under. The first of an inner page is below all that are looked for there,
-    /// and only has to stay that.
-    pub(super) fn stored(&self, at: usize, part: &Range<usize>, prefix: usize) -> F::Probe<'_> {
-        if self.level > 0 && at == part.start { F::floor(self.lower(part), prefix) } else { self.run.key(at) }
-    }
-
-    /// Where to cut a part of two entries or more so that both sides take about the same room.
-    pub(super) fn middle(&self, part: Range<usize>) -> usize {
-        let prefix = F::prefix(self.lower(&part), self.upper(&part));
-        let mut words = 0;
-        let sums: Vec<usize> = part
-            .clone()
-            .map(|at| {
-                words += F::entry_words(self.run.key(at), prefix);
-                words
-            })
-            .collect();
-        let half = sums.partition_point(|&sum| sum <= words / 2);
-        (part.start + half).clamp(part.start + 1, part.end - 1)
-    }
-
-    /// Cuts a part in two, and the parts likewise until each fits in `room` words. Two nearly always do; but with long keys
-    /// the fences that parts get can take much more room than those that the page had. One entry always fits.
-    pub(super) fn cut(&self, part: Range<usize>, room: usize, cuts: &mut Vec<usize>) {
-        debug_assert!(part.len() > 1, "an entry fits, whatever the fences");
-        let middle = self.middle(part.clone());
-        if self.words(part.start..middle) > room {
-            self.cut(part.start..middle, room, cuts);
-        }
-        cuts.push(middle);
-        if self.words(middle..part.end) > room {
-            self.cut(middle..part.end, room, cuts);
-        }
-    }
 }

@@ -15,7 +15,7 @@
 //! is worth something only after validation, and they never leave the page's words whatever they read.
 
 use super::run::Run;
-use crate::hydra::PageForm;
+use crate::structure::Form;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint;
 use core::cmp::Ordering;
@@ -74,7 +74,7 @@ pub struct Fence<'a> {
 }
 
 /// A key form that pages have a layout for.
-pub trait SlotForm: PageForm {
+pub trait SlotForm: Form {
     /// A private copy of entries.
     type Run: Run<Self>;
 

@@ -2,22 +2,23 @@
 
 use super::locked::Locked;
 use super::page::{Goal, Page};
+use super::piece::Piece;
 use super::policy::Policy;
-use super::run::{Piece, Run as _};
+use super::run::Run as _;
+use super::slots::SlotForm;
 use super::tree::Tree;
-use crate::key::KeyForm;
 use crate::points;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 
 /// A split that the level above is to be told of.
-pub(super) struct Split<'g, F: KeyForm, P: Policy> {
+pub(super) struct Split<'g, F: SlotForm, P: Policy> {
     piece: Piece<F>,
     cuts: Vec<usize>,
     parts: Vec<Page<'g, F, P>>,
 }
 
-impl<F: KeyForm, P: Policy> Tree<F, P> {
+impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Adds an entry to a page that covers it and does not have it, and unlatches.
     pub(super) fn insert<'g>(
         &self,

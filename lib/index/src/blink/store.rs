@@ -1,10 +1,10 @@
 //! A tree's memory: the arenas that its pages come from, one for each node that they may lie on.
 
 use super::page::Page;
+use super::piece::Piece;
 use super::policy::{Policy, Replicas};
-use super::run::Piece;
+use super::slots::SlotForm;
 use super::tree::Tree;
-use crate::key::KeyForm;
 use archipelago_platform::atomic::AtomicUsize;
 use archipelago_platform::atomic::Ordering::{Acquire, Relaxed};
 use archipelago_platform::memory::BlockArena;
@@ -17,7 +17,7 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use core::ptr::NonNull;
 
-impl<F: KeyForm, P: Policy> Tree<F, P> {
+impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// An empty tree. Callers of its methods pass guards of one domain, which is dropped before the tree.
     ///
     /// Its pages lie on `homes`: each on that of the thread that makes it, if it is one of these.
@@ -107,7 +107,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
 
     /// Frees a page that has gone when no reader can be in it.
     pub(super) fn retire(&self, page: Page<'_, F, P>, guard: &Guard<'_>) {
-        unsafe fn reclaim<F: KeyForm, P: Policy>(page: *mut (), tree: *mut ()) {
+        unsafe fn reclaim<F: SlotForm, P: Policy>(page: *mut (), tree: *mut ()) {
             // SAFETY: RCU calls this once, when no reader is left and before the tree is dropped, which does not move. Copies are
             // reached by way of their source only.
             unsafe {
@@ -170,7 +170,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     }
 }
 
-impl<F: KeyForm, P: Policy> Drop for Tree<F, P> {
+impl<F: SlotForm, P: Policy> Drop for Tree<F, P> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<P::Latch>() {
             // SAFETY: the tree is owned, and each page is shown once. The arenas free the blocks.

@@ -7,9 +7,10 @@ use super::page::Page;
 use super::policy::Policy;
 use super::replicas::Trees;
 use super::run::Run as _;
+use super::slots::SlotForm;
 use super::tree::Tree;
-use crate::key::KeyForm;
-use crate::map::{End, Held, Kind, Limits, Put, Structure, When, Words};
+use crate::limits::Limits;
+use crate::structure::{Bytes, End, Held, Kind, Put, Structure, When, Word, Words};
 use crate::tally::{Growth, Tally};
 use crate::thin::Thin;
 use archipelago_platform::hint;
@@ -38,36 +39,48 @@ impl Default for Config {
 }
 
 /// The trees of a map with what reclaims their memory.
-pub struct Core<F: KeyForm, P: Policy> {
+pub struct Core<F: SlotForm, P: Policy> {
     // First: what was retired goes back to the trees' arenas.
     domain: Domain,
-    pub(super) trees: Trees<F, P>,
+    trees: Trees<F, P>,
     tally: Tally,
     limits: Limits,
     thin: Thin,
 }
 
 impl<P: Policy> Kind for BLink<P> {
-    type Core<F: KeyForm> = Core<F, P>;
+    type OfWords = Core<Word, P>;
+    type OfBytes = Core<Bytes, P>;
     type Config = Config;
+    type Hooks = dyn Hooks;
 
     const NAME: &'static str = "BLinkTree";
+}
 
-    fn build<F: KeyForm>(config: &Config, limits: Limits) -> Arc<Core<F, P>> {
-        Arc::new_cyclic(|this: &Weak<Core<F, P>>| {
-            let domain = limits.backlog.domain().tended_by(this.clone());
-            Core {
-                domain,
-                trees: Trees::new(config.topology.clone()),
-                tally: Tally::new(),
-                limits,
-                thin: Thin::default(),
-            }
-        })
+/// What tests see and do of a B-link tree of either form.
+pub trait Hooks {
+    fn retries(&self) -> u64;
+    fn move_pages(&self);
+    fn levels(&self) -> usize;
+}
+
+impl<F: SlotForm, P: Policy> Hooks for Core<F, P> {
+    fn retries(&self) -> u64 {
+        self.trees.all().iter().map(Tree::retries).sum()
+    }
+
+    fn move_pages(&self) {
+        self.trees.all().iter().for_each(|tree| tree.move_pages(&self.domain));
+        self.reclaim();
+    }
+
+    fn levels(&self) -> usize {
+        let guard = self.domain.pin();
+        self.trees.all().iter().map(|tree| tree.root(&guard).level() + 1).max().unwrap_or(1)
     }
 }
 
-impl<F: KeyForm, P: Policy> Owner for Core<F, P> {
+impl<F: SlotForm, P: Policy> Owner for Core<F, P> {
     fn domain(&self) -> &Domain {
         &self.domain
     }
@@ -75,13 +88,13 @@ impl<F: KeyForm, P: Policy> Owner for Core<F, P> {
 
 /// Starts fetching what the words of a run lead to, if they will be followed.
 #[inline]
-fn fetch<F: KeyForm>(run: &F::Run, words: Words) {
+fn fetch<F: SlotForm>(run: &F::Run, words: Words) {
     if words == Words::Followed {
         (0..run.len()).for_each(|at| hint::prefetch_read(core::ptr::without_provenance::<u8>(run.value(at) as usize)));
     }
 }
 
-impl<F: KeyForm, P: Policy> Core<F, P> {
+impl<F: SlotForm, P: Policy> Core<F, P> {
     /// Shows entries run by run, each copied while no latch is held; see [`Structure::scan`].
     fn walk<const DOWN: bool>(
         tree: &Tree<F, P>,
@@ -142,12 +155,6 @@ impl<F: KeyForm, P: Policy> Core<F, P> {
         }
     }
 
-    /// For tests: moves every page but roots.
-    pub(super) fn move_pages(&self) {
-        self.trees.all().iter().for_each(|tree| tree.move_pages(&self.domain));
-        self.reclaim();
-    }
-
     fn reclaim(&self) {
         // An attempt moves the epoch by one; what was retired last is free after three moves.
         (0..4).for_each(|_| self.domain.collect());
@@ -162,13 +169,32 @@ impl<F: KeyForm, P: Policy> Core<F, P> {
     }
 }
 
-impl<F: KeyForm, P: Policy> Structure<F> for Core<F, P> {
+impl<F: SlotForm, P: Policy> Structure<F> for Core<F, P> {
     /// The tree that this thread reads.
     type Place<'s> = &'s Tree<F, P>;
     /// The leaf of the last write.
     type Near<'g> = Option<Page<'g, F, P>>;
+    type Config = Config;
+    type Hooks = dyn Hooks;
 
     const LONGEST_KEY: usize = Page::<F, P>::LONGEST_KEY;
+
+    fn build(config: &Config, limits: Limits) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let domain = limits.backlog.domain().tended_by(this.clone());
+            Core {
+                domain,
+                trees: Trees::new(config.topology.clone()),
+                tally: Tally::new(),
+                limits,
+                thin: Thin::default(),
+            }
+        })
+    }
+
+    fn hooks(&self) -> &Self::Hooks {
+        self
+    }
 
     #[inline]
     fn place(&self) -> &Tree<F, P> {

@@ -18,8 +18,8 @@ use super::locked::Locked;
 use super::page::{Goal, Page};
 use super::policy::Policy;
 use super::run::Run as _;
-use super::tree::Tree;
-use crate::key::KeyForm;
+use super::slots::SlotForm;
+use super::tree::{Spot, Tree};
 use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_sync::rcu::{Domain, Guard};
 use core::ptr::NonNull;
@@ -30,20 +30,14 @@ const STEPS: usize = 8;
 /// and under one guard.
 const BATCH: usize = 64;
 
-/// Where a walk goes on: at the page of a level that a key belongs to.
-pub(super) struct At<F: KeyForm> {
-    level: usize,
-    key: F::Owned,
-}
-
-impl<F: KeyForm> At<F> {
+impl<F: SlotForm> Spot<F> {
     /// Leaves first: what is merged there lets inner pages be merged.
     fn first() -> Self {
-        At { level: 0, key: F::least() }
+        Spot { level: 0, key: F::least() }
     }
 }
 
-impl<F: KeyForm, P: Policy> Tree<F, P> {
+impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// True if walks know how to latch what they replace.
     const IS_SWEPT: bool = P::FINEST == 0;
 
@@ -51,7 +45,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
         // A thread that finds it held goes on: it may be this one, in a destructor.
         let Ok(mut at) = self.sweeping.try_lock() else { return };
-        let begin = || (self.close_sparse(Sparse::Half) > 0).then(At::first);
+        let begin = || (self.close_sparse(Sparse::Half) > 0).then(Spot::first);
         let Some(from) = at.take().or_else(begin) else { return };
         *at = guard.hold_back(|| self.sweep_some(from, STEPS, false, guard));
     }
@@ -66,7 +60,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     }
 
     fn walk(&self, merge: bool, domain: &Domain) {
-        let mut at = Some(At::first());
+        let mut at = Some(Spot::first());
         while let Some(from) = at {
             at = self.sweep_some(from, BATCH, merge, &domain.pin());
         }
@@ -91,8 +85,8 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
     }
 
     /// Looks at a number of pages. Returns where to go on.
-    fn sweep_some(&self, from: At<F>, pages: usize, merge: bool, guard: &Guard<'_>) -> Option<At<F>> {
-        let At { mut level, mut key } = from;
+    fn sweep_some(&self, from: Spot<F>, pages: usize, merge: bool, guard: &Guard<'_>) -> Option<Spot<F>> {
+        let Spot { mut level, mut key } = from;
         for _ in 0..pages {
             if level >= self.root(guard).level() {
                 return None;
@@ -103,7 +97,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
                 None => (level + 1, F::least()),
             };
         }
-        Some(At { level, key })
+        Some(Spot { level, key })
     }
 
     /// Where the page after the one that a key belongs to begins.

@@ -35,14 +35,13 @@
 //! What the original tree has further latches for: *access intent* and *node delete* are RCU's, *parent modification* is the
 //! parent's own latch, and a *link* to the left is written under the latch of the left neighbour.
 
-use super::locked::{Hold, Locked};
-use super::page::{Goal, Header, Page};
+use super::locked::{Held, Hold, Locked};
+use super::page::{Goal, Header, Page, Seen};
 use super::policy::Policy;
 use super::run::Run as _;
-use super::sweep::At;
-use crate::key::KeyForm;
-use crate::map::{Put, When};
+use super::slots::SlotForm;
 use crate::points;
+use crate::structure::{Put, When};
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize};
 use archipelago_platform::hint::point;
@@ -53,12 +52,11 @@ use archipelago_platform::sync::Mutex;
 use archipelago_platform::thread;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::rcu::Guard;
-use archipelago_sync::version_lock::Version;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 /// A tree. Words are whatever the caller makes of them; they are never looked into.
-pub struct Tree<F: KeyForm, P: Policy> {
+pub struct Tree<F: SlotForm, P: Policy> {
     /// Never moves, and is never merged away; its level changes.
     pub(super) root: NonNull<Header>,
     pub(super) topology: Topology,
@@ -74,22 +72,22 @@ pub struct Tree<F: KeyForm, P: Policy> {
     /// Pages that wait for readers.
     pub(super) retired: AtomicUsize,
     /// Where the walk under way goes on: see [`sweep`](super::sweep).
-    pub(super) sweeping: Mutex<Option<At<F>>>,
+    pub(super) sweeping: Mutex<Option<Spot<F>>>,
     pub(super) _types: PhantomData<fn() -> (F, P)>,
 }
 
+/// Where a [`sweep`](super::sweep) goes on: at the page of a level that a key belongs to.
+pub(super) struct Spot<F: SlotForm> {
+    pub(super) level: usize,
+    pub(super) key: F::Owned,
+}
+
 // SAFETY: everything that threads share is atomic, and pages are freed by RCU.
-unsafe impl<F: KeyForm, P: Policy> Send for Tree<F, P> {}
+unsafe impl<F: SlotForm, P: Policy> Send for Tree<F, P> {}
 // SAFETY: as above.
-unsafe impl<F: KeyForm, P: Policy> Sync for Tree<F, P> {}
+unsafe impl<F: SlotForm, P: Policy> Sync for Tree<F, P> {}
 
-/// A page and a version of it that was seen free.
-pub(super) type Seen<'g, F, P> = (Page<'g, F, P>, Version);
-
-/// The same, with the page's latch if readers take it.
-pub(super) type Held<'g, F, P> = (Seen<'g, F, P>, Hold<'g, F, P>);
-
-impl<F: KeyForm, P: Policy> Tree<F, P> {
+impl<F: SlotForm, P: Policy> Tree<F, P> {
     /// Of several trees with a home each, which one it is.
     #[inline]
     pub(super) fn number(&self) -> usize {
@@ -348,7 +346,7 @@ impl<F: KeyForm, P: Policy> Tree<F, P> {
 
 /// A leaf where an earlier search ended, if the key belongs there.
 #[inline]
-fn revisit<'g, F: KeyForm, P: Policy>(page: Page<'g, F, P>, key: F::Probe<'_>) -> Option<Held<'g, F, P>> {
+fn revisit<'g, F: SlotForm, P: Policy>(page: Page<'g, F, P>, key: F::Probe<'_>) -> Option<Held<'g, F, P>> {
     if !page.has_latch() {
         return None;
     }
@@ -360,7 +358,7 @@ fn revisit<'g, F: KeyForm, P: Policy>(page: Page<'g, F, P>, key: F::Probe<'_>) -
 
 /// Stores a word in place of another; `None` if the page is not as it was seen.
 #[inline]
-fn store<F: KeyForm, P: Policy>((page, seen): Seen<'_, F, P>, slot: usize, word: u64, when: When) -> Option<Put> {
+fn store<F: SlotForm, P: Policy>((page, seen): Seen<'_, F, P>, slot: usize, word: u64, when: When) -> Option<Put> {
     let place = page.value(slot);
     if matches!(when, When::Absent) {
         point(points::PRESENT);

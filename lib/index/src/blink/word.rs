@@ -2,8 +2,8 @@
 
 use super::run::Run;
 use super::slots::{Fence, Found, Shape, SlotForm, shift_down, shift_up};
-use crate::Word;
-use crate::hydra::partition_point;
+use crate::search::partition_point;
+use crate::structure::Word;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint;
 use core::cmp::Ordering;

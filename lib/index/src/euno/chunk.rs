@@ -32,7 +32,7 @@ use super::form::{ChunkForm, GONE};
 use super::heat::Heat;
 use super::look::{Alone, Look, order, settled};
 use super::memory::Memory;
-use crate::map::End;
+use crate::structure::End;
 use archipelago_platform::memory::{BlockArena, taken_by};
 use archipelago_platform::{hint, simd, touch_mut};
 use archipelago_sync::region::{Again, Link, Page, Word};
@@ -327,7 +327,7 @@ impl Chunk {
     pub(super) fn new_at(memory: &Memory, home: usize, low: u64, high: u64, next: *mut Chunk) -> *mut Self {
         // SAFETY: null, or a chunk: retired by RCU when nothing leads to it.
         let (next, scatter) = unsafe { (Link::new(next), Link::new(core::ptr::null_mut())) };
-        let block = memory.alloc(home);
+        let block = memory.alloc(home).cast();
         let chunk = Self {
             lock: VersionLock::new(),
             tags: [const { Word::new(0) }; TAGS],

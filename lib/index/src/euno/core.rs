@@ -3,15 +3,16 @@
 use super::change::{Insert, InsertPart, Mark, New, Remove, Removed, Replace};
 use super::chunk::{Chunk, PART_SLOTS, SLOTS, Scatter, Slots};
 use super::find::{Find, Found, Locate, Spot};
-use super::held::retire_key;
+use super::form::ChunkForm;
 use super::index::{Aim, Index};
 use super::look::Alone;
 use super::memory::Memory;
+use super::waste::retire_key;
 use super::{Config, Contention, Walks};
-use crate::key::KeyForm;
 use crate::map::{Limits, Put, When};
 use crate::tally::{Growth, Tally};
 use crate::thin::Thin;
+use ::core::alloc::Layout;
 use archipelago_platform::hint::point;
 use archipelago_platform::sync::{Mutex, Weak};
 use archipelago_sync::backoff::Backoff;
@@ -25,7 +26,7 @@ use core::ptr::NonNull;
 const UNDERFULL: usize = SLOTS / 4;
 
 /// Chunks and an index over them.
-pub struct Core<F: KeyForm, I: Index<F>> {
+pub struct Core<F: ChunkForm, I: Index<F>> {
     pub(super) index: I,
     pub(super) region: Region,
     pub(super) config: Config,
@@ -42,19 +43,19 @@ pub struct Core<F: KeyForm, I: Index<F>> {
 }
 
 // SAFETY: chunks are shared by all threads that use the map, by the rules of `chunk`; the index says it is both.
-unsafe impl<F: KeyForm, I: Index<F>> Send for Core<F, I> {}
+unsafe impl<F: ChunkForm, I: Index<F>> Send for Core<F, I> {}
 // SAFETY: as above.
-unsafe impl<F: KeyForm, I: Index<F>> Sync for Core<F, I> {}
+unsafe impl<F: ChunkForm, I: Index<F>> Sync for Core<F, I> {}
 
-impl<F: KeyForm, I: Index<F>> Owner for Core<F, I> {
+impl<F: ChunkForm, I: Index<F>> Owner for Core<F, I> {
     fn domain(&self) -> &Domain {
         &self.domain
     }
 }
 
-impl<F: KeyForm, I: Index<F>> Core<F, I> {
+impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     pub(super) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {
-        let memory = Memory::new();
+        let memory = Memory::new(Layout::new::<Chunk>());
         let first = Chunk::new(&memory, F::keep(F::probe(&F::least())), 0, core::ptr::null_mut());
         let core = Self {
             index: I::new(first),

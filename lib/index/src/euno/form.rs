@@ -5,8 +5,7 @@
 //! Each word of a key that is in an entry, in a chunk's `low` or `high`, or among an inner node's separators owns a box of
 //! its own. Who takes the word out retires the box.
 
-use crate::hydra::{PageForm, SearchForm};
-use crate::key::{Bytes, Word};
+use crate::structure::{Bytes, Form, Word};
 use archipelago_platform::memory::taken_by;
 use archipelago_platform::touch;
 use core::alloc::Layout;
@@ -15,7 +14,7 @@ use core::alloc::Layout;
 pub const GONE: u8 = 1;
 
 /// A key form that chunks keep.
-pub trait ChunkForm: PageForm + SearchForm {
+pub trait ChunkForm: Form {
     /// The tag of a slot with this key: neither 0 nor [`GONE`].
     #[inline(always)]
     fn slot_tag(key: Self::Probe<'_>) -> u8 {

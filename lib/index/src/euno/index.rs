@@ -2,7 +2,7 @@
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
-use super::held::Waste;
+use super::waste::Waste;
 use archipelago_sync::region::{Again, Walk};
 
 /// Which chunk is meant.

@@ -3,7 +3,6 @@
 //! So a large map lives in huge pages: a look-up whose address translation is not cached costs two misses instead of one. And
 //! no allocator adds to a chunk.
 
-use super::chunk::Chunk;
 use archipelago_platform::memory::{BlockArena, Sparse};
 use archipelago_platform::topology::{NodeId, Topology};
 use core::alloc::Layout;
@@ -16,10 +15,11 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new() -> Self {
+    /// Arenas for chunks of this layout.
+    pub(super) fn new(chunk: Layout) -> Self {
         let topology = Topology::current().clone();
         let nodes = topology.nodes().len();
-        let arena = |node| BlockArena::new(Layout::new::<Chunk>(), (nodes > 1).then_some(NodeId(node)));
+        let arena = |node| BlockArena::new(chunk, (nodes > 1).then_some(NodeId(node)));
         let arenas = (0..nodes).map(arena).collect();
         Self { topology, arenas }
     }
@@ -31,8 +31,8 @@ impl Memory {
     }
 
     /// Room for a chunk from an arena.
-    pub(super) fn alloc(&self, home: usize) -> NonNull<Chunk> {
-        self.arenas[home].alloc().cast()
+    pub(super) fn alloc(&self, home: usize) -> NonNull<u8> {
+        self.arenas[home].alloc()
     }
 
     /// Closes the sparse blocks of sparse arenas; how many chunks lie in closed ones. See [`BlockArena::close_sparse`].
@@ -50,9 +50,9 @@ impl Memory {
         self.arenas.iter().for_each(BlockArena::close_all);
     }
 
-    /// Returns whether a chunk lies in a closed block.
-    pub(super) fn is_closed(&self, chunk: &Chunk) -> bool {
-        self.arenas[chunk.home()].is_closed(NonNull::from(chunk).cast())
+    /// Returns whether a chunk of an arena lies in a closed block.
+    pub(super) fn is_closed(&self, home: usize, chunk: NonNull<u8>) -> bool {
+        self.arenas[home].is_closed(chunk)
     }
 
     /// Bytes of chunks that are free, on the caller's node.

@@ -18,7 +18,7 @@
 //! | `find`, `change` | both phases, as regions |
 //! | `core`, `scan`, `structure` | operations, of which [`Map`] makes what users see |
 //! | `heat`, `door` | whether a chunk is contended, and what is done then |
-//! | `reshape`, `held` | splits, merges, scattering |
+//! | `reshape`, `held`, `waste` | splits, merges, scattering |
 //! | `index`, `tree`, `towers` | the seam to the index; the B+tree's inner levels; the skip list's towers |
 //!
 //! What differs from the paper, and why: `docs/mechanisms/eunomia.md`.
@@ -40,13 +40,11 @@ mod structure;
 mod sweep;
 mod towers;
 mod tree;
-
-pub(crate) use form::ChunkForm;
+mod waste;
 
 use crate::Key;
-use crate::key::KeyForm;
-use crate::map::{Kind, Limits, Map, Session as AnySession};
-use archipelago_platform::sync::Arc;
+use crate::map::{Map, Session as AnySession};
+use crate::structure::{Bytes, Kind, Structure as _, Word};
 
 /// For tests: how many entries make a chunk full.
 #[doc(hidden)]
@@ -96,14 +94,12 @@ impl Default for Config {
 pub enum Tree {}
 
 impl Kind for Tree {
-    type Core<F: KeyForm> = core::Core<F, tree::Levels<F>>;
+    type OfWords = core::Core<Word, tree::Levels<Word>>;
+    type OfBytes = core::Core<Bytes, tree::Levels<Bytes>>;
     type Config = Config;
+    type Hooks = dyn structure::Hooks;
 
     const NAME: &'static str = "EunoBTree";
-
-    fn build<F: KeyForm>(config: &Config, limits: Limits) -> Arc<Self::Core<F>> {
-        structure::build(config, limits)
-    }
 }
 
 /// A concurrent ordered map: a B+tree over chunks that take contended writes. See the [module](self) for how it works, and
@@ -128,14 +124,12 @@ pub type EunoBTree<K, V> = Map<Tree, K, V>;
 pub enum Skip {}
 
 impl Kind for Skip {
-    type Core<F: KeyForm> = core::Core<F, towers::Towers<F>>;
+    type OfWords = core::Core<Word, towers::Towers<Word>>;
+    type OfBytes = core::Core<Bytes, towers::Towers<Bytes>>;
     type Config = Config;
+    type Hooks = dyn structure::Hooks;
 
     const NAME: &'static str = "EunoSkipList";
-
-    fn build<F: KeyForm>(config: &Config, limits: Limits) -> Arc<Self::Core<F>> {
-        structure::build(config, limits)
-    }
 }
 
 /// A concurrent ordered map: a skip list over the same chunks as [`EunoBTree`]'s. An inner level is never split or merged, so
@@ -195,20 +189,19 @@ impl<K: Key, V: Send + Sync + 'static> EunoBTree<K, V> {
     /// For tests, while no other thread uses the map: bytes that contention has added to it.
     #[doc(hidden)]
     pub fn contention_bytes(&self) -> usize {
-        self.core().contention_bytes()
+        self.core().hooks().contention_bytes()
     }
 
     /// For tests: scatters every quiet chunk, and joins every other.
     #[doc(hidden)]
     pub fn flip_chunks(&self) {
-        let core = self.core();
-        core.flip_chunks(&core.domain.pin());
+        self.core().hooks().flip_chunks();
     }
 
     /// For tests: moves every chunk but the first.
     #[doc(hidden)]
     pub fn move_chunks(&self) {
-        self.core().move_chunks();
+        self.core().hooks().move_chunks();
     }
 }
 

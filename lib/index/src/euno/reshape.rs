@@ -18,10 +18,11 @@
 use super::Contention;
 use super::chunk::{Chunk, Gathered, SLOTS, Scatter};
 use super::core::Core;
-use super::held::{Held, Waste};
+use super::form::ChunkForm;
+use super::held::Held;
 use super::index::{Aim, Index};
 use super::look::Alone;
-use crate::key::KeyForm;
+use super::waste::Waste;
 use crate::tally::Growth;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
@@ -36,7 +37,7 @@ const LATE: usize = SLOTS / 16;
 /// Chunks that have no more together are merged.
 const FIT: usize = SLOTS / 2;
 
-impl<F: KeyForm, I: Index<F>> Core<F, I> {
+impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Makes room for `key` in a chunk that still has this version.
     #[cold]
     pub(super) fn make_room(&self, guard: &Guard<'_>, chunk: &Chunk, version: Version, key: F::Probe<'_>) {

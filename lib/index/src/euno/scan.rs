@@ -7,10 +7,10 @@ use super::change::{Removed, take_out};
 use super::chunk::{Chunk, MOST, SLOTS, sort};
 use super::core::Core;
 use super::find::{Copied, Copying};
+use super::form::ChunkForm;
 use super::held::Held;
 use super::index::{Aim, Index};
-use crate::key::KeyForm;
-use crate::map::{End, Words};
+use crate::structure::{End, Words};
 use archipelago_platform::hint;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
@@ -46,14 +46,14 @@ impl Page {
     }
 
     /// How many of the first `len` entries, which ascend, have keys that are `before`.
-    fn rank<F: KeyForm>(&self, len: usize, key: F::Probe<'_>, before: impl Fn(Ordering) -> bool) -> usize {
+    fn rank<F: ChunkForm>(&self, len: usize, key: F::Probe<'_>, before: impl Fn(Ordering) -> bool) -> usize {
         // SAFETY: a proven copy's keys live as long as the guard under which it was made.
         self.0[..len].partition_point(|pair| before(F::compare(unsafe { F::kept(pair.0) }, key)))
     }
 
     /// Leaves one of entries with the same key among the first `len`, which ascend: a key that was taken out of its chunk's own slots
     /// and put into a part meanwhile is in both copies. How many are left.
-    fn once<F: KeyForm>(&mut self, len: usize) -> usize {
+    fn once<F: ChunkForm>(&mut self, len: usize) -> usize {
         let mut left = len.min(1);
         for at in 1..len {
             let [last, this] = [left - 1, at].map(|at| self.0[at].0);
@@ -75,7 +75,7 @@ impl Page {
     }
 }
 
-impl<F: KeyForm, I: Index<F>> Core<F, I> {
+impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Copies a chunk, in order.
     fn copy<'g>(
         &'g self,

@@ -3,10 +3,11 @@
 use super::Config;
 use super::chunk::{Chunk, SLOTS, Slots};
 use super::core::Core;
+use super::form::ChunkForm;
 use super::index::Index;
 use super::look::Alone;
-use crate::key::KeyForm;
-use crate::map::{End, Held, Limits, Put, Structure, When, Words};
+use crate::limits::Limits;
+use crate::structure::{End, Held, Put, Structure, When, Words};
 use archipelago_platform::sync::Arc;
 use archipelago_sync::rcu::{Domain, Guard};
 use archipelago_sync::region::Page;
@@ -14,9 +15,43 @@ use archipelago_sync::version_lock::Look;
 use core::any::Any;
 use core::ptr::NonNull;
 
-impl<F: KeyForm, I: Index<F>> Structure<F> for Core<F, I> {
+/// What tests see and do of Eunomia's chunks under either index, of either form.
+pub trait Hooks {
+    /// Bytes of scatters, for a caller that has the map to itself.
+    fn contention_bytes(&self) -> usize;
+    fn flip_chunks(&self);
+    fn move_chunks(&self);
+}
+
+impl<F: ChunkForm, I: Index<F>> Hooks for Core<F, I> {
+    fn contention_bytes(&self) -> usize {
+        let mut bytes = 0;
+        self.for_each_chunk(|chunk| bytes += chunk.outside());
+        bytes
+    }
+
+    fn flip_chunks(&self) {
+        Core::flip_chunks(self, &self.domain.pin());
+    }
+
+    fn move_chunks(&self) {
+        Core::move_chunks(self);
+    }
+}
+
+impl<F: ChunkForm, I: Index<F>> Structure<F> for Core<F, I> {
     type Place<'s> = ();
     type Near<'g> = ();
+    type Config = Config;
+    type Hooks = dyn Hooks;
+
+    fn build(config: &Config, limits: Limits) -> Arc<Self> {
+        Arc::new_cyclic(|this| Core::new(*config, limits, this.clone()))
+    }
+
+    fn hooks(&self) -> &Self::Hooks {
+        self
+    }
 
     #[inline]
     fn place(&self) {}
@@ -170,14 +205,7 @@ impl<F: KeyForm, I: Index<F>> Structure<F> for Core<F, I> {
     }
 }
 
-impl<F: KeyForm, I: Index<F>> Core<F, I> {
-    /// Bytes of scatters, for a caller that has the map to itself.
-    pub(super) fn contention_bytes(&self) -> usize {
-        let mut bytes = 0;
-        self.for_each_chunk(|chunk| bytes += chunk.outside());
-        bytes
-    }
-
+impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// Calls `each` with every chunk, for a caller that has the map to itself.
     fn for_each_chunk<'s>(&'s self, mut each: impl FnMut(&'s Chunk)) {
         let mut at = Some(self.first());
@@ -189,7 +217,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     }
 }
 
-impl<F: KeyForm, I: Index<F>> Drop for Core<F, I> {
+impl<F: ChunkForm, I: Index<F>> Drop for Core<F, I> {
     fn drop(&mut self) {
         let mut at = core::ptr::from_ref(self.first()).cast_mut();
         while !at.is_null() {
@@ -208,9 +236,4 @@ impl<F: KeyForm, I: Index<F>> Drop for Core<F, I> {
             at = next;
         }
     }
-}
-
-/// Builds a structure, for [`Kind::build`](crate::map::Kind::build).
-pub(super) fn build<F: KeyForm, I: Index<F>>(config: &Config, limits: Limits) -> Arc<Core<F, I>> {
-    Arc::new_cyclic(|this| Core::new(*config, limits, this.clone()))
 }

@@ -10,15 +10,17 @@
 
 use super::chunk::{Chunk, SLOTS, Scatter};
 use super::core::Core;
-use super::held::{Held, Waste};
+use super::form::ChunkForm;
+use super::held::Held;
 use super::index::{Aim, Index};
 use super::look::Alone;
-use crate::key::KeyForm;
+use super::waste::Waste;
 use crate::tally::Growth;
 use crate::thin::WELL;
 use archipelago_platform::memory::Sparse;
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
+use core::ptr::NonNull;
 
 /// Chunks looked at by each merge,
 const STEPS: usize = 8;
@@ -32,7 +34,7 @@ const MOST_WALKS: usize = 6;
 /// A walk merges chunks that have no more together.
 const MOST: usize = SLOTS * WELL.0 / WELL.1;
 
-impl<F: KeyForm, I: Index<F>> Core<F, I> {
+impl<F: ChunkForm, I: Index<F>> Core<F, I> {
     /// After a merge: see the module's text. The caller holds no lock.
     pub(super) fn sweep_in_passing(&self, guard: &Guard<'_>) {
         // A thread that finds it held goes on: it may be this one, in a destructor.
@@ -134,7 +136,7 @@ impl<F: KeyForm, I: Index<F>> Core<F, I> {
     fn move_next(&self, left: &mut Held<'_, Chunk>, waste: &mut Waste) {
         // SAFETY: a locked chunk's neighbour does not become obsolete, so it is not retired; under the caller's guard.
         let Some(right) = (unsafe { left.next.load().as_ref() }) else { return };
-        if !self.memory.is_closed(right) {
+        if !self.memory.is_closed(right.home(), NonNull::from(right).cast()) {
             return;
         }
         let Some(right) = Held::try_now(right) else { return };

@@ -14,9 +14,10 @@
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
-use super::held::{Held, Waste};
+use super::held::Held;
 use super::index::{Aim, Index, show_some};
 use super::look::{Alone, AtVersion, Look, order, settled, walking};
+use super::waste::Waste;
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::memory::taken_by;
 use archipelago_platform::pad::CachePadded;
@@ -198,7 +199,7 @@ impl<F: ChunkForm> Towers<F> {
         }
         self.towers.fetch_sub(1, Relaxed);
         waste.key(tower.low.load());
-        waste.tower(tower);
+        waste.page(tower);
         gone.gone();
         Ok(())
     }

@@ -16,9 +16,10 @@
 
 use super::chunk::Chunk;
 use super::form::ChunkForm;
-use super::held::{Held, Waste};
+use super::held::Held;
 use super::index::{Aim, Index, show_some};
 use super::look::{Alone, AtVersion, Look, order, settled, walking};
+use super::waste::Waste;
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::hint;
 use archipelago_platform::memory::taken_by;
@@ -375,7 +376,7 @@ impl<F: ChunkForm> Levels<F> {
 
     fn let_go(&self, node: &Inner, waste: &mut Waste) {
         self.nodes.fetch_sub(1, Relaxed);
-        waste.inner(node);
+        waste.page(node);
     }
 
     fn lower_root(&self, root: &Step<'_>, only: &Step<'_>, waste: &mut Waste) -> Result<bool, Again> {

@@ -2,9 +2,9 @@
 
 use super::page::{Page, Seen};
 use super::shared::{Core, Local};
-use crate::Encode;
-use crate::key::KeyForm;
+use crate::hydra::HydraForm;
 use crate::points;
+use crate::structure::Encode;
 use archipelago_platform::hint::point;
 use archipelago_sync::rcu::Guard;
 use archipelago_sync::version_lock::Version;
@@ -13,7 +13,7 @@ use archipelago_sync::version_lock::Version;
 const BATCH: usize = 32;
 
 /// How far a look-up of a batch has come.
-struct Stop<'g, F: KeyForm> {
+struct Stop<'g, F: HydraForm> {
     page: &'g F::Page,
     /// At this version, once the target is known.
     version: Option<Version>,
@@ -21,15 +21,15 @@ struct Stop<'g, F: KeyForm> {
     candidates: u64,
 }
 
-impl<F: KeyForm> Clone for Stop<'_, F> {
+impl<F: HydraForm> Clone for Stop<'_, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: KeyForm> Copy for Stop<'_, F> {}
+impl<F: HydraForm> Copy for Stop<'_, F> {}
 
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     /// The words of several keys, in order.
     pub(super) fn look_up_many<Q: Encode<Form = F>>(
         &self,

@@ -11,7 +11,7 @@ use super::oplog::{MergedLog, PagePtr};
 use super::page::Page as _;
 use super::snapshot::{self, Snapshot};
 use crate::art::{RawArt, WriteSync};
-use crate::key::KeyForm;
+use crate::hydra::HydraForm;
 use archipelago_platform::atomic::{AtomicPtr, Ordering::*};
 use archipelago_platform::hint;
 use archipelago_platform::topology::NodeId;
@@ -24,12 +24,12 @@ const ANCHORS: usize = 1 << 12;
 
 /// A replica. (`u8`: the kind comes first, on the line of the snapshot's pointer, which every look-up reads.)
 #[repr(u8)]
-pub(crate) enum Layer<F: KeyForm> {
+pub(crate) enum Layer<F: HydraForm> {
     Snapshot(SnapshotLayer<F>),
     Art(ArtLayer<F>),
 }
 
-impl<F: KeyForm> Layer<F> {
+impl<F: HydraForm> Layer<F> {
     /// A replica whose memory is to prefer `node`, whichever thread brings it up to date.
     pub(super) fn new(kind: SearchLayerKind, head: PagePtr<F>, node: Option<NodeId>) -> Self {
         match kind {
@@ -73,7 +73,7 @@ impl<F: KeyForm> Layer<F> {
     }
 }
 
-impl<F: KeyForm> Layer<F> {
+impl<F: HydraForm> Layer<F> {
     /// Bytes of memory held, as far as it is known.
     pub(super) fn bytes(&self, _: &Guard<'_>) -> usize {
         match self {
@@ -105,7 +105,7 @@ impl<F: KeyForm> Layer<F> {
     }
 }
 
-impl<F: KeyForm> snapshot::Target for PagePtr<F> {
+impl<F: HydraForm> snapshot::Target for PagePtr<F> {
     const STRIDE: usize = size_of::<F::Page>();
 
     fn addr(self) -> usize {
@@ -125,11 +125,11 @@ impl<F: KeyForm> snapshot::Target for PagePtr<F> {
 /// The thesis's radix tree changes in place, so it cannot be laid out for reading alone. But a layer may be stale:
 /// look-ups do not care whether an anchor appears at once or a thousand splits later. So this one is rebuilt from
 /// sorted anchors, sequentially, into fresh memory.
-pub(crate) struct SnapshotLayer<F: KeyForm> {
+pub(crate) struct SnapshotLayer<F: HydraForm> {
     current: AtomicPtr<Snapshot<F, PagePtr<F>>>,
 }
 
-impl<F: KeyForm> SnapshotLayer<F> {
+impl<F: HydraForm> SnapshotLayer<F> {
     fn new(head: PagePtr<F>, node: Option<NodeId>) -> Self {
         Self { current: AtomicPtr::new(Box::into_raw(Box::new(Snapshot::build(node, head, &[])))) }
     }
@@ -159,7 +159,7 @@ impl<F: KeyForm> SnapshotLayer<F> {
     }
 }
 
-impl<F: KeyForm> Drop for SnapshotLayer<F> {
+impl<F: HydraForm> Drop for SnapshotLayer<F> {
     fn drop(&mut self) {
         // SAFETY: the current snapshot is owned by the layer.
         drop(unsafe { Box::from_raw(self.current.load(Relaxed)) });
@@ -167,12 +167,12 @@ impl<F: KeyForm> Drop for SnapshotLayer<F> {
 }
 
 /// The thesis's layer: an adaptive radix tree of anchors, changed in place under ROWEX.
-pub(crate) struct ArtLayer<F: KeyForm> {
+pub(crate) struct ArtLayer<F: HydraForm> {
     tree: RawArt<F>,
     head: PagePtr<F>,
 }
 
-impl<F: KeyForm> ArtLayer<F> {
+impl<F: HydraForm> ArtLayer<F> {
     fn new(head: PagePtr<F>) -> Self {
         // SAFETY: all guards that reach the layer are of the map's domain.
         Self { tree: unsafe { RawArt::new(WriteSync::Rowex) }, head }

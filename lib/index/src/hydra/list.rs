@@ -20,10 +20,9 @@
 use super::page::{Changed, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};
 use super::shared::{Core, Local};
 use super::shortcuts::PATIENCE;
-use crate::key::KeyForm;
-pub(super) use crate::map::When;
-use crate::map::{End, Put, Words};
+use crate::hydra::HydraForm;
 use crate::points;
+use crate::structure::{End, Put, When, Words};
 use archipelago_platform::atomic::Ordering::{AcqRel, Acquire};
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
@@ -32,7 +31,7 @@ use archipelago_sync::version_lock::{Look, Version};
 
 /// The page after one that still has the version at which it was seen. The caller's guard protects both.
 #[inline]
-fn after<F: KeyForm>(page: &F::Page, version: Version) -> Result<Option<&F::Page>, Changed> {
+fn after<F: HydraForm>(page: &F::Page, version: Version) -> Result<Option<&F::Page>, Changed> {
     point(points::LEAVING);
     let next = page.next();
     if !page.lock().validate(version) {
@@ -47,14 +46,14 @@ fn after<F: KeyForm>(page: &F::Page, version: Version) -> Result<Option<&F::Page
 pub(super) type Found<'g, F> = (&'g <F as PageForm>::Page, Version, usize);
 
 /// How far a walk has come.
-struct Steps<'g, F: KeyForm> {
+struct Steps<'g, F: HydraForm> {
     from: &'g F::Page,
     taken: usize,
     /// What had been retired when it took the first.
     retirements: u64,
 }
 
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     /// The page whose range holds `key`.
     ///
     /// `from` is a page at or left of the key, protected by the caller's guard.

@@ -25,111 +25,16 @@
 use super::config::Maintainers;
 use super::oplog::{Kind, MergedLog, Op, PagePtr};
 use super::shared::{Core, Local};
-use crate::key::KeyForm;
-use crate::thin::Thin;
-use archipelago_platform::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering::*};
-use archipelago_platform::pad::CachePadded;
-use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
-use background::Background;
-use std::collections::VecDeque;
+use super::stats::MaintenanceStats;
+use super::upkeep::{Combiner, lock};
+use crate::hydra::HydraForm;
+use archipelago_platform::atomic::Ordering::*;
+use archipelago_platform::sync::{Arc, MutexGuard};
 
 mod background;
 mod compact;
 
-/// The state of a map's maintenance.
-pub(crate) struct Maintenance<F: KeyForm> {
-    /// Structure changes since the last round. Below zero for a moment when a change is drained before it is counted.
-    pending: CachePadded<AtomicIsize>,
-    /// How many make a round due.
-    due_at: AtomicUsize,
-    combiner: Mutex<Combiner<F>>,
-    updaters: Box<[Updater]>,
-    background: Background,
-    /// Held by the thread that moves pages together: how many were in closed chunks when it last looked.
-    compacting: Mutex<usize>,
-    /// What the last walk that merged pages has left.
-    thin: Thin,
-    /// Pages moved so far.
-    moved: AtomicU64,
-    /// A test hook: while set, no round is started.
-    paused: AtomicBool,
-}
-
-struct Combiner<F: KeyForm> {
-    /// The last round.
-    round: u64,
-    anchors: usize,
-    /// Removes drained in the last round, to be applied in the next.
-    delayed: Vec<PagePtr<F>>,
-    /// Merged logs that some replica has not applied.
-    logs: VecDeque<Arc<MergedLog<F>>>,
-    /// The last round when generations of shortcuts took turns.
-    turned: u64,
-    /// Pages by the round that removed them, waiting to be retired.
-    removed: VecDeque<(u64, Vec<PagePtr<F>>)>,
-}
-
-/// One per replica.
-struct Updater {
-    /// The last round applied.
-    applied: AtomicU64,
-    /// Held while applying.
-    busy: Mutex<()>,
-}
-
-/// What background work has been done so far, for tests.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MaintenanceStats {
-    /// Rounds of maintenance.
-    pub rounds: u64,
-    /// Background threads.
-    pub threads: usize,
-    /// How often one of them was told that there is work.
-    pub roused: u64,
-    /// How often one of them has finished such work. Equal to `roused`: all of them sleep, or are about to.
-    pub done: u64,
-    /// How often one of them has come out of its sleep, for whatever reason.
-    pub wakes: u64,
-    /// Pages that were moved to another place.
-    pub moved: u64,
-}
-
-/// Takes a lock, also after a thread has panicked under it: see the module's text.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-impl<F: KeyForm> Maintenance<F> {
-    /// While this is held, no thread moves pages together.
-    pub(super) fn hold_still(&self) -> MutexGuard<'_, usize> {
-        lock(&self.compacting)
-    }
-
-    pub(super) fn new(nodes: usize) -> Self {
-        let combiner = Combiner {
-            round: 0,
-            anchors: 1,
-            delayed: Vec::new(),
-            logs: VecDeque::new(),
-            turned: 0,
-            removed: VecDeque::new(),
-        };
-        Self {
-            pending: CachePadded::new(AtomicIsize::new(0)),
-            due_at: AtomicUsize::new(1),
-            combiner: Mutex::new(combiner),
-            updaters: (0..nodes).map(|_| Updater { applied: AtomicU64::new(0), busy: Mutex::new(()) }).collect(),
-            background: Background::new(),
-            compacting: Mutex::new(0),
-            thin: Thin::default(),
-            moved: AtomicU64::new(0),
-            paused: AtomicBool::new(false),
-        }
-    }
-}
-
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     /// Notes a split; starts a round if one is due. The caller holds no lock.
     pub(super) fn after_structure_change(&self, local: &Local<'_, F>) {
         let state = &self.maintenance;

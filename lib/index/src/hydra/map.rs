@@ -1,9 +1,10 @@
 //! What only a HydraList has: its settings, and hooks for tests.
 
 use super::config::{Maintainers, SearchLayerKind};
-use super::maintain::MaintenanceStats;
+use super::stats::MaintenanceStats;
 use crate::Key;
 use crate::map::{Map, Session as AnySession};
+use crate::structure::Structure as _;
 use archipelago_platform::topology::Topology;
 
 /// Marks maps that are HydraLists. See [`HydraList`].
@@ -64,18 +65,18 @@ impl<K: Key, V: Send + Sync + 'static> HydraList<K, V> {
     /// For tests: what background work has been done.
     #[doc(hidden)]
     pub fn maintenance_stats(&self) -> MaintenanceStats {
-        self.core().maintenance_stats()
+        self.core().hooks().maintenance_stats()
     }
 
     /// For tests: moves every page but the first to another place, as is done when a map has shrunk.
     #[doc(hidden)]
     pub fn move_pages(&self) {
-        self.core().move_pages(0);
+        self.core().hooks().move_pages();
     }
 
     /// For tests: stops the search layers from being brought up to date until called with `false`.
     #[doc(hidden)]
     pub fn pause_maintenance(&self, paused: bool) {
-        self.core().pause_rounds(paused);
+        self.core().hooks().pause_rounds(paused);
     }
 }

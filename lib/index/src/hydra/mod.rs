@@ -14,6 +14,7 @@
 
 mod batch;
 mod config;
+mod crew;
 mod layer;
 mod list;
 mod maintain;
@@ -25,13 +26,19 @@ mod scan;
 mod shared;
 mod shortcuts;
 mod snapshot;
+mod stats;
 mod structure;
+mod upkeep;
 
 pub use config::{Maintainers, SearchLayerKind};
-#[doc(hidden)]
-pub use maintain::MaintenanceStats;
 pub use map::{Builder, Hydra, HydraList, IntoIter, Iter, Range, Session};
+#[doc(hidden)]
+pub use stats::MaintenanceStats;
 
-pub(crate) use page::bytes::{chunk, common};
-pub(crate) use page::{PageForm, partition_point};
-pub(crate) use snapshot::SearchForm;
+use page::PageForm;
+use snapshot::SearchForm;
+
+/// A form of keys that both layers have a layout for. Both forms are.
+pub trait HydraForm: PageForm + SearchForm {}
+
+impl<F: PageForm + SearchForm> HydraForm for F {}

@@ -15,36 +15,36 @@
 //! a few hops, never an answer.
 
 use super::page::Page;
-use crate::key::KeyForm;
+use crate::hydra::HydraForm;
 use archipelago_platform::atomic::{AtomicIsize, AtomicPtr, AtomicU64, Ordering::*};
 use archipelago_platform::sync::{Mutex, MutexGuard};
 use core::ptr::{NonNull, null_mut};
 
 /// A page's address, shared between threads under the rules of `maintain.rs`.
-pub(crate) struct PagePtr<F: KeyForm>(pub NonNull<F::Page>);
+pub(crate) struct PagePtr<F: HydraForm>(pub NonNull<F::Page>);
 
-impl<F: KeyForm> Clone for PagePtr<F> {
+impl<F: HydraForm> Clone for PagePtr<F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: KeyForm> Copy for PagePtr<F> {}
+impl<F: HydraForm> Copy for PagePtr<F> {}
 
-impl<F: KeyForm> PartialEq for PagePtr<F> {
+impl<F: HydraForm> PartialEq for PagePtr<F> {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl<F: KeyForm> Eq for PagePtr<F> {}
+impl<F: HydraForm> Eq for PagePtr<F> {}
 
 // SAFETY: pages are Sync, and a PagePtr gives no access by itself.
-unsafe impl<F: KeyForm> Send for PagePtr<F> {}
+unsafe impl<F: HydraForm> Send for PagePtr<F> {}
 // SAFETY: as above.
-unsafe impl<F: KeyForm> Sync for PagePtr<F> {}
+unsafe impl<F: HydraForm> Sync for PagePtr<F> {}
 
-impl<F: KeyForm> PagePtr<F> {
+impl<F: HydraForm> PagePtr<F> {
     /// The page's anchor key.
     ///
     /// # Safety
@@ -65,7 +65,7 @@ pub(crate) enum Kind {
 }
 
 /// One entry of an op log.
-pub(crate) struct Op<F: KeyForm> {
+pub(crate) struct Op<F: HydraForm> {
     pub kind: Kind,
     pub page: PagePtr<F>,
     pub stamp: u64,
@@ -76,7 +76,7 @@ const FINGERS: usize = 8;
 
 /// What one thread writes for the whole map: its op log, its fingers, and its shares of the entry count and of the bytes that
 /// keys take outside pages.
-pub(crate) struct ThreadCell<F: KeyForm> {
+pub(crate) struct ThreadCell<F: HydraForm> {
     log: Mutex<Vec<Op<F>>>,
     count: AtomicIsize,
     outside: AtomicIsize,
@@ -89,12 +89,12 @@ pub(crate) struct ThreadCell<F: KeyForm> {
 /// While no page has been retired since, this one has not, and may be looked at: RCU will wait for the guard of the thread that
 /// finds so. For either RCU waits for that guard, or the guard was entered after the page's grace period, and the count that
 /// came before the retirement, by a thread with a guard of its own, happened before it.
-struct Finger<F: KeyForm> {
+struct Finger<F: HydraForm> {
     page: AtomicPtr<F::Page>,
     retirements: AtomicU64,
 }
 
-impl<F: KeyForm> ThreadCell<F> {
+impl<F: HydraForm> ThreadCell<F> {
     pub(crate) fn new() -> Self {
         Self {
             log: Mutex::new(Vec::new()),
@@ -170,14 +170,14 @@ impl<F: KeyForm> ThreadCell<F> {
 }
 
 /// A round's changes for every search layer, sorted by anchor. Inserts apply before removes.
-pub(crate) struct MergedLog<F: KeyForm> {
+pub(crate) struct MergedLog<F: HydraForm> {
     /// Rounds count from 1.
     pub id: u64,
     pub inserts: Vec<PagePtr<F>>,
     pub removes: Vec<PagePtr<F>>,
 }
 
-impl<F: KeyForm> MergedLog<F> {
+impl<F: HydraForm> MergedLog<F> {
     /// Builds round `id` from the ops just drained and the removes drained the round before.
     /// Returns it with the removes that wait for the next round.
     pub(crate) fn new(id: u64, mut ops: Vec<Op<F>>, mut removes: Vec<PagePtr<F>>) -> (Self, Vec<PagePtr<F>>) {

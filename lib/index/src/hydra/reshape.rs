@@ -4,9 +4,9 @@ use super::oplog::Kind;
 use super::page::{Fill, Page};
 use super::shared::{Core, Local};
 use super::shortcuts::is_chosen;
-use crate::key::KeyForm;
+use crate::hydra::HydraForm;
 
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     /// Splits the locked page to make room for `key`, and unlocks it. `steps` is how far the page was from where the walk to it
     /// began.
     #[cold]

@@ -13,8 +13,8 @@
 use super::list::Found;
 use super::page::{LOCKED, Page, PageCopy, Seen};
 use super::shared::{Core, Local};
-use crate::key::KeyForm;
-use crate::map::Words;
+use crate::hydra::HydraForm;
+use crate::structure::Words;
 use archipelago_platform::hint;
 use archipelago_sync::version_lock::Version;
 use core::ops::Range;
@@ -28,7 +28,7 @@ const AHEAD: usize = 8;
 
 /// Sorts a page that still has this version. Its values may have changed since it was copied, so it is copied again.
 #[cold]
-fn tidy<F: KeyForm>(page: &F::Page, version: Version, copy: &mut <F::Page as Page<F>>::Copy) {
+fn tidy<F: HydraForm>(page: &F::Page, version: Version, copy: &mut <F::Page as Page<F>>::Copy) {
     if page.lock().try_lock_at(version) {
         page.copy_all(Seen::Held, copy).expect(LOCKED);
         copy.sort();
@@ -39,13 +39,13 @@ fn tidy<F: KeyForm>(page: &F::Page, version: Version, copy: &mut <F::Page as Pag
 
 /// Starts fetching what the words of some entries lead to, if they will be followed.
 #[inline]
-fn fetch<F: KeyForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>, words: Words) {
+fn fetch<F: HydraForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>, words: Words) {
     if words == Words::Followed {
         entries.for_each(|at| hint::prefetch_read(core::ptr::without_provenance::<u8>(copy.value(at) as usize)));
     }
 }
 
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns how many.
     pub(crate) fn scan(
         &self,

@@ -2,12 +2,12 @@
 
 use super::config::Config;
 use super::layer::Layer;
-use super::maintain::Maintenance;
 use super::oplog::{Kind, Op, PagePtr, ThreadCell};
 use super::page::{Page, Seen};
 use super::shortcuts::Shortcuts;
-use crate::key::KeyForm;
-use crate::map::Limits;
+use super::upkeep::Maintenance;
+use crate::hydra::HydraForm;
+use crate::limits::Limits;
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use archipelago_platform::clock::OrderedClock;
 use archipelago_platform::memory::{BlockArena, Sparse};
@@ -22,7 +22,7 @@ use core::ptr::NonNull;
 /// Everything about a map that does not depend on the types of its keys and values.
 ///
 /// Field order is drop order: the domain first (its pending retirements free pages into the arenas), the arenas last.
-pub struct Core<F: KeyForm> {
+pub struct Core<F: HydraForm> {
     pub(super) domain: Domain,
     /// One per NUMA node, in node order; each has lines of its own, since it is replaced while the others are read.
     pub(super) layers: Box<[CachePadded<Layer<F>>]>,
@@ -48,14 +48,14 @@ struct Arenas {
 }
 
 /// What an operation knows about where it runs.
-pub(crate) struct Local<'a, F: KeyForm> {
+pub(crate) struct Local<'a, F: HydraForm> {
     pub guard: &'a Guard<'a>,
     pub node: usize,
     /// That node's search layer.
     pub layer: &'a Layer<F>,
 }
 
-impl<F: KeyForm> Local<'_, F> {
+impl<F: HydraForm> Local<'_, F> {
     /// The jump node for `key`: a page at or left of it, according to this node's search layer.
     #[inline(always)]
     pub(crate) fn jump(&self, key: F::Probe<'_>) -> &F::Page {
@@ -65,7 +65,7 @@ impl<F: KeyForm> Local<'_, F> {
     }
 }
 
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     pub(crate) fn new(config: Config, limits: Limits, this: Weak<Self>) -> Self {
         let nodes = config.topology.nodes().len().max(1);
         let place = |node| (nodes > 1).then_some(NodeId(node));
@@ -164,7 +164,7 @@ impl<F: KeyForm> Core<F> {
     /// # Safety
     /// Called once per page; no search layer leads to it, nor to a page that forwards to it.
     pub(super) unsafe fn retire_page(&self, guard: &Guard<'_>, page: PagePtr<F>) {
-        unsafe fn reclaim<F: KeyForm>(page: *mut (), arenas: *mut ()) {
+        unsafe fn reclaim<F: HydraForm>(page: *mut (), arenas: *mut ()) {
             let page = page.cast::<F::Page>();
             // SAFETY: RCU calls this once, when no reader is left, and before the arenas are dropped (field order).
             unsafe {
@@ -264,13 +264,13 @@ impl<F: KeyForm> Core<F> {
     }
 }
 
-impl<F: KeyForm> Owner for Core<F> {
+impl<F: HydraForm> Owner for Core<F> {
     fn domain(&self) -> &Domain {
         &self.domain
     }
 }
 
-impl<F: KeyForm> Drop for Core<F> {
+impl<F: HydraForm> Drop for Core<F> {
     fn drop(&mut self) {
         self.for_each_page(|page| {
             let page: *const F::Page = page;

@@ -25,7 +25,7 @@ use super::oplog::PagePtr;
 use super::page::Page as _;
 use super::snapshot::Target as _;
 use crate::art::{RawArt, WriteSync};
-use crate::key::KeyForm;
+use crate::hydra::HydraForm;
 use archipelago_platform::atomic::{AtomicPtr, Ordering::*};
 use archipelago_platform::pad::CachePadded;
 use archipelago_sync::rcu::Guard;
@@ -44,7 +44,7 @@ pub(super) fn is_chosen(stamp: u64) -> bool {
 }
 
 /// See the module's text.
-pub(super) struct Shortcuts<F: KeyForm> {
+pub(super) struct Shortcuts<F: HydraForm> {
     /// Null until there is one.
     trees: CachePadded<[AtomicPtr<RawArt<F>>; 2]>,
 }
@@ -53,9 +53,9 @@ const YOUNG: usize = 0;
 const OLD: usize = 1;
 
 /// A generation that is in use no more, to be retired.
-pub(super) struct Dropped<F: KeyForm>(NonNull<RawArt<F>>);
+pub(super) struct Dropped<F: HydraForm>(NonNull<RawArt<F>>);
 
-impl<F: KeyForm> Shortcuts<F> {
+impl<F: HydraForm> Shortcuts<F> {
     pub(super) fn new() -> Self {
         Self { trees: CachePadded::new([const { AtomicPtr::new(null_mut()) }; 2]) }
     }
@@ -139,7 +139,7 @@ impl<F: KeyForm> Shortcuts<F> {
     }
 }
 
-impl<F: KeyForm> Dropped<F> {
+impl<F: HydraForm> Dropped<F> {
     /// To be called with no lock held.
     pub(super) fn retire(self, guard: &Guard<'_>) {
         // SAFETY: unpublished, by the only thread that turned the generations then.
@@ -147,7 +147,7 @@ impl<F: KeyForm> Dropped<F> {
     }
 }
 
-impl<F: KeyForm> Drop for Shortcuts<F> {
+impl<F: HydraForm> Drop for Shortcuts<F> {
     fn drop(&mut self) {
         for tree in self.trees.iter().map(|tree| tree.load(Relaxed)).filter(|tree| !tree.is_null()) {
             // SAFETY: `&mut self`: no other thread uses the trees, and no thread will; the two are never one outside `turn`.

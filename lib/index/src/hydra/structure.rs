@@ -3,50 +3,70 @@
 use super::Hydra;
 use super::config::Config;
 use super::layer::Layer;
-use super::list::When as At;
 use super::page::{Page, Removed, Seen};
 use super::shared::{Core, Local};
-use crate::Encode;
-use crate::key::KeyForm;
-use crate::map::{End, Held, Kind, Limits, Put, Structure, When, Words};
+use super::stats::MaintenanceStats;
+use crate::hydra::HydraForm;
+use crate::limits::Limits;
+use crate::structure::Encode;
+use crate::structure::{Bytes, End, Held, Kind, Put, Structure, When, Word, Words};
 use archipelago_platform::sync::Arc;
 use archipelago_sync::rcu::{Domain, Guard};
 use archipelago_sync::version_lock::Look;
 use core::any::Any;
 
 impl Kind for Hydra {
-    type Core<F: KeyForm> = Core<F>;
+    type OfWords = Core<Word>;
+    type OfBytes = Core<Bytes>;
     type Config = Config;
+    type Hooks = dyn Hooks;
 
     const NAME: &'static str = "HydraList";
+}
 
-    fn build<F: KeyForm>(config: &Config, limits: Limits) -> Arc<Core<F>> {
-        Arc::new_cyclic(|this| Core::new(config.clone(), limits, this.clone()))
+/// What tests see and do of a HydraList of either form.
+pub trait Hooks {
+    fn maintenance_stats(&self) -> MaintenanceStats;
+    fn move_pages(&self);
+    fn pause_rounds(&self, paused: bool);
+}
+
+impl<F: HydraForm> Hooks for Core<F> {
+    fn maintenance_stats(&self) -> MaintenanceStats {
+        Core::maintenance_stats(self)
+    }
+
+    fn move_pages(&self) {
+        Core::move_pages(self, 0);
+    }
+
+    fn pause_rounds(&self, paused: bool) {
+        Core::pause_rounds(self, paused);
     }
 }
 
 /// A NUMA node and its search layer.
-pub struct Place<'s, F: KeyForm> {
+pub struct Place<'s, F: HydraForm> {
     node: usize,
     layer: &'s Layer<F>,
 }
 
-impl<F: KeyForm> Clone for Place<'_, F> {
+impl<F: HydraForm> Clone for Place<'_, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: KeyForm> Copy for Place<'_, F> {}
+impl<F: HydraForm> Copy for Place<'_, F> {}
 
-impl<F: KeyForm> Place<'_, F> {
+impl<F: HydraForm> Place<'_, F> {
     #[inline(always)]
     fn local<'a>(&'a self, guard: &'a Guard<'a>) -> Local<'a, F> {
         Local { guard, node: self.node, layer: self.layer }
     }
 }
 
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     /// This thread's place in a map on several nodes.
     #[inline(never)]
     fn place_by_node(&self) -> Place<'_, F> {
@@ -63,7 +83,7 @@ impl<F: KeyForm> Core<F> {
 
     /// Retires the box that `probe` lies in, if it lies in one.
     fn retire_key(&self, guard: &Guard<'_>, key: *mut (), probe: F::Probe<'_>) {
-        unsafe fn reclaim<F: KeyForm>(key: *mut (), _: *mut ()) {
+        unsafe fn reclaim<F: HydraForm>(key: *mut (), _: *mut ()) {
             // SAFETY: RCU calls this once, when no reader is left.
             unsafe { F::Page::reclaim_key(key) }
         }
@@ -91,9 +111,19 @@ impl<F: KeyForm> Core<F> {
     }
 }
 
-impl<F: KeyForm> Structure<F> for Core<F> {
+impl<F: HydraForm> Structure<F> for Core<F> {
     type Place<'s> = Place<'s, F>;
     type Near<'g> = Option<&'g F::Page>;
+    type Config = Config;
+    type Hooks = dyn Hooks;
+
+    fn build(config: &Config, limits: Limits) -> Arc<Self> {
+        Arc::new_cyclic(|this| Core::new(config.clone(), limits, this.clone()))
+    }
+
+    fn hooks(&self) -> &Self::Hooks {
+        self
+    }
 
     #[inline]
     fn place(&self) -> Place<'_, F> {
@@ -203,7 +233,7 @@ impl<F: KeyForm> Structure<F> for Core<F> {
     ) -> Put {
         let local = place.local(guard);
         let mut page = self.jump_from(*near, &local, key);
-        let put = Core::put(self, &local, &mut page, key, F::tag(key), word, At::Always);
+        let put = Core::put(self, &local, &mut page, key, F::tag(key), word, When::Always);
         // SAFETY: a page that was reached under the guard is not reclaimed before it ends.
         *near = Some(unsafe { &*core::ptr::from_ref(page) });
         self.counted(put, key)

@@ -3,9 +3,10 @@
 //! Maps look for what a key can be borrowed as (`K: Borrow<Q>`), and `(String, u64)` cannot lend a `(&str, u64)`, which it
 //! has not got. But it can be seen as *something that has these parts*, and so can a `(&str, u64)`: that is `dyn Parts<K>`.
 
-use super::part::{Encoding, Lent, PartBuffer};
+use super::KeyPart;
+use super::part::{Lent, PartBuffer};
 use super::width::Width;
-use super::{Encode, Form, KeyForm, KeyPart};
+use crate::structure::{Encode, Encoding, Form};
 use core::borrow::Borrow;
 
 /// What has the parts of a `K`: a `K`, or what [`by_parts`] makes of its parts. Sealed.

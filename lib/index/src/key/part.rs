@@ -9,7 +9,9 @@
 //! A key whose parts have at most eight bytes together is the number that these bytes are.
 
 use super::width::Width;
-use super::{Encode, Form, Key, KeyForm, Probe};
+use super::{Key, Probe};
+use crate::structure::{Decoding, Encode, Encoding, Form};
+use core::marker::PhantomData;
 
 /// Encodings up to this long are put together without allocating.
 const SHORT: usize = 120;
@@ -102,12 +104,6 @@ pub unsafe trait KeyPart: Clone + Send + Sync + 'static {
     }
 }
 
-/// Something with an encoding in either form.
-pub trait Encoding {
-    fn word(&self) -> u64;
-    fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R;
-}
-
 /// A borrowed key.
 #[repr(transparent)]
 pub struct Lent<'a, P: KeyPart>(pub(super) P::Borrowed<'a>);
@@ -121,6 +117,25 @@ impl<P: KeyPart> Encoding for Lent<'_, P> {
     #[inline(always)]
     fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         P::with_bytes(self.0, f)
+    }
+}
+
+/// Reads what was encoded of a `P`.
+struct Stored<P>(PhantomData<P>);
+
+impl<P: KeyPart> Decoding for Stored<P> {
+    type Key<'a> = P::Part<'a>;
+
+    #[inline(always)]
+    unsafe fn of_word<'a>(word: u64) -> P::Part<'a> {
+        // SAFETY: passed on.
+        unsafe { P::of_word(word) }
+    }
+
+    #[inline(always)]
+    unsafe fn of_bytes(mut bytes: &[u8]) -> P::Part<'_> {
+        // SAFETY: passed on.
+        unsafe { P::read(&mut bytes, true) }
     }
 }
 
@@ -139,13 +154,13 @@ impl<P: KeyPart> Key for P {
     #[inline(always)]
     unsafe fn decode_ref<'a>(probe: Probe<'a, Self>) -> P::Whole<'a> {
         // SAFETY: passed on.
-        P::alone(unsafe { Self::Form::read::<P>(probe) })
+        P::alone(unsafe { Self::Form::read::<Stored<P>>(probe) })
     }
 
     #[inline(always)]
     unsafe fn decode(probe: Probe<'_, Self>) -> P {
         // SAFETY: passed on.
-        P::own(unsafe { Self::Form::read::<P>(probe) })
+        P::own(unsafe { Self::Form::read::<Stored<P>>(probe) })
     }
 }
 

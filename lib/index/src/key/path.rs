@@ -7,7 +7,8 @@
 use super::part::{PartBuffer, take};
 use super::string::{encode_as_lent, read_string, write_string};
 use super::width::Wide;
-use super::{Bytes, Encode, EncodeAs, KeyPart};
+use super::{EncodeAs, KeyPart};
+use crate::structure::{Bytes, Encode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};

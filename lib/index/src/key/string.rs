@@ -2,7 +2,8 @@
 
 use super::part::PartBuffer;
 use super::width::Wide;
-use super::{Bytes, Encode, EncodeAs, KeyPart};
+use super::{EncodeAs, KeyPart};
+use crate::structure::{Bytes, Encode};
 use archipelago_platform::sync::Arc;
 use std::borrow::Cow;
 #[cfg(unix)]

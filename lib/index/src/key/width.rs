@@ -3,12 +3,12 @@
 //! Widths add up at compile time, so that `(u32, u32)` is a word and `(u32, u64)` is a byte string. They are types since
 //! a type can choose another type (the form) on stable Rust and a constant cannot.
 
-use super::{Bytes, KeyForm, Word};
+use crate::structure::{Bytes, Form, Word};
 
 /// A width. Other crates cannot name this trait, which seals [`KeyPart`](super::KeyPart).
 pub trait Width: 'static {
     /// The form of keys of this width.
-    type Form: KeyForm;
+    type Form: Form;
 
     /// One byte more.
     type Next: Width;

@@ -1,9 +1,9 @@
 //! Configuring a map: every setting has a default that needs no thought.
 
-use super::limits::LimitConfig;
 use super::{Kind, Map};
 use crate::Key;
 use crate::backlog::{Limit, OnBacklog};
+use crate::limits::LimitConfig;
 use core::fmt;
 use core::marker::PhantomData;
 

@@ -1,10 +1,9 @@
 //! Operations on many entries: inserting, keeping, removing.
 
-use super::batch::KeyList;
-use super::structure::{Put, Structure, Words};
 use super::walk::bounds;
 use super::{FormOf, Hold, Kind, Map, Session};
-use crate::hydra::{PageForm, SearchForm};
+use crate::structure::{Form, KeyList};
+use crate::structure::{Put, Structure, Words};
 use crate::{Encode, Key, value};
 use core::borrow::Borrow;
 use core::ops::{Bound, RangeBounds};
@@ -56,7 +55,7 @@ impl<'m, S: Kind, K: Key, V: Send + Sync + 'static, H: Hold<'m, S, K>> Session<'
     ///
     /// What the keys' type makes of them is asked once, so that their order is one whatever it says.
     fn put_all(&self, batch: &mut Vec<(K, V)>) -> (usize, usize) {
-        let mut keys = <FormOf<K> as PageForm>::Keys::default();
+        let mut keys = <FormOf<K> as Form>::Keys::default();
         batch.iter().for_each(|(key, _)| key.encode(|key| keys.push(key)));
         let mut values: Vec<Option<V>> = batch.drain(..).map(|(_, value)| Some(value)).collect();
         let mut order: Vec<usize> = (0..values.len()).collect();

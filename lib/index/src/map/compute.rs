@@ -5,8 +5,8 @@
 //! operation is linearized. One that changes nothing is linearized where it looked. A boxed value's address is not used
 //! again while our guard is held, so the same word is the same value; of values that live in a word equal ones are alike.
 
-use super::structure::{Put, Structure, When};
 use super::{FormOf, Hold, Kind, Ref, Session};
+use crate::structure::{Put, Structure, When};
 use crate::{Encode, EncodeAs, Key, value};
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;

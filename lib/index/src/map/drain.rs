@@ -2,9 +2,9 @@
 
 use super::fetched::{Fetched, Kept, Side};
 use super::reference::Entry;
-use super::structure::{End, Structure, Words};
 use super::walk::{Batches, Walk};
 use super::{FormOf, Hold, Kind, Session};
+use crate::structure::{End, Structure, Words};
 use crate::{Encode, Key};
 use core::borrow::Borrow;
 use core::fmt;

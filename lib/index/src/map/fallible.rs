@@ -1,10 +1,10 @@
 //! Operations that refuse instead of waiting or growing, for maps with a `backlog_limit` or a `memory_limit`. Before they
 //! refuse they free what can be freed. They refuse keys that are too long, too.
 
-use super::limits::{Need, Refused, Space};
-use super::structure::Structure;
 use super::{FormOf, Hold, Kind, Map, Session};
-use crate::hydra::PageForm;
+use crate::limits::{Need, Refused, Space};
+use crate::structure::Form;
+use crate::structure::Structure;
 use crate::{Key, value};
 
 /// What an entry takes in a page, besides a long key and a boxed value.

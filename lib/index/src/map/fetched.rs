@@ -5,9 +5,9 @@
 //! guard says that the values are still there, or else fetches what is left again.
 
 use super::batch::Batch;
-use super::structure::{End, Structure};
 use super::walk::Walk;
 use super::{FormOf, Kind, Map};
+use crate::structure::{End, Structure};
 use crate::{Key, value};
 use archipelago_sync::rcu::{Held, Keeper, OwnedGuard};
 use core::ops::Range as Places;

@@ -2,7 +2,7 @@
 //!
 //! | file | what it has |
 //! |---|---|
-//! | [`structure`] | the seam: what a structure supplies |
+//! | [`crate::structure`] | the seam: what a structure supplies |
 //! | this one, [`traits`], [`builder`] | the map itself |
 //! | [`session`], `write`, [`compute`], [`fallible`] | operations on one key |
 //! | `reference` | references: `Ref`, `Entry` |
@@ -30,34 +30,31 @@ mod drain;
 mod entries;
 mod fallible;
 mod fetched;
-mod limits;
 mod parallel;
 mod range;
 mod reference;
 mod session;
 mod stats;
-mod structure;
 mod traits;
 mod walk;
 mod whole;
 mod write;
 
-pub use batch::{Joined, KeyList};
+pub use crate::limits::{LimitConfig, Limits, Refused};
+pub use crate::structure::{End, Held, Kind, Put, Structure, When, Words};
 pub use builder::Builder;
 pub use compute::{Change, CompareExchangeError, Computed, Occupied};
 pub use drain::ExtractIf;
 pub use entries::Entries;
-pub use limits::{LimitConfig, Limits, Refused};
 #[cfg(feature = "rayon")]
 pub use parallel::ParRange;
 pub use range::{Keys, KeysOnly, Pairs, Range, Take, Values, ValuesOnly};
 pub use reference::{Entry, Ref};
 pub use session::{Hold, Pinned, Roaming, Session};
 pub use stats::Stats;
-pub use structure::{End, Held, Kind, Put, Structure, When, Words};
 pub use whole::IntoIter;
 
-use crate::hydra::PageForm;
+use crate::structure::Form;
 use crate::{Encode, Key};
 use archipelago_platform::sync::{Arc, OnceLock};
 use builder::Settings;
@@ -67,7 +64,7 @@ use core::marker::PhantomData;
 pub(crate) type FormOf<K> = <K as Encode>::Form;
 
 /// The structure of a map.
-pub(crate) type CoreOf<S, K> = <S as Kind>::Core<FormOf<K>>;
+pub(crate) type CoreOf<S, K> = <FormOf<K> as Form>::Core<S>;
 
 /// A concurrent ordered map over a structure `S`: what [`HydraList`](crate::HydraList), [`Art`](crate::Art),
 /// [`BLinkTree`](crate::BLinkTree), [`EunoBTree`](crate::EunoBTree) and [`EunoSkipList`](crate::EunoSkipList) are.
@@ -157,8 +154,8 @@ impl<S: Kind, K: Key, V: Send + Sync + 'static> Map<S, K, V> {
     #[cold]
     fn make(&self) -> Arc<CoreOf<S, K>> {
         match &self.settings {
-            Some(settings) => S::build(&settings.config, Limits::new(settings.limits)),
-            None => S::build(&S::Config::default(), Limits::new(LimitConfig::default())),
+            Some(settings) => Structure::build(&settings.config, Limits::new(settings.limits)),
+            None => Structure::build(&S::Config::default(), Limits::new(LimitConfig::default())),
         }
     }
 

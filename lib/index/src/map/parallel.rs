@@ -4,7 +4,7 @@
 
 use super::walk::{OwnedKey, Walk, bounds};
 use super::{FormOf, Kind, Map, Range};
-use crate::hydra::PageForm;
+use crate::structure::Form;
 use crate::{Encode, Key};
 use core::borrow::Borrow;
 use core::fmt;

@@ -2,8 +2,7 @@
 
 use super::walk::{Batches, Walk, bounds};
 use super::{FormOf, Hold, Kind, Map, Session, Words};
-use crate::hydra::SearchForm;
-use crate::key::Bytes;
+use crate::structure::{Bytes, Form};
 use crate::{Encode, Key, value};
 use core::borrow::Borrow;
 use core::fmt;

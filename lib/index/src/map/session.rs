@@ -2,7 +2,7 @@
 
 use super::walk::Walk;
 use super::{CoreOf, Entry, FormOf, Kind, Map, Ref, Structure};
-use crate::hydra::SearchForm;
+use crate::structure::Form;
 use crate::{Encode, Key, value};
 use archipelago_sync::rcu::{Guard, Reader};
 use core::borrow::Borrow;

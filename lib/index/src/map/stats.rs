@@ -1,8 +1,8 @@
 //! What a map holds.
 
-use super::structure::{Held, Structure};
 use super::{Kind, Map};
 use crate::backlog::Garbage;
+use crate::structure::{Held, Structure};
 use crate::{Key, value};
 
 /// What a [`Map`] holds at the moment; exact only while no other thread uses it.

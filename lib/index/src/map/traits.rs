@@ -1,7 +1,7 @@
 //! What users of `std`'s maps expect of a type, and the trait that benchmarks are written against.
 
 use super::{Entries, Hold, Kind, Map, Range, Session};
-use crate::hydra::SearchForm;
+use crate::structure::Form;
 use crate::{Key, OrderedIndex, OrderedSession};
 use core::fmt;
 

@@ -4,12 +4,12 @@
 //! between. If something panics while it is being fetched, what has been fetched still comes, and that is the end.
 
 use super::{End, FormOf, Kind, Map, Structure, Words};
-use crate::hydra::{PageForm, SearchForm};
+use crate::structure::Form;
 use crate::{Encode, Key};
 use core::ops::{Bound, RangeBounds};
 
 /// A kept key.
-pub(super) type OwnedKey<K> = <FormOf<K> as PageForm>::Owned;
+pub(super) type OwnedKey<K> = <FormOf<K> as Form>::Owned;
 
 /// How many entries are fetched at a time from one end: more and more.
 pub(super) struct Batches(usize);

@@ -1,9 +1,9 @@
 //! Operations on a whole map that no other thread uses: building, emptying, cutting, joining, taking apart, dropping.
 
 use super::batch::Batch;
-use super::structure::{End, Put, Structure, Words};
 use super::{FormOf, Kind, Map};
-use crate::hydra::{PageForm, SearchForm};
+use crate::structure::Form;
+use crate::structure::{End, Put, Structure, Words};
 use crate::value::{self, DropAll};
 use crate::{Encode, Key};
 use archipelago_platform::thread;

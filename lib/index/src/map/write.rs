@@ -1,7 +1,7 @@
 //! Writing by key: inserting, replacing, removing.
 
-use super::structure::{End, Put, Structure, When};
 use super::{FormOf, Hold, Kind, Map, Ref, Session};
+use crate::structure::{End, Put, Structure, When};
 use crate::{Encode, EncodeAs, Key, value};
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;

@@ -2,7 +2,7 @@
 //! both stay true of what the key is a part of.
 
 use archipelago_index::map::{Kind, Map};
-use archipelago_index::{Art, Bytes, Encode, EunoBTree, Form, HydraList, Key, KeyForm, KeyPart, Word};
+use archipelago_index::{Art, Bytes, Encode, EunoBTree, Form, HydraList, Key, KeyPart, Word};
 use core::any::type_name;
 use core::fmt::Debug;
 use std::cmp::Reverse;
@@ -17,7 +17,7 @@ pub fn hold<K: Key + Ord + Debug>(a: &K, b: &K) {
 
 /// As [`hold`]. There are thousands of types of composites; they are cheaper to compile when they need not be shown.
 fn holds<K: Key + Ord>(a: &K, b: &K) -> Result<(), String> {
-    if a.encode(|x| b.encode(|y| K::Form::order(x, y))) != a.cmp(b) {
+    if a.encode(|x| b.encode(|y| K::Form::compare(x, y))) != a.cmp(b) {
         return Err(format!("the order of {}", type_name::<K>()));
     }
     // SAFETY: just encoded.

@@ -4,11 +4,15 @@
 //! - A directory of 2^`bits` places leads from the first bits of a hash to a leaf. A leaf of depth `d` has all entries
 //!   whose hashes begin with the same `d` bits, and 2^(`bits` - `d`) places of the directory, side by side.
 //! - In a leaf each entry lies at its home or behind it, with no empty slot between them; homes rise with hashes, and so
-//!   the entries are sorted by hash (linear probing in order, without wrapping around).
+//!   the entries are sorted by hash, then by key (linear probing in order, without wrapping around).
+//! - No answer depends on which leaves there are or how long they are: order, cursors and choices by chance follow from the
+//!   entries alone. A table that was filled from a snapshot answers as the one that the snapshot was taken of.
 //!
 //! The order is what `SCAN` needs: a cursor is the hash to go on with, so that each entry that is there all the time is
 //! met once, however the table grows or shrinks meanwhile. The hash is the same in all processes, which is what replicas
 //! need.
+
+use core::cmp::Ordering;
 
 /// What lies in a table.
 pub trait Keyed {
@@ -16,6 +20,10 @@ pub trait Keyed {
     fn key(&self) -> &[u8];
     /// [`hash`] of the key. Most keep it.
     fn hash(&self) -> u32;
+    /// Bytes beside the entry itself that do not change while it lies in a table.
+    fn heap(&self) -> usize {
+        0
+    }
 }
 
 /// Entries of a leaf before it is split.
@@ -53,6 +61,8 @@ pub struct Table<E> {
     bits: u8,
     leaves: Vec<Leaf<E>>,
     len: usize,
+    /// Of all entries.
+    heap: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -70,7 +80,7 @@ pub struct Place(u32, u32);
 
 impl<E> Default for Table<E> {
     fn default() -> Self {
-        Self { directory: Vec::new(), bits: 0, leaves: Vec::new(), len: 0 }
+        Self { directory: Vec::new(), bits: 0, leaves: Vec::new(), len: 0, heap: 0 }
     }
 }
 
@@ -98,14 +108,11 @@ impl<E: Keyed> Leaf<E> {
     fn find(&self, hash: u32, key: &[u8]) -> Result<usize, usize> {
         let mut at = self.home(hash);
         while let Some(Some(entry)) = self.slots.get(at) {
-            let met = entry.hash();
-            if met > hash {
-                break;
+            match entry.hash().cmp(&hash).then_with(|| entry.key().cmp(key)) {
+                Ordering::Less => at += 1,
+                Ordering::Equal => return Ok(at),
+                Ordering::Greater => break,
             }
-            if met == hash && entry.key() == key {
-                return Ok(at);
-            }
-            at += 1;
         }
         Err(at)
     }
@@ -117,6 +124,10 @@ impl<E: Keyed> Leaf<E> {
         }
         let empty = self.slots[at..].iter().position(Option::is_none).map_or(self.slots.len(), |more| at + more);
         if empty == self.slots.len() {
+            if empty == self.slots.capacity() {
+                // What is behind the last home is not expected to be much.
+                self.slots.reserve_exact(1 + empty / 64);
+            }
             self.slots.push(None);
         }
         self.slots[at..=empty].rotate_right(1);
@@ -133,6 +144,12 @@ impl<E: Keyed> Leaf<E> {
             at += 1;
         }
         entry
+    }
+
+    /// The number of entries that it is to have room for when it has no more: some more, but not more than it may have.
+    fn grown(&self) -> u32 {
+        let more = self.len + self.len / 8 + 1;
+        if self.depth < MOST_BITS { more.min(LEAF.max(self.len + 1)) } else { more }
     }
 
     /// The same entries with room for `len` of them.
@@ -199,6 +216,8 @@ impl<E: Keyed> Table<E> {
     pub fn insert(&mut self, entry: E) -> Option<E> {
         let hash = entry.hash();
         if self.leaves.is_empty() {
+            // Most tables have one.
+            (self.leaves, self.directory) = (Vec::with_capacity(1), Vec::with_capacity(1));
             self.leaves.push(Leaf::build(core::iter::empty(), 2, 0));
             self.directory.push(0);
         }
@@ -206,14 +225,20 @@ impl<E: Keyed> Table<E> {
             let index = self.leaf_of(hash).expect("there is a leaf");
             let leaf = &mut self.leaves[index];
             let at = match leaf.find(hash, entry.key()) {
-                Ok(at) => return leaf.slots[at].replace(entry),
+                Ok(at) => {
+                    self.heap += entry.heap();
+                    let old = leaf.slots[at].replace(entry);
+                    self.heap -= old.as_ref().map_or(0, E::heap);
+                    return old;
+                }
                 Err(at) => at,
             };
             if leaf.len >= LEAF && leaf.depth < MOST_BITS {
                 self.split(index, hash);
             } else if leaf.len + 1 + leaf.len / 8 > leaf.homes {
-                leaf.rebuild(leaf.len + leaf.len / 4 + 1);
+                leaf.rebuild(leaf.grown());
             } else {
+                self.heap += entry.heap();
                 leaf.insert(at, entry);
                 self.len += 1;
                 return None;
@@ -232,7 +257,7 @@ impl<E: Keyed> Table<E> {
         let upper = |entry: &E| entry.hash() >> (32 - depth) & 1 == 1;
         let mut entries: Vec<E> = slots.into_iter().flatten().collect();
         let above = entries.split_off(entries.partition_point(|entry| !upper(entry)));
-        let homes = homes_for(LEAF / 2 + LEAF / 8);
+        let homes = homes_for(LEAF / 2 + LEAF / 16);
         let homes_of = |len: usize| homes.max(homes_for(len as u32));
         let (low, high) = (homes_of(entries.len()), homes_of(above.len()));
         self.leaves[index] = Leaf::build(entries.into_iter(), low, depth);
@@ -249,6 +274,7 @@ impl<E: Keyed> Table<E> {
         let leaf = &mut self.leaves[index as usize];
         let entry = leaf.remove(slot as usize);
         self.len -= 1;
+        self.heap -= entry.heap();
         if self.len == 0 {
             *self = Self::default();
         } else if leaf.homes > 8 && leaf.len * 4 < leaf.homes {
@@ -297,23 +323,48 @@ impl<E: Keyed> Table<E> {
         0
     }
 
+    /// The entries from a hash on, in order.
+    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = &E> {
+        let entries = self.leaves_from(from).enumerate().flat_map(move |(index, leaf)| {
+            let start = if index == 0 { leaf.home(from).min(leaf.slots.len()) } else { 0 };
+            leaf.slots[start..].iter().flatten()
+        });
+        entries.skip_while(move |entry| entry.hash() < from)
+    }
+
+    /// The entries with this hash.
+    pub fn with_hash(&self, hash: u32) -> impl Iterator<Item = &E> {
+        self.iter_from(hash).take_while(move |entry| entry.hash() == hash)
+    }
+
     /// An entry by chance: all are about as likely. `random` is random bits.
+    ///
+    /// A stretch of hashes in which one entry is expected begins anywhere; one of the first entries in it is taken, or
+    /// none, and then it is tried again. So each entry is as likely as another, unless more of them lie in a stretch.
     pub fn choose(&self, mut random: impl FnMut() -> u64) -> Option<&E> {
-        if self.is_empty() {
-            return None;
-        }
-        for _ in 0..64 {
+        const FIRST: u64 = 8;
+        let width = (1_u64 << 32).div_ceil(self.len.max(1) as u64);
+        for _ in 0..128 {
             let bits = random();
-            let leaf = &self.leaves[self.leaf_of((bits >> 32) as u32)?];
-            let slot = (((bits & u64::from(u32::MAX)) * leaf.slots.len() as u64) >> 32) as usize;
-            if let Some(Some(entry)) = leaf.slots.get(slot) {
-                return Some(entry);
+            let (from, nth) = ((bits >> 32) as u32, (bits % FIRST) as usize);
+            if nth < self.len {
+                let entry = self.iter_from(from).chain(self.iter_from(0)).nth(nth)?;
+                if u64::from(entry.hash().wrapping_sub(from)) < width {
+                    return Some(entry);
+                }
             }
         }
-        self.leaves_from((random() >> 32) as u32)
-            .chain(self.leaves_from(0))
-            .flat_map(|leaf| leaf.slots.iter().flatten())
-            .next()
+        self.iter_from((random() >> 32) as u32).chain(self.iter_from(0)).next()
+    }
+
+    /// Bytes beside the entries.
+    pub fn heap(&self) -> usize {
+        self.heap
+    }
+
+    /// Bytes of a table with these entries, about: whatever its leaves are. O(1).
+    pub fn estimate(&self) -> usize {
+        96 + self.len * size_of::<Option<E>>() * 5 / 4 + self.heap
     }
 
     /// Bytes of the table itself.
@@ -412,6 +463,25 @@ mod tests {
     }
 
     #[test]
+    fn choices_are_even_and_follow_from_the_entries_alone() {
+        let (mut aged, mut fresh) = (Table::default(), Table::default());
+        (0..20_000).for_each(|number| _ = aged.insert(pair(number, 0)));
+        (1_000..20_000_u32).for_each(|number| _ = aged.remove(number.to_string().as_bytes()));
+        (0..1_000).rev().for_each(|number| _ = fresh.insert(pair(number, 0)));
+        assert_ne!(aged.leaves.len(), fresh.leaves.len());
+        let (mut one, mut other) = (crate::db::Random(4), crate::db::Random(4));
+        let mut times: BTreeMap<Box<[u8]>, u32> = BTreeMap::new();
+        for _ in 0..200_000 {
+            let chosen = aged.choose(|| one.draw()).unwrap();
+            assert_eq!(Some(chosen), fresh.choose(|| other.draw()));
+            *times.entry(chosen.0.clone()).or_default() += 1;
+        }
+        assert!(aged.iter().eq(fresh.iter()));
+        assert_eq!(times.len(), 1_000);
+        assert!(times.values().all(|times| (120..=290).contains(times)), "200 are expected: {times:?}");
+    }
+
+    #[test]
     fn equal_hashes_are_told_apart() {
         let mut table = Table::default();
         for number in 0..3_000_u32 {
@@ -420,5 +490,6 @@ mod tests {
         let mut met = 0;
         assert_eq!(table.scan(0, 10, |_| met += 1), 0, "a cursor cannot stand between equal hashes");
         assert_eq!((met, table.len()), (3_000, 3_000));
+        assert!(table.iter().map(|pair| &pair.0).is_sorted(), "their order is that of the keys, and not of the past");
     }
 }

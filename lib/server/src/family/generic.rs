@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::command::{ALL_KEYS, Command, Keys, ONE_KEY, category, flag};
+use crate::db::evict::frequency;
 use crate::db::table::{Keyed, Table};
 use crate::db::{Change, DATABASES, View};
 use crate::family::{glob, parse};
@@ -215,6 +216,7 @@ fn copy(change: &mut Change<'_>, args: &Args) -> Answer {
             return Ok(Reply::Int(0));
         }
         let expires = entry.expires();
+        change.remove(to);
         change.set(to, entry.value);
         change.expire_at(to, expires);
         change.ready(to);
@@ -235,14 +237,14 @@ fn move_key(change: &mut Change<'_>, args: &Args) -> Answer {
         return Ok(Reply::Int(0));
     }
     let entry = change.remove(key).expect("it was found");
-    change.changed(key, b'g', "move_from");
     on(change, target, |change| {
         let expires = entry.expires();
         change.set(key, entry.value);
         change.expire_at(key, expires);
         change.ready(key);
-        change.changed(key, b'g', "move_to");
     });
+    change.changed(key, b'g', "move_from");
+    on(change, target, |change| change.changed(key, b'g', "move_to"));
     Ok(Reply::Int(1))
 }
 
@@ -256,7 +258,8 @@ fn swapdb(change: &mut Change<'_>, args: &Args) -> Answer {
         // A watched key changed if it is there before or after.
         touch_all(change, one, &[one, other]);
         touch_all(change, other, &[one, other]);
-        change.db.spaces.swap(one as usize, other as usize);
+        change.swap(one, other);
+        change.flushed();
         for index in [one, other] {
             let keys: Vec<Vec<u8>> =
                 change.db.spaces[index as usize].keys.iter().map(|entry| entry.key().to_vec()).collect();
@@ -281,8 +284,9 @@ fn flush(change: &mut Change<'_>, args: &Args, spaces: core::ops::Range<u32>) ->
     }
     for index in spaces {
         touch_all(change, index, &[index]);
-        change.db.spaces[index as usize] = Default::default();
+        on(change, index, |change| change.clear());
     }
+    change.flushed();
     Ok(Reply::OK)
 }
 
@@ -400,6 +404,10 @@ pub fn arity(args: &Args, name: &str, least: usize, most: usize) -> Result<(), F
 /// # Errors
 /// If there is none of the name, or it takes another number of arguments.
 pub fn object_part(args: &Args) -> Result<&'static str, Fault> {
+    if args.is(1, "HELP") {
+        arity(args, "object|help", 2, 2)?;
+        return Ok("help");
+    }
     let names = ["encoding", "refcount", "idletime", "freq"];
     let name = names.into_iter().find(|name| args.is(1, name)).ok_or_else(|| unknown_subcommand(args))?;
     arity(args, &format!("object|{name}"), 3, 3)?;
@@ -408,11 +416,25 @@ pub fn object_part(args: &Args) -> Result<&'static str, Fault> {
 
 fn object(view: &View<'_>, args: &Args) -> Answer {
     let name = object_part(args)?;
+    if name == "help" {
+        return Ok(Reply::bulks([
+            "OBJECT <part> <key>. Parts are:",
+            "ENCODING: how the value is kept.",
+            "FREQ: how often it is used, with such a policy.",
+            "IDLETIME: seconds since it was changed.",
+            "REFCOUNT: how many hold it.",
+        ]));
+    }
     let Some(entry) = view.find(&args[2]) else { return Ok(Reply::Null) };
     match name {
         "encoding" => Ok(Reply::bulk(entry.value.encoding())),
         "refcount" => Ok(Reply::Int(1)),
-        "idletime" => Ok(Reply::Int((view.now / 1000).saturating_sub(entry.access.into()) as i64)),
+        "idletime" if view.db.lfu => Err(Fault::new(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
+             policies at runtime LRU and LFU data will take some time to adjust.",
+        )),
+        "idletime" => Ok(Reply::Int((view.now / 1000).saturating_sub(entry.access().into()) as i64)),
+        "freq" if view.db.lfu => Ok(Reply::Int(frequency(entry.access(), view.now).into())),
         _ => Err(Fault::new(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
              between policies at runtime LRU and LFU data will take some time to adjust.",

@@ -2,8 +2,8 @@
 //!
 //! # Bounds
 //! Bytes are read only when the parser needs more, so that what waits here is one unfinished request and one read. Requests
-//! are taken only while the client takes its answers ([`Client::takes`]). What others send it ([`Client::tell`]) has a limit,
-//! beyond which the client is ended.
+//! are taken only while the client takes its answers ([`Client::takes`]). What waits for it has limits, those of
+//! `client-output-buffer-limit`, beyond which the client is ended ([`Client::limit`]).
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _, Write as _};
@@ -12,8 +12,12 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::time::Instant;
 use mio::net::TcpStream;
 
+use super::clients::Since;
+use super::params::Limits;
 use super::shared::Card;
+use super::tracking::Mode;
 use crate::args::Args;
+use crate::command::Command;
 use crate::operation::Write;
 use crate::pubsub::Kind;
 use crate::reply::Reply;
@@ -22,10 +26,20 @@ use crate::session::Session;
 
 /// Answers that may wait before no more requests are taken.
 const ANSWERS: usize = 256 << 10;
-/// Messages of channels that may wait.
-const MESSAGES: usize = 32 << 20;
 /// Room that an idle client keeps for its next request.
 const KEPT: usize = 4 << 10;
+
+/// Which answers are left out: `CLIENT REPLY`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mute {
+    /// None.
+    #[default]
+    Off,
+    /// So many.
+    Next(u8),
+    /// All.
+    All,
+}
 
 /// A client of a loop.
 pub struct Client {
@@ -41,6 +55,26 @@ pub struct Client {
     pub waits: usize,
     /// When it waits for keys: until when, and what it is then answered with.
     pub blocked: Option<(Option<Instant>, Reply)>,
+    /// It waits for the time only, in no queue.
+    pub sleeps: bool,
+    /// How it tracks keys for its cache.
+    pub tracking: Option<Mode>,
+    /// What `CLIENT CACHING` said of the next command.
+    pub caching: Option<bool>,
+    /// It sees all requests.
+    pub monitors: bool,
+    /// It asked to be kept when memory is short.
+    pub no_evict: bool,
+    /// Which answers are left out.
+    pub mute: Mute,
+    /// Commands of a transaction are being carried out.
+    pub in_transaction: bool,
+    /// When the last request came, in milliseconds since 1970.
+    pub last: u64,
+    /// The last command.
+    pub command: Option<&'static Command>,
+    /// Since when the output is beyond the soft limit.
+    beyond: Since,
     /// It has said the password, or need not.
     pub known: bool,
     /// Ends when the output is written.
@@ -74,6 +108,16 @@ impl Client {
             special: None,
             waits: 0,
             blocked: None,
+            sleeps: false,
+            tracking: None,
+            caching: None,
+            monitors: false,
+            no_evict: false,
+            mute: Mute::Off,
+            in_transaction: false,
+            last: super::now(),
+            command: None,
+            beyond: None,
             known,
             ends: false,
             dead: false,
@@ -143,13 +187,46 @@ impl Client {
 
     /// Appends an answer.
     pub fn answer(&mut self, reply: &Reply) {
-        reply.encode(self.session.protocol, &mut self.output);
+        match self.mute {
+            Mute::Off => reply.encode(self.session.protocol, &mut self.output),
+            Mute::Next(count) => self.mute = if count > 1 { Mute::Next(count - 1) } else { Mute::Off },
+            Mute::All => {}
+        }
     }
 
-    /// Appends a message that answers no request. A client that leaves too many is ended.
-    pub fn tell(&mut self, bytes: &[u8]) {
+    /// Appends the beginning of an answer of several: they follow.
+    pub fn begin_array(&mut self, count: usize) {
+        if self.mute == Mute::Off {
+            self.output.extend_from_slice(format!("*{count}\r\n").as_bytes());
+        }
+    }
+
+    /// Appends a message that answers no request.
+    pub fn tell(&mut self, bytes: &[u8], limits: Limits) {
         self.output.extend_from_slice(bytes);
-        self.dead |= self.output.len() - self.sent > MESSAGES;
+        self.limit(limits);
+    }
+
+    /// Ends a client that leaves too much of its output.
+    pub fn limit(&mut self, limits: Limits) {
+        let waiting = self.waiting() as u64;
+        self.dead |= limits.hard > 0 && waiting > limits.hard;
+        if limits.soft == 0 || waiting <= limits.soft {
+            self.beyond = None;
+            return;
+        }
+        let since = *self.beyond.get_or_insert_with(Instant::now);
+        self.dead |= since.elapsed().as_secs() >= limits.seconds;
+    }
+
+    /// Bytes that wait to be sent.
+    pub fn waiting(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    /// Bytes that were received and not taken.
+    pub fn unread(&self) -> usize {
+        self.input.len() - self.start
     }
 
     /// Writes what it can.

@@ -1,33 +1,40 @@
 //! Commands of the connection and of the server as a whole.
 
 use archipelago_platform::atomic::Ordering::Relaxed;
-use archipelago_platform::sync::Arc;
 use std::collections::BTreeMap;
 
 use super::client::Client;
 use super::event_loop::Loop;
-use super::shared::{Encoded, Letter, lock};
+use super::help;
+use super::shared::lock;
 use crate::args::Args;
-use crate::blocked::Owner;
 use crate::command::{self, Command, category, flag};
+use crate::family::generic::unknown_subcommand;
+use crate::operation::Write;
 use crate::pubsub::Kind;
 use crate::reply::{Fault, Protocol, Reply, fault};
 use crate::session::Session;
-use flag::{FAST, NO_AUTH, NO_MULTI, NOSCRIPT, PUBSUB};
+use flag::{ADMIN, FAST, NO_AUTH, NOSCRIPT, PUBSUB};
 
 /// Their rows in the registry, but for those of [`connection`](crate::family::connection).
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
-    Command::session("auth", -2, FAST | NOSCRIPT | NO_AUTH | NO_MULTI, category::CONNECTION),
-    Command::session("subscribe", -2, PUBSUB | NOSCRIPT | NO_MULTI, 0),
-    Command::session("psubscribe", -2, PUBSUB | NOSCRIPT | NO_MULTI, 0),
-    Command::session("ssubscribe", -2, PUBSUB | NOSCRIPT | NO_MULTI, 0),
-    Command::session("unsubscribe", -1, PUBSUB | NOSCRIPT | NO_MULTI, 0),
-    Command::session("punsubscribe", -1, PUBSUB | NOSCRIPT | NO_MULTI, 0),
-    Command::session("sunsubscribe", -1, PUBSUB | NOSCRIPT | NO_MULTI, 0),
-    Command::session("publish", 3, PUBSUB | FAST | NO_MULTI, 0),
-    Command::session("spublish", 3, PUBSUB | FAST | NO_MULTI, 0),
+    Command::session("auth", -2, FAST | NOSCRIPT | NO_AUTH, category::CONNECTION),
+    Command::session("subscribe", -2, PUBSUB | NOSCRIPT, 0),
+    Command::session("psubscribe", -2, PUBSUB | NOSCRIPT, 0),
+    Command::session("ssubscribe", -2, PUBSUB | NOSCRIPT, 0),
+    Command::session("unsubscribe", -1, PUBSUB | NOSCRIPT, 0),
+    Command::session("punsubscribe", -1, PUBSUB | NOSCRIPT, 0),
+    Command::session("sunsubscribe", -1, PUBSUB | NOSCRIPT, 0),
+    Command::session("publish", 3, PUBSUB | FAST, 0),
+    Command::session("spublish", 3, PUBSUB | FAST, 0),
     Command::session("pubsub", -2, PUBSUB, 0),
+    Command::session("slowlog", -2, ADMIN, 0),
+    Command::session("latency", -2, ADMIN | NOSCRIPT, 0),
+    Command::session("debug", -2, ADMIN | NOSCRIPT, 0),
+    Command::session("lolwut", -1, FAST, 0),
+    Command::session("monitor", 1, ADMIN | NOSCRIPT, 0),
+    Command::session("wait", 3, NOSCRIPT, category::CONNECTION),
     Command::session("role", 1, FAST | NOSCRIPT, category::ADMIN | category::DANGEROUS),
 ];
 
@@ -57,9 +64,7 @@ pub fn refusal(client: &Client, args: &Args) -> Option<Reply> {
 
 /// The error for a command's second word that is none.
 fn unknown(command: &Command, args: &Args) -> Reply {
-    let word = String::from_utf8_lossy(&args[1][..args[1].len().min(128)]).into_owned();
-    let name = command.name.to_uppercase();
-    Reply::Error(Fault::made(format!("ERR unknown subcommand '{word}'. Try {name} HELP.")))
+    Reply::Error(help::part(command, args, unknown_subcommand))
 }
 
 impl Loop {
@@ -77,23 +82,41 @@ impl Loop {
                     client.held = Some(args);
                     return false;
                 }
-                self.publish(command.name == "spublish", &args[1], &args[2])
+                Reply::Int(self.shared.publish(command.name == "spublish", &args[1], &args[2]))
             }
             "pubsub" => self.pubsub(command, &args),
             "auth" => self.auth(client, args.len() == 2, &args[args.len() - 1], (args.len() == 3).then(|| &args[1])),
             "hello" => self.hello(client, &args),
             "reset" => {
                 self.unsubscribe_all(client);
+                self.stop_listening(client);
+                lock(&client.card.name).clear();
                 client.session = Session::default();
                 client.known = self.shared.config.get("requirepass").is_empty();
                 Reply::Status("RESET")
             }
-            "client" => self.client_command(client, command, &args),
-            "config" => self.config(command, &args),
-            "info" => Reply::Text(super::info::text(&self.shared, args.get(1))),
-            "command" => commands(&args),
+            "client" => return self.client_command(client, command, &args),
+            "config" => match self.config(command, &args) {
+                Ok(writes) => return self.listen(client, writes),
+                Err(reply) => reply,
+            },
+            "info" => Reply::Text(super::info::text(&self.shared, &args)),
+            "command" => super::catalog::commands(command, &args).into(),
+            "slowlog" => self.slowlog(command, &args).into(),
+            "latency" => self.latency(command, &args).into(),
+            "debug" => self.debug(command, &args).into(),
+            "lolwut" => Reply::Text(format!("Islands, and boats between them. Redis ver. {VERSION}\n")),
+            "monitor" => {
+                client.monitors = true;
+                self.shared.monitors.set(client.card.owner, true);
+                Reply::OK
+            }
+            "wait" => return self.wait(client, &args),
             "role" => Reply::Array(vec![Reply::bulk("master"), Reply::Int(0), Reply::Array(Vec::new())]),
+            "save" | "bgsave" | "bgrewriteaof" | "lastsave" => return self.snapshots(client, command, &args),
             "shutdown" => {
+                let last = if args.is(1, "NOSAVE") { Some(false) } else { args.is(1, "SAVE").then_some(true) };
+                *lock(&self.shared.last_save) = last;
                 self.shared.end();
                 client.ends = true;
                 return false;
@@ -143,28 +166,6 @@ impl Loop {
         }
     }
 
-    /// Sends a message to all subscribers. The hub is locked until the letters are posted: all loops' subscribers hear the
-    /// messages of a channel in one order.
-    fn publish(&mut self, shard: bool, channel: &[u8], body: &[u8]) -> Reply {
-        let hub = lock(&self.shared.hub);
-        let mut count = 0;
-        let mut letters: BTreeMap<(Option<Vec<u8>>, usize), Vec<Owner>> = BTreeMap::new();
-        hub.subscribers(shard, channel, |owner, pattern| {
-            count += 1;
-            letters.entry((pattern.map(<[u8]>::to_vec), owner.at)).or_default().push(owner);
-        });
-        let mut made: Option<(Option<Vec<u8>>, Encoded)> = None;
-        for ((pattern, at), owners) in letters {
-            let bytes = match &made {
-                Some((of, bytes)) if *of == pattern => bytes.clone(),
-                _ => Arc::new(message(shard, pattern.as_deref(), channel, body)),
-            };
-            made = Some((pattern, bytes.clone()));
-            self.shared.post(at, Letter::Message(owners, bytes));
-        }
-        Reply::Int(count)
-    }
-
     fn pubsub(&mut self, command: &Command, args: &Args) -> Reply {
         let hub = lock(&self.shared.hub);
         let kind = if args[1].to_ascii_uppercase().starts_with(b"SHARD") { Kind::Shard } else { Kind::Channel };
@@ -179,6 +180,7 @@ impl Loop {
                 Reply::Array(args.from(2).flat_map(|name| [Reply::bulk(name), Reply::count(count(name))]).collect())
             }
             b"NUMPAT" => Reply::count(hub.patterns()),
+            b"HELP" => help::of("pubsub"),
             _ => unknown(command, args),
         }
     }
@@ -242,82 +244,36 @@ impl Loop {
         Reply::Map(pairs.into_iter().flat_map(|(name, value)| [Reply::bulk(name), value]).collect())
     }
 
-    fn client_command(&mut self, client: &mut Client, command: &Command, args: &Args) -> Reply {
-        let card = client.card.clone();
-        match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
-            (b"ID", 2) => Reply::Int(card.owner.id as i64),
-            (b"GETNAME", 2) => match &**lock(&card.name) {
-                [] => Reply::Null,
-                name => Reply::bulk(name),
-            },
-            (b"SETNAME", 3) if args[2].iter().any(|byte| !(b'!'..=b'~').contains(byte)) => {
-                Reply::Error(Fault::new("ERR Client names cannot contain spaces, newlines or special characters."))
-            }
-            (b"SETNAME", 3) => {
-                *lock(&card.name) = args[2].to_vec();
-                Reply::OK
-            }
-            (b"SETINFO", 4) | (b"NO-EVICT" | b"NO-TOUCH", 3) => Reply::OK,
-            (b"INFO", 2) => Reply::Text(super::info::client(&card)),
-            (b"LIST", _) => {
-                Reply::Text(lock(&self.shared.clients).values().map(|card| super::info::client(card)).collect())
-            }
-            (b"KILL", _) => self.kill(client, args),
-            _ => unknown(command, args),
-        }
-    }
-
-    /// `CLIENT KILL address`, or with `ID n` and `ADDR address`.
-    fn kill(&mut self, client: &mut Client, args: &Args) -> Reply {
-        let mut killed = 0;
-        for card in lock(&self.shared.clients).values() {
-            let address = card.peer.to_string();
-            let named = match args.len() {
-                3 => address.as_bytes() == &args[2],
-                _ if args.is(2, "ID") => args.get(3) == Some(card.owner.id.to_string().as_bytes()),
-                _ if args.is(2, "ADDR") => args.get(3) == Some(address.as_bytes()),
-                _ => return Reply::Error(fault::SYNTAX),
-            };
-            // Without old style's exception: a client of the new style does not end itself.
-            if !named || (args.len() > 3 && card.owner.id == client.card.owner.id) {
-                continue;
-            }
-            killed += 1;
-            if card.owner.id == client.card.owner.id {
-                client.ends = true;
-            } else {
-                self.shared.post(card.owner.at, Letter::Kill(card.owner));
-            }
-        }
-        match (args.len(), killed) {
-            (3, 0) => Reply::Error(Fault::new("ERR No such client")),
-            (3, _) => Reply::OK,
-            _ => Reply::Int(killed),
-        }
-    }
-
-    fn config(&mut self, command: &Command, args: &Args) -> Reply {
+    /// `CONFIG`. Returns what the database is to be told before the answer, which is then OK; or another answer.
+    fn config(&mut self, command: &Command, args: &Args) -> Result<Vec<Write>, Reply> {
         match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
             (b"GET", 3..) => {
                 let all = args.from(2).flat_map(|pattern| self.shared.config.matching(pattern));
                 let all: BTreeMap<&str, String> = all.collect();
-                Reply::Map(all.into_iter().flat_map(|(name, value)| [Reply::bulk(name), Reply::bulk(value)]).collect())
+                Err(Reply::Map(
+                    all.into_iter().flat_map(|(name, value)| [Reply::bulk(name), Reply::bulk(value)]).collect(),
+                ))
             }
             (b"SET", 4..) if args.len().is_multiple_of(2) => {
                 let words: Vec<&[u8]> = args.from(2).collect();
+                let mut writes = Vec::new();
                 for pair in words.chunks(2) {
                     let (name, value) = (String::from_utf8_lossy(pair[0]), String::from_utf8_lossy(pair[1]));
                     if let Err(what) = self.shared.config.set(&name, &value) {
-                        return Reply::Error(Fault::made(format!("ERR {what}")));
+                        return Err(Reply::Error(Fault::made(format!("ERR {what}"))));
                     }
+                    writes.extend(self.shared.configure(&name));
                 }
-                Reply::OK
+                Ok(writes)
             }
             (b"RESETSTAT", 2) => {
                 self.shared.counts.commands.store(0, Relaxed);
-                Reply::OK
+                self.shared.stats.reset();
+                Ok(Vec::new())
             }
-            _ => unknown(command, args),
+            (b"REWRITE", 2) => Err(Reply::Error(Fault::new("ERR The server is running without a config file"))),
+            (b"HELP", 2) => Err(help::of("config")),
+            _ => Err(unknown(command, args)),
         }
     }
 }
@@ -331,64 +287,4 @@ fn counted(client: &Client, kind: Kind) -> Reply {
 /// Compares in a time that does not depend on where the difference is.
 fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0
-}
-
-/// A message's bytes in both protocols.
-fn message(shard: bool, pattern: Option<&[u8]>, channel: &[u8], body: &[u8]) -> (Vec<u8>, Vec<u8>) {
-    let kind = match (shard, pattern) {
-        (true, _) => Kind::Shard,
-        (false, None) => Kind::Channel,
-        (false, Some(_)) => Kind::Pattern,
-    };
-    let parts = [Some(kind.message().as_bytes()), pattern, Some(channel), Some(body)];
-    let reply = Reply::Push(parts.into_iter().flatten().map(Reply::bulk).collect());
-    let mut bytes = (Vec::new(), Vec::new());
-    reply.encode(Protocol::Resp2, &mut bytes.0);
-    reply.encode(Protocol::Resp3, &mut bytes.1);
-    bytes
-}
-
-/// `COMMAND`.
-fn commands(args: &Args) -> Reply {
-    let shown = || command::all().filter(|command| !command.has(flag::INTERNAL));
-    match args.get(1).map(<[u8]>::to_ascii_uppercase).as_deref() {
-        None => Reply::Array(shown().map(row).collect()),
-        Some(b"COUNT") => Reply::count(shown().count()),
-        Some(b"LIST") => Reply::bulks(shown().map(|command| command.name)),
-        Some(b"INFO") if args.len() > 2 => {
-            Reply::Array(args.from(2).map(|name| command::find(name).map_or(Reply::NullArray, row)).collect())
-        }
-        Some(b"INFO") => Reply::Array(shown().map(row).collect()),
-        Some(b"DOCS") => Reply::Map(Vec::new()),
-        Some(b"GETKEYS") if args.len() > 2 => {
-            let call: Args = args.from(2).collect();
-            match command::find(&call[0]).filter(|command| command.takes(call.len())) {
-                Some(command) => match command.keys.places(&call) {
-                    places if places.is_empty() => Reply::Error(Fault::new("ERR The command has no key arguments")),
-                    places => Reply::bulks(places.into_iter().map(|place| &call[place])),
-                },
-                None => Reply::Error(Fault::new("ERR Invalid command specified")),
-            }
-        }
-        _ => Reply::Error(Fault::new("ERR unknown subcommand. Try COMMAND HELP.")),
-    }
-}
-
-/// A command as `COMMAND` tells it.
-fn row(command: &Command) -> Reply {
-    let (first, last, step) = command.keys.told();
-    let flags = flag::NAMES.iter().filter(|(bit, _)| command.has(*bit));
-    let categories = category::NAMES.iter().enumerate().filter(|(bit, _)| command.categories & (1 << bit) != 0);
-    Reply::Array(vec![
-        Reply::bulk(command.name),
-        Reply::Int(command.arity.into()),
-        Reply::Set(flags.map(|(_, name)| Reply::Status(name)).collect()),
-        Reply::Int(first.into()),
-        Reply::Int(last.into()),
-        Reply::Int(step.into()),
-        Reply::Set(categories.map(|(_, name)| Reply::bulk(format!("@{name}"))).collect()),
-        Reply::Set(Vec::new()),
-        Reply::Set(Vec::new()),
-        Reply::Array(Vec::new()),
-    ])
 }

@@ -16,13 +16,14 @@ use mio::net::{TcpListener as Listener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
 use super::client::Client;
+use super::clients;
 use super::now;
 use super::shared::{Card, Letter, Shared, Verdict, lock};
 use crate::args::Args;
 use crate::blocked::Owner;
 use crate::command::{self, flag};
 use crate::db::{Db, Random};
-use crate::operation::Write;
+use crate::operation::{Read, Write};
 use crate::reply::{Fault, Protocol, Reply};
 use crate::session::{Moment, Session, Step};
 
@@ -37,10 +38,12 @@ const REQUEST_BYTES: usize = 1 << 20;
 const READ: usize = 64 << 10;
 /// Connections that are accepted in a row.
 const ACCEPTS: usize = 64;
-/// How often expired keys are looked for.
+/// How often it is asked whether keys have expired: O(log n), and nothing enters the log if none has.
 const TICK: Duration = Duration::from_millis(100);
-/// Expired keys that are removed at a time.
-const EXPIRED: u32 = 200;
+/// The same, while more have than are removed at a time.
+const BUSY_TICK: Duration = Duration::from_millis(1);
+/// Expired keys of a database that are removed at a time: a fraction of a millisecond.
+const EXPIRED: u32 = 500;
 
 /// Changes of a round, and whose they are.
 type Batch = (Vec<Option<Owner>>, Vec<Write>);
@@ -56,12 +59,13 @@ pub struct Loop {
     free: Vec<usize>,
     active: Vec<usize>,
     /// When clients cease to wait for keys.
-    deadlines: BTreeSet<(Instant, usize)>,
+    pub deadlines: BTreeSet<(Instant, usize)>,
     pub random: Random,
     room: Vec<u8>,
     accepts: bool,
     accept_again: Option<Instant>,
     next_loop: usize,
+    /// When it is next looked what is due without a request.
     tick: Instant,
 }
 
@@ -126,10 +130,11 @@ impl Loop {
     fn patience(&self) -> Option<Duration> {
         if !self.active.is_empty() || self.accepts {
             // A client that waits for room at another loop has nothing to do for a moment.
-            return Some(if self.shared.is_full() { Duration::from_millis(1) } else { Duration::ZERO });
+            let waits = self.shared.is_full() || self.shared.pause.is_on(now());
+            return Some(if waits { clients::MOMENT } else { Duration::ZERO });
         }
         let now = Instant::now();
-        let tick = (self.number == 0).then(|| self.tick + TICK);
+        let tick = (self.number == 0).then_some(self.tick);
         let first = self.deadlines.first().map(|(at, _)| *at);
         let until = [first, self.accept_again, tick].into_iter().flatten().min()?;
         // Rounded up: the system counts in milliseconds.
@@ -217,13 +222,42 @@ impl Loop {
             match letter {
                 Letter::Client(stream) => self.admit(stream),
                 Letter::Answers(answers) => answers.into_iter().for_each(|(owner, verdict)| self.hear(owner, verdict)),
-                Letter::Message(owners, body) => {
+                Letter::Message(owners, body, of) => {
                     for owner in owners {
-                        if let Some(client) = self.client(owner) {
+                        let limits = self.shared.limits.of(true);
+                        let takes = |client: &&mut Client| match &of {
+                            Some(subscription) => client.subscriptions.contains(&**subscription),
+                            None => client.monitors,
+                        };
+                        if let Some(client) = self.client(owner).filter(takes) {
                             let three = client.session.protocol == Protocol::Resp3;
-                            client.tell(if three { &body.1 } else { &body.0 });
+                            client.tell(if three { &body.1 } else { &body.0 }, limits);
                             self.wake(owner.slot);
                         }
+                    }
+                }
+                Letter::Invalidate(owner, body) => {
+                    let limits = self.shared.limits.of(true);
+                    if let Some(client) = self.client(owner) {
+                        let three = client.session.protocol == Protocol::Resp3;
+                        // One of RESP2 that subscribes to nothing would take it for an answer.
+                        let bytes = if three { &body.1[..] } else { &body.0[..] };
+                        if three || !client.subscriptions.is_empty() {
+                            client.tell(bytes, limits);
+                            self.wake(owner.slot);
+                        }
+                    }
+                }
+                Letter::Unblocked(owner, error) => {
+                    if let Some(client) = self.client(owner)
+                        && let Some((until, nothing)) = client.blocked.take()
+                    {
+                        let told = Fault::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+                        client.answer(&if error { Reply::Error(told) } else { nothing });
+                        if let Some(until) = until {
+                            self.deadlines.remove(&(until, owner.slot));
+                        }
+                        self.wake(owner.slot);
                     }
                 }
                 Letter::Kill(owner) => {
@@ -266,11 +300,25 @@ impl Loop {
                 } else {
                     client.waits -= 1;
                 }
+                let mut mixed = None;
                 let reply = match client.special.take_if(|_| client.waits == 0) {
-                    Some(write) => client.session.answer(&write, &mut outcome),
+                    Some(write) => {
+                        let reply = client.session.answer(&write, &mut outcome);
+                        mixed = super::transaction::mixed(write);
+                        reply
+                    }
                     None => outcome.reply,
                 };
-                client.answer(&reply);
+                match (mixed, reply) {
+                    (Some(calls), Reply::Array(replies)) => {
+                        // Out of its place, as in a round.
+                        if let Some(mut client) = self.clients[owner.slot].take() {
+                            self.answer_all(&mut client, calls, replies);
+                            self.clients[owner.slot] = Some(client);
+                        }
+                    }
+                    (_, reply) => client.answer(&reply),
+                }
             }
         }
         if stopped {
@@ -291,20 +339,41 @@ impl Loop {
             self.deadlines.pop_first();
             let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { continue };
             // Else the answer is on its way.
-            if self.shared.unblock(client.card.owner.id)
+            if (core::mem::take(&mut client.sleeps) || self.shared.unblock(client.card.owner.id))
                 && let Some((_, nothing)) = client.blocked.take()
             {
                 client.answer(&nothing);
             }
             self.wake(slot);
         }
-        if self.number == 0 && self.tick + TICK <= now {
-            self.tick = now;
-            let any = |db: &Db| db.spaces.iter().any(|space| space.volatile > 0);
-            if self.shared.store.db().inspect(0, any).unwrap_or(false) {
-                self.commit((vec![None], vec![Write::Expire { now: super::now(), most: EXPIRED }]));
+        if self.number == 0 && self.tick <= now {
+            let stopped = self.shared.no_expiry.load(Relaxed) || self.shared.pause.is_on(super::now());
+            let more = !stopped && self.expire();
+            self.keep_limit();
+            if !more {
+                self.shared.save_on_time();
             }
+            self.tick = now + if more { BUSY_TICK } else { TICK };
         }
+    }
+
+    /// Puts a new limit of memory in force, and keeps to it where no batch does.
+    fn keep_limit(&mut self) {
+        let meter = self.shared.apply_limit();
+        let next = meter.or_else(|| self.shared.choose_victims());
+        if let Some(write) = next {
+            self.commit((vec![None], vec![write]));
+        }
+    }
+
+    /// Has keys removed that have expired. Returns whether there are more.
+    fn expire(&mut self) -> bool {
+        let now = super::now();
+        let expired = self.shared.store.db().inspect(0, |db| db.expired(now)).unwrap_or(0);
+        if expired > 0 {
+            self.commit((vec![None], vec![Write::Expire { now, most: EXPIRED }]));
+        }
+        expired > EXPIRED as usize
     }
 
     /// Turns to each active client once.
@@ -327,6 +396,10 @@ impl Loop {
             let Some(client) = self.clients[slot].as_mut() else { continue };
             let full = !client.takes();
             client.send();
+            client.show();
+            if client.waiting() > 0 {
+                client.limit(self.shared.limits.of(!client.subscriptions.is_empty()));
+            }
             if client.is_over() {
                 self.remove(slot);
             } else if full && client.takes() && client.waits == 0 {
@@ -339,6 +412,10 @@ impl Loop {
     /// there may be more.
     fn take_requests(&mut self, client: &mut Client, batch: &mut Batch) -> bool {
         let mut bytes = 0;
+        // Changes make messages for those who listen.
+        if self.shared.listens() && self.shared.is_full() {
+            return true;
+        }
         for _ in 0..REQUESTS {
             if !client.takes() {
                 return false;
@@ -367,6 +444,10 @@ impl Loop {
                 client.held = Some(args);
                 return true;
             }
+            if self.shared.pause.holds(&args) {
+                client.held = Some(args);
+                return true;
+            }
             if !self.request(client, args, batch) {
                 return client.blocked.is_none();
             }
@@ -378,17 +459,21 @@ impl Loop {
     fn request(&mut self, client: &mut Client, args: Args, batch: &mut Batch) -> bool {
         self.shared.counts.commands.fetch_add(1, Relaxed);
         if let Some(refusal) = super::commands::refusal(client, &args) {
+            if let Some(command) = command::find(&args[0]) {
+                self.shared.stats.reject(self.number, command);
+            }
             client.answer(&refusal);
             return true;
         }
+        client.session.no_room = self.shared.room.is_full();
         let moment = Moment { now: now(), seed: self.random.draw(), wishes: 0 };
+        client.last = moment.now;
+        self.shared.show(client, &args);
         let reply = match client.session.accept(args, moment) {
             Step::Reply(reply) => reply,
-            Step::Read(read) => match self.handle.read(&read) {
-                Ok(outcome) => outcome.reply,
-                Err(poisoned) => Reply::Error(Fault::made(format!("ERR {poisoned}"))),
-            },
+            Step::Read(Read::Call(call)) => self.read(client, call),
             Step::Write(write) => {
+                self.note_reads(client, &write);
                 let special = Session::must_wait(&write);
                 let last = special || super::shared::blocking(&write).is_some();
                 client.special = special.then(|| write.clone());
@@ -397,7 +482,7 @@ impl Loop {
                 batch.1.push(write);
                 return !last;
             }
-            Step::Server(command, args) => return self.command(client, command, args),
+            Step::Server(command, args) => return self.serve_timed(client, command, args),
             Step::Close(reply) => {
                 client.ends = true;
                 reply
@@ -408,7 +493,7 @@ impl Loop {
     }
 
     /// Has changes carried out, here or by the thread that waits for the disk.
-    fn commit(&mut self, (owners, batch): Batch) {
+    pub fn commit(&mut self, (owners, batch): Batch) {
         if batch.is_empty() {
             return;
         }
@@ -416,13 +501,17 @@ impl Loop {
             return self.shared.submit(owners, batch);
         }
         let shared = self.shared.clone();
-        let (verdicts, ready) = shared.carry_out(&mut self.handle, &owners, batch);
+        let order = shared.in_order();
+        let (verdicts, aftermath) = shared.carry_out(&mut self.handle, &owners, batch);
         verdicts.into_iter().for_each(|(owner, verdict)| self.hear(owner, verdict));
-        shared.serve(&mut self.handle, ready);
+        shared.tell(&aftermath);
+        drop(order);
+        shared.serve(&mut self.handle, aftermath.ready);
     }
 
     fn remove(&mut self, slot: usize) {
         let Some(mut client) = self.clients[slot].take() else { return };
+        self.stop_listening(&mut client);
         self.free.push(slot);
         // Whatever comes for this client finds another's number, or none.
         let owner = client.card.owner;

@@ -1,76 +1,188 @@
-//! `INFO`, and a client's line.
+//! `INFO`.
 
 use archipelago_platform::atomic::Ordering::Relaxed;
 use core::fmt::Write as _;
+use std::fs;
 
-use super::shared::{Card, Shared, lock};
+use super::shared::{Shared, lock};
+use crate::args::Args;
 
-/// A client's line in `CLIENT LIST`.
-pub fn client(card: &Card) -> String {
-    let name = String::from_utf8_lossy(&lock(&card.name)).into_owned();
-    format!(
-        "id={} addr={} name={name} age={} loop={}\n",
-        card.owner.id,
-        card.peer,
-        card.since.elapsed().as_secs(),
-        card.owner.at
-    )
-}
+/// Sections that are told only when they are asked for by name, or by `all`.
+const MORE: [&str; 2] = ["Commandstats", "Latencystats"];
 
-/// The sections: all, or the one of this name.
-pub fn text(shared: &Shared, section: Option<&[u8]>) -> String {
-    let all = section
-        .is_none_or(|name| [&b"all"[..], b"default", b"everything"].iter().any(|all| name.eq_ignore_ascii_case(all)));
+/// The sections that the words of a request name.
+pub fn text(shared: &Shared, args: &Args) -> String {
+    let named = |name: &str| args.from(1).any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    let all = named("all") || named("everything");
+    let default = args.len() == 1 || named("default") || all;
     let mut text = String::new();
     for (name, body) in sections(shared) {
-        if all || section.is_some_and(|section| section.eq_ignore_ascii_case(name.as_bytes())) {
+        if if MORE.contains(&name) { all || named(name) } else { default || named(name) } {
             let _ = write!(text, "{}# {name}\r\n{body}", if text.is_empty() { "" } else { "\r\n" });
         }
     }
     text
 }
 
+/// Lines of names and values.
+fn lines(all: &[(&str, &dyn core::fmt::Display)]) -> String {
+    all.iter().fold(String::new(), |mut text, (name, value)| {
+        let _ = write!(text, "{name}:{value}\r\n");
+        text
+    })
+}
+
+/// Resident memory of this process in bytes; 0 where the system does not tell.
+pub fn resident() -> u64 {
+    let pages =
+        fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+/// Seconds of the processor, of the system and of this program.
+fn processor() -> (f64, f64) {
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let rest = text.rsplit(')').next().unwrap_or("").split(' ').skip(12).take(2);
+    let ticks: Vec<f64> = rest.map(|ticks| ticks.parse().unwrap_or(0.0) / 100.0).collect();
+    (ticks.get(1).copied().unwrap_or(0.0), ticks.first().copied().unwrap_or(0.0))
+}
+
+/// Bytes as people read them.
+pub fn human(bytes: u64) -> String {
+    let units = ["B", "K", "M", "G", "T"];
+    let mut unit = 0;
+    let mut size = bytes as f64;
+    while size >= 1024.0 && unit + 1 < units.len() {
+        (size, unit) = (size / 1024.0, unit + 1);
+    }
+    if unit == 0 { format!("{bytes}B") } else { format!("{size:.2}{}", units[unit]) }
+}
+
 fn sections(shared: &Shared) -> Vec<(&'static str, String)> {
-    let counts = &shared.counts;
+    let config = |name: &str| shared.config.get(name);
     let uptime = shared.since.elapsed().as_secs();
-    let log = !shared.config.get("appendonly").eq("no");
-    let trouble = if shared.store.trouble().is_some() { "err" } else { "ok" };
-    let server = format!(
-        "redis_version:7.0.15\r\nredis_mode:standalone\r\nserver_name:archipelago\r\narchipelago_version:{}\r\nos:{}\r\nprocess_id:{}\r\ntcp_port:{}\r\nuptime_in_seconds:{uptime}\r\nio_threads:{}\r\n",
-        env!("CARGO_PKG_VERSION"),
-        std::env::consts::OS,
-        std::process::id(),
-        shared.address.port(),
-        shared.mail.len(),
-    );
-    let clients = format!(
-        "connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:{}\r\n",
-        lock(&shared.clients).len(),
-        shared.config.get("maxclients"),
-        shared.waiting(),
-    );
-    let persistence = format!("loading:0\r\naof_enabled:{}\r\naof_last_write_status:{trouble}\r\n", u8::from(log));
-    let stats = format!(
-        "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nrejected_connections:{}\r\npubsub_patterns:{}\r\n",
-        counts.connections.load(Relaxed),
-        counts.commands.load(Relaxed),
-        counts.rejected.load(Relaxed),
-        lock(&shared.hub).patterns(),
-    );
-    let replicas = format!("role:master\r\nconnected_slaves:0\r\nreplicas:{}\r\n", shared.store.db().replicas());
-    let keys = |db: &crate::db::Db| {
-        let spaces = db.spaces.iter().enumerate().filter(|(_, space)| !space.keys.is_empty());
-        spaces
-            .map(|(at, space)| format!("db{at}:keys={},expires={},avg_ttl=0\r\n", space.keys.len(), space.volatile))
-            .collect()
-    };
-    let keyspace: String = shared.store.db().inspect(0, keys).unwrap_or_default();
+    let server = lines(&[
+        ("redis_version", &"7.0.15"),
+        ("redis_mode", &"standalone"),
+        ("server_name", &"archipelago"),
+        ("archipelago_version", &env!("CARGO_PKG_VERSION")),
+        ("os", &std::env::consts::OS),
+        ("arch_bits", &usize::BITS),
+        ("multiplexing_api", &"mio"),
+        ("process_id", &std::process::id()),
+        ("tcp_port", &shared.address.port()),
+        ("server_time_usec", &(super::now() * 1000)),
+        ("uptime_in_seconds", &uptime),
+        ("uptime_in_days", &(uptime / 86_400)),
+        ("hz", &10),
+        ("io_threads", &shared.mail.len()),
+    ]);
+    let clients = lines(&[
+        ("connected_clients", &lock(&shared.clients).len()),
+        ("cluster_connections", &0),
+        ("maxclients", &config("maxclients")),
+        ("blocked_clients", &shared.waiting()),
+        ("tracking_clients", &shared.tracking.clients()),
+    ]);
+    let log = config("appendonly") != "no";
+    let persistence = lines(&[
+        ("loading", &0),
+        ("async_loading", &0),
+        ("aof_enabled", &u8::from(log)),
+        ("aof_last_write_status", &if shared.store.trouble().is_some() { "err" } else { "ok" }),
+    ]) + &shared.snapshots_info();
+    let (system, user) = processor();
     vec![
         ("Server", server),
         ("Clients", clients),
+        ("Memory", memory(shared)),
         ("Persistence", persistence),
-        ("Stats", stats),
-        ("Replication", replicas),
-        ("Keyspace", keyspace),
+        ("Stats", stats(shared)),
+        ("Replication", replication(shared)),
+        ("CPU", format!("used_cpu_sys:{system:.6}\r\nused_cpu_user:{user:.6}\r\n")),
+        ("Commandstats", commands(shared)),
+        ("Errorstats", String::new()),
+        ("Latencystats", latencies(shared)),
+        ("Cluster", lines(&[("cluster_enabled", &0)])),
+        ("Keyspace", keyspace(shared)),
     ]
+}
+
+fn memory(shared: &Shared) -> String {
+    let (bytes, [used, most, _]) = (resident(), shared.room_info());
+    lines(&[
+        ("used_memory", &bytes),
+        ("used_memory_human", &human(bytes)),
+        ("used_memory_dataset", &used),
+        ("used_memory_rss", &bytes),
+        ("used_memory_rss_human", &human(bytes)),
+        ("maxmemory", &most),
+        ("maxmemory_human", &human(most)),
+        ("maxmemory_policy", &shared.config.get("maxmemory-policy")),
+        ("mem_fragmentation_ratio", &"1.00"),
+        ("mem_allocator", &"system"),
+    ])
+}
+
+fn stats(shared: &Shared) -> String {
+    let counts = &shared.counts;
+    let tracked = shared.tracking.tracked();
+    let hub = lock(&shared.hub);
+    let errors: u64 = shared.stats.all().map(|(_, sum)| sum.failed + sum.rejected).sum();
+    lines(&[
+        ("total_connections_received", &counts.connections.load(Relaxed)),
+        ("total_commands_processed", &counts.commands.load(Relaxed)),
+        ("rejected_connections", &counts.rejected.load(Relaxed)),
+        ("total_error_replies", &errors),
+        ("evicted_keys", &shared.room_info()[2]),
+        ("pubsub_channels", &hub.channels(crate::pubsub::Kind::Channel).count()),
+        ("pubsub_patterns", &hub.patterns()),
+        ("pubsubshard_channels", &hub.channels(crate::pubsub::Kind::Shard).count()),
+        ("tracking_total_keys", &tracked.keys),
+        ("tracking_total_items", &tracked.items),
+        ("tracking_total_prefixes", &tracked.prefixes),
+    ])
+}
+
+fn replication(shared: &Shared) -> String {
+    lines(&[
+        ("role", &"master"),
+        ("connected_slaves", &0),
+        ("master_failover_state", &"no-failover"),
+        ("master_repl_offset", &0),
+        ("replicas", &shared.store.db().replicas()),
+    ])
+}
+
+fn commands(shared: &Shared) -> String {
+    shared.stats.all().fold(String::new(), |mut text, (command, sum)| {
+        let micros = sum.nanos / 1000;
+        let each = sum.nanos as f64 / 1000.0 / sum.calls.max(1) as f64;
+        let _ = write!(
+            text,
+            "cmdstat_{}:calls={},usec={micros},usec_per_call={each:.2},rejected_calls={},failed_calls={}\r\n",
+            command.name, sum.calls, sum.rejected, sum.failed
+        );
+        text
+    })
+}
+
+fn latencies(shared: &Shared) -> String {
+    let called = shared.stats.all().filter(|(_, sum)| sum.calls > 0);
+    called.fold(String::new(), |mut text, (command, sum)| {
+        let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| sum.percentile(share));
+        let _ =
+            write!(text, "latency_percentiles_usec_{}:p50={p50}.000,p99={p99}.000,p99.9={p999}.000\r\n", command.name);
+        text
+    })
+}
+
+fn keyspace(shared: &Shared) -> String {
+    let keys = |db: &crate::db::Db| {
+        let spaces = db.spaces.iter().enumerate().filter(|(_, space)| !space.keys.is_empty());
+        let told = spaces
+            .map(|(at, space)| format!("db{at}:keys={},expires={},avg_ttl=0\r\n", space.keys.len(), space.volatile));
+        told.collect()
+    };
+    shared.store.db().inspect(0, keys).unwrap_or_default()
 }

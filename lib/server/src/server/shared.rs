@@ -2,7 +2,7 @@
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
-use archipelago_platform::time::Instant;
+use archipelago_platform::time::{Duration, Instant};
 use archipelago_replicate::Handle;
 use mio::Waker;
 use mio::net::TcpStream;
@@ -11,14 +11,23 @@ use std::net::SocketAddr;
 
 use archipelago_platform::sync::Arc;
 
+use super::clients::{Pause, Shown};
+use super::events::{Aftermath, Events};
+use super::monitor::Monitors;
 use super::now;
+use super::params::Output;
+use super::room::Room;
+use super::saver::Saver;
+use super::slow::{Slow, Suspect};
+use super::stats::Stats;
+use super::tracking::Tracking;
 use crate::blocked::{Blocked, Key, Owner, keys};
-use crate::command::flag;
+use crate::command::{self, Command, flag};
 use crate::config::Config;
 use crate::db::{Db, Outcome};
 use crate::log::Store;
 use crate::operation::{Call, Write};
-use crate::pubsub::Hub;
+use crate::pubsub::{Hub, Kind};
 use crate::reply::Reply;
 
 /// Bytes of messages that may wait at a loop before publishers wait, too.
@@ -27,16 +36,24 @@ const MAIL: usize = 16 << 20;
 /// A message, as RESP2 and as RESP3.
 pub type Encoded = Arc<(Vec<u8>, Vec<u8>)>;
 
+/// A kind of subscription, and a channel or pattern.
+pub type Subscription = (Kind, Vec<u8>);
+
 /// A letter to a loop.
 pub enum Letter {
     /// A new connection.
     Client(TcpStream),
     /// What became of changes.
     Answers(Vec<(Owner, Verdict)>),
-    /// A message for subscribers: its bytes in both protocols.
-    Message(Vec<Owner>, Encoded),
+    /// A message for subscribers: its bytes in both protocols, and what they subscribe to; none: they see all requests. One
+    /// that has ceased to by now takes no message, which it would take for an answer.
+    Message(Vec<Owner>, Encoded, Option<Arc<Subscription>>),
+    /// Keys that a client's cache has are stale: what it is told of them in both protocols.
+    Invalidate(Owner, (Vec<u8>, Vec<u8>)),
     /// A client is to end.
     Kill(Owner),
+    /// A client waits no longer: it is answered with an error, or as after its time.
+    Unblocked(Owner, bool),
 }
 
 /// What became of a change.
@@ -87,12 +104,14 @@ pub struct Card {
     pub since: Instant,
     /// Its name.
     pub name: Mutex<Vec<u8>>,
+    /// What its loop shows of it.
+    pub shown: Shown,
 }
 
 impl Card {
     /// Of a client that has just come.
     pub fn new(owner: Owner, peer: SocketAddr) -> Self {
-        Self { owner, peer, since: Instant::now(), name: Mutex::default() }
+        Self { owner, peer, since: Instant::now(), name: Mutex::default(), shown: Shown::default() }
     }
 }
 
@@ -118,6 +137,20 @@ pub struct Shared {
     pub config: Config,
     /// Each loop's letters.
     pub mail: Vec<Mailbox>,
+    /// Who listens to events.
+    pub events: Events,
+    /// What took long.
+    pub slow: Slow,
+    /// How often commands came. The last thread is the one of [`run`](Self::run).
+    pub stats: Stats,
+    /// Who sees all requests.
+    pub monitors: Monitors,
+    /// A pause of clients.
+    pub pause: Pause,
+    /// Limits on what waits for clients.
+    pub limits: Output,
+    /// Client-side caches.
+    pub tracking: Tracking,
     /// Subscriptions.
     pub hub: Mutex<Hub>,
     /// Clients by their numbers.
@@ -130,6 +163,14 @@ pub struct Shared {
     pub address: SocketAddr,
     /// Says that all is to end.
     pub stop: AtomicBool,
+    /// The limit of memory.
+    pub room: Room,
+    /// Makes snapshots.
+    pub saver: Mutex<Saver>,
+    /// What `SHUTDOWN` said of a last snapshot.
+    pub last_save: Mutex<Option<bool>>,
+    /// Expired keys are not looked for.
+    pub no_expiry: AtomicBool,
     /// Clients that wait for keys.
     blocked: Mutex<Blocked>,
     jobs: Mutex<(Vec<Job>, bool)>,
@@ -144,25 +185,43 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     /// Of a server that begins.
     pub fn new(store: Store, config: Config, mail: Vec<Mailbox>, address: SocketAddr) -> Self {
-        Self {
+        let stats = Stats::new(mail.len() + 1);
+        let shared = Self {
             store,
             config,
             mail,
             address,
+            slow: Slow::default(),
+            stats,
+            monitors: Monitors::default(),
+            pause: Pause::default(),
+            limits: Output::default(),
+            events: Events::default(),
+            tracking: Tracking::default(),
             hub: Mutex::default(),
             clients: Mutex::default(),
             counts: Counts::default(),
             since: Instant::now(),
             stop: AtomicBool::new(false),
+            room: Room::default(),
+            saver: Mutex::default(),
+            last_save: Mutex::default(),
+            no_expiry: AtomicBool::new(false),
             blocked: Mutex::default(),
             jobs: Mutex::default(),
             work: Condvar::new(),
-        }
+        };
+        shared.configure_all();
+        shared
     }
 
     /// Sends a letter.
     pub fn post(&self, to: usize, letter: Letter) {
-        let bytes = if let Letter::Message(_, body) = &letter { body.0.len() + body.1.len() + 64 } else { 0 };
+        let bytes = match &letter {
+            Letter::Message(_, body, _) => body.0.len() + body.1.len() + 64,
+            Letter::Invalidate(_, body) => body.0.len() + body.1.len() + 64,
+            _ => 0,
+        };
         self.mail[to].post(letter, bytes);
     }
 
@@ -217,7 +276,8 @@ impl Shared {
                 owners.extend(some);
                 batch.extend(more);
             }
-            let (verdicts, ready) = self.carry_out(&mut handle, &owners, batch);
+            let order = self.in_order();
+            let (verdicts, aftermath) = self.carry_out(&mut handle, &owners, batch);
             let mut letters: BTreeMap<usize, Vec<(Owner, Verdict)>> = BTreeMap::new();
             for (owner, verdict) in verdicts {
                 letters.entry(owner.at).or_default().push((owner, verdict));
@@ -225,42 +285,85 @@ impl Shared {
             for (at, answers) in letters {
                 self.post(at, Letter::Answers(answers));
             }
-            self.serve(&mut handle, ready);
+            self.tell(&aftermath);
+            drop(order);
+            self.serve(&mut handle, aftermath.ready);
         }
     }
 
-    /// Carries out changes. Returns what became of those that have an owner, in order, and the keys to [`serve`](Self::serve)
-    /// after the owners were told.
+    /// Carries out changes. Returns what became of those that have an owner, in order, and what is to be done after the owners
+    /// were told.
     pub fn carry_out(
         &self,
         handle: &mut Handle<Db>,
         owners: &[Option<Owner>],
         batch: Vec<Write>,
-    ) -> (Vec<(Owner, Verdict)>, Vec<Key>) {
+    ) -> (Vec<(Owner, Verdict)>, Aftermath) {
         let blocking: Vec<(usize, Call)> =
             batch.iter().enumerate().filter_map(|(at, write)| Some((at, blocking(write)?.clone()))).collect();
+        let suspects = self.slow.suspects(&batch);
+        let commands: Vec<Option<&'static Command>> = batch.iter().map(commanded).collect();
+        let began = Instant::now();
         let mut outcomes = self.store.write_many(handle, batch);
-        let mut ready: Vec<Key> = Vec::new();
-        for outcome in &mut outcomes {
-            if let Some(effects) = &mut outcome.effects {
-                ready.append(&mut effects.ready);
+        self.timed(owners, &commands, &outcomes, suspects, began.elapsed());
+        self.make_room(handle);
+        let (mut aftermath, mut others) = (Aftermath::default(), BTreeMap::new());
+        for (at, (outcome, owner)) in outcomes.iter_mut().zip(owners).enumerate() {
+            if let Some(mut effects) = outcome.effects.take() {
+                others.extend(effects.again.take().map(|args| (at, args)));
+                aftermath.add(*owner, *effects);
             }
         }
         let mut verdicts: Vec<Option<Verdict>> =
             outcomes.into_iter().map(|outcome| Some(Verdict::Done(outcome))).collect();
-        for (at, call) in blocking {
+        for (at, mut call) in blocking {
             let Some(Verdict::Done(Outcome { reply: nothing @ (Reply::Null | Reply::NullArray), .. })) = &verdicts[at]
             else {
                 continue;
             };
+            if let Some(args) = others.remove(&at) {
+                call.args = args;
+            }
             if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {
                 verdicts[at] = Some(Verdict::Blocks(millis, nothing.clone()));
-                ready.extend(keys(&call));
+                aftermath.ready.extend(keys(&call));
                 lock(&self.blocked).register(owner, call);
             }
         }
         let told = owners.iter().zip(verdicts).filter_map(|(owner, verdict)| Some(((*owner)?, verdict?)));
-        (told.collect(), ready)
+        (told.collect(), aftermath)
+    }
+
+    /// Counts the commands of a batch, and tells if it took long.
+    fn timed(
+        &self,
+        owners: &[Option<Owner>],
+        commands: &[Option<&'static Command>],
+        outcomes: &[Outcome],
+        suspects: Vec<Suspect>,
+        took: Duration,
+    ) {
+        // With a thread of its own, the log's sync is most of the time, and of no command.
+        let took = if self.store.waits() { self.store.applied() } else { took };
+        let share = took / commands.len().max(1) as u32;
+        for ((owner, command), outcome) in owners.iter().zip(commands).zip(outcomes) {
+            if let (Some(owner), Some(command)) = (owner, command) {
+                let thread = if self.store.waits() { self.mail.len() } else { owner.at };
+                self.stats.note(thread, command, share, outcome.reply.is_error());
+            }
+        }
+        if !self.slow.is_slow(took) {
+            return;
+        }
+        let card = |at: usize| owners[at].and_then(|owner| lock(&self.clients).get(&owner.id).cloned());
+        if suspects.is_empty() {
+            for (at, command) in commands.iter().enumerate().filter_map(|(at, command)| Some((at, (*command)?))) {
+                self.slow.tell(card(at).as_ref(), command, None, took);
+            }
+        }
+        for (at, command, args) in suspects {
+            self.slow.tell(card(at).as_ref(), command, args.as_ref(), took);
+        }
     }
 
     /// Carries out the commands of clients that wait for these keys.
@@ -268,6 +371,7 @@ impl Shared {
         if ready.is_empty() {
             return;
         }
+        let _order = self.in_order();
         let mut blocked = lock(&self.blocked);
         let mut ready: VecDeque<Key> = ready.into();
         while let Some(key) = ready.pop_front() {
@@ -276,20 +380,37 @@ impl Shared {
                 ticket = next;
                 let again = Write::Call(Call { now: now(), ..call.clone() });
                 let Some(mut outcome) = self.store.write_many(handle, vec![again]).pop() else { return };
-                match &outcome.reply {
-                    // Others may ask for what is behind another place of a stream, or for another type.
-                    Reply::Error(fault) if fault.0.starts_with("WRONGTYPE") => continue,
-                    Reply::Null | Reply::NullArray if call.command.name.starts_with('x') => continue,
-                    Reply::Null | Reply::NullArray => break,
-                    _ => {}
+                // A key that has expired is an effect, too, when there is nothing for the client.
+                let mut aftermath = Aftermath::default();
+                if let Some(effects) = outcome.effects.take() {
+                    aftermath.add(Some(owner), *effects);
                 }
-                if let Some(effects) = &mut outcome.effects {
-                    ready.extend(effects.ready.drain(..));
+                ready.extend(aftermath.ready.drain(..));
+                // Others may ask for what is behind another place of a stream, or for another type.
+                let others_may = match &outcome.reply {
+                    Reply::Error(fault) => fault.0.starts_with("WRONGTYPE").then_some(true),
+                    Reply::Null | Reply::NullArray => Some(call.command.name.starts_with('x')),
+                    _ => None,
+                };
+                if others_may.is_none() {
+                    blocked.remove(owner.id);
+                    self.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
                 }
-                blocked.remove(owner.id);
-                self.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
+                self.tell(&aftermath);
+                if others_may == Some(false) {
+                    break;
+                }
             }
         }
+    }
+}
+
+/// The command of a change that a client asked for.
+fn commanded(write: &Write) -> Option<&'static Command> {
+    match write {
+        Write::Call(call) => Some(call.command),
+        Write::Exec { .. } => command::find(b"exec"),
+        _ => None,
     }
 }
 
@@ -306,10 +427,9 @@ pub fn timeout(call: &Call) -> Option<u64> {
     let args = &call.args;
     let place = match call.command.name {
         "blmpop" | "bzmpop" => 1,
-        "xread" | "xreadgroup" => (1..args.len()).find(|at| args.is(*at, "BLOCK"))? + 1,
+        "xread" | "xreadgroup" => return crate::family::streams::block(args),
         _ => args.len() - 1,
     };
     let number: f64 = core::str::from_utf8(args.get(place)?).ok()?.parse().ok()?;
-    let unit = if call.command.name.starts_with('x') { 1.0 } else { 1000.0 };
-    (number >= 0.0).then_some((number * unit).ceil() as u64)
+    (number >= 0.0).then_some((number * 1000.0).ceil() as u64)
 }

@@ -5,6 +5,8 @@
 
 use archipelago_server::db::Random;
 
+use crate::families;
+
 /// Templates by family.
 pub const FAMILIES: &[(&str, &[&str])] = &[
     ("strings", STRINGS),
@@ -16,6 +18,8 @@ pub const FAMILIES: &[(&str, &[&str])] = &[
     ("sets", SETS),
     ("zsets", ZSETS),
     ("lexes", LEXES),
+    ("streams", families::STREAMS),
+    ("groups", families::GROUPS),
 ];
 
 const STRINGS: &[&str] = &[
@@ -406,6 +410,17 @@ impl Generator {
         }
     }
 
+    /// A stream's identifier, mostly a small one.
+    fn id(&mut self) -> String {
+        match self.random.below(16) {
+            0 => self.pick(&["0-*", "5-*", "abc", "-", "+", "0-0", "1-1-1", "01-1", " 1", "$", ">", ""]).into(),
+            1 => self.pick(&["18446744073709551615-18446744073709551615", "18446744073709551616", "9-x", "1-"]).into(),
+            2 => format!("{}-*", self.random.below(60)),
+            3 | 4 => self.random.below(60).to_string(),
+            _ => format!("{}-{}", self.random.below(60), self.random.below(4)),
+        }
+    }
+
     fn now() -> u64 {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
     }
@@ -430,6 +445,8 @@ impl Generator {
                 _ => format!("[m{}", self.random.below(10)).into_bytes(),
             },
             "MANY" => format!("member{}", self.random.below(300)).into_bytes(),
+            "G" => format!("g{}", self.random.below(3)).into_bytes(),
+            "C" => format!("c{}", self.random.below(3)).into_bytes(),
             "I" => self.integer().into_bytes(),
             "F" => self.float().into_bytes(),
             "SMALL" => self.random.below(12).to_string().into_bytes(),
@@ -451,6 +468,12 @@ impl Generator {
                 let width = self.random.below(66);
                 format!("{}{width}", self.pick(&["i", "u"])).into_bytes()
             }
+            "ID" => self.id().into_bytes(),
+            "INTERVAL" => match self.random.below(6) {
+                0 => self.pick(&["-", "+", "(", "(-", "(0", "(18446744073709551615-18446744073709551615"]).into(),
+                1 => format!("({}", self.id()).into_bytes(),
+                _ => self.id().into_bytes(),
+            },
             "PATTERN" => {
                 self.pick(&["*", "k?", "k[1-3]", "k[^1]", "x*", "k\\1", "?*", "k[", "[k]3"]).as_bytes().to_vec()
             }

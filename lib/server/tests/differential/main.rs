@@ -4,6 +4,7 @@
 //! `ARCHIPELAGO_RECORD=1`; `ARCHIPELAGO_DIFFERENTIAL=100000` is a long run, of this number of commands of each family;
 //! `ARCHIPELAGO_SEED` begins elsewhere; `ARCHIPELAGO_FAMILY` chooses one.
 
+mod families;
 mod generate;
 mod judge;
 mod ours;

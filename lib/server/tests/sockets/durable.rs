@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-fn call(line: &str) -> operation::Call {
+pub fn call(line: &str) -> operation::Call {
     let args: Args = line.split(' ').collect();
     operation::Call { command: command::find(&args[0]).unwrap(), args, db: 0, now: 1, seed: 1, wishes: 0 }
 }
@@ -29,7 +29,7 @@ fn open(disk: &Simulated) -> Result<Store, String> {
 }
 
 /// What two keys hold that change together.
-fn values(store: &Store) -> (u64, u64) {
+pub fn values(store: &Store) -> (u64, u64) {
     let mut handle: archipelago_replicate::Handle<Db> = store.handle();
     let mut value = |key: &str| match handle.read(&Read::Call(call(&format!("GET {key}")))).unwrap().reply {
         Reply::Bulk(bytes) => String::from_utf8(bytes).unwrap().parse().unwrap(),
@@ -195,6 +195,8 @@ fn killed_servers_lose_nothing() {
                 scope.spawn(move || until_killed(address, &format!("INCR {key}"), highest, end));
                 scope.spawn(move || until_killed(address, &format!("GET {key}"), highest, end));
             }
+            // Snapshots all the time, so that kills meet them at all their steps.
+            scope.spawn(|| until_killed(address, "SAVE", &AtomicU64::new(0), &end));
             thread::sleep(Duration::from_millis(15 + kill * 7 % 40));
             child.kill().unwrap();
             child.wait().unwrap();

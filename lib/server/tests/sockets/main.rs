@@ -2,6 +2,10 @@
 
 mod client;
 mod durable;
+mod expiry;
 mod hostile;
 mod linear;
+mod room;
+mod snapshots;
+mod streams;
 mod waiting;

@@ -5,7 +5,7 @@
 //! the next thing retired, for ever in a map that rests, and with it a value's destructor and all that the value owns (the
 //! map itself, perhaps). So thread 0 looks again after a while: a *follow-up*.
 //!
-//! **Follow-ups are few.** [`Background::garbage`] is [`NEW`] as long as there is no thread, and nearly always while the map
+//! **Follow-ups are few.** [`Background::garbage`](super::super::crew::Background::garbage) is [`NEW`] as long as there is no thread, and nearly always while the map
 //! is in use: a thread that retires reads that and does no more. Each look makes it [`WATCHED`]. If it is `NEW` again by
 //! the next look, the map is in use: what can be freed is freed, and the next look is twice as far away, up to [`BUSY_MS`].
 //! If it is not, the map rests: op logs are drained, pages moved together where they lie thinly, garbage is freed. If
@@ -28,14 +28,14 @@
 //! may have held any lock of the maintenance: then there is none in the child, the layers stay as they are (answers are right all
 //! the same), and the core is leaked, since the lost thread owns a share of it.
 
+use super::super::crew::{GARBAGE, NEW, ROUND, Sleeper, UNWATCHED, WATCHED, Wake, Woken};
 use super::super::shared::Core;
-use super::{MaintenanceStats, lock};
-use crate::key::KeyForm;
-use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
+use super::super::upkeep::lock;
+use crate::hydra::HydraForm;
+use archipelago_platform::atomic::{AtomicBool, Ordering::*};
 use archipelago_platform::fork::outside_forks;
-use archipelago_platform::sync::{Arc, Mutex, OnceLock, Weak};
-use archipelago_platform::thread::{self, Crew, Thread};
-use archipelago_platform::time::Duration;
+use archipelago_platform::sync::{Arc, Weak};
+use archipelago_platform::thread;
 use archipelago_platform::topology::NodeId;
 use core::any::Any;
 
@@ -51,58 +51,6 @@ const REST_MS: u64 = 1024;
 /// and of these there are at most so many that leave garbage, all in all some seconds.
 const LOOKS: u32 = 14;
 
-/// A round is due.
-const ROUND: u8 = 1;
-/// There is garbage, and thread 0 did not know.
-const GARBAGE: u8 = 2;
-
-/// The background threads, once they have been needed.
-pub(super) struct Background {
-    /// `None` inside: the operating system refused a thread, clients do the work.
-    wake: OnceLock<Option<Arc<Wake>>>,
-    threads: Mutex<Crew>,
-    /// Whether thread 0 knows of garbage. See the module's text.
-    garbage: AtomicU8,
-}
-
-/// There is garbage that came after the last look, and a look to come; or there is no thread.
-const NEW: u8 = 0;
-/// There has been none since the last look, and there is a look to come.
-const WATCHED: u8 = 1;
-/// There is no look to come.
-const UNWATCHED: u8 = 2;
-
-/// What background threads sleep on.
-struct Wake {
-    stop: AtomicBool,
-    /// The process that has the threads.
-    process: u32,
-    /// One per background thread.
-    sleepers: Box<[Sleeper]>,
-}
-
-#[derive(Default)]
-struct Sleeper {
-    /// What there is to do.
-    work: AtomicU8,
-    thread: OnceLock<Thread>,
-    /// Whether the thread is at work, and so may hold something.
-    works: AtomicBool,
-    roused: AtomicU64,
-    done: AtomicU64,
-    wakes: AtomicU64,
-}
-
-/// Why a background thread woke.
-enum Woken {
-    /// The map is being dropped.
-    Stop,
-    /// There is work of these kinds.
-    Work(u8),
-    /// The time is over.
-    Time,
-}
-
 /// The looks to come.
 struct FollowUp {
     delay_ms: u64,
@@ -113,28 +61,7 @@ struct FollowUp {
 /// What a background thread panicked with.
 pub(crate) type Payload = Box<dyn Any + Send>;
 
-impl Background {
-    pub(super) fn new() -> Self {
-        Self { wake: OnceLock::new(), threads: Mutex::new(Crew::default()), garbage: AtomicU8::new(NEW) }
-    }
-
-    fn wake(&self) -> Option<&Arc<Wake>> {
-        self.wake.get()?.as_ref()
-    }
-
-    /// Adds what the threads have counted.
-    pub(super) fn count(&self, stats: &mut MaintenanceStats) {
-        let Some(wake) = self.wake() else { return };
-        let sum = |count: fn(&Sleeper) -> &AtomicU64| wake.sleepers.iter().map(|it| count(it).load(Acquire)).sum();
-        stats.threads = wake.sleepers.len();
-        // `done` first (Acquire, with the Release where it is stored): what a thread was roused for before is counted then.
-        stats.done = sum(|sleeper| &sleeper.done);
-        stats.roused = sum(|sleeper| &sleeper.roused);
-        stats.wakes = sum(|sleeper| &sleeper.wakes);
-    }
-}
-
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     /// Says that something was retired or merged away, just now: if the map comes to rest, it shall not wait for ever.
     #[inline]
     pub(crate) fn note_garbage(&self) {
@@ -253,7 +180,7 @@ impl<F: KeyForm> Core<F> {
 }
 
 /// The life of the background thread of `node`.
-fn live<F: KeyForm>(core: &Weak<Core<F>>, node: usize, wake: &Wake) {
+fn live<F: HydraForm>(core: &Weak<Core<F>>, node: usize, wake: &Wake) {
     let mut roused = 0;
     let mut follow_up: Option<FollowUp> = None;
     let mut bound = false;
@@ -289,59 +216,5 @@ fn live<F: KeyForm>(core: &Weak<Core<F>>, node: usize, wake: &Wake) {
         if follow_up.is_none() {
             wake.sleepers[node].done.store(roused, Release);
         }
-    }
-}
-
-impl Wake {
-    /// Tells thread `node` that there is work.
-    fn rouse(&self, node: usize, kind: u8) {
-        let sleeper = &self.sleepers[node];
-        // The first of many callers pays for the system call. Release (here) pairs with the Acquire in `wait`. An unpark
-        // is not lost if the thread does not sleep yet.
-        if sleeper.work.fetch_or(kind, AcqRel) == 0 {
-            sleeper.roused.fetch_add(1, Release);
-            if let Some(thread) = sleeper.thread.get() {
-                thread.unpark();
-            }
-        }
-    }
-
-    /// Sleeps until there is work, or the end has come, or the milliseconds have passed.
-    fn wait(&self, node: usize, for_ms: Option<u64>) -> Woken {
-        let sleeper = &self.sleepers[node];
-        let mut slept = false;
-        loop {
-            if self.stop.load(Acquire) {
-                return Woken::Stop;
-            }
-            match sleeper.work.swap(0, AcqRel) {
-                0 if slept && for_ms.is_some() => return Woken::Time,
-                0 => {}
-                kinds => return Woken::Work(kinds),
-            }
-            match for_ms {
-                Some(ms) => thread::park_timeout(Duration::from_millis(ms)),
-                None => thread::park(),
-            }
-            sleeper.wakes.fetch_add(1, Release);
-            slept = true;
-        }
-    }
-
-    fn stop(&self) {
-        self.stop.store(true, Release);
-        for thread in self.sleepers.iter().filter_map(|sleeper| sleeper.thread.get()) {
-            thread.unpark();
-        }
-    }
-
-    /// Whether this is a child process, which has not got the threads.
-    fn is_lost(&self) -> bool {
-        self.process != std::process::id()
-    }
-
-    /// Whether no thread was at work when this process was forked. Relaxed: the child has what they had stored by then.
-    fn all_rest(&self) -> bool {
-        self.sleepers.iter().all(|sleeper| !sleeper.works.load(Relaxed))
     }
 }

@@ -16,28 +16,32 @@
 use super::super::oplog::Kind;
 use super::super::page::{Fill, Page};
 use super::super::shared::{Core, Local};
-use crate::key::KeyForm;
+use crate::hydra::HydraForm;
 use archipelago_platform::atomic::Ordering::Relaxed;
 use archipelago_platform::memory::Sparse;
+use archipelago_platform::sync::MutexGuard;
+use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
 use archipelago_sync::backoff::Backoff;
+use std::sync::TryLockError;
 
 /// Pages looked at under one guard.
 const BATCH: usize = 256;
 
+/// How many milliseconds a thread waits for another one's walk.
+const PATIENCE: usize = 256;
+
 /// How often a busy page is tried.
 const TRIES: usize = 16;
 
-impl<F: KeyForm> Core<F> {
+impl<F: HydraForm> Core<F> {
     /// Moves pages together if they lie thinly, unless another thread is at it; says whether it did.
     ///
-    /// `again`: also those that an earlier walk left where they should not stay, and if pages have become thin, though none
-    /// of them by itself ([`Thin`](crate::thin::Thin)). To be asked for only when what was moved or merged away before has been
-    /// freed, as far as it can be.
+    /// `again`: waits for that other thread; also moves pages that an earlier walk left where they should not stay, and walks if
+    /// pages have become thin, though none of them by itself ([`Thin`](crate::thin::Thin)). To be asked for only when what was
+    /// moved or merged away before has been freed, as far as it can be.
     pub(super) fn compact_if_sparse(&self, node: usize, again: bool) -> bool {
-        let Ok(mut in_closed) = self.maintenance.compacting.try_lock() else { return false };
-        if self.is_ending() {
-            return false;
-        }
+        let Some(mut in_closed) = self.begin_compacting(again) else { return false };
         let sparse = if again { Sparse::Third } else { Sparse::Half };
         let before = core::mem::replace(&mut *in_closed, self.close_sparse(sparse));
         let merge = again && self.is_due();
@@ -49,6 +53,23 @@ impl<F: KeyForm> Core<F> {
             self.maintenance.thin.walked(self.len(), self.pages());
         }
         true
+    }
+
+    /// Takes the right to move pages. The wait for another thread's walk has an end: that thread may be this one, of which a
+    /// destructor runs, or one that a `fork` left behind.
+    fn begin_compacting(&self, waits: bool) -> Option<MutexGuard<'_, usize>> {
+        for _ in 0..if waits { PATIENCE } else { 1 } {
+            if self.is_ending() {
+                return None;
+            }
+            match self.maintenance.compacting.try_lock() {
+                Ok(held) => return Some(held),
+                Err(TryLockError::Poisoned(held)) => return Some(held.into_inner()),
+                Err(TryLockError::WouldBlock) if waits => thread::sleep(Duration::from_millis(1)),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
+        None
     }
 
     /// Returns whether asking [`compact_if_sparse`](Self::compact_if_sparse) again would have it walk.

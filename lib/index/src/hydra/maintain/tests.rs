@@ -8,9 +8,11 @@ use crate::hydra::config::SearchLayerKind;
 use crate::hydra::oplog::Kind;
 use crate::hydra::page::Page;
 use crate::hydra::page::word::WordPage;
-use crate::key::Word;
+use crate::structure::Word;
+use archipelago_platform::atomic::AtomicUsize;
 use archipelago_platform::sync::OnceLock;
 use archipelago_platform::thread;
+use archipelago_platform::time::Duration;
 use archipelago_platform::topology::Topology;
 use archipelago_sync::version_lock::Look;
 use core::ptr::NonNull;
@@ -309,4 +311,23 @@ fn no_finger_outlives_its_page() {
         round(&session, 0..1);
     }
     assert_eq!(core.cell().finger(from, core.retirements()), None, "its page may be in use for something else");
+}
+
+#[test]
+fn sync_waits_for_another_threads_walk() {
+    let map = map(SearchLayerKind::Snapshot, 1);
+    let session = map.pin();
+    let full = map.stats().pages;
+    // Pages grow thin, none of them underfull.
+    (0..8 * FULL).filter(|key| key % FULL > ENOUGH).for_each(|key| assert_eq!(session.remove(&key), Some(key)));
+    assert_eq!(map.stats().pages, full);
+    let walk = session.core.maintenance.hold_still();
+    thread::scope(|scope| {
+        let syncing = scope.spawn(|| map.sync());
+        thread::sleep(Duration::from_millis(16));
+        drop(walk);
+        syncing.join().unwrap();
+    });
+    assert!(map.stats().pages <= full / 2, "{:?}", map.stats());
+    map.check_invariants();
 }

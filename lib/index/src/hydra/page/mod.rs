@@ -18,9 +18,8 @@
 pub(crate) mod bytes;
 pub(crate) mod word;
 
-use crate::key::Form;
-use crate::map::KeyList;
 use crate::points;
+use crate::structure::Form;
 use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
 use archipelago_platform::hint::point;
 use archipelago_sync::version_lock::{Version, VersionLock};
@@ -53,37 +52,6 @@ pub trait PageForm: Form {
     /// The layout.
     type Page: Page<Self>;
 
-    /// A key kept by itself: scan positions, bounds.
-    type Owned: Clone + Send + Sync + 'static;
-
-    /// Many keys kept together.
-    type Keys: KeyList<Self>;
-
-    /// Keeps `key`.
-    fn own(key: Self::Probe<'_>) -> Self::Owned;
-
-    /// The kept key.
-    fn probe(owned: &Self::Owned) -> Self::Probe<'_>;
-
-    /// Some key less than `bound` with few or no keys in between; `None` if `bound` is the least key.
-    fn just_below(bound: Self::Probe<'_>) -> Option<Self::Owned>;
-
-    /// The least key greater than `key`; `None` if it is the greatest.
-    fn just_above(key: Self::Probe<'_>) -> Option<Self::Owned>;
-
-    /// Makes `owned` the least key greater than `key`, in the memory that it has. False, with nothing changed, if `key` is
-    /// the greatest.
-    fn set_above(owned: &mut Self::Owned, key: Self::Probe<'_>) -> bool;
-
-    /// The least key.
-    fn least() -> Self::Owned;
-
-    /// Some key with few or no keys above it.
-    fn great() -> Self::Owned;
-
-    /// Calls `f` with the byte string that stands for `key`, in the same order.
-    fn with_bytes<R>(key: Self::Probe<'_>, f: impl FnOnce(&[u8]) -> R) -> R;
-
     /// Bytes that a page keeps outside itself for `key`.
     #[inline]
     fn outside(key: Self::Probe<'_>) -> usize {
@@ -96,9 +64,6 @@ pub trait PageForm: Form {
         let _ = low;
         0
     }
-
-    /// The tag of `key`: a hash byte that is never zero.
-    fn tag(key: Self::Probe<'_>) -> u8;
 }
 
 /// How full a page may become by taking over its neighbour.
@@ -324,18 +289,4 @@ pub trait PageCopy<F: PageForm>: Sized {
 
     /// The entry at a position in sorted order. `scratch` was prepared for this copy.
     fn entry<'s>(&self, at: usize, scratch: &'s mut Self::Scratch) -> (F::Probe<'s>, u64);
-}
-
-/// The first index in `start..end` for which `before` is false; `before` is monotonous, or racing with a writer and
-/// the result meaningless.
-#[inline]
-pub(crate) fn partition_point(start: usize, end: usize, before: impl Fn(usize) -> bool) -> usize {
-    let (mut start, mut size) = (start, end - start);
-    // Which half it is, no branch predictor can know.
-    while size > 1 {
-        let half = size / 2;
-        start = core::hint::select_unpredictable(before(start + half), start + half, start);
-        size -= half;
-    }
-    if size == 1 && before(start) { start + 1 } else { start }
 }

@@ -10,9 +10,10 @@
 //! values are interleaved because a point look-up then needs one line for both; the design study behind this measured
 //! separate arrays 5-10 % slower on look-ups, and 47 slots the smallest page at which tags beat comparing all keys.
 
-use super::{Changed, Fill, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted, partition_point};
-use crate::key::Word;
+use super::{Changed, Fill, LOCKED, Page, PageCopy, PageForm, Removed, Seen, Unsorted};
 use crate::points;
+use crate::search::partition_point;
+use crate::structure::{Form as _, Word};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
 use archipelago_platform::simd;
@@ -140,47 +141,6 @@ impl WordPage {
 
 impl PageForm for Word {
     type Page = WordPage;
-    type Owned = u64;
-    type Keys = Vec<u64>;
-
-    fn own(key: u64) -> u64 {
-        key
-    }
-
-    fn probe(owned: &u64) -> u64 {
-        *owned
-    }
-
-    fn just_below(bound: u64) -> Option<u64> {
-        bound.checked_sub(1)
-    }
-
-    fn just_above(key: u64) -> Option<u64> {
-        key.checked_add(1)
-    }
-
-    fn set_above(owned: &mut u64, key: u64) -> bool {
-        key.checked_add(1).map(|above| *owned = above).is_some()
-    }
-
-    fn least() -> u64 {
-        0
-    }
-
-    fn great() -> u64 {
-        u64::MAX
-    }
-
-    #[inline]
-    fn with_bytes<R>(key: u64, f: impl FnOnce(&[u8]) -> R) -> R {
-        f(&key.to_be_bytes())
-    }
-
-    #[inline]
-    fn tag(key: u64) -> u8 {
-        // The top byte of a multiplicative hash; zero means "empty slot" and is moved to one.
-        ((key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).max(1)
-    }
 }
 
 impl Page<Word> for WordPage {

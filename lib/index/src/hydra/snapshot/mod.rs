@@ -25,10 +25,9 @@ mod word;
 mod words;
 
 use archipelago_platform::topology::NodeId;
-use core::cmp::Ordering;
 use core::fmt;
 
-use crate::key::{Bytes, Form, Word};
+use crate::structure::{Bytes, Form, Word};
 
 /// What an anchor leads to: a page pointer or id, compared to tell pages apart.
 pub trait Target: Copy + PartialEq {
@@ -49,27 +48,14 @@ pub trait Target: Copy + PartialEq {
 pub trait SearchForm: Form {
     /// The layout for this form.
     type Index<P: Target>: AnchorIndex<Self, P>;
-
-    /// The order of two encodings, whatever their lifetimes.
-    fn compare(a: Self::Probe<'_>, b: Self::Probe<'_>) -> Ordering;
 }
 
 impl SearchForm for Word {
     type Index<P: Target> = word::WordIndex<P>;
-
-    #[inline(always)]
-    fn compare(a: u64, b: u64) -> Ordering {
-        a.cmp(&b)
-    }
 }
 
 impl SearchForm for Bytes {
     type Index<P: Target> = trie::Trie<P>;
-
-    #[inline(always)]
-    fn compare(a: &[u8], b: &[u8]) -> Ordering {
-        a.cmp(b)
-    }
 }
 
 /// What a layout must do; [`Snapshot`] tells what the methods mean.

@@ -25,7 +25,7 @@ use archipelago_platform::touch;
 use super::runs::{Near, Run, Runs};
 use super::words::{Count, Counter, Scalar, flip, unflip};
 use super::{AnchorIndex, Target};
-use crate::key::Bytes;
+use crate::structure::Bytes;
 
 /// Bytes told apart by one node.
 pub const SLICE: usize = 7;

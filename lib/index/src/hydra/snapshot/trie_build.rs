@@ -8,7 +8,7 @@ use super::merge::Merge;
 use super::runs::Runs;
 use super::trie::{Node, Prefix, SLICE, Slot, TAIL, Tail, Trie, continues, pack};
 use super::words::flip;
-use crate::key::Bytes;
+use crate::structure::Bytes;
 use archipelago_platform::memory::Array;
 
 /// A node that has its number but not its contents: the anchors `first..end`, which agree in `depth` bytes.

@@ -5,7 +5,7 @@ use super::ids::PageIds;
 use super::lines::{self, Found, Line, Node};
 use super::merge::Merge;
 use super::{AnchorIndex, Target};
-use crate::key::Word;
+use crate::structure::Word;
 use archipelago_platform::memory::Array;
 use archipelago_platform::topology::NodeId;
 use archipelago_platform::touch;

@@ -147,7 +147,7 @@ impl PageCopy<Bytes> for BytesCopy {
     }
 
     fn lower_bound(&self, key: &[u8]) -> usize {
-        crate::hydra::page::partition_point(0, self.len, |at| self.compare(key, at).is_gt())
+        crate::search::partition_point(0, self.len, |at| self.compare(key, at).is_gt())
     }
 
     fn prepare(&self, scratch: &mut Scratch) {

@@ -2,11 +2,12 @@
 
 use super::copy::{BytesCopy, Scratch};
 use super::layout::{
-    BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, chunk, common, compare, tail_words, unchanging,
+    BOXED, IN_SLOT, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, compare, tail_words, unchanging,
 };
 use super::{BytesPage, Fill, Page, PageCopy, Seen};
 use crate::hydra::page::LOCKED;
 use crate::points;
+use crate::search::{chunk, common};
 use archipelago_platform::atomic::Ordering::*;
 use archipelago_platform::hint;
 

@@ -1,6 +1,7 @@
 //! Words and numbers of a [`BytesPage`](super::BytesPage): sizes, packed fields, keys as words.
 
 use crate::points;
+use crate::search::chunk;
 use archipelago_platform::hint;
 use archipelago_platform::touch;
 use core::cmp::Ordering;
@@ -61,30 +62,10 @@ impl Meta {
     }
 }
 
-/// Eight bytes of `key` from `at`, big-endian, padded with zeros.
-#[inline]
-pub(crate) fn chunk(key: &[u8], at: usize) -> u64 {
-    if let Some(bytes) = key.get(at..at + 8) {
-        return u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
-    }
-    if at >= key.len() {
-        return 0;
-    }
-    if let Some(last) = key.last_chunk::<8>() {
-        return u64::from_be_bytes(*last) << (8 * (at + 8 - key.len()));
-    }
-    key[at..].iter().enumerate().fold(0, |word, (i, &byte)| word | u64::from(byte) << (56 - 8 * i))
-}
-
 /// Heap words for the tail of a key of `len` bytes under a prefix of `prefix` bytes.
 #[inline]
 pub(super) fn tail_words(len: usize, prefix: usize) -> usize {
     if len > LONG_KEY { 1 } else { (len - prefix).saturating_sub(IN_SLOT).div_ceil(8) }
-}
-
-/// The length of the longest common prefix.
-pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// # Safety

@@ -26,8 +26,9 @@ mod edit;
 mod layout;
 
 use super::{Changed, Fill, Page, PageCopy, PageForm, Removed, Seen};
-use crate::key::Bytes;
 use crate::points;
+use crate::search::chunk;
+use crate::structure::{Bytes, Form as _};
 use archipelago_platform::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::*};
 use archipelago_platform::hint;
 use archipelago_platform::memory::taken_by;
@@ -36,10 +37,8 @@ use archipelago_sync::version_lock::VersionLock;
 use copy::{BytesCopy, IN_ORDER, Scratch};
 use core::alloc::Layout;
 use core::cmp::Ordering;
-use core::hash::Hasher;
 use edit::{UNDERFULL, UNDERFULL_WORDS};
 use layout::{BOXED, Boxed, Info, LONG_HIGH, LONG_KEY, Meta, SLOT, SLOTS, WORDS, boxed, compare, lent};
-pub(crate) use layout::{chunk, common};
 
 /// See the module's drawing.
 #[repr(C, align(64))]
@@ -97,45 +96,6 @@ impl BytesPage {
 
 impl PageForm for Bytes {
     type Page = BytesPage;
-    type Owned = Vec<u8>;
-    type Keys = crate::map::Joined;
-
-    fn own(key: &[u8]) -> Vec<u8> {
-        key.to_vec()
-    }
-
-    fn probe(owned: &Vec<u8>) -> &[u8] {
-        owned
-    }
-
-    fn just_below(bound: &[u8]) -> Option<Vec<u8>> {
-        let (&last, rest) = bound.split_last()?;
-        let mut below = rest.to_vec();
-        if last > 0 {
-            below.push(last - 1);
-            below.extend([0xFF; 8]);
-        }
-        Some(below)
-    }
-
-    fn just_above(key: &[u8]) -> Option<Vec<u8>> {
-        Some([key, &[0]].concat())
-    }
-
-    fn set_above(owned: &mut Vec<u8>, key: &[u8]) -> bool {
-        owned.clear();
-        owned.extend_from_slice(key);
-        owned.push(0);
-        true
-    }
-
-    fn least() -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn great() -> Vec<u8> {
-        vec![0xFF; 8]
-    }
 
     #[inline]
     fn outside(key: &[u8]) -> usize {
@@ -145,19 +105,6 @@ impl PageForm for Bytes {
     /// What a box of any byte string takes.
     fn bound_bytes(low: &[u8]) -> usize {
         taken_by(Layout::new::<Boxed>()) + taken_by(Layout::for_value(low))
-    }
-
-    #[inline]
-    fn with_bytes<R>(key: &[u8], f: impl FnOnce(&[u8]) -> R) -> R {
-        f(key)
-    }
-
-    #[inline]
-    fn tag(key: &[u8]) -> u8 {
-        let mut hasher = rustc_hash::FxHasher::default();
-        hasher.write(key);
-        // The hasher rotates its best bits to the bottom; zero means "empty slot" and is moved to one.
-        ((hasher.finish() >> 16) as u8).max(1)
     }
 }
 

@@ -1,9 +1,13 @@
-//! The seam between the maps that users see and the structures beneath them.
+//! The seam between the maps that users see, the keys that they have, and the structures beneath.
 //!
 //! A *structure* maps encoded keys to words, concurrently: HydraList's two layers, the adaptive radix tree, the B-link tree, Eunomia's chunks under a tree or under towers. It supplies the
-//! primitives of [`Structure`], and [`Map`](super::Map) makes the whole face of them: sessions, references, iterators,
+//! primitives of [`Structure`], and [`Map`](crate::Map) makes the whole face of them: sessions, references, iterators,
 //! atomic operations, limits, bulk work. So all maps have the same methods with the same signatures, consistency and
 //! bounds, and the tests are written once.
+//!
+//! A [`Form`] is what a structure knows of keys: how encodings are compared, kept and shown. Forms know no structure: a
+//! [`Kind`] of structure has one for each form, and a form picks its own. What layout a structure has for a form is the
+//! structure's secret: a trait of its own, which it implements for both forms.
 //!
 //! To add a structure: implement [`Structure`] for its core and [`Kind`] for a marker, alias `Map<Marker, K, V>`, and put
 //! the alias into the conformance tests. What has a default here may be left to it.
@@ -18,11 +22,153 @@
 //!    structure is as the call left it.
 //! 5. *Keys' memory* is the structure's: it retires what it has boxed. A key shown to a closure is valid until that returns.
 
-use super::limits::Limits;
-use crate::key::{Encode, KeyForm};
+mod bytes;
+mod word;
+
+use crate::limits::Limits;
 use archipelago_platform::sync::Arc;
 use archipelago_sync::rcu::{Domain, Guard};
+use core::cmp::Ordering;
 use core::fmt::Debug;
+
+/// A family of encodings: what an index compares and stores. There are two, [`Word`] and [`Bytes`]; users never need to
+/// name this trait.
+pub trait Form: Copy + Send + Sync + Sized + 'static {
+    /// A borrowed encoding, ordered as the keys are.
+    type Probe<'a>: Copy + Ord + Debug;
+
+    /// A key kept by itself: scan positions, bounds.
+    type Owned: Clone + Send + Sync + 'static;
+
+    /// Many keys kept together.
+    type Keys: KeyList<Self>;
+
+    /// The structure that a kind has for this form.
+    type Core<S: Kind>: Structure<Self, Config = S::Config, Hooks = S::Hooks>;
+
+    /// Which of the two forms this is.
+    const KIND: FormKind;
+
+    /// The order of two encodings, whatever their lifetimes.
+    fn compare(a: Self::Probe<'_>, b: Self::Probe<'_>) -> Ordering;
+
+    /// Keeps `key`.
+    fn own(key: Self::Probe<'_>) -> Self::Owned;
+
+    /// The kept key.
+    fn probe(owned: &Self::Owned) -> Self::Probe<'_>;
+
+    /// Some key less than `bound` with few or no keys in between; `None` if `bound` is the least key.
+    fn just_below(bound: Self::Probe<'_>) -> Option<Self::Owned>;
+
+    /// The least key greater than `key`; `None` if it is the greatest.
+    fn just_above(key: Self::Probe<'_>) -> Option<Self::Owned>;
+
+    /// Makes `owned` the least key greater than `key`, in the memory that it has. False, with nothing changed, if `key` is
+    /// the greatest.
+    fn set_above(owned: &mut Self::Owned, key: Self::Probe<'_>) -> bool;
+
+    /// The least key.
+    fn least() -> Self::Owned;
+
+    /// Some key with few or no keys above it.
+    fn great() -> Self::Owned;
+
+    /// Calls `f` with the byte string that stands for `key`, in the same order.
+    fn with_bytes<R>(key: Self::Probe<'_>, f: impl FnOnce(&[u8]) -> R) -> R;
+
+    /// The key that a byte string of [`with_bytes`](Self::with_bytes) stands for.
+    ///
+    /// # Panics
+    /// It may, if `bytes` is no such string.
+    fn of_bytes(bytes: &[u8]) -> Self::Probe<'_>;
+
+    /// The tag of `key`: a hash byte that is never zero.
+    fn tag(key: Self::Probe<'_>) -> u8;
+
+    /// Calls `f` with an encoding in this form.
+    #[doc(hidden)]
+    fn of<R>(encoding: &(impl Encoding + ?Sized), f: impl FnOnce(Self::Probe<'_>) -> R) -> R;
+
+    /// Reads a whole key.
+    ///
+    /// # Safety
+    /// `D` may read `probe`.
+    #[doc(hidden)]
+    unsafe fn read<'a, D: Decoding>(probe: Self::Probe<'a>) -> D::Key<'a>;
+}
+
+/// The two forms, for code that must tell them apart at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormKind {
+    /// See [`Word`].
+    Word,
+    /// See [`Bytes`].
+    Bytes,
+}
+
+/// Keys that fit one `u64`.
+#[derive(Clone, Copy, Debug)]
+pub enum Word {}
+
+/// Keys that are byte strings, in lexicographic order.
+#[derive(Clone, Copy, Debug)]
+pub enum Bytes {}
+
+/// Something that can be looked up: a key, or a borrowed form of one (`str` for `String`).
+///
+/// The encoding is order-preserving and injective: `a < b` exactly when `a`'s encoding is less than `b`'s. An
+/// implementation that breaks this, or encodes a key differently each time, gives a map in a surprising order, never
+/// undefined behaviour.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no key, and no key is looked up by it: a `String` is by a `str`, a tuple by `by_parts(&(\"a\", 7))`"
+)]
+pub trait Encode {
+    /// The encoding's form.
+    type Form: Form;
+
+    /// Calls `f` with the encoding of `self`.
+    fn encode<R>(&self, f: impl FnOnce(<Self::Form as Form>::Probe<'_>) -> R) -> R;
+}
+
+/// Something with an encoding in either form.
+pub trait Encoding {
+    /// The encoding as a number.
+    fn word(&self) -> u64;
+
+    /// Calls `f` with the encoding as a byte string.
+    fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R;
+}
+
+/// What reads keys from encodings of either form.
+pub trait Decoding {
+    /// A key, borrowed from its encoding.
+    type Key<'a>;
+
+    /// Reads a number.
+    ///
+    /// # Safety
+    /// `word` is an encoding of such a key.
+    unsafe fn of_word<'a>(word: u64) -> Self::Key<'a>;
+
+    /// Reads a byte string.
+    ///
+    /// # Safety
+    /// `bytes` is an encoding of such a key.
+    unsafe fn of_bytes(bytes: &[u8]) -> Self::Key<'_>;
+}
+
+/// A list of encoded keys. See [`Form::Keys`].
+pub trait KeyList<F: Form>: Default + Send + Sync + 'static {
+    /// Adds a key at the end.
+    fn push(&mut self, key: F::Probe<'_>);
+
+    /// The key at a place.
+    fn get(&self, at: usize) -> F::Probe<'_>;
+
+    /// Removes all keys, and keeps the memory.
+    fn clear(&mut self);
+}
 
 /// When [`Structure::put`] stores.
 #[derive(Clone, Copy)]
@@ -68,7 +214,13 @@ impl End {
 }
 
 /// A structure of one form of keys, shared by threads. See the module's text for what it promises.
-pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
+pub trait Structure<F: Form>: Send + Sync + Sized + 'static {
+    /// See [`Kind::Config`].
+    type Config;
+
+    /// See [`Kind::Hooks`].
+    type Hooks: ?Sized;
+
     /// What operations know about the place where they run (a NUMA node, say), found once for a session.
     type Place<'s>: Copy;
 
@@ -77,6 +229,12 @@ pub trait Structure<F: KeyForm>: Send + Sync + Sized + 'static {
 
     /// The longest key that can be stored, in bytes of its encoding. The face stores no longer one.
     const LONGEST_KEY: usize = usize::MAX;
+
+    /// An empty structure.
+    fn build(config: &Self::Config, limits: Limits) -> Arc<Self>;
+
+    /// What it has beyond what all structures do.
+    fn hooks(&self) -> &Self::Hooks;
 
     /// This thread's place.
     fn place(&self) -> Self::Place<'_>;
@@ -256,17 +414,20 @@ pub struct Held {
     pub layers: usize,
 }
 
-/// A kind of structure, whatever its keys: the first parameter of [`Map`](super::Map).
+/// A kind of structure, whatever its keys: the first parameter of [`Map`](crate::Map).
 pub trait Kind: Sized + Send + Sync + 'static {
-    /// The structure for a form of keys.
-    type Core<F: KeyForm>: Structure<F>;
+    /// The structure for keys that are words.
+    type OfWords: Structure<Word, Config = Self::Config, Hooks = Self::Hooks>;
+
+    /// The structure for keys that are byte strings.
+    type OfBytes: Structure<Bytes, Config = Self::Config, Hooks = Self::Hooks>;
 
     /// Its settings.
     type Config: Clone + Default + Debug + Send + Sync + 'static;
 
+    /// What only this kind has, whatever the keys' form: what its maps have methods for beyond [`Map`](crate::Map)'s.
+    type Hooks: ?Sized;
+
     /// The name that users know it by.
     const NAME: &'static str;
-
-    /// An empty structure.
-    fn build<F: KeyForm>(config: &Self::Config, limits: Limits) -> Arc<Self::Core<F>>;
 }

@@ -20,7 +20,7 @@ pub enum Refused<T = ()> {
     Backlogged(T),
     /// The map holds as much memory as its `memory_limit` allows.
     Full(T),
-    /// The key is longer than the map's [`LONGEST_KEY`](super::Map::LONGEST_KEY).
+    /// The key is longer than the map's [`LONGEST_KEY`](crate::Map::LONGEST_KEY).
     TooLong(T),
 }
 

@@ -1,0 +1,33 @@
+//! The four kinds of nodes.
+
+/// A node's layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Node4,
+    Node16,
+    Node48,
+    Node256,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 4] = [Kind::Node4, Kind::Node16, Kind::Node48, Kind::Node256];
+
+    /// How many children fit.
+    pub(super) fn capacity(self) -> usize {
+        [4, 16, 48, 256][self as usize]
+    }
+
+    pub(super) fn larger(self) -> Kind {
+        Kind::ALL[(self as usize + 1).min(3)]
+    }
+
+    pub(super) fn smaller(self) -> Kind {
+        Kind::ALL[(self as usize).saturating_sub(1)]
+    }
+
+    /// With this many children or fewer the next smaller kind is used. Some slack below its capacity keeps an insert
+    /// after a removal from copying the node again.
+    pub(super) fn shrink_at(self) -> usize {
+        [0, 3, 12, 37][self as usize]
+    }
+}

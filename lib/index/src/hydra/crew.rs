@@ -1,0 +1,134 @@
+//! What the background threads of a map sleep on; [`maintain::background`](super::maintain) has what they do.
+
+use super::stats::MaintenanceStats;
+use archipelago_platform::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
+use archipelago_platform::sync::{Arc, Mutex, OnceLock};
+use archipelago_platform::thread::{self, Crew, Thread};
+use archipelago_platform::time::Duration;
+
+/// A round is due.
+pub(super) const ROUND: u8 = 1;
+/// There is garbage, and thread 0 did not know.
+pub(super) const GARBAGE: u8 = 2;
+
+/// The background threads, once they have been needed.
+pub(super) struct Background {
+    /// `None` inside: the operating system refused a thread, clients do the work.
+    pub(super) wake: OnceLock<Option<Arc<Wake>>>,
+    pub(super) threads: Mutex<Crew>,
+    /// Whether thread 0 knows of garbage: see `maintain/background.rs`.
+    pub(super) garbage: AtomicU8,
+}
+
+/// There is garbage that came after the last look, and a look to come; or there is no thread.
+pub(super) const NEW: u8 = 0;
+/// There has been none since the last look, and there is a look to come.
+pub(super) const WATCHED: u8 = 1;
+/// There is no look to come.
+pub(super) const UNWATCHED: u8 = 2;
+
+/// What background threads sleep on.
+pub(super) struct Wake {
+    pub(super) stop: AtomicBool,
+    /// The process that has the threads.
+    pub(super) process: u32,
+    /// One per background thread.
+    pub(super) sleepers: Box<[Sleeper]>,
+}
+
+#[derive(Default)]
+pub(super) struct Sleeper {
+    /// What there is to do.
+    pub(super) work: AtomicU8,
+    pub(super) thread: OnceLock<Thread>,
+    /// Whether the thread is at work, and so may hold something.
+    pub(super) works: AtomicBool,
+    pub(super) roused: AtomicU64,
+    pub(super) done: AtomicU64,
+    pub(super) wakes: AtomicU64,
+}
+
+/// Why a background thread woke.
+pub(super) enum Woken {
+    /// The map is being dropped.
+    Stop,
+    /// There is work of these kinds.
+    Work(u8),
+    /// The time is over.
+    Time,
+}
+
+impl Background {
+    pub(super) fn new() -> Self {
+        Self { wake: OnceLock::new(), threads: Mutex::new(Crew::default()), garbage: AtomicU8::new(NEW) }
+    }
+
+    pub(super) fn wake(&self) -> Option<&Arc<Wake>> {
+        self.wake.get()?.as_ref()
+    }
+
+    /// Adds what the threads have counted.
+    pub(super) fn count(&self, stats: &mut MaintenanceStats) {
+        let Some(wake) = self.wake() else { return };
+        let sum = |count: fn(&Sleeper) -> &AtomicU64| wake.sleepers.iter().map(|it| count(it).load(Acquire)).sum();
+        stats.threads = wake.sleepers.len();
+        // `done` first (Acquire, with the Release where it is stored): what a thread was roused for before is counted then.
+        stats.done = sum(|sleeper| &sleeper.done);
+        stats.roused = sum(|sleeper| &sleeper.roused);
+        stats.wakes = sum(|sleeper| &sleeper.wakes);
+    }
+}
+
+impl Wake {
+    /// Tells thread `node` that there is work.
+    pub(super) fn rouse(&self, node: usize, kind: u8) {
+        let sleeper = &self.sleepers[node];
+        // The first of many callers pays for the system call. Release (here) pairs with the Acquire in `wait`. An unpark
+        // is not lost if the thread does not sleep yet.
+        if sleeper.work.fetch_or(kind, AcqRel) == 0 {
+            sleeper.roused.fetch_add(1, Release);
+            if let Some(thread) = sleeper.thread.get() {
+                thread.unpark();
+            }
+        }
+    }
+
+    /// Sleeps until there is work, or the end has come, or the milliseconds have passed.
+    pub(super) fn wait(&self, node: usize, for_ms: Option<u64>) -> Woken {
+        let sleeper = &self.sleepers[node];
+        let mut slept = false;
+        loop {
+            if self.stop.load(Acquire) {
+                return Woken::Stop;
+            }
+            match sleeper.work.swap(0, AcqRel) {
+                0 if slept && for_ms.is_some() => return Woken::Time,
+                0 => {}
+                kinds => return Woken::Work(kinds),
+            }
+            match for_ms {
+                Some(ms) => thread::park_timeout(Duration::from_millis(ms)),
+                None => thread::park(),
+            }
+            sleeper.wakes.fetch_add(1, Release);
+            slept = true;
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Release);
+        for thread in self.sleepers.iter().filter_map(|sleeper| sleeper.thread.get()) {
+            thread.unpark();
+        }
+    }
+
+    /// Whether this is a child process, which has not got the threads.
+    pub(super) fn is_lost(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Whether no thread was at work when this process was forked. Relaxed: the child has what they had stored by then.
+    pub(super) fn all_rest(&self) -> bool {
+        self.sleepers.iter().all(|sleeper| !sleeper.works.load(Relaxed))
+    }
+}

@@ -1,0 +1,85 @@
+//! The state of a map's maintenance; [`maintain`](super::maintain) has what is done with it.
+
+use super::HydraForm;
+use super::crew::Background;
+use super::oplog::{MergedLog, PagePtr};
+use crate::thin::Thin;
+use archipelago_platform::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize};
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
+use std::collections::VecDeque;
+
+/// The state of a map's maintenance.
+pub(crate) struct Maintenance<F: HydraForm> {
+    /// Structure changes since the last round. Below zero for a moment when a change is drained before it is counted.
+    pub(super) pending: CachePadded<AtomicIsize>,
+    /// How many make a round due.
+    pub(super) due_at: AtomicUsize,
+    pub(super) combiner: Mutex<Combiner<F>>,
+    pub(super) updaters: Box<[Updater]>,
+    pub(super) background: Background,
+    /// Held by the thread that moves pages together: how many were in closed chunks when it last looked.
+    pub(super) compacting: Mutex<usize>,
+    /// What the last walk that merged pages has left.
+    pub(super) thin: Thin,
+    /// Pages moved so far.
+    pub(super) moved: AtomicU64,
+    /// A test hook: while set, no round is started.
+    pub(super) paused: AtomicBool,
+}
+
+pub(super) struct Combiner<F: HydraForm> {
+    /// The last round.
+    pub(super) round: u64,
+    pub(super) anchors: usize,
+    /// Removes drained in the last round, to be applied in the next.
+    pub(super) delayed: Vec<PagePtr<F>>,
+    /// Merged logs that some replica has not applied.
+    pub(super) logs: VecDeque<Arc<MergedLog<F>>>,
+    /// The last round when generations of shortcuts took turns.
+    pub(super) turned: u64,
+    /// Pages by the round that removed them, waiting to be retired.
+    pub(super) removed: VecDeque<(u64, Vec<PagePtr<F>>)>,
+}
+
+/// One per replica.
+pub(super) struct Updater {
+    /// The last round applied.
+    pub(super) applied: AtomicU64,
+    /// Held while applying.
+    pub(super) busy: Mutex<()>,
+}
+
+/// Takes a lock, also after a thread has panicked under it: see `maintain.rs`.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl<F: HydraForm> Maintenance<F> {
+    /// While this is held, no thread moves pages together.
+    pub(super) fn hold_still(&self) -> MutexGuard<'_, usize> {
+        lock(&self.compacting)
+    }
+
+    pub(super) fn new(nodes: usize) -> Self {
+        let combiner = Combiner {
+            round: 0,
+            anchors: 1,
+            delayed: Vec::new(),
+            logs: VecDeque::new(),
+            turned: 0,
+            removed: VecDeque::new(),
+        };
+        Self {
+            pending: CachePadded::new(AtomicIsize::new(0)),
+            due_at: AtomicUsize::new(1),
+            combiner: Mutex::new(combiner),
+            updaters: (0..nodes).map(|_| Updater { applied: AtomicU64::new(0), busy: Mutex::new(()) }).collect(),
+            background: Background::new(),
+            compacting: Mutex::new(0),
+            thin: Thin::default(),
+            moved: AtomicU64::new(0),
+            paused: AtomicBool::new(false),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Settings of what is kept: when snapshots are made, and in how much memory.
+
+use super::Config;
+use crate::db::evict::Policy;
+
+/// The parameters, with the values that they begin with.
+pub const PARAMETERS: &[(&str, &str)] = &[
+    ("save", ""),
+    ("auto-aof-rewrite-percentage", "100"),
+    ("auto-aof-rewrite-min-size", "67108864"),
+    ("maxmemory", "0"),
+    ("maxmemory-policy", "noeviction"),
+    ("maxmemory-samples", "5"),
+];
+
+/// A number of bytes as Redis reads it: with `k`, `kb`, `m`, `mb`, `g`, `gb` behind it or nothing.
+pub fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// The points of `save`: seconds and changes.
+fn points(text: &str) -> Option<Vec<(u64, u64)>> {
+    let numbers: Vec<u64> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    numbers.len().is_multiple_of(2).then(|| numbers.chunks(2).map(|pair| (pair[0], pair[1])).collect())
+}
+
+/// What a parameter of these is set to by a text. Returns `None` if it is none of them.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn checked(name: &str, text: &str) -> Option<Result<String, &'static str>> {
+    Some(match name {
+        "save" => points(text).map(|_| text.to_owned()).ok_or("Invalid save parameters"),
+        "auto-aof-rewrite-percentage" => text
+            .parse::<u32>()
+            .map(|number| number.to_string())
+            .map_err(|_| "argument couldn't be parsed into an integer"),
+        "maxmemory-samples" => match text.parse::<u32>() {
+            Ok(1..) => Ok(text.to_owned()),
+            _ => Err("argument must be between 1 and 2147483647 inclusive"),
+        },
+        "maxmemory-policy" => Policy::NAMES
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(text))
+            .map(|(name, _)| (*name).to_owned())
+            .ok_or("argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction"),
+        "maxmemory" | "auto-aof-rewrite-min-size" => {
+            bytes(text).map(|bytes| bytes.to_string()).ok_or("argument must be a memory value")
+        }
+        _ => return None,
+    })
+}
+
+/// Returns whether the log has outgrown the data: by so many bytes since a snapshot of so many.
+pub fn is_outgrown(config: &Config, appended: u64, snapshot: u64) -> bool {
+    let percentage: u64 = config.get("auto-aof-rewrite-percentage").parse().unwrap_or(0);
+    let least: u64 = config.get("auto-aof-rewrite-min-size").parse().unwrap_or(u64::MAX);
+    percentage > 0 && appended > 0 && appended >= least && appended >= snapshot / 100 * percentage
+}
+
+/// Returns whether `save` asks for a snapshot, so many seconds and changes after the last.
+pub fn is_due(config: &Config, since: u64, changes: u64) -> bool {
+    let points = points(&config.get("save")).unwrap_or_default();
+    changes > 0 && points.iter().any(|(seconds, least)| since >= *seconds && changes >= *least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+
+    #[test]
+    fn numbers_of_bytes() {
+        let all = ["100", "3kb", "3K", "2mb", "1gb", "1g", "5b", "x", "12pb", "-1", "99999999999gb"];
+        let expected = [100, 3 << 10, 3000, 2 << 20, 1 << 30, 1_000_000_000, 5];
+        assert!(all.iter().map(|text| bytes(text)).eq(expected.map(Some).into_iter().chain([None; 4])));
+    }
+
+    #[test]
+    fn when_a_snapshot_is_due() {
+        let config = Config::new(&Settings::default());
+        assert!(!is_due(&config, 1 << 30, 1 << 30), "no points are set");
+        config.set("save", "900 1 60 1000").unwrap();
+        let all =
+            [(900, 1, true), (899, 1, false), (900, 0, false), (60, 1000, true), (60, 999, false), (59, 2000, false)];
+        all.iter().for_each(|(since, changes, due)| assert_eq!(is_due(&config, *since, *changes), *due));
+        assert!(config.set("save", "900").is_err() && config.set("save", "a b").is_err());
+        assert!(!is_outgrown(&config, (64 << 20) - 1, 0) && is_outgrown(&config, 64 << 20, 0));
+        assert!(!is_outgrown(&config, 90 << 20, 100 << 20) && is_outgrown(&config, 100 << 20, 100 << 20));
+        config.set("auto-aof-rewrite-min-size", "1kb").unwrap();
+        assert_eq!(config.get("auto-aof-rewrite-min-size"), "1024");
+        assert!(is_outgrown(&config, 1024, 0));
+        config.set("auto-aof-rewrite-percentage", "0").unwrap();
+        assert!(!is_outgrown(&config, u64::MAX, 0), "it is switched off");
+    }
+}

@@ -1,0 +1,230 @@
+//! Entries as bytes, for snapshots.
+//!
+//! What an operation can see is kept: keys, types, encodings (`OBJECT ENCODING`), elements, times to expire at, the order of
+//! what has one. Layouts are not: no answer depends on them ([`table`](super::table)), so each database that has the same
+//! entries goes on alike.
+//!
+//! # Encoding
+//! Database, key, time to expire at (0: never), time of the last access, a byte for type and encoding, elements. Numbers are
+//! LEB128, a run of bytes has its length before it. What is malformed is refused.
+
+use super::hash::Hash;
+use super::list::{End, List};
+use super::pack::Pack;
+use super::set::Set;
+use super::stream::{Group, Id, Pending, Stream};
+use super::stream_node::Node;
+use super::table::Keyed;
+use super::value::{Entry, Kind, Value};
+use super::zset::Zset;
+use crate::operation::{Input, put_bytes, put_number};
+
+const STR: u8 = 1;
+const RAW: u8 = 2;
+const INT: u8 = 3;
+const LIST: u8 = 4;
+const PACKED_HASH: u8 = 5;
+const HASH: u8 = 6;
+const INTEGERS: u8 = 7;
+const SET: u8 = 8;
+const PACKED_ZSET: u8 = 9;
+const ZSET: u8 = 10;
+const STREAM: u8 = 11;
+
+/// Appends an entry of a database.
+pub fn put_entry(db: u32, entry: &Entry, out: &mut Vec<u8>) {
+    put_number(u64::from(db), out);
+    put_bytes(entry.key(), out);
+    put_number(entry.expires().unwrap_or(0), out);
+    put_number(u64::from(entry.access()), out);
+    put_value(&entry.value, out);
+}
+
+/// The database and the entry that come next.
+pub fn entry(input: &mut Input<'_>) -> Option<(u32, Entry)> {
+    let (db, key, expires, access) = (input.small()?, input.bytes()?, input.number()?, input.small()?);
+    let mut entry = Entry::new(key, value(input)?);
+    entry.set_expires((expires != 0).then_some(expires));
+    entry.set_access(access);
+    Some((db, entry))
+}
+
+fn put_value(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Str(bytes) => put_tagged(STR, bytes, out),
+        Value::Raw(bytes) => put_tagged(RAW, bytes, out),
+        Value::Int(number) => {
+            out.push(INT);
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        Value::List(list) => {
+            put_count(LIST, list.len(), out);
+            list.iter().for_each(|element| put_bytes(element, out));
+        }
+        Value::Hash(hash) => match &**hash {
+            Hash::Packed(pack) => put_pack(PACKED_HASH, pack, out),
+            Hash::Table(table) => {
+                put_count(HASH, table.len(), out);
+                for field in table.iter() {
+                    put_bytes(field.key(), out);
+                    put_bytes(field.value(), out);
+                    put_number(field.expires(), out);
+                }
+            }
+        },
+        Value::Set(set) => {
+            put_count(if matches!(**set, Set::Integers(_)) { INTEGERS } else { SET }, set.len(), out);
+            set.iter().for_each(|member| put_bytes(&member, out));
+        }
+        Value::Zset(zset) => match &**zset {
+            Zset::Packed(pack) => put_pack(PACKED_ZSET, pack, out),
+            Zset::Large { table, .. } => {
+                put_count(ZSET, table.len(), out);
+                for scored in table.iter() {
+                    put_bytes(scored.key(), out);
+                    out.extend_from_slice(&scored.score().to_bits().to_le_bytes());
+                }
+            }
+        },
+        Value::Stream(stream) => put_stream(stream, out),
+    }
+}
+
+fn put_tagged(tag: u8, bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(tag);
+    put_bytes(bytes, out);
+}
+
+fn put_count(tag: u8, count: usize, out: &mut Vec<u8>) {
+    out.push(tag);
+    put_number(count as u64, out);
+}
+
+fn put_pack(tag: u8, pack: &Pack, out: &mut Vec<u8>) {
+    put_count(tag, pack.len(), out);
+    pack.iter().for_each(|(_, item)| put_bytes(item, out));
+}
+
+fn value(input: &mut Input<'_>) -> Option<Value> {
+    Some(match input.byte()? {
+        STR => Value::Str(input.bytes()?.into()),
+        RAW => Value::Raw(Box::new(input.bytes()?.to_vec())),
+        INT => Value::Int(input.word()? as i64),
+        LIST => {
+            let mut list = List::default();
+            for _ in 0..input.number()? {
+                list.push(End::Right, input.bytes()?);
+            }
+            list.shrink();
+            list.into_value()
+        }
+        PACKED_HASH => Hash::Packed(pack(input)?).into_value(),
+        HASH => {
+            let mut hash = Hash::default();
+            hash.unpack();
+            for _ in 0..input.number()? {
+                let (name, value, expires) = (input.bytes()?, input.bytes()?, input.number()?);
+                hash.set(name, value);
+                hash.expire_at(name, (expires != 0).then_some(expires));
+            }
+            hash.into_value()
+        }
+        tag @ (INTEGERS | SET) => {
+            let mut set = Set::default();
+            if tag == SET {
+                set.unpack();
+            }
+            for _ in 0..input.number()? {
+                set.insert(input.bytes()?);
+            }
+            set.into_value()
+        }
+        PACKED_ZSET => Zset::Packed(pack(input)?).into_value(),
+        ZSET => {
+            let mut zset = Zset::default();
+            zset.unpack();
+            for _ in 0..input.number()? {
+                let (member, score) = (input.bytes()?, f64::from_bits(input.word()?));
+                zset.set(member, score);
+            }
+            zset.into_value()
+        }
+        STREAM => stream(input)?.into_value(),
+        _ => return None,
+    })
+}
+
+fn pack(input: &mut Input<'_>) -> Option<Pack> {
+    let mut pack = Pack::default();
+    for _ in 0..input.number()? {
+        pack.push_back(input.bytes()?);
+    }
+    pack.shrink();
+    Some(pack)
+}
+
+fn put_id(id: Id, out: &mut Vec<u8>) {
+    put_number(id.0, out);
+    put_number(id.1, out);
+}
+
+fn id(input: &mut Input<'_>) -> Option<Id> {
+    Some(Id(input.number()?, input.number()?))
+}
+
+fn put_stream(stream: &Stream, out: &mut Vec<u8>) {
+    let Stream { nodes, last, deleted, added, groups, .. } = stream;
+    // Node by node: what is trimmed "about" depends on them.
+    put_count(STREAM, nodes.len(), out);
+    for (master, node) in nodes {
+        put_id(*master, out);
+        put_bytes(&node.save(), out);
+    }
+    put_id(*last, out);
+    put_id(*deleted, out);
+    put_number(*added, out);
+    put_number(groups.len() as u64, out);
+    for (name, Group { last, read, pending, consumers }) in groups {
+        put_bytes(name, out);
+        put_id(*last, out);
+        put_number(u64::from(read.is_some()), out);
+        put_number(read.unwrap_or(0), out);
+        put_number(pending.len() as u64, out);
+        for (key, Pending { consumer, delivered, times }) in pending {
+            put_id(*key, out);
+            put_bytes(consumer, out);
+            put_number(*delivered, out);
+            put_number(*times, out);
+        }
+        put_number(consumers.len() as u64, out);
+        for (name, consumer) in consumers {
+            put_bytes(name, out);
+            put_number(consumer.seen, out);
+        }
+    }
+}
+
+fn stream(input: &mut Input<'_>) -> Option<Stream> {
+    let mut stream = Stream::default();
+    for _ in 0..input.number()? {
+        let master = id(input)?;
+        stream.adopt(master, Node::load(master, input.bytes()?)?).then_some(())?;
+    }
+    (stream.last, stream.deleted, stream.added) = (id(input)?, id(input)?, input.number()?);
+    stream.groups = input.many(|input| Some((input.bytes()?.to_vec(), group(input)?)))?.into_iter().collect();
+    Some(stream)
+}
+
+fn group(input: &mut Input<'_>) -> Option<Group> {
+    let (last, known, read) = (id(input)?, input.number()? != 0, input.number()?);
+    let mut group = Group { last, read: known.then_some(read), ..Group::default() };
+    let pending = input.many(|input| Some((id(input)?, input.bytes()?.to_vec(), input.number()?, input.number()?)))?;
+    for (name, seen) in input.many(|input| Some((input.bytes()?.to_vec(), input.number()?)))? {
+        group.seen(&name, seen);
+    }
+    for (id, name, delivered, times) in pending {
+        let name = group.consumers.get_key_value(&*name)?.0.clone();
+        group.assign(id, &name, delivered, times);
+    }
+    Some(group)
+}

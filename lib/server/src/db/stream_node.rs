@@ -1,0 +1,252 @@
+//! A node of a stream: entries in the form of Redis's listpacks, in memory and in RDB files.
+//!
+//! The listpack is: entries that are there, entries that are marked as deleted, the number of the master's fields, their
+//! names, 0; then for each entry flags, its identifier's distances from the master's, unless it has the master's fields their
+//! number, names (unless …) and values, and the number of its items. The first two are numbers here, since they change all
+//! the time; the body is the rest.
+
+use super::listpack::{self, Item};
+use super::stream::Id;
+
+/// The entry is deleted.
+const DELETED: i64 = 1;
+/// The entry has the master's fields.
+const SAME: i64 = 2;
+
+/// A node. See the module.
+#[derive(Clone, Debug)]
+pub struct Node {
+    live: u32,
+    dead: u32,
+    /// Items of the body.
+    items: u32,
+    /// Where the first entry begins.
+    start: u32,
+    body: Vec<u8>,
+}
+
+/// An entry of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'n> {
+    /// Its identifier.
+    pub id: Id,
+    flags: i64,
+    /// Where it begins, and where its fields or values do.
+    at: usize,
+    content: usize,
+    /// How many fields it has.
+    count: usize,
+    body: &'n [u8],
+}
+
+fn number(body: &[u8], at: usize) -> Option<(i64, usize)> {
+    listpack::next(body, at).and_then(|(item, next)| Some((item.int()?, next)))
+}
+
+/// Behind `count` items.
+fn skip(body: &[u8], at: usize, count: usize) -> Option<usize> {
+    (0..count).try_fold(at, |at, _| Some(listpack::next(body, at)?.1))
+}
+
+impl<'n> Entry<'n> {
+    /// The entry at `at`, and where the next begins. Returns `None` if it is malformed.
+    fn read(body: &'n [u8], master: Id, at: usize) -> Option<(Self, usize)> {
+        let (flags, next) = number(body, at)?;
+        let (time, next) = number(body, next)?;
+        let (sequence, next) = number(body, next)?;
+        let id = Id(master.0.wrapping_add(time as u64), master.1.wrapping_add(sequence as u64));
+        let (count, content) = if flags & SAME != 0 { number(body, 0)? } else { number(body, next)? };
+        let count = usize::try_from(count).ok().filter(|count| *count <= body.len())?;
+        let content = if flags & SAME != 0 { next } else { content };
+        let items = if flags & SAME != 0 { count } else { 2 * count };
+        let (told, end) = number(body, skip(body, content, items)?)?;
+        // Flags, two distances, and the number of fields.
+        let expected = items as i64 + 3 + i64::from(flags & SAME == 0);
+        (told == expected).then_some((Self { id, flags, at, content, count, body }, end))
+    }
+
+    fn is_deleted(&self) -> bool {
+        self.flags & DELETED != 0
+    }
+
+    /// How many fields it has.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns whether it has no field.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Fields and values by turns.
+    pub fn fields(self) -> impl Iterator<Item = Item<'n>> {
+        let same = self.flags & SAME != 0;
+        // The master's names begin behind their number.
+        let (mut name, mut value) = (number(self.body, 0).map_or(0, |(_, next)| next), self.content);
+        (0..2 * self.count).map_while(move |turn| {
+            let place = if same && turn % 2 == 0 { &mut name } else { &mut value };
+            let (item, next) = listpack::next(self.body, *place)?;
+            *place = next;
+            Some(item)
+        })
+    }
+}
+
+impl Node {
+    /// A node without entries, for entries with these fields.
+    pub fn new<'f>(names: impl Iterator<Item = &'f [u8]> + Clone) -> Self {
+        let mut body = Vec::new();
+        let count = names.clone().count();
+        listpack::put_int(count as i64, &mut body);
+        names.for_each(|name| listpack::put(name, &mut body));
+        listpack::put_int(0, &mut body);
+        Self { live: 0, dead: 0, items: count as u32 + 2, start: body.len() as u32, body }
+    }
+
+    /// A node of a listpack that anyone may have made. Returns `None` if it is malformed or has no entry that is there.
+    pub fn load(master: Id, bytes: &[u8]) -> Option<Self> {
+        let items = listpack::items(bytes)?.len();
+        let (live, at) = number(bytes, listpack::HEADER)?;
+        let (dead, at) = number(bytes, at)?;
+        let body = bytes[at..bytes.len() - 1].to_vec();
+        let (names, at) = number(&body, 0)?;
+        let names = usize::try_from(names).ok().filter(|names| *names <= body.len())?;
+        let (zero, start) = number(&body, skip(&body, at, names)?)?;
+        let node = Self {
+            live: u32::try_from(live).ok()?,
+            dead: u32::try_from(dead).ok()?,
+            items: u32::try_from(items - 2).ok()?,
+            start: start as u32,
+            body,
+        };
+        let (mut at, mut met, mut before) = (start, (0, 0), None);
+        while at < node.body.len() {
+            let (entry, next) = Entry::read(&node.body, master, at)?;
+            if before.is_some_and(|before| before >= entry.id) || entry.id < master {
+                return None;
+            }
+            before = Some(entry.id);
+            if entry.is_deleted() {
+                met.1 += 1
+            } else {
+                met.0 += 1
+            }
+            at = next;
+        }
+        (zero == 0 && met == (node.live, node.dead) && met.0 > 0).then_some(node)
+    }
+
+    /// As a listpack.
+    pub fn save(&self) -> Vec<u8> {
+        let mut counts = Vec::new();
+        listpack::put_int(self.live.into(), &mut counts);
+        listpack::put_int(self.dead.into(), &mut counts);
+        listpack::whole(self.items as usize + 2, &[&counts, &self.body])
+    }
+
+    /// Bytes of the listpack.
+    pub fn bytes(&self) -> usize {
+        let count = |number| if number < 128 { 2 } else { 3 };
+        listpack::HEADER + count(self.live) + count(self.dead) + self.body.len() + 1
+    }
+
+    /// Bytes allocated.
+    pub fn capacity(&self) -> usize {
+        self.body.capacity()
+    }
+
+    /// Entries, deleted ones among them.
+    pub fn entries(&self) -> u32 {
+        self.live + self.dead
+    }
+
+    /// Entries that are there.
+    pub fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// Appends an entry.
+    pub fn append<'f>(&mut self, master: Id, id: Id, fields: impl ExactSizeIterator<Item = &'f [u8]> + Clone) {
+        let same = self.has_names(fields.clone().step_by(2));
+        let body = &mut self.body;
+        let count = fields.len() / 2;
+        listpack::put_int(if same { SAME } else { 0 }, body);
+        listpack::put_int(id.0.wrapping_sub(master.0) as i64, body);
+        listpack::put_int(id.1.wrapping_sub(master.1) as i64, body);
+        let mut items = 3;
+        if !same {
+            listpack::put_int(count as i64, body);
+            items += 1;
+        }
+        for (at, field) in fields.enumerate() {
+            if !same || at % 2 == 1 {
+                listpack::put(field, body);
+                items += 1;
+            }
+        }
+        listpack::put_int(items, body);
+        self.items += items as u32 + 1;
+        self.live += 1;
+    }
+
+    /// Returns whether these are the master's fields.
+    fn has_names<'f>(&self, names: impl Iterator<Item = &'f [u8]>) -> bool {
+        let Some((count, mut at)) = number(&self.body, 0) else { return false };
+        let mut left = count;
+        for name in names {
+            match listpack::next(&self.body, at) {
+                Some((item, next)) if left > 0 && item.is(name) => (left, at) = (left - 1, next),
+                _ => return false,
+            }
+        }
+        left == 0
+    }
+
+    fn all(&self, master: Id) -> impl Iterator<Item = Entry<'_>> {
+        let mut at = self.start as usize;
+        core::iter::from_fn(move || {
+            let (entry, next) = Entry::read(&self.body, master, at)?;
+            at = next;
+            Some(entry)
+        })
+    }
+
+    /// The entries that are there, in order.
+    pub fn live_entries(&self, master: Id) -> impl Iterator<Item = Entry<'_>> {
+        self.all(master).filter(|entry| !entry.is_deleted())
+    }
+
+    /// The identifier of the last entry, be it deleted.
+    pub fn last(&self, master: Id) -> Id {
+        self.all(master).last().map_or(master, |entry| entry.id)
+    }
+
+    fn mark(&mut self, at: usize) {
+        // Flags are less than 128: one byte, and one for its length.
+        self.body[at] |= DELETED as u8;
+        self.live -= 1;
+        self.dead += 1;
+    }
+
+    /// Deletes an entry. Returns whether it was there.
+    pub fn delete(&mut self, master: Id, id: Id) -> bool {
+        let found =
+            self.live_entries(master).find(|entry| entry.id >= id).filter(|entry| entry.id == id).map(|entry| entry.at);
+        found.inspect(|at| self.mark(*at)).is_some()
+    }
+
+    /// Deletes the first entries, up to the first that is to stay.
+    pub fn delete_while(&mut self, master: Id, mut goes: impl FnMut(Id) -> bool) {
+        let places: Vec<usize> =
+            self.live_entries(master).take_while(|entry| goes(entry.id)).map(|entry| entry.at).collect();
+        places.into_iter().for_each(|at| self.mark(at));
+    }
+
+    /// Shows `add` all of it.
+    pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
+        add(&self.live.to_le_bytes());
+        add(&self.dead.to_le_bytes());
+        add(&self.body);
+    }
+}

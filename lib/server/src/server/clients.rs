@@ -1,0 +1,526 @@
+//! `CLIENT`: what clients see of each other, and do to each other.
+
+use archipelago_platform::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use archipelago_platform::time::{Duration, Instant};
+
+use super::client::{Client, Mute};
+use super::event_loop::Loop;
+use super::help;
+use super::shared::{Card, Letter, Shared, lock};
+use super::tracking::Mode;
+use crate::args::Args;
+use crate::command::{self, Command, flag};
+use crate::family::generic::unknown_subcommand;
+use crate::family::parse;
+use crate::operation::{Write, wish};
+use crate::pubsub::Kind;
+use crate::reply::{Fault, Protocol, Reply, fault};
+
+/// What others see of a client: its loop stores it after each round, others read it at any time. The values need not fit
+/// together.
+#[derive(Default)]
+pub struct Shown {
+    /// When its last request came: milliseconds since 1970.
+    last: AtomicU64,
+    /// The number of its last command, plus one.
+    command: AtomicUsize,
+    db: AtomicU32,
+    three: AtomicBool,
+    /// Bits of [`FLAGS`].
+    flags: AtomicU32,
+    /// Commands of a transaction that is being queued, plus one.
+    queued: AtomicUsize,
+    subscriptions: [AtomicUsize; 3],
+    input: AtomicUsize,
+    output: AtomicUsize,
+    redirect: AtomicU64,
+}
+
+/// The letters of a client's flags.
+const FLAGS: &[u8] = b"PxbtBeO";
+const PUBSUB: u32 = 1;
+const QUEUES: u32 = 1 << 1;
+const BLOCKED: u32 = 1 << 2;
+const TRACKING: u32 = 1 << 3;
+const BROADCAST: u32 = 1 << 4;
+const NO_EVICT: u32 = 1 << 5;
+const MONITOR: u32 = 1 << 6;
+
+impl Client {
+    /// Stores what others see.
+    pub fn show(&self) {
+        let shown = &self.card.shown;
+        shown.last.store(self.last, Relaxed);
+        shown.command.store(self.command.map_or(0, |command| command.number() + 1), Relaxed);
+        shown.db.store(self.session.db, Relaxed);
+        shown.three.store(self.session.protocol == Protocol::Resp3, Relaxed);
+        shown.queued.store(self.session.queued().map_or(0, |count| count + 1), Relaxed);
+        shown.output.store(self.waiting(), Relaxed);
+        shown.input.store(self.unread(), Relaxed);
+        let mut flags = if self.session.queued().is_some() { QUEUES } else { 0 };
+        flags |= if self.blocked.is_some() { BLOCKED } else { 0 };
+        flags |= if self.no_evict { NO_EVICT } else { 0 };
+        flags |= if self.monitors { MONITOR } else { 0 };
+        if let Some(mode) = &self.tracking {
+            flags |= TRACKING | if mode.broadcast { BROADCAST } else { 0 };
+            shown.redirect.store(mode.redirect, Relaxed);
+        }
+        if !self.subscriptions.is_empty() || shown.flags.load(Relaxed) & PUBSUB != 0 {
+            flags |= if self.subscriptions.is_empty() { 0 } else { PUBSUB };
+            for (place, kind) in [Kind::Channel, Kind::Pattern, Kind::Shard].into_iter().enumerate() {
+                let count = self.subscriptions.iter().filter(|(other, _)| *other == kind).count();
+                shown.subscriptions[place].store(count, Relaxed);
+            }
+        }
+        shown.flags.store(flags, Relaxed);
+    }
+}
+
+/// A client's line in `CLIENT LIST`.
+pub fn line(shared: &Shared, card: &Card) -> String {
+    let shown = &card.shown;
+    let name = String::from_utf8_lossy(&lock(&card.name)).into_owned();
+    let flags = shown.flags.load(Relaxed);
+    let mut letters: String =
+        (0..FLAGS.len()).filter(|bit| flags >> bit & 1 == 1).map(|bit| FLAGS[bit] as char).collect();
+    if letters.is_empty() {
+        letters.push('N');
+    }
+    let command = shown.command.load(Relaxed).checked_sub(1).and_then(|number| command::all().nth(number));
+    let (input, output) = (shown.input.load(Relaxed), shown.output.load(Relaxed));
+    let [sub, psub, ssub] = [0, 1, 2].map(|place: usize| shown.subscriptions[place].load(Relaxed));
+    let idle = super::now().saturating_sub(shown.last.load(Relaxed)) / 1000;
+    let redirect = if flags & TRACKING == 0 { -1 } else { shown.redirect.load(Relaxed) as i64 };
+    format!(
+        "id={} addr={} laddr={} fd={} name={name} age={} idle={idle} flags={letters} db={} sub={sub} psub={psub} ssub={ssub} \
+         multi={} qbuf={input} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll=0 omem={output} \
+         tot-mem={} events={} cmd={} user=default redir={redirect} resp={} loop={}\n",
+        card.owner.id,
+        card.peer,
+        shared.address,
+        card.owner.slot,
+        card.since.elapsed().as_secs(),
+        shown.db.load(Relaxed),
+        shown.queued.load(Relaxed) as i64 - 1,
+        input + output + size_of::<Client>(),
+        if output > 0 { "rw" } else { "r" },
+        command.map_or("NULL", |command| command.name),
+        if shown.three.load(Relaxed) { 3 } else { 2 },
+        card.owner.at,
+    )
+}
+
+/// Which clients `CLIENT LIST` and `CLIENT KILL` mean.
+#[derive(Default)]
+struct Filter {
+    ids: Vec<u64>,
+    pubsub: Option<bool>,
+    nobody: bool,
+    address: Option<Vec<u8>>,
+    local: Option<Vec<u8>>,
+    user: Option<Vec<u8>>,
+}
+
+impl Filter {
+    fn kind(&mut self, word: &[u8]) -> Result<(), Fault> {
+        match word.to_ascii_lowercase().as_slice() {
+            b"normal" => self.pubsub = Some(false),
+            b"pubsub" => self.pubsub = Some(true),
+            b"master" | b"replica" | b"slave" => self.nobody = true,
+            _ => return Err(Fault::made(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(word)))),
+        }
+        Ok(())
+    }
+
+    fn means(&self, shared: &Shared, card: &Card) -> bool {
+        let is =
+            |wanted: &Option<Vec<u8>>, there: String| wanted.as_ref().is_none_or(|wanted| *wanted == there.as_bytes());
+        let pubsub = card.shown.flags.load(Relaxed) & PUBSUB != 0;
+        !self.nobody
+            && (self.ids.is_empty() || self.ids.contains(&card.owner.id))
+            && self.pubsub.is_none_or(|wanted| wanted == pubsub)
+            && is(&self.address, card.peer.to_string())
+            && is(&self.local, shared.address.to_string())
+            && is(&self.user, "default".into())
+    }
+}
+
+fn number(text: &[u8], what: &'static str) -> Result<u64, Fault> {
+    let bad = Fault::new(what);
+    parse::integer(text).ok().and_then(|number| u64::try_from(number).ok()).filter(|number| *number > 0).ok_or(bad)
+}
+
+/// A pause that `CLIENT PAUSE` asked for.
+#[derive(Default)]
+pub struct Pause {
+    /// Until when, in milliseconds since 1970.
+    until: AtomicU64,
+    /// Reads go on.
+    writes_only: AtomicBool,
+}
+
+impl Pause {
+    /// Returns whether there is one at a time.
+    pub fn is_on(&self, now: u64) -> bool {
+        self.until.load(Relaxed) > now
+    }
+
+    /// Returns whether a request has to wait now.
+    pub fn holds(&self, args: &Args) -> bool {
+        self.until.load(Relaxed) > 0
+            && self.is_on(super::now())
+            && (!self.writes_only.load(Relaxed)
+                || command::find(&args[0]).is_some_and(|command| {
+                    command.has(flag::WRITE) || matches!(command.name, "exec" | "publish" | "spublish")
+                }))
+    }
+}
+
+impl Loop {
+    /// Carries out `CLIENT`. Returns whether the client's next request may be taken.
+    pub(super) fn client_command(&mut self, client: &mut Client, command: &'static Command, args: &Args) -> bool {
+        let word = args[1].to_ascii_uppercase();
+        if word == b"TRACKING" && args.len() > 2 {
+            return match self.track(client, args) {
+                Ok(writes) => self.listen(client, writes),
+                Err(fault) => {
+                    client.answer(&Reply::Error(fault));
+                    true
+                }
+            };
+        }
+        let reply = self.client_part(client, command, &word, args).unwrap_or_else(Reply::Error);
+        client.answer(&reply);
+        true
+    }
+
+    fn client_part(
+        &mut self,
+        client: &mut Client,
+        command: &'static Command,
+        word: &[u8],
+        args: &Args,
+    ) -> Result<Reply, Fault> {
+        let card = client.card.clone();
+        Ok(match (word, args.len()) {
+            (b"ID", 2) => Reply::Int(card.owner.id as i64),
+            (b"GETNAME", 2) => match &**lock(&card.name) {
+                [] => Reply::Null,
+                name => Reply::bulk(name),
+            },
+            (b"SETNAME", 3) if args[2].iter().any(|byte| !(b'!'..=b'~').contains(byte)) => {
+                return Err(Fault::new("ERR Client names cannot contain spaces, newlines or special characters."));
+            }
+            (b"SETNAME", 3) => {
+                *lock(&card.name) = args[2].to_vec();
+                Reply::OK
+            }
+            (b"SETINFO", 4) | (b"NO-TOUCH", 3) => Reply::OK,
+            (b"NO-EVICT", 3) => {
+                client.no_evict = switch(&args[2])?;
+                Reply::OK
+            }
+            (b"INFO", 2) => {
+                client.show();
+                Reply::Text(line(&self.shared, &card))
+            }
+            (b"LIST", _) => {
+                client.show();
+                self.list(args)?
+            }
+            (b"KILL", 3..) => self.kill(client, args)?,
+            (b"UNBLOCK", 3 | 4) => self.unblock(args)?,
+            (b"PAUSE", 3 | 4) => self.pause(args)?,
+            (b"UNPAUSE", 2) => {
+                self.shared.pause.until.store(0, Relaxed);
+                Reply::OK
+            }
+            (b"REPLY", 3) => {
+                client.mute = match args[2].to_ascii_uppercase().as_slice() {
+                    b"ON" => Mute::Off,
+                    b"OFF" => Mute::All,
+                    // The answer to this command is the first that is left out, the next one the second.
+                    b"SKIP" if client.mute != Mute::All => Mute::Next(2),
+                    b"SKIP" => Mute::All,
+                    _ => return Err(fault::SYNTAX),
+                };
+                Reply::OK
+            }
+            (b"GETREDIR", 2) => Reply::Int(client.tracking.as_ref().map_or(-1, |mode| mode.redirect as i64)),
+            (b"TRACKINGINFO", 2) => self.tracking_info(client),
+            (b"CACHING", 3) => caching(client, &args[2])?,
+            (b"HELP", 2) => help::of("client"),
+            _ => return Err(help::part(command, args, unknown_subcommand)),
+        })
+    }
+
+    fn list(&self, args: &Args) -> Result<Reply, Fault> {
+        let mut filter = Filter::default();
+        match args.len() {
+            2 => {}
+            4 if args.is(2, "TYPE") => filter.kind(&args[3])?,
+            4.. if args.is(2, "ID") => {
+                for id in args.from(3) {
+                    filter.ids.push(number(id, "ERR Invalid client ID")?);
+                }
+            }
+            _ => return Err(fault::SYNTAX),
+        }
+        let clients = lock(&self.shared.clients);
+        let meant = clients.values().filter(|card| filter.means(&self.shared, card));
+        Ok(Reply::Text(meant.map(|card| line(&self.shared, card)).collect()))
+    }
+
+    /// `CLIENT KILL address`, or with filters.
+    fn kill(&mut self, client: &mut Client, args: &Args) -> Result<Reply, Fault> {
+        let (mut filter, mut spares) = (Filter::default(), args.len() > 3);
+        if args.len() == 3 {
+            filter.address = Some(args[2].to_vec());
+        } else if args.len().is_multiple_of(2) {
+            for at in (2..args.len()).step_by(2) {
+                let value = &args[at + 1];
+                match args[at].to_ascii_uppercase().as_slice() {
+                    b"ID" => {
+                        filter.ids.push(number(value, "ERR client-id should be greater than 0")?);
+                    }
+                    b"TYPE" => filter.kind(value)?,
+                    b"ADDR" => filter.address = Some(value.to_vec()),
+                    b"LADDR" => filter.local = Some(value.to_vec()),
+                    b"USER" if value != b"default" => {
+                        let name = String::from_utf8_lossy(value);
+                        return Err(Fault::made(format!("ERR No such user '{name}'")));
+                    }
+                    b"USER" => filter.user = Some(value.to_vec()),
+                    b"SKIPME" if value.eq_ignore_ascii_case(b"yes") => spares = true,
+                    b"SKIPME" if value.eq_ignore_ascii_case(b"no") => spares = false,
+                    _ => return Err(fault::SYNTAX),
+                }
+            }
+        } else {
+            return Err(fault::SYNTAX);
+        }
+        let mut killed = 0;
+        for card in lock(&self.shared.clients).values().filter(|card| filter.means(&self.shared, card)) {
+            let own = card.owner.id == client.card.owner.id;
+            if own && spares {
+                continue;
+            }
+            killed += 1;
+            if own {
+                client.ends = true;
+            } else {
+                self.shared.post(card.owner.at, Letter::Kill(card.owner));
+            }
+        }
+        match (args.len(), killed) {
+            (3, 0) => Err(Fault::new("ERR No such client")),
+            (3, _) => Ok(Reply::OK),
+            _ => Ok(Reply::Int(killed)),
+        }
+    }
+
+    /// Whoever takes a client out of the queues answers it: this, its deadline, or the change that made a key ready.
+    fn unblock(&mut self, args: &Args) -> Result<Reply, Fault> {
+        let error = match args.get(3).map(<[u8]>::to_ascii_uppercase).as_deref() {
+            None | Some(b"TIMEOUT") => false,
+            Some(b"ERROR") => true,
+            _ => return Err(Fault::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")),
+        };
+        let id = u64::try_from(parse::integer(&args[2])?).unwrap_or(0);
+        let owner = lock(&self.shared.clients).get(&id).map(|card| card.owner);
+        let waited = owner.filter(|_| self.shared.unblock(id));
+        if let Some(owner) = waited {
+            self.shared.post(owner.at, Letter::Unblocked(owner, error));
+        }
+        Ok(Reply::Int(waited.is_some().into()))
+    }
+
+    fn pause(&mut self, args: &Args) -> Result<Reply, Fault> {
+        let bad = Fault::new("ERR timeout is not an integer or out of range");
+        let millis = u64::try_from(parse::integer_or(&args[2], bad)?);
+        let millis = millis.map_err(|_| Fault::new("ERR timeout is negative"))?;
+        let writes_only = match args.get(3).map(<[u8]>::to_ascii_uppercase).as_deref() {
+            None | Some(b"ALL") => false,
+            Some(b"WRITE") => true,
+            _ => return Err(Fault::new("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+        };
+        let pause = &self.shared.pause;
+        let now = super::now();
+        // The harder of two pauses, and the later of their ends.
+        let harder = pause.is_on(now) && !pause.writes_only.load(Relaxed);
+        pause.writes_only.store(writes_only && !harder, Relaxed);
+        pause.until.fetch_max(now.saturating_add(millis), Relaxed);
+        Ok(Reply::OK)
+    }
+
+    fn track(&mut self, client: &mut Client, args: &Args) -> Result<Vec<Write>, Fault> {
+        let on = switch(&args[2])?;
+        let mode = mode(args)?;
+        let owner = client.card.owner;
+        if !on {
+            self.shared.tracking.end(owner.id);
+            client.caching = None;
+            return Ok(client.tracking.take().map(|_| listen(false)).into_iter().collect());
+        }
+        if mode.redirect != 0 && !lock(&self.shared.clients).contains_key(&mode.redirect) {
+            return Err(Fault::new("ERR The client ID you want redirect to does not exist"));
+        }
+        let mut mode = mode;
+        if let Some(before) = &client.tracking {
+            if before.broadcast != mode.broadcast {
+                return Err(Fault::new(
+                    "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then \
+                     re-enabling it with a different mode.",
+                ));
+            }
+            if (before.opt_in, before.opt_out) != (mode.opt_in, mode.opt_out) {
+                return Err(Fault::new(
+                    "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then \
+                     re-enabling it with a different mode.",
+                ));
+            }
+            mode.prefixes.splice(0..0, before.prefixes.iter().cloned());
+            mode.prefixes.dedup();
+        }
+        for (at, one) in mode.prefixes.iter().enumerate() {
+            if let Some(other) = mode.prefixes[..at].iter().find(|other| overlap(one, other)) {
+                let shown = |prefix: &[u8]| String::from_utf8_lossy(prefix).into_owned();
+                return Err(Fault::made(format!(
+                    "ERR Prefix '{}' overlaps with an existing prefix '{}'. Prefixes for a single client must not overlap.",
+                    shown(one),
+                    shown(other)
+                )));
+            }
+        }
+        self.shared.tracking.begin(owner, mode.clone());
+        let begins = client.tracking.replace(mode).is_none();
+        Ok(begins.then(|| listen(true)).into_iter().collect())
+    }
+
+    fn tracking_info(&self, client: &Client) -> Reply {
+        let Some(mode) = &client.tracking else {
+            return info(vec!["off"], -1, &[]);
+        };
+        let mut flags = vec!["on"];
+        let mut say = |is: bool, word| flags.extend(is.then_some(word));
+        say(mode.broadcast, "bcast");
+        say(mode.opt_in, "optin");
+        say(mode.opt_in && client.caching == Some(true), "caching-yes");
+        say(mode.opt_out, "optout");
+        say(mode.opt_out && client.caching == Some(false), "caching-no");
+        say(mode.no_loop, "noloop");
+        say(self.shared.tracking.is_broken(client.card.owner.id), "broken_redirect");
+        info(flags, mode.redirect as i64, &mode.prefixes)
+    }
+
+    /// Has the database gather effects, or cease to, and answers behind it. Returns whether the client's next request may be
+    /// taken.
+    pub(super) fn listen(&mut self, client: &mut Client, writes: Vec<Write>) -> bool {
+        let mut owners = vec![None; writes.len()];
+        match owners.last_mut() {
+            // The thread that waits for the disk answers with the last of them; reads wait for the answer.
+            Some(last) if self.shared.store.waits() && !client.in_transaction => {
+                *last = Some(client.card.owner);
+                client.waits += 1;
+            }
+            _ => client.answer(&Reply::OK),
+        }
+        self.commit((owners, writes));
+        true
+    }
+}
+
+/// The operation that begins or ends a client's tracking.
+pub fn listen(begins: bool) -> Write {
+    Write::Listen { what: wish::CHANGES, begins }
+}
+
+fn info(flags: Vec<&str>, redirect: i64, prefixes: &[Vec<u8>]) -> Reply {
+    Reply::Map(vec![
+        Reply::bulk("flags"),
+        Reply::Set(flags.into_iter().map(Reply::bulk).collect()),
+        Reply::bulk("redirect"),
+        Reply::Int(redirect),
+        Reply::bulk("prefixes"),
+        Reply::bulks(prefixes),
+    ])
+}
+
+fn overlap(one: &[u8], other: &[u8]) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+fn switch(word: &[u8]) -> Result<bool, Fault> {
+    match word.to_ascii_uppercase().as_slice() {
+        b"ON" => Ok(true),
+        b"OFF" => Ok(false),
+        _ => Err(fault::SYNTAX),
+    }
+}
+
+fn mode(args: &Args) -> Result<Mode, Fault> {
+    let (mut mode, mut at) = (Mode::default(), 3);
+    while at < args.len() {
+        match args[at].to_ascii_uppercase().as_slice() {
+            b"REDIRECT" if at + 1 < args.len() => {
+                at += 1;
+                if mode.redirect != 0 {
+                    return Err(Fault::new("ERR A client can only redirect to a single other client"));
+                }
+                mode.redirect = u64::try_from(parse::integer_or(&args[at], Fault::new("ERR Invalid client ID"))?)
+                    .map_err(|_| Fault::new("ERR Invalid client ID"))?;
+            }
+            b"PREFIX" if at + 1 < args.len() => {
+                at += 1;
+                mode.prefixes.push(args[at].to_vec());
+            }
+            b"BCAST" => mode.broadcast = true,
+            b"OPTIN" => mode.opt_in = true,
+            b"OPTOUT" => mode.opt_out = true,
+            b"NOLOOP" => mode.no_loop = true,
+            _ => return Err(fault::SYNTAX),
+        }
+        at += 1;
+    }
+    if !mode.broadcast && !mode.prefixes.is_empty() {
+        return Err(Fault::new("ERR PREFIX option requires BCAST mode to be enabled"));
+    }
+    if mode.broadcast && (mode.opt_in || mode.opt_out) {
+        return Err(Fault::new("ERR OPTIN and OPTOUT are not compatible with BCAST"));
+    }
+    if mode.opt_in && mode.opt_out {
+        return Err(Fault::new("ERR You can't specify both OPTIN mode and OPTOUT mode"));
+    }
+    Ok(mode)
+}
+
+fn caching(client: &mut Client, word: &[u8]) -> Result<Reply, Fault> {
+    let Some(mode) = client.tracking.as_ref().filter(|mode| mode.opt_in || mode.opt_out) else {
+        return Err(Fault::new(
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+        ));
+    };
+    let yes = match word.to_ascii_uppercase().as_slice() {
+        b"YES" => true,
+        b"NO" => false,
+        _ => return Err(fault::SYNTAX),
+    };
+    match yes {
+        true if !mode.opt_in => {
+            Err(Fault::new("ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode."))
+        }
+        false if !mode.opt_out => {
+            Err(Fault::new("ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode."))
+        }
+        _ => {
+            client.caching = Some(yes);
+            Ok(Reply::OK)
+        }
+    }
+}
+
+/// How long a loop sleeps while requests have to wait for something that tells nobody.
+pub const MOMENT: Duration = Duration::from_millis(1);
+
+/// Since when a client's output is beyond the soft limit.
+pub type Since = Option<Instant>;

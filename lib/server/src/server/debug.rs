@@ -1,0 +1,74 @@
+//! `DEBUG`'s harmless parts, `WAIT`, and what an end of listening takes.
+
+use archipelago_platform::atomic::Ordering::Relaxed;
+use archipelago_platform::thread;
+use archipelago_platform::time::{Duration, Instant};
+
+use super::client::{Client, Mute};
+use super::clients;
+use super::event_loop::Loop;
+use super::help;
+use crate::args::Args;
+use crate::command::Command;
+use crate::family::generic::unknown_subcommand;
+use crate::family::parse;
+use crate::reply::{Fault, Reply};
+
+impl Loop {
+    /// `DEBUG`: what suites of tests use, and no more.
+    pub(super) fn debug(&mut self, command: &Command, args: &Args) -> Result<Reply, Fault> {
+        match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
+            // Redis stops as a whole; here the connections of one loop wait.
+            (b"SLEEP", 3) => {
+                let seconds = parse::float(&args[2])?.clamp(0.0, 60.0);
+                thread::sleep(Duration::from_secs_f64(seconds));
+                Ok(Reply::OK)
+            }
+            (b"SET-ACTIVE-EXPIRE", 3) => {
+                self.shared.no_expiry.store(&args[2] == b"0", Relaxed);
+                Ok(Reply::OK)
+            }
+            (b"JMAP", 2) => Ok(Reply::OK),
+            (b"HELP", 2) => Ok(help::of("debug")),
+            _ => Err(help::part(command, args, unknown_subcommand)),
+        }
+    }
+
+    /// `WAIT`: there are no followers, so that nothing but the time is waited for.
+    pub(super) fn wait(&mut self, client: &mut Client, args: &Args) -> bool {
+        let numbers = parse::integer(&args[1]).and_then(|followers| {
+            let bad = Fault::new("ERR timeout is not an integer or out of range");
+            let millis = u64::try_from(parse::integer_or(&args[2], bad)?);
+            Ok((followers, millis.map_err(|_| Fault::new("ERR timeout is negative"))?))
+        });
+        let (followers, millis) = match numbers {
+            Ok(numbers) => numbers,
+            Err(fault) => {
+                client.answer(&Reply::Error(fault));
+                return true;
+            }
+        };
+        if followers <= 0 || client.in_transaction {
+            client.answer(&Reply::Int(0));
+            return true;
+        }
+        let until = (millis > 0).then(|| Instant::now() + Duration::from_millis(millis.min(1 << 40)));
+        client.blocked = Some((until, Reply::Int(0)));
+        client.sleeps = true;
+        self.deadlines.extend(until.map(|until| (until, client.card.owner.slot)));
+        false
+    }
+
+    /// Ends what a client listens to, but for its subscriptions.
+    pub(super) fn stop_listening(&mut self, client: &mut Client) {
+        let owner = client.card.owner;
+        (client.caching, client.mute, client.no_evict) = (None, Mute::Off, false);
+        if core::mem::take(&mut client.monitors) {
+            self.shared.monitors.set(owner, false);
+        }
+        if client.tracking.take().is_some() {
+            self.shared.tracking.end(owner.id);
+            self.commit((vec![None], vec![clients::listen(false)]));
+        }
+    }
+}

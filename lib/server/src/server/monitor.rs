@@ -1,0 +1,77 @@
+//! `MONITOR`: clients that see all requests.
+//!
+//! A request is shown when it is taken, commands of a transaction as they are queued. Commands for administrators, and those
+//! with passwords, are not shown. A monitor that takes its lines too slowly is ended as a slow subscriber is.
+
+use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
+use archipelago_platform::sync::{Arc, Mutex};
+use core::fmt::Write as _;
+use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::client::Client;
+use super::shared::{Letter, Shared, lock};
+use crate::args::Args;
+use crate::blocked::Owner;
+use crate::command::{self, flag};
+
+/// Who sees all requests.
+#[derive(Default)]
+pub struct Monitors {
+    count: AtomicUsize,
+    all: Mutex<BTreeSet<Owner>>,
+}
+
+impl Monitors {
+    /// Begins or ends.
+    pub fn set(&self, owner: Owner, on: bool) {
+        let mut all = lock(&self.all);
+        if on {
+            all.insert(owner);
+        } else {
+            all.remove(&owner);
+        }
+        self.count.store(all.len(), Relaxed);
+    }
+}
+
+impl Shared {
+    /// Shows a request to those who see all.
+    pub fn show(&self, client: &Client, args: &Args) {
+        if self.monitors.count.load(Relaxed) == 0 {
+            return;
+        }
+        let command = command::find(&args[0]);
+        if command.is_none_or(|command| command.has(flag::ADMIN) || matches!(command.name, "auth" | "hello")) {
+            return;
+        }
+        let line = line(client, args).into_bytes();
+        let body = Arc::new((line.clone(), line));
+        for owner in lock(&self.monitors.all).iter() {
+            self.post(owner.at, Letter::Message(vec![*owner], body.clone(), None));
+        }
+    }
+}
+
+fn line(client: &Client, args: &Args) -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (seconds, micros) = (since.as_secs(), since.subsec_micros());
+    let mut line = format!("+{seconds}.{micros:06} [{} {}]", client.session.db, client.card.peer);
+    for word in args.from(0) {
+        line.push_str(" \"");
+        for byte in word {
+            let _ = match byte {
+                b'"' | b'\\' => write!(line, "\\{}", char::from(*byte)),
+                b'\n' => write!(line, "\\n"),
+                b'\r' => write!(line, "\\r"),
+                b'\t' => write!(line, "\\t"),
+                7 => write!(line, "\\a"),
+                8 => write!(line, "\\b"),
+                b' '..=b'~' => write!(line, "{}", char::from(*byte)),
+                other => write!(line, "\\x{other:02x}"),
+            };
+        }
+        line.push('"');
+    }
+    line + "\r\n"
+}

@@ -1,0 +1,155 @@
+//! Parameters of `CONFIG` that say what people see of the server, and limits of clients.
+
+use archipelago_platform::sync::Mutex;
+
+use super::events;
+use super::shared::{Shared, lock};
+use crate::operation::Write;
+
+/// Their names and first values.
+pub const PARAMETERS: [(&str, &str); 7] = [
+    ("client-output-buffer-limit", "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"),
+    ("latency-monitor-threshold", "0"),
+    ("latency-tracking", "yes"),
+    ("notify-keyspace-events", ""),
+    ("slowlog-log-slower-than", "10000"),
+    ("slowlog-max-len", "128"),
+    ("tracking-table-max-keys", "1000000"),
+];
+
+/// A value as `CONFIG GET` tells it. Returns `None` if the parameter is not one of these.
+///
+/// # Errors
+/// What is wrong with the value.
+pub fn check(name: &str, value: &str, before: &str) -> Option<Result<String, &'static str>> {
+    let number = |least: i64| match value.parse::<i64>() {
+        Ok(number) if number >= least => Ok(number.to_string()),
+        Ok(_) if least == 0 => Err("argument must be between 0 and 9223372036854775807 inclusive"),
+        Ok(_) => Err("argument must be between -1 and 9223372036854775807 inclusive"),
+        Err(_) => Err("argument couldn't be parsed into an integer"),
+    };
+    Some(match name {
+        "notify-keyspace-events" => {
+            events::classes(value).map(events::shown).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")
+        }
+        "slowlog-log-slower-than" => number(-1),
+        "slowlog-max-len" | "latency-monitor-threshold" | "tracking-table-max-keys" => number(0),
+        "latency-tracking" => Err("commands are always timed"),
+        "client-output-buffer-limit" => limits(value, before),
+        _ => return None,
+    })
+}
+
+/// Limits on what waits for a client: bytes beyond which it is ended, and bytes beyond which it is ended after a number of
+/// seconds; 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Beyond these bytes it is ended.
+    pub hard: u64,
+    /// Beyond these bytes it is ended after [`seconds`](Self::seconds).
+    pub soft: u64,
+    /// How long it may be beyond the soft limit.
+    pub seconds: u64,
+}
+
+/// The limits of both classes of clients.
+#[derive(Default)]
+pub struct Output {
+    classes: Mutex<[Limits; 2]>,
+}
+
+impl Output {
+    /// As a value of `client-output-buffer-limit` says.
+    pub fn set(&self, value: &str) {
+        *lock(&self.classes) = ["normal", "pubsub"].map(|class| limits_of(value, class));
+    }
+
+    /// Those of clients that subscribe, or of all others.
+    pub fn of(&self, subscribes: bool) -> Limits {
+        lock(&self.classes)[usize::from(subscribes)]
+    }
+}
+
+/// The limits of a class in a value of `client-output-buffer-limit`.
+pub fn limits_of(value: &str, class: &str) -> Limits {
+    let mut words = value.split(' ').skip_while(|word| *word != class).skip(1);
+    let mut next = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+    Limits { hard: next(), soft: next(), seconds: next() }
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let text = text.to_ascii_lowercase();
+    let units = [
+        ("kb", 1 << 10),
+        ("mb", 1 << 20),
+        ("gb", 1 << 30),
+        ("k", 1000),
+        ("m", 1_000_000),
+        ("g", 1_000_000_000),
+        ("b", 1),
+    ];
+    let unit = units.into_iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)));
+    let (digits, factor) = unit.unwrap_or((&text, 1));
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// Puts the classes of a value in the place of those before.
+fn limits(value: &str, before: &str) -> Result<String, &'static str> {
+    let words: Vec<&str> = value.split_ascii_whitespace().collect();
+    if words.is_empty() || !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.");
+    }
+    let mut all: Vec<String> = before.split(' ').map(str::to_owned).collect();
+    for class in words.chunks(4) {
+        let name =
+            if class[0].eq_ignore_ascii_case("replica") { "slave".into() } else { class[0].to_ascii_lowercase() };
+        let place = all
+            .iter()
+            .position(|word| *word == name)
+            .ok_or("Invalid client class specified in buffer limit configuration.")?;
+        let wrong = "Error in hard, soft or soft_seconds setting in buffer limit configuration.";
+        let numbers = [bytes(class[1]), bytes(class[2]), class[3].parse().ok()];
+        for (at, number) in numbers.into_iter().enumerate() {
+            all[place + 1 + at] = number.ok_or(wrong)?.to_string();
+        }
+    }
+    Ok(all.join(" "))
+}
+
+impl Shared {
+    /// Takes a parameter's new value. Returns what the database is to be told.
+    pub fn configure(&self, name: &str) -> Vec<Write> {
+        let name = name.to_ascii_lowercase();
+        let value = self.config.get(&name);
+        match name.as_str() {
+            "notify-keyspace-events" => return self.events.listen(events::classes(&value).unwrap_or(0)),
+            "client-output-buffer-limit" => self.limits.set(&value),
+            "tracking-table-max-keys" => self.tracking.limit(value.parse().unwrap_or(0)),
+            _ => self.slow.configure(&name, &value),
+        }
+        Vec::new()
+    }
+
+    /// Takes all parameters' first values.
+    pub fn configure_all(&self) {
+        PARAMETERS.iter().for_each(|(name, _)| _ = self.configure(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_redis_reads_them() {
+        let before = PARAMETERS[0].1;
+        let after = limits("normal 1mb 2k 3 PUBSUB 0 0 0", before).unwrap();
+        assert_eq!(after, "normal 1048576 2000 3 slave 268435456 67108864 60 pubsub 0 0 0");
+        assert_eq!(limits_of(&after, "normal"), Limits { hard: 1 << 20, soft: 2000, seconds: 3 });
+        assert!(limits("normal 1 2", before).is_err() && limits("other 1 2 3", before).is_err());
+        assert_eq!(
+            check("slowlog-max-len", "-5", ""),
+            Some(Err("argument must be between 0 and 9223372036854775807 inclusive"))
+        );
+    }
+}

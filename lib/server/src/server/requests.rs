@@ -1,0 +1,91 @@
+//! What a loop notes of requests that it carries out: times, commands, and the keys of clients that track them.
+
+use archipelago_platform::time::Instant;
+
+use super::client::Client;
+use super::event_loop::Loop;
+use crate::args::Args;
+use crate::command::{Command, Run};
+use crate::operation::{Call, Read, Write};
+use crate::reply::{Fault, Reply};
+
+impl Client {
+    /// Returns whether keys that it reads now are to be noted.
+    fn notes(&self) -> bool {
+        self.tracking.as_ref().is_some_and(|mode| {
+            let asked = (!mode.opt_in || self.caching == Some(true)) && !(mode.opt_out && self.caching == Some(false));
+            !mode.broadcast && asked
+        })
+    }
+}
+
+impl Loop {
+    /// Carries out a read on the local replica.
+    pub(super) fn read(&mut self, client: &mut Client, call: Call) -> Reply {
+        client.command = Some(call.command);
+        if client.tracking.is_some() {
+            self.note_keys(client, &call);
+            client.caching = None;
+        }
+        let read = Read::Call(call);
+        let began = Instant::now();
+        let outcome = self.handle.read(&read);
+        let took = began.elapsed();
+        let Read::Call(call) = &read;
+        let reply = match outcome {
+            Ok(outcome) => {
+                if let Some(effects) = outcome.effects {
+                    self.shared.tell_events(&effects.events);
+                }
+                outcome.reply
+            }
+            Err(poisoned) => Reply::Error(Fault::made(format!("ERR {poisoned}"))),
+        };
+        self.shared.stats.note(self.number, call.command, took, reply.is_error());
+        if self.shared.slow.is_slow(took) {
+            self.shared.slow.tell(Some(&client.card), call.command, Some(&call.args), took);
+        }
+        reply
+    }
+
+    /// Notes the keys of a read, before it.
+    fn note_keys(&self, client: &Client, call: &Call) {
+        if client.notes() {
+            let places = call.command.keys.places(&call.args);
+            self.shared.note(client.card.owner.id, places.into_iter().map(|place| &call.args[place]));
+        }
+    }
+
+    /// Notes the keys that a transaction reads, before it is handed on.
+    pub(super) fn note_reads(&self, client: &mut Client, write: &Write) {
+        client.command = match write {
+            Write::Call(call) => Some(call.command),
+            _ => client.command,
+        };
+        if client.tracking.is_none() {
+            return;
+        }
+        if let Write::Exec { calls, .. } = write {
+            let reads = calls.iter().filter(|call| matches!(call.command.run, Run::Read(_)));
+            reads.for_each(|call| self.note_keys(client, call));
+        }
+        client.caching = None;
+    }
+
+    /// Carries out a command of the server, and notes its time. Returns whether the client's next request may be taken.
+    pub(super) fn serve_timed(&mut self, client: &mut Client, command: &'static Command, args: Args) -> bool {
+        client.command = Some(command);
+        if command.name != "client" {
+            client.caching = None;
+        }
+        let kept = args.clone();
+        let began = Instant::now();
+        let more = self.command(client, command, args);
+        let took = began.elapsed();
+        self.shared.stats.note(self.number, command, took, false);
+        if self.shared.slow.is_slow(took) {
+            self.shared.slow.tell(Some(&client.card), command, Some(&kept), took);
+        }
+        more
+    }
+}

@@ -1,0 +1,116 @@
+//! `maxmemory`: what goes when memory is short is chosen here, and goes by an operation that names it.
+//!
+//! After each batch, keys are chosen and removed until what is left is below the limit: up to [`ROUNDS`] times [`AT_ONCE`] keys, so that no
+//! client waits for a flood of them. If nothing may go, changes that need memory are refused until there is room. The
+//! limit is for the keys and values of one replica ([`Db::used`]); clients' buffers and the log's queue have bounds of their own.
+
+use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use archipelago_platform::sync::Mutex;
+use archipelago_replicate::Handle;
+
+use super::now;
+use super::shared::{Shared, lock};
+use crate::config::keeping;
+use crate::db::evict::{Order, Policy};
+use crate::db::{Db, Random};
+use crate::operation::Write;
+
+/// Keys that are chosen at a time.
+const AT_ONCE: usize = 16;
+/// How often keys are chosen after a batch.
+const ROUNDS: usize = 64;
+
+/// What is known of the limit.
+#[derive(Default)]
+pub struct Room {
+    /// Bytes; 0: there is none.
+    limit: AtomicU64,
+    /// Says that changes which need memory are refused.
+    full: AtomicBool,
+    evicted: AtomicU64,
+    chooser: Mutex<Chooser>,
+}
+
+/// How keys are chosen: by one thread at a time.
+#[derive(Default)]
+struct Chooser {
+    /// As `CONFIG` has them: what is in force.
+    texts: [String; 3],
+    policy: Policy,
+    samples: usize,
+    counts: bool,
+    random: Option<Random>,
+}
+
+impl Room {
+    /// Returns whether changes that need memory are to be refused.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Relaxed)
+    }
+}
+
+impl Shared {
+    /// Puts new settings in force. Returns an operation that has to come before them. Called by one loop now and then.
+    pub fn apply_limit(&self) -> Option<Write> {
+        let texts = ["maxmemory", "maxmemory-policy", "maxmemory-samples"].map(|name| self.config.get(name));
+        let mut chooser = lock(&self.room.chooser);
+        if chooser.texts == texts {
+            return None;
+        }
+        let [limit, policy, samples] = &texts;
+        let limit = keeping::bytes(limit).unwrap_or(0);
+        let policy = Policy::named(policy).unwrap_or_default();
+        chooser.samples = samples.parse().unwrap_or(5);
+        chooser.random.get_or_insert(Random(now()));
+        let lfu = policy.order == Order::Lfu;
+        let other = lfu != (chooser.policy.order == Order::Lfu);
+        let meter = ((limit > 0 && !chooser.counts) || other).then_some(Write::Meter { lfu });
+        chooser.counts |= meter.is_some();
+        (chooser.policy, chooser.texts) = (policy, texts);
+        self.room.limit.store(limit, Relaxed);
+        if limit == 0 {
+            self.room.full.store(false, Relaxed);
+        }
+        meter
+    }
+
+    /// What is to be removed for the limit's sake, if anything is. Notes whether changes are refused.
+    pub fn choose_victims(&self) -> Option<Write> {
+        let limit = self.room.limit.load(Relaxed);
+        if limit == 0 {
+            return None;
+        }
+        let mut chooser = lock(&self.room.chooser);
+        let Chooser { policy, samples, random, .. } = &mut *chooser;
+        let random = random.as_mut()?;
+        let now = now();
+        let look = |db: &Db| {
+            let over = db.used() as u64 > limit;
+            (over, if over { db.victims(*policy, now, random, *samples, AT_ONCE) } else { Vec::new() })
+        };
+        let (over, keys) = self.store.db().inspect(0, look).unwrap_or_default();
+        self.room.full.store(over && keys.is_empty(), Relaxed);
+        self.room.evicted.fetch_add(keys.len() as u64, Relaxed);
+        (!keys.is_empty()).then_some(Write::Evict { now, keys })
+    }
+
+    /// Removes keys until what is left is below the limit.
+    pub fn make_room(&self, handle: &mut Handle<Db>) {
+        if self.room.limit.load(Relaxed) == 0 {
+            return;
+        }
+        for _ in 0..ROUNDS {
+            let Some(evict) = self.choose_victims() else { return };
+            let outcomes = self.store.write_many(handle, vec![evict]);
+            if outcomes.iter().any(|outcome| outcome.reply.is_error()) {
+                return;
+            }
+        }
+    }
+
+    /// Bytes that keys and values take, about; the most they may take (0: any), and how many keys have gone for it.
+    pub fn room_info(&self) -> [u64; 3] {
+        let used = self.store.db().inspect(0, Db::used).unwrap_or(0);
+        [used as u64, self.room.limit.load(Relaxed) as u64, self.room.evicted.load(Relaxed)]
+    }
+}

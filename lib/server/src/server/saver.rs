@@ -1,0 +1,155 @@
+//! Snapshots by command, by `save`'s points, and when the log has outgrown the data; on a thread of their own.
+
+use archipelago_platform::sync::Arc;
+use archipelago_platform::thread;
+use archipelago_platform::time::{Duration, Instant};
+
+use super::client::Client;
+use super::event_loop::Loop;
+use super::now;
+use super::shared::{Letter, Shared, Verdict, lock};
+use crate::args::Args;
+use crate::blocked::Owner;
+use crate::command::{Command, category, flag};
+use crate::config::keeping;
+use crate::db::Outcome;
+use crate::reply::{Fault, Reply, fault};
+use crate::snapshot::Status;
+use flag::{ADMIN, FAST, NO_MULTI, NOSCRIPT};
+
+/// Their rows in the registry.
+#[rustfmt::skip]
+pub const COMMANDS: &[Command] = &[
+    Command::session("save", 1, ADMIN | NOSCRIPT | NO_MULTI, 0),
+    Command::session("bgsave", -1, ADMIN | NOSCRIPT, 0),
+    Command::session("bgrewriteaof", 1, ADMIN | NOSCRIPT, 0),
+    Command::session("lastsave", 1, FAST, category::ADMIN | category::DANGEROUS),
+];
+
+/// How long after a snapshot that failed the next is made without being asked for.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// The thread that makes a snapshot, and when the last one began.
+#[derive(Default)]
+pub struct Saver {
+    thread: Option<thread::JoinHandle<()>>,
+    tried: Option<Instant>,
+}
+
+/// Seconds since 1970.
+fn seconds() -> u64 {
+    now() / 1000
+}
+
+impl Shared {
+    fn saved(&self) -> Status {
+        self.store.snapshots().map(crate::snapshot::Snapshots::status).unwrap_or_default()
+    }
+
+    fn saves(&self) -> bool {
+        self.store.snapshots().is_some_and(crate::snapshot::Snapshots::is_running)
+    }
+
+    /// Begins a snapshot, of which `owner` is told the end. Returns whether none is under way.
+    fn begin_snapshot(self: &Arc<Self>, owner: Option<Owner>) -> bool {
+        let mut saver = lock(&self.saver);
+        if self.saves() || saver.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return false;
+        }
+        let shared = self.clone();
+        let run = move || {
+            let reply = match shared.store.snapshot(seconds()) {
+                Ok(()) => Reply::OK,
+                Err(failure) => Reply::Error(Fault::made(format!("ERR {failure}"))),
+            };
+            if let Some(owner) = owner {
+                let outcome = Outcome { reply, effects: None };
+                shared.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
+            }
+        };
+        saver.tried = Some(Instant::now());
+        saver.thread = thread::Builder::new().name("snapshot".into()).spawn(run).ok();
+        saver.thread.is_some()
+    }
+
+    /// Begins a snapshot if the settings ask for one.
+    pub fn save_on_time(self: &Arc<Self>) {
+        if self.saves() {
+            return;
+        }
+        let status = self.saved();
+        let tried = lock(&self.saver).tried;
+        if status.failure.is_some() && tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
+            return;
+        }
+        let appended = self.store.appended().saturating_sub(status.place);
+        let changes = self.changes(&status);
+        let since = seconds().saturating_sub(status.time.max(seconds().saturating_sub(self.since.elapsed().as_secs())));
+        if keeping::is_outgrown(&self.config, appended, status.bytes) || keeping::is_due(&self.config, since, changes) {
+            self.begin_snapshot(None);
+        }
+    }
+
+    /// Operations since the last snapshot.
+    fn changes(&self, status: &Status) -> u64 {
+        self.store.db().inspect(0, |db| db.serial()).unwrap_or(0).saturating_sub(status.serial)
+    }
+
+    /// Ends a snapshot that is under way, and makes a last one if the settings ask for it. No loop runs any more.
+    ///
+    /// # Errors
+    /// Why the last one failed.
+    pub fn end_snapshots(&self) -> Result<(), String> {
+        let Some(snapshots) = self.store.snapshots() else { return Ok(()) };
+        snapshots.cancel(true);
+        if let Some(thread) = lock(&self.saver).thread.take() {
+            let _ = thread.join();
+        }
+        snapshots.cancel(false);
+        let points = !self.config.get("save").is_empty();
+        // Once: an end may be asked for again.
+        let asked = lock(&self.last_save).replace(false);
+        if asked.unwrap_or(points) { self.store.snapshot(seconds()) } else { Ok(()) }
+    }
+
+    /// What `INFO` tells of snapshots.
+    pub fn snapshots_info(&self) -> String {
+        let status = self.saved();
+        let running = u8::from(self.saves());
+        let outcome = if status.failure.is_some() { "err" } else { "ok" };
+        format!(
+            "rdb_changes_since_last_save:{}\r\nrdb_bgsave_in_progress:{running}\r\nrdb_last_save_time:{}\r\n\
+             rdb_last_bgsave_status:{outcome}\r\naof_rewrite_in_progress:{running}\r\naof_last_bgrewrite_status:{outcome}\r\n\
+             aof_current_size:{}\r\naof_base_size:{}\r\n",
+            self.changes(&status),
+            status.time,
+            self.store.appended().saturating_sub(status.place) + status.bytes,
+            status.bytes,
+        )
+    }
+}
+
+impl Loop {
+    /// `SAVE`, `BGSAVE`, `BGREWRITEAOF`, `LASTSAVE`. Returns whether the client's next request may be taken.
+    pub(super) fn snapshots(&mut self, client: &mut Client, command: &Command, args: &Args) -> bool {
+        let reply = match command.name {
+            "lastsave" => {
+                Reply::Int(self.shared.saved().time.max(seconds() - self.shared.since.elapsed().as_secs()) as i64)
+            }
+            "save" if self.shared.begin_snapshot(Some(client.card.owner)) => {
+                // The client waits as one does for a key, and for ever: other clients go on.
+                client.blocked = Some((None, Reply::OK));
+                return false;
+            }
+            "bgsave" if args.len() > 2 || (args.len() == 2 && !args.is(1, "SCHEDULE")) => Reply::Error(fault::SYNTAX),
+            "bgsave" if self.shared.begin_snapshot(None) => Reply::Status("Background saving started"),
+            "bgrewriteaof" if self.shared.begin_snapshot(None) => {
+                Reply::Status("Background append only file rewriting started")
+            }
+            "bgrewriteaof" => Reply::Error(Fault::new("ERR Background append only file rewriting already in progress")),
+            _ => Reply::Error(Fault::new("ERR Background save already in progress")),
+        };
+        client.answer(&reply);
+        true
+    }
+}

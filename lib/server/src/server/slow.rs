@@ -1,0 +1,296 @@
+//! `SLOWLOG` and `LATENCY`: what took long.
+//!
+//! A read is timed by itself. Of changes, the batch is timed, and it is not known which of them it was: of a slow batch, those
+//! are logged whose time grows with their data, or all if none is such. The words of the others are kept only while the limit
+//! is below a millisecond, since that costs a copy.
+
+use archipelago_platform::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use archipelago_platform::sync::{Arc, Mutex};
+use archipelago_platform::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use super::event_loop::Loop;
+use super::help;
+use super::shared::{Card, lock};
+use super::stats::BUCKETS;
+use crate::args::Args;
+use crate::command::{Command, category, flag};
+use crate::family::generic::unknown_subcommand;
+use crate::family::parse;
+use crate::operation::Write;
+use crate::reply::{Fault, Reply};
+
+/// Words of an entry, and bytes of a word, as Redis has them.
+const WORDS: usize = 32;
+const BYTES: usize = 128;
+/// Samples of an event.
+const SAMPLES: usize = 160;
+
+struct Entry {
+    id: i64,
+    /// Seconds since 1970.
+    at: u64,
+    micros: u64,
+    words: Vec<Vec<u8>>,
+    peer: String,
+    name: Vec<u8>,
+}
+
+/// What took long.
+pub struct Slow {
+    /// From how many microseconds on; negative: never.
+    after: AtomicI64,
+    most: AtomicUsize,
+    entries: Mutex<(VecDeque<Entry>, i64)>,
+    /// From how many milliseconds on there are samples; 0: never.
+    monitor: AtomicU64,
+    samples: Mutex<BTreeMap<&'static str, Samples>>,
+}
+
+#[derive(Default)]
+struct Samples {
+    /// Seconds since 1970, and milliseconds.
+    all: VecDeque<(u64, u64)>,
+    longest: u64,
+}
+
+impl Default for Slow {
+    fn default() -> Self {
+        Self {
+            after: AtomicI64::new(10_000),
+            most: AtomicUsize::new(128),
+            entries: Mutex::default(),
+            monitor: AtomicU64::new(0),
+            samples: Mutex::default(),
+        }
+    }
+}
+
+/// A change that a batch might take long for: its place, and its words as far as they are kept.
+pub type Suspect = (usize, &'static Command, Option<Args>);
+
+impl Slow {
+    /// Takes a parameter's value, which was checked.
+    pub fn configure(&self, name: &str, value: &str) {
+        match name {
+            "slowlog-log-slower-than" => self.after.store(value.parse().unwrap_or(-1), Relaxed),
+            "slowlog-max-len" => {
+                let most = value.parse().unwrap_or(usize::MAX);
+                self.most.store(most, Relaxed);
+                lock(&self.entries).0.truncate(most);
+            }
+            "latency-monitor-threshold" => self.monitor.store(value.parse().unwrap_or(0), Relaxed),
+            _ => {}
+        }
+    }
+
+    /// Returns whether a time is to be told.
+    pub fn is_slow(&self, took: Duration) -> bool {
+        let (after, monitor) = (self.after.load(Relaxed), self.monitor.load(Relaxed));
+        (after >= 0 && took.as_micros() as i64 >= after) || (monitor > 0 && took.as_millis() as u64 >= monitor)
+    }
+
+    /// Tells of a command that took long.
+    pub fn tell(&self, card: Option<&Arc<Card>>, command: &Command, args: Option<&Args>, took: Duration) {
+        let (now, micros) = (super::now() / 1000, took.as_micros() as u64);
+        let monitor = self.monitor.load(Relaxed);
+        if monitor > 0 && micros / 1000 >= monitor {
+            self.sample(if command.has(flag::FAST) { "fast-command" } else { "command" }, now, micros / 1000);
+        }
+        let after = self.after.load(Relaxed);
+        let most = self.most.load(Relaxed);
+        if after < 0 || (micros as i64) < after || most == 0 {
+            return;
+        }
+        let words = args.map_or_else(|| vec![command.name.as_bytes().to_vec(), b"...".to_vec()], words);
+        let name = card.map(|card| lock(&card.name).clone()).unwrap_or_default();
+        let peer = card.map(|card| card.peer.to_string()).unwrap_or_default();
+        let mut entries = lock(&self.entries);
+        let id = entries.1;
+        entries.1 += 1;
+        entries.0.push_front(Entry { id, at: now, micros, words, peer, name });
+        entries.0.truncate(most);
+    }
+
+    fn sample(&self, event: &'static str, now: u64, millis: u64) {
+        let mut samples = lock(&self.samples);
+        let samples = samples.entry(event).or_default();
+        samples.longest = samples.longest.max(millis);
+        match samples.all.back_mut() {
+            // One a second: the longest.
+            Some((at, longest)) if *at == now => *longest = millis.max(*longest),
+            _ => samples.all.push_back((now, millis)),
+        }
+        if samples.all.len() > SAMPLES {
+            samples.all.pop_front();
+        }
+    }
+
+    /// The changes of a batch that are told of if it takes long.
+    pub fn suspects(&self, batch: &[Write]) -> Vec<Suspect> {
+        let (after, monitor) = (self.after.load(Relaxed), self.monitor.load(Relaxed));
+        if after < 0 && monitor == 0 {
+            return Vec::new();
+        }
+        let keeps = (0..1000).contains(&after);
+        let mut suspects = Vec::new();
+        for (at, write) in batch.iter().enumerate() {
+            let Write::Call(call) = write else { continue };
+            let grows = !call.command.has(flag::FAST) && call.command.categories & category::STRING == 0;
+            if grows || keeps {
+                suspects.push((at, call.command, Some(call.args.clone())));
+            }
+        }
+        suspects
+    }
+}
+
+/// An entry's words: of many and of long ones, the beginning, and how much there is more.
+fn words(args: &Args) -> Vec<Vec<u8>> {
+    let kept = if args.len() > WORDS { WORDS - 1 } else { args.len() };
+    let mut words: Vec<Vec<u8>> = Vec::new();
+    for word in args.from(0).take(kept) {
+        let mut shown = word[..word.len().min(BYTES)].to_vec();
+        if word.len() > BYTES {
+            shown.extend_from_slice(format!("... ({} more bytes)", word.len() - BYTES).as_bytes());
+        }
+        words.push(shown);
+    }
+    if args.len() > kept {
+        words.push(format!("... ({} more arguments)", args.len() - kept).into_bytes());
+    }
+    words
+}
+
+impl Loop {
+    /// `SLOWLOG`.
+    pub(super) fn slowlog(&mut self, command: &Command, args: &Args) -> Result<Reply, Fault> {
+        let slow = &self.shared.slow;
+        match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
+            (b"GET", 2 | 3) => {
+                let bad = Fault::new("ERR count should be greater than or equal to -1");
+                let count = args.get(2).map_or(Ok(10), |count| parse::integer_or(count, bad.clone()))?;
+                if count < -1 {
+                    return Err(bad);
+                }
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                let row = |entry: &Entry| {
+                    Reply::Array(vec![
+                        Reply::Int(entry.id),
+                        Reply::Int(entry.at as i64),
+                        Reply::Int(entry.micros as i64),
+                        Reply::bulks(&entry.words),
+                        Reply::bulk(&entry.peer),
+                        Reply::bulk(&entry.name),
+                    ])
+                };
+                Ok(Reply::Array(lock(&slow.entries).0.iter().take(count).map(row).collect()))
+            }
+            (b"LEN", 2) => Ok(Reply::count(lock(&slow.entries).0.len())),
+            (b"RESET", 2) => {
+                lock(&slow.entries).0.clear();
+                Ok(Reply::OK)
+            }
+            (b"HELP", 2) => Ok(help::of("slowlog")),
+            _ => Err(help::part(command, args, unknown_subcommand)),
+        }
+    }
+
+    /// `LATENCY`.
+    pub(super) fn latency(&mut self, command: &Command, args: &Args) -> Result<Reply, Fault> {
+        let slow = &self.shared.slow;
+        let mut samples = lock(&slow.samples);
+        let named = |event: &[u8], samples: &BTreeMap<&'static str, Samples>| {
+            samples.keys().copied().find(|name| event == name.as_bytes())
+        };
+        match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
+            (b"HISTORY", 3) => {
+                let all = named(&args[2], &samples).map(|name| &samples[name].all);
+                let pair =
+                    |(at, millis): &(u64, u64)| Reply::Array(vec![Reply::Int(*at as i64), Reply::Int(*millis as i64)]);
+                Ok(Reply::Array(all.into_iter().flatten().map(pair).collect()))
+            }
+            (b"LATEST", 2) => {
+                let row = |(name, samples): (&&str, &Samples)| {
+                    let (at, millis) = samples.all.back().copied().unwrap_or_default();
+                    let numbers = [at, millis, samples.longest].map(|number| Reply::Int(number as i64));
+                    Reply::Array([Reply::bulk(*name)].into_iter().chain(numbers).collect())
+                };
+                Ok(Reply::Array(samples.iter().map(row).collect()))
+            }
+            (b"RESET", _) => {
+                let names: Vec<&'static str> = match args.len() {
+                    2 => samples.keys().copied().collect(),
+                    _ => args.from(2).filter_map(|event| named(event, &samples)).collect(),
+                };
+                Ok(Reply::count(names.into_iter().filter(|name| samples.remove(name).is_some()).count()))
+            }
+            (b"GRAPH", 3) => match named(&args[2], &samples) {
+                Some(name) => Ok(Reply::Text(graph(name, &samples[name]))),
+                None => {
+                    let shown = String::from_utf8_lossy(&args[2]).into_owned();
+                    Err(Fault::made(format!("ERR No samples available for event '{shown}'")))
+                }
+            },
+            (b"DOCTOR", 2) => Ok(Reply::Text(doctor(slow.monitor.load(Relaxed), &samples))),
+            (b"HISTOGRAM", _) => {
+                drop(samples);
+                Ok(self.histograms(args))
+            }
+            (b"HELP", 2) => Ok(help::of("latency")),
+            _ => Err(help::part(command, args, unknown_subcommand)),
+        }
+    }
+
+    fn histograms(&self, args: &Args) -> Reply {
+        let mut told = Vec::new();
+        let wanted = |command: &Command| {
+            args.len() == 2 || args.from(2).any(|name| name.eq_ignore_ascii_case(command.name.as_bytes()))
+        };
+        for (command, sum) in self.shared.stats.all().filter(|(command, sum)| sum.calls > 0 && wanted(command)) {
+            let (mut buckets, mut seen) = (Vec::new(), 0);
+            for bucket in (0..BUCKETS).filter(|bucket| sum.buckets[*bucket] > 0) {
+                seen += sum.buckets[bucket];
+                buckets.extend([Reply::Int(1 << bucket), Reply::Int(seen as i64)]);
+            }
+            let pairs = [
+                Reply::bulk("calls"),
+                Reply::Int(sum.calls as i64),
+                Reply::bulk("histogram_usec"),
+                Reply::Map(buckets),
+            ];
+            told.extend([Reply::bulk(command.name), Reply::Map(pairs.into())]);
+        }
+        Reply::Map(told)
+    }
+}
+
+/// A line of the height of each sample.
+fn graph(name: &str, samples: &Samples) -> String {
+    let heights = b"_.,-=o#%@";
+    let longest = samples.all.iter().map(|(_, millis)| *millis).max().unwrap_or(0).max(1);
+    let shortest = samples.all.iter().map(|(_, millis)| *millis).min().unwrap_or(0);
+    let height = |millis: u64| heights[(millis * (heights.len() as u64 - 1) / longest) as usize] as char;
+    let line: String = samples.all.iter().map(|(_, millis)| height(*millis)).collect();
+    format!("{name} - high {longest} ms, low {shortest} ms (all time high {} ms)\n{line}\n", samples.longest)
+}
+
+fn doctor(monitor: u64, samples: &BTreeMap<&'static str, Samples>) -> String {
+    if monitor == 0 {
+        return "Latency is not monitored. CONFIG SET latency-monitor-threshold <milliseconds> begins it.\n".into();
+    }
+    if samples.is_empty() {
+        return format!("Nothing took {monitor} ms or longer.\n");
+    }
+    let mut text = format!("What took {monitor} ms or longer:\n");
+    for (name, samples) in samples {
+        let count = samples.all.len() as u64;
+        let sum: u64 = samples.all.iter().map(|(_, millis)| millis).sum();
+        text += &format!(
+            "- {name}: {count} seconds with such, {} ms on average, {} ms at most.\n",
+            sum / count.max(1),
+            samples.longest
+        );
+    }
+    text + "SLOWLOG GET names the commands. Long reads keep their own loop busy, not the other loops; long changes all.\n"
+}

@@ -1,0 +1,255 @@
+//! Client-side caching: which clients are to hear that a key was changed.
+//!
+//! # A cache is never stale for good
+//! A client's keys are noted before they are read ([`Tracking::note`]), and a change is looked for here after it was carried
+//! out ([`Shared::invalidate`]), both under one lock. If the look comes before the note, the change comes before the read,
+//! which sees it. Else the client is told; its loop takes the letter behind the read, whose answer the loop wrote at once,
+//! and for reads of a transaction behind the letter with the transaction's answer. That changes are told at all is a matter
+//! of [`events`](super::events).
+//!
+//! # Bounds
+//! At most `tracking-table-max-keys` keys are noted: one beyond is forgotten, and those who had it are told that it changed.
+//! Numbers of clients that are gone stay with a key until it changes, or until it has twice as many as it had when it was
+//! last rid of them.
+
+use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
+use archipelago_platform::sync::Mutex;
+use core::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::events::both;
+use super::shared::{Letter, Shared, lock};
+use crate::blocked::Owner;
+use crate::reply::{Protocol, Reply};
+
+/// How a client tracks keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mode {
+    /// It hears of all keys with its prefixes, and nothing is noted for it.
+    pub broadcast: bool,
+    /// Only what follows `CLIENT CACHING YES` is noted.
+    pub opt_in: bool,
+    /// What follows `CLIENT CACHING NO` is not noted.
+    pub opt_out: bool,
+    /// It does not hear of its own changes.
+    pub no_loop: bool,
+    /// The client that hears in its place; 0: itself.
+    pub redirect: u64,
+    /// With `broadcast`: prefixes, none of which begins another. None: all keys.
+    pub prefixes: Vec<Vec<u8>>,
+}
+
+struct Tracker {
+    owner: Owner,
+    mode: Mode,
+    /// The client that is to hear in its place is gone.
+    broken: bool,
+}
+
+#[derive(Default)]
+struct Tables {
+    clients: BTreeMap<u64, Tracker>,
+    keys: BTreeMap<Vec<u8>, Vec<u64>>,
+    /// The key that was forgotten last: the next one is behind it.
+    hand: Vec<u8>,
+    prefixes: BTreeMap<Vec<u8>, BTreeSet<u64>>,
+}
+
+/// All that is tracked.
+#[derive(Default)]
+pub struct Tracking {
+    clients: AtomicUsize,
+    /// The most keys; 0: any number.
+    most: AtomicUsize,
+    tables: Mutex<Tables>,
+}
+
+/// Counts for `INFO`.
+pub struct Tracked {
+    /// Keys that are noted.
+    pub keys: usize,
+    /// Clients over all noted keys.
+    pub items: usize,
+    /// Prefixes.
+    pub prefixes: usize,
+}
+
+impl Tracking {
+    /// Returns whether any client tracks keys.
+    pub fn is_on(&self) -> bool {
+        self.clients.load(Relaxed) > 0
+    }
+
+    /// How many clients track keys.
+    pub fn clients(&self) -> usize {
+        self.clients.load(Relaxed)
+    }
+
+    /// Takes another bound on the number of keys; 0: none.
+    pub fn limit(&self, most: usize) {
+        self.most.store(most, Relaxed);
+    }
+
+    /// Begins, or goes on in another mode.
+    pub fn begin(&self, owner: Owner, mode: Mode) {
+        let mut tables = lock(&self.tables);
+        if mode.broadcast {
+            let all = if mode.prefixes.is_empty() { vec![Vec::new()] } else { mode.prefixes.clone() };
+            all.into_iter().for_each(|prefix| _ = tables.prefixes.entry(prefix).or_default().insert(owner.id));
+        }
+        tables.clients.insert(owner.id, Tracker { owner, mode, broken: false });
+        self.clients.store(tables.clients.len(), Relaxed);
+    }
+
+    /// Ends a client's tracking. O(prefixes): the keys that were noted for it are left.
+    pub fn end(&self, id: u64) {
+        let mut tables = lock(&self.tables);
+        tables.clients.remove(&id);
+        tables.prefixes.retain(|_, clients| {
+            clients.remove(&id);
+            !clients.is_empty()
+        });
+        if tables.clients.is_empty() {
+            tables.keys.clear();
+        }
+        self.clients.store(tables.clients.len(), Relaxed);
+    }
+
+    /// Returns whether the client that is to hear in this one's place is gone.
+    pub fn is_broken(&self, id: u64) -> bool {
+        lock(&self.tables).clients.get(&id).is_some_and(|tracker| tracker.broken)
+    }
+
+    /// Counts. O(keys).
+    pub fn tracked(&self) -> Tracked {
+        let tables = lock(&self.tables);
+        let items = tables.keys.values().map(Vec::len).sum();
+        Tracked { keys: tables.keys.len(), items, prefixes: tables.prefixes.len() }
+    }
+
+    /// Notes that a client is about to read keys. Returns the keys that are forgotten for them, and for which clients: they
+    /// are to be told. O(log keys) for each.
+    pub fn note<'k>(&self, id: u64, keys: impl Iterator<Item = &'k [u8]>) -> Vec<(Vec<u8>, Vec<u64>)> {
+        let most = self.most.load(Relaxed);
+        let mut tables = lock(&self.tables);
+        let Tables { clients, keys: noted, hand, .. } = &mut *tables;
+        let mut forgotten = Vec::new();
+        for key in keys {
+            match noted.get_mut(key) {
+                Some(ids) if ids.contains(&id) => {}
+                Some(ids) => {
+                    if ids.len() >= 16 && ids.len().is_power_of_two() {
+                        ids.retain(|id| clients.contains_key(id));
+                    }
+                    ids.push(id);
+                }
+                None => {
+                    while most > 0 && noted.len() >= most {
+                        let behind = (Bound::Excluded(&*hand), Bound::Unbounded);
+                        let next = noted.range::<Vec<u8>, _>(behind).next().or_else(|| noted.iter().next());
+                        let Some(other) = next.map(|(key, _)| key.clone()) else { break };
+                        hand.clone_from(&other);
+                        let ids = noted.remove(&other).unwrap_or_default();
+                        forgotten.push((other, ids));
+                    }
+                    noted.insert(key.to_vec(), vec![id]);
+                }
+            }
+        }
+        forgotten
+    }
+}
+
+impl Shared {
+    /// Tells clients whose caches have any of the keys, which were changed by the clients before them; or that all keys may
+    /// have changed.
+    pub fn invalidate(&self, changes: &[(u64, Vec<u8>)], all: bool) {
+        let mut tables = lock(&self.tracking.tables);
+        let Tables { clients, keys: noted, prefixes, .. } = &mut *tables;
+        if all {
+            noted.clear();
+            let owners: Vec<u64> = clients.keys().copied().collect();
+            owners.into_iter().for_each(|id| self.send(clients, id, None));
+        }
+        let mut heard: BTreeMap<u64, Vec<&[u8]>> = BTreeMap::new();
+        for (by, key) in changes {
+            let noted = noted.remove(key).unwrap_or_default();
+            let begin = prefixes.iter().filter(|(prefix, _)| key.starts_with(prefix)).flat_map(|(_, ids)| ids);
+            for id in noted.iter().chain(begin) {
+                let Some(tracker) = clients.get(id) else { continue };
+                let keys = heard.entry(*id).or_default();
+                if (tracker.mode.no_loop && by == id) || keys.contains(&key.as_slice()) {
+                    continue;
+                }
+                keys.push(key);
+            }
+        }
+        for (id, keys) in heard {
+            let broadcast = clients.get(&id).is_some_and(|tracker| tracker.mode.broadcast);
+            // One message a key, as Redis does but in broadcasting mode.
+            for keys in keys.chunks(if broadcast { keys.len().max(1) } else { 1 }) {
+                self.send(clients, id, Some(keys));
+            }
+        }
+    }
+
+    /// Notes that a client is about to read keys.
+    pub fn note<'k>(&self, id: u64, keys: impl Iterator<Item = &'k [u8]>) {
+        let forgotten = self.tracking.note(id, keys);
+        if forgotten.is_empty() {
+            return;
+        }
+        let mut tables = lock(&self.tracking.tables);
+        for (key, ids) in forgotten {
+            ids.into_iter().for_each(|id| self.send(&mut tables.clients, id, Some(&[&key])));
+        }
+    }
+
+    fn send(&self, clients: &mut BTreeMap<u64, Tracker>, id: u64, keys: Option<&[&[u8]]>) {
+        let Some(tracker) = clients.get_mut(&id) else { return };
+        let keys = keys.map_or(Reply::Null, Reply::bulks);
+        let to = match tracker.mode.redirect {
+            0 => Some(tracker.owner),
+            other => lock(&self.clients).get(&other).map(|card| card.owner),
+        };
+        let Some(to) = to else {
+            tracker.broken = true;
+            let told = vec![Reply::bulk("tracking-redir-broken"), Reply::Int(tracker.mode.redirect as i64)];
+            let bytes = (Vec::new(), both(&Reply::Push(told)).1);
+            return self.post(tracker.owner.at, Letter::Invalidate(tracker.owner, bytes));
+        };
+        // A client of RESP2 hears by a channel, and only in another's place.
+        let mut bytes = (Vec::new(), Vec::new());
+        if tracker.mode.redirect != 0 {
+            let named = [Reply::bulk("message"), Reply::bulk("__redis__:invalidate"), keys.clone()];
+            Reply::Push(named.into()).encode(Protocol::Resp2, &mut bytes.0);
+        }
+        Reply::Push(vec![Reply::bulk("invalidate"), keys]).encode(Protocol::Resp3, &mut bytes.1);
+        self.post(to.at, Letter::Invalidate(to, bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_bounded_and_rid_of_clients_that_are_gone() {
+        let tracking = Tracking::default();
+        let owner = |id| Owner { at: 0, slot: 0, id };
+        for id in 1..=100 {
+            tracking.begin(owner(id), Mode::default());
+            tracking.note(id, [&b"hot"[..]].into_iter());
+            if id > 1 {
+                tracking.end(id);
+            }
+        }
+        assert!(tracking.tracked().items <= 17, "{} are noted for a key", tracking.tracked().items);
+        let mut forgotten = 0;
+        tracking.limit(10);
+        for number in 0..50_u8 {
+            forgotten += tracking.note(1, [&[number][..]].into_iter()).len();
+        }
+        assert_eq!(forgotten, 41);
+    }
+}

@@ -1,0 +1,51 @@
+//! Commands of the server inside `MULTI` and `EXEC`.
+//!
+//! A transaction is one operation of the log, and the database answers nothing useful for commands that are not its own.
+//! The loop carries those out when it has the transaction's answers, in their order: behind all of its changes, which in
+//! Redis they are between.
+
+use super::client::{Client, Mute};
+use super::event_loop::Loop;
+use crate::command::Run;
+use crate::operation::{Call, Write};
+use crate::reply::Reply;
+
+/// The calls of a transaction, if any is not the database's.
+pub fn mixed(write: Write) -> Option<Vec<Call>> {
+    match write {
+        Write::Exec { calls, .. } if calls.iter().any(is_of_the_server) => Some(calls),
+        _ => None,
+    }
+}
+
+fn is_of_the_server(call: &Call) -> bool {
+    matches!(call.command.run, Run::Session) && !matches!(call.command.name, "select" | "unwatch")
+}
+
+impl Loop {
+    /// Answers a transaction.
+    pub(super) fn answer_all(&mut self, client: &mut Client, calls: Vec<Call>, replies: Vec<Reply>) {
+        let skips = matches!(client.mute, Mute::Next(_));
+        if skips {
+            client.mute = Mute::All;
+        }
+        client.begin_array(replies.len());
+        client.in_transaction = true;
+        for (call, reply) in calls.into_iter().zip(replies) {
+            match call.command.name {
+                _ if !is_of_the_server(&call) => client.answer(&reply),
+                // Whoever publishes in a transaction waits with its next one, if at all.
+                "publish" | "spublish" => {
+                    let shard = call.command.name == "spublish";
+                    let count = self.shared.publish(shard, &call.args[1], &call.args[2]);
+                    client.answer(&Reply::Int(count));
+                }
+                _ => _ = self.command(client, call.command, call.args),
+            }
+        }
+        client.in_transaction = false;
+        if skips && client.mute == Mute::All {
+            client.mute = Mute::Off;
+        }
+    }
+}

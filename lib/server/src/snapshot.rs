@@ -1,0 +1,259 @@
+//! Snapshots: the database at one place of the log, in the file `snapshot`, so that the log before it can go.
+//!
+//! # How one is made
+//! 1. *Begin.* While no batch is on its way ([`Store::quiet`]), the log's end is noted and a walk over one replica begins
+//!    ([`walk`](crate::db::walk)): what it hands out is the database as it was at that place.
+//! 2. *Walk.* Stretches of entries are encoded while changes of that replica wait, some 32 KiB each, and written while they
+//!    do not. Other replicas go on all the time.
+//! 3. *Commit.* The log is synced up to the place: else the snapshot could have what the log has lost, and the log would give the
+//!    same places to other changes. The file is synced, renamed from `snapshot.tmp`, and the directory synced. The rename is
+//!    the switch: at each moment of a crash `snapshot` is the whole old file or the whole new one.
+//! 4. *Retire.* Segments of the log that end before the place are removed.
+//!
+//! A recovery reads the snapshot and applies the records behind its place.
+//!
+//! # The file
+//! A checkpoint file of the [journal](archipelago_journal): each record has a CRC-32C, and the last frame their number. The first
+//! record is the head: version, place, Unix time, what the database knows besides its entries. All others are entries.
+
+use std::path::{Path, PathBuf};
+
+use archipelago_journal::{CheckpointWriter, Disk, Error, read_checkpoint};
+use archipelago_platform::atomic::{AtomicBool, Ordering::Relaxed};
+use archipelago_platform::sync::{Arc, Mutex};
+use archipelago_platform::thread;
+use archipelago_platform::topology::Topology;
+
+use crate::db::value::Entry;
+use crate::db::{Db, image};
+use crate::log::{Refusal, Store};
+use crate::operation::{Input, put_bytes, put_number};
+
+/// The version of the file's format.
+const VERSION: u64 = 1;
+/// Bytes of a stretch of entries.
+const STRETCH: usize = 32 << 10;
+/// A record is shorter than this.
+const LONGEST: usize = 1 << 31;
+/// Bytes that are decoded at a time, by all threads together.
+const DECODED: usize = 8 << 20;
+
+/// Where a directory's snapshot is.
+pub fn path(directory: &Path) -> PathBuf {
+    directory.join("snapshot")
+}
+
+/// What is known of the snapshots of a server.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// When the last one was begun, in seconds since 1970; 0: there is none.
+    pub time: u64,
+    /// Up to where the log is in it.
+    pub place: u64,
+    /// Its length in bytes, about.
+    pub bytes: u64,
+    /// Operations that are in it.
+    pub serial: u64,
+    /// Why the last attempt failed.
+    pub failure: Option<Refusal>,
+}
+
+/// Where snapshots are written.
+pub struct Snapshots {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    status: Mutex<Status>,
+    running: AtomicBool,
+    cancelled: AtomicBool,
+}
+
+/// Says that no snapshot is being made any more, and ends its walk.
+struct Turn<'s>(&'s Snapshots, &'s Store);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // A poisoned database answers everything with an error.
+        let _ = self.1.db().inspect(0, Db::end_walk);
+        self.0.running.store(false, Relaxed);
+    }
+}
+
+impl Snapshots {
+    /// Those of a directory, of which the last one was read.
+    pub(crate) fn new(disk: Arc<dyn Disk>, directory: &Path, status: Status) -> Self {
+        let (running, cancelled) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { disk, path: path(directory), status: Mutex::new(status), running, cancelled }
+    }
+
+    /// What is known of them.
+    pub fn status(&self) -> Status {
+        self.status.lock().expect("nothing panics while it is locked").clone()
+    }
+
+    /// Returns whether one is being made.
+    pub fn is_running(&self) -> bool {
+        self.running.load(Relaxed)
+    }
+
+    /// Ends the one that is being made and refuses others, until it is called with `false`.
+    pub fn cancel(&self, cancel: bool) {
+        self.cancelled.store(cancel, Relaxed);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Status)) {
+        change(&mut self.status.lock().expect("nothing panics while it is locked"));
+    }
+}
+
+impl Store {
+    /// Makes a snapshot, and removes what of the log is in it. `time` is in seconds since 1970. Changes wait for a stretch of
+    /// some 32 KiB at a time, or for one value that is longer.
+    ///
+    /// # Errors
+    /// Why not, in a sentence: the one before is still there.
+    pub fn snapshot(&self, time: u64) -> Result<(), Refusal> {
+        let snapshots = self.snapshots().ok_or("this server has no directory for snapshots")?;
+        if snapshots.running.swap(true, Relaxed) {
+            return Err("another snapshot is being made".into());
+        }
+        let turn = Turn(snapshots, self);
+        let made = self.write_snapshot(snapshots, time);
+        drop(turn);
+        snapshots.change(|status| match &made {
+            Ok(new) => *status = new.clone(),
+            Err(failure) => status.failure = Some(failure.clone()),
+        });
+        made.map(drop)
+    }
+
+    fn write_snapshot(&self, snapshots: &Snapshots, time: u64) -> Result<Status, Refusal> {
+        let told = |error: Error| error.to_string();
+        let (end, head) = self.quiet(|db| db.begin_walk())?;
+        let place = end.map_or(0, |end| end.place);
+        let mut writer = CheckpointWriter::create(snapshots.disk.clone(), &snapshots.path).map_err(told)?;
+        let mut record = Vec::new();
+        put_number(VERSION, &mut record);
+        put_number(place, &mut record);
+        put_number(time, &mut record);
+        let serial = Input(&head).number().unwrap_or(0);
+        put_bytes(&head, &mut record);
+        writer.record(&record).map_err(told)?;
+        let mut bytes = record.len() as u64;
+        let mut put = |record: &mut Vec<u8>| {
+            if record.len() >= LONGEST {
+                return Err("a value of 2 GiB or more is not put into a snapshot".to_owned());
+            }
+            bytes += record.len() as u64;
+            let put = if record.is_empty() { Ok(()) } else { writer.record(record).map_err(told) };
+            record.clear();
+            put
+        };
+        loop {
+            if snapshots.cancelled.load(Relaxed) {
+                return Err("the server ends".into());
+            }
+            let portion = self.db().inspect(0, |db| db.walk_on(STRETCH)).map_err(|poisoned| poisoned.to_string())?;
+            let mut portion = portion.ok_or("another walk has begun")?;
+            put(&mut portion.bytes)?;
+            for (db, entry) in portion.aside.drain(..) {
+                image::put_entry(db, &entry, &mut portion.bytes);
+                if portion.bytes.len() >= STRETCH {
+                    put(&mut portion.bytes)?;
+                }
+            }
+            put(&mut portion.bytes)?;
+            if portion.last {
+                break;
+            }
+        }
+        self.sync()?;
+        writer.commit().map_err(told)?;
+        if let Some(end) = end {
+            self.retire_before(end)?;
+        }
+        Ok(Status { time, place, bytes, serial, failure: None })
+    }
+}
+
+/// Reads the snapshot of a directory into `db`, which is empty. Entries are decoded on all processors.
+///
+/// # Errors
+/// A sentence that says what is wrong with which file, and what to do.
+pub fn read(disk: &dyn Disk, directory: &Path, db: &mut Db) -> Result<Status, Refusal> {
+    let path = path(directory);
+    // What a crash left unfinished. The next snapshot would overwrite it.
+    if disk.list(directory).is_ok_and(|names| names.iter().any(|name| name == "snapshot.tmp")) {
+        let _ = disk.remove(&path.with_extension("tmp"));
+    }
+    let mut status = Status::default();
+    let mut wrong = None;
+    let (mut number, mut held) = (0_u64, Vec::new());
+    let mut waiting = 0;
+    let read = read_checkpoint(disk, &path, |record| {
+        number += 1;
+        status.bytes += record.len() as u64;
+        if number == 1 {
+            wrong = head(record, &mut status, db).err();
+            return;
+        }
+        waiting += record.len();
+        held.push(record.to_vec());
+        if waiting >= DECODED && wrong.is_none() {
+            wrong = admit(core::mem::take(&mut held), db).err();
+            waiting = 0;
+        }
+    });
+    let repair = "put a copy of it in its place, from a backup with the log of the same time";
+    let found = read.map_err(|error| format!("{error}. The snapshot is needed: {repair}"))?;
+    if found.is_some() && wrong.is_none() {
+        wrong = admit(held, db).err();
+    }
+    match wrong {
+        Some(what) => Err(format!("{}: {what}: start the version that wrote it, or {repair}", path.display())),
+        None => Ok(status),
+    }
+}
+
+fn head(record: &[u8], status: &mut Status, db: &mut Db) -> Result<(), String> {
+    let mut input = Input(record);
+    let version = input.number();
+    if version != Some(VERSION) {
+        let version = version.map_or("none".into(), |version| version.to_string());
+        return Err(format!("its format has version {version}, and this program reads {VERSION}"));
+    }
+    let mut rest = || {
+        (status.place, status.time) = (input.number()?, input.number()?);
+        let head = input.bytes()?;
+        status.serial = Input(head).number()?;
+        db.resume(head)
+    };
+    rest().ok_or_else(|| "its head makes no sense".into())
+}
+
+/// Decodes records on all processors, and adds their entries.
+fn admit(records: Vec<Vec<u8>>, db: &mut Db) -> Result<(), String> {
+    let threads = Topology::current().cpus().len().clamp(1, 16);
+    let share = records.len().div_ceil(threads).max(1);
+    let decoded: Vec<Option<Vec<(u32, Entry)>>> = thread::scope(|scope| {
+        let shares = records.chunks(share).map(|share| scope.spawn(move || decode(share)));
+        let threads: Vec<_> = shares.collect();
+        threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
+    });
+    for entries in decoded {
+        for (index, entry) in entries.ok_or("a record makes no sense")? {
+            db.admit(index, entry).ok_or("a key is there twice, or in a database that is not there")?;
+        }
+    }
+    Ok(())
+}
+
+fn decode(records: &[Vec<u8>]) -> Option<Vec<(u32, Entry)>> {
+    let mut entries = Vec::new();
+    for record in records {
+        let mut input = Input(record);
+        while !input.0.is_empty() {
+            entries.push(image::entry(&mut input)?);
+        }
+    }
+    Some(entries)
+}

@@ -1,0 +1,66 @@
+//! Keys that expire and that no client asks for again.
+
+use crate::client::{Client, request, started};
+use archipelago_journal::Simulated;
+use archipelago_server::config::{Appendonly, Settings};
+use archipelago_server::server::Server;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+fn fill(client: &mut Client, keys: usize, millis: &str) {
+    let mut all = Vec::new();
+    (0..keys).for_each(|key| all.extend(request(&["SET", &format!("key:{key}"), "value", "PX", millis])));
+    client.send(&all).unwrap();
+    (0..keys).for_each(|_| assert_eq!(client.answer().unwrap(), "+OK"));
+}
+
+/// Waits until the database has so many keys.
+fn until(client: &mut Client, keys: &str) {
+    for _ in 0..600 {
+        if client.ask("DBSIZE") == keys {
+            return;
+        }
+        sleep(Duration::from_millis(20));
+    }
+    panic!("there are {} keys, not {keys}", client.ask("DBSIZE"));
+}
+
+#[test]
+fn what_has_expired_goes_although_no_client_asks_for_it() {
+    let server = started(Settings::default());
+    let mut client = Client::new(server.address());
+    assert_eq!(client.ask("SET stays 1 EX 1000"), "+OK");
+    assert_eq!(client.ask("SET other 1"), "+OK");
+    fill(&mut client, 20_000, "100");
+    until(&mut client, ":2");
+    assert_eq!(client.ask("SELECT 3"), "+OK");
+    fill(&mut client, 100, "10");
+    until(&mut client, ":0");
+    server.stop().unwrap();
+}
+
+#[test]
+fn the_log_hears_of_expiry_only_where_something_expired() {
+    let settings = Settings {
+        address: ([127, 0, 0, 1], 0).into(),
+        directory: Path::new("/data").into(),
+        appendonly: Appendonly::Always,
+        ..Settings::default()
+    };
+    let disk = Simulated::new();
+    let server = Server::start_on(&settings, Arc::new(disk.clone())).unwrap();
+    let mut client = Client::new(server.address());
+    assert_eq!(client.ask("SET stays 1 EX 1000"), "+OK");
+    let calls = disk.calls().len();
+    // Some ticks, in which the key is asked for what it expires at.
+    sleep(Duration::from_millis(450));
+    assert_eq!(disk.calls().len(), calls, "nothing has expired, and the disk was used");
+    fill(&mut client, 300, "50");
+    until(&mut client, ":1");
+    assert!(disk.calls().len() > calls);
+    server.stop().unwrap();
+    let later = Server::start_on(&settings, Arc::new(disk.restarted())).unwrap();
+    assert_eq!(Client::new(later.address()).ask("DBSIZE"), ":1");
+}

@@ -1,0 +1,209 @@
+//! Client-side caches: who hears that a key was changed.
+
+use crate::client::{Client, server, started};
+use archipelago_server::config::{Appendonly, Settings};
+use std::collections::BTreeMap;
+use std::thread;
+
+/// A client of RESP3 that tracks keys.
+fn tracking(address: std::net::SocketAddr, words: &str) -> Client {
+    let mut client = Client::new(address);
+    three(&mut client);
+    assert_eq!(client.ask(&format!("CLIENT TRACKING ON{words}")), "+OK");
+    client
+}
+
+/// `HELLO 3`, of which the answer is a map.
+fn three(client: &mut Client) {
+    assert!(client.ask("HELLO 3").starts_with("%"));
+    (0..14).for_each(|_| _ = client.answer().unwrap());
+}
+
+#[test]
+fn a_key_is_told_once_each_time_it_was_read() {
+    let server = server(2);
+    let mut other = Client::new(server.address());
+    let mut client = tracking(server.address(), "");
+    for line in ["SET a 1", "SET b 1"] {
+        other.ask(line);
+    }
+    assert_eq!(client.ask("GET a"), "1");
+    for line in ["SET b 2", "SET a 2", "SET a 3"] {
+        other.ask(line);
+    }
+    assert_eq!(client.answer().unwrap(), "invalidate a");
+    assert_eq!(client.ask("PING"), "+PONG", "the second change is not told");
+    assert_eq!(client.ask("MGET a b none"), "3 2 _");
+    other.ask("DEL a none");
+    assert_eq!(client.answer().unwrap(), "invalidate a");
+    other.ask("SET none 1");
+    assert_eq!(client.answer().unwrap(), "invalidate none");
+    other.ask("FLUSHALL");
+    assert_eq!(client.answer().unwrap(), "invalidate _");
+    // Reads of transactions, and times that pass.
+    client.ask("MULTI");
+    client.ask("GET x");
+    assert_eq!(client.ask("EXEC"), "_");
+    other.ask("SET x 1 PX 20");
+    assert_eq!(client.answer().unwrap(), "invalidate x");
+    client.ask("GET x");
+    assert_eq!(client.answer().unwrap(), "invalidate x", "it has expired");
+    // Own changes are told, behind their answers.
+    client.ask("GET a");
+    assert_eq!(client.ask("SET a 1"), "+OK");
+    assert_eq!(client.answer().unwrap(), "invalidate a");
+    client.ask("GET a");
+    assert_eq!(client.ask("CLIENT TRACKING OFF"), "+OK");
+    other.ask("SET a 2");
+    assert_eq!(client.ask("PING"), "+PONG");
+    assert!(other.ask("INFO clients").contains("tracking_clients:0"));
+}
+
+#[test]
+fn modes() {
+    let server = server(2);
+    let mut other = Client::new(server.address());
+    let mut broadcast = tracking(server.address(), " BCAST PREFIX user: PREFIX item: NOLOOP");
+    other.ask("MSET user:1 a user:2 b none c");
+    assert_eq!(broadcast.answer().unwrap(), "invalidate user:1 user:2");
+    assert_eq!(broadcast.ask("SET item:1 x"), "+OK");
+    other.ask("SET item:2 x");
+    assert_eq!(broadcast.answer().unwrap(), "invalidate item:2");
+    assert!(broadcast.ask("CLIENT TRACKING ON BCAST PREFIX user").contains("overlaps with an existing prefix 'user:'"));
+    let mut all = tracking(server.address(), " BCAST");
+    other.ask("SET anything 1");
+    assert_eq!(all.answer().unwrap(), "invalidate anything");
+
+    let mut opt_in = tracking(server.address(), " OPTIN");
+    opt_in.ask("GET a");
+    assert_eq!(opt_in.ask("CLIENT CACHING YES"), "+OK");
+    opt_in.ask("GET b");
+    opt_in.ask("GET c");
+    other.ask("MSET a 1 b 1 c 1");
+    assert_eq!(opt_in.answer().unwrap(), "invalidate b");
+    assert_eq!(opt_in.ask("PING"), "+PONG");
+    assert!(opt_in.ask("CLIENT CACHING NO").contains("only valid when tracking is enabled in OPTOUT mode"));
+
+    let mut opt_out = tracking(server.address(), " OPTOUT");
+    opt_out.ask("CLIENT CACHING NO");
+    opt_out.ask("GET a");
+    opt_out.ask("GET b");
+    other.ask("MSET a 2 b 2");
+    assert_eq!(opt_out.answer().unwrap(), "invalidate b");
+    assert_eq!(opt_out.ask("PING"), "+PONG");
+
+    let mut plain = Client::new(server.address());
+    assert_eq!(plain.ask("CLIENT TRACKING ON BCAST OPTIN"), "-ERR OPTIN and OPTOUT are not compatible with BCAST");
+    assert_eq!(plain.ask("CLIENT TRACKING ON OPTOUT OPTIN"), "-ERR You can't specify both OPTIN mode and OPTOUT mode");
+    assert_eq!(plain.ask("CLIENT TRACKING ON PREFIX a"), "-ERR PREFIX option requires BCAST mode to be enabled");
+    assert_eq!(plain.ask("CLIENT TRACKING ON REDIRECT 999"), "-ERR The client ID you want redirect to does not exist");
+    assert!(plain.ask("CLIENT CACHING YES").contains("only when the client is in tracking mode"));
+    assert_eq!(plain.ask("CLIENT GETREDIR"), ":-1");
+    assert_eq!(plain.ask("CLIENT TRACKINGINFO"), "flags off redirect :-1 prefixes ");
+}
+
+#[test]
+fn another_client_hears_in_its_place() {
+    let server = server(2);
+    let (mut hearing, mut client, mut other) =
+        (Client::new(server.address()), Client::new(server.address()), Client::new(server.address()));
+    let id = hearing.ask("CLIENT ID")[1..].to_owned();
+    assert_eq!(hearing.ask("SUBSCRIBE __redis__:invalidate"), "subscribe __redis__:invalidate :1");
+    assert_eq!(client.ask(&format!("CLIENT TRACKING ON REDIRECT {id}")), "+OK");
+    assert_eq!(client.ask("CLIENT GETREDIR"), format!(":{id}"));
+    client.ask("GET a");
+    other.ask("SET a 1");
+    assert_eq!(hearing.answer().unwrap(), "message __redis__:invalidate a");
+    other.ask("FLUSHALL");
+    assert_eq!(hearing.answer().unwrap(), "message __redis__:invalidate $-1");
+    three(&mut client);
+    drop(hearing);
+    while other.ask("CLIENT LIST").lines().count() > 2 {}
+    client.ask("GET a");
+    other.ask("SET a 2");
+    assert_eq!(client.answer().unwrap(), format!("tracking-redir-broken :{id}"));
+}
+
+#[test]
+fn the_table_of_keys_is_bounded() {
+    let server = server(1);
+    let mut other = Client::new(server.address());
+    other.ask("CONFIG SET tracking-table-max-keys 10");
+    let mut client = tracking(server.address(), "");
+    // A push comes before the next answer, or behind it: only the last answer is looked for.
+    (0..25).for_each(|key| client.send(&crate::client::request(&["GET", &format!("k{key}")])).unwrap());
+    let (mut forgotten, mut answers) = (0, 0);
+    while answers < 25 || forgotten < 15 {
+        match client.answer().unwrap() {
+            told if told.starts_with("invalidate k") => forgotten += 1,
+            _ => answers += 1,
+        }
+    }
+    assert!(other.ask("INFO stats").contains("tracking_total_keys:10\r\n"));
+}
+
+/// The answer to a request; keys that are told before it are dropped.
+fn answer(client: &mut Client, line: &str, cache: &mut BTreeMap<String, String>) -> String {
+    client.send(&crate::client::request(&line.split(' ').collect::<Vec<_>>())).unwrap();
+    loop {
+        let told = client.answer().unwrap();
+        match told.strip_prefix("invalidate ") {
+            Some(key) => _ = cache.remove(key),
+            None => return told,
+        }
+    }
+}
+
+/// Three clients cache what they read and drop what they are told; while another writes. In the end no cache is stale.
+fn caches_are_not_stale(settings: Settings, rounds: usize) {
+    let server = started(settings);
+    let address = server.address();
+    let keys = ["a", "b", "c"];
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            thread::spawn(move || {
+                let mut client = tracking(address, "");
+                let mut cache: BTreeMap<String, String> = BTreeMap::new();
+                let mut last = "_".to_owned();
+                // The value "end" of the key that is written last ends it.
+                for turn in 0.. {
+                    if cache.get("end").is_some_and(|value| value == "done") {
+                        break;
+                    }
+                    let key = if turn % 4 == 3 { "end" } else { keys[turn % 4] };
+                    let get = format!("GET {key}");
+                    let lines = if turn % 8 == 5 { vec!["MULTI", &get, "EXEC"] } else { vec![&*get] };
+                    lines.into_iter().for_each(|line| last = answer(&mut client, line, &mut cache));
+                    cache.insert(key.to_owned(), last.clone());
+                }
+                // All that was told before this answer is here.
+                answer(&mut client, "PING", &mut cache);
+                cache
+            })
+        })
+        .collect();
+    let mut writer = Client::new(address);
+    for round in 0..rounds {
+        writer.ask(&format!("SET {} {round}", keys[round % 3]));
+    }
+    writer.ask("SET end done");
+    for reader in readers {
+        for (key, value) in reader.join().unwrap() {
+            assert_eq!(value, writer.ask(&format!("GET {key}")), "a cache has another value of {key}");
+        }
+    }
+}
+
+#[test]
+fn no_cache_is_stale() {
+    caches_are_not_stale(Settings { loops: 2, ..Settings::default() }, 5_000);
+}
+
+#[test]
+fn no_cache_is_stale_with_a_log_that_is_synced() {
+    let directory = std::env::temp_dir().join(format!("archipelago-server-caching-{}", std::process::id()));
+    let settings =
+        Settings { loops: 2, directory: directory.clone(), appendonly: Appendonly::Always, ..Settings::default() };
+    caches_are_not_stale(settings, 300);
+    std::fs::remove_dir_all(directory).unwrap();
+}

@@ -1,0 +1,167 @@
+//! Clients that look at each other, pause, wait and are let go.
+
+use crate::client::{Client, request, server};
+
+fn number(client: &mut Client) -> String {
+    client.ask("CLIENT ID")[1..].to_owned()
+}
+
+#[test]
+fn lists_and_kills_have_filters() {
+    let server = server(2);
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::new(server.address())).collect();
+    let ids: Vec<String> = clients.iter_mut().map(number).collect();
+    clients[1].ask("SUBSCRIBE news");
+    clients[2].ask("SELECT 3");
+    clients[2].ask("CLIENT SETNAME third");
+    clients[2].ask("MULTI");
+    clients[2].ask("GET a");
+    let list = clients[0].ask("CLIENT LIST");
+    assert_eq!(list.lines().count(), 4, "{list}");
+    let third = list.lines().find(|line| line.contains("name=third")).unwrap();
+    assert!(
+        third.contains(&format!("id={} ", ids[2])) && third.contains(" flags=x db=3 ") && third.contains(" multi=1 "),
+        "{third}"
+    );
+    let subscriber = clients[0].ask("CLIENT LIST TYPE pubsub");
+    assert!(
+        subscriber.starts_with(&format!("id={} ", ids[1]))
+            && subscriber.contains("flags=P")
+            && subscriber.contains(" sub=1 ")
+    );
+    assert_eq!(clients[0].ask("CLIENT LIST TYPE pubsub").lines().count(), 1);
+    assert_eq!(clients[0].ask(&format!("CLIENT LIST ID {} {} 999", ids[0], ids[3])).lines().count(), 2);
+    assert!(clients[0].ask("CLIENT INFO").contains("cmd=client user=default redir=-1 resp=2"));
+    assert_eq!(clients[0].ask("CLIENT LIST TYPE what"), "-ERR Unknown client type 'what'");
+    assert_eq!(clients[0].ask("CLIENT KILL TYPE pubsub"), ":1");
+    assert!(clients[1].answer().is_err(), "it is ended");
+    assert_eq!(clients[0].ask(&format!("CLIENT KILL ID {} TYPE pubsub", ids[3])), ":0");
+    assert_eq!(clients[0].ask("CLIENT KILL TYPE normal"), ":2");
+    assert_eq!(clients[0].ask("CLIENT KILL 1.2.3.4:5"), "-ERR No such client");
+    assert_eq!(clients[0].ask("CLIENT KILL SKIPME no TYPE normal"), ":1");
+    assert!(clients[0].answer().is_err(), "it ended itself");
+}
+
+#[test]
+fn a_client_that_waits_is_let_go_once() {
+    let server = server(2);
+    let (mut waiting, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    let id = number(&mut waiting);
+    for (how, answer) in
+        [("", "*-1"), (" TIMEOUT", "*-1"), (" ERROR", "-UNBLOCKED client unblocked via CLIENT UNBLOCK")]
+    {
+        waiting.send(&request(&["BLPOP", "list", "0"])).unwrap();
+        while !other.ask("INFO clients").contains("blocked_clients:1") {}
+        assert_eq!(other.ask(&format!("CLIENT UNBLOCK {id}{how}")), ":1");
+        assert_eq!(other.ask(&format!("CLIENT UNBLOCK {id}{how}")), ":0");
+        assert_eq!(waiting.answer().unwrap(), answer);
+    }
+    // What comes next is for others.
+    assert_eq!(other.ask("RPUSH list a"), ":1");
+    assert_eq!(other.ask("LLEN list"), ":1");
+    assert_eq!(waiting.ask("PING"), "+PONG");
+    assert_eq!(
+        other.ask(&format!("CLIENT UNBLOCK {id} WHAT")),
+        "-ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"
+    );
+}
+
+#[test]
+fn waiting_clients_go_on_with_what_others_make() {
+    let server = server(2);
+    let (mut waiting, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    let mut blocked = |line: &str, waiting: &mut Client, makes: &[&str]| {
+        waiting.send(&request(&line.split(' ').collect::<Vec<_>>())).unwrap();
+        while !other.ask("INFO clients").contains("blocked_clients:1") {}
+        makes.iter().for_each(|line| _ = other.ask(line));
+        let answer = waiting.answer().unwrap();
+        other.ask("FLUSHALL");
+        answer
+    };
+    assert_eq!(blocked("BLPOP a b 0", &mut waiting, &["RPUSH b 1"]), "b 1");
+    assert_eq!(blocked("BLPOP a 0", &mut waiting, &["RPUSH b 1", "RENAME b a"]), "a 1");
+    assert_eq!(blocked("BLPOP a 0", &mut waiting, &["RPUSH b 1", "COPY b a"]), "a 1");
+    assert_eq!(blocked("BLPOP a 0", &mut waiting, &["SELECT 1", "RPUSH a 1", "MOVE a 0", "SELECT 0"]), "a 1");
+    assert_eq!(blocked("BLPOP a 0", &mut waiting, &["SELECT 1", "RPUSH a 1", "SELECT 0", "SWAPDB 0 1"]), "a 1");
+    assert_eq!(blocked("BLPOP a 0", &mut waiting, &["SET a 1", "DEL a", "ZADD a 1 m", "DEL a", "LPUSH a x"]), "a x");
+    assert_eq!(blocked("BZPOPMIN a 0", &mut waiting, &["ZADD b 1 m", "ZUNIONSTORE a 1 b"]), "a m 1");
+    assert_eq!(blocked("BLMOVE a b LEFT RIGHT 0", &mut waiting, &["MULTI", "RPUSH a 1 2", "LPOP a", "EXEC"]), "2");
+    assert_eq!(blocked("BLPOP a 0", &mut waiting, &["MULTI", "RPUSH a 1", "DEL a", "EXEC", "RPUSH a 2"]), "a 2");
+    // In a transaction nothing waits.
+    other.ask("MULTI");
+    other.ask("BLPOP none 0");
+    assert_eq!(other.ask("EXEC"), "*-1");
+}
+
+#[test]
+fn a_pause_holds_writes_or_all() {
+    let server = server(2);
+    let (mut client, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    assert_eq!(client.ask("CLIENT PAUSE 100000000 WRITE"), "+OK");
+    assert_eq!(other.ask("GET a"), "$-1");
+    other.send(&request(&["SET", "a", "1"])).unwrap();
+    assert_eq!(client.ask("GET a"), "$-1");
+    assert_eq!(client.ask("CLIENT UNPAUSE"), "+OK");
+    assert_eq!(other.answer().unwrap(), "+OK");
+    assert_eq!(client.ask("GET a"), "1");
+    assert_eq!(client.ask("CLIENT PAUSE 50"), "+OK");
+    assert_eq!(other.ask("GET a"), "1");
+    assert_eq!(client.ask("CLIENT PAUSE -1"), "-ERR timeout is negative");
+    assert_eq!(client.ask("CLIENT PAUSE 5 SOME"), "-ERR CLIENT PAUSE mode must be WRITE or ALL");
+}
+
+#[test]
+fn answers_are_left_out_as_asked() {
+    let server = server(1);
+    let mut client = Client::new(server.address());
+    let send = |client: &mut Client, line: &str| client.send(&request(&line.split(' ').collect::<Vec<_>>())).unwrap();
+    send(&mut client, "CLIENT REPLY SKIP");
+    send(&mut client, "SET a 1");
+    assert_eq!(client.ask("GET a"), "1");
+    send(&mut client, "CLIENT REPLY OFF");
+    send(&mut client, "SET a 2");
+    send(&mut client, "GET a");
+    assert_eq!(client.ask("CLIENT REPLY ON"), "+OK");
+    assert_eq!(client.ask("GET a"), "2");
+    for line in ["MULTI", "INCR a", "CLIENT ID"] {
+        client.ask(line);
+    }
+    send(&mut client, "CLIENT REPLY SKIP");
+    assert_eq!(client.answer().unwrap(), "+QUEUED");
+    assert_eq!(client.ask("DISCARD"), "+OK");
+}
+
+#[test]
+fn resets_and_small_commands() {
+    let server = server(1);
+    let mut client = Client::new(server.address());
+    client.ask("CLIENT SETNAME me");
+    client.ask("SELECT 2");
+    client.ask("MULTI");
+    assert_eq!(client.ask("RESET"), "+RESET");
+    assert_eq!(client.ask("CLIENT GETNAME"), "$-1");
+    assert!(client.ask("CLIENT INFO").contains(" db=0 "));
+    assert_eq!(client.ask("WAIT 0 0"), ":0");
+    assert_eq!(client.ask("WAIT 1 10"), ":0");
+    assert_eq!(client.ask("WAIT 1 -1"), "-ERR timeout is negative");
+    assert!(client.ask("LOLWUT").contains("Redis ver. 7.0.15"));
+    assert_eq!(client.ask("DEBUG SLEEP 0"), "+OK");
+    assert_eq!(client.ask("DEBUG SET-ACTIVE-EXPIRE 0"), "+OK");
+    assert_eq!(client.ask("DEBUG SET-ACTIVE-EXPIRE 1"), "+OK");
+    assert!(client.ask("DEBUG SEGFAULT").starts_with("-ERR unknown subcommand"));
+    for command in ["CLIENT", "SLOWLOG", "LATENCY", "COMMAND", "CONFIG", "DEBUG", "PUBSUB", "OBJECT"] {
+        assert!(client.ask(&format!("{command} HELP")).starts_with(command), "{command}");
+        assert_eq!(
+            client.ask(&format!("{command} WHAT")),
+            format!("-ERR unknown subcommand 'WHAT'. Try {command} HELP.")
+        );
+    }
+    assert_eq!(client.ask("CLIENT GETNAME me"), "-ERR wrong number of arguments for 'client|getname' command");
+    assert_eq!(client.ask("COMMAND GETKEYS MSET a 1 b 2"), "a b");
+    assert_eq!(client.ask("COMMAND GETKEYS PING"), "-ERR The command has no key arguments");
+    assert_eq!(client.ask("COMMAND GETKEYS SET a"), "-ERR Invalid number of arguments specified for command");
+    assert_eq!(client.ask("COMMAND LIST FILTERBY PATTERN ZRANGEBYL*"), "zrangebylex");
+    assert!(client.ask("COMMAND LIST FILTERBY ACLCAT list").contains("lmpop"));
+    assert_eq!(client.ask("COMMAND DOCS GET"), "get group string");
+    assert!(client.ask("COMMAND INFO GET NONE").starts_with("get :2 +readonly +fast :1 :1 :1"));
+}
