@@ -6,12 +6,14 @@
 
 pub mod bits;
 pub mod connection;
+pub mod cost;
 pub mod generic;
 pub mod glob;
 pub mod groups;
 pub mod hashes;
 pub mod lists;
 pub mod parse;
+pub mod payloads;
 pub mod sets;
 pub mod streams;
 pub mod strings;
@@ -37,4 +39,5 @@ pub const TABLES: &[&[Command]] = &[
     streams::COMMANDS,
     groups::COMMANDS,
     xinfo::COMMANDS,
+    payloads::COMMANDS,
 ];

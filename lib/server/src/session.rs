@@ -91,9 +91,9 @@ impl Session {
         let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
         let found = command.ok_or_else(|| unknown(&args)).and_then(|command| match command.takes(args.len()) {
             true if command.name == "object" => object_part(&args).map(|_| command),
+            true if self.no_room && command.has(flag::DENYOOM) => Err(NO_ROOM),
             true if command.name == "xgroup" => groups::part(&args).map(|_| command),
             true if command.name == "xinfo" => xinfo::part(&args).map(|_| command),
-            true if self.no_room && command.has(flag::DENYOOM) => Err(NO_ROOM),
             true => Ok(command),
             false => Err(wrong_number(command.name)),
         });

@@ -30,12 +30,21 @@ pub struct Serve {
     /// Where the log is
     #[arg(long, default_value = "archipelago-data")]
     pub dir: PathBuf,
+    /// An RDB file of Redis up to 7.2 to begin with
+    #[arg(long, value_name = "FILE")]
+    pub load: Option<PathBuf>,
+    /// An RDB file to write at the end, which Redis 7.0 reads
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
     /// When changes are on the disk
     #[arg(long, value_enum, default_value = "no")]
     pub appendonly: Appendonly,
     /// Event loops [default: one per processor]
     #[arg(long, value_parser = count)]
     pub loops: Option<usize>,
+    /// Copies of the database: with two on one node, long reads hold up no change [default: one per NUMA node]
+    #[arg(long, value_parser = count)]
+    pub replicas: Option<usize>,
     /// What clients have to say first; without it only clients of this machine are let in
     #[arg(long)]
     pub requirepass: Option<String>,

@@ -188,7 +188,7 @@ mod tests {
 
     fn victims(db: &Db, name: &str) -> Vec<usize> {
         let mut random = Random(3);
-        let chosen = db.victims(Policy::named(name).unwrap(), 100_000, &mut random, 5, 400);
+        let chosen = db.victims(Policy::named(name).unwrap(), 100_000, &mut random, 5, 100);
         let number = |(_, key): &(u32, Vec<u8>)| std::str::from_utf8(&key[4..]).unwrap().parse().unwrap();
         let chosen: Vec<usize> = chosen.iter().map(number).collect();
         assert!(name == "noeviction" || chosen.len() > 60, "{name}: {}", chosen.len());

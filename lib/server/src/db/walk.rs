@@ -128,7 +128,7 @@ impl Db {
     /// has to know besides ([`resume`](Self::resume)). Takes time in proportion to the number of watched keys.
     pub fn begin_walk(&self) -> Vec<u8> {
         // All fields are named: what is added to the database belongs into its snapshots, or is said here not to. Listeners
-        // are clients, of which a start has none; counting begins anew with the server's settings.
+        // are clients, of which a start has none; counting begins anew with the settings.
         let Self { spaces, watched, serial, effects: _, listeners: _, walker, meter: _, lfu: _ } = self;
         let origins = (0..spaces.len() as u32).map(Some).collect();
         *walker.0.lock().expect("nothing panics while it is locked") =

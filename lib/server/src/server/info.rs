@@ -109,15 +109,15 @@ fn sections(shared: &Shared) -> Vec<(&'static str, String)> {
 }
 
 fn memory(shared: &Shared) -> String {
-    let (bytes, [used, most, _]) = (resident(), shared.room_info());
+    let (bytes, most) = (resident(), shared.config.get("maxmemory"));
     lines(&[
         ("used_memory", &bytes),
         ("used_memory_human", &human(bytes)),
-        ("used_memory_dataset", &used),
         ("used_memory_rss", &bytes),
         ("used_memory_rss_human", &human(bytes)),
+        ("used_memory_dataset", &shared.counted()),
         ("maxmemory", &most),
-        ("maxmemory_human", &human(most)),
+        ("maxmemory_human", &human(most.parse().unwrap_or(0))),
         ("maxmemory_policy", &shared.config.get("maxmemory-policy")),
         ("mem_fragmentation_ratio", &"1.00"),
         ("mem_allocator", &"system"),
@@ -134,7 +134,7 @@ fn stats(shared: &Shared) -> String {
         ("total_commands_processed", &counts.commands.load(Relaxed)),
         ("rejected_connections", &counts.rejected.load(Relaxed)),
         ("total_error_replies", &errors),
-        ("evicted_keys", &shared.room_info()[2]),
+        ("evicted_keys", &shared.room.evicted()),
         ("pubsub_channels", &hub.channels(crate::pubsub::Kind::Channel).count()),
         ("pubsub_patterns", &hub.patterns()),
         ("pubsubshard_channels", &hub.channels(crate::pubsub::Kind::Shard).count()),

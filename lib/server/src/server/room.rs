@@ -12,7 +12,7 @@ use super::now;
 use super::shared::{Shared, lock};
 use crate::config::keeping;
 use crate::db::evict::{Order, Policy};
-use crate::db::{Db, Random};
+use crate::db::{Db, Effects, Random};
 use crate::operation::Write;
 
 /// Keys that are chosen at a time.
@@ -46,6 +46,11 @@ impl Room {
     /// Returns whether changes that need memory are to be refused.
     pub fn is_full(&self) -> bool {
         self.full.load(Relaxed)
+    }
+
+    /// Keys that were removed for the limit's sake.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Relaxed)
     }
 }
 
@@ -94,23 +99,26 @@ impl Shared {
         (!keys.is_empty()).then_some(Write::Evict { now, keys })
     }
 
-    /// Removes keys until what is left is below the limit.
-    pub fn make_room(&self, handle: &mut Handle<Db>) {
+    /// Removes keys until what is left is below the limit. Returns what is to be told of that.
+    pub fn make_room(&self, handle: &mut Handle<Db>) -> Vec<Effects> {
+        let mut told = Vec::new();
         if self.room.limit.load(Relaxed) == 0 {
-            return;
+            return told;
         }
         for _ in 0..ROUNDS {
-            let Some(evict) = self.choose_victims() else { return };
-            let outcomes = self.store.write_many(handle, vec![evict]);
-            if outcomes.iter().any(|outcome| outcome.reply.is_error()) {
-                return;
+            let Some(evict) = self.choose_victims() else { break };
+            let mut outcomes = self.store.write_many(handle, vec![evict]);
+            let refused = outcomes.iter().any(|outcome| outcome.reply.is_error());
+            told.extend(outcomes.drain(..).filter_map(|outcome| Some(*outcome.effects?)));
+            if refused {
+                break;
             }
         }
+        told
     }
 
-    /// Bytes that keys and values take, about; the most they may take (0: any), and how many keys have gone for it.
-    pub fn room_info(&self) -> [u64; 3] {
-        let used = self.store.db().inspect(0, Db::used).unwrap_or(0);
-        [used as u64, self.room.limit.load(Relaxed) as u64, self.room.evicted.load(Relaxed)]
+    /// Bytes of keys and values, about; 0 while there is no limit.
+    pub fn counted(&self) -> usize {
+        self.store.db().inspect(0, Db::used).unwrap_or(0)
     }
 }
