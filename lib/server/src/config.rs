@@ -36,6 +36,8 @@ pub struct Settings {
     pub password: Option<String>,
     /// The most clients at a time.
     pub clients: usize,
+    /// An RDB file to begin with.
+    pub load: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -47,6 +49,7 @@ impl Default for Settings {
             appendonly: Appendonly::No,
             password: None,
             clients: 10_000,
+            load: None,
         }
     }
 }
