@@ -30,12 +30,16 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
         password: args.requirepass.clone(),
         clients: args.maxclients,
     };
-    let server = Server::start(&settings).map_err(Failure::new)?;
+    let mut server = Server::start(&settings).map_err(Failure::new)?;
     if let Some(recovery) = server.recovery() {
         for cut in &recovery.cuts {
             tell(format!("{}: {} unfinished bytes from {} on were cut", cut.file.display(), cut.bytes, cut.offset));
         }
         print(format!("{} changes read from {}", recovery.records, args.dir.display()))?;
+    }
+    if let Some(address) = args.metrics {
+        let address = server.tell_metrics(address).map_err(Failure::new)?;
+        print(format!("metrics at http://{address}/"))?;
     }
     let _ = print(format!("listening on {}; Ctrl-C or SHUTDOWN stops", server.address()))?;
     while !interrupt::requested() && !server.is_ending() {

@@ -10,6 +10,7 @@
 //! | [`transaction`] | the same inside `MULTI` |
 //! | [`events`], [`tracking`] | who hears of changes: keyspace events, client-side caches |
 //! | [`stats`], [`slow`], [`monitor`] | what commands came, and how long they took |
+//! | [`metrics`] | the same for Prometheus and for people, over HTTP |
 //! | [`params`] | parameters of these |
 //! | [`shared`] | letters between loops, the thread that waits for the disk, clients that wait for keys |
 //!
@@ -24,6 +25,7 @@ mod event_loop;
 mod events;
 mod help;
 mod info;
+mod metrics;
 mod monitor;
 pub mod params;
 mod requests;
@@ -58,6 +60,7 @@ pub struct Server {
     shared: Arc<Shared>,
     loops: Vec<thread::JoinHandle<io::Result<()>>>,
     writer: Option<thread::JoinHandle<()>>,
+    metrics: Option<thread::JoinHandle<()>>,
     recovery: Option<Recovery>,
     /// Of the directory.
     _lock: Option<Box<dyn DiskLock>>,
@@ -99,7 +102,8 @@ impl Server {
         let (polls, mail): (Vec<Poll>, _) =
             polls.collect::<io::Result<Vec<_>>>().map_err(starting)?.into_iter().unzip();
         let shared = Arc::new(Shared::new(store, Config::new(&settings), mail, address));
-        let mut server = Self { shared: shared.clone(), loops: Vec::new(), writer: None, recovery, _lock: lock };
+        let mut server =
+            Self { shared: shared.clone(), loops: Vec::new(), writer: None, metrics: None, recovery, _lock: lock };
         if waits {
             let shared = shared.clone();
             let writer = thread::Builder::new().name("log".into()).spawn(move || shared.run());
@@ -118,6 +122,23 @@ impl Server {
             server.loops.push(thread::Builder::new().name(format!("loop-{number}")).spawn(run).map_err(starting)?);
         }
         Ok(server)
+    }
+
+    /// Tells metrics to all who ask at an address, which is returned: `/metrics` for Prometheus, and a page at `/`. There is no
+    /// password.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong and what to do.
+    pub fn tell_metrics(&mut self, address: SocketAddr) -> Result<SocketAddr, Refusal> {
+        let telling =
+            |error: io::Error| format!("cannot tell metrics at {address}: {error}. Choose another with --metrics");
+        let listener = TcpListener::bind(address).map_err(telling)?;
+        listener.set_nonblocking(true).map_err(telling)?;
+        let address = listener.local_addr().map_err(telling)?;
+        let shared = self.shared.clone();
+        let serve = move || metrics::serve(&listener, &shared);
+        self.metrics = Some(thread::Builder::new().name("metrics".into()).spawn(serve).map_err(telling)?);
+        Ok(address)
     }
 
     /// Where it listens.
@@ -160,6 +181,9 @@ impl Server {
         for each in self.loops.drain(..) {
             let done = each.join().map_err(|_| "an event loop has panicked".to_owned());
             ended = ended.and(done.and_then(|done| done.map_err(|error| error.to_string())));
+        }
+        if let Some(metrics) = self.metrics.take() {
+            ended = ended.and(metrics.join().map_err(|_| "the thread of metrics has panicked".to_owned()));
         }
         if let Some(writer) = self.writer.take() {
             self.shared.last_job();
