@@ -29,6 +29,7 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
         },
         password: args.requirepass.clone(),
         clients: args.maxclients,
+        load: args.load.clone(),
     };
     let mut server = Server::start(&settings).map_err(Failure::new)?;
     if let Some(recovery) = server.recovery() {
@@ -41,10 +42,20 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
         let address = server.tell_metrics(address).map_err(Failure::new)?;
         print(format!("metrics at http://{address}/"))?;
     }
+    if let (Some(imported), Some(path)) = (server.imported(), &args.load) {
+        print(format!("{} keys read from {}", imported.keys, path.display()))?;
+        if imported.functions > 0 {
+            tell(format!("{}: {} libraries of functions are left out", path.display(), imported.functions));
+        }
+    }
     let _ = print(format!("listening on {}; Ctrl-C or SHUTDOWN stops", server.address()))?;
     while !interrupt::requested() && !server.is_ending() {
         thread::sleep(LOOK);
     }
-    server.stop().map_err(Failure::new)?;
+    match &args.export {
+        Some(path) => server.export(path),
+        None => server.stop(),
+    }
+    .map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
 }

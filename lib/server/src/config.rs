@@ -36,6 +36,8 @@ pub struct Settings {
     pub password: Option<String>,
     /// The most clients at a time.
     pub clients: usize,
+    /// An RDB file to begin with.
+    pub load: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -47,6 +49,7 @@ impl Default for Settings {
             appendonly: Appendonly::No,
             password: None,
             clients: 10_000,
+            load: None,
         }
     }
 }
@@ -72,8 +75,6 @@ impl Config {
             ("dir", settings.directory.display().to_string()),
             ("io-threads", settings.loops.to_string()),
             ("maxclients", settings.clients.to_string()),
-            ("maxmemory", "0".into()),
-            ("maxmemory-policy", "noeviction".into()),
             ("port", settings.address.port().to_string()),
             ("protected-mode", "yes".into()),
             ("proto-max-bulk-len", crate::resp::LONGEST_BULK.to_string()),

@@ -12,6 +12,7 @@ pub mod groups;
 pub mod hashes;
 pub mod lists;
 pub mod parse;
+pub mod payloads;
 pub mod sets;
 pub mod streams;
 pub mod strings;
@@ -37,4 +38,5 @@ pub const TABLES: &[&[Command]] = &[
     streams::COMMANDS,
     groups::COMMANDS,
     xinfo::COMMANDS,
+    payloads::COMMANDS,
 ];

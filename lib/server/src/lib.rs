@@ -10,6 +10,7 @@
 //! | [`db`] | the sequential database: tables, values, expiry, versions of watched keys | `operation`, `reply` |
 //! | [`family`] | the commands themselves, one file a family | `db` |
 //! | [`session`] | a client's state without its socket: database, protocol, `MULTI` queue; a request to a [`session::Step`] | `operation` |
+//! | [`rdb`] | files and payloads as Redis has them: read and written | `db` |
 //! | [`log`], [`snapshot`] | changes on their way to the disk and the replicas; what lets the log begin anew | `db`, `operation` |
 //! | [`server`] | sockets: event loops, batches to the combiner | all of them |
 //!
@@ -26,6 +27,7 @@ pub mod family;
 pub mod log;
 pub mod operation;
 pub mod pubsub;
+pub mod rdb;
 pub mod reply;
 pub mod resp;
 pub mod server;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`event_loop`] | accepts, takes requests in rounds, hands changes on as one batch |
 //! | [`client`] | a socket, and the bytes on their way: all bounds are here |
+//! | [`room`] | what goes when memory is short |
 //! | [`saver`] | snapshots, by command and on time |
 //! | [`commands`], [`info`], [`clients`], [`catalog`], [`debug`] | commands of the connection and of the server; [`help`] |
 //! | [`requests`] | reads, and what is noted of requests |
@@ -29,6 +30,7 @@ mod metrics;
 mod monitor;
 pub mod params;
 mod requests;
+mod room;
 pub mod saver;
 mod shared;
 mod slow;
@@ -52,6 +54,7 @@ use mio::{Poll, Waker};
 use crate::config::Config;
 pub use crate::config::{Appendonly, Settings};
 use crate::log::{Refusal, Store};
+use crate::rdb::files::{self, Imported};
 use event_loop::{LETTERS, Loop};
 use shared::{Mailbox, Shared};
 
@@ -62,6 +65,7 @@ pub struct Server {
     writer: Option<thread::JoinHandle<()>>,
     metrics: Option<thread::JoinHandle<()>>,
     recovery: Option<Recovery>,
+    imported: Option<Imported>,
     /// Of the directory.
     _lock: Option<Box<dyn DiskLock>>,
 }
@@ -91,6 +95,8 @@ impl Server {
             _ => Some(lock(&*disk, &settings.directory)?),
         };
         let (store, recovery) = Store::open(disk, &settings.directory, settings.appendonly)?;
+        let load = |path| files::import(&store, path, now());
+        let imported = settings.load.as_deref().map(load).transpose()?;
         let waits = store.waits();
         let settings = Settings { address, ..settings.clone() };
         let starting = |error: io::Error| format!("cannot start an event loop: {error}");
@@ -102,8 +108,15 @@ impl Server {
         let (polls, mail): (Vec<Poll>, _) =
             polls.collect::<io::Result<Vec<_>>>().map_err(starting)?.into_iter().unzip();
         let shared = Arc::new(Shared::new(store, Config::new(&settings), mail, address));
-        let mut server =
-            Self { shared: shared.clone(), loops: Vec::new(), writer: None, metrics: None, recovery, _lock: lock };
+        let mut server = Self {
+            shared: shared.clone(),
+            loops: Vec::new(),
+            writer: None,
+            metrics: None,
+            recovery,
+            imported,
+            _lock: lock,
+        };
         if waits {
             let shared = shared.clone();
             let writer = thread::Builder::new().name("log".into()).spawn(move || shared.run());
@@ -149,6 +162,20 @@ impl Server {
     /// What was read at the start, with a log.
     pub fn recovery(&self) -> Option<&Recovery> {
         self.recovery.as_ref()
+    }
+
+    /// What was read of an RDB file at the start.
+    pub fn imported(&self) -> Option<Imported> {
+        self.imported
+    }
+
+    /// Ends, as [`stop`](Self::stop) does, and writes the database into an RDB file that Redis 7.0 reads.
+    ///
+    /// # Errors
+    /// What went wrong, in a sentence.
+    pub fn export(mut self, path: &Path) -> Result<(), Refusal> {
+        let ended = self.end();
+        files::export(&self.shared.store, path).and(ended)
     }
 
     /// Returns whether it was asked to end.

@@ -30,6 +30,12 @@ pub struct Serve {
     /// Where the log is
     #[arg(long, default_value = "archipelago-data")]
     pub dir: PathBuf,
+    /// An RDB file of Redis up to 7.2 to begin with
+    #[arg(long, value_name = "FILE")]
+    pub load: Option<PathBuf>,
+    /// An RDB file to write at the end, which Redis 7.0 reads
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
     /// When changes are on the disk
     #[arg(long, value_enum, default_value = "no")]
     pub appendonly: Appendonly,

@@ -333,6 +333,12 @@ impl Stream {
         nodes + groups.sum::<usize>()
     }
 
+    /// Bytes of it, about, by its first node: those behind it are of about the same length. O(1).
+    pub fn estimate(&self) -> usize {
+        let first = self.nodes.values().next().map_or(0, |node| node.size() + 64);
+        256 + self.nodes.len() * first
+    }
+
     /// Shows `add` all that operations can see of it.
     pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
         for (master, node) in &self.nodes {

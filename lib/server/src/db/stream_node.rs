@@ -104,7 +104,7 @@ impl Node {
         Self { live: 0, dead: 0, items: count as u32 + 2, start: body.len() as u32, body }
     }
 
-    /// A node of a listpack that anyone may have made. Returns `None` if it is malformed or has no entry that is there.
+    /// A node of a listpack that anyone may have made. Returns `None` if it is malformed or has no entry.
     pub fn load(master: Id, bytes: &[u8]) -> Option<Self> {
         let items = listpack::items(bytes)?.len();
         let (live, at) = number(bytes, listpack::HEADER)?;
@@ -126,6 +126,10 @@ impl Node {
             if before.is_some_and(|before| before >= entry.id) || entry.id < master {
                 return None;
             }
+            // They are marked in place: as one byte, and with no other sign.
+            if !(0..=DELETED | SAME).contains(&entry.flags) || i64::from(node.body[at]) != entry.flags {
+                return None;
+            }
             before = Some(entry.id);
             if entry.is_deleted() {
                 met.1 += 1
@@ -134,7 +138,7 @@ impl Node {
             }
             at = next;
         }
-        (zero == 0 && met == (node.live, node.dead) && met.0 > 0).then_some(node)
+        (zero == 0 && met == (node.live, node.dead) && met != (0, 0)).then_some(node)
     }
 
     /// As a listpack.
@@ -149,6 +153,11 @@ impl Node {
     pub fn bytes(&self) -> usize {
         let count = |number| if number < 128 { 2 } else { 3 };
         listpack::HEADER + count(self.live) + count(self.dead) + self.body.len() + 1
+    }
+
+    /// Bytes of the entries.
+    pub fn size(&self) -> usize {
+        self.body.len()
     }
 
     /// Bytes allocated.
@@ -223,7 +232,6 @@ impl Node {
     }
 
     fn mark(&mut self, at: usize) {
-        // Flags are less than 128: one byte, and one for its length.
         self.body[at] |= DELETED as u8;
         self.live -= 1;
         self.dead += 1;
@@ -248,5 +256,28 @@ impl Node {
         add(&self.live.to_le_bytes());
         add(&self.dead.to_le_bytes());
         add(&self.body);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_marked_is_refused() {
+        let mut node = Node::new([&b"f"[..]].into_iter());
+        node.append(Id(1, 0), Id(1, 0), [&b"f"[..], b"v"].into_iter());
+        let saved = node.save();
+        assert!(Node::load(Id(1, 0), &saved).is_some_and(|mut node| node.delete(Id(1, 0), Id(1, 0))));
+        assert!(Node::load(Id(2, 0), &saved).is_some(), "distances are from the master");
+        let flags = saved.len() - 1 - (node.body.len() - node.start as usize);
+        for others in [&[0xc0, SAME as u8, 2][..], &[4, 1], &[0xdf, 0xfe, 2]] {
+            let mut bytes = saved.clone();
+            bytes.splice(flags..flags + 2, others.iter().copied());
+            let length = (bytes.len() as u32).to_le_bytes();
+            bytes[..4].copy_from_slice(&length);
+            assert!(super::super::listpack::items(&bytes).is_some(), "it is a listpack");
+            assert!(Node::load(Id(1, 0), &bytes).is_none(), "{others:?}");
+        }
     }
 }

@@ -218,7 +218,7 @@ fn history(
     for (id, entry) in found {
         if entry.is_some() {
             let pending = group.pending.get_mut(&id).expect("what a consumer has, its group has");
-            (pending.delivered, pending.times) = (now, pending.times + 1);
+            (pending.delivered, pending.times) = (now, pending.times.wrapping_add(1));
         }
         all.push(entry.unwrap_or_else(|| Reply::Array(vec![Reply::bulk(id.to_string()), Reply::NullArray])));
     }
@@ -250,7 +250,7 @@ fn deliver(
     if let Some(from) = group.last.next() {
         for entry in stream.range(from, Id::MAX, false).take(asked.count) {
             group.read = match group.read {
-                Some(read) if !stream.has_holes_from(entry.id) => Some(read + 1),
+                Some(read) if !stream.has_holes_from(entry.id) => Some(read.wrapping_add(1)),
                 read if stream.added == 0 => read,
                 _ => stream.ordinal(entry.id),
             };
@@ -423,7 +423,7 @@ fn xclaim(change: &mut Change<'_>, args: &Args) -> Answer {
             None if claim.force => 1,
             None => continue,
         };
-        let times = claim.times.unwrap_or(times + u64::from(!claim.just));
+        let times = claim.times.unwrap_or(times.wrapping_add(u64::from(!claim.just)));
         assign(change, args, &mut consumer, id, claim.delivered, times)?;
         all.push(if claim.just { Reply::bulk(id.to_string()) } else { entry });
     }
@@ -475,7 +475,7 @@ fn xautoclaim(change: &mut Change<'_>, args: &Args) -> Answer {
         if idle > 0 && now as i64 - (delivered as i64) < idle {
             continue;
         }
-        assign(change, args, &mut consumer, id, now, times + u64::from(!just))?;
+        assign(change, args, &mut consumer, id, now, times.wrapping_add(u64::from(!just)))?;
         all.push(if just { Reply::bulk(id.to_string()) } else { entry });
     }
     Ok(Reply::Array(vec![Reply::bulk(next.to_string()), Reply::Array(all), Reply::Array(gone)]))

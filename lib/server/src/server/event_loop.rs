@@ -349,10 +349,20 @@ impl Loop {
         if self.number == 0 && self.tick <= now {
             let stopped = self.shared.no_expiry.load(Relaxed) || self.shared.pause.is_on(super::now());
             let more = !stopped && self.expire();
+            self.keep_limit();
             if !more {
                 self.shared.save_on_time();
             }
             self.tick = now + if more { BUSY_TICK } else { TICK };
+        }
+    }
+
+    /// Puts a new limit of memory in force, and keeps to it where no batch does.
+    fn keep_limit(&mut self) {
+        let meter = self.shared.apply_limit();
+        let next = meter.or_else(|| self.shared.choose_victims());
+        if let Some(write) = next {
+            self.commit((vec![None], vec![write]));
         }
     }
 
@@ -455,6 +465,7 @@ impl Loop {
             client.answer(&refusal);
             return true;
         }
+        client.session.no_room = self.shared.room.is_full();
         let moment = Moment { now: now(), seed: self.random.draw(), wishes: 0 };
         client.last = moment.now;
         self.shared.show(client, &args);

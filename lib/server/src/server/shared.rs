@@ -16,6 +16,7 @@ use super::events::{Aftermath, Events};
 use super::monitor::Monitors;
 use super::now;
 use super::params::Output;
+use super::room::Room;
 use super::saver::Saver;
 use super::slow::{Slow, Suspect};
 use super::stats::Stats;
@@ -162,6 +163,8 @@ pub struct Shared {
     pub address: SocketAddr,
     /// Says that all is to end.
     pub stop: AtomicBool,
+    /// The limit of memory.
+    pub room: Room,
     /// Makes snapshots.
     pub saver: Mutex<Saver>,
     /// What `SHUTDOWN` said of a last snapshot.
@@ -200,6 +203,7 @@ impl Shared {
             counts: Counts::default(),
             since: Instant::now(),
             stop: AtomicBool::new(false),
+            room: Room::default(),
             saver: Mutex::default(),
             last_save: Mutex::default(),
             no_expiry: AtomicBool::new(false),
@@ -302,7 +306,9 @@ impl Shared {
         let began = Instant::now();
         let mut outcomes = self.store.write_many(handle, batch);
         self.timed(owners, &commands, &outcomes, suspects, began.elapsed());
+        self.make_room(handle);
         let (mut aftermath, mut others) = (Aftermath::default(), BTreeMap::new());
+        self.make_room(handle).into_iter().for_each(|effects| aftermath.add(None, effects));
         for (at, (outcome, owner)) in outcomes.iter_mut().zip(owners).enumerate() {
             if let Some(mut effects) = outcome.effects.take() {
                 others.extend(effects.again.take().map(|args| (at, args)));

@@ -5,6 +5,7 @@
 //! `ARCHIPELAGO_SEED` begins elsewhere; `ARCHIPELAGO_FAMILY` chooses one.
 
 mod families;
+mod files;
 mod generate;
 mod judge;
 mod ours;

@@ -17,6 +17,16 @@ pub struct Ours {
 }
 
 impl Ours {
+    /// With these databases.
+    pub fn of(db: Db) -> Self {
+        Self { replica: db.clone(), db, ..Self::default() }
+    }
+
+    /// The databases.
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
     pub fn ask(&mut self, command: &[Vec<u8>], now: u64) -> Answer {
         self.asked += 1;
         let args: Args = command.iter().collect();

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -46,8 +47,15 @@ pub fn parse(input: &mut impl BufRead) -> Option<Answer> {
 
 pub struct Theirs {
     server: Child,
-    folder: PathBuf,
+    /// Where it saves.
+    pub folder: PathBuf,
     stream: BufReader<UnixStream>,
+}
+
+/// A number for each server of this process.
+fn next() -> usize {
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    STARTED.fetch_add(1, Relaxed)
 }
 
 impl Theirs {
@@ -57,10 +65,11 @@ impl Theirs {
         if !String::from_utf8_lossy(&version.stdout).contains("v=7.0.") {
             return None;
         }
-        let folder = env::temp_dir().join(format!("archipelago-differential-{}", std::process::id()));
+        let folder = env::temp_dir().join(format!("archipelago-differential-{}-{}", std::process::id(), next()));
         fs::create_dir_all(&folder).ok()?;
         let socket = folder.join("socket");
-        let settings = ["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"];
+        let settings =
+            ["--port", "0", "--save", "", "--appendonly", "no", "--enable-debug-command", "local", "--unixsocket"];
         let mut command = Command::new("redis-server");
         command.args(settings).arg(&socket).arg("--dir").arg(&folder).stdout(Stdio::null()).stderr(Stdio::null());
         let server = command.spawn().ok()?;

@@ -1,0 +1,211 @@
+//! RDB files and `DUMP` payloads, as Redis 7 has them: read in all its encodings, written in plain ones.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`input`] | bytes with their offset and checksum; lengths, strings, LZF |
+//! | [`values`] | values of all types from an input |
+//! | [`packed`] | ziplists, integer sets and zipmaps |
+//! | [`output`] | values as bytes |
+//! | [`files`] | a server's database from a file, and into one |
+//!
+//! # What anyone may have made
+//! A payload of `RESTORE` or a file may say anything. A length is no promise: room is made for bytes as they come, and a
+//! compressed string is refused if its length is more than LZF can make of what is there. Nothing nests, so nothing recurs.
+//! A count of elements reserves no room: each element is read, or the end is met.
+
+pub mod files;
+pub mod input;
+pub mod output;
+pub mod packed;
+pub mod values;
+
+use core::fmt;
+use std::io::{self, Read, Write};
+
+use crate::db::table::Keyed;
+use crate::db::{Change, DATABASES, Db, Random};
+use input::{Input, LIMIT};
+use output::Output;
+use values::Found;
+
+/// The version of RDB that is written: that of Redis 7.0.
+pub const VERSION: u16 = 10;
+/// The newest version that is read: that of Redis 7.2.
+pub const NEWEST: u16 = 11;
+
+const AUX: u8 = 0xfa;
+const SIZES: u8 = 0xfb;
+const EXPIRES_MS: u8 = 0xfc;
+const EXPIRES: u8 = 0xfd;
+const DATABASE: u8 = 0xfe;
+const END: u8 = 0xff;
+const FREQUENCY: u8 = 0xf9;
+const IDLE: u8 = 0xf8;
+const FUNCTIONS: u8 = 0xf5;
+
+/// Why a file or payload was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// Bytes before what is wrong.
+    pub offset: u64,
+    /// What is wrong, and what to do.
+    pub what: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at byte {}: {}", self.offset, self.what)
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// What a file had.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The databases.
+    pub db: Db,
+    /// How many keys.
+    pub keys: u64,
+    /// Libraries of functions: their code.
+    pub functions: Vec<Vec<u8>>,
+}
+
+/// Reads a file. O(bytes).
+///
+/// # Errors
+/// If it is no RDB file of a version up to [`NEWEST`], is cut, has a wrong checksum, or has values of modules.
+pub fn read(from: &mut impl Read) -> Result<Loaded, Error> {
+    let mut input = Input::new(from);
+    let magic: [u8; 9] = input.array()?;
+    let version =
+        magic.strip_prefix(b"REDIS").and_then(|digits| core::str::from_utf8(digits).ok()?.parse::<u16>().ok());
+    let version = version.ok_or_else(|| input.wrong("this is no RDB file: is it the right one?"))?;
+    if version == 0 || version > NEWEST {
+        let text =
+            format!("a file of RDB version {version}; versions 1 to {NEWEST} are read: save it with Redis 7.0 or 7.2");
+        return Err(input.wrong(text));
+    }
+    let mut loaded = Loaded { db: Db::default(), keys: 0, functions: Vec::new() };
+    let (mut index, mut expires) = (0, None);
+    loop {
+        match input.byte()? {
+            END => break,
+            AUX => _ = (input.string()?, input.string()?),
+            SIZES => _ = (input.length()?, input.length()?),
+            EXPIRES_MS => expires = Some(u64::from_le_bytes(input.array()?)),
+            EXPIRES => expires = Some(u64::from(u32::from_le_bytes(input.array()?)) * 1000),
+            FREQUENCY => _ = input.byte()?,
+            IDLE => _ = input.length()?,
+            FUNCTIONS => loaded.functions.push(input.string()?),
+            DATABASE => {
+                index = input.length()? as u32;
+                if index >= DATABASES {
+                    return Err(input.wrong(format!("database {index}: there are {DATABASES}")));
+                }
+            }
+            kind => {
+                let key = input.string()?;
+                let found = values::read(&mut input, kind)?;
+                // Old versions saved keys with nothing in them, which Redis leaves out, too.
+                if let Found::Value(value) = found {
+                    let mut change = Change { db: &mut loaded.db, index, now: 0, random: Random(0), wishes: 0 };
+                    if change.find(&key).is_some() {
+                        return Err(input.wrong("a key that is there twice: the file is damaged"));
+                    }
+                    change.set(&key, value);
+                    change.expire_at(&key, expires);
+                    loaded.keys += 1;
+                }
+                expires = None;
+            }
+        }
+    }
+    let (expected, offset) = (input.sum(), input.offset());
+    if version >= 5 {
+        let sum = u64::from_le_bytes(input.array()?);
+        // A file without a checksum has 0 there.
+        if sum != 0 && sum != expected {
+            let what = "the checksum is wrong: the file is damaged; take another copy".into();
+            return Err(Error { offset, what });
+        }
+    }
+    Ok(loaded)
+}
+
+/// Writes a file of version [`VERSION`], which Redis 7.0 and newer read. O(bytes); values are not compressed.
+///
+/// # Errors
+/// As those of `to`.
+pub fn write(db: &Db, to: &mut impl Write) -> io::Result<()> {
+    let mut output = Output::new(to);
+    output.put(format!("REDIS{VERSION:04}").as_bytes())?;
+    for (name, value) in [("redis-ver", "7.0.15"), ("redis-bits", "64")] {
+        output.put(&[AUX])?;
+        output.string(name.as_bytes())?;
+        output.string(value.as_bytes())?;
+    }
+    for (index, space) in db.spaces.iter().enumerate().filter(|(_, space)| !space.keys.is_empty()) {
+        output.put(&[DATABASE])?;
+        output.length(index as u64)?;
+        output.put(&[SIZES])?;
+        output.length(space.keys.len() as u64)?;
+        output.length(space.volatile as u64)?;
+        for entry in space.keys.iter() {
+            if let Some(at) = entry.expires() {
+                output.put(&[EXPIRES_MS])?;
+                output.put(&at.to_le_bytes())?;
+            }
+            output.put(&[output::kind(&entry.value)])?;
+            output.string(entry.key())?;
+            output.value(&entry.value)?;
+        }
+    }
+    output.put(&[END])?;
+    let sum = output.sum();
+    output.put(&sum.to_le_bytes())
+}
+
+/// A value as `DUMP` answers with: its type, its bytes, the version and a checksum.
+pub fn dump(value: &crate::db::value::Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut output = Output::new(&mut bytes);
+    let written = output
+        .put(&[output::kind(value)])
+        .and_then(|()| output.value(value))
+        .and_then(|()| output.put(&VERSION.to_le_bytes()))
+        .and_then(|()| output.put(&output.sum().to_le_bytes()));
+    written.expect("a vector takes all");
+    bytes
+}
+
+/// Why a payload was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It is of another version or damaged.
+    Checksum,
+    /// What it says is no value.
+    Format,
+}
+
+/// The value of a payload that anyone may have made.
+///
+/// # Errors
+/// If it is none.
+pub fn restore(payload: &[u8]) -> Result<crate::db::value::Value, Refused> {
+    let (content, sum) = payload.split_last_chunk::<8>().ok_or(Refused::Checksum)?;
+    let (body, version) = content.split_last_chunk::<2>().ok_or(Refused::Checksum)?;
+    let sum = u64::from_le_bytes(*sum);
+    if u16::from_le_bytes(*version) > NEWEST || (sum != 0 && sum != input::CRC.checksum(content)) || body.is_empty() {
+        return Err(Refused::Checksum);
+    }
+    let mut rest = &body[1..];
+    let mut input = Input::new(&mut rest);
+    match values::read(&mut input, body[0]) {
+        Ok(Found::Value(value)) if rest.is_empty() => Ok(value),
+        _ => Err(Refused::Format),
+    }
+}
+
+/// The most bytes of a string: that of a request.
+pub const LONGEST: u64 = LIMIT;

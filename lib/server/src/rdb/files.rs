@@ -1,0 +1,137 @@
+//! A server's database from a file, and into one.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, Write as _};
+use std::path::Path;
+
+use super::{Error, dump, read, write};
+use crate::args::Args;
+use crate::command;
+use crate::db::Db;
+use crate::db::table::Keyed;
+use crate::log::{Refusal, Store};
+use crate::operation::{Call, Write};
+use crate::reply::Reply;
+
+/// Keys of a batch.
+const BATCH: usize = 64;
+/// Bytes of a batch, but for the last of its keys.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// What was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// Keys.
+    pub keys: u64,
+    /// Libraries of functions, which are left out.
+    pub functions: usize,
+}
+
+/// Reads a file into a database that has no keys. Each key enters the log as a `RESTORE`, so that a recovery, too, has it;
+/// keys that have expired by `now` (milliseconds since 1970) are left out. O(bytes), and the memory of a second database.
+///
+/// # Errors
+/// A sentence with the file and the place. If it is the log that refuses, a part of the keys is in the log.
+pub fn import(store: &Store, path: &Path, now: u64) -> Result<Imported, Refusal> {
+    let shown = path.display();
+    let refused = |what: String| format!("{shown}: {what}");
+    let keys = store.db().inspect(0, |db| db.spaces.iter().map(|space| space.keys.len()).sum::<usize>());
+    if keys.map_err(|poisoned| poisoned.to_string())? > 0 {
+        return Err(refused("the database has keys already: start without --load, or with another directory".into()));
+    }
+    let open = |error: std::io::Error| refused(format!("cannot be read: {error}. Name another file with --load"));
+    let loaded = read(&mut BufReader::new(File::open(path).map_err(open)?));
+    let loaded = loaded.map_err(|error: Error| refused(error.to_string()))?;
+    let mut handle = store.handle();
+    let mut carry_out = |batch: &mut Vec<Write>| match store
+        .write_many(&mut handle, core::mem::take(batch))
+        .into_iter()
+        .find(|outcome| outcome.reply != Reply::OK)
+    {
+        Some(outcome) => {
+            Err(refused(format!("a key is refused: {:?}. Begin again with an empty directory", outcome.reply)))
+        }
+        None => Ok(()),
+    };
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    for call in calls(&loaded.db, now) {
+        bytes += call.args.bytes();
+        batch.push(Write::Call(call));
+        if batch.len() == BATCH || bytes > BATCH_BYTES {
+            carry_out(&mut batch)?;
+            bytes = 0;
+        }
+    }
+    carry_out(&mut batch)?;
+    Ok(Imported { keys: loaded.keys, functions: loaded.functions.len() })
+}
+
+/// The operations that make these databases.
+fn calls(db: &Db, now: u64) -> impl Iterator<Item = Call> {
+    let command = command::find(b"restore").expect("it is in the registry");
+    db.spaces.iter().zip(0..).flat_map(move |(space, index)| {
+        space.keys.iter().map(move |entry| {
+            let expires = entry.expires().unwrap_or(0).to_string();
+            let payload = dump(&entry.value);
+            let words = [b"restore", entry.key(), expires.as_bytes(), &payload, b"absttl"];
+            let args: Args = words.into_iter().collect();
+            Call { command, args, db: index, now, seed: 0, wishes: 0 }
+        })
+    })
+}
+
+/// Writes the database into a file: beside it first, so that the name has all or nothing. O(bytes); changes of the first
+/// replica wait.
+///
+/// # Errors
+/// A sentence with the file.
+pub fn export(store: &Store, path: &Path) -> Result<(), Refusal> {
+    let beside = path.with_extension("rdb.tmp");
+    let save = |db: &Db| {
+        let mut file = BufWriter::new(File::create(&beside)?);
+        write(db, &mut file)?;
+        file.flush()?;
+        file.get_ref().sync_all()?;
+        fs::rename(&beside, path)
+    };
+    let saved = store.db().inspect(0, save).map_err(|poisoned| poisoned.to_string())?;
+    saved.map_err(|error| format!("{}: cannot be written: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(store: &Store, line: &str) -> Reply {
+        let args: Args = line.split(' ').collect();
+        let command = command::find(&args[0]).expect("it is in the registry");
+        let call = Call { command, args, db: 0, now: 1_000, seed: 0, wishes: 0 };
+        let outcome = store.write_many(&mut store.handle(), vec![Write::Call(call)]).pop();
+        outcome.expect("each has an outcome").reply
+    }
+
+    #[test]
+    fn what_is_exported_is_imported() {
+        let path = std::env::temp_dir().join(format!("archipelago-files-{}.rdb", std::process::id()));
+        let (one, other) = (Store::volatile(), Store::volatile());
+        for number in 0..200 {
+            ask(&one, &format!("rpush list{} a{number} b", number % 150));
+            ask(&one, &format!("set key{number} {}", "x".repeat(30_000)));
+        }
+        ask(&one, "pexpireat key1 2000");
+        ask(&one, "pexpireat key2 4000");
+        export(&one, &path).unwrap();
+        assert_eq!(import(&other, &path, 3_000), Ok(Imported { keys: 350, functions: 0 }));
+        assert_eq!(ask(&other, "dbsize"), Reply::Int(349), "one has expired");
+        assert_eq!(ask(&other, "pexpiretime key2"), Reply::Int(4_000));
+        for key in ["list0", "list149"] {
+            let line = format!("lrange {key} 0 -1");
+            assert_eq!(ask(&one, &line), ask(&other, &line));
+        }
+        assert!(import(&other, &path, 3_000).unwrap_err().contains("has keys already"));
+        fs::write(&path, b"REDIS0010\xff").unwrap();
+        let refused = import(&Store::volatile(), &path, 0).unwrap_err();
+        assert!(refused.contains("at byte 10") && refused.contains("files-"), "{refused}");
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,198 @@
+//! Bytes of a file or payload: with their offset and checksum, so that an error can say where.
+
+use std::io::Read;
+
+use crc::{CRC_64_REDIS, Crc, Digest, Table};
+
+use super::Error;
+use crate::reply::integer;
+
+/// The checksum of RDB.
+pub static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+
+/// The most bytes of a string.
+pub const LIMIT: u64 = 512 << 20;
+/// The most bytes that LZF makes of one.
+const EXPANSION: u64 = 264;
+
+/// A length, or a string that is kept otherwise.
+enum Length {
+    Bytes(u64),
+    /// How it is kept: 0, 1, 2 are integers of one, two and four bytes, 3 is compressed.
+    Encoded(u8),
+}
+
+/// Bytes to be read. See the module.
+pub struct Input<'r, R> {
+    from: &'r mut R,
+    offset: u64,
+    digest: Digest<'static, u64, Table<16>>,
+}
+
+impl<'r, R: Read> Input<'r, R> {
+    /// From its start on.
+    pub fn new(from: &'r mut R) -> Self {
+        Self { from, offset: 0, digest: CRC.digest() }
+    }
+
+    /// Bytes that were read.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The checksum of all bytes so far.
+    pub fn sum(&self) -> u64 {
+        self.digest.clone().finalize()
+    }
+
+    /// An error at this place.
+    pub fn wrong(&self, what: impl Into<String>) -> Error {
+        Error { offset: self.offset, what: what.into() }
+    }
+
+    /// The error for a value that makes no sense.
+    pub fn damaged(&self) -> Error {
+        self.wrong("a value that makes no sense: the file is damaged; take another copy")
+    }
+
+    fn cut(&self, error: &std::io::Error) -> Error {
+        match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.wrong("the file ends here: it is cut; take another copy"),
+            _ => self.wrong(format!("it cannot be read: {error}")),
+        }
+    }
+
+    /// So many bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let mut bytes = [0; N];
+        self.from.read_exact(&mut bytes).map_err(|error| self.cut(&error))?;
+        self.digest.update(&bytes);
+        self.offset += N as u64;
+        Ok(bytes)
+    }
+
+    /// One byte.
+    pub fn byte(&mut self) -> Result<u8, Error> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    /// So many bytes: room is made as they come.
+    pub fn take(&mut self, length: u64) -> Result<Vec<u8>, Error> {
+        if length > LIMIT {
+            return Err(self.wrong(format!("a string of {length} bytes: at most {LIMIT} are read")));
+        }
+        let mut bytes = Vec::with_capacity(length.min(4096) as usize);
+        self.from.by_ref().take(length).read_to_end(&mut bytes).map_err(|error| self.cut(&error))?;
+        self.digest.update(&bytes);
+        self.offset += bytes.len() as u64;
+        if (bytes.len() as u64) < length {
+            return Err(self.cut(&std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(bytes)
+    }
+
+    fn any_length(&mut self) -> Result<Length, Error> {
+        let first = self.byte()?;
+        Ok(match first >> 6 {
+            0 => Length::Bytes((first & 0x3f).into()),
+            1 => Length::Bytes(u64::from(first & 0x3f) << 8 | u64::from(self.byte()?)),
+            2 if first == 0x80 => Length::Bytes(u32::from_be_bytes(self.array()?).into()),
+            2 if first == 0x81 => Length::Bytes(u64::from_be_bytes(self.array()?)),
+            3 => Length::Encoded(first & 0x3f),
+            _ => return Err(self.damaged()),
+        })
+    }
+
+    /// A length or a number.
+    pub fn length(&mut self) -> Result<u64, Error> {
+        match self.any_length()? {
+            Length::Bytes(length) => Ok(length),
+            Length::Encoded(_) => Err(self.damaged()),
+        }
+    }
+
+    /// A string.
+    pub fn string(&mut self) -> Result<Vec<u8>, Error> {
+        let number = match self.any_length()? {
+            Length::Bytes(length) => return self.take(length),
+            Length::Encoded(0) => i64::from(i8::from_le_bytes(self.array()?)),
+            Length::Encoded(1) => i64::from(i16::from_le_bytes(self.array()?)),
+            Length::Encoded(2) => i64::from(i32::from_le_bytes(self.array()?)),
+            Length::Encoded(3) => {
+                let (short, long) = (self.length()?, self.length()?);
+                let packed = self.take(short)?;
+                if long > LIMIT || long > short.saturating_mul(EXPANSION) {
+                    return Err(self.wrong("a compressed string that cannot be so long: the file is damaged"));
+                }
+                return expand(&packed, long as usize).ok_or_else(|| self.damaged());
+            }
+            Length::Encoded(_) => return Err(self.damaged()),
+        };
+        let mut digits = Vec::with_capacity(11);
+        integer(number, &mut digits);
+        Ok(digits)
+    }
+}
+
+/// What LZF made `packed` of, if it has this length.
+fn expand(packed: &[u8], length: usize) -> Option<Vec<u8>> {
+    let (mut out, mut at) = (Vec::with_capacity(length), 0);
+    let byte = |at: usize| packed.get(at).copied();
+    while at < packed.len() {
+        let control = usize::from(packed[at]);
+        at += 1;
+        if control < 32 {
+            // So many bytes as they are, and one.
+            out.extend_from_slice(packed.get(at..=at + control)?);
+            at += control + 1;
+        } else {
+            // A piece of what came before: three bits of its length, or more in a byte; its distance.
+            let mut count = control >> 5;
+            if count == 7 {
+                count += usize::from(byte(at)?);
+                at += 1;
+            }
+            let distance = (control & 0x1f) << 8 | usize::from(byte(at)?);
+            at += 1;
+            let from = out.len().checked_sub(distance + 1)?;
+            // What is copied may go on into the copy.
+            (from..from + count + 2).for_each(|from| out.push(out[from]));
+        }
+        if out.len() > length {
+            return None;
+        }
+    }
+    (out.len() == length).then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_that_of_redis() {
+        assert_eq!(CRC.checksum(b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+    }
+
+    #[test]
+    fn what_is_repeated_is_expanded() {
+        assert_eq!(expand(&[2, b'a', b'b', b'c', 0x80, 2], 9).unwrap(), b"abcabcabc");
+        assert_eq!(expand(&[0, b'a', 0xe0, 10, 0], 20).unwrap(), [b'a'; 20]);
+        assert_eq!(expand(&[0, b'a', 0x20, 1], 4), None, "before the start");
+        assert_eq!(expand(&[5, b'a'], 6), None, "behind the end");
+        assert_eq!(expand(&[0, b'a', 0xe0, 10, 0], 19), None, "longer than said");
+    }
+
+    #[test]
+    fn a_length_makes_no_room() {
+        for (bytes, what) in [
+            (&b"\x81\x00\x00\x00\x00\x1f\xff\xff\xff"[..], "it is cut"),
+            (b"\x81\xff\xff\xff\xff\xff\xff\xff\xff", "at most 536870912"),
+            (b"\xc3\x01\x80\x1f\xff\xff\xff\x00", "cannot be so long"),
+        ] {
+            let mut from = bytes;
+            let error = Input::new(&mut from).string().unwrap_err();
+            assert!(error.what.contains(what), "{error}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Values of all types and encodings.
+
+use std::io::Read;
+
+use super::Error;
+use super::input::Input;
+use super::packed::{intset, ziplist, zipmap};
+use crate::db::hash::Hash;
+use crate::db::list::{End, List};
+use crate::db::listpack::{self, Item};
+use crate::db::set::Set;
+use crate::db::stream::{Group, Id, Stream};
+use crate::db::stream_node::Node;
+use crate::db::value::{Kind, Value};
+use crate::db::zset::Zset;
+
+/// What was read.
+#[derive(Debug)]
+pub enum Found {
+    /// A value.
+    Value(Value),
+    /// A container with nothing in it.
+    Nothing,
+}
+
+impl<T: Kind> From<T> for Found {
+    fn from(value: T) -> Self {
+        if value.is_nothing() { Self::Nothing } else { Self::Value(value.into_value()) }
+    }
+}
+
+/// Reads a value of this type.
+pub fn read<R: Read>(input: &mut Input<'_, R>, kind: u8) -> Result<Found, Error> {
+    Ok(match kind {
+        0 => Found::Value(Value::string(&input.string()?)),
+        1 => list(input)?.into(),
+        2 => set(input)?.into(),
+        3 | 5 => zset(input, kind == 5)?.into(),
+        4 => hash(input)?.into(),
+        9 => with(input, zipmap, hash_of)?.into(),
+        10 => with(input, ziplist, list_of)?.into(),
+        11 => set_of_numbers(input)?.into(),
+        12 => with(input, ziplist, zset_of)?.into(),
+        13 => with(input, ziplist, hash_of)?.into(),
+        14 | 18 => quicklist(input, kind == 18)?.into(),
+        15 => stream(input, 1)?.into(),
+        16 => with(input, listpack::items, hash_of)?.into(),
+        17 => with(input, listpack::items, zset_of)?.into(),
+        19 => stream(input, 2)?.into(),
+        20 => with(input, listpack::items, set_of)?.into(),
+        21 => stream(input, 3)?.into(),
+        6 | 7 => {
+            return Err(
+                input.wrong("a value of a module, which only Redis with this module reads: delete it there first")
+            );
+        }
+        _ => return Err(input.wrong(format!("values of type {kind} are not known: save with Redis 7.0 or 7.2"))),
+    })
+}
+
+/// A container of what a string has packed.
+fn with<R: Read, T>(
+    input: &mut Input<'_, R>,
+    unpack: for<'b> fn(&'b [u8]) -> Option<Vec<Item<'b>>>,
+    make: fn(&[Item<'_>]) -> Option<T>,
+) -> Result<T, Error> {
+    let bytes = input.string()?;
+    unpack(&bytes).and_then(|items| make(&items)).ok_or_else(|| input.damaged())
+}
+
+fn list_of(items: &[Item<'_>]) -> Option<List> {
+    let mut list = List::default();
+    items.iter().for_each(|item| list.push(End::Right, &item.bytes()));
+    Some(list)
+}
+
+fn set_of(items: &[Item<'_>]) -> Option<Set> {
+    let mut set = Set::default();
+    items.iter().all(|item| set.insert(&item.bytes())).then_some(set)
+}
+
+fn hash_of(items: &[Item<'_>]) -> Option<Hash> {
+    let mut hash = Hash::default();
+    let new = items.chunks(2).all(|pair| pair.len() == 2 && hash.set(&pair[0].bytes(), &pair[1].bytes()));
+    new.then_some(hash)
+}
+
+fn zset_of(items: &[Item<'_>]) -> Option<Zset> {
+    let mut zset = Zset::default();
+    let new = items.chunks(2).all(|pair| {
+        let score = pair.get(1).and_then(|score| crate::family::parse::float(&score.bytes()).ok());
+        score.is_some_and(|score| zset.set(&pair[0].bytes(), score).is_none())
+    });
+    new.then_some(zset)
+}
+
+fn set_of_numbers<R: Read>(input: &mut Input<'_, R>) -> Result<Set, Error> {
+    let bytes = input.string()?;
+    let numbers = intset(&bytes).ok_or_else(|| input.damaged())?;
+    let mut set = Set::default();
+    numbers.iter().for_each(|number| _ = set.insert(number.to_string().as_bytes()));
+    Ok(set)
+}
+
+fn list<R: Read>(input: &mut Input<'_, R>) -> Result<List, Error> {
+    let mut list = List::default();
+    for _ in 0..input.length()? {
+        list.push(End::Right, &input.string()?);
+    }
+    Ok(list)
+}
+
+/// A list of ziplists, or of listpacks and single elements.
+fn quicklist<R: Read>(input: &mut Input<'_, R>, second: bool) -> Result<List, Error> {
+    let mut list = List::default();
+    for _ in 0..input.length()? {
+        let form = if second { input.length()? } else { 2 };
+        let bytes = input.string()?;
+        let items = match form {
+            1 => vec![Item::Bytes(&bytes)],
+            2 if second => listpack::items(&bytes).ok_or_else(|| input.damaged())?,
+            2 => ziplist(&bytes).ok_or_else(|| input.damaged())?,
+            _ => return Err(input.damaged()),
+        };
+        items.iter().for_each(|item| list.push(End::Right, &item.bytes()));
+    }
+    Ok(list)
+}
+
+fn set<R: Read>(input: &mut Input<'_, R>) -> Result<Set, Error> {
+    let mut set = Set::default();
+    for _ in 0..input.length()? {
+        if !set.insert(&input.string()?) {
+            return Err(input.damaged());
+        }
+    }
+    Ok(set)
+}
+
+fn hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
+    let mut hash = Hash::default();
+    for _ in 0..input.length()? {
+        if !hash.set(&input.string()?, &input.string()?) {
+            return Err(input.damaged());
+        }
+    }
+    Ok(hash)
+}
+
+fn zset<R: Read>(input: &mut Input<'_, R>, binary: bool) -> Result<Zset, Error> {
+    let mut zset = Zset::default();
+    for _ in 0..input.length()? {
+        let member = input.string()?;
+        let score = if binary { f64::from_le_bytes(input.array()?) } else { written_score(input)? };
+        if score.is_nan() || zset.set(&member, score).is_some() {
+            return Err(input.damaged());
+        }
+    }
+    Ok(zset)
+}
+
+/// A score as its digits, with a length of one byte.
+fn written_score<R: Read>(input: &mut Input<'_, R>) -> Result<f64, Error> {
+    match input.byte()? {
+        0xff => Ok(f64::NEG_INFINITY),
+        0xfe => Ok(f64::INFINITY),
+        0xfd => Ok(f64::NAN),
+        length => {
+            let digits = input.take(length.into())?;
+            crate::family::parse::float(&digits).map_err(|_| input.damaged())
+        }
+    }
+}
+
+fn id<R: Read>(input: &mut Input<'_, R>) -> Result<Id, Error> {
+    Ok(Id(input.length()?, input.length()?))
+}
+
+/// A stream as version 1 (Redis 5), 2 (7.0) or 3 (7.2) has it.
+fn stream<R: Read>(input: &mut Input<'_, R>, version: u8) -> Result<Stream, Error> {
+    let mut stream = Stream::default();
+    for _ in 0..input.length()? {
+        let master: [u8; 16] = input.string()?.try_into().map_err(|_| input.damaged())?;
+        let node = Node::load(master.into(), &input.string()?).ok_or_else(|| input.damaged())?;
+        if !stream.adopt(master.into(), node) {
+            return Err(input.damaged());
+        }
+    }
+    let len = input.length()?;
+    stream.last = id(input)?;
+    if version >= 2 {
+        // The first entry, which the entries say, too.
+        id(input)?;
+        stream.deleted = id(input)?;
+        stream.added = input.length()?;
+    } else {
+        stream.added = len;
+    }
+    if len != stream.len() || stream.end().is_some_and(|end| end > stream.last) {
+        return Err(input.damaged());
+    }
+    for _ in 0..input.length()? {
+        let name = input.string()?;
+        let group = group(input, &stream, version)?;
+        if stream.groups.insert(name, group).is_some() {
+            return Err(input.damaged());
+        }
+    }
+    Ok(stream)
+}
+
+fn group<R: Read>(input: &mut Input<'_, R>, stream: &Stream, version: u8) -> Result<Group, Error> {
+    let last = id(input)?;
+    // The largest number stands for one that is not known.
+    let read = if version >= 2 { Some(input.length()?).filter(|read| *read != u64::MAX) } else { stream.ordinal(last) };
+    let mut group = Group { last, read, ..Group::default() };
+    let mut pending = std::collections::BTreeMap::new();
+    for _ in 0..input.length()? {
+        let id = Id::from(input.array::<16>()?);
+        let delivered = u64::from_le_bytes(input.array()?);
+        if pending.insert(id, (delivered, input.length()?)).is_some() {
+            return Err(input.damaged());
+        }
+    }
+    for _ in 0..input.length()? {
+        let name = input.string()?;
+        let (name, new) = group.seen(&name, u64::from_le_bytes(input.array()?));
+        if version >= 3 {
+            // When the consumer got something last, which Redis 7.0 does not know.
+            input.array::<8>()?;
+        }
+        for _ in 0..input.length()? {
+            let id = Id::from(input.array::<16>()?);
+            let (delivered, times) = pending.remove(&id).ok_or_else(|| input.damaged())?;
+            group.assign(id, &name, delivered, times);
+        }
+        if !new {
+            return Err(input.damaged());
+        }
+    }
+    // What is pending is so with a consumer.
+    if pending.is_empty() { Ok(group) } else { Err(input.damaged()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::db::stream::{Group, Id, Stream};
+    use crate::db::value::Value;
+    use crate::rdb::{dump, restore};
+
+    fn stream(change: impl Fn(&mut Stream, &mut Group)) -> Value {
+        let (mut stream, mut group) = (Stream::default(), Group::default());
+        (1..=3).for_each(|time| stream.append(Id(time, 0), [&b"f"[..], b"v"].into_iter()));
+        let consumer = group.seen(b"c", 7).0;
+        group.assign(Id(2, 0), &consumer, 8, 1);
+        change(&mut stream, &mut group);
+        stream.groups.insert(b"g".to_vec(), group);
+        Value::Stream(Box::new(stream))
+    }
+
+    #[test]
+    fn groups_that_make_no_sense_are_refused() {
+        assert!(restore(&dump(&stream(|_, _| {}))).is_ok());
+        let with_none = |_: &mut Stream, group: &mut Group| group.consumers.clear();
+        assert!(restore(&dump(&stream(with_none))).is_err(), "pending with no consumer");
+        let with_two = |_: &mut Stream, group: &mut Group| {
+            group.seen(b"d", 7);
+            group.consumers.values_mut().for_each(|consumer| _ = consumer.pending.insert(Id(2, 0)));
+        };
+        assert!(restore(&dump(&stream(with_two))).is_err(), "pending with two consumers");
+        assert!(restore(&dump(&stream(|stream, _| stream.last = Id(2, 9)))).is_err(), "an entry behind the last");
+    }
+}
