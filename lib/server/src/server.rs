@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`event_loop`] | accepts, takes requests in rounds, hands changes on as one batch |
 //! | [`client`] | a socket, and the bytes on their way: all bounds are here |
+//! | [`aside`] | long reads, in threads of their own |
 //! | [`room`] | what goes when memory is short |
 //! | [`saver`] | snapshots, by command and on time |
 //! | [`commands`], [`info`], [`clients`], [`catalog`], [`debug`] | commands of the connection and of the server; [`help`] |
@@ -17,6 +18,7 @@
 //!
 //! Sockets are those of the standard library, behind `mio`: the door of `archipelago_platform` has no network.
 
+mod aside;
 mod catalog;
 mod client;
 mod clients;
@@ -64,6 +66,7 @@ pub struct Server {
     loops: Vec<thread::JoinHandle<io::Result<()>>>,
     writer: Option<thread::JoinHandle<()>>,
     metrics: Option<thread::JoinHandle<()>>,
+    readers: Vec<thread::JoinHandle<()>>,
     recovery: Option<Recovery>,
     imported: Option<Imported>,
     /// Of the directory.
@@ -94,7 +97,7 @@ impl Server {
             Appendonly::No => None,
             _ => Some(lock(&*disk, &settings.directory)?),
         };
-        let (store, recovery) = Store::open(disk, &settings.directory, settings.appendonly)?;
+        let (store, recovery) = Store::open_on(disk, &settings.directory, settings.appendonly, settings.replicas)?;
         let load = |path| files::import(&store, path, now());
         let imported = settings.load.as_deref().map(load).transpose()?;
         let waits = store.waits();
@@ -113,6 +116,7 @@ impl Server {
             loops: Vec::new(),
             writer: None,
             metrics: None,
+            readers: Vec::new(),
             recovery,
             imported,
             _lock: lock,
@@ -121,6 +125,11 @@ impl Server {
             let shared = shared.clone();
             let writer = thread::Builder::new().name("log".into()).spawn(move || shared.run());
             server.writer = Some(writer.map_err(starting)?);
+        }
+        for number in 0..settings.loops.max(1) {
+            let shared = shared.clone();
+            let reader = thread::Builder::new().name(format!("reader-{number}")).spawn(move || shared.read_aside());
+            server.readers.push(reader.map_err(starting)?);
         }
         let mut listener = Some(Listener::from_std(listener));
         for (number, poll) in polls.into_iter().enumerate() {
@@ -211,6 +220,10 @@ impl Server {
         }
         if let Some(metrics) = self.metrics.take() {
             ended = ended.and(metrics.join().map_err(|_| "the thread of metrics has panicked".to_owned()));
+        }
+        self.shared.aside.end();
+        for each in self.readers.drain(..) {
+            ended = ended.and(each.join().map_err(|_| "a thread for long reads has panicked".to_owned()));
         }
         if let Some(writer) = self.writer.take() {
             self.shared.last_job();
