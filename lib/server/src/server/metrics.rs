@@ -136,9 +136,12 @@ fn text(shared: &Shared) -> String {
     text.0
 }
 
+/// How a count of a command is told.
+type Shown = fn(&Sum) -> String;
+
 fn commands(text: &mut Text, shared: &Shared) {
     let all: Vec<_> = shared.stats.all().collect();
-    let rows: [(&str, &str, fn(&Sum) -> String); 3] = [
+    let rows: [(&str, &str, Shown); 3] = [
         ("command_calls_total", "Calls of a command.", |sum| sum.calls.to_string()),
         ("command_failures_total", "Calls that were answered with an error.", |sum| sum.failed.to_string()),
         ("command_seconds_total", "Time of all calls; a change has its share of its batch.", |sum| {
