@@ -4,8 +4,8 @@
 //! would own the counts and share them between threads; what is left of it without is the text below.
 //!
 //! # Bounds
-//! [`ASKING`] connections are served at a time, each by a thread and for one request of at most [`HEAD`] bytes that comes within
-//! [`PATIENCE`]: a scraper and a few people ask, and browsers connect before they ask.
+//! [`ASKING`] connections are served at a time, each by a thread and for one request of at most [`HEAD`] bytes that comes
+//! within [`PATIENCE`]: a scraper and a few people ask, and browsers connect before they ask.
 //! The page loads nothing from anywhere else.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
