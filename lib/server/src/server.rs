@@ -12,6 +12,7 @@
 //! | [`transaction`] | the same inside `MULTI` |
 //! | [`events`], [`tracking`] | who hears of changes: keyspace events, client-side caches |
 //! | [`stats`], [`slow`], [`monitor`] | what commands came, and how long they took |
+//! | [`metrics`] | the same for Prometheus and for people, over HTTP |
 //! | [`params`] | parameters of these |
 //! | [`shared`] | letters between loops, the thread that waits for the disk, clients that wait for keys |
 //!
@@ -27,6 +28,7 @@ mod event_loop;
 mod events;
 mod help;
 mod info;
+mod metrics;
 mod monitor;
 pub mod params;
 mod requests;
@@ -63,6 +65,7 @@ pub struct Server {
     shared: Arc<Shared>,
     loops: Vec<thread::JoinHandle<io::Result<()>>>,
     writer: Option<thread::JoinHandle<()>>,
+    metrics: Option<thread::JoinHandle<()>>,
     readers: Vec<thread::JoinHandle<()>>,
     recovery: Option<Recovery>,
     imported: Option<Imported>,
@@ -112,6 +115,7 @@ impl Server {
             shared: shared.clone(),
             loops: Vec::new(),
             writer: None,
+            metrics: None,
             readers: Vec::new(),
             recovery,
             imported,
@@ -140,6 +144,23 @@ impl Server {
             server.loops.push(thread::Builder::new().name(format!("loop-{number}")).spawn(run).map_err(starting)?);
         }
         Ok(server)
+    }
+
+    /// Tells metrics to all who ask at an address, which is returned: `/metrics` for Prometheus, and a page at `/`. There is no
+    /// password.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong and what to do.
+    pub fn tell_metrics(&mut self, address: SocketAddr) -> Result<SocketAddr, Refusal> {
+        let telling =
+            |error: io::Error| format!("cannot tell metrics at {address}: {error}. Choose another with --metrics");
+        let listener = TcpListener::bind(address).map_err(telling)?;
+        listener.set_nonblocking(true).map_err(telling)?;
+        let address = listener.local_addr().map_err(telling)?;
+        let shared = self.shared.clone();
+        let serve = move || metrics::serve(&listener, &shared);
+        self.metrics = Some(thread::Builder::new().name("metrics".into()).spawn(serve).map_err(telling)?);
+        Ok(address)
     }
 
     /// Where it listens.
@@ -196,6 +217,9 @@ impl Server {
         for each in self.loops.drain(..) {
             let done = each.join().map_err(|_| "an event loop has panicked".to_owned());
             ended = ended.and(done.and_then(|done| done.map_err(|error| error.to_string())));
+        }
+        if let Some(metrics) = self.metrics.take() {
+            ended = ended.and(metrics.join().map_err(|_| "the thread of metrics has panicked".to_owned()));
         }
         self.shared.aside.end();
         for each in self.readers.drain(..) {

@@ -1,6 +1,6 @@
 //! `serve`
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -48,6 +48,9 @@ pub struct Serve {
     /// What clients have to say first; without it only clients of this machine are let in
     #[arg(long)]
     pub requirepass: Option<String>,
+    /// Where to tell metrics: http://ADDRESS/metrics for Prometheus, and a page at http://ADDRESS/
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
     /// The most clients at a time
     #[arg(long, value_parser = count, default_value = "10k")]
     pub maxclients: usize,

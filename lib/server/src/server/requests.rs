@@ -28,7 +28,11 @@ impl Loop {
             self.note_keys(client, &call);
             client.caching = None;
         }
-        call.wishes |= wish::SHORT;
+        // A thread for long reads might post an answer behind the letter of a change that it has not seen: what a client caches
+        // is read here, where the answer comes first.
+        if client.tracking.is_none() {
+            call.wishes |= wish::SHORT;
+        }
         let read = Read::Call(call);
         let began = Instant::now();
         let outcome = self.handle.read(&read);
