@@ -21,6 +21,7 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
     let settings = Settings {
         address: (args.bind, args.port).into(),
         loops: args.loops.unwrap_or_else(|| Topology::current().cpus().len()),
+        replicas: args.replicas.unwrap_or(0),
         directory: args.dir.clone(),
         appendonly: match args.appendonly {
             args::Appendonly::No => Appendonly::No,

@@ -28,6 +28,8 @@ pub struct Settings {
     pub address: SocketAddr,
     /// Event loops; 0 counts as 1.
     pub loops: usize,
+    /// Copies of the database, of which long reads hold up one; 0: one a NUMA node.
+    pub replicas: usize,
     /// Where its files are.
     pub directory: PathBuf,
     /// When changes are durable.
@@ -45,6 +47,7 @@ impl Default for Settings {
         Self {
             address: ([127, 0, 0, 1], 6379).into(),
             loops: 1,
+            replicas: 0,
             directory: PathBuf::from("."),
             appendonly: Appendonly::No,
             password: None,
@@ -75,8 +78,6 @@ impl Config {
             ("dir", settings.directory.display().to_string()),
             ("io-threads", settings.loops.to_string()),
             ("maxclients", settings.clients.to_string()),
-            ("maxmemory", "0".into()),
-            ("maxmemory-policy", "noeviction".into()),
             ("port", settings.address.port().to_string()),
             ("protected-mode", "yes".into()),
             ("proto-max-bulk-len", crate::resp::LONGEST_BULK.to_string()),

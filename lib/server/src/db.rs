@@ -10,14 +10,17 @@
 //! - An expired key is there until a write meets it, or the operation that removes what is due; no function of a command
 //!   sees it.
 
+pub mod evict;
 pub mod expiry;
 pub mod extended;
 pub mod hash;
 pub mod image;
 pub mod list;
 pub mod listpack;
+pub mod meter;
 pub mod pack;
 pub mod set;
+pub mod small;
 pub mod stream;
 pub mod stream_node;
 pub mod table;
@@ -61,6 +64,8 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// Keys that were changed, if they were wished for.
     pub changes: Vec<(u32, Vec<u8>)>,
+    /// A read was not carried out, since it would have taken long.
+    pub long: bool,
     /// Whole databases were emptied or exchanged, if changes were wished for.
     pub flushed: bool,
     /// The arguments with which a command that waits is to be asked again, if they are others.
@@ -76,6 +81,12 @@ pub struct Outcome {
     pub effects: Option<Box<Effects>>,
 }
 
+impl From<Reply> for Outcome {
+    fn from(reply: Reply) -> Self {
+        Self { reply, effects: None }
+    }
+}
+
 /// One of the databases.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
@@ -83,6 +94,8 @@ pub struct Space {
     /// Keys with a time to expire at.
     pub(crate) volatile: usize,
     due: expiry::Due,
+    /// Bytes of the values, if they are counted.
+    heap: usize,
 }
 
 /// A key that clients watch.
@@ -106,6 +119,9 @@ pub struct Db {
     effects: Effects,
     /// Of a snapshot that is under way.
     walker: walk::Walker,
+    meter: meter::Meter,
+    /// Says whether entries have counts of uses, and not the time of the last.
+    pub(crate) lfu: bool,
 }
 
 impl Default for Db {
@@ -117,6 +133,8 @@ impl Default for Db {
             listeners: [0; 3],
             effects: Effects::default(),
             walker: walk::Walker::default(),
+            meter: meter::Meter::default(),
+            lfu: false,
         }
     }
 }
@@ -192,7 +210,14 @@ impl Db {
                 Reply::OK
             }
             Write::Expire { now, most } => self.expire(*now, *most as usize),
+            Write::Evict { now, keys } => self.evict(*now, keys),
+            Write::Meter { lfu } => {
+                self.lfu = *lfu;
+                self.begin_to_count();
+                Reply::OK
+            }
         };
+        self.settle();
         let effects = (self.effects != Effects::default()).then(|| Box::new(core::mem::take(&mut self.effects)));
         Outcome { reply, effects }
     }
@@ -200,6 +225,10 @@ impl Db {
     /// Carries out a reading operation.
     pub fn read(&self, operation: &Read) -> Outcome {
         let Read::Call(call) = operation;
+        if call.wishes & wish::SHORT != 0 && crate::family::cost::is_long(&self.view(call), call) {
+            let effects = Effects { long: true, ..Effects::default() };
+            return Outcome { reply: Reply::Null, effects: Some(Box::new(effects)) };
+        }
         let reply = match call.command.run {
             Run::Read(run) => run(&self.view(call), &call.args).into(),
             _ => Reply::Error(Fault::new("ERR not a reading command")),
@@ -312,6 +341,18 @@ impl Db {
         Reply::count(removed)
     }
 
+    /// Removes keys that were chosen when memory was short.
+    fn evict(&mut self, now: u64, keys: &[(u32, Vec<u8>)]) -> Reply {
+        for (index, key) in keys.iter().filter(|(index, _)| *index < DATABASES) {
+            let wishes = wish::EVENTS | wish::CHANGES;
+            let mut change = Change { db: self, index: *index, now, random: Random(0), wishes };
+            if change.remove(key).is_some() {
+                change.changed(key, b'e', "evicted");
+            }
+        }
+        Reply::OK
+    }
+
     /// How many operations there were.
     pub fn serial(&self) -> u64 {
         self.serial
@@ -385,12 +426,19 @@ impl<'d> View<'d> {
         self.find(key).map(|entry| &entry.value)
     }
 
+    /// A key's value, of which the use is noted.
+    fn use_of(&self, key: &[u8]) -> Option<&'d Value> {
+        let entry = self.find(key)?;
+        entry.note_use(self.now, self.db.lfu, self.seed);
+        Some(&entry.value)
+    }
+
     /// A key's bytes.
     ///
     /// # Errors
     /// If it is no string.
     pub fn string(&self, key: &[u8]) -> Result<Option<std::borrow::Cow<'d, [u8]>>, Fault> {
-        self.value(key).map(|value| value.bytes().ok_or(fault::WRONG_TYPE)).transpose()
+        self.use_of(key).map(|value| value.bytes().ok_or(fault::WRONG_TYPE)).transpose()
     }
 
     /// A key's value of this type.
@@ -398,7 +446,7 @@ impl<'d> View<'d> {
     /// # Errors
     /// If it is of another.
     pub fn get<T: Kind>(&self, key: &[u8]) -> Result<Option<&'d T>, Fault> {
-        self.value(key).map(|value| T::of(value).ok_or(fault::WRONG_TYPE)).transpose()
+        self.use_of(key).map(|value| T::of(value).ok_or(fault::WRONG_TYPE)).transpose()
     }
 
     /// Random numbers for this operation.
@@ -419,6 +467,7 @@ impl Change<'_> {
 
     /// The database, of which a key is about to be changed: a snapshot that is under way keeps what it was.
     fn space_for(&mut self, key: &[u8]) -> &mut Space {
+        self.db.open(self.index, key);
         let space = &mut self.db.spaces[self.index as usize];
         if let Some(walk) = self.db.walker.current() {
             walk.keep(self.index, &space.keys, key);
@@ -428,6 +477,7 @@ impl Change<'_> {
 
     /// Removes all keys of the database. Tells nothing.
     pub fn clear(&mut self) {
+        self.db.settle();
         let space = core::mem::take(self.space());
         if let Some(walk) = self.db.walker.current() {
             walk.empty(self.index, space.keys);
@@ -436,6 +486,7 @@ impl Change<'_> {
 
     /// Swaps two databases. Tells nothing.
     pub fn swap(&mut self, one: u32, other: u32) {
+        self.db.settle();
         self.db.spaces.swap(one as usize, other as usize);
         if let Some(walk) = self.db.walker.current() {
             walk.swap(one, other);
@@ -455,7 +506,10 @@ impl Change<'_> {
     /// A key that is there.
     pub fn find(&mut self, key: &[u8]) -> Option<&mut Entry> {
         self.bury(key);
-        self.space_for(key).keys.get_mut(key)
+        let (now, lfu, seed) = (self.now, self.db.lfu, self.random.0);
+        let entry = self.space_for(key).keys.get_mut(key)?;
+        entry.note_use(now, lfu, seed);
+        Some(entry)
     }
 
     /// A key's value.
@@ -504,12 +558,12 @@ impl Change<'_> {
 
     /// Sets a key to a value, without a time to expire at. Tells nothing.
     pub fn set(&mut self, key: &[u8], value: Value) {
-        let access = (self.now / 1000) as u32;
+        let (now, lfu, seed) = (self.now, self.db.lfu, self.random.0);
         let space = self.space_for(key);
         match space.keys.get_mut(key) {
             Some(entry) => {
                 entry.value = value;
-                entry.access = access;
+                entry.note_use(now, lfu, seed);
                 if let before @ Some(_) = entry.expires() {
                     let hash = entry.hash();
                     entry.set_expires(None);
@@ -517,8 +571,8 @@ impl Change<'_> {
                 }
             }
             None => {
-                let mut entry = Entry::new(key, value);
-                entry.access = access;
+                let entry = Entry::new(key, value);
+                entry.set_access(evict::born(now, lfu));
                 space.keys.insert(entry);
                 self.event(key, b'n', "new");
             }

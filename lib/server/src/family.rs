@@ -6,6 +6,7 @@
 
 pub mod bits;
 pub mod connection;
+pub mod cost;
 pub mod generic;
 pub mod geo;
 pub mod glob;

@@ -33,6 +33,8 @@ pub mod wish {
     pub const CHANGES: u8 = 2;
     /// Events of keys that a reading command did not find.
     pub const MISSES: u8 = 4;
+    /// The answer of a read, only if that does not take long: else [`Effects::long`](crate::db::Effects::long).
+    pub const SHORT: u8 = 8;
 }
 
 /// The places of the keys that a command reads, for the event of a key that is not there: of a changing command those that it
@@ -114,6 +116,18 @@ pub enum Write {
         /// The most keys that are removed of a database.
         most: u32,
     },
+    /// Removes keys since memory is short: those that one place has chosen.
+    Evict {
+        /// The time: milliseconds since 1970.
+        now: u64,
+        /// The keys, with the numbers of their databases.
+        keys: Vec<(u32, Vec<u8>)>,
+    },
+    /// Begins to count what keys take of memory.
+    Meter {
+        /// Says whether entries have counts of uses, and not the time of the last.
+        lfu: bool,
+    },
 }
 
 const CALL: u8 = 1;
@@ -123,6 +137,8 @@ const UNWATCH: u8 = 4;
 const UNWATCH_ALL: u8 = 5;
 const EXPIRE: u8 = 6;
 const LISTEN: u8 = 7;
+const EVICT: u8 = 20;
+const METER: u8 = 21;
 
 impl Write {
     /// Appends the operation's bytes.
@@ -152,6 +168,16 @@ impl Write {
             }
             Self::UnwatchAll => out.push(UNWATCH_ALL),
             Self::Listen { what, begins } => out.extend([LISTEN, *what, u8::from(*begins)]),
+            Self::Evict { now, keys } => {
+                out.push(EVICT);
+                put_number(*now, out);
+                put_number(keys.len() as u64, out);
+                for (db, key) in keys {
+                    put_number(u64::from(*db), out);
+                    put_bytes(key, out);
+                }
+            }
+            Self::Meter { lfu } => out.extend_from_slice(&[METER, u8::from(*lfu)]),
             Self::Expire { now, most } => {
                 out.push(EXPIRE);
                 put_number(*now, out);
@@ -178,6 +204,11 @@ impl Write {
             UNWATCH => Self::Unwatch { watched: input.many(Input::watched)? },
             UNWATCH_ALL => Self::UnwatchAll,
             LISTEN => Self::Listen { what: input.byte()?, begins: input.byte()? != 0 },
+            EVICT => Self::Evict {
+                now: input.number()?,
+                keys: input.many(|input| Some((input.small()?, input.bytes()?.to_vec())))?,
+            },
+            METER => Self::Meter { lfu: input.byte()? != 0 },
             EXPIRE => Self::Expire { now: input.number()?, most: input.small()? },
             _ => return None,
         };

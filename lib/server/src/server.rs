@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`event_loop`] | accepts, takes requests in rounds, hands changes on as one batch |
 //! | [`client`] | a socket, and the bytes on their way: all bounds are here |
+//! | [`aside`] | long reads, in threads of their own |
+//! | [`room`] | what goes when memory is short |
 //! | [`saver`] | snapshots, by command and on time |
 //! | [`commands`], [`info`], [`clients`], [`catalog`], [`debug`] | commands of the connection and of the server; [`help`] |
 //! | [`requests`] | reads, and what is noted of requests |
@@ -15,6 +17,7 @@
 //!
 //! Sockets are those of the standard library, behind `mio`: the door of `archipelago_platform` has no network.
 
+mod aside;
 mod catalog;
 mod client;
 mod clients;
@@ -27,6 +30,7 @@ mod info;
 mod monitor;
 pub mod params;
 mod requests;
+mod room;
 pub mod saver;
 mod shared;
 mod slow;
@@ -59,6 +63,7 @@ pub struct Server {
     shared: Arc<Shared>,
     loops: Vec<thread::JoinHandle<io::Result<()>>>,
     writer: Option<thread::JoinHandle<()>>,
+    readers: Vec<thread::JoinHandle<()>>,
     recovery: Option<Recovery>,
     imported: Option<Imported>,
     /// Of the directory.
@@ -89,7 +94,7 @@ impl Server {
             Appendonly::No => None,
             _ => Some(lock(&*disk, &settings.directory)?),
         };
-        let (store, recovery) = Store::open(disk, &settings.directory, settings.appendonly)?;
+        let (store, recovery) = Store::open_on(disk, &settings.directory, settings.appendonly, settings.replicas)?;
         let load = |path| files::import(&store, path, now());
         let imported = settings.load.as_deref().map(load).transpose()?;
         let waits = store.waits();
@@ -103,12 +108,24 @@ impl Server {
         let (polls, mail): (Vec<Poll>, _) =
             polls.collect::<io::Result<Vec<_>>>().map_err(starting)?.into_iter().unzip();
         let shared = Arc::new(Shared::new(store, Config::new(&settings), mail, address));
-        let mut server =
-            Self { shared: shared.clone(), loops: Vec::new(), writer: None, recovery, imported, _lock: lock };
+        let mut server = Self {
+            shared: shared.clone(),
+            loops: Vec::new(),
+            writer: None,
+            readers: Vec::new(),
+            recovery,
+            imported,
+            _lock: lock,
+        };
         if waits {
             let shared = shared.clone();
             let writer = thread::Builder::new().name("log".into()).spawn(move || shared.run());
             server.writer = Some(writer.map_err(starting)?);
+        }
+        for number in 0..settings.loops.max(1) {
+            let shared = shared.clone();
+            let reader = thread::Builder::new().name(format!("reader-{number}")).spawn(move || shared.read_aside());
+            server.readers.push(reader.map_err(starting)?);
         }
         let mut listener = Some(Listener::from_std(listener));
         for (number, poll) in polls.into_iter().enumerate() {
@@ -179,6 +196,10 @@ impl Server {
         for each in self.loops.drain(..) {
             let done = each.join().map_err(|_| "an event loop has panicked".to_owned());
             ended = ended.and(done.and_then(|done| done.map_err(|error| error.to_string())));
+        }
+        self.shared.aside.end();
+        for each in self.readers.drain(..) {
+            ended = ended.and(each.join().map_err(|_| "a thread for long reads has panicked".to_owned()));
         }
         if let Some(writer) = self.writer.take() {
             self.shared.last_job();

@@ -58,6 +58,8 @@ pub struct Session {
     watched: Vec<Watched>,
     /// Keys of a `WATCH` that is under way.
     watching: Option<(u32, Vec<Vec<u8>>)>,
+    /// Says that commands which need memory are refused.
+    pub no_room: bool,
     /// The database after an `EXEC` that is under way.
     selects: Option<u32>,
 }
@@ -66,6 +68,9 @@ pub struct Session {
 pub fn wrong_number(name: &str) -> Fault {
     Fault::made(format!("ERR wrong number of arguments for '{name}' command"))
 }
+
+/// The error for a command that needs memory when there is none.
+const NO_ROOM: Fault = Fault::new("OOM command not allowed when used memory > 'maxmemory'.");
 
 fn unknown(args: &Args) -> Fault {
     let shown = |bytes: &[u8], most: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned();
@@ -86,6 +91,7 @@ impl Session {
         let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
         let found = command.ok_or_else(|| unknown(&args)).and_then(|command| match command.takes(args.len()) {
             true if command.name == "object" => object_part(&args).map(|_| command),
+            true if self.no_room && command.has(flag::DENYOOM) => Err(NO_ROOM),
             true if command.name == "xgroup" => groups::part(&args).map(|_| command),
             true if command.name == "xinfo" => xinfo::part(&args).map(|_| command),
             true => Ok(command),

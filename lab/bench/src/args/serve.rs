@@ -42,6 +42,9 @@ pub struct Serve {
     /// Event loops [default: one per processor]
     #[arg(long, value_parser = count)]
     pub loops: Option<usize>,
+    /// Copies of the database: with two on one node, long reads hold up no change [default: one per NUMA node]
+    #[arg(long, value_parser = count)]
+    pub replicas: Option<usize>,
     /// What clients have to say first; without it only clients of this machine are let in
     #[arg(long)]
     pub requirepass: Option<String>,

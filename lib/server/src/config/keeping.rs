@@ -1,10 +1,17 @@
-//! Settings of what is kept: when snapshots are made.
+//! Settings of what is kept: when snapshots are made, and in how much memory.
 
 use super::Config;
+use crate::db::evict::Policy;
 
 /// The parameters, with the values that they begin with.
-pub const PARAMETERS: &[(&str, &str)] =
-    &[("save", ""), ("auto-aof-rewrite-percentage", "100"), ("auto-aof-rewrite-min-size", "67108864")];
+pub const PARAMETERS: &[(&str, &str)] = &[
+    ("save", ""),
+    ("auto-aof-rewrite-percentage", "100"),
+    ("auto-aof-rewrite-min-size", "67108864"),
+    ("maxmemory", "0"),
+    ("maxmemory-policy", "noeviction"),
+    ("maxmemory-samples", "5"),
+];
 
 /// A number of bytes as Redis reads it: with `k`, `kb`, `m`, `mb`, `g`, `gb` behind it or nothing.
 pub fn bytes(text: &str) -> Option<u64> {
@@ -39,7 +46,16 @@ pub fn checked(name: &str, text: &str) -> Option<Result<String, &'static str>> {
             .parse::<u32>()
             .map(|number| number.to_string())
             .map_err(|_| "argument couldn't be parsed into an integer"),
-        "auto-aof-rewrite-min-size" => {
+        "maxmemory-samples" => match text.parse::<u32>() {
+            Ok(1..) => Ok(text.to_owned()),
+            _ => Err("argument must be between 1 and 2147483647 inclusive"),
+        },
+        "maxmemory-policy" => Policy::NAMES
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(text))
+            .map(|(name, _)| (*name).to_owned())
+            .ok_or("argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction"),
+        "maxmemory" | "auto-aof-rewrite-min-size" => {
             bytes(text).map(|bytes| bytes.to_string()).ok_or("argument must be a memory value")
         }
         _ => return None,

@@ -6,6 +6,7 @@
 use super::Space;
 use super::table::Keyed;
 use super::tree::Tree;
+use super::value::Entry;
 
 /// Times at which keys expire, in milliseconds since 1970, with the keys' hashes: in order.
 #[derive(Clone, Debug, Default)]
@@ -17,9 +18,14 @@ impl Due {
         self.0.rank(|(at, _)| *at <= now)
     }
 
-    /// Bytes of it.
-    pub fn bytes(&self) -> usize {
-        self.0.bytes()
+    /// How many times and hashes there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -51,6 +57,15 @@ impl Space {
         keys
     }
 
+    /// The keys of at most `count` times, from that of a rank on.
+    pub(super) fn due_from(&self, rank: usize, count: usize) -> Vec<&Entry> {
+        let mut keys = Vec::new();
+        self.due.0.visit(rank, count, |(at, hash)| {
+            keys.extend(self.keys.with_hash(*hash).filter(|entry| entry.expires() == Some(*at)));
+        });
+        keys
+    }
+
     /// Times at which keys expire.
     pub fn due(&self) -> &Due {
         &self.due
@@ -59,8 +74,9 @@ impl Space {
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::{Entry, Value};
+    use super::super::value::Value;
     use super::super::{Change, Db, Random};
+    use super::Entry;
 
     #[test]
     fn what_is_due_is_what_the_entries_say() {

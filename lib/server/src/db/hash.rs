@@ -1,6 +1,7 @@
 //! Hashes: a pack of fields and values by turns, or a table.
 
 use super::pack::Pack;
+use super::small::Small;
 use super::table::{Keyed, Table, hash};
 
 /// The most fields of a packed hash.
@@ -11,8 +12,8 @@ pub const LONGEST_PACKED: usize = 64;
 /// A field of a table.
 #[derive(Clone, Debug)]
 pub struct Field {
-    name: Box<[u8]>,
-    value: Box<[u8]>,
+    name: Small,
+    value: Small,
     /// When it expires, in milliseconds since 1970; 0: never.
     expires: u64,
     hash: u32,
@@ -25,6 +26,10 @@ impl Keyed for Field {
 
     fn hash(&self) -> u32 {
         self.hash
+    }
+
+    fn heap(&self) -> usize {
+        self.name.heap() + self.value.heap()
     }
 }
 
@@ -46,7 +51,7 @@ pub enum Hash {
     /// Fields and values by turns.
     Packed(Pack),
     /// When it is large.
-    Table(Table<Field>),
+    Table(Box<Table<Field>>),
 }
 
 impl Default for Hash {
@@ -107,7 +112,7 @@ impl Hash {
             }
         }
         let Self::Table(table) = self else { unreachable!("it was unpacked") };
-        let (name, value): (Box<[u8]>, _) = (name.into(), value.into());
+        let (name, value): (Small, Small) = (name.into(), value.into());
         let hash = hash(&name);
         table.insert(Field { name, value, expires: 0, hash }).is_none()
     }
@@ -119,7 +124,7 @@ impl Hash {
             for (name, value) in self.iter() {
                 table.insert(Field { name: name.into(), value: value.into(), expires: 0, hash: hash(name) });
             }
-            *self = Self::Table(table);
+            *self = Self::Table(Box::new(table));
         }
     }
 
@@ -181,7 +186,7 @@ impl Hash {
         match self {
             Self::Packed(pack) => pack.capacity(),
             Self::Table(table) => {
-                table.bytes() + table.iter().map(|field| field.name.len() + field.value.len() + 16).sum::<usize>()
+                table.bytes() + table.iter().map(|field| field.name.heap() + field.value.heap()).sum::<usize>()
             }
         }
     }

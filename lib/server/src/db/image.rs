@@ -36,7 +36,7 @@ pub fn put_entry(db: u32, entry: &Entry, out: &mut Vec<u8>) {
     put_number(u64::from(db), out);
     put_bytes(entry.key(), out);
     put_number(entry.expires().unwrap_or(0), out);
-    put_number(u64::from(entry.access), out);
+    put_number(u64::from(entry.access()), out);
     put_value(&entry.value, out);
 }
 
@@ -45,7 +45,7 @@ pub fn entry(input: &mut Input<'_>) -> Option<(u32, Entry)> {
     let (db, key, expires, access) = (input.small()?, input.bytes()?, input.number()?, input.small()?);
     let mut entry = Entry::new(key, value(input)?);
     entry.set_expires((expires != 0).then_some(expires));
-    entry.access = access;
+    entry.set_access(access);
     Some((db, entry))
 }
 
@@ -107,8 +107,8 @@ fn put_pack(tag: u8, pack: &Pack, out: &mut Vec<u8>) {
 
 fn value(input: &mut Input<'_>) -> Option<Value> {
     Some(match input.byte()? {
-        STR => Value::Str(input.bytes()?.to_vec()),
-        RAW => Value::Raw(input.bytes()?.to_vec()),
+        STR => Value::Str(input.bytes()?.into()),
+        RAW => Value::Raw(Box::new(input.bytes()?.to_vec())),
         INT => Value::Int(input.word()? as i64),
         LIST => {
             let mut list = List::default();

@@ -15,6 +15,8 @@ const FULL: usize = 8 << 10;
 pub struct List {
     packs: VecDeque<Pack>,
     len: usize,
+    /// Of all packs.
+    size: usize,
 }
 
 /// An end of a list.
@@ -40,11 +42,16 @@ impl List {
     /// Puts an element at an end.
     pub fn push(&mut self, end: End, element: &[u8]) {
         self.len += 1;
+        self.size += Pack::cost(element);
         let last = if end == End::Left { self.packs.front() } else { self.packs.back() };
         if last.is_none_or(|pack| pack.size() + element.len() > FULL) {
             // What lies inside is not added to again soon.
             if let Some(pack) = if end == End::Left { self.packs.front_mut() } else { self.packs.back_mut() } {
                 pack.shrink();
+            }
+            if self.packs.is_empty() {
+                // Most lists have one.
+                self.packs.reserve_exact(1);
             }
             if end == End::Left {
                 self.packs.push_front(Pack::default())
@@ -66,6 +73,7 @@ impl List {
         let element = item.to_vec();
         pack.remove(offset, 1);
         self.len -= 1;
+        self.size -= Pack::cost(&element);
         if pack.is_empty() {
             if end == End::Left {
                 self.packs.pop_front()
@@ -110,13 +118,16 @@ impl List {
     pub fn set(&mut self, index: usize, element: &[u8]) {
         let (pack, at) = self.locate(index).expect("the caller looked");
         let pack = &mut self.packs[pack];
+        let before = pack.size();
         pack.replace(pack.offset(at), element);
+        self.size = self.size + pack.size() - before;
     }
 
     /// Puts an element before the one with this index, or at the end.
     pub fn insert(&mut self, index: usize, element: &[u8]) {
         let Some((at, inner)) = self.locate(index) else { return self.push(End::Right, element) };
         self.len += 1;
+        self.size += Pack::cost(element);
         if self.packs[at].size() + element.len() > FULL {
             let rest = self.packs[at].split_off(inner);
             self.packs.insert(at + 1, rest);
@@ -142,7 +153,9 @@ impl List {
         while count > 0 {
             let pack = &mut self.packs[at];
             let here = count.min(pack.len() - inner);
+            let before = pack.size();
             pack.remove(pack.offset(inner), here);
+            self.size -= before - pack.size();
             self.len -= here;
             count -= here;
             if self.packs[at].is_empty() {
@@ -163,6 +176,11 @@ impl List {
     /// All elements.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.packs.iter().flat_map(|pack| pack.iter().map(|(_, item)| item))
+    }
+
+    /// Bytes of the elements with their lengths.
+    pub fn size(&self) -> usize {
+        self.size
     }
 
     /// Gives back memory that it does not need.
@@ -204,6 +222,7 @@ mod tests {
                     model.drain(at..at + count);
                 }
             }
+            assert_eq!(list.size(), list.packs.iter().map(Pack::size).sum::<usize>());
             assert_eq!((list.len(), list.get(at)), (model.len(), model.get(at).map(Vec::as_slice)));
             if step % 32 == 0 {
                 assert!(list.iter().eq(&model) && list.iter_from(at).eq(model.iter().skip(at)));

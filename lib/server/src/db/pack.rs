@@ -66,6 +66,11 @@ impl Pack {
         self.bytes.len() - self.start as usize
     }
 
+    /// Bytes of an item with its lengths.
+    pub fn cost(item: &[u8]) -> usize {
+        item.len() + 2 * width(item.len())
+    }
+
     /// Bytes allocated.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
@@ -113,8 +118,17 @@ impl Pack {
         Iter { pack: self, front: self.first(), back: self.end() }
     }
 
+    /// Makes room for so many bytes more: and for a sixteenth, not for as many again, since most packs cease to grow.
+    fn grow(&mut self, more: usize) {
+        let (length, room) = (self.bytes.len(), self.bytes.capacity());
+        if room - length < more {
+            self.bytes.reserve_exact(more + length / 16);
+        }
+    }
+
     /// Puts an item before the one at `offset`, or at the end.
     pub fn insert(&mut self, offset: Offset, item: &[u8]) {
+        self.grow(item.len() + 2 * width(item.len()));
         let mut encoded = Vec::new();
         if offset == self.end() {
             encode(item, &mut self.bytes);
@@ -137,7 +151,8 @@ impl Pack {
     pub fn push_front(&mut self, item: &[u8]) {
         let size = item.len() + 2 * width(item.len());
         if (self.start as usize) < size {
-            let room = (size + self.size()).min(8 << 10).max(size);
+            let room = size + self.size() / 8;
+            self.grow(room);
             self.bytes.splice(..self.first(), core::iter::repeat_n(0, room));
             self.start = room as u32;
         }
@@ -176,6 +191,8 @@ impl Pack {
             self.bytes[from..from + item.len()].copy_from_slice(item);
             return;
         }
+        let more = item.len() + 2 * width(item.len());
+        self.grow(more.saturating_sub(next - offset));
         let mut encoded = Vec::new();
         encode(item, &mut encoded);
         self.bytes.splice(offset..next, encoded);

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::small::Small;
 use super::table::{Keyed, Table, hash};
 use super::value::canonical;
 use crate::reply::integer;
@@ -11,7 +12,7 @@ pub const MOST_INTEGERS: usize = 512;
 
 /// A member of a table.
 #[derive(Clone, Debug)]
-pub struct Member(Box<[u8]>, u32);
+pub struct Member(Small, u32);
 
 impl Keyed for Member {
     fn key(&self) -> &[u8] {
@@ -20,6 +21,10 @@ impl Keyed for Member {
 
     fn hash(&self) -> u32 {
         self.1
+    }
+
+    fn heap(&self) -> usize {
+        self.0.heap()
     }
 }
 
@@ -33,6 +38,11 @@ pub struct Integers {
 impl Integers {
     fn len(&self) -> usize {
         self.bytes.len() / usize::from(self.width)
+    }
+
+    /// Bytes of the integers.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
     }
 
     /// The integer at this place.
@@ -64,10 +74,15 @@ impl Integers {
             8
         };
         if width > self.width {
-            let wide = (0..self.len()).flat_map(|index| self.at(index).to_le_bytes().into_iter().take(width.into()));
-            (self.bytes, self.width) = (wide.collect(), width);
+            let mut wide = Vec::with_capacity((self.len() + 1) * usize::from(width));
+            (0..self.len()).for_each(|at| wide.extend_from_slice(&self.at(at).to_le_bytes()[..width.into()]));
+            (self.bytes, self.width) = (wide, width);
         }
         let width = usize::from(self.width);
+        if self.bytes.capacity() - self.bytes.len() < width {
+            // Less than twice as much, which is what it would be else.
+            self.bytes.reserve_exact(width + self.bytes.len() / 8);
+        }
         self.bytes.splice(index * width..index * width, number.to_le_bytes().into_iter().take(width));
     }
 
@@ -83,7 +98,7 @@ pub enum Set {
     /// Few integers.
     Integers(Integers),
     /// Anything else.
-    Table(Table<Member>),
+    Table(Box<Table<Member>>),
 }
 
 impl Default for Set {
@@ -142,7 +157,7 @@ impl Set {
         for member in self.iter() {
             table.insert(Member((&*member).into(), hash(&member)));
         }
-        *self = Self::Table(table);
+        *self = Self::Table(Box::new(table));
     }
 
     /// Takes a member out. Returns whether it was there.
@@ -188,7 +203,7 @@ impl Set {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Integers(integers) => integers.bytes.capacity(),
-            Self::Table(table) => table.bytes() + table.iter().map(|member| member.0.len() + 8).sum::<usize>(),
+            Self::Table(table) => table.bytes() + table.iter().map(|member| member.0.heap()).sum::<usize>(),
         }
     }
 }

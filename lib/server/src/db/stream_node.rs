@@ -155,6 +155,11 @@ impl Node {
         listpack::HEADER + count(self.live) + count(self.dead) + self.body.len() + 1
     }
 
+    /// Bytes of the entries.
+    pub fn size(&self) -> usize {
+        self.body.len()
+    }
+
     /// Bytes allocated.
     pub fn capacity(&self) -> usize {
         self.body.capacity()

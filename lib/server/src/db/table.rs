@@ -20,6 +20,10 @@ pub trait Keyed {
     fn key(&self) -> &[u8];
     /// [`hash`] of the key. Most keep it.
     fn hash(&self) -> u32;
+    /// Bytes beside the entry itself that do not change while it lies in a table.
+    fn heap(&self) -> usize {
+        0
+    }
 }
 
 /// Entries of a leaf before it is split.
@@ -57,6 +61,8 @@ pub struct Table<E> {
     bits: u8,
     leaves: Vec<Leaf<E>>,
     len: usize,
+    /// Of all entries.
+    heap: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -74,7 +80,7 @@ pub struct Place(u32, u32);
 
 impl<E> Default for Table<E> {
     fn default() -> Self {
-        Self { directory: Vec::new(), bits: 0, leaves: Vec::new(), len: 0 }
+        Self { directory: Vec::new(), bits: 0, leaves: Vec::new(), len: 0, heap: 0 }
     }
 }
 
@@ -118,6 +124,10 @@ impl<E: Keyed> Leaf<E> {
         }
         let empty = self.slots[at..].iter().position(Option::is_none).map_or(self.slots.len(), |more| at + more);
         if empty == self.slots.len() {
+            if empty == self.slots.capacity() {
+                // What is behind the last home is not expected to be much.
+                self.slots.reserve_exact(1 + empty / 64);
+            }
             self.slots.push(None);
         }
         self.slots[at..=empty].rotate_right(1);
@@ -134,6 +144,12 @@ impl<E: Keyed> Leaf<E> {
             at += 1;
         }
         entry
+    }
+
+    /// The number of entries that it is to have room for when it has no more: some more, but not more than it may have.
+    fn grown(&self) -> u32 {
+        let more = self.len + self.len / 8 + 1;
+        if self.depth < MOST_BITS { more.min(LEAF.max(self.len + 1)) } else { more }
     }
 
     /// The same entries with room for `len` of them.
@@ -200,6 +216,8 @@ impl<E: Keyed> Table<E> {
     pub fn insert(&mut self, entry: E) -> Option<E> {
         let hash = entry.hash();
         if self.leaves.is_empty() {
+            // Most tables have one.
+            (self.leaves, self.directory) = (Vec::with_capacity(1), Vec::with_capacity(1));
             self.leaves.push(Leaf::build(core::iter::empty(), 2, 0));
             self.directory.push(0);
         }
@@ -207,14 +225,20 @@ impl<E: Keyed> Table<E> {
             let index = self.leaf_of(hash).expect("there is a leaf");
             let leaf = &mut self.leaves[index];
             let at = match leaf.find(hash, entry.key()) {
-                Ok(at) => return leaf.slots[at].replace(entry),
+                Ok(at) => {
+                    self.heap += entry.heap();
+                    let old = leaf.slots[at].replace(entry);
+                    self.heap -= old.as_ref().map_or(0, E::heap);
+                    return old;
+                }
                 Err(at) => at,
             };
             if leaf.len >= LEAF && leaf.depth < MOST_BITS {
                 self.split(index, hash);
             } else if leaf.len + 1 + leaf.len / 8 > leaf.homes {
-                leaf.rebuild(leaf.len + leaf.len / 4 + 1);
+                leaf.rebuild(leaf.grown());
             } else {
+                self.heap += entry.heap();
                 leaf.insert(at, entry);
                 self.len += 1;
                 return None;
@@ -233,7 +257,7 @@ impl<E: Keyed> Table<E> {
         let upper = |entry: &E| entry.hash() >> (32 - depth) & 1 == 1;
         let mut entries: Vec<E> = slots.into_iter().flatten().collect();
         let above = entries.split_off(entries.partition_point(|entry| !upper(entry)));
-        let homes = homes_for(LEAF / 2 + LEAF / 8);
+        let homes = homes_for(LEAF / 2 + LEAF / 16);
         let homes_of = |len: usize| homes.max(homes_for(len as u32));
         let (low, high) = (homes_of(entries.len()), homes_of(above.len()));
         self.leaves[index] = Leaf::build(entries.into_iter(), low, depth);
@@ -250,6 +274,7 @@ impl<E: Keyed> Table<E> {
         let leaf = &mut self.leaves[index as usize];
         let entry = leaf.remove(slot as usize);
         self.len -= 1;
+        self.heap -= entry.heap();
         if self.len == 0 {
             *self = Self::default();
         } else if leaf.homes > 8 && leaf.len * 4 < leaf.homes {
@@ -330,6 +355,16 @@ impl<E: Keyed> Table<E> {
             }
         }
         self.iter_from((random() >> 32) as u32).chain(self.iter_from(0)).next()
+    }
+
+    /// Bytes beside the entries.
+    pub fn heap(&self) -> usize {
+        self.heap
+    }
+
+    /// Bytes of a table with these entries, about: whatever its leaves are. O(1).
+    pub fn estimate(&self) -> usize {
+        96 + self.len * size_of::<Option<E>>() * 5 / 4 + self.heap
     }
 
     /// Bytes of the table itself.

@@ -192,6 +192,11 @@ impl<T: Ord + Clone> Tree<T> {
         }
     }
 
+    /// Bytes of a tree of so many items, about. O(1).
+    pub fn estimate(&self) -> usize {
+        self.len * size_of::<T>() * 4 / 3
+    }
+
     /// Bytes of the nodes.
     pub fn bytes(&self) -> usize {
         fn of<T>(node: &Node<T>) -> usize {

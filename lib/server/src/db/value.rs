@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 
+use archipelago_platform::atomic::{AtomicU32, Ordering::Relaxed};
+
 use super::hash::Hash;
 use super::list::List;
 use super::set::Set;
+use super::small::Small;
 use super::stream::Stream;
 use super::table::{Keyed, hash};
 use super::zset::Zset;
@@ -13,14 +16,23 @@ use crate::reply::integer;
 /// A key, its value and when it expires.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    key: Box<[u8]>,
+    key: Small,
     /// The value.
     pub value: Value,
     /// When it expires, in milliseconds since 1970; 0: never.
     expires: u64,
     hash: u32,
-    /// When it was last changed, in seconds since 1970; for evictions.
-    pub access: u32,
+    access: Access,
+}
+
+/// When a key was used, and how often: see [`evict`](super::evict). Readers change it.
+#[derive(Debug)]
+struct Access(AtomicU32);
+
+impl Clone for Access {
+    fn clone(&self) -> Self {
+        Self(AtomicU32::new(self.0.load(Relaxed)))
+    }
 }
 
 impl Keyed for Entry {
@@ -31,12 +43,35 @@ impl Keyed for Entry {
     fn hash(&self) -> u32 {
         self.hash
     }
+
+    fn heap(&self) -> usize {
+        self.key.heap()
+    }
 }
 
 impl Entry {
     /// A key that never expires.
     pub fn new(key: &[u8], value: Value) -> Self {
-        Self { key: key.into(), value, expires: 0, hash: hash(key), access: 0 }
+        Self { key: key.into(), value, expires: 0, hash: hash(key), access: Access(AtomicU32::new(0)) }
+    }
+
+    /// When it was used, and how often: as [`evict`](super::evict) has it.
+    pub fn access(&self) -> u32 {
+        self.access.0.load(Relaxed)
+    }
+
+    /// Sets when it was used, and how often.
+    pub fn set_access(&self, access: u32) {
+        self.access.0.store(access, Relaxed);
+    }
+
+    /// Notes a use. Writes nothing where nothing is new, so that readers of a hot key share its line.
+    pub(super) fn note_use(&self, now: u64, lfu: bool, seed: u64) {
+        let before = self.access();
+        let after = super::evict::used(before, now, lfu, seed);
+        if after != before {
+            self.set_access(after);
+        }
     }
 
     /// When it expires, in milliseconds since 1970.
@@ -58,9 +93,9 @@ impl Entry {
 #[derive(Clone, Debug)]
 pub enum Value {
     /// A string.
-    Str(Vec<u8>),
+    Str(Small),
     /// A string that was changed in place: it is expected to grow.
-    Raw(Vec<u8>),
+    Raw(Box<Vec<u8>>),
     /// A string that is a number in its shortest form.
     Int(i64),
     /// A list.
@@ -74,6 +109,9 @@ pub enum Value {
     /// A stream.
     Stream(Box<Stream>),
 }
+
+// What each key takes, beside what lies on the heap: without a byte that its parts do not need.
+const _: () = assert!(size_of::<Value>() == 24 && size_of::<Option<Entry>>() == 64);
 
 /// A type of values that hold others.
 pub trait Kind: Default {
@@ -119,7 +157,7 @@ kind!(Stream, |_| false);
 impl Value {
     /// A string: a number, if it is one in its shortest form.
     pub fn string(bytes: &[u8]) -> Self {
-        canonical(bytes).map_or_else(|| Self::Str(bytes.to_vec()), Self::Int)
+        canonical(bytes).map_or_else(|| Self::Str(bytes.into()), Self::Int)
     }
 
     /// The name of its type.
@@ -151,7 +189,8 @@ impl Value {
     /// Shows `add` all that operations can see of it.
     pub fn digest(&self, add: &mut impl FnMut(&[u8])) {
         match self {
-            Self::Str(bytes) | Self::Raw(bytes) => add(bytes),
+            Self::Str(bytes) => add(bytes),
+            Self::Raw(bytes) => add(bytes),
             Self::Int(number) => add(&number.to_le_bytes()),
             Self::List(list) => list.iter().for_each(add),
             Self::Hash(hash) => hash.iter().for_each(|(name, value)| {
@@ -171,7 +210,8 @@ impl Value {
     /// The bytes of a string.
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         match self {
-            Self::Str(bytes) | Self::Raw(bytes) => Some(Cow::Borrowed(bytes)),
+            Self::Str(bytes) => Some(Cow::Borrowed(bytes)),
+            Self::Raw(bytes) => Some(Cow::Borrowed(bytes)),
             Self::Int(number) => {
                 let mut digits = Vec::with_capacity(20);
                 integer(*number, &mut digits);

@@ -128,8 +128,8 @@ impl Db {
     /// has to know besides ([`resume`](Self::resume)). Takes time in proportion to the number of watched keys.
     pub fn begin_walk(&self) -> Vec<u8> {
         // All fields are named: what is added to the database belongs into its snapshots, or is said here not to. Listeners
-        // are clients, of which a start has none.
-        let Self { spaces, watched, serial, effects: _, listeners: _, walker } = self;
+        // are clients, of which a start has none; counting begins anew with the settings.
+        let Self { spaces, watched, serial, effects: _, listeners: _, walker, meter: _, lfu: _ } = self;
         let origins = (0..spaces.len() as u32).map(Some).collect();
         *walker.0.lock().expect("nothing panics while it is locked") =
             Some(Box::new(Walk { origins, ..Walk::default() }));
@@ -205,7 +205,7 @@ impl Db {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::args::Args;
     use crate::command;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     /// A change by chance: of all types, on few keys and on large ones, of whole databases now and then.
-    fn change(random: &mut Random, now: u64) -> Write {
+    pub fn change(random: &mut Random, now: u64) -> Write {
         let db = random.below(3) as u32;
         let seed = random.draw();
         let kind = ["s", "l", "h", "S", "z", "x"][random.below(6)];

@@ -58,6 +58,10 @@ impl Keyed for Scored {
     fn hash(&self) -> u32 {
         self.hash
     }
+
+    fn heap(&self) -> usize {
+        16 + self.ranked.member.len()
+    }
 }
 
 impl Scored {
@@ -75,9 +79,9 @@ pub enum Zset {
     /// When it is large. Both have the same members.
     Large {
         /// By member.
-        table: Table<Scored>,
+        table: Box<Table<Scored>>,
         /// By score.
-        tree: Tree<Ranked>,
+        tree: Box<Tree<Ranked>>,
     },
 }
 
@@ -87,8 +91,30 @@ impl Default for Zset {
     }
 }
 
+/// A packed score: as an integer of one, two or four bytes, if it is one.
 fn score_of(bytes: &[u8]) -> f64 {
-    f64::from_le_bytes(bytes.try_into().expect("a score has eight bytes"))
+    match *bytes {
+        [a] => (a as i8).into(),
+        [a, b] => i16::from_le_bytes([a, b]).into(),
+        [a, b, c, d] => i32::from_le_bytes([a, b, c, d]).into(),
+        _ => f64::from_le_bytes(bytes.try_into().expect("other scores have eight bytes")),
+    }
+}
+
+/// Packs a score. Returns the bytes and how many of them count.
+fn packed(score: f64) -> ([u8; 8], usize) {
+    let number = score as i32;
+    if f64::from(number).to_bits() != score.to_bits() {
+        return (score.to_le_bytes(), 8);
+    }
+    let length = if i8::try_from(number).is_ok() {
+        1
+    } else if i16::try_from(number).is_ok() {
+        2
+    } else {
+        4
+    };
+    (i64::from(number).to_le_bytes(), length)
 }
 
 fn pairs(pack: &Pack) -> impl Iterator<Item = (usize, &[u8], f64)> {
@@ -136,7 +162,8 @@ impl Zset {
                     pairs(pack).find(|(_, met, other)| behind(met, *other)).map_or(pack.end(), |(offset, ..)| offset);
                 // The score first: the member then comes before it.
                 let index = pack.iter().take_while(|(offset, _)| *offset < at).count();
-                pack.insert(at, &score.to_le_bytes());
+                let (bytes, length) = packed(score);
+                pack.insert(at, &bytes[..length]);
                 pack.insert(pack.offset(index), member);
                 return before.map(|(_, before)| before);
             }
@@ -170,7 +197,7 @@ impl Zset {
     pub fn unpack(&mut self) {
         if let Self::Packed(pack) = self {
             let pack = core::mem::take(pack);
-            *self = Self::Large { table: Table::default(), tree: Tree::default() };
+            *self = Self::Large { table: Box::default(), tree: Box::default() };
             pairs(&pack).for_each(|(_, member, score)| _ = self.put(member, score));
         }
     }

@@ -177,7 +177,7 @@ fn bitop(change: &mut Change<'_>, args: &Args) -> Answer {
     }
     let key = &args[2];
     if length > 0 {
-        change.set(key, Value::Raw(result));
+        change.set(key, Value::Raw(Box::new(result)));
         change.changed(key, b'$', "set");
     } else {
         change.bury(key);

@@ -2,6 +2,7 @@
 
 use crate::args::Args;
 use crate::command::{ALL_KEYS, Command, Keys, ONE_KEY, category, flag};
+use crate::db::evict::frequency;
 use crate::db::table::{Keyed, Table};
 use crate::db::{Change, DATABASES, View};
 use crate::family::{glob, parse};
@@ -428,7 +429,12 @@ fn object(view: &View<'_>, args: &Args) -> Answer {
     match name {
         "encoding" => Ok(Reply::bulk(entry.value.encoding())),
         "refcount" => Ok(Reply::Int(1)),
-        "idletime" => Ok(Reply::Int((view.now / 1000).saturating_sub(entry.access.into()) as i64)),
+        "idletime" if view.db.lfu => Err(Fault::new(
+            "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between \
+             policies at runtime LRU and LFU data will take some time to adjust.",
+        )),
+        "idletime" => Ok(Reply::Int((view.now / 1000).saturating_sub(entry.access().into()) as i64)),
+        "freq" if view.db.lfu => Ok(Reply::Int(frequency(entry.access(), view.now).into())),
         _ => Err(Fault::new(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
              between policies at runtime LRU and LFU data will take some time to adjust.",

@@ -74,7 +74,7 @@ fn restore(change: &mut Change<'_>, args: &Args) -> Answer {
     change.set(key, value);
     change.expire_at(key, expires);
     if let Some((entry, idle)) = change.find(key).zip(options.idle) {
-        entry.access = entry.access.saturating_sub(idle);
+        entry.set_access(entry.access().saturating_sub(idle));
     }
     change.changed(key, b'g', "restore");
     change.ready(key);

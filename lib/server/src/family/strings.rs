@@ -208,11 +208,11 @@ fn getrange(view: &View<'_>, args: &Args) -> Answer {
 /// If it is no string.
 pub fn raw<'c>(change: &'c mut Change<'_>, key: &[u8]) -> Result<&'c mut Vec<u8>, Fault> {
     if change.value(key).is_none() {
-        change.set(key, Value::Raw(Vec::new()));
+        change.set(key, Value::Raw(Box::default()));
     }
     let value = change.value(key).expect("it was made");
     if let Value::Int(_) | Value::Str(_) = value {
-        *value = Value::Raw(value.bytes().expect("it is a string").into_owned());
+        *value = Value::Raw(Box::new(value.bytes().expect("it is a string").into_owned()));
     }
     match value {
         Value::Raw(bytes) => Ok(bytes),
@@ -333,7 +333,7 @@ pub fn float_sum(before: Option<&[u8]>, more: &[u8], bad: Fault) -> Result<Strin
 fn incrbyfloat(change: &mut Change<'_>, args: &Args) -> Answer {
     let before = old(change, &args[1])?;
     let sum = float_sum(before.as_deref(), &args[2], fault::NOT_A_FLOAT)?;
-    let value = Value::Str(sum.clone().into_bytes());
+    let value = Value::Str(sum.as_bytes().into());
     match before {
         Some(_) => *change.value(&args[1]).expect("it was there") = value,
         None => change.set(&args[1], value),

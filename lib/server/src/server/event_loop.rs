@@ -74,7 +74,7 @@ impl Loop {
         Self {
             poll,
             listener,
-            handle: shared.store.handle(),
+            handle: shared.store.handle_of(number),
             shared,
             number,
             clients: Vec::new(),
@@ -292,6 +292,17 @@ impl Loop {
                 client.blocked = Some((until, nothing));
                 self.deadlines.extend(until.map(|until| (until, owner.slot)));
             }
+            Verdict::Read(read) => {
+                let (call, outcome, took) = *read;
+                // Out of its place, as in a round.
+                if let Some(mut client) = self.clients[owner.slot].take() {
+                    (client.waits, client.aside) = (client.waits - 1, false);
+                    let reply = self.note_read(&client, &call, outcome, took);
+                    client.answer(&reply);
+                    self.clients[owner.slot] = Some(client);
+                }
+                stopped = true;
+            }
             Verdict::Done(mut outcome) => {
                 if let Some((until, _)) = client.blocked.take() {
                     if let Some(until) = until {
@@ -349,10 +360,20 @@ impl Loop {
         if self.number == 0 && self.tick <= now {
             let stopped = self.shared.no_expiry.load(Relaxed) || self.shared.pause.is_on(super::now());
             let more = !stopped && self.expire();
+            self.keep_limit();
             if !more {
                 self.shared.save_on_time();
             }
             self.tick = now + if more { BUSY_TICK } else { TICK };
+        }
+    }
+
+    /// Puts a new limit of memory in force, and keeps to it where no batch does.
+    fn keep_limit(&mut self) {
+        let meter = self.shared.apply_limit();
+        let next = meter.or_else(|| self.shared.choose_victims());
+        if let Some(write) = next {
+            self.commit((vec![None], vec![write]));
         }
     }
 
@@ -439,7 +460,7 @@ impl Loop {
                 return true;
             }
             if !self.request(client, args, batch) {
-                return client.blocked.is_none();
+                return client.blocked.is_none() && !client.aside;
             }
         }
         true
@@ -455,12 +476,16 @@ impl Loop {
             client.answer(&refusal);
             return true;
         }
+        client.session.no_room = self.shared.room.is_full();
         let moment = Moment { now: now(), seed: self.random.draw(), wishes: 0 };
         client.last = moment.now;
         self.shared.show(client, &args);
         let reply = match client.session.accept(args, moment) {
             Step::Reply(reply) => reply,
-            Step::Read(Read::Call(call)) => self.read(client, call),
+            Step::Read(Read::Call(call)) => match self.read(client, call) {
+                Some(reply) => reply,
+                None => return false,
+            },
             Step::Write(write) => {
                 self.note_reads(client, &write);
                 let special = Session::must_wait(&write);

@@ -11,11 +11,13 @@ use std::net::SocketAddr;
 
 use archipelago_platform::sync::Arc;
 
+use super::aside::Aside;
 use super::clients::{Pause, Shown};
 use super::events::{Aftermath, Events};
 use super::monitor::Monitors;
 use super::now;
 use super::params::Output;
+use super::room::Room;
 use super::saver::Saver;
 use super::slow::{Slow, Suspect};
 use super::stats::Stats;
@@ -61,6 +63,8 @@ pub enum Verdict {
     Done(Outcome),
     /// The client waits for keys, for this number of milliseconds (0: for ever), and is then answered with this.
     Blocks(u64, Reply),
+    /// What became of a long read, and how long it took.
+    Read(Box<(Call, Outcome, Duration)>),
 }
 
 /// A loop's letters.
@@ -160,8 +164,12 @@ pub struct Shared {
     pub since: Instant,
     /// Where it listens.
     pub address: SocketAddr,
+    /// Long reads.
+    pub aside: Aside,
     /// Says that all is to end.
     pub stop: AtomicBool,
+    /// The limit of memory.
+    pub room: Room,
     /// Makes snapshots.
     pub saver: Mutex<Saver>,
     /// What `SHUTDOWN` said of a last snapshot.
@@ -199,7 +207,9 @@ impl Shared {
             clients: Mutex::default(),
             counts: Counts::default(),
             since: Instant::now(),
+            aside: Aside::default(),
             stop: AtomicBool::new(false),
+            room: Room::default(),
             saver: Mutex::default(),
             last_save: Mutex::default(),
             no_expiry: AtomicBool::new(false),
@@ -302,7 +312,9 @@ impl Shared {
         let began = Instant::now();
         let mut outcomes = self.store.write_many(handle, batch);
         self.timed(owners, &commands, &outcomes, suspects, began.elapsed());
+        self.make_room(handle);
         let (mut aftermath, mut others) = (Aftermath::default(), BTreeMap::new());
+        self.make_room(handle).into_iter().for_each(|effects| aftermath.add(None, effects));
         for (at, (outcome, owner)) in outcomes.iter_mut().zip(owners).enumerate() {
             if let Some(mut effects) = outcome.effects.take() {
                 others.extend(effects.again.take().map(|args| (at, args)));

@@ -5,6 +5,8 @@ mod durable;
 mod expiry;
 mod hostile;
 mod linear;
+mod long;
+mod room;
 mod snapshots;
 mod streams;
 mod waiting;

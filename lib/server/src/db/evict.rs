@@ -1,0 +1,216 @@
+//! When keys were used, how often, and which go first when memory is short.
+//!
+//! An entry has 32 bits for that: the second of its last use; or, under a policy of frequencies, the minute of the last use and a
+//! logarithmic count (Redis's: it rises by chance, the less the higher it is, and falls by one a minute). Readers of
+//! one replica note uses side by side, relaxed: two that meet may count once. So replicas differ in them, no answer of an
+//! operation that is logged depends on them, and one place chooses what goes ([`Db::victims`]) and logs the names.
+
+use super::table::Keyed;
+use super::value::Entry;
+use super::{Db, Random, Space};
+
+/// What goes first when memory is short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// What was not used for the longest time.
+    Lru,
+    /// What is used seldom.
+    Lfu,
+    /// Anything.
+    Random,
+    /// What expires soon.
+    Ttl,
+    /// Nothing goes: changes that need memory are refused.
+    #[default]
+    None,
+}
+
+/// A policy of `maxmemory`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// What goes first.
+    pub order: Order,
+    /// Says that only keys go that expire.
+    pub volatile: bool,
+}
+
+impl Policy {
+    /// All of them by their names.
+    pub const NAMES: [(&'static str, Self); 8] = [
+        ("noeviction", Self { order: Order::None, volatile: false }),
+        ("allkeys-lru", Self { order: Order::Lru, volatile: false }),
+        ("allkeys-lfu", Self { order: Order::Lfu, volatile: false }),
+        ("allkeys-random", Self { order: Order::Random, volatile: false }),
+        ("volatile-lru", Self { order: Order::Lru, volatile: true }),
+        ("volatile-lfu", Self { order: Order::Lfu, volatile: true }),
+        ("volatile-random", Self { order: Order::Random, volatile: true }),
+        ("volatile-ttl", Self { order: Order::Ttl, volatile: true }),
+    ];
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, policy)| *policy)
+    }
+}
+
+/// The count that a key begins with, so that it is not the first to go.
+const BEGINNING: u32 = 5;
+/// The rate at which the count grows: it is 255 after about a million uses.
+const SLOWNESS: u64 = 10;
+
+/// The 32 bits of a new key.
+pub(super) fn born(now: u64, lfu: bool) -> u32 {
+    if lfu { minute(now) << 8 | BEGINNING } else { (now / 1000) as u32 }
+}
+
+fn minute(now: u64) -> u32 {
+    (now / 60_000) as u32 & 0xff_ffff
+}
+
+/// The count of uses, which has fallen since the last.
+pub fn frequency(access: u32, now: u64) -> u32 {
+    let passed = minute(now).wrapping_sub(access >> 8) & 0xff_ffff;
+    (access & 0xff).saturating_sub(passed)
+}
+
+/// The 32 bits after a use.
+pub(super) fn used(access: u32, now: u64, lfu: bool, seed: u64) -> u32 {
+    if !lfu {
+        return (now / 1000) as u32;
+    }
+    let count = frequency(access, now);
+    let chance = u64::from(count.saturating_sub(BEGINNING)) * SLOWNESS + 1;
+    let rises = count < 255 && Random(seed).draw().is_multiple_of(chance);
+    minute(now) << 8 | (count + u32::from(rises))
+}
+
+impl Space {
+    /// Some entries by chance: side by side in the order of hashes, or of those that expire.
+    fn some(&self, policy: Policy, random: &mut Random, count: usize) -> Vec<&Entry> {
+        if policy.volatile {
+            // Not side by side: keys that expire at about one time are likely to be of one kind.
+            let times = self.due().len().max(1);
+            return (0..count).flat_map(|_| self.due_from(random.below(times), 1)).collect();
+        }
+        let from = random.draw() as u32;
+        self.keys.iter_from(from).chain(self.keys.iter_from(0)).take(count).collect()
+    }
+}
+
+impl Db {
+    /// At most `most` keys that the policy lets go first, each chosen among `samples`; with their databases.
+    pub fn victims(
+        &self,
+        policy: Policy,
+        now: u64,
+        random: &mut Random,
+        samples: usize,
+        most: usize,
+    ) -> Vec<(u32, Vec<u8>)> {
+        let mut victims: Vec<(u32, Vec<u8>)> = Vec::new();
+        let room = |space: &Space| if policy.volatile { space.volatile } else { space.keys.len() };
+        let all: usize = self.spaces.iter().map(room).sum();
+        if all == 0 || policy.order == Order::None {
+            return victims;
+        }
+        for _ in 0..most.min(all) {
+            let mut place = random.below(all);
+            let found = (0..).zip(&self.spaces).find(|(_, space)| {
+                let here = place < room(space);
+                place -= if here { 0 } else { room(space) };
+                here
+            });
+            let Some((index, space)) = found else { break };
+            let some = match policy.order {
+                Order::Ttl => space.due_from(victims.iter().filter(|(at, _)| *at == index).count(), 1),
+                _ => space.some(policy, random, samples.max(1)),
+            };
+            let first = some.into_iter().max_by_key(|entry| match policy.order {
+                Order::Lru => u64::from(((now / 1000) as u32).saturating_sub(entry.access())),
+                Order::Lfu => u64::from(255 - frequency(entry.access(), now).min(255)),
+                _ => random.draw(),
+            });
+            victims.extend(first.map(|entry| (index, entry.key().to_vec())));
+        }
+        victims.sort();
+        victims.dedup();
+        victims
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_rise_with_uses_and_fall_with_minutes() {
+        let mut access = born(0, true);
+        assert_eq!(frequency(access, 0), 5);
+        let mut counts = Vec::new();
+        for uses in 1..=100_000_u64 {
+            access = used(access, 0, true, uses);
+            if [100, 1_000, 100_000].contains(&uses) {
+                counts.push(frequency(access, 0));
+            }
+        }
+        // What Redis's documentation has for a factor of 10: 10, 18, 142.
+        assert!((7..14).contains(&counts[0]) && (14..24).contains(&counts[1]) && (120..165).contains(&counts[2]));
+        assert_eq!(frequency(access, 60_000 * 20), counts[2] - 20);
+        assert_eq!(frequency(access, 60_000 * 400), 0);
+        assert_eq!(used(7, 5_999, false, 1), 5);
+    }
+
+    use super::super::value::Value;
+    use super::super::{Change, View};
+
+    fn key(number: usize) -> Vec<u8> {
+        format!("key:{number}").into_bytes()
+    }
+
+    /// A thousand keys in two databases, of which every third expires: the first 50 are used again and again.
+    fn used_keys(lfu: bool) -> Db {
+        let mut db = Db { lfu, ..Db::default() };
+        for number in 0..1_000 {
+            let index = (number % 2) as u32;
+            let mut change = Change { db: &mut db, index, now: 1_000, random: Random(0), wishes: 0 };
+            change.set(&key(number), Value::string(b"x"));
+            if number % 3 == 0 {
+                change.expire_at(&key(number), Some(1_000_000_000 - number as u64));
+            }
+        }
+        for step in 0..20_000 {
+            let (number, seed) = (step % 50, step as u64);
+            let view = View { db: &db, index: (number % 2) as u32, now: 90_000, seed };
+            view.string(&key(number)).unwrap().unwrap();
+        }
+        db
+    }
+
+    fn victims(db: &Db, name: &str) -> Vec<usize> {
+        let mut random = Random(3);
+        let chosen = db.victims(Policy::named(name).unwrap(), 100_000, &mut random, 5, 100);
+        let number = |(_, key): &(u32, Vec<u8>)| std::str::from_utf8(&key[4..]).unwrap().parse().unwrap();
+        let chosen: Vec<usize> = chosen.iter().map(number).collect();
+        assert!(name == "noeviction" || chosen.len() > 60, "{name}: {}", chosen.len());
+        chosen
+    }
+
+    #[test]
+    fn what_is_used_stays() {
+        for (name, lfu) in
+            [("allkeys-lru", false), ("volatile-lru", false), ("allkeys-lfu", true), ("volatile-lfu", true)]
+        {
+            let chosen = victims(&used_keys(lfu), name);
+            assert!(chosen.iter().all(|number| *number >= 50), "{name}: one of five that were looked at was used less");
+            let volatile = chosen.iter().filter(|number| *number % 3 == 0).count();
+            assert_eq!(volatile == chosen.len(), name.starts_with("volatile"), "{name}");
+        }
+        let db = used_keys(false);
+        assert!(victims(&db, "allkeys-random").iter().any(|number| *number < 50));
+        assert!(victims(&db, "volatile-random").iter().all(|number| number % 3 == 0));
+        // The last expire first.
+        assert!(victims(&db, "volatile-ttl").iter().all(|number| number % 3 == 0 && *number > 200));
+        assert!(victims(&db, "noeviction").is_empty());
+        assert!(Db::default().victims(Policy::named("allkeys-lru").unwrap(), 1, &mut Random(1), 5, 9).is_empty());
+    }
+}

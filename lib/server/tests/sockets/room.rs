@@ -1,0 +1,109 @@
+//! A limit of memory.
+
+use crate::client::{Client, started};
+use archipelago_journal::Simulated;
+use archipelago_server::config::{Appendonly, Settings};
+use archipelago_server::server::Server;
+use std::sync::Arc;
+use std::time::Duration;
+
+const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
+
+fn info(client: &mut Client, name: &str) -> u64 {
+    let text = client.ask("INFO all");
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+    line.unwrap_or_else(|| panic!("{text}")).trim().parse().unwrap()
+}
+
+/// Sets a limit, and waits until it is in force.
+fn limit(client: &mut Client, bytes: &str, policy: &str) {
+    assert_eq!(client.ask(&format!("CONFIG SET maxmemory {bytes} maxmemory-policy {policy}")), "+OK");
+    for _ in 0..500 {
+        let text = client.ask("INFO all");
+        if text.contains("used_memory_dataset:") && !text.contains("used_memory_dataset:0\r\n") {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("the limit did not come into force: {}", client.ask("INFO all"));
+}
+
+#[test]
+fn without_a_policy_changes_are_refused_and_others_go_on() {
+    let server = started(Settings::default());
+    let mut client = Client::new(server.address());
+    assert_eq!(client.ask("SET first 1"), "+OK");
+    limit(&mut client, "100kb", "noeviction");
+    let value = "v".repeat(1_000);
+    let fill = |client: &mut Client| (0..500).find(|key| client.ask(&format!("SET key:{key} {value}")) == OOM);
+    let stopped = fill(&mut client).expect("the limit was reached");
+    assert!((60..110).contains(&stopped), "{stopped} keys of a kilobyte came into 100 kilobytes");
+    assert_eq!(client.ask("GET first"), "1");
+    assert_eq!(client.ask("LPUSH list x"), OOM);
+    assert_eq!((client.ask("MULTI"), client.ask("SET a 1")), ("+OK".into(), OOM.into()));
+    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+    assert_eq!(client.ask("EXPIRE first 100"), ":1");
+    for key in 0..40 {
+        assert_eq!(client.ask(&format!("DEL key:{key}")), ":1");
+    }
+    assert_eq!(client.ask("SET a 1"), "+OK", "there is room at once");
+    // Only keys that expire may go, and one does: it is not enough.
+    limit(&mut client, "20kb", "volatile-lru");
+    for _ in 0..500 {
+        if client.ask("SET b 1") == OOM && client.ask("EXISTS first") == ":0" {
+            assert_eq!(info(&mut client, "evicted_keys"), 1);
+            assert_eq!(client.ask("CONFIG SET maxmemory 0"), "+OK");
+            for _ in 0..500 {
+                if client.ask("SET b 1") == "+OK" {
+                    return server.stop().unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{}", client.ask("INFO all"));
+}
+
+#[test]
+fn keys_go_until_the_rest_is_below_the_limit() {
+    for (policy, appendonly) in [
+        ("allkeys-lru", Appendonly::No),
+        ("allkeys-lfu", Appendonly::Always),
+        ("allkeys-random", Appendonly::EverySecond),
+        ("volatile-ttl", Appendonly::Always),
+    ] {
+        let disk = Simulated::new();
+        let settings = Settings {
+            address: ([127, 0, 0, 1], 0).into(),
+            directory: "/data".into(),
+            appendonly,
+            loops: 2,
+            ..Settings::default()
+        };
+        let server = Server::start_on(&settings, Arc::new(disk.clone())).unwrap();
+        let mut client = Client::new(server.address());
+        assert_eq!(client.ask("SET first 1 EX 1000000"), "+OK");
+        limit(&mut client, "100kb", policy);
+        for key in 0..600 {
+            let set = format!("SET key:{key} {} EX {}", "v".repeat(1_000), 10_000 + key);
+            assert_eq!(client.ask(&set), "+OK", "{policy}");
+            assert!(info(&mut client, "used_memory_dataset") <= 100 << 10);
+        }
+        let left: u64 = client.ask("DBSIZE")[1..].parse().unwrap();
+        assert!((60..110).contains(&left), "{policy}: {left} keys");
+        assert_eq!(info(&mut client, "evicted_keys"), 601 - left);
+        match policy {
+            "allkeys-lfu" => assert!(client.ask("OBJECT FREQ key:599").starts_with(':')),
+            _ => assert!(client.ask("OBJECT FREQ key:599").starts_with("-ERR")),
+        }
+        if policy == "volatile-ttl" {
+            assert_eq!(client.ask("GET first"), "1", "others expire sooner");
+        }
+        server.stop().unwrap();
+        if appendonly != Appendonly::No {
+            let later = Server::start_on(&settings, Arc::new(disk.restarted())).unwrap();
+            assert_eq!(Client::new(later.address()).ask("DBSIZE"), format!(":{left}"), "what was evicted stays away");
+        }
+    }
+}
