@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn what_is_long_follows_from_what_is_asked_for() {
         let mut db = Db::default();
-        for number in 0..10_000 {
+        for number in 0..30_000 {
             db.write(&Write::Call(call(&format!("ZADD z {number} member:{number}"))));
             db.write(&Write::Call(call(&format!("RPUSH l element:{number}"))));
             db.write(&Write::Call(call(&format!("SADD {} 1", number % 5))));
