@@ -84,7 +84,7 @@ mod tests {
         let mut db = Db::default();
         for number in 0..30_000 {
             db.write(&Write::Call(call(&format!("ZADD z {number} member:{number}"))));
-            db.write(&Write::Call(call(&format!("RPUSH l element:{number}"))));
+            db.write(&Write::Call(call(&format!("RPUSH l element:{number:0>32}"))));
             db.write(&Write::Call(call(&format!("SADD {} 1", number % 5))));
         }
         let view = View { db: &db, index: 0, now: 1, seed: 0 };
