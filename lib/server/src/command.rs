@@ -4,7 +4,7 @@
 //! it runs: how many arguments, which of them are keys, what it does to them, which access-control categories it is in.
 
 use archipelago_platform::sync::LazyLock;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use crate::args::Args;
 use crate::db::{Change, View};
@@ -279,7 +279,7 @@ const fn speed(flags: u32) -> u32 {
     categories
 }
 
-static BY_NAME: LazyLock<HashMap<&'static [u8], &'static Command>> =
+static BY_NAME: LazyLock<FxHashMap<&'static [u8], &'static Command>> =
     LazyLock::new(|| all().map(|command| (command.name.as_bytes(), command)).collect());
 
 /// All rows, in one place: a command's number is its place.
