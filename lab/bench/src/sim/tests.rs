@@ -26,7 +26,7 @@ fn the_default_threads_have_every_socket_boundary() {
 fn contenders_are_all_combinations() {
     let Sim::Ycsb(args) = parse(&["ycsb", "--index", "all", "--workload", "c,a"]) else { panic!() };
     let names: Vec<_> = ycsb::contenders(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();
-    assert_eq!(names.len(), 18);
+    assert_eq!(names.len(), 20);
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
     // Exclusive locks know no percentages.
     let count = |line: &[&str]| experiment(&parse(line)).unwrap().1.len();
