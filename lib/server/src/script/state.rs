@@ -213,6 +213,8 @@ fn library(lua: &Lua) -> Result<Table> {
 
 /// An error's text with a code before it: the first word, if there are more.
 fn coded(bytes: &[u8]) -> Vec<u8> {
+    // As in C, a zero ends it.
+    let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = bytes.strip_prefix(b"-").unwrap_or(bytes);
     if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() }
 }
