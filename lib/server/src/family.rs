@@ -44,4 +44,6 @@ pub const TABLES: &[&[Command]] = &[
     payloads::COMMANDS,
     sort::COMMANDS,
     geo::COMMANDS,
+    #[cfg(feature = "lua")]
+    crate::script::COMMANDS,
 ];

@@ -11,6 +11,7 @@
 //! | [`family`] | the commands themselves, one file a family | `db` |
 //! | [`session`] | a client's state without its socket: database, protocol, `MULTI` queue; a request to a [`session::Step`] | `operation` |
 //! | [`rdb`] | files and payloads as Redis has them: read and written | `db` |
+//! | `script` (feature `lua`) | scripts in Lua: one operation each | `db`, `command` |
 //! | [`log`], [`snapshot`] | changes on their way to the disk and the replicas; what lets the log begin anew | `db`, `operation` |
 //! | [`server`] | sockets: event loops, batches to the combiner | all of them |
 //!
@@ -30,6 +31,8 @@ pub mod pubsub;
 pub mod rdb;
 pub mod reply;
 pub mod resp;
+#[cfg(feature = "lua")]
+pub mod script;
 pub mod server;
 pub mod session;
 pub mod snapshot;

@@ -21,6 +21,8 @@ pub enum Reply {
     NullArray,
     /// A short word, as "OK".
     Status(&'static str),
+    /// A line that a script made, as a status.
+    Line(Vec<u8>),
     /// A number.
     Int(i64),
     /// Bytes.
@@ -128,6 +130,7 @@ impl Reply {
             Self::Null => out.extend_from_slice(b"$-1\r\n"),
             Self::NullArray => out.extend_from_slice(b"*-1\r\n"),
             Self::Status(word) => line(b'+', word.as_bytes(), out),
+            Self::Line(word) => line(b'+', word, out),
             Self::Int(number) => header(b':', *number, out),
             Self::Bulk(bytes) => bulk(bytes, out),
             Self::Double(number) if three => line(b',', double(*number).as_bytes(), out),

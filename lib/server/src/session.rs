@@ -60,6 +60,9 @@ pub struct Session {
     watching: Option<(u32, Vec<Vec<u8>>)>,
     /// Says that commands which need memory are refused.
     pub no_room: bool,
+    /// Scripts that the server knows.
+    #[cfg(feature = "lua")]
+    scripts: crate::script::table::Scripts,
     /// The database after an `EXEC` that is under way.
     selects: Option<u32>,
 }
@@ -86,6 +89,12 @@ fn unknown(args: &Args) -> Fault {
 }
 
 impl Session {
+    /// One of a server that knows these scripts.
+    #[cfg(feature = "lua")]
+    pub fn with_scripts(scripts: crate::script::table::Scripts) -> Self {
+        Self { scripts, ..Self::default() }
+    }
+
     /// What a request becomes. `args` is not empty.
     pub fn accept(&mut self, args: Args, moment: Moment) -> Step {
         let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
@@ -101,6 +110,8 @@ impl Session {
             Ok(command) => command,
             Err(fault) => return self.refuse(fault),
         };
+        #[cfg(feature = "lua")]
+        let (command, args) = self.scripts.resolve(command, args);
         if self.queue.is_some() && !matches!(command.name, "exec" | "discard" | "quit" | "reset") {
             return self.enqueue(command, args, moment);
         }
@@ -176,8 +187,16 @@ impl Session {
                 Step::Write(Write::Watch { db: self.db, keys, now: moment.now })
             }
             "unwatch" => self.unwatch(),
+            #[cfg(feature = "lua")]
+            "script" => Step::Reply(self.script(&args)),
             _ => Step::Server(command, args),
         }
+    }
+
+    /// `SCRIPT`.
+    #[cfg(feature = "lua")]
+    pub fn script(&self, args: &Args) -> Reply {
+        self.scripts.command(args).into()
     }
 
     /// Returns whether a transaction is being queued, and of how many commands.

@@ -91,7 +91,7 @@ impl Loop {
                 self.unsubscribe_all(client);
                 self.stop_listening(client);
                 lock(&client.card.name).clear();
-                client.session = Session::default();
+                client.session = self.session();
                 client.known = self.shared.config.get("requirepass").is_empty();
                 Reply::Status("RESET")
             }
@@ -102,6 +102,8 @@ impl Loop {
             },
             "info" => Reply::Text(super::info::text(&self.shared, &args)),
             "command" => super::catalog::commands(command, &args).into(),
+            #[cfg(feature = "lua")]
+            "script" => client.session.script(&args),
             "slowlog" => self.slowlog(command, &args).into(),
             "latency" => self.latency(command, &args).into(),
             "debug" => self.debug(command, &args).into(),
@@ -127,6 +129,14 @@ impl Loop {
         };
         client.answer(&reply);
         true
+    }
+
+    /// The state of a client that has just come.
+    pub(super) fn session(&self) -> Session {
+        #[cfg(feature = "lua")]
+        return Session::with_scripts(self.shared.scripts.clone());
+        #[cfg(not(feature = "lua"))]
+        Session::default()
     }
 
     fn subscribe(&mut self, client: &mut Client, kind: Kind, word: &'static str, args: &Args) -> bool {

@@ -212,7 +212,9 @@ impl Loop {
         }
         let card = Arc::new(Card::new(Owner { at: self.number, slot, id }, peer));
         lock(&shared.clients).insert(id, card.clone());
-        self.clients[slot] = Some(Client::new(stream, card, open));
+        let mut client = Client::new(stream, card, open);
+        client.session = self.session();
+        self.clients[slot] = Some(client);
         self.wake(slot);
     }
 

@@ -158,6 +158,9 @@ pub struct Shared {
     pub hub: Mutex<Hub>,
     /// Clients by their numbers.
     pub clients: Mutex<BTreeMap<u64, Arc<Card>>>,
+    /// Scripts that clients have loaded.
+    #[cfg(feature = "lua")]
+    pub scripts: crate::script::table::Scripts,
     /// Counts.
     pub counts: Counts,
     /// When it began.
@@ -205,6 +208,8 @@ impl Shared {
             tracking: Tracking::default(),
             hub: Mutex::default(),
             clients: Mutex::default(),
+            #[cfg(feature = "lua")]
+            scripts: crate::script::table::Scripts::default(),
             counts: Counts::default(),
             since: Instant::now(),
             aside: Aside::default(),

@@ -22,6 +22,7 @@ pub const FAMILIES: &[(&str, &[&str])] = &[
     ("groups", families::GROUPS),
     ("sort", families::SORT),
     ("geo", families::GEO),
+    ("scripts", families::SCRIPTS),
 ];
 
 const STRINGS: &[&str] = &[

@@ -7,6 +7,7 @@ mod hostile;
 mod linear;
 mod long;
 mod room;
+mod scripts;
 mod snapshots;
 mod streams;
 mod waiting;

@@ -1,0 +1,65 @@
+//! Scripts in Lua 5.1.
+//!
+//! A script that may write is one operation of the log: each replica runs it. So it sees nothing that differs between
+//! replicas:
+//! - The log gets the script's text: a session makes `EVAL` of `EVALSHA` before ([`table`]), and a replica needs no table.
+//! - Time and randomness are the operation's.
+//! - Lua 5.1 hashes strings without a seed, so tables have the same order everywhere; keys that are tables or functions are
+//!   hashed by their addresses, and such tables cannot be walked. No address becomes a string.
+//! - Each script has a Lua state of its own. The limits of memory and instructions then stop it at the same place on each
+//!   replica: in a state that other scripts, those that only read among them, had used, its memory would begin with their
+//!   garbage.
+//!
+//! What a script wrote before an error stays written.
+
+mod bits;
+mod convert;
+mod json;
+mod state;
+pub mod table;
+
+use crate::args::Args;
+use crate::command::{Command, Keys, category, flag};
+use crate::db::{Change, View};
+use crate::family::parse;
+use crate::reply::{Answer, Fault};
+use category::SCRIPTING;
+use flag::NOSCRIPT;
+use state::Target;
+
+/// The error for a digest of which the script is not known.
+const NO_SCRIPT: Fault = Fault::new("NOSCRIPT No matching script. Please use EVAL.");
+
+const KEYS: Keys = Keys::Counted { first: 0, count: 2 };
+
+/// The family's commands.
+#[rustfmt::skip]
+pub const COMMANDS: &[Command] = &[
+    Command { categories: SCRIPTING | category::SLOW, flags: NOSCRIPT, ..Command::write("eval", -3, 0, KEYS, 0, eval) },
+    Command { categories: SCRIPTING | category::SLOW, flags: NOSCRIPT, ..Command::write("evalsha", -3, 0, KEYS, 0, |_, _| Err(NO_SCRIPT)) },
+    Command { categories: SCRIPTING | category::SLOW, ..Command::read("eval_ro", -3, NOSCRIPT, KEYS, 0, eval_ro) },
+    Command { categories: SCRIPTING | category::SLOW, ..Command::read("evalsha_ro", -3, NOSCRIPT, KEYS, 0, |_, _| Err(NO_SCRIPT)) },
+    Command::session("script", -2, NOSCRIPT, SCRIPTING),
+];
+
+/// The number of keys.
+fn keys(args: &Args) -> Result<usize, Fault> {
+    let count = parse::integer(&args[2])?;
+    if count > args.len() as i64 - 3 {
+        return Err(Fault::new("ERR Number of keys can't be greater than number of args"));
+    }
+    usize::try_from(count).map_err(|_| Fault::new("ERR Number of keys can't be negative"))
+}
+
+fn eval(change: &mut Change<'_>, args: &Args) -> Answer {
+    let keys = keys(args)?;
+    state::run(Target::Change(change), args, keys)
+}
+
+fn eval_ro(view: &View<'_>, args: &Args) -> Answer {
+    let keys = keys(args)?;
+    state::run(Target::View(*view), args, keys)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Answers as Lua's values, and the other way.
+
+use mlua::{Error, Lua, Result, Table, Value};
+
+use crate::reply::{Answer, Fault, Reply, double};
+
+/// How deep an answer may be: its tables within tables.
+const DEEPEST: usize = 128;
+
+/// Bytes of the largest answer.
+const LARGEST: usize = 64 << 20;
+
+/// A table with one field.
+fn field(lua: &Lua, name: &str, value: impl mlua::IntoLua) -> Result<Value> {
+    let table = lua.create_table()?;
+    table.raw_set(name, value)?;
+    Ok(Value::Table(table))
+}
+
+/// An error as scripts see it.
+pub fn error(lua: &Lua, fault: &Fault) -> Result<Value> {
+    field(lua, "err", &*fault.0)
+}
+
+fn list(lua: &Lua, all: &[Reply], three: bool) -> Result<Value> {
+    let table = lua.create_table_with_capacity(all.len(), 0)?;
+    for (at, one) in all.iter().enumerate() {
+        table.raw_set(at + 1, value(lua, one, three)?)?;
+    }
+    Ok(Value::Table(table))
+}
+
+/// Keys and values by turns, as a table below the field `map`, or elements as one below `set`.
+fn keyed(lua: &Lua, name: &str, pairs: impl Iterator<Item = Result<(Value, Value)>>) -> Result<Value> {
+    let table = lua.create_table()?;
+    for pair in pairs {
+        let (key, value) = pair?;
+        table.raw_set(key, value)?;
+    }
+    field(lua, name, table)
+}
+
+/// An answer as a value of Lua: of RESP3 if `three`.
+pub fn value(lua: &Lua, reply: &Reply, three: bool) -> Result<Value> {
+    Ok(match reply {
+        Reply::Null | Reply::NullArray if three => Value::Nil,
+        Reply::Null | Reply::NullArray => Value::Boolean(false),
+        Reply::Status(word) => field(lua, "ok", *word)?,
+        Reply::Line(word) => field(lua, "ok", lua.create_string(word)?)?,
+        Reply::Int(number) => Value::Number(*number as f64),
+        Reply::Bulk(bytes) => Value::String(lua.create_string(bytes)?),
+        Reply::Text(text) => Value::String(lua.create_string(text)?),
+        Reply::Double(number) if three => field(lua, "double", *number)?,
+        Reply::Double(number) => Value::String(lua.create_string(double(*number))?),
+        Reply::Map(all) | Reply::Pairs(all) if three => {
+            let pairs = all.chunks_exact(2);
+            keyed(lua, "map", pairs.map(|pair| Ok((value(lua, &pair[0], three)?, value(lua, &pair[1], three)?))))?
+        }
+        Reply::Set(all) if three => {
+            keyed(lua, "set", all.iter().map(|one| Ok((value(lua, one, three)?, Value::Boolean(true)))))?
+        }
+        Reply::Pairs(all) => {
+            let pairs: Vec<Reply> = all.chunks(2).map(|pair| Reply::Array(pair.to_vec())).collect();
+            list(lua, &pairs, three)?
+        }
+        Reply::Array(all) | Reply::Map(all) | Reply::Set(all) | Reply::Push(all) => list(lua, all, three)?,
+        Reply::Error(fault) => error(lua, fault)?,
+    })
+}
+
+fn text(table: &Table, name: &str) -> Result<Option<Vec<u8>>> {
+    Ok(match table.raw_get(name)? {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        _ => None,
+    })
+}
+
+/// The value that a script returned, as an answer.
+pub fn answer(value: &Value) -> Answer {
+    let mut replies = Replies { room: LARGEST };
+    replies.of(value, 0).map_err(|_| Fault::new("ERR reached lua stack limit"))
+}
+
+/// A number without its fraction; the least one for what is none or too large, as the processor has it in Redis.
+fn whole(number: f64) -> i64 {
+    if number.abs() < 9_223_372_036_854_775_808.0 { number as i64 } else { i64::MIN }
+}
+
+/// Makes answers of values. Tables may share tables: the answer is bounded, not only the values.
+struct Replies {
+    /// Bytes that are left.
+    room: usize,
+}
+
+impl Replies {
+    fn of_table(&mut self, table: &Table, depth: usize) -> Result<Reply> {
+        if let Some(err) = text(table, "err")? {
+            return Ok(Reply::Error(Fault::made(String::from_utf8_lossy(&err).into_owned())));
+        }
+        if let Some(word) = text(table, "ok")? {
+            return Ok(Reply::Line(word));
+        }
+        if let Value::Number(number) = table.raw_get("double")? {
+            return Ok(Reply::Double(number));
+        }
+        for (name, both) in [("map", true), ("set", false)] {
+            if let Value::Table(all) = table.raw_get(name)? {
+                let mut replies = Vec::new();
+                for pair in all.pairs::<Value, Value>() {
+                    let (key, value) = pair?;
+                    // The order of other keys is the order of addresses.
+                    if !matches!(key, Value::String(_) | Value::Number(_) | Value::Integer(_) | Value::Boolean(_)) {
+                        return Err(Error::runtime("a key without order"));
+                    }
+                    replies.push(self.of(&key, depth)?);
+                    if both {
+                        replies.push(self.of(&value, depth)?);
+                    }
+                }
+                return Ok(if both { Reply::Map(replies) } else { Reply::Set(replies) });
+            }
+        }
+        let mut all = Vec::new();
+        loop {
+            match table.raw_get(all.len() + 1)? {
+                Value::Nil => return Ok(Reply::Array(all)),
+                one => all.push(self.of(&one, depth)?),
+            }
+        }
+    }
+
+    fn of(&mut self, value: &Value, depth: usize) -> Result<Reply> {
+        let bytes = if let Value::String(text) = value { text.as_bytes().len() } else { 0 };
+        self.room = self.room.checked_sub(bytes + size_of::<Reply>()).ok_or_else(|| Error::runtime("too large"))?;
+        if depth > DEEPEST {
+            return Err(Error::runtime("too deep"));
+        }
+        Ok(match value {
+            Value::String(text) => Reply::Bulk(text.as_bytes().to_vec()),
+            Value::Integer(number) => Reply::Int(*number),
+            Value::Number(number) => Reply::Int(whole(*number)),
+            Value::Boolean(true) => Reply::Int(1),
+            Value::Table(table) => self.of_table(table, depth + 1)?,
+            _ => Reply::Null,
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! The library `cjson`: `encode`, `decode`, `null`.
+
+use mlua::{Error, Lua, LuaString as Text, Result, Table, Value};
+
+/// How deep tables may be within tables, and JSON's arrays and objects within each other.
+const DEEPEST: usize = 120;
+
+/// Bytes of the largest text. A parsed one takes some sixteen times as much, outside of Lua's limit.
+const LARGEST: usize = 4 << 20;
+
+/// An array with holes may be this long, or twice as long as it has elements.
+const SPARSE: usize = 10;
+
+fn quoted(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    for byte in bytes {
+        match byte {
+            b'"' | b'\\' | b'/' => out.extend([b'\\', *byte]),
+            b'\n' => out.extend(b"\\n"),
+            b'\r' => out.extend(b"\\r"),
+            b'\t' => out.extend(b"\\t"),
+            8 => out.extend(b"\\b"),
+            12 => out.extend(b"\\f"),
+            0..32 | 127 => out.extend(format!("\\u{byte:04x}").bytes()),
+            _ => out.push(*byte),
+        }
+    }
+    out.push(b'"');
+}
+
+/// A number as Lua writes it.
+fn digits(lua: &Lua, number: f64) -> Result<Vec<u8>> {
+    if !number.is_finite() {
+        return Err(Error::runtime("Cannot serialise number: must not be NaN or Inf"));
+    }
+    Ok(lua.coerce_string(Value::Number(number))?.expect("numbers have digits").as_bytes().to_vec())
+}
+
+/// The length of the array that a table is, if it is one.
+fn length(table: &Table) -> Result<Option<usize>> {
+    let (mut count, mut longest) = (0_usize, 0_usize);
+    for pair in table.pairs::<Value, Value>() {
+        let at = match pair?.0 {
+            Value::Integer(at) if at > 0 => at as usize,
+            Value::Number(at) if at > 0.0 && at.trunc() == at => at as usize,
+            _ => return Ok(None),
+        };
+        (count, longest) = (count + 1, longest.max(at));
+    }
+    if longest > SPARSE && longest > count.saturating_mul(2) {
+        return Err(Error::runtime("Cannot serialise table: excessively sparse array"));
+    }
+    Ok((count > 0).then_some(longest))
+}
+
+fn put(lua: &Lua, value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<()> {
+    // Tables may share tables: the text is bounded, not only the values.
+    if out.len() > LARGEST {
+        return Err(Error::runtime("Cannot serialise, too large"));
+    }
+    match value {
+        Value::Nil => out.extend(b"null"),
+        Value::LightUserData(null) if null.0.is_null() => out.extend(b"null"),
+        Value::Boolean(is) => out.extend(is.to_string().bytes()),
+        Value::Integer(number) => out.extend(digits(lua, *number as f64)?),
+        Value::Number(number) => out.extend(digits(lua, *number)?),
+        Value::String(text) => quoted(&text.as_bytes(), out),
+        Value::Table(_) if depth >= DEEPEST => {
+            return Err(Error::runtime("Cannot serialise, excessive depth"));
+        }
+        Value::Table(table) => match length(table)? {
+            Some(length) => {
+                for at in 1..=length {
+                    out.push(if at == 1 { b'[' } else { b',' });
+                    put(lua, &table.raw_get(at)?, depth + 1, out)?;
+                }
+                out.push(b']');
+            }
+            None => put_object(lua, table, depth, out)?,
+        },
+        other => {
+            return Err(Error::runtime(format!("Cannot serialise {}: type not supported", other.type_name())));
+        }
+    }
+    Ok(())
+}
+
+fn put_object(lua: &Lua, table: &Table, depth: usize, out: &mut Vec<u8>) -> Result<()> {
+    out.push(b'{');
+    for (at, pair) in table.pairs::<Value, Value>().enumerate() {
+        let (key, value) = pair?;
+        if at > 0 {
+            out.push(b',');
+        }
+        match key {
+            Value::String(key) => quoted(&key.as_bytes(), out),
+            Value::Integer(key) => quoted(&digits(lua, key as f64)?, out),
+            Value::Number(key) => quoted(&digits(lua, key)?, out),
+            _ => return Err(Error::runtime("Cannot serialise table: table key must be a number or string")),
+        }
+        out.push(b':');
+        put(lua, &value, depth + 1, out)?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+/// JSON's value as Lua's. Objects come in the order of their keys, whatever the parser keeps of it.
+fn value(lua: &Lua, json: &serde_json::Value) -> Result<Value> {
+    use serde_json::Value::{Array, Bool, Null, Number, Object, String};
+    Ok(match json {
+        Null => Value::NULL,
+        Bool(is) => Value::Boolean(*is),
+        Number(number) => Value::Number(number.as_f64().unwrap_or(f64::INFINITY)),
+        String(text) => Value::String(lua.create_string(text)?),
+        Array(all) => {
+            let table = lua.create_table_with_capacity(all.len(), 0)?;
+            for (at, one) in all.iter().enumerate() {
+                table.raw_set(at + 1, value(lua, one)?)?;
+            }
+            Value::Table(table)
+        }
+        Object(fields) => {
+            let table = lua.create_table()?;
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_unstable_by_key(|(name, _)| *name);
+            for (name, one) in fields {
+                table.raw_set(name.as_str(), value(lua, one)?)?;
+            }
+            Value::Table(table)
+        }
+    })
+}
+
+/// The library.
+pub fn library(lua: &Lua) -> Result<Table> {
+    let table = lua.create_table()?;
+    let encode = |lua: &Lua, value: Value| {
+        let mut out = Vec::new();
+        put(lua, &value, 0, &mut out)?;
+        lua.create_string(out)
+    };
+    let decode = |lua: &Lua, text: Text| {
+        if text.as_bytes().len() > LARGEST {
+            return Err(Error::runtime("Found too large a text"));
+        }
+        // The parser refuses what is deeper than 128.
+        let json = serde_json::from_slice(&text.as_bytes());
+        value(lua, &json.map_err(|what| Error::runtime(format!("Expected value but found invalid token: {what}")))?)
+    };
+    table.raw_set("encode", lua.create_function(encode)?)?;
+    table.raw_set("decode", lua.create_function(decode)?)?;
+    table.raw_set("null", Value::NULL)?;
+    Ok(table)
+}

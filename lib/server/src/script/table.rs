@@ -1,0 +1,84 @@
+//! The scripts that a server knows by their digests.
+
+use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
+use std::collections::HashMap;
+
+use super::state;
+use crate::args::Args;
+use crate::command::{self, Command};
+use crate::family::generic::unknown_subcommand;
+use crate::reply::{Answer, Fault, Reply, fault};
+
+/// Scripts by the digests of their texts, in lower case. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Scripts(Arc<Mutex<HashMap<String, Arc<[u8]>>>>);
+
+/// The SHA-1 of bytes, in hexadecimal digits.
+pub fn digest(bytes: &[u8]) -> String {
+    sha1_smol::Sha1::from(bytes).digest().to_string()
+}
+
+impl Scripts {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<[u8]>>> {
+        self.0.lock().expect("nothing panics while it is locked")
+    }
+
+    /// Makes `EVAL` of an `EVALSHA`, and remembers the text of an `EVAL`. What is not known stays an `EVALSHA`, which is
+    /// answered with an error.
+    pub fn resolve(&self, command: &'static Command, args: Args) -> (&'static Command, Args) {
+        let name = match command.name {
+            "eval" | "eval_ro" => {
+                // The error for a text that does not compile is the operation's.
+                let _ = self.load(&args[1]);
+                return (command, args);
+            }
+            "evalsha" => "eval",
+            "evalsha_ro" => "eval_ro",
+            _ => return (command, args),
+        };
+        let digits = String::from_utf8_lossy(&args[1]).to_ascii_lowercase();
+        let Some(body) = self.lock().get(&digits).cloned() else { return (command, args) };
+        let words = [name.as_bytes(), &body].into_iter().chain(args.from(2));
+        (command::find(name.as_bytes()).expect("it is there with its digest"), words.collect())
+    }
+
+    fn load(&self, text: &[u8]) -> Result<String, Fault> {
+        let digits = digest(text);
+        if !self.lock().contains_key(&digits) {
+            state::check(text)?;
+            self.lock().insert(digits.clone(), text.into());
+        }
+        Ok(digits)
+    }
+
+    /// `SCRIPT`.
+    ///
+    /// # Errors
+    /// If the text does not compile or the arguments make no sense.
+    pub fn command(&self, args: &Args) -> Answer {
+        match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
+            (b"LOAD", 3) => self.load(&args[2]).map(Reply::bulk),
+            (b"EXISTS", 3..) => {
+                let known = self.lock();
+                let is = |digits: &[u8]| known.contains_key(&String::from_utf8_lossy(digits).to_ascii_lowercase());
+                Ok(Reply::Array(args.from(2).map(|digits| Reply::Int(is(digits).into())).collect()))
+            }
+            (b"FLUSH", 2) => Ok(self.flush()),
+            (b"FLUSH", 3) if args.is(2, "SYNC") || args.is(2, "ASYNC") => Ok(self.flush()),
+            (b"FLUSH", _) => Err(Fault::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option")),
+            // No script runs while a loop takes requests, and one that runs ends by its limits.
+            (b"KILL", 2) => Err(Fault::new("NOTBUSY No scripts in execution right now.")),
+            (b"LOAD" | b"EXISTS" | b"KILL", _) => Err(crate::session::wrong_number(&format!(
+                "script|{}",
+                String::from_utf8_lossy(&args[1]).to_ascii_lowercase()
+            ))),
+            (b"DEBUG", _) => Err(fault::SYNTAX),
+            _ => Err(unknown_subcommand(args)),
+        }
+    }
+
+    fn flush(&self) -> Reply {
+        self.lock().clear();
+        Reply::OK
+    }
+}

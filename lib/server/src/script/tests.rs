@@ -1,0 +1,119 @@
+//! Scripts on a database of their own.
+
+use crate::args::Args;
+use crate::command;
+use crate::db::Db;
+use crate::operation::{Call, Write};
+use crate::reply::{Protocol, Reply};
+
+fn write(words: &[&str]) -> Write {
+    let args: Args = words.iter().collect();
+    Write::Call(Call { command: command::find(&args[0]).unwrap(), args, db: 0, now: 1_500, seed: 7, wishes: 0 })
+}
+
+/// The answer of two replicas, of which the other has read with scripts in between.
+fn eval(body: &str) -> String {
+    let (mut one, mut other) = (Db::default(), Db::default());
+    let operation = write(&["eval", body, "1", "key", "arg"]);
+    let answer = one.write(&operation).reply;
+    let _ = other.write(&write(&["eval_ro", "local t = {} for i = 1, 1000 do t[i] = i .. 'x' end", "0"]));
+    let _ = one.write(&write(&["ping"]));
+    assert_eq!(answer, other.write(&operation).reply, "{body}");
+    assert_eq!(one.digest(), other.digest(), "{body}");
+    shown(&answer)
+}
+
+fn shown(reply: &Reply) -> String {
+    let mut out = Vec::new();
+    reply.encode(Protocol::Resp2, &mut out);
+    String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
+}
+
+#[test]
+fn answers_become_values_and_values_answers() {
+    assert_eq!(eval("return {1, 2.9, -2.9, 'a', false, true, {ok = 'Y'}}"), "*7 :1 :2 :-2 $1 a $-1 :1 +Y");
+    assert_eq!(eval("return redis.call('set', KEYS[1], ARGV[1]).ok"), "$2 OK");
+    assert_eq!(eval("return redis.call('time')"), "*2 $1 1 $6 500000");
+    assert_eq!(eval("return redis.call('get', KEYS[1])"), "$-1");
+    assert_eq!(eval("return bit.tohex(bit.bor(1, 0xff00), 4)"), "$4 ff01");
+    assert_eq!(eval("return cjson.encode({1, {a = 'b/'}, cjson.null, 0.5})"), r#"$24 [1,{"a":"b\/"},null,0.5]"#);
+    assert_eq!(eval(r#"return cjson.decode('{"a":[1,null,"x"]}').a[3]"#), "$1 x");
+}
+
+#[test]
+fn what_was_written_before_an_error_stays() {
+    let mut db = Db::default();
+    let body = "redis.call('set', 'a', '1') redis.call('lpush', 'a', 'x')";
+    let answer = shown(&db.write(&write(&["eval", body, "0"])).reply);
+    assert!(answer.starts_with("-WRONGTYPE Operation against a key"), "{answer}");
+    assert!(answer.ends_with(", on @user_script:1."), "{answer}");
+    assert_eq!(shown(&db.write(&write(&["get", "a"])).reply), "$1 1");
+}
+
+#[test]
+fn scripts_that_read_do_not_write() {
+    let mut db = Db::default();
+    for words in [
+        ["eval_ro", "return redis.call('set', 'a', '1')", "0"],
+        ["eval", "#!lua flags=no-writes\nreturn redis.call('set', 'a', '1')", "0"],
+    ] {
+        let answer = shown(&db.write(&write(&words)).reply);
+        assert!(answer.starts_with("-ERR Write commands are not allowed from read-only scripts."), "{answer}");
+        assert_eq!(shown(&db.write(&write(&["exists", "a"])).reply), ":0");
+    }
+}
+
+#[test]
+fn nothing_outside_is_there() {
+    for name in
+        ["os", "io", "load", "loadfile", "dofile", "require", "debug", "coroutine", "print", "getfenv", "newproxy"]
+    {
+        let answer = eval(&format!("return {name}.x"));
+        assert!(
+            answer.contains(&format!("Script attempted to access nonexistent global variable '{name}'")),
+            "{answer}"
+        );
+    }
+    for body in ["x = 1", "_G.x = 1", "rawset(_G, 'x', 1)", "setmetatable(_G, {})"] {
+        assert!(eval(body).contains("Attempt to modify a readonly table"), "{body}");
+    }
+    assert_eq!(eval("return {loadstring('\\27Lua')}"), "*0");
+    assert_eq!(eval("return loadstring('return os')"), "$-1");
+    assert!(eval("loadstring('return os')()").contains("nonexistent global variable 'os'"));
+    assert_eq!(eval("return {string.dump, getmetatable('')}"), "*0");
+}
+
+#[test]
+fn no_address_is_seen() {
+    assert_eq!(eval("return {tostring({}), tostring(tostring)}"), "*2 $5 table $8 function");
+    assert!(eval("for key in pairs({[{}] = 1}) do end").contains("have no order"));
+    assert!(eval("return next({[redis.call] = 1})").contains("have no order"));
+    assert!(eval("return {map = {[{}] = 1}}").contains("reached lua stack limit"));
+}
+
+/// One after the other: each may take all memory that a script may have.
+#[test]
+fn scripts_end() {
+    let endless = eval("local n = 0 while true do n = n + 1 end");
+    assert!(endless.contains("more instructions than a script may"), "{endless}");
+    let stubborn = "redis.call('set', 'a', '1') while true do pcall(function() while true do redis.pcall('incr', 'a') end end) end";
+    assert!(eval(stubborn).contains("more instructions than a script may"));
+    for body in [
+        "local s = 'xxxxxxxx' while true do s = s .. s end",
+        "local t = {} while true do t[#t + 1] = 'x' .. #t end",
+        "return string.rep('x', 2e9)",
+        "local t, n = {}, 0 while true do n = n + 1 redis.call('set', 'n', n) t[n] = string.rep('x', 1e5) .. n end",
+    ] {
+        let answer = eval(body);
+        assert!(
+            answer.contains("not enough memory") || answer.contains("resulting string too large"),
+            "{body}: {answer}"
+        );
+    }
+    assert!(eval("local t = {} for i = 1, 1e3 do t = {t} end return t").contains("reached lua stack limit"));
+    assert!(eval("local t = {1} for i = 1, 100 do t = {t, t} end return t").contains("reached lua stack limit"));
+    assert!(eval("local t = {1} for i = 1, 100 do t = {t, t} end return cjson.encode(t)").contains("too large"));
+    assert!(eval("local t = {} for i = 1, 1e3 do t = {t} end return cjson.encode(t)").contains("excessive depth"));
+    assert!(eval("return cjson.decode(string.rep('[', 1e6))").contains("recursion limit"));
+    assert!(eval("local f f = function() return 1 + f() end return f()").contains("stack overflow"));
+}
