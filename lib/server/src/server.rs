@@ -6,6 +6,7 @@
 //! | [`client`] | a socket, and the bytes on their way: all bounds are here |
 //! | [`room`] | what goes when memory is short |
 //! | [`saver`] | snapshots, by command and on time |
+//! | [`access`] | who a client is, and what it may do |
 //! | [`commands`], [`info`], [`clients`], [`catalog`], [`debug`] | commands of the connection and of the server; [`help`] |
 //! | [`requests`] | reads, and what is noted of requests |
 //! | [`transaction`] | the same inside `MULTI` |
@@ -16,6 +17,7 @@
 //!
 //! Sockets are those of the standard library, behind `mio`: the door of `archipelago_platform` has no network.
 
+mod access;
 mod catalog;
 mod client;
 mod clients;
@@ -105,6 +107,9 @@ impl Server {
         let (polls, mail): (Vec<Poll>, _) =
             polls.collect::<io::Result<Vec<_>>>().map_err(starting)?.into_iter().unzip();
         let shared = Arc::new(Shared::new(store, Config::new(&settings), mail, address));
+        if let Some(path) = &settings.aclfile {
+            shared.load_users(&path.display().to_string())?;
+        }
         let mut server =
             Self { shared: shared.clone(), loops: Vec::new(), writer: None, recovery, imported, _lock: lock };
         if waits {

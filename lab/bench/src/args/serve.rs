@@ -45,6 +45,9 @@ pub struct Serve {
     /// What clients have to say first; without it only clients of this machine are let in
     #[arg(long)]
     pub requirepass: Option<String>,
+    /// Where users are read from, and written to by ACL SAVE
+    #[arg(long, value_name = "FILE")]
+    pub aclfile: Option<std::path::PathBuf>,
     /// The most clients at a time
     #[arg(long, value_parser = count, default_value = "10k")]
     pub maxclients: usize,

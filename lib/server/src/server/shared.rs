@@ -21,6 +21,7 @@ use super::saver::Saver;
 use super::slow::{Slow, Suspect};
 use super::stats::Stats;
 use super::tracking::Tracking;
+use crate::acl::{Acl, DEFAULT};
 use crate::blocked::{Blocked, Key, Owner, keys};
 use crate::command::{self, Command, flag};
 use crate::config::Config;
@@ -50,6 +51,8 @@ pub enum Letter {
     Message(Vec<Owner>, Encoded, Option<Arc<Subscription>>),
     /// Keys that a client's cache has are stale: what it is told of them in both protocols.
     Invalidate(Owner, (Vec<u8>, Vec<u8>)),
+    /// Users have changed.
+    Access,
     /// A client is to end.
     Kill(Owner),
     /// A client waits no longer: it is answered with an error, or as after its time.
@@ -104,6 +107,8 @@ pub struct Card {
     pub since: Instant,
     /// Its name.
     pub name: Mutex<Vec<u8>>,
+    /// Its user's name.
+    pub user: Mutex<Vec<u8>>,
     /// What its loop shows of it.
     pub shown: Shown,
 }
@@ -111,7 +116,14 @@ pub struct Card {
 impl Card {
     /// Of a client that has just come.
     pub fn new(owner: Owner, peer: SocketAddr) -> Self {
-        Self { owner, peer, since: Instant::now(), name: Mutex::default(), shown: Shown::default() }
+        Self {
+            owner,
+            peer,
+            since: Instant::now(),
+            name: Mutex::default(),
+            user: Mutex::new(DEFAULT.to_vec()),
+            shown: Shown::default(),
+        }
     }
 }
 
@@ -135,6 +147,8 @@ pub struct Shared {
     pub store: Store,
     /// Settings.
     pub config: Config,
+    /// Users.
+    pub acl: Acl,
     /// Each loop's letters.
     pub mail: Vec<Mailbox>,
     /// Who listens to events.
@@ -189,6 +203,7 @@ impl Shared {
         let shared = Self {
             store,
             config,
+            acl: Acl::default(),
             mail,
             address,
             slow: Slow::default(),
@@ -212,6 +227,7 @@ impl Shared {
             work: Condvar::new(),
         };
         shared.configure_all();
+        shared.configure("requirepass");
         shared
     }
 
@@ -379,6 +395,12 @@ impl Shared {
             let mut ticket = 0;
             while let Some((next, owner, call)) = blocked.next(&key, ticket) {
                 ticket = next;
+                if let Some(fault) = self.refusal_of(owner.id, call) {
+                    blocked.remove(owner.id);
+                    let outcome = Outcome { reply: Reply::Error(fault), effects: None };
+                    self.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
+                    continue;
+                }
                 let again = Write::Call(Call { now: now(), ..call.clone() });
                 let Some(mut outcome) = self.store.write_many(handle, vec![again]).pop() else { return };
                 // A key that has expired is an effect, too, when there is nothing for the client.

@@ -1,0 +1,136 @@
+//! Clients that try to get around what they may not do.
+
+use crate::client::{Client, server, started};
+use archipelago_server::server::Settings;
+use std::{env, fs};
+
+/// Every command that names a key, with one that the user may not touch: none of them tells or changes anything.
+#[test]
+fn no_command_gets_at_a_key_of_others() {
+    let server = server(1);
+    let (mut root, mut user) = (Client::new(server.address()), Client::new(server.address()));
+    root.ask("ACL SETUSER u on nopass +@all -@admin -@dangerous -@connection +multi +exec ~mine* resetchannels");
+    root.ask("SET theirs secret");
+    root.ask("RPUSH mine 1");
+    user.ask("AUTH u x");
+    let rows = user_visible();
+    assert!(rows.len() > 150, "the registry has {} commands with keys", rows.len());
+    let before = root.ask("DEBUG JMAP") + &root.ask("GET theirs");
+    for (name, words) in rows {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let answer = user.call(&words).unwrap();
+        assert!(answer.starts_with("-NOPERM"), "{name}: {words:?} was answered with {answer}");
+        user.ask("MULTI");
+        assert!(user.call(&words).unwrap().starts_with("-"), "{name} was queued");
+        assert!(user.ask("EXEC").starts_with("-EXECABORT"), "{name} in a transaction");
+    }
+    assert_eq!(root.ask("DEBUG JMAP") + &root.ask("GET theirs"), before);
+    assert!(user.ask("ACL SETUSER u +@all").starts_with("-NOPERM"));
+    assert!(user.ask("PUBLISH news 1").starts_with("-NOPERM"));
+}
+
+/// Requests of all commands with keys, the last key that a request may have being another's.
+fn user_visible() -> Vec<(&'static str, Vec<String>)> {
+    use archipelago_server::args::Args;
+    use archipelago_server::command::{self, Keys, flag};
+    let mut requests = Vec::new();
+    for command in command::all().filter(|command| !command.has(flag::INTERNAL | flag::ADMIN)) {
+        let least = command.arity.unsigned_abs() as usize;
+        for length in least..least + 3 {
+            let mut words = vec![command.name.to_owned()];
+            match command.keys {
+                Keys::None => continue,
+                Keys::Streams => words.extend(["STREAMS", "theirs", "0"].map(str::to_owned)),
+                _ => words.extend((1..length).map(|_| "1".to_owned())),
+            }
+            let args: Args = words.iter().collect();
+            if let Some(place) = command.keys.places(&args).last().filter(|_| command.takes(args.len())) {
+                words[*place] = "theirs".to_owned();
+                requests.push((command.name, words));
+                break;
+            }
+        }
+    }
+    requests
+}
+
+#[test]
+fn one_that_waits_for_a_key_gets_it_only_if_it_still_may() {
+    let server = server(2);
+    let (mut root, mut user) = (Client::new(server.address()), Client::new(server.address()));
+    root.ask("ACL SETUSER u on nopass +@all ~k");
+    user.ask("AUTH u x");
+    user.send(&crate::client::request(&["BLPOP", "k", "0"])).unwrap();
+    while !root.ask("INFO clients").contains("blocked_clients:1") {}
+    root.ask("ACL SETUSER u resetkeys");
+    root.ask("RPUSH k secret");
+    assert!(user.answer().unwrap().starts_with("-NOPERM"));
+    assert_eq!(root.ask("LLEN k"), ":1");
+}
+
+#[test]
+fn a_user_that_is_gone_takes_its_clients_along() {
+    let server = server(2);
+    let (mut root, mut user, mut hears) =
+        (Client::new(server.address()), Client::new(server.address()), Client::new(server.address()));
+    root.ask("ACL SETUSER u on nopass +@all ~* &*");
+    user.ask("AUTH u x");
+    user.send(&crate::client::request(&["BLPOP", "k", "0"])).unwrap();
+    root.ask("ACL SETUSER v on nopass +@all ~* &news &other");
+    hears.ask("AUTH v x");
+    hears.ask("SUBSCRIBE news");
+    root.ask("ACL SETUSER v resetchannels &news");
+    root.ask("PUBLISH news 1");
+    assert_eq!(hears.answer().unwrap(), "message news 1");
+    root.ask("ACL SETUSER v resetchannels &other");
+    assert!(hears.answer().is_err(), "it hears what it may not");
+    assert_eq!(root.ask("ACL DELUSER u"), ":1");
+    assert!(user.answer().is_err(), "it has no user");
+}
+
+#[test]
+fn users_are_kept_in_a_file() {
+    let directory = env::temp_dir().join(format!("archipelago-acl-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("users");
+    fs::write(&path, "user default off\nuser root on >pw ~* &* +@all\n\n").unwrap();
+    let settings = Settings { aclfile: Some(path.clone()), ..Settings::default() };
+    let server = started(settings.clone());
+    let mut root = Client::new(server.address());
+    assert_eq!(root.ask("GET a"), "-NOAUTH Authentication required.");
+    assert_eq!(root.ask("AUTH root pw"), "+OK");
+    root.ask("ACL SETUSER bob on >b +get ~a");
+    assert_eq!(root.ask("ACL SAVE"), "+OK");
+    let lines = root.ask("ACL LIST");
+    server.stop().unwrap();
+    let server = started(settings.clone());
+    let mut root = Client::new(server.address());
+    assert_eq!(root.ask("AUTH root pw"), "+OK");
+    assert_eq!(root.ask("ACL LIST"), lines);
+    // A file with a wrong line changes nothing.
+    fs::write(&path, "user root on\nuser bob what\n").unwrap();
+    assert!(root.ask("ACL LOAD").contains("users:2: Syntax error"));
+    assert_eq!(root.ask("ACL LIST"), lines);
+    server.stop().unwrap();
+    let settings = Settings { address: ([127, 0, 0, 1], 0).into(), ..settings };
+    assert!(archipelago_server::server::Server::start(&settings).is_err(), "it starts with a file that is wrong");
+    fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn refusals_are_logged_and_counted() {
+    let server = server(1);
+    let (mut root, mut user) = (Client::new(server.address()), Client::new(server.address()));
+    root.ask("ACL SETUSER u on nopass +get +multi ~a");
+    user.ask("AUTH u x");
+    (0..3).for_each(|_| _ = user.ask("GET b"));
+    user.ask("MULTI");
+    user.ask("SET a 1");
+    user.ask("AUTH u x");
+    let log = root.ask("ACL LOG");
+    assert!(log.contains("count :3 reason key context toplevel object b username u"), "{log}");
+    assert!(log.contains("count :1 reason command context multi object set username u"), "{log}");
+    root.ask("CONFIG SET acllog-max-len 1");
+    user.ask("DEL a");
+    assert!(!root.ask("ACL LOG").contains("object b"));
+}
