@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use archipelago_index::BLinkTree;
 use archipelago_index::blink::{
-    Builder, Central, CohortWp, Granular, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated, Standard,
+    Builder, Central, CohortWp, Granular, InnerReplicas, Latched, LogFed, Mirrored, Pages, Policy, Standard,
 };
 use archipelago_platform::time::Duration;
 
@@ -89,13 +89,13 @@ const KNOWN: [Known<Mix>; 17] = [
     Known::of::<Clients<Latched<PAGE, Central, false>>>("free-reads"),
     Known::of::<Clients<Latched<PAGE, CohortWp, false>>>("free-reads+cohort"),
     Known::of::<Clients<Standard>>("default"),
-    Known::of::<Clients<Replicated<Latched<PAGE, Central, true>>>>("replicas"),
-    Known::of::<Clients<Replicated<Latched<PAGE, CohortWp, true>>>>("replicas+cohort"),
-    Known::of::<Clients<Replicated<Latched<PAGE, Central, false>>>>("replicas+free-reads"),
+    Known::of::<Clients<Mirrored<Latched<PAGE, Central, true>>>>("replicas"),
+    Known::of::<Clients<Mirrored<Latched<PAGE, CohortWp, true>>>>("replicas+cohort"),
+    Known::of::<Clients<Mirrored<Latched<PAGE, Central, false>>>>("replicas+free-reads"),
     Known::of::<Clients<Granular<Latched<PAGE, Central, true>, 1>>>("granular"),
     Known::of::<Clients<Granular<Latched<PAGE, Central, true>, { usize::MAX }>>>("granular-root"),
-    Known::of::<Clients<Replicated<Granular<Latched<PAGE, Central, true>, { usize::MAX }>>>>("replicas+granular-root"),
-    Known::of::<Clients<Replicated<Standard>>>("replicas+default"),
+    Known::of::<Clients<Mirrored<Granular<Latched<PAGE, Central, true>, { usize::MAX }>>>>("replicas+granular-root"),
+    Known::of::<Clients<Mirrored<Standard>>>("replicas+default"),
     Known::of::<Clients<LogFed<Standard>>>("log-fed"),
     Known::of::<Clients<InnerReplicas<Standard>>>("inner-replicas"),
     Known::of::<Clients<InnerReplicas<Latched<PAGE, CohortWp, false>>>>("inner-replicas+cohort"),

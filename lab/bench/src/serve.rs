@@ -21,6 +21,7 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
     let settings = Settings {
         address: (args.bind, args.port).into(),
         loops: args.loops.unwrap_or_else(|| Topology::current().cpus().len()),
+        replicas: args.replicas.unwrap_or(0),
         directory: args.dir.clone(),
         appendonly: match args.appendonly {
             args::Appendonly::No => Appendonly::No,
@@ -32,12 +33,16 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
         clients: args.maxclients,
         load: args.load.clone(),
     };
-    let server = Server::start(&settings).map_err(Failure::new)?;
+    let mut server = Server::start(&settings).map_err(Failure::new)?;
     if let Some(recovery) = server.recovery() {
         for cut in &recovery.cuts {
             tell(format!("{}: {} unfinished bytes from {} on were cut", cut.file.display(), cut.bytes, cut.offset));
         }
         print(format!("{} changes read from {}", recovery.records, args.dir.display()))?;
+    }
+    if let Some(address) = args.metrics {
+        let address = server.tell_metrics(address).map_err(Failure::new)?;
+        print(format!("metrics at http://{address}/"))?;
     }
     if let (Some(imported), Some(path)) = (server.imported(), &args.load) {
         print(format!("{} keys read from {}", imported.keys, path.display()))?;

@@ -11,7 +11,7 @@ use archipelago_check::hostile::{
 use archipelago_check::watchdog::watchdog;
 // Its copies of the maps.
 use archipelago_index::blink::{
-    Builder, Central, Dense, Granular, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated,
+    Builder, Central, Dense, Granular, InnerReplicas, Latched, LogFed, Mirrored, Pages, Policy,
 };
 use archipelago_index::{BLinkTree, Change, Key};
 use archipelago_platform::thread;
@@ -283,7 +283,7 @@ fn replicas_are_dense() {
     let split_at_once = pages_for::<Pages<512>>(scattered(count));
     assert!(cfg!(miri) || one * 10 < split_at_once * 9, "{one} pages, and {split_at_once} where none are shared");
     for two in [
-        pages_for::<Replicated<Dense<Pages<512>>>>(scattered(count)),
+        pages_for::<Mirrored<Dense<Pages<512>>>>(scattered(count)),
         pages_for::<LogFed<Dense<Pages<512>>>>(scattered(count)),
     ] {
         assert!(two * 100 <= one * 2 * 103, "{two} pages in two replicas, {one} in one tree");
@@ -446,7 +446,7 @@ macro_rules! under {
 
 under! {
     everything_under_latched_parents: Granular<Latched<512, Central, true>, 1>;
-    everything_in_replicas: Replicated<Dense<Pages<512>>>;
+    everything_in_replicas: Mirrored<Dense<Pages<512>>>;
     everything_in_replicas_from_a_log: LogFed<Dense<Pages<512>>>;
     everything_below_copies: InnerReplicas<Pages<512>>;
 }

@@ -134,5 +134,5 @@ fn a_key_that_is_too_long_takes_no_other_along() {
     }
     check::<blink::Standard>();
     check::<blink::Pages<512>>();
-    check::<blink::Replicated<blink::Pages<512>>>();
+    check::<blink::Mirrored<blink::Pages<512>>>();
 }

@@ -6,7 +6,7 @@
 
 // Its copies of the maps.
 use archipelago_index::art::WriteSync;
-use archipelago_index::blink::{Builder, Central, Dense, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated};
+use archipelago_index::blink::{Builder, Central, Dense, InnerReplicas, Latched, LogFed, Mirrored, Pages, Policy};
 use archipelago_index::hydra::{Maintainers, SearchLayerKind};
 use archipelago_index::map::{Kind, Map};
 use archipelago_index::{Art, BLinkTree, HydraList, Key};
@@ -197,7 +197,7 @@ fn pages_alone() {
 
 #[test]
 fn pages_together() {
-    together(&pages::<u64, _, Replicated<Dense<Pages<512>>>>(), word);
+    together(&pages::<u64, _, Mirrored<Dense<Pages<512>>>>(), word);
     together(&pages::<Vec<u8>, _, Pages<512>>(), short_string);
 }
 

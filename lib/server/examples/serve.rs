@@ -1,4 +1,4 @@
-//! A server on the loopback: `cargo run --release -p archipelago-server --example serve -- PORT LOOPS [DIR no|everysec|always]`.
+//! A server on the loopback: `cargo run --release -p archipelago-server --example serve -- PORT LOOPS [DIR no|everysec|always [METRICS]]`.
 
 use archipelago_server::server::{Appendonly, Server, Settings};
 
@@ -13,7 +13,10 @@ fn main() -> Result<(), String> {
         _ => Appendonly::No,
     };
     let address = ([127, 0, 0, 1], port).into();
-    let server = Server::start(&Settings { address, loops, directory, appendonly, ..Settings::default() })?;
+    let mut server = Server::start(&Settings { address, loops, directory, appendonly, ..Settings::default() })?;
+    if let Some(port) = args.next().and_then(|port| port.parse().ok()) {
+        println!("metrics at http://{}/", server.tell_metrics(([127, 0, 0, 1], port).into())?);
+    }
     println!("listening on {}", server.address());
     server.wait()
 }

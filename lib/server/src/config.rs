@@ -28,6 +28,8 @@ pub struct Settings {
     pub address: SocketAddr,
     /// Event loops; 0 counts as 1.
     pub loops: usize,
+    /// Copies of the database, of which long reads hold up one; 0: one a NUMA node.
+    pub replicas: usize,
     /// Where its files are.
     pub directory: PathBuf,
     /// When changes are durable.
@@ -47,6 +49,7 @@ impl Default for Settings {
         Self {
             address: ([127, 0, 0, 1], 6379).into(),
             loops: 1,
+            replicas: 0,
             directory: PathBuf::from("."),
             appendonly: Appendonly::No,
             password: None,

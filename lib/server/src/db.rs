@@ -64,6 +64,8 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// Keys that were changed, if they were wished for.
     pub changes: Vec<(u32, Vec<u8>)>,
+    /// A read was not carried out, since it would have taken long.
+    pub long: bool,
     /// Whole databases were emptied or exchanged, if changes were wished for.
     pub flushed: bool,
     /// The arguments with which a command that waits is to be asked again, if they are others.
@@ -77,6 +79,12 @@ pub struct Outcome {
     pub reply: Reply,
     /// What else happened, if there is anything to tell.
     pub effects: Option<Box<Effects>>,
+}
+
+impl From<Reply> for Outcome {
+    fn from(reply: Reply) -> Self {
+        Self { reply, effects: None }
+    }
 }
 
 /// One of the databases.
@@ -217,6 +225,10 @@ impl Db {
     /// Carries out a reading operation.
     pub fn read(&self, operation: &Read) -> Outcome {
         let Read::Call(call) = operation;
+        if call.wishes & wish::SHORT != 0 && crate::family::cost::is_long(&self.view(call), call) {
+            let effects = Effects { long: true, ..Effects::default() };
+            return Outcome { reply: Reply::Null, effects: Some(Box::new(effects)) };
+        }
         let reply = match call.command.run {
             Run::Read(run) => run(&self.view(call), &call.args).into(),
             _ => Reply::Error(Fault::new("ERR not a reading command")),

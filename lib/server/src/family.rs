@@ -6,7 +6,9 @@
 
 pub mod bits;
 pub mod connection;
+pub mod cost;
 pub mod generic;
+pub mod geo;
 pub mod glob;
 pub mod groups;
 pub mod hashes;
@@ -14,6 +16,7 @@ pub mod lists;
 pub mod parse;
 pub mod payloads;
 pub mod sets;
+pub mod sort;
 pub mod streams;
 pub mod strings;
 pub mod xinfo;
@@ -39,4 +42,6 @@ pub const TABLES: &[&[Command]] = &[
     groups::COMMANDS,
     xinfo::COMMANDS,
     payloads::COMMANDS,
+    sort::COMMANDS,
+    geo::COMMANDS,
 ];

@@ -58,8 +58,16 @@ struct Log {
 /// The replicas and, with a log, the log before them.
 pub struct Store {
     db: Replicated<Db>,
+    /// Says that the number of replicas was chosen, and is not that of the nodes.
+    chosen: bool,
     log: Option<Log>,
     snapshots: Option<Snapshots>,
+}
+
+fn replicated(replicas: usize, db: &Db) -> Replicated<Db> {
+    let builder = Replicated::builder();
+    let builder = if replicas == 0 { builder } else { builder.replicas(replicas) };
+    builder.build(|| db.clone())
 }
 
 /// Why a start failed, in a sentence.
@@ -68,7 +76,7 @@ pub type Refusal = String;
 impl Store {
     /// Without a log.
     pub fn volatile() -> Self {
-        Self { db: Replicated::new(Db::default), log: None, snapshots: None }
+        Self { db: Replicated::new(Db::default), chosen: false, log: None, snapshots: None }
     }
 
     /// With the snapshot in `directory`, if there is one, and with a log there, of which the records behind the snapshot are
@@ -81,7 +89,20 @@ impl Store {
         directory: &Path,
         appendonly: Appendonly,
     ) -> Result<(Self, Option<Recovery>), Refusal> {
-        Self::open_with(disk, directory, appendonly, Options::default().segment)
+        Self::open_on(disk, directory, appendonly, 0)
+    }
+
+    /// The same with a number of replicas; 0: one a NUMA node.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        appendonly: Appendonly,
+        replicas: usize,
+    ) -> Result<(Self, Option<Recovery>), Refusal> {
+        Self::open_with(disk, directory, appendonly, Options::default().segment, replicas)
     }
 
     /// The same with segments of the log of about this number of bytes: what a snapshot makes superfluous is removed segment
@@ -94,6 +115,7 @@ impl Store {
         directory: &Path,
         appendonly: Appendonly,
         segment: u64,
+        replicas: usize,
     ) -> Result<(Self, Option<Recovery>), Refusal> {
         let policy = match appendonly {
             Appendonly::No => {
@@ -106,7 +128,7 @@ impl Store {
                 let mut db = Db::default();
                 let status = snapshot::read(&*disk, directory, &mut db)?;
                 let snapshots = Some(Snapshots::new(disk, directory, status));
-                return Ok((Self { db: Replicated::new(|| db.clone()), log: None, snapshots }, None));
+                return Ok((Self { db: replicated(replicas, &db), chosen: replicas > 0, log: None, snapshots }, None));
             }
             Appendonly::EverySecond => Policy::Every(Duration::from_secs(1)),
             Appendonly::Always => Policy::Always,
@@ -149,7 +171,7 @@ impl Store {
             applied: AtomicU64::new(0),
         };
         let snapshots = Some(Snapshots::new(disk, directory, status));
-        let store = Self { db: Replicated::new(|| db.clone()), log: Some(log), snapshots };
+        let store = Self { db: replicated(replicas, &db), chosen: replicas > 0, log: Some(log), snapshots };
         // The clients who watched are gone. Logged as all changes are, since it counts as an operation.
         for outcome in store.write_many(&mut store.handle(), vec![Write::UnwatchAll]) {
             if let Reply::Error(fault) = outcome.reply {
@@ -159,9 +181,14 @@ impl Store {
         Ok((store, Some(recovery)))
     }
 
-    /// A handle of the calling thread's node.
+    /// A handle that changes go through: of the calling thread's node, or of the first replica where their number was chosen.
     pub fn handle(&self) -> Handle<Db> {
-        self.db.handle()
+        self.handle_of(0)
+    }
+
+    /// The handle of a loop. Where the number of replicas was chosen, the last is for long reads alone, if it is not the only one.
+    pub fn handle_of(&self, number: usize) -> Handle<Db> {
+        if self.chosen { self.db.handle_on(number % (self.db.replicas() - 1).max(1)) } else { self.db.handle() }
     }
 
     /// The replicas.

@@ -33,6 +33,8 @@ pub mod wish {
     pub const CHANGES: u8 = 2;
     /// Events of keys that a reading command did not find.
     pub const MISSES: u8 = 4;
+    /// The answer of a read, only if that does not take long: else [`Effects::long`](crate::db::Effects::long).
+    pub const SHORT: u8 = 8;
 }
 
 /// The places of the keys that a command reads, for the event of a key that is not there: of a changing command those that it

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`event_loop`] | accepts, takes requests in rounds, hands changes on as one batch |
 //! | [`client`] | a socket, and the bytes on their way: all bounds are here |
+//! | [`aside`] | long reads, in threads of their own |
 //! | [`room`] | what goes when memory is short |
 //! | [`saver`] | snapshots, by command and on time |
 //! | [`access`] | who a client is, and what it may do |
@@ -12,12 +13,14 @@
 //! | [`transaction`] | the same inside `MULTI` |
 //! | [`events`], [`tracking`] | who hears of changes: keyspace events, client-side caches |
 //! | [`stats`], [`slow`], [`monitor`] | what commands came, and how long they took |
+//! | [`metrics`] | the same for Prometheus and for people, over HTTP |
 //! | [`params`] | parameters of these |
 //! | [`shared`] | letters between loops, the thread that waits for the disk, clients that wait for keys |
 //!
 //! Sockets are those of the standard library, behind `mio`: the door of `archipelago_platform` has no network.
 
 mod access;
+mod aside;
 mod catalog;
 mod client;
 mod clients;
@@ -27,6 +30,7 @@ mod event_loop;
 mod events;
 mod help;
 mod info;
+mod metrics;
 mod monitor;
 pub mod params;
 mod requests;
@@ -63,6 +67,8 @@ pub struct Server {
     shared: Arc<Shared>,
     loops: Vec<thread::JoinHandle<io::Result<()>>>,
     writer: Option<thread::JoinHandle<()>>,
+    metrics: Option<thread::JoinHandle<()>>,
+    readers: Vec<thread::JoinHandle<()>>,
     recovery: Option<Recovery>,
     imported: Option<Imported>,
     /// Of the directory.
@@ -93,7 +99,7 @@ impl Server {
             Appendonly::No => None,
             _ => Some(lock(&*disk, &settings.directory)?),
         };
-        let (store, recovery) = Store::open(disk, &settings.directory, settings.appendonly)?;
+        let (store, recovery) = Store::open_on(disk, &settings.directory, settings.appendonly, settings.replicas)?;
         let load = |path| files::import(&store, path, now());
         let imported = settings.load.as_deref().map(load).transpose()?;
         let waits = store.waits();
@@ -110,12 +116,25 @@ impl Server {
         if let Some(path) = &settings.aclfile {
             shared.load_users(&path.display().to_string())?;
         }
-        let mut server =
-            Self { shared: shared.clone(), loops: Vec::new(), writer: None, recovery, imported, _lock: lock };
+        let mut server = Self {
+            shared: shared.clone(),
+            loops: Vec::new(),
+            writer: None,
+            metrics: None,
+            readers: Vec::new(),
+            recovery,
+            imported,
+            _lock: lock,
+        };
         if waits {
             let shared = shared.clone();
             let writer = thread::Builder::new().name("log".into()).spawn(move || shared.run());
             server.writer = Some(writer.map_err(starting)?);
+        }
+        for number in 0..settings.loops.max(1) {
+            let shared = shared.clone();
+            let reader = thread::Builder::new().name(format!("reader-{number}")).spawn(move || shared.read_aside());
+            server.readers.push(reader.map_err(starting)?);
         }
         let mut listener = Some(Listener::from_std(listener));
         for (number, poll) in polls.into_iter().enumerate() {
@@ -130,6 +149,23 @@ impl Server {
             server.loops.push(thread::Builder::new().name(format!("loop-{number}")).spawn(run).map_err(starting)?);
         }
         Ok(server)
+    }
+
+    /// Tells metrics to all who ask at an address, which is returned: `/metrics` for Prometheus, and a page at `/`. There is no
+    /// password.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong and what to do.
+    pub fn tell_metrics(&mut self, address: SocketAddr) -> Result<SocketAddr, Refusal> {
+        let telling =
+            |error: io::Error| format!("cannot tell metrics at {address}: {error}. Choose another with --metrics");
+        let listener = TcpListener::bind(address).map_err(telling)?;
+        listener.set_nonblocking(true).map_err(telling)?;
+        let address = listener.local_addr().map_err(telling)?;
+        let shared = self.shared.clone();
+        let serve = move || metrics::serve(&listener, &shared);
+        self.metrics = Some(thread::Builder::new().name("metrics".into()).spawn(serve).map_err(telling)?);
+        Ok(address)
     }
 
     /// Where it listens.
@@ -186,6 +222,13 @@ impl Server {
         for each in self.loops.drain(..) {
             let done = each.join().map_err(|_| "an event loop has panicked".to_owned());
             ended = ended.and(done.and_then(|done| done.map_err(|error| error.to_string())));
+        }
+        if let Some(metrics) = self.metrics.take() {
+            ended = ended.and(metrics.join().map_err(|_| "the thread of metrics has panicked".to_owned()));
+        }
+        self.shared.aside.end();
+        for each in self.readers.drain(..) {
+            ended = ended.and(each.join().map_err(|_| "a thread for long reads has panicked".to_owned()));
         }
         if let Some(writer) = self.writer.take() {
             self.shared.last_job();

@@ -120,7 +120,7 @@
 //! ```text
 //! tx, snapshot      the faces                 table     rows and indexes, their types
 //! sight             look-ups and ranges of both             tree      an index: keys to records; absence
-//! work              what a transaction did; the commit      record    records and versions
+//! work, writes      what a transaction did; the commit      record    records and versions
 //! scheme/           how reads are judged, locks             epochs    the clock of snapshots
 //! ```
 //! Why it is right: `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
@@ -144,6 +144,7 @@ mod table;
 mod tree;
 mod tx;
 mod work;
+mod writes;
 
 /// The maps that an index may be on. What each is good for: `archipelago::index`'s guide.
 pub mod on {

@@ -39,8 +39,13 @@ pub struct Version<S: Scheme> {
     /// In a table that is logged: see `codec.rs`. Written before the version is published.
     pub(crate) serial: AtomicU64,
     pub(crate) stamps: S::Stamps,
+    kind: &'static Kind<S>,
+}
+
+/// What all versions of a type have in common.
+struct Kind<S: Scheme> {
     absent: bool,
-    /// Frees the whole version.
+    /// Frees a whole version.
     free: unsafe fn(*mut Version<S>),
     bytes: usize,
 }
@@ -53,21 +58,23 @@ pub(crate) struct Full<P, S: Scheme> {
 }
 
 impl<P: Send + Sync + 'static, S: Scheme> Full<P, S> {
+    const PRESENT: &'static Kind<S> = &Kind { absent: false, free: Self::free, bytes: size_of::<Self>() };
+    const ABSENT: &'static Kind<S> = &Kind { absent: true, free: Self::free, bytes: size_of::<Self>() };
+
+    unsafe fn free(version: *mut Version<S>) {
+        // SAFETY: `boxed` made it of this type; the caller gives it up.
+        drop(unsafe { Box::from_raw(version.cast::<Self>()) });
+    }
+
     /// A version on the heap, the caller's until it is published.
     pub(crate) fn boxed(payload: Option<P>) -> *mut Version<S> {
-        unsafe fn free<P, S: Scheme>(version: *mut Version<S>) {
-            // SAFETY: `boxed` made it of this type; the caller gives it up.
-            drop(unsafe { Box::from_raw(version.cast::<Full<P, S>>()) });
-        }
         let version = Version {
             begin: AtomicU64::new(0),
             older: AtomicPtr::default(),
             keeper: AtomicU64::new(0),
             serial: AtomicU64::new(0),
             stamps: S::Stamps::default(),
-            absent: payload.is_none(),
-            free: free::<P, S>,
-            bytes: size_of::<Self>(),
+            kind: if payload.is_none() { Self::ABSENT } else { Self::PRESENT },
         };
         Box::into_raw(Box::new(Self { version, payload })).cast()
     }
@@ -84,12 +91,12 @@ impl<P: Send + Sync + 'static, S: Scheme> Full<P, S> {
 
 impl<S: Scheme> Version<S> {
     pub(crate) fn is_absent(&self) -> bool {
-        self.absent
+        self.kind.absent
     }
 
     /// Returns whether it has never been committed: what the key had before its first commit.
     pub(crate) fn is_origin(&self) -> bool {
-        self.absent && self.begin.load(Ordering::Relaxed) == 0
+        self.kind.absent && self.begin.load(Ordering::Relaxed) == 0
     }
 }
 
@@ -105,7 +112,7 @@ pub(crate) fn quietly(work: impl FnOnce()) -> bool {
 /// It is the caller's: no other thread sees it, and nothing that was lent from it is left.
 pub(crate) unsafe fn free<S: Scheme>(version: *mut Version<S>) {
     // SAFETY: the caller's promise.
-    quietly(|| unsafe { ((*version).free)(version) });
+    quietly(|| unsafe { ((*version).kind.free)(version) });
 }
 
 /// Frees a version once no transaction sees it.
@@ -118,7 +125,7 @@ pub(crate) unsafe fn retire<S: Scheme>(guard: &Guard<'_>, version: *mut Version<
         unsafe { free(version.cast::<Version<S>>()) };
     }
     // SAFETY: the version is alive; the rest is the caller's promise.
-    unsafe { guard.retire_sized(version.cast(), (*version).bytes, core::ptr::null_mut(), reclaim::<S>) };
+    unsafe { guard.retire_sized(version.cast(), (*version).kind.bytes, core::ptr::null_mut(), reclaim::<S>) };
 }
 
 /// A head as it was at some moment.

@@ -16,7 +16,9 @@
 //! # Unlinking
 //! Under the record's latch, when its head is absent, nothing is kept for snapshots, no removal in its grace period and no
 //! transaction that is to write it holds the record, and none has its lock. (Otherwise a transaction would lose sight of what
-//! it wrote itself.) A transaction that takes a lock or a hold looks at the head afterwards, with a SeqCst fence between, and
+//! it wrote itself.) A transaction that is to write a record with a row does not hold it: should another remove the row, that
+//! removal's grace period lasts longer than the transaction. A transaction that takes a lock, or a hold since there is no row,
+//! looks at the head afterwards, with a SeqCst fence between, and
 //! the unlinker at both after its latch, with one too; so one of them notices. Each transaction tries, when it has ended, for
 //! all records that it locked or held; removals for themselves when their grace period ends; snapshots for what was kept for
 //! them.

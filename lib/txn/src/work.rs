@@ -16,10 +16,11 @@ use crate::codec::Encoded;
 use crate::epochs;
 use crate::error::Error;
 use crate::gap::Gap;
-use crate::record::{self, Latch, Record, Version};
+use crate::record::{self, Head, Latch, Record, Version};
 use crate::scheme::{Conflict, Mode, Moment, Scheme};
 use crate::shared::Shared;
 use crate::tree::Tree;
+use crate::writes::{Write, Writes};
 
 /// What a transaction finds at a record.
 pub(crate) enum Look<S: Scheme> {
@@ -43,14 +44,6 @@ impl<S: Scheme> Clone for Place<S> {
 
 impl<S: Scheme> Copy for Place<S> {}
 
-struct Write<S: Scheme> {
-    place: Place<S>,
-    /// What it replaces.
-    seen: *mut Version<S>,
-    /// Ours until it is installed.
-    pending: *mut Version<S>,
-}
-
 pub struct Work<'t, S: Scheme> {
     shared: &'t Shared<S>,
     guard: Guard<'t>,
@@ -61,9 +54,7 @@ pub struct Work<'t, S: Scheme> {
     arrival: u64,
     reads: Vec<(*const Record<S>, *mut Version<S>)>,
     gaps: Vec<Box<dyn Gap<S>>>,
-    writes: Vec<Write<S>>,
-    /// Where in `writes` a record is.
-    written: FxHashMap<*const Record<S>, usize>,
+    writes: Writes<S>,
     locks: FxHashMap<*const Record<S>, (Mode, Place<S>)>,
     /// Records that it keeps in their indexes, some of them several times.
     held: Vec<Place<S>>,
@@ -87,10 +78,10 @@ impl<'t, S: Scheme> Work<'t, S> {
             snapshot,
             started,
             arrival,
-            reads: Vec::new(),
+            // One allocation for most transactions.
+            reads: Vec::with_capacity(16),
             gaps: Vec::new(),
-            writes: Vec::new(),
-            written: FxHashMap::default(),
+            writes: Writes::new(),
             locks: FxHashMap::default(),
             held: Vec::new(),
             undo: Vec::new(),
@@ -122,20 +113,14 @@ impl<'t, S: Scheme> Work<'t, S> {
     /// Looks at a record, to read it or to write it.
     pub(crate) fn look(&mut self, place: Place<S>, mode: Mode) -> Result<Look<S>, Conflict> {
         self.check()?;
-        if let Some(&at) = self.written.get(&place.record) {
+        if let Some(at) = self.writes.find(place.record) {
             return Ok(Look::At(self.writes[at].pending));
         }
-        // SAFETY: found in its index inside of the guard.
-        let record = unsafe { &*place.record };
-        if mode == Mode::Exclude {
-            record.hold();
-            self.held.push(place);
-        }
         if let Some(snapshot) = self.snapshot {
-            return self.look_back(record, mode, snapshot);
+            return self.look_back(place, mode, snapshot);
         }
         self.lock(place, mode)?;
-        let head = record.settled();
+        let head = self.head(place, mode);
         if head.is_dead() {
             return Ok(Look::Dead);
         }
@@ -145,8 +130,25 @@ impl<'t, S: Scheme> Work<'t, S> {
         Ok(Look::At(head.version()))
     }
 
-    fn look_back(&mut self, record: &Record<S>, mode: Mode, snapshot: u64) -> Result<Look<S>, Conflict> {
+    /// The head of a record; dead, or of one that stays in its index as long as the transaction lasts if that is to write it.
+    ///
+    /// One with a row needs no hold for it: who removes the row holds the record until a grace period after that, and our
+    /// section is part of the period.
+    fn head(&mut self, place: Place<S>, mode: Mode) -> Head<S> {
+        // SAFETY: found in its index inside of the guard.
+        let record = unsafe { &*place.record };
         let head = record.settled();
+        // SAFETY: a head's version, inside of the guard.
+        if mode == Mode::Share || head.is_dead() || !unsafe { &*head.version() }.is_absent() {
+            return head;
+        }
+        record.hold();
+        self.held.push(place);
+        record.settled()
+    }
+
+    fn look_back(&mut self, place: Place<S>, mode: Mode, snapshot: u64) -> Result<Look<S>, Conflict> {
+        let head = self.head(place, mode);
         if head.is_dead() {
             return Ok(Look::Dead);
         }
@@ -181,15 +183,12 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     /// Writes `pending`, which becomes ours, over `seen`, which `look` has shown.
     pub(crate) fn stage(&mut self, place: Place<S>, seen: *mut Version<S>, pending: *mut Version<S>) {
-        match self.written.get(&place.record) {
-            Some(&at) => {
+        match self.writes.find(place.record) {
+            Some(at) => {
                 self.undo.push((at, self.writes[at].pending));
                 self.writes[at].pending = pending;
             }
-            None => {
-                self.written.insert(place.record, self.writes.len());
-                self.writes.push(Write { place, seen, pending });
-            }
+            None => self.writes.push(Write { place, seen, pending }),
         }
     }
 
@@ -216,8 +215,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             let (at, before) = self.undo.pop().expect("there are more");
             self.retained.push(core::mem::replace(&mut self.writes[at].pending, before));
         }
-        for write in self.writes.drain(writes..) {
-            self.written.remove(&write.place.record);
+        while let Some(write) = self.writes.pop_above(writes) {
             self.retained.push(write.pending);
         }
     }
@@ -243,7 +241,7 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 
     pub(crate) fn owns(&self, record: &Record<S>) -> bool {
-        self.written.contains_key(&core::ptr::from_ref(record))
+        self.writes.find(record).is_some()
     }
 
     /// Returns whether a record's head is what was seen, and no other transaction has latched it. The latch of what this one
@@ -305,6 +303,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         if self.writes.is_empty() {
             return if self.is_sound() { Ok(self.newest_read()) } else { Err(Error::Conflict) };
         }
+        // The order of latches. What is to be undone is told by numbers, but nothing is any more.
+        self.writes.sort();
         let encoded = self.encode();
         // Until the log has it. From before the epoch is loaded.
         let committing = encoded.is_some().then(|| self.shared.step_up());
@@ -313,7 +313,7 @@ impl<'t, S: Scheme> Work<'t, S> {
                 self.lock(place, Mode::Exclude)?;
             }
         }
-        let mut done = Vec::new();
+        let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), removed: Vec::new() };
         let epoch;
         {
             let latched = self.latch()?;
@@ -328,7 +328,7 @@ impl<'t, S: Scheme> Work<'t, S> {
                 drop(committing);
             }
             for (place, pending, latch) in latched.into_install() {
-                done.push(self.install(place, pending, latch, (epoch, stamp)));
+                self.install((place, pending, latch), (epoch, stamp), &mut done);
             }
         }
         self.writes.clear();
@@ -354,11 +354,8 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     /// Latches what is written, and sees whether it is what it was.
     fn latch(&mut self) -> Result<Latched<'t, S>, Conflict> {
-        let mut order: Vec<usize> = (0..self.writes.len()).collect();
-        order.sort_unstable_by_key(|&at| self.writes[at].place.record.addr());
-        let mut latched = Latched(Vec::with_capacity(order.len()));
-        for at in order {
-            let write = &mut self.writes[at];
+        let mut latched = Latched(Vec::with_capacity(self.writes.len()));
+        for write in &mut *self.writes {
             // SAFETY: alive inside of the guard, which ends after the latch.
             let latch = unsafe { &*write.place.record }.latch().ok_or(Conflict)?;
             // SAFETY: a latched head's version.
@@ -378,52 +375,45 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 
     /// Installs and unlatches one version.
-    fn install(
-        &self,
-        place: Place<S>,
-        pending: *mut Version<S>,
-        mut latch: Latch<'_, S>,
-        (epoch, stamp): (u64, u64),
-    ) -> Done<S> {
+    fn install(&self, (place, pending, mut latch): Written<'_, S>, (epoch, stamp): (u64, u64), done: &mut Done<S>) {
         // SAFETY: ours, and not published yet.
         let version = unsafe { &*pending };
         version.begin.store(epoch, Ordering::Relaxed);
         S::stamp(version, stamp);
-        let mut done = Done { place, dropped: Vec::new(), removed: version.is_absent() };
-        if done.removed {
+        if version.is_absent() {
             latch.record().hold();
+            done.removed.push(place);
         }
         latch.install(pending);
         self.shared.epochs.prune(&latch, place.tree, &mut done.dropped);
         archipelago_platform::hint::point("txn::installed");
-        done
     }
 
     /// What is left to do after a commit, with nothing latched. Runs users' destructors, whose panics end there.
-    fn settle(&mut self, done: Vec<Done<S>>) {
-        for Done { place, dropped, removed } in done {
-            // SAFETY: they were taken out of their chains under the latch.
-            dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version) });
-            if removed {
-                // SAFETY: the record was latched inside of the guard, and is held for it.
-                unsafe { (*place.tree).unlink_later(&*place.record, &self.guard) };
-            }
+    fn settle(&mut self, Done { dropped, removed }: Done<S>) {
+        // SAFETY: they were taken out of their chains under latches.
+        dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version) });
+        for place in removed {
+            // SAFETY: the record was latched inside of the guard, and is held for it.
+            unsafe { (*place.tree).unlink_later(&*place.record, &self.guard) };
         }
     }
 }
 
-/// What a commit leaves to do for a record.
+/// What a commit leaves to do: versions to retire, and records to take out.
 struct Done<S: Scheme> {
-    place: Place<S>,
     dropped: Vec<*mut Version<S>>,
-    removed: bool,
+    removed: Vec<Place<S>>,
 }
 
+/// A record that is written, its new version, and its latch.
+type Written<'r, S> = (Place<S>, *mut Version<S>, Latch<'r, S>);
+
 /// What is written, latched and frozen; given up by drop.
-struct Latched<'r, S: Scheme>(Vec<(Place<S>, *mut Version<S>, Latch<'r, S>)>);
+struct Latched<'r, S: Scheme>(Vec<Written<'r, S>>);
 
 impl<'r, S: Scheme> Latched<'r, S> {
-    fn into_install(mut self) -> Vec<(Place<S>, *mut Version<S>, Latch<'r, S>)> {
+    fn into_install(mut self) -> Vec<Written<'r, S>> {
         core::mem::take(&mut self.0)
     }
 }

@@ -1,6 +1,6 @@
 //! `serve`
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -42,12 +42,18 @@ pub struct Serve {
     /// Event loops [default: one per processor]
     #[arg(long, value_parser = count)]
     pub loops: Option<usize>,
+    /// Copies of the database: with two on one node, long reads hold up no change [default: one per NUMA node]
+    #[arg(long, value_parser = count)]
+    pub replicas: Option<usize>,
     /// What clients have to say first; without it only clients of this machine are let in
     #[arg(long)]
     pub requirepass: Option<String>,
     /// Where users are read from, and written to by ACL SAVE
     #[arg(long, value_name = "FILE")]
     pub aclfile: Option<std::path::PathBuf>,
+    /// Where to tell metrics: http://ADDRESS/metrics for Prometheus, and a page at http://ADDRESS/
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
     /// The most clients at a time
     #[arg(long, value_parser = count, default_value = "10k")]
     pub maxclients: usize,

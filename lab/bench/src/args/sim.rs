@@ -94,7 +94,8 @@ pub struct SimCommon {
 /// `sim ycsb`
 #[derive(Clone, Debug, Args)]
 pub struct SimYcsb {
-    /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes), art and art-olc
+    /// Indexes, comma-separated: hydralist, hydralist-one-layer (a single search layer for all nodes), hydralist-radix-layer (the
+    /// thesis's layer, a radix tree changed in place), art and art-olc
     /// (read-optimized write exclusion, optimistic lock coupling), euno-btree, euno-skiplist, btree-olc (a B+tree with the latter), masstree-like (a
     /// trie of B+trees), rwlock-btree (one lock; words only), or all
     #[arg(long, default_value = "hydralist,hydralist-one-layer,art,btree-olc")]

@@ -2,6 +2,7 @@
 //! in bad places.
 
 use archipelago_index::art::WriteSync;
+use archipelago_index::hydra::SearchLayerKind;
 use archipelago_index::{Art, EunoBTree, EunoSkipList, HydraList, OrderedSession};
 use archipelago_platform::topology::Topology;
 use archipelago_sim::{Fault, Point, world};
@@ -130,6 +131,11 @@ fn one_layer<K: BenchKey>() -> HydraList<K, u64> {
     HydraList::builder().topology(Topology::synthetic(1, 1)).build()
 }
 
+/// A map with the thesis's search layer: a radix tree that is changed in place.
+fn radix_layer<K: BenchKey>() -> HydraList<K, u64> {
+    HydraList::builder().search_layer(SearchLayerKind::Art).build()
+}
+
 /// Makes an index's program.
 type Make = fn(Work) -> Program;
 
@@ -138,6 +144,7 @@ fn indexes<K: SimKey + 'static>() -> Vec<(&'static str, Make)> {
     vec![
         ("hydralist", |work| program(work, HydraList::<K, u64>::new)),
         ("hydralist-one-layer", |work| program(work, one_layer::<K>)),
+        ("hydralist-radix-layer", |work| program(work, radix_layer::<K>)),
         ("art", |work| program(work, Art::<K, u64>::new)),
         ("art-olc", |work| program(work, || Art::<K, u64>::with_write_sync(WriteSync::OptimisticLockCoupling))),
         ("euno-btree", |work| program(work, EunoBTree::<K, u64>::new)),

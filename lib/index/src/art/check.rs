@@ -1,6 +1,6 @@
 //! The tree's invariants, checked node by node while no thread writes.
 
-use super::kind::Kind;
+use super::kind::NodeKind;
 use super::node::Node;
 use super::raw::RawArt;
 use super::target::Target;
@@ -13,7 +13,7 @@ use archipelago_sync::rcu::Guard;
 /// Only while no thread writes.
 pub(super) fn check<F: Form>(tree: &RawArt<F>, guard: &Guard<'_>) -> Growth {
     let root = tree.root(guard);
-    assert_eq!((root.kind(), root.level()), (Kind::Node256, 0), "the root is a Node256 for the empty string");
+    assert_eq!((root.kind(), root.level()), (NodeKind::Node256, 0), "the root is a Node256 for the empty string");
     let mut held = Growth::default();
     let mut last: Option<&[u8]> = None;
     // Nodes to visit with the string each must stand for, and leaves met on the way; the last pushed comes first in
@@ -55,7 +55,7 @@ fn check_node(node: Node<'_>, mut path: Vec<u8>, is_root: bool) -> Vec<u8> {
     assert_eq!(children, node.children(), "the count is that of the children");
     assert!(children <= node.kind().capacity());
     assert!(is_root || node.len() >= 2, "a node holds at least two edges");
-    assert!(is_root || node.kind() == Kind::Node4 || children > node.kind().shrink_at(), "no node is too large");
+    assert!(is_root || node.kind() == NodeKind::Node4 || children > node.kind().shrink_at(), "no node is too large");
     assert!(node.reaches(path.len()), "the stored prefix reaches back to the parent");
     assert_eq!(node.edge().skips() || is_root, node.level() > path.len() || node.edge().skips() || is_root);
     path.extend(node.gap(path.len()));

@@ -11,7 +11,7 @@
 //! [`Edge`] is only bits. `Edge::target` (`target.rs`) turns it into a leaf or node that may be dereferenced for as long as
 //! a guard is held: that is the one unsafe step, everything after it is safe.
 
-use super::kind::Kind;
+use super::kind::NodeKind;
 use archipelago_platform::atomic::{AtomicPtr, Ordering};
 
 /// The tag of a leaf.
@@ -37,7 +37,7 @@ impl Edge {
         Edge(leaf.map_addr(|address| address | LEAF))
     }
 
-    pub(super) fn to_node(node: *mut (), kind: Kind, skips: bool) -> Edge {
+    pub(super) fn to_node(node: *mut (), kind: NodeKind, skips: bool) -> Edge {
         Edge(node.map_addr(|address| address | (kind as usize) << KIND_SHIFT | if skips { SKIPS } else { 0 }))
     }
 
@@ -54,8 +54,8 @@ impl Edge {
 
     /// The node's kind. Meaningless for other edges.
     #[inline(always)]
-    pub(super) fn kind(self) -> Kind {
-        Kind::ALL[(self.0.addr() >> KIND_SHIFT) & 3]
+    pub(super) fn kind(self) -> NodeKind {
+        NodeKind::ALL[(self.0.addr() >> KIND_SHIFT) & 3]
     }
 
     /// Whether the node stores a prefix. Meaningless for other edges.

@@ -2,27 +2,27 @@
 
 /// A node's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Node4,
     Node16,
     Node48,
     Node256,
 }
 
-impl Kind {
-    pub(super) const ALL: [Kind; 4] = [Kind::Node4, Kind::Node16, Kind::Node48, Kind::Node256];
+impl NodeKind {
+    pub(super) const ALL: [NodeKind; 4] = [NodeKind::Node4, NodeKind::Node16, NodeKind::Node48, NodeKind::Node256];
 
     /// How many children fit.
     pub(super) fn capacity(self) -> usize {
         [4, 16, 48, 256][self as usize]
     }
 
-    pub(super) fn larger(self) -> Kind {
-        Kind::ALL[(self as usize + 1).min(3)]
+    pub(super) fn larger(self) -> NodeKind {
+        NodeKind::ALL[(self as usize + 1).min(3)]
     }
 
-    pub(super) fn smaller(self) -> Kind {
-        Kind::ALL[(self as usize).saturating_sub(1)]
+    pub(super) fn smaller(self) -> NodeKind {
+        NodeKind::ALL[(self as usize).saturating_sub(1)]
     }
 
     /// With this many children or fewer the next smaller kind is used. Some slack below its capacity keeps an insert

@@ -18,7 +18,7 @@
 //! of the call, or null if at some moment of the call there was none.
 
 use super::edge::{Edge, Slot};
-use super::kind::Kind;
+use super::kind::NodeKind;
 use super::matching::Matching;
 use crate::points;
 use archipelago_platform::atomic::{AtomicU8, AtomicU16, Ordering};
@@ -38,7 +38,7 @@ const FETCH_AHEAD: usize = 16;
 /// Positions of a node: the terminal and 256 bytes.
 pub(super) const POSITIONS: usize = 257;
 
-impl Kind {
+impl NodeKind {
     fn size(self) -> usize {
         [size_of::<Node4>(), size_of::<Node16>(), size_of::<Indexed>(), size_of::<Direct>()][self as usize]
     }
@@ -228,7 +228,7 @@ impl PartialEq for Node<'_> {
 impl<'g> Node<'g> {
     /// Allocates an empty node that stands for a string of length `level` ending in `prefix`. It belongs to the thread
     /// that publishes its edge.
-    pub(super) fn create(kind: Kind, level: usize, prefix: &[u8]) -> Node<'g> {
+    pub(super) fn create(kind: NodeKind, level: usize, prefix: &[u8]) -> Node<'g> {
         let layout = kind.layout(prefix.len());
         // SAFETY: no node has size 0. Zeroed memory is valid for all fields: null slots, zero counts and bytes.
         let address = unsafe { std::alloc::alloc_zeroed(layout) };
@@ -279,7 +279,7 @@ impl<'g> Node<'g> {
     }
 
     #[inline(always)]
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> NodeKind {
         self.edge.kind()
     }
 
@@ -295,10 +295,10 @@ impl<'g> Node<'g> {
         // SAFETY: alive for 'g (`create`, `from_edge`), and the edge's tag is the kind the node was created with.
         unsafe {
             match self.edge.kind() {
-                Kind::Node4 => Body::Node4(&*address.cast()),
-                Kind::Node16 => Body::Node16(&*address.cast()),
-                Kind::Node48 => Body::Node48(&*address.cast()),
-                Kind::Node256 => Body::Node256(&*address.cast()),
+                NodeKind::Node4 => Body::Node4(&*address.cast()),
+                NodeKind::Node16 => Body::Node16(&*address.cast()),
+                NodeKind::Node48 => Body::Node48(&*address.cast()),
+                NodeKind::Node256 => Body::Node256(&*address.cast()),
             }
         }
     }
@@ -426,7 +426,7 @@ impl<'g> Node<'g> {
 
     /// Whether an edge can be added at `position`. A hint without the lock.
     pub(super) fn has_room(self, position: usize) -> bool {
-        position == 0 || self.kind() == Kind::Node256 || self.children() < self.kind().capacity()
+        position == 0 || self.kind() == NodeKind::Node256 || self.children() < self.kind().capacity()
     }
 
     /// Calls `look` with the edges at or after `position` (before it, backwards, if `DOWN`), in that order, until it
@@ -478,7 +478,7 @@ impl<'g> Node<'g> {
 
     /// A copy of another kind and with another stored prefix (the string is the same), without the edge at `except`.
     /// Under the lock. It belongs to the thread that publishes its edge.
-    pub(super) fn copy(self, kind: Kind, prefix: &[u8], except: Option<usize>) -> Node<'g> {
+    pub(super) fn copy(self, kind: NodeKind, prefix: &[u8], except: Option<usize>) -> Node<'g> {
         let copy = Node::create(kind, self.level(), prefix);
         self.visit::<false>(0, |position, edge| {
             if Some(position) != except {

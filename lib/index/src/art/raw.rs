@@ -12,7 +12,7 @@
 //! which came after the call found a way into it, and *then* the key was absent.
 
 use super::edge::Edge;
-use super::kind::Kind;
+use super::kind::NodeKind;
 use super::leaf::Leaf;
 use super::node::Node;
 use super::reclaim;
@@ -89,7 +89,7 @@ impl<F: Form> RawArt<F> {
     /// # Safety
     /// All guards passed to the tree's methods are of one domain.
     pub(crate) unsafe fn new(sync: WriteSync) -> Self {
-        let root = Node::create(Kind::Node256, 0, &[]);
+        let root = Node::create(NodeKind::Node256, 0, &[]);
         let tally = Tally::new();
         tally.add(Growth::default().node(root.bytes()));
         RawArt { root: Plain::new(root.edge()), sync: Plain::new(sync), tally, _leaves: PhantomData }
@@ -425,7 +425,7 @@ fn branch_above<P: Protocol, F: Form>(
     }
     let gap = node.gap(parent.level() + 1);
     let common = level - parent.level() - 1;
-    let branch = Node::create(Kind::Node4, level, &gap[..common]);
+    let branch = Node::create(NodeKind::Node4, level, &gap[..common]);
     branch.add(1 + gap[common] as usize, node.edge());
     branch.add(position_of(key, level), Leaf::<F>::create(key, word));
     parent.replace(node_position, branch.edge());
@@ -449,7 +449,7 @@ fn branch_below<P: Protocol, F: Form>(
     // A terminal has the path's key, so this is a child, and both keys go on to the byte it stands for.
     let depth = node.level() + 1;
     let level = depth + common_prefix(&key[depth..], &other.key()[depth..]);
-    let branch = Node::create(Kind::Node4, level, &key[depth..level]);
+    let branch = Node::create(NodeKind::Node4, level, &key[depth..level]);
     branch.add(position_of(other.key(), level), other.edge());
     branch.add(position_of(key, level), Leaf::<F>::create(key, word));
     node.replace(position, branch.edge());
@@ -460,7 +460,7 @@ fn branch_below<P: Protocol, F: Form>(
 /// Whether `node` is replaced when it loses the edge at `position`. (The root is not, whatever this says.)
 fn becomes_too_small(node: Node<'_>, position: usize) -> bool {
     match node.kind() {
-        Kind::Node4 => node.len() <= 2,
+        NodeKind::Node4 => node.len() <= 2,
         kind => position > 0 && node.children() <= kind.shrink_at() + 1,
     }
 }
@@ -475,7 +475,7 @@ fn smaller<'g, P: Protocol, F: Form>(
 ) -> Result<(Edge, Growth, Option<Locked<'g>>), Restart> {
     let depth = parent.level() + 1;
     let made = |node: Node<'_>| (node.edge(), Growth::default().node(node.bytes()));
-    if node.kind() != Kind::Node4 {
+    if node.kind() != NodeKind::Node4 {
         let (edge, growth) = made(node.copy(node.kind().smaller(), node.gap(depth), Some(position)));
         return Ok((edge, growth, None));
     }

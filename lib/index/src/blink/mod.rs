@@ -46,7 +46,8 @@ mod word;
 
 pub use latch::{Central, Cohort, CohortNp, CohortWp, Latch, VersionOnly};
 pub use policy::{
-    Dense, Granular, InnerReplicas, LARGEST, Latched, LogFed, Pages, Policy, Replicas, Replicated, SMALLEST, Standard,
+    Dense, Granular, InnerReplicas, LARGEST, Latched, LogFed, Mirrored, Pages, Policy, Replicas, SMALLEST, Standard,
+    Variation,
 };
 
 use crate::Key;

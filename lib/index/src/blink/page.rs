@@ -37,7 +37,7 @@ pub(super) struct Header {
     latch: VersionLock,
     /// See [`Shape`].
     shape: AtomicU64,
-    /// See [`Kind`].
+    /// See [`PageKind`].
     kind: AtomicU64,
     pub(super) right: AtomicPtr<Header>,
     pub(super) left: AtomicPtr<Header>,
@@ -52,7 +52,7 @@ const _: () = assert!(size_of::<Header>() == 64);
 
 /// The other word of a page's header.
 #[derive(Clone, Copy)]
-struct Kind {
+struct PageKind {
     level: usize,
     /// Words of the heap that nothing uses.
     dead: usize,
@@ -61,11 +61,11 @@ struct Kind {
     high: usize,
 }
 
-impl Kind {
+impl PageKind {
     #[inline]
     fn unpack(word: u64) -> Self {
         let field = |shift: u32| (word >> shift) as usize & 0xFFFF;
-        Kind { level: field(0), dead: field(16), low: field(32), high: field(48) }
+        PageKind { level: field(0), dead: field(16), low: field(32), high: field(48) }
     }
 
     fn pack(self) -> u64 {
@@ -273,8 +273,8 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
     }
 
     #[inline]
-    fn kind(self) -> Kind {
-        Kind::unpack(self.header().kind.load(Relaxed))
+    fn kind(self) -> PageKind {
+        PageKind::unpack(self.header().kind.load(Relaxed))
     }
 
     /// 0 for leaves.
@@ -412,7 +412,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
 
     /// Makes a copy one of nothing.
     pub(super) fn forget(self) {
-        self.header().kind.store(Kind { level: 0, ..self.kind() }.pack(), Relaxed);
+        self.header().kind.store(PageKind { level: 0, ..self.kind() }.pack(), Relaxed);
     }
 
     /// The page's entries and fences.
@@ -445,7 +445,7 @@ impl<'g, F: SlotForm, P: Policy> Page<'g, F, P> {
             let key = piece.stored(at, &part, shape.prefix);
             F::put(words, &mut shape, slot, key, piece.run.value(at));
         }
-        let kind = Kind { level: piece.level, dead: 0, low: F::len(low), high: high.map_or(0, F::len) };
+        let kind = PageKind { level: piece.level, dead: 0, low: F::len(low), high: high.map_or(0, F::len) };
         header.kind.store(kind.pack(), Relaxed);
         header.shape.store(shape.pack(), Relaxed);
     }

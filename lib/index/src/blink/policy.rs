@@ -66,32 +66,48 @@ impl<const BYTES: usize, L: Latch, const READS: bool> Policy for Latched<BYTES, 
     const LATCHED_READS: bool = READS;
 }
 
+/// A policy that is another one but for what it says here.
+pub trait Variation: Send + Sync + 'static {
+    /// The other one.
+    type Of: Policy;
+
+    /// See [`Policy::FINEST`].
+    const FINEST: usize = <Self::Of as Policy>::FINEST;
+
+    /// See [`Policy::REPLICAS`].
+    const REPLICAS: Replicas = <Self::Of as Policy>::REPLICAS;
+
+    /// See [`Policy::DENSE`].
+    const DENSE: bool = <Self::Of as Policy>::DENSE;
+}
+
+impl<W: Variation> Policy for W {
+    const PAGE: usize = <W::Of as Policy>::PAGE;
+    type Latch = <W::Of as Policy>::Latch;
+    const LATCHED_READS: bool = <W::Of as Policy>::LATCHED_READS;
+    const FINEST: usize = <W as Variation>::FINEST;
+    const REPLICAS: Replicas = <W as Variation>::REPLICAS;
+    const DENSE: bool = <W as Variation>::DENSE;
+}
+
 /// The same as another policy, with fuller pages: a full one gives entries to a neighbour that has room, before it is split.
 /// Less memory, slower insertion.
 #[derive(Clone, Copy, Debug)]
 pub struct Dense<P>(PhantomData<P>);
 
-impl<P: Policy> Policy for Dense<P> {
-    const PAGE: usize = P::PAGE;
-    type Latch = P::Latch;
-    const LATCHED_READS: bool = P::LATCHED_READS;
-    const FINEST: usize = P::FINEST;
-    const REPLICAS: Replicas = P::REPLICAS;
+impl<P: Policy> Variation for Dense<P> {
+    type Of = P;
     const DENSE: bool = true;
 }
 
 /// The same as another policy, with a replica of the tree on each node: reads stay there, and updates change all replicas
 /// before they return.
 #[derive(Clone, Copy, Debug)]
-pub struct Replicated<P>(PhantomData<P>);
+pub struct Mirrored<P>(PhantomData<P>);
 
-impl<P: Policy> Policy for Replicated<P> {
-    const PAGE: usize = P::PAGE;
-    type Latch = P::Latch;
-    const LATCHED_READS: bool = P::LATCHED_READS;
-    const FINEST: usize = P::FINEST;
+impl<P: Policy> Variation for Mirrored<P> {
+    type Of = P;
     const REPLICAS: Replicas = Replicas::Together;
-    const DENSE: bool = P::DENSE;
 }
 
 /// The same as another policy, with latches down to a level only: 1 leaves the leaves without, `usize::MAX` has one latch in all,
@@ -100,13 +116,9 @@ impl<P: Policy> Policy for Replicated<P> {
 #[derive(Clone, Copy, Debug)]
 pub struct Granular<P, const LEVEL: usize>(PhantomData<P>);
 
-impl<P: Policy, const LEVEL: usize> Policy for Granular<P, LEVEL> {
-    const PAGE: usize = P::PAGE;
-    type Latch = P::Latch;
-    const LATCHED_READS: bool = P::LATCHED_READS;
+impl<P: Policy, const LEVEL: usize> Variation for Granular<P, LEVEL> {
+    type Of = P;
     const FINEST: usize = LEVEL;
-    const REPLICAS: Replicas = P::REPLICAS;
-    const DENSE: bool = P::DENSE;
 }
 
 /// The same as another policy, with a replica of the tree on each node: an update goes into a log and is carried out in the
@@ -115,13 +127,9 @@ impl<P: Policy, const LEVEL: usize> Policy for Granular<P, LEVEL> {
 #[derive(Clone, Copy, Debug)]
 pub struct LogFed<P>(PhantomData<P>);
 
-impl<P: Policy> Policy for LogFed<P> {
-    const PAGE: usize = P::PAGE;
-    type Latch = P::Latch;
-    const LATCHED_READS: bool = P::LATCHED_READS;
-    const FINEST: usize = P::FINEST;
+impl<P: Policy> Variation for LogFed<P> {
+    type Of = P;
     const REPLICAS: Replicas = Replicas::FromLog;
-    const DENSE: bool = P::DENSE;
 }
 
 /// The same as another policy, with copies of the inner pages on each node, which are read by versions: of the tree, an operation
@@ -130,16 +138,13 @@ impl<P: Policy> Policy for LogFed<P> {
 #[derive(Clone, Copy, Debug)]
 pub struct InnerReplicas<P>(PhantomData<P>);
 
-impl<P: Policy> Policy for InnerReplicas<P> {
-    const PAGE: usize = P::PAGE;
-    type Latch = P::Latch;
-    const LATCHED_READS: bool = P::LATCHED_READS;
+impl<P: Policy> Variation for InnerReplicas<P> {
+    type Of = P;
     const FINEST: usize = {
         assert!(P::FINEST == 0, "leaves under latches of inner pages that are not gone through");
         0
     };
     const REPLICAS: Replicas = Replicas::OfInnerPages;
-    const DENSE: bool = P::DENSE;
 }
 
 /// What is used unless something else is asked for: for 3 million integers inserted in no order it takes 20.4 bytes a key,

@@ -148,34 +148,6 @@ impl Kind for Skip {
 /// ```
 pub type EunoSkipList<K, V> = Map<Skip, K, V>;
 
-impl<K: Key, V: Send + Sync + 'static> crate::map::Builder<Skip, K, V> {
-    /// When chunks are scattered. Default: those that are contended, while they are.
-    pub fn contention(mut self, contention: Contention) -> Self {
-        self.config.contention = contention;
-        self
-    }
-
-    /// Whether to use hardware transactions where they work. Default: yes.
-    pub fn transactions(mut self, wanted: bool) -> Self {
-        self.config.transactions = wanted;
-        self
-    }
-
-    /// For experiments: what walks are, where transactions work.
-    #[doc(hidden)]
-    pub fn walks(mut self, walks: Walks) -> Self {
-        self.config.walks = walks;
-        self
-    }
-
-    /// For experiments: whether threads wait at the doors of scattered chunks, where transactions work. Default: yes.
-    #[doc(hidden)]
-    pub fn doors(mut self, wanted: bool) -> Self {
-        self.config.doors = wanted;
-        self
-    }
-}
-
 /// A session on an [`EunoBTree`].
 pub type Session<'m, K, V> = AnySession<'m, Tree, K, V>;
 
@@ -205,7 +177,14 @@ impl<K: Key, V: Send + Sync + 'static> EunoBTree<K, V> {
     }
 }
 
-impl<K: Key, V: Send + Sync + 'static> Builder<K, V> {
+/// The kinds of maps over Eunomia's chunks: [`Tree`] and [`Skip`].
+pub trait Eunomia: Kind<Config = Config> {}
+
+impl Eunomia for Tree {}
+
+impl Eunomia for Skip {}
+
+impl<S: Eunomia, K: Key, V: Send + Sync + 'static> crate::map::Builder<S, K, V> {
     /// When chunks are scattered. Default: those that are contended, while they are.
     pub fn contention(mut self, contention: Contention) -> Self {
         self.config.contention = contention;

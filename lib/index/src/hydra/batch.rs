@@ -78,6 +78,6 @@ impl<F: HydraForm> Core<F> {
                 return found;
             }
         }
-        Core::get(self, guard, stop.page, key, F::tag(key))
+        Core::get_in_list(self, guard, stop.page, key, F::tag(key))
     }
 }

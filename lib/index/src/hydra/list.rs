@@ -194,7 +194,7 @@ impl<F: HydraForm> Core<F> {
     /// Nearly always the layer leads to the right page and no thread is changing that: straight through, in as few
     /// instructions as possible: with fewer of them, the processor overlaps more look-ups.
     #[inline(always)]
-    pub(crate) fn get(&self, guard: &Guard<'_>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
+    pub(crate) fn get_in_list(&self, guard: &Guard<'_>, from: &F::Page, key: F::Probe<'_>, tag: u8) -> Option<u64> {
         if let Some(version) = from.lock().read()
             && let Ok(false) = from.is_beyond(key, Seen::At(version))
             && let Ok(found) = Self::look_up(from, version, key, tag)
@@ -234,7 +234,7 @@ impl<F: HydraForm> Core<F> {
     /// would be unsound: a split, merge or sort may move the entry between look-up and swap, and the swap would then hit
     /// another key's slot or a page that is no longer reachable.
     #[inline]
-    pub(crate) fn put<'g>(
+    pub(crate) fn put_in_list<'g>(
         &'g self,
         local: &'g Local<'_, F>,
         from: &mut &'g F::Page,
@@ -303,7 +303,7 @@ impl<F: HydraForm> Core<F> {
     }
 
     /// Takes `key` out; if a word is expected, only if that is its value word.
-    pub(crate) fn take(
+    pub(crate) fn take_in_list(
         &self,
         local: &Local<'_, F>,
         from: &F::Page,
@@ -338,7 +338,7 @@ impl<F: HydraForm> Core<F> {
 
     /// The first entry at or above `from`: nearly always its own, or in the same page, which is not copied then.
     #[inline]
-    pub(crate) fn ceiling<R>(
+    pub(crate) fn ceiling_in_list<R>(
         &self,
         local: &Local<'_, F>,
         from: F::Probe<'_>,
@@ -382,7 +382,7 @@ impl<F: HydraForm> Core<F> {
         found: impl FnOnce(F::Probe<'_>, u64) -> R,
     ) -> Option<R> {
         let (mut found, mut result) = (Some(found), None);
-        self.scan(local, from, 1, Words::Shown, |key, word| {
+        self.scan_list(local, from, 1, Words::Shown, |key, word| {
             result = found.take().map(|found| found(key, word));
             false
         });
@@ -416,7 +416,7 @@ impl<F: HydraForm> Core<F> {
     ///
     /// Linearizable: the entry is taken while its page is locked and every page between it and that end of the list is
     /// seen to have been empty since before the lock; without an entry, all pages were empty at one moment.
-    pub(crate) fn take_end<R>(
+    pub(crate) fn take_end_in_list<R>(
         &self,
         local: &Local<'_, F>,
         end: End,

@@ -23,7 +23,7 @@
 //! destructor must not panic because another thread did.
 
 use super::config::Maintainers;
-use super::oplog::{Kind, MergedLog, Op, PagePtr};
+use super::oplog::{MergedLog, Op, OpKind, PagePtr};
 use super::shared::{Core, Local};
 use super::stats::MaintenanceStats;
 use super::upkeep::{Combiner, lock};
@@ -213,7 +213,7 @@ impl<F: HydraForm> Core<F> {
             cell.drain_into(&mut ops);
         }
         let mut combiner = self.lock_combiner();
-        let logged = ops.iter().filter(|op| op.kind == Kind::Remove).map(|op| op.page);
+        let logged = ops.iter().filter(|op| op.kind == OpKind::Remove).map(|op| op.page);
         let delayed = core::mem::take(&mut combiner.delayed);
         let removed = core::mem::take(&mut combiner.removed).into_iter().flat_map(|(_, pages)| pages);
         logged.chain(delayed).chain(removed).collect()

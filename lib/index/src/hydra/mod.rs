@@ -6,11 +6,19 @@
 //!  data list      [low ... high) -> [low ... high) -> [low ... high)     pages of unsorted entries with tags
 //! ```
 //!
-//! Where things are: the pages and their layouts in [`page`]; walking and point operations in [`list`], splits and
-//! merges in [`reshape`]; scans both ways in [`scan`], many look-ups at a time in [`batch`]; op logs in [`oplog`], combiner, updaters and reclamation in [`maintain`];
-//! the search layer in [`layer`] (the read-mostly kind in [`snapshot`], the radix tree of Mathew's thesis in
-//! [`art`](crate::art)). [`structure`] says how all this is a [`Structure`](crate::map::Structure), of which
-//! [`Map`](crate::map::Map) makes what users see.
+//! | file | what it has | of it `impl Core` |
+//! |---|---|---|
+//! | [`page`] | pages and their layouts | |
+//! | [`shared`] | `Core`: what a map owns | making it, memory, invariants |
+//! | [`list`] | walks, operations on one key | `target`, `get_in_list`, `put_in_list`, `take_in_list`, `ceiling_in_list`, both ends |
+//! | [`scan`] | scans | `scan_list`, `scan_list_back` |
+//! | [`batch`] | many look-ups at a time | `look_up_many` |
+//! | [`reshape`] | splits and merges | `split`, `merge_next` |
+//! | [`oplog`], [`layer`], [`snapshot`], [`shortcuts`] | logs; search layers, the read-mostly kind in `snapshot`, the thesis's in [`art`](crate::art); ways past long walks | |
+//! | [`upkeep`], [`crew`], [`stats`] | the state of the maintenance, what its threads sleep on | |
+//! | [`maintain`] | rounds, reclamation | `combine`, `update`, `reclaim`, `tidy` |
+//! | `maintain/background.rs`, `maintain/compact.rs` | background threads; moving pages together | `wake_background`, `stop_background`; `compact_if_sparse` |
+//! | [`structure`] | all this as a [`Structure`](crate::map::Structure), of which [`Map`](crate::map::Map) makes what users see | counting, retiring keys |
 
 mod batch;
 mod config;

@@ -57,7 +57,7 @@ impl<F: HydraForm> PagePtr<F> {
 
 /// What happened to a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum OpKind {
     /// It was linked into the list.
     Insert,
     /// It was merged away.
@@ -66,7 +66,7 @@ pub(crate) enum Kind {
 
 /// One entry of an op log.
 pub(crate) struct Op<F: HydraForm> {
-    pub kind: Kind,
+    pub kind: OpKind,
     pub page: PagePtr<F>,
     pub stamp: u64,
 }
@@ -183,8 +183,8 @@ impl<F: HydraForm> MergedLog<F> {
     pub(crate) fn new(id: u64, mut ops: Vec<Op<F>>, mut removes: Vec<PagePtr<F>>) -> (Self, Vec<PagePtr<F>>) {
         ops.sort_by_key(|op| op.stamp);
         let pages = |kind| ops.iter().filter(move |op| op.kind == kind).map(|op| op.page);
-        let mut inserts: Vec<_> = pages(Kind::Insert).collect();
-        let later = pages(Kind::Remove).collect();
+        let mut inserts: Vec<_> = pages(OpKind::Insert).collect();
+        let later = pages(OpKind::Remove).collect();
         // SAFETY: pages named in logs are retired only after the logs have been applied (`maintain.rs`).
         let order = |a: &PagePtr<F>, b: &PagePtr<F>| unsafe { a.anchor().cmp(&b.anchor()) };
         inserts.sort_by(order); // stable: of equal anchors the youngest stays last

@@ -1,6 +1,6 @@
 //! Splits and merges of the data list's pages (thesis §4.3.3). Where locks are taken and who logs what: see `list`.
 
-use super::oplog::Kind;
+use super::oplog::OpKind;
 use super::page::{Fill, Page};
 use super::shared::{Core, Local};
 use super::shortcuts::is_chosen;
@@ -23,7 +23,7 @@ impl<F: HydraForm> Core<F> {
         let fresh_page = unsafe { fresh.as_ref() };
         self.note_page(fresh_page);
         // Logged before the lock is released: a thread that later merges the new page away logs after this.
-        let stamp = self.log(Kind::Insert, fresh);
+        let stamp = self.log(OpKind::Insert, fresh);
         if steps > 1 || is_chosen(stamp) {
             self.shortcuts.add(local.guard, fresh_page);
         }
@@ -71,7 +71,7 @@ impl<F: HydraForm> Core<F> {
     /// Logs that `page` becomes obsolete and forwards to `heir`; hands its shortcut on. The caller has locked `page`, and the
     /// page before it, so that neither it nor `heir` can become obsolete meanwhile.
     pub(super) fn log_obsolete(&self, local: &Local<'_, F>, page: &F::Page, heir: &F::Page) {
-        let stamp = self.log(Kind::Remove, page.into());
+        let stamp = self.log(OpKind::Remove, page.into());
         if self.shortcuts.take(local.guard, page) || is_chosen(stamp) {
             self.shortcuts.add(local.guard, heir);
         }

@@ -47,7 +47,7 @@ fn fetch<F: HydraForm>(copy: &<F::Page as Page<F>>::Copy, entries: Range<usize>,
 
 impl<F: HydraForm> Core<F> {
     /// Visits up to `limit` entries at or above `from`, ascending, until `visit` returns false. Returns how many.
-    pub(crate) fn scan(
+    pub(crate) fn scan_list(
         &self,
         local: &Local<'_, F>,
         from: F::Probe<'_>,
@@ -120,7 +120,7 @@ impl<F: HydraForm> Core<F> {
     }
 
     /// Visits up to `limit` entries below `bound` (`None`: all), descending, until `visit` returns false.
-    pub(crate) fn scan_back(
+    pub(crate) fn scan_list_back(
         &self,
         local: &Local<'_, F>,
         bound: Option<F::Probe<'_>>,

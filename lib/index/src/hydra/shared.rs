@@ -2,7 +2,7 @@
 
 use super::config::Config;
 use super::layer::Layer;
-use super::oplog::{Kind, Op, PagePtr, ThreadCell};
+use super::oplog::{Op, OpKind, PagePtr, ThreadCell};
 use super::page::{Page, Seen};
 use super::shortcuts::Shortcuts;
 use super::upkeep::Maintenance;
@@ -184,7 +184,7 @@ impl<F: HydraForm> Core<F> {
     }
 
     /// Appends to this thread's op log, and returns the op's stamp. Called under the locks of the pages concerned.
-    pub(super) fn log(&self, kind: Kind, page: NonNull<F::Page>) -> u64 {
+    pub(super) fn log(&self, kind: OpKind, page: NonNull<F::Page>) -> u64 {
         let stamp = OrderedClock::shared().now();
         self.cell().append(Op { kind, page: PagePtr(page), stamp });
         stamp

@@ -142,18 +142,18 @@ impl<F: HydraForm> Structure<F> for Core<F> {
 
     #[inline(always)]
     fn get(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>) -> Option<u64> {
-        Core::get(self, guard, place.local(guard).jump(key), key, F::tag(key))
+        Core::get_in_list(self, guard, place.local(guard).jump(key), key, F::tag(key))
     }
 
     #[inline(always)]
     fn put(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>, word: u64, when: When) -> Put {
         let local = place.local(guard);
-        self.counted(Core::put(self, &local, &mut local.jump(key), key, F::tag(key), word, when), key)
+        self.counted(Core::put_in_list(self, &local, &mut local.jump(key), key, F::tag(key), word, when), key)
     }
 
     fn take(&self, place: Place<'_, F>, guard: &Guard<'_>, key: F::Probe<'_>, expected: Option<u64>) -> Option<u64> {
         let local = place.local(guard);
-        let removed = Core::take(self, &local, local.jump(key), key, F::tag(key), expected)?;
+        let removed = Core::take_in_list(self, &local, local.jump(key), key, F::tag(key), expected)?;
         Some(self.let_go(guard, &removed, key))
     }
 
@@ -164,7 +164,9 @@ impl<F: HydraForm> Structure<F> for Core<F> {
         end: End,
         found: impl FnOnce(F::Probe<'_>, u64) -> R,
     ) -> Option<R> {
-        Core::take_end(self, &place.local(guard), end, |key, removed| found(key, self.let_go(guard, &removed, key)))
+        Core::take_end_in_list(self, &place.local(guard), end, |key, removed| {
+            found(key, self.let_go(guard, &removed, key))
+        })
     }
 
     fn scan(
@@ -176,7 +178,7 @@ impl<F: HydraForm> Structure<F> for Core<F> {
         words: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
-        Core::scan(self, &place.local(guard), from, limit, words, visit)
+        Core::scan_list(self, &place.local(guard), from, limit, words, visit)
     }
 
     fn scan_back(
@@ -188,7 +190,7 @@ impl<F: HydraForm> Structure<F> for Core<F> {
         words: Words,
         visit: impl FnMut(F::Probe<'_>, u64) -> bool,
     ) -> usize {
-        Core::scan_back(self, &place.local(guard), bound, limit, words, visit)
+        Core::scan_list_back(self, &place.local(guard), bound, limit, words, visit)
     }
 
     #[inline]
@@ -199,7 +201,7 @@ impl<F: HydraForm> Structure<F> for Core<F> {
         from: F::Probe<'_>,
         found: impl FnOnce(F::Probe<'_>, u64) -> R,
     ) -> Option<R> {
-        Core::ceiling(self, &place.local(guard), from, found)
+        Core::ceiling_in_list(self, &place.local(guard), from, found)
     }
 
     fn split_points(&self, place: Place<'_, F>, guard: &Guard<'_>, count: usize, mut show: impl FnMut(F::Probe<'_>)) {
@@ -209,7 +211,7 @@ impl<F: HydraForm> Structure<F> for Core<F> {
             let anchor = anchors[part * anchors.len() / (count.min(anchors.len()) + 1)];
             // A page's lower bound need not be a key, as the first entry above it is.
             // SAFETY: a page that a layer leads to is not retired before our guard ends.
-            Core::ceiling(self, &local, unsafe { anchor.anchor() }, |key, _| show(key));
+            Core::ceiling_in_list(self, &local, unsafe { anchor.anchor() }, |key, _| show(key));
         }
     }
 
@@ -233,7 +235,7 @@ impl<F: HydraForm> Structure<F> for Core<F> {
     ) -> Put {
         let local = place.local(guard);
         let mut page = self.jump_from(*near, &local, key);
-        let put = Core::put(self, &local, &mut page, key, F::tag(key), word, When::Always);
+        let put = Core::put_in_list(self, &local, &mut page, key, F::tag(key), word, When::Always);
         // SAFETY: a page that was reached under the guard is not reclaimed before it ends.
         *near = Some(unsafe { &*core::ptr::from_ref(page) });
         self.counted(put, key)

@@ -8,7 +8,7 @@
 //! | `reference` | references: `Ref`, `Entry` |
 //! | [`walk`], [`range`], `fetched`, [`entries`], `parallel` | iterators |
 //! | [`bulk`], [`drain`], [`whole`] | operations on many entries |
-//! | [`limits`], [`stats`] | memory |
+//! | [`crate::limits`], [`stats`] | memory |
 //!
 //! # Consistency, the same for all maps
 //! Operations on one key are linearizable: each takes effect at one moment of its call. So are `pop_first` and `pop_last`.

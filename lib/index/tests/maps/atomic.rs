@@ -13,7 +13,7 @@ use archipelago_check::pops::{PopOp, Whole};
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_check::workload::{self, Rng};
 use archipelago_index::art::{Radix, WriteSync};
-use archipelago_index::blink::{BLink, Builder, InnerReplicas, LARGEST, LogFed, Pages, Policy, Replicated, SMALLEST};
+use archipelago_index::blink::{BLink, Builder, InnerReplicas, LARGEST, LogFed, Mirrored, Pages, Policy, SMALLEST};
 use archipelago_index::euno::{Contention, Skip, Tree};
 use archipelago_index::hydra::Hydra;
 use archipelago_index::map::{Kind, Map};
@@ -225,7 +225,7 @@ fn pops_of_an_art_are_linearizable() {
 }
 
 /// Pages that are soon full, on each node.
-type Together = Replicated<Pages<SMALLEST>>;
+type Together = Mirrored<Pages<SMALLEST>>;
 type FromLog = LogFed<Pages<SMALLEST>>;
 type BelowCopies = InnerReplicas<Pages<SMALLEST>>;
 

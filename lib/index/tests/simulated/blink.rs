@@ -6,7 +6,7 @@ use super::{OPS, Shared, THREADS, judge};
 use archipelago_check::history::Recorder;
 use archipelago_check::map::{MapOp, MapRet};
 use archipelago_index::blink::{
-    BLinkSession, Builder, Central, CohortWp, Granular, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated,
+    BLinkSession, Builder, Central, CohortWp, Granular, InnerReplicas, Latched, LogFed, Mirrored, Pages, Policy,
 };
 use archipelago_index::{BLinkTree, points};
 use archipelago_platform::topology::Topology;
@@ -114,7 +114,7 @@ fn the_tree_is_linearizable_while_pages_move() {
     explore_moving::<Small, 0>(50, 4);
     explore_moving::<Small, 26>(60, 1);
     explore_moving::<Latched<512, CohortWp, true>, 0>(60, 1);
-    explore_moving::<Replicated<Small>, 0>(60, 4);
+    explore_moving::<Mirrored<Small>, 0>(60, 4);
     explore_moving::<LogFed<Small>, 0>(60, 4);
     explore_moving::<InnerReplicas<Small>, 26>(100, 4);
 }
@@ -177,7 +177,7 @@ fn an_insertion_whose_latch_is_another_before_it_is_taken() {
 
 #[test]
 fn replicas_are_linearizable_in_many_schedules() {
-    explore::<Replicated<Small>>(300, 4, &[]);
+    explore::<Mirrored<Small>>(300, 4, &[]);
 }
 
 #[test]

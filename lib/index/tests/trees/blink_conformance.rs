@@ -3,7 +3,7 @@
 
 use crate::common::{conformance, encoding, variant};
 use archipelago_index::blink::{
-    Builder, Central, CohortNp, CohortWp, Dense, Granular, InnerReplicas, Latched, LogFed, Pages, Policy, Replicated,
+    Builder, Central, CohortNp, CohortWp, Dense, Granular, InnerReplicas, Latched, LogFed, Mirrored, Pages, Policy,
 };
 use archipelago_index::{BLinkTree, Key};
 use archipelago_platform::topology::Topology;
@@ -36,8 +36,8 @@ variant!(words_under_latched_parents, u64, BLinkTree::<_, _, Coarse>::new());
 variant!(arrays_in_dense_pages, [u8; 12], BLinkTree::<_, _, Dense<Pages<512>>>::new());
 
 // A replica on each node.
-variant!(words_in_two_replicas, u64, on_nodes::<Replicated<Pages<512>>, _, _>(2));
-variant!(arrays_in_three_latched_replicas, [u8; 12], on_nodes::<Replicated<Latched<512, CohortWp, true>>, _, _>(3));
+variant!(words_in_two_replicas, u64, on_nodes::<Mirrored<Pages<512>>, _, _>(2));
+variant!(arrays_in_three_latched_replicas, [u8; 12], on_nodes::<Mirrored<Latched<512, CohortWp, true>>, _, _>(3));
 
 // The same, fed from a log.
 variant!(words_from_a_log, u64, on_nodes::<LogFed<Pages<512>>, _, _>(2));

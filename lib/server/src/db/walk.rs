@@ -240,7 +240,9 @@ pub(super) mod tests {
             }
             23 => {
                 let watched = vec![Watched { db, key: key.clone().into_bytes(), since: random.below(9_000) as u64 }];
-                let calls = vec![call(db, &format!("TYPE {key}"), now, seed)];
+                let watched = if number % 2 == 0 { watched } else { Vec::new() };
+                let lines = [format!("TYPE {key}"), format!("DEL {key}"), format!("SWAPDB {db} {}", random.below(3))];
+                let calls = lines.iter().map(|line| call(db, line, now, seed)).collect();
                 return Write::Exec { calls, watched, now };
             }
             _ => match kind {

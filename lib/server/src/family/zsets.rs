@@ -62,7 +62,8 @@ fn options(args: &Args) -> (Options, usize) {
     }
 }
 
-fn zadd(change: &mut Change<'_>, args: &Args, zincrby: bool) -> Answer {
+/// `ZADD` and `ZINCRBY`.
+pub fn zadd(change: &mut Change<'_>, args: &Args, zincrby: bool) -> Answer {
     let (options, at) = if zincrby { (Options { add: true, ..Options::default() }, 2) } else { options(args) };
     let Options { nx, xx, gt, lt, changed, add } = options;
     let pairs = args.len() - at;

@@ -153,7 +153,9 @@ impl Loop {
             let text = format!(
                 "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no longer allowed for the following reason: {reason}"
             );
-            self.shared.note_refusal(&client.card, denied.logged(), true, lock(&client.card.user).clone());
+            // A statement of its own: the note takes the lock again.
+            let user = lock(&client.card.user).clone();
+            self.shared.note_refusal(&client.card, denied.logged(), true, user);
             call.command = command::find(b"refused").expect("it is in the registry");
             call.args = [&b"refused"[..], text.as_bytes()].into_iter().collect();
         }

@@ -54,6 +54,8 @@ pub struct Client {
     pub special: Option<Write>,
     /// Changes that are under way.
     pub waits: usize,
+    /// It waits for the answer to a long read.
+    pub aside: bool,
     /// When it waits for keys: until when, and what it is then answered with.
     pub blocked: Option<(Option<Instant>, Reply)>,
     /// It waits for the time only, in no queue.
@@ -110,6 +112,7 @@ impl Client {
             held: None,
             special: None,
             waits: 0,
+            aside: false,
             blocked: None,
             sleeps: false,
             tracking: None,

@@ -75,7 +75,7 @@ impl Loop {
         Self {
             poll,
             listener,
-            handle: shared.store.handle(),
+            handle: shared.store.handle_of(number),
             shared,
             number,
             clients: Vec::new(),
@@ -297,6 +297,17 @@ impl Loop {
                 client.blocked = Some((until, nothing));
                 self.deadlines.extend(until.map(|until| (until, owner.slot)));
             }
+            Verdict::Read(read) => {
+                let (call, outcome, took) = *read;
+                // Out of its place, as in a round.
+                if let Some(mut client) = self.clients[owner.slot].take() {
+                    (client.waits, client.aside) = (client.waits - 1, false);
+                    let reply = self.note_read(&client, &call, outcome, took);
+                    client.answer(&reply);
+                    self.clients[owner.slot] = Some(client);
+                }
+                stopped = true;
+            }
             Verdict::Done(mut outcome) => {
                 if let Some((until, _)) = client.blocked.take() {
                     if let Some(until) = until {
@@ -454,7 +465,7 @@ impl Loop {
                 return true;
             }
             if !self.request(client, args, batch) {
-                return client.blocked.is_none();
+                return client.blocked.is_none() && !client.aside;
             }
         }
         true
@@ -478,7 +489,10 @@ impl Loop {
         self.shared.show(client, &args);
         let reply = match client.session.accept(args, moment) {
             Step::Reply(reply) => reply,
-            Step::Read(Read::Call(call)) => self.read(client, call),
+            Step::Read(Read::Call(call)) => match self.read(client, call) {
+                Some(reply) => reply,
+                None => return false,
+            },
             Step::Write(mut write) => {
                 self.refuse_calls(client, &mut write);
                 self.note_reads(client, &write);

@@ -97,7 +97,8 @@ impl Shared {
         self.events.classes.load(Relaxed) != 0 || self.tracking.is_on()
     }
 
-    /// The lock under which a batch is carried out and told, while anybody listens. It comes before the lock of blocked clients.
+    /// The lock under which a batch is carried out and told, while anybody listens. It comes before that of blocked
+    /// clients.
     pub fn in_order(&self) -> Option<MutexGuard<'_, ()>> {
         self.listens().then(|| lock(&self.events.order))
     }

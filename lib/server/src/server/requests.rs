@@ -1,12 +1,13 @@
 //! What a loop notes of requests that it carries out: times, commands, and the keys of clients that track them.
 
-use archipelago_platform::time::Instant;
+use archipelago_platform::time::{Duration, Instant};
 
 use super::client::Client;
 use super::event_loop::Loop;
 use crate::args::Args;
 use crate::command::{Command, Run};
-use crate::operation::{Call, Read, Write};
+use crate::db::Outcome;
+use crate::operation::{Call, Read, Write, wish};
 use crate::reply::{Fault, Reply};
 
 impl Client {
@@ -20,32 +21,46 @@ impl Client {
 }
 
 impl Loop {
-    /// Carries out a read on the local replica.
-    pub(super) fn read(&mut self, client: &mut Client, call: Call) -> Reply {
+    /// Carries out a read on the local replica. Returns nothing if it takes long: its answer comes in a letter.
+    pub(super) fn read(&mut self, client: &mut Client, mut call: Call) -> Option<Reply> {
         client.command = Some(call.command);
         if client.tracking.is_some() {
             self.note_keys(client, &call);
             client.caching = None;
         }
+        // A thread for long reads might post an answer behind the letter of a change that it has not seen: what a client caches
+        // is read here, where the answer comes first.
+        if client.tracking.is_none() {
+            call.wishes |= wish::SHORT;
+        }
         let read = Read::Call(call);
         let began = Instant::now();
         let outcome = self.handle.read(&read);
         let took = began.elapsed();
-        let Read::Call(call) = &read;
-        let reply = match outcome {
-            Ok(outcome) => {
-                if let Some(effects) = outcome.effects {
-                    self.shared.tell_events(&effects.events);
-                }
-                outcome.reply
+        let Read::Call(mut call) = read;
+        match outcome {
+            Ok(Outcome { effects: Some(effects), .. }) if effects.long => {
+                call.wishes &= !wish::SHORT;
+                client.waits += 1;
+                client.aside = true;
+                self.shared.aside.submit(client.card.owner, call);
+                None
             }
-            Err(poisoned) => Reply::Error(Fault::made(format!("ERR {poisoned}"))),
-        };
-        self.shared.stats.note(self.number, call.command, took, reply.is_error());
+            Ok(outcome) => Some(self.note_read(client, &call, outcome, took)),
+            Err(poisoned) => Some(Reply::Error(Fault::made(format!("ERR {poisoned}")))),
+        }
+    }
+
+    /// Notes a read that was carried out. Returns its answer.
+    pub(super) fn note_read(&self, client: &Client, call: &Call, outcome: Outcome, took: Duration) -> Reply {
+        if let Some(effects) = outcome.effects {
+            self.shared.tell_events(&effects.events);
+        }
+        self.shared.stats.note(self.number, call.command, took, outcome.reply.is_error());
         if self.shared.slow.is_slow(took) {
             self.shared.slow.tell(Some(&client.card), call.command, Some(&call.args), took);
         }
-        reply
+        outcome.reply
     }
 
     /// Notes the keys of a read, before it.

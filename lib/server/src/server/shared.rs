@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 
 use archipelago_platform::sync::Arc;
 
+use super::aside::Aside;
 use super::clients::{Pause, Shown};
 use super::events::{Aftermath, Events};
 use super::monitor::Monitors;
@@ -65,6 +66,8 @@ pub enum Verdict {
     Done(Outcome),
     /// The client waits for keys, for this number of milliseconds (0: for ever), and is then answered with this.
     Blocks(u64, Reply),
+    /// What became of a long read, and how long it took.
+    Read(Box<(Call, Outcome, Duration)>),
 }
 
 /// A loop's letters.
@@ -175,6 +178,8 @@ pub struct Shared {
     pub since: Instant,
     /// Where it listens.
     pub address: SocketAddr,
+    /// Long reads.
+    pub aside: Aside,
     /// Says that all is to end.
     pub stop: AtomicBool,
     /// The limit of memory.
@@ -217,6 +222,7 @@ impl Shared {
             clients: Mutex::default(),
             counts: Counts::default(),
             since: Instant::now(),
+            aside: Aside::default(),
             stop: AtomicBool::new(false),
             room: Room::default(),
             saver: Mutex::default(),

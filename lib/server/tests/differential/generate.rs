@@ -20,6 +20,8 @@ pub const FAMILIES: &[(&str, &[&str])] = &[
     ("lexes", LEXES),
     ("streams", families::STREAMS),
     ("groups", families::GROUPS),
+    ("sort", families::SORT),
+    ("geo", families::GEO),
 ];
 
 const STRINGS: &[&str] = &[
@@ -468,6 +470,13 @@ impl Generator {
                 let width = self.random.below(66);
                 format!("{}{width}", self.pick(&["i", "u"])).into_bytes()
             }
+            "QUARTER" => format!("{}", self.random.below(40) as f64 / 4.0 - 5.0).into_bytes(),
+            "LON" => format!("{}", self.random.below(3_700_000) as f64 / 10_000.0 - 185.0).into_bytes(),
+            "LAT" => format!("{}", self.random.below(1_740_000) as f64 / 10_000.0 - 87.0).into_bytes(),
+            "FAR" => match self.random.below(6) {
+                0 => self.float().into_bytes(),
+                power => (self.random.below(20) * 10_usize.pow(power as u32)).to_string().into_bytes(),
+            },
             "ID" => self.id().into_bytes(),
             "INTERVAL" => match self.random.below(6) {
                 0 => self.pick(&["-", "+", "(", "(-", "(0", "(18446744073709551615-18446744073709551615"]).into(),

@@ -5,6 +5,7 @@ mod durable;
 mod expiry;
 mod hostile;
 mod linear;
+mod long;
 mod room;
 mod snapshots;
 mod streams;

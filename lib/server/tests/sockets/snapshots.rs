@@ -15,7 +15,7 @@ use std::time::Duration;
 
 fn open(disk: &Simulated) -> Result<Store, String> {
     // Segments so short that each snapshot leaves some behind it.
-    Ok(Store::open_with(Arc::new(disk.clone()), Path::new("/data"), Appendonly::Always, 600)?.0)
+    Ok(Store::open_with(Arc::new(disk.clone()), Path::new("/data"), Appendonly::Always, 600, 0)?.0)
 }
 
 fn digest(store: &Store) -> u64 {

@@ -6,4 +6,5 @@ mod caching;
 mod client;
 mod clients;
 mod events;
+mod metrics;
 mod times;

@@ -13,7 +13,7 @@
 //! reclamation (`maintain.rs`) do too: the page's `Remove` is logged under the lock that any later change of the link needs.
 //! In the layers the anchor gets the twin one round before the page's `Remove`, which then finds that it leads elsewhere.
 
-use super::super::oplog::Kind;
+use super::super::oplog::OpKind;
 use super::super::page::{Fill, Page};
 use super::super::shared::{Core, Local};
 use crate::hydra::HydraForm;
@@ -167,7 +167,7 @@ impl<F: HydraForm> Core<F> {
         page.set_twin(twin_page);
         right.set_next(twin_page);
         // Before the locks are released: a thread that later merges the twin away, or moves it, logs after this.
-        self.log(Kind::Insert, twin);
+        self.log(OpKind::Insert, twin);
         self.log_obsolete(local, right, twin_page);
         right.lock().unlock_obsolete();
         self.maintenance.moved.fetch_add(1, Relaxed);

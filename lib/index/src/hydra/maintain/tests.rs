@@ -5,7 +5,7 @@ use super::*;
 use crate::HydraList;
 use crate::hydra::Session;
 use crate::hydra::config::SearchLayerKind;
-use crate::hydra::oplog::Kind;
+use crate::hydra::oplog::OpKind;
 use crate::hydra::page::Page;
 use crate::hydra::page::word::WordPage;
 use crate::structure::Word;
@@ -97,7 +97,7 @@ fn a_page_outlives_those_that_forward_to_it(layer: SearchLayerKind) {
     let (dead, left) = merge_twice(&session);
     let mut logged = Vec::new();
     core.cell().drain_into(&mut logged);
-    let mut logged = logged.into_iter().filter(|op| op.kind == Kind::Remove);
+    let mut logged = logged.into_iter().filter(|op| op.kind == OpKind::Remove);
     let (first, second) = (logged.next().unwrap(), logged.next().unwrap());
     assert!(first.page.0 == dead && second.page.0 == left && logged.next().is_none());
     core.cell().append(second);

@@ -26,7 +26,7 @@ const CROWDED: usize = SHORT;
 const CROWDED_SHARE: usize = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RunKind {
     Short,
     Radix,
     Tree,
@@ -47,7 +47,7 @@ pub struct Run {
     buckets: u32,
     /// Radix: bits dropped. Tree: number of levels above the words.
     shift: u8,
-    kind: Kind,
+    kind: RunKind,
 }
 
 impl Run {
@@ -152,7 +152,7 @@ impl Runs {
             aux: 0,
             buckets: 0,
             shift: 0,
-            kind: Kind::Short,
+            kind: RunKind::Short,
         };
         if end - start > SHORT {
             self.words.align();
@@ -204,7 +204,7 @@ impl Runs {
             self.table.truncate(aux);
             return false;
         }
-        (run.aux, run.buckets, run.shift, run.kind) = (aux as u32, buckets as u32, shift, Kind::Radix);
+        (run.aux, run.buckets, run.shift, run.kind) = (aux as u32, buckets as u32, shift, RunKind::Radix);
         true
     }
 
@@ -215,7 +215,7 @@ impl Runs {
             height += 1;
         }
         run.aux = (self.levels.len() / LINE) as u32;
-        (run.shift, run.kind) = (height as u8, Kind::Tree);
+        (run.shift, run.kind) = (height as u8, RunKind::Tree);
         let words = &self.words.as_slice()[run.range()];
         for level in (1..=height).rev() {
             for &word in words.iter().step_by(1 << (3 * level)) {
@@ -238,11 +238,11 @@ impl Runs {
         // SAFETY: passed on from the caller, and `key >= run.first`.
         unsafe {
             match run.kind {
-                Kind::Short => Near { low: 0, high: run.len },
-                Kind::Radix => self.bucket(run, key),
+                RunKind::Short => Near { low: 0, high: run.len },
+                RunKind::Radix => self.bucket(run, key),
                 // The only key that padding does not exceed.
-                Kind::Tree if key == i64::MAX => Near { low: run.len, high: run.len },
-                Kind::Tree => {
+                RunKind::Tree if key == i64::MAX => Near { low: run.len, high: run.len },
+                RunKind::Tree => {
                     let mut child = self.tree_top::<C>(run, key);
                     for level in run.inner_levels() {
                         child = self.tree_step::<C>(level, child, key);
@@ -314,6 +314,6 @@ impl Runs {
     /// Whether the run has a radix table.
     #[cfg(test)]
     pub fn is_radix(run: &Run) -> bool {
-        run.kind == Kind::Radix
+        run.kind == RunKind::Radix
     }
 }

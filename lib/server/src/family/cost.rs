@@ -1,0 +1,115 @@
+//! What a read costs, before it is carried out: those that may take long are carried out by threads of their own.
+//!
+//! The cost is the number of bytes that the command may have to look at, about. It is known in O(1) for each key, from what
+//! the key's value takes and from what the arguments ask for.
+
+use super::parse;
+use crate::args::Args;
+use crate::command::flag;
+use crate::db::View;
+use crate::operation::Call;
+
+/// Bytes that a loop looks at itself: some tenth of a millisecond.
+pub const LONG: usize = 256 << 10;
+
+/// Bytes that an element counts as.
+const ELEMENT: usize = 64;
+
+/// Returns whether a read may take long.
+pub fn is_long(view: &View<'_>, call: &Call) -> bool {
+    !call.command.has(flag::FAST) && of(view, call) > LONG
+}
+
+fn of(view: &View<'_>, call: &Call) -> usize {
+    let args = &call.args;
+    let all = || {
+        let keys = call.command.keys.places(args).into_iter();
+        keys.filter_map(|place| view.value(&args[place])).map(|value| value.heap()).sum::<usize>()
+    };
+    match call.command.name {
+        "eval_ro" | "evalsha_ro" | "fcall_ro" => usize::MAX,
+        "keys" => view.space().keys.len() * ELEMENT,
+        "getrange" | "substr" | "lindex" | "object" | "randomkey" | "xinfo" => 0,
+        "scan" | "sscan" | "hscan" | "zscan" => after(args, "COUNT").unwrap_or(10).saturating_mul(ELEMENT),
+        "srandmember" | "hrandfield" | "zrandmember" => {
+            number(args, 2).map_or(0, |count| (count.unsigned_abs() as usize).saturating_mul(ELEMENT))
+        }
+        "lrange" | "zrevrange" => window(args).unwrap_or(usize::MAX).saturating_mul(ELEMENT).min(all()),
+        "zrange" if args.len() == 4 || args.is(4, "WITHSCORES") || args.is(4, "REV") => {
+            window(args).unwrap_or(usize::MAX).saturating_mul(ELEMENT).min(all())
+        }
+        _ => limit(args).unwrap_or(usize::MAX).saturating_mul(ELEMENT).min(all()),
+    }
+}
+
+fn number(args: &Args, place: usize) -> Option<i64> {
+    parse::integer(args.get(place)?).ok()
+}
+
+/// How many places lie between the second argument and the third, if both count from the same end.
+fn window(args: &Args) -> Option<usize> {
+    let (from, to) = (number(args, 2)?, number(args, 3)?);
+    ((from < 0) == (to < 0)).then(|| usize::try_from(to.saturating_sub(from).saturating_add(1)).unwrap_or(0))
+}
+
+/// The number behind a word.
+fn after(args: &Args, word: &str) -> Option<usize> {
+    let place = (2..args.len()).find(|place| args.is(*place, word))?;
+    usize::try_from(number(args, place + 1)?).ok()
+}
+
+/// The most elements that the arguments of a range ask for.
+fn limit(args: &Args) -> Option<usize> {
+    let place = (2..args.len()).find(|place| args.is(*place, "LIMIT"));
+    match place {
+        Some(place) => usize::try_from(number(args, place + 2)?).ok(),
+        None => after(args, "COUNT"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command;
+    use crate::db::Db;
+    use crate::operation::Write;
+
+    fn call(line: &str) -> Call {
+        let args: Args = line.split(' ').collect();
+        Call { command: command::find(&args[0]).unwrap(), args, db: 0, now: 1, seed: 0, wishes: 0 }
+    }
+
+    #[test]
+    fn what_is_long_follows_from_what_is_asked_for() {
+        let mut db = Db::default();
+        for number in 0..30_000 {
+            db.write(&Write::Call(call(&format!("ZADD z {number} member:{number}"))));
+            db.write(&Write::Call(call(&format!("RPUSH l element:{number:0>32}"))));
+            db.write(&Write::Call(call(&format!("SADD {} 1", number % 5))));
+        }
+        let view = View { db: &db, index: 0, now: 1, seed: 0 };
+        for (line, long) in [
+            ("ZRANGE z 0 -1", true),
+            ("ZRANGE z 0 9", false),
+            ("ZRANGE z -10 -1 REV", false),
+            ("ZRANGE z 0 9000 WITHSCORES", true),
+            ("ZRANGE z 0 9 BYSCORE", true),
+            ("ZRANGEBYSCORE z -inf +inf", true),
+            ("ZRANGEBYSCORE z -inf +inf LIMIT 0 10", false),
+            ("ZSCORE z a", false),
+            ("LRANGE l 0 -1", true),
+            ("LRANGE l 5 10", false),
+            ("SMEMBERS 1", false),
+            ("SMEMBERS none", false),
+            ("ZUNION 2 z none", true),
+            ("SRANDMEMBER 1 -100000", true),
+            ("SCAN 0 COUNT 100000", true),
+            ("SCAN 0", false),
+            ("KEYS *", false),
+        ] {
+            assert_eq!(is_long(&view, &call(line)), long, "{line}");
+        }
+        (0..10_000).for_each(|number| _ = db.write(&Write::Call(call(&format!("SET k{number} v")))));
+        assert!(is_long(&View { db: &db, index: 0, now: 1, seed: 0 }, &call("KEYS *")));
+    }
+}
