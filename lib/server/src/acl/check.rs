@@ -35,7 +35,7 @@ impl Denied {
                 Fault::new("NOPERM this user has no permissions to access one of the keys used as arguments")
             }
             Self::Pattern(word) => {
-                Fault::made(format!("ERR {word} option of SORT denied due to insufficient ACL permissions"))
+                Fault::made(format!("ERR {word} option of SORT denied due to insufficient ACL permissions."))
             }
             Self::Channel(_) => {
                 Fault::new("NOPERM this user has no permissions to access one of the channels used as arguments")
@@ -50,7 +50,7 @@ impl Denied {
             Self::Command(name) => format!("This user has no permissions to run the '{name}' command"),
             Self::Key(key) => format!("This user has no permissions to access the '{}' key", text(key)),
             Self::Channel(channel) => format!("This user has no permissions to access the '{}' channel", text(channel)),
-            Self::Pattern(word) => format!("{word} option of SORT denied due to insufficient ACL permissions"),
+            Self::Pattern(word) => format!("{word} option of SORT denied due to insufficient ACL permissions."),
         }
     }
 
@@ -203,7 +203,8 @@ fn sorted_by(command: &Command, args: &Args) -> Option<&'static str> {
     }
     (2..args.len().saturating_sub(1)).find_map(|at| match () {
         () if args.is(at, "BY") && args[at + 1].contains(&b'*') => Some("BY"),
-        () if args.is(at, "GET") && args[at + 1] != *b"#" => Some("GET"),
+        // The element itself, too, as Redis has it.
+        () if args.is(at, "GET") => Some("GET"),
         () => None,
     })
 }

@@ -48,6 +48,9 @@ impl Identity {
     }
 }
 
+/// What stands in a card in place of the name of a user that was removed.
+const GONE: &[u8] = b"\0";
+
 const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.";
 const BITS: &str =
     "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096";
@@ -64,11 +67,10 @@ impl Shared {
     pub fn refusal_of(&self, id: u64, call: &Call) -> Option<Fault> {
         let card = lock(&self.clients).get(&id).cloned()?;
         let name = lock(&card.user).clone();
-        let checked = match self.acl.user(&name) {
-            Some(user) => user.check(call.command, &call.args),
-            None => Err(Denied::Command(call.command.name.to_owned())),
+        let Some(user) = self.acl.user(&name) else {
+            return Some(Denied::Command(call.command.name.to_owned()).fault());
         };
-        checked.err().map(|denied| {
+        user.check(call.command, &call.args).err().map(|denied| {
             self.note_refusal(&card, denied.logged(), false, name);
             denied.fault()
         })
@@ -145,14 +147,7 @@ impl Loop {
         }
         for call in calls {
             let Err(denied) = client.identity.user.check(call.command, &call.args) else { continue };
-            let reason = match denied {
-                Denied::Command(_) => "no permission to execute the command or subcommand",
-                Denied::Channel(_) => "no permission to access one of the channels used as arguments",
-                _ => "no permission to touch the specified keys",
-            };
-            let text = format!(
-                "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no longer allowed for the following reason: {reason}"
-            );
+            let text = later(&denied);
             // A statement of its own: the note takes the lock again.
             let user = lock(&client.card.user).clone();
             self.shared.note_refusal(&client.card, denied.logged(), true, user);
@@ -170,14 +165,26 @@ impl Loop {
             ));
         }
         let name = name.unwrap_or(DEFAULT);
-        let generation = acl.generation();
-        let Some(user) = acl.authenticate(name, password) else {
+        let before = lock(&client.card.user).clone();
+        // The generation first: a change behind it is seen by the next look.
+        let mut generation = acl.generation();
+        let mut user = acl.authenticate(name, password);
+        if user.is_some() {
+            *lock(&client.card.user) = name.to_vec();
+            // `DELUSER` moves the generation, and looks at the cards after it: it finds the name there, or is seen here.
+            // Else the client would be one of a user that is made anew under the name with another password.
+            let now = acl.generation();
+            if now != generation {
+                (generation, user) = (now, acl.authenticate(name, password));
+            }
+        }
+        let Some(user) = user else {
+            *lock(&client.card.user) = before;
             let multi = client.session.queued().is_some();
             self.shared.note_refusal(&client.card, ("auth", b"auth".to_vec()), multi, name.to_vec());
             return Reply::Error(Fault::new("WRONGPASS invalid username-password pair or user is disabled."));
         };
         client.identity = Identity { user, generation, said: true };
-        *lock(&client.card.user) = name.to_vec();
         client.known = true;
         Reply::OK
     }
@@ -212,9 +219,15 @@ impl Loop {
                     return Err(Fault::new("ERR The 'default' user cannot be removed"));
                 }
                 let count = acl.remove(args.from(2));
-                // By name: a user that is made anew under the name is another.
+                // A user that is made anew under the name is another: until its loop ends it, a client has a name that no
+                // user may have.
                 for card in lock(&self.shared.clients).values() {
-                    let gone = args.from(2).any(|name| *lock(&card.user) == name);
+                    let mut name = lock(&card.user);
+                    let gone = args.from(2).any(|removed| *name == removed);
+                    if gone {
+                        *name = GONE.to_vec();
+                    }
+                    drop(name);
                     if gone && card.owner != client.card.owner {
                         self.shared.post(card.owner.at, Letter::Kill(card.owner));
                     }
@@ -247,6 +260,19 @@ impl Loop {
             _ => Err(help::part(command, args, unknown_subcommand)),
         }
     }
+}
+
+/// What `EXEC` says of a command that was allowed when it was queued.
+fn later(denied: &Denied) -> String {
+    let reason = match denied {
+        Denied::Command(_) => "no permission to execute the command or subcommand",
+        Denied::Channel(_) => "no permission to access one of the channels used as arguments",
+        Denied::Key(_) => "no permission to touch the specified keys",
+        Denied::Pattern(_) => return denied.fault().0.into_owned(),
+    };
+    format!(
+        "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no longer allowed for the following reason: {reason}"
+    )
 }
 
 /// A user as `ACL GETUSER` tells it.

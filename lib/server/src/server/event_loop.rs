@@ -475,6 +475,10 @@ impl Loop {
     fn request(&mut self, client: &mut Client, args: Args, batch: &mut Batch) -> bool {
         self.shared.counts.commands.fetch_add(1, Relaxed);
         self.look(client);
+        // Its user is gone: this request is not carried out, though its letter has not come yet.
+        if client.ends {
+            return false;
+        }
         let refusal = super::commands::refusal(client, &args);
         if let Some(refusal) = refusal.or_else(|| self.refusal_of(client, &args).map(Reply::Error)) {
             if let Some(command) = command::find(&args[0]) {

@@ -197,6 +197,18 @@ pub struct Shared {
 }
 
 /// Locks. Nothing panics while one of the server's locks is held.
+///
+/// One that holds a lock takes only those behind it in this list, so that no two wait for each other:
+///
+/// 1. the order of events ([`Shared::in_order`]),
+/// 2. `blocked`: [`Shared::serve`] holds it while it asks what a client may do, carries out its command and tells of it,
+/// 3. the tables of tracking, and the hub of subscriptions: never both,
+/// 4. `clients`,
+/// 5. a [`Card`]'s `name` or `user`, a loop's letters, those of settings, of users and of the log of refusals: nothing is
+///    locked behind one of these.
+///
+/// A guard in a statement's expression is held to the end of the statement: where one of these locks is read for a call that
+/// takes another, or the same again, the reading is a statement of its own.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nothing panics while it is locked")
 }

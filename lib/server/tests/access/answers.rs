@@ -20,9 +20,18 @@ fn asked(address: SocketAddr) -> String {
         let words: Vec<String> = request.split(' ').map(|word| word.replace('_', " ")).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let answer = clients[(who.as_bytes()[0] - b'a') as usize].call(&words);
-        all += &format!("> {line}\n{}\n", answer.unwrap_or_else(|_| "ended".into()));
+        all += &format!("> {line}\n{}\n", answer.map_or_else(|_| "ended".into(), |answer| unnumbered(&answer)));
     }
     all
+}
+
+/// An answer without the client's number in `HELLO`: theirs counts the clients of the record's start, too.
+fn unnumbered(answer: &str) -> String {
+    let mut words: Vec<&str> = answer.split(' ').collect();
+    if let Some(place) = words.iter().position(|word| *word == "id").filter(|_| words[0] == "server") {
+        words[place + 1] = "N";
+    }
+    words.join(" ")
 }
 
 fn recorded() -> std::path::PathBuf {

@@ -134,3 +134,73 @@ fn refusals_are_logged_and_counted() {
     user.ask("DEL a");
     assert!(!root.ask("ACL LOG").contains("object b"));
 }
+
+/// Long reads, which other threads carry out, and what a client's cache hears.
+#[test]
+fn long_reads_and_caches_are_checked_first() {
+    let server = server(2);
+    let (mut root, mut user) = (Client::new(server.address()), Client::new(server.address()));
+    let numbers: Vec<String> = (0..50_000).map(|number| number.to_string()).collect();
+    for key in ["mine", "theirs"] {
+        let words: Vec<&str> = ["RPUSH", key].into_iter().chain(numbers.iter().map(String::as_str)).collect();
+        assert_eq!(root.call(&words).unwrap(), ":50000");
+    }
+    root.ask("ACL SETUSER u on nopass +@all ~mine");
+    assert_eq!(user.ask("AUTH u x"), "+OK");
+    for request in
+        ["SORT theirs", "SORT mine BY theirs*", "SORT mine GET theirs*", "LRANGE theirs 0 -1", "LPOS theirs x"]
+    {
+        let answer = user.ask(request);
+        assert!(answer.starts_with("-NOPERM") || answer.starts_with("-ERR"), "{request}: {answer:.80}");
+    }
+    assert_eq!(user.ask("SORT mine").split(' ').count(), 50_000);
+    root.ask("ACL SETUSER u resetkeys");
+    assert!(user.ask("SORT mine").starts_with("-NOPERM"));
+    root.ask("ACL SETUSER u ~small");
+    let mut hears = Client::new(server.address());
+    let number = hears.ask("CLIENT ID").replace(':', "");
+    hears.ask("SUBSCRIBE __redis__:invalidate");
+    assert_eq!(user.ask(&format!("CLIENT TRACKING ON REDIRECT {number}")), "+OK");
+    assert!(user.ask("GET theirs").starts_with("-NOPERM"));
+    user.ask("GET small");
+    root.ask("DEL theirs");
+    root.ask("SET small 1");
+    let heard = hears.answer().unwrap();
+    assert_eq!(heard, "message __redis__:invalidate small", "it hears of a key that it may not read");
+}
+
+/// `INFO` counts clients and those that wait; a client that is served holds the lock of the latter and takes that of the former.
+#[test]
+fn being_served_and_counted_do_not_wait_for_each_other() {
+    let server = server(2);
+    let address = server.address();
+    let [mut waits, mut pushes, mut counts] = [(); 3].map(|()| Client::new(address));
+    let rounds = 3_000;
+    std::thread::scope(|scope| {
+        scope.spawn(move || (0..rounds).for_each(|_| assert_eq!(waits.ask("BLPOP k 0"), "k x")));
+        scope.spawn(move || (0..rounds).for_each(|_| assert!(pushes.ask("RPUSH k x").starts_with(':'))));
+        scope.spawn(move || (0..rounds).for_each(|_| assert!(counts.ask("INFO clients").contains("blocked_clients"))));
+    });
+}
+
+/// The client of a removed user is not one of a user that has the name later.
+#[test]
+fn a_name_made_anew_is_another_user() {
+    let server = server(2);
+    let mut root = Client::new(server.address());
+    for _ in 0..200 {
+        let mut user = Client::new(server.address());
+        root.ask("ACL SETUSER u on >old +get ~a");
+        assert_eq!(user.ask("AUTH u old"), "+OK");
+        user.send(&crate::client::request(&["GET", "a"]).repeat(50)).unwrap();
+        let both = [&["ACL", "DELUSER", "u"][..], &["ACL", "SETUSER", "u", "on", ">new", "+set", "~a"]];
+        root.send(&both.map(crate::client::request).concat()).unwrap();
+        assert_eq!((root.answer().unwrap().as_str(), root.answer().unwrap().as_str()), (":1", "+OK"));
+        // It is answered as the former user, or not at all.
+        let _ = user.send(&crate::client::request(&["SET", "a", "1"]));
+        while let Ok(answer) = user.answer() {
+            assert!(answer == "$-1", "{answer}");
+        }
+        assert_eq!(root.ask("ACL DELUSER u"), ":1");
+    }
+}
