@@ -29,6 +29,7 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
             args::Appendonly::Always => Appendonly::Always,
         },
         password: args.requirepass.clone(),
+        aclfile: args.aclfile.clone(),
         clients: args.maxclients,
         load: args.load.clone(),
     };

@@ -36,6 +36,8 @@ pub struct Settings {
     pub appendonly: Appendonly,
     /// What `AUTH` asks for.
     pub password: Option<String>,
+    /// Where users are read from, and written to by `ACL SAVE`.
+    pub aclfile: Option<PathBuf>,
     /// The most clients at a time.
     pub clients: usize,
     /// An RDB file to begin with.
@@ -51,6 +53,7 @@ impl Default for Settings {
             directory: PathBuf::from("."),
             appendonly: Appendonly::No,
             password: None,
+            aclfile: None,
             clients: 10_000,
             load: None,
         }
@@ -71,6 +74,9 @@ impl Config {
     pub fn new(settings: &Settings) -> Self {
         let appendfsync = if settings.appendonly == Appendonly::Always { "always" } else { "everysec" };
         let mut values = vec![
+            ("acl-pubsub-default", "resetchannels".into()),
+            ("aclfile", settings.aclfile.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
+            ("acllog-max-len", "128".into()),
             ("appendfsync", appendfsync.into()),
             ("appendonly", if settings.appendonly == Appendonly::No { "no" } else { "yes" }.into()),
             ("bind", settings.address.ip().to_string()),

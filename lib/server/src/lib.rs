@@ -7,6 +7,7 @@
 //! | [`reply`] | answers, and their bytes in RESP2 and RESP3 | nothing |
 //! | [`command`] | the registry: name, arity, flags, key positions, categories, function | `family`, `db` |
 //! | [`operation`] | what enters the log: a command with its time, seed and database; its binary encoding | `command` |
+//! | [`acl`] | users, and what each of them may do | `command` |
 //! | [`db`] | the sequential database: tables, values, expiry, versions of watched keys | `operation`, `reply` |
 //! | [`family`] | the commands themselves, one file a family | `db` |
 //! | [`session`] | a client's state without its socket: database, protocol, `MULTI` queue; a request to a [`session::Step`] | `operation` |
@@ -19,6 +20,7 @@
 //! seed of its randomness, the number of the client's database. So replicas, a log on disk and a follower agree byte for
 //! byte.
 
+pub mod acl;
 pub mod args;
 pub mod blocked;
 pub mod command;

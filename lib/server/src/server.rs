@@ -7,6 +7,7 @@
 //! | [`aside`] | long reads, in threads of their own |
 //! | [`room`] | what goes when memory is short |
 //! | [`saver`] | snapshots, by command and on time |
+//! | [`access`] | who a client is, and what it may do |
 //! | [`commands`], [`info`], [`clients`], [`catalog`], [`debug`] | commands of the connection and of the server; [`help`] |
 //! | [`requests`] | reads, and what is noted of requests |
 //! | [`transaction`] | the same inside `MULTI` |
@@ -18,6 +19,7 @@
 //!
 //! Sockets are those of the standard library, behind `mio`: the door of `archipelago_platform` has no network.
 
+mod access;
 mod aside;
 mod catalog;
 mod client;
@@ -111,6 +113,9 @@ impl Server {
         let (polls, mail): (Vec<Poll>, _) =
             polls.collect::<io::Result<Vec<_>>>().map_err(starting)?.into_iter().unzip();
         let shared = Arc::new(Shared::new(store, Config::new(&settings), mail, address));
+        if let Some(path) = &settings.aclfile {
+            shared.load_users(&path.display().to_string())?;
+        }
         let mut server = Self {
             shared: shared.clone(),
             loops: Vec::new(),

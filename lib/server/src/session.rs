@@ -133,10 +133,15 @@ impl Session {
 
     /// An error before the command runs: it spoils the transaction that is being queued.
     fn refuse(&mut self, fault: Fault) -> Step {
+        self.spoil();
+        Step::Reply(Reply::Error(fault))
+    }
+
+    /// Has the transaction that is being queued refused, if there is one.
+    pub fn spoil(&mut self) {
         if let Some(queue) = &mut self.queue {
             queue.refused = true;
         }
-        Step::Reply(Reply::Error(fault))
     }
 
     fn enqueue(&mut self, command: &'static Command, args: Args, moment: Moment) -> Step {

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::{env, fs};
 
-use archipelago_server::command::{self, Keys, Run, category};
+use archipelago_server::command::{self, Keys, Run, category, flag};
 
 fn table() -> String {
-    let mut all: Vec<_> = command::all().collect();
+    let mut all: Vec<_> = command::all().filter(|command| !command.has(flag::INTERNAL)).collect();
     all.sort_by_key(|command| command.name);
     let mut table = String::from("| command | arity | runs | keys | categories |\n|---|---:|---|---|---|\n");
     for command in all {

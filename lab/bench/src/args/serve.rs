@@ -48,6 +48,9 @@ pub struct Serve {
     /// What clients have to say first; without it only clients of this machine are let in
     #[arg(long)]
     pub requirepass: Option<String>,
+    /// Where users are read from, and written to by ACL SAVE
+    #[arg(long, value_name = "FILE")]
+    pub aclfile: Option<std::path::PathBuf>,
     /// Where to tell metrics: http://ADDRESS/metrics for Prometheus, and a page at http://ADDRESS/
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,

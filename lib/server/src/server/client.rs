@@ -12,6 +12,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_platform::time::Instant;
 use mio::net::TcpStream;
 
+use super::access::Identity;
 use super::clients::Since;
 use super::params::Limits;
 use super::shared::Card;
@@ -77,6 +78,8 @@ pub struct Client {
     pub command: Option<&'static Command>,
     /// Since when the output is beyond the soft limit.
     beyond: Since,
+    /// Who it is.
+    pub identity: Identity,
     /// It has said the password, or need not.
     pub known: bool,
     /// Ends when the output is written.
@@ -100,7 +103,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(stream: TcpStream, card: Arc<Card>, known: bool) -> Self {
+    pub fn new(stream: TcpStream, card: Arc<Card>, identity: Identity, known: bool) -> Self {
         Self {
             stream,
             session: Session::default(),
@@ -121,6 +124,7 @@ impl Client {
             last: super::now(),
             command: None,
             beyond: None,
+            identity,
             known,
             ends: false,
             dead: false,

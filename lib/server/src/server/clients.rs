@@ -80,6 +80,7 @@ impl Client {
 pub fn line(shared: &Shared, card: &Card) -> String {
     let shown = &card.shown;
     let name = String::from_utf8_lossy(&lock(&card.name)).into_owned();
+    let user = String::from_utf8_lossy(&lock(&card.user)).into_owned();
     let flags = shown.flags.load(Relaxed);
     let mut letters: String =
         (0..FLAGS.len()).filter(|bit| flags >> bit & 1 == 1).map(|bit| FLAGS[bit] as char).collect();
@@ -94,7 +95,7 @@ pub fn line(shared: &Shared, card: &Card) -> String {
     format!(
         "id={} addr={} laddr={} fd={} name={name} age={} idle={idle} flags={letters} db={} sub={sub} psub={psub} ssub={ssub} \
          multi={} qbuf={input} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll=0 omem={output} \
-         tot-mem={} events={} cmd={} user=default redir={redirect} resp={} loop={}\n",
+         tot-mem={} events={} cmd={} user={user} redir={redirect} resp={} loop={}\n",
         card.owner.id,
         card.peer,
         shared.address,
@@ -141,7 +142,7 @@ impl Filter {
             && self.pubsub.is_none_or(|wanted| wanted == pubsub)
             && is(&self.address, card.peer.to_string())
             && is(&self.local, shared.address.to_string())
-            && is(&self.user, "default".into())
+            && is(&self.user, String::from_utf8_lossy(&lock(&card.user)).into_owned())
     }
 }
 
@@ -286,7 +287,7 @@ impl Loop {
                     b"TYPE" => filter.kind(value)?,
                     b"ADDR" => filter.address = Some(value.to_vec()),
                     b"LADDR" => filter.local = Some(value.to_vec()),
-                    b"USER" if value != b"default" => {
+                    b"USER" if self.shared.acl.user(value).is_none() => {
                         let name = String::from_utf8_lossy(value);
                         return Err(Fault::made(format!("ERR No such user '{name}'")));
                     }

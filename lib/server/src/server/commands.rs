@@ -20,6 +20,8 @@ use flag::{ADMIN, FAST, NO_AUTH, NOSCRIPT, PUBSUB};
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
     Command::session("auth", -2, FAST | NOSCRIPT | NO_AUTH, category::CONNECTION),
+    Command::session("acl", -2, NOSCRIPT, 0),
+    Command::session("refused", 2, flag::INTERNAL | NOSCRIPT, 0),
     Command::session("subscribe", -2, PUBSUB | NOSCRIPT, 0),
     Command::session("psubscribe", -2, PUBSUB | NOSCRIPT, 0),
     Command::session("ssubscribe", -2, PUBSUB | NOSCRIPT, 0),
@@ -85,14 +87,20 @@ impl Loop {
                 Reply::Int(self.shared.publish(command.name == "spublish", &args[1], &args[2]))
             }
             "pubsub" => self.pubsub(command, &args),
-            "auth" => self.auth(client, args.len() == 2, &args[args.len() - 1], (args.len() == 3).then(|| &args[1])),
+            "acl" => self.acl(client, command, &args).into(),
+            "refused" => Reply::Error(Fault::made(String::from_utf8_lossy(&args[1]).into_owned())),
+            "auth" => match args.len() {
+                2 => self.auth(client, &args[1], None),
+                3 => self.auth(client, &args[2], Some(&args[1])),
+                _ => Reply::Error(fault::SYNTAX),
+            },
             "hello" => self.hello(client, &args),
             "reset" => {
                 self.unsubscribe_all(client);
                 self.stop_listening(client);
                 lock(&client.card.name).clear();
                 client.session = self.session();
-                client.known = self.shared.config.get("requirepass").is_empty();
+                self.forget_user(client);
                 Reply::Status("RESET")
             }
             "client" => return self.client_command(client, command, &args),
@@ -195,21 +203,6 @@ impl Loop {
         }
     }
 
-    fn auth(&mut self, client: &mut Client, short: bool, password: &[u8], user: Option<&[u8]>) -> Reply {
-        let expected = self.shared.config.get("requirepass");
-        if expected.is_empty() && short {
-            return Reply::Error(Fault::new(
-                "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
-            ));
-        }
-        if user.is_some_and(|user| user != b"default") || !(expected.is_empty() || same(expected.as_bytes(), password))
-        {
-            return Reply::Error(Fault::new("WRONGPASS invalid username-password pair or user is disabled."));
-        }
-        client.known = true;
-        Reply::OK
-    }
-
     fn hello(&mut self, client: &mut Client, args: &Args) -> Reply {
         let protocol = match args.get(1) {
             None => client.session.protocol,
@@ -220,7 +213,7 @@ impl Loop {
         let (mut at, mut name) = (2, None);
         while at < args.len() {
             if args.is(at, "AUTH") && at + 2 < args.len() {
-                let reply = self.auth(client, false, &args[at + 2], Some(&args[at + 1]));
+                let reply = self.auth(client, &args[at + 2], Some(&args[at + 1]));
                 if reply.is_error() {
                     return reply;
                 }
@@ -292,9 +285,4 @@ impl Loop {
 fn counted(client: &Client, kind: Kind) -> Reply {
     let shard = kind == Kind::Shard;
     Reply::count(client.subscriptions.iter().filter(|(kind, _)| (*kind == Kind::Shard) == shard).count())
-}
-
-/// Compares in a time that does not depend on where the difference is.
-fn same(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

@@ -15,6 +15,7 @@ use archipelago_replicate::Handle;
 use mio::net::{TcpListener as Listener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
+use super::access::Identity;
 use super::client::Client;
 use super::clients;
 use super::now;
@@ -142,7 +143,7 @@ impl Loop {
     }
 
     /// Sees to it that the next round turns to a client.
-    fn wake(&mut self, slot: usize) {
+    pub(super) fn wake(&mut self, slot: usize) {
         if let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut)
             && !core::mem::replace(&mut client.active, true)
         {
@@ -187,9 +188,12 @@ impl Loop {
         let _ = stream.set_nodelay(true);
         let Ok(peer) = stream.peer_addr() else { return };
         let shared = &self.shared;
-        let open = shared.config.get("requirepass").is_empty();
+        let open = shared.acl.is_open();
         let most = shared.config.get("maxclients").parse().unwrap_or(usize::MAX);
-        let refusal: &[u8] = if open && !peer.ip().to_canonical().is_loopback() {
+        let refusal: &[u8] = if open
+            && shared.config.get("protected-mode") == "yes"
+            && !peer.ip().to_canonical().is_loopback()
+        {
             b"-DENIED Running in protected mode: no password is set, so that only clients of this machine are let in. Start with --requirepass to let in others.\r\n"
         } else if lock(&shared.clients).len() >= most {
             b"-ERR max number of clients reached\r\n"
@@ -212,7 +216,7 @@ impl Loop {
         }
         let card = Arc::new(Card::new(Owner { at: self.number, slot, id }, peer));
         lock(&shared.clients).insert(id, card.clone());
-        let mut client = Client::new(stream, card, open);
+        let mut client = Client::new(stream, card, Identity::new(&self.shared.acl), open);
         client.session = self.session();
         self.clients[slot] = Some(client);
         self.wake(slot);
@@ -262,6 +266,7 @@ impl Loop {
                         self.wake(owner.slot);
                     }
                 }
+                Letter::Access => self.look_again(),
                 Letter::Kill(owner) => {
                     if let Some(client) = self.client(owner) {
                         client.dead = true;
@@ -471,7 +476,13 @@ impl Loop {
     /// Carries out a request. Returns whether the next may be taken.
     fn request(&mut self, client: &mut Client, args: Args, batch: &mut Batch) -> bool {
         self.shared.counts.commands.fetch_add(1, Relaxed);
-        if let Some(refusal) = super::commands::refusal(client, &args) {
+        self.look(client);
+        // Its user is gone: this request is not carried out, though its letter has not come yet.
+        if client.ends {
+            return false;
+        }
+        let refusal = super::commands::refusal(client, &args);
+        if let Some(refusal) = refusal.or_else(|| self.refusal_of(client, &args).map(Reply::Error)) {
             if let Some(command) = command::find(&args[0]) {
                 self.shared.stats.reject(self.number, command);
             }
@@ -488,7 +499,8 @@ impl Loop {
                 Some(reply) => reply,
                 None => return false,
             },
-            Step::Write(write) => {
+            Step::Write(mut write) => {
+                self.refuse_calls(client, &mut write);
                 self.note_reads(client, &write);
                 let special = Session::must_wait(&write);
                 let last = special || super::shared::blocking(&write).is_some();

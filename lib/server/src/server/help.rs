@@ -7,6 +7,18 @@ use crate::reply::{Fault, Reply};
 /// Parts of commands: the command, the part, its least and greatest numbers of words (with both), and how it is said.
 #[rustfmt::skip]
 const PARTS: &[(&str, &str, usize, usize, &str)] = &[
+    ("acl", "cat", 2, 3, "CAT [<category>]: categories, or the commands of one."),
+    ("acl", "deluser", 3, usize::MAX, "DELUSER <user> ...: removes users, and ends their connections."),
+    ("acl", "dryrun", 4, usize::MAX, "DRYRUN <user> <command> [<argument> ...]: whether a user may do this."),
+    ("acl", "genpass", 2, 3, "GENPASS [<bits>]: a random password."),
+    ("acl", "getuser", 3, 3, "GETUSER <user>: what a user may do."),
+    ("acl", "list", 2, 2, "LIST: a line for each user, as in a file."),
+    ("acl", "load", 2, 2, "LOAD: reads the file of users anew."),
+    ("acl", "log", 2, 3, "LOG [<count> | RESET]: what was refused."),
+    ("acl", "save", 2, 2, "SAVE: writes the file of users."),
+    ("acl", "setuser", 3, usize::MAX, "SETUSER <user> [<rule> ...]: changes or makes a user."),
+    ("acl", "users", 2, 2, "USERS: the names of all users."),
+    ("acl", "whoami", 2, 2, "WHOAMI: the connection's user."),
     ("client", "caching", 3, 3, "CACHING (YES|NO): whether the keys of the next command are noted, in the modes OPTIN and OPTOUT."),
     ("client", "getname", 2, 2, "GETNAME: the connection's name."),
     ("client", "getredir", 2, 2, "GETREDIR: the number of the client that hears of changes in this one's place."),

@@ -77,8 +77,10 @@ fn sections(shared: &Shared) -> Vec<(&'static str, String)> {
         ("hz", &10),
         ("io_threads", &shared.mail.len()),
     ]);
+    // A statement of its own, which lets go of the lock: that of clients that wait comes before it.
+    let connected = lock(&shared.clients).len();
     let clients = lines(&[
-        ("connected_clients", &lock(&shared.clients).len()),
+        ("connected_clients", &connected),
         ("cluster_connections", &0),
         ("maxclients", &config("maxclients")),
         ("blocked_clients", &shared.waiting()),

@@ -34,6 +34,11 @@ pub fn check(name: &str, value: &str, before: &str) -> Option<Result<String, &'s
         }
         "slowlog-log-slower-than" => number(-1),
         "slowlog-max-len" | "latency-monitor-threshold" | "tracking-table-max-keys" => number(0),
+        "protected-mode" if matches!(value, "yes" | "no") => Ok(value.to_owned()),
+        "protected-mode" => Err("argument must be 'yes' or 'no'"),
+        "aclfile" => Err("can't set immutable config"),
+        "acllog-max-len" => number(0),
+        "acl-pubsub-default" => Err("users are made without channels"),
         "latency-tracking" => Err("commands are always timed"),
         "client-output-buffer-limit" => limits(value, before),
         _ => return None,
@@ -125,6 +130,7 @@ impl Shared {
             "notify-keyspace-events" => return self.events.listen(events::classes(&value).unwrap_or(0)),
             "client-output-buffer-limit" => self.limits.set(&value),
             "tracking-table-max-keys" => self.tracking.limit(value.parse().unwrap_or(0)),
+            "requirepass" => self.acl.require(value.as_bytes()),
             _ => self.slow.configure(&name, &value),
         }
         Vec::new()

@@ -22,6 +22,7 @@ use super::saver::Saver;
 use super::slow::{Slow, Suspect};
 use super::stats::Stats;
 use super::tracking::Tracking;
+use crate::acl::{Acl, DEFAULT};
 use crate::blocked::{Blocked, Key, Owner, keys};
 use crate::command::{self, Command, flag};
 use crate::config::Config;
@@ -51,6 +52,8 @@ pub enum Letter {
     Message(Vec<Owner>, Encoded, Option<Arc<Subscription>>),
     /// Keys that a client's cache has are stale: what it is told of them in both protocols.
     Invalidate(Owner, (Vec<u8>, Vec<u8>)),
+    /// Users have changed.
+    Access,
     /// A client is to end.
     Kill(Owner),
     /// A client waits no longer: it is answered with an error, or as after its time.
@@ -107,6 +110,8 @@ pub struct Card {
     pub since: Instant,
     /// Its name.
     pub name: Mutex<Vec<u8>>,
+    /// Its user's name.
+    pub user: Mutex<Vec<u8>>,
     /// What its loop shows of it.
     pub shown: Shown,
 }
@@ -114,7 +119,14 @@ pub struct Card {
 impl Card {
     /// Of a client that has just come.
     pub fn new(owner: Owner, peer: SocketAddr) -> Self {
-        Self { owner, peer, since: Instant::now(), name: Mutex::default(), shown: Shown::default() }
+        Self {
+            owner,
+            peer,
+            since: Instant::now(),
+            name: Mutex::default(),
+            user: Mutex::new(DEFAULT.to_vec()),
+            shown: Shown::default(),
+        }
     }
 }
 
@@ -138,6 +150,8 @@ pub struct Shared {
     pub store: Store,
     /// Settings.
     pub config: Config,
+    /// Users.
+    pub acl: Acl,
     /// Each loop's letters.
     pub mail: Vec<Mailbox>,
     /// Who listens to events.
@@ -186,6 +200,18 @@ pub struct Shared {
 }
 
 /// Locks. Nothing panics while one of the server's locks is held.
+///
+/// One that holds a lock takes only those behind it in this list, so that no two wait for each other:
+///
+/// 1. the order of events ([`Shared::in_order`]),
+/// 2. `blocked`: [`Shared::serve`] holds it while it asks what a client may do, carries out its command and tells of it,
+/// 3. the tables of tracking, and the hub of subscriptions: never both,
+/// 4. `clients`,
+/// 5. a [`Card`]'s `name` or `user`, a loop's letters, those of settings, of users and of the log of refusals: nothing is
+///    locked behind one of these.
+///
+/// A guard in a statement's expression is held to the end of the statement: where one of these locks is read for a call that
+/// takes another, or the same again, the reading is a statement of its own.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nothing panics while it is locked")
 }
@@ -197,6 +223,7 @@ impl Shared {
         let shared = Self {
             store,
             config,
+            acl: Acl::default(),
             mail,
             address,
             slow: Slow::default(),
@@ -223,6 +250,7 @@ impl Shared {
             work: Condvar::new(),
         };
         shared.configure_all();
+        shared.configure("requirepass");
         shared
     }
 
@@ -390,6 +418,12 @@ impl Shared {
             let mut ticket = 0;
             while let Some((next, owner, call)) = blocked.next(&key, ticket) {
                 ticket = next;
+                if let Some(fault) = self.refusal_of(owner.id, call) {
+                    blocked.remove(owner.id);
+                    let outcome = Outcome { reply: Reply::Error(fault), effects: None };
+                    self.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
+                    continue;
+                }
                 let again = Write::Call(Call { now: now(), ..call.clone() });
                 let Some(mut outcome) = self.store.write_many(handle, vec![again]).pop() else { return };
                 // A key that has expired is an effect, too, when there is nothing for the client.

@@ -1,0 +1,359 @@
+//! May a user do this?
+//!
+//! A request is allowed if one selector allows all of it: its command, the way in which it uses each of its keys, and its
+//! channels. What is refused is told by the selector that came furthest.
+
+use super::selector::{READ, Selector, WRITE};
+use super::units;
+use super::user::User;
+use crate::args::Args;
+use crate::command::{Command, Keys, flag};
+use crate::pubsub::Kind;
+use crate::reply::Fault;
+
+/// Why a request is refused. Later ones are nearer to what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Denied {
+    /// The command: its name.
+    Command(String),
+    /// A key.
+    Key(Vec<u8>),
+    /// Keys that `SORT` would make of a pattern.
+    Pattern(&'static str),
+    /// A channel.
+    Channel(Vec<u8>),
+}
+
+impl Denied {
+    /// The answer to a client.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Command(name) => {
+                Fault::made(format!("NOPERM this user has no permissions to run the '{name}' command"))
+            }
+            Self::Key(_) => {
+                Fault::new("NOPERM this user has no permissions to access one of the keys used as arguments")
+            }
+            Self::Pattern(word) => {
+                Fault::made(format!("ERR {word} option of SORT denied due to insufficient ACL permissions."))
+            }
+            Self::Channel(_) => {
+                Fault::new("NOPERM this user has no permissions to access one of the channels used as arguments")
+            }
+        }
+    }
+
+    /// The answer to `ACL DRYRUN`.
+    pub fn told(&self) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match self {
+            Self::Command(name) => format!("This user has no permissions to run the '{name}' command"),
+            Self::Key(key) => format!("This user has no permissions to access the '{}' key", text(key)),
+            Self::Channel(channel) => format!("This user has no permissions to access the '{}' channel", text(channel)),
+            Self::Pattern(word) => format!("{word} option of SORT denied due to insufficient ACL permissions."),
+        }
+    }
+
+    /// Its kind and what was refused, for the log.
+    pub fn logged(&self) -> (&'static str, Vec<u8>) {
+        match self {
+            Self::Command(name) => ("command", name.clone().into_bytes()),
+            Self::Key(key) => ("key", key.clone()),
+            Self::Pattern(word) => ("key", word.as_bytes().to_vec()),
+            Self::Channel(channel) => ("channel", channel.clone()),
+        }
+    }
+}
+
+/// Commands that write to their first key, and read the others.
+const STORES: &[&str] = &[
+    "bitop",
+    "sdiffstore",
+    "sinterstore",
+    "sunionstore",
+    "zdiffstore",
+    "zinterstore",
+    "zrangestore",
+    "zunionstore",
+    "geosearchstore",
+];
+/// Commands that read and write their first key, and write the second.
+const MOVES: &[&str] = &["blmove", "brpoplpush", "lmove", "rename", "renamenx", "rpoplpush", "smove"];
+/// Commands that write without telling anything of what was there.
+const BLIND: &[&str] = &[
+    "append",
+    "del",
+    "expire",
+    "expireat",
+    "hdel",
+    "hmset",
+    "hset",
+    "hsetnx",
+    "linsert",
+    "lpush",
+    "lpushx",
+    "lrem",
+    "lset",
+    "ltrim",
+    "mset",
+    "msetnx",
+    "persist",
+    "pexpire",
+    "pexpireat",
+    "psetex",
+    "rpush",
+    "rpushx",
+    "sadd",
+    "setex",
+    "setnx",
+    "setrange",
+    "srem",
+    "unlink",
+    "xack",
+    "xadd",
+    "xautoclaim",
+    "xclaim",
+    "xdel",
+    "xsetid",
+    "xtrim",
+    "zadd",
+    "zrem",
+    "zremrangebylex",
+    "zremrangebyrank",
+    "zremrangebyscore",
+    "restore",
+    "geoadd",
+    "pfadd",
+    "xgroup",
+];
+/// Commands that tell of a value no more than its type and size: any pattern will do.
+const SHAPES: &[&str] = &[
+    "exists",
+    "hexists",
+    "hlen",
+    "hstrlen",
+    "llen",
+    "scard",
+    "sismember",
+    "strlen",
+    "touch",
+    "type",
+    "xlen",
+    "zcard",
+    "object",
+    "watch",
+    "memory",
+];
+
+/// Commands that run scripts.
+const SCRIPTS: &[&str] = &["eval", "evalsha", "eval_ro", "evalsha_ro"];
+
+/// How a command uses its `number`th key. What is not in a list is used in both ways if the command writes.
+fn modes(command: &Command, args: &Args, number: usize) -> u8 {
+    let name = command.name;
+    let is = |list: &[&str]| list.contains(&name);
+    match (name, number) {
+        _ if is(SHAPES) => 0,
+        _ if is(BLIND) => WRITE,
+        ("copy", 0) | ("xreadgroup", _) => READ,
+        ("copy", _) => WRITE,
+        // The value that was there is told only with GET.
+        ("set", _) if (3..args.len()).all(|at| !args.is(at, "GET")) => WRITE,
+        ("bitfield", _) if !bits_change(args) => READ,
+        ("sort" | "georadius" | "georadiusbymember", 0) => READ,
+        ("sort" | "georadius" | "georadiusbymember", _) => WRITE,
+        _ if is(STORES) => {
+            if number == 0 {
+                WRITE
+            } else {
+                READ
+            }
+        }
+        _ if is(MOVES) && number > 0 => WRITE,
+        _ if command.has(flag::WRITE) => READ | WRITE,
+        _ => READ,
+    }
+}
+
+/// Returns whether a `BITFIELD` does more than `GET`.
+fn bits_change(args: &Args) -> bool {
+    (2..args.len()).any(|at| args.is(at, "SET") || args.is(at, "INCRBY"))
+}
+
+/// The places of a request's keys.
+fn keys(command: &Command, args: &Args) -> Vec<usize> {
+    match (command.name, command.keys) {
+        ("watch", _) => (1..args.len()).collect(),
+        ("memory", Keys::None) if args.is(1, "USAGE") => (2..args.len().min(3)).collect(),
+        _ => command.keys.places(args),
+    }
+}
+
+/// The channels of a request, and whether they are patterns.
+fn channels(command: &Command, args: &Args) -> (core::ops::Range<usize>, bool) {
+    match command.name {
+        "publish" | "spublish" => (1..2, false),
+        "subscribe" | "ssubscribe" => (1..args.len(), false),
+        "psubscribe" => (1..args.len(), true),
+        _ => (0..0, false),
+    }
+}
+
+/// The first option of `SORT` that makes keys of a pattern.
+fn sorted_by(command: &Command, args: &Args) -> Option<&'static str> {
+    if !matches!(command.name, "sort" | "sort_ro") {
+        return None;
+    }
+    (2..args.len().saturating_sub(1)).find_map(|at| match () {
+        () if args.is(at, "BY") && args[at + 1].contains(&b'*') => Some("BY"),
+        // The element itself, too, as Redis has it.
+        () if args.is(at, "GET") => Some("GET"),
+        () => None,
+    })
+}
+
+fn selected(selector: &Selector, command: &'static Command, args: &Args) -> Result<(), Denied> {
+    let unit = units::asked(command, args);
+    let free = command.has(flag::NO_AUTH);
+    let allowed = unit.is_some_and(|unit| selector.allows(unit))
+        || args.get(1).is_some_and(|first| selector.allows_first(command.name, first));
+    if !free && !allowed {
+        let name = unit.map_or_else(|| command.name.to_owned(), |unit| units::all()[unit].name());
+        return Err(Denied::Command(name));
+    }
+    for (number, place) in keys(command, args).into_iter().enumerate() {
+        if !selector.allows_key(&args[place], modes(command, args, number)) {
+            return Err(Denied::Key(args[place].to_vec()));
+        }
+    }
+    if let Some(word) = sorted_by(command, args).filter(|_| !selector.reads_all()) {
+        return Err(Denied::Pattern(word));
+    }
+    let (channels, are_patterns) = channels(command, args);
+    for channel in channels.filter_map(|place| args.get(place)) {
+        if !selector.allows_channel(channel, are_patterns) {
+            return Err(Denied::Channel(channel.to_vec()));
+        }
+    }
+    Ok(())
+}
+
+impl User {
+    /// Asks whether a request is allowed. Its number of arguments is right.
+    ///
+    /// # Errors
+    /// What is not allowed.
+    pub fn check(&self, command: &'static Command, args: &Args) -> Result<(), Denied> {
+        if self.is_all {
+            return Ok(());
+        }
+        // The commands of a script are asked for no rights, so a script is for those who have all of them.
+        if SCRIPTS.contains(&command.name) {
+            return Err(Denied::Command(command.name.to_owned()));
+        }
+        let mut furthest = None;
+        for selector in &self.selectors {
+            match selected(selector, command, args) {
+                Ok(()) => return Ok(()),
+                Err(denied) => furthest = furthest.max(Some(denied)),
+            }
+        }
+        furthest.map_or(Ok(()), Err)
+    }
+
+    /// Returns whether a subscription that there is would be allowed now.
+    pub fn may_hear(&self, kind: Kind, channel: &[u8]) -> bool {
+        self.selectors.iter().any(|selector| selector.allows_channel(channel, kind == Kind::Pattern))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command;
+
+    fn asked(rules: &str, request: &str) -> Result<(), Denied> {
+        let mut user = User::none();
+        let rules = super::super::user::joined(rules.split(' ').map(str::as_bytes)).unwrap();
+        rules.iter().for_each(|rule| user.apply(rule).unwrap());
+        let args: Args = request.split(' ').collect();
+        user.check(command::find(&args[0]).unwrap(), &args)
+    }
+
+    #[test]
+    fn keys_are_used_in_ways() {
+        let rules = "+@all %R~r* %W~w* ~b*";
+        for (request, allowed) in [
+            ("get r", true),
+            ("get w", false),
+            ("get b", true),
+            ("set r 1", false),
+            ("set w 1", true),
+            ("set w 1 get", false),
+            ("set b 1 get", true),
+            ("copy r w", true),
+            ("copy w r", false),
+            ("copy w w2", false),
+            ("rename b w", true),
+            ("rename w w2", false),
+            ("rename b r", false),
+            ("exists w r b", true),
+            ("exists x", false),
+            ("incr w", false),
+            ("incr b", true),
+            ("sinterstore w r r2", true),
+            ("sinterstore w w2", false),
+            ("bitfield r get u8 0", true),
+            ("bitfield r set u8 0 1", false),
+            ("mget r b", true),
+            ("mget r w", false),
+            ("object encoding x", false),
+            ("object encoding w", true),
+            ("watch x", false),
+            ("watch w", true),
+            ("zunionstore w 1 r", true),
+            ("zunionstore w 1 x", false),
+            ("lmpop 2 b x left", false),
+            ("dbsize", true),
+        ] {
+            assert_eq!(asked(rules, request).is_ok(), allowed, "{request}");
+        }
+    }
+
+    #[test]
+    fn one_selector_allows_all_of_a_request() {
+        let rules = "+set ~a (+get ~b &c +publish)";
+        assert_eq!(asked(rules, "get a"), Err(Denied::Key(b"a".to_vec())));
+        assert_eq!(asked(rules, "set b 1"), Err(Denied::Key(b"b".to_vec())));
+        assert_eq!(asked(rules, "get b"), Ok(()));
+        assert_eq!(asked(rules, "publish c 1"), Ok(()));
+        assert_eq!(asked(rules, "publish d 1"), Err(Denied::Channel(b"d".to_vec())));
+        assert_eq!(asked(rules, "del a"), Err(Denied::Command("del".into())));
+    }
+
+    #[test]
+    fn scripts_are_for_users_with_all_rights() {
+        for name in SCRIPTS {
+            let request = format!("{name} return 0");
+            assert_eq!(asked("+@all ~* &*", &request), Ok(()));
+            for rules in ["+@all ~a &*", "+@all ~*", "+@all -get ~* &*"] {
+                assert_eq!(asked(rules, &request), Err(Denied::Command((*name).into())), "{rules}");
+            }
+        }
+    }
+
+    #[test]
+    fn parts_and_first_arguments() {
+        assert_eq!(asked("+config|get", "config get a"), Ok(()));
+        assert_eq!(asked("+config|get", "config set a b"), Err(Denied::Command("config|set".into())));
+        assert_eq!(asked("+@all -config|set", "config set a b"), Err(Denied::Command("config|set".into())));
+        assert_eq!(asked("+config|get", "config nothing"), Err(Denied::Command("config".into())));
+        assert_eq!(asked("+select|1", "select 1"), Ok(()));
+        assert!(asked("+select|1", "select 2").is_err());
+        assert!(asked("+select|1 -select", "select 1").is_err());
+        assert!(asked("+select|1 -@connection", "select 1").is_err());
+        assert_eq!(asked("+@connection", "client kill a"), Ok(()));
+        assert_eq!(asked("+@connection -@admin", "client kill a"), Err(Denied::Command("client|kill".into())));
+        assert_eq!(asked("+@all -@all", "hello"), Ok(()));
+    }
+}

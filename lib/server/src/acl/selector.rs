@@ -1,0 +1,258 @@
+//! Selectors: commands, keys and channels that are allowed together.
+
+use super::units;
+use crate::command::category;
+use crate::family::glob;
+
+/// May read the value.
+pub const READ: u8 = 1;
+/// May change the value.
+pub const WRITE: u8 = 2;
+
+/// What is allowed together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// A bit for each of [`units::all`].
+    allowed: Vec<u64>,
+    /// Commands that are allowed with these first arguments, though not as a whole.
+    firsts: Vec<(&'static str, Vec<u8>)>,
+    /// What makes `allowed` and `firsts`, in order, from nothing.
+    rules: Vec<String>,
+    /// Every key.
+    pub all_keys: bool,
+    /// Every channel.
+    pub all_channels: bool,
+    /// Patterns of keys, and what is allowed with these.
+    pub keys: Vec<(Vec<u8>, u8)>,
+    /// Patterns of channels.
+    pub channels: Vec<Vec<u8>>,
+}
+
+const UNKNOWN: &str = "Unknown command or category name in ACL";
+const SYNTAX: &str = "Syntax error";
+const KEYS: &str = "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. Try 'resetkeys' to start with an empty list of patterns";
+const CHANNELS: &str = "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. Try 'resetchannels' to start with an empty list of channels";
+const DEEP: &str = "Allowing first-arg of a subcommand is not supported";
+
+impl Selector {
+    /// All is allowed.
+    pub fn all() -> Self {
+        let mut all = Self { all_keys: true, all_channels: true, ..Self::default() };
+        all.every(true);
+        all
+    }
+
+    fn every(&mut self, allow: bool) {
+        self.allowed = vec![if allow { u64::MAX } else { 0 }; units::all().len().div_ceil(64)];
+        self.firsts.clear();
+        self.rules = if allow { vec!["+@all".to_owned()] } else { Vec::new() };
+    }
+
+    /// Returns whether a unit is allowed.
+    pub fn allows(&self, unit: usize) -> bool {
+        self.allowed.get(unit / 64).is_some_and(|word| word >> (unit % 64) & 1 == 1)
+    }
+
+    /// Returns whether a command is allowed with this first argument.
+    pub fn allows_first(&self, command: &str, first: &[u8]) -> bool {
+        self.firsts.iter().any(|(name, word)| *name == command && word.eq_ignore_ascii_case(first))
+    }
+
+    /// Returns whether every request is allowed.
+    pub fn is_all(&self) -> bool {
+        self.all_keys && self.all_channels && (0..units::all().len()).all(|unit| self.allows(unit))
+    }
+
+    fn put(&mut self, unit: usize, allow: bool) {
+        self.allowed.resize(units::all().len().div_ceil(64), 0);
+        let bit = 1 << (unit % 64);
+        if allow {
+            self.allowed[unit / 64] |= bit;
+        } else {
+            self.allowed[unit / 64] &= !bit;
+        }
+    }
+
+    /// Changes it by a rule.
+    ///
+    /// # Errors
+    /// What is wrong with the rule.
+    pub fn apply(&mut self, rule: &[u8]) -> Result<(), &'static str> {
+        match rule.to_ascii_lowercase().as_slice() {
+            b"allkeys" | b"~*" => (self.all_keys, self.keys) = (true, Vec::new()),
+            b"resetkeys" => (self.all_keys, self.keys) = (false, Vec::new()),
+            b"allchannels" | b"&*" => (self.all_channels, self.channels) = (true, Vec::new()),
+            b"resetchannels" => (self.all_channels, self.channels) = (false, Vec::new()),
+            b"allcommands" | b"+@all" => self.every(true),
+            b"nocommands" | b"-@all" => self.every(false),
+            _ => match rule {
+                [b'~', pattern @ ..] => self.key(pattern, READ | WRITE)?,
+                [b'%', rest @ ..] => {
+                    let end = rest.iter().position(|byte| *byte == b'~').ok_or(SYNTAX)?;
+                    let mut modes = 0;
+                    for letter in &rest[..end] {
+                        let mode = match letter.to_ascii_uppercase() {
+                            b'R' => READ,
+                            b'W' => WRITE,
+                            _ => return Err(SYNTAX),
+                        };
+                        if modes & mode != 0 {
+                            return Err(SYNTAX);
+                        }
+                        modes |= mode;
+                    }
+                    match (modes, &rest[end + 1..]) {
+                        (0, _) => return Err(SYNTAX),
+                        (3, b"*") => (self.all_keys, self.keys) = (true, Vec::new()),
+                        (modes, pattern) => self.key(pattern, modes)?,
+                    }
+                }
+                [b'&', pattern @ ..] => self.channel(pattern)?,
+                [sign @ (b'+' | b'-'), b'@', name @ ..] => self.category(name, *sign == b'+')?,
+                [sign @ (b'+' | b'-'), name @ ..] => self.command(name, *sign == b'+')?,
+                _ => return Err(SYNTAX),
+            },
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, pattern: &[u8], modes: u8) -> Result<(), &'static str> {
+        if self.all_keys {
+            return Err(KEYS);
+        }
+        if !super::is_name(pattern) {
+            return Err(SYNTAX);
+        }
+        match self.keys.iter_mut().find(|(known, _)| known == pattern) {
+            Some((_, known)) => *known |= modes,
+            None => self.keys.push((pattern.to_vec(), modes)),
+        }
+        Ok(())
+    }
+
+    fn channel(&mut self, pattern: &[u8]) -> Result<(), &'static str> {
+        if self.all_channels {
+            return Err(CHANNELS);
+        }
+        if !super::is_name(pattern) {
+            return Err(SYNTAX);
+        }
+        if !self.channels.iter().any(|known| known == pattern) {
+            self.channels.push(pattern.to_vec());
+        }
+        Ok(())
+    }
+
+    fn category(&mut self, name: &[u8], allow: bool) -> Result<(), &'static str> {
+        let bit = units::category(name).ok_or(UNKNOWN)?;
+        for (at, unit) in units::all().iter().enumerate().filter(|(_, unit)| unit.categories & bit != 0) {
+            self.put(at, allow);
+            if unit.part.is_none() {
+                self.firsts.retain(|(command, _)| *command != unit.command);
+            }
+        }
+        let name = category::NAMES[bit.trailing_zeros() as usize];
+        self.note(format!("@{name}"), allow);
+        Ok(())
+    }
+
+    fn command(&mut self, name: &[u8], allow: bool) -> Result<(), &'static str> {
+        let (name, part) = match name.iter().position(|byte| *byte == b'|') {
+            Some(bar) => (&name[..bar], Some(&name[bar + 1..])),
+            None => (name, None),
+        };
+        let name = core::str::from_utf8(name).map_err(|_| UNKNOWN)?.to_ascii_lowercase();
+        let units = units::of(&name).ok_or(UNKNOWN)?;
+        let name = units::all()[units.start].command;
+        let Some(part) = part else {
+            units.for_each(|unit| self.put(unit, allow));
+            self.firsts.retain(|(command, _)| *command != name);
+            self.rules.retain(|rule| !rule[1..].strip_prefix(name).is_some_and(|rest| rest.starts_with('|')));
+            self.note(name.to_owned(), allow);
+            return Ok(());
+        };
+        if part.contains(&b'|') && units.len() > 1 {
+            return Err(DEEP);
+        }
+        if let Some(unit) = units::part(name, part) {
+            self.put(unit, allow);
+            self.note(units::all()[unit].name(), allow);
+            return Ok(());
+        }
+        // A word that is no part's name allows nothing of a command with parts.
+        if part.is_empty() || units.len() > 1 || !allow {
+            return Err(if part.is_empty() { SYNTAX } else { UNKNOWN });
+        }
+        let first = (name, part.to_ascii_lowercase());
+        if !self.firsts.contains(&first) {
+            self.note(format!("{name}|{}", String::from_utf8_lossy(&first.1)), true);
+            self.firsts.push(first);
+        }
+        Ok(())
+    }
+
+    /// Notes a rule in place of one that it makes void: one for the very same units.
+    fn note(&mut self, what: String, allow: bool) {
+        self.rules.retain(|rule| rule[1..] != what);
+        self.rules.push(format!("{}{what}", if allow { '+' } else { '-' }));
+    }
+
+    /// The rules for commands, from nothing.
+    pub fn commands(&self) -> String {
+        let base = if self.rules.first().is_some_and(|rule| rule == "+@all") { None } else { Some("-@all") };
+        let rules: Vec<&str> = base.into_iter().chain(self.rules.iter().map(String::as_str)).collect();
+        rules.join(" ")
+    }
+
+    /// The rules for keys.
+    pub fn key_rules(&self) -> Vec<u8> {
+        if self.all_keys {
+            return b"~*".to_vec();
+        }
+        let rule = |(pattern, modes): &(Vec<u8>, u8)| {
+            let sign: &[u8] = match *modes {
+                READ => b"%R~",
+                WRITE => b"%W~",
+                _ => b"~",
+            };
+            [sign, pattern].concat()
+        };
+        self.keys.iter().map(rule).collect::<Vec<_>>().join(&b' ')
+    }
+
+    /// The rules for channels.
+    pub fn channel_rules(&self) -> Vec<u8> {
+        if self.all_channels {
+            return b"&*".to_vec();
+        }
+        self.channels.iter().map(|pattern| [b"&", &pattern[..]].concat()).collect::<Vec<_>>().join(&b' ')
+    }
+
+    /// All of its rules, from nothing.
+    pub fn line(&self) -> Vec<u8> {
+        let mut parts = Vec::new();
+        parts.extend(Some(self.key_rules()).filter(|rules| !rules.is_empty()));
+        if !self.all_channels {
+            parts.push(b"resetchannels".to_vec());
+        }
+        parts.extend(Some(self.channel_rules()).filter(|rules| !rules.is_empty()));
+        parts.push(self.commands().into_bytes());
+        parts.join(&b' ')
+    }
+
+    /// Returns whether a key may be used in these ways.
+    pub fn allows_key(&self, key: &[u8], modes: u8) -> bool {
+        self.all_keys || self.keys.iter().any(|(pattern, known)| known & modes == modes && glob::fits(pattern, key))
+    }
+
+    /// Returns whether every key may be read.
+    pub fn reads_all(&self) -> bool {
+        self.all_keys || self.keys.iter().any(|(pattern, known)| pattern == b"*" && known & READ != 0)
+    }
+
+    /// Returns whether a channel, or a pattern of channels by its very text, may be used.
+    pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
+        let fits = |pattern: &Vec<u8>| if is_pattern { pattern == channel } else { glob::fits(pattern, channel) };
+        self.all_channels || self.channels.iter().any(fits)
+    }
+}

@@ -1,0 +1,110 @@
+//! What rules allow: units. A command without parts is a unit; so are each part of a command that has some, and the command
+//! with a part that is not listed here, which is as the whole command: allowed only if that is.
+
+use archipelago_platform::sync::LazyLock;
+use std::collections::HashMap;
+
+use crate::args::Args;
+use crate::command::{self, Command, category, flag};
+use category::{ADMIN, CONNECTION, DANGEROUS, PUBSUB, READ, SCRIPTING, SLOW, STREAM, WRITE};
+
+/// The categories of an administrator's parts.
+const FOR_ADMINS: u32 = ADMIN | DANGEROUS | SLOW;
+/// The same of `CLIENT`.
+const CLIENTS: u32 = FOR_ADMINS | CONNECTION;
+/// The categories of other parts of the connection.
+const CONNECTED: u32 = CONNECTION | SLOW;
+
+/// Commands with parts, and their parts with their categories.
+#[rustfmt::skip]
+const PARTS: &[(&str, u32, &[&str])] = &[
+    ("acl", SLOW, &["cat", "dryrun", "genpass", "help", "whoami"]),
+    ("acl", FOR_ADMINS, &["deluser", "getuser", "list", "load", "log", "save", "setuser", "users"]),
+    ("client", CONNECTED, &["caching", "getname", "getredir", "help", "id", "info", "no-touch", "reply", "setinfo", "setname", "tracking", "trackinginfo"]),
+    ("client", CLIENTS, &["kill", "list", "no-evict", "pause", "unblock", "unpause"]),
+    ("command", CONNECTED, &["count", "docs", "getkeys", "getkeysandflags", "help", "info", "list"]),
+    ("config", FOR_ADMINS, &["get", "resetstat", "rewrite", "set"]),
+    ("config", SLOW, &["help"]),
+    ("function", SLOW | SCRIPTING, &["dump", "help", "list", "stats"]),
+    ("function", SLOW | SCRIPTING | WRITE, &["delete", "flush", "load", "restore"]),
+    ("function", SLOW | SCRIPTING, &["kill"]),
+    ("latency", FOR_ADMINS, &["doctor", "graph", "histogram", "history", "latest", "reset"]),
+    ("latency", SLOW, &["help"]),
+    ("memory", SLOW, &["doctor", "help", "malloc-stats", "purge", "stats"]),
+    ("memory", SLOW | READ, &["usage"]),
+    ("object", SLOW | READ | category::KEYSPACE, &["encoding", "freq", "idletime", "refcount"]),
+    ("object", SLOW | category::KEYSPACE, &["help"]),
+    ("pubsub", SLOW | PUBSUB, &["channels", "numpat", "numsub", "shardchannels", "shardnumsub"]),
+    ("pubsub", SLOW, &["help"]),
+    ("script", SLOW | SCRIPTING, &["debug", "exists", "flush", "help", "kill", "load"]),
+    ("slowlog", FOR_ADMINS, &["get", "len", "reset"]),
+    ("slowlog", SLOW, &["help"]),
+    ("xgroup", SLOW | STREAM | WRITE, &["create", "createconsumer", "delconsumer", "destroy", "setid"]),
+    ("xgroup", SLOW | STREAM, &["help"]),
+    ("xinfo", SLOW | STREAM | READ, &["consumers", "groups", "stream"]),
+    ("xinfo", SLOW | STREAM, &["help"]),
+];
+
+/// A unit.
+pub struct Unit {
+    /// The command's name.
+    pub command: &'static str,
+    /// The part's name.
+    pub part: Option<&'static str>,
+    /// Bits of [`category`].
+    pub categories: u32,
+}
+
+static UNITS: LazyLock<Vec<Unit>> = LazyLock::new(|| {
+    let mut units = Vec::new();
+    for command in command::all().filter(|command| !command.has(flag::INTERNAL)) {
+        let parts = PARTS.iter().filter(|(name, ..)| *name == command.name);
+        units.push(Unit { command: command.name, part: None, categories: command.categories });
+        for (name, categories, parts) in parts {
+            units.extend(parts.iter().map(|part| Unit { command: name, part: Some(part), categories: *categories }));
+        }
+    }
+    units
+});
+
+/// Where each command's units are.
+static PLACES: LazyLock<HashMap<&'static str, (usize, usize)>> = LazyLock::new(|| {
+    let mut places = HashMap::new();
+    for (at, unit) in UNITS.iter().enumerate() {
+        places.entry(unit.command).or_insert((at, at)).1 = at + 1;
+    }
+    places
+});
+
+/// All units.
+pub fn all() -> &'static [Unit] {
+    &UNITS
+}
+
+/// The places of a command's units: the first is the command's own.
+pub fn of(command: &str) -> Option<core::ops::Range<usize>> {
+    PLACES.get(command).map(|(start, end)| *start..*end)
+}
+
+/// The place of a part's unit.
+pub fn part(command: &str, part: &[u8]) -> Option<usize> {
+    of(command)?.find(|at| UNITS[*at].part.is_some_and(|name| part.eq_ignore_ascii_case(name.as_bytes())))
+}
+
+/// The place of what a request asks for. Returns `None` for the server's own commands.
+pub fn asked(command: &Command, args: &Args) -> Option<usize> {
+    let whole = of(command.name)?;
+    args.get(1).and_then(|word| part(command.name, word)).or(Some(whole.start))
+}
+
+/// The category of this name.
+pub fn category(name: &[u8]) -> Option<u32> {
+    category::NAMES.iter().position(|known| name.eq_ignore_ascii_case(known.as_bytes())).map(|bit| 1 << bit)
+}
+
+impl Unit {
+    /// Its name, as errors say it.
+    pub fn name(&self) -> String {
+        self.part.map_or_else(|| self.command.to_owned(), |part| format!("{}|{part}", self.command))
+    }
+}

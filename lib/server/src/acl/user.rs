@@ -1,0 +1,168 @@
+//! A user: whether it may come in, and its selectors.
+
+use sha2::{Digest, Sha256};
+
+use super::selector::Selector;
+
+/// A password's SHA-256.
+type Hash = [u8; 32];
+
+/// A user. See the module of [`acl`](super).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// It may come in.
+    pub on: bool,
+    /// Any password is right.
+    pub nopass: bool,
+    /// Whether payloads of `RESTORE` are looked at, if a rule said so: they always are.
+    sanitize: Option<bool>,
+    passwords: Vec<Hash>,
+    /// What is allowed: by any of these, the first of which is the user's own.
+    pub selectors: Vec<Selector>,
+    /// Every request is allowed: asked with each.
+    pub is_all: bool,
+}
+
+const HASH: &str = "The password hash must be exactly 64 characters and contain only lowercase hexadecimal characters";
+const NO_PASSWORD: &str = "The password you are trying to remove from the user does not exist";
+
+impl User {
+    /// A user that may nothing.
+    pub fn none() -> Self {
+        let (selectors, passwords) = (vec![Selector::default()], Vec::new());
+        Self { on: false, nopass: false, sanitize: None, passwords, selectors, is_all: false }
+    }
+
+    /// A user that may everything, without a password.
+    pub fn all() -> Self {
+        Self { on: true, nopass: true, selectors: vec![Selector::all()], is_all: true, ..Self::none() }
+    }
+
+    /// Changes it by a rule; one in parentheses is a selector, in one piece.
+    ///
+    /// # Errors
+    /// What is wrong with the rule.
+    pub fn apply(&mut self, rule: &[u8]) -> Result<(), &'static str> {
+        match rule.to_ascii_lowercase().as_slice() {
+            b"on" => self.on = true,
+            b"off" => self.on = false,
+            b"nopass" => (self.nopass, self.passwords) = (true, Vec::new()),
+            b"resetpass" => (self.nopass, self.passwords) = (false, Vec::new()),
+            b"sanitize-payload" => self.sanitize = Some(true),
+            b"skip-sanitize-payload" => self.sanitize = Some(false),
+            b"clearselectors" => self.selectors.truncate(1),
+            b"reset" => *self = Self::none(),
+            _ => match rule {
+                [b'>', password @ ..] => self.add(hash(password)),
+                [b'#', digits @ ..] => self.add(digits_of(digits).ok_or(HASH)?),
+                [b'<', password @ ..] => self.remove(hash(password))?,
+                [b'!', digits @ ..] => self.remove(digits_of(digits).ok_or(HASH)?)?,
+                [b'(', rules @ .., b')'] => {
+                    let mut selector = Selector::default();
+                    rules
+                        .split(u8::is_ascii_whitespace)
+                        .filter(|rule| !rule.is_empty())
+                        .try_for_each(|rule| selector.apply(rule))?;
+                    self.selectors.push(selector);
+                }
+                _ => self.selectors[0].apply(rule)?,
+            },
+        }
+        self.is_all = self.selectors.iter().any(Selector::is_all);
+        Ok(())
+    }
+
+    fn add(&mut self, hash: Hash) {
+        self.nopass = false;
+        if !self.passwords.contains(&hash) {
+            self.passwords.push(hash);
+        }
+    }
+
+    fn remove(&mut self, hash: Hash) -> Result<(), &'static str> {
+        let place = self.passwords.iter().position(|known| *known == hash).ok_or(NO_PASSWORD)?;
+        self.passwords.remove(place);
+        Ok(())
+    }
+
+    /// Returns whether a password is right. All passwords are compared to their ends: the time says nothing of them.
+    pub fn has_password(&self, password: &[u8]) -> bool {
+        let asked = hash(password);
+        let found = self.passwords.iter().fold(false, |found, known| {
+            let differ = known.iter().zip(&asked).fold(0, |differ, (one, other)| differ | (one ^ other));
+            found | (core::hint::black_box(differ) == 0)
+        });
+        found || self.nopass
+    }
+
+    /// The words that say what it is, as `ACL GETUSER` tells them.
+    pub fn flags(&self) -> Vec<&'static str> {
+        let mut flags = vec![if self.on { "on" } else { "off" }];
+        flags.extend(self.nopass.then_some("nopass"));
+        flags.extend(self.sanitize.map(|yes| if yes { "sanitize-payload" } else { "skip-sanitize-payload" }));
+        flags
+    }
+
+    /// Its passwords' hashes, in hexadecimal digits.
+    pub fn passwords(&self) -> impl Iterator<Item = String> {
+        self.passwords.iter().map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// All of its rules, from nothing, behind its name.
+    pub fn line(&self, name: &[u8]) -> Vec<u8> {
+        let mut parts = vec![b"user".to_vec(), name.to_vec()];
+        parts.extend(self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()));
+        parts.extend(self.passwords().map(|digits| format!("#{digits}").into_bytes()));
+        parts.push(self.selectors[0].line());
+        parts.extend(self.selectors[1..].iter().map(|selector| [b"(", &selector.line()[..], b")"].concat()));
+        parts.join(&b' ')
+    }
+}
+
+fn hash(password: &[u8]) -> Hash {
+    Sha256::digest(password).into()
+}
+
+fn digits_of(digits: &[u8]) -> Option<Hash> {
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if digits.len() != 64 || !digits.iter().all(is_digit) {
+        return None;
+    }
+    let mut hash = Hash::default();
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
+        *byte = u8::from_str_radix(core::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+/// The rules, those of a selector joined to one.
+///
+/// # Errors
+/// A parenthesis that is not closed.
+pub fn joined<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Vec<u8>>, String> {
+    let mut rules: Vec<Vec<u8>> = Vec::new();
+    let mut open: Option<Vec<u8>> = None;
+    for word in words {
+        let rule = match open.take() {
+            Some(mut selector) => {
+                selector.push(b' ');
+                selector.extend_from_slice(word);
+                selector
+            }
+            None => word.to_vec(),
+        };
+        if rule.starts_with(b"(") && !rule.ends_with(b")") {
+            open = Some(rule);
+        } else {
+            rules.push(rule);
+        }
+    }
+    match open {
+        Some(rule) => {
+            let first = rule.split(|byte| *byte == b' ').next().unwrap_or_default();
+            let first = String::from_utf8_lossy(first);
+            Err(format!("Unmatched parenthesis in acl selector starting at '{first}'."))
+        }
+        None => Ok(rules),
+    }
+}
