@@ -192,8 +192,11 @@ fn library(lua: &Lua) -> Result<Table> {
     };
     redis.raw_set("error_reply", lua.create_function(single("err"))?)?;
     redis.raw_set("status_reply", lua.create_function(single("ok"))?)?;
-    let sha1 = |_: &Lua, values: Variadic<mlua::LuaString>| match &values[..] {
-        [text] => Ok(table::digest(&text.as_bytes())),
+    let sha1 = |lua: &Lua, values: Variadic<Value>| match &values[..] {
+        [value] => {
+            let text = lua.coerce_string(value.clone())?;
+            Ok(text.map_or_else(|| table::digest(&[]), |text| table::digest(&text.as_bytes())))
+        }
         _ => Err(Error::runtime("wrong number of arguments")),
     };
     redis.raw_set("sha1hex", lua.create_function(sha1)?)?;
