@@ -345,7 +345,6 @@ impl Shared {
         let began = Instant::now();
         let mut outcomes = self.store.write_many(handle, batch);
         self.timed(owners, &commands, &outcomes, suspects, began.elapsed());
-        self.make_room(handle);
         let (mut aftermath, mut others) = (Aftermath::default(), BTreeMap::new());
         self.make_room(handle).into_iter().for_each(|effects| aftermath.add(None, effects));
         for (at, (outcome, owner)) in outcomes.iter_mut().zip(owners).enumerate() {
