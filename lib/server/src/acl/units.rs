@@ -51,7 +51,7 @@ pub struct Unit {
     pub command: &'static str,
     /// The part's name.
     pub part: Option<&'static str>,
-    /// Bits of [`category`].
+    /// Bits of [`category()`].
     pub categories: u32,
 }
 
