@@ -16,6 +16,12 @@ use crate::output::{print, tell};
 /// How often it is looked whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Parameters that have options.
+fn parameters(args: &Serve) -> Vec<(&'static str, String)> {
+    let all = [("maxmemory", &args.maxmemory), ("maxmemory-policy", &args.maxmemory_policy), ("save", &args.save)];
+    all.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect()
+}
+
 pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
     interrupt::install();
     let settings = Settings {
@@ -32,6 +38,7 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
         aclfile: args.aclfile.clone(),
         clients: args.maxclients,
         load: args.load.clone(),
+        parameters: parameters(args),
     };
     let mut server = Server::start(&settings).map_err(Failure::new)?;
     if let Some(recovery) = server.recovery() {

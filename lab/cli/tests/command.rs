@@ -649,3 +649,33 @@ fn what_needs_the_peers_says_so() {
         assert!(said.contains("feature 'peers'"), "{said}");
     }
 }
+
+/// A server that is asked to end by a signal has made what it answered durable, and says that all is well.
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_a_server_well() {
+    use std::io::{BufRead, BufReader, Read};
+
+    let directory = std::env::temp_dir().join(format!("archipelago-serve-{}", std::process::id()));
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_archipelago"));
+        command.args(["serve", "--port", "0", "--appendonly", "everysec", "--maxmemory", "100mb", "--dir"]);
+        let mut child = command.arg(&directory).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let address = lines.find_map(|line| Some(line.strip_prefix("listening on ")?.split(';').next()?.to_owned()));
+        (child, std::net::TcpStream::connect(address.expect("it says where it listens")).unwrap())
+    };
+    let ask = |stream: &mut std::net::TcpStream, line: &str, expected: &str| {
+        stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        let mut answer = vec![0; expected.len()];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer), expected, "{line}");
+    };
+    for number in 1..=3 {
+        let (mut child, mut stream) = start();
+        ask(&mut stream, "INCR a", &format!(":{number}\r\n"));
+        signal(&child, "TERM");
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+    std::fs::remove_dir_all(directory).unwrap();
+}

@@ -42,6 +42,8 @@ pub struct Settings {
     pub clients: usize,
     /// An RDB file to begin with.
     pub load: Option<PathBuf>,
+    /// Parameters of `CONFIG SET`, with their values as it reads them.
+    pub parameters: Vec<(&'static str, String)>,
 }
 
 impl Default for Settings {
@@ -56,6 +58,7 @@ impl Default for Settings {
             aclfile: None,
             clients: 10_000,
             load: None,
+            parameters: Vec::new(),
         }
     }
 }

@@ -112,7 +112,11 @@ impl Server {
         });
         let (polls, mail): (Vec<Poll>, _) =
             polls.collect::<io::Result<Vec<_>>>().map_err(starting)?.into_iter().unzip();
-        let shared = Arc::new(Shared::new(store, Config::new(&settings), mail, address));
+        let config = Config::new(&settings);
+        for (name, value) in &settings.parameters {
+            config.set(name, value).map_err(|what| format!("{what}: --{name} takes what CONFIG SET {name} does"))?;
+        }
+        let shared = Arc::new(Shared::new(store, config, mail, address));
         if let Some(path) = &settings.aclfile {
             shared.load_users(&path.display().to_string())?;
         }

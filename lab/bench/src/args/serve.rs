@@ -51,6 +51,15 @@ pub struct Serve {
     /// Where users are read from, and written to by ACL SAVE
     #[arg(long, value_name = "FILE")]
     pub aclfile: Option<std::path::PathBuf>,
+    /// How much the keys of one replica may take, as 100mb or 2gb [default: as much as there is]
+    #[arg(long, value_name = "BYTES")]
+    pub maxmemory: Option<String>,
+    /// What goes when that is reached: noeviction, allkeys-lru, volatile-ttl, … [default: noeviction]
+    #[arg(long, value_name = "POLICY")]
+    pub maxmemory_policy: Option<String>,
+    /// When snapshots are made: seconds and changes, as "900 1 60 10000"; also at the end [default: never by itself]
+    #[arg(long, value_name = "POINTS")]
+    pub save: Option<String>,
     /// Where to tell metrics: http://ADDRESS/metrics for Prometheus, and a page at http://ADDRESS/
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,

@@ -4,6 +4,7 @@ mod client;
 mod durable;
 mod expiry;
 mod hostile;
+mod hyperloglogs;
 mod linear;
 mod long;
 mod room;

@@ -66,6 +66,53 @@ fn without_a_policy_changes_are_refused_and_others_go_on() {
 }
 
 #[test]
+fn limits_and_snapshots_are_set_at_the_start() {
+    let set = |name, value: &str| (name, value.to_owned());
+    let parameters = vec![set("maxmemory", "100kb"), set("maxmemory-policy", "allkeys-lru"), set("save", "900 1")];
+    let disk = Simulated::new();
+    let settings =
+        Settings { address: ([127, 0, 0, 1], 0).into(), directory: "/data".into(), parameters, ..Settings::default() };
+    let server = Server::start_on(&settings, Arc::new(disk.clone())).unwrap();
+    let mut client = Client::new(server.address());
+    assert_eq!(client.ask("CONFIG GET maxmemory"), "maxmemory 102400");
+    for key in 0..600 {
+        assert_eq!(client.ask(&format!("SET key:{key} {}", "v".repeat(1_000))), "+OK");
+    }
+    // The limit comes into force within a while.
+    for _ in 0..500 {
+        if info(&mut client, "evicted_keys") > 0 && info(&mut client, "used_memory_dataset") <= 100 << 10 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let left = client.ask("DBSIZE");
+    assert!((60..110).contains(&left[1..].parse::<u64>().unwrap()), "{left}");
+    server.stop().unwrap();
+    let later = Server::start_on(&settings, Arc::new(disk.restarted())).unwrap();
+    assert_eq!(Client::new(later.address()).ask("DBSIZE"), left, "a snapshot is made at the end");
+    let wrong = Settings { parameters: vec![set("maxmemory", "lots")], ..settings };
+    let refused = Server::start_on(&wrong, Arc::new(Simulated::new())).err().unwrap();
+    assert!(refused.contains("--maxmemory"), "{refused}");
+}
+
+#[test]
+fn usage_is_what_the_limit_counts() {
+    let server = started(Settings::default());
+    let mut client = Client::new(server.address());
+    let keys = ["SET a 1", "SET b 1 EX 1000", "HSET c f 1 g 2", "RPUSH d x y z", "SADD e 1 2 3", "XADD f * a b"];
+    keys.iter().for_each(|line| assert!(!client.ask(line).starts_with('-')));
+    limit(&mut client, "100mb", "noeviction");
+    let usage =
+        |client: &mut Client, key| client.ask(&format!("MEMORY USAGE {key} SAMPLES 0"))[1..].parse::<u64>().unwrap();
+    let sum: u64 = ["a", "b", "c", "d", "e", "f"].map(|key| usage(&mut client, key)).iter().sum();
+    assert_eq!(sum, info(&mut client, "used_memory_dataset"));
+    assert!(client.ask("MEMORY STATS").contains(&format!("keys.count :6 dataset.bytes :{sum} db.0")));
+    client.ask(&format!("SET a {}", "v".repeat(1_000)));
+    assert!(usage(&mut client, "a") > 1_000);
+    assert_eq!(client.ask("MEMORY USAGE none"), "$-1");
+}
+
+#[test]
 fn keys_go_until_the_rest_is_below_the_limit() {
     for (policy, appendonly) in [
         ("allkeys-lru", Appendonly::No),
