@@ -34,6 +34,7 @@ use std::collections::BTreeMap;
 
 use archipelago_replicate::Sequential;
 
+use crate::acl::user::User;
 use crate::command::{Run, flag};
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
@@ -154,6 +155,8 @@ pub struct View<'d> {
     pub now: u64,
     /// Where randomness comes from.
     pub seed: u64,
+    /// What the commands of a script may do; nothing: all.
+    pub rights: Option<&'d User>,
 }
 
 /// One of the databases, at a time, to be changed.
@@ -168,6 +171,8 @@ pub struct Change<'d> {
     pub random: Random,
     /// Bits of [`wish`].
     pub wishes: u8,
+    /// What the commands of a script may do; nothing: all.
+    pub rights: Option<&'d User>,
 }
 
 /// Random numbers that follow from a seed (SplitMix64).
@@ -263,8 +268,8 @@ impl Db {
         missed.map(|key| Event { class: b'm', name: "keymiss", db: call.db, key: key.to_vec() }).collect()
     }
 
-    fn view(&self, call: &Call) -> View<'_> {
-        View { db: self, index: call.db, now: call.now, seed: call.seed }
+    fn view<'a>(&'a self, call: &'a Call) -> View<'a> {
+        View { db: self, index: call.db, now: call.now, seed: call.seed, rights: call.rights.as_deref() }
     }
 
     fn call(&mut self, call: &Call) -> Reply {
@@ -284,7 +289,8 @@ impl Db {
                 let wishes = wishes | self.wished();
                 let misses = self.misses(call);
                 self.effects.events.extend(misses);
-                run(&mut Change { db: self, index, now, random: Random(seed), wishes }, &call.args).into()
+                let rights = call.rights.as_deref();
+                run(&mut Change { db: self, index, now, random: Random(seed), wishes, rights }, &call.args).into()
             }
             // Of a transaction: the session has chosen the databases of the calls behind it, and nothing is watched.
             Run::Session if call.command.name == "select" => match crate::family::parse::integer(&call.args[1]) {
@@ -311,7 +317,7 @@ impl Db {
             // What has expired is gone before, not a change that the client did not see.
             if db < DATABASES {
                 let wishes = self.wished();
-                Change { db: self, index: db, now, random: Random(0), wishes }.bury(key);
+                Change { db: self, index: db, now, random: Random(0), wishes, rights: None }.bury(key);
             }
             let watch = self.watched.entry((db, key.clone())).or_insert(Watch { watchers: 0, changed: 0 });
             watch.watchers += 1;
@@ -344,7 +350,7 @@ impl Db {
             let dead = self.spaces[index as usize].expired(now, most);
             removed += dead.len();
             let wishes = self.wished();
-            let mut change = Change { db: self, index, now, random: Random(0), wishes };
+            let mut change = Change { db: self, index, now, random: Random(0), wishes, rights: None };
             dead.iter().for_each(|key| change.bury(key));
         }
         Reply::count(removed)
@@ -354,7 +360,7 @@ impl Db {
     fn evict(&mut self, now: u64, keys: &[(u32, Vec<u8>)]) -> Reply {
         for (index, key) in keys.iter().filter(|(index, _)| *index < DATABASES) {
             let wishes = wish::EVENTS | wish::CHANGES;
-            let mut change = Change { db: self, index: *index, now, random: Random(0), wishes };
+            let mut change = Change { db: self, index: *index, now, random: Random(0), wishes, rights: None };
             if change.remove(key).is_some() {
                 change.changed(key, b'e', "evicted");
             }
@@ -467,7 +473,7 @@ impl<'d> View<'d> {
 impl Change<'_> {
     /// The same, to be read.
     pub fn view(&self) -> View<'_> {
-        View { db: self.db, index: self.index, now: self.now, seed: self.random.0 }
+        View { db: self.db, index: self.index, now: self.now, seed: self.random.0, rights: self.rights }
     }
 
     fn space(&mut self) -> &mut Space {

@@ -5,6 +5,9 @@
 //! command goes by its name, so that a log outlives versions. What is malformed is refused, and lengths are checked against
 //! the bytes that are there before room is made.
 
+use archipelago_platform::sync::Arc;
+
+use crate::acl::user::User;
 use crate::args::Args;
 use crate::command::{self, Command};
 
@@ -23,6 +26,8 @@ pub struct Call {
     pub seed: u64,
     /// Bits of [`wish`].
     pub wishes: u8,
+    /// What a script's commands may do: what its user may, as it was when the operation was made. Nothing: all.
+    pub rights: Option<Arc<User>>,
 }
 
 /// What the caller wants to hear of besides the answer.
@@ -136,6 +141,9 @@ pub enum Write {
     },
 }
 
+/// The bit beside the wishes that says that rights follow.
+const RIGHTS: u8 = 0x80;
+
 const CALL: u8 = 1;
 const EXEC: u8 = 2;
 const WATCH: u8 = 3;
@@ -233,7 +241,10 @@ fn put_call(call: &Call, out: &mut Vec<u8>) {
     put_number(u64::from(call.db), out);
     put_number(call.now, out);
     out.extend_from_slice(&call.seed.to_le_bytes());
-    out.push(call.wishes);
+    out.push(call.wishes | if call.rights.is_some() { RIGHTS } else { 0 });
+    if let Some(user) = &call.rights {
+        put_bytes(&user.rules(), out);
+    }
     put_number(call.args.len() as u64, out);
     call.args.from(0).for_each(|argument| put_bytes(argument, out));
 }
@@ -320,11 +331,15 @@ impl<'b> Input<'b> {
     fn call(&mut self) -> Option<Call> {
         let command = command::find(self.bytes()?)?;
         let (db, now, seed, wishes) = (self.small()?, self.number()?, self.word()?, self.byte()?);
+        let rights = match wishes & RIGHTS {
+            0 => None,
+            _ => Some(Arc::new(User::by_rules(self.bytes()?)?)),
+        };
         let mut args = Args::default();
         for _ in 0..self.number()? {
             args.push(self.bytes()?);
         }
-        command.takes(args.len()).then_some(Call { command, args, db, now, seed, wishes })
+        command.takes(args.len()).then_some(Call { command, args, db, now, seed, wishes: wishes & !RIGHTS, rights })
     }
 
     fn watched(&mut self) -> Option<Watched> {

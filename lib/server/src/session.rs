@@ -3,6 +3,10 @@
 //! A [`Session`] makes an operation of a request ([`Session::accept`]) and an answer of the operation's outcome
 //! ([`Session::answer`]). What needs the server (clients, settings, channels) it hands back as [`Step::Server`].
 
+use archipelago_platform::sync::Arc;
+
+use crate::acl::check::runs_script;
+use crate::acl::user::User;
 use crate::args::Args;
 use crate::command::{self, Command, Run, flag};
 use crate::db::{DATABASES, Outcome};
@@ -60,6 +64,8 @@ pub struct Session {
     watching: Option<(u32, Vec<Vec<u8>>)>,
     /// Says that commands which need memory are refused.
     pub no_room: bool,
+    /// What the client's user may do; nothing: all.
+    pub rights: Option<Arc<User>>,
     /// Scripts that the server knows.
     #[cfg(feature = "lua")]
     scripts: crate::script::table::Scripts,
@@ -129,7 +135,8 @@ impl Session {
 
     fn call(&self, command: &'static Command, args: Args, moment: Moment) -> Call {
         let Moment { now, seed, wishes } = moment;
-        Call { command, args, db: self.queue.as_ref().map_or(self.db, |queue| queue.db), now, seed, wishes }
+        let rights = self.rights.clone().filter(|_| runs_script(command));
+        Call { command, args, db: self.queue.as_ref().map_or(self.db, |queue| queue.db), now, seed, wishes, rights }
     }
 
     /// An error before the command runs: it spoils the transaction that is being queued.

@@ -43,6 +43,20 @@ impl Denied {
         }
     }
 
+    /// The error for a script's command.
+    pub fn within(&self) -> Fault {
+        match self {
+            Self::Command(_) => Fault::new("ERR The user executing the script can't run this command or subcommand"),
+            Self::Key(_) => Fault::new(
+                "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
+            ),
+            Self::Channel(_) => {
+                Fault::new("ERR The user executing the script can't publish to the channel mentioned in the command")
+            }
+            Self::Pattern(_) => self.fault(),
+        }
+    }
+
     /// The answer to `ACL DRYRUN`.
     pub fn told(&self) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -145,8 +159,13 @@ const SHAPES: &[&str] = &[
     "memory",
 ];
 
-/// Commands that run scripts.
+/// Commands that run scripts. They carry their user's rights, since each command within is asked for itself.
 const SCRIPTS: &[&str] = &["eval", "evalsha", "eval_ro", "evalsha_ro"];
+
+/// Returns whether a command runs a script.
+pub fn runs_script(command: &Command) -> bool {
+    SCRIPTS.contains(&command.name)
+}
 
 /// How a command uses its `number`th key. What is not in a list is used in both ways if the command writes.
 fn modes(command: &Command, args: &Args, number: usize) -> u8 {
@@ -170,6 +189,8 @@ fn modes(command: &Command, args: &Args, number: usize) -> u8 {
                 READ
             }
         }
+        // How the script uses its keys is not known.
+        ("eval" | "evalsha", _) => READ | WRITE,
         _ if is(MOVES) && number > 0 => WRITE,
         _ if command.has(flag::WRITE) => READ | WRITE,
         _ => READ,
@@ -247,10 +268,6 @@ impl User {
     pub fn check(&self, command: &'static Command, args: &Args) -> Result<(), Denied> {
         if self.is_all {
             return Ok(());
-        }
-        // The commands of a script are asked for no rights, so a script is for those who have all of them.
-        if SCRIPTS.contains(&command.name) {
-            return Err(Denied::Command(command.name.to_owned()));
         }
         let mut furthest = None;
         for selector in &self.selectors {
@@ -333,14 +350,16 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_for_users_with_all_rights() {
-        for name in SCRIPTS {
-            let request = format!("{name} return 0");
-            assert_eq!(asked("+@all ~* &*", &request), Ok(()));
-            for rules in ["+@all ~a &*", "+@all ~*", "+@all -get ~* &*"] {
-                assert_eq!(asked(rules, &request), Err(Denied::Command((*name).into())), "{rules}");
-            }
+    fn a_scripts_keys_are_used_in_both_ways() {
+        for (request, allowed) in [
+            ("eval return 1 a", true),
+            ("eval return 1 r", false),
+            ("eval_ro return 1 r", true),
+            ("eval_ro return 1 x", false),
+        ] {
+            assert_eq!(asked("+@scripting ~a %R~r", request).is_ok(), allowed, "{request}");
         }
+        assert_eq!(asked("+get ~*", "eval return 0"), Err(Denied::Command("eval".into())));
     }
 
     #[test]

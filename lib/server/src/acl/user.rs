@@ -108,13 +108,26 @@ impl User {
         self.passwords.iter().map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
+    /// What it may do, as rules: without what concerns coming in.
+    pub fn rules(&self) -> Vec<u8> {
+        let selectors = self.selectors[1..].iter().map(|selector| [b"(", &selector.line()[..], b")"].concat());
+        [self.selectors[0].line()].into_iter().chain(selectors).collect::<Vec<_>>().join(&b' ')
+    }
+
+    /// One that may do what these rules say. Returns `None` if they are none.
+    pub fn by_rules(rules: &[u8]) -> Option<Self> {
+        let mut user = Self::none();
+        let words = rules.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+        joined(words).ok()?.iter().try_for_each(|rule| user.apply(rule)).ok()?;
+        Some(user)
+    }
+
     /// All of its rules, from nothing, behind its name.
     pub fn line(&self, name: &[u8]) -> Vec<u8> {
         let mut parts = vec![b"user".to_vec(), name.to_vec()];
         parts.extend(self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()));
         parts.extend(self.passwords().map(|digits| format!("#{digits}").into_bytes()));
-        parts.push(self.selectors[0].line());
-        parts.extend(self.selectors[1..].iter().map(|selector| [b"(", &selector.line()[..], b")"].concat()));
+        parts.push(self.rules());
         parts.join(&b' ')
     }
 }

@@ -75,7 +75,7 @@ fn calls(db: &Db, now: u64) -> impl Iterator<Item = Call> {
             let payload = dump(&entry.value);
             let words = [b"restore", entry.key(), expires.as_bytes(), &payload, b"absttl"];
             let args: Args = words.into_iter().collect();
-            Call { command, args, db: index, now, seed: 0, wishes: 0 }
+            Call { command, args, db: index, now, seed: 0, wishes: 0, rights: None }
         })
     })
 }
@@ -105,7 +105,7 @@ mod tests {
     fn ask(store: &Store, line: &str) -> Reply {
         let args: Args = line.split(' ').collect();
         let command = command::find(&args[0]).expect("it is in the registry");
-        let call = Call { command, args, db: 0, now: 1_000, seed: 0, wishes: 0 };
+        let call = Call { command, args, db: 0, now: 1_000, seed: 0, wishes: 0, rights: None };
         let outcome = store.write_many(&mut store.handle(), vec![Write::Call(call)]).pop();
         outcome.expect("each has an outcome").reply
     }

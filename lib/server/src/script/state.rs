@@ -8,6 +8,7 @@ use mlua::{
 };
 
 use super::{bits, convert, json, table};
+use crate::acl::user::User;
 use crate::args::Args;
 use crate::command::{self, Run, flag};
 use crate::db::{Change, DATABASES, Random, View};
@@ -47,6 +48,14 @@ impl Target<'_, '_> {
         }
     }
 
+    /// What it may do; nothing: all.
+    fn rights(&self) -> Option<&User> {
+        match self {
+            Self::Change(change) => change.rights,
+            Self::View(view) => view.rights,
+        }
+    }
+
     fn select(&mut self, number: &[u8]) -> Answer {
         let index = match parse::integer(number).map(u32::try_from)? {
             Ok(index) if index < DATABASES => index,
@@ -66,11 +75,18 @@ impl Target<'_, '_> {
         if !command.takes(args.len()) {
             return Err(Fault::new("ERR Wrong number of args calling Redis command from script"));
         }
+        let forbidden = Fault::new("ERR This Redis command is not allowed from script");
+        if command.has(flag::NOSCRIPT) {
+            return Err(forbidden);
+        }
+        if let Some(user) = self.rights() {
+            user.check(command, args).map_err(|denied| denied.within())?;
+        }
         if command.name == "select" {
             return self.select(&args[1]);
         }
-        if command.has(flag::NOSCRIPT) || matches!(command.run, Run::Session) {
-            return Err(Fault::new("ERR This Redis command is not allowed from script"));
+        if matches!(command.run, Run::Session) {
+            return Err(forbidden);
         }
         // What comes after must draw other numbers, even if this command draws none.
         self.random();

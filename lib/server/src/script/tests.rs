@@ -1,5 +1,6 @@
 //! Scripts on a database of their own.
 
+use crate::acl::user::User;
 use crate::args::Args;
 use crate::command;
 use crate::db::Db;
@@ -8,7 +9,7 @@ use crate::reply::{Protocol, Reply};
 
 fn write(words: &[&str]) -> Write {
     let args: Args = words.iter().collect();
-    Write::Call(Call { command: command::find(&args[0]).unwrap(), args, db: 0, now: 1_500, seed: 7, wishes: 0 })
+    Write::Call(Call { command: command::find(&args[0]).unwrap(), args, db: 0, now: 1_500, seed: 7, wishes: 0, rights: None })
 }
 
 /// The answer of two replicas, of which the other has read with scripts in between.
@@ -61,6 +62,40 @@ fn scripts_that_read_do_not_write() {
         assert!(answer.starts_with("-ERR Write commands are not allowed from read-only scripts."), "{answer}");
         assert_eq!(shown(&db.write(&write(&["exists", "a"])).reply), ":0");
     }
+}
+
+#[test]
+fn commands_within_are_asked_for_the_users_rights() {
+    let (mut one, mut other) = (Db::default(), Db::default());
+    let mut eval = |name: &str, body: &str, rules: &str| {
+        let Write::Call(mut call) = write(&[name, body, "0"]) else { unreachable!("it is a call") };
+        call.rights = Some(std::sync::Arc::new(User::by_rules(rules.as_bytes()).unwrap()));
+        let (operation, mut bytes) = (Write::Call(call), Vec::new());
+        operation.encode(&mut bytes);
+        let answer = one.write(&operation).reply;
+        assert_eq!(answer, other.write(&Write::decode(&bytes).unwrap()).reply, "the rights are in the log");
+        shown(&answer)
+    };
+    let rules = "+eval +get +set ~a* (+publish +lpush ~l &c)";
+    let (command, key) = ("-ERR The user executing the script can't run", "-ERR The user executing the script can't access");
+    for (body, expected) in [
+        ("return redis.call('set', 'a', '1')", "+OK"),
+        ("return redis.call('lpush', 'l', '1')", ":1"),
+        ("return redis.call('set', 'b', '1')", key),
+        ("return redis.call('set', 'l', '1')", key),
+        ("return redis.call('del', 'a')", command),
+        ("return redis.call('select', '1')", command),
+        ("return redis.pcall('del', 'a')", command),
+        ("return redis.call('publish', 'd', '1')", "-ERR The user executing the script can't publish"),
+        ("return redis.call('multi')", "-ERR This Redis command is not allowed"),
+        ("return redis.call('nothing')", "-ERR Unknown Redis command"),
+        ("return redis.call('get')", "-ERR Wrong number of args"),
+    ] {
+        let answer = eval("eval", body, rules);
+        assert!(answer.starts_with(expected), "{body}: {answer}");
+    }
+    assert!(eval("eval_ro", "return redis.call('get', 'b')", rules).starts_with(key));
+    assert_eq!(shown(&one.write(&write(&["get", "a"])).reply), "$1 1");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::client::Client;
 use super::event_loop::Loop;
 use super::shared::{Card, Letter, Shared, lock};
 use super::{clients, help, now};
-use crate::acl::check::Denied;
+use crate::acl::check::{Denied, runs_script};
 use crate::acl::log::Entry;
 use crate::acl::user::User;
 use crate::acl::{Acl, DEFAULT, is_name, units};
@@ -40,6 +40,11 @@ impl Identity {
         let generation = acl.generation();
         let user = acl.user(DEFAULT).unwrap_or_else(|| Arc::new(User::none()));
         Self { said: user.on && user.nopass, user, generation }
+    }
+
+    /// What it may do; nothing: all.
+    fn rights(&self) -> Option<Arc<User>> {
+        (!self.user.is_all).then(|| self.user.clone())
     }
 
     /// Returns whether it may do more than say who it is.
@@ -127,6 +132,7 @@ impl Loop {
 
     /// Why a request may not be carried out.
     pub(super) fn refusal_of(&self, client: &mut Client, args: &Args) -> Option<Fault> {
+        client.session.rights = client.identity.rights();
         if client.identity.user.is_all {
             return None;
         }
@@ -142,6 +148,9 @@ impl Loop {
     /// Puts refusals in place of a transaction's commands that are no longer allowed.
     pub(super) fn refuse_calls(&self, client: &Client, write: &mut Write) {
         let Write::Exec { calls, .. } = write else { return };
+        for call in calls.iter_mut().filter(|call| runs_script(call.command)) {
+            call.rights = client.identity.rights();
+        }
         if client.identity.user.is_all {
             return;
         }

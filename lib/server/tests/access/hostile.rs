@@ -55,6 +55,28 @@ fn user_visible() -> Vec<(&'static str, Vec<String>)> {
 }
 
 #[test]
+fn a_script_does_what_its_user_may() {
+    let server = server(2);
+    let (mut root, mut user) = (Client::new(server.address()), Client::new(server.address()));
+    root.ask("ACL SETUSER u on nopass +@all ~mine*");
+    root.ask("SET theirs secret");
+    user.ask("AUTH u x");
+    let eval = |client: &mut Client, name: &str, body: &str| client.call(&[name, body, "0"]).unwrap();
+    assert_eq!(eval(&mut user, "EVAL", "return redis.call('set', 'mine', '1')"), "+OK");
+    for name in ["EVAL", "EVAL_RO"] {
+        assert!(eval(&mut user, name, "return redis.call('get', 'theirs')").contains("can't access"), "{name}");
+        assert_eq!(eval(&mut root, name, "return redis.call('get', 'theirs')"), "secret");
+    }
+    // What counts is what the user may at the end.
+    user.ask("MULTI");
+    assert_eq!(eval(&mut user, "EVAL", "return redis.call('get', 'mine')"), "+QUEUED");
+    root.ask("ACL SETUSER u resetkeys ~other");
+    assert!(user.ask("EXEC").contains("can't access"));
+    root.ask("ACL SETUSER u -eval");
+    assert!(eval(&mut user, "EVAL", "return 1").starts_with("-NOPERM"));
+}
+
+#[test]
 fn one_that_waits_for_a_key_gets_it_only_if_it_still_may() {
     let server = server(2);
     let (mut root, mut user) = (Client::new(server.address()), Client::new(server.address()));

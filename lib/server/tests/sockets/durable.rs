@@ -21,7 +21,7 @@ use std::time::Duration;
 
 pub fn call(line: &str) -> operation::Call {
     let args: Args = line.split(' ').collect();
-    operation::Call { command: command::find(&args[0]).unwrap(), args, db: 0, now: 1, seed: 1, wishes: 0 }
+    operation::Call { command: command::find(&args[0]).unwrap(), args, db: 0, now: 1, seed: 1, wishes: 0, rights: None }
 }
 
 fn open(disk: &Simulated) -> Result<Store, String> {
