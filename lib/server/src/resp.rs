@@ -107,10 +107,11 @@ fn number(digits: &[u8]) -> Option<i64> {
     core::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The words of a line: between blanks, or quoted with escapes as in C. Returns `None` if a quote does not end.
+/// The words of a line: between blanks, or quoted with escapes as in C. A zero byte ends the line, as in Redis. Returns `None`
+/// if a quote does not end.
 pub fn words(line: &[u8]) -> Option<Args> {
     let mut args = Args::default();
-    let mut rest = line;
+    let mut rest = line.split(|byte| *byte == 0).next().unwrap_or_default();
     loop {
         rest = rest.trim_ascii_start();
         let Some(&first) = rest.first() else { return Some(args) };
@@ -120,7 +121,7 @@ pub fn words(line: &[u8]) -> Option<Args> {
             _ => {
                 while let Some((&byte, after)) = rest.split_first() {
                     match byte {
-                        b' ' | b'\n' | b'\r' | b'\t' | 0 => break,
+                        b' ' | b'\n' | b'\r' | b'\t' => break,
                         b'"' | b'\'' => {
                             rest = quoted(after, byte, &mut word)?;
                             break;
@@ -177,6 +178,8 @@ fn quoted<'l>(mut rest: &'l [u8], quote: u8, word: &mut Vec<u8>) -> Option<&'l [
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn all(mut input: &[u8], step: usize) -> Result<Vec<Args>, Malformed> {
@@ -208,6 +211,29 @@ mod tests {
         for step in 1..input.len() {
             assert_eq!(all(input, step).as_ref(), Ok(&expected), "in steps of {step}");
         }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_come_to_an_end_however_they_are_cut(picks in prop::collection::vec(0..14_usize, 0..60), step in 1..9_usize) {
+            const PIECES: [&[u8]; 14] =
+                [b"*1", b"*2", b"$1", b"$0", b"\r\n", b"\r\n", b"a", b"\0", b"\"", b"'", b"\\x4", b" ", b"\x0b", b"\xff"];
+            let bytes: Vec<u8> = picks.into_iter().flat_map(|pick| PIECES[pick]).copied().collect();
+            let whole = all(&bytes, bytes.len().max(1));
+            prop_assert_eq!(&whole, &all(&bytes, step));
+            for args in whole.into_iter().flatten() {
+                prop_assert!(args.bytes() <= bytes.len() && args.len() <= bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_zero_byte_ends_a_line_and_nothing_else() {
+        for (line, expected) in [(&b"\0\0get a\r\n"[..], &[][..]), (b"get a\0b \"\r\n", &[&b"get"[..], b"a"])] {
+            let expected = (!expected.is_empty()).then(|| expected.iter().collect());
+            assert_eq!(Parser::default().take(line), Ok((expected, line.len())), "{line:?}");
+        }
+        assert!(all(b"get \"a\0\"\r\n", 100).is_err(), "the quote ends behind the line's end");
     }
 
     #[test]
