@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 use archipelago_platform::topology::Topology;
-use archipelago_server::config::{Appendonly, Settings};
+use archipelago_server::config::{Appendonly, Settings, tls};
 use archipelago_server::server::Server;
 
 use crate::args::{self, Serve};
@@ -15,6 +15,24 @@ use crate::output::{print, tell};
 
 /// How often it is looked whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// What is asked for of TLS.
+fn secured(args: &Serve) -> Option<tls::Tls> {
+    let asked = &args.tls;
+    Some(tls::Tls {
+        address: (args.bind, asked.tls_port?).into(),
+        certificate: asked.tls_cert_file.clone()?,
+        key: asked.tls_key_file.clone()?,
+        authorities: asked.tls_ca_cert_file.clone(),
+        clients: match asked.tls_auth_clients {
+            args::AuthClients::Yes => tls::AuthClients::Yes,
+            args::AuthClients::No => tls::AuthClients::No,
+            args::AuthClients::Optional => tls::AuthClients::Optional,
+        },
+        patience: tls::Tls::PATIENCE,
+        only: args.port == 0,
+    })
+}
 
 pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
     interrupt::install();
@@ -32,6 +50,7 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
         aclfile: args.aclfile.clone(),
         clients: args.maxclients,
         load: args.load.clone(),
+        tls: secured(args),
     };
     let mut server = Server::start(&settings).map_err(Failure::new)?;
     if let Some(recovery) = server.recovery() {
@@ -49,6 +68,9 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
         if imported.functions > 0 {
             tell(format!("{}: {} libraries of functions are left out", path.display(), imported.functions));
         }
+    }
+    if let Some(address) = server.tls_address() {
+        print(format!("TLS on {address}"))?;
     }
     let _ = print(format!("listening on {}; Ctrl-C or SHUTDOWN stops", server.address()))?;
     while !interrupt::requested() && !server.is_ending() {

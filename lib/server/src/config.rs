@@ -1,6 +1,7 @@
 //! A server's settings: what `serve`'s arguments and `CONFIG` name.
 
 pub mod keeping;
+pub mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,6 +43,8 @@ pub struct Settings {
     pub clients: usize,
     /// An RDB file to begin with.
     pub load: Option<PathBuf>,
+    /// Where TLS is spoken, if it is: needs the feature `tls`.
+    pub tls: Option<tls::Tls>,
 }
 
 impl Default for Settings {
@@ -56,6 +59,7 @@ impl Default for Settings {
             aclfile: None,
             clients: 10_000,
             load: None,
+            tls: None,
         }
     }
 }
@@ -90,6 +94,7 @@ impl Config {
             ("requirepass", settings.password.clone().unwrap_or_default()),
             ("timeout", "0".into()),
         ];
+        values.extend(tls::parameters(settings));
         values.extend(keeping::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned())));
         values.extend(crate::server::params::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned())));
         Self { values: Mutex::new(values) }

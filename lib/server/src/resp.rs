@@ -13,7 +13,7 @@ const LONGEST_LINE: usize = 64 << 10;
 const MOST_ARGUMENTS: i64 = i32::MAX as i64;
 /// Bytes of one argument.
 pub const LONGEST_BULK: i64 = 512 << 20;
-/// Bytes of all arguments of a request. Offsets in [`Args`] are of 32 bits.
+/// Bytes of all arguments of a request, and of their offsets, of which many empty ones would have gigabytes. Offsets in [`Args`] are of 32 bits.
 const LONGEST_REQUEST: usize = 1 << 30;
 
 /// What is wrong with a request. The connection is closed after it was told.
@@ -53,7 +53,10 @@ impl Parser {
                     let count = number(&line[1..]).filter(|count| *count <= MOST_ARGUMENTS);
                     let count = count.ok_or_else(|| Malformed::new("invalid multibulk length"))?;
                     self.missing = usize::try_from(count).unwrap_or(0);
-                    self.args = Args::with_capacity(self.missing.min(16), input.len().min(64 << 10) - at.min(64 << 10));
+                    self.args = Args::with_capacity(
+                        self.missing.min(16),
+                        (input.len() - at).min(self.missing.min(1 << 10) * 64),
+                    );
                     continue;
                 }
                 let args = words(line).ok_or_else(|| Malformed::new("unbalanced quotes in request"))?;
@@ -72,7 +75,7 @@ impl Parser {
                     }
                     let length = number(&line[1..]).filter(|length| (0..=LONGEST_BULK).contains(length));
                     let length = length.ok_or_else(|| Malformed::new("invalid bulk length"))? as usize;
-                    if self.args.bytes() + length > LONGEST_REQUEST {
+                    if self.args.bytes() + self.args.len() * size_of::<u32>() + length > LONGEST_REQUEST {
                         return Err(Malformed::new("too long a request"));
                     }
                     at += next;
