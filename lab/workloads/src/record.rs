@@ -5,11 +5,13 @@ use core::marker::PhantomData;
 use archipelago_index::KeyPart;
 use archipelago_txn::on::Kind;
 use archipelago_txn::{Index, Indexes, Row};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-/// A row.
-pub trait Record: Clone + Send + Sync + 'static {
+/// A row. It can be written as bytes: for logs, and for stores that keep nothing else.
+pub trait Record: Clone + Send + Sync + Serialize + DeserializeOwned + 'static {
     /// The primary key.
-    type Key: KeyPart + Ord;
+    type Key: KeyPart + Ord + Serialize + DeserializeOwned;
 
     /// The key of the secondary index; of any type, if there is none.
     type Second: KeyPart + Ord;
@@ -50,9 +52,12 @@ macro_rules! plain {
 pub(crate) use plain;
 
 /// A row in a table of ours, whose indexes are on the map `M`.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent, bound(serialize = "R: Serialize", deserialize = "R: Deserialize<'de>"))]
 pub struct At<M, R> {
     /// The row.
     pub row: R,
+    #[serde(skip)]
     map: PhantomData<fn() -> M>,
 }
 
