@@ -225,3 +225,75 @@ impl<B: Bytes, S: Steps> Write<Flat<B>> for S {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use archipelago_platform::sync::Mutex;
+
+    use super::*;
+    use crate::catalog::{Workload, load};
+    use crate::tpcc::Scale;
+    use crate::ycsb::{Load, Reports};
+
+    type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    /// One lock, and a copy of everything to go back to.
+    #[derive(Default)]
+    struct Plain(Mutex<Entries>);
+
+    impl Bytes for Plain {
+        type Steps<'t> = Entries;
+
+        fn attempt<T>(&self, _: bool, body: impl FnOnce(&mut Entries) -> Result<T, Stop>) -> Result<T, Stop> {
+            let mut entries = self.0.lock().unwrap();
+            let before = entries.clone();
+            body(&mut entries).inspect_err(|_| *entries = before)
+        }
+    }
+
+    impl Steps for Entries {
+        fn fetch<T>(&mut self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+            Ok(BTreeMap::get(self, key).map(|bytes| read(bytes)))
+        }
+
+        fn put(&mut self, key: &[u8], bytes: &[u8]) -> Result<(), Error> {
+            BTreeMap::insert(self, key.into(), bytes.into());
+            Ok(())
+        }
+
+        fn erase(&mut self, key: &[u8]) -> Result<(), Error> {
+            BTreeMap::remove(self, key).expect("it is there");
+            Ok(())
+        }
+
+        fn walk(&mut self, range: Range<Vec<u8>>, way: Way, mut visit: impl FnMut(&[u8]) -> bool) -> Result<(), Error> {
+            let mut entries = self.range(range);
+            let next = || if way == Way::Up { entries.next() } else { entries.next_back() };
+            core::iter::from_fn(next).all(|(_, bytes)| visit(bytes));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn bytes_are_rows() {
+        let ycsb = Load { rows: 100, theta: 0.9, updates: 50, reports: Reports::Views };
+        let tpcc = Workload::Tpcc { warehouses: 1, scale: Scale::TINY, pair: false };
+        for workload in [Workload::Ycsb(ycsb), Workload::Ycsb10(ycsb), Workload::SmallBank(100), tpcc] {
+            let arena = load(Flat::new(Plain::default()), workload, 1);
+            let mut client = arena.client(0, 1);
+            (0..300).for_each(|_| _ = client.turn());
+            drop(client);
+            assert_eq!(arena.check(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_is_above_begins_otherwise() {
+        assert_eq!(above(vec![4, 7, 8]), [4, 7, 9]);
+        assert_eq!(above(vec![4, 255, 255]), [5]);
+        assert_eq!(bounds(4, &(3_u64..=255)), vec![4, 0, 0, 0, 0, 0, 0, 0, 3]..vec![4, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(bounds::<u64>(4, &..), vec![4]..vec![5]);
+    }
+}
