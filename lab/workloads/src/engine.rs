@@ -23,7 +23,7 @@ pub struct Engine<S: Scheme, M> {
 enum Home<S: Scheme> {
     Memory(Database<S>),
     #[cfg(not(archipelago_sim))]
-    Disk(Disk<S>),
+    Disk(Box<Disk<S>>),
 }
 
 impl<S: Scheme, M> Engine<S, M> {
@@ -40,7 +40,7 @@ impl<S: Scheme, M> Engine<S, M> {
     /// An empty database, serializable, with a log in a directory for temporary files: see [`Disk`].
     #[cfg(not(archipelago_sim))]
     pub fn logged() -> Self {
-        Self { home: Home::Disk(Disk::new()), isolation: Isolation::Serializable, map: PhantomData }
+        Self { home: Home::Disk(Box::new(Disk::new())), isolation: Isolation::Serializable, map: PhantomData }
     }
 
     fn db(&self) -> &Database<S> {

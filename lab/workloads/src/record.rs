@@ -32,6 +32,27 @@ pub trait Record: Clone + Send + Sync + Serialize + DeserializeOwned + 'static {
     fn second(&self) -> Self::Second;
 }
 
+/// Columns written as one string of bytes: byte by byte they take many times as long.
+pub(crate) mod bytes {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<const N: usize, const C: usize, S: Serializer>(
+        columns: &[[u8; N]; C],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(columns.as_flattened())
+    }
+
+    pub(crate) fn deserialize<'d, const N: usize, const C: usize, D: Deserializer<'d>>(
+        from: D,
+    ) -> Result<[[u8; N]; C], D::Error> {
+        let bytes = <&[u8]>::deserialize(from)?;
+        let (columns, []) = bytes.as_chunks() else { return Err(D::Error::custom("no whole columns")) };
+        columns.try_into().map_err(D::Error::custom)
+    }
+}
+
 /// Declares the keys of rows without a secondary index: `plain!(Item: u32 = |item| item.id)`.
 macro_rules! plain {
     ($row:ty: $key:ty = |$it:ident| $of:expr) => {

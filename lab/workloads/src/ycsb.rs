@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arena::{Arena, Client, Turn};
 use crate::random::{Random, Zipf};
-use crate::record::Record;
+use crate::record::{Record, bytes};
 use crate::store::{Read, Stop, Store, Way, Write};
 
 /// Requests of a transaction.
@@ -22,24 +22,8 @@ const REPORT_EVERY: u64 = 1000;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct User<const C: usize> {
     key: u64,
-    #[serde(with = "whole")]
+    #[serde(with = "bytes")]
     columns: [[u8; 100]; C],
-}
-
-/// Columns as one string of bytes.
-mod whole {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<const C: usize, S: Serializer>(columns: &[[u8; 100]; C], to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_bytes(columns.as_flattened())
-    }
-
-    pub(super) fn deserialize<'d, const C: usize, D: Deserializer<'d>>(from: D) -> Result<[[u8; 100]; C], D::Error> {
-        let bytes = <&[u8]>::deserialize(from)?;
-        let (columns, []) = bytes.as_chunks() else { return Err(D::Error::custom("no whole columns")) };
-        columns.try_into().map_err(D::Error::custom)
-    }
 }
 
 impl<const C: usize> User<C> {

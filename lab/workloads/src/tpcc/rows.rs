@@ -7,7 +7,7 @@ use archipelago_platform::sync::Arc;
 use archipelago_txn::on::Kind;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{BySecond, Record, plain};
+use crate::record::{BySecond, Record, bytes, plain};
 
 /// A name of at most sixteen bytes.
 pub type Name = [u8; 16];
@@ -268,6 +268,7 @@ plain!(Item: u32 = |row| row.i);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StockInfo {
     /// S_DIST_01 to S_DIST_10
+    #[serde(with = "bytes")]
     pub dist: [[u8; 24]; 10],
     /// S_DATA
     pub data: String,
