@@ -6,6 +6,7 @@
 //! depend on this one: a program chooses its [`Roster`] by a type parameter of [`run`](crate::run).
 
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList};
+use archipelago_workloads::catalog::Known;
 
 use crate::choose::choose;
 use crate::contender::{Info, Visit};
@@ -26,6 +27,9 @@ pub trait Dispatch<K: BenchKey> {
 pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
     /// The peers, in the order of reports.
     const PEERS: &'static [Info];
+
+    /// Stores with transactions, for `bench txn`.
+    const STORES: &'static [Known];
 
     /// Whether [`List`](Self::List) is a peer's: method `lf-crossbeam` of `bench nr`.
     const HAS_LIST: bool;
@@ -55,6 +59,7 @@ static RIVALS: [Info; 4] = [
 
 impl Roster for Own {
     const PEERS: &'static [Info] = &[];
+    const STORES: &'static [Known] = &[];
     const HAS_LIST: bool = false;
 
     type List<const QUEUE: bool> = LockFree<QUEUE, true>;

@@ -205,11 +205,13 @@ pub struct Ranges<C: Args> {
 #[derive(Clone, Debug, Args)]
 pub struct Txn<C: Args> {
     /// Stores, comma-separated: silo, tictoc (serializable) or silo-snapshot (snapshot isolation) over hydralist, art, blink,
-    /// euno-btree or euno-skiplist, as in silo-art; lock (one lock over trees); or silo, tictoc, snapshots, all
+    /// euno-btree or euno-skiplist, as in silo-art; silo-logged-hydralist (with a log on the disk of temporary files); lock (one
+    /// lock over trees); with the cargo feature 'peers' surrealmx, redb, sqlite; or silo, tictoc, snapshots, all
     #[arg(long, default_value = "silo-hydralist,tictoc-hydralist,silo-snapshot-hydralist,lock")]
     pub store: String,
     /// Workloads, comma-separated: ycsb (16 requests, rows of 100 bytes), ycsb-10 (of ten times as many), reports (ycsb, and one in
-    /// a thousand reads the whole table), smallbank, tpcc, tpcc-pair (New-Order and Payment alone), or all
+    /// a thousand reads the whole table), reports-by-views (in a snapshot), smallbank, tpcc, tpcc-pair (New-Order and Payment
+    /// alone), or all
     #[arg(long, default_value = "ycsb,smallbank,tpcc")]
     pub workload: String,
     /// ycsb, reports: Zipf's exponents below 1, comma-separated; 0: all rows alike

@@ -36,7 +36,7 @@ impl<A> Known<A> {
     }
 }
 
-impl Experiment<'_> {
+impl Experiment<'static> {
     /// An experiment by time, whose contenders are made anew for each measurement.
     ///
     /// # Errors
@@ -48,12 +48,29 @@ impl Experiment<'_> {
         time: Duration,
         cells: Cells<A>,
     ) -> Result<Self, Failure> {
-        let names: Vec<&str> = cells.iter().flat_map(|(.., known)| known.iter().map(|known| known.name)).collect();
+        let entries = |(at, (cell, of, known)): (usize, (Cell, A, Vec<&'static Known<A>>))| {
+            (cell, known.iter().map(|known| (known.native)(known.name, at, of)).collect())
+        };
+        Self::in_cells(title, args, baseline, time, cells.into_iter().enumerate().map(entries).collect())
+    }
+
+    /// As [`of`](Self::of), of contenders that are made already, each for its cell's place in the list.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn in_cells(
+        title: &'static str,
+        args: &Common,
+        baseline: &str,
+        time: Duration,
+        cells: Vec<(Cell, Vec<Entry<'static>>)>,
+    ) -> Result<Self, Failure> {
+        let names: Vec<&str> = cells.iter().flat_map(|(_, entries)| entries.iter().map(|entry| entry.name)).collect();
         let mut experiment = Self::new(title, &PLAIN, args, 3, Some(baseline), &names)?;
         (experiment.time, experiment.steps) = (Some(time), names.len());
-        for (cell, of, known) in cells {
-            let cell = experiment.cell(cell, Facts::new());
-            experiment.groups.push(known.iter().map(|known| (known.native)(known.name, cell, of)).collect());
+        for (cell, entries) in cells {
+            experiment.cell(cell, Facts::new());
+            experiment.groups.push(entries);
         }
         Ok(experiment)
     }
