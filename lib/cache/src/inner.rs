@@ -75,7 +75,7 @@ impl<K, V, P, S> Leaving<'_, K, V, P, S> {
 impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
     fn drop(&mut self) {
         // After a panic only: no more of users' code runs then, in this thread.
-        for (entry, _) in self.gone.drain(..) {
+        while let Some((entry, _)) = self.gone.pop() {
             // SAFETY: as in `settle`.
             self.guard.hold_back(|| unsafe { self.guard.retire_box(entry.as_ptr()) });
         }
