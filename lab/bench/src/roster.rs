@@ -6,6 +6,7 @@
 //! depend on this one: a program chooses its [`Roster`] by a type parameter of [`run`](crate::run).
 
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList};
+use archipelago_workloads::{caches, spaces};
 
 use crate::choose::choose;
 use crate::contender::{Info, Visit};
@@ -29,6 +30,12 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
 
     /// Whether [`List`](Self::List) is a peer's: method `lf-crossbeam` of `bench nr`.
     const HAS_LIST: bool;
+
+    /// Caches that are peers, for `bench cache`.
+    const CACHES: &'static [caches::Known] = &[];
+
+    /// Address spaces that are peers, for `bench ranges`.
+    const SPACES: &'static [spaces::Known] = &[];
 
     /// A lock-free skip list, for `bench nr`: as a priority queue or as a dictionary.
     type List<const QUEUE: bool>: Method + FromIterator<(u64, u64)>;
