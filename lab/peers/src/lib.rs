@@ -1,10 +1,10 @@
-//! Ordered maps of other authors, each behind an adapter of its own.
+//! Ordered maps, caches and maps of ranges of other authors, each behind an adapter of its own.
 //!
 //! Every adapter uses the peer's best idiom with one guard per operation, as a user without a session of their own
 //! would. Nothing is cached between operations.
 //!
 //! Here are maps that lead some column of the reports, or that many programs use. A new one needs an adapter, a line in
-//! [`Roster::PEERS`] and an arm in a `dispatch`.
+//! [`Roster::PEERS`] and an arm in a `dispatch`; a cache or a map of ranges a line in [`caches`] or [`spaces`].
 
 use ::ferntree::OptimisticRead;
 use archipelago_bench::contender::{Info, Visit};
@@ -13,11 +13,13 @@ use archipelago_bench::roster::{Dispatch, Own, Roster};
 
 pub mod arctic;
 pub mod artmap;
+pub mod caches;
 pub mod congee;
 pub mod ferntree;
 pub mod masstree;
 pub mod scc;
 pub mod skiplist;
+pub mod spaces;
 
 /// The roster with all of them.
 pub struct Peers;
@@ -33,6 +35,8 @@ impl Roster for Peers {
         Info::peer("crossbeam-skiplist"),
     ];
     const HAS_LIST: bool = true;
+    const CACHES: &'static [archipelago_workloads::caches::Known] = caches::CACHES;
+    const SPACES: &'static [archipelago_workloads::spaces::Known] = spaces::SPACES;
 
     type List<const QUEUE: bool> = skiplist::List<QUEUE>;
 }
