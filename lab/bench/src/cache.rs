@@ -29,8 +29,8 @@ use crate::workload::Distribution;
 /// Bytes of a record, of the hungriest cache.
 const ITEM: u64 = 1_300;
 
-/// Keys of a thread, gone through again and again.
-const STREAM: usize = 1 << 16;
+/// Keys of a thread, gone through again and again: many, since the cache is to forget those of the time before.
+const STREAM: usize = if SIMULATED { 1 << 12 } else { 1 << 20 };
 /// Keys of a trace that is made.
 const TRACE: usize = 1_000_000;
 
@@ -78,10 +78,9 @@ impl Program for Clients {
         let mut client = cache.client();
         (0..most).rev().for_each(|rank| client.set(scatter(rank, records as u64), rank));
         drop(client);
-        let length = if SIMULATED { STREAM / 16 } else { STREAM };
         let stream = |thread: usize| match trace {
             Some(trace) => trace.into(),
-            None => traces::zipf(records as u64, theta, length, seed * 1000 + thread as u64).into(),
+            None => traces::zipf(records as u64, theta, STREAM, seed * 1000 + thread as u64).into(),
         };
         Shared { cache, streams: (0..threads).map(stream).collect() }
     }
