@@ -7,6 +7,7 @@
 
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList};
 use archipelago_workloads::catalog::Known;
+use archipelago_workloads::{caches, spaces};
 
 use crate::choose::choose;
 use crate::contender::{Info, Visit};
@@ -33,6 +34,12 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
 
     /// Whether [`List`](Self::List) is a peer's: method `lf-crossbeam` of `bench nr`.
     const HAS_LIST: bool;
+
+    /// Caches that are peers, for `bench cache`.
+    const CACHES: &'static [caches::Known] = &[];
+
+    /// Address spaces that are peers, for `bench ranges`.
+    const SPACES: &'static [spaces::Known] = &[];
 
     /// A lock-free skip list, for `bench nr`: as a priority queue or as a dictionary.
     type List<const QUEUE: bool>: Method + FromIterator<(u64, u64)>;

@@ -1,4 +1,4 @@
-//! Ordered maps and stores with transactions of other authors, each behind an adapter of its own.
+//! Ordered maps, caches, maps of ranges and stores with transactions of other authors, each behind an adapter of its own.
 //!
 //! Every adapter uses the peer's best idiom with one guard per operation, as a user without a session of their own
 //! would. Nothing is cached between operations.
@@ -8,7 +8,8 @@
 //! They pass the workloads' own checks, and their repeated attempts are counted.
 //!
 //! Here are maps that lead some column of the reports, or that many programs use. A new one needs an adapter, a line in
-//! [`Roster::PEERS`] and an arm in a `dispatch`; a new store a line in [`Roster::STORES`].
+//! [`Roster::PEERS`] and an arm in a `dispatch`; a store, a cache or a map of ranges a line in [`Roster::STORES`], [`caches`] or
+//! [`spaces`].
 
 use ::ferntree::OptimisticRead;
 use archipelago_bench::contender::{Info, Visit};
@@ -19,12 +20,14 @@ use archipelago_workloads::catalog::{Known, load};
 
 pub mod arctic;
 pub mod artmap;
+pub mod caches;
 pub mod congee;
 pub mod ferntree;
 pub mod masstree;
 pub mod redb;
 pub mod scc;
 pub mod skiplist;
+pub mod spaces;
 pub mod sqlite;
 pub mod surrealmx;
 
@@ -47,6 +50,8 @@ impl Roster for Peers {
         Known::of("sqlite", |_, workload, seed| load(Flat::new(sqlite::Sqlite::default()), workload, seed)),
     ];
     const HAS_LIST: bool = true;
+    const CACHES: &'static [archipelago_workloads::caches::Known] = caches::CACHES;
+    const SPACES: &'static [archipelago_workloads::spaces::Known] = spaces::SPACES;
 
     type List<const QUEUE: bool> = skiplist::List<QUEUE>;
 }

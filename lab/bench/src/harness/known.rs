@@ -22,7 +22,7 @@ pub struct Known<A> {
     /// Its name.
     pub name: &'static str,
     native: fn(&'static str, usize, A) -> Entry<'static>,
-    simulate: fn(A) -> simulated::Program,
+    simulate: fn(&'static str, A) -> simulated::Program,
 }
 
 /// Cells, what the programs in them are made of, and the contenders.
@@ -32,8 +32,22 @@ impl<A> Known<A> {
     /// The contender with the program `P`.
     pub const fn of<P: Program + From<A> + Sync + 'static>(name: &'static str) -> Known<A> {
         let native = |name, cell, of| Entry::of(name, cell, P::from(of));
-        Known { name, native, simulate: |of| simulated::program(P::from(of)) }
+        Known { name, native, simulate: |_, of| simulated::program(P::from(of)) }
     }
+
+    /// The contender with the program that `P` makes of its name.
+    pub const fn named<P: Program + From<(&'static str, A)> + Sync + 'static>(name: &'static str) -> Known<A> {
+        let native = |name, cell, of| Entry::of(name, cell, P::from((name, of)));
+        Known { name, native, simulate: |name, of| simulated::program(P::from((name, of))) }
+    }
+}
+
+/// The contenders of these names, whose programs are all of one type. Kept to the program's end.
+pub fn named<P: Program + From<(&'static str, A)> + Sync + 'static, A>(
+    names: &[&'static str],
+) -> Vec<&'static Known<A>> {
+    let known: Vec<_> = names.iter().map(|name| Known::named::<P>(name)).collect();
+    known.leak().iter().collect()
 }
 
 impl Experiment<'static> {
@@ -82,7 +96,7 @@ pub fn simulated<A: Copy>(cells: Cells<A>) -> Vec<Contender> {
     for (cell, of, known) in cells {
         let contender = |known: &&Known<A>| {
             let (name, cell) = (known.name.to_owned(), cell.clone());
-            Contender { name, cell, program: (known.simulate)(of) }
+            Contender { name, cell, program: (known.simulate)(known.name, of) }
         };
         contenders.extend(known.iter().map(contender));
     }
