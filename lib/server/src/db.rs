@@ -14,6 +14,7 @@ pub mod evict;
 pub mod expiry;
 pub mod extended;
 pub mod hash;
+pub mod hyperloglog;
 pub mod image;
 pub mod list;
 pub mod listpack;
@@ -122,6 +123,8 @@ pub struct Db {
     meter: meter::Meter,
     /// Says whether entries have counts of uses, and not the time of the last.
     pub(crate) lfu: bool,
+    /// Bytes of the longest sparse HyperLogLog.
+    pub(crate) sparse: usize,
 }
 
 impl Default for Db {
@@ -135,6 +138,7 @@ impl Default for Db {
             walker: walk::Walker::default(),
             meter: meter::Meter::default(),
             lfu: false,
+            sparse: hyperloglog::SPARSE,
         }
     }
 }
@@ -201,6 +205,7 @@ impl Db {
             Write::UnwatchAll => {
                 self.watched.clear();
                 self.listeners = [0; 3];
+                self.sparse = hyperloglog::SPARSE;
                 Reply::OK
             }
             Write::Listen { what, begins } => {
@@ -214,6 +219,10 @@ impl Db {
             Write::Meter { lfu } => {
                 self.lfu = *lfu;
                 self.begin_to_count();
+                Reply::OK
+            }
+            Write::Sparse { most } => {
+                self.sparse = *most as usize;
                 Reply::OK
             }
         };
@@ -600,11 +609,16 @@ impl Change<'_> {
 
     /// Says that a key was changed: to those who watch it, cache it or listen to events.
     pub fn changed(&mut self, key: &[u8], class: u8, event: &'static str) {
+        self.touched(key);
+        self.event(key, class, event);
+    }
+
+    /// Says that a key was changed, of which there is no event: to those who watch or cache it.
+    pub fn touched(&mut self, key: &[u8]) {
         self.db.touch(self.index, key);
         if self.wishes & wish::CHANGES != 0 {
             self.db.effects.changes.push((self.index, key.to_vec()));
         }
-        self.event(key, class, event);
     }
 
     /// Says that something happened to a key without changing it.

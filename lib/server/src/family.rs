@@ -12,6 +12,7 @@ pub mod geo;
 pub mod glob;
 pub mod groups;
 pub mod hashes;
+pub mod hyperloglogs;
 pub mod lists;
 pub mod parse;
 pub mod payloads;
@@ -41,6 +42,7 @@ pub const TABLES: &[&[Command]] = &[
     streams::COMMANDS,
     groups::COMMANDS,
     xinfo::COMMANDS,
+    hyperloglogs::COMMANDS,
     payloads::COMMANDS,
     sort::COMMANDS,
     geo::COMMANDS,

@@ -30,7 +30,7 @@ use archipelago_platform::time::Instant;
 use archipelago_replicate::{Handle, Replicated};
 
 use crate::config::Appendonly;
-use crate::db::{Db, Outcome};
+use crate::db::{Db, Outcome, hyperloglog};
 use crate::operation::Write;
 use crate::reply::{Fault, Reply};
 use crate::snapshot::{self, Snapshots};
@@ -127,6 +127,8 @@ impl Store {
                 }
                 let mut db = Db::default();
                 let status = snapshot::read(&*disk, directory, &mut db)?;
+                // What clients had set is set anew.
+                db.sparse = hyperloglog::SPARSE;
                 let snapshots = Some(Snapshots::new(disk, directory, status));
                 return Ok((Self { db: replicated(replicas, &db), chosen: replicas > 0, log: None, snapshots }, None));
             }

@@ -47,6 +47,7 @@ pub fn sources(call: &Call) -> Vec<usize> {
         "set" if (3..call.args.len()).any(|at| call.args.is(at, "GET")) => places,
         "getex" | "getdel" | "getset" => places,
         "copy" => places[..1].to_vec(),
+        "pfmerge" => places,
         name if name.ends_with("store") || name == "bitop" => places[1..].to_vec(),
         _ if reads => places,
         _ => Vec::new(),
@@ -99,7 +100,7 @@ pub enum Write {
         /// What was watched.
         watched: Vec<Watched>,
     },
-    /// Lets all watched keys go: at a start, when the clients of the log's past are no more.
+    /// Lets all watched keys go, and sets what clients had set: at a start, when the clients of the log's past are no more.
     UnwatchAll,
     /// From here on effects are gathered for one listener more, or one fewer. The database keeps count, so that each change
     /// behind this operation is told, whoever made it and whenever.
@@ -128,6 +129,11 @@ pub enum Write {
         /// Says whether entries have counts of uses, and not the time of the last.
         lfu: bool,
     },
+    /// Sets how long a sparse HyperLogLog may be.
+    Sparse {
+        /// In bytes.
+        most: u32,
+    },
 }
 
 const CALL: u8 = 1;
@@ -139,6 +145,7 @@ const EXPIRE: u8 = 6;
 const LISTEN: u8 = 7;
 const EVICT: u8 = 20;
 const METER: u8 = 21;
+const SPARSE: u8 = 22;
 
 impl Write {
     /// Appends the operation's bytes.
@@ -178,6 +185,10 @@ impl Write {
                 }
             }
             Self::Meter { lfu } => out.extend_from_slice(&[METER, u8::from(*lfu)]),
+            Self::Sparse { most } => {
+                out.push(SPARSE);
+                put_number(u64::from(*most), out);
+            }
             Self::Expire { now, most } => {
                 out.push(EXPIRE);
                 put_number(*now, out);
@@ -209,6 +220,7 @@ impl Write {
                 keys: input.many(|input| Some((input.small()?, input.bytes()?.to_vec())))?,
             },
             METER => Self::Meter { lfu: input.byte()? != 0 },
+            SPARSE => Self::Sparse { most: input.small()? },
             EXPIRE => Self::Expire { now: input.number()?, most: input.small()? },
             _ => return None,
         };

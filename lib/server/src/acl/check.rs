@@ -158,6 +158,7 @@ fn modes(command: &Command, args: &Args, number: usize) -> u8 {
         ("copy", 0) | ("xreadgroup", _) => READ,
         ("copy", _) => WRITE,
         // The value that was there is told only with GET.
+        ("pfmerge", 1..) => READ,
         ("set", _) if (3..args.len()).all(|at| !args.is(at, "GET")) => WRITE,
         ("bitfield", _) if !bits_change(args) => READ,
         ("sort" | "georadius" | "georadiusbymember", 0) => READ,

@@ -129,7 +129,7 @@ impl Db {
     pub fn begin_walk(&self) -> Vec<u8> {
         // All fields are named: what is added to the database belongs into its snapshots, or is said here not to. Listeners
         // are clients, of which a start has none; counting begins anew with the settings.
-        let Self { spaces, watched, serial, effects: _, listeners: _, walker, meter: _, lfu: _ } = self;
+        let Self { spaces, watched, serial, effects: _, listeners: _, walker, meter: _, lfu: _, sparse } = self;
         let origins = (0..spaces.len() as u32).map(Some).collect();
         *walker.0.lock().expect("nothing panics while it is locked") =
             Some(Box::new(Walk { origins, ..Walk::default() }));
@@ -142,6 +142,7 @@ impl Db {
             put_number(u64::from(*watchers), &mut head);
             put_number(*changed, &mut head);
         }
+        put_number(*sparse as u64, &mut head);
         head
     }
 
@@ -188,6 +189,10 @@ impl Db {
             Some((key, Watch { watchers: input.small()?, changed: input.number()? }))
         };
         self.watched = input.many(watch)?.into_iter().collect();
+        // Older snapshots end here.
+        if !input.0.is_empty() {
+            self.sparse = input.small()? as usize;
+        }
         input.0.is_empty().then_some(())
     }
 

@@ -4,11 +4,13 @@ use archipelago_platform::sync::Mutex;
 
 use super::events;
 use super::shared::{Shared, lock};
+use crate::config::keeping;
 use crate::operation::Write;
 
 /// Their names and first values.
-pub const PARAMETERS: [(&str, &str); 7] = [
+pub const PARAMETERS: [(&str, &str); 8] = [
     ("client-output-buffer-limit", "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"),
+    ("hll-sparse-max-bytes", "3000"),
     ("latency-monitor-threshold", "0"),
     ("latency-tracking", "yes"),
     ("notify-keyspace-events", ""),
@@ -32,6 +34,10 @@ pub fn check(name: &str, value: &str, before: &str) -> Option<Result<String, &'s
         "notify-keyspace-events" => {
             events::classes(value).map(events::shown).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")
         }
+        "hll-sparse-max-bytes" => match keeping::bytes(value).and_then(|bytes| u32::try_from(bytes).ok()) {
+            Some(bytes) => Ok(bytes.to_string()),
+            None => Err("argument must be a memory value"),
+        },
         "slowlog-log-slower-than" => number(-1),
         "slowlog-max-len" | "latency-monitor-threshold" | "tracking-table-max-keys" => number(0),
         "protected-mode" if matches!(value, "yes" | "no") => Ok(value.to_owned()),
@@ -128,6 +134,7 @@ impl Shared {
         let value = self.config.get(&name);
         match name.as_str() {
             "notify-keyspace-events" => return self.events.listen(events::classes(&value).unwrap_or(0)),
+            "hll-sparse-max-bytes" => return vec![Write::Sparse { most: value.parse().unwrap_or(u32::MAX) }],
             "client-output-buffer-limit" => self.limits.set(&value),
             "tracking-table-max-keys" => self.tracking.limit(value.parse().unwrap_or(0)),
             "requirepass" => self.acl.require(value.as_bytes()),

@@ -23,6 +23,7 @@ pub const FAMILIES: &[(&str, &[&str])] = &[
     ("sort", families::SORT),
     ("geo", families::GEO),
     ("scripts", families::SCRIPTS),
+    ("hyperloglogs", families::HYPERLOGLOGS),
 ];
 
 const STRINGS: &[&str] = &[
@@ -361,7 +362,10 @@ impl Generator {
                 let choices: Vec<&str> = word.split('|').collect();
                 let word = self.pick(&choices);
                 for (at, part) in word.split('~').enumerate() {
-                    if at > 0 || !part.is_empty() {
+                    if part == "HUNDRED" {
+                        // As many words, most of them new ones.
+                        words.extend((0..100).map(|_| self.random.below(100_000).to_string().into_bytes()));
+                    } else if at > 0 || !part.is_empty() {
                         words.push(self.word(part));
                     }
                 }
@@ -430,6 +434,7 @@ impl Generator {
 
     fn word(&mut self, word: &str) -> Vec<u8> {
         match word {
+            "BYTE" => vec![self.random.draw() as u8],
             "K" => format!("k{}", self.random.below(8)).into_bytes(),
             "MISSING" => b"missing".to_vec(),
             "V" => self.text(),
