@@ -14,6 +14,7 @@ pub mod groups;
 pub mod hashes;
 pub mod hyperloglogs;
 pub mod lists;
+pub mod memory;
 pub mod parse;
 pub mod payloads;
 pub mod sets;
@@ -43,6 +44,7 @@ pub const TABLES: &[&[Command]] = &[
     groups::COMMANDS,
     xinfo::COMMANDS,
     hyperloglogs::COMMANDS,
+    memory::COMMANDS,
     payloads::COMMANDS,
     sort::COMMANDS,
     geo::COMMANDS,

@@ -7,7 +7,7 @@ use crate::args::Args;
 use crate::command::{self, Command, Run, flag};
 use crate::db::{DATABASES, Outcome};
 use crate::family::generic::object_part;
-use crate::family::{groups, parse, streams, xinfo};
+use crate::family::{groups, memory, parse, streams, xinfo};
 use crate::operation::{Call, Read, Watched, Write};
 use crate::reply::{Fault, Protocol, Reply, fault};
 
@@ -101,6 +101,7 @@ impl Session {
         let found = command.ok_or_else(|| unknown(&args)).and_then(|command| match command.takes(args.len()) {
             true if command.name == "object" => object_part(&args).map(|_| command),
             true if self.no_room && command.has(flag::DENYOOM) => Err(NO_ROOM),
+            true if command.name == "memory" => memory::part(&args).map(|_| command),
             true if command.name == "xgroup" => groups::part(&args).map(|_| command),
             true if command.name == "xinfo" => xinfo::part(&args).map(|_| command),
             true => Ok(command),

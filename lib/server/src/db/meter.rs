@@ -11,6 +11,7 @@
 use super::hash::Hash;
 use super::set::Set;
 use super::small::Small;
+use super::table::Keyed;
 use super::value::{Entry, Value};
 use super::zset::Zset;
 use super::{Db, Space};
@@ -52,7 +53,19 @@ impl Value {
     }
 }
 
+impl Entry {
+    /// Bytes of a key with its value, about. O(1).
+    pub fn weight(&self) -> usize {
+        SLOT + self.heap() + self.value.heap() + self.expires().map_or(0, |_| DUE)
+    }
+}
+
 impl Space {
+    /// Bytes of all keys and values, about. O(keys): [`Db::used`] knows them where they are counted.
+    pub fn weight(&self) -> usize {
+        self.keys.iter().map(Entry::weight).sum()
+    }
+
     /// Bytes of the keys and values, about.
     fn used(&self) -> usize {
         self.keys.len() * SLOT + self.keys.heap() + self.volatile * DUE + self.heap
@@ -126,6 +139,7 @@ mod tests {
             }
         }
         assert!(db.used() > 0);
+        assert_eq!(db.spaces.iter().map(Space::weight).sum::<usize>(), db.used());
         db.spaces.iter_mut().for_each(|space| *space = Space::default());
         assert_eq!(db.used(), 0);
     }

@@ -28,6 +28,7 @@ fn of(view: &View<'_>, call: &Call) -> usize {
     };
     match call.command.name {
         "eval_ro" | "evalsha_ro" | "fcall_ro" => usize::MAX,
+        "memory" if args.is(1, "STATS") => view.db.spaces.iter().map(|space| space.keys.len() * ELEMENT).sum(),
         "keys" => view.space().keys.len() * ELEMENT,
         "getrange" | "substr" | "lindex" | "object" | "randomkey" | "xinfo" => 0,
         "scan" | "sscan" | "hscan" | "zscan" => after(args, "COUNT").unwrap_or(10).saturating_mul(ELEMENT),

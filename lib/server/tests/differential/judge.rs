@@ -24,6 +24,14 @@ pub fn shown(command: &[Vec<u8>]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// An answer for people. One bit may make a string of half a gigabyte, of which the digits alone would take seconds.
+fn told(answer: &Answer) -> String {
+    match answer {
+        Answer::Bulk(bytes) if bytes.len() > 1000 => format!("<{} bytes>", bytes.len()),
+        short => format!("{short:?}"),
+    }
+}
+
 fn canonical(name: &str, answer: &Answer) -> Answer {
     let Answer::Array(all) = answer else { return answer.clone() };
     let mut all = all.clone();
@@ -97,8 +105,8 @@ pub struct Judge {
     history: Vec<String>,
     asked: u64,
     differences: BTreeMap<String, (u64, String)>,
-    /// Times, commands and answers.
-    pub record: Vec<u8>,
+    /// Times, commands and answers, if they are to be recorded.
+    pub record: Option<Vec<u8>>,
 }
 
 fn now() -> u64 {
@@ -106,6 +114,11 @@ fn now() -> u64 {
 }
 
 impl Judge {
+    /// One that records, or not.
+    pub fn new(records: bool) -> Self {
+        Self { record: records.then(Vec::new), ..Self::default() }
+    }
+
     pub fn family(&mut self, name: &str, theirs: &mut Theirs) {
         self.family = name.into();
         for word in ["DISCARD", "FLUSHALL"] {
@@ -118,13 +131,15 @@ impl Judge {
         let time = now();
         let ours = self.ours.ask(&command, time);
         let answer = theirs.ask(&command);
-        self.history.push(format!("{} -> {answer:?}", shown(&command)));
-        put_number(time, &mut self.record);
-        put_number(command.len() as u64, &mut self.record);
-        command.iter().for_each(|word| put_bytes(word, &mut self.record));
-        let mut encoded = Vec::new();
-        bytes(&answer, &mut encoded);
-        put_bytes(&encoded, &mut self.record);
+        self.history.push(format!("{} -> {}", shown(&command), told(&answer)));
+        if let Some(record) = &mut self.record {
+            put_number(time, record);
+            put_number(command.len() as u64, record);
+            command.iter().for_each(|word| put_bytes(word, record));
+            let mut encoded = Vec::new();
+            bytes(&answer, &mut encoded);
+            put_bytes(&encoded, record);
+        }
         if equal(&command, &ours, &answer) {
             return;
         }
@@ -133,8 +148,10 @@ impl Judge {
         let about = self.history.iter().rev().filter(|line| line.contains(&key)).take(7);
         let about: Vec<&str> = about.map(String::as_str).collect();
         let text = format!(
-            "{}\n   ours   {ours:?}\n   theirs {answer:?}\n   before {}",
+            "{}\n   ours   {}\n   theirs {}\n   before {}",
             shown(&command),
+            told(&ours),
+            told(&answer),
             about[1..].join("\n          ")
         );
         self.differences.entry(name).or_insert((0, text)).0 += 1;
