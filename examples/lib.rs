@@ -6,3 +6,5 @@
 //! | `cargo run --release --example cache` | a bounded cache of pages: one thread renders, the others wait, and all pages of a site are dropped when it changes |
 //! | `cargo run --release --example leader_board` | a leader board that no concurrent map could be, over `Replicated` |
 //! | `cargo run --release --example accounts` | transfers between accounts over MV-RLU, audited by snapshots that no writer waits for |
+//! | `cargo run --release --example bank` | a bank with a log, killed again and again: an auditor finds every acknowledged move |
+//! | `cargo run --release --example order_book` | an exchange's order book: three tables changed together, price and time by an index, audits of snapshots |

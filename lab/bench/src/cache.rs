@@ -1,4 +1,5 @@
-//! `bench cache` and `sim cache`: records of 1,000 bytes in caches of ours, and in one after Kyoto Cabinet's CacheDB.
+//! `bench cache` and `sim cache`: records of 1,000 bytes in caches of ours, in one after Kyoto Cabinet's CacheDB and what the
+//! papers made of it, and in peers, if the program has them.
 //!
 //! | workload | what is asked for |
 //! |---|---|
@@ -19,16 +20,17 @@ use crate::choose;
 use crate::failure::Failure;
 use crate::harness::program::{Done, Program, Turns};
 use crate::harness::simulated::Contender;
-use crate::harness::{Cells, Command, Experiment, Known, known};
+use crate::harness::{Cells, Command, Experiment, known};
 use crate::report::row::Cell;
 use crate::resources;
+use crate::roster::Roster;
 use crate::workload::Distribution;
 
 /// Bytes of a record, of the hungriest cache.
 const ITEM: u64 = 1_300;
 
-/// Keys of a thread, gone through again and again.
-const STREAM: usize = 1 << 16;
+/// Keys of a thread, gone through again and again: many, since the cache is to forget those of the time before.
+const STREAM: usize = if SIMULATED { 1 << 12 } else { 1 << 20 };
 /// Keys of a trace that is made.
 const TRACE: usize = 1_000_000;
 
@@ -42,6 +44,8 @@ struct Work {
     entries: usize,
     /// What is asked for instead of that, once.
     trace: Option<&'static [u64]>,
+    /// All caches.
+    caches: &'static [caches::Known],
 }
 
 /// A cache with what each thread asks.
@@ -50,34 +54,40 @@ struct Shared {
     streams: Vec<Arc<[u64]>>,
 }
 
-/// Clients of the cache with this number.
-struct Clients<const CACHE: usize>(Work);
+/// Clients of a cache.
+struct Clients {
+    work: Work,
+    make: fn(usize) -> Box<dyn Caching>,
+}
 
-impl<const CACHE: usize> From<Work> for Clients<CACHE> {
-    fn from(work: Work) -> Self {
-        Clients(work)
+impl From<(&'static str, Work)> for Clients {
+    fn from((name, work): (&'static str, Work)) -> Self {
+        let make = work.caches.iter().find(|cache| cache.name == name).expect("chosen of these").make;
+        Clients { work, make }
     }
 }
 
-impl<const CACHE: usize> Program for Clients<CACHE> {
+impl Program for Clients {
     type Shared = Shared;
 
     fn setup(&self, threads: usize, seed: u64) -> Shared {
-        let Work { theta, records, entries, trace, .. } = self.0;
-        let cache = (CACHES[CACHE].make)(entries);
+        let Work { theta, records, entries, trace, .. } = self.work;
+        let cache = (self.make)(entries);
         // The popular ones last, so that they are there.
         let most = if trace.is_some() { 0 } else { entries.min(records) as u64 };
-        (0..most).rev().for_each(|rank| cache.set(scatter(rank, records as u64), rank));
-        let length = if SIMULATED { STREAM / 16 } else { STREAM };
+        let mut client = cache.client();
+        (0..most).rev().for_each(|rank| client.set(scatter(rank, records as u64), rank));
+        drop(client);
         let stream = |thread: usize| match trace {
             Some(trace) => trace.into(),
-            None => traces::zipf(records as u64, theta, length, seed * 1000 + thread as u64).into(),
+            None => traces::zipf(records as u64, theta, STREAM, seed * 1000 + thread as u64).into(),
         };
         Shared { cache, streams: (0..threads).map(stream).collect() }
     }
 
     fn body(&self, shared: &Shared, turns: &mut impl Turns) {
-        let (cache, stream, updates) = (&*shared.cache, &shared.streams[turns.thread()], self.0.updates);
+        let (mut cache, stream) = (shared.cache.client(), &shared.streams[turns.thread()]);
+        let updates = self.work.updates;
         let mut random = Random::new(1, turns.thread());
         let op = |i: usize| {
             let key = stream[i % stream.len()];
@@ -94,9 +104,9 @@ impl<const CACHE: usize> Program for Clients<CACHE> {
     }
 
     fn notes(&self, _: &Shared) -> Vec<String> {
-        let Work { entries, trace, .. } = self.0;
+        let Work { entries, trace, .. } = self.work;
         let note = |trace: &'static [u64]| {
-            let cache = (CACHES[CACHE].make)(entries);
+            let cache = (self.make)(entries);
             let percent = |hits: usize| 100.0 * hits as f64 / trace.len().max(1) as f64;
             let (hits, best) = (percent(caches::hits(&*cache, trace)), percent(traces::optimum(trace, entries)));
             format!("{entries} of {} requests' records: {hits:.2} % hits, the best {best:.2} %", trace.len())
@@ -104,15 +114,6 @@ impl<const CACHE: usize> Program for Clients<CACHE> {
         trace.map(note).into_iter().collect()
     }
 }
-
-/// The caches by their numbers in the list of all.
-static KNOWN: [Known<Work>; 5] = [
-    Known::of::<Clients<0>>("s3-fifo"),
-    Known::of::<Clients<1>>("s3-fifo-copied"),
-    Known::of::<Clients<2>>("sieve"),
-    Known::of::<Clients<3>>("sampled-lru"),
-    Known::of::<Clients<4>>("kyoto"),
-];
 
 /// The trace of a workload; `None`: none. Kept to the program's end, as all cells share it.
 fn trace<C: clap::Args>(
@@ -142,11 +143,14 @@ fn trace<C: clap::Args>(
     Ok(Some(made.leak()))
 }
 
-/// The caches of a list, in a cell for each workload, exponent and percentage of updates.
-fn cells<C: clap::Args>(args: &Cache<C>, records: usize) -> Result<Cells<Work>, Failure> {
-    let names: Vec<&'static str> = KNOWN.iter().map(|known| known.name).collect();
-    let named = choose::names("cache", &args.cache, &names)?;
-    let chosen: Vec<_> = named.iter().filter_map(|name| KNOWN.iter().find(|known| known.name == *name)).collect();
+/// The chosen ones of `caches`, in a cell for each workload, exponent and percentage of updates.
+fn cells<C: clap::Args>(
+    args: &Cache<C>,
+    records: usize,
+    caches: &'static [caches::Known],
+) -> Result<Cells<Work>, Failure> {
+    let names: Vec<&'static str> = caches.iter().map(|cache| cache.name).collect();
+    let chosen = known::named::<Clients, _>(&choose::names("cache", &args.cache, &names)?);
     let records = args.count.unwrap_or(records);
     let mut cells = Vec::new();
     let workloads = ["zipf", "trace-zipf", "trace-loop", "trace-scan", "trace-file"];
@@ -156,7 +160,7 @@ fn cells<C: clap::Args>(args: &Cache<C>, records: usize) -> Result<Cells<Work>, 
             let percents = if trace.is_some() { &[0][..] } else { &args.update_percent };
             for &updates in percents {
                 let entries = (records as u64 * u64::from(args.capacity_percent) / 100).max(16) as usize;
-                let work = Work { theta, updates, records, entries, trace };
+                let work = Work { theta, updates, records, entries, trace, caches };
                 let distribution = if theta > 0.0 { Distribution::Zipf(theta) } else { Distribution::Uniform };
                 let (update_percent, count) = (Some(updates), Some(records));
                 let details = format!("{entries} records kept");
@@ -173,10 +177,11 @@ fn cells<C: clap::Args>(args: &Cache<C>, records: usize) -> Result<Cells<Work>, 
 ///
 /// # Errors
 /// If the arguments make no sense, a trace cannot be read, or the report cannot be written.
-pub fn run(args: &Cache<Timed>) -> Result<ExitCode, Failure> {
+pub fn run<R: Roster>(args: &Cache<Timed>) -> Result<ExitCode, Failure> {
     let Timed { common, millis } = &args.common;
     resources::check_items(args.count.unwrap_or(0), ITEM, 0)?;
-    let (cells, time) = (cells(args, 100_000)?, Duration::from_millis(*millis as u64));
+    let (cells, time) =
+        (cells(args, 100_000, [CACHES, R::CACHES].concat().leak())?, Duration::from_millis(*millis as u64));
     Command::start(common)?.run(&Experiment::of("cache", common, "kyoto", time, cells)?)
 }
 
@@ -185,15 +190,5 @@ pub fn run(args: &Cache<Timed>) -> Result<ExitCode, Failure> {
 /// # Errors
 /// If a name is not known.
 pub fn simulated(args: &Cache<SimCommon>) -> Result<Vec<Contender>, Failure> {
-    Ok(known::simulated(cells(args, 2_000)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_list() {
-        assert!(KNOWN.iter().map(|known| known.name).eq(CACHES.iter().map(|known| known.name)));
-    }
+    Ok(known::simulated(cells(args, 2_000, CACHES)?))
 }

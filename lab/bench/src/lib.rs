@@ -126,9 +126,9 @@ fn measure<R: Roster>(what: &Bench, release_memory: fn()) -> Result<ExitCode, Fa
         Bench::Locks(args) => locks::run(args),
         Bench::Blink(args) => blink::run(args),
         Bench::Euno(args) => euno::run(args),
-        Bench::Txn(args) => txn::run(args),
-        Bench::Cache(args) => cache::run(args),
-        Bench::Ranges(args) => ranges::run(args),
+        Bench::Txn(args) => txn::run::<R>(args),
+        Bench::Cache(args) => cache::run::<R>(args),
+        Bench::Ranges(args) => ranges::run::<R>(args),
         Bench::Verify(args) => verify::run::<R>(args),
     }
 }

@@ -15,15 +15,16 @@ use std::process::ExitCode;
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::time::Duration;
-use archipelago_workloads::spaces::{SPACES, Space};
+use archipelago_workloads::spaces::{self, SPACES, Space};
 
 use crate::args::{Ranges, SimCommon, Timed};
 use crate::choose;
 use crate::failure::Failure;
 use crate::harness::program::{Done, Program, Turns, work};
 use crate::harness::simulated::Contender;
-use crate::harness::{Cells, Command, Experiment, Known, known};
+use crate::harness::{Cells, Command, Experiment, known};
 use crate::report::row::Cell as RowCell;
+use crate::roster::Roster;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -43,6 +44,8 @@ struct Work {
     elsewhere: u64,
     /// Whether an unmapping interrupts all.
     interrupts: bool,
+    /// All spaces.
+    spaces: &'static [spaces::Known],
 }
 
 /// An address space, and what interrupts its threads: how often each was, and how often it has noticed.
@@ -51,29 +54,33 @@ struct Shared {
     interrupts: Vec<CachePadded<AtomicU64>>,
 }
 
-/// Threads in the space with this number.
-struct Clients<const SPACE: usize>(Work);
+/// Threads in a space.
+struct Clients {
+    work: Work,
+    make: fn() -> Box<dyn Space>,
+}
 
-impl<const SPACE: usize> From<Work> for Clients<SPACE> {
-    fn from(work: Work) -> Self {
-        Clients(work)
+impl From<(&'static str, Work)> for Clients {
+    fn from((name, work): (&'static str, Work)) -> Self {
+        let make = work.spaces.iter().find(|space| space.name == name).expect("chosen of these").make;
+        Clients { work, make }
     }
 }
 
-impl<const SPACE: usize> Program for Clients<SPACE> {
+impl Program for Clients {
     type Shared = Shared;
 
     fn setup(&self, threads: usize, _: u64) -> Shared {
-        let space = (SPACES[SPACE].make)();
+        let space = (self.make)();
         for thread in 0..threads as u64 {
             let from = thread * APART;
-            space.map(from..from + self.0.pages * PAGE, thread + 1);
+            space.map(from..from + self.work.pages * PAGE, thread + 1);
         }
         Shared { space, interrupts: (0..threads).map(|_| CachePadded::default()).collect() }
     }
 
     fn body(&self, shared: &Shared, turns: &mut impl Turns) {
-        let Work { pages, elsewhere, interrupts } = self.0;
+        let Work { pages, elsewhere, interrupts, .. } = self.work;
         let (space, thread) = (&*shared.space, turns.thread());
         let stays = thread as u64 * APART;
         let chunk = stays + APART / 2..stays + APART / 2 + pages * PAGE;
@@ -122,22 +129,17 @@ fn flush(shared: &Shared, thread: usize) {
     work(INTERRUPT);
 }
 
-/// The spaces by their numbers in the list of all.
-static KNOWN: [Known<Work>; 3] =
-    [Known::of::<Clients<0>>("ranges"), Known::of::<Clients<1>>("rwlock"), Known::of::<Clients<2>>("spf")];
-
-/// The spaces of a list, in a cell for each workload.
-fn cells<C: clap::Args>(args: &Ranges<C>) -> Result<Cells<Work>, Failure> {
-    let names: Vec<&'static str> = KNOWN.iter().map(|known| known.name).collect();
-    let named = choose::names("space", &args.space, &names)?;
-    let chosen: Vec<_> = named.iter().filter_map(|name| KNOWN.iter().find(|known| known.name == *name)).collect();
+/// The chosen ones of `spaces`, in a cell for each workload.
+fn cells<C: clap::Args>(args: &Ranges<C>, spaces: &'static [spaces::Known]) -> Result<Cells<Work>, Failure> {
+    let names: Vec<&'static str> = spaces.iter().map(|space| space.name).collect();
+    let chosen = known::named::<Clients, _>(&choose::names("space", &args.space, &names)?);
     let cell = |workload: &&'static str| {
         let (pages, elsewhere) = match *workload {
             "metis" => (2048, 0),
             "ebizzy" => (64, 64),
             _ => (16, 0),
         };
-        let work = Work { pages, elsewhere, interrupts: *workload == "psearchy" };
+        let work = Work { pages, elsewhere, interrupts: *workload == "psearchy", spaces };
         let details = format!("{} faults for a change", (pages + elsewhere) / 2);
         (RowCell { details, ..RowCell::of(workload) }, work, chosen.clone())
     };
@@ -149,9 +151,9 @@ fn cells<C: clap::Args>(args: &Ranges<C>) -> Result<Cells<Work>, Failure> {
 ///
 /// # Errors
 /// If the arguments make no sense, or the report cannot be written.
-pub fn run(args: &Ranges<Timed>) -> Result<ExitCode, Failure> {
+pub fn run<R: Roster>(args: &Ranges<Timed>) -> Result<ExitCode, Failure> {
     let Timed { common, millis } = &args.common;
-    let (cells, time) = (cells(args)?, Duration::from_millis(*millis as u64));
+    let (cells, time) = (cells(args, [SPACES, R::SPACES].concat().leak())?, Duration::from_millis(*millis as u64));
     Command::start(common)?.run(&Experiment::of("ranges", common, "rwlock", time, cells)?)
 }
 
@@ -160,15 +162,5 @@ pub fn run(args: &Ranges<Timed>) -> Result<ExitCode, Failure> {
 /// # Errors
 /// If a name is not known.
 pub fn simulated(args: &Ranges<SimCommon>) -> Result<Vec<Contender>, Failure> {
-    Ok(known::simulated(cells(args)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_list() {
-        assert!(KNOWN.iter().map(|known| known.name).eq(SPACES.iter().map(|known| known.name)));
-    }
+    Ok(known::simulated(cells(args, SPACES)?))
 }

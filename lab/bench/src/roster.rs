@@ -6,6 +6,8 @@
 //! depend on this one: a program chooses its [`Roster`] by a type parameter of [`run`](crate::run).
 
 use archipelago_index::{Art, BLinkTree, EunoBTree, EunoSkipList, HydraList};
+use archipelago_workloads::catalog::Known;
+use archipelago_workloads::{caches, spaces};
 
 use crate::choose::choose;
 use crate::contender::{Info, Visit};
@@ -27,8 +29,17 @@ pub trait Roster: Dispatch<u64> + Dispatch<Vec<u8>> + 'static {
     /// The peers, in the order of reports.
     const PEERS: &'static [Info];
 
+    /// Stores with transactions, for `bench txn`.
+    const STORES: &'static [Known];
+
     /// Whether [`List`](Self::List) is a peer's: method `lf-crossbeam` of `bench nr`.
     const HAS_LIST: bool;
+
+    /// Caches that are peers, for `bench cache`.
+    const CACHES: &'static [caches::Known] = &[];
+
+    /// Address spaces that are peers, for `bench ranges`.
+    const SPACES: &'static [spaces::Known] = &[];
 
     /// A lock-free skip list, for `bench nr`: as a priority queue or as a dictionary.
     type List<const QUEUE: bool>: Method + FromIterator<(u64, u64)>;
@@ -55,6 +66,7 @@ static RIVALS: [Info; 4] = [
 
 impl Roster for Own {
     const PEERS: &'static [Info] = &[];
+    const STORES: &'static [Known] = &[];
     const HAS_LIST: bool = false;
 
     type List<const QUEUE: bool> = LockFree<QUEUE, true>;

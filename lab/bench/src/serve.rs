@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use archipelago_platform::thread;
 use archipelago_platform::time::Duration;
 use archipelago_platform::topology::Topology;
-use archipelago_server::config::{Appendonly, Settings};
+use archipelago_server::config::{Appendonly, Settings, tls};
 use archipelago_server::server::Server;
 
 use crate::args::{self, Serve};
@@ -20,6 +20,24 @@ const LOOK: Duration = Duration::from_millis(50);
 fn parameters(args: &Serve) -> Vec<(&'static str, String)> {
     let all = [("maxmemory", &args.maxmemory), ("maxmemory-policy", &args.maxmemory_policy), ("save", &args.save)];
     all.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect()
+}
+
+/// What is asked for of TLS.
+fn secured(args: &Serve) -> Option<tls::Tls> {
+    let asked = &args.tls;
+    Some(tls::Tls {
+        address: (args.bind, asked.tls_port?).into(),
+        certificate: asked.tls_cert_file.clone()?,
+        key: asked.tls_key_file.clone()?,
+        authorities: asked.tls_ca_cert_file.clone(),
+        clients: match asked.tls_auth_clients {
+            args::AuthClients::Yes => tls::AuthClients::Yes,
+            args::AuthClients::No => tls::AuthClients::No,
+            args::AuthClients::Optional => tls::AuthClients::Optional,
+        },
+        patience: tls::Tls::PATIENCE,
+        only: args.port == 0,
+    })
 }
 
 pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
@@ -39,6 +57,7 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
         clients: args.maxclients,
         load: args.load.clone(),
         parameters: parameters(args),
+        tls: secured(args),
     };
     let mut server = Server::start(&settings).map_err(Failure::new)?;
     if let Some(recovery) = server.recovery() {
@@ -56,6 +75,9 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
         if imported.functions > 0 {
             tell(format!("{}: {} libraries of functions are left out", path.display(), imported.functions));
         }
+    }
+    if let Some(address) = server.tls_address() {
+        print(format!("TLS on {address}"))?;
     }
     let _ = print(format!("listening on {}; Ctrl-C or SHUTDOWN stops", server.address()))?;
     while !interrupt::requested() && !server.is_ending() {

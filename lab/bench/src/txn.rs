@@ -1,9 +1,10 @@
-//! `bench txn` and `sim txn`: transactions by every scheme over every map, beside one lock over everything.
+//! `bench txn` and `sim txn`: transactions by every scheme over every map, beside one lock over everything, and natively beside
+//! stores of other authors.
 //!
 //! | workload | a transaction |
 //! |---|---|
 //! | `ycsb`, `ycsb-10` | sixteen requests on rows of one, or ten, columns of 100 bytes, as in DBx1000 |
-//! | `reports` | as `ycsb`; one in a thousand reads the whole table |
+//! | `reports`, `reports-by-views` | as `ycsb`; one in a thousand reads the whole table, in a transaction or in a snapshot |
 //! | `smallbank` | one of SmallBank's six |
 //! | `tpcc` | one of TPC-C's five, in its mix; a home warehouse for each thread, as far as there are as many |
 //! | `tpcc-pair` | New-Order and Payment alone, half each |
@@ -17,18 +18,19 @@ use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::sync::Mutex;
 use archipelago_platform::time::{Duration, Instant};
 use archipelago_workloads::arena::{Arena, Client};
-use archipelago_workloads::catalog::{STORES, Workload};
+use archipelago_workloads::catalog::{self, Known, Workload};
 use archipelago_workloads::tpcc::Scale;
-use archipelago_workloads::ycsb::Load;
+use archipelago_workloads::ycsb::{Load, Reports};
 
 use crate::args::{SimCommon, Timed, Txn};
 use crate::choose;
 use crate::failure::Failure;
 use crate::harness::program::{Done, Program, Turns};
-use crate::harness::simulated::Contender;
-use crate::harness::{Cells, Command, Experiment, Known, known};
+use crate::harness::simulated::{self, Contender};
+use crate::harness::{Command, Entry, Experiment};
 use crate::report::row::Cell;
 use crate::resources;
+use crate::roster::Roster;
 use crate::workload::Distribution;
 
 /// Bytes of a row with its record, of the hungriest workload but TPC-C.
@@ -36,9 +38,12 @@ const ITEM: u64 = 1_400;
 /// Bytes of a warehouse of the whole scale.
 const WAREHOUSE: u64 = 250 << 20;
 
-/// What threads do; of TPC-C with 0 warehouses as many as there are threads.
+/// A workload in a store; of TPC-C with 0 warehouses as many as there are threads.
 #[derive(Clone, Copy)]
-struct Work(Workload);
+struct Clients {
+    store: &'static Known,
+    workload: Workload,
+}
 
 /// A loaded workload with what its clients have come to.
 struct Shared {
@@ -49,27 +54,17 @@ struct Shared {
     kinds: Mutex<Vec<[u64; 4]>>,
 }
 
-/// Clients of the store with this number.
-struct Clients<const STORE: usize>(Work);
-
-impl<const STORE: usize> From<Work> for Clients<STORE> {
-    fn from(work: Work) -> Self {
-        Clients(work)
-    }
-}
-
-impl<const STORE: usize> Program for Clients<STORE> {
+impl Program for Clients {
     type Shared = Shared;
 
     fn setup(&self, threads: usize, seed: u64) -> Shared {
-        let Work(workload) = self.0;
-        let workload = match workload {
+        let workload = match self.workload {
             Workload::Tpcc { warehouses: 0, scale, pair } => {
                 Workload::Tpcc { warehouses: threads.min(usize::from(u16::MAX)) as u16, scale, pair }
             }
             other => other,
         };
-        let arena = (STORES[STORE].load)(workload, seed);
+        let arena = self.store.load(workload, seed);
         let kinds = Mutex::new(vec![[0; 4]; arena.kinds().len()]);
         Shared { arena, repeated: AtomicU64::new(0), kinds }
     }
@@ -118,71 +113,58 @@ fn one(client: &mut dyn Client, kinds: &mut [[u64; 4]]) -> Done {
     Done::updated(turn.writes)
 }
 
-/// The stores by their numbers in the catalog.
-static KNOWN: [Known<Work>; 16] = [
-    Known::of::<Clients<0>>("silo-hydralist"),
-    Known::of::<Clients<1>>("tictoc-hydralist"),
-    Known::of::<Clients<2>>("silo-snapshot-hydralist"),
-    Known::of::<Clients<3>>("silo-art"),
-    Known::of::<Clients<4>>("tictoc-art"),
-    Known::of::<Clients<5>>("silo-snapshot-art"),
-    Known::of::<Clients<6>>("silo-blink"),
-    Known::of::<Clients<7>>("tictoc-blink"),
-    Known::of::<Clients<8>>("silo-snapshot-blink"),
-    Known::of::<Clients<9>>("silo-euno-btree"),
-    Known::of::<Clients<10>>("tictoc-euno-btree"),
-    Known::of::<Clients<11>>("silo-snapshot-euno-btree"),
-    Known::of::<Clients<12>>("silo-euno-skiplist"),
-    Known::of::<Clients<13>>("tictoc-euno-skiplist"),
-    Known::of::<Clients<14>>("silo-snapshot-euno-skiplist"),
-    Known::of::<Clients<15>>("lock"),
-];
-
 /// The workloads' names.
-const WORKLOADS: [&str; 6] = ["ycsb", "ycsb-10", "reports", "smallbank", "tpcc", "tpcc-pair"];
+const WORKLOADS: [&str; 7] = ["ycsb", "ycsb-10", "reports", "reports-by-views", "smallbank", "tpcc", "tpcc-pair"];
 
-/// The stores of a list, in a cell for each workload, exponent and percentage of updates.
-fn cells<C: clap::Args>(args: &Txn<C>, rows: usize, whole: bool) -> Result<Cells<Work>, Failure> {
-    let names: Vec<&'static str> = KNOWN.iter().map(|known| known.name).collect();
-    let by = |part: &'static str| move |name: &'static str| name.starts_with(part) && !name.contains("snapshot");
-    let (silo, tictoc) = (by("silo"), by("tictoc"));
+/// The stores that a comma-separated list names; `all`, `silo`, `tictoc` and `snapshots` stand for several.
+fn chosen(list: &str, stores: &[&'static Known]) -> Result<Vec<&'static Known>, Failure> {
+    let plain = |name: &str, scheme| {
+        name.strip_prefix(scheme).is_some_and(|map| !map.contains("snapshot") && !map.contains("logged"))
+    };
+    let (silo, tictoc) = (|name: &'static str| plain(name, "silo-"), |name: &'static str| plain(name, "tictoc-"));
     let snapshots = |name: &'static str| name.contains("snapshot");
     let groups: [choose::Group<'_, _>; 3] = [("silo", &silo), ("tictoc", &tictoc), ("snapshots", &snapshots)];
-    let named = choose::choose("store", &args.store, &names, |name| name, &groups)?;
-    let chosen: Vec<_> = named.iter().filter_map(|name| KNOWN.iter().find(|known| known.name == *name)).collect();
+    let names: Vec<&'static str> = stores.iter().map(|store| store.name).collect();
+    let named = choose::choose("store", list, &names, |name| name, &groups)?;
+    Ok(named.iter().filter_map(|name| stores.iter().find(|store| store.name == *name)).copied().collect())
+}
+
+/// A cell for each workload, exponent and percentage of updates.
+fn cells<C: clap::Args>(args: &Txn<C>, rows: usize, whole: bool) -> Result<Vec<(Cell, Workload)>, Failure> {
     let rows = args.count.unwrap_or(rows);
     let mut cells = Vec::new();
     for workload in choose::names("workload", &args.workload, &WORKLOADS)? {
         if let "smallbank" = workload {
             let cell = Cell { count: Some(rows.max(2)), ..Cell::of(workload) };
-            cells.push((cell, Work(Workload::SmallBank(rows.max(2) as u64)), chosen.clone()));
+            cells.push((cell, Workload::SmallBank(rows.max(2) as u64)));
         } else if workload.starts_with("tpcc") {
             let scale = if args.whole || whole && !args.small { Scale::WHOLE } else { Scale::SMALL };
             let warehouses = args.warehouses.unwrap_or(0).min(usize::from(u16::MAX)) as u16;
             let many = if warehouses == 0 { "a warehouse a thread".into() } else { format!("{warehouses} warehouses") };
             let scaled = if scale == Scale::WHOLE { "" } else { ", SCALED: 1,000 items, 30 customers a district" };
             let cell = Cell { details: format!("{many}{scaled}"), ..Cell::of(workload) };
-            cells.push((
-                cell,
-                Work(Workload::Tpcc { warehouses, scale, pair: workload == "tpcc-pair" }),
-                chosen.clone(),
-            ));
+            cells.push((cell, Workload::Tpcc { warehouses, scale, pair: workload == "tpcc-pair" }));
         } else {
-            ycsb(args, workload, rows, &mut |cell, work| cells.push((cell, work, chosen.clone())));
+            ycsb(args, workload, rows, &mut cells);
         }
     }
     Ok(cells)
 }
 
 /// The cells of a workload of YCSB's.
-fn ycsb<C: clap::Args>(args: &Txn<C>, workload: &'static str, rows: usize, push: &mut dyn FnMut(Cell, Work)) {
+fn ycsb<C: clap::Args>(args: &Txn<C>, workload: &'static str, rows: usize, cells: &mut Vec<(Cell, Workload)>) {
+    let reports = match workload {
+        "reports" => Reports::Transactions,
+        "reports-by-views" => Reports::Views,
+        _ => Reports::None,
+    };
     for &theta in &args.theta {
         for &updates in &args.update_percent {
-            let load = Load { rows: rows as u64, theta, updates, reports: workload == "reports" };
+            let load = Load { rows: rows as u64, theta, updates, reports };
             let distribution = if theta > 0.0 { Distribution::Zipf(theta) } else { Distribution::Uniform };
             let (update_percent, distribution, count) = (Some(updates), Some(distribution), Some(rows));
             let cell = Cell { update_percent, distribution, count, ..Cell::of(workload) };
-            push(cell, Work(if workload == "ycsb-10" { Workload::Ycsb10(load) } else { Workload::Ycsb(load) }));
+            cells.push((cell, if workload == "ycsb-10" { Workload::Ycsb10(load) } else { Workload::Ycsb(load) }));
         }
     }
 }
@@ -191,23 +173,40 @@ fn ycsb<C: clap::Args>(args: &Txn<C>, workload: &'static str, rows: usize, push:
 ///
 /// # Errors
 /// If the arguments make no sense, a run leaves what is not consistent, or the report cannot be written.
-pub fn run(args: &Txn<Timed>) -> Result<ExitCode, Failure> {
+pub fn run<R: Roster>(args: &Txn<Timed>) -> Result<ExitCode, Failure> {
     let Timed { common, millis } = &args.common;
     resources::check_items(args.count.unwrap_or(0), ITEM, 0)?;
     let most = args.warehouses.or_else(|| common.threads().into_iter().max()).unwrap_or(1) as u64;
     if args.workload.contains("tpcc") && !args.small {
         resources::check_memory(most * WAREHOUSE, &format!("{most} warehouses"), "fewer --warehouses, or --small")?;
     }
-    let (cells, time) = (cells(args, 100_000, true)?, Duration::from_millis(*millis as u64));
-    Command::start(common)?.run(&Experiment::of("txn", common, "lock", time, cells)?)
+    let stores: Vec<_> = catalog::stores().chain(R::STORES).collect();
+    let chosen = chosen(&args.store, &stores)?;
+    let entries = |(at, (cell, workload)): (usize, (Cell, Workload))| {
+        let entry = |store: &&'static Known| Entry::of(store.name, at, Clients { store, workload });
+        (cell, chosen.iter().map(entry).collect())
+    };
+    let cells = cells(args, 100_000, true)?.into_iter().enumerate().map(entries).collect();
+    let time = Duration::from_millis(*millis as u64);
+    Command::start(common)?.run(&Experiment::in_cells("txn", common, "lock", time, cells)?)
 }
 
-/// The contenders on the virtual machine.
+/// The contenders on the virtual machine, without peers.
 ///
 /// # Errors
 /// If a name is not known.
 pub fn simulated(args: &Txn<SimCommon>) -> Result<Vec<Contender>, Failure> {
-    Ok(known::simulated(cells(args, 10_000, false)?))
+    let stores: Vec<_> = catalog::stores().collect();
+    let chosen = chosen(&args.store, &stores)?;
+    let mut contenders = Vec::new();
+    for (cell, workload) in cells(args, 10_000, false)? {
+        let contender = |store: &&'static Known| {
+            let program = simulated::program(Clients { store, workload });
+            Contender { name: store.name.to_owned(), cell: cell.clone(), program }
+        };
+        contenders.extend(chosen.iter().map(contender));
+    }
+    Ok(contenders)
 }
 
 #[cfg(test)]
@@ -215,11 +214,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_catalog() {
-        for (known, store) in KNOWN.iter().zip(STORES) {
-            let name = [store.scheme, store.map].join("-");
-            assert_eq!(known.name, name.trim_end_matches('-'));
+    fn groups_are_schemes_over_all_maps() {
+        let stores: Vec<_> = catalog::stores().collect();
+        let names = |list| chosen(list, &stores).unwrap().iter().map(|store| store.name).collect::<Vec<_>>();
+        let maps = ["hydralist", "art", "blink", "euno-btree", "euno-skiplist"];
+        for (group, scheme) in [("silo", "silo"), ("tictoc", "tictoc"), ("snapshots", "silo-snapshot")] {
+            assert_eq!(names(group), maps.map(|map| format!("{scheme}-{map}")));
         }
-        assert_eq!(KNOWN.len(), STORES.len());
+        // No name is another's.
+        assert_eq!(names("all").len(), stores.len());
     }
 }

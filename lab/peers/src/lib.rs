@@ -1,23 +1,35 @@
-//! Ordered maps of other authors, each behind an adapter of its own.
+//! Ordered maps, caches, maps of ranges and stores with transactions of other authors, each behind an adapter of its own.
 //!
 //! Every adapter uses the peer's best idiom with one guard per operation, as a user without a session of their own
 //! would. Nothing is cached between operations.
 //!
+//! Stores are used serializably and in memory: `surrealmx` (many writers, multi-version), `redb` (one writer beside readers of
+//! snapshots), `sqlite` (one connection behind a lock). They keep bytes: rows pass through postcard, as those of most programs would.
+//! They pass the workloads' own checks, and their repeated attempts are counted.
+//!
 //! Here are maps that lead some column of the reports, or that many programs use. A new one needs an adapter, a line in
-//! [`Roster::PEERS`] and an arm in a `dispatch`.
+//! [`Roster::PEERS`] and an arm in a `dispatch`; a store, a cache or a map of ranges a line in [`Roster::STORES`], [`caches`] or
+//! [`spaces`].
 
 use ::ferntree::OptimisticRead;
 use archipelago_bench::contender::{Info, Visit};
 use archipelago_bench::rivals::btree::TreeKey;
 use archipelago_bench::roster::{Dispatch, Own, Roster};
+use archipelago_workloads::Flat;
+use archipelago_workloads::catalog::{Known, load};
 
 pub mod arctic;
 pub mod artmap;
+pub mod caches;
 pub mod congee;
 pub mod ferntree;
 pub mod masstree;
+pub mod redb;
 pub mod scc;
 pub mod skiplist;
+pub mod spaces;
+pub mod sqlite;
+pub mod surrealmx;
 
 /// The roster with all of them.
 pub struct Peers;
@@ -32,7 +44,14 @@ impl Roster for Peers {
         Info::peer("scc-treeindex"),
         Info::peer("crossbeam-skiplist"),
     ];
+    const STORES: &'static [Known] = &[
+        Known::of("surrealmx", |_, workload, seed| load(Flat::new(surrealmx::SurrealMx::default()), workload, seed)),
+        Known::of("redb", |_, workload, seed| load(Flat::new(redb::Redb::default()), workload, seed)),
+        Known::of("sqlite", |_, workload, seed| load(Flat::new(sqlite::Sqlite::default()), workload, seed)),
+    ];
     const HAS_LIST: bool = true;
+    const CACHES: &'static [archipelago_workloads::caches::Known] = caches::CACHES;
+    const SPACES: &'static [archipelago_workloads::spaces::Known] = spaces::SPACES;
 
     type List<const QUEUE: bool> = skiplist::List<QUEUE>;
 }
@@ -66,5 +85,36 @@ fn dispatch_any<K: TreeKey + OptimisticRead>(info: &'static Info, visit: &mut im
         "scc-treeindex" => visit.visit::<scc::TreeIndex<K>>(info),
         "crossbeam-skiplist" => visit.visit::<skiplist::SkipList<K>>(info),
         _ => Own::dispatch(info, visit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use archipelago_workloads::catalog::Workload;
+    use archipelago_workloads::tpcc::Scale;
+    use archipelago_workloads::ycsb::{Load, Reports};
+
+    use super::*;
+
+    /// Each store under three threads, as its workloads want it: no update, no cent and no order is lost.
+    #[test]
+    fn stores_keep_what_they_promise() {
+        let ycsb = Load { rows: 500, theta: 0.9, updates: 50, reports: Reports::Transactions };
+        let tpcc = Workload::Tpcc { warehouses: 2, scale: Scale::TINY, pair: false };
+        for store in Peers::STORES {
+            for workload in [Workload::Ycsb(ycsb), Workload::SmallBank(200), tpcc] {
+                let arena = store.load(workload, 1);
+                let writes = std::thread::scope(|scope| {
+                    let run = |thread| {
+                        let mut client = arena.client(thread, 1);
+                        (0..1000).filter(|_| client.turn().writes).count()
+                    };
+                    let threads: Vec<_> = (0..3).map(|thread| scope.spawn(move || run(thread))).collect();
+                    threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+                });
+                assert!(writes > 2000, "{}: {writes}", store.name);
+                arena.check().unwrap_or_else(|wrong| panic!("{}: {wrong}", store.name));
+            }
+        }
     }
 }

@@ -34,6 +34,7 @@
 //! ```
 
 mod citrus;
+mod forest;
 mod harris;
 mod hash;
 mod hazard;
@@ -54,6 +55,7 @@ mod tree;
 mod visit;
 
 pub use citrus::{CitrusSession, CitrusTree};
+pub use forest::{Forest, ForestSession};
 pub use harris::{HarrisList, HarrisSession};
 pub use hash::{Hash, HashSession};
 pub use hazard::{HazardList, HazardSession};

@@ -74,13 +74,21 @@ impl<M: Mechanism<2>> Set for Tree<M> {
 
 impl<M: Mechanism<2>> Drop for Tree<M> {
     fn drop(&mut self) {
-        let mut session = self.mechanism.session();
-        let mut left = session.read(|view| links(view, self.root));
-        left.push(self.root);
-        for part in left.chunks(1_000) {
-            // SAFETY: no other thread uses the tree, and none does after this.
-            session.update(&[0], |tx| part.iter().try_for_each(|link| unsafe { tx.retire(*link, &tx.node(*link)) }));
-        }
+        // SAFETY: no other thread uses the tree, and none does after this.
+        unsafe { retire_all(&mut self.mechanism.session(), 0, self.root) };
+    }
+}
+
+/// Retires all nodes of a tree, its root too.
+///
+/// # Safety
+/// No other thread uses it, and none does after this.
+pub(crate) unsafe fn retire_all<S: Session<2>>(session: &mut S, scope: usize, root: S::Link) {
+    let mut left = session.read(|view| links(view, root));
+    left.push(root);
+    for part in left.chunks(1_000) {
+        // SAFETY: the caller's promise.
+        session.update(&[scope], |tx| part.iter().try_for_each(|link| unsafe { tx.retire(*link, &tx.node(*link)) }));
     }
 }
 
@@ -167,14 +175,14 @@ fn find<V: View<2>>(view: &V, root: V::Link, key: u64) -> Place<V::Link> {
 }
 
 #[inline]
-fn get<V: View<2>>(view: &V, root: V::Link, key: u64) -> Option<u64> {
+pub(crate) fn get<V: View<2>>(view: &V, root: V::Link, key: u64) -> Option<u64> {
     let link = find(view, root, key).at?;
     // SAFETY: read in the caller's section.
     Some(unsafe { view.node(link) }.value)
 }
 
 #[inline]
-fn insert<U: Update<2>>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Result<bool, Conflict> {
+pub(crate) fn insert<U: Update<2>>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Result<bool, Conflict> {
     let place = find(tx, root, key);
     if place.at.is_some() {
         return Ok(false);
@@ -188,7 +196,7 @@ fn insert<U: Update<2>>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Resu
 }
 
 #[inline]
-fn remove<U: Update<2>>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u64>, Conflict> {
+pub(crate) fn remove<U: Update<2>>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u64>, Conflict> {
     let place = find(tx, root, key);
     let Some(link) = place.at else { return Ok(None) };
     // SAFETY: both were read in this update; the change takes away the only link to the node.
@@ -199,6 +207,24 @@ fn remove<U: Update<2>>(tx: &mut U, root: U::Link, key: u64) -> Result<Option<u6
             [Some(left), Some(right)] => replace_by_successor(tx, &place, [left, right])?,
             [to, None] | [None, to] => tx.set_next(place.parent, place.side, Change { from: place.at, to })?,
         }
+        tx.retire(link, &node)?;
+        Ok(Some(node.value))
+    }
+}
+
+/// Gives a key its value. Returns the one it had. Readers that stand on the old node see what was below it then, and were there
+/// before.
+#[inline]
+pub(crate) fn put<U: Update<2>>(tx: &mut U, root: U::Link, key: u64, value: u64) -> Result<Option<u64>, Conflict> {
+    let place = find(tx, root, key);
+    // SAFETY: both were read in this update; the new node is linked at once, in place of the only link to the old one, or the
+    // attempt fails.
+    unsafe {
+        let old = place.at.map(|link| (link, tx.node(link)));
+        let next = old.as_ref().map_or([None; 2], |(_, node)| node.next);
+        let to = Some(tx.alloc(Node { key, value, next }));
+        tx.set_next(place.parent, place.side, Change { from: place.at, to })?;
+        let Some((link, node)) = old else { return Ok(None) };
         tx.retire(link, &node)?;
         Ok(Some(node.value))
     }

@@ -8,7 +8,7 @@ use archipelago_check::linear;
 use archipelago_platform::atomic::{AtomicBool, AtomicI64, Ordering};
 use archipelago_platform::thread;
 use archipelago_sets::{
-    CitrusTree, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
+    CitrusTree, Forest, FraserSkipList, HarrisList, Hash, HazardList, List, Mechanism, OverMvRlu, OverRcu, OverRcuHmcs,
     OverRcx, OverRcxStriped, OverRlu, RcuHtm, RcuHtmOneLock, Set, SetSession, Tree, Visit,
 };
 use archipelago_sync::mvrlu::{ClockKind, Domain, Tuning};
@@ -59,6 +59,9 @@ impl<S: Set> Subject for S {
 }
 
 fn each(test: &dyn Tested) {
+    test.run(Promise::RivalTable, Forest::over(OverMvRlu::with(Domain::builder()), 5));
+    test.run(Promise::RivalTable, Forest::over(OverRlu::with(ClockKind::Logical, 0), 5));
+    test.run(Promise::RivalTable, Forest::over(OverRcu::default(), 5));
     each_over(test, |_| OverMvRlu::with(Domain::builder()));
     each_over(test, |_| eager_mvrlu(ClockKind::Logical));
     each_over(test, |_| eager_mvrlu(ClockKind::Hardware));
@@ -85,6 +88,7 @@ fn each_side_by_side(test: &dyn Tested) {
         test.run(Promise::Rival, List::over(make()));
         test.run(Promise::RivalTable, Hash::over(make(), 5));
         test.run(Promise::Rival, Tree::over(make()));
+        test.run(Promise::RivalTable, Forest::over(make(), 5));
     }
     for nodes in [1, 2, 4, 8] {
         over(test, || OverRcx::over(Rcx::builder().nodes(nodes).build()));

@@ -31,7 +31,7 @@ pub enum Workload {
 }
 
 /// Loads a workload into an empty store.
-fn load<D: Store>(db: D, workload: Workload, seed: u64) -> Box<dyn Arena> {
+pub fn load<D: Store>(db: D, workload: Workload, seed: u64) -> Box<dyn Arena> {
     match workload {
         Workload::Ycsb(load) => Box::new(Ycsb::<D, 1>::load(db, load)),
         Workload::Ycsb10(load) => Box::new(Ycsb::<D, 10>::load(db, load)),
@@ -43,51 +43,61 @@ fn load<D: Store>(db: D, workload: Workload, seed: u64) -> Box<dyn Arena> {
     }
 }
 
-fn ours<S: Scheme, M: Kind>(isolation: Isolation, workload: Workload, seed: u64) -> Box<dyn Arena> {
-    load(Engine::<S, M>::at(isolation), workload, seed)
-}
-
 /// A store by name.
 pub struct Known {
-    /// Its scheme.
-    pub scheme: &'static str,
-    /// Its map; empty if the scheme has its own.
-    pub map: &'static str,
-    /// Loads a workload into a new one.
-    pub load: fn(Workload, u64) -> Box<dyn Arena>,
+    /// Its name: of ours, the scheme's and the map's.
+    pub name: &'static str,
+    isolation: Isolation,
+    make: fn(Isolation, Workload, u64) -> Box<dyn Arena>,
 }
 
-macro_rules! known {
-    ($($map:literal $kind:ty;)*) => {
-        &[
-            $(
-                Known {
-                    scheme: "silo",
-                    map: $map,
-                    load: |workload, seed| ours::<Silo, $kind>(Isolation::Serializable, workload, seed),
-                },
-                Known {
-                    scheme: "tictoc",
-                    map: $map,
-                    load: |workload, seed| ours::<TicToc, $kind>(Isolation::Serializable, workload, seed),
-                },
-                Known {
-                    scheme: "silo-snapshot",
-                    map: $map,
-                    load: |workload, seed| ours::<Silo, $kind>(Isolation::Snapshot, workload, seed),
-                },
-            )*
-            Known { scheme: "lock", map: "", load: |workload, seed| load(Global::default(), workload, seed) },
+impl Known {
+    /// A store that is made by `make` with a workload in it, which takes a seed. Its transactions are serializable.
+    pub const fn of(name: &'static str, make: fn(Isolation, Workload, u64) -> Box<dyn Arena>) -> Self {
+        Self { name, isolation: Isolation::Serializable, make }
+    }
+
+    const fn ours<S: Scheme, M: Kind>(name: &'static str, isolation: Isolation) -> Self {
+        let make = |isolation, workload, seed| load(Engine::<S, M>::at(isolation), workload, seed);
+        Self { name, isolation, make }
+    }
+
+    /// Loads a workload into a new one.
+    pub fn load(&self, workload: Workload, seed: u64) -> Box<dyn Arena> {
+        (self.make)(self.isolation, workload, seed)
+    }
+}
+
+/// A scheme over each map.
+macro_rules! over_maps {
+    ($name:literal, $scheme:ty, $isolation:ident) => {
+        [
+            Known::ours::<$scheme, on::HydraList>(concat!($name, "-hydralist"), Isolation::$isolation),
+            Known::ours::<$scheme, on::Art>(concat!($name, "-art"), Isolation::$isolation),
+            Known::ours::<$scheme, on::BLinkTree>(concat!($name, "-blink"), Isolation::$isolation),
+            Known::ours::<$scheme, on::EunoBTree>(concat!($name, "-euno-btree"), Isolation::$isolation),
+            Known::ours::<$scheme, on::EunoSkipList>(concat!($name, "-euno-skiplist"), Isolation::$isolation),
         ]
     };
 }
 
-/// All stores: `silo` and `tictoc` are serializable, `silo-snapshot` has snapshot isolation (legal for TPC-C and YCSB; SmallBank has a
-/// skew there), `lock` is the global lock.
-pub const STORES: &[Known] = known! {
-    "hydralist" on::HydraList;
-    "art" on::Art;
-    "blink" on::BLinkTree;
-    "euno-btree" on::EunoBTree;
-    "euno-skiplist" on::EunoSkipList;
-};
+/// Schemes over maps. `silo-snapshot` has snapshot isolation (legal for TPC-C and YCSB; SmallBank has a skew there).
+static SCHEMES: &[[Known; 5]] = &[
+    over_maps!("silo", Silo, Serializable),
+    over_maps!("tictoc", TicToc, Serializable),
+    over_maps!("silo-snapshot", Silo, Snapshot),
+];
+
+/// Stores that are no scheme over a map in memory: with a log, which the virtual machine has not; the global lock.
+static OTHERS: &[Known] = &[
+    #[cfg(not(archipelago_sim))]
+    Known::of("silo-logged-hydralist", |_, workload, seed| {
+        load(Engine::<Silo, on::HydraList>::logged(), workload, seed)
+    }),
+    Known::of("lock", |_, workload, seed| load(Global::default(), workload, seed)),
+];
+
+/// All stores.
+pub fn stores() -> impl Iterator<Item = &'static Known> {
+    SCHEMES.iter().flatten().chain(OTHERS)
+}

@@ -7,14 +7,23 @@ use archipelago_platform::touch;
 use archipelago_txn::on::Kind;
 use archipelago_txn::{Database, Error, Isolation, Scheme, Snapshot, Table, Tx};
 
+#[cfg(not(archipelago_sim))]
+use crate::disk::Disk;
 use crate::record::{At, BySecond, Record};
 use crate::store::{Read, Stop, Store, Way, Write};
 
 /// A database of ours.
 pub struct Engine<S: Scheme, M> {
-    db: Database<S>,
+    home: Home<S>,
     isolation: Isolation,
     map: PhantomData<fn() -> M>,
+}
+
+/// Where it is.
+enum Home<S: Scheme> {
+    Memory(Database<S>),
+    #[cfg(not(archipelago_sim))]
+    Disk(Box<Disk<S>>),
 }
 
 impl<S: Scheme, M> Engine<S, M> {
@@ -25,7 +34,21 @@ impl<S: Scheme, M> Engine<S, M> {
 
     /// An empty database with this isolation.
     pub fn at(isolation: Isolation) -> Self {
-        Self { db: Database::new(), isolation, map: PhantomData }
+        Self { home: Home::Memory(Database::new()), isolation, map: PhantomData }
+    }
+
+    /// An empty database, serializable, with a log in a directory for temporary files: see [`Disk`].
+    #[cfg(not(archipelago_sim))]
+    pub fn logged() -> Self {
+        Self { home: Home::Disk(Box::new(Disk::new())), isolation: Isolation::Serializable, map: PhantomData }
+    }
+
+    fn db(&self) -> &Database<S> {
+        match &self.home {
+            Home::Memory(db) => db,
+            #[cfg(not(archipelago_sim))]
+            Home::Disk(disk) => disk.db(),
+        }
     }
 }
 
@@ -35,15 +58,19 @@ impl<S: Scheme, M: Kind> Store for Engine<S, M> {
     type View<'v> = Snapshot<'v, S>;
 
     fn table<R: Record>(&self) -> Self::Table<R> {
-        self.db.table()
+        match &self.home {
+            Home::Memory(db) => db.table(),
+            #[cfg(not(archipelago_sim))]
+            Home::Disk(disk) => disk.table(),
+        }
     }
 
     fn transact<T>(&self, body: impl FnMut(&mut Tx<'_, S>) -> Result<T, Stop>) -> Result<T, Stop> {
-        self.db.transact_at(self.isolation, body)
+        self.db().transact_at(self.isolation, body)
     }
 
     fn view<T>(&self, body: impl FnOnce(&mut Snapshot<'_, S>) -> T) -> T {
-        body(&mut self.db.snapshot())
+        body(&mut self.db().snapshot())
     }
 }
 

@@ -2,7 +2,6 @@
 //! writes it, to take that back if the workload wants so.
 
 use core::any::Any;
-use core::marker::PhantomData;
 use core::ops::RangeBounds;
 use std::collections::BTreeMap;
 
@@ -11,24 +10,12 @@ use archipelago_platform::touch;
 use archipelago_txn::Error;
 
 use crate::record::Record;
-use crate::store::{Read, Stop, Store, Way, Write};
+use crate::store::{Numbered, Read, Stop, Store, Way, Write};
 
 /// A database behind one lock.
 #[derive(Default)]
 pub struct Global {
     tables: Mutex<Vec<Box<dyn Held>>>,
-}
-
-/// A table of a [`Global`]: its number.
-pub struct GlobalTable<R> {
-    number: usize,
-    rows: PhantomData<fn() -> R>,
-}
-
-impl<R> Clone for GlobalTable<R> {
-    fn clone(&self) -> Self {
-        Self { number: self.number, rows: PhantomData }
-    }
 }
 
 /// A table without its type.
@@ -97,12 +84,12 @@ pub struct Holding<'t> {
 }
 
 impl Holding<'_> {
-    fn rows<R: Record>(&mut self, table: &GlobalTable<R>) -> &mut Rows<R> {
+    fn rows<R: Record>(&mut self, table: &Numbered<R>) -> &mut Rows<R> {
         let held: &mut dyn Any = &mut *self.tables[table.number];
         held.downcast_mut().expect("a table's number is that of its rows")
     }
 
-    fn write<R: Record>(&mut self, table: &GlobalTable<R>) -> &mut Rows<R> {
+    fn write<R: Record>(&mut self, table: &Numbered<R>) -> &mut Rows<R> {
         if !self.written.contains(&table.number) {
             self.written.push(table.number);
         }
@@ -120,14 +107,14 @@ impl Global {
 }
 
 impl Store for Global {
-    type Table<R: Record> = GlobalTable<R>;
+    type Table<R: Record> = Numbered<R>;
     type Tx<'t> = Holding<'t>;
     type View<'v> = Holding<'v>;
 
-    fn table<R: Record>(&self) -> GlobalTable<R> {
+    fn table<R: Record>(&self) -> Numbered<R> {
         let mut tables = self.tables.lock().expect(SOUND);
         tables.push(Box::new(Rows::<R>::new()));
-        GlobalTable { number: tables.len() - 1, rows: PhantomData }
+        Numbered::new(tables.len() - 1)
     }
 
     fn transact<T>(&self, mut body: impl FnMut(&mut Holding<'_>) -> Result<T, Stop>) -> Result<T, Stop> {
@@ -154,7 +141,7 @@ fn seen<R>(row: &R) -> &R {
 impl Read<Global> for Holding<'_> {
     fn get<R: Record, T>(
         &mut self,
-        table: &GlobalTable<R>,
+        table: &Numbered<R>,
         key: &R::Key,
         read: impl FnOnce(&R) -> T,
     ) -> Result<Option<T>, Error> {
@@ -163,7 +150,7 @@ impl Read<Global> for Holding<'_> {
 
     fn scan<R: Record>(
         &mut self,
-        table: &GlobalTable<R>,
+        table: &Numbered<R>,
         range: impl RangeBounds<R::Key>,
         way: Way,
         mut visit: impl FnMut(&R) -> bool,
@@ -176,7 +163,7 @@ impl Read<Global> for Holding<'_> {
 
     fn scan_second<R: Record>(
         &mut self,
-        table: &GlobalTable<R>,
+        table: &Numbered<R>,
         range: impl RangeBounds<R::Second>,
         way: Way,
         mut visit: impl FnMut(&R) -> bool,
@@ -190,7 +177,7 @@ impl Read<Global> for Holding<'_> {
 }
 
 impl Write<Global> for Holding<'_> {
-    fn insert<R: Record>(&mut self, table: &GlobalTable<R>, row: R) -> Result<(), Error> {
+    fn insert<R: Record>(&mut self, table: &Numbered<R>, row: R) -> Result<(), Error> {
         let key = row.key();
         let rows = self.write(table);
         if rows.rows.contains_key(&key) {
@@ -203,7 +190,7 @@ impl Write<Global> for Holding<'_> {
 
     fn update<R: Record, T>(
         &mut self,
-        table: &GlobalTable<R>,
+        table: &Numbered<R>,
         key: &R::Key,
         change: impl FnOnce(&mut R) -> T,
     ) -> Result<Option<T>, Error> {
@@ -217,7 +204,7 @@ impl Write<Global> for Holding<'_> {
         Ok(Some(made))
     }
 
-    fn remove<R: Record>(&mut self, table: &GlobalTable<R>, key: &R::Key) -> Result<bool, Error> {
+    fn remove<R: Record>(&mut self, table: &Numbered<R>, key: &R::Key) -> Result<bool, Error> {
         let rows = self.write(table);
         let Some(old) = rows.put(key, None) else { return Ok(false) };
         rows.before.push((key.clone(), Some(old)));

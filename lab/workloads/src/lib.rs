@@ -3,6 +3,7 @@
 //! ```text
 //! store      what a database must do         engine    ours: a scheme and a map
 //! record     rows, their keys                global    a rival: one lock over trees
+//! disk       a database with a log           flat      rivals that keep bytes, by an adapter of few lines each
 //! arena      a loaded workload, without its types: what the command runs
 //! catalog    arenas by name
 //! caches     caches of records, ours and Kyoto's         traces     what is asked of them, and the most that could be found
@@ -26,7 +27,10 @@
 pub mod arena;
 pub mod caches;
 pub mod catalog;
+#[cfg(not(archipelago_sim))]
+mod disk;
 pub mod engine;
+pub mod flat;
 pub mod global;
 pub mod random;
 pub mod record;
@@ -37,8 +41,10 @@ pub mod tpcc;
 pub mod traces;
 pub mod ycsb;
 
+pub use archipelago_txn::Error;
 pub use arena::{Arena, Client, Turn};
 pub use engine::Engine;
+pub use flat::{Bytes, Flat, Steps};
 pub use global::Global;
 pub use record::Record;
-pub use store::{Read, Stop, Store, Write};
+pub use store::{Read, Stop, Store, Way, Write};

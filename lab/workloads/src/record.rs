@@ -5,11 +5,13 @@ use core::marker::PhantomData;
 use archipelago_index::KeyPart;
 use archipelago_txn::on::Kind;
 use archipelago_txn::{Index, Indexes, Row};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
-/// A row.
-pub trait Record: Clone + Send + Sync + 'static {
+/// A row. It can be written as bytes: for logs, and for stores that keep nothing else.
+pub trait Record: Clone + Send + Sync + Serialize + DeserializeOwned + 'static {
     /// The primary key.
-    type Key: KeyPart + Ord;
+    type Key: KeyPart + Ord + Serialize + DeserializeOwned;
 
     /// The key of the secondary index; of any type, if there is none.
     type Second: KeyPart + Ord;
@@ -28,6 +30,27 @@ pub trait Record: Clone + Send + Sync + 'static {
 
     /// The key of the secondary index. Pure.
     fn second(&self) -> Self::Second;
+}
+
+/// Columns written as one string of bytes: byte by byte they take many times as long.
+pub(crate) mod bytes {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<const N: usize, const C: usize, S: Serializer>(
+        columns: &[[u8; N]; C],
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(columns.as_flattened())
+    }
+
+    pub(crate) fn deserialize<'d, const N: usize, const C: usize, D: Deserializer<'d>>(
+        from: D,
+    ) -> Result<[[u8; N]; C], D::Error> {
+        let bytes = <&[u8]>::deserialize(from)?;
+        let (columns, []) = bytes.as_chunks() else { return Err(D::Error::custom("no whole columns")) };
+        columns.try_into().map_err(D::Error::custom)
+    }
 }
 
 /// Declares the keys of rows without a secondary index: `plain!(Item: u32 = |item| item.id)`.
@@ -50,9 +73,12 @@ macro_rules! plain {
 pub(crate) use plain;
 
 /// A row in a table of ours, whose indexes are on the map `M`.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent, bound(serialize = "R: Serialize", deserialize = "R: Deserialize<'de>"))]
 pub struct At<M, R> {
     /// The row.
     pub row: R,
+    #[serde(skip)]
     map: PhantomData<fn() -> M>,
 }
 

@@ -9,6 +9,7 @@
 //! WriteCheck takes. Condition 2 of [`Arena::check`] tells.
 
 use archipelago_platform::atomic::{AtomicI64, Ordering};
+use serde::{Deserialize, Serialize};
 
 use crate::arena::{Arena, Client, Turn};
 use crate::random::Random;
@@ -16,7 +17,7 @@ use crate::record::plain;
 use crate::store::{Read, Stop, Store, Way, Write};
 
 /// SAVINGS.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Savings {
     customer: u64,
     cents: i64,
@@ -24,7 +25,7 @@ pub struct Savings {
 plain!(Savings: u64 = |row| row.customer);
 
 /// CHECKING.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Checking {
     customer: u64,
     cents: i64,
@@ -175,10 +176,12 @@ impl<D: Store> Client for Teller<'_, D> {
     fn turn(&mut self) -> Turn {
         let task = self.bank.draw(&mut self.random);
         let mut begun = 0;
-        let done = self.bank.db.transact(|tx| {
+        let body = |tx: &mut D::Tx<'_>| {
             begun += 1;
             self.bank.run(tx, task, || ())
-        });
+        };
+        let db = &self.bank.db;
+        let done = if matches!(task, Task::Balance(_)) { db.transact_read(body) } else { db.transact(body) };
         let rolled_back = done == Err(Stop::Wanted);
         assert!(rolled_back || done.is_ok(), "{task:?}: {done:?}");
         self.moved += done.unwrap_or(0);
@@ -268,6 +271,8 @@ mod tests {
         beside(Engine::<Silo, on::Art>::serializable());
         beside(Engine::<TicToc, on::HydraList>::serializable());
         beside(Global::default());
+        #[cfg(not(archipelago_sim))]
+        beside(Engine::<Silo, on::HydraList>::logged());
     }
 
     /// A check of a customer's whole money, in the middle of which all savings are taken.

@@ -85,6 +85,7 @@ impl Space for Speculative {
 }
 
 /// A space by name.
+#[derive(Clone, Copy)]
 pub struct Known {
     /// Its name.
     pub name: &'static str,

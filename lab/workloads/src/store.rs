@@ -1,5 +1,6 @@
 //! What a workload asks of a database.
 
+use core::marker::PhantomData;
 use core::ops::RangeBounds;
 
 use archipelago_txn::Error;
@@ -41,8 +42,36 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// With what `body` returned: nothing of it is left then.
     fn transact<T>(&self, body: impl FnMut(&mut Self::Tx<'_>) -> Result<T, Stop>) -> Result<T, Stop>;
 
+    /// As [`transact`](Self::transact), of a `body` that writes nothing: some stores want to know.
+    ///
+    /// # Errors
+    /// As [`transact`](Self::transact).
+    fn transact_read<T>(&self, body: impl FnMut(&mut Self::Tx<'_>) -> Result<T, Stop>) -> Result<T, Stop> {
+        self.transact(body)
+    }
+
     /// Looks at all tables at one moment.
     fn view<T>(&self, body: impl FnOnce(&mut Self::View<'_>) -> T) -> T;
+}
+
+/// A table of a store that numbers its tables.
+pub struct Numbered<R> {
+    /// Its number, from 0.
+    pub number: usize,
+    rows: PhantomData<fn() -> R>,
+}
+
+impl<R> Numbered<R> {
+    /// The table with this number.
+    pub fn new(number: usize) -> Self {
+        Self { number, rows: PhantomData }
+    }
+}
+
+impl<R> Clone for Numbered<R> {
+    fn clone(&self) -> Self {
+        Self::new(self.number)
+    }
 }
 
 /// Which way a range is gone through.

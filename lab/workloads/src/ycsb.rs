@@ -1,14 +1,15 @@
 //! YCSB's transactions as DBx1000 has them: sixteen requests each on keys drawn by Zipf's law, each of them an update or a read of one
-//! column. And the same with a report: one transaction in a thousand reads the whole table.
+//! column. And the same with reports: one transaction in a thousand reads the whole table.
 
 use core::hint::black_box;
 
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_txn::on::Kind;
+use serde::{Deserialize, Serialize};
 
 use crate::arena::{Arena, Client, Turn};
 use crate::random::{Random, Zipf};
-use crate::record::Record;
+use crate::record::{Record, bytes};
 use crate::store::{Read, Stop, Store, Way, Write};
 
 /// Requests of a transaction.
@@ -18,9 +19,10 @@ pub const REQUESTS: usize = 16;
 const REPORT_EVERY: u64 = 1000;
 
 /// A row of `C` columns of 100 bytes. The first eight bytes of each count its updates.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct User<const C: usize> {
     key: u64,
+    #[serde(with = "bytes")]
     columns: [[u8; 100]; C],
 }
 
@@ -56,8 +58,19 @@ pub struct Load {
     pub theta: f64,
     /// Requests that update, in percent.
     pub updates: u32,
-    /// Whether there are reports.
-    pub reports: bool,
+    /// What reads the whole table.
+    pub reports: Reports,
+}
+
+/// What reads the whole table, once in a thousand transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reports {
+    /// Nothing.
+    None,
+    /// A transaction.
+    Transactions,
+    /// A look at one moment, [`Store::view`].
+    Views,
 }
 
 /// The table.
@@ -111,8 +124,9 @@ impl<D: Store, const C: usize> Session<'_, D, C> {
             let column = if C == 1 { 0 } else { random.within(0, C as u64 - 1) as usize };
             Request { key, column, updates: random.percent(ycsb.load.updates) }
         });
+        let updates = requests.iter().filter(|request| request.updates).count() as u64;
         let mut begun = 0;
-        let done = ycsb.db.transact(|tx| {
+        let body = |tx: &mut D::Tx<'_>| {
             begun += 1;
             let mut sum = 0;
             for Request { key, column, updates } in requests {
@@ -124,33 +138,45 @@ impl<D: Store, const C: usize> Session<'_, D, C> {
                 }
             }
             Ok::<_, Stop>(sum)
-        });
+        };
+        let done = if updates > 0 { ycsb.db.transact(body) } else { ycsb.db.transact_read(body) };
         black_box(done.expect("nothing but conflicts is in the way"));
-        let updates = requests.iter().filter(|request| request.updates).count() as u64;
         self.updated += updates;
         Turn { kind: 0, begun, writes: updates > 0, rolled_back: false }
     }
 
     fn report(&mut self) -> Turn {
-        let ycsb = self.ycsb;
+        let Ycsb { db, table, load, .. } = self.ycsb;
         let mut begun = 0;
-        let done = ycsb.db.transact(|tx| {
-            begun += 1;
-            let mut rows = 0;
-            tx.scan(&ycsb.table, .., Way::Up, |row| {
-                rows += u64::from(black_box(row).columns[0][8] == b'x');
-                true
-            })?;
-            Ok::<_, Stop>(rows)
-        });
-        assert_eq!(done, Ok(ycsb.load.rows), "a report is of the whole table");
+        let done = match load.reports {
+            Reports::Views => {
+                begun = 1;
+                db.view(|view| count(view, table))
+            }
+            _ => db.transact_read(|tx| {
+                begun += 1;
+                count(tx, table)
+            }),
+        };
+        assert_eq!(done, Ok(load.rows), "a report is of the whole table");
         Turn { kind: 1, begun, writes: false, rolled_back: false }
     }
 }
 
+/// Reads the whole table; how many rows are as they were loaded.
+fn count<D: Store, const C: usize>(read: &mut impl Read<D>, table: &D::Table<User<C>>) -> Result<u64, Stop> {
+    let mut rows = 0;
+    read.scan(table, .., Way::Up, |row| {
+        rows += u64::from(black_box(row).columns[0][8] == b'x');
+        true
+    })?;
+    Ok(rows)
+}
+
 impl<D: Store, const C: usize> Client for Session<'_, D, C> {
     fn turn(&mut self) -> Turn {
-        if self.ycsb.load.reports && self.random.within(1, REPORT_EVERY) == 1 { self.report() } else { self.requests() }
+        let reports = self.ycsb.load.reports != Reports::None;
+        if reports && self.random.within(1, REPORT_EVERY) == 1 { self.report() } else { self.requests() }
     }
 }
 
@@ -196,8 +222,8 @@ mod tests {
     use super::*;
     use crate::{Engine, Global};
 
-    fn beside<D: Store, const C: usize>(db: D) -> u64 {
-        let load = Load { rows: 2000, theta: 0.9, updates: 20, reports: true };
+    fn beside<D: Store, const C: usize>(db: D, reports: Reports) -> u64 {
+        let load = Load { rows: 2000, theta: 0.9, updates: 20, reports };
         let ycsb = Ycsb::<D, C>::load(db, load);
         let turns = std::thread::scope(|scope| {
             let run = |thread| {
@@ -213,10 +239,10 @@ mod tests {
 
     #[test]
     fn no_update_is_lost() {
-        let reports = beside::<_, 1>(Engine::<Silo, on::HydraList>::serializable());
+        let reports = beside::<_, 1>(Engine::<Silo, on::HydraList>::serializable(), Reports::Transactions);
         assert!(reports > 0, "none of 6000 was a report");
-        assert_eq!(reports, beside::<_, 10>(Engine::<TicToc, on::EunoBTree>::serializable()));
-        assert_eq!(reports, beside::<_, 1>(Engine::<Silo, on::Art>::at(Isolation::Snapshot)));
-        assert_eq!(reports, beside::<_, 1>(Global::default()));
+        assert_eq!(reports, beside::<_, 10>(Engine::<TicToc, on::EunoBTree>::serializable(), Reports::Views));
+        assert_eq!(reports, beside::<_, 1>(Engine::<Silo, on::Art>::at(Isolation::Snapshot), Reports::Transactions));
+        assert_eq!(reports, beside::<_, 1>(Global::default(), Reports::Transactions));
     }
 }

@@ -97,7 +97,16 @@ impl<K, V> Entry<K, V> {
             place: AtomicU64::new(0),
             marks: AtomicU32::new(0),
         };
-        let entry = Box::leak(Box::new(Self { header, key, value }));
+        let mut entry = Box::<Self>::new_uninit();
+        let at = entry.as_mut_ptr();
+        // Part by part: a value that is moved into its place is not copied into an entry on the stack before.
+        // SAFETY: in the bounds of the allocation, all of which is initialized.
+        let entry = unsafe {
+            (&raw mut (*at).header).write(header);
+            (&raw mut (*at).key).write(key);
+            (&raw mut (*at).value).write(value);
+            Box::leak(entry.assume_init())
+        };
         touch_mut(entry, size_of::<Self>());
         NonNull::from(entry)
     }

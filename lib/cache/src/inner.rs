@@ -18,8 +18,12 @@ use crate::policy::Policy;
 use crate::shard::{Gone, Outcome, Seen, Shard};
 use crate::table::Table;
 
-/// Of what a thread has taken out, so much waits at a time before it looks what can be freed; some four times as much waits.
-const BAG_WEIGHT: usize = 8 << 10;
+/// Of what a thread has taken out, so much waits before it looks what can be freed, which interrupts the other threads: as much as its
+/// part of the bound has room for, and as few entries as a core's caches hold, for their memory is used again.
+const BAG: usize = 48 << 10;
+const LEAST_BAG: usize = 8 << 10;
+/// In small caches a bag is one in so much of what may wait.
+const BAGS: usize = 8;
 /// What may wait for readers beside the capacity: one in so much of it, and this.
 const WAITING_PART: usize = 100;
 const WAITING: usize = 64 << 10;
@@ -45,6 +49,16 @@ struct Leaving<'a, K, V, P, S> {
     inner: &'a Inner<K, V, P, S>,
     guard: &'a Guard<'a>,
     gone: Gone<K, V>,
+}
+
+/// Entries of a bag.
+fn bag_entries<K, V>() -> usize {
+    (BAG / size_of::<Entry<K, V>>()).clamp(8, 256)
+}
+
+/// The weight of a bag.
+fn bag_weight(capacity: usize) -> usize {
+    ((capacity / WAITING_PART + WAITING) / BAGS).clamp(LEAST_BAG, BAG)
 }
 
 impl<K, V, P, S> Inner<K, V, P, S> {
@@ -75,7 +89,7 @@ impl<K, V, P, S> Leaving<'_, K, V, P, S> {
 impl<K, V, P, S> Drop for Leaving<'_, K, V, P, S> {
     fn drop(&mut self) {
         // After a panic only: no more of users' code runs then, in this thread.
-        for (entry, _) in self.gone.drain(..) {
+        while let Some((entry, _)) = self.gone.pop() {
             // SAFETY: as in `settle`.
             self.guard.hold_back(|| unsafe { self.guard.retire_box(entry.as_ptr()) });
         }
@@ -108,15 +122,16 @@ where
     P: Policy,
 {
     pub fn new(config: Config<K, V>, shards: usize, hasher: S) -> Self {
+        let capacity = config.capacity;
         Self {
             hasher,
             shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(),
-            budget: Budget::new(config.capacity, shards),
+            budget: Budget::new(capacity, shards),
             config,
             clock: Clock::new(),
             makers: Makers::new(shards),
             hits: PerThread::new(),
-            domain: Domain::new().with_bag_bytes(BAG_WEIGHT),
+            domain: Domain::new().with_bag_limit(bag_entries::<K, V>()).with_bag_bytes(bag_weight(capacity)),
         }
     }
 

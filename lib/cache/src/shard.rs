@@ -33,8 +33,29 @@ pub(crate) struct State<P> {
     pub counts: Counts,
 }
 
-/// Entries that were taken out, to be retired when no lock is held.
-pub(crate) type Gone<K, V> = Vec<(Shared<K, V>, Cause)>;
+/// Entries that were taken out, to be retired when no lock is held. Mostly one, which needs no memory of its own.
+pub(crate) struct Gone<K, V> {
+    first: Option<(Shared<K, V>, Cause)>,
+    others: Vec<(Shared<K, V>, Cause)>,
+}
+
+impl<K, V> Gone<K, V> {
+    pub fn new() -> Self {
+        Self { first: None, others: Vec::new() }
+    }
+
+    fn push(&mut self, entry: Shared<K, V>, cause: Cause) {
+        match self.first {
+            None => self.first = Some((entry, cause)),
+            Some(_) => self.others.push((entry, cause)),
+        }
+    }
+
+    /// Takes one of them, in any order.
+    pub fn pop(&mut self) -> Option<(Shared<K, V>, Cause)> {
+        self.others.pop().or_else(|| self.first.take())
+    }
+}
 
 /// What a look at the table has found, without the lock.
 pub(crate) struct Seen<K, V> {
@@ -120,7 +141,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
                 table.replace(guard, at, entry);
                 self.state.policy.replace(old, new, clock);
                 self.state.used -= old.header().weight;
-                gone.push((old.entry(), Cause::Replaced));
+                gone.push(old.entry(), Cause::Replaced);
             }
             None => {
                 table.insert(guard, entry, self.state.len);
@@ -153,7 +174,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.shard.table.remove(guard, entry.entry());
         self.state.len -= 1;
         self.state.used -= entry.header().weight;
-        gone.push((entry.entry(), cause));
+        gone.push(entry.entry(), cause);
     }
 
     /// Takes an entry out that was found under the guard, if it is there still. Returns whether it was.

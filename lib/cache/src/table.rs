@@ -79,7 +79,7 @@ fn count(tags: u64) -> u64 {
 
 impl<K, V> Bucket<K, V> {
     fn new() -> Self {
-        Self { tags: AtomicU64::new(0), entries: [const { AtomicPtr::new(null_mut()) }; PLACES] }
+        Self { tags: AtomicU64::new(0), entries: core::array::from_fn(|_| AtomicPtr::new(null_mut())) }
     }
 
     fn free_place(&self) -> Option<usize> {
@@ -276,7 +276,10 @@ impl<K, V> Drop for Table<K, V> {
     }
 }
 
-#[cfg(all(test, not(archipelago_sim)))]
+#[cfg(all(test, loom))]
+mod model;
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
 mod tests {
     use super::*;
     use crate::clock::NEVER;

@@ -52,6 +52,23 @@ fn keys_that_are_asked_for_once_flush_nothing() {
     assert!(beside > lru + 0.04, "{beside}, and the least recently used {lru}");
 }
 
+/// The best that can be is a tenth, of a loop ten times as long as the cache, and the least recently used finds nothing.
+#[test]
+fn a_part_of_a_loop_stays() {
+    let cache: Cache<u64, ()> = Cache::builder().shards(1).record_hits().entries(1_000);
+    for round in 0..2 {
+        (0..100_000).for_each(|turn| cache.get_or_insert_with(turn % 10_000, |_| ()));
+        let hits = cache.stats().hits;
+        assert!(
+            (round + 1) * 8_000 < hits && hits <= (round + 1) * 10_000,
+            "{hits} of {} requests",
+            (round + 1) * 100_000
+        );
+        // What fills it anew does so as what came first.
+        cache.clear();
+    }
+}
+
 #[test]
 fn listeners_are_told_why() {
     static LEFT: Mutex<Vec<(u32, u32, Cause)>> = Mutex::new(Vec::new());

@@ -51,3 +51,24 @@ fn small_caches_serve_nothing_out_of_date_in_many_schedules() {
 fn shards_that_take_room_from_one_another_in_many_schedules() {
     explored::<S3Fifo>(128, 2, 500);
 }
+
+/// A table grows and shrinks beside look-ups of what is there all the time.
+#[test]
+fn tables_are_replaced_beside_readers_in_many_schedules() {
+    let setup = || {
+        let cache: Cache<u8, u32> = Cache::builder().shards(1).entries(1_000);
+        (1..4).for_each(|key| _ = cache.insert(key, 7));
+        cache
+    };
+    let client = |cache: &Cache<u8, u32>, client: Client| match client.index as u8 {
+        0 => {
+            for _ in 0..2 {
+                (10..35).for_each(|key| _ = cache.insert(key, 0));
+                (10..35).for_each(|key| _ = cache.remove(&key));
+                cache.sync();
+            }
+        }
+        reader => (0..25).for_each(|_| assert_eq!(cache.get(&reader), Some(7))),
+    };
+    explore(500, setup, client, |cache| cache.check_invariants());
+}

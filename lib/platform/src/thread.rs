@@ -8,7 +8,7 @@ mod pinning;
 mod slot;
 
 #[cfg(loom)]
-pub use loom::thread::{Builder, JoinHandle, Thread, current, park, spawn, yield_now};
+pub use loom::thread::{Builder, JoinHandle, Thread, ThreadId, current, park, spawn, yield_now};
 #[cfg(not(any(loom, archipelago_sim)))]
 pub use std::thread::{
     Builder, JoinHandle, Scope, ScopedJoinHandle, Thread, ThreadId, available_parallelism, current, panicking, park,
@@ -22,7 +22,7 @@ pub use crate::simulated::thread::{
 };
 
 #[cfg(loom)]
-pub use std::thread::panicking;
+pub use std::thread::{available_parallelism, panicking};
 
 #[cfg(archipelago_sim)]
 pub use crate::simulated::local::{AccessError, LocalKey};

@@ -158,20 +158,35 @@ fn measure<S: Space>(space: &S, count: u64) -> [f64; 5] {
     ]
 }
 
+/// Look-ups of one thread in a tree without a lock.
+fn unsynchronized(tree: &Sequential, count: u64) -> f64 {
+    let look = |at: u64| {
+        black_box(look_up(tree, at * STEP + 7));
+    };
+    rate(1, false, count, look, look)
+}
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
 fn main() {
     let count = std::env::args().nth(1).map_or(100_000, |text| text.parse().expect("a number of ranges"));
     let (ours, mutex, lock) =
         (RangeMap::made(count), Mutex::<Sequential>::made(count), RwLock::<Sequential>::made(count));
-    let rounds: Vec<_> =
-        (0..5).map(|_| [measure(&ours, count), measure(&mutex, count), measure(&lock, count)]).collect();
+    let tree = sequential(count);
+    let rounds: Vec<_> = (0..5)
+        .map(|_| ([measure(&ours, count), measure(&mutex, count), measure(&lock, count)], unsynchronized(&tree, count)))
+        .collect();
     let titles = ["look-ups, 1 thread", "look-ups, 2", "look-ups beside a mapper", "map + unmap, 1", "map + unmap, 2"];
     println!("{count} ranges; millions a second   RangeMap   Mutex<BTreeMap>   RwLock<BTreeMap>");
     for (at, title) in titles.iter().enumerate() {
-        let median = |which: usize| {
-            let mut all: Vec<f64> = rounds.iter().map(|round| round[which][at]).collect();
-            all.sort_by(f64::total_cmp);
-            all[2]
-        };
-        println!("{title:<30} {:>10.2} {:>17.2} {:>18.2}", median(0), median(1), median(2));
+        let of = |which: usize| median(rounds.iter().map(|(round, _)| round[which][at]).collect());
+        println!("{title:<30} {:>10.2} {:>17.2} {:>18.2}", of(0), of(1), of(2));
     }
+    println!(
+        "look-ups, 1 thread, BTreeMap without a lock: {:.2}",
+        median(rounds.iter().map(|(_, alone)| *alone).collect())
+    );
 }

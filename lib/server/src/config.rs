@@ -1,6 +1,7 @@
 //! A server's settings: what `serve`'s arguments and `CONFIG` name.
 
 pub mod keeping;
+pub mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub load: Option<PathBuf>,
     /// Parameters of `CONFIG SET`, with their values as it reads them.
     pub parameters: Vec<(&'static str, String)>,
+    /// Where TLS is spoken, if it is: needs the feature `tls`.
+    pub tls: Option<tls::Tls>,
 }
 
 impl Default for Settings {
@@ -59,6 +62,7 @@ impl Default for Settings {
             clients: 10_000,
             load: None,
             parameters: Vec::new(),
+            tls: None,
         }
     }
 }
@@ -93,6 +97,7 @@ impl Config {
             ("requirepass", settings.password.clone().unwrap_or_default()),
             ("timeout", "0".into()),
         ];
+        values.extend(tls::parameters(settings));
         values.extend(keeping::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned())));
         values.extend(crate::server::params::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned())));
         Self { values: Mutex::new(values) }

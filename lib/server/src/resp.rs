@@ -13,7 +13,7 @@ const LONGEST_LINE: usize = 64 << 10;
 const MOST_ARGUMENTS: i64 = i32::MAX as i64;
 /// Bytes of one argument.
 pub const LONGEST_BULK: i64 = 512 << 20;
-/// Bytes of all arguments of a request. Offsets in [`Args`] are of 32 bits.
+/// Bytes of all arguments of a request, and of their offsets, of which many empty ones would have gigabytes. Offsets in [`Args`] are of 32 bits.
 const LONGEST_REQUEST: usize = 1 << 30;
 
 /// What is wrong with a request. The connection is closed after it was told.
@@ -53,7 +53,10 @@ impl Parser {
                     let count = number(&line[1..]).filter(|count| *count <= MOST_ARGUMENTS);
                     let count = count.ok_or_else(|| Malformed::new("invalid multibulk length"))?;
                     self.missing = usize::try_from(count).unwrap_or(0);
-                    self.args = Args::with_capacity(self.missing.min(16), input.len().min(64 << 10) - at.min(64 << 10));
+                    self.args = Args::with_capacity(
+                        self.missing.min(16),
+                        (input.len() - at).min(self.missing.min(1 << 10) * 64),
+                    );
                     continue;
                 }
                 let args = words(line).ok_or_else(|| Malformed::new("unbalanced quotes in request"))?;
@@ -72,7 +75,7 @@ impl Parser {
                     }
                     let length = number(&line[1..]).filter(|length| (0..=LONGEST_BULK).contains(length));
                     let length = length.ok_or_else(|| Malformed::new("invalid bulk length"))? as usize;
-                    if self.args.bytes() + length > LONGEST_REQUEST {
+                    if self.args.bytes() + self.args.len() * size_of::<u32>() + length > LONGEST_REQUEST {
                         return Err(Malformed::new("too long a request"));
                     }
                     at += next;
@@ -107,10 +110,11 @@ fn number(digits: &[u8]) -> Option<i64> {
     core::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The words of a line: between blanks, or quoted with escapes as in C. Returns `None` if a quote does not end.
+/// The words of a line: between blanks, or quoted with escapes as in C. A zero byte ends the line, as in Redis. Returns `None`
+/// if a quote does not end.
 pub fn words(line: &[u8]) -> Option<Args> {
     let mut args = Args::default();
-    let mut rest = line;
+    let mut rest = line.split(|byte| *byte == 0).next().unwrap_or_default();
     loop {
         rest = rest.trim_ascii_start();
         let Some(&first) = rest.first() else { return Some(args) };
@@ -120,7 +124,7 @@ pub fn words(line: &[u8]) -> Option<Args> {
             _ => {
                 while let Some((&byte, after)) = rest.split_first() {
                     match byte {
-                        b' ' | b'\n' | b'\r' | b'\t' | 0 => break,
+                        b' ' | b'\n' | b'\r' | b'\t' => break,
                         b'"' | b'\'' => {
                             rest = quoted(after, byte, &mut word)?;
                             break;
@@ -177,6 +181,8 @@ fn quoted<'l>(mut rest: &'l [u8], quote: u8, word: &mut Vec<u8>) -> Option<&'l [
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn all(mut input: &[u8], step: usize) -> Result<Vec<Args>, Malformed> {
@@ -208,6 +214,29 @@ mod tests {
         for step in 1..input.len() {
             assert_eq!(all(input, step).as_ref(), Ok(&expected), "in steps of {step}");
         }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_come_to_an_end_however_they_are_cut(picks in prop::collection::vec(0..14_usize, 0..60), step in 1..9_usize) {
+            const PIECES: [&[u8]; 14] =
+                [b"*1", b"*2", b"$1", b"$0", b"\r\n", b"\r\n", b"a", b"\0", b"\"", b"'", b"\\x4", b" ", b"\x0b", b"\xff"];
+            let bytes: Vec<u8> = picks.into_iter().flat_map(|pick| PIECES[pick]).copied().collect();
+            let whole = all(&bytes, bytes.len().max(1));
+            prop_assert_eq!(&whole, &all(&bytes, step));
+            for args in whole.into_iter().flatten() {
+                prop_assert!(args.bytes() <= bytes.len() && args.len() <= bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_zero_byte_ends_a_line_and_nothing_else() {
+        for (line, expected) in [(&b"\0\0get a\r\n"[..], &[][..]), (b"get a\0b \"\r\n", &[&b"get"[..], b"a"])] {
+            let expected = (!expected.is_empty()).then(|| expected.iter().collect());
+            assert_eq!(Parser::default().take(line), Ok((expected, line.len())), "{line:?}");
+        }
+        assert!(all(b"get \"a\0\"\r\n", 100).is_err(), "the quote ends behind the line's end");
     }
 
     #[test]

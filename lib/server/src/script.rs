@@ -13,9 +13,12 @@
 //! What a script wrote before an error stays written.
 
 mod bits;
+mod budget;
 mod convert;
 mod json;
+mod pattern;
 mod state;
+mod strings;
 pub mod table;
 
 use crate::args::Args;

@@ -3,7 +3,8 @@
 //! | module | what |
 //! |---|---|
 //! | [`event_loop`] | accepts, takes requests in rounds, hands changes on as one batch |
-//! | [`client`] | a socket, and the bytes on their way: all bounds are here |
+//! | [`client`] | a client, and the bytes on their way: all bounds are here |
+//! | [`wire`], [`tls`] | its socket, with TLS or without |
 //! | [`aside`] | long reads, in threads of their own |
 //! | [`room`] | what goes when memory is short |
 //! | [`saver`] | snapshots, by command and on time |
@@ -39,8 +40,11 @@ pub mod saver;
 mod shared;
 mod slow;
 mod stats;
+#[cfg_attr(not(feature = "tls"), path = "server/no_tls.rs")]
+mod tls;
 mod tracking;
 mod transaction;
+mod wire;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -89,12 +93,9 @@ impl Server {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_on(settings: &Settings, disk: Arc<dyn Disk>) -> Result<Self, Refusal> {
-        let address = settings.address;
-        let listening =
-            |error: io::Error| format!("cannot listen on {address}: {error}. Choose another with --port or --bind");
-        let listener = TcpListener::bind(address).map_err(listening)?;
-        listener.set_nonblocking(true).map_err(listening)?;
-        let address = listener.local_addr().map_err(listening)?;
+        let mut settings = settings.clone();
+        let terms = settings.tls.as_ref().map(tls::load).transpose()?;
+        let listeners = listen(&mut settings)?;
         let lock = match settings.appendonly {
             Appendonly::No => None,
             _ => Some(lock(&*disk, &settings.directory)?),
@@ -103,7 +104,6 @@ impl Server {
         let load = |path| files::import(&store, path, now());
         let imported = settings.load.as_deref().map(load).transpose()?;
         let waits = store.waits();
-        let settings = Settings { address, ..settings.clone() };
         let starting = |error: io::Error| format!("cannot start an event loop: {error}");
         let polls = (0..settings.loops.max(1)).map(|_| {
             let poll = Poll::new()?;
@@ -116,7 +116,11 @@ impl Server {
         for (name, value) in &settings.parameters {
             config.set(name, value).map_err(|what| format!("{what}: --{name} takes what CONFIG SET {name} does"))?;
         }
-        let shared = Arc::new(Shared::new(store, config, mail, address));
+        let mut shared = Shared::new(store, config, mail, settings.address);
+        if let Some(tls) = &settings.tls {
+            (shared.terms, shared.patience) = (terms, tls.patience);
+        }
+        let shared = Arc::new(shared);
         if let Some(path) = &settings.aclfile {
             shared.load_users(&path.display().to_string())?;
         }
@@ -140,15 +144,15 @@ impl Server {
             let reader = thread::Builder::new().name(format!("reader-{number}")).spawn(move || shared.read_aside());
             server.readers.push(reader.map_err(starting)?);
         }
-        let mut listener = Some(Listener::from_std(listener));
+        let mut listeners = Some(listeners);
         for (number, poll) in polls.into_iter().enumerate() {
-            let (shared, listener) = (shared.clone(), listener.take());
+            let (shared, listeners) = (shared.clone(), listeners.take().unwrap_or_default());
             let run = move || {
                 let topology = Topology::current();
                 let node = number % topology.nodes().len();
                 // Where the system does not allow it, the loop runs anywhere.
                 let _ = thread::bind_current(topology, archipelago_platform::topology::NodeId(node));
-                Loop::new(poll, listener, shared, number).run()
+                Loop::new(poll, listeners, shared, number).run()
             };
             server.loops.push(thread::Builder::new().name(format!("loop-{number}")).spawn(run).map_err(starting)?);
         }
@@ -163,9 +167,7 @@ impl Server {
     pub fn tell_metrics(&mut self, address: SocketAddr) -> Result<SocketAddr, Refusal> {
         let telling =
             |error: io::Error| format!("cannot tell metrics at {address}: {error}. Choose another with --metrics");
-        let listener = TcpListener::bind(address).map_err(telling)?;
-        listener.set_nonblocking(true).map_err(telling)?;
-        let address = listener.local_addr().map_err(telling)?;
+        let (listener, address) = bind(address).map_err(telling)?;
         let shared = self.shared.clone();
         let serve = move || metrics::serve(&listener, &shared);
         self.metrics = Some(thread::Builder::new().name("metrics".into()).spawn(serve).map_err(telling)?);
@@ -175,6 +177,13 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
+    }
+
+    /// Where it speaks TLS.
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.shared.terms.as_ref()?;
+        let port = self.shared.config.get("tls-port").parse().ok()?;
+        Some(SocketAddr::new(self.shared.address.ip(), port))
     }
 
     /// What was read at the start, with a log.
@@ -248,6 +257,31 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.end();
     }
+}
+
+fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+/// Listens where the settings say, which then say where: each with whether TLS is spoken there.
+fn listen(settings: &mut Settings) -> Result<Vec<(Listener, bool)>, Refusal> {
+    let mut listeners = Vec::new();
+    let only = settings.tls.as_ref().is_some_and(|tls| tls.only);
+    let plain = (!only).then_some((&mut settings.address, false, "--port"));
+    let secure = settings.tls.as_mut().map(|tls| (&mut tls.address, true, "--tls-port"));
+    for (address, secure, option) in plain.into_iter().chain(secure) {
+        let (listener, there) = bind(*address)
+            .map_err(|error| format!("cannot listen on {address}: {error}. Choose another with {option} or --bind"))?;
+        *address = there;
+        listeners.push((Listener::from_std(listener), secure));
+    }
+    if let Some(tls) = settings.tls.as_ref().filter(|_| only) {
+        settings.address = tls.address;
+    }
+    Ok(listeners)
 }
 
 /// Makes the directory, if it is not there, and locks it.

@@ -160,7 +160,8 @@ pub struct Euno<C: Args> {
 #[derive(Clone, Debug, Args)]
 pub struct Cache<C: Args> {
     /// Caches, comma-separated: s3-fifo, sieve, sampled-lru (they lend), s3-fifo-copied (what is found is copied, as by the next),
-    /// kyoto (a readers-writer lock over slots' locks over trees), or all
+    /// kyoto (a readers-writer lock over slots' locks over trees), kyoto-rcu, kyoto-rlu, kyoto-mvrlu, kyoto-rcx (its trees without
+    /// these locks), with the feature 'peers' on this machine also moka, quick-cache, foyer; or all
     #[arg(long, default_value = "all")]
     pub cache: String,
     /// Workloads, comma-separated: zipf; hit ratios beside the best possible of trace-zipf, trace-loop, trace-scan, trace-file
@@ -190,7 +191,7 @@ pub struct Cache<C: Args> {
 #[derive(Clone, Debug, Args)]
 pub struct Ranges<C: Args> {
     /// Address spaces, comma-separated: ranges (ours), rwlock (one readers-writer lock), spf (look-ups without a lock, one lock for
-    /// changes), or all
+    /// changes), with the feature 'peers' on this machine also rangemap and iset (behind a readers-writer lock each); or all
     #[arg(long, default_value = "all")]
     pub space: String,
     /// Workloads, comma-separated: metis, metis-small, ebizzy, psearchy, or all
@@ -205,11 +206,13 @@ pub struct Ranges<C: Args> {
 #[derive(Clone, Debug, Args)]
 pub struct Txn<C: Args> {
     /// Stores, comma-separated: silo, tictoc (serializable) or silo-snapshot (snapshot isolation) over hydralist, art, blink,
-    /// euno-btree or euno-skiplist, as in silo-art; lock (one lock over trees); or silo, tictoc, snapshots, all
+    /// euno-btree or euno-skiplist, as in silo-art; silo-logged-hydralist (with a log on the disk of temporary files); lock (one
+    /// lock over trees); with the cargo feature 'peers' surrealmx, redb, sqlite; or silo, tictoc, snapshots, all
     #[arg(long, default_value = "silo-hydralist,tictoc-hydralist,silo-snapshot-hydralist,lock")]
     pub store: String,
     /// Workloads, comma-separated: ycsb (16 requests, rows of 100 bytes), ycsb-10 (of ten times as many), reports (ycsb, and one in
-    /// a thousand reads the whole table), smallbank, tpcc, tpcc-pair (New-Order and Payment alone), or all
+    /// a thousand reads the whole table), reports-by-views (in a snapshot), smallbank, tpcc, tpcc-pair (New-Order and Payment
+    /// alone), or all
     #[arg(long, default_value = "ycsb,smallbank,tpcc")]
     pub workload: String,
     /// ycsb, reports: Zipf's exponents below 1, comma-separated; 0: all rows alike

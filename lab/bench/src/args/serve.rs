@@ -18,10 +18,41 @@ pub enum Appendonly {
     Always,
 }
 
+/// Whether clients show certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AuthClients {
+    /// They have to
+    Yes,
+    /// They are not asked for any
+    No,
+    /// They may; one that is shown has to be right
+    Optional,
+}
+
+/// TLS, as Redis names its parts.
+#[derive(Clone, Debug, Args)]
+pub struct Tls {
+    /// Where to speak TLS; with --port 0 besides, nothing else is spoken
+    #[arg(long, value_name = "PORT", requires_all = ["tls_cert_file", "tls_key_file"])]
+    pub tls_port: Option<u16>,
+    /// The server's certificate, and those between it and an authority (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_port")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Its private key, not encrypted (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_port")]
+    pub tls_key_file: Option<PathBuf>,
+    /// The authorities of clients' certificates (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_port")]
+    pub tls_ca_cert_file: Option<PathBuf>,
+    /// Whether clients show certificates
+    #[arg(long, value_enum, default_value = "yes")]
+    pub tls_auth_clients: AuthClients,
+}
+
 /// `serve`
 #[derive(Clone, Debug, Args)]
 pub struct Serve {
-    /// Where to listen; 0: wherever there is room
+    /// Where to listen; 0: wherever there is room, or nowhere with --tls-port
     #[arg(long, default_value_t = 6379)]
     pub port: u16,
     /// The address to listen at
@@ -48,6 +79,9 @@ pub struct Serve {
     /// What clients have to say first; without it only clients of this machine are let in
     #[arg(long)]
     pub requirepass: Option<String>,
+    /// The port that speaks TLS
+    #[command(flatten)]
+    pub tls: Tls,
     /// Where users are read from, and written to by ACL SAVE
     #[arg(long, value_name = "FILE")]
     pub aclfile: Option<std::path::PathBuf>,

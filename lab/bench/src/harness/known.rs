@@ -22,7 +22,7 @@ pub struct Known<A> {
     /// Its name.
     pub name: &'static str,
     native: fn(&'static str, usize, A) -> Entry<'static>,
-    simulate: fn(A) -> simulated::Program,
+    simulate: fn(&'static str, A) -> simulated::Program,
 }
 
 /// Cells, what the programs in them are made of, and the contenders.
@@ -32,11 +32,25 @@ impl<A> Known<A> {
     /// The contender with the program `P`.
     pub const fn of<P: Program + From<A> + Sync + 'static>(name: &'static str) -> Known<A> {
         let native = |name, cell, of| Entry::of(name, cell, P::from(of));
-        Known { name, native, simulate: |of| simulated::program(P::from(of)) }
+        Known { name, native, simulate: |_, of| simulated::program(P::from(of)) }
+    }
+
+    /// The contender with the program that `P` makes of its name.
+    pub const fn named<P: Program + From<(&'static str, A)> + Sync + 'static>(name: &'static str) -> Known<A> {
+        let native = |name, cell, of| Entry::of(name, cell, P::from((name, of)));
+        Known { name, native, simulate: |name, of| simulated::program(P::from((name, of))) }
     }
 }
 
-impl Experiment<'_> {
+/// The contenders of these names, whose programs are all of one type. Kept to the program's end.
+pub fn named<P: Program + From<(&'static str, A)> + Sync + 'static, A>(
+    names: &[&'static str],
+) -> Vec<&'static Known<A>> {
+    let known: Vec<_> = names.iter().map(|name| Known::named::<P>(name)).collect();
+    known.leak().iter().collect()
+}
+
+impl Experiment<'static> {
     /// An experiment by time, whose contenders are made anew for each measurement.
     ///
     /// # Errors
@@ -48,12 +62,29 @@ impl Experiment<'_> {
         time: Duration,
         cells: Cells<A>,
     ) -> Result<Self, Failure> {
-        let names: Vec<&str> = cells.iter().flat_map(|(.., known)| known.iter().map(|known| known.name)).collect();
+        let entries = |(at, (cell, of, known)): (usize, (Cell, A, Vec<&'static Known<A>>))| {
+            (cell, known.iter().map(|known| (known.native)(known.name, at, of)).collect())
+        };
+        Self::in_cells(title, args, baseline, time, cells.into_iter().enumerate().map(entries).collect())
+    }
+
+    /// As [`of`](Self::of), of contenders that are made already, each for its cell's place in the list.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn in_cells(
+        title: &'static str,
+        args: &Common,
+        baseline: &str,
+        time: Duration,
+        cells: Vec<(Cell, Vec<Entry<'static>>)>,
+    ) -> Result<Self, Failure> {
+        let names: Vec<&str> = cells.iter().flat_map(|(_, entries)| entries.iter().map(|entry| entry.name)).collect();
         let mut experiment = Self::new(title, &PLAIN, args, 3, Some(baseline), &names)?;
         (experiment.time, experiment.steps) = (Some(time), names.len());
-        for (cell, of, known) in cells {
-            let cell = experiment.cell(cell, Facts::new());
-            experiment.groups.push(known.iter().map(|known| (known.native)(known.name, cell, of)).collect());
+        for (cell, entries) in cells {
+            experiment.cell(cell, Facts::new());
+            experiment.groups.push(entries);
         }
         Ok(experiment)
     }
@@ -65,7 +96,7 @@ pub fn simulated<A: Copy>(cells: Cells<A>) -> Vec<Contender> {
     for (cell, of, known) in cells {
         let contender = |known: &&Known<A>| {
             let (name, cell) = (known.name.to_owned(), cell.clone());
-            Contender { name, cell, program: (known.simulate)(of) }
+            Contender { name, cell, program: (known.simulate)(known.name, of) }
         };
         contenders.extend(known.iter().map(contender));
     }

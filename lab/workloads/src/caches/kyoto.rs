@@ -5,7 +5,7 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Mutex, RwLock};
 use archipelago_platform::{touch, touch_mut};
 
-use super::{BYTES, Caching, Value};
+use super::{Direct, Value};
 
 /// Slots, as there.
 pub const SLOTS: usize = 16;
@@ -44,6 +44,11 @@ pub struct Kyoto {
 fn hash(key: u64) -> u64 {
     let mixed = (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 29
+}
+
+/// A key's slot.
+pub fn slot_of(key: u64) -> usize {
+    hash(key) as usize % SLOTS
 }
 
 impl Slot {
@@ -160,17 +165,13 @@ impl Kyoto {
     fn slot<R>(&self, key: u64, of: impl FnOnce(&mut Slot) -> R) -> R {
         let sound = "no thread panics with a lock";
         let _global = self.global.read().expect(sound);
-        of(&mut self.slots[hash(key) as usize % SLOTS].lock().expect(sound))
+        of(&mut self.slots[slot_of(key)].lock().expect(sound))
     }
 }
 
-impl Caching for Kyoto {
+impl Direct for Kyoto {
     fn get(&self, key: u64) -> Option<u64> {
-        let copy = |node: &mut Node| {
-            touch(&raw const *node.value, BYTES);
-            core::hint::black_box((*node.value).clone()).number()
-        };
-        self.slot(key, |slot| slot.find(key).map(copy))
+        self.slot(key, |slot| slot.find(key).map(|node| node.value.copied()))
     }
 
     fn set(&self, key: u64, number: u64) {

@@ -1,12 +1,14 @@
-//! Caches of records of 1,000 bytes by number: ours by policy, and Kyoto Cabinet's scheme as a rival.
+//! Caches of records of 1,000 bytes by number: ours by policy, Kyoto Cabinet's scheme as a rival, and what the papers made of that.
 
 mod kyoto;
+mod slotted;
 
 use archipelago_cache::{Cache, Policy, S3Fifo, SampledLru, Sieve};
 use archipelago_platform::touch;
 use foldhash::quality::FixedState;
 
-pub use kyoto::Kyoto;
+pub use kyoto::{Kyoto, slot_of};
+pub use slotted::Slotted;
 
 /// Bytes of a record.
 pub const BYTES: usize = 1000;
@@ -27,15 +29,52 @@ impl Value {
     pub fn number(&self) -> u64 {
         u64::from_le_bytes(self.0[..8].try_into().expect("eight bytes"))
     }
+
+    /// The number of a copy of it.
+    pub fn copied(&self) -> u64 {
+        touch(self, BYTES);
+        core::hint::black_box(self.clone()).number()
+    }
 }
 
 /// A cache.
 pub trait Caching: Send + Sync {
+    /// A way in, for one thread.
+    fn client(&self) -> Box<dyn Client + '_>;
+}
+
+/// A thread's way into a cache.
+pub trait Client {
     /// The number of the record that is kept under a key.
-    fn get(&self, key: u64) -> Option<u64>;
+    fn get(&mut self, key: u64) -> Option<u64>;
 
     /// Keeps a record under a key.
+    fn set(&mut self, key: u64, number: u64);
+}
+
+/// A cache that all threads use as it is.
+pub trait Direct: Send + Sync {
+    /// As [`Client::get`].
+    fn get(&self, key: u64) -> Option<u64>;
+
+    /// As [`Client::set`].
     fn set(&self, key: u64, number: u64);
+}
+
+impl<C: Direct> Caching for C {
+    fn client(&self) -> Box<dyn Client + '_> {
+        Box::new(self)
+    }
+}
+
+impl<C: Direct> Client for &C {
+    fn get(&mut self, key: u64) -> Option<u64> {
+        Direct::get(*self, key)
+    }
+
+    fn set(&mut self, key: u64, number: u64) {
+        Direct::set(*self, key, number);
+    }
 }
 
 /// Ours, with the policy `P`.
@@ -56,15 +95,14 @@ impl<P: Policy> Ours<P> {
     }
 }
 
-impl<P: Policy> Caching for Ours<P> {
+impl<P: Policy> Direct for Ours<P> {
     fn get(&self, key: u64) -> Option<u64> {
         let read = |value: &Value| {
-            if !self.copies {
-                touch(value, size_of::<u64>());
-                return value.number();
+            if self.copies {
+                return value.copied();
             }
-            touch(value, BYTES);
-            core::hint::black_box(value.clone()).number()
+            touch(value, size_of::<u64>());
+            value.number()
         };
         self.cache.with(&key, read)
     }
@@ -75,6 +113,7 @@ impl<P: Policy> Caching for Ours<P> {
 }
 
 /// A cache by name.
+#[derive(Clone, Copy)]
 pub struct Known {
     /// Its name.
     pub name: &'static str,
@@ -89,14 +128,19 @@ pub const CACHES: &[Known] = &[
     Known { name: "sieve", make: |entries| Ours::<Sieve>::boxed(entries, false) },
     Known { name: "sampled-lru", make: |entries| Ours::<SampledLru>::boxed(entries, false) },
     Known { name: "kyoto", make: |entries| Box::new(Kyoto::new(entries)) },
+    Known { name: "kyoto-rcu", make: |entries| Box::new(Slotted::over_rcu(entries)) },
+    Known { name: "kyoto-rlu", make: |entries| Box::new(Slotted::over_rlu(entries)) },
+    Known { name: "kyoto-mvrlu", make: |entries| Box::new(Slotted::over_mvrlu(entries)) },
+    Known { name: "kyoto-rcx", make: |entries| Box::new(Slotted::over_rcx(entries)) },
 ];
 
 /// Hits of a trace on an empty cache, which keeps what it misses.
 pub fn hits(cache: &dyn Caching, trace: &[u64]) -> usize {
+    let mut client = cache.client();
     let ask = |key: &&u64| {
-        let found = cache.get(**key).is_some();
+        let found = client.get(**key).is_some();
         if !found {
-            cache.set(**key, **key);
+            client.set(**key, **key);
         }
         found
     };
@@ -115,12 +159,13 @@ mod tests {
         let best = traces::optimum(&trace, 500);
         for known in CACHES {
             let cache = (known.make)(500);
+            let mut client = cache.client();
             for (at, &key) in trace.iter().enumerate() {
-                assert!(cache.get(key).is_none_or(|number| number % 5_000 == key), "{}", known.name);
-                cache.set(key, key + 5_000 * (at as u64 % 7));
-                assert!(cache.get(key).is_none_or(|number| number == key + 5_000 * (at as u64 % 7)), "{}", known.name);
+                assert!(client.get(key).is_none_or(|number| number % 5_000 == key), "{}", known.name);
+                client.set(key, key + 5_000 * (at as u64 % 7));
+                assert!(client.get(key).is_none_or(|number| number == key + 5_000 * (at as u64 % 7)), "{}", known.name);
             }
-            let kept = (0..5_000).filter(|key| cache.get(*key).is_some()).count();
+            let kept = (0..5_000).filter(|key| client.get(*key).is_some()).count();
             assert!((250..=500 + kyoto::SLOTS).contains(&kept), "{}: {kept}", known.name);
             let hits = hits(&*(known.make)(500), &trace);
             assert!(hits * 10 > best * 6 && hits <= best, "{}: {hits} of {best}", known.name);

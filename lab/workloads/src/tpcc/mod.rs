@@ -93,6 +93,15 @@ pub enum Kind {
     StockLevel,
 }
 
+impl Kind {
+    /// All five, each at the place of its name among [`Arena::kinds`].
+    pub const ALL: [Kind; 5] = [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
+
+    fn writes(self) -> bool {
+        !matches!(self, Kind::OrderStatus | Kind::StockLevel)
+    }
+}
+
 impl<D: Store> Tpcc<D> {
     /// Loads so many warehouses into an empty store.
     ///
@@ -166,40 +175,43 @@ impl<D: Store> Terminal<'_, D> {
         let result = match kind {
             Kind::NewOrder => {
                 let order = order::Input::draw(self);
-                self.transact(&mut begun, |tables, tx| order::run::<D>(tables, tx, &order).map(drop))
+                self.transact(kind, &mut begun, |tables, tx| order::run::<D>(tables, tx, &order).map(drop))
             }
             Kind::Payment => {
                 let payment = pay::Input::draw(self);
-                self.transact(&mut begun, |tables, tx| pay::run::<D>(tables, tx, &payment).map(drop))
+                self.transact(kind, &mut begun, |tables, tx| pay::run::<D>(tables, tx, &payment).map(drop))
             }
             Kind::OrderStatus => {
                 let question = read::Status::draw(self);
-                self.transact(&mut begun, |tables, tx| read::status::<D>(tables, tx, &question).map(drop))
+                self.transact(kind, &mut begun, |tables, tx| read::status::<D>(tables, tx, &question).map(drop))
             }
             Kind::Delivery => {
                 let delivery = deliver::Input::draw(self);
-                self.transact(&mut begun, |tables, tx| deliver::run::<D>(tables, tx, &delivery).map(drop))
+                self.transact(kind, &mut begun, |tables, tx| deliver::run::<D>(tables, tx, &delivery).map(drop))
             }
             Kind::StockLevel => {
                 let question = read::Level::draw(self);
-                self.transact(&mut begun, |tables, tx| read::level::<D>(tables, tx, &question).map(drop))
+                self.transact(kind, &mut begun, |tables, tx| read::level::<D>(tables, tx, &question).map(drop))
             }
         };
         let rolled_back = result == Err(Stop::Wanted);
         assert!(rolled_back || result.is_ok(), "{kind:?}: {result:?}");
-        let writes = !matches!(kind, Kind::OrderStatus | Kind::StockLevel);
-        Turn { kind: kind as usize, begun, writes, rolled_back }
+        Turn { kind: kind as usize, begun, writes: kind.writes(), rolled_back }
     }
 
+    /// Runs a transaction that writes, if `kind` does.
     fn transact(
         &self,
+        kind: Kind,
         begun: &mut u64,
         mut body: impl FnMut(&Tables<D>, &mut D::Tx<'_>) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
-        self.tpcc.db.transact(|tx| {
+        let Tpcc { db, tables, .. } = self.tpcc;
+        let body = |tx: &mut D::Tx<'_>| {
             *begun += 1;
-            body(&self.tpcc.tables, tx)
-        })
+            body(tables, tx)
+        };
+        if kind.writes() { db.transact(body) } else { db.transact_read(body) }
     }
 
     /// Any district.

@@ -5,8 +5,9 @@
 
 use archipelago_platform::sync::Arc;
 use archipelago_txn::on::Kind;
+use serde::{Deserialize, Serialize};
 
-use crate::record::{BySecond, Record, plain};
+use crate::record::{BySecond, Record, bytes, plain};
 
 /// A name of at most sixteen bytes.
 pub type Name = [u8; 16];
@@ -49,7 +50,7 @@ pub fn order_of(w: u16, d: u8, c: u16, o: u32) -> u64 {
 }
 
 /// Where something is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
     /// The name of a warehouse or a district.
     pub name: String,
@@ -64,7 +65,7 @@ pub struct Place {
 }
 
 /// WAREHOUSE.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Warehouse {
     /// W_ID
     pub w: u16,
@@ -78,7 +79,7 @@ pub struct Warehouse {
 plain!(Warehouse: u16 = |row| row.w);
 
 /// DISTRICT.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct District {
     /// D_W_ID
     pub w: u16,
@@ -96,7 +97,7 @@ pub struct District {
 plain!(District: u64 = |row| district(row.w, row.d));
 
 /// What a customer never changes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Person {
     /// C_FIRST
     pub first: Name,
@@ -113,7 +114,7 @@ pub struct Person {
 }
 
 /// CUSTOMER.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Customer {
     /// C_W_ID
     pub w: u16,
@@ -154,7 +155,7 @@ impl Record for Customer {
 }
 
 /// HISTORY.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct History {
     /// The specification has no key: the terminal's number and its own count.
     pub id: u64,
@@ -174,7 +175,7 @@ pub struct History {
 plain!(History: u64 = |row| row.id);
 
 /// NEW-ORDER.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewOrder {
     /// NO_W_ID
     pub w: u16,
@@ -186,7 +187,7 @@ pub struct NewOrder {
 plain!(NewOrder: u64 = |row| order(row.w, row.d, row.o));
 
 /// ORDER.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     /// O_W_ID
     pub w: u16,
@@ -222,7 +223,7 @@ impl Record for Order {
 }
 
 /// ORDER-LINE.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OrderLine {
     /// OL_W_ID
     pub w: u16,
@@ -248,7 +249,7 @@ pub struct OrderLine {
 plain!(OrderLine: u64 = |row| line(row.w, row.d, row.o, row.number));
 
 /// ITEM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Item {
     /// I_ID
     pub i: u32,
@@ -264,16 +265,17 @@ pub struct Item {
 plain!(Item: u32 = |row| row.i);
 
 /// What an item's stock never changes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StockInfo {
     /// S_DIST_01 to S_DIST_10
+    #[serde(with = "bytes")]
     pub dist: [[u8; 24]; 10],
     /// S_DATA
     pub data: String,
 }
 
 /// STOCK.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stock {
     /// S_W_ID
     pub w: u16,

@@ -108,7 +108,7 @@ impl<const TAG: u64> Fifo<TAG> {
     }
 }
 
-#[cfg(all(test, not(archipelago_sim)))]
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
 mod tests {
     use super::*;
     use crate::clock::NEVER;

@@ -5,13 +5,17 @@ use super::ghosts::Ghosts;
 use super::{Policy, sealed};
 use crate::entry::{Header, Resident};
 
-/// Bits of an entry's mark: hit once, hit again.
-const ONCE: u32 = 1;
-const AGAIN: u32 = 2;
+/// An entry's mark counts its hits, so far.
+const MOST_HITS: u32 = 3;
+/// So many of them lead from the small queue to the main one.
+const PROMOTED: u32 = 2;
 
 /// The small queue's part of the cache, by weight: one in this many. The paper has ten; with 32 Zipf's keys hit 0.2 to 0.4 points more
 /// (θ 0.7 to 1.2, room for one and ten keys in a hundred), and one in a hundred adds no more than 0.2.
 const NEW: usize = 32;
+
+/// A shard that has admitted so many without evicting any is filling up.
+const FILLING: u32 = 64;
 
 const SMALL: u64 = 0;
 const MAIN: u64 = 1;
@@ -20,15 +24,24 @@ const MAIN: u64 = 1;
 ///
 /// A new entry comes into a small queue, a thirty-second part of the cache. At its end an entry goes on into the main queue if it has been hit
 /// twice, and otherwise leaves the cache; its hash is remembered for as many evictions as the main queue has entries, and if it
-/// comes back meanwhile it comes into the main queue at once. At the end of the main queue an entry that was hit comes in again.
-/// So keys that are asked for once pass through a thirty-second part of the cache and flush nothing else.
+/// comes back meanwhile it comes into the main queue at once. At the end of the main queue an entry that was hit comes in again, up to
+/// three times. So keys that are asked for once pass through a thirty-second part of the cache and flush nothing else. While the
+/// cache fills up, what the small queue has no room for comes into the main one: of a loop that is longer than the cache, a
+/// part stays.
 ///
-/// A hit writes if one of an entry's two bits is not set.
-#[derive(Default)]
+/// A hit counts up to three, so an entry's later ones write nothing.
 pub struct S3Fifo {
     small: Fifo<SMALL>,
     main: Fifo<MAIN>,
     ghosts: Ghosts,
+    /// Admissions since an entry had to give way.
+    undisturbed: u32,
+}
+
+impl Default for S3Fifo {
+    fn default() -> Self {
+        Self { small: Fifo::default(), main: Fifo::default(), ghosts: Ghosts::default(), undisturbed: FILLING }
+    }
 }
 
 impl Policy for S3Fifo {}
@@ -37,15 +50,17 @@ impl Policy for S3Fifo {}
 impl sealed::Queues for S3Fifo {
     #[inline]
     fn hit(header: &Header, _: u32) {
-        match header.marks() {
-            0 => header.mark(ONCE),
-            ONCE => header.mark(ONCE | AGAIN),
-            _ => {}
+        let hits = header.marks();
+        if hits < MOST_HITS {
+            header.mark(hits + 1);
         }
     }
 
     fn admit(&mut self, entry: Resident<'_>, _: u32) {
-        match self.ghosts.take(entry.header().hash, self.remembered()) {
+        let returns = self.ghosts.take(entry.header().hash, self.remembered());
+        let fills = self.undisturbed >= FILLING && self.small.weight() * (NEW - 1) > self.main.weight();
+        self.undisturbed = self.undisturbed.saturating_add(1);
+        match returns || fills {
             true => self.main.push(entry),
             false => self.small.push(entry),
         }
@@ -69,10 +84,11 @@ impl sealed::Queues for S3Fifo {
     }
 
     fn evict(&mut self, room: usize, _: u32) -> Option<Resident<'static>> {
+        self.undisturbed = 0;
         loop {
             let is_small = self.small.weight() > room / NEW || self.main.len() == 0;
             if is_small && let Some(entry) = self.small.pop() {
-                if entry.header().marks() & AGAIN == 0 {
+                if entry.header().marks() < PROMOTED {
                     self.ghosts.note(entry.header().hash, self.remembered());
                     return Some(entry);
                 }
@@ -84,7 +100,7 @@ impl sealed::Queues for S3Fifo {
                 if marks == 0 {
                     return Some(entry);
                 }
-                entry.header().mark(marks >> 1);
+                entry.header().mark(marks - 1);
                 self.main.push(entry);
             }
         }

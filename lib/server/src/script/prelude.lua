@@ -1,6 +1,6 @@
 -- What scripts see of Lua. Gets: `raw` (carries a command out), `spent` (says whether the script was stopped), `place` (where the
--- script is), the library `redis`, and the environment that scripts get.
-local raw, spent, place, redis, env = ...
+-- script is), the library `redis`, the environment that scripts get, and `patterns` (what matches texts).
+local raw, spent, place, redis, env, patterns = ...
 local error, type, tostring, rawnext, select = error, type, tostring, next, select
 local pcall0, xpcall0, loadstring0, setfenv0 = pcall, xpcall, loadstring, setfenv
 local setmetatable0, getmetatable0, rawset0 = setmetatable, getmetatable, rawset
@@ -27,6 +27,102 @@ end
 function redis.pcall(...)
   local _, value = raw(...)
   return value
+end
+
+-- Patterns. Lua's own functions match without an end, and without a bound on the stack.
+local search, plain, replace, is_plain = patterns.search, patterns.plain, patterns.replace, patterns.is_plain
+local concat, sub = table.concat, string.sub
+
+local function text(value, number, name, ...)
+  local kind = type(value)
+  if kind == "string" then return value end
+  if kind == "number" then return tostring(value) end
+  error("bad argument #" .. number .. " to '" .. name .. "' (string expected, got " .. kind .. ")", 3)
+end
+
+local function found(ok, from, to, bare, ...)
+  if not ok then error(from, 3) end
+  if not from then return nil end
+  if bare then return from, to end
+  return from, to, ...
+end
+function string.find(s, p, init, whole_text)
+  s, p = text(s, 1, "find"), text(p, 2, "find")
+  if whole_text or is_plain(p) then return plain(s, p, init or 1) end
+  return found(search(s, p, init or 1, true))
+end
+
+local function captured(ok, from, to, bare, ...)
+  if not ok then error(from, 3) end
+  if not from then return nil end
+  return ...
+end
+function string.match(s, p, init)
+  s, p = text(s, 1, "match"), text(p, 2, "match")
+  return captured(search(s, p, init or 1, true))
+end
+
+function string.gmatch(s, p)
+  s, p = text(s, 1, "gmatch"), text(p, 2, "gmatch")
+  local at, last = 1, #s + 1
+  local function next_one(ok, from, to, bare, ...)
+    if not ok then error(from, 3) end
+    if not from then
+      at = last + 1
+      return nil
+    end
+    at = to >= from and to + 1 or from + 1
+    return ...
+  end
+  return function()
+    if at > last then return nil end
+    return next_one(search(s, p, at, false))
+  end
+end
+string.gfind = string.gmatch
+
+-- Where the next match is, and what a table or a function has for it.
+local function value_of(with, ok, from, to, bare, ...)
+  if not ok then error(from, 3) end
+  if not from then return nil end
+  if type(with) == "table" then return from, to, with[(...)] end
+  return from, to, (with(...))
+end
+function string.gsub(s, p, with, most)
+  s, p = text(s, 1, "gsub"), text(p, 2, "gsub")
+  local kind = type(with)
+  most = most or #s + 1
+  if kind == "string" or kind == "number" then
+    local ok, replaced, count = replace(s, p, tostring(with), most)
+    if not ok then error(replaced, 2) end
+    return replaced, count
+  end
+  if kind ~= "table" and kind ~= "function" then
+    error("bad argument #3 to 'gsub' (string/function/table expected)", 2)
+  end
+  local anchored = sub(p, 1, 1) == "^"
+  local parts, at, count = {}, 1, 0
+  while count < most and at <= #s + 1 do
+    local from, to, value = value_of(with, search(s, p, at, true))
+    if not from then break end
+    count = count + 1
+    parts[#parts + 1] = sub(s, at, from - 1)
+    local is = type(value)
+    if not value then
+      value = sub(s, from, to)
+    elseif is ~= "string" and is ~= "number" then
+      error("invalid replacement value (a " .. is .. ")", 2)
+    end
+    parts[#parts + 1] = value
+    at = to + 1
+    if to < from then
+      parts[#parts + 1] = sub(s, at, at)
+      at = at + 1
+    end
+    if anchored then break end
+  end
+  parts[#parts + 1] = sub(s, at)
+  return concat(parts), count
 end
 
 local shared = {}

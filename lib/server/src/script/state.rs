@@ -1,13 +1,10 @@
 //! A Lua state that runs one script.
 
-use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use archipelago_platform::sync::Arc;
 use core::cell::{Cell, RefCell};
-use mlua::{
-    Error, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, Variadic, VmState,
-};
+use mlua::{Error, Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, Variadic};
 
-use super::{bits, convert, json, table};
+use super::budget::Budget;
+use super::{bits, convert, json, strings, table};
 use crate::acl::user::User;
 use crate::args::Args;
 use crate::command::{self, Run, flag};
@@ -17,12 +14,6 @@ use crate::reply::{Answer, Fault, Reply, double, fault};
 
 /// Bytes that a script may take at a time.
 const MEMORY: usize = 128 << 20;
-
-/// Instructions of Lua that a script may run: a second or two.
-const INSTRUCTIONS: u64 = if cfg!(test) { 30_000_000 } else { 200_000_000 };
-
-/// Instructions between two counts.
-const STEP: u32 = 100_000;
 
 /// The name of a script's text in errors.
 const NAME: &str = "@user_script";
@@ -265,27 +256,15 @@ fn seed_math(lua: &Lua, seed: u64) -> Result<()> {
     math.raw_set("randomseed", lua.create_function(reseed)?)
 }
 
-/// Stops a script after its last instruction, and says so.
-fn limit(lua: &Lua, spent: Arc<AtomicBool>) -> Result<()> {
-    let steps = AtomicU64::new(0);
-    lua.set_hook(HookTriggers::new().every_nth_instruction(STEP), move |_, _| {
-        if (steps.fetch_add(1, Relaxed) + 1) * u64::from(STEP) <= INSTRUCTIONS {
-            return Ok(VmState::Continue);
-        }
-        spent.store(true, Relaxed);
-        Err(Error::runtime("Script stopped: it ran more instructions than a script may"))
-    })
-}
-
-/// The libraries, the environment of a script, and what says that it was stopped.
-fn prepare(lua: &Lua, args: &Args, keys: usize, seed: u64) -> Result<(Table, Table, Arc<AtomicBool>)> {
+/// The library, and the environment of a script.
+fn prepare(lua: &Lua, args: &Args, keys: usize, seed: u64) -> Result<(Table, Table)> {
     let globals = lua.globals();
     globals.raw_set("cjson", json::library(lua)?)?;
     globals.raw_set("bit", bits::library(lua)?)?;
     globals.raw_set("KEYS", words(lua, args.from(3).take(keys))?)?;
     globals.raw_set("ARGV", words(lua, args.from(3 + keys))?)?;
     seed_math(lua, seed)?;
-    Ok((library(lua)?, lua.create_table()?, Arc::new(AtomicBool::new(false))))
+    Ok((library(lua)?, lua.create_table()?))
 }
 
 /// Where a script is: its name, and the line.
@@ -338,7 +317,7 @@ pub fn run(mut target: Target<'_, '_>, args: &Args, keys: usize) -> Answer {
     let lua = new().map_err(|what| internal(&what))?;
     let seed = target.random();
     let prepared = prepare(&lua, args, keys, seed).map_err(|what| internal(&what));
-    let (redis, env, spent) = prepared?;
+    let (redis, env) = prepared?;
     let script = compile(&lua, text, Some(env.clone()))?;
     let target = RefCell::new(target);
     let three = Cell::new(false);
@@ -358,11 +337,12 @@ pub fn run(mut target: Target<'_, '_>, args: &Args, keys: usize) -> Answer {
             _ => Err(Error::runtime("RESP version must be 2 or 3.")),
         })?;
         redis.raw_set("setresp", setresp)?;
-        let stopped = spent.clone();
-        let is_spent = lua.create_function(move |_, ()| Ok(stopped.load(Relaxed)))?;
+        let is_spent = lua.create_function(|lua, ()| Ok(Budget::left(lua) == 0))?;
         let place = lua.create_function(place)?;
-        let runner: Function = lua.load(PRELUDE).set_name("=redis").call((raw, is_spent, place, &redis, &env))?;
-        limit(&lua, spent)?;
+        let patterns = strings::library(&lua)?;
+        Budget::limit(&lua)?;
+        let runner: Function =
+            lua.load(PRELUDE).set_name("=redis").call((raw, is_spent, place, &redis, &env, patterns))?;
         runner.call::<MultiValue>(script)
     });
     let values = match ran {

@@ -126,6 +126,72 @@ fn no_address_is_seen() {
     assert!(eval("return {map = {[{}] = 1}}").contains("reached lua stack limit"));
 }
 
+/// What Lua 5.1.5 has printed.
+#[test]
+fn patterns_are_those_of_lua() {
+    for (body, expected) in [
+        ("return {('hello world'):find('o w')}", "*2 :5 :7"),
+        ("return {('hello'):find('l', -2), ('hello'):find('xl') or 0, ('a.b'):find('.', 2, true)}", "*4 :4 :0 :2 :2"),
+        ("return {('key = value'):match('^(%w+)%s*=%s*(%w+)$')}", "*2 $3 key $5 value"),
+        ("return {('hello'):match('()ll()')}", "*2 :3 :5"),
+        ("return {('THE (quick) fox'):find('%((%a+)%)')}", "*3 :5 :11 $5 quick"),
+        ("return {('f(a(b)c)d'):match('%b()'), ('THE (quick)'):gsub('%f[%a]%a+', 'x')}", "*3 $7 (a(b)c) $5 x (x) :2"),
+        ("return {('abc'):gsub('', '-')}", "*2 $7 -a-b-c- :4"),
+        (
+            "return {('hello world'):gsub('o', {o = 0}), ('abc'):gsub('%w', '%0%0', 2)}",
+            "*3 $11 hell0 w0rld $5 aabbc :2",
+        ),
+        ("return {('abc'):gsub('^a', 'x'), ('aaa'):gsub('^a', 'x')}", "*3 $3 xbc $3 xaa :1"),
+        ("return {('abc'):gsub('b', function(b) if b == 'b' then return nil end end)}", "*2 $3 abc :1"),
+        (
+            "local t = {} for k, v in ('a=1, b=2'):gmatch('(%w+)=(%w+)') do t[#t + 1] = k .. v end return t",
+            "*2 $2 a1 $2 b2",
+        ),
+        ("local t = {} for w in ('abc'):gmatch('') do t[#t + 1] = 'x' end return #t", ":4"),
+        ("return {('x]y'):match('[]]'), ('a-z'):match('[a%-]+'), ('b5'):match('[^%a]')}", "*3 $1 ] $2 a- $1 5"),
+        (
+            "return {('abab'):match('(ab)%1'), ('aXb'):match('%u'), ('aab'):match('a-b'), ('a'):match('a?b?')}",
+            "*4 $2 ab $1 X $3 aab $1 a",
+        ),
+        ("return (12345):find(34)", "-ERR user_script:1: attempt to index a number value"),
+        ("return {string.find(12345, 34)}", "*2 :3 :4"),
+    ] {
+        let answer = eval(body);
+        assert!(answer == expected || (expected.starts_with('-') && answer.starts_with(expected)), "{body}: {answer}");
+    }
+    for (body, wrong) in [
+        ("('a'):find('%')", "malformed pattern (ends with '%')"),
+        ("('a'):find('[a')", "malformed pattern (missing ']')"),
+        ("('a'):match('(a')", "unfinished capture"),
+        ("('a'):match('a)')", "invalid pattern capture"),
+        ("('a'):match('%1')", "invalid capture index"),
+        ("('a'):gsub('a', '%2')", "invalid capture index"),
+        ("('a'):find('%f')", "missing '[' after '%f' in pattern"),
+        ("('a'):find('%b')", "unbalanced pattern"),
+        ("('a'):find(string.rep('(', 33))", "too many captures"),
+        ("string.find('a', nil)", "bad argument #2 to 'find' (string expected, got nil)"),
+        ("string.gsub('a', 'a', true)", "bad argument #3 to 'gsub' (string/function/table expected)"),
+        ("('a'):gsub('a', function() return {} end)", "invalid replacement value (a table)"),
+    ] {
+        let answer = eval(body);
+        assert!(answer.starts_with(&format!("-ERR user_script:1: {wrong} script: ")), "{body}: {answer}");
+    }
+}
+
+/// Lua's own matcher does neither: the first takes longer than the sun has, the second more stack than there is.
+#[test]
+fn matches_end() {
+    let endless = "return ('a'):rep(100):find(('a?'):rep(100) .. ('a'):rep(100))";
+    assert!(eval(endless).contains("more instructions than a script may"));
+    let stubborn = "while true do pcall(string.gsub, ('a'):rep(200), ('a*'):rep(60) .. 'b', '') end";
+    assert!(eval(stubborn).contains("more instructions than a script may"));
+    for body in ["return ('a'):rep(1e6):find(('a?'):rep(1e6))", "return ('a'):rep(1e6):find(('a-'):rep(1e6) .. 'b')"] {
+        assert!(eval(body).contains("pattern too complex"), "{body}");
+    }
+    assert_eq!(eval("return #('a'):rep(1e6):match('.-$')"), ":1000000");
+    assert!(eval("return #('a'):rep(1e5):gsub('a', ('b'):rep(1e5))").contains("not enough memory"));
+}
+
 /// One after the other: each may take all memory that a script may have.
 #[test]
 fn scripts_end() {

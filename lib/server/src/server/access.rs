@@ -64,7 +64,7 @@ impl Shared {
     /// Notes a refusal.
     fn note_refusal(&self, card: &Card, (reason, object): (&'static str, Vec<u8>), multi: bool, user: Vec<u8>) {
         let context = if multi { "multi" } else { "toplevel" };
-        let entry = Entry { reason, context, object, user, client: clients::line(self, card), at: now() };
+        let entry = Entry { reason, context, object, user, client: clients::line(card), at: now() };
         self.acl.log.note(entry, self.config.get("acllog-max-len").parse().unwrap_or(usize::MAX));
     }
 

@@ -6,17 +6,17 @@
 //! `client-output-buffer-limit`, beyond which the client is ended ([`Client::limit`]).
 
 use std::collections::BTreeSet;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 
 use archipelago_platform::sync::Arc;
 use archipelago_platform::time::Instant;
-use mio::net::TcpStream;
 
 use super::access::Identity;
 use super::clients::Since;
 use super::params::Limits;
 use super::shared::Card;
 use super::tracking::Mode;
+use super::wire::{Got, Wire};
 use crate::args::Args;
 use crate::command::Command;
 use crate::operation::Write;
@@ -44,7 +44,7 @@ pub enum Mute {
 
 /// A client of a loop.
 pub struct Client {
-    pub stream: TcpStream,
+    pub wire: Wire,
     pub session: Session,
     pub card: Arc<Card>,
     pub subscriptions: BTreeSet<(Kind, Vec<u8>)>,
@@ -103,9 +103,9 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(stream: TcpStream, card: Arc<Card>, identity: Identity, known: bool) -> Self {
+    pub fn new(wire: Wire, card: Arc<Card>, identity: Identity, known: bool) -> Self {
         Self {
-            stream,
+            wire,
             session: Session::default(),
             card,
             subscriptions: BTreeSet::new(),
@@ -158,22 +158,21 @@ impl Client {
         Ok(args)
     }
 
-    /// Reads once. Returns whether there is something new.
+    /// Reads once. Returns whether there is something new; if not, there may be later, when it is still readable.
     pub fn receive(&mut self, room: &mut [u8]) -> bool {
         if !self.readable || self.dead {
             return false;
         }
         loop {
-            match self.stream.read(room) {
-                Ok(0) => {
+            match self.wire.read(room) {
+                Ok(Got::Later) => return false,
+                Ok(Got::End) => {
                     self.readable = false;
                     self.ends = true;
                     return false;
                 }
-                Ok(count) => {
-                    // Fewer bytes than there was room for are all that there were: the next ones, and an end that was not
-                    // announced, are an event of their own.
-                    self.readable = count == room.len() || self.closed;
+                Ok(Got::Bytes(count, more)) => {
+                    self.readable = more || self.closed;
                     // What was taken makes room first; it is at least half, so that each byte is moved once at most.
                     if self.start * 2 >= self.input.len() {
                         self.input.drain(..self.start);
@@ -239,7 +238,7 @@ impl Client {
     /// Writes what it can.
     pub fn send(&mut self) {
         while self.sent < self.output.len() && !self.dead {
-            match self.stream.write(&self.output[self.sent..]) {
+            match self.wire.write(&self.output[self.sent..]) {
                 Ok(0) => self.dead = true,
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -253,6 +252,7 @@ impl Client {
                 Err(_) => self.dead = true,
             }
         }
+        self.flush();
         self.sent = 0;
         self.output.clear();
         if self.output.capacity() > 16 * KEPT {
@@ -260,8 +260,17 @@ impl Client {
         }
     }
 
+    /// Sends what the socket did not take before.
+    fn flush(&mut self) {
+        if !self.dead
+            && let Err(error) = self.wire.flush()
+        {
+            self.dead |= error.kind() != io::ErrorKind::WouldBlock;
+        }
+    }
+
     /// Returns whether it is to be removed. Not while changes are under way: their answers say what it watches.
     pub fn is_over(&self) -> bool {
-        self.waits == 0 && (self.dead || (self.ends && self.output.is_empty()))
+        self.waits == 0 && (self.dead || (self.ends && self.output.is_empty() && self.wire.is_flushed()))
     }
 }

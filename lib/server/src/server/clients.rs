@@ -6,7 +6,7 @@ use archipelago_platform::time::{Duration, Instant};
 use super::client::{Client, Mute};
 use super::event_loop::Loop;
 use super::help;
-use super::shared::{Card, Letter, Shared, lock};
+use super::shared::{Card, Letter, lock};
 use super::tracking::Mode;
 use crate::args::Args;
 use crate::command::{self, Command, flag};
@@ -77,7 +77,7 @@ impl Client {
 }
 
 /// A client's line in `CLIENT LIST`.
-pub fn line(shared: &Shared, card: &Card) -> String {
+pub fn line(card: &Card) -> String {
     let shown = &card.shown;
     let name = String::from_utf8_lossy(&lock(&card.name)).into_owned();
     let user = String::from_utf8_lossy(&lock(&card.user)).into_owned();
@@ -98,7 +98,7 @@ pub fn line(shared: &Shared, card: &Card) -> String {
          tot-mem={} events={} cmd={} user={user} redir={redirect} resp={} loop={}\n",
         card.owner.id,
         card.peer,
-        shared.address,
+        card.local,
         card.owner.slot,
         card.since.elapsed().as_secs(),
         shown.db.load(Relaxed),
@@ -133,7 +133,7 @@ impl Filter {
         Ok(())
     }
 
-    fn means(&self, shared: &Shared, card: &Card) -> bool {
+    fn means(&self, card: &Card) -> bool {
         let is =
             |wanted: &Option<Vec<u8>>, there: String| wanted.as_ref().is_none_or(|wanted| *wanted == there.as_bytes());
         let pubsub = card.shown.flags.load(Relaxed) & PUBSUB != 0;
@@ -141,7 +141,7 @@ impl Filter {
             && (self.ids.is_empty() || self.ids.contains(&card.owner.id))
             && self.pubsub.is_none_or(|wanted| wanted == pubsub)
             && is(&self.address, card.peer.to_string())
-            && is(&self.local, shared.address.to_string())
+            && is(&self.local, card.local.to_string())
             && is(&self.user, String::from_utf8_lossy(&lock(&card.user)).into_owned())
     }
 }
@@ -223,7 +223,7 @@ impl Loop {
             }
             (b"INFO", 2) => {
                 client.show();
-                Reply::Text(line(&self.shared, &card))
+                Reply::Text(line(&card))
             }
             (b"LIST", _) => {
                 client.show();
@@ -268,8 +268,8 @@ impl Loop {
             _ => return Err(fault::SYNTAX),
         }
         let clients = lock(&self.shared.clients);
-        let meant = clients.values().filter(|card| filter.means(&self.shared, card));
-        Ok(Reply::Text(meant.map(|card| line(&self.shared, card)).collect()))
+        let meant = clients.values().filter(|card| filter.means(card));
+        Ok(Reply::Text(meant.map(|card| line(card)).collect()))
     }
 
     /// `CLIENT KILL address`, or with filters.
@@ -301,7 +301,7 @@ impl Loop {
             return Err(fault::SYNTAX);
         }
         let mut killed = 0;
-        for card in lock(&self.shared.clients).values().filter(|card| filter.means(&self.shared, card)) {
+        for card in lock(&self.shared.clients).values().filter(|card| filter.means(card)) {
             let own = card.owner.id == client.card.owner.id;
             if own && spares {
                 continue;

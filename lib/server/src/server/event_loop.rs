@@ -5,7 +5,7 @@
 //! too: answers come in the order of requests. Between rounds, the loop looks for events, so that nobody waits for more than a
 //! round of each other client.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
 use archipelago_platform::atomic::Ordering::Relaxed;
@@ -20,6 +20,7 @@ use super::client::Client;
 use super::clients;
 use super::now;
 use super::shared::{Card, Letter, Shared, Verdict, lock};
+use super::wire::Wire;
 use crate::args::Args;
 use crate::blocked::Owner;
 use crate::command::{self, flag};
@@ -28,9 +29,12 @@ use crate::operation::{Read, Write};
 use crate::reply::{Fault, Protocol, Reply};
 use crate::session::{Moment, Session, Step};
 
-const LISTENER: Token = Token(usize::MAX);
 /// The letters' waker.
-pub const LETTERS: Token = Token(usize::MAX - 1);
+pub const LETTERS: Token = Token(usize::MAX);
+/// The first listener; the others are below.
+const LISTENER: usize = usize::MAX - 1;
+/// There are no more listeners than these.
+const LISTENERS: usize = 2;
 /// Requests of a client in a round.
 const REQUESTS: usize = 64;
 /// Bytes of a client's requests in a round, but for the last of them.
@@ -46,13 +50,22 @@ const BUSY_TICK: Duration = Duration::from_millis(1);
 /// Expired keys of a database that are removed at a time: a fraction of a millisecond.
 const EXPIRED: u32 = 500;
 
+/// Why a client is not let in: in plain, and as an alert of TLS (`access_denied`, `internal_error`).
+type Refused = (&'static str, &'static [u8]);
+const PROTECTED: Refused = (
+    "-DENIED Running in protected mode: no password is set, so that only clients of this machine are let in. Start with --requirepass to let in others.\r\n",
+    &[21, 3, 3, 0, 2, 2, 49],
+);
+const CROWDED: Refused = ("-ERR max number of clients reached\r\n", &[21, 3, 3, 0, 2, 2, 80]);
+
 /// Changes of a round, and whose they are.
 type Batch = (Vec<Option<Owner>>, Vec<Write>);
 
 /// An event loop.
 pub struct Loop {
     pub poll: Poll,
-    pub listener: Option<Listener>,
+    /// Each with whether TLS is spoken there.
+    pub listeners: Vec<(Listener, bool)>,
     pub shared: Arc<Shared>,
     pub number: usize,
     pub handle: Handle<Db>,
@@ -66,15 +79,17 @@ pub struct Loop {
     accepts: bool,
     accept_again: Option<Instant>,
     next_loop: usize,
+    /// Clients that have to agree on keys by then, if they are still there.
+    shaking: VecDeque<(Instant, Owner)>,
     /// When it is next looked what is due without a request.
     tick: Instant,
 }
 
 impl Loop {
-    pub fn new(poll: Poll, listener: Option<Listener>, shared: Arc<Shared>, number: usize) -> Self {
+    pub fn new(poll: Poll, listeners: Vec<(Listener, bool)>, shared: Arc<Shared>, number: usize) -> Self {
         Self {
             poll,
-            listener,
+            listeners,
             handle: shared.store.handle_of(number),
             shared,
             number,
@@ -87,13 +102,14 @@ impl Loop {
             accepts: false,
             accept_again: None,
             next_loop: 0,
+            shaking: VecDeque::new(),
             tick: Instant::now(),
         }
     }
 
     pub fn run(mut self) -> io::Result<()> {
-        if let Some(listener) = &mut self.listener {
-            self.poll.registry().register(listener, LISTENER, Interest::READABLE)?;
+        for (number, (listener, _)) in self.listeners.iter_mut().enumerate() {
+            self.poll.registry().register(listener, Token(LISTENER - number), Interest::READABLE)?;
         }
         let mut events = Events::with_capacity(1024);
         loop {
@@ -103,8 +119,8 @@ impl Loop {
             }
             for event in &events {
                 match event.token() {
-                    LISTENER => self.accepts = true,
                     LETTERS => {}
+                    Token(token) if token > LISTENER - LISTENERS => self.accepts = true,
                     Token(slot) => {
                         let Some(client) = self.clients.get_mut(slot).and_then(Option::as_mut) else { continue };
                         client.readable |= event.is_readable();
@@ -137,7 +153,8 @@ impl Loop {
         let now = Instant::now();
         let tick = (self.number == 0).then_some(self.tick);
         let first = self.deadlines.first().map(|(at, _)| *at);
-        let until = [first, self.accept_again, tick].into_iter().flatten().min()?;
+        let shaking = self.shaking.front().map(|(until, _)| *until);
+        let until = [first, self.accept_again, tick, shaking].into_iter().flatten().min()?;
         // Rounded up: the system counts in milliseconds.
         Some(until.saturating_duration_since(now) + Duration::from_millis(1))
     }
@@ -152,71 +169,77 @@ impl Loop {
     }
 
     fn accept(&mut self) {
+        self.accepts = false;
+        (0..self.listeners.len()).for_each(|number| self.accept_at(number));
+    }
+
+    fn accept_at(&mut self, number: usize) {
         for _ in 0..ACCEPTS {
-            let Some(listener) = &self.listener else { return };
+            let (listener, secure) = &self.listeners[number];
             match listener.accept() {
-                Ok((stream, _)) => self.deal(stream),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.accepts = false;
-                    return;
-                }
+                Ok((stream, _)) => self.deal(stream, *secure),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
                 }
                 // No descriptors or no memory: they may be there later. Asked for again at once, they would be asked for all
                 // the time, since the connection stays.
                 Err(_) => {
-                    self.accepts = false;
                     self.accept_again = Some(Instant::now() + TICK);
                     return;
                 }
             }
         }
+        self.accepts = true;
     }
 
     /// Gives a connection to the loop whose turn it is.
-    fn deal(&mut self, stream: TcpStream) {
+    fn deal(&mut self, stream: TcpStream, secure: bool) {
         let to = self.next_loop % self.shared.mail.len();
         self.next_loop += 1;
         if to == self.number {
-            self.admit(stream);
+            self.admit(stream, secure);
         } else {
-            self.shared.post(to, Letter::Client(stream));
+            self.shared.post(to, Letter::Client(stream, secure));
         }
     }
 
-    fn admit(&mut self, mut stream: TcpStream) {
+    fn admit(&mut self, mut stream: TcpStream, secure: bool) {
         let _ = stream.set_nodelay(true);
-        let Ok(peer) = stream.peer_addr() else { return };
+        let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
         let shared = &self.shared;
         let open = shared.acl.is_open();
         let most = shared.config.get("maxclients").parse().unwrap_or(usize::MAX);
-        let refusal: &[u8] = if open
-            && shared.config.get("protected-mode") == "yes"
-            && !peer.ip().to_canonical().is_loopback()
+        let refusal = if open && shared.config.get("protected-mode") == "yes" && !peer.ip().to_canonical().is_loopback()
         {
-            b"-DENIED Running in protected mode: no password is set, so that only clients of this machine are let in. Start with --requirepass to let in others.\r\n"
+            Some(&PROTECTED)
         } else if lock(&shared.clients).len() >= most {
-            b"-ERR max number of clients reached\r\n"
+            Some(&CROWDED)
         } else {
-            b""
+            None
         };
         let id = shared.counts.connections.fetch_add(1, Relaxed) + 1;
-        if !refusal.is_empty() {
+        if let Some((plain, alert)) = refusal {
             shared.counts.rejected.fetch_add(1, Relaxed);
-            let _ = io::Write::write(&mut stream, refusal);
+            let _ = io::Write::write(&mut stream, if secure { alert } else { plain.as_bytes() });
             return;
         }
+        let terms = shared.terms.as_ref().filter(|_| secure);
+        let Ok(mut wire) = Wire::new(stream, terms) else { return };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.clients.push(None);
             self.clients.len() - 1
         });
-        if self.poll.registry().register(&mut stream, Token(slot), Interest::READABLE | Interest::WRITABLE).is_err() {
+        if self.poll.registry().register(wire.source(), Token(slot), Interest::READABLE | Interest::WRITABLE).is_err() {
             self.free.push(slot);
             return;
         }
-        let card = Arc::new(Card::new(Owner { at: self.number, slot, id }, peer));
+        let owner = Owner { at: self.number, slot, id };
+        let card = Arc::new(Card::new(owner, peer, local));
         lock(&shared.clients).insert(id, card.clone());
-        let mut client = Client::new(stream, card, Identity::new(&self.shared.acl), open);
+        if secure {
+            self.shaking.push_back((Instant::now() + shared.patience, owner));
+        }
+        let mut client = Client::new(wire, card, Identity::new(&self.shared.acl), open);
         client.session = self.session();
         self.clients[slot] = Some(client);
         self.wake(slot);
@@ -226,7 +249,7 @@ impl Loop {
     fn letters(&mut self) {
         for letter in self.shared.mail[self.number].take() {
             match letter {
-                Letter::Client(stream) => self.admit(stream),
+                Letter::Client(stream, secure) => self.admit(stream, secure),
                 Letter::Answers(answers) => answers.into_iter().for_each(|(owner, verdict)| self.hear(owner, verdict)),
                 Letter::Message(owners, body, of) => {
                     for owner in owners {
@@ -346,12 +369,19 @@ impl Loop {
 
     /// Does what is due.
     fn on_time(&mut self) {
-        if self.deadlines.is_empty() && self.accept_again.is_none() && self.number != 0 {
+        if self.deadlines.is_empty() && self.accept_again.is_none() && self.shaking.is_empty() && self.number != 0 {
             return;
         }
         let now = Instant::now();
         if self.accept_again.is_some_and(|again| again <= now) {
             (self.accepts, self.accept_again) = (true, None);
+        }
+        while let Some((_, owner)) = self.shaking.front().copied().filter(|(until, _)| *until <= now) {
+            self.shaking.pop_front();
+            if let Some(client) = self.client(owner) {
+                client.dead |= client.wire.is_shaking();
+                self.wake(owner.slot);
+            }
         }
         while let Some((_, slot)) = self.deadlines.first().copied().filter(|(at, _)| *at <= now) {
             self.deadlines.pop_first();
@@ -446,7 +476,7 @@ impl Loop {
                 None => match client.parse() {
                     Ok(Some(args)) => args,
                     Ok(None) if client.receive(&mut self.room) => continue,
-                    Ok(None) => return false,
+                    Ok(None) => return client.readable,
                     Err(malformed) => {
                         client.ends = true;
                         if client.waits == 0 {
@@ -553,7 +583,11 @@ impl Loop {
         client.subscriptions.iter().for_each(|(kind, name)| hub.unsubscribe(*kind, name, owner));
         drop(hub);
         lock(&self.shared.clients).remove(&owner.id);
-        let _ = self.poll.registry().deregister(&mut client.stream);
+        let _ = self.poll.registry().deregister(client.wire.source());
+        if let Some(why) = client.wire.close() {
+            self.shared.counts.unsecured.fetch_add(1, Relaxed);
+            *lock(&self.shared.counts.last_unsecured) = why;
+        }
         if let Step::Write(write) = client.session.unwatch() {
             self.commit((vec![None], vec![write]));
         }
@@ -561,13 +595,16 @@ impl Loop {
 
     /// Waits for what is under way, and tells it: no more requests are taken.
     fn finish(mut self) -> io::Result<()> {
-        self.listener = None;
+        self.listeners.clear();
         let mut events = Events::with_capacity(1024);
         while self.clients.iter().flatten().any(|client| client.waits > 0) {
             let _ = self.poll.poll(&mut events, Some(TICK));
             self.letters();
         }
-        self.clients.iter_mut().flatten().for_each(Client::send);
+        for client in self.clients.iter_mut().flatten() {
+            client.send();
+            let _ = client.wire.close();
+        }
         Ok(())
     }
 }

@@ -135,6 +135,8 @@ fn stats(shared: &Shared) -> String {
         ("total_connections_received", &counts.connections.load(Relaxed)),
         ("total_commands_processed", &counts.commands.load(Relaxed)),
         ("rejected_connections", &counts.rejected.load(Relaxed)),
+        ("tls_failed_handshakes", &counts.unsecured.load(Relaxed)),
+        ("tls_last_failure", &lock(&counts.last_unsecured)),
         ("total_error_replies", &errors),
         ("evicted_keys", &shared.room.evicted()),
         ("pubsub_channels", &hub.channels(crate::pubsub::Kind::Channel).count()),

@@ -21,11 +21,13 @@ use super::room::Room;
 use super::saver::Saver;
 use super::slow::{Slow, Suspect};
 use super::stats::Stats;
+use super::tls::Terms;
 use super::tracking::Tracking;
 use crate::acl::{Acl, DEFAULT};
 use crate::blocked::{Blocked, Key, Owner, keys};
 use crate::command::{self, Command, flag};
 use crate::config::Config;
+use crate::config::tls::Tls;
 use crate::db::{Db, Outcome};
 use crate::log::Store;
 use crate::operation::{Call, Write};
@@ -43,8 +45,8 @@ pub type Subscription = (Kind, Vec<u8>);
 
 /// A letter to a loop.
 pub enum Letter {
-    /// A new connection.
-    Client(TcpStream),
+    /// A new connection, and whether it speaks TLS.
+    Client(TcpStream, bool),
     /// What became of changes.
     Answers(Vec<(Owner, Verdict)>),
     /// A message for subscribers: its bytes in both protocols, and what they subscribe to; none: they see all requests. One
@@ -106,6 +108,8 @@ pub struct Card {
     pub owner: Owner,
     /// Where it comes from.
     pub peer: SocketAddr,
+    /// Where it came in.
+    pub local: SocketAddr,
     /// Since when.
     pub since: Instant,
     /// Its name.
@@ -118,10 +122,11 @@ pub struct Card {
 
 impl Card {
     /// Of a client that has just come.
-    pub fn new(owner: Owner, peer: SocketAddr) -> Self {
+    pub fn new(owner: Owner, peer: SocketAddr, local: SocketAddr) -> Self {
         Self {
             owner,
             peer,
+            local,
             since: Instant::now(),
             name: Mutex::default(),
             user: Mutex::new(DEFAULT.to_vec()),
@@ -139,6 +144,10 @@ pub struct Counts {
     pub rejected: AtomicU64,
     /// Requests.
     pub commands: AtomicU64,
+    /// Connections of TLS that came to no agreement on keys.
+    pub unsecured: AtomicU64,
+    /// What became of the last of them.
+    pub last_unsecured: Mutex<String>,
 }
 
 /// A batch for the thread that writes with `always`.
@@ -181,6 +190,10 @@ pub struct Shared {
     pub since: Instant,
     /// Where it listens.
     pub address: SocketAddr,
+    /// What is agreed on with clients of TLS.
+    pub terms: Option<Arc<Terms>>,
+    /// How long they may take to do so.
+    pub patience: Duration,
     /// Long reads.
     pub aside: Aside,
     /// Says that all is to end.
@@ -226,6 +239,8 @@ impl Shared {
             acl: Acl::default(),
             mail,
             address,
+            terms: None,
+            patience: Tls::PATIENCE,
             slow: Slow::default(),
             stats,
             monitors: Monitors::default(),

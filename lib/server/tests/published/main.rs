@@ -1,4 +1,6 @@
-//! A published client, redis-rs, gets what it expects.
+//! Published clients, redis-rs and fred, get what they expect.
+
+mod asynchronous;
 
 use archipelago_server::server::{Server, Settings};
 use redis::{Commands, Connection};

@@ -152,7 +152,7 @@ fn child() {
 }
 
 /// A child, and where it listens.
-fn spawn(directory: &Path) -> (Child, SocketAddr) {
+pub fn spawn(directory: &Path) -> (Child, SocketAddr) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "durable::child", "--nocapture"])
         .env(DIRECTORY, directory)

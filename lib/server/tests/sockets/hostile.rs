@@ -2,6 +2,9 @@
 
 use crate::client::{Client, request, server, started};
 use archipelago_server::server::Settings;
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
 
 /// Resident memory of this process, in bytes: the server runs in it.
 fn resident() -> usize {
@@ -41,8 +44,10 @@ fn a_length_announces_nothing() {
     let server = server(1);
     let before = resident();
     let mut clients: Vec<Client> = (0..50).map(|_| Client::new(server.address())).collect();
-    for client in &mut clients {
-        client.send(b"*2\r\n$3\r\nGET\r\n$536870912\r\nabc").unwrap();
+    for (number, client) in clients.iter_mut().enumerate() {
+        let announced: [&[u8]; 3] =
+            [b"*2\r\n$3\r\nGET\r\n$536870912\r\nabc", b"*1048576\r\n$3\r\nGET\r\n", b"*1000000000\r\n$3\r\nGET\r\n"];
+        client.send(announced[number % 3]).unwrap();
     }
     assert_eq!(Client::new(server.address()).ask("PING"), "+PONG");
     assert!(resident() < before + (64 << 20), "memory grew from {before} to {}", resident());
@@ -61,6 +66,48 @@ fn idle_clients_cost_little_and_are_counted() {
     clients.truncate(100);
     while !clients[0].ask("INFO clients").contains("connected_clients:100") {}
     assert_eq!(Client::new(server.address()).ask("PING"), "+PONG");
+}
+
+const CROWD: &str = "ARCHIPELAGO_SERVER_CROWD";
+
+/// The test below, with as many descriptors as the system allows; a part of it that has nothing to do without the variable.
+#[test]
+fn crowd() {
+    let Ok(directory) = std::env::var(CROWD) else { return };
+    let (mut child, address) = crate::durable::spawn(std::path::Path::new(&directory));
+    let resident = || {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", child.id())).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    };
+    let before = resident();
+    let mut clients: Vec<TcpStream> = (0..9_990).map(|_| TcpStream::connect(address).unwrap()).collect();
+    // A third says nothing, a third has begun a request, a third has made one.
+    for (number, client) in clients.iter_mut().enumerate() {
+        let said: &[u8] = [&b""[..], b"*2\r\n$3\r\nGET\r\n$5\r\nab", b"PING\r\n"][number % 3];
+        client.write_all(said).unwrap();
+    }
+    let mut other = Client::new(address);
+    while !other.ask("INFO clients").contains("connected_clients:9991") {}
+    (0..1_000).for_each(|number| assert_eq!(other.ask("INCR n"), format!(":{}", number + 1)));
+    let each = resident().saturating_sub(before) / clients.len();
+    assert!(each < 16 << 10, "a client that is idle takes {each} bytes");
+    drop(clients);
+    while !other.ask("INFO clients").contains("connected_clients:1\r\n") {}
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn ten_thousand_idle_clients_disturb_nobody() {
+    let directory = std::env::temp_dir().join(format!("archipelago-server-crowd-{}", std::process::id()));
+    let done = Command::new("sh")
+        .args(["-c", "ulimit -n $(ulimit -Hn) && exec \"$0\" --exact hostile::crowd --nocapture"])
+        .arg(std::env::current_exe().unwrap())
+        .env(CROWD, &directory)
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(directory).unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod linear;
 mod long;
 mod room;
 mod scripts;
+mod several;
 mod snapshots;
 mod streams;
 mod waiting;

@@ -1,0 +1,91 @@
+//! Caches. Records are shared by `Arc` where a look-up clones them, as their documentation advises for large ones, and read in
+//! their place.
+
+use std::sync::Arc;
+
+use archipelago_workloads::caches::{Direct, Known, Value};
+use foyer_memory::{CacheBuilder, S3FifoConfig};
+
+type Record = Arc<Value>;
+
+fn record(number: u64) -> Record {
+    Arc::new(Value::of(number))
+}
+
+/// moka's synchronous cache: W-TinyLFU.
+struct Moka(moka::sync::Cache<u64, Record, foldhash::quality::RandomState>);
+
+impl Direct for Moka {
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.get(&key).map(|value| value.number())
+    }
+
+    fn set(&self, key: u64, number: u64) {
+        self.0.insert(key, record(number));
+    }
+}
+
+/// quick_cache: Clock-PRO, about.
+struct Quick(quick_cache::sync::Cache<u64, Record>);
+
+impl Direct for Quick {
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.get(&key).map(|value| value.number())
+    }
+
+    fn set(&self, key: u64, number: u64) {
+        self.0.insert(key, record(number));
+    }
+}
+
+/// foyer's memory part, with S3-FIFO. What it finds is a counted reference.
+struct Foyer(foyer_memory::Cache<u64, Value, foldhash::quality::RandomState>);
+
+impl Direct for Foyer {
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.get(&key).map(|entry| entry.value().number())
+    }
+
+    fn set(&self, key: u64, number: u64) {
+        self.0.insert(key, Value::of(number));
+    }
+}
+
+/// All of them, with the hasher that ours has.
+pub const CACHES: &[Known] = &[
+    Known {
+        name: "moka",
+        make: |entries| {
+            let builder = moka::sync::Cache::builder().max_capacity(entries as u64);
+            Box::new(Moka(builder.build_with_hasher(foldhash::quality::RandomState::default())))
+        },
+    },
+    Known { name: "quick-cache", make: |entries| Box::new(Quick(quick_cache::sync::Cache::new(entries))) },
+    Known {
+        name: "foyer",
+        make: |entries| {
+            let builder = CacheBuilder::new(entries).with_eviction_config(S3FifoConfig::default());
+            Box::new(Foyer(builder.with_hash_builder(foldhash::quality::RandomState::default()).build()))
+        },
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archipelago_workloads::{caches, traces};
+
+    /// Each finds what was set, keeps about what it should, and finds no more than could be found.
+    #[test]
+    fn peers_are_caches() {
+        let trace = traces::zipf(5_000, 0.9, 50_000, 1);
+        let best = traces::optimum(&trace, 500);
+        for known in CACHES {
+            let cache = (known.make)(500);
+            cache.client().set(7, 70);
+            assert_eq!((cache.client().get(7), cache.client().get(8)), (Some(70), None), "{}", known.name);
+            let hits = caches::hits(&*(known.make)(500), &trace);
+            assert!(hits * 10 > best * 6 && hits <= best, "{}: {hits} of {best}", known.name);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! surrealmx: multi-version, with many writers. A conflict is told at the commit, and the transaction begun anew.
+
+use core::ops::Range;
+
+use ::surrealmx::{Database, Error as Failure, Transaction};
+use archipelago_workloads::{Bytes, Error, Steps, Stop, Way};
+
+/// `surrealmx::Database` with its defaults: threads of its own collect garbage.
+#[derive(Default)]
+pub struct SurrealMx(Database);
+
+/// A transaction.
+pub struct Access(Transaction);
+
+impl Bytes for SurrealMx {
+    type Steps<'t> = Access;
+
+    fn attempt<T>(&self, writes: bool, body: impl FnOnce(&mut Access) -> Result<T, Stop>) -> Result<T, Stop> {
+        let mut access = Access(self.0.transaction(writes).with_serializable_snapshot_isolation());
+        let made = body(&mut access);
+        if made.is_ok() && writes {
+            access.0.commit().map_err(failed)?;
+        } else {
+            access.0.cancel().map_err(failed)?;
+        }
+        made
+    }
+}
+
+/// A conflict; anything else is a mistake here.
+fn failed(failure: Failure) -> Error {
+    match failure {
+        Failure::KeyReadConflict | Failure::KeyWriteConflict => Error::Conflict,
+        other => panic!("surrealmx: {other}"),
+    }
+}
+
+impl Steps for Access {
+    fn fetch<T>(&mut self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+        self.0.with_value(key, read).map_err(failed)
+    }
+
+    fn put(&mut self, key: &[u8], bytes: &[u8]) -> Result<(), Error> {
+        self.0.set(key, bytes).map_err(failed)
+    }
+
+    fn erase(&mut self, key: &[u8]) -> Result<(), Error> {
+        self.0.del(key).map_err(failed)
+    }
+
+    fn walk(&mut self, range: Range<Vec<u8>>, way: Way, mut visit: impl FnMut(&[u8]) -> bool) -> Result<(), Error> {
+        match way {
+            Way::Up => self.0.scan_with(range, None, None, |_, bytes| visit(bytes)).map(drop).map_err(failed),
+            Way::Down => {
+                self.0.scan_iter_reverse(range).map_err(failed)?.all(|(_, bytes)| visit(&bytes));
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The hash table of trees: a fixed number of buckets, each a binary search tree, as in Kyoto Cabinet's CacheDB.
+
+use archipelago_platform::plain::Plain;
+
+use crate::hash::bucket;
+use crate::mechanism::{Mechanism, Session};
+use crate::tree;
+use crate::{Set, SetSession, Visit};
+
+/// A hash table with a fixed number of buckets, each a tree. See [the crate](crate).
+pub struct Forest<M: Mechanism<2>> {
+    mechanism: M,
+    roots: Box<[Plain<M::Link>]>,
+}
+
+impl<M: Mechanism<2>> Forest<M> {
+    /// An empty table of `buckets` trees (0 counts as 1) over `mechanism`, which is given a lock for each if it has locks.
+    pub fn over(mechanism: M, buckets: usize) -> Self {
+        let buckets = buckets.max(1);
+        let mechanism = mechanism.for_scopes(buckets);
+        Self { roots: (0..buckets).map(|_| Plain::new(mechanism.root())).collect(), mechanism }
+    }
+}
+
+impl<M: Mechanism<2>> Set for Forest<M> {
+    type Session<'s> = ForestSession<'s, M>;
+
+    fn session(&self) -> ForestSession<'_, M> {
+        ForestSession { session: self.mechanism.session(), roots: &self.roots }
+    }
+}
+
+impl<M: Mechanism<2>> Drop for Forest<M> {
+    fn drop(&mut self) {
+        let mut session = self.mechanism.session();
+        for (scope, root) in self.roots.iter().enumerate() {
+            // SAFETY: no other thread uses the table, and none does after this.
+            unsafe { tree::retire_all(&mut session, scope, **root) };
+        }
+    }
+}
+
+/// A session on a [`Forest`].
+pub struct ForestSession<'s, M: Mechanism<2>> {
+    session: M::Session<'s>,
+    roots: &'s [Plain<M::Link>],
+}
+
+impl<M: Mechanism<2>> ForestSession<'_, M> {
+    #[inline]
+    fn bucket(&self, key: u64) -> (usize, M::Link) {
+        let bucket = bucket(key, self.roots.len());
+        (bucket, *self.roots[bucket])
+    }
+
+    /// Gives a key its value. Returns the one it had.
+    #[inline]
+    pub fn put(&mut self, key: u64, value: u64) -> Option<u64> {
+        let (scope, root) = self.bucket(key);
+        self.session.update(&[scope], |tx| tree::put(tx, root, key, value))
+    }
+}
+
+/// One key at a time, and no ranges.
+impl<M: Mechanism<2>> SetSession for ForestSession<'_, M> {
+    #[inline]
+    fn insert(&mut self, key: u64, value: u64) -> bool {
+        let (scope, root) = self.bucket(key);
+        self.session.update(&[scope], |tx| tree::insert(tx, root, key, value))
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) -> Option<u64> {
+        let (scope, root) = self.bucket(key);
+        self.session.update(&[scope], |tx| tree::remove(tx, root, key))
+    }
+
+    #[inline]
+    fn get(&mut self, key: u64) -> Option<u64> {
+        let (_, root) = self.bucket(key);
+        self.session.read(|view| tree::get(view, root, key))
+    }
+
+    fn range(&mut self, _: u64, _: u64) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
+
+    fn linger(&mut self, visit: &Visit) {
+        self.session.read(|_| visit.stay());
+    }
+
+    fn aborts(&self) -> u64 {
+        self.session.aborts()
+    }
+}

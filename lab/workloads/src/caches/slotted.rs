@@ -1,0 +1,202 @@
+//! What the papers made of Kyoto Cabinet's CacheDB: its slots of small binary trees without its locks. Look-ups walk a tree in a
+//! read-side section; what changes it is synchronized by RCU with a lock, RLU, MV-RLU (thesis §3.6.3) or RCX (slides).
+//!
+//! One text for all of them: the trees are [`Forest`]s over a mechanism. Records lie beside the trees, and what has been replaced
+//! waits for RCU's readers, whatever the mechanism: in the papers' RLU and MV-RLU a record lies in its node, and is copied with it.
+//!
+//! A look-up cannot move its record to the end of a list, as Kyoto's does, so it marks it. Each slot has a queue in the order of
+//! arrival, behind a lock that only what is new takes; from its front the first record without a mark gives way.
+
+use std::collections::VecDeque;
+
+use archipelago_platform::atomic::{AtomicBool, Ordering::Relaxed};
+use archipelago_platform::pad::CachePadded;
+use archipelago_platform::sync::Mutex;
+use archipelago_platform::touch_mut;
+use archipelago_sets::{Forest, ForestSession, Mechanism, OverMvRlu, OverRcxStriped, OverRlu, Set, SetSession};
+use archipelago_sync::mvrlu::{self, ClockKind};
+use archipelago_sync::rcu::{Domain, Guard, Reader};
+use archipelago_sync::rcx::{Locks, Rcx, Striped};
+
+use super::kyoto::{SLOTS, slot_of};
+use super::{BYTES, Caching, Client, Value};
+
+/// A record, and whether it was found since it came to the front of its queue.
+struct Record {
+    value: Value,
+    found: AtomicBool,
+}
+
+/// The keys of a slot in the order in which they came.
+type Queue = CachePadded<Mutex<VecDeque<u64>>>;
+
+/// A cache of slots of trees over `M`.
+pub struct Slotted<M: Mechanism<2>> {
+    forest: Forest<M>,
+    slots: Vec<Queue>,
+    /// Records of a slot.
+    most: usize,
+    /// Of records that were replaced.
+    records: Domain,
+}
+
+impl Slotted<OverRcxStriped> {
+    /// Over RCU, with fine-grained locks of one level.
+    pub fn over_rcu(entries: usize) -> Self {
+        Self::over(OverRcxStriped::over(Rcx::fine_grained().build_with(Striped::make)), entries)
+    }
+
+    /// Over RCX.
+    pub fn over_rcx(entries: usize) -> Self {
+        Self::over(OverRcxStriped::default(), entries)
+    }
+}
+
+impl Slotted<OverRlu> {
+    /// Over RLU, with a logical clock.
+    pub fn over_rlu(entries: usize) -> Self {
+        Self::over(OverRlu::with(ClockKind::Logical, 0), entries)
+    }
+}
+
+impl Slotted<OverMvRlu> {
+    /// Over MV-RLU, with the hardware's clock.
+    pub fn over_mvrlu(entries: usize) -> Self {
+        Self::over(OverMvRlu::with(mvrlu::Domain::builder().clock(ClockKind::Hardware)), entries)
+    }
+}
+
+impl<M: Mechanism<2>> Slotted<M> {
+    fn over(mechanism: M, entries: usize) -> Self {
+        let most = entries.div_ceil(SLOTS);
+        let forest = Forest::over(mechanism, SLOTS * most.next_power_of_two());
+        let slots = (0..SLOTS).map(|_| Queue::default()).collect();
+        Self { forest, slots, most, records: Domain::new() }
+    }
+}
+
+impl<M: Mechanism<2>> Caching for Slotted<M> {
+    fn client(&self) -> Box<dyn Client + '_> {
+        Box::new(Inside { cache: self, trees: self.forest.session(), reader: self.records.reader() })
+    }
+}
+
+impl<M: Mechanism<2>> Drop for Slotted<M> {
+    fn drop(&mut self) {
+        let mut trees = self.forest.session();
+        for key in self.slots.iter_mut().flat_map(|slot| slot.get_mut().expect("no thread panics with it").drain(..)) {
+            // SAFETY: each record was boxed, and no other thread uses the cache.
+            trees.remove(key).into_iter().for_each(|record| drop(unsafe { Box::from_raw(record as *mut Record) }));
+        }
+    }
+}
+
+/// Puts a key behind the others.
+fn push(queue: &mut VecDeque<u64>, key: u64) {
+    queue.push_back(key);
+    touch_mut(&raw const queue[queue.len() - 1], size_of::<u64>());
+}
+
+/// Takes the first key out.
+fn pop(queue: &mut VecDeque<u64>) -> u64 {
+    touch_mut(&raw const queue[0], size_of::<u64>());
+    queue.pop_front().expect("the queue is full")
+}
+
+/// A thread in the cache.
+struct Inside<'c, M: Mechanism<2>> {
+    cache: &'c Slotted<M>,
+    trees: ForestSession<'c, M>,
+    reader: Reader<'c>,
+}
+
+/// The record that a tree has found.
+///
+/// # Safety
+/// The look-up was made under the guard: a record is retired when no look-up that begins later finds it.
+unsafe fn record<'g>(_: &'g Guard<'_>, address: u64) -> &'g Record {
+    // SAFETY: the caller's promise.
+    unsafe { &*(address as *const Record) }
+}
+
+impl<M: Mechanism<2>> Inside<'_, M> {
+    /// Retires a record that no tree has any more.
+    fn retire(&self, address: Option<u64>) {
+        let guard = self.reader.enter();
+        // SAFETY: boxed in `set`; the mechanism gave it to this thread alone when it took it out of the tree.
+        address.into_iter().for_each(|address| unsafe { guard.retire_box(address as *mut Record) });
+    }
+
+    /// Takes out what has to give way to `key`, which is new.
+    fn admit(&mut self, key: u64) {
+        let cache = self.cache;
+        let mut queue = cache.slots[slot_of(key)].lock().expect("no thread panics with it");
+        push(&mut queue, key);
+        if queue.len() <= cache.most {
+            return;
+        }
+        // Twice round at most: marks come back meanwhile.
+        let mut left = 2 * queue.len();
+        let first = loop {
+            let first = pop(&mut queue);
+            left -= 1;
+            if left == 0 || !self.was_found(first) {
+                break first;
+            }
+            push(&mut queue, first);
+        };
+        drop(queue);
+        let taken = self.trees.remove(first);
+        self.retire(taken);
+    }
+
+    /// Whether a key's record was found since this was asked before.
+    fn was_found(&mut self, key: u64) -> bool {
+        let guard = self.reader.enter();
+        // SAFETY: found under the guard.
+        let record = self.trees.get(key).map(|found| unsafe { record(&guard, found) });
+        // Relaxed: a mark that is lost costs a record its second chance.
+        let Some(found) = record.map(|record| &record.found).filter(|found| found.load(Relaxed)) else { return false };
+        found.store(false, Relaxed);
+        true
+    }
+}
+
+impl<M: Mechanism<2>> Client for Inside<'_, M> {
+    fn get(&mut self, key: u64) -> Option<u64> {
+        let guard = self.reader.enter();
+        // SAFETY: found under the guard.
+        let record = unsafe { record(&guard, self.trees.get(key)?) };
+        if !record.found.load(Relaxed) {
+            record.found.store(true, Relaxed);
+        }
+        Some(record.value.copied())
+    }
+
+    fn set(&mut self, key: u64, number: u64) {
+        let record = Box::into_raw(Box::new(Record { value: Value::of(number), found: AtomicBool::new(false) }));
+        touch_mut(record, BYTES);
+        match self.trees.put(key, record as u64) {
+            None => self.admit(key),
+            replaced => self.retire(replaced),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record that is found again and again outlives newer ones, and a slot keeps as many as it has room for.
+    #[test]
+    fn what_is_found_gets_a_second_chance() {
+        let cache = Slotted::over_rcu(4 * SLOTS);
+        let keys: Vec<u64> = (0..).filter(|key| slot_of(*key) == 0).take(20).collect();
+        let mut client = cache.client();
+        for key in &keys {
+            client.set(*key, key + 1);
+            assert_eq!(client.get(keys[0]), Some(keys[0] + 1));
+        }
+        assert_eq!(keys.iter().filter(|key| client.get(**key).is_some()).count(), 4);
+    }
+}

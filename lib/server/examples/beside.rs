@@ -1,0 +1,340 @@
+//! This server beside Debian's `redis-server`, under the same load from the same client, on the loopback:
+//! `cargo run --release -p archipelago-server --features lua --example beside -- cpu|many|tails|always [RUNS [OURS]]`.
+//!
+//! Each figure is the median of RUNS (5), the servers by turns. OURS is another program that is started in place of this
+//! one, as `OURS serve --port …`. The processor's time of a server is that of all of its threads, from
+//! `/proc/PID/task/*/schedstat`.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use archipelago_server::server::{Appendonly, Server, Settings};
+
+fn main() -> Result<(), String> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let word = |at: usize| args.get(at).map(String::as_str);
+    if word(0) == Some("serve") {
+        return serve(&args[1..]);
+    }
+    let runs = word(1).and_then(|runs| runs.parse().ok()).unwrap_or(5);
+    let bench = Bench { runs, ours: word(2).map(PathBuf::from) };
+    match word(0) {
+        Some("cpu") => bench.cpu(),
+        Some("many") => bench.many(),
+        Some("tails") => bench.tails(),
+        Some("always") => bench.always(),
+        _ => return Err("say cpu, many, tails or always".into()),
+    }
+    Ok(())
+}
+
+/// The server's side: a port, loops, a directory, and whether changes are synced.
+fn serve(args: &[String]) -> Result<(), String> {
+    let [port, loops, directory, appendonly] = args else { return Err("four arguments".into()) };
+    let number = |text: &String| text.parse::<u16>().map_err(|error| error.to_string());
+    let settings = Settings {
+        address: ([127, 0, 0, 1], number(port)?).into(),
+        loops: number(loops)?.into(),
+        directory: directory.into(),
+        appendonly: if appendonly == "always" { Appendonly::Always } else { Appendonly::No },
+        ..Settings::default()
+    };
+    Server::start(&settings)?.wait()
+}
+
+/// A server in a process of its own, with a directory of its own.
+struct Running {
+    child: Child,
+    port: u16,
+    directory: PathBuf,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Running {
+    fn connect(&self) -> Connection {
+        Connection::to(self.port).expect("the server listens")
+    }
+
+    /// Nanoseconds that its threads have run.
+    fn cpu(&self) -> u64 {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("Linux has tasks");
+        let ran = |task: fs::DirEntry| {
+            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        };
+        tasks.filter_map(|task| ran(task.ok()?)).sum()
+    }
+}
+
+/// A client that sends several requests and then takes their answers.
+struct Connection {
+    stream: TcpStream,
+    reader: BufReader<TcpStream>,
+    line: Vec<u8>,
+}
+
+impl Connection {
+    fn to(port: u16) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { reader: BufReader::with_capacity(1 << 18, stream.try_clone()?), stream, line: Vec::new() })
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the server takes requests");
+    }
+
+    /// Skips an answer. Returns its first line.
+    fn skip(&mut self) -> &[u8] {
+        self.line.clear();
+        self.reader.read_until(b'\n', &mut self.line).expect("the server answers");
+        let number = std::str::from_utf8(&self.line[1..]).ok().and_then(|text| text.trim_end().parse::<i64>().ok());
+        match (self.line[0], number) {
+            (b'$', Some(length @ 0..)) => {
+                let mut rest = (&mut self.reader).take(length as u64 + 2);
+                std::io::copy(&mut rest, &mut std::io::sink()).expect("the server answers");
+            }
+            (b'*', Some(count)) => (0..count).for_each(|_| _ = self.skip()),
+            (b'-', _) => panic!("{}", String::from_utf8_lossy(&self.line)),
+            _ => {}
+        }
+        &self.line
+    }
+
+    fn ask(&mut self, words: &[&str]) {
+        self.send(&request(words));
+        self.skip();
+    }
+}
+
+fn request(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    words.iter().for_each(|word| bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
+    bytes
+}
+
+/// A request of a command, for a number.
+fn made(command: &str, number: usize) -> Vec<u8> {
+    // Scattered, the same for both.
+    let number = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    let (key, member) = (format!("key:{}", number % 100_000), format!("member:{}", number % 10_000));
+    match command {
+        "SET" => request(&["SET", &key, "value:0123456789"]),
+        "GET" => request(&["GET", &key]),
+        "ZRANK" => request(&["ZRANK", "zset", &member]),
+        "ZINCRBY" => request(&["ZINCRBY", "zset", "1", &member]),
+        "HSET" => request(&["HSET", "hash", &member, "value:0123456789"]),
+        _ => request(&["LPUSH", "list", "value:0123456789"]),
+    }
+}
+
+/// Has all connections send a pipeline and take its answers, by turns. Returns how long it took.
+fn drive(connections: &mut [Connection], command: &str, pipeline: usize, requests: usize) -> Duration {
+    let batches: Vec<Vec<u8>> =
+        (0..256).map(|batch| (0..pipeline).flat_map(|at| made(command, batch * pipeline + at)).collect()).collect();
+    let began = Instant::now();
+    let rounds = requests / pipeline / connections.len();
+    for round in 0..rounds {
+        for (number, connection) in connections.iter_mut().enumerate() {
+            connection.send(&batches[(round + number * 7) % batches.len()]);
+        }
+        for connection in connections.iter_mut() {
+            (0..pipeline).for_each(|_| _ = connection.skip());
+        }
+    }
+    began.elapsed()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+struct Bench {
+    runs: usize,
+    ours: Option<PathBuf>,
+}
+
+/// What is measured of a server.
+type Measure<'a> = &'a mut dyn FnMut(&Running) -> f64;
+
+impl Bench {
+    fn start(&self, redis: bool, loops: usize, always: bool) -> Running {
+        static NUMBER: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
+        let port = 17_000 + NUMBER.fetch_add(1, Relaxed);
+        let directory = std::env::temp_dir().join(format!("archipelago-beside-{}-{port}", std::process::id()));
+        fs::create_dir_all(&directory).expect("there is room for files");
+        let (shown, port_text, loops) = (directory.display().to_string(), port.to_string(), loops.to_string());
+        let fsync = if always { "always" } else { "no" };
+        let appends = if always { "yes" } else { "no" };
+        let own = std::env::current_exe().expect("this program has a name");
+        let (program, args) = match &self.ours {
+            _ if redis => (
+                Path::new("redis-server"),
+                vec![
+                    "--port",
+                    &port_text,
+                    "--dir",
+                    &shown,
+                    "--save",
+                    "",
+                    "--appendonly",
+                    appends,
+                    "--appendfsync",
+                    fsync,
+                ],
+            ),
+            Some(ours) => (
+                ours.as_path(),
+                vec!["serve", "--port", &port_text, "--loops", &loops, "--dir", &shown, "--appendonly", fsync],
+            ),
+            None => (own.as_path(), vec!["serve", &port_text, &loops, &shown, fsync]),
+        };
+        let child = Command::new(program).args(args).stdout(Stdio::null()).spawn().expect("it starts");
+        let running = Running { child, port, directory };
+        while Connection::to(port).is_err() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        running
+    }
+
+    /// Medians of ours and of Redis's.
+    fn both(&self, loops: usize, always: bool, measure: Measure) -> [f64; 2] {
+        let servers = [self.start(false, loops, always), self.start(true, loops, always)];
+        let mut values = [Vec::new(), Vec::new()];
+        for _ in 0..self.runs {
+            (0..2).for_each(|which| values[which].push(measure(&servers[which])));
+        }
+        values.map(median)
+    }
+
+    fn row(name: &str, [ours, redis]: [f64; 2], unit: &str) {
+        println!("{name:28} {ours:12.3} {redis:12.3} {unit:10} {:6.2}", ours / redis);
+    }
+
+    /// The processor's time of a server.
+    fn cpu(&self) {
+        println!("{:28} {:>12} {:>12} {:10} ratio", "", "ours", "redis", "");
+        for pipeline in [1, 16] {
+            let servers = [self.start(false, 1, false), self.start(true, 1, false)];
+            let mut connections = servers.each_ref().map(|server| [server.connect()]);
+            for command in ["SET", "GET", "ZINCRBY", "ZRANK", "HSET", "LPUSH"] {
+                let requests = if pipeline == 1 { 20_000 } else { 200_000 };
+                let mut values = [Vec::new(), Vec::new()];
+                for run in 0..=self.runs {
+                    for which in 0..2 {
+                        let before = servers[which].cpu();
+                        drive(&mut connections[which], command, pipeline, requests);
+                        let took = servers[which].cpu() - before;
+                        // The first fills the caches.
+                        if run > 0 {
+                            values[which].push(took as f64 / requests as f64 / 1000.0);
+                        }
+                    }
+                }
+                connections.iter_mut().for_each(|[connection]| connection.ask(&["DEL", "list"]));
+                Self::row(&format!("{command}, pipelines of {pipeline}"), values.map(median), "s/million");
+            }
+        }
+    }
+
+    /// Requests a second of 50 connections.
+    fn many(&self) {
+        println!("{:28} {:>12} {:>12} {:10} ratio", "", "ours", "redis", "");
+        for (command, pipeline, requests) in
+            [("GET", 1, 100_000), ("SET", 1, 100_000), ("GET", 16, 800_000), ("SET", 16, 800_000)]
+        {
+            let mut measure = |server: &Running| {
+                let mut connections: Vec<Connection> = (0..50).map(|_| server.connect()).collect();
+                let took = drive(&mut connections, command, pipeline, requests);
+                requests as f64 / took.as_secs_f64() / 1000.0
+            };
+            Self::row(&format!("{command}, pipelines of {pipeline}"), self.both(2, false, &mut measure), "k/s");
+        }
+    }
+
+    /// How long one client waits while another asks for much.
+    fn tails(&self) {
+        println!("{:28} {:>12} {:>12} {:10} ratio", "p99.9 of GET beside", "ours", "redis", "");
+        let spin = "local n = 0 for i = 1, 100000000 do n = n + 1 end return n";
+        let longs: [(&str, &[&str]); 4] = [
+            ("nothing", &[]),
+            ("KEYS *, a million keys", &["KEYS", "*"]),
+            ("ZRANGE of 100,000", &["ZRANGE", "big", "0", "-1"]),
+            ("a script of a second", &["EVAL_RO", spin, "0"]),
+        ];
+        let servers = [self.start(false, 2, false), self.start(true, 2, false)];
+        for server in &servers {
+            let mut connection = server.connect();
+            for first in (0..1_000_000).step_by(1000) {
+                let sets = (first..first + 1000).flat_map(|key| request(&["SET", &format!("key:{key}"), "value"]));
+                connection.send(&sets.collect::<Vec<u8>>());
+                (0..1000).for_each(|_| _ = connection.skip());
+            }
+            for first in (0..100_000).step_by(1000) {
+                let add = |member| request(&["ZADD", "big", &format!("{member}"), &format!("member:{member}")]);
+                connection.send(&(first..first + 1000).flat_map(add).collect::<Vec<u8>>());
+                (0..1000).for_each(|_| _ = connection.skip());
+            }
+        }
+        for (name, long) in longs {
+            let mut values = [Vec::new(), Vec::new()];
+            for _ in 0..self.runs {
+                (0..2).for_each(|which| values[which].push(waits(&servers[which], long)));
+            }
+            Self::row(name, values.map(median), "ms");
+        }
+    }
+
+    /// Changes a second that are on the disk, of 50 connections.
+    fn always(&self) {
+        println!("{:28} {:>12} {:>12} {:10} ratio", "", "ours", "redis", "");
+        let mut measure = |server: &Running| {
+            let mut connections: Vec<Connection> = (0..50).map(|_| server.connect()).collect();
+            let took = drive(&mut connections, "SET", 1, 20_000);
+            20_000.0 / took.as_secs_f64() / 1000.0
+        };
+        Self::row("SET, synced", self.both(2, true, &mut measure), "k/s");
+    }
+}
+
+/// The 99.9th percentile of a client's waiting, in milliseconds, over two seconds and at least two long requests of another.
+fn waits(server: &Running, long: &[&str]) -> f64 {
+    let end = AtomicBool::new(false);
+    thread::scope(|scope| {
+        if !long.is_empty() {
+            let end = &end;
+            scope.spawn(move || {
+                let mut connection = server.connect();
+                while !end.load(Relaxed) {
+                    connection.ask(long);
+                }
+            });
+        }
+        let mut connection = server.connect();
+        let began = Instant::now();
+        let mut waited = Vec::new();
+        while began.elapsed() < Duration::from_secs(2) {
+            let sent = Instant::now();
+            connection.send(&made("GET", waited.len()));
+            connection.skip();
+            waited.push(sent.elapsed());
+        }
+        end.store(true, Relaxed);
+        waited.sort();
+        waited[waited.len() * 999 / 1000].as_secs_f64() * 1000.0
+    })
+}
