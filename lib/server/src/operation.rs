@@ -7,6 +7,7 @@
 
 use archipelago_platform::sync::Arc;
 
+use crate::acl::selector::Selector;
 use crate::acl::user::User;
 use crate::args::Args;
 use crate::command::{self, Command};
@@ -243,7 +244,8 @@ fn put_call(call: &Call, out: &mut Vec<u8>) {
     out.extend_from_slice(&call.seed.to_le_bytes());
     out.push(call.wishes | if call.rights.is_some() { RIGHTS } else { 0 });
     if let Some(user) = &call.rights {
-        put_bytes(&user.rules(), out);
+        put_number(user.selectors.len() as u64, out);
+        user.selectors.iter().for_each(|selector| put_bytes(&selector.line(), out));
     }
     put_number(call.args.len() as u64, out);
     call.args.from(0).for_each(|argument| put_bytes(argument, out));
@@ -333,13 +335,19 @@ impl<'b> Input<'b> {
         let (db, now, seed, wishes) = (self.small()?, self.number()?, self.word()?, self.byte()?);
         let rights = match wishes & RIGHTS {
             0 => None,
-            _ => Some(Arc::new(User::by_rules(self.bytes()?)?)),
+            _ => Some(Arc::new(self.user()?)),
         };
         let mut args = Args::default();
         for _ in 0..self.number()? {
             args.push(self.bytes()?);
         }
         command.takes(args.len()).then_some(Call { command, args, db, now, seed, wishes: wishes & !RIGHTS, rights })
+    }
+
+    /// A user without a selector would be asked by none.
+    fn user(&mut self) -> Option<User> {
+        let selectors = (0..self.number()?).map(|_| Selector::read(self.bytes()?).ok()).collect::<Option<Vec<_>>>()?;
+        (!selectors.is_empty()).then(|| User::of(selectors))
     }
 
     fn watched(&mut self) -> Option<Watched> {

@@ -42,6 +42,17 @@ impl Selector {
         all
     }
 
+    /// One of rules with blanks between: what [`line`](Self::line) tells is read as an equal.
+    ///
+    /// # Errors
+    /// What is wrong with one of the rules.
+    pub fn read(rules: &[u8]) -> Result<Self, &'static str> {
+        let mut selector = Self::default();
+        let mut rules = rules.split(u8::is_ascii_whitespace).filter(|rule| !rule.is_empty());
+        rules.try_for_each(|rule| selector.apply(rule))?;
+        Ok(selector)
+    }
+
     fn every(&mut self, allow: bool) {
         self.allowed = vec![if allow { u64::MAX } else { 0 }; units::all().len().div_ceil(64)];
         self.firsts.clear();
@@ -127,6 +138,9 @@ impl Selector {
             Some((_, known)) => *known |= modes,
             None => self.keys.push((pattern.to_vec(), modes)),
         }
+        if self.keys.iter().any(|(known, modes)| known == b"*" && *modes == READ | WRITE) {
+            (self.all_keys, self.keys) = (true, Vec::new());
+        }
         Ok(())
     }
 
@@ -183,10 +197,10 @@ impl Selector {
         if part.is_empty() || units.len() > 1 || !allow {
             return Err(if part.is_empty() { SYNTAX } else { UNKNOWN });
         }
-        let first = (name, part.to_ascii_lowercase());
-        if !self.firsts.contains(&first) {
-            self.note(format!("{name}|{}", String::from_utf8_lossy(&first.1)), true);
-            self.firsts.push(first);
+        let word = core::str::from_utf8(part).ok().filter(|_| super::is_name(part)).ok_or(SYNTAX)?.to_ascii_lowercase();
+        self.note(format!("{name}|{word}"), true);
+        if !self.allows_first(name, part) {
+            self.firsts.push((name, word.into_bytes()));
         }
         Ok(())
     }
@@ -254,5 +268,64 @@ impl Selector {
     pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         let fits = |pattern: &Vec<u8>| if is_pattern { pattern == channel } else { glob::fits(pattern, channel) };
         self.all_channels || self.channels.iter().any(fits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::db::Random;
+
+    const RULES: &[&[u8]] = &[
+        b"+@all",
+        b"-@all",
+        b"allkeys",
+        b"resetkeys",
+        b"allchannels",
+        b"resetchannels",
+        b"+get",
+        b"-get",
+        b"+@read",
+        b"-@fast",
+        b"+@connection",
+        b"-@dangerous",
+        b"+config|get",
+        b"-config|set",
+        b"+config",
+        b"-config",
+        b"+select|1",
+        b"+select|a b",
+        b"+select|\xff",
+        b"+get|)",
+        b"-select",
+        b"~a)",
+        b"~(b",
+        b"~c d",
+        b"~\xff",
+        b"%R~*",
+        b"%W~*",
+        b"%R~r",
+        b"%W~r",
+        b"&c",
+        b"&d)",
+        b"& e",
+    ];
+
+    /// Rights are in the log as lines: one that could not be read would make the log unreadable.
+    #[test]
+    fn lines_are_read_as_equals() {
+        let mut random = Random(5);
+        for _ in 0..20_000 {
+            let mut selector = Selector::default();
+            for _ in 0..1 + random.below(8) {
+                let _ = selector.apply(RULES[random.below(RULES.len())]);
+            }
+            let line = selector.line();
+            let mut read = Selector::read(&line).unwrap_or_else(|what| panic!("{what}: {}", line.escape_ascii()));
+            assert_eq!(read.line(), line, "{}", line.escape_ascii());
+            selector.allowed.resize(read.allowed.len(), 0);
+            (selector.firsts.sort(), read.firsts.sort());
+            assert_eq!(read, selector, "{}", line.escape_ascii());
+        }
     }
 }

@@ -57,14 +57,7 @@ impl User {
                 [b'#', digits @ ..] => self.add(digits_of(digits).ok_or(HASH)?),
                 [b'<', password @ ..] => self.remove(hash(password))?,
                 [b'!', digits @ ..] => self.remove(digits_of(digits).ok_or(HASH)?)?,
-                [b'(', rules @ .., b')'] => {
-                    let mut selector = Selector::default();
-                    rules
-                        .split(u8::is_ascii_whitespace)
-                        .filter(|rule| !rule.is_empty())
-                        .try_for_each(|rule| selector.apply(rule))?;
-                    self.selectors.push(selector);
-                }
+                [b'(', rules @ .., b')'] => self.selectors.push(Selector::read(rules)?),
                 _ => self.selectors[0].apply(rule)?,
             },
         }
@@ -108,18 +101,10 @@ impl User {
         self.passwords.iter().map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// What it may do, as rules: without what concerns coming in.
-    pub fn rules(&self) -> Vec<u8> {
-        let selectors = self.selectors[1..].iter().map(|selector| [b"(", &selector.line()[..], b")"].concat());
-        [self.selectors[0].line()].into_iter().chain(selectors).collect::<Vec<_>>().join(&b' ')
-    }
-
-    /// One that may do what these rules say. Returns `None` if they are none.
-    pub fn by_rules(rules: &[u8]) -> Option<Self> {
-        let mut user = Self::none();
-        let words = rules.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
-        joined(words).ok()?.iter().try_for_each(|rule| user.apply(rule)).ok()?;
-        Some(user)
+    /// One that may do what these selectors allow, and cannot come in.
+    pub fn of(selectors: Vec<Selector>) -> Self {
+        let is_all = selectors.iter().any(Selector::is_all);
+        Self { selectors, is_all, ..Self::none() }
     }
 
     /// All of its rules, from nothing, behind its name.
@@ -127,7 +112,8 @@ impl User {
         let mut parts = vec![b"user".to_vec(), name.to_vec()];
         parts.extend(self.flags().into_iter().map(|flag| flag.as_bytes().to_vec()));
         parts.extend(self.passwords().map(|digits| format!("#{digits}").into_bytes()));
-        parts.push(self.rules());
+        parts.push(self.selectors[0].line());
+        parts.extend(self.selectors[1..].iter().map(|selector| [b"(", &selector.line()[..], b")"].concat()));
         parts.join(&b' ')
     }
 }

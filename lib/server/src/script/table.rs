@@ -38,7 +38,8 @@ impl Scripts {
         };
         let digits = String::from_utf8_lossy(&args[1]).to_ascii_lowercase();
         let Some(body) = self.lock().get(&digits).cloned() else { return (command, args) };
-        let words = [name.as_bytes(), &body].into_iter().chain(args.from(2));
+        // The name stays the one that was asked for: what its user may is asked of that.
+        let words = [&args[0], &body].into_iter().chain(args.from(2));
         (command::find(name.as_bytes()).expect("it is there with its digest"), words.collect())
     }
 

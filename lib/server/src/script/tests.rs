@@ -1,5 +1,6 @@
 //! Scripts on a database of their own.
 
+use crate::acl::selector::Selector;
 use crate::acl::user::User;
 use crate::args::Args;
 use crate::command;
@@ -9,7 +10,15 @@ use crate::reply::{Protocol, Reply};
 
 fn write(words: &[&str]) -> Write {
     let args: Args = words.iter().collect();
-    Write::Call(Call { command: command::find(&args[0]).unwrap(), args, db: 0, now: 1_500, seed: 7, wishes: 0, rights: None })
+    Write::Call(Call {
+        command: command::find(&args[0]).unwrap(),
+        args,
+        db: 0,
+        now: 1_500,
+        seed: 7,
+        wishes: 0,
+        rights: None,
+    })
 }
 
 /// The answer of two replicas, of which the other has read with scripts in between.
@@ -67,17 +76,19 @@ fn scripts_that_read_do_not_write() {
 #[test]
 fn commands_within_are_asked_for_the_users_rights() {
     let (mut one, mut other) = (Db::default(), Db::default());
-    let mut eval = |name: &str, body: &str, rules: &str| {
+    let mut eval = |name: &str, body: &str, rules: &[&str]| {
         let Write::Call(mut call) = write(&[name, body, "0"]) else { unreachable!("it is a call") };
-        call.rights = Some(std::sync::Arc::new(User::by_rules(rules.as_bytes()).unwrap()));
+        let selectors = rules.iter().map(|rules| Selector::read(rules.as_bytes()).unwrap());
+        call.rights = Some(std::sync::Arc::new(User::of(selectors.collect())));
         let (operation, mut bytes) = (Write::Call(call), Vec::new());
         operation.encode(&mut bytes);
         let answer = one.write(&operation).reply;
         assert_eq!(answer, other.write(&Write::decode(&bytes).unwrap()).reply, "the rights are in the log");
         shown(&answer)
     };
-    let rules = "+eval +get +set ~a* (+publish +lpush ~l &c)";
-    let (command, key) = ("-ERR The user executing the script can't run", "-ERR The user executing the script can't access");
+    let rules = &["+eval +get +set ~a*", "+publish +lpush ~l &c"][..];
+    let (command, key) =
+        ("-ERR The user executing the script can't run", "-ERR The user executing the script can't access");
     for (body, expected) in [
         ("return redis.call('set', 'a', '1')", "+OK"),
         ("return redis.call('lpush', 'l', '1')", ":1"),

@@ -155,7 +155,9 @@ impl Loop {
             return;
         }
         for call in calls {
-            let Err(denied) = client.identity.user.check(call.command, &call.args) else { continue };
+            // An `EVALSHA` has become an `EVAL` under its name.
+            let asked = command::find(&call.args[0]).unwrap_or(call.command);
+            let Err(denied) = client.identity.user.check(asked, &call.args) else { continue };
             let text = later(&denied);
             // A statement of its own: the note takes the lock again.
             let user = lock(&client.card.user).clone();

@@ -72,7 +72,13 @@ fn a_script_does_what_its_user_may() {
     assert_eq!(eval(&mut user, "EVAL", "return redis.call('get', 'mine')"), "+QUEUED");
     root.ask("ACL SETUSER u resetkeys ~other");
     assert!(user.ask("EXEC").contains("can't access"));
-    root.ask("ACL SETUSER u -eval");
+    // `EVALSHA` is asked for under its name, in a transaction, too.
+    root.ask("ACL SETUSER u -eval ~mine");
+    let digest = root.ask("SCRIPT LOAD return");
+    let digest = digest.trim_start_matches('+');
+    user.ask("MULTI");
+    assert_eq!(user.ask(&format!("EVALSHA {digest} 0")), "+QUEUED");
+    assert_eq!(user.ask("EXEC"), "$-1");
     assert!(eval(&mut user, "EVAL", "return 1").starts_with("-NOPERM"));
 }
 

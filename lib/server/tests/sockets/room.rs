@@ -70,8 +70,7 @@ fn limits_and_snapshots_are_set_at_the_start() {
     let set = |name, value: &str| (name, value.to_owned());
     let parameters = vec![set("maxmemory", "100kb"), set("maxmemory-policy", "allkeys-lru"), set("save", "900 1")];
     let disk = Simulated::new();
-    let settings =
-        Settings { address: ([127, 0, 0, 1], 0).into(), directory: "/data".into(), parameters, ..Settings::default() };
+    let settings = Settings { address: ([127, 0, 0, 1], 0).into(), parameters, ..Settings::default() };
     let server = Server::start_on(&settings, Arc::new(disk.clone())).unwrap();
     let mut client = Client::new(server.address());
     assert_eq!(client.ask("CONFIG GET maxmemory"), "maxmemory 102400");
