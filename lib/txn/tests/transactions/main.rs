@@ -21,6 +21,14 @@ macro_rules! by_every_scheme {
             fn tictoc() {
                 super::$run::<archipelago_txn::TicToc>();
             }
+            #[test]
+            fn no_wait() {
+                super::$run::<archipelago_txn::NoWait>();
+            }
+            #[test]
+            fn wait_die() {
+                super::$run::<archipelago_txn::WaitDie>();
+            }
         }
     )* };
 }
