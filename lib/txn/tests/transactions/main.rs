@@ -2,11 +2,13 @@
 #![cfg(not(archipelago_sim))]
 
 mod alone;
+mod anomalies;
 mod beside;
 #[path = "../common/book.rs"]
 mod book;
 mod histories;
 mod lives;
+mod locks;
 mod model;
 
 /// Runs a function that is generic over the scheme, by each of them.
