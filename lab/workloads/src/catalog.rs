@@ -1,7 +1,7 @@
 //! Arenas by name: schemes over maps, and the global lock. What is generic is made here, once, so that the command is not.
 
 use archipelago_txn::on::{self, Kind};
-use archipelago_txn::{Isolation, Scheme, Silo, TicToc};
+use archipelago_txn::{Isolation, NoWait, Scheme, Silo, TicToc, WaitDie};
 
 use crate::arena::Arena;
 use crate::smallbank::SmallBank;
@@ -85,6 +85,8 @@ macro_rules! over_maps {
 static SCHEMES: &[[Known; 5]] = &[
     over_maps!("silo", Silo, Serializable),
     over_maps!("tictoc", TicToc, Serializable),
+    over_maps!("no-wait", NoWait, Serializable),
+    over_maps!("wait-die", WaitDie, Serializable),
     over_maps!("silo-snapshot", Silo, Snapshot),
 ];
 

@@ -56,6 +56,8 @@ pub struct Work<'t, S: Scheme> {
     gaps: Vec<Box<dyn Gap<S>>>,
     writes: Writes<S>,
     locks: FxHashMap<*const Record<S>, (Mode, Place<S>)>,
+    /// The lock that was in the way.
+    missed: Option<(*const Record<S>, Mode)>,
     /// Records that it keeps in their indexes, some of them several times.
     held: Vec<Place<S>>,
     /// Versions of its own that it replaced, with the write: for savepoints.
@@ -83,6 +85,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             gaps: Vec::new(),
             writes: Writes::new(),
             locks: FxHashMap::default(),
+            missed: None,
             held: Vec::new(),
             undo: Vec::new(),
             retained: Vec::new(),
@@ -124,9 +127,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         if head.is_dead() {
             return Ok(Look::Dead);
         }
-        if !S::LOCKS {
-            self.reads.push((place.record, head.version()));
-        }
+        // Also of what is locked: the commit waits until the log has what it has read.
+        self.reads.push((place.record, head.version()));
         Ok(Look::At(head.version()))
     }
 
@@ -173,6 +175,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         // SAFETY: as in `look`.
         let taken = S::take(unsafe { &*place.record }, mode, held, self.arrival);
         if taken.is_err() {
+            self.missed = Some((place.record, mode));
             return self.doom();
         }
         self.locks.insert(place.record, (mode, place));
@@ -305,14 +308,15 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
         // The order of latches. What is to be undone is told by numbers, but nothing is any more.
         self.writes.sort();
-        let encoded = self.encode();
-        // Until the log has it. From before the epoch is loaded.
-        let committing = encoded.is_some().then(|| self.shared.step_up());
-        if self.snapshot.is_some() {
+        // Before it says that it is committing: who ends an epoch waits for those that are, and may itself hold locks.
+        if S::LOCKS && self.snapshot.is_some() {
             for place in self.writes.iter().map(|write| write.place).collect::<Vec<_>>() {
                 self.lock(place, Mode::Exclude)?;
             }
         }
+        let encoded = self.encode();
+        // Until the log has it. From before the epoch is loaded.
+        let committing = encoded.is_some().then(|| self.shared.step_up());
         let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), removed: Vec::new() };
         let epoch;
         {
@@ -327,11 +331,12 @@ impl<'t, S: Scheme> Work<'t, S> {
                 log.append(epoch, &self.numbered(encoded))?;
                 drop(committing);
             }
+            // From here on the versions are the records', and not this transaction's to free.
+            self.writes.clear();
             for (place, pending, latch) in latched.into_install() {
                 self.install((place, pending, latch), (epoch, stamp), &mut done);
             }
         }
-        self.writes.clear();
         self.settle(done);
         Ok(epoch)
     }
@@ -444,6 +449,10 @@ impl<S: Scheme> Drop for Work<'_, S> {
         }
         if let Some(snapshot) = self.snapshot {
             self.shared.close(snapshot);
+        }
+        if let Some((record, mode)) = self.missed {
+            // SAFETY: as above.
+            S::linger(unsafe { &*record }, mode, self.arrival);
         }
     }
 }

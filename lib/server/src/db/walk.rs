@@ -189,10 +189,7 @@ impl Db {
             Some((key, Watch { watchers: input.small()?, changed: input.number()? }))
         };
         self.watched = input.many(watch)?.into_iter().collect();
-        // Older snapshots end here.
-        if !input.0.is_empty() {
-            self.sparse = input.small()? as usize;
-        }
+        self.sparse = input.small()? as usize;
         input.0.is_empty().then_some(())
     }
 

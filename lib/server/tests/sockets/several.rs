@@ -93,8 +93,8 @@ fn look(client: &mut Client) -> io::Result<State> {
 
 /// What is asked next, with what has to be asked before.
 fn choose(client: &mut Client, random: &mut Random, new: u64) -> io::Result<Op> {
-    let first = random.below(3) as usize;
-    let pair = [first, (first + 1 + random.below(2) as usize) % 3];
+    let first = random.below(3);
+    let pair = [first, (first + 1 + random.below(2)) % 3];
     Ok(match random.below(8) {
         0..3 => Op::Look,
         3 => Op::Set(first, new),
@@ -226,7 +226,12 @@ fn killed_servers_keep_their_histories() {
         past = history(address, &stamps, 1 + (kill << 20), u64::MAX, || {
             thread::scope(|scope| {
                 // Snapshots, so that kills meet them at all their steps.
-                scope.spawn(|| while !end.load(SeqCst) && kill % 2 == 1 && looker.call(&["SAVE"]).is_ok() {});
+                scope.spawn(|| {
+                    let mut saves = || !end.load(SeqCst) && kill % 2 == 1 && looker.call(&["SAVE"]).is_ok();
+                    while saves() {
+                        core::hint::spin_loop();
+                    }
+                });
                 thread::sleep(Duration::from_millis(15 + kill * 7 % 40));
                 child.kill().unwrap();
                 child.wait().unwrap();

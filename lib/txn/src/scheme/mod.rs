@@ -1,8 +1,10 @@
 //! How transactions keep out of each other's way: what a scheme decides, beside the one text of all commits in `work.rs`.
 
+mod locking;
 mod silo;
 mod tictoc;
 
+pub use locking::{NoWait, WaitDie};
 pub use silo::Silo;
 pub use tictoc::TicToc;
 
@@ -31,7 +33,7 @@ pub struct Moment {
     pub(crate) latched: bool,
 }
 
-/// A concurrency control. Sealed: [`Silo`] and [`TicToc`] are the ones there are.
+/// A concurrency control. Sealed: [`Silo`], [`TicToc`], [`NoWait`] and [`WaitDie`] are the ones there are.
 pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// What it is called.
     const NAME: &'static str;
@@ -39,6 +41,10 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// Whether reads and writes of rows lock them, until the transaction's end.
     #[doc(hidden)]
     const LOCKS: bool = false;
+
+    /// Whether transactions are numbered as they arrive.
+    #[doc(hidden)]
+    const AGES: bool = false;
 
     /// What each version has.
     #[doc(hidden)]
@@ -70,6 +76,13 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     fn is_free(record: &Record<Self>) -> bool {
         let _ = record;
         true
+    }
+
+    /// A transaction that arrived as number `arrival` could not have the lock in this mode and has let go of all that it had:
+    /// waits until it may be had, or a while.
+    #[doc(hidden)]
+    fn linger(record: &Record<Self>, mode: Mode, arrival: u64) {
+        let _ = (record, mode, arrival);
     }
 
     /// The version, of a latched head, is about to be replaced.
@@ -113,4 +126,6 @@ mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Silo {}
     impl Sealed for super::TicToc {}
+    impl Sealed for super::NoWait {}
+    impl Sealed for super::WaitDie {}
 }

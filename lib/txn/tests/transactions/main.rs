@@ -2,11 +2,13 @@
 #![cfg(not(archipelago_sim))]
 
 mod alone;
+mod anomalies;
 mod beside;
 #[path = "../common/book.rs"]
 mod book;
 mod histories;
 mod lives;
+mod locks;
 mod model;
 
 /// Runs a function that is generic over the scheme, by each of them.
@@ -20,6 +22,14 @@ macro_rules! by_every_scheme {
             #[test]
             fn tictoc() {
                 super::$run::<archipelago_txn::TicToc>();
+            }
+            #[test]
+            fn no_wait() {
+                super::$run::<archipelago_txn::NoWait>();
+            }
+            #[test]
+            fn wait_die() {
+                super::$run::<archipelago_txn::WaitDie>();
             }
         }
     )* };
