@@ -129,7 +129,13 @@ impl Store {
     fn write_snapshot(&self, snapshots: &Snapshots, time: u64) -> Result<Status, Refusal> {
         let told = |error: Error| error.to_string();
         let (end, head) = self.quiet(|db| db.begin_walk())?;
+        let is_logged = end.is_some();
         let place = end.map_or(0, |end| end.place);
+        // A log has made its directory.
+        if let (false, Some(directory)) = (is_logged, snapshots.path.parent()) {
+            let shown = directory.display();
+            snapshots.disk.create_directory(directory).map_err(|error| format!("cannot make {shown}: {error}"))?;
+        }
         let mut writer = CheckpointWriter::create(snapshots.disk.clone(), &snapshots.path).map_err(told)?;
         let mut record = Vec::new();
         put_number(VERSION, &mut record);

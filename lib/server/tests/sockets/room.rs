@@ -70,7 +70,9 @@ fn limits_and_snapshots_are_set_at_the_start() {
     let set = |name, value: &str| (name, value.to_owned());
     let parameters = vec![set("maxmemory", "100kb"), set("maxmemory-policy", "allkeys-lru"), set("save", "900 1")];
     let disk = Simulated::new();
-    let settings = Settings { address: ([127, 0, 0, 1], 0).into(), parameters, ..Settings::default() };
+    // A directory that nobody has made.
+    let directory = "/data".into();
+    let settings = Settings { address: ([127, 0, 0, 1], 0).into(), parameters, directory, ..Settings::default() };
     let server = Server::start_on(&settings, Arc::new(disk.clone())).unwrap();
     let mut client = Client::new(server.address());
     assert_eq!(client.ask("CONFIG GET maxmemory"), "maxmemory 102400");
