@@ -136,7 +136,7 @@ fn stats(shared: &Shared) -> String {
         ("total_commands_processed", &counts.commands.load(Relaxed)),
         ("rejected_connections", &counts.rejected.load(Relaxed)),
         ("tls_failed_handshakes", &counts.unsecured.load(Relaxed)),
-        ("tls_last_failure", &lock(&counts.last_unsecured)),
+        ("tls_last_failure", &lock(&counts.last_unsecured).clone()),
         ("total_error_replies", &errors),
         ("evicted_keys", &shared.room.evicted()),
         ("pubsub_channels", &hub.channels(crate::pubsub::Kind::Channel).count()),
