@@ -140,7 +140,11 @@ impl<S: Scheme> Database<S> {
     /// What waits to be freed, and snapshots that are open.
     pub fn stats(&self) -> Stats {
         let garbage = self.shared.home().domain.stats();
-        Stats { garbage: garbage.pending, garbage_bytes: garbage.pending_bytes, snapshots: self.shared.epochs.count() }
+        Stats {
+            garbage: garbage.pending,
+            garbage_bytes: garbage.pending_bytes,
+            snapshots: self.shared.epochs().count(),
+        }
     }
 
     /// Waits until an epoch is durable, if that is what was asked for.

@@ -72,6 +72,9 @@
 //! The order is that of time, too (a transaction that begins after another has ended comes after it), but for [`TicToc`].
 //! Transactions of both kinds may run side by side; what serializable ones promise holds among themselves.
 //!
+//! With [`MvRlu`] and [`Hekaton`] each transaction reads the moment at which it began. One that writes nothing is serializable by
+//! that, with either isolation, and never begins anew.
+//!
 //! # Closures
 //! The closure of [`transact`](Database::transact) may run several times, and may see rows that do not go together before it is run again. Its results count only if what it has read goes together, also an error and a
 //! panic. It must have no other effects, and not loop for ever over rows that do not go together. Errors of its own roll
@@ -83,6 +86,8 @@
 //! |---|---|---|---|
 //! | [`Silo`] | write nothing; validated | for commits that are being installed | most things |
 //! | [`TicToc`] | a stamp per row at the commit; may be older than the commit | likewise | rows that are read by some and written by others all the time |
+//! | [`Hekaton`] | of the moment at which the transaction began; validated if it writes; wait for commits that are being installed | never: the second to write a row begins anew | long reads beside writers |
+//! | [`MvRlu`] | likewise, but wait for nothing in a database in memory | likewise | likewise |
 //!
 //! With optimistic schemes a long transaction beside short ones that write what it reads may begin anew without end: read from
 //! a [`Snapshot`].
@@ -91,7 +96,8 @@
 //! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation; an insert or a
 //! removal a record for each index. A commit latches and validates: O(rows read and written), and goes through the ranges again
 //! that were read. Commits of different rows share no line that they write, except that `TicToc` stamps indexes in which keys were absent, and those that replace rows beside open
-//! snapshots share a lock.
+//! snapshots share a lock. `Hekaton` and `MvRlu` add one to a counter that all transactions read when they begin, and look at each
+//! replaced row once more after a grace period.
 //!
 //! # Memory
 //! What is replaced is freed when the transactions have ended that were there: a transaction that stays holds back all. An open
@@ -121,7 +127,7 @@
 //! tx, snapshot      the faces                 table     rows and indexes, their types
 //! sight             look-ups and ranges of both             tree      an index: keys to records; absence
 //! work, writes      what a transaction did; the commit      record    records and versions
-//! scheme/           how reads are judged, locks             epochs    the clock of snapshots
+//! scheme/           how reads are judged, locks             epochs    the clock of snapshots, what readers need
 //! ```
 //! Why it is right: `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
 
@@ -159,7 +165,7 @@ pub use database::{Database, Isolation, Stats};
 #[cfg(all(feature = "durable", not(archipelago_sim)))]
 pub use durable::{Acknowledge, Failure, Opening, Persist, Recovered};
 pub use error::Error;
-pub use scheme::{Scheme, Silo, TicToc};
+pub use scheme::{Hekaton, MvRlu, Scheme, Silo, TicToc};
 pub use snapshot::{Snapshot, SnapshotRows};
 pub use table::{Index, Indexes, Row, Table};
 pub use tx::{Rows, Tx};

@@ -7,7 +7,7 @@ mod book;
 use archipelago_check::adya::{self, Level};
 use archipelago_check::simulated::explore;
 use archipelago_sim::{Client, SimAlloc, world};
-use archipelago_txn::{Database, Error, Isolation, Row, Scheme, Silo, Table, TicToc, on};
+use archipelago_txn::{Database, Error, Hekaton, Isolation, MvRlu, Row, Scheme, Silo, Table, TicToc, on};
 use book::Book;
 
 #[global_allocator]
@@ -37,9 +37,21 @@ fn tictoc() {
 }
 
 #[test]
+fn hekaton() {
+    histories::<Hekaton, on::Art>(400, SERIALIZABLE, Level::Strict);
+}
+
+#[test]
+fn mvrlu() {
+    histories::<MvRlu, on::Art>(800, SERIALIZABLE, Level::Strict);
+}
+
+#[test]
 fn snapshots() {
     histories::<Silo, on::Art>(400, Isolation::Snapshot, Level::Snapshot);
     histories::<TicToc, on::Art>(200, Isolation::Snapshot, Level::Snapshot);
+    histories::<Hekaton, on::Art>(200, Isolation::Snapshot, Level::Snapshot);
+    histories::<MvRlu, on::Art>(400, Isolation::Snapshot, Level::Snapshot);
 }
 
 #[derive(Clone)]
@@ -112,4 +124,6 @@ fn errors_are_sound<S: Scheme>() {
 fn errors_of_closures_are_sound() {
     errors_are_sound::<Silo>();
     errors_are_sound::<TicToc>();
+    errors_are_sound::<Hekaton>();
+    errors_are_sound::<MvRlu>();
 }

@@ -1,13 +1,22 @@
 //! How transactions keep out of each other's way: what a scheme decides, beside the one text of all commits in `work.rs`.
 
+mod hekaton;
+mod mvrlu;
 mod silo;
 mod tictoc;
 
+pub use hekaton::Hekaton;
+pub use mvrlu::MvRlu;
 pub use silo::Silo;
 pub use tictoc::TicToc;
 
+use archipelago_platform::atomic::Ordering;
+
+use crate::codec::Encoded;
+use crate::epochs::Epochs;
+use crate::error::Error;
 use crate::record::{Record, Version};
-use crate::work::Work;
+use crate::work::{Done, Work};
 
 /// Another transaction is in the way: this one begins anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +40,7 @@ pub struct Moment {
     pub(crate) latched: bool,
 }
 
-/// A concurrency control. Sealed: [`Silo`] and [`TicToc`] are the ones there are.
+/// A concurrency control. Sealed: [`Silo`], [`TicToc`], [`Hekaton`] and [`MvRlu`] are the ones there are.
 pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// What it is called.
     const NAME: &'static str;
@@ -39,6 +48,15 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// Whether reads and writes of rows lock them, until the transaction's end.
     #[doc(hidden)]
     const LOCKS: bool = false;
+
+    /// Whether transactions read what there was when they began, from versions with stamps of commits, and own what they write from
+    /// the first write on.
+    #[doc(hidden)]
+    const VERSIONS: bool = false;
+
+    /// Whether versions are linked before it is known if they are committed, and when: readers ask `sees`, and wait for no latch.
+    #[doc(hidden)]
+    const LINKS: bool = false;
 
     /// What each version has.
     #[doc(hidden)]
@@ -51,6 +69,19 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// What each index has.
     #[doc(hidden)]
     type Gap: Default + Send + Sync;
+
+    /// Returns whether a reader of a moment sees a version, or else an older one.
+    #[doc(hidden)]
+    fn sees(version: &Version<Self>, moment: u64, epochs: &Epochs<Self>) -> bool {
+        let _ = epochs;
+        version.begin.load(Ordering::Relaxed) <= moment
+    }
+
+    /// Publishes what a transaction has written, if what it has read allows it; the epoch.
+    #[doc(hidden)]
+    fn install(work: &mut Work<'_, Self>, encoded: Option<Encoded>, done: &mut Done<Self>) -> Result<u64, Error> {
+        work.install_latched(encoded, done)
+    }
 
     /// Locks a record for the transaction that arrived as number `arrival` and has it in the mode `held`.
     #[doc(hidden)]
@@ -109,8 +140,17 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     }
 }
 
+/// Returns whether all that was read is current, and not latched by another.
+fn all_current<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Conflict> {
+    let holds = work.reads().all(|(record, seen)| work.is_current(record, seen, moment.latched))
+        && work.gaps_hold(0, moment.latched);
+    if holds { Ok(0) } else { Err(Conflict) }
+}
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Silo {}
     impl Sealed for super::TicToc {}
+    impl Sealed for super::Hekaton {}
+    impl Sealed for super::MvRlu {}
 }

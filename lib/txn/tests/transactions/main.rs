@@ -8,6 +8,7 @@ mod book;
 mod histories;
 mod lives;
 mod model;
+mod versions;
 
 /// Runs a function that is generic over the scheme, by each of them.
 macro_rules! by_every_scheme {
@@ -20,6 +21,14 @@ macro_rules! by_every_scheme {
             #[test]
             fn tictoc() {
                 super::$run::<archipelago_txn::TicToc>();
+            }
+            #[test]
+            fn hekaton() {
+                super::$run::<archipelago_txn::Hekaton>();
+            }
+            #[test]
+            fn mvrlu() {
+                super::$run::<archipelago_txn::MvRlu>();
             }
         }
     )* };
