@@ -147,14 +147,13 @@ impl<S: Scheme> Epochs<S> {
     /// record is not taken out of its index before the caller has pruned it.
     pub(crate) fn close(&self, snapshot: u64) -> Vec<Kept<S>> {
         let kept = self.table().remove(&snapshot);
-        // Release: with `count`.
-        self.open.fetch_sub(1, Ordering::Release);
+        self.open.fetch_sub(1, Ordering::Relaxed);
         kept.unwrap_or_default()
     }
 
     /// Snapshots that are open.
     pub(crate) fn count(&self) -> usize {
-        self.open.load(Ordering::Acquire)
+        self.open.load(Ordering::Relaxed)
     }
 
     fn running(&self) -> &AtomicU64 {
@@ -221,11 +220,13 @@ impl<S: Scheme> Epochs<S> {
         if head.older.load(Ordering::Relaxed).is_null() {
             return false;
         }
+        // Acquire: with the Release of `mvrlu.rs`, which publishes stamps without a latch.
+        let begin = head.begin.load(Ordering::Acquire);
         // The writer's load of the clock (or, in sweeps, the table's lock) comes before: 0 says that all snapshots below it
         // have been closed.
         let mut table = if self.open.load(Ordering::Relaxed) == 0 { None } else { Some(self.table()) };
         let mut newer = head;
-        let mut next = head.begin.load(Ordering::Relaxed);
+        let mut next = begin;
         loop {
             let at = newer.older.load(Ordering::Relaxed);
             // SAFETY: versions in the chain are alive, and only the latch's holder takes them out.

@@ -307,10 +307,10 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         unsafe { self.unlink(record, &guard) };
     }
 
-    /// A grace period after a version of the record was replaced: frees what no reader needs.
+    /// A grace period after a version of the record was replaced: takes out what no reader needs.
     ///
-    /// What is cut out was replaced at or below the horizon. So no transaction is at it or on its way through it; neither is a
-    /// snapshot, if none is open. Then it may be freed at once.
+    /// That is freed after a grace period of its own. No transaction is at it, but callbacks such as this one may be, which look
+    /// at heads and have no moment; and a reader may be on its way from another version to the word of its set (`mvrlu.rs`).
     fn cut(&self, record: &Record<S>, epochs: &Epochs<S>, guard: &Guard<'_>) {
         let Some(latch) = record.latch() else { return };
         let (mut dropped, horizon) = (Vec::new(), epochs.horizon());
@@ -321,11 +321,8 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
             }
         }
         drop(latch);
-        let is_alone = epochs.count() == 0;
-        for version in dropped {
-            // SAFETY: they were taken out of the chain under the latch; for the rest see above.
-            unsafe { if is_alone { record::free(version) } else { record::retire(guard, version) } }
-        }
+        // SAFETY: they were taken out of the chain under the latch.
+        dropped.into_iter().for_each(|version| unsafe { record::retire(guard, version) });
     }
 }
 

@@ -163,7 +163,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
         record.hold();
         self.held.push(place);
-        record.to_read()
+        // With the latch of who takes records out, also where readers wait for none: see `tree.rs`.
+        record.settled()
     }
 
     fn look_back(&mut self, place: Place<S>, mode: Mode, snapshot: u64) -> Result<Look<S>, Conflict> {
