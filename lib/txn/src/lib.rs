@@ -86,16 +86,20 @@
 //! |---|---|---|---|
 //! | [`Silo`] | write nothing; validated | for commits that are being installed | most things |
 //! | [`TicToc`] | a stamp per row at the commit; may be older than the commit | likewise | rows that are read by some and written by others all the time |
+//! | [`NoWait`] | lock each row until the end | for no lock: they begin anew when it is free | many conflicts, short transactions |
+//! | [`WaitDie`] | likewise | for locks of younger transactions; older ones make them begin anew | rows that many write; long transactions beside short ones |
 //! | [`Hekaton`] | of the moment at which the transaction began; validated if it writes; wait for commits that are being installed | never: the second to write a row begins anew | long reads beside writers |
 //! | [`MvRlu`] | likewise, but wait for nothing in a database in memory | likewise | likewise |
 //!
 //! With optimistic schemes a long transaction beside short ones that write what it reads may begin anew without end: read from
-//! a [`Snapshot`].
+//! a [`Snapshot`]. With [`WaitDie`] a transaction that begins anew keeps its age, and its rows are its own in the end; with all schemes
+//! what it has found absent (keys, ranges) is looked at again at the commit, and others may fill that again and again. With locking
+//! schemes a closure that waits holds up all that come to its rows, and one that waits for another transaction may do so for ever.
 //!
 //! # Costs
 //! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation; an insert or a
-//! removal a record for each index. A commit latches and validates: O(rows read and written), and goes through the ranges again
-//! that were read. Commits of different rows share no line that they write, except that `TicToc` stamps indexes in which keys were absent, and those that replace rows beside open
+//! removal a record for each index. With locking schemes a look at a row writes its record twice, also to read it. A commit latches and validates: O(rows read and written), and goes through the ranges again
+//! that were read. Commits of different rows share no line that they write, except that `TicToc` stamps indexes in which keys were absent, `WaitDie` numbers transactions, and those that replace rows beside open
 //! snapshots share a lock. `Hekaton` and `MvRlu` add one to a counter that all transactions read when they begin, and look at each
 //! replaced row once more after a grace period.
 //!
@@ -165,7 +169,7 @@ pub use database::{Database, Isolation, Stats};
 #[cfg(all(feature = "durable", not(archipelago_sim)))]
 pub use durable::{Acknowledge, Failure, Opening, Persist, Recovered};
 pub use error::Error;
-pub use scheme::{Hekaton, MvRlu, Scheme, Silo, TicToc};
+pub use scheme::{Hekaton, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie};
 pub use snapshot::{Snapshot, SnapshotRows};
 pub use table::{Index, Indexes, Row, Table};
 pub use tx::{Rows, Tx};

@@ -199,6 +199,10 @@ impl<S: Scheme> Record<S> {
         }
     }
 
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn disown(&self) {
         self.owner.store(0, Ordering::Release);
     }

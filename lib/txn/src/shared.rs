@@ -98,9 +98,9 @@ impl<S: Scheme> Shared<S> {
         self.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(table);
     }
 
-    /// The next number of a transaction; only locks look at it.
+    /// The next number of a transaction, in the schemes to which its age matters.
     pub(crate) fn arrive(&self) -> u64 {
-        if S::LOCKS { self.arrivals.fetch_add(1, Ordering::Relaxed) } else { 0 }
+        if S::AGES { self.arrivals.fetch_add(1, Ordering::Relaxed) } else { 0 }
     }
 
     /// Says that this thread is in a transaction until the result is dropped.

@@ -57,6 +57,8 @@ pub struct Work<'t, S: Scheme> {
     gaps: Vec<Box<dyn Gap<S>>>,
     pub(crate) writes: Writes<S>,
     locks: FxHashMap<*const Record<S>, (Mode, Place<S>)>,
+    /// The record that another has, and in which mode it was wanted.
+    missed: Option<(*const Record<S>, Mode)>,
     /// Records that it keeps in their indexes, some of them several times.
     held: Vec<Place<S>>,
     /// Versions of its own that it replaced, with the write: for savepoints.
@@ -93,6 +95,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             gaps: Vec::new(),
             writes: Writes::new(),
             locks: FxHashMap::default(),
+            missed: None,
             held: Vec::new(),
             undo: Vec::new(),
             retained: Vec::new(),
@@ -143,9 +146,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         if head.is_dead() {
             return Ok(Look::Dead);
         }
-        if !S::LOCKS {
-            self.reads.push((place.record, head.version()));
-        }
+        // Also of what is locked: the commit waits until the log has what it has read.
+        self.reads.push((place.record, head.version()));
         Ok(Look::At(head.version()))
     }
 
@@ -205,7 +207,10 @@ impl<'t, S: Scheme> Work<'t, S> {
         match unsafe { &*place.record }.own(thread::slot().index as u32 + 1) {
             Ok(true) => self.owned.push(place.record),
             Ok(false) => {}
-            Err(Conflict) => return self.doom(),
+            Err(Conflict) => {
+                self.missed = Some((place.record, mode));
+                return self.doom();
+            }
         }
         Ok(())
     }
@@ -222,6 +227,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         // SAFETY: as in `look`.
         let taken = S::take(unsafe { &*place.record }, mode, held, self.arrival);
         if taken.is_err() {
+            self.missed = Some((place.record, mode));
             return self.doom();
         }
         self.locks.insert(place.record, (mode, place));
@@ -362,20 +368,18 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
         // The order of latches. What is to be undone is told by numbers, but nothing is any more.
         self.writes.sort();
-        let encoded = self.encode();
-        // Until the log has it. From before the epoch is loaded.
-        let committing = encoded.is_some().then(|| self.shared.step_up());
+        // Before it says that it is committing: who ends an epoch waits for those that are, and may itself hold locks.
         if S::LOCKS && self.snapshot.is_some() {
             for place in self.writes.iter().map(|write| write.place).collect::<Vec<_>>() {
                 self.lock(place, Mode::Exclude)?;
             }
         }
+        let encoded = self.encode();
+        // Until the log has it. From before the epoch is loaded.
+        let committing = encoded.is_some().then(|| self.shared.step_up());
         let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), later: Vec::new() };
         let epoch = S::install(&mut self, encoded, &mut done);
         drop(committing);
-        if epoch.is_ok() {
-            self.writes.clear();
-        }
         self.settle(done);
         epoch
     }
@@ -391,6 +395,8 @@ impl<'t, S: Scheme> Work<'t, S> {
         // The last step that can fail. Before anything can be read by others, so that what they commit in this epoch or
         // a later one is never durable without it.
         self.log(epoch, encoded)?;
+        // From here on the versions are the records', and not this transaction's to free.
+        self.writes.clear();
         for (place, pending, latch) in latched.into_install() {
             self.install((place, pending, latch), (epoch, stamp), done);
         }
@@ -540,6 +546,10 @@ impl<S: Scheme> Drop for Work<'_, S> {
             Some(_) if S::VERSIONS => self.shared.epochs().end(),
             Some(snapshot) => self.shared.close(snapshot),
             None => {}
+        }
+        if let Some((record, mode)) = self.missed {
+            // SAFETY: as above.
+            S::linger(unsafe { &*record }, mode, self.arrival);
         }
     }
 }

@@ -1,16 +1,19 @@
 //! How transactions keep out of each other's way: what a scheme decides, beside the one text of all commits in `work.rs`.
 
 mod hekaton;
+mod locking;
 mod mvrlu;
 mod silo;
 mod tictoc;
 
 pub use hekaton::Hekaton;
+pub use locking::{NoWait, WaitDie};
 pub use mvrlu::MvRlu;
 pub use silo::Silo;
 pub use tictoc::TicToc;
 
 use archipelago_platform::atomic::Ordering;
+use archipelago_sync::backoff::Backoff;
 
 use crate::codec::Encoded;
 use crate::epochs::Epochs;
@@ -40,7 +43,8 @@ pub struct Moment {
     pub(crate) latched: bool,
 }
 
-/// A concurrency control. Sealed: [`Silo`], [`TicToc`], [`Hekaton`] and [`MvRlu`] are the ones there are.
+/// A concurrency control. Sealed: [`Silo`], [`TicToc`], [`NoWait`], [`WaitDie`], [`Hekaton`] and [`MvRlu`] are the ones there
+/// are.
 pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// What it is called.
     const NAME: &'static str;
@@ -48,6 +52,10 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// Whether reads and writes of rows lock them, until the transaction's end.
     #[doc(hidden)]
     const LOCKS: bool = false;
+
+    /// Whether transactions are numbered as they arrive.
+    #[doc(hidden)]
+    const AGES: bool = false;
 
     /// Whether transactions read what there was when they began, from versions with stamps of commits, and own what they write from
     /// the first write on.
@@ -103,6 +111,14 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         true
     }
 
+    /// A transaction that arrived as number `arrival` could not have the record in this mode and has let go of all that it had:
+    /// waits until it may be had, or a while.
+    #[doc(hidden)]
+    fn linger(record: &Record<Self>, mode: Mode, arrival: u64) {
+        let _ = (mode, arrival);
+        linger(|| !record.is_owned());
+    }
+
     /// The version, of a latched head, is about to be replaced.
     #[doc(hidden)]
     fn freeze(version: &Version<Self>) {
@@ -147,10 +163,26 @@ fn all_current<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Con
     if holds { Ok(0) } else { Err(Conflict) }
 }
 
+/// The longest that a transaction lingers, in turns of a wait loop, most of which yield the processor.
+const TURNS: u32 = 64;
+
+/// Waits until `free`, or for a while.
+fn linger(free: impl Fn() -> bool) {
+    let backoff = Backoff::new();
+    for _ in 0..TURNS {
+        if free() {
+            return;
+        }
+        backoff.wait();
+    }
+}
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Silo {}
     impl Sealed for super::TicToc {}
+    impl Sealed for super::NoWait {}
+    impl Sealed for super::WaitDie {}
     impl Sealed for super::Hekaton {}
     impl Sealed for super::MvRlu {}
 }

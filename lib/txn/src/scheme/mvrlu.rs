@@ -80,6 +80,7 @@ impl Scheme for MvRlu {
         match decide(work, set, encoded) {
             Ok(stamp) => {
                 publish(work, stamp);
+                work.writes.clear();
                 Ok(stamp)
             }
             Err(error) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_journal::{Disk, Fault, Simulated};
-use archipelago_txn::{Acknowledge, Database, Hekaton, MvRlu, Scheme, Silo, TicToc};
+use archipelago_txn::{Acknowledge, Database, Hekaton, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie};
 
 use crate::bank::Bank;
 
@@ -86,6 +86,16 @@ fn no_transaction_is_lost_and_none_is_there_without_those_that_it_read_silo() {
 #[test]
 fn no_transaction_is_lost_and_none_is_there_without_those_that_it_read_tictoc() {
     power_losses::<TicToc>(Acknowledge::Durable);
+}
+
+#[test]
+fn no_transaction_is_lost_and_none_is_there_without_those_that_it_read_no_wait() {
+    power_losses::<NoWait>(Acknowledge::Durable);
+}
+
+#[test]
+fn no_transaction_is_lost_and_none_is_there_without_those_that_it_read_wait_die() {
+    power_losses::<WaitDie>(Acknowledge::Durable);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Histories of threads beside each other, judged by the checker of anomalies.
 
 use archipelago_check::adya::{self, Level};
-use archipelago_txn::{Hekaton, Isolation, MvRlu, Scheme, Silo, TicToc, on};
+use archipelago_txn::{Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie, on};
 
 use crate::book::Book;
 
@@ -51,6 +51,13 @@ fn tictoc_is_serializable() {
 }
 
 #[test]
+fn two_phase_locking_is_serializable() {
+    histories::<NoWait, on::Art>(SERIALIZABLE, Level::Strict);
+    histories::<WaitDie, on::Art>(SERIALIZABLE, Level::Strict);
+    histories::<WaitDie, on::BLinkTree>(SERIALIZABLE, Level::Strict);
+}
+
+#[test]
 fn hekaton_is_serializable() {
     histories::<Hekaton, on::Art>(SERIALIZABLE, Level::Strict);
     histories::<Hekaton, on::BLinkTree>(SERIALIZABLE, Level::Strict);
@@ -66,6 +73,8 @@ fn mvrlu_is_serializable() {
 fn snapshot_isolation_is_what_it_says() {
     histories::<Silo, on::Art>(Isolation::Snapshot, Level::Snapshot);
     histories::<TicToc, on::Art>(Isolation::Snapshot, Level::Snapshot);
+    histories::<NoWait, on::Art>(Isolation::Snapshot, Level::Snapshot);
+    histories::<WaitDie, on::Art>(Isolation::Snapshot, Level::Snapshot);
     histories::<Hekaton, on::Art>(Isolation::Snapshot, Level::Snapshot);
     histories::<MvRlu, on::Art>(Isolation::Snapshot, Level::Snapshot);
 }

@@ -2,11 +2,13 @@
 #![cfg(not(archipelago_sim))]
 
 mod alone;
+mod anomalies;
 mod beside;
 #[path = "../common/book.rs"]
 mod book;
 mod histories;
 mod lives;
+mod locks;
 mod model;
 mod versions;
 
@@ -21,6 +23,14 @@ macro_rules! by_every_scheme {
             #[test]
             fn tictoc() {
                 super::$run::<archipelago_txn::TicToc>();
+            }
+            #[test]
+            fn no_wait() {
+                super::$run::<archipelago_txn::NoWait>();
+            }
+            #[test]
+            fn wait_die() {
+                super::$run::<archipelago_txn::WaitDie>();
             }
             #[test]
             fn hekaton() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use archipelago_txn::{Database, Error, Hekaton, Index, MvRlu, Row, Scheme, Silo, TicToc, on};
+use archipelago_txn::{Database, Error, Hekaton, Index, MvRlu, NoWait, Row, Scheme, Silo, TicToc, WaitDie, on};
 use proptest::prelude::*;
 
 struct Item<M> {
@@ -153,6 +153,8 @@ proptest! {
     fn every_scheme(program in program()) {
         agree::<Silo, on::Art>(&program);
         agree::<TicToc, on::Art>(&program);
+        agree::<NoWait, on::Art>(&program);
+        agree::<WaitDie, on::Art>(&program);
         agree::<Hekaton, on::Art>(&program);
         agree::<MvRlu, on::Art>(&program);
     }

@@ -1,0 +1,241 @@
+//! Orders that are prone to deadlock, storms of young transactions, and locks that must not be left.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use archipelago_check::watchdog::{USUAL, watchdog};
+use archipelago_txn::{Database, Error, Row, Scheme, Table, Tx, WaitDie, on};
+
+#[derive(Clone)]
+struct Counter {
+    key: u64,
+    count: u64,
+}
+
+impl Row for Counter {
+    type Key = u64;
+    type Map = on::BLinkTree;
+    type Indexes = ();
+    fn key(&self) -> u64 {
+        self.key
+    }
+}
+
+const ROWS: u64 = 8;
+
+fn counters<S: Scheme>() -> (Database<S>, Table<Counter, S>) {
+    let db = Database::new();
+    let table = db.table();
+    db.transact(|tx| (0..ROWS).try_for_each(|key| tx.insert(&table, Counter { key, count: 0 }))).unwrap();
+    (db, table)
+}
+
+fn add<S: Scheme>(tx: &mut Tx<'_, S>, table: &Table<Counter, S>, key: u64) -> Result<(), Error> {
+    tx.update(table, &key, |row| row.count += 1).map(drop)
+}
+
+super::by_every_scheme! {
+    opposite_orders_end: opposite_orders;
+    readers_that_come_to_write_end: upgrades;
+    no_lock_is_left: errors_and_panics;
+}
+
+/// Half of the threads go up, and half of them down.
+fn opposite_orders<S: Scheme>() {
+    watchdog(USUAL, |_| {
+        let (db, table) = counters::<S>();
+        thread::scope(|scope| {
+            for thread in 0..12_u64 {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    for _ in 0..40 {
+                        db.transact(|tx| {
+                            (0..ROWS).try_for_each(|key| {
+                                add(tx, table, if thread % 2 == 0 { key } else { ROWS - 1 - key })?;
+                                thread::yield_now();
+                                Ok::<_, Error>(())
+                            })
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+        });
+        assert!(db.snapshot().range(&table, ..).all(|row| row.count == 12 * 40));
+    });
+}
+
+/// All read all rows, and then write one that the others have read.
+fn upgrades<S: Scheme>() {
+    watchdog(USUAL, |_| {
+        let (db, table) = counters::<S>();
+        thread::scope(|scope| {
+            for thread in 0..8_u64 {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    for round in 0..40 {
+                        db.transact(|tx| {
+                            tx.range(table, ..).try_for_each(|row| row.map(drop))?;
+                            thread::yield_now();
+                            add(tx, table, (thread + round) % ROWS)
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(db.snapshot().range(&table, ..).map(|row| row.count).sum::<u64>(), 8 * 40);
+    });
+}
+
+/// How a transaction ends.
+#[derive(Clone, Copy, PartialEq)]
+enum Ending {
+    Error,
+    Panic,
+}
+
+/// Its own error, or the database's.
+struct Stop;
+
+impl From<Error> for Stop {
+    fn from(_: Error) -> Self {
+        Self
+    }
+}
+
+/// Reads and writes rows, there and not, and ends so after some steps.
+fn ends_after<S: Scheme>(
+    tx: &mut Tx<'_, S>,
+    table: &Table<Counter, S>,
+    steps: u64,
+    ending: Ending,
+) -> Result<(), Stop> {
+    let end = |step| match ending {
+        _ if step < steps => Ok(()),
+        Ending::Error => Err(Stop),
+        Ending::Panic => panic!("planned"),
+    };
+    end(0)?;
+    tx.range(table, ..4).try_for_each(|row| row.map(drop))?;
+    end(1)?;
+    tx.update(table, &1, |row| {
+        row.count += 1;
+        assert!(steps != 2 || ending != Ending::Panic, "planned");
+    })?;
+    end(2)?;
+    tx.get(table, &99)?;
+    end(3)?;
+    tx.insert(table, Counter { key: 99, count: 0 })?;
+    end(4)?;
+    tx.savepoint(|tx| {
+        tx.remove(table, &5)?;
+        end(5)
+    })?;
+    end(6)
+}
+
+fn errors_and_panics<S: Scheme>() {
+    let (db, table) = counters::<S>();
+    for ending in [Ending::Error, Ending::Panic] {
+        for steps in 0..=6 {
+            let ended = catch_unwind(AssertUnwindSafe(|| db.transact(|tx| ends_after(tx, &table, steps, ending))));
+            assert!(ended.map_or(ending == Ending::Panic, |result| result.is_err()));
+            // One attempt, in another thread, has to do.
+            let all = |tx: &mut Tx<'_, S>| (0..ROWS).try_for_each(|key| add(tx, &table, key));
+            let insert = |tx: &mut Tx<'_, S>| tx.insert(&table, Counter { key: 99, count: 0 });
+            let remove = |tx: &mut Tx<'_, S>| tx.remove(&table, &99).map(drop);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    db.try_transact(all).unwrap();
+                    db.try_transact(insert).unwrap();
+                    db.try_transact(remove).unwrap();
+                });
+            });
+        }
+    }
+    assert!(db.snapshot().range(&table, ..).all(|row| row.count == 14));
+}
+
+/// One that arrived before all others dies of none of them, however many there are and whatever they hold.
+#[test]
+fn the_oldest_dies_of_no_lock() {
+    watchdog(USUAL, |_| {
+        let (db, table) = counters::<WaitDie>();
+        let (storm, over) = (Barrier::new(9), AtomicBool::new(false));
+        let mut attempts = 0;
+        thread::scope(|scope| {
+            for thread in 0..8_u64 {
+                let (db, table, storm, over) = (&db, &table, &storm, &over);
+                scope.spawn(move || {
+                    storm.wait();
+                    for round in 0.. {
+                        if over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        db.transact(|tx| {
+                            tx.get(table, &((round + 1) % ROWS))?;
+                            thread::yield_now();
+                            add(tx, table, (thread + round) % ROWS)
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+            db.transact(|tx| {
+                attempts += 1;
+                if attempts == 1 {
+                    storm.wait();
+                }
+                for key in 0..ROWS {
+                    thread::yield_now();
+                    tx.get(&table, &key)?;
+                    add(tx, &table, key)?;
+                }
+                Ok::<_, Error>(())
+            })
+            .unwrap();
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(attempts, 1);
+    });
+}
+
+/// One that is not the oldest when it begins, with rows that all others read or write all the time, is after a while: many of
+/// them, one after another, end.
+#[test]
+fn all_become_the_oldest() {
+    watchdog(USUAL, |_| {
+        let (db, table) = counters::<WaitDie>();
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for thread in 0..8_u64 {
+                let (db, table, over) = (&db, &table, &over);
+                scope.spawn(move || {
+                    for round in 0.. {
+                        if over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        db.transact(|tx| {
+                            tx.range(table, ..).try_for_each(|row| row.map(drop))?;
+                            if (round + thread) % 4 == 0 { add(tx, table, round % ROWS) } else { Ok(()) }
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+            for _ in 0..20 {
+                let mut attempts = 0_u32;
+                db.transact(|tx| {
+                    attempts += 1;
+                    (0..ROWS).try_for_each(|key| add(tx, &table, ROWS - 1 - key))
+                })
+                .unwrap();
+                assert!(attempts < 5_000, "{attempts} attempts");
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    });
+}
