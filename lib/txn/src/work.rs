@@ -68,8 +68,8 @@ pub struct Work<'t, S: Scheme> {
     doomed: bool,
     /// What it reads has to be what is there still when it commits.
     validates: bool,
-    /// It has read what has been replaced since: it may end, but not write.
-    stale: bool,
+    /// A record of which it has read what has been replaced since: it may end, but not write.
+    stale: Option<*const Record<S>>,
     /// The last stamp of what it has read, in schemes of many versions.
     newest: u64,
     /// Records that it alone may write, in schemes of many versions.
@@ -101,7 +101,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             retained: Vec::new(),
             doomed: false,
             validates: !with_snapshot,
-            stale: false,
+            stale: None,
             newest: 0,
             owned: Vec::new(),
         }
@@ -195,7 +195,9 @@ impl<'t, S: Scheme> Work<'t, S> {
         if self.validates && is_newest && mode == Mode::Share {
             self.reads.push((place.record, seen));
         }
-        self.stale |= self.validates && !is_newest;
+        if self.validates && !is_newest {
+            self.stale = Some(place.record);
+        }
     }
 
     /// Sees to it that no other transaction writes the record before this one ends: the first that is to write it wins.
@@ -363,7 +365,9 @@ impl<'t, S: Scheme> Work<'t, S> {
         if self.writes.is_empty() {
             return if self.is_sound() { Ok(self.newest_read()) } else { Err(Error::Conflict) };
         }
-        if self.stale {
+        if let Some(record) = self.stale {
+            // What replaces it may be linked, and its owner not at its end: to begin anew before would be in vain.
+            self.missed = Some((record, Mode::Share));
             return Err(Error::Conflict);
         }
         // The order of latches. What is to be undone is told by numbers, but nothing is any more.

@@ -95,8 +95,8 @@ impl Scheme for MvRlu {
         let is_newest = |record: &Record<Self>, seen: &Version<Self>| {
             let head = record.head();
             // Who takes a record out latches it before another can be linked for its key, and kills it afterwards.
-            let stays = !head.is_dead() && !(seen.is_absent() && head.is_latched());
-            (stays && core::ptr::eq(head.version(), seen)) || work.owns(record)
+            let leaves = head.is_dead() || (seen.is_absent() && head.is_latched());
+            (!leaves && core::ptr::eq(head.version(), seen)) || work.owns(record)
         };
         let holds = work.reads().all(|(record, seen)| is_newest(record, seen)) && work.gaps_hold(0, moment.latched);
         if holds { Ok(0) } else { Err(Conflict) }
