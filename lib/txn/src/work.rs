@@ -8,6 +8,8 @@
 //!
 //! Until 3 no version has been published, so that giving up is to free them.
 
+use core::cell::Cell;
+
 use archipelago_platform::atomic::{Ordering, fence};
 use archipelago_platform::thread;
 use archipelago_sync::rcu::Guard;
@@ -58,7 +60,7 @@ pub struct Work<'t, S: Scheme> {
     pub(crate) writes: Writes<S>,
     locks: FxHashMap<*const Record<S>, (Mode, Place<S>)>,
     /// The record that another has, and in which mode it was wanted.
-    missed: Option<(*const Record<S>, Mode)>,
+    missed: Cell<Option<(*const Record<S>, Mode)>>,
     /// Records that it keeps in their indexes, some of them several times.
     held: Vec<Place<S>>,
     /// Versions of its own that it replaced, with the write: for savepoints.
@@ -95,7 +97,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             gaps: Vec::new(),
             writes: Writes::new(),
             locks: FxHashMap::default(),
-            missed: None,
+            missed: Cell::new(None),
             held: Vec::new(),
             undo: Vec::new(),
             retained: Vec::new(),
@@ -210,7 +212,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             Ok(true) => self.owned.push(place.record),
             Ok(false) => {}
             Err(Conflict) => {
-                self.missed = Some((place.record, mode));
+                self.missed.set(Some((place.record, mode)));
                 return self.doom();
             }
         }
@@ -229,7 +231,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         // SAFETY: as in `look`.
         let taken = S::take(unsafe { &*place.record }, mode, held, self.arrival);
         if taken.is_err() {
-            self.missed = Some((place.record, mode));
+            self.missed.set(Some((place.record, mode)));
             return self.doom();
         }
         self.locks.insert(place.record, (mode, place));
@@ -309,6 +311,11 @@ impl<'t, S: Scheme> Work<'t, S> {
         same && (!head.is_latched() || (latched && self.owns(record)))
     }
 
+    /// Says which record was in the way: to begin anew before its owner has ended would be in vain.
+    pub(crate) fn note_missed(&self, record: &Record<S>) {
+        self.missed.set(Some((record, Mode::Share)));
+    }
+
     /// Returns whether what was absent still is, and may be by what the scheme knows of `stamp`.
     pub(crate) fn gaps_hold(&self, stamp: u64, latched: bool) -> bool {
         let mut fresh = |record: &Record<S>| {
@@ -319,7 +326,11 @@ impl<'t, S: Scheme> Work<'t, S> {
             let may = || (latched && self.owns(record)) || (!head.is_latched() && S::admits(version, stamp));
             // What is linked for this commit was looked at when the record became its own.
             let linked = || S::LINKS && latched && self.owns(record);
-            head.is_dead() || (version.is_origin() && may()) || linked()
+            let is = head.is_dead() || (version.is_origin() && may()) || linked();
+            if !is {
+                self.note_missed(record);
+            }
+            is
         };
         self.gaps.iter().all(|gap| gap.holds(&mut fresh))
     }
@@ -366,8 +377,9 @@ impl<'t, S: Scheme> Work<'t, S> {
             return if self.is_sound() { Ok(self.newest_read()) } else { Err(Error::Conflict) };
         }
         if let Some(record) = self.stale {
-            // What replaces it may be linked, and its owner not at its end: to begin anew before would be in vain.
-            self.missed = Some((record, Mode::Share));
+            // What replaces it may be linked, and its owner not at its end.
+            // SAFETY: alive inside of the guard.
+            self.note_missed(unsafe { &*record });
             return Err(Error::Conflict);
         }
         // The order of latches. What is to be undone is told by numbers, but nothing is any more.
@@ -551,7 +563,7 @@ impl<S: Scheme> Drop for Work<'_, S> {
             Some(snapshot) => self.shared.close(snapshot),
             None => {}
         }
-        if let Some((record, mode)) = self.missed {
+        if let Some((record, mode)) = self.missed.get() {
             // SAFETY: as above.
             S::linger(unsafe { &*record }, mode, self.arrival);
         }

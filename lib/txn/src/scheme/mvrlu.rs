@@ -98,8 +98,11 @@ impl Scheme for MvRlu {
             let leaves = head.is_dead() || (seen.is_absent() && head.is_latched());
             (!leaves && core::ptr::eq(head.version(), seen)) || work.owns(record)
         };
-        let holds = work.reads().all(|(record, seen)| is_newest(record, seen)) && work.gaps_hold(0, moment.latched);
-        if holds { Ok(0) } else { Err(Conflict) }
+        if let Some((record, _)) = work.reads().find(|(record, seen)| !is_newest(record, seen)) {
+            work.note_missed(record);
+            return Err(Conflict);
+        }
+        if work.gaps_hold(0, moment.latched) { Ok(0) } else { Err(Conflict) }
     }
 }
 
