@@ -316,8 +316,14 @@ impl<'t, S: Scheme> Work<'t, S> {
         self.missed.set(Some((record, Mode::Share)));
     }
 
+    /// What this one may have read under a head that another has linked, if it commits at `moment`.
+    pub(crate) fn may_be_under<'v>(&self, head: &'v Version<S>, moment: Moment) -> Option<&'v Version<S>> {
+        if moment.latched { S::under(head, moment.epoch, self.shared.epochs()) } else { None }
+    }
+
     /// Returns whether what was absent still is, and may be by what the scheme knows of `stamp`.
-    pub(crate) fn gaps_hold(&self, stamp: u64, latched: bool) -> bool {
+    pub(crate) fn gaps_hold(&self, stamp: u64, moment: Moment) -> bool {
+        let latched = moment.latched;
         let mut fresh = |record: &Record<S>| {
             let head = record.head();
             // SAFETY: a head's version inside of the guard.
@@ -326,7 +332,8 @@ impl<'t, S: Scheme> Work<'t, S> {
             let may = || (latched && self.owns(record)) || (!head.is_latched() && S::admits(version, stamp));
             // What is linked for this commit was looked at when the record became its own.
             let linked = || S::LINKS && latched && self.owns(record);
-            let is = head.is_dead() || (version.is_origin() && may()) || linked();
+            let under = || !head.is_latched() && self.may_be_under(version, moment).is_some_and(Version::is_origin);
+            let is = head.is_dead() || (version.is_origin() && may()) || linked() || under();
             if !is {
                 self.note_missed(record);
             }

@@ -85,6 +85,14 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         version.begin.load(Ordering::Relaxed) <= moment
     }
 
+    /// What a transaction that commits at `moment` may have read of a record with this head: the version under one that is not
+    /// stamped yet and will be above `moment`. Called after the draw of `moment` and a SeqCst fence.
+    #[doc(hidden)]
+    fn under<'v>(head: &'v Version<Self>, moment: u64, epochs: &Epochs<Self>) -> Option<&'v Version<Self>> {
+        let _ = (head, moment, epochs);
+        None
+    }
+
     /// Publishes what a transaction has written, if what it has read allows it; the epoch.
     #[doc(hidden)]
     fn install(work: &mut Work<'_, Self>, encoded: Option<Encoded>, done: &mut Done<Self>) -> Result<u64, Error> {
@@ -158,8 +166,8 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
 
 /// Returns whether all that was read is current, and not latched by another.
 fn all_current<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Conflict> {
-    let holds = work.reads().all(|(record, seen)| work.is_current(record, seen, moment.latched))
-        && work.gaps_hold(0, moment.latched);
+    let holds =
+        work.reads().all(|(record, seen)| work.is_current(record, seen, moment.latched)) && work.gaps_hold(0, moment);
     if holds { Ok(0) } else { Err(Conflict) }
 }
 

@@ -19,7 +19,9 @@
 //!    stamp decides by the exchanges above, or has passed its fence before the writer's, which comes before the draw.
 //! 2. *What was read is the newest when the stamp is drawn.* T links, draws, passes a SeqCst fence, and finds in each record that
 //!    it has read the version it saw. Another that writes one of them links, passes its fence, and draws. If T misses that link, T's
-//!    fence comes first, and its stamp is less. So records that are owned but not linked do not matter.
+//!    fence comes first, and its stamp is less. So records that are owned but not linked do not matter. If T finds the link, it asks the
+//!    other's word, as a reader of its own stamp does: the version under a set that is above T's stamp, or will be, is the newest at it.
+//!    So of two that have each read what the other writes, the one with the lower stamp commits.
 //!
 //! The paper makes transactions serializable by locking what they read, too (`try_lock_const`): that writes to each record that is
 //! read. A validation loads one word of it, and transactions that only read need not even that: they are at their moment.
@@ -68,9 +70,20 @@ impl Scheme for MvRlu {
         if begin & LINKED == 0 {
             return begin <= moment;
         }
-        // SAFETY: `link` exposed the address of the set's first version, which is freed a grace period after all of the set have
-        // their stamps, or are out of their chains.
-        is_before(unsafe { &*core::ptr::with_exposed_provenance((begin & !LINKED) as usize) }, moment, epochs)
+        // SAFETY: read of a version inside of the guard.
+        is_before(unsafe { set_of(begin) }, moment, epochs)
+    }
+
+    fn under<'v>(head: &'v Version<Self>, moment: u64, epochs: &Epochs<Self>) -> Option<&'v Version<Self>> {
+        // Acquire, and before `begin`: what is pruned from under it is so after its stamp was seen in `begin`, by a Release.
+        let under = head.older.load(Ordering::Acquire);
+        let begin = head.begin.load(Ordering::Acquire);
+        // SAFETY: read of a version inside of the guard.
+        if begin & LINKED == 0 || is_before(unsafe { set_of(begin) }, moment, epochs) {
+            return None;
+        }
+        // SAFETY: in the chain inside of the guard.
+        unsafe { under.as_ref() }
     }
 
     fn install(work: &mut Work<'_, Self>, encoded: Option<Encoded>, done: &mut Done<Self>) -> Result<u64, Error> {
@@ -94,16 +107,29 @@ impl Scheme for MvRlu {
     fn judge(work: &Work<'_, Self>, moment: Moment) -> Result<u64, Conflict> {
         let is_newest = |record: &Record<Self>, seen: &Version<Self>| {
             let head = record.head();
+            // SAFETY: a head's version inside of the guard.
+            let version = unsafe { &*head.version() };
             // Who takes a record out latches it before another can be linked for its key, and kills it afterwards.
             let leaves = head.is_dead() || (seen.is_absent() && head.is_latched());
-            (!leaves && core::ptr::eq(head.version(), seen)) || work.owns(record)
+            let is_under = || work.may_be_under(version, moment).is_some_and(|under| core::ptr::eq(under, seen));
+            (!leaves && (core::ptr::eq(version, seen) || is_under())) || work.owns(record)
         };
         if let Some((record, _)) = work.reads().find(|(record, seen)| !is_newest(record, seen)) {
             work.note_missed(record);
             return Err(Conflict);
         }
-        if work.gaps_hold(0, moment.latched) { Ok(0) } else { Err(Conflict) }
+        if work.gaps_hold(0, moment) { Ok(0) } else { Err(Conflict) }
     }
+}
+
+/// The word of the set that a `begin` leads to.
+///
+/// # Safety
+/// It was read, with [`LINKED`], of a version that was in a chain since the caller's guard began.
+unsafe fn set_of<'g>(begin: u64) -> &'g AtomicU64 {
+    // SAFETY: `link` exposed the address of the set's first version, which is freed a grace period after all of the set have
+    // their stamps, or are out of their chains.
+    unsafe { &*core::ptr::with_exposed_provenance((begin & !LINKED) as usize) }
 }
 
 /// Returns whether a set is stamped up to `moment`, for a reader that has met it; sees to it that it never is, otherwise.

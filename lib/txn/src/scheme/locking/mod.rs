@@ -25,11 +25,11 @@ mod wait_die;
 pub use no_wait::NoWait;
 pub use wait_die::WaitDie;
 
-use super::{Conflict, Scheme, linger};
+use super::{Conflict, Moment, Scheme, linger};
 use crate::work::Work;
 
 /// Judges what a transaction has not locked.
-fn judge<S: Scheme>(work: &Work<'_, S>, latched: bool) -> Result<u64, Conflict> {
+fn judge<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Conflict> {
     debug_assert!(work.reads().all(|(record, seen)| core::ptr::eq(record.head().version(), seen)), "locked rows stay");
-    if work.gaps_hold(0, latched) { Ok(0) } else { Err(Conflict) }
+    if work.gaps_hold(0, moment) { Ok(0) } else { Err(Conflict) }
 }
