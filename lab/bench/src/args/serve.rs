@@ -18,7 +18,7 @@ pub enum Appendonly {
     Always,
 }
 
-/// Whether clients show certificates.
+/// What is asked of clients about certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuthClients {
     /// They have to
@@ -44,7 +44,7 @@ pub struct Tls {
     /// The authorities of clients' certificates (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_port")]
     pub tls_ca_cert_file: Option<PathBuf>,
-    /// Whether clients show certificates
+    /// What is asked of clients about certificates
     #[arg(long, value_enum, default_value = "yes")]
     pub tls_auth_clients: AuthClients,
 }
