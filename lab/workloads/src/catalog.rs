@@ -1,9 +1,10 @@
 //! Arenas by name: schemes over maps, and the global lock. What is generic is made here, once, so that the command is not.
 
-use archipelago_txn::on::{self, Kind};
+use archipelago_txn::on;
 use archipelago_txn::{Isolation, NoWait, Scheme, Silo, TicToc, WaitDie};
 
 use crate::arena::Arena;
+use crate::chosen::{Choice, Chosen};
 use crate::smallbank::SmallBank;
 use crate::store::Store;
 use crate::tpcc::{Scale, Tpcc};
@@ -47,6 +48,7 @@ pub fn load<D: Store>(db: D, workload: Workload, seed: u64) -> Box<dyn Arena> {
 pub struct Known {
     /// Its name: of ours, the scheme's and the map's.
     pub name: &'static str,
+    map: Choice,
     isolation: Isolation,
     make: fn(Isolation, Workload, u64) -> Box<dyn Arena>,
 }
@@ -54,29 +56,35 @@ pub struct Known {
 impl Known {
     /// A store that is made by `make` with a workload in it, which takes a seed. Its transactions are serializable.
     pub const fn of(name: &'static str, make: fn(Isolation, Workload, u64) -> Box<dyn Arena>) -> Self {
-        Self { name, isolation: Isolation::Serializable, make }
+        Self { name, map: HYDRA, isolation: Isolation::Serializable, make }
     }
 
-    const fn ours<S: Scheme, M: Kind>(name: &'static str, isolation: Isolation) -> Self {
-        let make = |isolation, workload, seed| load(Engine::<S, M>::at(isolation), workload, seed);
-        Self { name, isolation, make }
+    const fn ours<S: Scheme>(name: &'static str, map: Choice, isolation: Isolation) -> Self {
+        let make = |isolation, workload, seed| load(Engine::<S, Chosen>::at(isolation), workload, seed);
+        Self { name, map, isolation, make }
     }
 
     /// Loads a workload into a new one.
     pub fn load(&self, workload: Workload, seed: u64) -> Box<dyn Arena> {
-        (self.make)(self.isolation, workload, seed)
+        self.map.within(|| (self.make)(self.isolation, workload, seed))
     }
 }
+
+pub(crate) const HYDRA: Choice = Choice::of::<on::HydraList>();
 
 /// A scheme over each map.
 macro_rules! over_maps {
     ($name:literal, $scheme:ty, $isolation:ident) => {
         [
-            Known::ours::<$scheme, on::HydraList>(concat!($name, "-hydralist"), Isolation::$isolation),
-            Known::ours::<$scheme, on::Art>(concat!($name, "-art"), Isolation::$isolation),
-            Known::ours::<$scheme, on::BLinkTree>(concat!($name, "-blink"), Isolation::$isolation),
-            Known::ours::<$scheme, on::EunoBTree>(concat!($name, "-euno-btree"), Isolation::$isolation),
-            Known::ours::<$scheme, on::EunoSkipList>(concat!($name, "-euno-skiplist"), Isolation::$isolation),
+            Known::ours::<$scheme>(concat!($name, "-hydralist"), HYDRA, Isolation::$isolation),
+            Known::ours::<$scheme>(concat!($name, "-art"), Choice::of::<on::Art>(), Isolation::$isolation),
+            Known::ours::<$scheme>(concat!($name, "-blink"), Choice::of::<on::BLinkTree>(), Isolation::$isolation),
+            Known::ours::<$scheme>(concat!($name, "-euno-btree"), Choice::of::<on::EunoBTree>(), Isolation::$isolation),
+            Known::ours::<$scheme>(
+                concat!($name, "-euno-skiplist"),
+                Choice::of::<on::EunoSkipList>(),
+                Isolation::$isolation,
+            ),
         ]
     };
 }
@@ -93,9 +101,7 @@ static SCHEMES: &[[Known; 5]] = &[
 /// Stores that are no scheme over a map in memory: with a log, which the virtual machine has not; the global lock.
 static OTHERS: &[Known] = &[
     #[cfg(not(archipelago_sim))]
-    Known::of("silo-logged-hydralist", |_, workload, seed| {
-        load(Engine::<Silo, on::HydraList>::logged(), workload, seed)
-    }),
+    Known::of("silo-logged-hydralist", |_, workload, seed| load(Engine::<Silo, Chosen>::logged(), workload, seed)),
     Known::of("lock", |_, workload, seed| load(Global::default(), workload, seed)),
 ];
 

@@ -5,7 +5,7 @@
 //! record     rows, their keys                global    a rival: one lock over trees
 //! disk       a database with a log           flat      rivals that keep bytes, by an adapter of few lines each
 //! arena      a loaded workload, without its types: what the command runs
-//! catalog    arenas by name
+//! catalog    arenas by name                              chosen    the map of an arena, by name
 //! caches     caches of records, ours and Kyoto's         traces     what is asked of them, and the most that could be found
 //! spaces     address spaces, ours and rivals
 //! ```
@@ -27,6 +27,7 @@
 pub mod arena;
 pub mod caches;
 pub mod catalog;
+mod chosen;
 #[cfg(not(archipelago_sim))]
 mod disk;
 pub mod engine;

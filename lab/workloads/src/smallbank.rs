@@ -249,10 +249,14 @@ mod tests {
     use archipelago_txn::{Isolation, Silo, TicToc, on};
 
     use super::*;
+    use crate::catalog::HYDRA;
+    use crate::chosen::{Choice, Chosen};
     use crate::{Engine, Global};
 
-    fn beside<D: Store>(db: D) {
-        let bank = SmallBank::load(db, 200);
+    const ART: Choice = Choice::of::<on::Art>();
+
+    fn beside<D: Store>(db: D, map: Choice) {
+        let bank = map.within(|| SmallBank::load(db, 200));
         std::thread::scope(|scope| {
             for thread in 0..3 {
                 let bank = &bank;
@@ -268,16 +272,16 @@ mod tests {
 
     #[test]
     fn no_cent_is_lost() {
-        beside(Engine::<Silo, on::Art>::serializable());
-        beside(Engine::<TicToc, on::HydraList>::serializable());
-        beside(Global::default());
+        beside(Engine::<Silo, Chosen>::serializable(), ART);
+        beside(Engine::<TicToc, Chosen>::serializable(), HYDRA);
+        beside(Global::default(), HYDRA);
         #[cfg(not(archipelago_sim))]
-        beside(Engine::<Silo, on::HydraList>::logged());
+        beside(Engine::<Silo, Chosen>::logged(), HYDRA);
     }
 
     /// A check of a customer's whole money, in the middle of which all savings are taken.
     fn check_beside_savings(isolation: Isolation) -> Result<(), String> {
-        let bank = SmallBank::load(Engine::<Silo, on::Art>::at(isolation), 2);
+        let bank = ART.within(|| SmallBank::load(Engine::<Silo, Chosen>::at(isolation), 2));
         let run = |task, pause: &dyn Fn()| {
             let done = bank.db.transact(|tx| bank.run(tx, task, pause)).unwrap();
             bank.moved.fetch_add(done, Ordering::Relaxed);

@@ -220,11 +220,12 @@ mod tests {
     use archipelago_txn::{Isolation, Silo, TicToc, on};
 
     use super::*;
+    use crate::chosen::{Choice, Chosen};
     use crate::{Engine, Global};
 
-    fn beside<D: Store, const C: usize>(db: D, reports: Reports) -> u64 {
+    fn beside<D: Store, const C: usize>(db: D, map: Choice, reports: Reports) -> u64 {
         let load = Load { rows: 2000, theta: 0.9, updates: 20, reports };
-        let ycsb = Ycsb::<D, C>::load(db, load);
+        let ycsb = map.within(|| Ycsb::<D, C>::load(db, load));
         let turns = std::thread::scope(|scope| {
             let run = |thread| {
                 let mut client = ycsb.client(thread, 3);
@@ -239,10 +240,13 @@ mod tests {
 
     #[test]
     fn no_update_is_lost() {
-        let reports = beside::<_, 1>(Engine::<Silo, on::HydraList>::serializable(), Reports::Transactions);
+        let [hydra, euno, art] =
+            [Choice::of::<on::HydraList>(), Choice::of::<on::EunoBTree>(), Choice::of::<on::Art>()];
+        let reports = beside::<_, 1>(Engine::<Silo, Chosen>::serializable(), hydra, Reports::Transactions);
         assert!(reports > 0, "none of 6000 was a report");
-        assert_eq!(reports, beside::<_, 10>(Engine::<TicToc, on::EunoBTree>::serializable(), Reports::Views));
-        assert_eq!(reports, beside::<_, 1>(Engine::<Silo, on::Art>::at(Isolation::Snapshot), Reports::Transactions));
-        assert_eq!(reports, beside::<_, 1>(Global::default(), Reports::Transactions));
+        assert_eq!(reports, beside::<_, 10>(Engine::<TicToc, Chosen>::serializable(), euno, Reports::Views));
+        let snapshots = Engine::<Silo, Chosen>::at(Isolation::Snapshot);
+        assert_eq!(reports, beside::<_, 1>(snapshots, art, Reports::Transactions));
+        assert_eq!(reports, beside::<_, 1>(Global::default(), hydra, Reports::Transactions));
     }
 }

@@ -114,6 +114,29 @@ impl Connection {
         &self.line
     }
 
+    /// Takes so many lines of answers unread: a client that costs little leaves the processors to the server.
+    fn take_lines(&mut self, mut lines: usize) {
+        while lines > 0 {
+            let bytes = self.reader.fill_buf().expect("the server answers");
+            assert!(!bytes.is_empty() && bytes[0] != b'-', "{}", String::from_utf8_lossy(bytes));
+            let there = bytes.iter().filter(|&&byte| byte == b'\n').count();
+            // The next answers are not asked for before these are here, so nothing of them is taken.
+            assert!(there <= lines, "the server answers what it was asked");
+            lines -= there;
+            let taken = bytes.len();
+            self.reader.consume(taken);
+        }
+    }
+
+    /// Sends requests by thousands.
+    fn fill(&mut self, count: usize, request: impl Fn(usize) -> Vec<u8>) {
+        for first in (0..count).step_by(1000) {
+            let numbers = first..count.min(first + 1000);
+            self.send(&numbers.clone().flat_map(&request).collect::<Vec<u8>>());
+            numbers.for_each(|_| _ = self.skip());
+        }
+    }
+
     fn ask(&mut self, words: &[&str]) {
         self.send(&request(words));
         self.skip();
@@ -137,7 +160,18 @@ fn made(command: &str, number: usize) -> Vec<u8> {
         "ZRANK" => request(&["ZRANK", "zset", &member]),
         "ZINCRBY" => request(&["ZINCRBY", "zset", "1", &member]),
         "HSET" => request(&["HSET", "hash", &member, "value:0123456789"]),
+        "LRANGE" => request(&["LRANGE", "hundred", "0", "-1"]),
+        "ZRANGE" => request(&["ZRANGE", "zset", "5000", "5099"]),
         _ => request(&["LPUSH", "list", "value:0123456789"]),
+    }
+}
+
+/// The lines of its answer.
+fn lines(command: &str) -> usize {
+    match command {
+        "GET" | "ZINCRBY" => 2,
+        "LRANGE" | "ZRANGE" => 201,
+        _ => 1,
     }
 }
 
@@ -152,7 +186,7 @@ fn drive(connections: &mut [Connection], command: &str, pipeline: usize, request
             connection.send(&batches[(round + number * 7) % batches.len()]);
         }
         for connection in connections.iter_mut() {
-            (0..pipeline).for_each(|_| _ = connection.skip());
+            connection.take_lines(pipeline * lines(command));
         }
     }
     began.elapsed()
@@ -168,11 +202,9 @@ struct Bench {
     ours: Option<PathBuf>,
 }
 
-/// What is measured of a server.
-type Measure<'a> = &'a mut dyn FnMut(&Running) -> f64;
-
 impl Bench {
-    fn start(&self, redis: bool, loops: usize, always: bool) -> Running {
+    /// Starts a server. `redis`: what `redis-server` is told; without, ours.
+    fn start(&self, redis: Option<&[&str]>, loops: usize, always: bool) -> Running {
         static NUMBER: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
         let port = 17_000 + NUMBER.fetch_add(1, Relaxed);
         let directory = std::env::temp_dir().join(format!("archipelago-beside-{}-{port}", std::process::id()));
@@ -181,28 +213,17 @@ impl Bench {
         let fsync = if always { "always" } else { "no" };
         let appends = if always { "yes" } else { "no" };
         let own = std::env::current_exe().expect("this program has a name");
-        let (program, args) = match &self.ours {
-            _ if redis => (
-                Path::new("redis-server"),
-                vec![
-                    "--port",
-                    &port_text,
-                    "--dir",
-                    &shown,
-                    "--save",
-                    "",
-                    "--appendonly",
-                    appends,
-                    "--appendfsync",
-                    fsync,
-                ],
-            ),
-            Some(ours) => (
-                ours.as_path(),
-                vec!["serve", "--port", &port_text, "--loops", &loops, "--dir", &shown, "--appendonly", fsync],
-            ),
-            None => (own.as_path(), vec!["serve", &port_text, &loops, &shown, fsync]),
+        let (program, mut args) = match (redis, &self.ours) {
+            (Some(_), _) => {
+                (Path::new("redis-server"), vec!["--save", "", "--appendonly", appends, "--appendfsync", fsync])
+            }
+            (None, Some(ours)) => (ours.as_path(), vec!["serve", "--loops", &loops, "--appendonly", fsync]),
+            (None, None) => (own.as_path(), vec!["serve", &port_text, &loops, &shown, fsync]),
         };
+        if redis.is_some() || self.ours.is_some() {
+            args.extend(["--port", &port_text, "--dir", &shown]);
+        }
+        args.extend(redis.unwrap_or_default());
         let child = Command::new(program).args(args).stdout(Stdio::null()).spawn().expect("it starts");
         let running = Running { child, port, directory };
         while Connection::to(port).is_err() {
@@ -211,12 +232,28 @@ impl Bench {
         running
     }
 
-    /// Medians of ours and of Redis's.
-    fn both(&self, loops: usize, always: bool, measure: Measure) -> [f64; 2] {
-        let servers = [self.start(false, loops, always), self.start(true, loops, always)];
+    /// Ours and Redis's, with the same things in them.
+    fn both(&self, redis: &[&str], loops: usize, always: bool) -> [Running; 2] {
+        let servers = [self.start(None, loops, always), self.start(Some(redis), loops, always)];
+        for server in &servers {
+            let mut connection = server.connect();
+            connection.fill(100_000, |key| request(&["SET", &format!("key:{key}"), "value:0123456789"]));
+            connection.fill(10_000, |member| request(&["ZADD", "zset", "1", &format!("member:{member}")]));
+            connection.fill(100, |_| request(&["LPUSH", "hundred", "value:0123456789"]));
+        }
+        servers
+    }
+
+    /// Medians of a figure of ours and of Redis's, by turns. The first run of each fills the caches.
+    fn medians(&self, servers: &[Running; 2], mut measure: impl FnMut(&Running) -> f64) -> [f64; 2] {
         let mut values = [Vec::new(), Vec::new()];
-        for _ in 0..self.runs {
-            (0..2).for_each(|which| values[which].push(measure(&servers[which])));
+        for run in 0..=self.runs {
+            for which in 0..2 {
+                let value = measure(&servers[which]);
+                if run > 0 {
+                    values[which].push(value);
+                }
+            }
         }
         values.map(median)
     }
@@ -225,93 +262,102 @@ impl Bench {
         println!("{name:28} {ours:12.3} {redis:12.3} {unit:10} {:6.2}", ours / redis);
     }
 
-    /// The processor's time of a server.
+    /// The processor's time of a server, by one connection.
     fn cpu(&self) {
         println!("{:28} {:>12} {:>12} {:10} ratio", "", "ours", "redis", "");
+        let servers = self.both(&[], 1, false);
         for pipeline in [1, 16] {
-            let servers = [self.start(false, 1, false), self.start(true, 1, false)];
-            let mut connections = servers.each_ref().map(|server| [server.connect()]);
             for command in ["SET", "GET", "ZINCRBY", "ZRANK", "HSET", "LPUSH"] {
                 let requests = if pipeline == 1 { 20_000 } else { 200_000 };
-                let mut values = [Vec::new(), Vec::new()];
-                for run in 0..=self.runs {
-                    for which in 0..2 {
-                        let before = servers[which].cpu();
-                        drive(&mut connections[which], command, pipeline, requests);
-                        let took = servers[which].cpu() - before;
-                        // The first fills the caches.
-                        if run > 0 {
-                            values[which].push(took as f64 / requests as f64 / 1000.0);
-                        }
-                    }
-                }
-                connections.iter_mut().for_each(|[connection]| connection.ask(&["DEL", "list"]));
-                Self::row(&format!("{command}, pipelines of {pipeline}"), values.map(median), "s/million");
+                let values = self.medians(&servers, |server| {
+                    let mut connection = [server.connect()];
+                    let before = server.cpu();
+                    drive(&mut connection, command, pipeline, requests);
+                    let took = server.cpu() - before;
+                    connection[0].ask(&["DEL", "list"]);
+                    took as f64 / requests as f64 / 1000.0
+                });
+                Self::row(&format!("{command}, pipelines of {pipeline}"), values, "s/million");
             }
         }
     }
 
-    /// Requests a second of 50 connections.
+    /// Requests a second of 50 connections, beside Redis with one thread and with two for its sockets. How much of its time the
+    /// client's one thread ran is told, too: where that is nearly all, the client is the limit.
     fn many(&self) {
-        println!("{:28} {:>12} {:>12} {:10} ratio", "", "ours", "redis", "");
-        for (command, pipeline, requests) in
-            [("GET", 1, 100_000), ("SET", 1, 100_000), ("GET", 16, 800_000), ("SET", 16, 800_000)]
-        {
-            let mut measure = |server: &Running| {
-                let mut connections: Vec<Connection> = (0..50).map(|_| server.connect()).collect();
-                let took = drive(&mut connections, command, pipeline, requests);
-                requests as f64 / took.as_secs_f64() / 1000.0
-            };
-            Self::row(&format!("{command}, pipelines of {pipeline}"), self.both(2, false, &mut measure), "k/s");
+        println!("{:28} {:>12} {:>12} {:10} ratio, client's share of a processor", "", "ours", "redis", "");
+        for redis in [&[][..], &["--io-threads", "2", "--io-threads-do-reads", "yes"]] {
+            println!("redis-server {}", redis.join(" "));
+            let servers = self.both(redis, 2, false);
+            for (command, pipeline, requests) in [
+                ("GET", 1, 100_000),
+                ("SET", 1, 100_000),
+                ("GET", 16, 800_000),
+                ("SET", 16, 800_000),
+                ("ZINCRBY", 16, 400_000),
+                ("LRANGE", 16, 80_000),
+                ("ZRANGE", 16, 80_000),
+            ] {
+                let (mut ran, mut all) = (0.0, 0.0);
+                let values = self.medians(&servers, |server| {
+                    let mut connections: Vec<Connection> = (0..50).map(|_| server.connect()).collect();
+                    let before = own_cpu();
+                    let took = drive(&mut connections, command, pipeline, requests).as_secs_f64();
+                    (ran, all) = (ran + own_cpu() - before, all + took);
+                    requests as f64 / took / 1000.0
+                });
+                Self::row(&format!("{command}, pipelines of {pipeline}"), values, &format!("k/s {:.2}", ran / all));
+            }
         }
     }
 
     /// How long one client waits while another asks for much.
     fn tails(&self) {
         println!("{:28} {:>12} {:>12} {:10} ratio", "p99.9 of GET beside", "ours", "redis", "");
-        let spin = "local n = 0 for i = 1, 100000000 do n = n + 1 end return n";
+        let spin = "local n = 0 for i = 1, 90000000 do n = n + 1 end return n";
         let longs: [(&str, &[&str]); 4] = [
             ("nothing", &[]),
             ("KEYS *, a million keys", &["KEYS", "*"]),
             ("ZRANGE of 100,000", &["ZRANGE", "big", "0", "-1"]),
             ("a script of a second", &["EVAL_RO", spin, "0"]),
         ];
-        let servers = [self.start(false, 2, false), self.start(true, 2, false)];
+        let servers = self.both(&[], 2, false);
         for server in &servers {
             let mut connection = server.connect();
-            for first in (0..1_000_000).step_by(1000) {
-                let sets = (first..first + 1000).flat_map(|key| request(&["SET", &format!("key:{key}"), "value"]));
-                connection.send(&sets.collect::<Vec<u8>>());
-                (0..1000).for_each(|_| _ = connection.skip());
-            }
-            for first in (0..100_000).step_by(1000) {
-                let add = |member| request(&["ZADD", "big", &format!("{member}"), &format!("member:{member}")]);
-                connection.send(&(first..first + 1000).flat_map(add).collect::<Vec<u8>>());
-                (0..1000).for_each(|_| _ = connection.skip());
-            }
+            connection.fill(1_000_000, |key| request(&["SET", &format!("key:{key}"), "value"]));
+            connection
+                .fill(100_000, |member| request(&["ZADD", "big", &format!("{member}"), &format!("member:{member}")]));
         }
         for (name, long) in longs {
-            let mut values = [Vec::new(), Vec::new()];
-            for _ in 0..self.runs {
-                (0..2).for_each(|which| values[which].push(waits(&servers[which], long)));
-            }
-            Self::row(name, values.map(median), "ms");
+            Self::row(name, self.medians(&servers, |server| waits(server, long)), "ms");
         }
     }
 
-    /// Changes a second that are on the disk, of 50 connections.
+    /// Changes a second that are on the disk, of 50 connections, and how long a reader waits beside them.
     fn always(&self) {
         println!("{:28} {:>12} {:>12} {:10} ratio", "", "ours", "redis", "");
-        let mut measure = |server: &Running| {
+        let servers = self.both(&[], 2, true);
+        let values = self.medians(&servers, |server| {
             let mut connections: Vec<Connection> = (0..50).map(|_| server.connect()).collect();
-            let took = drive(&mut connections, "SET", 1, 20_000);
-            20_000.0 / took.as_secs_f64() / 1000.0
-        };
-        Self::row("SET, synced", self.both(2, true, &mut measure), "k/s");
+            20.0 / drive(&mut connections, "SET", 1, 20_000).as_secs_f64()
+        });
+        Self::row("SET, synced", values, "k/s");
+        println!("p99.9 of GET beside");
+        for (name, long) in [("nothing", &[][..]), ("synced SETs of other keys", &["SET", "other", "value"])] {
+            Self::row(name, self.medians(&servers, |server| waits(server, long)), "ms");
+        }
     }
 }
 
-/// The 99.9th percentile of a client's waiting, in milliseconds, over two seconds and at least two long requests of another.
+/// Seconds that this process has run.
+fn own_cpu() -> f64 {
+    let ran = fs::read_to_string("/proc/self/schedstat").expect("Linux tells");
+    ran.split(' ').next().and_then(|ran| ran.parse::<f64>().ok()).expect("Linux tells") / 1e9
+}
+
+/// The 99.9th percentile of what a client waits, in milliseconds, over four seconds beside long requests of another. The client
+/// asks each half a millisecond, and what it waits counts from the moment at which it should have asked: a server that answers
+/// nothing for a second is met by two thousand requests and not by one.
 fn waits(server: &Running, long: &[&str]) -> f64 {
     let end = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -327,11 +373,12 @@ fn waits(server: &Running, long: &[&str]) -> f64 {
         let mut connection = server.connect();
         let began = Instant::now();
         let mut waited = Vec::new();
-        while began.elapsed() < Duration::from_secs(2) {
-            let sent = Instant::now();
-            connection.send(&made("GET", waited.len()));
+        for number in 0..8000 {
+            let due = began + number as u32 * Duration::from_micros(500);
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            connection.send(&made("GET", number));
             connection.skip();
-            waited.push(sent.elapsed());
+            waited.push(due.elapsed());
         }
         end.store(true, Relaxed);
         waited.sort();

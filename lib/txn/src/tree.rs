@@ -102,7 +102,8 @@ pub(crate) type Found<'g, K, P, S> = &'g Keyed<K, P, S>;
 
 impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S> {
     pub(crate) fn new(home: &Home, codec: Option<Codec<K, P>>) -> Self {
-        Self { map: Map::new(), gap: S::Gap::default(), gone: Gone::default(), codec, home }
+        // The defaults are those of now, and not those of the first entry, which may come in any thread.
+        Self { map: Map::builder().build(), gap: S::Gap::default(), gone: Gone::default(), codec, home }
     }
 
     /// Says under which number the table is logged.

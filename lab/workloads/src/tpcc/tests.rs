@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use archipelago_txn::{Isolation, Scheme, Silo, TicToc, on};
 
 use super::*;
+use crate::catalog::HYDRA;
+use crate::chosen::{Choice, Chosen};
 use crate::record::Record;
 use crate::store::{Read, Way};
 use crate::{Engine, Global};
@@ -32,10 +34,10 @@ fn dump<D: Store>(tpcc: &Tpcc<D>) -> String {
 }
 
 fn tiny<D: Store>(db: D, warehouses: u16) -> Tpcc<D> {
-    Tpcc::load(db, Scale::TINY, warehouses, 5)
+    HYDRA.within(|| Tpcc::load(db, Scale::TINY, warehouses, 5))
 }
 
-fn ours() -> Engine<Silo, on::HydraList> {
+fn ours() -> Engine<Silo, Chosen> {
     Engine::serializable()
 }
 
@@ -185,8 +187,8 @@ fn questions_are_answered() {
 /// The same terminal leaves the same rows, whatever the store.
 #[test]
 fn all_stores_agree() {
-    fn left<D: Store>(db: D) -> String {
-        let tpcc = tiny(db, 2);
+    fn left<D: Store>(db: D, map: Choice) -> String {
+        let tpcc = map.within(|| Tpcc::load(db, Scale::TINY, 2, 5));
         let mut terminal = tpcc.terminal(1, 3);
         let turns: Vec<Turn> = (0..2000).map(|_| terminal.turn()).collect();
         assert!(turns.iter().all(|turn| turn.begun == 1), "alone it is in no one's way");
@@ -200,20 +202,19 @@ fn all_stores_agree() {
         tpcc.check().unwrap();
         dump(&tpcc)
     }
-    let global = left(Global::default());
-    assert!(left(ours()) == global);
-    assert!(left(Engine::<TicToc, on::BLinkTree>::serializable()) == global);
-    assert!(left(Engine::<Silo, on::EunoBTree>::at(Isolation::Snapshot)) == global);
+    let global = left(Global::default(), HYDRA);
+    assert!(left(ours(), HYDRA) == global);
+    assert!(left(Engine::<TicToc, Chosen>::serializable(), Choice::of::<on::BLinkTree>()) == global);
+    assert!(left(Engine::<Silo, Chosen>::at(Isolation::Snapshot), Choice::of::<on::EunoBTree>()) == global);
 }
 
 /// Terminals beside each other, and a reader that checks the conditions meanwhile.
-fn beside<D: Store>(db: D, warehouses: u16, turns: usize) {
-    let tpcc = tiny(db, warehouses);
+fn beside<D: Store>(tpcc: &Tpcc<D>, turns: usize) {
     let (over, ordered, looks) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let terminals: Vec<_> = (0..4)
             .map(|thread| {
-                let (tpcc, ordered) = (&tpcc, &ordered);
+                let ordered = &ordered;
                 scope.spawn(move || {
                     let mut terminal = tpcc.terminal(thread, 11);
                     for _ in 0..turns {
@@ -241,14 +242,15 @@ fn beside<D: Store>(db: D, warehouses: u16, turns: usize) {
         true
     };
     tpcc.db.view(|view| view.scan(&tpcc.tables.orders, .., Way::Up, count)).unwrap();
-    let loaded = 10 * usize::from(DISTRICTS) * usize::from(warehouses);
+    let loaded = 10 * usize::from(DISTRICTS) * usize::from(tpcc.warehouses);
     assert_eq!(orders, loaded + ordered.into_inner(), "an order is lost, or was made twice");
     assert!(looks.into_inner() > 0);
 }
 
 fn beside_by<S: Scheme>(isolation: Isolation) {
-    beside(Engine::<S, on::HydraList>::at(isolation), 1, 250);
-    beside(Engine::<S, on::Art>::at(isolation), 3, 250);
+    beside(&tiny(Engine::<S, Chosen>::at(isolation), 1), 250);
+    let art = Choice::of::<on::Art>();
+    beside(&art.within(|| Tpcc::load(Engine::<S, Chosen>::at(isolation), Scale::TINY, 3, 5)), 250);
 }
 
 #[test]
@@ -269,7 +271,7 @@ fn conditions_hold_beside_snapshots() {
 
 #[test]
 fn conditions_hold_beside_a_global_lock() {
-    beside(Global::default(), 2, 500);
+    beside(&tiny(Global::default(), 2), 500);
 }
 
 #[test]
