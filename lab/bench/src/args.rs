@@ -2,7 +2,7 @@
 
 mod common;
 mod parse;
-mod serve;
+pub mod serve;
 mod sim;
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use parse::{batch, count, seconds};
 
 pub use common::{Blink, Cache, Common, Euno, Format, Locks, NrWork, Pin, Ranges, Ranks, SetsWork, Show, Timed, Txn};
 pub use parse::Warm;
-pub use serve::{Appendonly, AuthClients, Serve};
+pub use serve::Serve;
 pub use sim::{Sim, SimCommon, SimNr, SimPapers, SimSets, SimYcsb};
 
 /// Archipelago: in-memory data structures that scale on many-core NUMA servers.

@@ -26,6 +26,7 @@ mod report;
 mod resources;
 pub mod rivals;
 pub mod roster;
+#[cfg(not(archipelago_sim))]
 mod serve;
 mod sets;
 mod sim;
@@ -111,7 +112,10 @@ fn execute<R: Roster>(cli: &Cli, release_memory: fn()) -> Result<ExitCode, Failu
     match &cli.command {
         None => only_native().and_then(|()| tour::run::<R>(release_memory)),
         Some(Command::Machine) => print(machine::describe()).map(|_| ExitCode::SUCCESS),
-        Some(Command::Serve(args)) => only_native().and_then(|()| serve::run(args)),
+        #[cfg(not(archipelago_sim))]
+        Some(Command::Serve(args)) => serve::run(args),
+        #[cfg(archipelago_sim)]
+        Some(Command::Serve(_)) => only_native().map(|()| ExitCode::SUCCESS),
         Some(Command::Sim { what }) => sim::execute(what),
         Some(Command::Bench { what: Bench::Verify(args) }) => verify::run::<R>(args),
         Some(Command::Bench { what }) => only_native().and_then(|()| measure::<R>(what, release_memory)),
