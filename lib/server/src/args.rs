@@ -2,6 +2,8 @@
 
 use core::ops::Index;
 
+use archipelago_platform::touch;
+
 /// The arguments of a command, the name among them, in one run of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Args {
@@ -44,7 +46,11 @@ impl Args {
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let end = *self.ends.get(index)? as usize;
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
-        Some(&self.data[start..end])
+        // The log of replicas has it, so all nodes read what one wrote.
+        touch(&raw const self.ends[index], size_of::<u32>());
+        let argument = &self.data[start..end];
+        touch(argument.as_ptr(), argument.len());
+        Some(argument)
     }
 
     /// The arguments from `first` on.

@@ -20,6 +20,7 @@ pub mod list;
 pub mod listpack;
 pub mod meter;
 pub mod pack;
+mod seen;
 pub mod set;
 pub mod small;
 pub mod stream;
@@ -30,6 +31,7 @@ pub mod value;
 pub mod walk;
 pub mod zset;
 
+use core::slice;
 use std::collections::BTreeMap;
 
 use archipelago_replicate::Sequential;
@@ -38,6 +40,7 @@ use crate::acl::user::User;
 use crate::command::{Run, flag};
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
+use seen::wrote;
 use table::{Keyed, Table, hash};
 use value::{Entry, Kind, Value};
 
@@ -199,6 +202,7 @@ impl Db {
     /// Carries out a changing operation.
     pub fn write(&mut self, operation: &Write) -> Outcome {
         self.serial += 1;
+        wrote(slice::from_ref(&self.serial));
         let reply = match operation {
             Write::Call(call) => self.call(call),
             Write::Exec { calls, watched, now } => self.exec(calls, watched, *now),

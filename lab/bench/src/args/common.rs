@@ -272,7 +272,7 @@ pub struct NrWork {
     /// Random words (simulated: lines) written between two operations, comma-separated
     #[arg(long, value_parser = lines, value_delimiter = ',', default_value = "0")]
     pub external_work: Vec<usize>,
-    /// Items in the structure [default: 200k; sorted-set: 10k]
+    /// Items in the structure [default: 200k; sorted-set and server: 10k]
     #[arg(long, value_parser = count)]
     pub count: Option<usize>,
 }
@@ -280,7 +280,7 @@ pub struct NrWork {
 impl NrWork {
     /// Items in the workload's structure: as many as the paper has.
     pub fn items(&self, workload: &str) -> usize {
-        self.count.unwrap_or(if workload == "sorted-set" { 10_000 } else { 200_000 })
+        self.count.unwrap_or(if ["sorted-set", "server"].contains(&workload) { 10_000 } else { 200_000 })
     }
 
     /// Items in the largest structure.

@@ -141,7 +141,7 @@ pub struct SimSets {
 /// `sim nr`
 #[derive(Clone, Debug, Args)]
 pub struct SimNr {
-    /// Workloads, comma-separated: pqueue, dictionary, sorted-set, or all
+    /// Workloads, comma-separated: pqueue, dictionary, sorted-set, server (a sorted set in the server's database), or all
     #[arg(long, default_value = "dictionary")]
     pub workload: String,
     /// Methods, comma-separated: sl, rwl, fc, fc+, nr; lf (a lock-free skip list that frees nothing) and lf-freeing; tas

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use archipelago_platform::time::Duration;
 use archipelago_replicate::{Combined, Replicated};
+use archipelago_server::db::Db;
 use serde_json::json;
 
 use crate::args::{Nr, NrWork};
@@ -30,7 +31,7 @@ use methods::{LockFree, Method, lock_free_keys};
 use structures::{Dictionary, PriorityQueue, SortedSet, Structure};
 
 /// The workloads.
-pub const WORKLOADS: [&str; 3] = ["pqueue", "dictionary", "sorted-set"];
+pub const WORKLOADS: [&str; 4] = ["pqueue", "dictionary", "sorted-set", "server"];
 const METHODS: [&str; 9] = ["sl", "rwl", "fc", "fc+", "nr", "nr+", "lf", "lf-freeing", "lf-crossbeam"];
 
 /// Bytes of an item in one replica.
@@ -125,7 +126,8 @@ impl Taking<'_, '_> {
         match self.workload {
             "pqueue" => self.with_structure::<R, PriorityQueue>(),
             "dictionary" => self.with_structure::<R, Dictionary>(),
-            _ => self.with_structure::<R, SortedSet>(),
+            "sorted-set" => self.with_structure::<R, SortedSet>(),
+            _ => self.with_structure::<R, Db>(),
         }
     }
 
@@ -215,7 +217,7 @@ mod tests {
         let args = args(&line);
         let experiment = experiment::<Own>(&args, || {}).unwrap();
         let rows = experiment.rows(&experiment.measure(&Progress::hidden()));
-        assert_eq!(rows.len(), 4 * (8 + 8 + 6));
+        assert_eq!(rows.len(), 4 * (8 + 8 + 6 + 6));
         assert!(rows.iter().all(|row| row.speeds()[0] > 0.0 && row.text("baseline") == "sl"));
         assert_eq!((rows[0].text("structure"), rows[0].real("ratio")), ("sl", Some(1.0)));
         let (updates, work) = (rows[4].whole("update_percent"), rows[4].whole("external_work"));

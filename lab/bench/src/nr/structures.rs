@@ -5,6 +5,10 @@ use std::hint::black_box;
 
 use archipelago_platform::plain::Plain;
 use archipelago_replicate::Sequential;
+use archipelago_server::args::Args;
+use archipelago_server::command;
+use archipelago_server::db::Db;
+use archipelago_server::operation::{Call, Read, Write};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -271,6 +275,38 @@ impl Structure for SortedSet {
     }
 }
 
+/// The server's database: `ZRANK` and `ZINCRBY` of a sorted set in it, as the server hands them on.
+impl Structure for Db {
+    fn filled(items: usize) -> Self {
+        let mut db = Self::default();
+        for (score, member) in scattered(items).enumerate() {
+            db.write(&Write::Call(called("zadd", &[score as u64, member])));
+        }
+        db
+    }
+
+    fn key_space(items: usize) -> Option<usize> {
+        Some(items)
+    }
+
+    fn operation(op: Op) -> Result<Read, Write> {
+        match op {
+            Op::Read(member) => Ok(Read::Call(called("zrank", &[member]))),
+            Op::Add(member) | Op::Remove(member) => Err(Write::Call(called("zincrby", &[1 + member % 97, member]))),
+        }
+    }
+}
+
+/// A command on the sorted set.
+fn called(command: &str, numbers: &[u64]) -> Call {
+    let mut args = Args::with_capacity(2 + numbers.len(), 32);
+    args.push(command.as_bytes());
+    args.push(b"set");
+    numbers.iter().for_each(|number| args.push(number.to_string().as_bytes()));
+    let command = command::find(command.as_bytes()).expect("the server has it");
+    Call { command, args, db: 0, now: 1, seed: 0, wishes: 0, rights: None }
+}
+
 /// The numbers below `items` in a shuffled order, the same on every call.
 pub fn scattered(items: usize) -> impl Iterator<Item = u64> {
     let mut all: Vec<u64> = (0..items as u64).collect();
@@ -283,6 +319,8 @@ pub fn scattered(items: usize) -> impl Iterator<Item = u64> {
 
 #[cfg(test)]
 mod tests {
+    use archipelago_server::reply::Reply;
+
     use super::*;
 
     /// A change that a read shows to be fake answers what the read did, and leaves things as they were.
@@ -310,6 +348,20 @@ mod tests {
         assert_eq!(set.write(&IncreaseBy(first, 1_000)), Some(1_000));
         assert_eq!(set.read(&first), Some(99));
         assert_eq!(set.read(&100), None);
+    }
+
+    /// Ranks begin as those of the synthetic set. A tie is broken by members, which the database has as texts.
+    #[test]
+    fn the_database_ranks_by_score() {
+        let (mut db, set) = (Db::filled(200), SortedSet::filled(200));
+        let rank = |db: &Db, member| match db.read(&Db::operation(Op::Read(member)).ok().unwrap()).reply {
+            Reply::Int(rank) => rank as u64,
+            other => panic!("{other:?}"),
+        };
+        assert!((0..200).all(|member| Some(rank(&db, member)) == set.read(&member)));
+        let first = (0..200).find(|member| rank(&db, *member) == 0).unwrap();
+        db.write(&Db::operation(Op::Add(first)).err().unwrap());
+        assert!([0, 1].contains(&(rank(&db, first) - first % 97)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use core::cell::OnceCell;
 
 use archipelago_platform::touch_mut;
 use archipelago_replicate::{Combined, Replicated};
+use archipelago_server::db::Db;
 use archipelago_sim::world;
 use archipelago_sync::lock::{DistributedRwLock, Mutex, RawShfl, RawTas, RawTtas};
 use lock_api::RawMutex;
@@ -168,7 +169,8 @@ pub fn contenders(args: &SimNr) -> Result<Vec<Contender>, Failure> {
                     _ if name.starts_with("lf") => lock_free(name, workload, work),
                     "pqueue" => Some(method::<PriorityQueue>(name, work)),
                     "dictionary" => Some(method::<Dictionary>(name, work)),
-                    _ => Some(method::<SortedSet>(name, work)),
+                    "sorted-set" => Some(method::<SortedSet>(name, work)),
+                    _ => Some(method::<Db>(name, work)),
                 };
                 contenders.extend(program.map(|program| Contender {
                     name: (*name).to_owned(),

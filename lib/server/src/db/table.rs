@@ -14,6 +14,8 @@
 
 use core::cmp::Ordering;
 
+use super::seen::{look, read, wrote};
+
 /// What lies in a table.
 pub trait Keyed {
     /// By which it is found.
@@ -107,8 +109,8 @@ impl<E: Keyed> Leaf<E> {
     /// Where the entry is, or where it would be.
     fn find(&self, hash: u32, key: &[u8]) -> Result<usize, usize> {
         let mut at = self.home(hash);
-        while let Some(Some(entry)) = self.slots.get(at) {
-            match entry.hash().cmp(&hash).then_with(|| entry.key().cmp(key)) {
+        while let Some(entry) = self.slots.get(at).and_then(|slot| look(slot).as_ref()) {
+            match entry.hash().cmp(&hash).then_with(|| read(entry.key()).cmp(key)) {
                 Ordering::Less => at += 1,
                 Ordering::Equal => return Ok(at),
                 Ordering::Greater => break,
@@ -132,9 +134,11 @@ impl<E: Keyed> Leaf<E> {
         }
         self.slots[at..=empty].rotate_right(1);
         self.slots[at] = Some(entry);
+        wrote(&self.slots[at..=empty]);
     }
 
     fn remove(&mut self, mut at: usize) -> E {
+        let first = at;
         let entry = self.slots[at].take().expect("the place was found");
         self.len -= 1;
         while let Some(Some(next)) = self.slots.get(at + 1)
@@ -143,6 +147,7 @@ impl<E: Keyed> Leaf<E> {
             self.slots.swap(at, at + 1);
             at += 1;
         }
+        wrote(&self.slots[first..=at]);
         entry
     }
 
@@ -177,14 +182,14 @@ impl<E: Keyed> Table<E> {
 
     fn leaf_of(&self, hash: u32) -> Option<usize> {
         let place = if self.bits == 0 { 0 } else { hash >> (32 - self.bits) };
-        self.directory.get(place as usize).map(|leaf| *leaf as usize)
+        self.directory.get(place as usize).map(|leaf| *look(leaf) as usize)
     }
 
     /// Where the entry with this key lies.
     pub fn find(&self, key: &[u8]) -> Option<Place> {
         let hash = hash(key);
         let leaf = self.leaf_of(hash)?;
-        Some(Place(leaf as u32, self.leaves[leaf].find(hash, key).ok()? as u32))
+        Some(Place(leaf as u32, look(&self.leaves[leaf]).find(hash, key).ok()? as u32))
     }
 
     /// The entry there.

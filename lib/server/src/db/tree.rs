@@ -5,6 +5,10 @@
 //! - A child's `low` is not above its first item, and above the last item of the child before.
 //! - A child's `count` is the number of items below it.
 
+use core::slice;
+
+use super::seen::{look, wrote};
+
 /// Items of a leaf, and children of an inner node, at most.
 const MOST: usize = 64;
 
@@ -38,8 +42,9 @@ impl<T: Ord + Clone> Node<T> {
     fn insert(&mut self, item: T) -> (bool, Option<Child<T>>) {
         match self {
             Self::Leaf(items) => {
-                let Err(at) = items.binary_search(&item) else { return (false, None) };
+                let Err(at) = items.binary_search_by(|met| look(met).cmp(&item)) else { return (false, None) };
                 items.insert(at, item);
+                wrote(&items[at..]);
                 if items.len() <= MOST {
                     return (true, None);
                 }
@@ -47,19 +52,22 @@ impl<T: Ord + Clone> Node<T> {
                 let middle = if at + 1 == items.len() { MOST } else { MOST / 2 };
                 let upper = items.split_off(middle);
                 items.shrink_to_fit();
+                wrote(&upper);
                 (true, Some(Child { low: upper[0].clone(), count: upper.len(), node: Self::Leaf(upper) }))
             }
             Self::Inner(children) => {
-                let at = children.partition_point(|child| child.low <= item).saturating_sub(1);
+                let at = children.partition_point(|child| look(child).low <= item).saturating_sub(1);
                 let child = &mut children[at];
                 if item < child.low {
                     child.low = item.clone();
                 }
                 let (inserted, split) = child.node.insert(item);
                 child.count += usize::from(inserted);
+                wrote(slice::from_ref(child));
                 let Some(new) = split else { return (inserted, None) };
                 child.count -= new.count;
                 children.insert(at + 1, new);
+                wrote(&children[at + 1..]);
                 if children.len() <= MOST {
                     return (inserted, None);
                 }
@@ -73,14 +81,20 @@ impl<T: Ord + Clone> Node<T> {
 
     fn remove(&mut self, item: &T) -> bool {
         match self {
-            Self::Leaf(items) => items.binary_search(item).map(|at| items.remove(at)).is_ok(),
+            Self::Leaf(items) => {
+                let Ok(at) = items.binary_search_by(|met| look(met).cmp(item)) else { return false };
+                items.remove(at);
+                wrote(&items[at..]);
+                true
+            }
             Self::Inner(children) => {
-                let at = children.partition_point(|child| child.low <= *item);
+                let at = children.partition_point(|child| look(child).low <= *item);
                 let Some(at) = at.checked_sub(1) else { return false };
                 if !children[at].node.remove(item) {
                     return false;
                 }
                 children[at].count -= 1;
+                wrote(&children[at..=at]);
                 if children[at].node.width() == 0 {
                     children.remove(at);
                 } else if at > 0 && children[at - 1].node.width() + children[at].node.width() <= MOST / 2 {
@@ -113,12 +127,12 @@ impl<T: Ord + Clone> Node<T> {
             Self::Leaf(items) => {
                 let items = &items[skip..];
                 let count = items.len().min(*left);
-                items[..count].iter().for_each(each);
+                items[..count].iter().for_each(|item| each(look(item)));
                 *left -= count;
             }
             Self::Inner(children) => {
                 for child in children {
-                    if skip >= child.count {
+                    if skip >= look(child).count {
                         skip -= child.count;
                         continue;
                     }
@@ -175,10 +189,10 @@ impl<T: Ord + Clone> Tree<T> {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
             match node {
-                Node::Leaf(items) => return rank + items.partition_point(&before),
+                Node::Leaf(items) => return rank + items.partition_point(|item| before(look(item))),
                 Node::Inner(children) => {
-                    let at = children.partition_point(|child| before(&child.low)).saturating_sub(1);
-                    rank += children[..at].iter().map(|child| child.count).sum::<usize>();
+                    let at = children.partition_point(|child| before(&look(child).low)).saturating_sub(1);
+                    rank += children[..at].iter().map(|child| look(child).count).sum::<usize>();
                     node = &children[at].node;
                 }
             }

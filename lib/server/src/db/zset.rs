@@ -1,10 +1,12 @@
 //! Sorted sets: a pack of members and scores while they are few, or a table of members beside a tree by score.
 
 use core::cmp::Ordering;
+use core::slice;
 
 use archipelago_platform::sync::Arc;
 
 use super::pack::Pack;
+use super::seen::{look, read, wrote};
 use super::table::{Keyed, Table, hash};
 use super::tree::Tree;
 
@@ -39,7 +41,8 @@ impl PartialOrd for Ranked {
 impl Ord for Ranked {
     fn cmp(&self, other: &Self) -> Ordering {
         // Both zeros are equal here, as in Redis.
-        self.score.partial_cmp(&other.score).unwrap_or(Ordering::Equal).then_with(|| self.member.cmp(&other.member))
+        let members = || read(&self.member).cmp(read(&other.member));
+        self.score.partial_cmp(&other.score).unwrap_or(Ordering::Equal).then_with(members)
     }
 }
 
@@ -143,7 +146,7 @@ impl Zset {
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         match self {
             Self::Packed(pack) => pairs(pack).find(|(_, met, _)| *met == member).map(|(_, _, score)| score),
-            Self::Large { table, .. } => table.get(member).map(Scored::score),
+            Self::Large { table, .. } => look(&**table).get(member).map(Scored::score),
         }
     }
 
@@ -183,6 +186,7 @@ impl Zset {
             if before.score != score {
                 tree.remove(&before);
                 scored.ranked.score = score;
+                wrote(slice::from_ref(scored));
                 tree.insert(scored.ranked.clone());
             }
             return Some(before.score);
@@ -222,7 +226,7 @@ impl Zset {
     pub fn rank(&self, before: impl Fn(&[u8], f64) -> bool) -> usize {
         match self {
             Self::Packed(pack) => pairs(pack).take_while(|(_, member, score)| before(member, *score)).count(),
-            Self::Large { tree, .. } => tree.rank(|ranked| before(&ranked.member, ranked.score)),
+            Self::Large { tree, .. } => look(&**tree).rank(|ranked| before(&ranked.member, ranked.score)),
         }
     }
 
