@@ -40,7 +40,7 @@ use crate::acl::user::User;
 use crate::command::{Run, flag};
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
-use seen::wrote;
+use seen::{look, wrote};
 use table::{Keyed, Table, hash};
 use value::{Entry, Kind, Value};
 
@@ -236,7 +236,11 @@ impl Db {
             }
         };
         self.settle();
-        let effects = (self.effects != Effects::default()).then(|| Box::new(core::mem::take(&mut self.effects)));
+        let is_told = *look(&self.effects) != Effects::default();
+        let effects = is_told.then(|| {
+            wrote(slice::from_ref(&self.effects));
+            Box::new(core::mem::take(&mut self.effects))
+        });
         Outcome { reply, effects }
     }
 

@@ -159,8 +159,10 @@ impl<T: Ord + Clone> Tree<T> {
 
     /// Puts an item in. Returns whether it was not there. O(log n).
     pub fn insert(&mut self, item: T) -> bool {
+        look(&*self);
         let (inserted, split) = self.root.insert(item);
         self.len += usize::from(inserted);
+        wrote(slice::from_ref(&self.len));
         if let Some(new) = split {
             let old = core::mem::replace(&mut self.root, Node::Inner(Vec::new()));
             let low = match &old {
@@ -174,8 +176,10 @@ impl<T: Ord + Clone> Tree<T> {
 
     /// Takes an item out. Returns whether it was there. O(log n).
     pub fn remove(&mut self, item: &T) -> bool {
+        look(&*self);
         let removed = self.root.remove(item);
         self.len -= usize::from(removed);
+        wrote(slice::from_ref(&self.len));
         while let Node::Inner(children) = &mut self.root
             && children.len() < 2
         {
