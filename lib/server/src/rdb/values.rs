@@ -14,6 +14,9 @@ use crate::db::stream_node::Node;
 use crate::db::value::{Kind, Value};
 use crate::db::zset::Zset;
 
+/// The last time at which a field may expire, in milliseconds since 1970: what Redis reads.
+const LAST_READ: u64 = (1 << 48) - 1;
+
 /// What was read.
 #[derive(Debug)]
 pub enum Found {
@@ -49,12 +52,19 @@ pub fn read<R: Read>(input: &mut Input<'_, R>, kind: u8) -> Result<Found, Error>
         19 => stream(input, 2)?.into(),
         20 => with(input, listpack::items, set_of)?.into(),
         21 => stream(input, 3)?.into(),
+        24 => dated_hash(input)?.into(),
+        25 => dated_pack(input)?.into(),
+        22 | 23 => {
+            return Err(input.wrong(
+                "a hash with fields that expire, of a version of Redis before 7.4: save with Redis 7.4 or newer",
+            ));
+        }
         6 | 7 => {
             return Err(
                 input.wrong("a value of a module, which only Redis with this module reads: delete it there first")
             );
         }
-        _ => return Err(input.wrong(format!("values of type {kind} are not known: save with Redis 7.0 or 7.2"))),
+        _ => return Err(input.wrong(format!("values of type {kind} are not known: save with Redis 7.0 to 8.0"))),
     })
 }
 
@@ -145,6 +155,40 @@ fn hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
         }
     }
     Ok(hash)
+}
+
+/// Sets a new field that expires at a time, or never (0).
+fn date(hash: &mut Hash, name: &[u8], value: &[u8], at: u64) -> Option<()> {
+    let sane = at <= LAST_READ && hash.set(name, value);
+    hash.expire_at(name, (at != 0).then_some(at));
+    sane.then_some(())
+}
+
+/// The first of the times at which fields expire, and before each field how much later it does, and 1; or 0: never.
+fn dated_hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
+    let (first, mut hash) = (u64::from_le_bytes(input.array()?), Hash::default());
+    for _ in 0..input.length()? {
+        let at = match input.length()? {
+            0 => Some(0),
+            later => first.checked_add(later - 1),
+        };
+        let (name, value) = (input.string()?, input.string()?);
+        at.and_then(|at| date(&mut hash, &name, &value, at)).ok_or_else(|| input.damaged())?;
+    }
+    Ok(hash)
+}
+
+/// Fields, values and times in a listpack, behind the first of the times.
+fn dated_pack<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
+    input.array::<8>()?;
+    with(input, listpack::items, |items| {
+        let mut hash = Hash::default();
+        for field in items.chunks(3) {
+            let [name, value, at] = field else { return None };
+            date(&mut hash, &name.bytes(), &value.bytes(), at.int()?.try_into().ok()?)?;
+        }
+        Some(hash)
+    })
 }
 
 fn zset<R: Read>(input: &mut Input<'_, R>, binary: bool) -> Result<Zset, Error> {
