@@ -302,6 +302,52 @@ mod tests {
         Value::Stream(Box::new(stream))
     }
 
+    /// A payload of this type and content.
+    fn payload(kind: u8, content: &[u8]) -> Vec<u8> {
+        [&[kind], content, &12_u16.to_le_bytes(), &[0; 8]].concat()
+    }
+
+    #[test]
+    fn hashes_whose_fields_expire_are_read_as_redis_writes_them() {
+        // A listpack of fields, values and times: those with a time first, in their order.
+        let mut pack = vec![0; 4];
+        pack.extend(6_u16.to_le_bytes());
+        for item in [&b"a"[..], b"1", b"1800000000000", b"b", b"2", b"0"] {
+            crate::db::listpack::put(item, &mut pack);
+        }
+        pack.push(crate::db::listpack::END);
+        let length = pack.len() as u32;
+        pack[..4].copy_from_slice(&length.to_le_bytes());
+        let first = 1_800_000_000_000_u64.to_le_bytes();
+        let few = [&first[..], &[pack.len() as u8], &pack].concat();
+        // Before each field of a table how much later than the first it expires, and 1.
+        let many = [&first[..], &[3], &[1, 1, b'a', 1, b'1'], &[0, 1, b'b', 1, b'2'], &[6, 1, b'c', 1, b'3']].concat();
+        for (kind, content, earliest, last) in [(25, &few, "a", None), (24, &many, "a", Some("c"))] {
+            let Ok(Value::Hash(hash)) = restore(&payload(kind, content)) else { panic!("type {kind} is read") };
+            assert_eq!(hash.find(earliest.as_bytes()), Some((&b"1"[..], 1_800_000_000_000)));
+            assert_eq!(hash.find(b"b"), Some((&b"2"[..], 0)));
+            let last = last.map(|name| hash.find(name.as_bytes()).unwrap().1);
+            assert!(last.is_none_or(|at| at == 1_800_000_000_005));
+            assert!(restore(&payload(kind, &content[..content.len() - 1])).is_err(), "type {kind} that is cut");
+        }
+        for (what, bad) in [
+            (
+                "a field that is there twice",
+                [&first[..], &[2], &[1, 1, b'a', 1, b'1'], &[0, 1, b'a', 1, b'2']].concat(),
+            ),
+            ("a time that no command sets", [&[0xff; 8][..], &[1], &[1, 1, b'a', 1, b'1']].concat()),
+            ("a time that overflows", [&[0xff; 8][..], &[1], &[9, 1, b'a', 1, b'1']].concat()),
+            ("no field", [&first[..], &[0]].concat()),
+        ] {
+            assert!(restore(&payload(24, &bad)).is_err(), "{what}");
+        }
+        for kind in [22, 23] {
+            let mut from = &[0; 40][..];
+            let error = super::read(&mut super::Input::new(&mut from), kind).unwrap_err();
+            assert!(error.what.contains("save with Redis 7.4"), "{error}");
+        }
+    }
+
     #[test]
     fn groups_that_make_no_sense_are_refused() {
         assert!(restore(&dump(&stream(|_, _| {}))).is_ok());
