@@ -100,7 +100,8 @@ impl Server {
             Appendonly::No => None,
             _ => Some(lock(&*disk, &settings.directory)?),
         };
-        let (store, recovery) = Store::open_on(disk.clone(), &settings.directory, settings.appendonly, settings.replicas)?;
+        let (store, recovery) =
+            Store::open_on(disk.clone(), &settings.directory, settings.appendonly, settings.replicas)?;
         let load = |path| files::import(&store, path, now());
         let imported = settings.load.as_deref().map(load).transpose()?;
         let waits = store.waits();
