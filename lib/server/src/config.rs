@@ -80,6 +80,8 @@ impl Config {
     /// What the settings say.
     pub fn new(settings: &Settings) -> Self {
         let appendfsync = if settings.appendonly == Appendonly::Always { "always" } else { "everysec" };
+        // Where nothing listens but TLS, the address is that of TLS.
+        let plain = if settings.tls.as_ref().is_some_and(|tls| tls.only) { 0 } else { settings.address.port() };
         let mut values = vec![
             ("acl-pubsub-default", "resetchannels".into()),
             ("aclfile", settings.aclfile.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
@@ -91,7 +93,7 @@ impl Config {
             ("dir", settings.directory.display().to_string()),
             ("io-threads", settings.loops.to_string()),
             ("maxclients", settings.clients.to_string()),
-            ("port", settings.address.port().to_string()),
+            ("port", plain.to_string()),
             ("protected-mode", "yes".into()),
             ("proto-max-bulk-len", crate::resp::LONGEST_BULK.to_string()),
             ("requirepass", settings.password.clone().unwrap_or_default()),

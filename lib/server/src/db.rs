@@ -7,12 +7,14 @@
 //! - The same operations in the same order make equal databases: nothing here depends on addresses, on a hasher's random
 //!   keys or on the time of day.
 //! - A container that is a key's value is never empty.
-//! - An expired key is there until a write meets it, or the operation that removes what is due; no function of a command
-//!   sees it.
+//! - An expired key, or a field that is due, is there until a write meets it, or the operation that removes what is due; no
+//!   function of a command sees it.
 
+pub mod dated;
 pub mod evict;
 pub mod expiry;
 pub mod extended;
+pub mod fields;
 pub mod hash;
 pub mod hyperloglog;
 pub mod image;
@@ -99,6 +101,10 @@ pub struct Space {
     /// Keys with a time to expire at.
     pub(crate) volatile: usize,
     due: expiry::Due,
+    /// Hashes of which fields expire.
+    pub(crate) dated: usize,
+    /// When the first field of each of them does.
+    fields: expiry::Due,
     /// Bytes of the values, if they are counted.
     heap: usize,
 }
@@ -348,10 +354,11 @@ impl Db {
         let Watched { db, key, since } = watched;
         let changed = self.watched.get(&(*db, key.clone())).is_none_or(|watch| watch.changed > *since);
         let space = self.spaces.get(*db as usize);
-        changed || space.and_then(|space| space.keys.get(key)).is_some_and(|entry| entry.is_dead(now))
+        let met = |entry: &Entry| entry.is_dead(now) || entry.value.due(now) > 0;
+        changed || space.and_then(|space| space.keys.get(key)).is_some_and(met)
     }
 
-    /// Removes keys that have expired, those that did first; of each database at most `most`.
+    /// Removes keys that have expired and fields that are due, those that did first; of each database at most `most` of both.
     fn expire(&mut self, now: u64, most: usize) -> Reply {
         let mut removed = 0;
         for index in 0..DATABASES {
@@ -360,6 +367,11 @@ impl Db {
             let wishes = self.wished();
             let mut change = Change { db: self, index, now, random: Random(0), wishes, rights: None };
             dead.iter().for_each(|key| change.bury(key));
+            let mut left = most;
+            for key in change.space().keys_of_due_fields(now, most) {
+                left -= change.bury_fields(&key, left);
+            }
+            removed += most - left;
         }
         Reply::count(removed)
     }
@@ -381,9 +393,10 @@ impl Db {
         self.serial
     }
 
-    /// How many keys have expired and are still there. O(log n).
+    /// How many keys and fields have expired and are still there; of more than a thousand hashes with such fields, a thousand
+    /// are looked at. O(log n) if there is none.
     pub fn expired(&self, now: u64) -> usize {
-        self.spaces.iter().map(|space| space.due.count(now)).sum()
+        self.spaces.iter().map(|space| space.due.count(now) + space.fields_due(now)).sum()
     }
 
     /// Tells watchers that a key was changed.
@@ -516,13 +529,15 @@ impl Change<'_> {
         }
     }
 
-    /// Removes the key if it has expired.
+    /// Removes the key if it has expired, and some fields of its hash if they have.
     pub fn bury(&mut self, key: &[u8]) {
         let now = self.now;
         let space = self.space();
-        if space.volatile > 0 && space.keys.get(key).is_some_and(|entry| entry.is_dead(now)) {
+        if space.volatile > 0 && space.keys.get(key).is_some_and(|entry| entry.has_expired(now)) {
             self.remove(key);
             self.changed(key, b'x', "expired");
+        } else if space.dated > 0 {
+            self.bury_met(key);
         }
     }
 
@@ -582,21 +597,23 @@ impl Change<'_> {
     /// Sets a key to a value, without a time to expire at. Tells nothing.
     pub fn set(&mut self, key: &[u8], value: Value) {
         let (now, lfu, seed) = (self.now, self.db.lfu, self.random.0);
+        let after = value.earliest();
         let space = self.space_for(key);
         match space.keys.get_mut(key) {
             Some(entry) => {
+                let (hash, before, earliest) = (entry.hash(), entry.expires(), entry.value.earliest());
                 entry.value = value;
                 entry.note_use(now, lfu, seed);
-                if let before @ Some(_) = entry.expires() {
-                    let hash = entry.hash();
-                    entry.set_expires(None);
-                    space.note_expiry(hash, before, None);
-                }
+                entry.set_expires(None);
+                space.note_expiry(hash, before, None);
+                space.note_fields(hash, earliest, after);
             }
             None => {
                 let entry = Entry::new(key, value);
                 entry.set_access(evict::born(now, lfu));
+                let hash = entry.hash();
                 space.keys.insert(entry);
+                space.note_fields(hash, None, after);
                 self.event(key, b'n', "new");
             }
         }
@@ -607,6 +624,7 @@ impl Change<'_> {
         let space = self.space_for(key);
         let entry = space.keys.remove(key)?;
         space.note_expiry(entry.hash(), entry.expires(), None);
+        space.note_fields(entry.hash(), entry.value.earliest(), None);
         Some(entry)
     }
 

@@ -7,6 +7,7 @@
 pub mod bits;
 pub mod connection;
 pub mod cost;
+pub mod fields;
 pub mod generic;
 pub mod geo;
 pub mod glob;
@@ -35,6 +36,7 @@ pub const TABLES: &[&[Command]] = &[
     strings::COMMANDS,
     bits::COMMANDS,
     hashes::COMMANDS,
+    fields::COMMANDS,
     lists::COMMANDS,
     sets::COMMANDS,
     zsets::COMMANDS,

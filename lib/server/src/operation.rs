@@ -116,11 +116,11 @@ pub enum Write {
         /// One more; else one fewer.
         begins: bool,
     },
-    /// Removes keys that have expired, those that did first.
+    /// Removes keys that have expired and fields that are due, those that did first.
     Expire {
         /// The time: milliseconds since 1970.
         now: u64,
-        /// The most keys that are removed of a database.
+        /// The most keys, and the most fields, that are removed of a database.
         most: u32,
     },
     /// Removes keys since memory is short: those that one place has chosen.

@@ -30,8 +30,10 @@ use values::Found;
 
 /// The version of RDB that is written: that of Redis 7.0.
 pub const VERSION: u16 = 10;
-/// The newest version that is read: that of Redis 7.2.
-pub const NEWEST: u16 = 11;
+/// The version that is written where fields of a hash expire: that of Redis 7.4, the first that has such hashes.
+pub const DATED: u16 = 12;
+/// The newest version that is read: that of Redis 7.4 and 8.0.
+pub const NEWEST: u16 = 12;
 
 const AUX: u8 = 0xfa;
 const SIZES: u8 = 0xfb;
@@ -42,6 +44,7 @@ const END: u8 = 0xff;
 const FREQUENCY: u8 = 0xf9;
 const IDLE: u8 = 0xf8;
 const FUNCTIONS: u8 = 0xf5;
+const SLOT: u8 = 0xf4;
 
 /// Why a file or payload was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +86,7 @@ pub fn read(from: &mut impl Read) -> Result<Loaded, Error> {
     let version = version.ok_or_else(|| input.wrong("this is no RDB file: is it the right one?"))?;
     if version == 0 || version > NEWEST {
         let text =
-            format!("a file of RDB version {version}; versions 1 to {NEWEST} are read: save it with Redis 7.0 or 7.2");
+            format!("a file of RDB version {version}; versions 1 to {NEWEST} are read: save it with Redis 7.0 to 8.0");
         return Err(input.wrong(text));
     }
     let mut loaded = Loaded { db: Db::default(), keys: 0, functions: Vec::new() };
@@ -93,6 +96,7 @@ pub fn read(from: &mut impl Read) -> Result<Loaded, Error> {
             END => break,
             AUX => _ = (input.string()?, input.string()?),
             SIZES => _ = (input.length()?, input.length()?),
+            SLOT => _ = (input.length()?, input.length()?, input.length()?),
             EXPIRES_MS => expires = Some(u64::from_le_bytes(input.array()?)),
             EXPIRES => expires = Some(u64::from(u32::from_le_bytes(input.array()?)) * 1000),
             FREQUENCY => _ = input.byte()?,
@@ -134,14 +138,17 @@ pub fn read(from: &mut impl Read) -> Result<Loaded, Error> {
     Ok(loaded)
 }
 
-/// Writes a file of version [`VERSION`], which Redis 7.0 and newer read. O(bytes); values are not compressed.
+/// Writes a file of version [`VERSION`], which Redis 7.0 and newer read; of [`DATED`], which Redis 7.4 and newer read, if
+/// fields of a hash expire. O(bytes); values are not compressed.
 ///
 /// # Errors
 /// As those of `to`.
 pub fn write(db: &Db, to: &mut impl Write) -> io::Result<()> {
     let mut output = Output::new(to);
-    output.put(format!("REDIS{VERSION:04}").as_bytes())?;
-    for (name, value) in [("redis-ver", "7.0.15"), ("redis-bits", "64")] {
+    let dated = db.spaces.iter().any(|space| space.dated > 0);
+    let (version, redis) = if dated { (DATED, "7.4.0") } else { (VERSION, "7.0.15") };
+    output.put(format!("REDIS{version:04}").as_bytes())?;
+    for (name, value) in [("redis-ver", redis), ("redis-bits", "64")] {
         output.put(&[AUX])?;
         output.string(name.as_bytes())?;
         output.string(value.as_bytes())?;
@@ -171,10 +178,11 @@ pub fn write(db: &Db, to: &mut impl Write) -> io::Result<()> {
 pub fn dump(value: &crate::db::value::Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut output = Output::new(&mut bytes);
+    let version = if value.earliest().is_some() { DATED } else { VERSION };
     let written = output
         .put(&[output::kind(value)])
         .and_then(|()| output.value(value))
-        .and_then(|()| output.put(&VERSION.to_le_bytes()))
+        .and_then(|()| output.put(&version.to_le_bytes()))
         .and_then(|()| output.put(&output.sum().to_le_bytes()));
     written.expect("a vector takes all");
     bytes

@@ -100,7 +100,8 @@ impl Server {
             Appendonly::No => None,
             _ => Some(lock(&*disk, &settings.directory)?),
         };
-        let (store, recovery) = Store::open_on(disk, &settings.directory, settings.appendonly, settings.replicas)?;
+        let (store, recovery) =
+            Store::open_on(disk.clone(), &settings.directory, settings.appendonly, settings.replicas)?;
         let load = |path| files::import(&store, path, now());
         let imported = settings.load.as_deref().map(load).transpose()?;
         let waits = store.waits();
@@ -115,6 +116,9 @@ impl Server {
         let config = Config::new(&settings);
         for (name, value) in &settings.parameters {
             config.set(name, value).map_err(|what| format!("{what}: --{name} takes what CONFIG SET {name} does"))?;
+        }
+        if settings.appendonly == Appendonly::No && !config.get("save").is_empty() {
+            make(&*disk, &settings.directory)?;
         }
         let mut shared = Shared::new(store, config, mail, settings.address);
         if let Some(tls) = &settings.tls {
@@ -284,11 +288,17 @@ fn listen(settings: &mut Settings) -> Result<Vec<(Listener, bool)>, Refusal> {
     Ok(listeners)
 }
 
-/// Makes the directory, if it is not there, and locks it.
-fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn DiskLock>, Refusal> {
+/// Makes the directory, if it is not there.
+fn make(disk: &dyn Disk, directory: &Path) -> Result<(), Refusal> {
     let shown = directory.display();
     disk.create_directory(directory)
-        .map_err(|error| format!("cannot make {shown}: {error}. Make its parent, or choose another with --dir"))?;
+        .map_err(|error| format!("cannot make {shown}: {error}. Make its parent, or choose another with --dir"))
+}
+
+/// Makes the directory, if it is not there, and locks it.
+fn lock(disk: &dyn Disk, directory: &Path) -> Result<Box<dyn DiskLock>, Refusal> {
+    make(disk, directory)?;
+    let shown = directory.display();
     disk.lock(&directory.join("server.lock")).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => {
             format!("{shown} is another server's: stop that one, or choose another with --dir")

@@ -61,7 +61,7 @@ pub struct Serve {
     /// Where the log is
     #[arg(long, default_value = "archipelago-data")]
     pub dir: PathBuf,
-    /// An RDB file of Redis up to 7.2 to begin with
+    /// An RDB file of Redis up to 8.0 to begin with
     #[arg(long, value_name = "FILE")]
     pub load: Option<PathBuf>,
     /// An RDB file to write at the end, which Redis 7.0 reads

@@ -18,6 +18,21 @@ impl Due {
         self.0.rank(|(at, _)| *at <= now)
     }
 
+    /// Adds a time and a hash.
+    pub(super) fn insert(&mut self, at: u64, hash: u32) {
+        self.0.insert((at, hash));
+    }
+
+    /// Takes a time and a hash out.
+    pub(super) fn remove(&mut self, at: u64, hash: u32) {
+        self.0.remove(&(at, hash));
+    }
+
+    /// The first times and hashes that are due by `now`, at most `most`.
+    pub(super) fn visit(&self, now: u64, most: usize, mut each: impl FnMut(u64, u32)) {
+        self.0.visit(0, most.min(self.count(now)), |(at, hash)| each(*at, *hash));
+    }
+
     /// How many times and hashes there are.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -50,8 +65,8 @@ impl Space {
     /// The keys that expired first by `now`: of at most `most` times.
     pub(super) fn expired(&self, now: u64, most: usize) -> Vec<Vec<u8>> {
         let mut keys = Vec::new();
-        self.due.0.visit(0, most.min(self.due.count(now)), |(at, hash)| {
-            let dead = self.keys.with_hash(*hash).filter(|entry| entry.expires() == Some(*at));
+        self.due.visit(now, most, |at, hash| {
+            let dead = self.keys.with_hash(hash).filter(|entry| entry.expires() == Some(at));
             keys.extend(dead.map(|entry| entry.key().to_vec()));
         });
         keys

@@ -30,6 +30,7 @@ const SET: u8 = 8;
 const PACKED_ZSET: u8 = 9;
 const ZSET: u8 = 10;
 const STREAM: u8 = 11;
+const DATED_PACK: u8 = 12;
 
 /// Appends an entry of a database.
 pub fn put_entry(db: u32, entry: &Entry, out: &mut Vec<u8>) {
@@ -63,12 +64,12 @@ fn put_value(value: &Value, out: &mut Vec<u8>) {
         }
         Value::Hash(hash) => match &**hash {
             Hash::Packed(pack) => put_pack(PACKED_HASH, pack, out),
-            Hash::Table(table) => {
-                put_count(HASH, table.len(), out);
-                for field in table.iter() {
-                    put_bytes(field.key(), out);
-                    put_bytes(field.value(), out);
-                    put_number(field.expires(), out);
+            _ => {
+                put_count(if matches!(**hash, Hash::Few(_)) { DATED_PACK } else { HASH }, hash.len(), out);
+                for (name, value, at) in hash.iter() {
+                    put_bytes(name, out);
+                    put_bytes(value, out);
+                    put_number(at, out);
                 }
             }
         },
@@ -119,9 +120,11 @@ fn value(input: &mut Input<'_>) -> Option<Value> {
             list.into_value()
         }
         PACKED_HASH => Hash::Packed(pack(input)?).into_value(),
-        HASH => {
+        tag @ (HASH | DATED_PACK) => {
             let mut hash = Hash::default();
-            hash.unpack();
+            if tag == HASH {
+                hash.unpack();
+            }
             for _ in 0..input.number()? {
                 let (name, value, expires) = (input.bytes()?, input.bytes()?, input.number()?);
                 hash.set(name, value);

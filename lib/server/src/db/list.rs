@@ -49,15 +49,12 @@ impl List {
             if let Some(pack) = if end == End::Left { self.packs.front_mut() } else { self.packs.back_mut() } {
                 pack.shrink();
             }
+            // Most lists have one pack. Where there are more, the next one will be full, too.
+            let pack = if self.packs.is_empty() { Pack::default() } else { Pack::with_room(FULL) };
             if self.packs.is_empty() {
-                // Most lists have one.
                 self.packs.reserve_exact(1);
             }
-            if end == End::Left {
-                self.packs.push_front(Pack::default())
-            } else {
-                self.packs.push_back(Pack::default())
-            }
+            if end == End::Left { self.packs.push_front(pack) } else { self.packs.push_back(pack) }
         }
         match end {
             End::Left => self.packs.front_mut().expect("there is one").push_front(element),

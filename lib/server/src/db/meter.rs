@@ -8,7 +8,6 @@
 //! While counting is on and no key is open, `Space::heap` is the sum of [`Value::heap`] over the space's entries. A key is opened
 //! before it is changed ([`Db::open`]), with what it took; it is settled when the next one is opened, or at the operation's end.
 
-use super::hash::Hash;
 use super::set::Set;
 use super::small::Small;
 use super::table::Keyed;
@@ -36,10 +35,7 @@ impl Value {
             Self::Str(bytes) => bytes.heap(),
             Self::Raw(bytes) => size_of::<Vec<u8>>() + bytes.len(),
             Self::List(list) => 80 + list.size(),
-            Self::Hash(hash) => match &**hash {
-                Hash::Packed(pack) => size_of::<Hash>() + pack.size(),
-                Hash::Table(table) => table.estimate(),
-            },
+            Self::Hash(hash) => hash.estimate(),
             Self::Set(set) => match &**set {
                 Set::Integers(integers) => size_of::<Set>() + integers.size(),
                 Set::Table(table) => table.estimate(),
@@ -56,7 +52,8 @@ impl Value {
 impl Entry {
     /// Bytes of a key with its value, about. O(1).
     pub fn weight(&self) -> usize {
-        SLOT + self.heap() + self.value.heap() + self.expires().map_or(0, |_| DUE)
+        let times = usize::from(self.expires().is_some()) + usize::from(self.value.earliest().is_some());
+        SLOT + self.heap() + self.value.heap() + times * DUE
     }
 }
 
@@ -68,7 +65,7 @@ impl Space {
 
     /// Bytes of the keys and values, about.
     fn used(&self) -> usize {
-        self.keys.len() * SLOT + self.keys.heap() + self.volatile * DUE + self.heap
+        self.keys.len() * SLOT + self.keys.heap() + (self.volatile + self.dated) * DUE + self.heap
     }
 }
 

@@ -51,6 +51,11 @@ fn width(length: usize) -> usize {
 }
 
 impl Pack {
+    /// One with room for so many bytes.
+    pub fn with_room(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), start: 0, len: 0 }
+    }
+
     /// How many items there are.
     pub fn len(&self) -> usize {
         self.len as usize

@@ -28,12 +28,14 @@ impl Keyed for Member {
     }
 }
 
-/// Integers in order, each of `width` bytes.
+/// Integers in order, each of `width` bytes, without room for more: most sets of integers cease to grow.
 #[derive(Clone, Debug)]
 pub struct Integers {
-    bytes: Vec<u8>,
+    bytes: Box<[u8]>,
     width: u8,
 }
+
+const _: () = assert!(size_of::<Set>() == 24);
 
 impl Integers {
     fn len(&self) -> usize {
@@ -74,21 +76,21 @@ impl Integers {
             8
         };
         if width > self.width {
-            let mut wide = Vec::with_capacity((self.len() + 1) * usize::from(width));
-            (0..self.len()).for_each(|at| wide.extend_from_slice(&self.at(at).to_le_bytes()[..width.into()]));
-            (self.bytes, self.width) = (wide, width);
+            let wide = (0..self.len()).flat_map(|at| self.at(at).to_le_bytes().into_iter().take(width.into()));
+            (self.bytes, self.width) = (wide.collect(), width);
         }
         let width = usize::from(self.width);
-        if self.bytes.capacity() - self.bytes.len() < width {
-            // Less than twice as much, which is what it would be else.
-            self.bytes.reserve_exact(width + self.bytes.len() / 8);
-        }
-        self.bytes.splice(index * width..index * width, number.to_le_bytes().into_iter().take(width));
+        let mut bytes = core::mem::take(&mut self.bytes).into_vec();
+        bytes.reserve_exact(width);
+        bytes.splice(index * width..index * width, number.to_le_bytes().into_iter().take(width));
+        self.bytes = bytes.into();
     }
 
     fn remove(&mut self, index: usize) {
         let width = usize::from(self.width);
-        self.bytes.drain(index * width..(index + 1) * width);
+        let mut bytes = core::mem::take(&mut self.bytes).into_vec();
+        bytes.drain(index * width..(index + 1) * width);
+        self.bytes = bytes.into();
     }
 }
 
@@ -103,7 +105,7 @@ pub enum Set {
 
 impl Default for Set {
     fn default() -> Self {
-        Self::Integers(Integers { bytes: Vec::new(), width: 2 })
+        Self::Integers(Integers { bytes: Box::default(), width: 2 })
     }
 }
 
@@ -202,7 +204,7 @@ impl Set {
     /// Bytes of it.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Integers(integers) => integers.bytes.capacity(),
+            Self::Integers(integers) => integers.bytes.len(),
             Self::Table(table) => table.bytes() + table.iter().map(|member| member.0.heap()).sum::<usize>(),
         }
     }

@@ -1,5 +1,6 @@
 //! Byte strings of which short ones take no memory of their own.
 
+use core::cmp::Ordering;
 use core::fmt;
 use core::ops::Deref;
 
@@ -46,6 +47,26 @@ impl Deref for Small {
             Held::Inline(length, bytes) => &bytes[..usize::from(*length)],
             Held::Heap(bytes) => bytes,
         }
+    }
+}
+
+impl PartialEq for Small {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Small {}
+
+impl PartialOrd for Small {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Small {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
     }
 }
 

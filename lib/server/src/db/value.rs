@@ -83,9 +83,14 @@ impl Entry {
         self.expires = at.map_or(0, |at| at.max(1));
     }
 
-    /// Returns whether it has expired by then.
-    pub fn is_dead(&self, now: u64) -> bool {
+    /// Returns whether its time has come by then.
+    pub fn has_expired(&self, now: u64) -> bool {
         self.expires != 0 && self.expires <= now
+    }
+
+    /// Returns whether no command sees it: it has expired by then, or each field of its hash has.
+    pub fn is_dead(&self, now: u64) -> bool {
+        self.has_expired(now) || matches!(&self.value, Value::Hash(hash) if hash.is_spent(now))
     }
 }
 
@@ -193,10 +198,10 @@ impl Value {
             Self::Raw(bytes) => add(bytes),
             Self::Int(number) => add(&number.to_le_bytes()),
             Self::List(list) => list.iter().for_each(add),
-            Self::Hash(hash) => hash.iter().for_each(|(name, value)| {
+            Self::Hash(hash) => hash.iter().for_each(|(name, value, at)| {
                 add(name);
                 add(value);
-                add(&hash.expires(name).unwrap_or(0).to_le_bytes());
+                add(&at.to_le_bytes());
             }),
             Self::Set(set) => set.iter().for_each(|member| add(&member)),
             Self::Zset(zset) => zset.range(0, usize::MAX).iter().for_each(|(member, score)| {
@@ -205,6 +210,16 @@ impl Value {
             }),
             Self::Stream(stream) => stream.digest(add),
         }
+    }
+
+    /// When the first field of a hash expires, in milliseconds since 1970, if any does.
+    pub fn earliest(&self) -> Option<u64> {
+        if let Self::Hash(hash) = self { hash.earliest() } else { None }
+    }
+
+    /// How many fields of a hash are due by then.
+    pub fn due(&self, now: u64) -> usize {
+        if let Self::Hash(hash) = self { hash.due(now) } else { 0 }
     }
 
     /// The bytes of a string.

@@ -197,11 +197,12 @@ impl Db {
     #[must_use]
     pub fn admit(&mut self, db: u32, entry: Entry) -> Option<()> {
         let space = self.spaces.get_mut(db as usize)?;
-        let (hash, expires) = (entry.hash(), entry.expires());
+        let (hash, expires, earliest) = (entry.hash(), entry.expires(), entry.value.earliest());
         if space.keys.insert(entry).is_some() {
             return None;
         }
         space.note_expiry(hash, None, expires);
+        space.note_fields(hash, None, earliest);
         Some(())
     }
 }
@@ -261,8 +262,11 @@ pub(super) mod tests {
                     2 => format!("RPUSH {key} {number} {long}z"),
                     _ => format!("LPUSH {key} {number} {long}z"),
                 },
-                "h" => match random.below(3) {
-                    0 => format!("HDEL {key} {}", number % 200),
+                "h" => match random.below(9) {
+                    0 | 1 => format!("HDEL {key} {}", number % 200),
+                    2 => format!("HPEXPIRE {key} {} FIELDS 2 {} {}", number % 4_000, number % 200, number % 170),
+                    3 => format!("HPERSIST {key} FIELDS 1 {}", number % 200),
+                    4 => format!("HSETEX {key} PX {} FIELDS 1 {} {long}z", 1 + number % 4_000, number % 200),
                     _ => format!("HSET {key} {} {long}z {} 1", number % 200, number % 170),
                 },
                 "x" => match random.below(9) {

@@ -3,7 +3,9 @@
 use crate::args::Args;
 use crate::command::{Command, ONE_KEY, category, flag};
 use crate::db::extended::Extended;
-use crate::db::hash::Hash;
+use crate::db::fields::Live;
+use crate::db::hash::{Field, Hash};
+use crate::db::table::Keyed;
 use crate::db::{Change, View};
 use crate::family::generic::Scan;
 use crate::family::parse;
@@ -38,35 +40,35 @@ fn hset(change: &mut Change<'_>, args: &Args, name: &str) -> Answer {
     if !args.len().is_multiple_of(2) {
         return Err(wrong_number(name));
     }
-    let hash = change.make::<Hash>(&args[1])?;
-    let set = |at: &usize| hash.set(&args[*at], &args[*at + 1]);
-    let new = (2..args.len()).step_by(2).filter(set).count();
+    let new = change.make_fields(&args[1], |fields| {
+        let set = |at: &usize| fields.set(&args[*at], &args[*at + 1]);
+        (2..args.len()).step_by(2).filter(set).count()
+    })?;
     change.changed(&args[1], b'h', "hset");
     Ok(if name == "hset" { Reply::count(new) } else { Reply::OK })
 }
 
 fn hsetnx(change: &mut Change<'_>, args: &Args) -> Answer {
-    let hash = change.make::<Hash>(&args[1])?;
-    if hash.get(&args[2]).is_some() {
+    let set = |fields: &mut Live<'_>| fields.deadline(&args[2]).is_none() && fields.set(&args[2], &args[3]);
+    if !change.make_fields(&args[1], set)? {
         return Ok(Reply::Int(0));
     }
-    hash.set(&args[2], &args[3]);
     change.changed(&args[1], b'h', "hset");
     Ok(Reply::Int(1))
 }
 
 fn hget(view: &View<'_>, args: &Args) -> Answer {
-    Ok(Reply::optional(view.get::<Hash>(&args[1])?.and_then(|hash| hash.get(&args[2]))))
+    Ok(Reply::optional(view.fields(&args[1])?.and_then(|hash| hash.get(&args[2]))))
 }
 
 fn hmget(view: &View<'_>, args: &Args) -> Answer {
-    let hash = view.get::<Hash>(&args[1])?;
+    let hash = view.fields(&args[1])?;
     Ok(Reply::Array(args.from(2).map(|name| Reply::optional(hash.and_then(|hash| hash.get(name)))).collect()))
 }
 
 fn hdel(change: &mut Change<'_>, args: &Args) -> Answer {
-    let Some(hash) = change.get::<Hash>(&args[1])? else { return Ok(Reply::Int(0)) };
-    let removed = args.from(2).filter(|name| hash.remove(name)).count();
+    let remove = |fields: &mut Live<'_>| args.from(2).filter(|name| fields.remove(name)).count();
+    let removed = change.fields(&args[1], remove)?.unwrap_or(0);
     if removed > 0 {
         change.changed_container::<Hash>(&args[1], b'h', "hdel");
     }
@@ -74,22 +76,22 @@ fn hdel(change: &mut Change<'_>, args: &Args) -> Answer {
 }
 
 fn hlen(view: &View<'_>, args: &Args) -> Answer {
-    Ok(Reply::count(view.get::<Hash>(&args[1])?.map_or(0, Hash::len)))
+    Ok(Reply::count(view.fields(&args[1])?.map_or(0, |hash| hash.len())))
 }
 
 fn hstrlen(view: &View<'_>, args: &Args) -> Answer {
-    let hash = view.get::<Hash>(&args[1])?;
+    let hash = view.fields(&args[1])?;
     Ok(Reply::count(hash.and_then(|hash| hash.get(&args[2])).map_or(0, <[u8]>::len)))
 }
 
 fn hexists(view: &View<'_>, args: &Args) -> Answer {
-    let hash = view.get::<Hash>(&args[1])?;
+    let hash = view.fields(&args[1])?;
     Ok(Reply::Int(hash.is_some_and(|hash| hash.get(&args[2]).is_some()).into()))
 }
 
 fn all(view: &View<'_>, args: &Args, names: bool, values: bool) -> Answer {
     let mut told = Vec::new();
-    for (name, value) in view.get::<Hash>(&args[1])?.into_iter().flat_map(Hash::iter) {
+    for (name, value) in view.fields(&args[1])?.into_iter().flat_map(|hash| hash.iter()) {
         told.extend(names.then(|| Reply::bulk(name)));
         told.extend(values.then(|| Reply::bulk(value)));
     }
@@ -98,14 +100,12 @@ fn all(view: &View<'_>, args: &Args, names: bool, values: bool) -> Answer {
 
 fn hincrby(change: &mut Change<'_>, args: &Args) -> Answer {
     let more = parse::integer(&args[3])?;
-    let hash = change.get::<Hash>(&args[1])?;
-    let before = hash.and_then(|hash| hash.get(&args[2]));
-    let before =
-        before.map_or(Ok(0), |text| parse::integer_or(text, Fault::new("ERR hash value is not an integer")))?;
+    let number = |text: &[u8]| parse::integer_or(text, Fault::new("ERR hash value is not an integer"));
+    let before = change.fields(&args[1], |fields| fields.get(&args[2]).map_or(Ok(0), number))?.unwrap_or(Ok(0))?;
     let sum = before.checked_add(more).ok_or(Fault::new("ERR increment or decrement would overflow"))?;
     let mut digits = Vec::new();
     integer(sum, &mut digits);
-    change.make::<Hash>(&args[1])?.set(&args[2], &digits);
+    change.make_fields(&args[1], |fields| fields.keep(&args[2], &digits))?;
     change.changed(&args[1], b'h', "hincrby");
     Ok(Reply::Int(sum))
 }
@@ -114,27 +114,33 @@ fn hincrbyfloat(change: &mut Change<'_>, args: &Args) -> Answer {
     if Extended::parse(&args[3]).is_none() && parse::float(&args[3])?.is_infinite() {
         return Err(Fault::new("ERR value is NaN or Infinity"));
     }
-    let hash = change.get::<Hash>(&args[1])?;
-    let before = hash.and_then(|hash| hash.get(&args[2]));
-    let sum = float_sum(before, &args[3], Fault::new("ERR hash value is not a float"))?;
-    change.make::<Hash>(&args[1])?.set(&args[2], sum.as_bytes());
+    let sum = |before: Option<&[u8]>| float_sum(before, &args[3], Fault::new("ERR hash value is not a float"));
+    let sum = change.fields(&args[1], |fields| sum(fields.get(&args[2])))?.unwrap_or_else(|| sum(None))?;
+    change.make_fields(&args[1], |fields| fields.keep(&args[2], sum.as_bytes()))?;
     change.changed(&args[1], b'h', "hincrbyfloat");
     Ok(Reply::bulk(sum))
 }
 
 fn hscan(view: &View<'_>, args: &Args) -> Answer {
     let cursor = Scan::cursor(args, 2)?;
-    let Some(hash) = view.get::<Hash>(&args[1])? else { return Ok(Scan::answer(0, Vec::new())) };
+    let Some(hash) = view.fields(&args[1])? else { return Ok(Scan::answer(0, Vec::new())) };
     let scan = Scan::options(args, 2, cursor)?;
-    match hash {
-        Hash::Table(table) => scan.table(table, |field, told| {
-            told.extend([Reply::bulk(crate::db::table::Keyed::key(field)), Reply::bulk(field.value())]);
+    match hash.hash {
+        Hash::Table(table) => scan.table(table, tell),
+        Hash::Many(many) => scan.table(many.table(), |field, told| {
+            if hash.deadline(field.key()).is_some() {
+                tell(field, told);
+            }
         }),
-        Hash::Packed(_) => {
+        Hash::Packed(_) | Hash::Few(_) => {
             let met = hash.iter().filter(|(name, _)| scan.fits(name));
             Ok(Scan::answer(0, met.flat_map(|(name, value)| [Reply::bulk(name), Reply::bulk(value)]).collect()))
         }
     }
+}
+
+fn tell(field: &Field, told: &mut Vec<Reply>) {
+    told.extend([Reply::bulk(field.key()), Reply::bulk(field.value())]);
 }
 
 /// The count of a command that chooses, and whether values are wanted, too.
@@ -170,11 +176,11 @@ pub fn choose(len: usize, count: i64, random: &mut crate::db::Random) -> Vec<usi
 fn hrandfield(view: &View<'_>, args: &Args) -> Answer {
     let mut random = view.random();
     if args.len() == 2 {
-        let Some(hash) = view.get::<Hash>(&args[1])? else { return Ok(Reply::Null) };
+        let Some(hash) = view.fields(&args[1])? else { return Ok(Reply::Null) };
         return Ok(Reply::optional(hash.iter().nth(random.below(hash.len())).map(|(name, _)| name)));
     }
     let (count, with) = chosen(args, "WITHVALUES")?;
-    let Some(hash) = view.get::<Hash>(&args[1])? else { return Ok(Reply::Array(Vec::new())) };
+    let Some(hash) = view.fields(&args[1])? else { return Ok(Reply::Array(Vec::new())) };
     let all: Vec<(&[u8], &[u8])> = hash.iter().collect();
     let mut told = Vec::new();
     for at in choose(all.len(), count, &mut random) {

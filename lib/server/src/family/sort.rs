@@ -4,7 +4,6 @@ use core::cmp::Ordering;
 
 use crate::args::Args;
 use crate::command::{Command, Keys, ONE_KEY, category, flag};
-use crate::db::hash::Hash;
 use crate::db::list::{End, List};
 use crate::db::value::Value;
 use crate::db::{Change, View};
@@ -73,9 +72,8 @@ fn looked_up(view: &View<'_>, pattern: &[u8], element: &[u8]) -> Option<Vec<u8>>
     let arrow = behind.windows(2).position(|pair| pair == b"->").filter(|arrow| arrow + 2 < behind.len());
     let key = [before, element, &behind[..arrow.unwrap_or(behind.len())]].concat();
     match (view.value(&key)?, arrow) {
-        (Value::Hash(hash), Some(arrow)) => Hash::get(hash, &behind[arrow + 2..]).map(<[u8]>::to_vec),
+        (value, Some(arrow)) => Some(view.fields_of(value)?.get(&behind[arrow + 2..])?.to_vec()),
         (value, None) => value.bytes().map(|bytes| bytes.into_owned()),
-        _ => None,
     }
 }
 

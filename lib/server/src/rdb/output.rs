@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use crc::{Digest, Table};
 
 use super::input::CRC;
+use crate::db::hash::Hash;
 use crate::db::stream::{Id, Stream};
 use crate::db::value::{Value, canonical};
 
@@ -20,6 +21,7 @@ pub fn kind(value: &Value) -> u8 {
         Value::Str(_) | Value::Raw(_) | Value::Int(_) => 0,
         Value::List(_) => 1,
         Value::Set(_) => 2,
+        Value::Hash(hash) if hash.earliest().is_some() => 24,
         Value::Hash(_) => 4,
         Value::Zset(_) => 5,
         Value::Stream(_) => 19,
@@ -90,13 +92,7 @@ impl<'w, W: Write> Output<'w, W> {
                 self.length(set.len() as u64)?;
                 set.iter().try_for_each(|member| self.string(&member))
             }
-            Value::Hash(hash) => {
-                self.length(hash.len() as u64)?;
-                hash.iter().try_for_each(|(name, value)| {
-                    self.string(name)?;
-                    self.string(value)
-                })
-            }
+            Value::Hash(hash) => self.hash(hash),
             Value::Zset(zset) => {
                 self.length(zset.len() as u64)?;
                 // The largest first, as Redis has it: a skip list takes each at its head.
@@ -107,6 +103,22 @@ impl<'w, W: Write> Output<'w, W> {
             }
             Value::Stream(stream) => self.stream(stream),
         }
+    }
+
+    /// The first time at which a field expires, if any does; and before each field how much later it does, and 1; or 0.
+    fn hash(&mut self, hash: &Hash) -> io::Result<()> {
+        let earliest = hash.earliest();
+        if let Some(at) = earliest {
+            self.put(&at.to_le_bytes())?;
+        }
+        self.length(hash.len() as u64)?;
+        hash.iter().try_for_each(|(name, value, at)| {
+            if let Some(first) = earliest {
+                self.length(if at == 0 { 0 } else { at - first + 1 })?;
+            }
+            self.string(name)?;
+            self.string(value)
+        })
     }
 
     fn id(&mut self, id: Id) -> io::Result<()> {

@@ -14,6 +14,9 @@ use crate::db::stream_node::Node;
 use crate::db::value::{Kind, Value};
 use crate::db::zset::Zset;
 
+/// The last time at which a field may expire, in milliseconds since 1970: what Redis reads.
+const LAST_READ: u64 = (1 << 48) - 1;
+
 /// What was read.
 #[derive(Debug)]
 pub enum Found {
@@ -49,12 +52,19 @@ pub fn read<R: Read>(input: &mut Input<'_, R>, kind: u8) -> Result<Found, Error>
         19 => stream(input, 2)?.into(),
         20 => with(input, listpack::items, set_of)?.into(),
         21 => stream(input, 3)?.into(),
+        24 => dated_hash(input)?.into(),
+        25 => dated_pack(input)?.into(),
+        22 | 23 => {
+            return Err(input.wrong(
+                "a hash with fields that expire, of a version of Redis before 7.4: save with Redis 7.4 or newer",
+            ));
+        }
         6 | 7 => {
             return Err(
                 input.wrong("a value of a module, which only Redis with this module reads: delete it there first")
             );
         }
-        _ => return Err(input.wrong(format!("values of type {kind} are not known: save with Redis 7.0 or 7.2"))),
+        _ => return Err(input.wrong(format!("values of type {kind} are not known: save with Redis 7.0 to 8.0"))),
     })
 }
 
@@ -145,6 +155,40 @@ fn hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
         }
     }
     Ok(hash)
+}
+
+/// Sets a new field that expires at a time, or never (0).
+fn date(hash: &mut Hash, name: &[u8], value: &[u8], at: u64) -> Option<()> {
+    let sane = at <= LAST_READ && hash.set(name, value);
+    hash.expire_at(name, (at != 0).then_some(at));
+    sane.then_some(())
+}
+
+/// The first of the times at which fields expire, and before each field how much later it does, and 1; or 0: never.
+fn dated_hash<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
+    let (first, mut hash) = (u64::from_le_bytes(input.array()?), Hash::default());
+    for _ in 0..input.length()? {
+        let at = match input.length()? {
+            0 => Some(0),
+            later => first.checked_add(later - 1),
+        };
+        let (name, value) = (input.string()?, input.string()?);
+        at.and_then(|at| date(&mut hash, &name, &value, at)).ok_or_else(|| input.damaged())?;
+    }
+    Ok(hash)
+}
+
+/// Fields, values and times in a listpack, behind the first of the times.
+fn dated_pack<R: Read>(input: &mut Input<'_, R>) -> Result<Hash, Error> {
+    input.array::<8>()?;
+    with(input, listpack::items, |items| {
+        let mut hash = Hash::default();
+        for field in items.chunks(3) {
+            let [name, value, at] = field else { return None };
+            date(&mut hash, &name.bytes(), &value.bytes(), at.int()?.try_into().ok()?)?;
+        }
+        Some(hash)
+    })
 }
 
 fn zset<R: Read>(input: &mut Input<'_, R>, binary: bool) -> Result<Zset, Error> {
@@ -256,6 +300,52 @@ mod tests {
         change(&mut stream, &mut group);
         stream.groups.insert(b"g".to_vec(), group);
         Value::Stream(Box::new(stream))
+    }
+
+    /// A payload of this type and content.
+    fn payload(kind: u8, content: &[u8]) -> Vec<u8> {
+        [&[kind], content, &12_u16.to_le_bytes(), &[0; 8]].concat()
+    }
+
+    #[test]
+    fn hashes_whose_fields_expire_are_read_as_redis_writes_them() {
+        // A listpack of fields, values and times: those with a time first, in their order.
+        let mut pack = vec![0; 4];
+        pack.extend(6_u16.to_le_bytes());
+        for item in [&b"a"[..], b"1", b"1800000000000", b"b", b"2", b"0"] {
+            crate::db::listpack::put(item, &mut pack);
+        }
+        pack.push(crate::db::listpack::END);
+        let length = pack.len() as u32;
+        pack[..4].copy_from_slice(&length.to_le_bytes());
+        let first = 1_800_000_000_000_u64.to_le_bytes();
+        let few = [&first[..], &[pack.len() as u8], &pack].concat();
+        // Before each field of a table how much later than the first it expires, and 1.
+        let many = [&first[..], &[3], &[1, 1, b'a', 1, b'1'], &[0, 1, b'b', 1, b'2'], &[6, 1, b'c', 1, b'3']].concat();
+        for (kind, content, earliest, last) in [(25, &few, "a", None), (24, &many, "a", Some("c"))] {
+            let Ok(Value::Hash(hash)) = restore(&payload(kind, content)) else { panic!("type {kind} is read") };
+            assert_eq!(hash.find(earliest.as_bytes()), Some((&b"1"[..], 1_800_000_000_000)));
+            assert_eq!(hash.find(b"b"), Some((&b"2"[..], 0)));
+            let last = last.map(|name| hash.find(name.as_bytes()).unwrap().1);
+            assert!(last.is_none_or(|at| at == 1_800_000_000_005));
+            assert!(restore(&payload(kind, &content[..content.len() - 1])).is_err(), "type {kind} that is cut");
+        }
+        for (what, bad) in [
+            (
+                "a field that is there twice",
+                [&first[..], &[2], &[1, 1, b'a', 1, b'1'], &[0, 1, b'a', 1, b'2']].concat(),
+            ),
+            ("a time that no command sets", [&[0xff; 8][..], &[1], &[1, 1, b'a', 1, b'1']].concat()),
+            ("a time that overflows", [&[0xff; 8][..], &[1], &[9, 1, b'a', 1, b'1']].concat()),
+            ("no field", [&first[..], &[0]].concat()),
+        ] {
+            assert!(restore(&payload(24, &bad)).is_err(), "{what}");
+        }
+        for kind in [22, 23] {
+            let mut from = &[0; 40][..];
+            let error = super::read(&mut super::Input::new(&mut from), kind).unwrap_err();
+            assert!(error.what.contains("save with Redis 7.4"), "{error}");
+        }
     }
 
     #[test]

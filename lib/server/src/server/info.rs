@@ -184,8 +184,10 @@ fn latencies(shared: &Shared) -> String {
 fn keyspace(shared: &Shared) -> String {
     let keys = |db: &crate::db::Db| {
         let spaces = db.spaces.iter().enumerate().filter(|(_, space)| !space.keys.is_empty());
-        let told = spaces
-            .map(|(at, space)| format!("db{at}:keys={},expires={},avg_ttl=0\r\n", space.keys.len(), space.volatile));
+        let told = spaces.map(|(at, space)| {
+            let (keys, volatile, dated) = (space.keys.len(), space.volatile, space.dated);
+            format!("db{at}:keys={keys},expires={volatile},avg_ttl=0,subexpiry={dated}\r\n")
+        });
         told.collect()
     };
     shared.store.db().inspect(0, keys).unwrap_or_default()

@@ -64,3 +64,20 @@ fn the_log_hears_of_expiry_only_where_something_expired() {
     let later = Server::start_on(&settings, Arc::new(disk.restarted())).unwrap();
     assert_eq!(Client::new(later.address()).ask("DBSIZE"), ":1");
 }
+
+#[test]
+fn fields_that_are_due_go_although_no_client_asks_for_them() {
+    let server = started(Settings::default());
+    let mut client = Client::new(server.address());
+    assert_eq!(client.ask("HSET stays f 1 g 2"), ":2");
+    assert_eq!(client.ask("HPEXPIRE stays 30 FIELDS 1 f"), ":1");
+    let fields: Vec<String> = (0..6_000).map(|field| format!("{field} value")).collect();
+    let line = format!("HSETEX many PX 100 FIELDS 6000 {}", fields.join(" "));
+    assert_eq!(client.ask(&line), ":1");
+    assert!(client.ask("INFO keyspace").contains("subexpiry=2"));
+    until(&mut client, ":1");
+    assert_eq!(client.ask("HGETALL stays"), "g 2");
+    assert!(client.ask("INFO keyspace").contains("subexpiry=0"));
+    assert_eq!(client.ask("OBJECT ENCODING stays"), "listpack", "the field is gone, not only out of sight");
+    server.stop().unwrap();
+}

@@ -97,6 +97,27 @@ fn limits_and_snapshots_are_set_at_the_start() {
 }
 
 #[test]
+fn a_directory_for_snapshots_is_made_at_the_start_or_refused() {
+    let parent = std::env::temp_dir().join(format!("archipelago-save-{}", std::process::id()));
+    std::fs::create_dir(&parent).unwrap();
+    std::fs::write(parent.join("file"), "").unwrap();
+    let address = ([127, 0, 0, 1], 0).into();
+    let start = |name: &str, save: &str| {
+        let parameters = vec![("save", save.to_owned())];
+        let directory = parent.join(name);
+        Server::start(&Settings { address, parameters, directory, ..Settings::default() })
+    };
+    start("new", "").unwrap().stop().unwrap();
+    assert!(!parent.join("new").exists(), "nothing is to be saved");
+    let server = start("new", "900 1").unwrap();
+    assert!(parent.join("new").is_dir());
+    server.stop().unwrap();
+    let refused = start("file/new", "900 1").err().unwrap();
+    assert!(refused.contains("file/new"), "{refused}");
+    std::fs::remove_dir_all(&parent).unwrap();
+}
+
+#[test]
 fn usage_is_what_the_limit_counts() {
     let server = started(Settings::default());
     let mut client = Client::new(server.address());

@@ -135,5 +135,7 @@ fn what_is_wrong_with_the_files_is_told() {
     let server =
         server_of(archipelago_server::config::tls::Tls { only: true, clients: AuthClients::No, ..tls }).unwrap();
     assert_eq!(Some(server.address()), server.tls_address());
-    assert_eq!(authority.connect(&server, None, &[]).ask(&["PING"]).unwrap(), b"+PONG\r\n");
+    let mut client = authority.connect(&server, None, &[]);
+    assert_eq!(client.ask(&["PING"]).unwrap(), b"+PONG\r\n");
+    assert_eq!(client.ask(&["CONFIG", "GET", "port"]).unwrap(), b"*2\r\n$4\r\nport\r\n$1\r\n0\r\n", "there is none");
 }

@@ -48,6 +48,13 @@ fn a_key_is_told_once_each_time_it_was_read() {
     assert_eq!(client.answer().unwrap(), "invalidate x");
     client.ask("GET x");
     assert_eq!(client.answer().unwrap(), "invalidate x", "it has expired");
+    other.ask("HSET h f 1 g 2");
+    client.ask("HGET h f");
+    other.ask("HPEXPIRE h 20 FIELDS 1 f");
+    assert_eq!(client.answer().unwrap(), "invalidate h");
+    client.ask("HGET h f");
+    assert_eq!(client.answer().unwrap(), "invalidate h", "a field has expired");
+    assert_eq!(client.ask("HMGET h f g"), "_ 2");
     // Own changes are told, behind their answers.
     client.ask("GET a");
     assert_eq!(client.ask("SET a 1"), "+OK");
