@@ -37,7 +37,7 @@ pub struct Moment {
     pub now: u64,
     /// Random bits.
     pub seed: u64,
-    /// Bits of [`wish`](crate::operation::wish).
+    /// Bits of [`wish`].
     pub wishes: u8,
 }
 

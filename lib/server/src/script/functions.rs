@@ -85,7 +85,8 @@ pub fn load(change: &mut Change<'_>, args: &Args) -> Answer {
     if last == 2 && functions.library(&name).is_some() {
         return Err(Fault::made(format!("ERR Library '{name}' already exists")));
     }
-    functions.insert(Arc::new(library::load(code, &mut INSTRUCTIONS.clone())?))?;
+    let mut left = INSTRUCTIONS;
+    functions.insert(Arc::new(library::load(name.clone(), code, &mut left)?))?;
     Ok(Reply::bulk(name))
 }
 
@@ -125,7 +126,7 @@ pub fn restore(change: &mut Change<'_>, args: &Args) -> Answer {
         if loaded.library(&name).is_some() {
             return Err(Fault::made(format!("ERR Library '{name}' already exists")));
         }
-        loaded.insert(Arc::new(library::load(&code, &mut left)?))?;
+        loaded.insert(Arc::new(library::load(name, &code, &mut left)?))?;
     }
     change.db.functions.join(&loaded, policy)?;
     Ok(Reply::OK)

@@ -200,12 +200,11 @@ pub fn register(lua: &Lua, stage: &Stage, text: &[u8]) -> Result<Outcome<(Regist
     Ok(Ok((register.functions.take(), callbacks)))
 }
 
-/// Loads a library within so many instructions, and takes those that it needs.
+/// Loads a library of this name within so many instructions, and takes those that it needs.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn load(code: &[u8], instructions: &mut u64) -> Outcome<Library> {
-    let name = named(code)?;
+pub fn load(name: String, code: &[u8], instructions: &mut u64) -> Outcome<Library> {
     if code.len() > MOST {
         return Err(functions::too_much());
     }

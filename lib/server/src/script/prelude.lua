@@ -183,20 +183,18 @@ function shared.loadstring(text, name)
   return made and setfenv0(made, env), what
 end
 
--- Has a table show what `visible` returns, and no more.
-local function guard(t, visible)
-  return setmetatable0(t, {
-    __index = function(_, name)
-      local value = visible()[name]
-      if value == nil then error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2) end
-      return value
-    end,
-    __newindex = function() error("Attempt to modify a readonly table", 2) end,
-    __metatable = false,
-  })
+-- A value that is there. Where it is called no call takes its caller's place, so that level 3 is where the script is.
+local function found_in(t, name)
+  local value = t[name]
+  if value == nil then error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 3) end
+  return value
+end
+local function readonly() error("Attempt to modify a readonly table", 2) end
+local function guard(t, index)
+  return setmetatable0(t, { __index = index, __newindex = readonly, __metatable = false })
 end
 local globals = shared
-guard(env, function() return globals end)
+guard(env, function(_, name) return (found_in(globals, name)) end)
 getmetatable0("").__metatable = false
 
 local function run(body, keys, args)
@@ -206,7 +204,7 @@ end
 
 -- While a library's text runs there is `redis` with `api`, and nothing else.
 local function load(text, api)
-  globals = { redis = guard({}, function() return api end) }
+  globals = { redis = guard({}, function(_, name) return (found_in(api, name)) end) }
   local ok, what = xpcall0(text, whole)
   globals = shared
   return ok, what

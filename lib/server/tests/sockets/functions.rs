@@ -34,6 +34,7 @@ fn replicas_a_log_and_a_snapshot_agree_on_libraries() {
     let server = Server::start_on(&settings(), Arc::new(disk.clone())).unwrap();
     let mut clients = [Client::new(server.address()), Client::new(server.address())];
     assert_eq!(load(&mut clients[0], "counts", COUNTS), "counts");
+    assert!(clients[1].ask("INFO memory").contains("number_of_functions:2\r\nnumber_of_libraries:1\r\n"));
     for round in 1..=20 {
         let [one, other] = &mut clients;
         let (one, other) = if round % 2 == 0 { (one, other) } else { (other, one) };

@@ -301,7 +301,7 @@ fn digests_and_snapshots_have_libraries() {
 
 #[test]
 fn an_error_of_several_does_not_depend_on_addresses() {
-    let body = "redis.register_function{[{}]=1, [redis.log]=1, foo=2, function_name='f', callback=redis.log}";
+    let body = "redis.register_function{[{}]=1, a=1, b=1, c=1, d=1, e=1, g=1, h=1, i=1, j=1, k=1, callback=redis.log}";
     for _ in 0..20 {
         let answer = load(&mut Db::default(), "lib", body);
         assert!(answer.ends_with("named argument key given to redis.register_function is not a string"), "{answer}");
