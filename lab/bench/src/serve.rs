@@ -71,10 +71,7 @@ pub fn run(args: &Serve) -> Result<ExitCode, Failure> {
         print(format!("metrics at http://{address}/"))?;
     }
     if let (Some(imported), Some(path)) = (server.imported(), &args.load) {
-        print(format!("{} keys read from {}", imported.keys, path.display()))?;
-        if imported.functions > 0 {
-            tell(format!("{}: {} libraries of functions are left out", path.display(), imported.functions));
-        }
+        print(format!("{} keys and {} libraries read from {}", imported.keys, imported.libraries, path.display()))?;
     }
     if let Some(address) = server.tls_address() {
         print(format!("TLS on {address}"))?;

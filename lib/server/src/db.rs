@@ -15,6 +15,7 @@ pub mod evict;
 pub mod expiry;
 pub mod extended;
 pub mod fields;
+pub mod functions;
 pub mod hash;
 pub mod hyperloglog;
 pub mod image;
@@ -73,6 +74,8 @@ pub struct Effects {
     pub changes: Vec<(u32, Vec<u8>)>,
     /// A read was not carried out, since it would have taken long.
     pub long: bool,
+    /// A read was not carried out, since it may change something.
+    pub writes: bool,
     /// Whole databases were emptied or exchanged, if changes were wished for.
     pub flushed: bool,
     /// The arguments with which a command that waits is to be asked again, if they are others.
@@ -135,6 +138,8 @@ pub struct Db {
     pub(crate) lfu: bool,
     /// Bytes of the longest sparse HyperLogLog.
     pub(crate) sparse: usize,
+    /// Of all databases.
+    pub(crate) functions: functions::Functions,
 }
 
 impl Default for Db {
@@ -149,6 +154,7 @@ impl Default for Db {
             meter: meter::Meter::default(),
             lfu: false,
             sparse: hyperloglog::SPARSE,
+            functions: functions::Functions::default(),
         }
     }
 }
@@ -253,17 +259,28 @@ impl Db {
     /// Carries out a reading operation.
     pub fn read(&self, operation: &Read) -> Outcome {
         let Read::Call(call) = operation;
+        let Some(run) = self.reader(call) else {
+            let effects = Effects { writes: true, ..Effects::default() };
+            return Outcome { reply: Reply::Null, effects: Some(Box::new(effects)) };
+        };
         if call.wishes & wish::SHORT != 0 && crate::family::cost::is_long(&self.view(call), call) {
             let effects = Effects { long: true, ..Effects::default() };
             return Outcome { reply: Reply::Null, effects: Some(Box::new(effects)) };
         }
-        let reply = match call.command.run {
-            Run::Read(run) => run(&self.view(call), &call.args).into(),
-            _ => Reply::Error(Fault::new("ERR not a reading command")),
-        };
+        let reply: Reply = run(&self.view(call), &call.args).into();
         let events = if reply.is_error() { Vec::new() } else { self.misses(call) };
         let effects = (!events.is_empty()).then(|| Box::new(Effects { events, ..Effects::default() }));
         Outcome { reply, effects }
+    }
+
+    /// What carries a call out as a read. Returns `None` if the call may change something: the one kind of which only the
+    /// database knows is an `FCALL`.
+    fn reader(&self, call: &Call) -> Option<fn(&View<'_>, &crate::args::Args) -> Answer> {
+        let command = match call.command.name {
+            "fcall" if self.functions.only_reads(&call.args[1]) => crate::command::find(b"fcall_ro")?,
+            _ => call.command,
+        };
+        if let Run::Read(run) = command.run { Some(run) } else { None }
     }
 
     /// Bits of [`wish`] to which anybody listens.
@@ -427,6 +444,7 @@ impl Db {
                 entry.value.digest(&mut add);
             }
         }
+        self.functions.digest(&mut add);
         add(&self.serial.to_le_bytes());
         digest
     }

@@ -12,7 +12,7 @@
 //! | [`family`] | the commands themselves, one file a family | `db` |
 //! | [`session`] | a client's state without its socket: database, protocol, `MULTI` queue; a request to a [`session::Step`] | `operation` |
 //! | [`rdb`] | files and payloads as Redis has them: read and written | `db` |
-//! | `script` (feature `lua`) | scripts in Lua: one operation each | `db`, `command` |
+//! | `script` (feature `lua`) | scripts and functions in Lua: one operation each | `db`, `command` |
 //! | [`log`], [`snapshot`] | changes on their way to the disk and the replicas; what lets the log begin anew | `db`, `operation` |
 //! | [`server`] | sockets: event loops, batches to the combiner | all of them |
 //!

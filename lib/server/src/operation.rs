@@ -41,6 +41,9 @@ pub mod wish {
     pub const MISSES: u8 = 4;
     /// The answer of a read, only if that does not take long: else [`Effects::long`](crate::db::Effects::long).
     pub const SHORT: u8 = 8;
+    /// Not a wish, but what the caller knows: memory was short when the operation was made. Of calls that run scripts; a part
+    /// of the operation, so that all replicas refuse alike.
+    pub const FULL: u8 = 16;
 }
 
 /// The places of the keys that a command reads, for the event of a key that is not there: of a changing command those that it

@@ -22,8 +22,10 @@ pub mod values;
 use core::fmt;
 use std::io::{self, Read, Write};
 
+use crate::db::functions::Functions;
 use crate::db::table::Keyed;
 use crate::db::{Change, DATABASES, Db, Random};
+use crate::reply::Fault;
 use input::{Input, LIMIT};
 use output::Output;
 use values::Found;
@@ -153,6 +155,7 @@ pub fn write(db: &Db, to: &mut impl Write) -> io::Result<()> {
         output.string(name.as_bytes())?;
         output.string(value.as_bytes())?;
     }
+    libraries(&db.functions, &mut output)?;
     for (index, space) in db.spaces.iter().enumerate().filter(|(_, space)| !space.keys.is_empty()) {
         output.put(&[DATABASE])?;
         output.length(index as u64)?;
@@ -174,18 +177,36 @@ pub fn write(db: &Db, to: &mut impl Write) -> io::Result<()> {
     output.put(&sum.to_le_bytes())
 }
 
-/// A value as `DUMP` answers with: its type, its bytes, the version and a checksum.
-pub fn dump(value: &crate::db::value::Value) -> Vec<u8> {
+fn libraries(functions: &Functions, output: &mut Output<'_, impl Write>) -> io::Result<()> {
+    functions.iter().try_for_each(|library| {
+        output.put(&[FUNCTIONS])?;
+        output.string(&library.code)
+    })
+}
+
+/// A payload: what `content` writes, the version and a checksum.
+fn payload(version: u16, content: impl FnOnce(&mut Output<'_, Vec<u8>>) -> io::Result<()>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut output = Output::new(&mut bytes);
-    let version = if value.earliest().is_some() { DATED } else { VERSION };
-    let written = output
-        .put(&[output::kind(value)])
-        .and_then(|()| output.value(value))
+    let written = content(&mut output)
         .and_then(|()| output.put(&version.to_le_bytes()))
         .and_then(|()| output.put(&output.sum().to_le_bytes()));
     written.expect("a vector takes all");
     bytes
+}
+
+/// A value as `DUMP` answers with: its type and its bytes.
+pub fn dump(value: &crate::db::value::Value) -> Vec<u8> {
+    let version = if value.earliest().is_some() { DATED } else { VERSION };
+    payload(version, |output| {
+        output.put(&[output::kind(value)])?;
+        output.value(value)
+    })
+}
+
+/// Libraries as `FUNCTION DUMP` answers with.
+pub fn dump_functions(functions: &Functions) -> Vec<u8> {
+    payload(VERSION, |output| libraries(functions, output))
 }
 
 /// Why a payload was refused.
@@ -197,17 +218,35 @@ pub enum Refused {
     Format,
 }
 
+/// What a payload has, if its version and checksum are right.
+fn opened(payload: &[u8]) -> Option<&[u8]> {
+    let (content, sum) = payload.split_last_chunk::<8>()?;
+    let (body, version) = content.split_last_chunk::<2>()?;
+    let sum = u64::from_le_bytes(*sum);
+    let is_whole = sum == 0 || sum == input::CRC.checksum(content);
+    (u16::from_le_bytes(*version) <= NEWEST && is_whole).then_some(body)
+}
+
+/// The texts of libraries of a payload that anyone may have made, one after the other: up to the first that is none. Returns
+/// `None` if its version or checksum is wrong.
+pub fn restore_functions(payload: &[u8]) -> Option<impl Iterator<Item = Result<Vec<u8>, Fault>>> {
+    let mut rest = opened(payload)?;
+    Some(core::iter::from_fn(move || {
+        let (kind, after) = rest.split_first()?;
+        rest = after;
+        if *kind != FUNCTIONS {
+            return Some(Err(Fault::new("ERR given type is not a function")));
+        }
+        Some(Input::new(&mut rest).string().map_err(|_| Fault::new("ERR Failed loading library payload")))
+    }))
+}
+
 /// The value of a payload that anyone may have made.
 ///
 /// # Errors
 /// If it is none.
 pub fn restore(payload: &[u8]) -> Result<crate::db::value::Value, Refused> {
-    let (content, sum) = payload.split_last_chunk::<8>().ok_or(Refused::Checksum)?;
-    let (body, version) = content.split_last_chunk::<2>().ok_or(Refused::Checksum)?;
-    let sum = u64::from_le_bytes(*sum);
-    if u16::from_le_bytes(*version) > NEWEST || (sum != 0 && sum != input::CRC.checksum(content)) || body.is_empty() {
-        return Err(Refused::Checksum);
-    }
+    let body = opened(payload).filter(|body| !body.is_empty()).ok_or(Refused::Checksum)?;
     let mut rest = &body[1..];
     let mut input = Input::new(&mut rest);
     match values::read(&mut input, body[0]) {

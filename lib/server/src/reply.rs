@@ -82,6 +82,8 @@ pub mod fault {
     pub const NOT_POSITIVE: Fault = Fault::new("ERR value is out of range, must be positive");
     /// The key does not exist.
     pub const NO_SUCH_KEY: Fault = Fault::new("ERR no such key");
+    /// A command needs memory when there is none.
+    pub const NO_ROOM: Fault = Fault::new("OOM command not allowed when used memory > 'maxmemory'.");
     /// A database's number.
     pub const DB_INDEX: Fault = Fault::new("ERR DB index is out of range");
     /// A position.

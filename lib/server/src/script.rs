@@ -11,11 +11,16 @@
 //!   garbage.
 //!
 //! What a script wrote before an error stays written.
+//!
+//! Functions of libraries ([`functions`]) are scripts in the same way: the database has the libraries' texts, and each call
+//! runs its library's text first. The log and a snapshot have texts, and no state of Lua.
 
 mod bits;
 mod budget;
 mod convert;
+pub mod functions;
 mod json;
+mod library;
 mod pattern;
 mod state;
 mod strings;
@@ -27,7 +32,7 @@ use crate::db::{Change, View};
 use crate::family::parse;
 use crate::reply::{Answer, Fault};
 use category::SCRIPTING;
-use flag::NOSCRIPT;
+use flag::{DENYOOM, INTERNAL, NOSCRIPT};
 use state::Target;
 
 /// The error for a digest of which the script is not known.
@@ -43,11 +48,23 @@ pub const COMMANDS: &[Command] = &[
     Command { categories: SCRIPTING | category::SLOW, ..Command::read("eval_ro", -3, NOSCRIPT, KEYS, 0, eval_ro) },
     Command { categories: SCRIPTING | category::SLOW, ..Command::read("evalsha_ro", -3, NOSCRIPT, KEYS, 0, |_, _| Err(NO_SCRIPT)) },
     Command::session("script", -2, NOSCRIPT, SCRIPTING),
+    Command { categories: SCRIPTING | category::SLOW, flags: NOSCRIPT, ..Command::write("fcall", -3, 0, KEYS, 0, functions::call) },
+    Command { categories: SCRIPTING | category::SLOW, ..Command::read("fcall_ro", -3, NOSCRIPT, KEYS, 0, functions::call_ro) },
+    Command { categories: category::SLOW, flags: NOSCRIPT, ..Command::read("function", -2, 0, Keys::None, 0, functions::look) },
+    // Parts of `FUNCTION` that change something. A request's name stays FUNCTION: what its user may do is asked of that.
+    Command::write("function|load", -3, DENYOOM | NOSCRIPT | INTERNAL, Keys::None, SCRIPTING, functions::load),
+    Command::write("function|delete", 3, NOSCRIPT | INTERNAL, Keys::None, SCRIPTING, functions::delete),
+    Command::write("function|flush", -2, NOSCRIPT | INTERNAL, Keys::None, SCRIPTING, functions::flush),
+    Command::write("function|restore", -3, DENYOOM | NOSCRIPT | INTERNAL, Keys::None, SCRIPTING, functions::restore),
 ];
 
 /// The number of keys.
 fn keys(args: &Args) -> Result<usize, Fault> {
-    let count = parse::integer(&args[2])?;
+    counted(parse::integer(&args[2])?, args)
+}
+
+/// The number of keys that a request says, if it has as many.
+fn counted(count: i64, args: &Args) -> Result<usize, Fault> {
     if count > args.len() as i64 - 3 {
         return Err(Fault::new("ERR Number of keys can't be greater than number of args"));
     }

@@ -12,7 +12,7 @@ use crate::command::{self, Command, Run, flag};
 use crate::db::{DATABASES, Outcome};
 use crate::family::generic::object_part;
 use crate::family::{groups, memory, parse, streams, xinfo};
-use crate::operation::{Call, Read, Watched, Write};
+use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Fault, Protocol, Reply, fault};
 
 /// What a request becomes.
@@ -37,7 +37,7 @@ pub struct Moment {
     pub now: u64,
     /// Random bits.
     pub seed: u64,
-    /// Bits of [`wish`](crate::operation::wish).
+    /// Bits of [`wish`].
     pub wishes: u8,
 }
 
@@ -78,8 +78,18 @@ pub fn wrong_number(name: &str) -> Fault {
     Fault::made(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
-/// The error for a command that needs memory when there is none.
-const NO_ROOM: Fault = Fault::new("OOM command not allowed when used memory > 'maxmemory'.");
+/// Checks a command's part before it is queued, as the number of its arguments is. Returns what carries the part out.
+fn part(command: &'static Command, args: &Args) -> Result<&'static Command, Fault> {
+    match command.name {
+        "object" => object_part(args).map(|_| command),
+        "memory" => memory::part(args).map(|_| command),
+        "xgroup" => groups::part(args).map(|_| command),
+        "xinfo" => xinfo::part(args).map(|_| command),
+        #[cfg(feature = "lua")]
+        "function" => crate::script::functions::part(args),
+        _ => Ok(command),
+    }
+}
 
 fn unknown(args: &Args) -> Fault {
     let shown = |bytes: &[u8], most: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned();
@@ -105,13 +115,12 @@ impl Session {
     pub fn accept(&mut self, args: Args, moment: Moment) -> Step {
         let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
         let found = command.ok_or_else(|| unknown(&args)).and_then(|command| match command.takes(args.len()) {
-            true if command.name == "object" => object_part(&args).map(|_| command),
-            true if self.no_room && command.has(flag::DENYOOM) => Err(NO_ROOM),
-            true if command.name == "memory" => memory::part(&args).map(|_| command),
-            true if command.name == "xgroup" => groups::part(&args).map(|_| command),
-            true if command.name == "xinfo" => xinfo::part(&args).map(|_| command),
-            true => Ok(command),
+            true => part(command, &args),
             false => Err(wrong_number(command.name)),
+        });
+        let found = found.and_then(|command| match self.no_room && command.has(flag::DENYOOM) {
+            true => Err(fault::NO_ROOM),
+            false => Ok(command),
         });
         let command = match found {
             Ok(command) => command,
@@ -136,7 +145,13 @@ impl Session {
     fn call(&self, command: &'static Command, args: Args, moment: Moment) -> Call {
         let Moment { now, seed, wishes } = moment;
         let rights = self.rights.clone().filter(|_| runs_script(command));
+        let wishes = wishes | self.full(command);
         Call { command, args, db: self.queue.as_ref().map_or(self.db, |queue| queue.db), now, seed, wishes, rights }
+    }
+
+    /// What a script has to know of the memory.
+    fn full(&self, command: &Command) -> u8 {
+        if self.no_room && runs_script(command) { wish::FULL } else { 0 }
     }
 
     /// An error before the command runs: it spoils the transaction that is being queued.
@@ -234,7 +249,9 @@ impl Session {
             // The keys are let go by a transaction of nothing.
             calls.clear();
         }
-        calls.iter_mut().for_each(|call| (call.now, call.wishes) = (moment.now, moment.wishes));
+        for call in &mut calls {
+            (call.now, call.wishes) = (moment.now, moment.wishes | self.full(call.command));
+        }
         self.selects = (!refused).then_some(db);
         Step::Write(Write::Exec { calls, watched, now: moment.now })
     }

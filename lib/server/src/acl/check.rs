@@ -166,7 +166,7 @@ const SHAPES: &[&str] = &[
 ];
 
 /// Commands that run scripts. They carry their user's rights, since each command within is asked for itself.
-const SCRIPTS: &[&str] = &["eval", "evalsha", "eval_ro", "evalsha_ro"];
+const SCRIPTS: &[&str] = &["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
 
 /// Returns whether a command runs a script.
 pub fn runs_script(command: &Command) -> bool {
@@ -196,7 +196,7 @@ fn modes(command: &Command, args: &Args, number: usize) -> u8 {
             }
         }
         // How the script uses its keys is not known.
-        ("eval" | "evalsha", _) => READ | WRITE,
+        ("eval" | "evalsha" | "fcall", _) => READ | WRITE,
         _ if is(MOVES) && number > 0 => WRITE,
         _ if command.has(flag::WRITE) => READ | WRITE,
         _ => READ,
@@ -369,6 +369,10 @@ mod tests {
             ("eval return 1 r", false),
             ("eval_ro return 1 r", true),
             ("eval_ro return 1 x", false),
+            ("fcall f 1 a", true),
+            ("fcall f 1 r", false),
+            ("fcall_ro f 1 r", true),
+            ("fcall_ro f 1 x", false),
         ] {
             assert_eq!(asked("+@scripting ~a %R~r", request).is_ok(), allowed, "{request}");
         }

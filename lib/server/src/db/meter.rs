@@ -70,9 +70,9 @@ impl Space {
 }
 
 impl Db {
-    /// Bytes of all keys and values, about: on one replica. 0 until they are counted.
+    /// Bytes of all keys and values, and of libraries, about: on one replica. 0 until they are counted.
     pub fn used(&self) -> usize {
-        if self.meter.on { self.spaces.iter().map(Space::used).sum() } else { 0 }
+        if self.meter.on { self.spaces.iter().map(Space::used).sum::<usize>() + self.functions.bytes() } else { 0 }
     }
 
     /// Begins to count, with all that is there. O(keys).
@@ -117,6 +117,7 @@ impl Db {
 #[cfg(test)]
 mod tests {
     use super::super::Random;
+    use super::super::functions::Functions;
     use super::super::walk::tests::change;
     use super::*;
     use crate::operation::Write;
@@ -136,7 +137,9 @@ mod tests {
             }
         }
         assert!(db.used() > 0);
-        assert_eq!(db.spaces.iter().map(Space::weight).sum::<usize>(), db.used());
+        assert_eq!(db.spaces.iter().map(Space::weight).sum::<usize>() + db.functions.bytes(), db.used());
+        assert!(db.functions.bytes() > 0);
+        db.functions = Functions::default();
         db.spaces.iter_mut().for_each(|space| *space = Space::default());
         assert_eq!(db.used(), 0);
     }

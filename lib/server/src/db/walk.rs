@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use archipelago_platform::sync::Mutex;
 
+use super::functions::Functions;
 use super::table::{Keyed, Table, hash};
 use super::value::Entry;
 use super::{Db, Watch, image};
@@ -125,11 +126,13 @@ impl Walk {
 
 impl Db {
     /// Begins a walk over this replica; another one that was under way ends. Returns what a database of these entries
-    /// has to know besides ([`resume`](Self::resume)). Takes time in proportion to the number of watched keys.
+    /// has to know besides ([`resume`](Self::resume)). Takes time in proportion to the number of watched keys and the bytes of
+    /// libraries.
     pub fn begin_walk(&self) -> Vec<u8> {
         // All fields are named: what is added to the database belongs into its snapshots, or is said here not to. Listeners
         // are clients, of which a start has none; counting begins anew with the settings.
-        let Self { spaces, watched, serial, effects: _, listeners: _, walker, meter: _, lfu: _, sparse } = self;
+        let Self { spaces, watched, serial, effects: _, listeners: _, walker, meter: _, lfu: _, sparse, functions } =
+            self;
         let origins = (0..spaces.len() as u32).map(Some).collect();
         *walker.0.lock().expect("nothing panics while it is locked") =
             Some(Box::new(Walk { origins, ..Walk::default() }));
@@ -143,6 +146,7 @@ impl Db {
             put_number(*changed, &mut head);
         }
         put_number(*sparse as u64, &mut head);
+        functions.put(&mut head);
         head
     }
 
@@ -190,6 +194,7 @@ impl Db {
         };
         self.watched = input.many(watch)?.into_iter().collect();
         self.sparse = input.small()? as usize;
+        self.functions = Functions::read(&mut input)?;
         input.0.is_empty().then_some(())
     }
 
@@ -236,6 +241,11 @@ pub(super) mod tests {
             7..=9 => format!("COPY {key} {other} DB {}", random.below(3)),
             10..=13 => format!("DEL {key}"),
             14..=19 => format!("PEXPIRE {key} {}", random.below(4_000)),
+            24 => format!(
+                "FUNCTION|LOAD LOAD REPLACE #!lua\tname={key}\nredis.register_function('f{key}',redis.log)--{long}"
+            ),
+            25 => format!("FUNCTION|DELETE DELETE {key}"),
+            26 if number % 4 == 0 => "FUNCTION|FLUSH FLUSH".into(),
             20 => format!("PERSIST {key}"),
             21 => return Write::Expire { now, most: 5 },
             22 => {

@@ -27,7 +27,7 @@ fn of(view: &View<'_>, call: &Call) -> usize {
         keys.filter_map(|place| view.value(&args[place])).map(|value| value.heap()).sum::<usize>()
     };
     match call.command.name {
-        "eval_ro" | "evalsha_ro" | "fcall_ro" => usize::MAX,
+        "eval_ro" | "evalsha_ro" | "fcall" | "fcall_ro" => usize::MAX,
         "memory" if args.is(1, "STATS") => view.db.spaces.iter().map(|space| space.keys.len() * ELEMENT).sum(),
         "keys" => view.space().keys.len() * ELEMENT,
         "getrange" | "substr" | "lindex" | "object" | "randomkey" | "xinfo" => 0,

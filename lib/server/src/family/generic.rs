@@ -390,8 +390,11 @@ fn ttl(view: &View<'_>, args: &Args, seconds: bool, relative: bool) -> Answer {
 
 /// The error for a subcommand that is not there.
 pub fn unknown_subcommand(args: &Args) -> Fault {
-    let shown = |at| String::from_utf8_lossy(&args[at]).into_owned();
-    Fault::made(format!("ERR unknown subcommand '{}'. Try {} HELP.", shown(1), shown(0).to_ascii_uppercase()))
+    // As in C, a zero ends it; and it is cut.
+    let word = args[1].split(|byte| *byte == 0).next().unwrap_or_default();
+    let word = String::from_utf8_lossy(&word[..word.len().min(128)]);
+    let name = String::from_utf8_lossy(&args[0]).to_ascii_uppercase();
+    Fault::made(format!("ERR unknown subcommand '{word}'. Try {name} HELP."))
 }
 
 /// Checks a subcommand's number of arguments.

@@ -11,7 +11,6 @@ use crate::db::Db;
 use crate::db::table::Keyed;
 use crate::log::{Refusal, Store};
 use crate::operation::{Call, Write};
-use crate::reply::Reply;
 
 /// Keys of a batch.
 const BATCH: usize = 64;
@@ -23,12 +22,12 @@ const BATCH_BYTES: usize = 1 << 20;
 pub struct Imported {
     /// Keys.
     pub keys: u64,
-    /// Libraries of functions, which are left out.
-    pub functions: usize,
+    /// Libraries of functions. They are left out of a server without scripts.
+    pub libraries: usize,
 }
 
-/// Reads a file into a database that has no keys. Each key enters the log as a `RESTORE`, so that a recovery, too, has it;
-/// keys that have expired by `now` (milliseconds since 1970) are left out. O(bytes), and the memory of a second database.
+/// Reads a file into a database that has no keys. Each key enters the log as a `RESTORE`, and each library as a
+/// `FUNCTION LOAD`, so that a recovery, too, has it; keys that have expired by `now` (milliseconds since 1970) are left out. O(bytes), and the memory of a second database.
 ///
 /// # Errors
 /// A sentence with the file and the place. If it is the log that refuses, a part of the keys is in the log.
@@ -46,15 +45,17 @@ pub fn import(store: &Store, path: &Path, now: u64) -> Result<Imported, Refusal>
     let mut carry_out = |batch: &mut Vec<Write>| match store
         .write_many(&mut handle, core::mem::take(batch))
         .into_iter()
-        .find(|outcome| outcome.reply != Reply::OK)
+        .find(|outcome| outcome.reply.is_error())
     {
         Some(outcome) => {
-            Err(refused(format!("a key is refused: {:?}. Begin again with an empty directory", outcome.reply)))
+            let what =
+                format!("a key or a library is refused: {:?}. Begin again with an empty directory", outcome.reply);
+            Err(refused(what))
         }
         None => Ok(()),
     };
     let (mut batch, mut bytes) = (Vec::new(), 0);
-    for call in calls(&loaded.db, now) {
+    for call in libraries(&loaded.functions).chain(calls(&loaded.db, now)) {
         bytes += call.args.bytes();
         batch.push(Write::Call(call));
         if batch.len() == BATCH || bytes > BATCH_BYTES {
@@ -63,7 +64,17 @@ pub fn import(store: &Store, path: &Path, now: u64) -> Result<Imported, Refusal>
         }
     }
     carry_out(&mut batch)?;
-    Ok(Imported { keys: loaded.keys, functions: loaded.functions.len() })
+    Ok(Imported { keys: loaded.keys, libraries: loaded.functions.len() })
+}
+
+/// The operations that load these libraries, where there are scripts.
+fn libraries(texts: &[Vec<u8>]) -> impl Iterator<Item = Call> {
+    command::find(b"function|load").into_iter().flat_map(move |command| {
+        texts.iter().map(move |text| {
+            let args: Args = [&b"function"[..], b"load", text].into_iter().collect();
+            Call { command, args, db: 0, now: 0, seed: 0, wishes: 0, rights: None }
+        })
+    })
 }
 
 /// The operations that make these databases.
@@ -101,6 +112,7 @@ pub fn export(store: &Store, path: &Path) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reply::Reply;
 
     fn ask(store: &Store, line: &str) -> Reply {
         let args: Args = line.split(' ').collect();
@@ -120,8 +132,17 @@ mod tests {
         }
         ask(&one, "pexpireat key1 2000");
         ask(&one, "pexpireat key2 4000");
+        let call = |store: &Store, words: [&str; 3]| {
+            let args: Args = words.into_iter().collect();
+            let command = command::find(if words[0] == "fcall" { b"fcall" } else { b"function|load" }).unwrap();
+            let call = Call { command, args, db: 0, now: 1_000, seed: 0, wishes: 0, rights: None };
+            store.write_many(&mut store.handle(), vec![Write::Call(call)]).remove(0).reply
+        };
+        let code = "#!lua name=lib\nredis.register_function('f', function() return 7 end)";
+        assert_eq!(call(&one, ["function", "load", code]), Reply::bulk("lib"));
         export(&one, &path).unwrap();
-        assert_eq!(import(&other, &path, 3_000), Ok(Imported { keys: 350, functions: 0 }));
+        assert_eq!(import(&other, &path, 3_000), Ok(Imported { keys: 350, libraries: 1 }));
+        assert_eq!(call(&other, ["fcall", "f", "0"]), Reply::Int(7));
         assert_eq!(ask(&other, "dbsize"), Reply::Int(349), "one has expired");
         assert_eq!(ask(&other, "pexpiretime key2"), Reply::Int(4_000));
         for key in ["list0", "list149"] {

@@ -5,10 +5,10 @@ use core::cell::Cell;
 use mlua::{Error, HookTriggers, Lua, Result, VmState};
 
 /// Instructions of Lua that a script may run: a second or two. A step of a pattern's match counts as one.
-const INSTRUCTIONS: u64 = if cfg!(test) { 30_000_000 } else { 200_000_000 };
+pub const INSTRUCTIONS: u64 = if cfg!(test) { 30_000_000 } else { 200_000_000 };
 
 /// Instructions between two counts.
-const INTERVAL: u32 = 100_000;
+const INTERVAL: u32 = 10_000;
 
 /// What a script is told that has none left.
 pub const STOPPED: &str = "Script stopped: it ran more instructions than a script may";
@@ -17,9 +17,9 @@ pub const STOPPED: &str = "Script stopped: it ran more instructions than a scrip
 pub struct Budget(Cell<u64>);
 
 impl Budget {
-    /// Gives a state the whole of it, and stops its script after the last instruction.
-    pub fn limit(lua: &Lua) -> Result<()> {
-        lua.set_app_data(Self(Cell::new(INSTRUCTIONS)));
+    /// Gives a state so many instructions, and stops its script after the last.
+    pub fn limit(lua: &Lua, instructions: u64) -> Result<()> {
+        lua.set_app_data(Self(Cell::new(instructions)));
         lua.set_hook(HookTriggers::new().every_nth_instruction(INTERVAL), |lua, _| {
             let left = Self::left(lua).saturating_sub(INTERVAL.into());
             Self::leave(lua, left);

@@ -68,9 +68,10 @@ pub fn value(lua: &Lua, reply: &Reply, three: bool) -> Result<Value> {
     })
 }
 
+/// A field's text. As in C, a zero ends it.
 fn text(table: &Table, name: &str) -> Result<Option<Vec<u8>>> {
     Ok(match table.raw_get(name)? {
-        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::String(text) => text.as_bytes().split(|byte| *byte == 0).next().map(<[u8]>::to_vec),
         _ => None,
     })
 }

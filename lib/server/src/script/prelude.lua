@@ -1,6 +1,7 @@
--- What scripts see of Lua. Gets: `raw` (carries a command out), `spent` (says whether the script was stopped), `place` (where the
--- script is), the library `redis`, the environment that scripts get, and `patterns` (what matches texts).
-local raw, spent, place, redis, env, patterns = ...
+-- What scripts see of Lua. Gets: `seen` (what scripts see of an error), `spent` (says whether the script was stopped), `place` (where
+-- the script is), the library `redis`, the environment that scripts get, and `patterns` (what matches texts). Returns what runs a
+-- script or a function, and what runs a library's text.
+local seen, spent, place, redis, env, patterns = ...
 local error, type, tostring, rawnext, select = error, type, tostring, next, select
 local pcall0, xpcall0, loadstring0, setfenv0 = pcall, xpcall, loadstring, setfenv
 local setmetatable0, getmetatable0, rawset0 = setmetatable, getmetatable, rawset
@@ -12,21 +13,11 @@ local function unless_spent(...)
 end
 
 local function whole(err)
+  err = seen(err)
   if type(err) ~= "table" then err = { err = "ERR " .. tostring(err) } end
   local source, line = place()
   if source then err.source, err.line = source, line end
   return err
-end
-
-function redis.call(...)
-  local ok, value = raw(...)
-  if ok then return value end
-  error(value, 0)
-end
-
-function redis.pcall(...)
-  local _, value = raw(...)
-  return value
 end
 
 -- Patterns. Lua's own functions match without an end, and without a bound on the stack.
@@ -141,8 +132,18 @@ function shared.setmetatable(t, ...)
   if t == env then error("Attempt to modify a readonly table", 2) end
   return setmetatable0(t, ...)
 end
-function shared.pcall(...) return unless_spent(pcall0(...)) end
-function shared.xpcall(...) return unless_spent(xpcall0(...)) end
+-- What `pcall` returns: of an error that is a table, its text, as Redis has it.
+local rawget = rawget
+local function caught(ok, what, ...)
+  if ok then return ok, what, ... end
+  what = seen(what)
+  local text = type(what) == "table" and rawget(what, "err")
+  return ok, type(text) == "string" and text or what
+end
+function shared.pcall(...) return unless_spent(caught(pcall0(...))) end
+function shared.xpcall(f, handler)
+  return unless_spent(xpcall0(f, function(err) return handler(seen(err)) end))
+end
 
 -- Addresses differ between replicas: no script sees one.
 function shared.tostring(value)
@@ -182,15 +183,31 @@ function shared.loadstring(text, name)
   return made and setfenv0(made, env), what
 end
 
-setmetatable0(env, {
-  __index = function(_, name)
-    local value = shared[name]
-    if value == nil then error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2) end
-    return value
-  end,
-  __newindex = function() error("Attempt to modify a readonly table", 2) end,
-  __metatable = false,
-})
+-- A value that is there. Where it is called no call takes its caller's place, so that level 3 is where the script is.
+local function found_in(t, name)
+  local value = t[name]
+  if value == nil then error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 3) end
+  return value
+end
+local function readonly() error("Attempt to modify a readonly table", 2) end
+local function guard(t, index)
+  return setmetatable0(t, { __index = index, __newindex = readonly, __metatable = false })
+end
+local globals = shared
+guard(env, function(_, name) return (found_in(globals, name)) end)
 getmetatable0("").__metatable = false
 
-return function(script) return xpcall0(script, whole) end
+local function run(body, keys, args)
+  if not keys then return xpcall0(body, whole) end
+  return xpcall0(function() return body(keys, args) end, whole)
+end
+
+-- While a library's text runs there is `redis` with `api`, and nothing else.
+local function load(text, api)
+  globals = { redis = guard({}, function(_, name) return (found_in(api, name)) end) }
+  local ok, what = xpcall0(text, whole)
+  globals = shared
+  return ok, what
+end
+
+return run, load

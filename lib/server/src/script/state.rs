@@ -1,22 +1,26 @@
-//! A Lua state that runs one script.
+//! A Lua state that runs one script, or one function of a library.
 
 use core::cell::{Cell, RefCell};
 use mlua::{Error, Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, Variadic};
 
-use super::budget::Budget;
-use super::{bits, convert, json, strings, table};
+use super::budget::{Budget, INSTRUCTIONS};
+use super::{bits, convert, json, library, strings, table};
 use crate::acl::user::User;
 use crate::args::Args;
 use crate::command::{self, Run, flag};
+use crate::db::functions::{self, ALLOW_OOM, Function as Registered, Library, NO_WRITES};
 use crate::db::{Change, DATABASES, Random, View};
 use crate::family::parse;
+use crate::operation::wish;
 use crate::reply::{Answer, Fault, Reply, double, fault};
 
 /// Bytes that a script may take at a time.
 const MEMORY: usize = 128 << 20;
 
 /// The name of a script's text in errors.
-const NAME: &str = "@user_script";
+const SCRIPT: &str = "@user_script";
+/// That of a library's text.
+pub const LIBRARY: &str = "@user_function";
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
@@ -47,6 +51,11 @@ impl Target<'_, '_> {
         }
     }
 
+    /// Says that memory is short.
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Change(change) if change.wishes & wish::FULL != 0)
+    }
+
     fn select(&mut self, number: &[u8]) -> Answer {
         let index = match parse::integer(number).map(u32::try_from)? {
             Ok(index) if index < DATABASES => index,
@@ -60,7 +69,7 @@ impl Target<'_, '_> {
     }
 
     /// Carries out a command that a script calls.
-    fn call(&mut self, args: &Args, reads: bool) -> Answer {
+    fn call(&mut self, args: &Args, leave: &Leave) -> Answer {
         let command = command::find(&args[0]).filter(|command| !command.has(flag::INTERNAL));
         let Some(command) = command else { return Err(Fault::new("ERR Unknown Redis command called from script")) };
         if !command.takes(args.len()) {
@@ -81,54 +90,125 @@ impl Target<'_, '_> {
         }
         // What comes after must draw other numbers, even if this command draws none.
         self.random();
+        leave.check(command)?;
         match (self, command.run) {
-            (_, Run::Write(_)) if reads => {
-                Err(Fault::new("ERR Write commands are not allowed from read-only scripts."))
-            }
             (Self::Change(change), run) => change.run(run, args),
             (Self::View(view), Run::Read(run)) => run(view, args),
-            (Self::View(_), _) => Err(Fault::new("ERR Write commands are not allowed from read-only scripts.")),
+            (Self::View(_), _) => Err(WRITES),
         }
     }
 }
 
-/// A script's text without its first line if that names the engine, and whether that says that the script only reads.
-fn without_shebang(text: &[u8]) -> core::result::Result<(&[u8], bool), Fault> {
+/// The error for a command that writes, of a script that must not.
+const WRITES: Fault = Fault::new("ERR Write commands are not allowed from read-only scripts.");
+
+/// What a script's commands may do.
+struct Leave {
+    /// They only read.
+    reads: bool,
+    /// Those that need memory are refused: before the first that writes, since a script cannot be stopped halfway.
+    full: Cell<bool>,
+}
+
+impl Leave {
+    /// That of a script with these flags, or of one that says nothing of itself.
+    fn of(target: &Target<'_, '_>, flags: Option<u8>) -> core::result::Result<Self, Fault> {
+        let full = target.is_full();
+        let Some(flags) = flags else { return Ok(Self { reads: false, full: Cell::new(full) }) };
+        let reads = flags & NO_WRITES != 0;
+        match target {
+            _ if reads || (flags & ALLOW_OOM != 0 && matches!(target, Target::Change(_))) => {}
+            _ if full => return Err(fault::NO_ROOM),
+            Target::View(_) => {
+                return Err(Fault::new("ERR Can not execute a script with write flag using *_ro command."));
+            }
+            Target::Change(_) => {}
+        }
+        Ok(Self { reads, full: Cell::new(false) })
+    }
+
+    fn check(&self, command: &command::Command) -> core::result::Result<(), Fault> {
+        let writes = matches!(command.run, Run::Write(_));
+        if writes && self.reads {
+            return Err(WRITES);
+        }
+        if self.full.get() && command.has(flag::DENYOOM) {
+            return Err(fault::NO_ROOM);
+        }
+        self.full.set(self.full.get() && !writes);
+        Ok(())
+    }
+}
+
+/// A script's text without its first line if that names the engine, and the flags there.
+fn without_shebang(text: &[u8]) -> core::result::Result<(&[u8], Option<u8>), Fault> {
     if !text.starts_with(b"#!") {
-        return Ok((text, false));
+        return Ok((text, None));
     }
     let end = text.iter().position(|byte| *byte == b'\n').ok_or(Fault::new("ERR Invalid script shebang"))?;
-    let first = String::from_utf8_lossy(&text[2..end]).into_owned();
+    let first = String::from_utf8_lossy(&text[..end]).into_owned();
     let mut words = first.split_whitespace();
     let engine = words.next().unwrap_or_default();
-    if engine != "lua" {
+    if engine != "#!lua" {
         return Err(Fault::made(format!("ERR Unexpected engine in script shebang: {engine}")));
     }
-    let mut reads = false;
+    let mut all = 0;
     for word in words {
         let Some(flags) = word.strip_prefix("flags=") else {
             return Err(Fault::made(format!("ERR Unknown lua shebang option: {word}")));
         };
-        for flag in flags.split(',').filter(|flag| !flag.is_empty()) {
-            match flag {
-                "no-writes" => reads = true,
-                "allow-oom" | "allow-stale" | "no-cluster" | "allow-cross-slot-keys" => {}
-                _ => return Err(Fault::made(format!("ERR Unexpected flag in script shebang: {flag}"))),
-            }
+        for flag in flags.split(',').filter(|_| !flags.is_empty()) {
+            let unknown = || Fault::made(format!("ERR Unexpected flag in script shebang: {flag}"));
+            all |= functions::flag(flag.as_bytes()).ok_or_else(unknown)?;
         }
     }
     // The line's end stays, so that lines keep their numbers.
-    Ok((&text[end..], reads))
+    Ok((&text[end..], Some(all)))
 }
 
-fn new() -> Result<Lua> {
+/// Returns whether a script says of itself that it only reads.
+pub fn only_reads(text: &[u8]) -> bool {
+    text.starts_with(b"#!")
+        && without_shebang(text).is_ok_and(|(_, flags)| flags.is_some_and(|all| all & NO_WRITES != 0))
+}
+
+/// A new state.
+pub fn new() -> Result<Lua> {
     let options = LuaOptions::new().catch_rust_panics(false);
     let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH, options)?;
     lua.set_memory_limit(MEMORY)?;
     Ok(lua)
 }
 
-fn text_of(error: &Error) -> String {
+/// An error that scripts see as a table: of a command, or of a registration. A function of Rust raises it, since one of Lua
+/// would take its caller's place in `return redis.call(…)`, and the error would not say where it was.
+#[derive(Debug)]
+struct Raised(Fault);
+
+impl core::fmt::Display for Raised {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.0.0)
+    }
+}
+
+impl core::error::Error for Raised {}
+
+/// The error of Lua's for a fault.
+pub fn raise(fault: Fault) -> Error {
+    Error::external(Raised(fault))
+}
+
+/// What scripts see of an error.
+fn seen(lua: &Lua, value: Value) -> Result<Value> {
+    let Value::Error(error) = &value else { return Ok(value) };
+    match error.downcast_ref::<Raised>() {
+        Some(Raised(fault)) => convert::error(lua, fault),
+        None => Ok(Value::String(lua.create_string(text_of(error))?)),
+    }
+}
+
+/// What is wrong, without the places of all calls.
+pub fn text_of(error: &Error) -> String {
     match error {
         Error::SyntaxError { message, .. } | Error::RuntimeError(message) => message.clone(),
         Error::CallbackError { cause, .. } => text_of(cause),
@@ -137,14 +217,15 @@ fn text_of(error: &Error) -> String {
     }
 }
 
-fn compile(lua: &Lua, text: &[u8], env: Option<Table>) -> core::result::Result<Function, Fault> {
-    let chunk = lua.load(text).set_name(NAME).set_mode(mlua::chunk::ChunkMode::Text);
+/// Compiles a text of this name.
+pub fn compile(lua: &Lua, text: &[u8], name: &str, env: Option<&Table>) -> core::result::Result<Function, Fault> {
+    let chunk = lua.load(text).set_name(name).set_mode(mlua::chunk::ChunkMode::Text);
     let chunk = match env {
-        Some(env) => chunk.set_environment(env),
+        Some(env) => chunk.set_environment(env.clone()),
         None => chunk,
     };
-    let wrong = |what| Fault::made(format!("ERR Error compiling script (new function): {}", text_of(&what)));
-    chunk.into_function().map_err(wrong)
+    let of = if name == SCRIPT { "script (new function)" } else { "function" };
+    chunk.into_function().map_err(|what| Fault::made(format!("ERR Error compiling {of}: {}", text_of(&what))))
 }
 
 /// Compiles a script.
@@ -153,11 +234,11 @@ fn compile(lua: &Lua, text: &[u8], env: Option<Table>) -> core::result::Result<F
 /// If it does not compile.
 pub fn check(text: &[u8]) -> core::result::Result<(), Fault> {
     let (text, _) = without_shebang(text)?;
-    compile(&new().map_err(|what| internal(&what))?, text, None).map(|_| ())
+    compile(&new().map_err(|what| internal(&what))?, text, SCRIPT, None).map(|_| ())
 }
 
 /// An error of no script's text.
-fn internal(what: &Error) -> Fault {
+pub fn internal(what: &Error) -> Fault {
     Fault::made(format!("ERR {}", text_of(what)))
 }
 
@@ -182,9 +263,26 @@ fn arguments(values: &[Value]) -> core::result::Result<Args, Fault> {
     Ok(args)
 }
 
-/// The functions of `redis` that ask for no database.
-fn library(lua: &Lua) -> Result<Table> {
+/// What of `redis` is there while a library is loaded, too.
+pub fn basics(lua: &Lua) -> Result<Table> {
     let redis = lua.create_table()?;
+    let log = |_: &Lua, values: Variadic<Value>| match &values[..] {
+        [] | [_] => Err(Error::runtime("redis.log() requires two arguments or more.")),
+        // Each replica runs the script: its lines would be there many times.
+        _ => Ok(()),
+    };
+    redis.raw_set("log", lua.create_function(log)?)?;
+    for (level, name) in ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"].into_iter().enumerate() {
+        redis.raw_set(name, level)?;
+    }
+    redis.raw_set("REDIS_VERSION", "7.0.15")?;
+    redis.raw_set("REDIS_VERSION_NUM", 0x0007_000f)?;
+    Ok(redis)
+}
+
+/// The functions of `redis` that ask for no database.
+fn redis(lua: &Lua) -> Result<Table> {
+    let redis = basics(lua)?;
     let single = |name: &'static str| {
         move |lua: &Lua, values: Variadic<Value>| match &values[..] {
             [Value::String(text)] => {
@@ -207,17 +305,6 @@ fn library(lua: &Lua) -> Result<Table> {
         _ => Err(Error::runtime("wrong number of arguments")),
     };
     redis.raw_set("sha1hex", lua.create_function(sha1)?)?;
-    let log = |_: &Lua, values: Variadic<Value>| match &values[..] {
-        [] | [_] => Err(Error::runtime("redis.log() requires two arguments or more.")),
-        // Each replica runs the script: its lines would be there many times.
-        _ => Ok(()),
-    };
-    redis.raw_set("log", lua.create_function(log)?)?;
-    for (level, name) in ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"].into_iter().enumerate() {
-        redis.raw_set(name, level)?;
-    }
-    redis.raw_set("REDIS_VERSION", "7.0.15")?;
-    redis.raw_set("REDIS_VERSION_NUM", 0x0007_000f)?;
     Ok(redis)
 }
 
@@ -256,26 +343,15 @@ fn seed_math(lua: &Lua, seed: u64) -> Result<()> {
     math.raw_set("randomseed", lua.create_function(reseed)?)
 }
 
-/// The library, and the environment of a script.
-fn prepare(lua: &Lua, args: &Args, keys: usize, seed: u64) -> Result<(Table, Table)> {
-    let globals = lua.globals();
-    globals.raw_set("cjson", json::library(lua)?)?;
-    globals.raw_set("bit", bits::library(lua)?)?;
-    globals.raw_set("KEYS", words(lua, args.from(3).take(keys))?)?;
-    globals.raw_set("ARGV", words(lua, args.from(3 + keys))?)?;
-    seed_math(lua, seed)?;
-    Ok((library(lua)?, lua.create_table()?))
-}
-
 /// Where a script is: its name, and the line.
-fn place(lua: &Lua, (): ()) -> Result<(Option<&'static str>, Option<usize>)> {
+fn place(lua: &Lua, name: &'static str) -> Result<(Option<&'static str>, Option<usize>)> {
     for level in 1..12 {
         let at = lua.inspect_stack(level, |frame| {
-            let is = frame.source().source.as_deref() == Some(NAME);
+            let is = frame.source().source.as_deref() == Some(name);
             is.then(|| frame.current_line())
         });
         match at {
-            Some(Some(line)) => return Ok((Some(NAME), line)),
+            Some(Some(line)) => return Ok((Some(name), line)),
             Some(None) => {}
             None => break,
         }
@@ -287,8 +363,8 @@ fn words<'a>(lua: &Lua, all: impl Iterator<Item = &'a [u8]>) -> Result<Table> {
     lua.create_sequence_from(all.map(|word| lua.create_string(word)).collect::<Result<Vec<_>>>()?)
 }
 
-/// The error of a script that ended with this value.
-fn ended(lua: &Lua, value: &Value, digits: &str) -> Fault {
+/// The error that a script ended with, and where it was.
+pub fn wrong(lua: &Lua, value: &Value) -> (String, String) {
     let (mut line, mut place) = (String::from("ERR unknown error"), String::new());
     match value {
         Value::Table(error) => {
@@ -305,30 +381,59 @@ fn ended(lua: &Lua, value: &Value, digits: &str) -> Fault {
         Value::String(text) => line = format!("ERR {}", text.to_string_lossy()),
         _ => {}
     }
-    Fault::made(format!("{line} script: {digits}{place}"))
+    (line, place)
 }
 
-/// Runs a script: its text and its number of keys are the first arguments of `args`.
-///
-/// # Errors
-/// Those of the script.
-pub fn run(mut target: Target<'_, '_>, args: &Args, keys: usize) -> Answer {
-    let (text, reads) = without_shebang(&args[1])?;
-    let lua = new().map_err(|what| internal(&what))?;
+/// A state whose tables are as scripts see them.
+pub struct Stage {
+    /// The environment of what is compiled here.
+    pub env: Table,
+    /// Runs a script, or a function with its keys and arguments.
+    run: Function,
+    /// Runs a library's text.
+    pub load: Function,
+}
+
+impl Stage {
+    /// Of a state that runs texts of this name within so many instructions.
+    pub fn new(lua: &Lua, env: Table, redis: &Table, name: &'static str, instructions: u64) -> Result<Self> {
+        let globals = lua.globals();
+        globals.raw_set("cjson", json::library(lua)?)?;
+        globals.raw_set("bit", bits::library(lua)?)?;
+        let seen = lua.create_function(seen)?;
+        let is_spent = lua.create_function(|lua, ()| Ok(Budget::left(lua) == 0))?;
+        let place = lua.create_function(move |lua, ()| place(lua, name))?;
+        let patterns = strings::library(lua)?;
+        Budget::limit(lua, instructions)?;
+        let (run, load) = lua.load(PRELUDE).set_name("=redis").call((seen, is_spent, place, redis, &env, patterns))?;
+        Ok(Self { env, run, load })
+    }
+}
+
+/// Has `act` run something on a stage with a database. It has a name and a label in errors.
+fn perform(
+    lua: &Lua,
+    mut target: Target<'_, '_>,
+    leave: &Leave,
+    (name, label): (&'static str, &dyn Fn() -> String),
+    env: Table,
+    act: impl FnOnce(&Stage) -> Result<MultiValue>,
+) -> Answer {
     let seed = target.random();
-    let prepared = prepare(&lua, args, keys, seed).map_err(|what| internal(&what));
-    let (redis, env) = prepared?;
-    let script = compile(&lua, text, Some(env.clone()))?;
-    let target = RefCell::new(target);
-    let three = Cell::new(false);
+    let redis = seed_math(lua, seed).and_then(|()| redis(lua)).map_err(|what| internal(&what))?;
+    let (target, three) = (RefCell::new(target), Cell::new(false));
+    let carry_out = |values: &[Value]| arguments(values).and_then(|args| target.borrow_mut().call(&args, leave));
     let ran = lua.scope(|scope| {
-        let raw = scope.create_function(|lua, values: Variadic<Value>| {
-            let answer = arguments(&values).and_then(|args| target.borrow_mut().call(&args, reads));
-            Ok(match answer {
-                Ok(reply) => (true, convert::value(lua, &reply, three.get())?),
-                Err(fault) => (false, convert::error(lua, &fault)?),
-            })
-        })?;
+        let call = |lua: &Lua, values: Variadic<Value>| match carry_out(&values) {
+            Ok(reply) => convert::value(lua, &reply, three.get()),
+            Err(fault) => Err(raise(fault)),
+        };
+        redis.raw_set("call", scope.create_function(call)?)?;
+        let pcall = |lua: &Lua, values: Variadic<Value>| match carry_out(&values) {
+            Ok(reply) => convert::value(lua, &reply, three.get()),
+            Err(fault) => convert::error(lua, &fault),
+        };
+        redis.raw_set("pcall", scope.create_function(pcall)?)?;
         let setresp = scope.create_function(|_, version: f64| match version {
             2.0 | 3.0 => {
                 three.set(version == 3.0);
@@ -337,22 +442,59 @@ pub fn run(mut target: Target<'_, '_>, args: &Args, keys: usize) -> Answer {
             _ => Err(Error::runtime("RESP version must be 2 or 3.")),
         })?;
         redis.raw_set("setresp", setresp)?;
-        let is_spent = lua.create_function(|lua, ()| Ok(Budget::left(lua) == 0))?;
-        let place = lua.create_function(place)?;
-        let patterns = strings::library(&lua)?;
-        Budget::limit(&lua)?;
-        let runner: Function =
-            lua.load(PRELUDE).set_name("=redis").call((raw, is_spent, place, &redis, &env, patterns))?;
-        runner.call::<MultiValue>(script)
+        act(&Stage::new(lua, env, &redis, name, INSTRUCTIONS)?)
     });
     let values = match ran {
         Ok(values) => values.into_vec(),
-        Err(what) => return Err(Fault::made(format!("ERR {} script: {}", text_of(&what), table::digest(&args[1])))),
+        Err(what) => return Err(Fault::made(format!("ERR {} script: {}", text_of(&what), label()))),
     };
     match &values[..] {
         [Value::Boolean(true)] => Ok(Reply::Null),
         [Value::Boolean(true), value, ..] => convert::answer(value),
-        [_, value, ..] => Err(ended(&lua, value, &table::digest(&args[1]))),
+        [_, value, ..] => {
+            let (line, place) = wrong(lua, value);
+            Err(Fault::made(format!("{line} script: {}{place}", label())))
+        }
         _ => Ok(Reply::Null),
     }
+}
+
+/// Runs a script: its text and its number of keys are the first arguments of `args`.
+///
+/// # Errors
+/// Those of the script.
+pub fn run(target: Target<'_, '_>, args: &Args, keys: usize) -> Answer {
+    let (text, flags) = without_shebang(&args[1])?;
+    let leave = Leave::of(&target, flags)?;
+    let lua = new().map_err(|what| internal(&what))?;
+    let prepared = || {
+        lua.globals().raw_set("KEYS", words(&lua, args.from(3).take(keys))?)?;
+        lua.globals().raw_set("ARGV", words(&lua, args.from(3 + keys))?)?;
+        lua.create_table()
+    };
+    let env = prepared().map_err(|what| internal(&what))?;
+    let script = compile(&lua, text, SCRIPT, Some(&env))?;
+    let label = || table::digest(&args[1]);
+    perform(&lua, target, &leave, (SCRIPT, &label), env, |stage| stage.run.call(script))
+}
+
+/// Calls a function: its number of keys is the second argument of `args`.
+///
+/// The library's text is run anew, in a state of its own, as when it was loaded: it registers the same functions, and what
+/// another call has left in its variables is not there. So a call on one replica alone changes nothing.
+///
+/// # Errors
+/// Those of the function.
+pub fn call(target: Target<'_, '_>, library: &Library, function: &Registered, args: &Args, keys: usize) -> Answer {
+    let leave = Leave::of(&target, Some(function.flags))?;
+    let lua = new().map_err(|what| internal(&what))?;
+    let env = lua.create_table().map_err(|what| internal(&what))?;
+    let label = || function.name.clone();
+    perform(&lua, target, &leave, (LIBRARY, &label), env, |stage| {
+        let (_, callbacks) =
+            library::register(&lua, stage, library.text())?.map_err(|fault| Error::runtime(fault.0))?;
+        let callback: Function = callbacks.raw_get(&*function.name)?;
+        let (keys, args) = (words(&lua, args.from(3).take(keys))?, words(&lua, args.from(3 + keys))?);
+        stage.run.call((callback, keys, args))
+    })
 }

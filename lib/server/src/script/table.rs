@@ -23,9 +23,17 @@ impl Scripts {
         self.0.lock().expect("nothing panics while it is locked")
     }
 
-    /// Makes `EVAL` of an `EVALSHA`, and remembers the text of an `EVAL`. What is not known stays an `EVALSHA`, which is
-    /// answered with an error.
+    /// Makes `EVAL` of an `EVALSHA`, and `EVAL_RO` of the `EVAL` of a script that says that it only reads. Remembers the text of
+    /// an `EVAL`. What is not known stays an `EVALSHA`, which is answered with an error.
     pub fn resolve(&self, command: &'static Command, args: Args) -> (&'static Command, Args) {
+        let (command, args) = self.with_text(command, args);
+        match command.name {
+            "eval" if state::only_reads(&args[1]) => (command::find(b"eval_ro").unwrap_or(command), args),
+            _ => (command, args),
+        }
+    }
+
+    fn with_text(&self, command: &'static Command, args: Args) -> (&'static Command, Args) {
         let name = match command.name {
             "eval" | "eval_ro" => {
                 // The error for a text that does not compile is the operation's.

@@ -8,17 +8,16 @@ use crate::db::Db;
 use crate::operation::{Call, Write};
 use crate::reply::{Protocol, Reply};
 
-fn write(words: &[&str]) -> Write {
+/// A call; the parts of `FUNCTION` have rows of their own, as a session chooses them.
+pub fn call(words: &[&str]) -> Call {
     let args: Args = words.iter().collect();
-    Write::Call(Call {
-        command: command::find(&args[0]).unwrap(),
-        args,
-        db: 0,
-        now: 1_500,
-        seed: 7,
-        wishes: 0,
-        rights: None,
-    })
+    let part = if words[0] == "function" { format!("function|{}", words[1]) } else { words[0].to_owned() };
+    let command = command::find(part.as_bytes()).or(command::find(&args[0])).unwrap();
+    Call { command, args, db: 0, now: 1_500, seed: 7, wishes: 0, rights: None }
+}
+
+fn write(words: &[&str]) -> Write {
+    Write::Call(call(words))
 }
 
 /// The answer of two replicas, of which the other has read with scripts in between.
@@ -33,7 +32,7 @@ fn eval(body: &str) -> String {
     shown(&answer)
 }
 
-fn shown(reply: &Reply) -> String {
+pub fn shown(reply: &Reply) -> String {
     let mut out = Vec::new();
     reply.encode(Protocol::Resp2, &mut out);
     String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
@@ -107,6 +106,25 @@ fn commands_within_are_asked_for_the_users_rights() {
     }
     assert!(eval("eval_ro", "return redis.call('get', 'b')", rules).starts_with(key));
     assert_eq!(shown(&one.write(&write(&["get", "a"])).reply), "$1 1");
+}
+
+#[test]
+fn an_error_says_where_the_script_called() {
+    for (body, place) in [
+        ("return redis.call('foo')", ", on @user_script:1."),
+        ("local function f() return redis.call('foo') end\nreturn 1, f()", ", on @user_script:1."),
+        ("\nreturn redis.call('get', {})", ", on @user_script:2."),
+        ("return nil + 1", ", on @user_script:1."),
+    ] {
+        let answer = eval(body);
+        assert!(answer.starts_with("-ERR ") && answer.ends_with(place), "{body}: {answer}");
+    }
+    assert_eq!(eval("return {pcall(redis.call, 'foo')}"), "*2 $-1 $44 ERR Unknown Redis command called from script");
+    assert_eq!(
+        eval("return {select(2, xpcall(function() redis.call('foo') end, function(e) return e.err end))}"),
+        "*1 $44 ERR Unknown Redis command called from script"
+    );
+    assert_eq!(eval("return select(2, pcall(cjson.decode, '{')):len() > 0"), ":1");
 }
 
 #[test]

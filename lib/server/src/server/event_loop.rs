@@ -19,6 +19,7 @@ use super::access::Identity;
 use super::client::Client;
 use super::clients;
 use super::now;
+use super::requests::Looked;
 use super::shared::{Card, Letter, Shared, Verdict, lock};
 use super::wire::Wire;
 use crate::args::Args;
@@ -322,6 +323,12 @@ impl Loop {
                 client.blocked = Some((until, nothing));
                 self.deadlines.extend(until.map(|until| (until, owner.slot)));
             }
+            // What only read has been replaced since by what changes something: it waits on, as a change.
+            Verdict::Read(read) if read.1.effects.as_ref().is_some_and(|effects| effects.writes) => {
+                client.aside = false;
+                self.commit((vec![Some(owner)], vec![Write::Call(read.0)]));
+                stopped = true;
+            }
             Verdict::Read(read) => {
                 let (call, outcome, took) = *read;
                 // Out of its place, as in a round.
@@ -523,23 +530,19 @@ impl Loop {
         let moment = Moment { now: now(), seed: self.random.draw(), wishes: 0 };
         client.last = moment.now;
         self.shared.show(client, &args);
-        let reply = match client.session.accept(args, moment) {
+        let step = match client.session.accept(args, moment) {
+            // The database alone knows whether the function changes something.
+            Step::Write(Write::Call(call)) if call.command.name == "fcall" => Step::Read(Read::Call(call)),
+            step => step,
+        };
+        let reply = match step {
             Step::Reply(reply) => reply,
             Step::Read(Read::Call(call)) => match self.read(client, call) {
-                Some(reply) => reply,
-                None => return false,
+                Looked::Answer(reply) => reply,
+                Looked::Aside => return false,
+                Looked::Writes(call) => return self.change(client, Write::Call(call), batch),
             },
-            Step::Write(mut write) => {
-                self.refuse_calls(client, &mut write);
-                self.note_reads(client, &write);
-                let special = Session::must_wait(&write);
-                let last = special || super::shared::blocking(&write).is_some();
-                client.special = special.then(|| write.clone());
-                client.waits += 1;
-                batch.0.push(Some(client.card.owner));
-                batch.1.push(write);
-                return !last;
-            }
+            Step::Write(write) => return self.change(client, write, batch),
             Step::Server(command, args) => return self.serve_timed(client, command, args),
             Step::Close(reply) => {
                 client.ends = true;
@@ -548,6 +551,19 @@ impl Loop {
         };
         client.answer(&reply);
         true
+    }
+
+    /// Takes a change into the batch. Returns whether the client's next request may be taken.
+    fn change(&mut self, client: &mut Client, mut write: Write, batch: &mut Batch) -> bool {
+        self.refuse_calls(client, &mut write);
+        self.note_reads(client, &write);
+        let special = Session::must_wait(&write);
+        let last = special || super::shared::blocking(&write).is_some();
+        client.special = special.then(|| write.clone());
+        client.waits += 1;
+        batch.0.push(Some(client.card.owner));
+        batch.1.push(write);
+        !last
     }
 
     /// Has changes carried out, here or by the thread that waits for the disk.

@@ -6,6 +6,7 @@ use std::fs;
 
 use super::shared::{Shared, lock};
 use crate::args::Args;
+use crate::db::Db;
 
 /// Sections that are told only when they are asked for by name, or by `all`.
 const MORE: [&str; 2] = ["Commandstats", "Latencystats"];
@@ -112,12 +113,17 @@ fn sections(shared: &Shared) -> Vec<(&'static str, String)> {
 
 fn memory(shared: &Shared) -> String {
     let (bytes, most) = (resident(), shared.config.get("maxmemory"));
+    let of_functions = |db: &Db| (db.functions.counts(), db.functions.bytes());
+    let ((libraries, functions), code) = shared.store.db().inspect(0, of_functions).unwrap_or_default();
     lines(&[
         ("used_memory", &bytes),
         ("used_memory_human", &human(bytes)),
         ("used_memory_rss", &bytes),
         ("used_memory_rss_human", &human(bytes)),
         ("used_memory_dataset", &shared.counted()),
+        ("used_memory_functions", &code),
+        ("number_of_functions", &functions),
+        ("number_of_libraries", &libraries),
         ("maxmemory", &most),
         ("maxmemory_human", &human(most.parse().unwrap_or(0))),
         ("maxmemory_policy", &shared.config.get("maxmemory-policy")),

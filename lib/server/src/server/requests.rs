@@ -20,9 +20,19 @@ impl Client {
     }
 }
 
+/// What becomes of a read.
+pub(super) enum Looked {
+    /// Its answer.
+    Answer(Reply),
+    /// It takes long: its answer comes in a letter.
+    Aside,
+    /// It may change something, and is an operation of the log.
+    Writes(Call),
+}
+
 impl Loop {
-    /// Carries out a read on the local replica. Returns nothing if it takes long: its answer comes in a letter.
-    pub(super) fn read(&mut self, client: &mut Client, mut call: Call) -> Option<Reply> {
+    /// Carries out a read on the local replica.
+    pub(super) fn read(&mut self, client: &mut Client, mut call: Call) -> Looked {
         client.command = Some(call.command);
         if client.tracking.is_some() {
             self.note_keys(client, &call);
@@ -38,16 +48,17 @@ impl Loop {
         let outcome = self.handle.read(&read);
         let took = began.elapsed();
         let Read::Call(mut call) = read;
+        call.wishes &= !wish::SHORT;
         match outcome {
+            Ok(Outcome { effects: Some(effects), .. }) if effects.writes => Looked::Writes(call),
             Ok(Outcome { effects: Some(effects), .. }) if effects.long => {
-                call.wishes &= !wish::SHORT;
                 client.waits += 1;
                 client.aside = true;
                 self.shared.aside.submit(client.card.owner, call);
-                None
+                Looked::Aside
             }
-            Ok(outcome) => Some(self.note_read(client, &call, outcome, took)),
-            Err(poisoned) => Some(Reply::Error(Fault::made(format!("ERR {poisoned}")))),
+            Ok(outcome) => Looked::Answer(self.note_read(client, &call, outcome, took)),
+            Err(poisoned) => Looked::Answer(Reply::Error(Fault::made(format!("ERR {poisoned}")))),
         }
     }
 

@@ -83,6 +83,43 @@ fn a_script_does_what_its_user_may() {
 }
 
 #[test]
+fn a_function_does_what_its_user_may() {
+    let server = server(2);
+    let (mut root, mut user) = (Client::new(server.address()), Client::new(server.address()));
+    root.ask("ACL SETUSER u on nopass +@all -function +function|list ~mine*");
+    root.ask("SET theirs secret");
+    user.ask("AUTH u x");
+    let code = "#!lua name=lib\n\
+        redis.register_function('get', function(keys, args) return redis.call('get', args[1]) end)\n\
+        redis.register_function{function_name='read', flags={'no-writes'}, callback=function(keys, args)\n\
+          return redis.call('get', args[1]) end}";
+    assert_eq!(root.call(&["FUNCTION", "LOAD", code]).unwrap(), "lib");
+    assert!(user.call(&["FUNCTION", "LOAD", "REPLACE", code]).unwrap().starts_with("-NOPERM"));
+    for part in ["DELETE lib", "FLUSH", "DUMP", "RESTORE x", "STATS"] {
+        let name = part.split(' ').next().unwrap().to_lowercase();
+        let refused = format!("-NOPERM this user has no permissions to run the 'function|{name}' command");
+        assert_eq!(user.ask(&format!("FUNCTION {part}")), refused);
+    }
+    assert!(user.ask("FUNCTION LIST").contains("no-writes"));
+    // Under the name of what carries a part out it is no command.
+    assert!(root.ask("FUNCTION|FLUSH FLUSH").starts_with("-ERR unknown command"));
+    for call in ["FCALL get", "FCALL read", "FCALL_RO read"] {
+        assert!(user.ask(&format!("{call} 0 theirs")).contains("can't access"), "{call}");
+        assert!(user.ask(&format!("{call} 1 theirs mine")).starts_with("-NOPERM"), "{call}");
+        assert_eq!(root.ask(&format!("{call} 0 theirs")), "secret");
+        assert_eq!(user.ask(&format!("{call} 1 mine mine")), "$-1");
+        // What counts is what the user may at the end of a transaction.
+        user.ask("MULTI");
+        assert_eq!(user.ask(&format!("{call} 0 mine")), "+QUEUED");
+        root.ask("ACL SETUSER u resetkeys ~other");
+        assert!(user.ask("EXEC").contains("can't access"), "{call}");
+        root.ask("ACL SETUSER u resetkeys ~mine*");
+    }
+    root.ask("ACL SETUSER u -@scripting");
+    assert!(user.ask("FCALL get 0 mine").starts_with("-NOPERM"));
+}
+
+#[test]
 fn one_that_waits_for_a_key_gets_it_only_if_it_still_may() {
     let server = server(2);
     let (mut root, mut user) = (Client::new(server.address()), Client::new(server.address()));

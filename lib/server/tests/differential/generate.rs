@@ -5,7 +5,7 @@
 
 use archipelago_server::db::Random;
 
-use crate::families;
+use crate::{families, libraries};
 
 /// Templates by family.
 pub const FAMILIES: &[(&str, &[&str])] = &[
@@ -24,6 +24,7 @@ pub const FAMILIES: &[(&str, &[&str])] = &[
     ("geo", families::GEO),
     ("scripts", families::SCRIPTS),
     ("hyperloglogs", families::HYPERLOGLOGS),
+    ("functions", families::FUNCTIONS),
 ];
 
 const STRINGS: &[&str] = &[
@@ -437,6 +438,10 @@ impl Generator {
 
     fn word(&mut self, word: &str) -> Vec<u8> {
         match word {
+            "LIBRARY" => libraries::library(&mut self.random).into_bytes(),
+            "PAYLOAD" => libraries::payload(&mut self.random),
+            "SCRIPT" => libraries::script(&mut self.random).into_bytes(),
+            "FUNCTION" => libraries::function(&mut self.random).into_bytes(),
             "BYTE" => vec![self.random.draw() as u8],
             "K" => format!("k{}", self.random.below(8)).into_bytes(),
             "MISSING" => b"missing".to_vec(),

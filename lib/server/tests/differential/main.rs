@@ -8,6 +8,7 @@ mod families;
 mod files;
 mod generate;
 mod judge;
+mod libraries;
 mod ours;
 mod theirs;
 

@@ -3,6 +3,7 @@
 mod client;
 mod durable;
 mod expiry;
+mod functions;
 mod hostile;
 mod hyperloglogs;
 mod linear;

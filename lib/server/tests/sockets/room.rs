@@ -33,6 +33,13 @@ fn without_a_policy_changes_are_refused_and_others_go_on() {
     let server = started(Settings::default());
     let mut client = Client::new(server.address());
     assert_eq!(client.ask("SET first 1"), "+OK");
+    let code = "#!lua name=lib\n\
+        local function set(keys) return redis.call('set', keys[1], 'v') end\n\
+        redis.register_function('set', set)\n\
+        redis.register_function{function_name='force', callback=set, flags={'allow-oom'}}\n\
+        redis.register_function{function_name='get', flags={'no-writes'}, callback=function(keys)\n\
+          return redis.call('get', keys[1]) end}";
+    assert_eq!(client.call(&["FUNCTION", "LOAD", code]).unwrap(), "lib");
     limit(&mut client, "100kb", "noeviction");
     let value = "v".repeat(1_000);
     let fill = |client: &mut Client| (0..500).find(|key| client.ask(&format!("SET key:{key} {value}")) == OOM);
@@ -40,6 +47,16 @@ fn without_a_policy_changes_are_refused_and_others_go_on() {
     assert!((60..110).contains(&stopped), "{stopped} keys of a kilobyte came into 100 kilobytes");
     assert_eq!(client.ask("GET first"), "1");
     assert_eq!(client.ask("LPUSH list x"), OOM);
+    assert_eq!(client.ask("FCALL set 1 a"), OOM);
+    assert_eq!(client.ask("FCALL get 1 first"), "1");
+    assert_eq!(client.ask("FCALL force 1 forced"), "+OK");
+    assert_eq!(client.call(&["FUNCTION", "LOAD", "REPLACE", code]).unwrap(), OOM);
+    let script = client.call(&["EVAL", "return redis.call('set', 'a', 'b')", "0"]).unwrap();
+    assert!(script.starts_with(OOM), "{script}");
+    assert_eq!(
+        (client.ask("MULTI"), client.ask("FCALL set 1 a"), client.ask("EXEC")),
+        ("+OK".into(), "+QUEUED".into(), OOM.into())
+    );
     assert_eq!((client.ask("MULTI"), client.ask("SET a 1")), ("+OK".into(), OOM.into()));
     assert!(client.ask("EXEC").starts_with("-EXECABORT"));
     assert_eq!(client.ask("EXPIRE first 100"), ":1");
