@@ -7,7 +7,9 @@ mod book;
 use archipelago_check::adya::{self, Level};
 use archipelago_check::simulated::explore;
 use archipelago_sim::{Client, SimAlloc, world};
-use archipelago_txn::{Database, Error, Isolation, NoWait, Row, Scheme, Silo, Table, TicToc, WaitDie, on};
+use archipelago_txn::{
+    Database, Error, Hekaton, Isolation, MvRlu, NoWait, Row, Scheme, Silo, Table, TicToc, WaitDie, on,
+};
 use book::Book;
 
 #[global_allocator]
@@ -47,11 +49,23 @@ fn wait_die() {
 }
 
 #[test]
+fn hekaton() {
+    histories::<Hekaton, on::Art>(400, SERIALIZABLE, Level::Strict);
+}
+
+#[test]
+fn mvrlu() {
+    histories::<MvRlu, on::Art>(800, SERIALIZABLE, Level::Strict);
+}
+
+#[test]
 fn snapshots() {
     histories::<Silo, on::Art>(400, Isolation::Snapshot, Level::Snapshot);
     histories::<TicToc, on::Art>(200, Isolation::Snapshot, Level::Snapshot);
     histories::<NoWait, on::Art>(100, Isolation::Snapshot, Level::Snapshot);
     histories::<WaitDie, on::Art>(100, Isolation::Snapshot, Level::Snapshot);
+    histories::<Hekaton, on::Art>(200, Isolation::Snapshot, Level::Snapshot);
+    histories::<MvRlu, on::Art>(400, Isolation::Snapshot, Level::Snapshot);
 }
 
 #[derive(Clone)]
@@ -126,4 +140,6 @@ fn errors_of_closures_are_sound() {
     errors_are_sound::<TicToc>();
     errors_are_sound::<NoWait>();
     errors_are_sound::<WaitDie>();
+    errors_are_sound::<Hekaton>();
+    errors_are_sound::<MvRlu>();
 }
