@@ -39,7 +39,7 @@ unsafe impl<S: Scheme> Sync for Shared<S> {}
 
 impl<S: Scheme> Shared<S> {
     pub(crate) fn new() -> Self {
-        let home = Home { domain: Domain::new(), epochs: Epochs::new(), closing: AtomicBool::new(false) };
+        let home = Home { domain: domain::<S>(), epochs: Epochs::new(), closing: AtomicBool::new(false) };
         Self {
             home: Box::into_raw(Box::new(home)),
             arrivals: AtomicU64::new(1),
@@ -150,6 +150,12 @@ impl<S: Scheme> Shared<S> {
             dropped.drain(..).for_each(|version| unsafe { record::retire(&guard, version) });
         }
     }
+}
+
+/// With many versions what is replaced waits for two grace periods, so that bags are smaller.
+fn domain<S: Scheme>() -> Domain {
+    let domain = Domain::new();
+    if S::VERSIONS { domain.with_bag_bytes(16 << 10) } else { domain }
 }
 
 pub(crate) struct Committing<'s>(&'s AtomicU64);

@@ -282,8 +282,10 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
             tree.due(record);
         }
         let (record, tree) = (ptr::from_ref(record).cast_mut(), ptr::from_ref(self).cast_mut());
+        // What was replaced is not freed before.
+        let bytes = if S::VERSIONS { size_of::<Full<P, S>>() } else { 0 };
         // SAFETY: `due` is sound in any thread while the index is there.
-        unsafe { guard.retire_sized(record.cast(), 0, tree.cast(), due::<M, K, P, S>) };
+        unsafe { guard.retire_sized(record.cast(), bytes, tree.cast(), due::<M, K, P, S>) };
     }
 }
 
