@@ -72,9 +72,10 @@ fn scans_beside_updates_are_never_begun_anew() {
 fn no_skew_with_the_past<S: Scheme>() {
     let (db, table) = filled::<S>();
     let result = db.try_transact(|tx| {
-        let value = tx.get(&table, &0)?.expect("rows stay").value;
+        // Of nothing that it has seen as the newest is there anything newer.
         update_all(&db, &table);
-        assert_eq!(tx.get(&table, &1)?.expect("rows stay").value, value);
+        let value = tx.get(&table, &1)?.expect("rows stay").value;
+        assert_eq!(value, 0, "what was there when it began");
         tx.insert(&table, Item { key: ROWS, value })
     });
     assert_eq!(result, Err(Error::Conflict));
@@ -93,14 +94,17 @@ fn the_first_writer_wins<S: Scheme>() {
         Ok::<_, Error>(())
     });
     assert_eq!(won, Ok(()));
-    // And one that began before the last commit does not overwrite it.
-    let late = db.try_transact(|tx| {
-        tx.get(&table, &1)?;
-        update_all(&db, &table);
-        tx.update(&table, &0, |row| row.value = 9)
+    // And one that began before the last commit does not overwrite it, also if nothing else is validated.
+    let begun = Cell::new(0);
+    let late = db.transact_at(Isolation::Snapshot, |tx| {
+        begun.set(begun.get() + 1);
+        if begun.get() == 1 {
+            update_all(&db, &table);
+        }
+        tx.update(&table, &0, |row| row.value *= 10)
     });
-    assert_eq!(late, Err(Error::Conflict));
-    assert_eq!(db.snapshot().get(&table, &0).map(|row| row.value), Some(8));
+    assert_eq!((late, begun.get()), (Ok(true), 2));
+    assert_eq!(db.snapshot().get(&table, &0).map(|row| row.value), Some(80));
 }
 
 /// Rows have become long chains when a transaction comes to those that it has not read yet.
