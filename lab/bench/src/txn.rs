@@ -116,14 +116,13 @@ fn one(client: &mut dyn Client, kinds: &mut [[u64; 4]]) -> Done {
 /// The workloads' names.
 const WORKLOADS: [&str; 7] = ["ycsb", "ycsb-10", "reports", "reports-by-views", "smallbank", "tpcc", "tpcc-pair"];
 
-/// The stores that a comma-separated list names; `all`, `silo`, `tictoc` and `snapshots` stand for several.
+/// The stores that a comma-separated list names; `all`, `silo` and `schemes` stand for several.
 fn chosen(list: &str, stores: &[&'static Known]) -> Result<Vec<&'static Known>, Failure> {
-    let plain = |name: &str, scheme| {
-        name.strip_prefix(scheme).is_some_and(|map| !map.contains("snapshot") && !map.contains("logged"))
-    };
-    let (silo, tictoc) = (|name: &'static str| plain(name, "silo-"), |name: &'static str| plain(name, "tictoc-"));
-    let snapshots = |name: &'static str| name.contains("snapshot");
-    let groups: [choose::Group<'_, _>; 3] = [("silo", &silo), ("tictoc", &tictoc), ("snapshots", &snapshots)];
+    // Serializable, and in memory only.
+    let plain = |name: &str| !name.contains("snapshot") && !name.contains("logged");
+    let silo = |name: &'static str| plain(name) && name.starts_with("silo-");
+    let schemes = |name: &'static str| plain(name) && name.ends_with("-hydralist");
+    let groups: [choose::Group<'_, _>; 2] = [("silo", &silo), ("schemes", &schemes)];
     let names: Vec<&'static str> = stores.iter().map(|store| store.name).collect();
     let named = choose::choose("store", list, &names, |name| name, &groups)?;
     Ok(named.iter().filter_map(|name| stores.iter().find(|store| store.name == *name)).copied().collect())
@@ -214,13 +213,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_schemes_over_all_maps() {
+    fn groups_are_maps_and_schemes() {
         let stores: Vec<_> = catalog::stores().collect();
         let names = |list| chosen(list, &stores).unwrap().iter().map(|store| store.name).collect::<Vec<_>>();
         let maps = ["hydralist", "art", "blink", "euno-btree", "euno-skiplist"];
-        for (group, scheme) in [("silo", "silo"), ("tictoc", "tictoc"), ("snapshots", "silo-snapshot")] {
-            assert_eq!(names(group), maps.map(|map| format!("{scheme}-{map}")));
-        }
+        assert_eq!(names("silo"), maps.map(|map| format!("silo-{map}")));
+        let schemes = ["silo", "tictoc", "no-wait", "wait-die", "hekaton", "mvrlu"];
+        assert_eq!(names("schemes"), schemes.map(|scheme| format!("{scheme}-hydralist")));
         // No name is another's.
         assert_eq!(names("all").len(), stores.len());
     }

@@ -255,10 +255,9 @@ fn node_replication_is_measured_in_every_format() {
 /// Every store, cache and space is measured, and what it leaves is in order: the command fails otherwise.
 #[test]
 fn applications_are_measured() {
-    let txn =
-        "bench txn --store silo,silo-logged-hydralist,lock --workload all --small --count 300 --update-percent 20";
+    let txn = "bench txn --store silo,schemes,silo-logged-hydralist,lock --workload all --small --count 300 --update-percent 20";
     let lines = [
-        (txn, ["silo-euno-skiplist", "silo-logged-hydralist", "lock", "payment: "]),
+        (txn, ["silo-euno-skiplist", "mvrlu-hydralist", "silo-logged-hydralist", "payment: "]),
         ("bench cache --count 400 --capacity-percent 50", ["s3-fifo", "sieve", "sampled-lru", "kyoto"]),
         (
             "bench cache --workload trace-loop --count 400 --capacity-percent 50",

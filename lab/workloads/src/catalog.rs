@@ -1,7 +1,7 @@
 //! Arenas by name: schemes over maps, and the global lock. What is generic is made here, once, so that the command is not.
 
 use archipelago_txn::on;
-use archipelago_txn::{Isolation, NoWait, Scheme, Silo, TicToc, WaitDie};
+use archipelago_txn::{Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie};
 
 use crate::arena::Arena;
 use crate::chosen::{Choice, Chosen};
@@ -95,6 +95,8 @@ static SCHEMES: &[[Known; 5]] = &[
     over_maps!("tictoc", TicToc, Serializable),
     over_maps!("no-wait", NoWait, Serializable),
     over_maps!("wait-die", WaitDie, Serializable),
+    over_maps!("hekaton", Hekaton, Serializable),
+    over_maps!("mvrlu", MvRlu, Serializable),
     over_maps!("silo-snapshot", Silo, Snapshot),
 ];
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering};
 use archipelago_platform::thread;
-use archipelago_txn::{Database, Error, NoWait, Row, Scheme, Silo, Table, TicToc, WaitDie, on};
+use archipelago_txn::{Database, Error, Hekaton, MvRlu, NoWait, Row, Scheme, Silo, Table, TicToc, WaitDie, on};
 
 #[derive(Clone)]
 struct Record {
@@ -169,4 +169,6 @@ fn main() {
     measure::<TicToc>(setting, zipf);
     measure::<NoWait>(setting, zipf);
     measure::<WaitDie>(setting, zipf);
+    measure::<Hekaton>(setting, zipf);
+    measure::<MvRlu>(setting, zipf);
 }

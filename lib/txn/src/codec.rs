@@ -65,7 +65,7 @@ impl<K, P: Send + Sync + 'static> Codec<K, P> {
 
 /// A transaction's entries, and where their serials are to be: with the numbers of its writes.
 #[derive(Default)]
-pub(crate) struct Encoded {
+pub struct Encoded {
     pub(crate) bytes: Vec<u8>,
     pub(crate) serials: Vec<(usize, usize)>,
 }

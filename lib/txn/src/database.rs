@@ -102,10 +102,15 @@ impl<S: Scheme> Database<S> {
         // Kept over all attempts: with it the transaction becomes the oldest in time.
         let arrival = self.shared.arrive();
         let mut pause = Pause::new();
+        let mut turn = None;
         loop {
             match self.attempt(isolation, arrival, &mut body) {
                 End::Done(result) => return result,
                 End::Conflict => pause.wait(),
+            }
+            // Two that own what the other one wants may meet again and again.
+            if !S::AGES && turn.is_none() && pause.has_been_often() {
+                turn = self.shared.take_turn();
             }
         }
     }
@@ -140,7 +145,11 @@ impl<S: Scheme> Database<S> {
     /// What waits to be freed, and snapshots that are open.
     pub fn stats(&self) -> Stats {
         let garbage = self.shared.home().domain.stats();
-        Stats { garbage: garbage.pending, garbage_bytes: garbage.pending_bytes, snapshots: self.shared.epochs.count() }
+        Stats {
+            garbage: garbage.pending,
+            garbage_bytes: garbage.pending_bytes,
+            snapshots: self.shared.epochs().count(),
+        }
     }
 
     /// Waits until an epoch is durable, if that is what was asked for.
@@ -188,6 +197,9 @@ pub struct Stats {
 /// The longest pause before an attempt, as a power of two of pauses.
 const LONGEST: u32 = 12;
 
+/// From so many attempts on a transaction goes on when no other one is that has made so many.
+const OFTEN: u32 = 8;
+
 /// Pauses between attempts: random, twice as long at most each time, and bounded.
 struct Pause {
     step: u32,
@@ -198,6 +210,11 @@ impl Pause {
     fn new() -> Self {
         // Threads differ; that is all that is asked of it.
         Self { step: 0, random: (thread::slot().index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) }
+    }
+
+    /// Returns whether the attempts were many.
+    fn has_been_often(&self) -> bool {
+        self.step >= OFTEN
     }
 
     fn wait(&mut self) {

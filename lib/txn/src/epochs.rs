@@ -32,7 +32,9 @@ use std::collections::BTreeMap;
 
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use archipelago_platform::pad::CachePadded;
+use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::{Mutex, MutexGuard};
+use archipelago_platform::thread;
 
 use crate::record::{Latch, Record, Version};
 use crate::scheme::Scheme;
@@ -50,17 +52,55 @@ unsafe impl<S: Scheme> Send for Kept<S> {}
 /// The snapshots that are open, with the records that were put into the list of each.
 type Open<S> = BTreeMap<u64, Vec<Kept<S>>>;
 
-pub(crate) struct Epochs<S: Scheme> {
+pub struct Epochs<S: Scheme> {
     clock: CachePadded<AtomicU64>,
     /// Snapshots in the table, and those that are just being put there.
     open: CachePadded<AtomicUsize>,
     table: Mutex<Open<S>>,
+    /// By thread slot, in schemes of many versions: 0, or the moment that the thread's transaction reads (with [`FROM`]: or later).
+    running: PerThread<CachePadded<AtomicU64>>,
+    /// No transaction reads an earlier moment, now or later.
+    horizon: CachePadded<AtomicU64>,
+}
+
+const FROM: u64 = 1 << 63;
+
+/// The moments that running transactions read, and those that are to come.
+pub(crate) struct Needs {
+    /// This and all later ones.
+    floor: u64,
+    /// Others, ascending.
+    moments: Vec<u64>,
+}
+
+impl Needs {
+    /// This moment and all later ones.
+    pub(crate) fn above(floor: u64) -> Self {
+        Self { floor, moments: Vec::new() }
+    }
+
+    pub(crate) fn lowest(&self) -> u64 {
+        self.moments.first().map_or(self.floor, |&first| first.min(self.floor))
+    }
+
+    /// Returns whether one of them is at or after `begin`, and before `next`.
+    fn lie_in(&self, begin: u64, next: u64) -> bool {
+        let first = self.moments.partition_point(|&moment| moment < begin);
+        next > self.floor || self.moments.get(first).is_some_and(|&moment| moment < next)
+    }
 }
 
 impl<S: Scheme> Epochs<S> {
     pub(crate) fn new() -> Self {
         let open = CachePadded::new(AtomicUsize::new(0));
-        Self { clock: CachePadded::new(AtomicU64::new(1)), open, table: Mutex::new(BTreeMap::new()) }
+        Self {
+            clock: CachePadded::new(AtomicU64::new(1)),
+            open,
+            table: Mutex::new(BTreeMap::new()),
+            running: PerThread::new(),
+            // Only schemes of many versions have running transactions to think of.
+            horizon: CachePadded::new(AtomicU64::new(if S::VERSIONS { 0 } else { u64::MAX })),
+        }
     }
 
     /// The epoch of a commit that has latched what it writes and passed a SeqCst fence. Acquire: pairs with the Release of
@@ -116,24 +156,88 @@ impl<S: Scheme> Epochs<S> {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Takes the versions that no snapshot sees out of the chain of a latched record, into `dropped`.
-    pub(crate) fn prune(&self, latch: &Latch<'_, S>, tree: *const dyn Tree<S>, dropped: &mut Vec<*mut Version<S>>) {
+    fn running(&self) -> &AtomicU64 {
+        self.running.get_or(thread::slot().index, || CachePadded::new(AtomicU64::new(0)))
+    }
+
+    /// Begins a transaction that reads the moment which is returned: all commits with stamps up to it. The caller is in a section.
+    ///
+    /// `needs` loads the clock, passes a SeqCst fence and looks at the cells. If it misses ours then its fence comes before ours,
+    /// so its floor is not above what we load after that.
+    pub(crate) fn begin(&self) -> u64 {
+        let cell = self.running();
+        // Release, here and below: what the thread's last transaction read has been read.
+        cell.store(self.now() | FROM, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let moment = self.now();
+        cell.store(moment, Ordering::Release);
+        moment
+    }
+
+    pub(crate) fn end(&self) {
+        self.running().store(0, Ordering::Release);
+    }
+
+    /// The stamp of a commit: above all moments that have been told.
+    ///
+    /// AcqRel: a reader whose moment is not below sees all that was linked before.
+    pub(crate) fn draw(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    pub(crate) fn horizon(&self) -> u64 {
+        self.horizon.load(Ordering::Acquire)
+    }
+
+    /// Finds out what running transactions need.
+    pub(crate) fn needs(&self) -> Needs {
+        let mut needs = Needs::above(self.now());
+        fence(Ordering::SeqCst);
+        for cell in self.running.iter() {
+            match cell.load(Ordering::Acquire) {
+                0 => {}
+                moment if moment & FROM != 0 => needs.floor = needs.floor.min(moment & !FROM),
+                moment => needs.moments.push(moment),
+            }
+        }
+        needs.moments.sort_unstable();
+        self.horizon.fetch_max(needs.lowest(), Ordering::AcqRel);
+        needs
+    }
+
+    /// Takes the versions that no snapshot and no running transaction sees out of the chain of a latched record, into `dropped`.
+    /// Returns whether one was kept for running transactions: for these the writer looks again after a grace period.
+    pub(crate) fn prune(
+        &self,
+        latch: &Latch<'_, S>,
+        tree: *const dyn Tree<S>,
+        needs: &Needs,
+        dropped: &mut Vec<*mut Version<S>>,
+    ) -> bool {
+        let mut is_needed = false;
         // SAFETY: the head's version is alive; the latch is ours.
         let head = unsafe { &*latch.version() };
         if head.older.load(Ordering::Relaxed).is_null() {
-            return;
+            return false;
         }
+        // Acquire: with the Release of `mvrlu.rs`, which publishes stamps without a latch.
+        let begin = head.begin.load(Ordering::Acquire);
         // The writer's load of the clock (or, in sweeps, the table's lock) comes before: 0 says that all snapshots below it
         // have been closed.
         let mut table = if self.open.load(Ordering::Relaxed) == 0 { None } else { Some(self.table()) };
         let mut newer = head;
-        let mut next = head.begin.load(Ordering::Relaxed);
+        let mut next = begin;
         loop {
             let at = newer.older.load(Ordering::Relaxed);
             // SAFETY: versions in the chain are alive, and only the latch's holder takes them out.
-            let Some(version) = (unsafe { at.as_ref() }) else { return };
+            let Some(version) = (unsafe { at.as_ref() }) else { return is_needed };
             let begin = version.begin.load(Ordering::Relaxed);
-            if table.as_mut().is_some_and(|table| keep(table, version, next, Kept { record: latch.record(), tree })) {
+            if needs.lie_in(begin, next) {
+                (is_needed, newer) = (true, version);
+            } else if table
+                .as_mut()
+                .is_some_and(|table| keep(table, version, next, Kept { record: latch.record(), tree }))
+            {
                 newer = version;
             } else {
                 // Release: readers that pass over see whole versions behind it. Those that are at it already go on by its own
@@ -162,19 +266,22 @@ fn keep<S: Scheme>(table: &mut Open<S>, version: &Version<S>, next: u64, entry: 
     true
 }
 
-/// The version of a head that a snapshot sees, if there is any.
-///
-/// # Safety
-/// `head` is the version of an unlatched head, read inside of the domain after `snapshot` was opened; the snapshot stays open.
-pub(crate) unsafe fn visible<S: Scheme>(head: *mut Version<S>, snapshot: u64) -> *mut Version<S> {
-    let mut version = head;
-    // SAFETY: versions that were in the chain are alive inside of the domain. What the snapshot sees is never taken out, and
-    // every version above leads to it.
-    while let Some(at) = unsafe { version.as_ref() } {
-        if at.begin.load(Ordering::Relaxed) <= snapshot {
-            break;
+impl<S: Scheme> Epochs<S> {
+    /// The version of a head that a snapshot sees, if there is any.
+    ///
+    /// # Safety
+    /// `head` is the version of a head that `Record::to_read` gave inside of the domain after `snapshot` was opened (or the
+    /// transaction begun); the snapshot stays open.
+    pub(crate) unsafe fn visible(&self, head: *mut Version<S>, snapshot: u64) -> *mut Version<S> {
+        let mut version = head;
+        // SAFETY: versions that were in the chain are alive inside of the domain. What the snapshot sees is never taken out, and
+        // every version above leads to it.
+        while let Some(at) = unsafe { version.as_ref() } {
+            if S::sees(at, snapshot, self) {
+                break;
+            }
+            version = at.older.load(Ordering::Acquire);
         }
-        version = at.older.load(Ordering::Acquire);
+        version
     }
-    version
 }

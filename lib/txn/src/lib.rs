@@ -72,6 +72,9 @@
 //! The order is that of time, too (a transaction that begins after another has ended comes after it), but for [`TicToc`].
 //! Transactions of both kinds may run side by side; what serializable ones promise holds among themselves.
 //!
+//! With [`MvRlu`] and [`Hekaton`] each transaction reads the moment at which it began. One that writes nothing is serializable by
+//! that, with either isolation, and never begins anew.
+//!
 //! # Closures
 //! The closure of [`transact`](Database::transact) may run several times, and may see rows that do not go together before it is run again. Its results count only if what it has read goes together, also an error and a
 //! panic. It must have no other effects, and not loop for ever over rows that do not go together. Errors of its own roll
@@ -85,6 +88,8 @@
 //! | [`TicToc`] | a stamp per row at the commit; may be older than the commit | likewise | rows that are read by some and written by others all the time |
 //! | [`NoWait`] | lock each row until the end | for no lock: they begin anew when it is free | many conflicts, short transactions |
 //! | [`WaitDie`] | likewise | for locks of younger transactions; older ones make them begin anew | rows that many write; long transactions beside short ones |
+//! | [`Hekaton`] | of the moment at which the transaction began; validated if it writes; wait for commits that are being installed | never: the second to write a row begins anew | long reads beside writers |
+//! | [`MvRlu`] | likewise, but wait for nothing in a database in memory | likewise | likewise |
 //!
 //! With optimistic schemes a long transaction beside short ones that write what it reads may begin anew without end: read from
 //! a [`Snapshot`]. With [`WaitDie`] a transaction that begins anew keeps its age, and its rows are its own in the end; with all schemes
@@ -95,7 +100,8 @@
 //! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation; an insert or a
 //! removal a record for each index. With locking schemes a look at a row writes its record twice, also to read it. A commit latches and validates: O(rows read and written), and goes through the ranges again
 //! that were read. Commits of different rows share no line that they write, except that `TicToc` stamps indexes in which keys were absent, `WaitDie` numbers transactions, and those that replace rows beside open
-//! snapshots share a lock.
+//! snapshots share a lock. `Hekaton` and `MvRlu` add one to a counter that all transactions read when they begin, and look at each
+//! replaced row once more after a grace period.
 //!
 //! # Memory
 //! What is replaced is freed when the transactions have ended that were there: a transaction that stays holds back all. An open
@@ -125,7 +131,7 @@
 //! tx, snapshot      the faces                 table     rows and indexes, their types
 //! sight             look-ups and ranges of both             tree      an index: keys to records; absence
 //! work, writes      what a transaction did; the commit      record    records and versions
-//! scheme/           how reads are judged, locks             epochs    the clock of snapshots
+//! scheme/           how reads are judged, locks             epochs    the clock of snapshots, what readers need
 //! ```
 //! Why it is right: `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
 
@@ -163,7 +169,7 @@ pub use database::{Database, Isolation, Stats};
 #[cfg(all(feature = "durable", not(archipelago_sim)))]
 pub use durable::{Acknowledge, Failure, Opening, Persist, Recovered};
 pub use error::Error;
-pub use scheme::{NoWait, Scheme, Silo, TicToc, WaitDie};
+pub use scheme::{Hekaton, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie};
 pub use snapshot::{Snapshot, SnapshotRows};
 pub use table::{Index, Indexes, Row, Table};
 pub use tx::{Rows, Tx};

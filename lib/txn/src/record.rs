@@ -22,7 +22,7 @@ use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fe
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 
-use crate::scheme::Scheme;
+use crate::scheme::{Conflict, Scheme};
 
 const LATCHED: usize = 1;
 const DEAD: usize = 2;
@@ -160,6 +160,8 @@ pub struct Record<S: Scheme> {
     /// What keeps it in its index: transactions that are to write it, and removals whose grace period is not over. See
     /// `tree.rs`.
     holds: AtomicU32,
+    /// In schemes of many versions, the thread whose transaction is to write the record; 0 if there is none.
+    owner: AtomicU32,
     pub(crate) lock: S::Lock,
 }
 
@@ -180,6 +182,29 @@ impl<S: Scheme> Record<S> {
             }
             backoff.wait();
         }
+    }
+
+    /// The head for a reader: schemes whose readers judge versions themselves do not wait for latches.
+    pub(crate) fn to_read(&self) -> Head<S> {
+        if S::LINKS { self.head() } else { self.settled() }
+    }
+
+    /// Makes the record the thread's to write, until [`disown`](Self::disown); returns whether it was not before.
+    pub(crate) fn own(&self, thread: u32) -> Result<bool, Conflict> {
+        // Acquire: what the last owner did is seen, its commit's stamp included.
+        match self.owner.compare_exchange(0, thread, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(true),
+            Err(owner) if owner == thread => Ok(false),
+            Err(_) => Err(Conflict),
+        }
+    }
+
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn disown(&self) {
+        self.owner.store(0, Ordering::Release);
     }
 
     /// Keeps the record in its index until [`let_go`](Self::let_go), if it is not dead: to be looked at after the call.
@@ -273,7 +298,7 @@ impl<K, P, S: Scheme> Keyed<K, P, S> {
         P: Send + Sync + 'static,
     {
         let head = AtomicPtr::new(Full::<P, S>::boxed(None));
-        let record = Record { head, holds: AtomicU32::new(0), lock: S::Lock::default() };
+        let record = Record { head, holds: AtomicU32::new(0), owner: AtomicU32::new(0), lock: S::Lock::default() };
         Box::into_raw(Box::new(Self { record, key, payload: PhantomData }))
     }
 

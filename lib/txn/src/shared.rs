@@ -12,16 +12,17 @@ use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Domain;
 
 use crate::durable::Log;
-use crate::epochs::Epochs;
+use crate::epochs::{Epochs, Needs};
 use crate::record;
-use crate::scheme::Scheme;
+use crate::scheme::{Scheme, linger};
 use crate::tree::Home;
 
 pub struct Shared<S: Scheme> {
     /// In a place of its own, to which indexes refer; freed by drop.
-    home: *mut Home,
-    pub(crate) epochs: Epochs<S>,
+    home: *mut Home<S>,
     arrivals: AtomicU64,
+    /// A transaction that has begun anew often is under way.
+    turn: AtomicBool,
     /// By thread slot: whether the thread is in a transaction.
     inside: PerThread<AtomicBool>,
     /// What transactions refer to without counting.
@@ -38,11 +39,11 @@ unsafe impl<S: Scheme> Sync for Shared<S> {}
 
 impl<S: Scheme> Shared<S> {
     pub(crate) fn new() -> Self {
-        let home = Home { domain: Domain::new(), closing: AtomicBool::new(false) };
+        let home = Home { domain: domain::<S>(), epochs: Epochs::new(), closing: AtomicBool::new(false) };
         Self {
             home: Box::into_raw(Box::new(home)),
-            epochs: Epochs::new(),
             arrivals: AtomicU64::new(1),
+            turn: AtomicBool::new(false),
             inside: PerThread::new(),
             tables: Mutex::new(Vec::new()),
             log: OnceLock::new(),
@@ -64,7 +65,7 @@ impl<S: Scheme> Shared<S> {
     /// load of the commit's epoch follow.
     pub(crate) fn step_up(&self) -> Committing<'_> {
         let cell = self.committing.get_or(thread::slot().index, || CachePadded::new(AtomicU64::new(0)));
-        cell.store(self.epochs.now(), Ordering::Relaxed);
+        cell.store(self.epochs().now(), Ordering::Relaxed);
         Committing(cell)
     }
 
@@ -75,7 +76,7 @@ impl<S: Scheme> Shared<S> {
     /// appended to the log or given up.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn seal(&self) -> u64 {
-        let sealed = self.epochs.advance();
+        let sealed = self.epochs().advance();
         for cell in self.committing.iter() {
             let backoff = Backoff::new();
             // Acquire: with the Release of `Committing`'s drop, after the append.
@@ -86,9 +87,13 @@ impl<S: Scheme> Shared<S> {
         sealed
     }
 
-    pub(crate) fn home(&self) -> &Home {
+    pub(crate) fn home(&self) -> &Home<S> {
         // SAFETY: there until the drop.
         unsafe { &*self.home }
+    }
+
+    pub(crate) fn epochs(&self) -> &Epochs<S> {
+        &self.home().epochs
     }
 
     /// Keeps a table until the database is dropped.
@@ -99,6 +104,14 @@ impl<S: Scheme> Shared<S> {
     /// The next number of a transaction, in the schemes to which its age matters.
     pub(crate) fn arrive(&self) -> u64 {
         if S::AGES { self.arrivals.fetch_add(1, Ordering::Relaxed) } else { 0 }
+    }
+
+    /// Waits until no other transaction that has begun anew often is under way, or a while; in the former case none is until the
+    /// result is dropped.
+    pub(crate) fn take_turn(&self) -> Option<Turn<'_>> {
+        // Relaxed: it excludes nothing, and publishes nothing.
+        let take = || !self.turn.load(Ordering::Relaxed) && !self.turn.swap(true, Ordering::Relaxed);
+        linger(take).then(|| Turn(&self.turn))
     }
 
     /// Says that this thread is in a transaction until the result is dropped.
@@ -117,17 +130,19 @@ impl<S: Scheme> Shared<S> {
     pub(crate) fn close(&self, snapshot: u64) {
         // Before the snapshot is closed: from then on any thread may free what was kept for it, and take the records out.
         let guard = self.home().domain.pin();
-        let kept = self.epochs.close(snapshot);
+        let kept = self.epochs().close(snapshot);
         if kept.is_empty() {
             return;
         }
         let mut dropped = Vec::new();
+        // Running transactions free themselves what they need.
+        let needs = Needs::above(self.epochs().horizon());
         for kept in kept {
             // SAFETY: a version of the record was kept for the snapshot, so it was linked when the guard began. Indexes are
             // there while the database is.
             let (record, tree) = unsafe { (&*kept.record, &*kept.tree) };
             if let Some(latch) = record.latch() {
-                self.epochs.prune(&latch, kept.tree, &mut dropped);
+                self.epochs().prune(&latch, kept.tree, &needs, &mut dropped);
             }
             // SAFETY: found alive inside of the guard.
             unsafe { tree.unlink(record, &guard) };
@@ -135,6 +150,12 @@ impl<S: Scheme> Shared<S> {
             dropped.drain(..).for_each(|version| unsafe { record::retire(&guard, version) });
         }
     }
+}
+
+/// With many versions what is replaced waits for two grace periods, so that bags are smaller.
+fn domain<S: Scheme>() -> Domain {
+    let domain = Domain::new();
+    if S::VERSIONS { domain.with_bag_bytes(16 << 10) } else { domain }
 }
 
 pub(crate) struct Committing<'s>(&'s AtomicU64);
@@ -148,6 +169,14 @@ impl Drop for Committing<'_> {
 pub(crate) struct Inside<'s>(&'s AtomicBool);
 
 impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+pub(crate) struct Turn<'s>(&'s AtomicBool);
+
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@ use archipelago_index::KeyPart;
 use archipelago_index::map::Kind;
 use archipelago_platform::hint::prefetch_read;
 
-use crate::epochs;
+use crate::epochs::Epochs;
 use crate::gap::{Gap, Point, Span};
 use crate::record::{Full, Keyed, Record, Version};
 use crate::scheme::{Conflict, Mode, Scheme};
@@ -41,17 +41,20 @@ impl<S: Scheme> Sight<S> for Work<'_, S> {
 }
 
 /// A snapshot's view. The caller is in the database's domain.
-pub(crate) struct View(pub(crate) u64);
+pub(crate) struct View<'e, S: Scheme> {
+    pub(crate) moment: u64,
+    pub(crate) epochs: &'e Epochs<S>,
+}
 
-impl<S: Scheme> Sight<S> for View {
+impl<S: Scheme> Sight<S> for View<'_, S> {
     fn see(&mut self, place: Place<S>) -> Result<Look<S>, Conflict> {
         // SAFETY: the caller's section.
-        let head = unsafe { &*place.record }.settled();
+        let head = unsafe { &*place.record }.to_read();
         if head.is_dead() {
             return Ok(Look::Dead);
         }
         // SAFETY: as above; the snapshot is open.
-        Ok(Look::At(unsafe { epochs::visible(head.version(), self.0) }))
+        Ok(Look::At(unsafe { self.epochs.visible(head.version(), self.moment) }))
     }
 
     fn miss(&mut self, _: &mut dyn FnMut() -> Box<dyn Gap<S>>) {}

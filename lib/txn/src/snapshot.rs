@@ -31,7 +31,7 @@ const CALM: &str = "a snapshot meets no conflicts";
 
 impl<'d, S: Scheme> Snapshot<'d, S> {
     pub(crate) fn open(shared: &'d Shared<S>) -> Self {
-        Self { shared, moment: shared.epochs.open() }
+        Self { shared, moment: shared.epochs().open() }
     }
 
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
@@ -49,14 +49,14 @@ impl<'d, S: Scheme> Snapshot<'d, S> {
     pub fn get<R: Row>(&self, table: &Table<R, S>, key: &R::Key) -> Option<&R> {
         let core = table.core(self.shared);
         let _guard = self.shared.home().domain.pin();
-        sight::get(&mut View(self.moment), &core.rows, key).expect(CALM)
+        sight::get(&mut View { moment: self.moment, epochs: self.shared.epochs() }, &core.rows, key).expect(CALM)
     }
 
     /// The rows with these primary keys, in their order. Faster than one by one, as [`Tx::get_many`](crate::Tx::get_many).
     pub fn get_many<R: Row>(&self, table: &Table<R, S>, keys: &[R::Key]) -> Vec<Option<&R>> {
         let core = table.core(self.shared);
         let _guard = self.shared.home().domain.pin();
-        sight::get_many(&mut View(self.moment), &core.rows, keys).expect(CALM)
+        sight::get_many(&mut View { moment: self.moment, epochs: self.shared.epochs() }, &core.rows, keys).expect(CALM)
     }
 
     /// The first row with this key of the index `I`: the only one, if the index is unique.
@@ -129,7 +129,8 @@ impl<'s, R, S: Scheme> Iterator for SnapshotRows<'s, R, S> {
             }
             // Versions that the snapshot sees stay when the section has ended.
             let _guard = self.shared.home().domain.pin();
-            match self.walk.as_mut()?.rows(&mut View(self.moment)).expect(CALM) {
+            match self.walk.as_mut()?.rows(&mut View { moment: self.moment, epochs: self.shared.epochs() }).expect(CALM)
+            {
                 Some(rows) => self.ahead = rows.into_iter(),
                 None => self.walk = None,
             }

@@ -83,11 +83,11 @@ pub trait Index: Sized + 'static {
 /// A tuple of [`Index`]es.
 pub trait Indexes<R: Row>: sealed::Sealed {
     #[doc(hidden)]
-    fn build<S: Scheme>(home: &Builder<'_>) -> Vec<Box<dyn Secondary<R, S>>>;
+    fn build<S: Scheme>(home: &Builder<'_, S>) -> Vec<Box<dyn Secondary<R, S>>>;
 }
 
 /// Where an index is made.
-pub struct Builder<'h>(pub(crate) &'h Home);
+pub struct Builder<'h, S: Scheme>(pub(crate) &'h Home<S>);
 
 mod sealed {
     pub trait Sealed {}
@@ -97,7 +97,7 @@ macro_rules! tuples {
     ($(($($index:ident)*))*) => { $(
         impl<$($index: Index),*> sealed::Sealed for ($($index,)*) {}
         impl<R: Row $(, $index: Index<Row = R>)*> Indexes<R> for ($($index,)*) {
-            fn build<S: Scheme>(home: &Builder<'_>) -> Vec<Box<dyn Secondary<R, S>>> {
+            fn build<S: Scheme>(home: &Builder<'_, S>) -> Vec<Box<dyn Secondary<R, S>>> {
                 let _ = home;
                 vec![$(secondary::<$index, S>(home)),*]
             }
@@ -107,7 +107,7 @@ macro_rules! tuples {
 
 tuples! { () (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }
 
-fn secondary<I: Index, S: Scheme>(home: &Builder<'_>) -> Box<dyn Secondary<I::Row, S>> {
+fn secondary<I: Index, S: Scheme>(home: &Builder<'_, S>) -> Box<dyn Secondary<I::Row, S>> {
     if I::UNIQUE { Box::new(By::<I, One, S>::new(home.0)) } else { Box::new(By::<I, Each, S>::new(home.0)) }
 }
 
@@ -287,7 +287,7 @@ struct By<I: Index, E: Kept<I::Key>, S: Scheme> {
 }
 
 impl<I: Index, E: Kept<I::Key>, S: Scheme> By<I, E, S> {
-    fn new(home: &Home) -> Self {
+    fn new(home: &Home<S>) -> Self {
         Self { tree: Typed::new(home, None), kind: PhantomData }
     }
 }

@@ -32,12 +32,14 @@ use archipelago_platform::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use archipelago_sync::rcu::{Domain, Guard};
 
 use crate::codec::Codec;
+use crate::epochs::{Epochs, Needs};
 use crate::record::{self, Full, Head, Keyed, Record, Version, quietly};
 use crate::scheme::Scheme;
 
 /// The memory of a database.
-pub(crate) struct Home {
+pub(crate) struct Home<S: Scheme> {
     pub(crate) domain: Domain,
+    pub(crate) epochs: Epochs<S>,
     /// The database is being dropped: removals whose grace period ends do nothing any more.
     pub(crate) closing: AtomicBool,
 }
@@ -63,8 +65,8 @@ pub trait Tree<S: Scheme>: Send + Sync {
     /// The record is of this index and alive: it was found inside of `guard`.
     unsafe fn unlink(&self, record: &Record<S>, guard: &Guard<'_>);
 
-    /// Calls for [`unlink`](Self::unlink) after a grace period. The caller holds the record's latch and has committed an absent
-    /// version; it has a hold on the record for this.
+    /// Calls for [`unlink`](Self::unlink) after a grace period, and in schemes of many versions frees what was replaced. The caller
+    /// has committed a version, and took a hold on the record for this under its latch.
     ///
     /// # Safety
     /// As for `unlink`. The index stays where it is until the domain has been dropped.
@@ -86,7 +88,7 @@ pub(crate) struct Typed<M: Kind, K: KeyPart, P, S: Scheme> {
     /// Of a table that is logged.
     codec: Option<Codec<K, P>>,
     /// The database's, which is there as long as anything is done with the index but to drop it.
-    home: *const Home,
+    home: *const Home<S>,
 }
 
 // SAFETY: what is not `Send` and `Sync` by itself is a reference to the home, which is shared by threads.
@@ -101,7 +103,7 @@ pub(crate) type Bounds<K> = (Bound<K>, Bound<K>);
 pub(crate) type Found<'g, K, P, S> = &'g Keyed<K, P, S>;
 
 impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S> {
-    pub(crate) fn new(home: &Home, codec: Option<Codec<K, P>>) -> Self {
+    pub(crate) fn new(home: &Home<S>, codec: Option<Codec<K, P>>) -> Self {
         // The defaults are those of now, and not those of the first entry, which may come in any thread.
         Self { map: Map::builder().build(), gap: S::Gap::default(), gone: Gone::default(), codec, home }
     }
@@ -281,8 +283,10 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
             tree.due(record);
         }
         let (record, tree) = (ptr::from_ref(record).cast_mut(), ptr::from_ref(self).cast_mut());
+        // What was replaced is not freed before.
+        let bytes = if S::VERSIONS { size_of::<Full<P, S>>() } else { 0 };
         // SAFETY: `due` is sound in any thread while the index is there.
-        unsafe { guard.retire_sized(record.cast(), 0, tree.cast(), due::<M, K, P, S>) };
+        unsafe { guard.retire_sized(record.cast(), bytes, tree.cast(), due::<M, K, P, S>) };
     }
 }
 
@@ -298,9 +302,30 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         let home = unsafe { &*self.home };
         // The guard comes first: without the removal that was counted any thread may take the record out.
         let guard = home.domain.pin();
+        if S::VERSIONS {
+            self.cut(record, &home.epochs, &guard);
+        }
         record.let_go();
         // SAFETY: the record was alive when the guard began.
         unsafe { self.unlink(record, &guard) };
+    }
+
+    /// A grace period after a version of the record was replaced: takes out what no reader needs.
+    ///
+    /// That is freed after a grace period of its own. No transaction is at it, but callbacks such as this one may be, which look
+    /// at heads and have no moment; and a reader may be on its way from another version to the word of its set (`mvrlu.rs`).
+    fn cut(&self, record: &Record<S>, epochs: &Epochs<S>, guard: &Guard<'_>) {
+        let Some(latch) = record.latch() else { return };
+        let (mut dropped, horizon) = (Vec::new(), epochs.horizon());
+        if epochs.prune(&latch, self, &Needs::above(horizon), &mut dropped) {
+            let later = epochs.needs().lowest();
+            if later > horizon {
+                epochs.prune(&latch, self, &Needs::above(later), &mut dropped);
+            }
+        }
+        drop(latch);
+        // SAFETY: they were taken out of the chain under the latch.
+        dropped.into_iter().for_each(|version| unsafe { record::retire(guard, version) });
     }
 }
 

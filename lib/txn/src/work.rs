@@ -8,12 +8,15 @@
 //!
 //! Until 3 no version has been published, so that giving up is to free them.
 
+use core::cell::Cell;
+
 use archipelago_platform::atomic::{Ordering, fence};
+use archipelago_platform::thread;
 use archipelago_sync::rcu::Guard;
 use rustc_hash::FxHashMap;
 
 use crate::codec::Encoded;
-use crate::epochs;
+use crate::epochs::Needs;
 use crate::error::Error;
 use crate::gap::Gap;
 use crate::record::{self, Head, Latch, Record, Version};
@@ -46,7 +49,7 @@ impl<S: Scheme> Copy for Place<S> {}
 
 pub struct Work<'t, S: Scheme> {
     shared: &'t Shared<S>,
-    guard: Guard<'t>,
+    pub(crate) guard: Guard<'t>,
     /// Of a transaction that reads a snapshot.
     snapshot: Option<u64>,
     /// The clock when it began.
@@ -54,10 +57,12 @@ pub struct Work<'t, S: Scheme> {
     arrival: u64,
     reads: Vec<(*const Record<S>, *mut Version<S>)>,
     gaps: Vec<Box<dyn Gap<S>>>,
-    writes: Writes<S>,
+    pub(crate) writes: Writes<S>,
+    /// What is written belongs to the records.
+    handed_over: bool,
     locks: FxHashMap<*const Record<S>, (Mode, Place<S>)>,
-    /// The lock that was in the way.
-    missed: Option<(*const Record<S>, Mode)>,
+    /// The record that another has, and in which mode it was wanted.
+    missed: Cell<Option<(*const Record<S>, Mode)>>,
     /// Records that it keeps in their indexes, some of them several times.
     held: Vec<Place<S>>,
     /// Versions of its own that it replaced, with the write: for savepoints.
@@ -65,13 +70,22 @@ pub struct Work<'t, S: Scheme> {
     /// Versions of its own that are not needed any more, but may have been lent.
     retained: Vec<*mut Version<S>>,
     doomed: bool,
+    /// What it reads has to be what is there still when it commits.
+    validates: bool,
+    /// A record of which it has read what has been replaced since: it may end, but not write.
+    stale: Option<*const Record<S>>,
+    /// The last stamp of what it has read, in schemes of many versions.
+    newest: u64,
+    /// Records that it alone may write, in schemes of many versions.
+    owned: Vec<*const Record<S>>,
 }
 
 impl<'t, S: Scheme> Work<'t, S> {
     pub(crate) fn begin(shared: &'t Shared<S>, with_snapshot: bool, arrival: u64) -> Self {
         let guard = shared.home().domain.pin();
-        let snapshot = with_snapshot.then(|| shared.epochs.open());
-        let started = shared.epochs.now();
+        let epochs = shared.epochs();
+        let snapshot = if S::VERSIONS { Some(epochs.begin()) } else { with_snapshot.then(|| epochs.open()) };
+        let started = shared.epochs().now();
         // With the fences of commits: see `scheme/tictoc.rs`.
         fence(Ordering::SeqCst);
         Self {
@@ -84,17 +98,27 @@ impl<'t, S: Scheme> Work<'t, S> {
             reads: Vec::with_capacity(16),
             gaps: Vec::new(),
             writes: Writes::new(),
+            handed_over: false,
             locks: FxHashMap::default(),
-            missed: None,
+            missed: Cell::new(None),
             held: Vec::new(),
             undo: Vec::new(),
             retained: Vec::new(),
             doomed: false,
+            validates: !with_snapshot,
+            stale: None,
+            newest: 0,
+            owned: Vec::new(),
         }
     }
 
     pub(crate) fn shared(&self) -> &'t Shared<S> {
         self.shared
+    }
+
+    /// Returns whether there is something to judge.
+    pub(crate) fn validates(&self) -> bool {
+        !(self.reads.is_empty() && self.gaps.is_empty())
     }
 
     pub(crate) fn started(&self) -> u64 {
@@ -139,28 +163,63 @@ impl<'t, S: Scheme> Work<'t, S> {
     fn head(&mut self, place: Place<S>, mode: Mode) -> Head<S> {
         // SAFETY: found in its index inside of the guard.
         let record = unsafe { &*place.record };
-        let head = record.settled();
+        let head = record.to_read();
         // SAFETY: a head's version, inside of the guard.
         if mode == Mode::Share || head.is_dead() || !unsafe { &*head.version() }.is_absent() {
             return head;
         }
         record.hold();
         self.held.push(place);
+        // With the latch of who takes records out, also where readers wait for none: see `tree.rs`.
         record.settled()
     }
 
     fn look_back(&mut self, place: Place<S>, mode: Mode, snapshot: u64) -> Result<Look<S>, Conflict> {
+        self.own(place, mode)?;
         let head = self.head(place, mode);
         if head.is_dead() {
             return Ok(Look::Dead);
         }
-        // SAFETY: a settled head's version, inside of the guard; the snapshot is open.
-        let seen = unsafe { epochs::visible(head.version(), snapshot) };
+        // SAFETY: a head's version, inside of the guard; the snapshot is open.
+        let seen = unsafe { self.shared.epochs().visible(head.version(), snapshot) };
         // The first to commit wins.
         if mode == Mode::Exclude && seen != head.version() {
             return self.doom();
         }
+        if S::VERSIONS {
+            self.note_read(place, mode, (seen, seen == head.version()), snapshot);
+        }
         Ok(Look::At(seen))
+    }
+
+    /// Notes a version for the commit. What it owns stays as it is.
+    fn note_read(&mut self, place: Place<S>, mode: Mode, (seen, is_newest): (*mut Version<S>, bool), moment: u64) {
+        // SAFETY: seen inside of the guard. (One whose stamp is known to its commit alone has one up to our moment.)
+        let begin = unsafe { seen.as_ref() }.map_or(0, |seen| seen.begin.load(Ordering::Relaxed).min(moment));
+        self.newest = self.newest.max(begin);
+        if self.validates && is_newest && mode == Mode::Share {
+            self.reads.push((place.record, seen));
+        }
+        if self.validates && !is_newest {
+            self.stale = Some(place.record);
+        }
+    }
+
+    /// Sees to it that no other transaction writes the record before this one ends: the first that is to write it wins.
+    fn own(&mut self, place: Place<S>, mode: Mode) -> Result<(), Conflict> {
+        if !S::VERSIONS || mode == Mode::Share {
+            return Ok(());
+        }
+        // SAFETY: as in `head`.
+        match unsafe { &*place.record }.own(thread::slot().index as u32 + 1) {
+            Ok(true) => self.owned.push(place.record),
+            Ok(false) => {}
+            Err(Conflict) => {
+                self.missed.set(Some((place.record, mode)));
+                return self.doom();
+            }
+        }
+        Ok(())
     }
 
     /// Locks a record, if the scheme has locks.
@@ -175,7 +234,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         // SAFETY: as in `look`.
         let taken = S::take(unsafe { &*place.record }, mode, held, self.arrival);
         if taken.is_err() {
-            self.missed = Some((place.record, mode));
+            self.missed.set(Some((place.record, mode)));
             return self.doom();
         }
         self.locks.insert(place.record, (mode, place));
@@ -202,7 +261,7 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     /// Notes what was found to be absent. Snapshots need no such notes.
     pub(crate) fn note_gap(&mut self, gap: impl FnOnce() -> Box<dyn Gap<S>>) {
-        if self.snapshot.is_none() {
+        if self.validates {
             self.gaps.push(gap());
         }
     }
@@ -255,15 +314,29 @@ impl<'t, S: Scheme> Work<'t, S> {
         same && (!head.is_latched() || (latched && self.owns(record)))
     }
 
+    /// Says which record was in the way: to begin anew before its owner has ended would be in vain.
+    pub(crate) fn note_missed(&self, record: &Record<S>) {
+        self.missed.set(Some((record, Mode::Share)));
+    }
+
     /// Returns whether what was absent still is, and may be by what the scheme knows of `stamp`.
-    pub(crate) fn gaps_hold(&self, stamp: u64, latched: bool) -> bool {
+    pub(crate) fn gaps_hold(&self, stamp: u64, moment: Moment) -> bool {
+        let latched = moment.latched;
         let mut fresh = |record: &Record<S>| {
-            let head = record.head();
+            // Latches of those that link are short, and this one holds none.
+            let head = if S::LINKS { record.settled() } else { record.head() };
             // SAFETY: a head's version inside of the guard.
             let version = unsafe { &*head.version() };
             // What it writes itself must have an origin, too: another may have come first after the look that found nothing.
             let may = || (latched && self.owns(record)) || (!head.is_latched() && S::admits(version, stamp));
-            head.is_dead() || (version.is_origin() && may())
+            // What is linked for this commit was looked at when the record became its own.
+            let linked = || S::LINKS && latched && self.owns(record);
+            let under = || S::under(version, moment.epoch, self.shared.epochs()).is_some_and(Version::is_origin);
+            let is = head.is_dead() || (version.is_origin() && may()) || linked() || under();
+            if !is {
+                self.note_missed(record);
+            }
+            is
         };
         self.gaps.iter().all(|gap| gap.holds(&mut fresh))
     }
@@ -272,7 +345,7 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     /// Returns whether what was read goes together: an error or a panic of the user's may be told only then.
     pub(crate) fn is_sound(&self) -> bool {
-        let moment = Moment { epoch: self.shared.epochs.now(), latched: false };
+        let moment = Moment { epoch: self.shared.epochs().now(), latched: false };
         !self.doomed && (self.snapshot.is_some() || S::judge(self, moment).is_ok())
     }
 
@@ -296,6 +369,9 @@ impl<'t, S: Scheme> Work<'t, S> {
     fn newest_read(&self) -> u64 {
         let rows = self.reads().map(|(_, seen)| seen.begin.load(Ordering::Relaxed));
         let gaps = self.gaps.iter().map(|gap| gap.tree().gone().epoch.load(Ordering::Relaxed));
+        if S::VERSIONS {
+            return gaps.fold(self.newest, u64::max);
+        }
         rows.chain(gaps).chain(self.snapshot).max().unwrap_or(0)
     }
 
@@ -305,6 +381,12 @@ impl<'t, S: Scheme> Work<'t, S> {
         self.check()?;
         if self.writes.is_empty() {
             return if self.is_sound() { Ok(self.newest_read()) } else { Err(Error::Conflict) };
+        }
+        if let Some(record) = self.stale {
+            // What replaces it may be linked, and its owner not at its end.
+            // SAFETY: alive inside of the guard.
+            self.note_missed(unsafe { &*record });
+            return Err(Error::Conflict);
         }
         // The order of latches. What is to be undone is told by numbers, but nothing is any more.
         self.writes.sort();
@@ -317,28 +399,42 @@ impl<'t, S: Scheme> Work<'t, S> {
         let encoded = self.encode();
         // Until the log has it. From before the epoch is loaded.
         let committing = encoded.is_some().then(|| self.shared.step_up());
-        let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), removed: Vec::new() };
-        let epoch;
-        {
-            let latched = self.latch()?;
-            fence(Ordering::SeqCst);
-            epoch = self.shared.epochs.now();
-            fence(Ordering::SeqCst);
-            let stamp = S::judge(&self, Moment { epoch, latched: true })?;
-            if let (Some(log), Some(encoded)) = (self.shared.log(), encoded) {
-                // The last step that can fail. Before anything can be read by others, so that what they commit in this epoch or
-                // a later one is never durable without it.
-                log.append(epoch, &self.numbered(encoded))?;
-                drop(committing);
-            }
-            // From here on the versions are the records', and not this transaction's to free.
-            self.writes.clear();
-            for (place, pending, latch) in latched.into_install() {
-                self.install((place, pending, latch), (epoch, stamp), &mut done);
-            }
-        }
+        let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), later: Vec::new() };
+        let epoch = S::install(&mut self, encoded, &mut done);
+        drop(committing);
         self.settle(done);
+        epoch
+    }
+
+    /// Latches, judges, logs and installs; the epoch. After an error nothing was published.
+    pub(crate) fn install_latched(&mut self, encoded: Option<Encoded>, done: &mut Done<S>) -> Result<u64, Error> {
+        let latched = self.latch()?;
+        fence(Ordering::SeqCst);
+        let epochs = self.shared.epochs();
+        let epoch = if S::VERSIONS { epochs.draw() } else { epochs.now() };
+        fence(Ordering::SeqCst);
+        let stamp = S::judge(self, Moment { epoch, latched: true })?;
+        // The last step that can fail. Before anything can be read by others, so that what they commit in this epoch or
+        // a later one is never durable without it.
+        self.log(epoch, encoded)?;
+        self.hand_over();
+        for (place, pending, latch) in latched.into_install() {
+            self.install((place, pending, latch), (epoch, stamp), done);
+        }
         Ok(epoch)
+    }
+
+    /// From here on the versions that it has written are the records', and not this transaction's to free.
+    pub(crate) fn hand_over(&mut self) {
+        self.handed_over = true;
+    }
+
+    /// Appends to the log, if there is something.
+    pub(crate) fn log(&self, epoch: u64, encoded: Option<Encoded>) -> Result<(), Error> {
+        match (self.shared.log(), encoded) {
+            (Some(log), Some(encoded)) => log.append(epoch, &self.numbered(encoded)),
+            _ => Ok(()),
+        }
     }
 
     /// Gives the versions that are logged their serials, with all latched.
@@ -385,30 +481,53 @@ impl<'t, S: Scheme> Work<'t, S> {
         let version = unsafe { &*pending };
         version.begin.store(epoch, Ordering::Relaxed);
         S::stamp(version, stamp);
-        if version.is_absent() {
+        if version.is_absent() || S::VERSIONS {
             latch.record().hold();
-            done.removed.push(place);
+            done.later.push(place);
         }
         latch.install(pending);
-        self.shared.epochs.prune(&latch, place.tree, &mut done.dropped);
+        self.prune(&latch, place, done);
         archipelago_platform::hint::point("txn::installed");
     }
 
+    /// Takes what no reader needs out of a chain that has got a version more.
+    ///
+    /// With many versions that is done after a grace period. If a transaction stays, there is none: then chains that have become
+    /// long lose what no transaction that is there needs.
+    pub(crate) fn prune(&self, latch: &Latch<'_, S>, place: Place<S>, done: &mut Done<S>) {
+        let epochs = self.shared.epochs();
+        if !S::VERSIONS {
+            epochs.prune(latch, place.tree, &Needs::above(u64::MAX), &mut done.dropped);
+        } else if is_long(latch) {
+            epochs.prune(latch, place.tree, &epochs.needs(), &mut done.dropped);
+        }
+    }
+
     /// What is left to do after a commit, with nothing latched. Runs users' destructors, whose panics end there.
-    fn settle(&mut self, Done { dropped, removed }: Done<S>) {
+    fn settle(&mut self, Done { dropped, later }: Done<S>) {
         // SAFETY: they were taken out of their chains under latches.
         dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version) });
-        for place in removed {
+        for place in later {
             // SAFETY: the record was latched inside of the guard, and is held for it.
             unsafe { (*place.tree).unlink_later(&*place.record, &self.guard) };
         }
     }
 }
 
-/// What a commit leaves to do: versions to retire, and records to take out.
-struct Done<S: Scheme> {
+/// What a commit leaves to do: versions to retire, and records to look at after a grace period.
+pub struct Done<S: Scheme> {
     dropped: Vec<*mut Version<S>>,
-    removed: Vec<Place<S>>,
+    pub(crate) later: Vec<Place<S>>,
+}
+
+/// Versions of a chain from which on it is long.
+const LONG: usize = 8;
+
+fn is_long<S: Scheme>(latch: &Latch<'_, S>) -> bool {
+    // SAFETY: versions in the chain are alive, and only the latch's holder takes them out.
+    let older =
+        |version: &*mut Version<S>| unsafe { version.as_ref() }.map(|version| version.older.load(Ordering::Relaxed));
+    core::iter::successors(Some(latch.version()), older).take_while(|version| !version.is_null()).nth(LONG).is_some()
 }
 
 /// A record that is written, its new version, and its latch.
@@ -433,7 +552,8 @@ impl<S: Scheme> Drop for Latched<'_, S> {
 impl<S: Scheme> Drop for Work<'_, S> {
     /// Rolls back what was not committed, and lets go of the rest.
     fn drop(&mut self) {
-        let own = self.writes.iter().map(|write| write.pending).chain(self.undo.iter().map(|undo| undo.1));
+        let written = if self.handed_over { &[] } else { &*self.writes };
+        let own = written.iter().map(|write| write.pending).chain(self.undo.iter().map(|undo| undo.1));
         // SAFETY: none of them was published, and the closure to which they were lent has ended.
         own.chain(self.retained.iter().copied()).for_each(|version| unsafe { record::free(version) });
         for (&record, &(mode, _)) in &self.locks {
@@ -447,10 +567,14 @@ impl<S: Scheme> Drop for Work<'_, S> {
             // SAFETY: as above.
             unsafe { (*place.tree).unlink(&*place.record, &self.guard) };
         }
-        if let Some(snapshot) = self.snapshot {
-            self.shared.close(snapshot);
+        // SAFETY: as above.
+        self.owned.iter().for_each(|&record| unsafe { &*record }.disown());
+        match self.snapshot {
+            Some(_) if S::VERSIONS => self.shared.epochs().end(),
+            Some(snapshot) => self.shared.close(snapshot),
+            None => {}
         }
-        if let Some((record, mode)) = self.missed {
+        if let Some((record, mode)) = self.missed.get() {
             // SAFETY: as above.
             S::linger(unsafe { &*record }, mode, self.arrival);
         }

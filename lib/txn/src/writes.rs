@@ -77,11 +77,6 @@ impl<S: Scheme> Writes<S> {
             self.note(0..self.list.len());
         }
     }
-
-    pub(crate) fn clear(&mut self) {
-        self.list.clear();
-        self.places.clear();
-    }
 }
 
 impl<S: Scheme> Deref for Writes<S> {

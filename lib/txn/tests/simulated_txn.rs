@@ -5,9 +5,11 @@
 mod book;
 
 use archipelago_check::adya::{self, Level};
-use archipelago_check::simulated::explore;
+use archipelago_check::simulated::{explore, explore_with, stall};
 use archipelago_sim::{Client, SimAlloc, world};
-use archipelago_txn::{Database, Error, Isolation, NoWait, Row, Scheme, Silo, Table, TicToc, WaitDie, on};
+use archipelago_txn::{
+    Database, Error, Hekaton, Isolation, MvRlu, NoWait, Row, Scheme, Silo, Table, TicToc, WaitDie, on,
+};
 use book::Book;
 
 #[global_allocator]
@@ -47,11 +49,23 @@ fn wait_die() {
 }
 
 #[test]
+fn hekaton() {
+    histories::<Hekaton, on::Art>(400, SERIALIZABLE, Level::Strict);
+}
+
+#[test]
+fn mvrlu() {
+    histories::<MvRlu, on::Art>(800, SERIALIZABLE, Level::Strict);
+}
+
+#[test]
 fn snapshots() {
     histories::<Silo, on::Art>(400, Isolation::Snapshot, Level::Snapshot);
     histories::<TicToc, on::Art>(200, Isolation::Snapshot, Level::Snapshot);
     histories::<NoWait, on::Art>(100, Isolation::Snapshot, Level::Snapshot);
     histories::<WaitDie, on::Art>(100, Isolation::Snapshot, Level::Snapshot);
+    histories::<Hekaton, on::Art>(200, Isolation::Snapshot, Level::Snapshot);
+    histories::<MvRlu, on::Art>(400, Isolation::Snapshot, Level::Snapshot);
 }
 
 #[derive(Clone)]
@@ -85,7 +99,7 @@ impl From<Error> for Fault {
 }
 
 /// Adds one to both rows, in a random order. The first one is written before the second one is looked at.
-fn add_to_both<S: Scheme>((db, table): &(Database<S>, Table<Twin, S>)) -> Result<(), Fault> {
+fn add_to_both<S: Scheme>((db, table): &Twins<S>) -> Result<(), Fault> {
     let first = world::random() % 2;
     db.transact(|tx| {
         let one = tx.get(table, &first)?.expect("rows stay").value;
@@ -99,25 +113,60 @@ fn add_to_both<S: Scheme>((db, table): &(Database<S>, Table<Twin, S>)) -> Result
     })
 }
 
+type Twins<S> = (Database<S>, Table<Twin, S>);
+
+/// Two rows with one value.
+fn twins<S: Scheme>() -> Twins<S> {
+    let db = Database::<S>::new();
+    let table = db.table::<Twin>();
+    let made = db.transact(|tx| (0..2).try_for_each(|key| tx.insert(&table, Twin { key, value: 0 })));
+    made.expect("keys are different");
+    (db, table)
+}
+
+/// Replaces both rows, of which it has read nothing: nothing of the commit can fail.
+fn replace_both<S: Scheme>((db, table): &Twins<S>) {
+    let value = world::random();
+    let replaced = db.transact(|tx| (0..2).try_for_each(|key| tx.upsert(table, Twin { key, value }).map(drop)));
+    replaced.expect("only conflicts are in the way");
+}
+
+/// Looks at both rows again and again, at one moment.
+fn look_at_both<S: Scheme>((db, table): &Twins<S>) {
+    let view = db.snapshot();
+    let value = |key| view.get(table, &key).expect("rows stay").value;
+    let first = value(world::random() % 2);
+    assert!((0..12).all(|key| value(key % 2) == first), "one moment");
+}
+
+/// A snapshot sees all of a commit or nothing, now and later, whose thread stands still anywhere in it, or when it has its stamp.
+fn commits_are_whole<S: Scheme>() {
+    let client = |space: &Twins<S>, _: Client| {
+        (0..4).for_each(|_| if world::random() % 2 == 0 { replace_both(space) } else { look_at_both(space) });
+    };
+    let faults = |seed: u64| vec![stall(seed as usize % 4, "txn::drawn", 1 + seed / 4 % 3)];
+    explore_with(200, faults, twins::<S>, client, drop);
+    explore(200, twins::<S>, client, drop);
+}
+
+#[test]
+fn commits_of_many_versions_are_whole() {
+    commits_are_whole::<Hekaton>();
+    commits_are_whole::<MvRlu>();
+}
+
 /// An error of the closure's is told only if what it has read goes together. A transaction that has installed one of its rows holds
 /// the other's latch, also where this one is to write that row.
 fn errors_are_sound<S: Scheme>() {
-    let make = || {
-        let db = Database::<S>::new();
-        let table = db.table::<Twin>();
-        let made = db.transact(|tx| (0..2).try_for_each(|key| tx.insert(&table, Twin { key, value: 0 })));
-        made.expect("keys are different");
-        (db, table)
-    };
-    let client = |space: &(Database<S>, Table<Twin, S>), _: Client| {
+    let client = |space: &Twins<S>, _: Client| {
         (0..3).for_each(|_| add_to_both(space).expect("rows have one value at any moment"));
     };
-    let end = |(db, table): (Database<S>, Table<Twin, S>)| {
+    let end = |(db, table): Twins<S>| {
         let view = db.snapshot();
         let values: Vec<u64> = view.range(&table, ..).map(|row| row.value).collect();
         assert!(values[0] == values[1] && values[0] > 0 && values[0].is_multiple_of(3), "{values:?}");
     };
-    explore(600, make, client, end);
+    explore(600, twins::<S>, client, end);
 }
 
 #[test]
@@ -126,4 +175,6 @@ fn errors_of_closures_are_sound() {
     errors_are_sound::<TicToc>();
     errors_are_sound::<NoWait>();
     errors_are_sound::<WaitDie>();
+    errors_are_sound::<Hekaton>();
+    errors_are_sound::<MvRlu>();
 }

@@ -205,10 +205,11 @@ pub struct Ranges<C: Args> {
 /// `bench txn` and `sim txn`
 #[derive(Clone, Debug, Args)]
 pub struct Txn<C: Args> {
-    /// Stores, comma-separated: silo, tictoc (serializable) or silo-snapshot (snapshot isolation) over hydralist, art, blink,
-    /// euno-btree or euno-skiplist, as in silo-art; silo-logged-hydralist (with a log on the disk of temporary files); lock (one
-    /// lock over trees); with the cargo feature 'peers' surrealmx, redb, sqlite; or silo, tictoc, snapshots, all
-    #[arg(long, default_value = "silo-hydralist,tictoc-hydralist,silo-snapshot-hydralist,lock")]
+    /// Stores, comma-separated: silo, tictoc, no-wait, wait-die, hekaton, mvrlu (serializable) or silo-snapshot (snapshot
+    /// isolation) over hydralist, art, blink, euno-btree or euno-skiplist, as in mvrlu-art; silo-logged-hydralist (with a log on the
+    /// disk of temporary files); lock (one lock over trees); with the cargo feature 'peers' surrealmx, redb, sqlite; or silo
+    /// (over all maps), schemes (over hydralist), all
+    #[arg(long, default_value = "silo-hydralist,tictoc-hydralist,mvrlu-hydralist,silo-snapshot-hydralist,lock")]
     pub store: String,
     /// Workloads, comma-separated: ycsb (16 requests, rows of 100 bytes), ycsb-10 (of ten times as many), reports (ycsb, and one in
     /// a thousand reads the whole table), reports-by-views (in a snapshot), smallbank, tpcc, tpcc-pair (New-Order and Payment

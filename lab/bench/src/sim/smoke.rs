@@ -20,7 +20,7 @@ const EXPERIMENTS: [&[&str]; 11] = [
     &["euno", "--count", "1k", "--workload", "all", "--theta", "0.9"],
     &["cache", "--count", "300", "--capacity-percent", "80"],
     &["ranges"],
-    &["txn", "--store", "silo-art,tictoc-euno-btree,lock", "--workload", "ycsb,smallbank", "--count", "200"],
+    &["txn", "--store", "silo-euno-btree,mvrlu-hydralist,lock", "--workload", "ycsb,smallbank", "--count", "200"],
     &["locks", "--lock", "distributed,c-rw-np,c-rw-rp,c-rw-wp,bravo", "--write-percent", "10"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k"],
     &["ycsb", "--index", "all", "--workload", "all", "--count", "2k", "--keys", "email"],

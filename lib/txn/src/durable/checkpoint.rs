@@ -88,7 +88,7 @@ impl Latest {
         disk: &dyn Disk,
         directory: &Path,
         catalogue: &Catalogue<S>,
-        home: &Home,
+        home: &Home<S>,
     ) -> Result<(), Failure> {
         let parts = |(table, &parts): (usize, &u32)| (0..parts).map(move |part| (table, part));
         let parts: Vec<(usize, u32)> = self.parts.iter().enumerate().flat_map(parts).collect();
@@ -116,7 +116,7 @@ impl Latest {
         path: &Path,
         table: usize,
         catalogue: &Catalogue<S>,
-        home: &Home,
+        home: &Home<S>,
     ) -> Result<(), Failure> {
         let stored = catalogue.table(table as u32)?;
         let mut readable = true;

@@ -208,7 +208,7 @@ impl<S: Scheme> Opening<S> {
     ) -> Result<Database<S>, Failure> {
         let (directory, part) = (self.directory.clone(), self.part);
         let checkpoints = Checkpoints { disk: self.disk, directory, latest, catalogue, part };
-        self.shared.epochs.begin_at(next);
+        self.shared.epochs().begin_at(next);
         let log = Log::new(
             (journal, self.options.lanes as u32),
             next,

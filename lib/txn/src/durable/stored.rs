@@ -22,11 +22,11 @@ pub(crate) trait Stored<S: Scheme>: Send + Sync {
 
     /// Puts back a row, or that there is none, of a commit with this epoch and serial. Several threads may, in any order.
     /// Returns whether the bytes could be read.
-    fn apply(&self, home: &Home, stamp: (u64, u64), removed: bool, body: &[u8]) -> bool;
+    fn apply(&self, home: &Home<S>, stamp: (u64, u64), removed: bool, body: &[u8]) -> bool;
 
     /// Takes out what was removed, and fills the secondary indexes; returns the rows. Fails with the name of a unique index that two
     /// rows clash in.
-    fn finish(&self, home: &Home) -> Result<u64, &'static str>;
+    fn finish(&self, home: &Home<S>) -> Result<u64, &'static str>;
 
     /// Calls `each` with the bytes of all rows of a snapshot.
     fn save(
@@ -47,7 +47,7 @@ where
         self.rows.number(table);
     }
 
-    fn apply(&self, home: &Home, stamp: (u64, u64), removed: bool, body: &[u8]) -> bool {
+    fn apply(&self, home: &Home<S>, stamp: (u64, u64), removed: bool, body: &[u8]) -> bool {
         let _guard = home.domain.pin();
         if removed {
             let Some(key) = R::Key::load(body) else { return false };
@@ -59,7 +59,7 @@ where
         true
     }
 
-    fn finish(&self, home: &Home) -> Result<u64, &'static str> {
+    fn finish(&self, home: &Home<S>) -> Result<u64, &'static str> {
         let mut from = Bound::Unbounded;
         let mut rows = 0;
         loop {
@@ -145,7 +145,7 @@ impl<S: Scheme> Catalogue<S> {
     }
 
     /// Applies a transaction of an epoch.
-    pub(crate) fn apply(&self, home: &Home, epoch: u64, mut entries: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn apply(&self, home: &Home<S>, epoch: u64, mut entries: &[u8]) -> Result<(), Failure> {
         while let Some((head, rest)) = entries.split_first_chunk::<HEAD>() {
             let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
             let (table, length) = (word(0), word(12) as usize);

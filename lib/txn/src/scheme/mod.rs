@@ -1,15 +1,25 @@
 //! How transactions keep out of each other's way: what a scheme decides, beside the one text of all commits in `work.rs`.
 
+mod hekaton;
 mod locking;
+mod mvrlu;
 mod silo;
 mod tictoc;
 
+pub use hekaton::Hekaton;
 pub use locking::{NoWait, WaitDie};
+pub use mvrlu::MvRlu;
 pub use silo::Silo;
 pub use tictoc::TicToc;
 
+use archipelago_platform::atomic::Ordering;
+use archipelago_sync::backoff::Backoff;
+
+use crate::codec::Encoded;
+use crate::epochs::Epochs;
+use crate::error::Error;
 use crate::record::{Record, Version};
-use crate::work::Work;
+use crate::work::{Done, Work};
 
 /// Another transaction is in the way: this one begins anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +43,8 @@ pub struct Moment {
     pub(crate) latched: bool,
 }
 
-/// A concurrency control. Sealed: [`Silo`], [`TicToc`], [`NoWait`] and [`WaitDie`] are the ones there are.
+/// A concurrency control. Sealed: [`Silo`], [`TicToc`], [`NoWait`], [`WaitDie`], [`Hekaton`] and [`MvRlu`] are the ones there
+/// are.
 pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// What it is called.
     const NAME: &'static str;
@@ -46,6 +57,15 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     #[doc(hidden)]
     const AGES: bool = false;
 
+    /// Whether transactions read what there was when they began, from versions with stamps of commits, and own what they write from
+    /// the first write on.
+    #[doc(hidden)]
+    const VERSIONS: bool = false;
+
+    /// Whether versions are linked before it is known if they are committed, and when: readers ask `sees`, and wait for no latch.
+    #[doc(hidden)]
+    const LINKS: bool = false;
+
     /// What each version has.
     #[doc(hidden)]
     type Stamps: Default + Send + Sync;
@@ -57,6 +77,27 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// What each index has.
     #[doc(hidden)]
     type Gap: Default + Send + Sync;
+
+    /// Returns whether a reader of a moment sees a version, or else an older one.
+    #[doc(hidden)]
+    fn sees(version: &Version<Self>, moment: u64, epochs: &Epochs<Self>) -> bool {
+        let _ = epochs;
+        version.begin.load(Ordering::Relaxed) <= moment
+    }
+
+    /// What a transaction that commits at `moment` may have read of a record with this head: the version under one that is not
+    /// stamped yet and will be above `moment`. Called after the draw of `moment` and a SeqCst fence.
+    #[doc(hidden)]
+    fn under<'v>(head: &'v Version<Self>, moment: u64, epochs: &Epochs<Self>) -> Option<&'v Version<Self>> {
+        let _ = (head, moment, epochs);
+        None
+    }
+
+    /// Publishes what a transaction has written, if what it has read allows it; the epoch.
+    #[doc(hidden)]
+    fn install(work: &mut Work<'_, Self>, encoded: Option<Encoded>, done: &mut Done<Self>) -> Result<u64, Error> {
+        work.install_latched(encoded, done)
+    }
 
     /// Locks a record for the transaction that arrived as number `arrival` and has it in the mode `held`.
     #[doc(hidden)]
@@ -78,11 +119,12 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
         true
     }
 
-    /// A transaction that arrived as number `arrival` could not have the lock in this mode and has let go of all that it had:
+    /// A transaction that arrived as number `arrival` could not have the record in this mode and has let go of all that it had:
     /// waits until it may be had, or a while.
     #[doc(hidden)]
     fn linger(record: &Record<Self>, mode: Mode, arrival: u64) {
-        let _ = (record, mode, arrival);
+        let _ = (mode, arrival);
+        linger(|| !record.is_owned());
     }
 
     /// The version, of a latched head, is about to be replaced.
@@ -122,10 +164,34 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     }
 }
 
+/// Returns whether all that was read is current, and not latched by another.
+fn all_current<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Conflict> {
+    let holds =
+        work.reads().all(|(record, seen)| work.is_current(record, seen, moment.latched)) && work.gaps_hold(0, moment);
+    if holds { Ok(0) } else { Err(Conflict) }
+}
+
+/// The longest that a transaction lingers, in turns of a wait loop, most of which yield the processor.
+const TURNS: u32 = 64;
+
+/// Waits until `free`, or for a while; returns whether it was.
+pub(crate) fn linger(free: impl Fn() -> bool) -> bool {
+    let backoff = Backoff::new();
+    (0..TURNS).any(|_| {
+        let is = free();
+        if !is {
+            backoff.wait();
+        }
+        is
+    })
+}
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Silo {}
     impl Sealed for super::TicToc {}
     impl Sealed for super::NoWait {}
     impl Sealed for super::WaitDie {}
+    impl Sealed for super::Hekaton {}
+    impl Sealed for super::MvRlu {}
 }

@@ -13,7 +13,7 @@
 //! nothing and snapshots find old versions; a version's address is its TID. Epochs are advanced by snapshots, and not by a
 //! clock. Indexes are looked at again, since the maps are of several kinds and do not show versions of their leaves.
 
-use super::{Conflict, Moment, Scheme};
+use super::{Conflict, Moment, Scheme, all_current};
 use crate::work::Work;
 
 /// Optimistic concurrency control: reads write nothing, commits validate. The default.
@@ -27,8 +27,6 @@ impl Scheme for Silo {
     type Gap = ();
 
     fn judge(work: &Work<'_, Self>, moment: Moment) -> Result<u64, Conflict> {
-        let holds = work.reads().all(|(record, seen)| work.is_current(record, seen, moment.latched))
-            && work.gaps_hold(0, moment.latched);
-        if holds { Ok(0) } else { Err(Conflict) }
+        all_current(work, moment)
     }
 }

@@ -88,7 +88,7 @@ impl Scheme for TicToc {
         work.gaps().for_each(|gap| _ = gap.fetch_max(stamp, Ordering::AcqRel));
         // With those that commit to absent records.
         fence(Ordering::SeqCst);
-        if work.gaps_hold(stamp, moment.latched) { Ok(stamp) } else { Err(Conflict) }
+        if work.gaps_hold(stamp, moment) { Ok(stamp) } else { Err(Conflict) }
     }
 
     fn stamp(version: &Version<Self>, stamp: u64) {

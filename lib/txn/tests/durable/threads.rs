@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use archipelago_check::watchdog::{USUAL, watchdog};
 use archipelago_journal::{Disk, Fault, Simulated};
-use archipelago_txn::{Acknowledge, Database, NoWait, Scheme, Silo, TicToc, WaitDie};
+use archipelago_txn::{Acknowledge, Database, Hekaton, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie};
 
 use crate::bank::Bank;
 
@@ -101,4 +101,14 @@ fn no_transaction_is_lost_and_none_is_there_without_those_that_it_read_wait_die(
 #[test]
 fn what_is_not_waited_for_is_a_beginning() {
     power_losses::<Silo>(Acknowledge::Committed { every: Duration::from_millis(1) });
+}
+
+#[test]
+fn no_transaction_is_lost_and_none_is_there_without_those_that_it_read_hekaton() {
+    power_losses::<Hekaton>(Acknowledge::Durable);
+}
+
+#[test]
+fn no_transaction_is_lost_and_none_is_there_without_those_that_it_read_mvrlu() {
+    power_losses::<MvRlu>(Acknowledge::Durable);
 }

@@ -1,7 +1,7 @@
 //! Histories of threads beside each other, judged by the checker of anomalies.
 
 use archipelago_check::adya::{self, Level};
-use archipelago_txn::{Isolation, NoWait, Scheme, Silo, TicToc, WaitDie, on};
+use archipelago_txn::{Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie, on};
 
 use crate::book::Book;
 
@@ -58,9 +58,23 @@ fn two_phase_locking_is_serializable() {
 }
 
 #[test]
+fn hekaton_is_serializable() {
+    histories::<Hekaton, on::Art>(SERIALIZABLE, Level::Strict);
+    histories::<Hekaton, on::BLinkTree>(SERIALIZABLE, Level::Strict);
+}
+
+#[test]
+fn mvrlu_is_serializable() {
+    histories::<MvRlu, on::Art>(SERIALIZABLE, Level::Strict);
+    histories::<MvRlu, on::BLinkTree>(SERIALIZABLE, Level::Strict);
+}
+
+#[test]
 fn snapshot_isolation_is_what_it_says() {
     histories::<Silo, on::Art>(Isolation::Snapshot, Level::Snapshot);
     histories::<TicToc, on::Art>(Isolation::Snapshot, Level::Snapshot);
     histories::<NoWait, on::Art>(Isolation::Snapshot, Level::Snapshot);
     histories::<WaitDie, on::Art>(Isolation::Snapshot, Level::Snapshot);
+    histories::<Hekaton, on::Art>(Isolation::Snapshot, Level::Snapshot);
+    histories::<MvRlu, on::Art>(Isolation::Snapshot, Level::Snapshot);
 }

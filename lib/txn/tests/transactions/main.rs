@@ -10,6 +10,7 @@ mod histories;
 mod lives;
 mod locks;
 mod model;
+mod versions;
 
 /// Runs a function that is generic over the scheme, by each of them.
 macro_rules! by_every_scheme {
@@ -30,6 +31,14 @@ macro_rules! by_every_scheme {
             #[test]
             fn wait_die() {
                 super::$run::<archipelago_txn::WaitDie>();
+            }
+            #[test]
+            fn hekaton() {
+                super::$run::<archipelago_txn::Hekaton>();
+            }
+            #[test]
+            fn mvrlu() {
+                super::$run::<archipelago_txn::MvRlu>();
             }
         }
     )* };

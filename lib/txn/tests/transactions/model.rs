@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use archipelago_txn::{Database, Error, Index, NoWait, Row, Scheme, Silo, TicToc, WaitDie, on};
+use archipelago_txn::{Database, Error, Hekaton, Index, MvRlu, NoWait, Row, Scheme, Silo, TicToc, WaitDie, on};
 use proptest::prelude::*;
 
 struct Item<M> {
@@ -155,5 +155,7 @@ proptest! {
         agree::<TicToc, on::Art>(&program);
         agree::<NoWait, on::Art>(&program);
         agree::<WaitDie, on::Art>(&program);
+        agree::<Hekaton, on::Art>(&program);
+        agree::<MvRlu, on::Art>(&program);
     }
 }

@@ -16,7 +16,7 @@
 //!
 //! # Between attempts
 //! A transaction that meets a lock and gives up lets go of all that it has, and then *lingers*: it waits, with nothing locked or
-//! held, until the lock may be had, or for [`TURNS`] turns. Without that a crowd of losers begins anew all the time, each time
+//! held, until the lock may be had, or for [`TURNS`](super::TURNS) turns. Without that a crowd of losers begins anew all the time, each time
 //! with links and unlinks of the records of absent keys, before the one holder has had the processor once.
 
 mod no_wait;
@@ -25,27 +25,11 @@ mod wait_die;
 pub use no_wait::NoWait;
 pub use wait_die::WaitDie;
 
-use archipelago_sync::backoff::Backoff;
-
-use super::{Conflict, Scheme};
+use super::{Conflict, Moment, Scheme, linger};
 use crate::work::Work;
 
-/// The longest that a transaction lingers, in turns of a wait loop, most of which yield the processor.
-const TURNS: u32 = 64;
-
-/// Waits until `free`, or for a while.
-fn linger(free: impl Fn() -> bool) {
-    let backoff = Backoff::new();
-    for _ in 0..TURNS {
-        if free() {
-            return;
-        }
-        backoff.wait();
-    }
-}
-
 /// Judges what a transaction has not locked.
-fn judge<S: Scheme>(work: &Work<'_, S>, latched: bool) -> Result<u64, Conflict> {
+fn judge<S: Scheme>(work: &Work<'_, S>, moment: Moment) -> Result<u64, Conflict> {
     debug_assert!(work.reads().all(|(record, seen)| core::ptr::eq(record.head().version(), seen)), "locked rows stay");
-    if work.gaps_hold(0, latched) { Ok(0) } else { Err(Conflict) }
+    if work.gaps_hold(0, moment) { Ok(0) } else { Err(Conflict) }
 }

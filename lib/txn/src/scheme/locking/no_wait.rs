@@ -52,6 +52,6 @@ impl Scheme for NoWait {
     }
 
     fn judge(work: &Work<'_, Self>, moment: Moment) -> Result<u64, Conflict> {
-        judge(work, moment.latched)
+        judge(work, moment)
     }
 }

@@ -157,7 +157,7 @@ impl Scheme for WaitDie {
     }
 
     fn judge(work: &Work<'_, Self>, moment: Moment) -> Result<u64, Conflict> {
-        judge(work, moment.latched)
+        judge(work, moment)
     }
 }
 
