@@ -34,8 +34,8 @@ fn scripts_respect_the_target_directory() {
     // It runs beside itself, so what is there stays as it is.
     let cargo = r#"#!/bin/sh
 echo "$@" >>"$NOTES"
-mkdir -p "$CARGO_TARGET_DIR/release" "$CARGO_TARGET_DIR/package"
-[ -e "$CARGO_TARGET_DIR/release/archipelago" ] || ln -s "$NOTES.d/program" "$CARGO_TARGET_DIR/release/archipelago"
+mkdir -p "$CARGO_TARGET_DIR/debug" "$CARGO_TARGET_DIR/package"
+[ -e "$CARGO_TARGET_DIR/debug/archipelago" ] || ln -s "$NOTES.d/program" "$CARGO_TARGET_DIR/debug/archipelago"
 crate="$CARGO_TARGET_DIR/package/archipelago-0.crate"
 [ -e "$crate" ] || { tar czf "$crate.$$" -C "$NOTES.d" a && mv "$crate.$$" "$crate"; }
 "#;
