@@ -170,7 +170,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         }
         record.hold();
         self.held.push(place);
-        // With the latch of who takes records out, also where readers wait for none: see `tree.rs`.
+        // With the latch of an unlinker, also where readers wait for none: see `tree.rs`.
         record.settled()
     }
 

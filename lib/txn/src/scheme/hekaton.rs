@@ -1,7 +1,7 @@
 //! Optimistic over many versions, after Hekaton (Larson, Blanas, Diaconu, Freedman, Patel, Zwilling: High-Performance Concurrency
 //! Control Mechanisms for Main-Memory Databases, VLDB 2011).
 //!
-//! A transaction reads, of each record, the newest version that was committed when it began. Who writes a record first owns it
+//! A transaction reads, of each record, the newest version that was committed when it began. The first writer of a record owns it
 //! until its end; another that wants to write it, or sees an older version than the newest, begins anew. A commit latches what it
 //! writes, draws its stamp, and finds out whether what it has read is the newest still, and absent what was absent.
 //!

@@ -14,7 +14,7 @@
 //! first, and after a few attempts, so that readers do not keep a writer from its end. Otherwise: the stamp; `NEVER` if the
 //! transaction failed.
 //!
-//! *A word's answer is final.* Who asks a word for a moment is told that the set is before it (its stamp is known, and not above the
+//! *A word's answer is final.* A reader that asks a word for a moment is told that the set is before it (its stamp is known, and not above the
 //! moment), or that it never will be (its stamp is above the moment, it has failed, or the stamp is drawn after the question).
 //!
 //! # Why the order of stamps is an order of serialization
@@ -30,7 +30,7 @@
 //!    - *Anything else*: T gives up, also if all that came in between is above `t`. No cell has the moment `t`, so that
 //!      between other versions one may have been taken out; not so directly under a linked head (`Epochs::prune`).
 //!
-//!    What T found absent it judges likewise, with origins for what it saw. Who takes a record out of its index latches it first;
+//!    What T found absent it judges likewise, with origins for what it saw. A record is latched before it is taken out of its index;
 //!    T waits for latches there (it has none itself), so that it finds the record dead, or is before all that the next record of the
 //!    key will have.
 //! 3. *Some commit gets through.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to have a stamp: so
@@ -125,7 +125,7 @@ impl Scheme for MvRlu {
 
 /// Returns whether the newest version of a record at the moment `stamp`, which has been drawn, is what was seen.
 fn is_newest(record: &Record<MvRlu>, seen: &Version<MvRlu>, stamp: u64, work: &Work<'_, MvRlu>) -> bool {
-    // Who takes a record out latches it before another one can be linked for its key.
+    // A record is latched, and taken out, before another one can be linked for its key.
     let head = if seen.is_absent() { record.settled() } else { record.head() };
     // SAFETY: a head's version inside of the guard.
     let version = unsafe { &*head.version() };
