@@ -33,7 +33,7 @@ fn contenders_are_all_combinations() {
     assert_eq!(count(&["locks", "--lock", "all"]), 8 + 5 * 3);
     assert_eq!(count(&["locks", "--lock", "bravo,mcs", "--write-percent", "1"]), 2);
     let Sim::Nr(args) = parse(&["nr", "--workload", "all", "--update-percent", "0,10"]) else { panic!() };
-    assert_eq!(nr::contenders(&args).unwrap().len(), 3 * 2 * 5);
+    assert_eq!(nr::contenders(&args).unwrap().len(), 4 * 2 * 5);
     let line = [
         "nr",
         "--workload",
@@ -46,8 +46,8 @@ fn contenders_are_all_combinations() {
         "0,9",
     ];
     let Sim::Nr(args) = parse(&[&line[..], &["--update-percent", "10"]].concat()) else { panic!() };
-    // None changes two structures at once.
-    assert_eq!(nr::contenders(&args).unwrap().len(), 4 * (2 + 2 + 1));
+    // No lock-free structure changes two at once.
+    assert_eq!(nr::contenders(&args).unwrap().len(), 4 * (2 + 2 + 1 + 1));
     let Sim::Sets(args) = parse(&["sets", "--structure", "all", "--mechanism", "rcu,mvrlu"]) else { panic!() };
     assert_eq!(sets::contenders(&args).unwrap().len(), 3 * 3 * 2);
 }
