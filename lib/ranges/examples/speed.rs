@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, RwLock};
-use std::thread;
-use std::time::Instant;
 
+use archipelago_platform::atomic::{AtomicBool, Ordering};
+use archipelago_platform::sync::{Mutex, RwLock};
+use archipelago_platform::thread;
+use archipelago_platform::time::Instant;
 use archipelago_ranges::RangeMap;
 
 /// What is measured: pages of an address space and their protection.

@@ -114,7 +114,7 @@ impl Connection {
         &self.line
     }
 
-    /// Takes so many lines of answers unread: a client that costs little leaves the processors to the server.
+    /// Reads `lines` lines of answers and parses none: the less the client costs, the more the server has of the processors.
     fn take_lines(&mut self, mut lines: usize) {
         while lines > 0 {
             let bytes = self.reader.fill_buf().expect("the server answers");

@@ -3,7 +3,7 @@
 //! A field that is due is invisible to reads and writes at once, as by the operation's time, and so is a hash of which all
 //! fields are. Reads remove nothing. A write takes at most [`MET`] fields out that are due, each time that it looks the hash up;
 //! [`Write::Expire`](crate::operation::Write::Expire) takes the others, those of the hashes first whose fields are due first,
-//! so many at a time. Nobody waits for a million of them.
+//! at most a fixed number in one operation: a million due fields delay no client by more than that.
 //!
 //! # Invariant
 //! While no hash is being changed, there is an item (time, hash) in `Space::fields` if and only if a key with this hash has a

@@ -51,7 +51,7 @@ fn width(length: usize) -> usize {
 }
 
 impl Pack {
-    /// One with room for so many bytes.
+    /// Returns an empty pack with room for `bytes` bytes.
     pub fn with_room(bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes), start: 0, len: 0 }
     }

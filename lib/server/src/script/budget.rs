@@ -17,7 +17,7 @@ pub const STOPPED: &str = "Script stopped: it ran more instructions than a scrip
 pub struct Budget(Cell<u64>);
 
 impl Budget {
-    /// Gives a state so many instructions, and stops its script after the last.
+    /// Sets a state's budget to `instructions`. The hook stops the script after the last of them.
     pub fn limit(lua: &Lua, instructions: u64) -> Result<()> {
         lua.set_app_data(Self(Cell::new(instructions)));
         lua.set_hook(HookTriggers::new().every_nth_instruction(INTERVAL), |lua, _| {

@@ -200,7 +200,7 @@ pub fn register(lua: &Lua, stage: &Stage, text: &[u8]) -> Result<Outcome<(Regist
     Ok(Ok((register.functions.take(), callbacks)))
 }
 
-/// Loads a library of this name within so many instructions, and takes those that it needs.
+/// Loads a library by running its text, which may take `instructions`; what it took is subtracted from them.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -395,7 +395,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Of a state that runs texts of this name within so many instructions.
+    /// Sets up a state for texts that errors call `name`. Their scripts end after `instructions`.
     pub fn new(lua: &Lua, env: Table, redis: &Table, name: &'static str, instructions: u64) -> Result<Self> {
         let globals = lua.globals();
         globals.raw_set("cjson", json::library(lua)?)?;

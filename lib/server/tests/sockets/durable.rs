@@ -81,7 +81,8 @@ fn power_may_fail_at_every_call() {
     }
 }
 
-fn settings() -> Settings {
+/// Two loops over a log in a simulated directory, synced before each answer.
+pub fn settings() -> Settings {
     Settings {
         address: ([127, 0, 0, 1], 0).into(),
         directory: "/data".into(),

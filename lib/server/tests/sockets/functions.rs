@@ -1,9 +1,9 @@
 //! Libraries of functions: a part of the database that replicas, logs and snapshots have.
 
 use crate::client::{Client, request, started};
-use crate::durable::spawn;
+use crate::durable::{self, spawn};
 use archipelago_journal::Simulated;
-use archipelago_server::config::{Appendonly, Settings};
+use archipelago_server::config::Settings;
 use archipelago_server::server::Server;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,7 @@ const COUNTS: &str = "redis.register_function('count', function(keys) return red
      return redis.call('get', keys[1]) end}";
 
 fn settings() -> Settings {
-    Settings {
-        address: ([127, 0, 0, 1], 0).into(),
-        directory: "/data".into(),
-        appendonly: Appendonly::Always,
-        loops: 2,
-        replicas: 2,
-        ..Settings::default()
-    }
+    Settings { replicas: 2, ..durable::settings() }
 }
 
 #[test]

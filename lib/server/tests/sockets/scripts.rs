@@ -1,8 +1,9 @@
 //! Scripts: two replicas agree, and a log brings back what they did.
 
 use crate::client::Client;
+use crate::durable;
 use archipelago_journal::Simulated;
-use archipelago_server::config::{Appendonly, Settings};
+use archipelago_server::config::Settings;
 use archipelago_server::server::Server;
 use std::sync::Arc;
 
@@ -13,14 +14,7 @@ const BODY: &str = "for i = 1, 5 do redis.call('rpush', KEYS[1], math.random(100
 #[test]
 fn replicas_and_a_log_agree_on_scripts() {
     let disk = Simulated::new();
-    let settings = Settings {
-        address: ([127, 0, 0, 1], 0).into(),
-        directory: "/data".into(),
-        appendonly: Appendonly::Always,
-        loops: 2,
-        replicas: 2,
-        ..Settings::default()
-    };
+    let settings = Settings { replicas: 2, ..durable::settings() };
     let server = Server::start_on(&settings, Arc::new(disk.clone())).unwrap();
     let mut clients = [Client::new(server.address()), Client::new(server.address())];
     let digest = clients[0].call(&["SCRIPT", "LOAD", BODY]).unwrap();
