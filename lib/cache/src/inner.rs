@@ -397,9 +397,9 @@ where
 impl<K: Eq, V> Unplaced<K, V> {
     /// The entries of the hash, and the one of them that has this key. Runs the user's `Eq`.
     fn seen(&self, table: &Table<K, V>, guard: &Guard<'_>, hash: u64) -> Seen<K, V> {
-        let same_hash: Vec<_> = table.alike(guard, hash).collect();
+        let same_hash = table.alike(guard, hash);
         // SAFETY: found under the guard, and not in the table yet.
-        let same_key = same_hash.iter().copied().find(|old| unsafe { old.as_ref().key() == self.0.as_ref().key() });
+        let same_key = same_hash.iter().find(|old| unsafe { old.as_ref().key() == self.0.as_ref().key() });
         Seen { same_hash, same_key }
     }
 }

@@ -7,6 +7,9 @@ use crate::entry::Resident;
 /// Places that entries have left are blank until the queue's end comes to them, or more are blank than not.
 const BLANK_AT_LEAST: usize = 32;
 
+/// So many places before its turn an entry is fetched: the headers of the oldest are in no cache mostly.
+const AHEAD: usize = 4;
+
 /// A queue. Each entry's place is its number in the order of arrival, which the entry keeps; `TAG` is kept with it, so that an
 /// entry says in which of two queues it lies.
 ///
@@ -68,6 +71,9 @@ impl<const TAG: u64> Fifo<TAG> {
         loop {
             let item = self.items.pop_front()?;
             self.first += 1;
+            if let Some(Some(later)) = self.items.get(AHEAD) {
+                later.prefetch();
+            }
             if let Some(entry) = item {
                 self.gone(entry);
                 return Some(entry);
@@ -85,6 +91,20 @@ impl<const TAG: u64> Fifo<TAG> {
         if blank >= BLANK_AT_LEAST && blank > self.len {
             self.close_up();
         }
+    }
+
+    /// The oldest, if no place is blank before it.
+    pub fn oldest(&self) -> Option<Resident<'static>> {
+        *self.items.front()?
+    }
+
+    /// Puts `new` into the place of `old`.
+    pub fn replace(&mut self, old: Resident<'_>, new: Resident<'_>) {
+        let number = old.header().place() >> TAG_BITS;
+        let item = self.items[(number - self.first) as usize].replace(new.kept());
+        debug_assert_eq!(item, Some(old.kept()), "an entry keeps its place");
+        new.header().put(old.header().place());
+        self.weight = self.weight - old.header().weight + new.header().weight;
     }
 
     fn gone(&mut self, entry: Resident<'_>) {
