@@ -72,7 +72,10 @@ impl Program for Clients {
 
     fn setup(&self, threads: usize, _: u64) -> Shared {
         let space = (self.make)();
-        for thread in 0..threads as u64 {
+        // The middle ones first, for trees that do not balance themselves.
+        let mut order: Vec<u64> = (0..threads as u64).collect();
+        order.sort_by_key(|thread| thread.reverse_bits());
+        for thread in order {
             let from = thread * APART;
             space.map(from..from + self.work.pages * PAGE, thread + 1);
         }

@@ -62,7 +62,7 @@ impl sealed::Queues for S3Fifo {
 
     fn admit(&mut self, entry: Resident<'_>, _: u32) {
         let returns = self.ghosts.take(entry.header().hash, self.remembered());
-        let fills = self.undisturbed >= FILLING && self.small.weight() * (NEW - 1) > self.main.weight();
+        let fills = self.undisturbed >= FILLING && self.small.weight() > self.main.weight() / (NEW - 1);
         self.undisturbed = self.undisturbed.saturating_add(1);
         match returns || fills {
             true => self.main.push(entry),
