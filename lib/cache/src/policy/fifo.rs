@@ -151,4 +151,21 @@ mod tests {
         // SAFETY: boxed above, and in no queue.
         entries.into_iter().for_each(|entry| drop(unsafe { Box::from_raw(entry.as_ptr()) }));
     }
+
+    /// A new entry has the place of the old one, and its own weight.
+    #[test]
+    fn what_replaces_keeps_the_place() {
+        let times = Times { last: NEVER, deadline: NEVER };
+        let entries: Vec<_> = (0..4_u64).map(|key| Entry::boxed(key, (), key, key as usize + 1, times)).collect();
+        // SAFETY: freed below.
+        let resident = |at: usize| unsafe { Resident::new(entries[at]) };
+        let mut queue = Fifo::<1>::default();
+        (0..3).for_each(|at| queue.push(resident(at)));
+        queue.replace(resident(1), resident(3));
+        assert_eq!((queue.len(), queue.weight(), tag_of(resident(3))), (3, 1 + 4 + 3, 1));
+        let order: Vec<_> = core::iter::from_fn(|| queue.pop()).map(|entry| entry.header().hash).collect();
+        assert_eq!((order, queue.weight()), (vec![0, 3, 2], 0));
+        // SAFETY: boxed above, and in no queue.
+        entries.into_iter().for_each(|entry| drop(unsafe { Box::from_raw(entry.as_ptr()) }));
+    }
 }

@@ -97,3 +97,42 @@ impl Ghosts {
         size_of_val(&*self.sets)
     }
 }
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod tests {
+    use super::*;
+
+    /// The hash of a number, whose parts choose set and print.
+    fn hash(number: u64) -> u64 {
+        number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31)
+    }
+
+    /// Nearly all of the last ones are there, once each, and no older ones.
+    #[test]
+    fn the_last_ones_are_remembered_once() {
+        const MOST: u64 = 600;
+        let mut ghosts = Ghosts::default();
+        assert!(!ghosts.take(hash(1), 1));
+        (0..5_000).for_each(|number| ghosts.note(hash(number), MOST as usize));
+        let mut taken = |numbers: core::ops::Range<u64>| {
+            numbers.filter(|number| ghosts.take(hash(*number), MOST as usize)).count() as u64
+        };
+        assert_eq!(taken(0..5_000 - MOST - 1), 0);
+        let last = taken(5_000 - MOST..5_000);
+        assert!(last > MOST * 9 / 10, "{last} of {MOST}");
+        assert_eq!(taken(0..5_000), 0);
+    }
+
+    /// A set keeps as many as it has ways, the last ones; a place that one has left is used first.
+    #[test]
+    fn a_set_forgets_its_oldest() {
+        let mut set = Set::default();
+        (1..=10).for_each(|number| set.note(100 + number, number));
+        assert_eq!(set.at, [10, 9, 8, 7, 6, 5, 4, 3]);
+        assert_eq!((set.with(108), set.with(101)), (1 << 2, 0));
+        (set.prints[2], set.at[2]) = (0, 0);
+        set.note(111, 11);
+        assert_eq!(set.at, [11, 10, 9, 7, 6, 5, 4, 3]);
+        assert_eq!(set.prints, [111, 110, 109, 107, 106, 105, 104, 103]);
+    }
+}
