@@ -347,6 +347,38 @@ impl Future for Polls {
     }
 }
 
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Woken(AtomicU32);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// However rarely two tasks meet by chance: one makes, the other waits, and is woken when it is made.
+#[test]
+fn tasks_that_wait_are_woken() {
+    let _beside = beside();
+    let cache: Cache<u8, u8> = Cache::builder().entries(10);
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let (mut waits, mut makes) = (Context::from_waker(&waker), Context::from_waker(Waker::noop()));
+    let make = async {
+        Polls(2).await;
+        10
+    };
+    let mut first = pin!(cache.get_or_insert_async(1, make));
+    assert!(first.as_mut().poll(&mut makes).is_pending());
+    let mut second = pin!(cache.get_or_insert_async(1, async { 20 }));
+    assert!(second.as_mut().poll(&mut waits).is_pending());
+    assert_eq!(woken.0.load(Relaxed), 0);
+    assert_eq!(first.as_mut().poll(&mut makes), Poll::Ready(10));
+    assert_eq!(woken.0.load(Relaxed), 1);
+    assert_eq!(second.as_mut().poll(&mut waits), Poll::Ready(10));
+}
+
 #[test]
 fn tasks_wait_for_one_maker_and_may_be_dropped() {
     let _beside = beside();
