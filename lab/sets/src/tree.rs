@@ -111,6 +111,15 @@ pub struct TreeSession<'s, M: Mechanism<2>> {
     root: M::Link,
 }
 
+impl<M: Mechanism<2>> TreeSession<'_, M> {
+    /// The greatest key at or below `key`, and its value: one that was there at a moment of the call, and none below a key that is
+    /// there all the time.
+    #[inline]
+    pub fn floor(&mut self, key: u64) -> Option<(u64, u64)> {
+        self.session.read(|view| floor(view, self.root, key))
+    }
+}
+
 impl<M: Mechanism<2>> SetSession for TreeSession<'_, M> {
     #[inline]
     fn insert(&mut self, key: u64, value: u64) -> bool {
@@ -179,6 +188,25 @@ pub(crate) fn get<V: View<2>>(view: &V, root: V::Link, key: u64) -> Option<u64> 
     let link = find(view, root, key).at?;
     // SAFETY: read in the caller's section.
     Some(unsafe { view.node(link) }.value)
+}
+
+/// A steady key at or below `key` is below the link that is read next, or not above what was found: by the module's text it is not
+/// left of a node with a key at or below it, and not right of one with a key above.
+#[inline]
+fn floor<V: View<2>>(view: &V, root: V::Link, key: u64) -> Option<(u64, u64)> {
+    let mut found: Option<(u64, V::Link)> = None;
+    // SAFETY: a root, and links read in the caller's section.
+    unsafe {
+        let (_, mut next) = view.step(root, LEFT);
+        while let Some(link) = next {
+            let (here, further) = view.toward(link, key);
+            if here <= key && found.is_none_or(|(best, _)| best < here) {
+                found = Some((here, link));
+            }
+            next = if here == key { None } else { further };
+        }
+        found.map(|(key, link)| (key, view.node(link).value))
+    }
 }
 
 #[inline]

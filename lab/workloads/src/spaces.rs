@@ -1,10 +1,11 @@
-//! Address spaces: ours, and the two that RCX's slides compare with.
+//! Address spaces: ours, and the three of RCX's slides.
 //!
 //! | name | look-ups | changes |
 //! |---|---|---|
 //! | `ranges` | take no lock | locks of leaves |
 //! | `rwlock` | a readers-writer lock (Linux's `mmap_sem`) | the same, alone |
 //! | `spf` | take no lock (speculative page faults) | one lock |
+//! | `rcxvm` | take no lock: walk a tree of mappings under RCU | RCX's locks, of the mappings that change |
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use archipelago_index::Art;
 use archipelago_platform::sync::{Mutex, RwLock};
 use archipelago_ranges::RangeMap;
+use archipelago_sets::{OverRcx, Set, SetSession, Tree};
 
 /// A thread's view of an address space. Ranges do not overlap what is mapped; what is unmapped was mapped as one.
 pub trait Space: Send + Sync {
@@ -61,7 +63,17 @@ impl Space for Locked {
     }
 }
 
-/// A tree of starts that is read without a lock, and one lock for those that change it. Values carry lengths in their upper half.
+/// A value with the length of its range in the upper half.
+fn packed(range: &Range<u64>, value: u64) -> u64 {
+    (range.end - range.start) << 32 | value
+}
+
+/// The value of a range that begins at `start`, if `point` is in it.
+fn within((start, packed): (u64, u64), point: u64) -> Option<u64> {
+    (point - start < packed >> 32).then_some(packed & u64::from(u32::MAX))
+}
+
+/// A tree of starts that is read without a lock, and one lock for those that change it.
 struct Speculative {
     tree: Art<u64, u64>,
     lock: Mutex<()>,
@@ -70,7 +82,7 @@ struct Speculative {
 impl Space for Speculative {
     fn map(&self, range: Range<u64>, value: u64) {
         let _changing = self.lock.lock().expect(SOUND);
-        self.tree.pin().insert(range.start, (range.end - range.start) << 32 | value);
+        self.tree.pin().insert(range.start, packed(&range, value));
     }
 
     fn unmap(&self, range: Range<u64>) {
@@ -79,8 +91,29 @@ impl Space for Speculative {
     }
 
     fn fault(&self, point: u64) -> Option<u64> {
-        let (start, found) = self.tree.pin().range(..=point).next_back()?;
-        (point - start < found >> 32).then_some(found & u64::from(u32::MAX))
+        within(self.tree.pin().range(..=point).next_back()?, point)
+    }
+}
+
+/// RCXVM: a tree of mappings by their starts, which page faults walk under RCU; a change locks by RCX the mappings whose links it
+/// changes. The kernel's tree is balanced, and this one is not.
+///
+/// A fault finds each mapping that is there all the time. Beside one that goes while another comes in its place it may find neither,
+/// as a speculative page fault, which asks again under the lock then.
+#[derive(Default)]
+struct RcxVm(Tree<OverRcx>);
+
+impl Space for RcxVm {
+    fn map(&self, range: Range<u64>, value: u64) {
+        self.0.session().insert(range.start, packed(&range, value));
+    }
+
+    fn unmap(&self, range: Range<u64>) {
+        self.0.session().remove(range.start);
+    }
+
+    fn fault(&self, point: u64) -> Option<u64> {
+        within(self.0.session().floor(point)?, point)
     }
 }
 
@@ -97,6 +130,7 @@ pub struct Known {
 pub const SPACES: &[Known] = &[
     Known { name: "ranges", make: || Box::new(RangeMap::<u64, u64>::new()) },
     Known { name: "rwlock", make: || Box::new(Locked::default()) },
+    Known { name: "rcxvm", make: || Box::new(RcxVm::default()) },
     Known { name: "spf", make: || Box::new(Speculative { tree: Art::new(), lock: Mutex::new(()) }) },
 ];
 
@@ -127,6 +161,36 @@ mod tests {
                 let point = random.within(0, 255);
                 assert_eq!(space.fault(point), flat[point as usize], "{} at {point}", known.name);
             }
+        }
+    }
+
+    /// Mappings that stay are found all the time, and those that come and go only where they are, while threads map and unmap
+    /// chunks of their own between them.
+    #[test]
+    fn mappings_that_stay_are_found_beside_changes() {
+        const STAYING: u64 = 64;
+        const APART: u64 = 1 << 20;
+        for known in SPACES {
+            let space = &(known.make)();
+            (0..STAYING).rev().for_each(|at| space.map(at * APART..at * APART + 16, at + 1));
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    scope.spawn(move || {
+                        let mut random = Random::new(7, thread);
+                        for _ in 0..5_000 {
+                            let at = random.within(0, STAYING / 3 - 1) * 3 + thread as u64;
+                            let chunk = at * APART + 32..at * APART + 48;
+                            space.map(chunk.clone(), 1_000 + at);
+                            assert_eq!(space.fault(chunk.start + 5), Some(1_000 + at), "{}", known.name);
+                            let other = random.within(0, STAYING - 1);
+                            assert_eq!(space.fault(other * APART + 15), Some(other + 1), "{}", known.name);
+                            assert_eq!(space.fault(other * APART + 16), None, "{}", known.name);
+                            space.unmap(chunk.clone());
+                            assert_eq!(space.fault(chunk.start), None, "{}", known.name);
+                        }
+                    });
+                }
+            });
         }
     }
 }

@@ -11,6 +11,14 @@ use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Into how many pieces a shard's fair share is divided: it takes one at a time, at least.
 const PIECES: usize = 16;
 
+/// The most that a cache may hold: far above any memory, and so that sums of some such numbers are numbers still.
+const MOST: usize = usize::MAX / 8;
+
+/// A capacity that was asked for, as far as it is possible.
+pub(crate) fn possible(capacity: usize) -> usize {
+    capacity.min(MOST)
+}
+
 pub(crate) struct Budget {
     capacity: AtomicUsize,
     pool: AtomicUsize,

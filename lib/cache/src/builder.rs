@@ -103,7 +103,7 @@ where
         Builder { listener, live, idle, record_hits, shards, hasher: hasher(old), policy }
     }
 
-    /// An entry expires when this time has passed since it was inserted, to the millisecond. See
+    /// An entry expires when this time has passed since it was inserted, to the millisecond; at once, if it is zero. See
     /// [`Cache::insert_for`] for a time of its own.
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.live = Some(time);
@@ -117,7 +117,8 @@ where
     }
 
     /// Calls `listener` with each entry that leaves, in the thread that causes it, with no lock held: it may use the cache. It
-    /// is not called for what the cache has when it is dropped. If it panics, the call that caused it does, after its effect.
+    /// is not called for what the cache has when it is dropped. One that inserts for each entry that gives way calls itself for the
+    /// next one that does, without end. If it panics, the call that caused it does, after its effect.
     pub fn on_leave(mut self, listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
         self.listener = Some(Box::new(listener));
         self
@@ -137,14 +138,16 @@ where
         self
     }
 
-    /// A cache of at most `capacity` bytes: entries weigh what they take, keys' and values' own blocks included.
+    /// A cache of at most `capacity` bytes: entries weigh what they take, keys' and values' own blocks included. Here and in the
+    /// next two, a capacity above an eighth of `usize::MAX` counts as that.
     pub fn bytes(self, capacity: usize) -> Cache<K, V, P, S>
     where
         K: Heap,
         V: Heap,
     {
         let own = taken_by(Layout::new::<Entry<K, V>>()) + BESIDE;
-        self.build(capacity, LEAST_BYTES, Box::new(move |key, value| own + key.heap_bytes() + value.heap_bytes()))
+        let weight = move |key: &K, value: &V| own.saturating_add(key.heap_bytes()).saturating_add(value.heap_bytes());
+        self.build(capacity, LEAST_BYTES, Box::new(weight))
     }
 
     /// A cache of at most `capacity` entries.

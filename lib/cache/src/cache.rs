@@ -186,7 +186,8 @@ where
     /// value that is inserted meanwhile is newer than what `make` made, and is what all get.
     ///
     /// # Panics
-    /// With what `make` panics with, and as [`insert`](Self::insert); and if `make` asks this cache for the key that it makes.
+    /// With what `make` panics with, and as [`insert`](Self::insert); and if `make` asks this cache to make the key that it makes, or
+    /// another of the same hash.
     ///
     /// ```
     /// use archipelago_cache::Cache;

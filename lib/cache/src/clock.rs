@@ -20,9 +20,13 @@ impl Clock {
         self.0.elapsed().as_millis() as Tick
     }
 
-    /// When `time` from now will have passed. It passes whole.
+    /// When `time` from now will have passed. It passes whole; none, if it is zero.
     pub fn after(&self, time: Option<Duration>) -> Tick {
-        time.map_or(NEVER, |time| self.now().saturating_add(ticks(time)).saturating_add(1).min(NEVER - 1))
+        match time {
+            None => NEVER,
+            Some(Duration::ZERO) => self.now(),
+            Some(time) => self.now().saturating_add(ticks(time)).saturating_add(1).min(NEVER - 1),
+        }
     }
 }
 

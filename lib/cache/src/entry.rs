@@ -4,6 +4,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use archipelago_platform::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use archipelago_platform::hint::prefetch_read;
 use archipelago_platform::{touch, touch_mut};
 
 use crate::clock::{NEVER, Tick};
@@ -152,6 +153,11 @@ impl<'s> Resident<'s> {
         let header = unsafe { self.header.as_ref() };
         touch(header, size_of::<Header>());
         header
+    }
+
+    /// Fetches the header, without waiting.
+    pub fn prefetch(self) {
+        prefetch_read(self.header.as_ptr());
     }
 
     pub fn entry<K, V>(self) -> Shared<K, V> {

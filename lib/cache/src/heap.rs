@@ -45,13 +45,13 @@ impl Heap for Box<str> {
 
 impl<T: Heap> Heap for Vec<T> {
     fn heap_bytes(&self) -> usize {
-        block::<T>(self.capacity()) + owned(self)
+        block::<T>(self.capacity()).saturating_add(owned(self))
     }
 }
 
 impl<T: Heap> Heap for Box<[T]> {
     fn heap_bytes(&self) -> usize {
-        block::<T>(self.len()) + owned(self)
+        block::<T>(self.len()).saturating_add(owned(self))
     }
 }
 
@@ -69,14 +69,14 @@ impl<T: Heap> Heap for Option<T> {
 
 impl<T: Heap> Heap for Box<T> {
     fn heap_bytes(&self) -> usize {
-        taken_by(Layout::new::<T>()) + T::heap_bytes(self)
+        taken_by(Layout::new::<T>()).saturating_add(T::heap_bytes(self))
     }
 }
 
 impl<T: Heap> Heap for std::sync::Arc<T> {
     /// As if it were the only one: a value that is shared counts in each cache that has it.
     fn heap_bytes(&self) -> usize {
-        taken_by(Layout::new::<(usize, usize, T)>()) + T::heap_bytes(self)
+        taken_by(Layout::new::<(usize, usize, T)>()).saturating_add(T::heap_bytes(self))
     }
 }
 
@@ -94,17 +94,17 @@ impl Heap for std::sync::Arc<[u8]> {
 
 impl<A: Heap, B: Heap> Heap for (A, B) {
     fn heap_bytes(&self) -> usize {
-        self.0.heap_bytes() + self.1.heap_bytes()
+        self.0.heap_bytes().saturating_add(self.1.heap_bytes())
     }
 }
 
 impl<A: Heap, B: Heap, C: Heap> Heap for (A, B, C) {
     fn heap_bytes(&self) -> usize {
-        self.0.heap_bytes() + self.1.heap_bytes() + self.2.heap_bytes()
+        self.0.heap_bytes().saturating_add(self.1.heap_bytes()).saturating_add(self.2.heap_bytes())
     }
 }
 
 /// What all items own. Nothing is asked where nothing can be owned.
 fn owned<T: Heap>(items: &[T]) -> usize {
-    if core::mem::needs_drop::<T>() { items.iter().map(T::heap_bytes).sum() } else { 0 }
+    if core::mem::needs_drop::<T>() { items.iter().map(T::heap_bytes).fold(0, usize::saturating_add) } else { 0 }
 }

@@ -7,7 +7,7 @@ use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::thread;
 use archipelago_sync::rcu::{Domain, Guard};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, possible};
 use crate::builder::Config;
 use crate::cause::Cause;
 use crate::clock::{Clock, NEVER};
@@ -122,7 +122,7 @@ where
     P: Policy,
 {
     pub fn new(config: Config<K, V>, shards: usize, hasher: S) -> Self {
-        let capacity = config.capacity;
+        let capacity = possible(config.capacity);
         Self {
             hasher,
             shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(),
@@ -358,6 +358,7 @@ where
 
     /// Sets another capacity, and evicts what is above it.
     pub fn resize(&self, guard: &Guard<'_>, capacity: usize) {
+        let capacity = possible(capacity);
         let before = self.budget.set_capacity(capacity);
         if capacity >= before {
             return self.budget.give(capacity - before);
@@ -397,9 +398,9 @@ where
 impl<K: Eq, V> Unplaced<K, V> {
     /// The entries of the hash, and the one of them that has this key. Runs the user's `Eq`.
     fn seen(&self, table: &Table<K, V>, guard: &Guard<'_>, hash: u64) -> Seen<K, V> {
-        let same_hash: Vec<_> = table.alike(guard, hash).collect();
+        let same_hash = table.alike(guard, hash);
         // SAFETY: found under the guard, and not in the table yet.
-        let same_key = same_hash.iter().copied().find(|old| unsafe { old.as_ref().key() == self.0.as_ref().key() });
+        let same_key = same_hash.iter().find(|old| unsafe { old.as_ref().key() == self.0.as_ref().key() });
         Seen { same_hash, same_key }
     }
 }

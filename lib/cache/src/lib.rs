@@ -55,6 +55,7 @@ mod cache;
 mod cause;
 mod clock;
 mod entry;
+mod few;
 mod heap;
 mod hits;
 mod inner;

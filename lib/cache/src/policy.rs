@@ -27,6 +27,9 @@ pub(crate) mod sealed {
         /// An entry was found. `clock` counts what the shard has admitted.
         fn hit(header: &Header, clock: u32);
 
+        /// An entry with this hash will come soon: what the policy looks at then is fetched.
+        fn foresee(&mut self, _hash: u64) {}
+
         /// An entry has come.
         fn admit(&mut self, entry: Resident<'_>, clock: u32);
 
@@ -43,6 +46,11 @@ pub(crate) mod sealed {
 
         /// Takes out the entry that is to give way, if any is left. `room` is the weight that the shard may hold.
         fn evict(&mut self, room: usize, clock: u32) -> Option<Resident<'static>>;
+
+        /// Returns the entry that probably gives way next, if the policy knows it and has its header fetched.
+        fn next(&self) -> Option<Resident<'static>> {
+            None
+        }
 
         /// Bytes of memory held, beside the entries.
         fn bytes(&self) -> usize;

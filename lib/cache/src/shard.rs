@@ -11,6 +11,7 @@ use archipelago_sync::rcu::Guard;
 use crate::budget::Budget;
 use crate::cause::Cause;
 use crate::entry::{Entry, Resident, Shared};
+use crate::few::Few;
 use crate::policy::Policy;
 use crate::stats::Counts;
 use crate::table::Table;
@@ -33,33 +34,12 @@ pub(crate) struct State<P> {
     pub counts: Counts,
 }
 
-/// Entries that were taken out, to be retired when no lock is held. Mostly one, which needs no memory of its own.
-pub(crate) struct Gone<K, V> {
-    first: Option<(Shared<K, V>, Cause)>,
-    others: Vec<(Shared<K, V>, Cause)>,
-}
-
-impl<K, V> Gone<K, V> {
-    pub fn new() -> Self {
-        Self { first: None, others: Vec::new() }
-    }
-
-    fn push(&mut self, entry: Shared<K, V>, cause: Cause) {
-        match self.first {
-            None => self.first = Some((entry, cause)),
-            Some(_) => self.others.push((entry, cause)),
-        }
-    }
-
-    /// Takes one of them, in any order.
-    pub fn pop(&mut self) -> Option<(Shared<K, V>, Cause)> {
-        self.others.pop().or_else(|| self.first.take())
-    }
-}
+/// Entries that were taken out, to be retired when no lock is held.
+pub(crate) type Gone<K, V> = Few<(Shared<K, V>, Cause)>;
 
 /// What a look at the table has found, without the lock.
 pub(crate) struct Seen<K, V> {
-    pub same_hash: Vec<Shared<K, V>>,
+    pub same_hash: Few<Shared<K, V>>,
     pub same_key: Option<Shared<K, V>>,
 }
 
@@ -115,7 +95,8 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         let (new, mut old) = unsafe { (Resident::new(entry), seen.same_key.map(|old| Resident::new(old))) };
         let table = &self.shard.table;
         let (hash, weight) = (new.header().hash, new.header().weight);
-        if !table.alike(guard, hash).eq(seen.same_hash.iter().copied()) {
+        self.state.policy.foresee(hash);
+        if !table.has_only(guard, hash, seen.same_hash.iter()) {
             return Outcome::Changed;
         }
         loop {
@@ -141,7 +122,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
                 table.replace(guard, at, entry);
                 self.state.policy.replace(old, new, clock);
                 self.state.used -= old.header().weight;
-                gone.push(old.entry(), Cause::Replaced);
+                gone.push((old.entry(), Cause::Replaced));
             }
             None => {
                 table.insert(guard, entry, self.state.len);
@@ -166,6 +147,9 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         let victim = self.state.policy.evict(room, clock)?;
         self.state.counts.evictions += 1;
         self.take_out(guard, victim, Cause::Evicted, gone);
+        if let Some(next) = self.state.policy.next() {
+            self.shard.table.prefetch(guard, next.header().hash);
+        }
         Some(victim)
     }
 
@@ -174,7 +158,7 @@ impl<K, V, P: Policy> Locked<'_, K, V, P> {
         self.shard.table.remove(guard, entry.entry());
         self.state.len -= 1;
         self.state.used -= entry.header().weight;
-        gone.push(entry.entry(), cause);
+        gone.push((entry.entry(), cause));
     }
 
     /// Takes an entry out that was found under the guard, if it is there still. Returns whether it was.

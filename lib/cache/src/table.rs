@@ -20,9 +20,11 @@ use core::marker::PhantomData;
 use core::ptr::null_mut;
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use archipelago_platform::hint::prefetch_read;
 use archipelago_sync::rcu::Guard;
 
 use crate::entry::{Entry, Shared};
+use crate::few::Few;
 
 /// Entries of a bucket.
 const PLACES: usize = 7;
@@ -162,49 +164,72 @@ impl<K, V> Table<K, V> {
         unsafe { &*self.current.load(Acquire) }
     }
 
-    /// Entries of this hash, and where they are, as they lie there one after the other.
+    /// Shows the entries of this hash to `visit`, one after the other as they lie there, until it returns something.
     #[inline]
-    fn of_hash<'g>(&'g self, guard: &'g Guard<'_>, hash: u64) -> impl Iterator<Item = (Place, Shared<K, V>)> + 'g {
+    fn search<'g, R>(
+        &'g self,
+        guard: &'g Guard<'_>,
+        hash: u64,
+        mut visit: impl FnMut(Place, Shared<K, V>) -> Option<R>,
+    ) -> Option<R> {
         let array = self.current(guard);
-        let mut way = array.way(hash);
-        let mut at = way.next().map(|bucket| (bucket, array.0[bucket].tags.load(Acquire)));
-        let mut places = at.map(|(_, tags)| matching(tags, tag(hash)));
-        core::iter::from_fn(move || {
-            loop {
-                let (bucket, tags) = at?;
-                for place in places.as_mut()? {
-                    // Acquire: see `fill`.
-                    let entry = Shared::new(array.0[bucket].entries[place].load(Acquire));
-                    // SAFETY: what is found under a guard is not freed before it ends.
-                    if let Some(entry) = entry.filter(|entry| unsafe { entry.as_ref() }.header().hash == hash) {
-                        return Some((Place { bucket, place }, entry));
-                    }
+        for bucket in array.way(hash) {
+            let at = &array.0[bucket];
+            let tags = at.tags.load(Acquire);
+            for place in matching(tags, tag(hash)) {
+                // Acquire: see `fill`.
+                let Some(entry) = Shared::new(at.entries[place].load(Acquire)) else { continue };
+                // SAFETY: what is found under a guard is not freed before it ends.
+                if unsafe { entry.as_ref() }.header().hash == hash
+                    && let Some(found) = visit(Place { bucket, place }, entry)
+                {
+                    return Some(found);
                 }
-                at = if count(tags) == 0 { None } else { way.next() }
-                    .map(|next| (next, array.0[next].tags.load(Acquire)));
-                places = at.map(|(_, tags)| matching(tags, tag(hash)));
             }
-        })
+            if count(tags) == 0 {
+                break;
+            }
+        }
+        None
     }
 
     /// The entry whose key is `is_it`. Runs the caller's code.
     #[inline]
     pub fn find<'g>(&'g self, guard: &'g Guard<'_>, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<&'g Entry<K, V>> {
-        // SAFETY: what is found under a guard is not freed before it ends.
-        let mut found = self.of_hash(guard, hash).map(|(_, entry)| unsafe { entry.as_ref() });
-        found.find(|entry| is_it(entry.key()))
+        self.search(guard, hash, |_, entry| {
+            // SAFETY: what is found under a guard is not freed before it ends.
+            let entry: &'g Entry<K, V> = unsafe { entry.as_ref() };
+            is_it(entry.key()).then_some(entry)
+        })
+    }
+
+    /// Fetches the bucket of a hash, without waiting.
+    pub fn prefetch(&self, guard: &Guard<'_>, hash: u64) {
+        let array = self.current(guard);
+        prefetch_read(&raw const array.0[hash as usize & array.mask()]);
     }
 
     /// For the writer: where an entry is, if it is there.
     pub fn place_of(&self, guard: &Guard<'_>, entry: Shared<K, V>) -> Option<Place> {
         // SAFETY: the caller's entry.
         let hash = unsafe { entry.as_ref() }.header().hash;
-        self.of_hash(guard, hash).find(|(_, found)| *found == entry).map(|(place, _)| place)
+        self.search(guard, hash, |at, found| (found == entry).then_some(at))
     }
 
-    /// The entries that have this hash, few as there are. For the writer, who may not ask keys: whether they have changed.
-    pub fn alike<'g>(&'g self, guard: &'g Guard<'_>, hash: u64) -> impl Iterator<Item = Shared<K, V>> + 'g {
-        self.of_hash(guard, hash).map(|(_, entry)| entry)
+    /// The entries that have this hash, few as there are.
+    pub fn alike(&self, guard: &Guard<'_>, hash: u64) -> Few<Shared<K, V>> {
+        let mut alike = Few::new();
+        self.search(guard, hash, |_, entry| {
+            alike.push(entry);
+            None::<()>
+        });
+        alike
+    }
+
+    /// For the writer, who may not ask keys: whether the entries that have this hash are `seen` still.
+    pub fn has_only(&self, guard: &Guard<'_>, hash: u64, mut seen: impl Iterator<Item = Shared<K, V>>) -> bool {
+        let other = self.search(guard, hash, |_, entry| (seen.next() != Some(entry)).then_some(()));
+        other.is_none() && seen.next().is_none()
     }
 
     /// For the writer: adds a key that is not there. `len` are there.

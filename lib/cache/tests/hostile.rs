@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use archipelago_cache::{Cache, Cause};
+use archipelago_cache::{Cache, Cause, Heap};
 use archipelago_check::drops::DropCounter;
 use archipelago_check::hostile::{Counting, alone, beside, crowd, duration};
 
@@ -347,6 +347,38 @@ impl Future for Polls {
     }
 }
 
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Woken(AtomicU32);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// However rarely two tasks meet by chance: one makes, the other waits, and is woken when it is made.
+#[test]
+fn tasks_that_wait_are_woken() {
+    let _beside = beside();
+    let cache: Cache<u8, u8> = Cache::builder().entries(10);
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let (mut waits, mut makes) = (Context::from_waker(&waker), Context::from_waker(Waker::noop()));
+    let make = async {
+        Polls(2).await;
+        10
+    };
+    let mut first = pin!(cache.get_or_insert_async(1, make));
+    assert!(first.as_mut().poll(&mut makes).is_pending());
+    let mut second = pin!(cache.get_or_insert_async(1, async { 20 }));
+    assert!(second.as_mut().poll(&mut waits).is_pending());
+    assert_eq!(woken.0.load(Relaxed), 0);
+    assert_eq!(first.as_mut().poll(&mut makes), Poll::Ready(10));
+    assert_eq!(woken.0.load(Relaxed), 1);
+    assert_eq!(second.as_mut().poll(&mut waits), Poll::Ready(10));
+}
+
 #[test]
 fn tasks_wait_for_one_maker_and_may_be_dropped() {
     let _beside = beside();
@@ -386,4 +418,84 @@ fn tasks_wait_for_one_maker_and_may_be_dropped() {
     }
     let made = made.load(Relaxed);
     assert!((200..=400).contains(&made), "{made}: once a key, and once more where the first was dropped");
+}
+
+/// Says of itself that it owns all memory.
+struct Boundless(Box<u8>);
+
+impl Heap for Boundless {
+    fn heap_bytes(&self) -> usize {
+        usize::MAX - usize::from(*self.0)
+    }
+}
+
+/// Whatever a weigher says and however large a cache is to be, the bound holds, and no sum wraps round.
+#[test]
+fn weights_and_capacities_may_be_any_number() {
+    let _beside = beside();
+    const WEIGHTS: [usize; 6] = [usize::MAX, usize::MAX / 2 + 1, usize::MAX / 8, usize::MAX / 9, 1 << 40, 0];
+    for capacity in [usize::MAX, usize::MAX / 2, 1 << 41, 1, 0] {
+        let cache: Cache<usize, usize> = Cache::builder().shards(2).weigher(capacity, |_, weight| *weight);
+        for round in 0..600 {
+            let weight = WEIGHTS[round % WEIGHTS.len()];
+            let kept = cache.insert(round % 97, weight);
+            assert_eq!(kept, weight.max(1) <= cache.capacity(), "{weight} of {capacity}");
+            let stats = cache.stats();
+            assert!(stats.weight <= capacity, "{stats:?}");
+        }
+        cache.check_invariants();
+        let owners: Cache<u8, Vec<Boundless>> = Cache::new(capacity);
+        assert!(!owners.insert(1, vec![Boundless(Box::new(0)), Boundless(Box::new(1))]), "weighs more than there is");
+    }
+}
+
+#[test]
+fn a_cache_without_room_keeps_nothing_and_says_so() {
+    let _beside = beside();
+    let left = Arc::new(AtomicUsize::new(0));
+    let told = left.clone();
+    let cache: Cache<u64, u64> = Cache::builder()
+        .on_leave(move |_, _, cause| _ = told.fetch_add(usize::from(cause == Cause::Evicted), Relaxed))
+        .entries(0);
+    assert!(!cache.insert(1, 1));
+    assert_eq!((cache.get_or_insert_with(2, |key| key * 2), cache.get(&2)), (4, None));
+    assert_eq!(left.load(Relaxed), 2);
+    cache.resize(1);
+    assert!(cache.insert(3, 3));
+    cache.resize(0);
+    assert_eq!((left.load(Relaxed), cache.get(&3), cache.stats().len), (3, None, 0));
+    cache.check_invariants();
+}
+
+/// However sizes are changed side by side, to none and to more than there is, each change ends.
+#[test]
+fn sizes_change_side_by_side() {
+    let _beside = beside();
+    let cache: Cache<u64, u64> = Cache::builder().shards(4).entries(1_000);
+    crowd(4, duration() / 4, |thread, end| {
+        let mut state = thread as u64;
+        while Instant::now() < end {
+            for key in 0..50 {
+                cache.insert(key * 4 + thread as u64, key);
+            }
+            cache.resize([0, usize::MAX, 100, 1_000][random(&mut state) as usize % 4]);
+        }
+    });
+    cache.resize(10);
+    assert!(cache.stats().len <= 10);
+    cache.check_invariants();
+}
+
+#[test]
+fn times_may_be_none_or_endless() {
+    let _beside = beside();
+    let cache: Cache<u8, u8> = Cache::builder().time_to_idle(Duration::MAX).entries(10);
+    cache.insert_for(1, 1, Duration::ZERO);
+    assert!(cache.get(&1).is_none() && !cache.contains(&1), "its time is over at once");
+    cache.insert_for(2, 2, Duration::MAX);
+    assert_eq!((cache.get(&2), cache.sync()), (Some(2), 1));
+    let none: Cache<u8, u8> = Cache::builder().time_to_live(Duration::ZERO).entries(10);
+    none.insert(1, 1);
+    assert_eq!(none.get_or_insert_with(1, |_| 2), 2);
+    assert_eq!(none.get(&1), None);
 }

@@ -418,3 +418,51 @@ fn an_empty_window_hits_nothing() {
     }
     assert_eq!(map.pin().len(), 40);
 }
+
+/// Ranges and gaps at both ends of the key type, of any size and alignment, beside an array of its points.
+#[test]
+fn the_ends_of_the_key_type_are_points_like_others() {
+    let _beside = beside();
+    let (map, mut taken) = (RangeMap::<u16, u16>::new(), vec![None; usize::from(u16::MAX)]);
+    let mut state = 1_u64;
+    let mut random = move |bound: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) % bound) as u16
+    };
+    for turn in 0..1_000 {
+        // Of points and sizes, the least and the greatest, and those beside them.
+        let mut point = || [random(40), u16::MAX - random(40), random(1 << 16), 0, u16::MAX][usize::from(random(5))];
+        let (a, b) = (point(), point());
+        let (range, size, alignment) = (a.min(b)..a.max(b), point().max(1), point());
+        let points = usize::from(range.start)..usize::from(range.end);
+        // By point, how many points are free from there on.
+        let mut free = vec![0_usize; taken.len() + 1];
+        (0..taken.len()).rev().for_each(|at| free[at] = if taken[at].is_none() { free[at + 1] + 1 } else { 0 });
+        let gap = range
+            .clone()
+            .filter(|start| alignment == 0 || start % alignment == 0)
+            .take_while(|start| range.end - start >= size)
+            .find(|start| free[usize::from(*start)] >= usize::from(size))
+            .map(|start| start..start + size);
+        assert_eq!(map.pin().find_gap(size, alignment, range.clone()), gap, "{size} at {alignment} in {range:?}");
+        assert_eq!(map.get(a), taken.get(usize::from(a)).copied().flatten());
+        match turn % 3 {
+            0 if !range.is_empty() => {
+                map.insert(range, turn);
+                taken[points].fill(Some(turn));
+            }
+            1 => {
+                map.remove(range);
+                taken[points].fill(None);
+            }
+            _ => {
+                map.change(range, |_, value| value + 1);
+                taken[points].iter_mut().flatten().for_each(|value| *value += 1);
+            }
+        }
+        map.check_invariants();
+    }
+    assert!(
+        map.ranges().iter().all(|(range, value)| range.clone().all(|point| taken[usize::from(point)] == Some(*value)))
+    );
+}

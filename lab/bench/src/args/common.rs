@@ -161,7 +161,7 @@ pub struct Euno<C: Args> {
 pub struct Cache<C: Args> {
     /// Caches, comma-separated: s3-fifo, sieve, sampled-lru (they lend), s3-fifo-copied (what is found is copied, as by the next),
     /// kyoto (a readers-writer lock over slots' locks over trees), kyoto-rcu, kyoto-rlu, kyoto-mvrlu, kyoto-rcx (its trees without
-    /// these locks), with the feature 'peers' on this machine also moka, quick-cache, foyer; or all
+    /// these locks), kyoto-rcu-slots, kyoto-rcx-slots (with one of RCX's kind for each slot), with the feature 'peers' on this machine also moka, quick-cache, foyer; or all
     #[arg(long, default_value = "all")]
     pub cache: String,
     /// Workloads, comma-separated: zipf; hit ratios beside the best possible of trace-zipf, trace-loop, trace-scan, trace-file
@@ -191,7 +191,7 @@ pub struct Cache<C: Args> {
 #[derive(Clone, Debug, Args)]
 pub struct Ranges<C: Args> {
     /// Address spaces, comma-separated: ranges (ours), rwlock (one readers-writer lock), spf (look-ups without a lock, one lock for
-    /// changes), with the feature 'peers' on this machine also rangemap and iset (behind a readers-writer lock each); or all
+    /// changes), rcxvm (RCX's locks for changes), with the feature 'peers' on this machine also rangemap and iset (behind a readers-writer lock each); or all
     #[arg(long, default_value = "all")]
     pub space: String,
     /// Workloads, comma-separated: metis, metis-small, ebizzy, psearchy, or all

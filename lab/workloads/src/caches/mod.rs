@@ -132,6 +132,8 @@ pub const CACHES: &[Known] = &[
     Known { name: "kyoto-rlu", make: |entries| Box::new(Slotted::over_rlu(entries)) },
     Known { name: "kyoto-mvrlu", make: |entries| Box::new(Slotted::over_mvrlu(entries)) },
     Known { name: "kyoto-rcx", make: |entries| Box::new(Slotted::over_rcx(entries)) },
+    Known { name: "kyoto-rcu-slots", make: |entries| Box::new(Slotted::over_rcu_slots(entries)) },
+    Known { name: "kyoto-rcx-slots", make: |entries| Box::new(Slotted::over_rcx_slots(entries)) },
 ];
 
 /// Hits of a trace on an empty cache, which keeps what it misses.

@@ -13,10 +13,12 @@ use archipelago_platform::atomic::{AtomicBool, Ordering::Relaxed};
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::Mutex;
 use archipelago_platform::touch_mut;
-use archipelago_sets::{Forest, ForestSession, Mechanism, OverMvRlu, OverRcxStriped, OverRlu, Set, SetSession};
+use archipelago_sets::{
+    Forest, ForestSession, Mechanism, OverMvRlu, OverRcu, OverRcxStriped, OverRlu, Set, SetSession,
+};
 use archipelago_sync::mvrlu::{self, ClockKind};
 use archipelago_sync::rcu::{Domain, Guard, Reader};
-use archipelago_sync::rcx::{Locks, Rcx, Striped};
+use archipelago_sync::rcx::{InOrder, Locks, Object, Rcx, Striped};
 
 use super::kyoto::{SLOTS, slot_of};
 use super::{BYTES, Caching, Client, Value};
@@ -38,6 +40,27 @@ pub struct Slotted<M: Mechanism<2>> {
     most: usize,
     /// Of records that were replaced.
     records: Domain,
+    /// Where an update locks its slot.
+    locks: Option<SlotLocks>,
+}
+
+/// A lock of RCX's kind for each slot, as the slides have them.
+struct SlotLocks {
+    rcx: Rcx,
+    objects: [Object; SLOTS],
+}
+
+impl SlotLocks {
+    fn new(rcx: Rcx) -> Self {
+        Self { objects: core::array::from_fn(|_| rcx.object()), rcx }
+    }
+
+    /// Runs `change` with the lock of a slot held. Not inside a guard: whichever thread holds it may wait for readers.
+    fn hold<R>(&self, slot: usize, change: impl FnOnce() -> R) -> R {
+        let handle = self.rcx.handle(&self.objects[slot]);
+        let _held = self.rcx.lock(InOrder::one(&handle));
+        change()
+    }
 }
 
 impl Slotted<OverRcxStriped> {
@@ -49,6 +72,24 @@ impl Slotted<OverRcxStriped> {
     /// Over RCX.
     pub fn over_rcx(entries: usize) -> Self {
         Self::over(OverRcxStriped::default(), entries)
+    }
+}
+
+impl Slotted<OverRcu> {
+    /// Over RCU, with a lock of one level for each slot.
+    pub fn over_rcu_slots(entries: usize) -> Self {
+        Self::over_slots(Rcx::fine_grained().build(), entries)
+    }
+
+    /// Over RCX, with a lock for each slot: the geometry of the slides.
+    pub fn over_rcx_slots(entries: usize) -> Self {
+        Self::over_slots(Rcx::default(), entries)
+    }
+
+    fn over_slots(rcx: Rcx, entries: usize) -> Self {
+        let mut cache = Self::over(OverRcu::default(), entries);
+        cache.locks = Some(SlotLocks::new(rcx));
+        cache
     }
 }
 
@@ -71,7 +112,7 @@ impl<M: Mechanism<2>> Slotted<M> {
         let most = entries.div_ceil(SLOTS);
         let forest = Forest::over(mechanism, SLOTS * most.next_power_of_two());
         let slots = (0..SLOTS).map(|_| Queue::default()).collect();
-        Self { forest, slots, most, records: Domain::new() }
+        Self { forest, slots, most, records: Domain::new(), locks: None }
     }
 }
 
@@ -176,7 +217,12 @@ impl<M: Mechanism<2>> Client for Inside<'_, M> {
     fn set(&mut self, key: u64, number: u64) {
         let record = Box::into_raw(Box::new(Record { value: Value::of(number), found: AtomicBool::new(false) }));
         touch_mut(record, BYTES);
-        match self.trees.put(key, record as u64) {
+        let mut put = || self.trees.put(key, record as u64);
+        let replaced = match &self.cache.locks {
+            None => put(),
+            Some(locks) => locks.hold(slot_of(key), put),
+        };
+        match replaced {
             None => self.admit(key),
             replaced => self.retire(replaced),
         }

@@ -7,6 +7,9 @@ use crate::entry::Resident;
 /// Places that entries have left are blank until the queue's end comes to them, or more are blank than not.
 const BLANK_AT_LEAST: usize = 32;
 
+/// So many places before its turn an entry is fetched: the headers of the oldest are in no cache mostly.
+const AHEAD: usize = 4;
+
 /// A queue. Each entry's place is its number in the order of arrival, which the entry keeps; `TAG` is kept with it, so that an
 /// entry says in which of two queues it lies.
 ///
@@ -68,6 +71,9 @@ impl<const TAG: u64> Fifo<TAG> {
         loop {
             let item = self.items.pop_front()?;
             self.first += 1;
+            if let Some(Some(later)) = self.items.get(AHEAD) {
+                later.prefetch();
+            }
             if let Some(entry) = item {
                 self.gone(entry);
                 return Some(entry);
@@ -85,6 +91,20 @@ impl<const TAG: u64> Fifo<TAG> {
         if blank >= BLANK_AT_LEAST && blank > self.len {
             self.close_up();
         }
+    }
+
+    /// The oldest, if no place is blank before it.
+    pub fn oldest(&self) -> Option<Resident<'static>> {
+        *self.items.front()?
+    }
+
+    /// Puts `new` into the place of `old`.
+    pub fn replace(&mut self, old: Resident<'_>, new: Resident<'_>) {
+        let number = old.header().place() >> TAG_BITS;
+        let item = self.items[(number - self.first) as usize].replace(new.kept());
+        debug_assert_eq!(item, Some(old.kept()), "an entry keeps its place");
+        new.header().put(old.header().place());
+        self.weight = self.weight - old.header().weight + new.header().weight;
     }
 
     fn gone(&mut self, entry: Resident<'_>) {
@@ -128,6 +148,23 @@ mod tests {
         assert!(queue.items.len() <= 200 && queue.bytes() < 8_000, "{} places", queue.items.len());
         let order: Vec<_> = core::iter::from_fn(|| queue.pop()).map(|entry| entry.header().hash).collect();
         assert!(order.into_iter().eq((3..1_000).step_by(10)));
+        // SAFETY: boxed above, and in no queue.
+        entries.into_iter().for_each(|entry| drop(unsafe { Box::from_raw(entry.as_ptr()) }));
+    }
+
+    /// A new entry has the place of the old one, and its own weight.
+    #[test]
+    fn what_replaces_keeps_the_place() {
+        let times = Times { last: NEVER, deadline: NEVER };
+        let entries: Vec<_> = (0..4_u64).map(|key| Entry::boxed(key, (), key, key as usize + 1, times)).collect();
+        // SAFETY: freed below.
+        let resident = |at: usize| unsafe { Resident::new(entries[at]) };
+        let mut queue = Fifo::<1>::default();
+        (0..3).for_each(|at| queue.push(resident(at)));
+        queue.replace(resident(1), resident(3));
+        assert_eq!((queue.len(), queue.weight(), tag_of(resident(3))), (3, 1 + 4 + 3, 1));
+        let order: Vec<_> = core::iter::from_fn(|| queue.pop()).map(|entry| entry.header().hash).collect();
+        assert_eq!((order, queue.weight()), (vec![0, 3, 2], 0));
         // SAFETY: boxed above, and in no queue.
         entries.into_iter().for_each(|entry| drop(unsafe { Box::from_raw(entry.as_ptr()) }));
     }

@@ -56,9 +56,13 @@ impl sealed::Queues for S3Fifo {
         }
     }
 
+    fn foresee(&mut self, hash: u64) {
+        self.ghosts.prefetch(hash);
+    }
+
     fn admit(&mut self, entry: Resident<'_>, _: u32) {
         let returns = self.ghosts.take(entry.header().hash, self.remembered());
-        let fills = self.undisturbed >= FILLING && self.small.weight() * (NEW - 1) > self.main.weight();
+        let fills = self.undisturbed >= FILLING && self.small.weight() > self.main.weight() / (NEW - 1);
         self.undisturbed = self.undisturbed.saturating_add(1);
         match returns || fills {
             true => self.main.push(entry),
@@ -73,13 +77,13 @@ impl sealed::Queues for S3Fifo {
         }
     }
 
-    fn replace(&mut self, old: Resident<'_>, new: Resident<'_>, _: u32) {
-        let tag = tag_of(old);
+    fn replace(&mut self, old: Resident<'_>, new: Resident<'_>, clock: u32) {
         new.header().mark(old.header().marks());
-        self.forget(old);
-        match tag {
-            SMALL => self.small.push(new),
-            _ => self.main.push(new),
+        // It has been asked for once more.
+        Self::hit(new.header(), clock);
+        match tag_of(old) {
+            SMALL => self.small.replace(old, new),
+            _ => self.main.replace(old, new),
         }
     }
 
@@ -104,6 +108,12 @@ impl sealed::Queues for S3Fifo {
                 self.main.push(entry);
             }
         }
+    }
+
+    fn next(&self) -> Option<Resident<'static>> {
+        let next = self.small.oldest()?;
+        self.ghosts.prefetch(next.header().hash);
+        Some(next)
     }
 
     fn bytes(&self) -> usize {
