@@ -22,6 +22,7 @@ use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fe
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 
+use crate::memory::{Memory, Payload};
 use crate::scheme::{Conflict, Scheme};
 
 const LATCHED: usize = 1;
@@ -48,6 +49,8 @@ struct Kind<S: Scheme> {
     /// Frees a whole version.
     free: unsafe fn(*mut Version<S>),
     bytes: usize,
+    /// Bytes that the payload of a version owns elsewhere.
+    heap_bytes: unsafe fn(*mut Version<S>) -> usize,
 }
 
 /// A whole version.
@@ -57,9 +60,18 @@ pub(crate) struct Full<P, S: Scheme> {
     payload: Option<P>,
 }
 
-impl<P: Send + Sync + 'static, S: Scheme> Full<P, S> {
-    const PRESENT: &'static Kind<S> = &Kind { absent: false, free: Self::free, bytes: size_of::<Self>() };
-    const ABSENT: &'static Kind<S> = &Kind { absent: true, free: Self::free, bytes: size_of::<Self>() };
+impl<P: Payload, S: Scheme> Full<P, S> {
+    const PRESENT: &'static Kind<S> = &Self::kind(false);
+    const ABSENT: &'static Kind<S> = &Self::kind(true);
+
+    const fn kind(absent: bool) -> Kind<S> {
+        Kind { absent, free: Self::free, bytes: size_of::<Self>(), heap_bytes: Self::heap_bytes }
+    }
+
+    unsafe fn heap_bytes(version: *mut Version<S>) -> usize {
+        // SAFETY: `boxed` made it of this type; the caller's promise is that it is alive.
+        unsafe { Self::payload(version) }.map_or(0, Payload::heap_bytes)
+    }
 
     unsafe fn free(version: *mut Version<S>) {
         // SAFETY: `boxed` made it of this type; the caller gives it up.
@@ -67,7 +79,8 @@ impl<P: Send + Sync + 'static, S: Scheme> Full<P, S> {
     }
 
     /// A version on the heap, the caller's until it is published.
-    pub(crate) fn boxed(payload: Option<P>) -> *mut Version<S> {
+    pub(crate) fn boxed(payload: Option<P>, memory: &Memory) -> *mut Version<S> {
+        memory.add(|| size_of::<Self>() + payload.as_ref().map_or(0, Payload::heap_bytes));
         let version = Version {
             begin: AtomicU64::new(0),
             older: AtomicPtr::default(),
@@ -110,22 +123,33 @@ pub(crate) fn quietly(work: impl FnOnce()) -> bool {
 ///
 /// # Safety
 /// It is the caller's: no other thread sees it, and nothing that was lent from it is left.
-pub(crate) unsafe fn free<S: Scheme>(version: *mut Version<S>) {
+pub(crate) unsafe fn free<S: Scheme>(version: *mut Version<S>, memory: &Memory) {
     // SAFETY: the caller's promise.
-    quietly(|| unsafe { ((*version).kind.free)(version) });
+    let kind = unsafe { (*version).kind };
+    // Told by the user's code, which may panic: then what rows own is no longer exact.
+    let mut bytes = kind.bytes;
+    memory.subtract(|| {
+        // SAFETY: as above.
+        quietly(|| bytes += unsafe { (kind.heap_bytes)(version) });
+        bytes
+    });
+    // SAFETY: as above.
+    quietly(|| unsafe { (kind.free)(version) });
 }
 
 /// Frees a version once no transaction sees it.
 ///
 /// # Safety
-/// It is no longer reachable from its record for those that enter the domain from now on; it is retired once.
-pub(crate) unsafe fn retire<S: Scheme>(guard: &Guard<'_>, version: *mut Version<S>) {
-    unsafe fn reclaim<S: Scheme>(version: *mut (), _: *mut ()) {
-        // SAFETY: RCU calls this once, after all that saw it.
-        unsafe { free(version.cast::<Version<S>>()) };
+/// It is no longer reachable from its record for those that enter the domain from now on; it is retired once. The memory is
+/// that of the domain's database.
+pub(crate) unsafe fn retire<S: Scheme>(guard: &Guard<'_>, version: *mut Version<S>, memory: &Memory) {
+    unsafe fn reclaim<S: Scheme>(version: *mut (), memory: *mut ()) {
+        // SAFETY: RCU calls this once, after all that saw it; the database's memory outlives what the domain has retired.
+        unsafe { free(version.cast::<Version<S>>(), &*memory.cast::<Memory>()) };
     }
+    let memory = core::ptr::from_ref(memory).cast_mut().cast();
     // SAFETY: the version is alive; the rest is the caller's promise.
-    unsafe { guard.retire_sized(version.cast(), (*version).kind.bytes, core::ptr::null_mut(), reclaim::<S>) };
+    unsafe { guard.retire_sized(version.cast(), (*version).kind.bytes, memory, reclaim::<S>) };
 }
 
 /// A head as it was at some moment.
@@ -293,11 +317,12 @@ pub struct Keyed<K, P, S: Scheme> {
 
 impl<K, P, S: Scheme> Keyed<K, P, S> {
     /// A record whose key has not been committed to.
-    pub(crate) fn boxed(key: K) -> *mut Self
+    pub(crate) fn boxed(key: K, memory: &Memory) -> *mut Self
     where
-        P: Send + Sync + 'static,
+        P: Payload,
     {
-        let head = AtomicPtr::new(Full::<P, S>::boxed(None));
+        memory.add(|| size_of::<Self>());
+        let head = AtomicPtr::new(Full::<P, S>::boxed(None, memory));
         let record = Record { head, holds: AtomicU32::new(0), owner: AtomicU32::new(0), lock: S::Lock::default() };
         Box::into_raw(Box::new(Self { record, key, payload: PhantomData }))
     }
@@ -314,7 +339,8 @@ impl<K, P, S: Scheme> Keyed<K, P, S> {
     ///
     /// # Safety
     /// It came from `boxed`, and no thread uses it or anything lent from it.
-    pub(crate) unsafe fn free(this: *mut Self) {
+    pub(crate) unsafe fn free(this: *mut Self, memory: &Memory) {
+        memory.subtract(|| size_of::<Self>());
         // SAFETY: the caller's promise.
         let this = unsafe { Box::from_raw(this) };
         let mut version = this.record.head().version();
@@ -322,7 +348,7 @@ impl<K, P, S: Scheme> Keyed<K, P, S> {
             // SAFETY: versions of a record that no thread uses are the record's.
             let older = unsafe { (*version).older.load(Ordering::Relaxed) };
             // SAFETY: as above; the next one has been read.
-            unsafe { free(version) };
+            unsafe { free(version, memory) };
             version = older;
         }
         quietly(|| drop(this));

@@ -33,6 +33,7 @@ use archipelago_sync::rcu::{Domain, Guard};
 
 use crate::codec::Codec;
 use crate::epochs::{Epochs, Needs};
+use crate::memory::{Memory, Payload};
 use crate::record::{self, Full, Head, Keyed, Record, Version, quietly};
 use crate::scheme::Scheme;
 
@@ -40,6 +41,7 @@ use crate::scheme::Scheme;
 pub(crate) struct Home<S: Scheme> {
     pub(crate) domain: Domain,
     pub(crate) epochs: Epochs<S>,
+    pub(crate) memory: Memory,
     /// The database is being dropped: removals whose grace period ends do nothing any more.
     pub(crate) closing: AtomicBool,
 }
@@ -102,7 +104,7 @@ pub(crate) type Bounds<K> = (Bound<K>, Bound<K>);
 /// A record of an index, found inside of a section that lasts for `'g`.
 pub(crate) type Found<'g, K, P, S> = &'g Keyed<K, P, S>;
 
-impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S> {
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     pub(crate) fn new(home: &Home<S>, codec: Option<Codec<K, P>>) -> Self {
         // The defaults are those of now, and not those of the first entry, which may come in any thread.
         Self { map: Map::builder().build(), gap: S::Gap::default(), gone: Gone::default(), codec, home }
@@ -132,7 +134,8 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         if (head.begin.load(Ordering::Relaxed), head.serial.load(Ordering::Relaxed)) >= stamp {
             return linked;
         }
-        let version = Full::<P, S>::boxed(payload);
+        let memory = self.memory();
+        let version = Full::<P, S>::boxed(payload, memory);
         // SAFETY: ours, and not published yet.
         let restored = unsafe { &*version };
         restored.begin.store(stamp.0, Ordering::Relaxed);
@@ -140,8 +143,14 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         let before = latch.replace(version);
         drop(latch);
         // SAFETY: it was taken out under the latch, and without transactions only latches' holders look at versions.
-        unsafe { record::free(before) };
+        unsafe { record::free(before, memory) };
         linked
+    }
+
+    /// The memory of the database, which is there as long as anything is done with the index but to drop it.
+    fn memory(&self) -> &Memory {
+        // SAFETY: as the field says. No exclusive reference to this part of the home is made.
+        unsafe { &(*self.home).memory }
     }
 
     /// # Safety
@@ -174,7 +183,8 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         if let Some(found) = self.find(&key) {
             return (found, false);
         }
-        let made = Keyed::<K, P, S>::boxed(key.clone());
+        let memory = self.memory();
+        let made = Keyed::<K, P, S>::boxed(key.clone(), memory);
         // SAFETY: nothing else knows it yet. Held by its maker: nothing takes it out before that has written it.
         unsafe { (*made).record().hold() };
         let word = made.expose_provenance();
@@ -184,7 +194,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
             Err(occupied) => *occupied.current,
         };
         // SAFETY: it was not linked.
-        unsafe { Keyed::free(made) };
+        unsafe { Keyed::free(made, memory) };
         // SAFETY: the caller's section.
         (unsafe { Self::keyed(linked) }, false)
     }
@@ -214,7 +224,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
     }
 }
 
-impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed<M, K, P, S> {
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
     fn gap(&self) -> &S::Gap {
         &self.gap
     }
@@ -266,18 +276,19 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
             return S::thaw(unsafe { &*latch.version() });
         }
         latch.kill();
-        unsafe fn reclaim<K, P: Send + Sync + 'static, S: Scheme>(keyed: *mut (), _: *mut ()) {
-            // SAFETY: RCU calls this once, after all that saw it.
-            unsafe { Keyed::free(keyed.cast::<Keyed<K, P, S>>()) };
+        unsafe fn reclaim<K, P: Payload, S: Scheme>(keyed: *mut (), memory: *mut ()) {
+            // SAFETY: RCU calls this once, after all that saw it; as in `record::retire`.
+            unsafe { Keyed::free(keyed.cast::<Keyed<K, P, S>>(), &*memory.cast::<Memory>()) };
         }
         let bytes = size_of::<Keyed<K, P, S>>();
         let keyed = ptr::with_exposed_provenance_mut::<()>(word);
+        let memory = ptr::from_ref(self.memory()).cast_mut().cast();
         // SAFETY: it is out of the index, for good since it is dead, and the latch let one unlinker in.
-        unsafe { guard.retire_sized(keyed, bytes, ptr::null_mut(), reclaim::<K, P, S>) };
+        unsafe { guard.retire_sized(keyed, bytes, memory, reclaim::<K, P, S>) };
     }
 
     unsafe fn unlink_later(&self, record: &Record<S>, guard: &Guard<'_>) {
-        unsafe fn due<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(record: *mut (), tree: *mut ()) {
+        unsafe fn due<M: Kind, K: KeyPart, P: Payload, S: Scheme>(record: *mut (), tree: *mut ()) {
             // SAFETY: the index outlives the domain. The record is not unlinked while a removal is counted.
             let (record, tree) = unsafe { (&*record.cast::<Record<S>>(), &*tree.cast::<Typed<M, K, P, S>>()) };
             tree.due(record);
@@ -290,7 +301,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
     }
 }
 
-impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S> {
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     /// A removal's grace period is over.
     fn due(&self, record: &Record<S>) {
         // SAFETY: the index is alive, and the home is while its domain reclaims; exclusively borrowed, for the drop, is the
@@ -303,7 +314,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         // The guard comes first: without the removal that was counted any thread may take the record out.
         let guard = home.domain.pin();
         if S::VERSIONS {
-            self.cut(record, &home.epochs, &guard);
+            self.cut(record, home, &guard);
         }
         record.let_go();
         // SAFETY: the record was alive when the guard began.
@@ -314,8 +325,9 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
     ///
     /// That is freed after a grace period of its own. No transaction is at it, but callbacks such as this one may be, which look
     /// at heads and have no moment; and a reader may be on its way from another version to the word of its set (`mvrlu.rs`).
-    fn cut(&self, record: &Record<S>, epochs: &Epochs<S>, guard: &Guard<'_>) {
+    fn cut(&self, record: &Record<S>, home: &Home<S>, guard: &Guard<'_>) {
         let Some(latch) = record.latch() else { return };
+        let epochs = &home.epochs;
         let (mut dropped, horizon) = (Vec::new(), epochs.horizon());
         if epochs.prune(&latch, self, &Needs::above(horizon), &mut dropped) {
             let later = epochs.needs().lowest();
@@ -325,7 +337,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         }
         drop(latch);
         // SAFETY: they were taken out of the chain under the latch.
-        dropped.into_iter().for_each(|version| unsafe { record::retire(guard, version) });
+        dropped.into_iter().for_each(|version| unsafe { record::retire(guard, version, &home.memory) });
     }
 }
 
@@ -334,10 +346,12 @@ impl<M: Kind, K: KeyPart, P, S: Scheme> Drop for Typed<M, K, P, S> {
         if self.map.is_empty() {
             return;
         }
+        // The home may have gone.
+        let uncounted = Memory::new();
         for word in self.map.pin().values() {
             let keyed = ptr::with_exposed_provenance_mut::<Keyed<K, P, S>>(word);
             // SAFETY: no thread uses the database any more, and what is linked was not retired.
-            unsafe { Keyed::free(keyed) };
+            unsafe { Keyed::free(keyed, &uncounted) };
         }
     }
 }

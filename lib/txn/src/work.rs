@@ -19,6 +19,7 @@ use crate::codec::Encoded;
 use crate::epochs::Needs;
 use crate::error::Error;
 use crate::gap::Gap;
+use crate::memory::Memory;
 use crate::record::{self, Head, Latch, Record, Version};
 use crate::scheme::{Conflict, Mode, Moment, Scheme};
 use crate::shared::Shared;
@@ -70,6 +71,8 @@ pub struct Work<'t, S: Scheme> {
     /// Versions of its own that are not needed any more, but may have been lent.
     retained: Vec<*mut Version<S>>,
     doomed: bool,
+    /// A step has found no room for what it was to write.
+    full: bool,
     /// What it reads has to be what is there still when it commits.
     validates: bool,
     /// A record of which it has read what has been replaced since: it may end, but not write.
@@ -105,6 +108,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             undo: Vec::new(),
             retained: Vec::new(),
             doomed: false,
+            full: false,
             validates: !with_snapshot,
             stale: None,
             newest: 0,
@@ -133,6 +137,25 @@ impl<'t, S: Scheme> Work<'t, S> {
     /// Says that nothing is done any more after a conflict.
     pub(crate) fn check(&self) -> Result<(), Conflict> {
         if self.doomed { Err(Conflict) } else { Ok(()) }
+    }
+
+    pub(crate) fn memory(&self) -> &'t Memory {
+        &self.shared.home().memory
+    }
+
+    /// Says whether there is room for a row.
+    pub(crate) fn check_room(&mut self) -> Result<(), Error> {
+        self.check()?;
+        if self.memory().is_full() {
+            self.full = true;
+            return Err(Error::Full);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a step has found no room.
+    pub(crate) fn was_full(&self) -> bool {
+        self.full
     }
 
     // ---- Reading and writing --------------------------------------------------------------------------------------
@@ -506,7 +529,7 @@ impl<'t, S: Scheme> Work<'t, S> {
     /// What is left to do after a commit, with nothing latched. Runs users' destructors, whose panics end there.
     fn settle(&mut self, Done { dropped, later }: Done<S>) {
         // SAFETY: they were taken out of their chains under latches.
-        dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version) });
+        dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version, self.memory()) });
         for place in later {
             // SAFETY: the record was latched inside of the guard, and is held for it.
             unsafe { (*place.tree).unlink_later(&*place.record, &self.guard) };
@@ -555,7 +578,7 @@ impl<S: Scheme> Drop for Work<'_, S> {
         let written = if self.handed_over { &[] } else { &*self.writes };
         let own = written.iter().map(|write| write.pending).chain(self.undo.iter().map(|undo| undo.1));
         // SAFETY: none of them was published, and the closure to which they were lent has ended.
-        own.chain(self.retained.iter().copied()).for_each(|version| unsafe { record::free(version) });
+        own.chain(self.retained.iter().copied()).for_each(|version| unsafe { record::free(version, self.memory()) });
         for (&record, &(mode, _)) in &self.locks {
             // SAFETY: alive inside of the guard.
             S::release(unsafe { &*record }, mode, self.arrival);

@@ -18,21 +18,9 @@ use archipelago_sync::backoff::Backoff;
 use crate::codec::Encoded;
 use crate::epochs::Epochs;
 use crate::error::Error;
+pub use crate::locks::{Conflict, Mode};
 use crate::record::{Record, Version};
 use crate::work::{Done, Work};
-
-/// Another transaction is in the way: this one begins anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conflict;
-
-/// What a transaction does with a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
-    /// It reads it.
-    Share,
-    /// It writes it, too.
-    Exclude,
-}
 
 /// What a commit is judged at.
 #[derive(Clone, Copy)]

@@ -235,6 +235,6 @@ fn unlink(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
     done.later.clear();
     for write in work.writes.iter() {
         // SAFETY: out of their chains, all of them; retired once.
-        unsafe { record::retire(&work.guard, write.pending) };
+        unsafe { record::retire(&work.guard, write.pending, work.memory()) };
     }
 }
