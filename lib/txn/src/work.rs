@@ -53,7 +53,7 @@ pub struct Work<'t, S: Scheme> {
     pub(crate) guard: Guard<'t>,
     /// Of a transaction that reads a snapshot.
     snapshot: Option<u64>,
-    /// The clock when it began.
+    /// The clock when it began, in schemes that commit into the past.
     started: u64,
     arrival: u64,
     reads: Vec<(*const Record<S>, *mut Version<S>)>,
@@ -88,9 +88,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         let guard = shared.home().domain.pin();
         let epochs = shared.epochs();
         let snapshot = if S::VERSIONS { Some(epochs.begin()) } else { with_snapshot.then(|| epochs.open()) };
-        let started = shared.epochs().now();
-        // With the fences of commits: see `scheme/tictoc.rs`.
-        fence(Ordering::SeqCst);
+        let started = if S::BACKDATES { epochs.settled_now() } else { 0 };
         Self {
             shared,
             guard,
@@ -422,7 +420,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         let encoded = self.encode();
         // Until the log has it. From before the epoch is loaded.
         let committing = encoded.is_some().then(|| self.shared.step_up());
-        let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), later: Vec::new() };
+        let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), ..Done::default() };
         let epoch = S::install(&mut self, encoded, &mut done);
         drop(committing);
         self.settle(done);
@@ -527,7 +525,7 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 
     /// What is left to do after a commit, with nothing latched. Runs users' destructors, whose panics end there.
-    fn settle(&mut self, Done { dropped, later }: Done<S>) {
+    pub(crate) fn settle(&mut self, Done { dropped, later }: Done<S>) {
         // SAFETY: they were taken out of their chains under latches.
         dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version, self.memory()) });
         for place in later {
@@ -569,6 +567,12 @@ impl<S: Scheme> Drop for Latched<'_, S> {
     fn drop(&mut self) {
         // SAFETY: versions of latched heads.
         self.0.iter().for_each(|(_, _, latch)| S::thaw(unsafe { &*latch.version() }));
+    }
+}
+
+impl<S: Scheme> Default for Done<S> {
+    fn default() -> Self {
+        Self { dropped: Vec::new(), later: Vec::new() }
     }
 }
 

@@ -50,6 +50,10 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     #[doc(hidden)]
     const VERSIONS: bool = false;
 
+    /// Whether a commit may come before one that it does not see, by what it knows of the clock when it began.
+    #[doc(hidden)]
+    const BACKDATES: bool = false;
+
     /// Whether versions are linked before it is known if they are committed, and when: readers ask `sees`, and wait for no latch.
     #[doc(hidden)]
     const LINKS: bool = false;
