@@ -107,7 +107,7 @@
 //! What is replaced is freed when the transactions have ended that were there: a transaction that stays holds back all. An open
 //! snapshot keeps one version of each row (and index entry) that is replaced or removed after it, and several open ones at most
 //! one each; when it ends, it frees them. [`Database::stats`] shows what waits. Rows' destructors run in any thread that uses
-//! the database; their panics are reported by the panic hook and go no further.
+//! the database; their panics are reported by the panic hook and go no further. [`Database::limited`] sets a limit to all of it.
 //!
 //! # Durability
 //! `Database::open` (feature `durable`, on by default) makes a database in a directory: its tables are there again after the process

@@ -11,7 +11,9 @@
 //!
 //! # Invariants
 //! 1. A head changes only while it is latched, by the latch's holder.
-//! 2. The head's pointer is never null. A new record begins with a version without a row whose `begin` is 0: the *origin*.
+//! 2. The head's pointer is never null. A new record begins with a version without a row whose `begin` is 0: the *origin*. In schemes
+//!    that write nothing into origins all records of an index have the same one, which is freed with the index; no record comes
+//!    back to its origin once something has been committed to it.
 //! 3. `begin` does not rise from a version to the older one.
 //! 4. A dead record has been taken out of its index, stays dead, and no transaction commits anything to it.
 
@@ -46,6 +48,8 @@ pub struct Version<S: Scheme> {
 /// What all versions of a type have in common.
 struct Kind<S: Scheme> {
     absent: bool,
+    /// It is not the record's, but its index's.
+    shared: bool,
     /// Frees a whole version.
     free: unsafe fn(*mut Version<S>),
     bytes: usize,
@@ -61,11 +65,12 @@ pub(crate) struct Full<P, S: Scheme> {
 }
 
 impl<P: Payload, S: Scheme> Full<P, S> {
-    const PRESENT: &'static Kind<S> = &Self::kind(false);
-    const ABSENT: &'static Kind<S> = &Self::kind(true);
+    const PRESENT: &'static Kind<S> = &Self::kind(false, false);
+    const ABSENT: &'static Kind<S> = &Self::kind(true, false);
+    const SHARED: &'static Kind<S> = &Self::kind(true, true);
 
-    const fn kind(absent: bool) -> Kind<S> {
-        Kind { absent, free: Self::free, bytes: size_of::<Self>(), heap_bytes: Self::heap_bytes }
+    const fn kind(absent: bool, shared: bool) -> Kind<S> {
+        Kind { absent, shared, free: Self::free, bytes: size_of::<Self>(), heap_bytes: Self::heap_bytes }
     }
 
     unsafe fn heap_bytes(version: *mut Version<S>) -> usize {
@@ -81,13 +86,18 @@ impl<P: Payload, S: Scheme> Full<P, S> {
     /// A version on the heap, the caller's until it is published.
     pub(crate) fn boxed(payload: Option<P>, memory: &Memory) -> *mut Version<S> {
         memory.add(|| size_of::<Self>() + payload.as_ref().map_or(0, Payload::heap_bytes));
+        let kind = if payload.is_none() { Self::ABSENT } else { Self::PRESENT };
+        Self::of(payload, kind)
+    }
+
+    fn of(payload: Option<P>, kind: &'static Kind<S>) -> *mut Version<S> {
         let version = Version {
             begin: AtomicU64::new(0),
             older: AtomicPtr::default(),
             keeper: AtomicU64::new(0),
             serial: AtomicU64::new(0),
             stamps: S::Stamps::default(),
-            kind: if payload.is_none() { Self::ABSENT } else { Self::PRESENT },
+            kind,
         };
         Box::into_raw(Box::new(Self { version, payload })).cast()
     }
@@ -126,6 +136,9 @@ pub(crate) fn quietly(work: impl FnOnce()) -> bool {
 pub(crate) unsafe fn free<S: Scheme>(version: *mut Version<S>, memory: &Memory) {
     // SAFETY: the caller's promise.
     let kind = unsafe { (*version).kind };
+    if kind.shared {
+        return;
+    }
     // Told by the user's code, which may panic: then what rows own is no longer exact.
     let mut bytes = kind.bytes;
     memory.subtract(|| {
@@ -148,6 +161,10 @@ pub(crate) unsafe fn retire<S: Scheme>(guard: &Guard<'_>, version: *mut Version<
         unsafe { free(version.cast::<Version<S>>(), &*memory.cast::<Memory>()) };
     }
     let memory = core::ptr::from_ref(memory).cast_mut().cast();
+    // SAFETY: the version is alive.
+    if unsafe { (*version).kind.shared } {
+        return;
+    }
     // SAFETY: the version is alive; the rest is the caller's promise.
     unsafe { guard.retire_sized(version.cast(), (*version).kind.bytes, memory, reclaim::<S>) };
 }
@@ -280,6 +297,12 @@ impl<'r, S: Scheme> Latch<'r, S> {
         self.record
     }
 
+    /// Keeps the record in its index until [`let_go`](Record::let_go). Without [`hold`](Record::hold)'s fence: an unlinker that
+    /// latches the record later sees what was done under this latch.
+    pub(crate) fn hold(&self) {
+        self.record.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Makes `version` the head, still latched, before the version that was.
     pub(crate) fn install(&mut self, version: *mut Version<S>) {
         // SAFETY: the version is the caller's, alive and unpublished.
@@ -307,6 +330,27 @@ impl<S: Scheme> Drop for Latch<'_, S> {
     }
 }
 
+/// The origin of all records of an index, in schemes that write nothing into it; null in others, whose records have their own.
+pub(crate) struct Origin<S: Scheme>(*mut Version<S>, unsafe fn(*mut Version<S>));
+
+impl<S: Scheme> Origin<S> {
+    /// Of an index that leads to `P`.
+    pub(crate) fn new<P: Payload>() -> Self {
+        let own = S::MARKS_ORIGINS;
+        let version = if own { core::ptr::null_mut() } else { Full::<P, S>::of(None, Full::<P, S>::SHARED) };
+        Self(version, Full::<P, S>::free)
+    }
+}
+
+impl<S: Scheme> Drop for Origin<S> {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: made by `new` of this type; the index goes, and all its records have gone.
+            unsafe { (self.1)(self.0) };
+        }
+    }
+}
+
 /// A record of an index with keys `K` that lead to `P`.
 #[repr(C)]
 pub struct Keyed<K, P, S: Scheme> {
@@ -316,14 +360,19 @@ pub struct Keyed<K, P, S: Scheme> {
 }
 
 impl<K, P, S: Scheme> Keyed<K, P, S> {
-    /// A record whose key has not been committed to.
-    pub(crate) fn boxed(key: K, memory: &Memory) -> *mut Self
+    /// A record whose key has not been committed to, held by its maker: nothing takes it out before that has written it.
+    pub(crate) fn boxed(key: K, origin: &Origin<S>, memory: &Memory) -> *mut Self
     where
         P: Payload,
     {
         memory.add(|| size_of::<Self>());
-        let head = AtomicPtr::new(Full::<P, S>::boxed(None, memory));
-        let record = Record { head, holds: AtomicU32::new(0), owner: AtomicU32::new(0), lock: S::Lock::default() };
+        let origin = if origin.0.is_null() { Full::<P, S>::boxed(None, memory) } else { origin.0 };
+        let record = Record {
+            head: AtomicPtr::new(origin),
+            holds: AtomicU32::new(1),
+            owner: AtomicU32::new(0),
+            lock: S::Lock::default(),
+        };
         Box::into_raw(Box::new(Self { record, key, payload: PhantomData }))
     }
 

@@ -34,7 +34,7 @@ use archipelago_sync::rcu::{Domain, Guard};
 use crate::codec::Codec;
 use crate::epochs::{Epochs, Needs};
 use crate::memory::{Memory, Payload};
-use crate::record::{self, Full, Head, Keyed, Record, Version, quietly};
+use crate::record::{self, Full, Head, Keyed, Origin, Record, Version, quietly};
 use crate::scheme::Scheme;
 
 /// The memory of a database.
@@ -89,11 +89,13 @@ pub(crate) struct Typed<M: Kind, K: KeyPart, P, S: Scheme> {
     gone: Gone,
     /// Of a table that is logged.
     codec: Option<Codec<K, P>>,
+    /// Freed after the records: by `drop`, then this.
+    origin: Origin<S>,
     /// The database's, which is there as long as anything is done with the index but to drop it.
     home: *const Home<S>,
 }
 
-// SAFETY: what is not `Send` and `Sync` by itself is a reference to the home, which is shared by threads.
+// SAFETY: what is not `Send` and `Sync` by itself is a reference to the home, and the origin; both are shared by threads.
 unsafe impl<M: Kind, K: KeyPart, P, S: Scheme> Send for Typed<M, K, P, S> {}
 // SAFETY: as above.
 unsafe impl<M: Kind, K: KeyPart, P, S: Scheme> Sync for Typed<M, K, P, S> {}
@@ -107,7 +109,14 @@ pub(crate) type Found<'g, K, P, S> = &'g Keyed<K, P, S>;
 impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     pub(crate) fn new(home: &Home<S>, codec: Option<Codec<K, P>>) -> Self {
         // The defaults are those of now, and not those of the first entry, which may come in any thread.
-        Self { map: Map::builder().build(), gap: S::Gap::default(), gone: Gone::default(), codec, home }
+        Self {
+            map: Map::builder().build(),
+            gap: S::Gap::default(),
+            gone: Gone::default(),
+            codec,
+            origin: Origin::new::<P>(),
+            home,
+        }
     }
 
     /// Says under which number the table is logged.
@@ -184,9 +193,7 @@ impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
             return (found, false);
         }
         let memory = self.memory();
-        let made = Keyed::<K, P, S>::boxed(key.clone(), memory);
-        // SAFETY: nothing else knows it yet. Held by its maker: nothing takes it out before that has written it.
-        unsafe { (*made).record().hold() };
+        let made = Keyed::<K, P, S>::boxed(key.clone(), &self.origin, memory);
         let word = made.expose_provenance();
         let linked = match self.map.pin().insert_if_absent(key, word) {
             // SAFETY: the caller's section.

@@ -189,8 +189,11 @@ impl<'t, S: Scheme> Work<'t, S> {
         if mode == Mode::Share || head.is_dead() || !unsafe { &*head.version() }.is_absent() {
             return head;
         }
-        record.hold();
-        self.held.push(place);
+        // One that it has just linked itself is held.
+        if self.held.last().is_none_or(|held| !core::ptr::eq(held.record, place.record)) {
+            record.hold();
+            self.held.push(place);
+        }
         // With the latch of an unlinker, also where readers wait for none: see `tree.rs`.
         record.settled()
     }
@@ -503,7 +506,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         version.begin.store(epoch, Ordering::Relaxed);
         S::stamp(version, stamp);
         if version.is_absent() || S::VERSIONS {
-            latch.record().hold();
+            latch.hold();
             done.later.push(place);
         }
         latch.install(pending);

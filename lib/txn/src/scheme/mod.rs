@@ -54,6 +54,10 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     #[doc(hidden)]
     const BACKDATES: bool = false;
 
+    /// Whether `Stamps` of origins are written: each record has its own then.
+    #[doc(hidden)]
+    const MARKS_ORIGINS: bool = false;
+
     /// Whether versions are linked before it is known if they are committed, and when: readers ask `sees`, and wait for no latch.
     #[doc(hidden)]
     const LINKS: bool = false;

@@ -176,7 +176,7 @@ fn link(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
         let (record, pending) = unsafe { (&*write.place.record, &*write.pending) };
         pending.begin.store(begin, Ordering::Relaxed);
         let mut latch = record.latch().expect("the owner of a record keeps it in its index");
-        record.hold();
+        latch.hold();
         done.later.push(write.place);
         latch.install(write.pending);
         work.prune(&latch, write.place, done);
