@@ -213,12 +213,14 @@ impl<T: Points> Inner<Word> for Rival<T> {
 #[cfg(all(test, not(archipelago_sim)))]
 mod tests {
     use super::*;
+    use archipelago_index::Map;
+    use archipelago_workloads::chosen::Chosen;
     use std::collections::BTreeMap;
 
     /// A tree and a model, changed and walked in the same ways.
     fn agrees<T: Points>() {
         let (choice, mut model) = (choice::<T>("rival"), BTreeMap::new());
-        let map = choice.within(archipelago_index::Map::<archipelago_workloads::chosen::Chosen, u64, usize>::new);
+        let map = choice.within(|| Map::<Chosen, u64, usize>::builder().build());
         let map = map.pin();
         let mut random = 1_u64;
         for step in 0..20_000 {
