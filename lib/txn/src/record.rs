@@ -365,7 +365,7 @@ impl<K, P, S: Scheme> Keyed<K, P, S> {
     where
         P: Payload,
     {
-        memory.add(|| size_of::<Self>());
+        memory.add(size_of::<Self>);
         let origin = if origin.0.is_null() { Full::<P, S>::boxed(None, memory) } else { origin.0 };
         let record = Record {
             head: AtomicPtr::new(origin),
@@ -389,7 +389,7 @@ impl<K, P, S: Scheme> Keyed<K, P, S> {
     /// # Safety
     /// It came from `boxed`, and no thread uses it or anything lent from it.
     pub(crate) unsafe fn free(this: *mut Self, memory: &Memory) {
-        memory.subtract(|| size_of::<Self>());
+        memory.subtract(size_of::<Self>);
         // SAFETY: the caller's promise.
         let this = unsafe { Box::from_raw(this) };
         let mut version = this.record.head().version();
