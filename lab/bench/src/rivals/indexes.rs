@@ -5,9 +5,10 @@
 use core::any::Any;
 
 use archipelago_index::Word;
+use archipelago_index::euno::Tree;
 use archipelago_index::map::{End, Held, Limits, Put, When, Words};
 use archipelago_sync::rcu::{Domain, Guard};
-use archipelago_txn::on;
+
 use archipelago_workloads::catalog::Known;
 use archipelago_workloads::chosen::{Choice, Inner, Visit};
 
@@ -58,7 +59,7 @@ struct Rival<T> {
 const fn choice<T: Points>(name: &'static str) -> Choice {
     let words =
         |limits| -> Box<dyn Inner<Word>> { Box::new(Rival { tree: T::default(), domain: Domain::new(), limits }) };
-    Choice::of::<on::EunoBTree>().with_words(name, words)
+    Choice::of::<Tree>().with_words(name, words)
 }
 
 /// Entries that a walk asks for first, and at most: as many as the B+tree copies in one transaction.
@@ -253,8 +254,12 @@ mod tests {
     }
 
     #[test]
-    fn rivals_are_ordered_maps() {
+    fn the_tree_in_transactions_is_an_ordered_map() {
         agrees::<HtmBTree>();
+    }
+
+    #[test]
+    fn the_tree_of_layers_is_an_ordered_map() {
         agrees::<Masstree<u64>>();
     }
 }
