@@ -2,6 +2,7 @@
 
 pub(crate) mod contenders;
 pub(crate) mod drive;
+mod simulated;
 
 use std::process::ExitCode;
 
@@ -15,6 +16,8 @@ use crate::report::row::{Cell, Facts};
 use crate::resources;
 use crate::workload::Distribution;
 use drive::Spec;
+
+pub use simulated::simulated;
 
 /// The structures, in the order of reports.
 pub const STRUCTURES: [&str; 3] = ["list", "hash", "tree"];

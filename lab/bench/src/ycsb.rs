@@ -4,6 +4,7 @@
 //! drop it. All indexes get the very same streams in every run.
 
 mod drive;
+mod simulated;
 
 use std::process::ExitCode;
 
@@ -22,6 +23,7 @@ use crate::workload::{Distribution, Workload};
 use drive::Prepared;
 
 pub use drive::{Plan, execute};
+pub use simulated::{WARM_BEFORE_FAULTS, faults, simulated};
 
 /// Keys, if `--count` does not say.
 const DEFAULT_COUNT: usize = 10_000_000;

@@ -1,6 +1,10 @@
 //! Answers, and their bytes in both protocols.
 
+mod bulks;
+
 use std::borrow::Cow;
+
+pub use bulks::Bulks;
 
 /// The protocol that a connection speaks: `HELLO` changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,12 +41,26 @@ pub enum Reply {
     Pairs(Vec<Reply>),
     /// A set in RESP3, an array in RESP2.
     Set(Vec<Reply>),
+    /// The same as an [`Array`](Self::Array), [`Map`](Self::Map) or [`Set`](Self::Set) of bytes: of ranges and of all that a key
+    /// holds, which may be many.
+    Bulks(Many, Bulks),
     /// A message that answers no request: an array in RESP2.
     Push(Vec<Reply>),
     /// Text for people (`INFO`): a bulk string in RESP2.
     Text(String),
     /// An error: its line without the sign before it.
     Error(Fault),
+}
+
+/// What an answer of many parts is in RESP3; in RESP2 it is an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Many {
+    /// Parts in order.
+    Array,
+    /// Keys and values by turns.
+    Map,
+    /// Parts without order.
+    Set,
 }
 
 /// An error's line: a code in capital letters, and what happened.
@@ -115,7 +133,24 @@ impl Reply {
 
     /// Bytes of each.
     pub fn bulks<T: AsRef<[u8]>>(all: impl IntoIterator<Item = T>) -> Self {
-        Self::Array(all.into_iter().map(Self::bulk).collect())
+        Self::Bulks(Many::Array, all.into_iter().collect())
+    }
+
+    /// Returns whether it is an array.
+    pub fn is_array(&self) -> bool {
+        matches!(self, Self::Array(_) | Self::Bulks(Many::Array, _))
+    }
+
+    /// The same answer, with a part of its own for each of its strings; within arrays, too.
+    #[must_use]
+    pub fn apart(self) -> Self {
+        match self {
+            Self::Array(all) => Self::Array(all.into_iter().map(Self::apart).collect()),
+            Self::Bulks(Many::Array, all) => Self::Array(all.apart()),
+            Self::Bulks(Many::Map, all) => Self::Map(all.apart()),
+            Self::Bulks(Many::Set, all) => Self::Set(all.apart()),
+            other => other,
+        }
     }
 
     /// Returns whether it is an error.
@@ -147,6 +182,14 @@ impl Reply {
             Self::Set(all) if three => many(b'~', all.len(), all, protocol, out),
             Self::Push(all) if three => many(b'>', all.len(), all, protocol, out),
             Self::Map(all) | Self::Set(all) | Self::Push(all) => many(b'*', all.len(), all, protocol, out),
+            Self::Bulks(kind, all) => {
+                match kind {
+                    Many::Map if three => header(b'%', all.len() as i64 / 2, out),
+                    Many::Set if three => header(b'~', all.len() as i64, out),
+                    _ => header(b'*', all.len() as i64, out),
+                }
+                out.extend_from_slice(all.encoded());
+            }
             Self::Text(text) if three => {
                 header(b'=', text.len() as i64 + 4, out);
                 out.extend_from_slice(b"txt:");

@@ -7,6 +7,7 @@
 
 pub(crate) mod driver;
 pub(crate) mod methods;
+mod simulated;
 mod skiplist;
 pub(crate) mod structures;
 
@@ -28,6 +29,7 @@ use crate::workload::Distribution;
 use crate::ycsb::FORMAT;
 use driver::{Driven, Load};
 use methods::{LockFree, Method, lock_free_keys};
+pub use simulated::simulated;
 use structures::{Dictionary, PriorityQueue, SortedSet, Structure};
 
 /// The workloads.

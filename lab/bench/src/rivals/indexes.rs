@@ -8,7 +8,6 @@ use archipelago_index::Word;
 use archipelago_index::euno::Tree;
 use archipelago_index::map::{End, Held, Limits, Put, When, Words};
 use archipelago_sync::rcu::{Domain, Guard};
-
 use archipelago_workloads::catalog::Known;
 use archipelago_workloads::chosen::{Choice, Inner, Visit};
 

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use archipelago_sim::{Machine, Placement};
 
-use super::{machines, nr, sets, ycsb};
+use super::machines;
 use crate::args::{Pin, Sim, SimCommon, Warm};
 use crate::failure::Failure;
 use crate::harness::simulated::{Contender, Setting};
 use crate::harness::steady::Wish;
-use crate::{blink, cache, euno, locks, ranges, txn};
+use crate::{blink, cache, euno, locks, nr, ranges, sets, txn, ycsb};
 
 /// What an experiment's arguments have in common, and what it compares.
 pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
@@ -23,9 +23,9 @@ pub fn experiment(what: &Sim) -> Result<(&SimCommon, Vec<Contender>), Failure> {
         Sim::Cache(args) => (&args.common, cache::simulated(args)?),
         Sim::Ranges(args) => (&args.common, ranges::simulated(args)?),
         Sim::Txn(args) => (&args.common, txn::simulated(args)?),
-        Sim::Ycsb(args) => (&args.common, ycsb::contenders(args)?),
-        Sim::Sets(args) => (&args.common, sets::contenders(args)?),
-        Sim::Nr(args) => (&args.common, nr::contenders(args)?),
+        Sim::Ycsb(args) => (&args.common, ycsb::simulated(args)?),
+        Sim::Sets(args) => (&args.common, sets::simulated(args)?),
+        Sim::Nr(args) => (&args.common, nr::simulated(args)?),
     })
 }
 

@@ -7,16 +7,12 @@
 mod experiment;
 mod host;
 mod limits;
-mod locked;
 mod machines;
-mod nr;
 mod papers;
 mod report;
 mod row;
-mod sets;
 mod sink;
 mod watch;
-mod ycsb;
 
 use std::process::ExitCode;
 

@@ -4,6 +4,7 @@ use clap::Parser;
 
 use super::*;
 use crate::args::{Cli, Command, SimCommon};
+use crate::{nr, sets, ycsb};
 
 pub(super) fn parse(args: &[&str]) -> Sim {
     let cli = Cli::try_parse_from([&["archipelago", "sim"], args].concat()).unwrap();
@@ -25,7 +26,7 @@ fn the_default_threads_have_every_socket_boundary() {
 #[test]
 fn contenders_are_all_combinations() {
     let Sim::Ycsb(args) = parse(&["ycsb", "--index", "all", "--workload", "c,a"]) else { panic!() };
-    let names: Vec<_> = ycsb::contenders(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();
+    let names: Vec<_> = ycsb::simulated(&args).unwrap().into_iter().map(|it| (it.name, it.cell.workload)).collect();
     assert_eq!(names.len(), 20);
     assert_eq!(names[0], ("hydralist".to_owned(), "a".to_owned()));
     // Exclusive locks know no percentages.
@@ -33,7 +34,7 @@ fn contenders_are_all_combinations() {
     assert_eq!(count(&["locks", "--lock", "all"]), 8 + 5 * 3);
     assert_eq!(count(&["locks", "--lock", "bravo,mcs", "--write-percent", "1"]), 2);
     let Sim::Nr(args) = parse(&["nr", "--workload", "all", "--update-percent", "0,10"]) else { panic!() };
-    assert_eq!(nr::contenders(&args).unwrap().len(), 4 * 2 * 5);
+    assert_eq!(nr::simulated(&args).unwrap().len(), 4 * 2 * 5);
     let line = [
         "nr",
         "--workload",
@@ -47,9 +48,9 @@ fn contenders_are_all_combinations() {
     ];
     let Sim::Nr(args) = parse(&[&line[..], &["--update-percent", "10"]].concat()) else { panic!() };
     // No lock-free structure changes two at once.
-    assert_eq!(nr::contenders(&args).unwrap().len(), 4 * (2 + 2 + 1 + 1));
+    assert_eq!(nr::simulated(&args).unwrap().len(), 4 * (2 + 2 + 1 + 1));
     let Sim::Sets(args) = parse(&["sets", "--structure", "all", "--mechanism", "rcu,mvrlu"]) else { panic!() };
-    assert_eq!(sets::contenders(&args).unwrap().len(), 3 * 3 * 2);
+    assert_eq!(sets::simulated(&args).unwrap().len(), 3 * 3 * 2);
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn wrong_arguments_are_told() {
     let what = parse(&["locks", "--threads", "100000"]);
     assert!(threads(common(&what), &machines::named("this-host").unwrap()).is_err());
     let Sim::Ycsb(args) = parse(&["ycsb", "--keys", "words"]) else { panic!() };
-    assert!(ycsb::contenders(&args).is_err());
+    assert!(ycsb::simulated(&args).is_err());
     let Sim::Ycsb(args) = parse(&["ycsb", "--stall", "everything"]) else { panic!() };
     assert!(ycsb::faults(&args).is_err());
 }

@@ -10,7 +10,7 @@ use crate::db::{Change, View};
 use crate::family::generic::Scan;
 use crate::family::parse;
 use crate::family::strings::float_sum;
-use crate::reply::{Answer, Fault, Reply, fault, integer};
+use crate::reply::{Answer, Fault, Many, Reply, fault, integer};
 use crate::session::wrong_number;
 use category::HASH;
 use flag::{DENYOOM, FAST};
@@ -90,12 +90,9 @@ fn hexists(view: &View<'_>, args: &Args) -> Answer {
 }
 
 fn all(view: &View<'_>, args: &Args, names: bool, values: bool) -> Answer {
-    let mut told = Vec::new();
-    for (name, value) in view.fields(&args[1])?.into_iter().flat_map(|hash| hash.iter()) {
-        told.extend(names.then(|| Reply::bulk(name)));
-        told.extend(values.then(|| Reply::bulk(value)));
-    }
-    Ok(if names && values { Reply::Map(told) } else { Reply::Array(told) })
+    let fields = view.fields(&args[1])?.into_iter().flat_map(|hash| hash.iter());
+    let told = fields.flat_map(|(name, value)| [names.then_some(name), values.then_some(value)]).flatten().collect();
+    Ok(Reply::Bulks(if names && values { Many::Map } else { Many::Array }, told))
 }
 
 fn hincrby(change: &mut Change<'_>, args: &Args) -> Answer {

@@ -10,7 +10,7 @@ use crate::db::{Change, View};
 use crate::family::generic::Scan;
 use crate::family::hashes::{MOST_REPEATED, choose};
 use crate::family::parse;
-use crate::reply::{Answer, Fault, Reply, fault};
+use crate::reply::{Answer, Fault, Many, Reply, fault};
 use category::SET;
 use flag::{DENYOOM, FAST};
 
@@ -69,7 +69,7 @@ fn smismember(view: &View<'_>, args: &Args) -> Answer {
 }
 
 fn smembers(view: &View<'_>, args: &Args) -> Answer {
-    Ok(Reply::Set(view.get::<Set>(&args[1])?.into_iter().flat_map(Set::iter).map(Reply::bulk).collect()))
+    Ok(Reply::Bulks(Many::Set, view.get::<Set>(&args[1])?.into_iter().flat_map(Set::iter).collect()))
 }
 
 fn smove(change: &mut Change<'_>, args: &Args) -> Answer {
@@ -175,7 +175,7 @@ fn sets<'d>(view: &View<'d>, keys: impl Iterator<Item = impl AsRef<[u8]>>) -> Re
 
 fn told(view: &View<'_>, args: &Args, combine: Combine) -> Answer {
     let sets = sets(view, args.from(1))?;
-    Ok(Reply::Set(combine(&sets, usize::MAX).iter().map(Reply::bulk).collect()))
+    Ok(Reply::Bulks(Many::Set, combine(&sets, usize::MAX).iter().collect()))
 }
 
 fn stored(change: &mut Change<'_>, args: &Args, combine: Combine, event: &'static str) -> Answer {

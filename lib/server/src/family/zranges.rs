@@ -168,12 +168,12 @@ impl Wanted<'_> {
 fn told(view: &View<'_>, args: &Args, by: Option<By>, reverse: bool) -> Answer {
     let wanted = wanted(args, 2, by, reverse, false)?;
     let Some(zset) = view.get::<Zset>(&args[1])? else { return Ok(Reply::Array(Vec::new())) };
-    let mut told = Vec::new();
-    for (member, score) in wanted.of(zset) {
-        told.push(Reply::bulk(member));
-        told.extend(wanted.with_scores.then_some(Reply::Double(score)));
-    }
-    Ok(Reply::Array(told))
+    let members = wanted.of(zset).into_iter();
+    Ok(if wanted.with_scores {
+        Reply::Array(members.flat_map(|(member, score)| [Reply::bulk(member), Reply::Double(score)]).collect())
+    } else {
+        Reply::bulks(members.map(|(member, _)| member))
+    })
 }
 
 fn zrangestore(change: &mut Change<'_>, args: &Args) -> Answer {

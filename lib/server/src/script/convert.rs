@@ -2,7 +2,7 @@
 
 use mlua::{Error, Lua, Result, Table, Value};
 
-use crate::reply::{Answer, Fault, Reply, double};
+use crate::reply::{Answer, Fault, Many, Reply, double};
 
 /// How deep an answer may be: its tables within tables.
 const DEEPEST: usize = 128;
@@ -58,6 +58,14 @@ pub fn value(lua: &Lua, reply: &Reply, three: bool) -> Result<Value> {
         }
         Reply::Set(all) if three => {
             keyed(lua, "set", all.iter().map(|one| Ok((value(lua, one, three)?, Value::Boolean(true)))))?
+        }
+        Reply::Bulks(Many::Map | Many::Set, _) if three => value(lua, &reply.clone().apart(), three)?,
+        Reply::Bulks(_, all) => {
+            let table = lua.create_table_with_capacity(all.len(), 0)?;
+            for (at, string) in all.iter().enumerate() {
+                table.raw_set(at + 1, lua.create_string(string)?)?;
+            }
+            Value::Table(table)
         }
         Reply::Pairs(all) => {
             let pairs: Vec<Reply> = all.chunks(2).map(|pair| Reply::Array(pair.to_vec())).collect();

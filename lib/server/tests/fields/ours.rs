@@ -35,7 +35,7 @@ impl Ours {
         let args: Args = words.iter().collect();
         let moment = Moment { now, seed: self.asked, wishes: wish::EVENTS | wish::CHANGES };
         self.effects = Effects::default();
-        match self.session.accept(args, moment) {
+        let reply = match self.session.accept(args, moment) {
             Step::Reply(reply) => reply,
             Step::Read(read) => {
                 let (one, other) = (self.db.read(&read), self.replica.read(&read));
@@ -44,7 +44,8 @@ impl Ours {
             }
             Step::Write(write) => self.write(&write),
             step => panic!("{step:?}"),
-        }
+        };
+        reply.apart()
     }
 
     /// Carries a change out on both.

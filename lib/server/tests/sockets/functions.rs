@@ -6,7 +6,6 @@ use archipelago_journal::Simulated;
 use archipelago_server::config::Settings;
 use archipelago_server::server::Server;
 use std::sync::Arc;
-use std::time::Duration;
 
 fn load(client: &mut Client, name: &str, body: &str) -> String {
     client.call(&["FUNCTION", "LOAD", "REPLACE", &format!("#!lua name={name}\n{body}")]).unwrap()
@@ -130,12 +129,13 @@ fn a_function_that_is_replaced_while_it_waits_for_a_thread_is_a_change() {
     let change = "redis.register_function('f', function() redis.call('set', 'a', 'b') return 'changed' end)";
     assert_eq!(load(writer, "lib", read), "lib");
     assert_eq!(load(writer, "slow", &slow("'no-writes'", "return 1")), "slow");
-    assert_eq!(waits.ask("FCALL f 0"), "read");
+    assert_eq!((waits.ask("FCALL f 0"), waits.ask("PING")), ("read".into(), "+PONG".into()));
     // The one thread for long reads is busy for a while, with the last replica; changes go on.
+    let mut called = |clients: usize| while writer.ask("CLIENT LIST").matches("cmd=fcall").count() < clients {};
     busy.send(&request(&["FCALL", "slow", "0"])).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    called(1);
     waits.send(&[request(&["FCALL", "f", "0"]), request(&["GET", "a"])].concat()).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    called(2);
     assert_eq!(load(writer, "lib", change), "lib");
     assert_eq!((waits.answer().unwrap(), waits.answer().unwrap()), ("changed".into(), "b".into()));
     assert_eq!(busy.answer().unwrap(), ":1");

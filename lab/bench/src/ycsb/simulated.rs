@@ -10,7 +10,7 @@ use archipelago_sync::version_lock::VersionLock;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::locked::RwLocked;
+use super::execute;
 use crate::args::{SimYcsb, Warm};
 use crate::choose;
 use crate::contender::Contender;
@@ -20,9 +20,9 @@ use crate::harness::simulated::{self, Program, run};
 use crate::keys::{self, BenchKey, KeyKind, KeySet};
 use crate::report::row::Cell;
 use crate::rivals::btree::{BTreeOlc, TreeKey};
+use crate::rivals::locked_tree::RwLocked;
 use crate::rivals::masstree::Masstree;
 use crate::workload::{Distribution, Stream, Workload, stream};
-use crate::ycsb::execute;
 
 /// Operations of a thread, gone through again and again.
 const STREAM: usize = 4096;
@@ -158,7 +158,7 @@ fn indexes<K: SimKey + 'static>() -> Vec<(&'static str, Make)> {
 ///
 /// # Errors
 /// If a name is not known.
-pub fn contenders(args: &SimYcsb) -> Result<Vec<simulated::Contender>, Failure> {
+pub fn simulated(args: &SimYcsb) -> Result<Vec<simulated::Contender>, Failure> {
     let keys = KeyKind::parse(&args.keys);
     let known = match keys {
         KeyKind::File(_) => {

@@ -9,15 +9,14 @@ use archipelago_sim::world;
 use archipelago_sync::lock::{DistributedRwLock, Mutex, RawShfl, RawTas, RawTtas};
 use lock_api::RawMutex;
 
+use super::driver::Load;
+use super::methods::{LockFree, Method, Session, lock_free_keys};
+use super::structures::{Dictionary, Op, PriorityQueue, SortedSet, Structure};
 use crate::args::SimNr;
 use crate::choose;
 use crate::failure::Failure;
 use crate::harness::program::{Done, Turns};
 use crate::harness::simulated::{Contender, Program, run};
-use crate::nr;
-use crate::nr::driver::Load;
-use crate::nr::methods::{LockFree, Method, Session, lock_free_keys};
-use crate::nr::structures::{Dictionary, Op, PriorityQueue, SortedSet, Structure};
 use crate::workload::Distribution;
 
 /// Lines that the external work writes to: a thread's own mebibyte.
@@ -154,16 +153,16 @@ fn lock_free_program<T: Structure, const QUEUE: bool, const FREES: bool>(work: W
 ///
 /// # Errors
 /// If a name is not known.
-pub fn contenders(args: &SimNr) -> Result<Vec<Contender>, Failure> {
-    let workloads = choose::names("workload", &args.workload, &nr::WORKLOADS)?;
+pub fn simulated(args: &SimNr) -> Result<Vec<Contender>, Failure> {
+    let workloads = choose::names("workload", &args.workload, &super::WORKLOADS)?;
     let known = ["sl", "rwl", "fc", "fc+", "nr", "lf", "lf-freeing", "tas", "shfl"];
     let methods = choose::names("method", &args.method, &known)?;
     let mut contenders = Vec::new();
     for workload in workloads {
-        for (update_percent, distribution, external_work) in nr::cells(&args.work)? {
+        for (update_percent, distribution, external_work) in super::cells(&args.work)? {
             let items = args.work.items(workload);
             let work = Work { items, update_percent, distribution, external_work };
-            let cell = nr::cell(workload, update_percent, distribution, external_work, items);
+            let cell = super::cell(workload, update_percent, distribution, external_work, items);
             for name in &methods {
                 let program = match workload {
                     _ if name.starts_with("lf") => lock_free(name, workload, work),

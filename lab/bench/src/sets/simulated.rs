@@ -1,17 +1,17 @@
 //! `sim sets`: list, hash table and search tree over RCU, RLU and MV-RLU, as in Mathew's thesis, figures 3.4 to 3.8.
 
+use super::contenders::select;
+use super::{STRUCTURES, distribution, spec};
 use crate::args::SimSets;
 use crate::failure::Failure;
 use crate::harness::simulated::Contender;
 use crate::report::row::Cell;
-use crate::sets::contenders::select;
-use crate::sets::{STRUCTURES, distribution, spec};
 
 /// The structures and mechanisms that the arguments name.
 ///
 /// # Errors
 /// If a name is not known.
-pub fn contenders(args: &SimSets) -> Result<Vec<Contender>, Failure> {
+pub fn simulated(args: &SimSets) -> Result<Vec<Contender>, Failure> {
     let distribution = distribution(&args.work.distribution)?;
     let chosen = select(&args.structure, &args.mechanism)?;
     let mut contenders = Vec::new();
