@@ -30,6 +30,7 @@ use crate::harness::simulated::{self, Contender};
 use crate::harness::{Command, Entry, Experiment};
 use crate::report::row::Cell;
 use crate::resources;
+use crate::rivals::indexes;
 use crate::roster::Roster;
 use crate::workload::Distribution;
 
@@ -120,12 +121,18 @@ const WORKLOADS: [&str; 7] = ["ycsb", "ycsb-10", "reports", "reports-by-views", 
 fn chosen(list: &str, stores: &[&'static Known]) -> Result<Vec<&'static Known>, Failure> {
     // Serializable, and in memory only.
     let plain = |name: &str| !name.contains("snapshot") && !name.contains("logged");
-    let silo = |name: &'static str| plain(name) && name.starts_with("silo-");
+    let rival = |name: &str| indexes::STORES.iter().any(|store| store.name == name);
+    let silo = |name: &'static str| plain(name) && name.starts_with("silo-") && !rival(name);
     let schemes = |name: &'static str| plain(name) && name.ends_with("-hydralist");
     let groups: [choose::Group<'_, _>; 2] = [("silo", &silo), ("schemes", &schemes)];
     let names: Vec<&'static str> = stores.iter().map(|store| store.name).collect();
     let named = choose::choose("store", list, &names, |name| name, &groups)?;
     Ok(named.iter().filter_map(|name| stores.iter().find(|store| store.name == *name)).copied().collect())
+}
+
+/// All stores but peers.
+fn ours() -> impl Iterator<Item = &'static Known> {
+    catalog::stores().chain(indexes::STORES)
 }
 
 /// A cell for each workload, exponent and percentage of updates.
@@ -179,7 +186,7 @@ pub fn run<R: Roster>(args: &Txn<Timed>) -> Result<ExitCode, Failure> {
     if args.workload.contains("tpcc") && !args.small {
         resources::check_memory(most * WAREHOUSE, &format!("{most} warehouses"), "fewer --warehouses, or --small")?;
     }
-    let stores: Vec<_> = catalog::stores().chain(R::STORES).collect();
+    let stores: Vec<_> = ours().chain(R::STORES).collect();
     let chosen = chosen(&args.store, &stores)?;
     let entries = |(at, (cell, workload)): (usize, (Cell, Workload))| {
         let entry = |store: &&'static Known| Entry::of(store.name, at, Clients { store, workload });
@@ -195,7 +202,7 @@ pub fn run<R: Roster>(args: &Txn<Timed>) -> Result<ExitCode, Failure> {
 /// # Errors
 /// If a name is not known.
 pub fn simulated(args: &Txn<SimCommon>) -> Result<Vec<Contender>, Failure> {
-    let stores: Vec<_> = catalog::stores().collect();
+    let stores: Vec<_> = ours().collect();
     let chosen = chosen(&args.store, &stores)?;
     let mut contenders = Vec::new();
     for (cell, workload) in cells(args, 10_000, false)? {
@@ -214,7 +221,7 @@ mod tests {
 
     #[test]
     fn groups_are_maps_and_schemes() {
-        let stores: Vec<_> = catalog::stores().collect();
+        let stores: Vec<_> = ours().collect();
         let names = |list| chosen(list, &stores).unwrap().iter().map(|store| store.name).collect::<Vec<_>>();
         let maps = ["hydralist", "art", "blink", "euno-btree", "euno-skiplist"];
         assert_eq!(names("silo"), maps.map(|map| format!("silo-{map}")));

@@ -59,6 +59,11 @@ impl Known {
         Self { name, map: HYDRA, isolation: Isolation::Serializable, make }
     }
 
+    /// Silo over this map; serializable.
+    pub const fn silo_over(name: &'static str, map: Choice) -> Self {
+        Self::ours::<Silo>(name, map, Isolation::Serializable)
+    }
+
     const fn ours<S: Scheme>(name: &'static str, map: Choice, isolation: Isolation) -> Self {
         let make = |isolation, workload, seed| load(Engine::<S, Chosen>::at(isolation), workload, seed);
         Self { name, map, isolation, make }

@@ -41,6 +41,11 @@ impl Choice {
         Self { name: S::NAME, words: built::<Word, S>, bytes: built::<Bytes, S> }
     }
 
+    /// This one, with another structure where keys are words.
+    pub const fn with_words(self, name: &'static str, words: fn(Limits) -> Box<dyn Inner<Word>>) -> Self {
+        Self { name, words, bytes: self.bytes }
+    }
+
     /// Calls `load`: the tables that this thread declares there have this map.
     pub fn within<R>(self, load: impl FnOnce() -> R) -> R {
         let before = CHOICE.with(|choice| choice.replace(Some(self)));
@@ -92,7 +97,7 @@ impl Side for Bytes {
 pub struct Erased<F: Form>(Box<dyn Inner<F>>);
 
 /// What is done with an entry; whether to go on.
-type Visit<'v, F> = &'v mut dyn FnMut(<F as Form>::Probe<'_>, u64) -> bool;
+pub type Visit<'v, F> = &'v mut dyn FnMut(<F as Form>::Probe<'_>, u64) -> bool;
 
 /// [`Structure`] as a table of functions. The place is looked up by each.
 pub trait Inner<F: Form>: Send + Sync {

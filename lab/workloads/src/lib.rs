@@ -27,7 +27,7 @@
 pub mod arena;
 pub mod caches;
 pub mod catalog;
-mod chosen;
+pub mod chosen;
 #[cfg(not(archipelago_sim))]
 mod disk;
 pub mod engine;

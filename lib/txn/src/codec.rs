@@ -9,6 +9,7 @@
 
 use archipelago_platform::atomic::{AtomicU32, Ordering};
 
+use crate::memory::Payload;
 use crate::record::{Keyed, Record, Version};
 use crate::scheme::Scheme;
 use crate::sight::payload;
@@ -28,7 +29,7 @@ const SERIAL: usize = 4;
 /// The bytes before its body.
 pub(crate) const HEAD: usize = 16;
 
-impl<K, P: Send + Sync + 'static> Codec<K, P> {
+impl<K, P: Payload> Codec<K, P> {
     /// Appends the entry of a version, without its serial; returns where that is to be.
     ///
     /// # Safety

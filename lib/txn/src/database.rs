@@ -8,7 +8,7 @@ use archipelago_platform::{hint, thread};
 use archipelago_sync::backoff::Backoff;
 
 use crate::error::Error;
-use crate::scheme::{Scheme, Silo};
+use crate::scheme::{Scheme, Silo, linger};
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
 use crate::table::{Row, Table};
@@ -56,12 +56,45 @@ impl<S: Scheme> Default for Database<S> {
 enum End<T, E> {
     Done(Result<T, E>),
     Conflict,
+    /// With an error, after it found no room.
+    Full(E),
 }
 
 impl<S: Scheme> Database<S> {
     /// An empty database.
     pub fn new() -> Self {
         Self { shared: Arc::new(Shared::new()) }
+    }
+
+    /// An empty database whose rows may take so many bytes. Counted are rows, what [`Row::heap_bytes`] says that they own, the
+    /// records of their keys and index entries, and the old versions and removed rows that wait for readers, or are kept for snapshots; not
+    /// what keys own, and not the maps (about 16 to 60 bytes a key, see `archipelago::index`). Each thread tells in steps
+    /// of a thousandth of the limit, 64 KiB at most.
+    ///
+    /// When they take as much, inserts and updates fail with [`Error::Full`]; reads, removals (which take the memory of a row until
+    /// it is freed) and commits of what was written go on. [`transact`](Self::transact) frees what it can, and runs the closure a second
+    /// time, before it says so. Leave room for as much again as is live: what is replaced waits for the transactions beside.
+    ///
+    /// ```
+    /// # use archipelago_txn::{Database, Error, Row, on};
+    /// # #[derive(Clone)]
+    /// # struct Seat(u32);
+    /// # impl Row for Seat {
+    /// #     type Key = u32;
+    /// #     type Map = on::HydraList;
+    /// #     type Indexes = ();
+    /// #     fn key(&self) -> u32 { self.0 }
+    /// # }
+    /// let db: Database = Database::limited(100_000);
+    /// let seats = db.table::<Seat>();
+    /// let full = (0..).find_map(|number| db.transact(|tx| tx.insert(&seats, Seat(number))).err());
+    /// assert_eq!(full, Some(Error::Full));
+    /// assert!(db.snapshot().get(&seats, &0).is_some());
+    /// ```
+    pub fn limited(bytes: usize) -> Self {
+        let db = Self::new();
+        db.shared.home().memory.set_limit(bytes);
+        db
     }
 
     /// Makes an empty table, of the database as long as that is there. Two calls make two tables. It is in memory only, also in
@@ -103,10 +136,14 @@ impl<S: Scheme> Database<S> {
         let arrival = self.shared.arrive();
         let mut pause = Pause::new();
         let mut turn = None;
+        let mut freed = false;
         loop {
             match self.attempt(isolation, arrival, &mut body) {
                 End::Done(result) => return result,
                 End::Conflict => pause.wait(),
+                // Once: one that needs more than there is would begin anew for ever.
+                End::Full(error) if freed || !self.make_room() => return Err(error),
+                End::Full(_) => freed = true,
             }
             // Two that own what the other one wants may meet again and again.
             if !S::AGES && turn.is_none() && pause.has_been_often() {
@@ -127,7 +164,16 @@ impl<S: Scheme> Database<S> {
         match self.attempt(Isolation::Serializable, self.shared.arrive(), body) {
             End::Done(result) => result,
             End::Conflict => Err(Error::Conflict.into()),
+            End::Full(error) => Err(error),
         }
+    }
+
+    /// Frees what can be freed now, or in a moment; returns whether there is room.
+    fn make_room(&self) -> bool {
+        linger(|| {
+            self.collect();
+            !self.shared.home().memory.is_full()
+        })
     }
 
     /// All tables as they are now, with all that was committed before the call and nothing that is begun after it. While it is
@@ -149,6 +195,7 @@ impl<S: Scheme> Database<S> {
             garbage: garbage.pending,
             garbage_bytes: garbage.pending_bytes,
             snapshots: self.shared.epochs().count(),
+            counted_bytes: self.shared.home().memory.used(),
         }
     }
 
@@ -172,6 +219,7 @@ impl<S: Scheme> Database<S> {
                 Err(Error::Conflict) => End::Conflict,
                 Err(error) => End::Done(Err(error.into())),
             },
+            Ok(Err(error)) if tx.work.is_sound() && tx.work.was_full() => End::Full(error),
             Ok(Err(error)) if tx.work.is_sound() => End::Done(Err(error)),
             Err(panic) if tx.work.is_sound() => {
                 drop(tx);
@@ -192,6 +240,8 @@ pub struct Stats {
     pub garbage_bytes: usize,
     /// Snapshots that are open, those of transactions included.
     pub snapshots: usize,
+    /// Of a database with a limit, the bytes that count.
+    pub counted_bytes: Option<usize>,
 }
 
 /// The longest pause before an attempt, as a power of two of pauses.

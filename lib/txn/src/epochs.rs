@@ -57,10 +57,19 @@ pub struct Epochs<S: Scheme> {
     /// Snapshots in the table, and those that are just being put there.
     open: CachePadded<AtomicUsize>,
     table: Mutex<Open<S>>,
-    /// By thread slot, in schemes of many versions: 0, or the moment that the thread's transaction reads (with [`FROM`]: or later).
-    running: PerThread<CachePadded<AtomicU64>>,
+    /// By thread slot, in schemes of many versions.
+    running: PerThread<CachePadded<Running>>,
     /// No transaction reads an earlier moment, now or later.
     horizon: CachePadded<AtomicU64>,
+}
+
+/// What a thread's transaction reads.
+#[derive(Default)]
+struct Running {
+    /// 0, or the moment (with [`FROM`]: or a later one).
+    moment: AtomicU64,
+    /// The moment of the thread's last transaction.
+    last: AtomicU64,
 }
 
 const FROM: u64 = 1 << 63;
@@ -107,6 +116,13 @@ impl<S: Scheme> Epochs<S> {
     /// `open`'s addition, so that the snapshots before it are seen in the table.
     pub(crate) fn now(&self) -> u64 {
         self.clock.load(Ordering::Acquire)
+    }
+
+    /// The clock, before all that the caller reads then. With the fences of commits: see `scheme/tictoc.rs`.
+    pub(crate) fn settled_now(&self) -> u64 {
+        let now = self.now();
+        fence(Ordering::SeqCst);
+        now
     }
 
     /// Lets the clock begin at an epoch that no commit has, above all that were restored. There are no transactions yet.
@@ -156,26 +172,28 @@ impl<S: Scheme> Epochs<S> {
         self.open.load(Ordering::Relaxed)
     }
 
-    fn running(&self) -> &AtomicU64 {
-        self.running.get_or(thread::slot().index, || CachePadded::new(AtomicU64::new(0)))
+    fn running(&self) -> &Running {
+        self.running.get_or(thread::slot().index, CachePadded::default)
     }
 
     /// Begins a transaction that reads the moment which is returned: all commits with stamps up to it. The caller is in a section.
     ///
     /// `needs` loads the clock, passes a SeqCst fence and looks at the cells. If it misses ours then its fence comes before ours,
-    /// so its floor is not above what we load after that.
+    /// so its floor is not above what we load after that. What it may find meanwhile is the last moment of the thread: so the
+    /// clock, which every commit changes, is loaded once.
     pub(crate) fn begin(&self) -> u64 {
-        let cell = self.running();
+        let running = self.running();
         // Release, here and below: what the thread's last transaction read has been read.
-        cell.store(self.now() | FROM, Ordering::Release);
+        running.moment.store(running.last.load(Ordering::Relaxed) | FROM, Ordering::Release);
         fence(Ordering::SeqCst);
         let moment = self.now();
-        cell.store(moment, Ordering::Release);
+        running.last.store(moment, Ordering::Relaxed);
+        running.moment.store(moment, Ordering::Release);
         moment
     }
 
     pub(crate) fn end(&self) {
-        self.running().store(0, Ordering::Release);
+        self.running().moment.store(0, Ordering::Release);
     }
 
     /// The stamp of a commit: above all moments that have been told.
@@ -193,8 +211,8 @@ impl<S: Scheme> Epochs<S> {
     pub(crate) fn needs(&self) -> Needs {
         let mut needs = Needs::above(self.now());
         fence(Ordering::SeqCst);
-        for cell in self.running.iter() {
-            match cell.load(Ordering::Acquire) {
+        for running in self.running.iter() {
+            match running.moment.load(Ordering::Acquire) {
                 0 => {}
                 moment if moment & FROM != 0 => needs.floor = needs.floor.min(moment & !FROM),
                 moment => needs.moments.push(moment),

@@ -29,6 +29,10 @@ pub enum Error {
     /// What the transaction wrote is longer than the log takes at once. It was rolled back: write less, or open the database with
     /// more (`Opening::queue`).
     TooLarge,
+    /// The database has as much as its limit allows: see [`Database::limited`](crate::Database::limited). The step has changed
+    /// nothing, and the transaction may go on: removals need no room. Open snapshots and long transactions keep what
+    /// others replace and remove; there is room again when they have ended.
+    Full,
 }
 
 impl fmt::Display for Error {
@@ -44,6 +48,9 @@ impl fmt::Display for Error {
             }
             Self::NotDurable => f.write_str(
                 "committed, but perhaps not for good: the log has failed or its disk is full; Database::flush says why",
+            ),
+            Self::Full => f.write_str(
+                "the database has as much as its limit allows: remove rows, or end the snapshots and transactions that keep old ones",
             ),
             Self::TooLarge => f.write_str("rolled back: a transaction of this length needs a longer queue of the log"),
         }

@@ -3,6 +3,7 @@
 use archipelago_index::KeyPart;
 use archipelago_index::map::Kind;
 
+use crate::memory::Payload;
 use crate::record::Record;
 use crate::scheme::Scheme;
 use crate::tree::{Bounds, Found, Tree, Typed};
@@ -22,7 +23,7 @@ pub(crate) struct Point<M: Kind, K: KeyPart, P, S: Scheme> {
     pub(crate) key: K,
 }
 
-impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Gap<S> for Point<M, K, P, S> {
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Gap<S> for Point<M, K, P, S> {
     fn tree(&self) -> &dyn Tree<S> {
         // SAFETY: indexes are there while transactions are.
         unsafe { &*self.tree }
@@ -42,7 +43,7 @@ pub(crate) struct Span<M: Kind, K: KeyPart, P, S: Scheme> {
     pub(crate) seen: Vec<*const Record<S>>,
 }
 
-impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Gap<S> for Span<M, K, P, S> {
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Gap<S> for Span<M, K, P, S> {
     fn tree(&self) -> &dyn Tree<S> {
         // SAFETY: indexes are there while transactions are.
         unsafe { &*self.tree }

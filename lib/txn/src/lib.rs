@@ -107,7 +107,7 @@
 //! What is replaced is freed when the transactions have ended that were there: a transaction that stays holds back all. An open
 //! snapshot keeps one version of each row (and index entry) that is replaced or removed after it, and several open ones at most
 //! one each; when it ends, it frees them. [`Database::stats`] shows what waits. Rows' destructors run in any thread that uses
-//! the database; their panics are reported by the panic hook and go no further.
+//! the database; their panics are reported by the panic hook and go no further. [`Database::limited`] sets a limit to all of it.
 //!
 //! # Durability
 //! `Database::open` (feature `durable`, on by default) makes a database in a directory: its tables are there again after the process
@@ -131,32 +131,54 @@
 //! tx, snapshot      the faces                 table     rows and indexes, their types
 //! sight             look-ups and ranges of both             tree      an index: keys to records; absence
 //! work, writes      what a transaction did; the commit      record    records and versions
-//! scheme/           how reads are judged, locks             epochs    the clock of snapshots, what readers need
+//! scheme/, locks/   how reads are judged; locks' words      epochs    the clock of snapshots, what readers need
+//! memory            the limit
 //! ```
 //! Why it is right: `tree.rs` (absence), `epochs.rs` (snapshots), `work.rs` (commits), and each scheme.
 
+// Loom knows the words of locks alone: the maps have no model.
+#[cfg(not(loom))]
 mod codec;
+#[cfg(not(loom))]
 mod database;
-#[cfg(all(feature = "durable", not(archipelago_sim)))]
+#[cfg(all(feature = "durable", not(any(archipelago_sim, loom))))]
 mod durable;
-#[cfg(not(all(feature = "durable", not(archipelago_sim))))]
+#[cfg(not(any(all(feature = "durable", not(archipelago_sim)), loom)))]
 #[path = "volatile.rs"]
 mod durable;
+#[cfg(not(loom))]
 mod epochs;
+#[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
 mod gap;
+#[cfg(any(test, not(loom)))]
+mod locks;
+#[cfg(not(loom))]
+mod memory;
+#[cfg(not(loom))]
 mod record;
+#[cfg(not(loom))]
 mod scheme;
+#[cfg(not(loom))]
 mod shared;
+#[cfg(not(loom))]
 mod sight;
+#[cfg(not(loom))]
 mod snapshot;
+#[cfg(not(loom))]
 mod table;
+#[cfg(not(loom))]
 mod tree;
+#[cfg(not(loom))]
 mod tx;
+#[cfg(not(loom))]
 mod work;
+#[cfg(not(loom))]
 mod writes;
 
 /// The maps that an index may be on. What each is good for: `archipelago::index`'s guide.
+#[cfg(not(loom))]
 pub mod on {
     pub use archipelago_index::art::Radix as Art;
     pub use archipelago_index::blink::BLink as BLinkTree;
@@ -165,11 +187,17 @@ pub mod on {
     pub use archipelago_index::map::Kind;
 }
 
+#[cfg(not(loom))]
 pub use database::{Database, Isolation, Stats};
-#[cfg(all(feature = "durable", not(archipelago_sim)))]
+#[cfg(all(feature = "durable", not(any(archipelago_sim, loom))))]
 pub use durable::{Acknowledge, Failure, Opening, Persist, Recovered};
+#[cfg(not(loom))]
 pub use error::Error;
+#[cfg(not(loom))]
 pub use scheme::{Hekaton, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie};
+#[cfg(not(loom))]
 pub use snapshot::{Snapshot, SnapshotRows};
+#[cfg(not(loom))]
 pub use table::{Index, Indexes, Row, Table};
+#[cfg(not(loom))]
 pub use tx::{Rows, Tx};

@@ -11,7 +11,9 @@
 //!
 //! # Invariants
 //! 1. A head changes only while it is latched, by the latch's holder.
-//! 2. The head's pointer is never null. A new record begins with a version without a row whose `begin` is 0: the *origin*.
+//! 2. The head's pointer is never null. A new record begins with a version without a row whose `begin` is 0: the *origin*. In schemes
+//!    that write nothing into origins all records of an index have the same one, which is freed with the index; no record comes
+//!    back to its origin once something has been committed to it.
 //! 3. `begin` does not rise from a version to the older one.
 //! 4. A dead record has been taken out of its index, stays dead, and no transaction commits anything to it.
 
@@ -22,6 +24,7 @@ use archipelago_platform::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fe
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::Guard;
 
+use crate::memory::{Memory, Payload};
 use crate::scheme::{Conflict, Scheme};
 
 const LATCHED: usize = 1;
@@ -45,9 +48,13 @@ pub struct Version<S: Scheme> {
 /// What all versions of a type have in common.
 struct Kind<S: Scheme> {
     absent: bool,
+    /// It is not the record's, but its index's.
+    shared: bool,
     /// Frees a whole version.
     free: unsafe fn(*mut Version<S>),
     bytes: usize,
+    /// Bytes that the payload of a version owns elsewhere.
+    heap_bytes: unsafe fn(*mut Version<S>) -> usize,
 }
 
 /// A whole version.
@@ -57,9 +64,19 @@ pub(crate) struct Full<P, S: Scheme> {
     payload: Option<P>,
 }
 
-impl<P: Send + Sync + 'static, S: Scheme> Full<P, S> {
-    const PRESENT: &'static Kind<S> = &Kind { absent: false, free: Self::free, bytes: size_of::<Self>() };
-    const ABSENT: &'static Kind<S> = &Kind { absent: true, free: Self::free, bytes: size_of::<Self>() };
+impl<P: Payload, S: Scheme> Full<P, S> {
+    const PRESENT: &'static Kind<S> = &Self::kind(false, false);
+    const ABSENT: &'static Kind<S> = &Self::kind(true, false);
+    const SHARED: &'static Kind<S> = &Self::kind(true, true);
+
+    const fn kind(absent: bool, shared: bool) -> Kind<S> {
+        Kind { absent, shared, free: Self::free, bytes: size_of::<Self>(), heap_bytes: Self::heap_bytes }
+    }
+
+    unsafe fn heap_bytes(version: *mut Version<S>) -> usize {
+        // SAFETY: `boxed` made it of this type; the caller's promise is that it is alive.
+        unsafe { Self::payload(version) }.map_or(0, Payload::heap_bytes)
+    }
 
     unsafe fn free(version: *mut Version<S>) {
         // SAFETY: `boxed` made it of this type; the caller gives it up.
@@ -67,14 +84,20 @@ impl<P: Send + Sync + 'static, S: Scheme> Full<P, S> {
     }
 
     /// A version on the heap, the caller's until it is published.
-    pub(crate) fn boxed(payload: Option<P>) -> *mut Version<S> {
+    pub(crate) fn boxed(payload: Option<P>, memory: &Memory) -> *mut Version<S> {
+        memory.add(|| size_of::<Self>() + payload.as_ref().map_or(0, Payload::heap_bytes));
+        let kind = if payload.is_none() { Self::ABSENT } else { Self::PRESENT };
+        Self::of(payload, kind)
+    }
+
+    fn of(payload: Option<P>, kind: &'static Kind<S>) -> *mut Version<S> {
         let version = Version {
             begin: AtomicU64::new(0),
             older: AtomicPtr::default(),
             keeper: AtomicU64::new(0),
             serial: AtomicU64::new(0),
             stamps: S::Stamps::default(),
-            kind: if payload.is_none() { Self::ABSENT } else { Self::PRESENT },
+            kind,
         };
         Box::into_raw(Box::new(Self { version, payload })).cast()
     }
@@ -110,22 +133,40 @@ pub(crate) fn quietly(work: impl FnOnce()) -> bool {
 ///
 /// # Safety
 /// It is the caller's: no other thread sees it, and nothing that was lent from it is left.
-pub(crate) unsafe fn free<S: Scheme>(version: *mut Version<S>) {
+pub(crate) unsafe fn free<S: Scheme>(version: *mut Version<S>, memory: &Memory) {
     // SAFETY: the caller's promise.
-    quietly(|| unsafe { ((*version).kind.free)(version) });
+    let kind = unsafe { (*version).kind };
+    if kind.shared {
+        return;
+    }
+    // Told by the user's code, which may panic: then what rows own is no longer exact.
+    let mut bytes = kind.bytes;
+    memory.subtract(|| {
+        // SAFETY: as above.
+        quietly(|| bytes += unsafe { (kind.heap_bytes)(version) });
+        bytes
+    });
+    // SAFETY: as above.
+    quietly(|| unsafe { (kind.free)(version) });
 }
 
 /// Frees a version once no transaction sees it.
 ///
 /// # Safety
-/// It is no longer reachable from its record for those that enter the domain from now on; it is retired once.
-pub(crate) unsafe fn retire<S: Scheme>(guard: &Guard<'_>, version: *mut Version<S>) {
-    unsafe fn reclaim<S: Scheme>(version: *mut (), _: *mut ()) {
-        // SAFETY: RCU calls this once, after all that saw it.
-        unsafe { free(version.cast::<Version<S>>()) };
+/// It is no longer reachable from its record for those that enter the domain from now on; it is retired once. The memory is
+/// that of the domain's database.
+pub(crate) unsafe fn retire<S: Scheme>(guard: &Guard<'_>, version: *mut Version<S>, memory: &Memory) {
+    unsafe fn reclaim<S: Scheme>(version: *mut (), memory: *mut ()) {
+        // SAFETY: RCU calls this once, after all that saw it; the database's memory outlives what the domain has retired.
+        unsafe { free(version.cast::<Version<S>>(), &*memory.cast::<Memory>()) };
+    }
+    let memory = core::ptr::from_ref(memory).cast_mut().cast();
+    // SAFETY: the version is alive.
+    if unsafe { (*version).kind.shared } {
+        return;
     }
     // SAFETY: the version is alive; the rest is the caller's promise.
-    unsafe { guard.retire_sized(version.cast(), (*version).kind.bytes, core::ptr::null_mut(), reclaim::<S>) };
+    unsafe { guard.retire_sized(version.cast(), (*version).kind.bytes, memory, reclaim::<S>) };
 }
 
 /// A head as it was at some moment.
@@ -256,6 +297,12 @@ impl<'r, S: Scheme> Latch<'r, S> {
         self.record
     }
 
+    /// Keeps the record in its index until [`let_go`](Record::let_go). Without [`hold`](Record::hold)'s fence: an unlinker that
+    /// latches the record later sees what was done under this latch.
+    pub(crate) fn hold(&self) {
+        self.record.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Makes `version` the head, still latched, before the version that was.
     pub(crate) fn install(&mut self, version: *mut Version<S>) {
         // SAFETY: the version is the caller's, alive and unpublished.
@@ -283,6 +330,27 @@ impl<S: Scheme> Drop for Latch<'_, S> {
     }
 }
 
+/// The origin of all records of an index, in schemes that write nothing into it; null in others, whose records have their own.
+pub(crate) struct Origin<S: Scheme>(*mut Version<S>, unsafe fn(*mut Version<S>));
+
+impl<S: Scheme> Origin<S> {
+    /// Of an index that leads to `P`.
+    pub(crate) fn new<P: Payload>() -> Self {
+        let own = S::MARKS_ORIGINS;
+        let version = if own { core::ptr::null_mut() } else { Full::<P, S>::of(None, Full::<P, S>::SHARED) };
+        Self(version, Full::<P, S>::free)
+    }
+}
+
+impl<S: Scheme> Drop for Origin<S> {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: made by `new` of this type; the index goes, and all its records have gone.
+            unsafe { (self.1)(self.0) };
+        }
+    }
+}
+
 /// A record of an index with keys `K` that lead to `P`.
 #[repr(C)]
 pub struct Keyed<K, P, S: Scheme> {
@@ -292,13 +360,19 @@ pub struct Keyed<K, P, S: Scheme> {
 }
 
 impl<K, P, S: Scheme> Keyed<K, P, S> {
-    /// A record whose key has not been committed to.
-    pub(crate) fn boxed(key: K) -> *mut Self
+    /// A record whose key has not been committed to, held by its maker: nothing takes it out before that has written it.
+    pub(crate) fn boxed(key: K, origin: &Origin<S>, memory: &Memory) -> *mut Self
     where
-        P: Send + Sync + 'static,
+        P: Payload,
     {
-        let head = AtomicPtr::new(Full::<P, S>::boxed(None));
-        let record = Record { head, holds: AtomicU32::new(0), owner: AtomicU32::new(0), lock: S::Lock::default() };
+        memory.add(size_of::<Self>);
+        let origin = if origin.0.is_null() { Full::<P, S>::boxed(None, memory) } else { origin.0 };
+        let record = Record {
+            head: AtomicPtr::new(origin),
+            holds: AtomicU32::new(1),
+            owner: AtomicU32::new(0),
+            lock: S::Lock::default(),
+        };
         Box::into_raw(Box::new(Self { record, key, payload: PhantomData }))
     }
 
@@ -314,7 +388,8 @@ impl<K, P, S: Scheme> Keyed<K, P, S> {
     ///
     /// # Safety
     /// It came from `boxed`, and no thread uses it or anything lent from it.
-    pub(crate) unsafe fn free(this: *mut Self) {
+    pub(crate) unsafe fn free(this: *mut Self, memory: &Memory) {
+        memory.subtract(size_of::<Self>);
         // SAFETY: the caller's promise.
         let this = unsafe { Box::from_raw(this) };
         let mut version = this.record.head().version();
@@ -322,7 +397,7 @@ impl<K, P, S: Scheme> Keyed<K, P, S> {
             // SAFETY: versions of a record that no thread uses are the record's.
             let older = unsafe { (*version).older.load(Ordering::Relaxed) };
             // SAFETY: as above; the next one has been read.
-            unsafe { free(version) };
+            unsafe { free(version, memory) };
             version = older;
         }
         quietly(|| drop(this));

@@ -13,6 +13,7 @@ use archipelago_sync::rcu::Domain;
 
 use crate::durable::Log;
 use crate::epochs::{Epochs, Needs};
+use crate::memory::Memory;
 use crate::record;
 use crate::scheme::{Scheme, linger};
 use crate::tree::Home;
@@ -39,7 +40,12 @@ unsafe impl<S: Scheme> Sync for Shared<S> {}
 
 impl<S: Scheme> Shared<S> {
     pub(crate) fn new() -> Self {
-        let home = Home { domain: domain::<S>(), epochs: Epochs::new(), closing: AtomicBool::new(false) };
+        let home = Home {
+            domain: domain::<S>(),
+            epochs: Epochs::new(),
+            memory: Memory::new(),
+            closing: AtomicBool::new(false),
+        };
         Self {
             home: Box::into_raw(Box::new(home)),
             arrivals: AtomicU64::new(1),
@@ -147,7 +153,7 @@ impl<S: Scheme> Shared<S> {
             // SAFETY: found alive inside of the guard.
             unsafe { tree.unlink(record, &guard) };
             // SAFETY: they were taken out of the chain under the latch.
-            dropped.drain(..).for_each(|version| unsafe { record::retire(&guard, version) });
+            dropped.drain(..).for_each(|version| unsafe { record::retire(&guard, version, &self.home().memory) });
         }
     }
 }

@@ -8,6 +8,7 @@ use archipelago_platform::hint::prefetch_read;
 
 use crate::epochs::Epochs;
 use crate::gap::{Gap, Point, Span};
+use crate::memory::Payload;
 use crate::record::{Full, Keyed, Record, Version};
 use crate::scheme::{Conflict, Mode, Scheme};
 use crate::tree::{Bounds, Found, Typed};
@@ -68,12 +69,12 @@ impl<S: Scheme> Sight<S> for View<'_, S> {
 ///
 /// # Safety
 /// As for [`Full::payload`], if it is not.
-pub(crate) unsafe fn payload<'g, P: Send + Sync + 'static, S: Scheme>(version: *mut Version<S>) -> Option<&'g P> {
+pub(crate) unsafe fn payload<'g, P: Payload, S: Scheme>(version: *mut Version<S>) -> Option<&'g P> {
     // SAFETY: the caller's promise.
     if version.is_null() { None } else { unsafe { Full::<P, S>::payload(version) } }
 }
 
-pub(crate) fn place<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
+pub(crate) fn place<M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     tree: *const Typed<M, K, P, S>,
     found: Found<'_, K, P, S>,
 ) -> Place<S> {
@@ -82,7 +83,7 @@ pub(crate) fn place<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
 }
 
 /// Looks a key up. What is lent is there for `'g`: the reader's section, or its snapshot.
-pub(crate) fn get<'g, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
+pub(crate) fn get<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     sight: &mut dyn Sight<S>,
     tree: &Typed<M, K, P, S>,
     key: &K,
@@ -91,7 +92,7 @@ pub(crate) fn get<'g, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
 }
 
 /// Looks several keys up. The memory accesses of one overlap those of the others: of the map, of records, and of rows.
-pub(crate) fn get_many<'g, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
+pub(crate) fn get_many<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     sight: &mut dyn Sight<S>,
     tree: &Typed<M, K, P, S>,
     keys: &[K],
@@ -103,7 +104,7 @@ pub(crate) fn get_many<'g, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Sch
 }
 
 /// What the reader sees of a key, of which the map has a record or none.
-fn see<'g, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
+fn see<'g, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     sight: &mut dyn Sight<S>,
     tree: &Typed<M, K, P, S>,
     key: &K,
@@ -139,7 +140,7 @@ fn owned<K: Clone>(bounds: (Bound<&K>, Bound<&K>)) -> Bounds<K> {
     (bounds.0.cloned(), bounds.1.cloned())
 }
 
-impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Cursor<M, K, P, S> {
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Cursor<M, K, P, S> {
     pub(crate) fn new(tree: &Typed<M, K, P, S>, bounds: (Bound<&K>, Bound<&K>), backwards: bool) -> Self {
         Self { tree, bounds: owned(bounds), backwards, limit: BATCH.0, done: false }
     }
@@ -187,7 +188,7 @@ pub(crate) trait Walk<'g, R, S: Scheme> {
     fn rows(&mut self, sight: &mut dyn Sight<S>) -> Result<Option<Vec<&'g R>>, Conflict>;
 }
 
-impl<'g, M: Kind, K: KeyPart, R: Send + Sync + 'static, S: Scheme> Walk<'g, R, S> for Cursor<M, K, R, S> {
+impl<'g, M: Kind, K: KeyPart, R: Payload, S: Scheme> Walk<'g, R, S> for Cursor<M, K, R, S> {
     fn rows(&mut self, sight: &mut dyn Sight<S>) -> Result<Option<Vec<&'g R>>, Conflict> {
         self.batch(sight)
     }
@@ -207,6 +208,12 @@ impl<K, R, S: Scheme> Clone for Link<K, R, S> {
 
 impl<K, R, S: Scheme> Copy for Link<K, R, S> {}
 
+impl<K: 'static, R: 'static, S: Scheme> Payload for Link<K, R, S> {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
 // SAFETY: records are shared by threads.
 unsafe impl<K, R, S: Scheme> Send for Link<K, R, S> {}
 // SAFETY: as above.
@@ -218,9 +225,7 @@ pub(crate) struct Linked<M: Kind, E: KeyPart, N: Kind, K: KeyPart, R, S: Scheme>
     pub(crate) rows: *const Typed<N, K, R, S>,
 }
 
-impl<'g, M: Kind, E: KeyPart, N: Kind, K: KeyPart, R: Send + Sync + 'static, S: Scheme> Walk<'g, R, S>
-    for Linked<M, E, N, K, R, S>
-{
+impl<'g, M: Kind, E: KeyPart, N: Kind, K: KeyPart, R: Payload, S: Scheme> Walk<'g, R, S> for Linked<M, E, N, K, R, S> {
     fn rows(&mut self, sight: &mut dyn Sight<S>) -> Result<Option<Vec<&'g R>>, Conflict> {
         let Some(links) = self.entries.batch(sight)? else { return Ok(None) };
         let mut rows = Vec::with_capacity(links.len());

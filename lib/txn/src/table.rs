@@ -9,6 +9,7 @@ use archipelago_index::{Form as _, Key, KeyPart};
 use archipelago_platform::sync::Arc;
 
 use crate::codec::Codec;
+use crate::memory::Payload;
 use crate::record::{Full, Version};
 use crate::scheme::{Conflict, Mode, Scheme, Silo};
 use crate::shared::Shared;
@@ -60,6 +61,18 @@ pub trait Row: Clone + Send + Sync + 'static {
 
     /// The row's primary key. Pure: it says the same of equal rows, always.
     fn key(&self) -> Self::Key;
+
+    /// Bytes that the row owns outside of itself (strings' and vectors'), for [`Database::limited`](crate::Database::limited), which
+    /// alone asks for them: 0, unless a row says more. Pure; an estimate will do.
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl<R: Row> Payload for R {
+    fn heap_bytes(&self) -> usize {
+        Row::heap_bytes(self)
+    }
 }
 
 /// A secondary index of a table.
@@ -215,7 +228,7 @@ pub struct Slot<S: Scheme> {
 type Claimed<'t, K, P, S> = (Found<'t, K, P, S>, Slot<S>);
 
 /// Looks for the record of a key, to write it; links one if there is none.
-pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(
+pub(crate) fn claim<'t, M: Kind, K: KeyPart, P: Payload, S: Scheme>(
     work: &mut Work<'t, S>,
     tree: &Typed<M, K, P, S>,
     key: &K,
@@ -327,7 +340,7 @@ impl<I: Index, E: Kept<I::Key>, S: Scheme> Secondary<I::Row, S> for By<I, E, S> 
     }
 
     fn stage(&self, work: &mut Work<'_, S>, slot: Slot<S>, link: Option<LinkTo<I::Row, S>>) {
-        work.stage(slot.place, slot.seen, Full::boxed(link));
+        work.stage(slot.place, slot.seen, Full::boxed(link, work.memory()));
     }
 
     fn restore(&self, row: &I::Row, link: LinkTo<I::Row, S>) -> bool {

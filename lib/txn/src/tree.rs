@@ -33,13 +33,15 @@ use archipelago_sync::rcu::{Domain, Guard};
 
 use crate::codec::Codec;
 use crate::epochs::{Epochs, Needs};
-use crate::record::{self, Full, Head, Keyed, Record, Version, quietly};
+use crate::memory::{Memory, Payload};
+use crate::record::{self, Full, Head, Keyed, Origin, Record, Version, quietly};
 use crate::scheme::Scheme;
 
 /// The memory of a database.
 pub(crate) struct Home<S: Scheme> {
     pub(crate) domain: Domain,
     pub(crate) epochs: Epochs<S>,
+    pub(crate) memory: Memory,
     /// The database is being dropped: removals whose grace period ends do nothing any more.
     pub(crate) closing: AtomicBool,
 }
@@ -87,11 +89,13 @@ pub(crate) struct Typed<M: Kind, K: KeyPart, P, S: Scheme> {
     gone: Gone,
     /// Of a table that is logged.
     codec: Option<Codec<K, P>>,
+    /// Freed after the records: by `drop`, then this.
+    origin: Origin<S>,
     /// The database's, which is there as long as anything is done with the index but to drop it.
     home: *const Home<S>,
 }
 
-// SAFETY: what is not `Send` and `Sync` by itself is a reference to the home, which is shared by threads.
+// SAFETY: what is not `Send` and `Sync` by itself is a reference to the home, and the origin; both are shared by threads.
 unsafe impl<M: Kind, K: KeyPart, P, S: Scheme> Send for Typed<M, K, P, S> {}
 // SAFETY: as above.
 unsafe impl<M: Kind, K: KeyPart, P, S: Scheme> Sync for Typed<M, K, P, S> {}
@@ -102,10 +106,17 @@ pub(crate) type Bounds<K> = (Bound<K>, Bound<K>);
 /// A record of an index, found inside of a section that lasts for `'g`.
 pub(crate) type Found<'g, K, P, S> = &'g Keyed<K, P, S>;
 
-impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S> {
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     pub(crate) fn new(home: &Home<S>, codec: Option<Codec<K, P>>) -> Self {
         // The defaults are those of now, and not those of the first entry, which may come in any thread.
-        Self { map: Map::builder().build(), gap: S::Gap::default(), gone: Gone::default(), codec, home }
+        Self {
+            map: Map::builder().build(),
+            gap: S::Gap::default(),
+            gone: Gone::default(),
+            codec,
+            origin: Origin::new::<P>(),
+            home,
+        }
     }
 
     /// Says under which number the table is logged.
@@ -132,7 +143,8 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         if (head.begin.load(Ordering::Relaxed), head.serial.load(Ordering::Relaxed)) >= stamp {
             return linked;
         }
-        let version = Full::<P, S>::boxed(payload);
+        let memory = self.memory();
+        let version = Full::<P, S>::boxed(payload, memory);
         // SAFETY: ours, and not published yet.
         let restored = unsafe { &*version };
         restored.begin.store(stamp.0, Ordering::Relaxed);
@@ -140,8 +152,14 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         let before = latch.replace(version);
         drop(latch);
         // SAFETY: it was taken out under the latch, and without transactions only latches' holders look at versions.
-        unsafe { record::free(before) };
+        unsafe { record::free(before, memory) };
         linked
+    }
+
+    /// The memory of the database, which is there as long as anything is done with the index but to drop it.
+    fn memory(&self) -> &Memory {
+        // SAFETY: as the field says. No exclusive reference to this part of the home is made.
+        unsafe { &(*self.home).memory }
     }
 
     /// # Safety
@@ -174,9 +192,8 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         if let Some(found) = self.find(&key) {
             return (found, false);
         }
-        let made = Keyed::<K, P, S>::boxed(key.clone());
-        // SAFETY: nothing else knows it yet. Held by its maker: nothing takes it out before that has written it.
-        unsafe { (*made).record().hold() };
+        let memory = self.memory();
+        let made = Keyed::<K, P, S>::boxed(key.clone(), &self.origin, memory);
         let word = made.expose_provenance();
         let linked = match self.map.pin().insert_if_absent(key, word) {
             // SAFETY: the caller's section.
@@ -184,7 +201,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
             Err(occupied) => *occupied.current,
         };
         // SAFETY: it was not linked.
-        unsafe { Keyed::free(made) };
+        unsafe { Keyed::free(made, memory) };
         // SAFETY: the caller's section.
         (unsafe { Self::keyed(linked) }, false)
     }
@@ -214,7 +231,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
     }
 }
 
-impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed<M, K, P, S> {
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Tree<S> for Typed<M, K, P, S> {
     fn gap(&self) -> &S::Gap {
         &self.gap
     }
@@ -266,18 +283,19 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
             return S::thaw(unsafe { &*latch.version() });
         }
         latch.kill();
-        unsafe fn reclaim<K, P: Send + Sync + 'static, S: Scheme>(keyed: *mut (), _: *mut ()) {
-            // SAFETY: RCU calls this once, after all that saw it.
-            unsafe { Keyed::free(keyed.cast::<Keyed<K, P, S>>()) };
+        unsafe fn reclaim<K, P: Payload, S: Scheme>(keyed: *mut (), memory: *mut ()) {
+            // SAFETY: RCU calls this once, after all that saw it; as in `record::retire`.
+            unsafe { Keyed::free(keyed.cast::<Keyed<K, P, S>>(), &*memory.cast::<Memory>()) };
         }
         let bytes = size_of::<Keyed<K, P, S>>();
         let keyed = ptr::with_exposed_provenance_mut::<()>(word);
+        let memory = ptr::from_ref(self.memory()).cast_mut().cast();
         // SAFETY: it is out of the index, for good since it is dead, and the latch let one unlinker in.
-        unsafe { guard.retire_sized(keyed, bytes, ptr::null_mut(), reclaim::<K, P, S>) };
+        unsafe { guard.retire_sized(keyed, bytes, memory, reclaim::<K, P, S>) };
     }
 
     unsafe fn unlink_later(&self, record: &Record<S>, guard: &Guard<'_>) {
-        unsafe fn due<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme>(record: *mut (), tree: *mut ()) {
+        unsafe fn due<M: Kind, K: KeyPart, P: Payload, S: Scheme>(record: *mut (), tree: *mut ()) {
             // SAFETY: the index outlives the domain. The record is not unlinked while a removal is counted.
             let (record, tree) = unsafe { (&*record.cast::<Record<S>>(), &*tree.cast::<Typed<M, K, P, S>>()) };
             tree.due(record);
@@ -290,7 +308,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Tree<S> for Typed
     }
 }
 
-impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S> {
+impl<M: Kind, K: KeyPart, P: Payload, S: Scheme> Typed<M, K, P, S> {
     /// A removal's grace period is over.
     fn due(&self, record: &Record<S>) {
         // SAFETY: the index is alive, and the home is while its domain reclaims; exclusively borrowed, for the drop, is the
@@ -303,7 +321,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         // The guard comes first: without the removal that was counted any thread may take the record out.
         let guard = home.domain.pin();
         if S::VERSIONS {
-            self.cut(record, &home.epochs, &guard);
+            self.cut(record, home, &guard);
         }
         record.let_go();
         // SAFETY: the record was alive when the guard began.
@@ -314,8 +332,9 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
     ///
     /// That is freed after a grace period of its own. No transaction is at it, but callbacks such as this one may be, which look
     /// at heads and have no moment; and a reader may be on its way from another version to the word of its set (`mvrlu.rs`).
-    fn cut(&self, record: &Record<S>, epochs: &Epochs<S>, guard: &Guard<'_>) {
+    fn cut(&self, record: &Record<S>, home: &Home<S>, guard: &Guard<'_>) {
         let Some(latch) = record.latch() else { return };
+        let epochs = &home.epochs;
         let (mut dropped, horizon) = (Vec::new(), epochs.horizon());
         if epochs.prune(&latch, self, &Needs::above(horizon), &mut dropped) {
             let later = epochs.needs().lowest();
@@ -325,7 +344,7 @@ impl<M: Kind, K: KeyPart, P: Send + Sync + 'static, S: Scheme> Typed<M, K, P, S>
         }
         drop(latch);
         // SAFETY: they were taken out of the chain under the latch.
-        dropped.into_iter().for_each(|version| unsafe { record::retire(guard, version) });
+        dropped.into_iter().for_each(|version| unsafe { record::retire(guard, version, &home.memory) });
     }
 }
 
@@ -334,10 +353,12 @@ impl<M: Kind, K: KeyPart, P, S: Scheme> Drop for Typed<M, K, P, S> {
         if self.map.is_empty() {
             return;
         }
+        // The home may have gone.
+        let uncounted = Memory::new();
         for word in self.map.pin().values() {
             let keyed = ptr::with_exposed_provenance_mut::<Keyed<K, P, S>>(word);
             // SAFETY: no thread uses the database any more, and what is linked was not retired.
-            unsafe { Keyed::free(keyed) };
+            unsafe { Keyed::free(keyed, &uncounted) };
         }
     }
 }

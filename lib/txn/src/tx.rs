@@ -118,10 +118,11 @@ impl<'t, S: Scheme> Tx<'t, S> {
     /// Inserts a row that is not there.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; [`Error::Duplicate`] if its primary key, or its key of a unique index, is taken: nothing has
-    /// changed then.
+    /// [`Error::Conflict`]; [`Error::Duplicate`] if its primary key, or its key of a unique index, is taken, [`Error::Full`]:
+    /// nothing has changed then.
     pub fn insert<R: Row>(&mut self, table: &Table<R, S>, row: R) -> Result<(), Error> {
         let core = table.core(self.work.shared());
+        self.work.check_room()?;
         let (link, slot, old) = self.claim_row(core, &row.key())?;
         match old {
             Some(_) => Err(Error::Duplicate { index: "primary" }),
@@ -132,9 +133,11 @@ impl<'t, S: Scheme> Tx<'t, S> {
     /// Inserts a row, or replaces the one with its primary key; returns what was there.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; [`Error::Duplicate`] if its key of a unique index is another row's: nothing has changed then.
+    /// [`Error::Conflict`]; [`Error::Duplicate`] if its key of a unique index is another row's, [`Error::Full`]: nothing has
+    /// changed then.
     pub fn upsert<R: Row>(&mut self, table: &Table<R, S>, row: R) -> Result<Option<&'t R>, Error> {
         let core = table.core(self.work.shared());
+        self.work.check_room()?;
         let sought = self.claim_row(core, &row.key())?;
         let old = sought.2;
         self.write(core, sought, Some(row)).map(|()| old)
@@ -143,8 +146,8 @@ impl<'t, S: Scheme> Tx<'t, S> {
     /// Changes a row: `change` gets a clone, which takes the row's place. Returns whether there was one.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; [`Error::Duplicate`] if its new key of a unique index is another row's, [`Error::KeyChanged`]:
-    /// nothing has changed then.
+    /// [`Error::Conflict`]; [`Error::Duplicate`] if its new key of a unique index is another row's, [`Error::KeyChanged`],
+    /// [`Error::Full`]: nothing has changed then.
     pub fn update<R: Row>(
         &mut self,
         table: &Table<R, S>,
@@ -154,6 +157,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
         let core = table.core(self.work.shared());
         let Some(sought) = self.seek(core, key)? else { return Ok(false) };
         let Some(old) = sought.2 else { return Ok(false) };
+        self.work.check_room()?;
         let mut row = old.clone();
         change(&mut row);
         if !same(&row.key(), key) {
@@ -262,7 +266,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
                 entries.push((index, slot, None));
             }
         }
-        let pending: *mut Version<S> = Full::<R, S>::boxed(new);
+        let pending: *mut Version<S> = Full::<R, S>::boxed(new, self.work.memory());
         self.work.stage(slot.place, slot.seen, pending);
         for (index, slot, link) in entries {
             index.stage(&mut self.work, slot, link);

@@ -19,6 +19,7 @@ use crate::codec::Encoded;
 use crate::epochs::Needs;
 use crate::error::Error;
 use crate::gap::Gap;
+use crate::memory::Memory;
 use crate::record::{self, Head, Latch, Record, Version};
 use crate::scheme::{Conflict, Mode, Moment, Scheme};
 use crate::shared::Shared;
@@ -52,7 +53,7 @@ pub struct Work<'t, S: Scheme> {
     pub(crate) guard: Guard<'t>,
     /// Of a transaction that reads a snapshot.
     snapshot: Option<u64>,
-    /// The clock when it began.
+    /// The clock when it began, in schemes that commit into the past.
     started: u64,
     arrival: u64,
     reads: Vec<(*const Record<S>, *mut Version<S>)>,
@@ -70,6 +71,8 @@ pub struct Work<'t, S: Scheme> {
     /// Versions of its own that are not needed any more, but may have been lent.
     retained: Vec<*mut Version<S>>,
     doomed: bool,
+    /// A step has found no room for what it was to write.
+    full: bool,
     /// What it reads has to be what is there still when it commits.
     validates: bool,
     /// A record of which it has read what has been replaced since: it may end, but not write.
@@ -85,9 +88,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         let guard = shared.home().domain.pin();
         let epochs = shared.epochs();
         let snapshot = if S::VERSIONS { Some(epochs.begin()) } else { with_snapshot.then(|| epochs.open()) };
-        let started = shared.epochs().now();
-        // With the fences of commits: see `scheme/tictoc.rs`.
-        fence(Ordering::SeqCst);
+        let started = if S::BACKDATES { epochs.settled_now() } else { 0 };
         Self {
             shared,
             guard,
@@ -105,6 +106,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             undo: Vec::new(),
             retained: Vec::new(),
             doomed: false,
+            full: false,
             validates: !with_snapshot,
             stale: None,
             newest: 0,
@@ -133,6 +135,25 @@ impl<'t, S: Scheme> Work<'t, S> {
     /// Says that nothing is done any more after a conflict.
     pub(crate) fn check(&self) -> Result<(), Conflict> {
         if self.doomed { Err(Conflict) } else { Ok(()) }
+    }
+
+    pub(crate) fn memory(&self) -> &'t Memory {
+        &self.shared.home().memory
+    }
+
+    /// Says whether there is room for a row.
+    pub(crate) fn check_room(&mut self) -> Result<(), Error> {
+        self.check()?;
+        if self.memory().is_full() {
+            self.full = true;
+            return Err(Error::Full);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a step has found no room.
+    pub(crate) fn was_full(&self) -> bool {
+        self.full
     }
 
     // ---- Reading and writing --------------------------------------------------------------------------------------
@@ -168,8 +189,11 @@ impl<'t, S: Scheme> Work<'t, S> {
         if mode == Mode::Share || head.is_dead() || !unsafe { &*head.version() }.is_absent() {
             return head;
         }
-        record.hold();
-        self.held.push(place);
+        // One that it has just linked itself is held.
+        if self.held.last().is_none_or(|held| !core::ptr::eq(held.record, place.record)) {
+            record.hold();
+            self.held.push(place);
+        }
         // With the latch of an unlinker, also where readers wait for none: see `tree.rs`.
         record.settled()
     }
@@ -399,7 +423,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         let encoded = self.encode();
         // Until the log has it. From before the epoch is loaded.
         let committing = encoded.is_some().then(|| self.shared.step_up());
-        let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), later: Vec::new() };
+        let mut done = Done { dropped: Vec::with_capacity(self.writes.len()), ..Done::default() };
         let epoch = S::install(&mut self, encoded, &mut done);
         drop(committing);
         self.settle(done);
@@ -482,7 +506,7 @@ impl<'t, S: Scheme> Work<'t, S> {
         version.begin.store(epoch, Ordering::Relaxed);
         S::stamp(version, stamp);
         if version.is_absent() || S::VERSIONS {
-            latch.record().hold();
+            latch.hold();
             done.later.push(place);
         }
         latch.install(pending);
@@ -504,9 +528,9 @@ impl<'t, S: Scheme> Work<'t, S> {
     }
 
     /// What is left to do after a commit, with nothing latched. Runs users' destructors, whose panics end there.
-    fn settle(&mut self, Done { dropped, later }: Done<S>) {
+    pub(crate) fn settle(&mut self, Done { dropped, later }: Done<S>) {
         // SAFETY: they were taken out of their chains under latches.
-        dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version) });
+        dropped.into_iter().for_each(|version| unsafe { record::retire(&self.guard, version, self.memory()) });
         for place in later {
             // SAFETY: the record was latched inside of the guard, and is held for it.
             unsafe { (*place.tree).unlink_later(&*place.record, &self.guard) };
@@ -549,13 +573,19 @@ impl<S: Scheme> Drop for Latched<'_, S> {
     }
 }
 
+impl<S: Scheme> Default for Done<S> {
+    fn default() -> Self {
+        Self { dropped: Vec::new(), later: Vec::new() }
+    }
+}
+
 impl<S: Scheme> Drop for Work<'_, S> {
     /// Rolls back what was not committed, and lets go of the rest.
     fn drop(&mut self) {
         let written = if self.handed_over { &[] } else { &*self.writes };
         let own = written.iter().map(|write| write.pending).chain(self.undo.iter().map(|undo| undo.1));
         // SAFETY: none of them was published, and the closure to which they were lent has ended.
-        own.chain(self.retained.iter().copied()).for_each(|version| unsafe { record::free(version) });
+        own.chain(self.retained.iter().copied()).for_each(|version| unsafe { record::free(version, self.memory()) });
         for (&record, &(mode, _)) in &self.locks {
             // SAFETY: alive inside of the guard.
             S::release(unsafe { &*record }, mode, self.arrival);

@@ -206,8 +206,8 @@ pub struct Ranges<C: Args> {
 #[derive(Clone, Debug, Args)]
 pub struct Txn<C: Args> {
     /// Stores, comma-separated: silo, tictoc, no-wait, wait-die, hekaton, mvrlu (serializable) or silo-snapshot (snapshot
-    /// isolation) over hydralist, art, blink, euno-btree or euno-skiplist, as in mvrlu-art; silo-logged-hydralist (with a log on the
-    /// disk of temporary files); lock (one lock over trees); with the cargo feature 'peers' surrealmx, redb, sqlite; or silo
+    /// isolation) over hydralist, art, blink, euno-btree or euno-skiplist, as in mvrlu-art; silo-htm-btree and silo-masstree-like
+    /// (over rivals' trees); silo-logged-hydralist (with a log on the disk of temporary files); lock (one lock over trees); with the cargo feature 'peers' surrealmx, redb, sqlite; or silo
     /// (over all maps), schemes (over hydralist), all
     #[arg(long, default_value = "silo-hydralist,tictoc-hydralist,mvrlu-hydralist,silo-snapshot-hydralist,lock")]
     pub store: String,

@@ -10,12 +10,15 @@
 use core::cell::{Cell, RefCell};
 use core::ptr;
 
+use archipelago_index::map::When;
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::pad::CachePadded;
+use archipelago_sync::rcu::Guard;
 
 use super::btree::node::{FANOUT, Node, address, pointer};
 use super::elided::Elided;
+use super::indexes::{Points, stores};
 use crate::contender::Contender;
 
 /// More than a tree of any size has.
@@ -92,8 +95,8 @@ impl HtmBTree {
         found.then_some((leaf, at))
     }
 
-    /// In a transaction: splits full nodes on the way, and stores.
-    fn store(&self, key: u64, value: u64, spares: &Spares) -> Stored {
+    /// In a transaction: splits full nodes on the way, and stores if `when` says so.
+    fn store(&self, key: u64, value: u64, when: When, spares: &Spares) -> Stored {
         let mut used = 0;
         let mut take = |level: usize| {
             // SAFETY: a spare node is the session's alone.
@@ -101,7 +104,7 @@ impl HtmBTree {
             used |= 1 << level;
             Ok(spare)
         };
-        let old = self.try_store(key, value, &mut take);
+        let old = self.try_store(key, value, when, &mut take);
         Stored { old, used }
     }
 
@@ -109,6 +112,7 @@ impl HtmBTree {
         &'s self,
         key: u64,
         value: u64,
+        when: When,
         take: &mut impl FnMut(usize) -> Result<&'s Page, usize>,
     ) -> Result<Option<u64>, usize> {
         let mut node = self.root();
@@ -136,6 +140,7 @@ impl HtmBTree {
         let (at, found) = self.find(node, key);
         let old = found.then(|| node.value(at));
         match found {
+            _ if !stores(when, old) => {}
             true => node.set_value(at, value),
             false => node.insert(at, key, at, value),
         }
@@ -157,6 +162,22 @@ impl HtmBTree {
             }
         }
         copied
+    }
+
+    /// In a transaction: copies the entries up to `key` of its leaf, descending; how many, and where the leaf begins.
+    fn copy_back(&self, key: u64, to: &[Cell<(u64, u64)>; FANOUT]) -> (usize, u64) {
+        let (mut node, mut begin) = (self.root(), 0);
+        while !node.is_leaf() {
+            let at = self.child(node, key);
+            if at > 0 {
+                begin = node.key(at - 1);
+            }
+            node = self.node(node.value(at));
+        }
+        let (at, found) = self.find(node, key);
+        let count = at + usize::from(found);
+        (0..count).for_each(|at| to[count - 1 - at].set((node.key(at), node.value(at))));
+        (count, begin)
     }
 
     /// Looks at the whole tree; how many nodes it has.
@@ -182,6 +203,54 @@ impl OrderedIndex<u64, u64> for HtmBTree {
     }
 }
 
+impl Session<'_> {
+    /// Stores a value, if `when` says so of what is there; returns that.
+    fn put(&self, key: u64, value: u64, when: When) -> Option<u64> {
+        let (tree, mut spares) = (self.tree, self.spares.borrow_mut());
+        loop {
+            let now = *spares;
+            let Stored { old, used } = tree.lock.run(|| tree.store(key, value, when, &now));
+            (0..LEVELS).filter(|level| used >> level & 1 == 1).for_each(|level| spares[level] = ptr::null_mut());
+            match old {
+                Ok(old) => return old,
+                Err(level) => spares[level] = Box::into_raw(Page::new(level as u32)),
+            }
+        }
+    }
+}
+
+impl Points for HtmBTree {
+    fn get(&self, key: u64, _: &Guard<'_>) -> Option<u64> {
+        self.pin().get(&key)
+    }
+
+    fn put(&self, key: u64, word: u64, when: When, _: &Guard<'_>) -> Option<u64> {
+        self.pin().put(key, word, when)
+    }
+
+    fn take(&self, key: u64, expected: Option<u64>, _: &Guard<'_>) -> Option<u64> {
+        self.lock.run(|| {
+            let (leaf, at) = self.look(key)?;
+            let old = leaf.value(at);
+            if expected.is_none_or(|expected| expected == old) {
+                leaf.remove(at, at);
+            }
+            Some(old)
+        })
+    }
+
+    fn ahead(&self, from: u64, limit: usize, _: &Guard<'_>, to: &mut Vec<(u64, u64)>) {
+        self.pin().scan(&from, limit, |key, word| to.push((key, *word)));
+    }
+
+    fn behind(&self, key: u64, _: &Guard<'_>, to: &mut Vec<(u64, u64)>) -> u64 {
+        let page: [Cell<(u64, u64)>; FANOUT] = [const { Cell::new((0, 0)) }; FANOUT];
+        let (copied, begin) = self.lock.run(|| self.copy_back(key, &page));
+        to.extend(page[..copied].iter().map(Cell::get));
+        begin
+    }
+}
+
 impl OrderedSession<u64, u64> for Session<'_> {
     fn get(&self, key: &u64) -> Option<u64> {
         let (tree, key) = (self.tree, *key);
@@ -189,16 +258,7 @@ impl OrderedSession<u64, u64> for Session<'_> {
     }
 
     fn insert(&self, key: &u64, value: u64) -> Option<u64> {
-        let (tree, key, mut spares) = (self.tree, *key, self.spares.borrow_mut());
-        loop {
-            let now = *spares;
-            let Stored { old, used } = tree.lock.run(|| tree.store(key, value, &now));
-            (0..LEVELS).filter(|level| used >> level & 1 == 1).for_each(|level| spares[level] = ptr::null_mut());
-            match old {
-                Ok(old) => return old,
-                Err(level) => spares[level] = Box::into_raw(Page::new(level as u32)),
-            }
-        }
+        self.put(*key, value, When::Always)
     }
 
     fn update(&self, key: &u64, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {

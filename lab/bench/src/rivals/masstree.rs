@@ -36,6 +36,7 @@ mod scan;
 
 use core::marker::PhantomData;
 
+use archipelago_index::map::When;
 use archipelago_index::{OrderedIndex, OrderedSession};
 use archipelago_sync::backoff::Backoff;
 use archipelago_sync::rcu::{Domain, Guard, Reader};
@@ -43,6 +44,7 @@ use archipelago_sync::version_lock::Version;
 
 use super::btree::TreeKey;
 use super::bytes::{bytes, free, stored};
+use super::indexes::{Points, stores};
 use crate::contender::Contender;
 use crate::keys::BenchKey;
 use node::{LAYER, LONG, Node, Order, Part, Retry, SLICE, WIDTH, address, pointer};
@@ -184,7 +186,8 @@ fn try_get<'t>(layer: &'t Node, key: &[u8], guard: &Guard<'_>) -> Result<Step<'t
     Ok(Step::Done(Some(value)))
 }
 
-fn try_insert<'t>(layer: &'t Node, key: &[u8], value: u64, guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
+/// Stores the value, if `when` says so of what is there. `Done`: of what was there.
+fn try_put<'t>(layer: &'t Node, key: &[u8], (value, when): (u64, When), guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
     let (met, above) = border_with_room(layer, part.slice)?;
     locked(met, |node, order| match node.find(order, part) {
@@ -194,9 +197,12 @@ fn try_insert<'t>(layer: &'t Node, key: &[u8], value: u64, guard: &Guard<'_>) ->
                 return Ok(Step::Down(next));
             }
             let old = node.value(slot);
-            node.set_value(slot, value);
+            if stores(when, Some(old)) {
+                node.set_value(slot, value);
+            }
             Ok(Step::Done(Some(old)))
         }
+        Err(_) if !stores(when, None) => Ok(Step::Done(None)),
         Err(at) if order.count() < WIDTH => {
             let rest = if part.rank == LONG { stored(&key[SLICE..]) } else { 0 };
             node.put(at, part, value, rest);
@@ -226,12 +232,14 @@ fn try_swap<'t>(layer: &'t Node, key: &[u8], (old, new): (u64, u64), guard: &Gua
     })
 }
 
-fn try_remove<'t>(layer: &'t Node, key: &[u8], guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
+/// Takes the key out, if its value is the one expected or none is. `Done`: of what was there.
+fn try_remove<'t>(layer: &'t Node, key: &[u8], expected: Option<u64>, guard: &Guard<'_>) -> Result<Step<'t>, Retry> {
     let part = Part::of(key);
     locked(border(layer, part.slice)?, |node, order| {
         let Ok(at) = node.find(order, part) else { return Ok(Step::Done(None)) };
         let slot = order.slot(at);
         match held(node, slot, key, guard) {
+            Some(Step::Done(found)) if expected.is_some() && found != expected => Ok(Step::Done(found)),
             Some(Step::Done(found)) => {
                 let rest = (part.rank == LONG).then(|| node.rest(slot));
                 changing(node, || node.set_order(order.remove(at)));
@@ -432,7 +440,7 @@ impl<K: BenchKey> OrderedSession<K, u64> for Session<'_, K> {
 
     fn insert(&self, key: &K, value: u64) -> Option<u64> {
         let guard = self.reader.enter();
-        key.with_raw(|key| self.tree.walk(key, |layer, key| try_insert(layer, key, value, &guard)))
+        key.with_raw(|key| self.tree.walk(key, |layer, key| try_put(layer, key, (value, When::Always), &guard)))
     }
 
     fn update(&self, key: &K, mut f: impl FnMut(&u64) -> u64) -> Option<u64> {
@@ -453,13 +461,60 @@ impl<K: BenchKey> OrderedSession<K, u64> for Session<'_, K> {
 
     fn remove(&self, key: &K) -> Option<u64> {
         let guard = self.reader.enter();
-        key.with_raw(|key| self.tree.walk(key, |layer, key| try_remove(layer, key, &guard)))
+        key.with_raw(|key| self.tree.walk(key, |layer, key| try_remove(layer, key, None, &guard)))
     }
 
     fn scan(&self, from: &K, limit: usize, mut visit: impl FnMut(K::Ref<'_>, &u64)) -> usize {
         let guard = self.reader.enter();
         let root = &self.tree.root;
         from.with_raw(|from| scan::scan(root, from, limit, &guard, |key, value| visit(K::shown_of_raw(key), value)))
+    }
+}
+
+/// What a border node has, descending, and where it begins.
+type Back = (Vec<(u64, u64)>, u64);
+
+/// The entries up to `slice` of its border node in a layer of keys of eight bytes.
+fn try_back(layer: &Node, slice: u64) -> Result<Back, Retry> {
+    let (mut met, mut begin) = (Met::new(layer), 0);
+    while met.node.level() > 0 {
+        let at = met.node.child_of(slice);
+        if at > 0 {
+            begin = met.node.slice(at - 1);
+        }
+        met = met.child(at)?;
+    }
+    let order = met.node.order();
+    let slots = (0..order.count()).rev().map(|at| order.slot(at));
+    let entries = slots.map(|slot| (met.node.slice(slot), met.node.value(slot))).filter(|entry| entry.0 <= slice);
+    let entries = entries.collect();
+    met.validate()?;
+    Ok((entries, begin))
+}
+
+/// Keys of eight bytes: one layer. Of the caller's guard nothing is asked: blocks of such keys there are none.
+impl Points for Masstree<u64> {
+    fn get(&self, key: u64, guard: &Guard<'_>) -> Option<u64> {
+        self.walk(&key.to_be_bytes(), |layer, key| try_get(layer, key, guard))
+    }
+
+    fn put(&self, key: u64, word: u64, when: When, guard: &Guard<'_>) -> Option<u64> {
+        self.walk(&key.to_be_bytes(), |layer, key| try_put(layer, key, (word, when), guard))
+    }
+
+    fn take(&self, key: u64, expected: Option<u64>, guard: &Guard<'_>) -> Option<u64> {
+        self.walk(&key.to_be_bytes(), |layer, key| try_remove(layer, key, expected, guard))
+    }
+
+    fn ahead(&self, from: u64, limit: usize, guard: &Guard<'_>, to: &mut Vec<(u64, u64)>) {
+        let show = |key: &[u8], word: &u64| to.push((Part::of(key).slice, *word));
+        scan::scan(&self.root, &from.to_be_bytes(), limit, guard, show);
+    }
+
+    fn behind(&self, key: u64, _: &Guard<'_>, to: &mut Vec<(u64, u64)>) -> u64 {
+        let (entries, begin) = until_done(|| try_back(&self.root, key));
+        to.extend(entries);
+        begin
     }
 }
 

@@ -11,6 +11,7 @@ pub mod fraser;
 mod heights;
 pub mod htm_btree;
 pub mod htm_skiplist;
+pub mod indexes;
 pub mod locked_tree;
 pub mod masstree;
 pub mod pugh;

@@ -109,6 +109,12 @@ impl<S: Scheme> Opening<S> {
         self
     }
 
+    /// How many bytes rows may take, as in [`Database::limited`]. What is on the disk is recovered in any case.
+    pub fn limit(self, bytes: usize) -> Self {
+        self.shared.home().memory.set_limit(bytes);
+        self
+    }
+
     /// The most bytes of each log file that wait in memory to be written, and so of one transaction: 64 MiB, unless this is
     /// called; 4 KiB to 1 GiB. Memory is taken as it is needed.
     pub fn queue(mut self, bytes: usize) -> Self {

@@ -18,21 +18,9 @@ use archipelago_sync::backoff::Backoff;
 use crate::codec::Encoded;
 use crate::epochs::Epochs;
 use crate::error::Error;
+pub use crate::locks::{Conflict, Mode};
 use crate::record::{Record, Version};
 use crate::work::{Done, Work};
-
-/// Another transaction is in the way: this one begins anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conflict;
-
-/// What a transaction does with a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
-    /// It reads it.
-    Share,
-    /// It writes it, too.
-    Exclude,
-}
 
 /// What a commit is judged at.
 #[derive(Clone, Copy)]
@@ -61,6 +49,14 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// the first write on.
     #[doc(hidden)]
     const VERSIONS: bool = false;
+
+    /// Whether a commit may come before one that it does not see, by what it knows of the clock when it began.
+    #[doc(hidden)]
+    const BACKDATES: bool = false;
+
+    /// Whether `Stamps` of origins are written: each record has its own then.
+    #[doc(hidden)]
+    const MARKS_ORIGINS: bool = false;
 
     /// Whether versions are linked before it is known if they are committed, and when: readers ask `sees`, and wait for no latch.
     #[doc(hidden)]

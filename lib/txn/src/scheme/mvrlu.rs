@@ -40,6 +40,9 @@
 //! The paper makes transactions serializable by locking what they read, too (`try_lock_const`): that writes to each record that is
 //! read. A validation loads one word of it, and transactions that only read need not even that: they are at their moment.
 
+use core::panic::AssertUnwindSafe;
+use std::panic::{catch_unwind, resume_unwind};
+
 use archipelago_platform::atomic::{AtomicU64, Ordering, fence};
 use archipelago_platform::hint::point;
 use archipelago_sync::backoff::Backoff;
@@ -105,12 +108,16 @@ impl Scheme for MvRlu {
         let set = unsafe { &(*work.writes[0].pending).stamps };
         work.hand_over();
         link(work, set, done);
-        let decided = decide(work, set, encoded);
+        // Keys' encodings are looked for again: the user's code, which may panic.
+        let decided = catch_unwind(AssertUnwindSafe(|| decide(work, set, encoded)));
         match decided {
-            Ok(stamp) => publish(work, stamp),
-            Err(_) => unlink(work, set, done),
+            Ok(Ok(stamp)) => publish(work, stamp),
+            Ok(Err(_)) | Err(_) => unlink(work, set, done),
         }
-        decided
+        decided.unwrap_or_else(|panic| {
+            work.settle(core::mem::take(done));
+            resume_unwind(panic)
+        })
     }
 
     fn judge(work: &Work<'_, Self>, moment: Moment) -> Result<u64, Conflict> {
@@ -169,7 +176,7 @@ fn link(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
         let (record, pending) = unsafe { (&*write.place.record, &*write.pending) };
         pending.begin.store(begin, Ordering::Relaxed);
         let mut latch = record.latch().expect("the owner of a record keeps it in its index");
-        record.hold();
+        latch.hold();
         done.later.push(write.place);
         latch.install(write.pending);
         work.prune(&latch, write.place, done);
@@ -235,6 +242,6 @@ fn unlink(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
     done.later.clear();
     for write in work.writes.iter() {
         // SAFETY: out of their chains, all of them; retired once.
-        unsafe { record::retire(&work.guard, write.pending) };
+        unsafe { record::retire(&work.guard, write.pending, work.memory()) };
     }
 }

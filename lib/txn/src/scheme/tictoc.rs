@@ -61,6 +61,8 @@ impl Stamps {
 
 impl Scheme for TicToc {
     const NAME: &'static str = "tictoc";
+    const BACKDATES: bool = true;
+    const MARKS_ORIGINS: bool = true;
     type Stamps = Stamps;
     type Lock = ();
     type Gap = AtomicU64;

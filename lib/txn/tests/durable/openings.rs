@@ -191,3 +191,25 @@ fn users_code_that_panics_while_it_is_written_rolls_back() {
         db.close().unwrap();
     }
 }
+
+/// What is on the disk comes back whatever the limit is; then the limit holds.
+#[test]
+fn a_limit_refuses_no_recovery() {
+    let disk = Simulated::new();
+    let item = |key: u64| Item { key: format!("{key:04}"), value: key };
+    {
+        let mut opening = opening(&disk);
+        let items = opening.table::<Item>("items");
+        let db = opening.start().unwrap();
+        db.transact(|tx| (0..500).try_for_each(|key| tx.insert(&items, item(key)))).unwrap();
+    }
+    let mut opening = opening(&disk).limit(20_000);
+    let items = opening.table::<Item>("items");
+    let db = opening.start().unwrap();
+    assert_eq!(db.recovered().map(|recovered| recovered.rows), Some(500));
+    assert!(db.stats().counted_bytes > Some(20_000));
+    assert_eq!(db.transact(|tx| tx.insert(&items, item(500))), Err(Error::Full));
+    db.transact(|tx| (0..480).try_for_each(|key| tx.remove(&items, &item(key).key).map(drop))).unwrap();
+    db.transact(|tx| tx.insert(&items, item(500))).unwrap();
+    assert_eq!(db.snapshot().range(&items, ..).count(), 21);
+}

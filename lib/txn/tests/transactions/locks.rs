@@ -1,12 +1,13 @@
 //! Orders that are prone to deadlock, storms of young transactions, and locks that must not be left.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use archipelago_check::watchdog::{USUAL, watchdog};
-use archipelago_txn::{Database, Error, Row, Scheme, Table, Tx, WaitDie, on};
+use archipelago_txn::{Database, Error, NoWait, Row, Scheme, Table, Tx, WaitDie, on};
 
 #[derive(Clone)]
 struct Counter {
@@ -157,6 +158,39 @@ fn errors_and_panics<S: Scheme>() {
         }
     }
     assert!(db.snapshot().range(&table, ..).all(|row| row.count == 14));
+}
+
+/// A reader that wants to write gives up beside another reader, and leaves its lock.
+#[test]
+fn a_reader_does_not_write_beside_another() {
+    let (db, table) = counters::<NoWait>();
+    let upgrade = |tx: &mut Tx<'_, NoWait>| {
+        tx.get(&table, &1)?;
+        add(tx, &table, 1)
+    };
+    let read = db.try_transact(|tx| {
+        tx.get(&table, &1)?;
+        let other = thread::scope(|scope| scope.spawn(|| db.try_transact(upgrade)).join());
+        assert_eq!(other.expect("no panic"), Err(Error::Conflict));
+        Ok::<_, Error>(())
+    });
+    assert_eq!((read, db.try_transact(upgrade)), (Ok(()), Ok(())));
+}
+
+/// One that meets the lock of an older one does not wait for it.
+#[test]
+fn the_younger_gives_up_at_once() {
+    let (db, table) = counters::<WaitDie>();
+    let younger = thread::scope(|scope| {
+        db.transact(|tx| {
+            add(tx, &table, 1)?;
+            let (tell, told) = mpsc::channel();
+            let (db, table) = (&db, &table);
+            scope.spawn(move || tell.send(db.try_transact(|tx| add(tx, table, 1))));
+            Ok::<_, Error>(told.recv_timeout(Duration::from_secs(10)))
+        })
+    });
+    assert_eq!(younger, Ok(Ok(Err(Error::Conflict))));
 }
 
 /// One that arrived before all others dies of none of them, however many there are and whatever they hold.

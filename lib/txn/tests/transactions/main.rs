@@ -7,6 +7,8 @@ mod beside;
 #[path = "../common/book.rs"]
 mod book;
 mod histories;
+mod hostile;
+mod limit;
 mod lives;
 mod locks;
 mod model;

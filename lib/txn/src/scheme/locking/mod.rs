@@ -9,10 +9,8 @@
 //! lies before, and it fills a gap of this one, this one finds its latch or its version. If it replaces what this one reads, one
 //! of the two has waited for the other's lock, or begun anew.
 //!
-//! *Orderings.* A lock is released by a read-modify-write with Release, and taken by one with Acquire: who takes it sees all
-//! that its last holders did before they released it, their loads of the clock included (claim 3 of `epochs.rs`). Readers that
-//! release one after another are one release sequence, so that the writer after them sees all of them. Rows themselves are
-//! published by heads. Between the lock and the look at a head is a SeqCst fence (`Work::lock`), for those that unlink.
+//! *Orderings* of locks: `locks/mod.rs`. Rows themselves are published by heads. Between the lock and the look at a head is a
+//! SeqCst fence (`Work::lock`), for those that unlink.
 //!
 //! # Between attempts
 //! A transaction that meets a lock and gives up lets go of all that it has, and then *lingers*: it waits, with nothing locked or

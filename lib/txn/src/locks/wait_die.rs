@@ -1,0 +1,200 @@
+//! A lock that older transactions wait for, and at which younger ones give up (they die).
+//!
+//! One word: a bit for a writer, a bit that *closes* the readers, their number, and the arrival of the writer or of the oldest
+//! reader since there were none. Beside it stands the oldest one that waits.
+//!
+//! *No deadlock*: a transaction waits only if it is older than all that hold the lock. The word's arrival is the oldest of the
+//! holders, or of one that has let go: who is older than that is older than all of them.
+//!
+//! *No starvation*: who finds readers in the way closes them, whether it waits or dies: none joins any more, so they end. Among
+//! readers that came after a transaction became the oldest of all no arrival is older than its own; so of each record the oldest
+//! transaction dies only while the readers last that it has met there. Who takes a lock that is free, or joins readers, dies
+//! if an older one waits; so nothing overtakes the oldest one that waits.
+
+use archipelago_platform::atomic::{AtomicU64, Ordering};
+use archipelago_sync::backoff::Backoff;
+
+use super::{Conflict, Mode};
+
+/// A record's lock.
+pub struct Lock {
+    word: AtomicU64,
+    /// The oldest that waits; [`NONE`] if none does. A hint about who is next: the word alone excludes.
+    waiting: AtomicU64,
+}
+
+const WRITER: u64 = 1 << 63;
+const CLOSED: u64 = 1 << 62;
+const READER: u64 = 1 << ARRIVAL_BITS;
+const READERS: u64 = CLOSED - READER;
+/// Numbers of arrival that a word has room for. When they begin anew those that arrived just before seem young until they end: less
+/// fair for a moment, once in 2⁴⁸ transactions.
+const ARRIVAL_BITS: u32 = 48;
+const ARRIVAL: u64 = READER - 1;
+const NONE: u64 = u64::MAX;
+
+impl Default for Lock {
+    fn default() -> Self {
+        Self { word: AtomicU64::new(0), waiting: AtomicU64::new(NONE) }
+    }
+}
+
+/// What a transaction that asks for a lock is told, with the word as it then becomes.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Granted(u64),
+    Wait(u64),
+    Die(u64),
+}
+
+/// Answers a transaction that arrived as number `me` and `has` the lock as a reader, or not at all.
+fn ask(word: u64, mode: Mode, has: bool, me: u64) -> Answer {
+    let oldest = word & ARRIVAL;
+    let in_the_way = |word| if me <= oldest { Answer::Wait(word) } else { Answer::Die(word) };
+    match mode {
+        Mode::Share if word == 0 => Answer::Granted(READER | me),
+        Mode::Exclude if word == 0 || (has && word & READERS == READER) => Answer::Granted(WRITER | me),
+        Mode::Exclude if word & WRITER == 0 => in_the_way(word | CLOSED),
+        // As many as can be counted.
+        Mode::Share if word & (WRITER | CLOSED) == 0 && word & READERS != READERS => {
+            Answer::Granted(((word & !ARRIVAL) + READER) | oldest.min(me))
+        }
+        _ => in_the_way(word),
+    }
+}
+
+/// The word after a reader has let go: the last one opens it.
+fn left(word: u64) -> u64 {
+    if word & READERS == READER { 0 } else { word - READER }
+}
+
+impl Lock {
+    /// Asks once. Acquire where it is granted: see `locks`.
+    fn ask(&self, mode: Mode, has: bool, me: u64) -> Answer {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let mut answer = ask(word, mode, has, me);
+            if matches!(answer, Answer::Granted(_)) && !has && self.waiting.load(Ordering::Relaxed) < me {
+                answer = Answer::Die(word);
+            }
+            let (Answer::Granted(next) | Answer::Wait(next) | Answer::Die(next)) = answer;
+            if next == word {
+                return answer;
+            }
+            match self.word.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return answer,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Takes it, or fails: waits for those that are younger only. `held` is what the transaction has of it already.
+    pub(crate) fn take(&self, mode: Mode, held: Option<Mode>, arrival: u64) -> Result<(), Conflict> {
+        let (me, has) = (arrival & ARRIVAL, held.is_some());
+        let backoff = Backoff::new();
+        let mut waited = false;
+        let taken = loop {
+            match self.ask(mode, has, me) {
+                Answer::Granted(_) => break Ok(()),
+                Answer::Die(_) => break Err(Conflict),
+                // One that is older waits already, and gets it first.
+                Answer::Wait(_) if !has && self.waiting.fetch_min(me, Ordering::Relaxed) < me => break Err(Conflict),
+                Answer::Wait(_) => waited = true,
+            }
+            backoff.wait();
+        };
+        if waited {
+            self.stop_waiting(me);
+        }
+        taken
+    }
+
+    fn stop_waiting(&self, me: u64) {
+        // It fails if an older one waits, or nothing was noted.
+        let _ = self.waiting.compare_exchange(me, NONE, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Gives back what is held.
+    pub(crate) fn release(&self, held: Mode) {
+        match held {
+            Mode::Share => _ = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(left(word))),
+            Mode::Exclude => _ = self.word.swap(0, Ordering::Release),
+        }
+    }
+
+    pub(crate) fn is_free(&self) -> bool {
+        self.word.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns whether one that holds nothing would not give up now.
+    pub(crate) fn is_to_be_had(&self, mode: Mode, arrival: u64) -> bool {
+        let me = arrival & ARRIVAL;
+        let is_next = self.waiting.load(Ordering::Relaxed) >= me;
+        is_next && !matches!(ask(self.word.load(Ordering::Relaxed), mode, false, me), Answer::Die(_))
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use crate::locks::model::{Locks, all_or_nothing};
+
+    impl Locks for Lock {
+        fn take(&self, mode: Mode, held: Option<Mode>, arrival: u64) -> bool {
+            Lock::take(self, mode, held, arrival).is_ok()
+        }
+        fn release(&self, held: Mode, _: u64) {
+            Lock::release(self, held);
+        }
+        fn is_free(&self) -> bool {
+            Lock::is_free(self)
+        }
+    }
+
+    all_or_nothing!(Lock);
+}
+
+#[cfg(all(test, not(any(loom, archipelago_sim))))]
+mod tests {
+    use super::*;
+
+    /// The word after a request that is granted.
+    fn granted(word: u64, mode: Mode, has: bool, me: u64) -> u64 {
+        match ask(word, mode, has, me) {
+            Answer::Granted(word) => word,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_older_waits_and_the_younger_dies() {
+        let writer = granted(0, Mode::Exclude, false, 5);
+        for mode in [Mode::Share, Mode::Exclude] {
+            assert_eq!(ask(writer, mode, false, 3), Answer::Wait(writer));
+            assert_eq!(ask(writer, mode, false, 7), Answer::Die(writer));
+        }
+        let readers = granted(granted(0, Mode::Share, false, 5), Mode::Share, false, 9);
+        assert_eq!(ask(readers, Mode::Exclude, false, 3), Answer::Wait(readers | CLOSED));
+        assert_eq!(ask(readers, Mode::Exclude, true, 5), Answer::Wait(readers | CLOSED), "older than all others");
+        for (has, me) in [(true, 9), (false, 7), (false, 11)] {
+            assert_eq!(ask(readers, Mode::Exclude, has, me), Answer::Die(readers | CLOSED));
+        }
+        assert_eq!(granted(left(readers), Mode::Exclude, true, 9), WRITER | 9);
+    }
+
+    #[test]
+    fn closed_readers_end() {
+        let readers = granted(granted(0, Mode::Share, false, 5), Mode::Share, false, 9);
+        let Answer::Die(closed) = ask(readers, Mode::Exclude, false, 11) else { panic!() };
+        assert_eq!(ask(closed, Mode::Share, false, 12), Answer::Die(closed));
+        assert_eq!(ask(closed, Mode::Share, false, 3), Answer::Wait(closed));
+        assert_eq!(left(left(closed)), 0);
+    }
+
+    #[test]
+    fn no_more_readers_than_can_be_counted() {
+        let full = READERS | 5;
+        assert_eq!(ask(full, Mode::Share, false, 9), Answer::Die(full));
+        assert_eq!(left(full) & READERS, READERS - READER);
+    }
+}
