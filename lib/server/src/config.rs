@@ -73,6 +73,9 @@ pub struct Config {
     values: Mutex<Vec<(&'static str, String)>>,
 }
 
+/// Names of one parameter: the older after the newer.
+const SAME: [&str; 2] = ["busy-reply-threshold", "lua-time-limit"];
+
 /// The parameters that `CONFIG SET` may change.
 const MUTABLE: &[&str] = &["requirepass", "timeout", "maxclients"];
 
@@ -133,7 +136,10 @@ impl Config {
             keeping::checked(known, value).or_else(|| crate::server::params::check(known, value, old))
         {
             let failed = |what| format!("CONFIG SET failed (possibly related to argument '{name}') - {what}");
-            *old = checked.map_err(failed)?;
+            let checked = checked.map_err(failed)?;
+            let names = if SAME.contains(known) { &SAME[..] } else { &[*known] };
+            let all = values.iter_mut().filter(|(name, _)| names.contains(name));
+            all.for_each(|(_, value)| value.clone_from(&checked));
             return Ok(());
         }
         if !MUTABLE.contains(known) {

@@ -37,10 +37,12 @@ pub mod zset;
 use core::slice;
 use std::collections::BTreeMap;
 
+use archipelago_platform::sync::Arc;
 use archipelago_replicate::Sequential;
 
 use crate::acl::user::User;
 use crate::command::{Run, flag};
+use crate::deadline::Deadline;
 use crate::operation::{Call, Read, Watched, Write, wish};
 use crate::reply::{Answer, Fault, Reply, fault};
 use seen::{look, wrote};
@@ -172,6 +174,8 @@ pub struct View<'d> {
     pub seed: u64,
     /// What the commands of a script may do; nothing: all.
     pub rights: Option<&'d User>,
+    /// How long a script may run; nothing: without a limit of time.
+    pub deadline: Option<&'d Arc<Deadline>>,
 }
 
 /// One of the databases, at a time, to be changed.
@@ -188,6 +192,8 @@ pub struct Change<'d> {
     pub wishes: u8,
     /// What the commands of a script may do; nothing: all.
     pub rights: Option<&'d User>,
+    /// How long a script may run; nothing: without a limit of time.
+    pub deadline: Option<&'d Arc<Deadline>>,
 }
 
 /// Random numbers that follow from a seed (SplitMix64).
@@ -300,10 +306,19 @@ impl Db {
     }
 
     fn view<'a>(&'a self, call: &'a Call) -> View<'a> {
-        View { db: self, index: call.db, now: call.now, seed: call.seed, rights: call.rights.as_deref() }
+        let &Call { db: index, now, seed, .. } = call;
+        View { db: self, index, now, seed, rights: call.rights.as_deref(), deadline: call.deadline.as_ref() }
     }
 
     fn call(&mut self, call: &Call) -> Reply {
+        let reply = self.carry_out(call);
+        if let Some(deadline) = &call.deadline {
+            deadline.finish();
+        }
+        reply
+    }
+
+    fn carry_out(&mut self, call: &Call) -> Reply {
         if call.db >= DATABASES {
             return Reply::Error(fault::DB_INDEX);
         }
@@ -320,8 +335,9 @@ impl Db {
                 let wishes = wishes | self.wished();
                 let misses = self.misses(call);
                 self.effects.events.extend(misses);
-                let rights = call.rights.as_deref();
-                run(&mut Change { db: self, index, now, random: Random(seed), wishes, rights }, &call.args).into()
+                let (rights, deadline) = (call.rights.as_deref(), call.deadline.as_ref());
+                let random = Random(seed);
+                run(&mut Change { db: self, index, now, random, wishes, rights, deadline }, &call.args).into()
             }
             // Of a transaction: the session has chosen the databases of the calls behind it, and nothing is watched.
             Run::Session if call.command.name == "select" => match crate::family::parse::integer(&call.args[1]) {
@@ -348,7 +364,7 @@ impl Db {
             // What has expired is gone before, not a change that the client did not see.
             if db < DATABASES {
                 let wishes = self.wished();
-                Change { db: self, index: db, now, random: Random(0), wishes, rights: None }.bury(key);
+                Change { db: self, index: db, now, random: Random(0), wishes, rights: None, deadline: None }.bury(key);
             }
             let watch = self.watched.entry((db, key.clone())).or_insert(Watch { watchers: 0, changed: 0 });
             watch.watchers += 1;
@@ -382,7 +398,7 @@ impl Db {
             let dead = self.spaces[index as usize].expired(now, most);
             removed += dead.len();
             let wishes = self.wished();
-            let mut change = Change { db: self, index, now, random: Random(0), wishes, rights: None };
+            let mut change = Change { db: self, index, now, random: Random(0), wishes, rights: None, deadline: None };
             dead.iter().for_each(|key| change.bury(key));
             let mut left = most;
             for key in change.space().keys_of_due_fields(now, most) {
@@ -397,7 +413,8 @@ impl Db {
     fn evict(&mut self, now: u64, keys: &[(u32, Vec<u8>)]) -> Reply {
         for (index, key) in keys.iter().filter(|(index, _)| *index < DATABASES) {
             let wishes = wish::EVENTS | wish::CHANGES;
-            let mut change = Change { db: self, index: *index, now, random: Random(0), wishes, rights: None };
+            let mut change =
+                Change { db: self, index: *index, now, random: Random(0), wishes, rights: None, deadline: None };
             if change.remove(key).is_some() {
                 change.changed(key, b'e', "evicted");
             }
@@ -512,7 +529,8 @@ impl<'d> View<'d> {
 impl Change<'_> {
     /// The same, to be read.
     pub fn view(&self) -> View<'_> {
-        View { db: self.db, index: self.index, now: self.now, seed: self.random.0, rights: self.rights }
+        let &Self { ref db, index, now, ref random, rights, deadline, .. } = self;
+        View { db, index, now, seed: random.0, rights, deadline }
     }
 
     fn space(&mut self) -> &mut Space {

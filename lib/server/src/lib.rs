@@ -13,6 +13,7 @@
 //! | [`session`] | a client's state without its socket: database, protocol, `MULTI` queue; a request to a [`session::Step`] | `operation` |
 //! | [`rdb`] | files and payloads as Redis has them: read and written | `db` |
 //! | `script` (feature `lua`) | scripts and functions in Lua: one operation each | `db`, `command` |
+//! | [`deadline`], [`stops`] | where replicas stop a script that runs too long; what a log's recovery knows of it | nothing |
 //! | [`log`], [`snapshot`] | changes on their way to the disk and the replicas; what lets the log begin anew | `db`, `operation` |
 //! | [`server`] | sockets: event loops, batches to the combiner | all of them |
 //!
@@ -26,6 +27,7 @@ pub mod blocked;
 pub mod command;
 pub mod config;
 pub mod db;
+pub mod deadline;
 pub mod family;
 pub mod log;
 pub mod operation;
@@ -38,3 +40,4 @@ pub mod script;
 pub mod server;
 pub mod session;
 pub mod snapshot;
+pub mod stops;

@@ -14,6 +14,10 @@
 //! # `everysec`
 //! A batch is appended (memory) and applied at once; the journal's thread writes and syncs it.
 //!
+//! # Scripts
+//! A script that runs too long is stopped by time. Its record is in the log by then: where the replicas stop it goes to a journal of
+//! its own, durable before any of them shows what it did ([`stops`](crate::stops)).
+//!
 //! # What goes wrong
 //! A failed sync poisons the journal: every later write is refused, for good, since it is unknown what the disk has. While the disk is
 //! full, writes are refused. With `always`, changes that were appended when that was noticed stay in the journal's queue, in
@@ -29,11 +33,14 @@ use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 use archipelago_platform::time::Instant;
 use archipelago_replicate::{Handle, Replicated};
 
+use crate::acl::check::runs_lua;
 use crate::config::Appendonly;
 use crate::db::{Db, Outcome, hyperloglog};
-use crate::operation::Write;
+use crate::deadline::{Deadline, LIMIT};
+use crate::operation::{Call, Write};
 use crate::reply::{Fault, Reply};
 use crate::snapshot::{self, Snapshots};
+use crate::stops::{Place, Stops};
 
 /// The most bytes of one change, and of changes that wait for the disk.
 const QUEUE: usize = 64 << 20;
@@ -49,6 +56,7 @@ struct Order {
 
 struct Log {
     journal: Journal,
+    stops: Arc<Stops>,
     always: bool,
     order: Mutex<Order>,
     /// Nanoseconds that the last batch took behind its sync, for the thread that handed it on.
@@ -143,6 +151,7 @@ impl Store {
         if place > 0 && !has_log(&*disk, directory) {
             return Err(without_its_log(directory, place));
         }
+        let stops = Arc::new(Stops::open(disk.clone(), directory)?);
         let recovered = Mutex::new((db, None));
         let apply = |record: archipelago_journal::Record<'_>| {
             if record.position.place <= place {
@@ -150,7 +159,10 @@ impl Store {
             }
             let mut recovered = recovered.lock().expect("the one before did not panic");
             match Write::decode(record.bytes) {
-                Some(write) => _ = recovered.0.write(&write),
+                Some(mut write) => {
+                    recall(&stops, record.position.place, &mut write);
+                    _ = recovered.0.write(&write);
+                }
                 None => _ = recovered.1.get_or_insert(record.position.place),
             }
         };
@@ -166,8 +178,10 @@ impl Store {
         if journal.end(0).place < place {
             return Err(without_its_log(directory, place));
         }
+        stops.sound().and_then(|()| stops.keep(place, journal.end(0).place)).map_err(|error| error.to_string())?;
         let log = Log {
             journal,
+            stops,
             always: appendonly == Appendonly::Always,
             order: Mutex::default(),
             applied: AtomicU64::new(0),
@@ -231,6 +245,10 @@ impl Store {
         } else {
             outcomes = apply(handle, batch);
         }
+        // What the replicas did with a script may come about otherwise.
+        if let Err(error) = log.stops.sound() {
+            outcomes.iter_mut().for_each(|outcome| outcome.reply = refused(&error, true).reply);
+        }
         if let Some(error) = failed {
             outcomes.extend((taken..count).map(|_| refused(&error, false)));
         }
@@ -260,7 +278,11 @@ impl Store {
     /// Removes segments of the log that end at or before a position.
     pub(crate) fn retire_before(&self, end: Position) -> Result<(), Refusal> {
         let log = self.log.as_ref();
-        log.map_or(Ok(()), |log| log.journal.retire_before(end).map_err(|error| error.to_string()))
+        let retired = |log: &Log| {
+            log.journal.retire_before(end)?;
+            log.stops.keep(end.place, u64::MAX)
+        };
+        log.map_or(Ok(()), |log| retired(log).map_err(|error| error.to_string()))
     }
 
     /// Bytes of changes that were ever appended to the log.
@@ -273,13 +295,14 @@ impl Store {
     /// # Errors
     /// What failed, in a sentence.
     pub fn sync(&self) -> Result<(), Refusal> {
-        self.log.as_ref().map_or(Ok(()), |log| log.journal.sync().map_err(|error| error.to_string()))
+        let synced = |log: &Log| log.journal.sync().and_then(|()| log.stops.sound());
+        self.log.as_ref().map_or(Ok(()), |log| synced(log).map_err(|error| error.to_string()))
     }
 
     /// What is wrong with the log, if anything is.
     pub fn trouble(&self) -> Option<Refusal> {
         let log = self.log.as_ref()?;
-        log.journal.is_durable(log.journal.end(0)).err().map(|error| error.to_string())
+        log.stops.sound().and(log.journal.is_durable(log.journal.end(0))).err().map(|error| error.to_string())
     }
 }
 
@@ -287,11 +310,20 @@ impl Log {
     /// Appends the changes up to the first that is refused. Returns them, and why the next was refused.
     fn append(&self, order: &mut MutexGuard<'_, Order>, mut batch: Vec<Write>) -> (Vec<Write>, Option<Error>) {
         for at in 0..batch.len() {
+            if let Err(error) = self.stops.sound() {
+                batch.truncate(at);
+                return (batch, Some(error));
+            }
             let Order { bytes, end, .. } = &mut **order;
             bytes.clear();
             batch[at].encode(bytes);
             match self.journal.append(0, 0, bytes) {
-                Ok(position) => *end = Some(position),
+                Ok(position) => {
+                    *end = Some(position);
+                    for (call, place) in placed(&mut batch[at], position.place) {
+                        call.deadline.iter().for_each(|deadline| deadline.is_logged(self.stops.clone(), place));
+                    }
+                }
                 Err(error) => {
                     batch.truncate(at);
                     return (batch, Some(error));
@@ -311,6 +343,18 @@ impl Log {
             apply(handle, late);
         }
         Ok(())
+    }
+}
+
+/// The calls of an operation, and where the log has them.
+fn placed(write: &mut Write, record: u64) -> impl Iterator<Item = (&mut Call, Place)> {
+    write.calls_mut().iter_mut().zip(0..).map(move |(call, number)| (call, Place { record, number }))
+}
+
+/// Gives the scripts of a recovered operation what is known of them.
+fn recall(stops: &Arc<Stops>, record: u64, write: &mut Write) {
+    for (call, place) in placed(write, record).filter(|(call, _)| runs_lua(call.command)) {
+        call.deadline = Deadline::recalled(stops, place, Duration::from_millis(LIMIT)).map(Arc::new);
     }
 }
 

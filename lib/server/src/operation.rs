@@ -5,12 +5,15 @@
 //! command goes by its name, so that a log outlives versions. What is malformed is refused, and lengths are checked against
 //! the bytes that are there before room is made.
 
+use core::slice;
+
 use archipelago_platform::sync::Arc;
 
 use crate::acl::selector::Selector;
 use crate::acl::user::User;
 use crate::args::Args;
 use crate::command::{self, Command};
+use crate::deadline::Deadline;
 
 /// A command with all that it must not ask for itself.
 #[derive(Clone, Debug)]
@@ -29,6 +32,8 @@ pub struct Call {
     pub wishes: u8,
     /// What a script's commands may do: what its user may, as it was when the operation was made. Nothing: all.
     pub rights: Option<Arc<User>>,
+    /// How long a script may run, and where the replicas stop it; nothing: without a limit of time. No part of the log.
+    pub deadline: Option<Arc<Deadline>>,
 }
 
 /// What the caller wants to hear of besides the answer.
@@ -160,6 +165,24 @@ const METER: u8 = 21;
 const SPARSE: u8 = 22;
 
 impl Write {
+    /// The calls of commands in it, in order.
+    pub fn calls(&self) -> &[Call] {
+        match self {
+            Self::Call(call) => slice::from_ref(call),
+            Self::Exec { calls, .. } => calls,
+            _ => &[],
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn calls_mut(&mut self) -> &mut [Call] {
+        match self {
+            Self::Call(call) => slice::from_mut(call),
+            Self::Exec { calls, .. } => calls,
+            _ => &mut [],
+        }
+    }
+
     /// Appends the operation's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -344,7 +367,8 @@ impl<'b> Input<'b> {
         for _ in 0..self.number()? {
             args.push(self.bytes()?);
         }
-        command.takes(args.len()).then_some(Call { command, args, db, now, seed, wishes: wishes & !RIGHTS, rights })
+        let wishes = wishes & !RIGHTS;
+        command.takes(args.len()).then_some(Call { command, args, db, now, seed, wishes, rights, deadline: None })
     }
 
     /// A user without a selector would be asked by none.

@@ -115,8 +115,15 @@ pub fn read(from: &mut impl Read) -> Result<Loaded, Error> {
                 let found = values::read(&mut input, kind)?;
                 // Old versions saved keys with nothing in them, which Redis leaves out, too.
                 if let Found::Value(value) = found {
-                    let mut change =
-                        Change { db: &mut loaded.db, index, now: 0, random: Random(0), wishes: 0, rights: None };
+                    let mut change = Change {
+                        db: &mut loaded.db,
+                        index,
+                        now: 0,
+                        random: Random(0),
+                        wishes: 0,
+                        rights: None,
+                        deadline: None,
+                    };
                     if change.find(&key).is_some() {
                         return Err(input.wrong("a key that is there twice: the file is damaged"));
                     }

@@ -9,6 +9,8 @@
 //! - Each script has a Lua state of its own. The limits of memory and instructions then stop it at the same place on each
 //!   replica: in a state that other scripts, those that only read among them, had used, its memory would begin with their
 //!   garbage.
+//! - Time ends a script that runs too long, at one point that the replicas agree on ([`Deadline`](crate::deadline::Deadline)). It is known to
+//!   a recovery.
 //!
 //! What a script wrote before an error stays written.
 //!

@@ -5,11 +5,12 @@
 
 use archipelago_platform::sync::Arc;
 
-use crate::acl::check::runs_script;
+use crate::acl::check::{runs_lua, runs_script};
 use crate::acl::user::User;
 use crate::args::Args;
 use crate::command::{self, Command, Run, flag};
 use crate::db::{DATABASES, Outcome};
+use crate::deadline::Deadline;
 use crate::family::generic::object_part;
 use crate::family::{groups, memory, parse, streams, xinfo};
 use crate::operation::{Call, Read, Watched, Write, wish};
@@ -146,7 +147,17 @@ impl Session {
         let Moment { now, seed, wishes } = moment;
         let rights = self.rights.clone().filter(|_| runs_script(command));
         let wishes = wishes | self.full(command);
-        Call { command, args, db: self.queue.as_ref().map_or(self.db, |queue| queue.db), now, seed, wishes, rights }
+        let deadline = if runs_lua(command) { self.deadline() } else { None };
+        let db = self.queue.as_ref().map_or(self.db, |queue| queue.db);
+        Call { command, args, db, now, seed, wishes, rights, deadline }
+    }
+
+    /// That of a script which is called now.
+    fn deadline(&self) -> Option<Arc<Deadline>> {
+        #[cfg(feature = "lua")]
+        return self.scripts.deadline();
+        #[cfg(not(feature = "lua"))]
+        None
     }
 
     /// What a script has to know of the memory.

@@ -304,7 +304,7 @@ fn called(command: &str, numbers: &[u64]) -> Call {
     args.push(b"set");
     numbers.iter().for_each(|number| args.push(number.to_string().as_bytes()));
     let command = command::find(command.as_bytes()).expect("the server has it");
-    Call { command, args, db: 0, now: 1, seed: 0, wishes: 0, rights: None }
+    Call { command, args, db: 0, now: 1, seed: 0, wishes: 0, rights: None, deadline: None }
 }
 
 /// The numbers below `items` in a shuffled order, the same on every call.

@@ -173,6 +173,11 @@ pub fn runs_script(command: &Command) -> bool {
     SCRIPTS.contains(&command.name)
 }
 
+/// Returns whether a command runs a text in Lua: a script, or a library that is loaded.
+pub fn runs_lua(command: &Command) -> bool {
+    runs_script(command) || matches!(command.name, "function|load" | "function|restore")
+}
+
 /// How a command uses its `number`th key. What is not in a list is used in both ways if the command writes.
 fn modes(command: &Command, args: &Args, number: usize) -> u8 {
     let name = command.name;

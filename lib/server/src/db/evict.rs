@@ -172,7 +172,8 @@ mod tests {
         let mut db = Db { lfu, ..Db::default() };
         for number in 0..1_000 {
             let index = (number % 2) as u32;
-            let mut change = Change { db: &mut db, index, now: 1_000, random: Random(0), wishes: 0, rights: None };
+            let mut change =
+                Change { db: &mut db, index, now: 1_000, random: Random(0), wishes: 0, rights: None, deadline: None };
             change.set(&key(number), Value::string(b"x"));
             if number % 3 == 0 {
                 change.expire_at(&key(number), Some(1_000_000_000 - number as u64));
@@ -180,7 +181,7 @@ mod tests {
         }
         for step in 0..20_000 {
             let (number, seed) = (step % 50, step as u64);
-            let view = View { db: &db, index: (number % 2) as u32, now: 90_000, seed, rights: None };
+            let view = View { db: &db, index: (number % 2) as u32, now: 90_000, seed, rights: None, deadline: None };
             view.string(&key(number)).unwrap().unwrap();
         }
         db

@@ -98,7 +98,8 @@ mod tests {
         let (mut db, mut random) = (Db::default(), Random(8));
         for step in 0..20_000_u64 {
             let key = random.below(500).to_string().into_bytes();
-            let mut change = Change { db: &mut db, index: 3, now: step, random: Random(0), wishes: 0, rights: None };
+            let mut change =
+                Change { db: &mut db, index: 3, now: step, random: Random(0), wishes: 0, rights: None, deadline: None };
             match random.below(5) {
                 0 => change.set(&key, Value::Int(1)),
                 1 => drop(change.remove(&key)),

@@ -222,7 +222,7 @@ pub(super) mod tests {
 
     fn call(db: u32, line: &str, now: u64, seed: u64) -> Call {
         let args: Args = line.split(' ').collect();
-        Call { command: command::find(&args[0]).unwrap(), args, db, now, seed, wishes: 0, rights: None }
+        Call { command: command::find(&args[0]).unwrap(), args, db, now, seed, wishes: 0, rights: None, deadline: None }
     }
 
     /// A change by chance: of all types, on few keys and on large ones, of whole databases now and then.

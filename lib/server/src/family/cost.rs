@@ -77,7 +77,16 @@ mod tests {
 
     fn call(line: &str) -> Call {
         let args: Args = line.split(' ').collect();
-        Call { command: command::find(&args[0]).unwrap(), args, db: 0, now: 1, seed: 0, wishes: 0, rights: None }
+        Call {
+            command: command::find(&args[0]).unwrap(),
+            args,
+            db: 0,
+            now: 1,
+            seed: 0,
+            wishes: 0,
+            rights: None,
+            deadline: None,
+        }
     }
 
     #[test]
@@ -88,7 +97,7 @@ mod tests {
             db.write(&Write::Call(call(&format!("RPUSH l element:{number:0>32}"))));
             db.write(&Write::Call(call(&format!("SADD {} 1", number % 5))));
         }
-        let view = View { db: &db, index: 0, now: 1, seed: 0, rights: None };
+        let view = View { db: &db, index: 0, now: 1, seed: 0, rights: None, deadline: None };
         for (line, long) in [
             ("ZRANGE z 0 -1", true),
             ("ZRANGE z 0 9", false),
@@ -111,6 +120,6 @@ mod tests {
             assert_eq!(is_long(&view, &call(line)), long, "{line}");
         }
         (0..10_000).for_each(|number| _ = db.write(&Write::Call(call(&format!("SET k{number} v")))));
-        assert!(is_long(&View { db: &db, index: 0, now: 1, seed: 0, rights: None }, &call("KEYS *")));
+        assert!(is_long(&View { db: &db, index: 0, now: 1, seed: 0, rights: None, deadline: None }, &call("KEYS *")));
     }
 }

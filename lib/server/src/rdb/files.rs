@@ -72,7 +72,7 @@ fn libraries(texts: &[Vec<u8>]) -> impl Iterator<Item = Call> {
     command::find(b"function|load").into_iter().flat_map(move |command| {
         texts.iter().map(move |text| {
             let args: Args = [&b"function"[..], b"load", text].into_iter().collect();
-            Call { command, args, db: 0, now: 0, seed: 0, wishes: 0, rights: None }
+            Call { command, args, db: 0, now: 0, seed: 0, wishes: 0, rights: None, deadline: None }
         })
     })
 }
@@ -86,7 +86,7 @@ fn calls(db: &Db, now: u64) -> impl Iterator<Item = Call> {
             let payload = dump(&entry.value);
             let words = [b"restore", entry.key(), expires.as_bytes(), &payload, b"absttl"];
             let args: Args = words.into_iter().collect();
-            Call { command, args, db: index, now, seed: 0, wishes: 0, rights: None }
+            Call { command, args, db: index, now, seed: 0, wishes: 0, rights: None, deadline: None }
         })
     })
 }
@@ -117,7 +117,7 @@ mod tests {
     fn ask(store: &Store, line: &str) -> Reply {
         let args: Args = line.split(' ').collect();
         let command = command::find(&args[0]).expect("it is in the registry");
-        let call = Call { command, args, db: 0, now: 1_000, seed: 0, wishes: 0, rights: None };
+        let call = Call { command, args, db: 0, now: 1_000, seed: 0, wishes: 0, rights: None, deadline: None };
         let outcome = store.write_many(&mut store.handle(), vec![Write::Call(call)]).pop();
         outcome.expect("each has an outcome").reply
     }
@@ -135,7 +135,7 @@ mod tests {
         let call = |store: &Store, words: [&str; 3]| {
             let args: Args = words.into_iter().collect();
             let command = command::find(if words[0] == "fcall" { b"fcall" } else { b"function|load" }).unwrap();
-            let call = Call { command, args, db: 0, now: 1_000, seed: 0, wishes: 0, rights: None };
+            let call = Call { command, args, db: 0, now: 1_000, seed: 0, wishes: 0, rights: None, deadline: None };
             store.write_many(&mut store.handle(), vec![Write::Call(call)]).remove(0).reply
         };
         let code = "#!lua name=lib\nredis.register_function('f', function() return 7 end)";

@@ -1,41 +1,90 @@
-//! What a script may do before it is stopped, counted in instructions: a count, since each replica must stop it at the same place.
+//! What a script may do before it is stopped, by instructions and by time.
+//!
+//! Instructions are counted, since each replica must stop the script at the same place. What they do not see (commands that the script
+//! calls, functions of C, operators on long texts) takes time, and the replicas agree on the point to stop at ([`Deadline`]).
+//! Points are every [`INTERVAL`] instructions, and what may take as long as a million of them: calls of commands, and of `string.rep`.
 
 use core::cell::Cell;
+use std::rc::Rc;
 
+use archipelago_platform::sync::Arc;
+use archipelago_platform::time::Instant;
 use mlua::{Error, HookTriggers, Lua, Result, VmState};
 
+use crate::deadline::Deadline;
+
 /// Instructions of Lua that a script may run: a second or two. A step of a pattern's match counts as one.
-pub const INSTRUCTIONS: u64 = if cfg!(test) { 30_000_000 } else { 200_000_000 };
+const INSTRUCTIONS: u64 = if cfg!(test) { 30_000_000 } else { 200_000_000 };
 
-/// Instructions between two counts.
-const INTERVAL: u32 = 10_000;
+/// Instructions between two points.
+const INTERVAL: u32 = 1_000;
 
-/// What a script is told that has none left.
+/// What a script is told that has no instructions left.
 pub const STOPPED: &str = "Script stopped: it ran more instructions than a script may";
 
-/// The instructions that are left to the script of a state, in the state's data.
-pub struct Budget(Cell<u64>);
+/// What a script is told that has no time left.
+pub const LATE: &str = "Script stopped: it ran longer than a script may";
+
+/// What is left to an operation's script: to all states that it has.
+pub struct Budget {
+    instructions: Cell<u64>,
+    /// Points so far.
+    points: Cell<u64>,
+    /// Says that the deadline has stopped the script.
+    is_late: Cell<bool>,
+    began: Instant,
+    deadline: Option<Arc<Deadline>>,
+}
 
 impl Budget {
-    /// Sets a state's budget to `instructions`. The hook stops the script after the last of them.
-    pub fn limit(lua: &Lua, instructions: u64) -> Result<()> {
-        lua.set_app_data(Self(Cell::new(instructions)));
-        lua.set_hook(HookTriggers::new().every_nth_instruction(INTERVAL), |lua, _| {
-            let left = Self::left(lua).saturating_sub(INTERVAL.into());
-            Self::leave(lua, left);
-            if left > 0 { Ok(VmState::Continue) } else { Err(Error::runtime(STOPPED)) }
+    /// That of an operation that begins now.
+    pub fn new(deadline: Option<&Arc<Deadline>>) -> Rc<Self> {
+        let (instructions, points, is_late) = (Cell::new(INSTRUCTIONS), Cell::new(0), Cell::new(false));
+        Rc::new(Self { instructions, points, is_late, began: Instant::now(), deadline: deadline.cloned() })
+    }
+
+    /// Has a state's scripts stopped once nothing is left. The hook stops a script after its last instruction.
+    pub fn limit(self: &Rc<Self>, lua: &Lua) -> Result<()> {
+        lua.set_app_data(self.clone());
+        let budget = self.clone();
+        lua.set_hook(HookTriggers::new().every_nth_instruction(INTERVAL), move |_, _| {
+            budget.leave(budget.left().saturating_sub(INTERVAL.into()));
+            budget.point().map_err(Error::runtime)?;
+            Ok(VmState::Continue)
         })
     }
 
-    /// Returns what is left; nothing if the state has no limit yet.
-    pub fn left(lua: &Lua) -> u64 {
-        lua.app_data_ref::<Self>().map_or(0, |budget| budget.0.get())
+    /// The one of a state that has one.
+    pub fn of(lua: &Lua) -> Rc<Self> {
+        lua.app_data_ref::<Rc<Self>>().expect("a state has its budget before any script runs").clone()
     }
 
-    /// Leaves so much of it.
-    pub fn leave(lua: &Lua, left: u64) {
-        if let Some(budget) = lua.app_data_ref::<Self>() {
-            budget.0.set(left);
+    /// Instructions that are left.
+    pub fn left(&self) -> u64 {
+        self.instructions.get()
+    }
+
+    /// Leaves so many instructions.
+    pub fn leave(&self, left: u64) {
+        self.instructions.set(left);
+    }
+
+    /// Returns why the script is stopped, if it is.
+    pub fn spent(&self) -> Option<&'static str> {
+        if self.is_late.get() { Some(LATE) } else { (self.left() == 0).then_some(STOPPED) }
+    }
+
+    /// A point of the script: the same on each replica.
+    ///
+    /// # Errors
+    /// Why the script is stopped.
+    pub fn point(&self) -> core::result::Result<(), &'static str> {
+        if self.spent().is_none()
+            && let Some(deadline) = &self.deadline
+        {
+            self.points.set(self.points.get() + 1);
+            self.is_late.set(!deadline.pass(self.points.get(), self.began.elapsed()));
         }
+        self.spent().map_or(Ok(()), Err)
     }
 }

@@ -2,7 +2,7 @@
 
 use archipelago_platform::sync::Arc;
 
-use super::budget::INSTRUCTIONS;
+use super::budget::Budget;
 use super::state::{self, Target};
 use super::{counted, library};
 use crate::args::Args;
@@ -85,8 +85,8 @@ pub fn load(change: &mut Change<'_>, args: &Args) -> Answer {
     if last == 2 && functions.library(&name).is_some() {
         return Err(Fault::made(format!("ERR Library '{name}' already exists")));
     }
-    let mut left = INSTRUCTIONS;
-    functions.insert(Arc::new(library::load(name.clone(), code, &mut left)?))?;
+    let budget = Budget::new(change.deadline);
+    functions.insert(Arc::new(library::load(name.clone(), code, &budget)?))?;
     Ok(Reply::bulk(name))
 }
 
@@ -119,14 +119,14 @@ pub fn restore(change: &mut Change<'_>, args: &Args) -> Answer {
         }
     };
     let wrong = Fault::new("ERR DUMP payload version or checksum are wrong");
-    let (mut loaded, mut left) = (Functions::default(), INSTRUCTIONS);
+    let (mut loaded, budget) = (Functions::default(), Budget::new(change.deadline));
     for code in rdb::restore_functions(&args[2]).ok_or(wrong)? {
         let code = code?;
         let name = library::named(&code)?;
         if loaded.library(&name).is_some() {
             return Err(Fault::made(format!("ERR Library '{name}' already exists")));
         }
-        loaded.insert(Arc::new(library::load(name, &code, &mut left)?))?;
+        loaded.insert(Arc::new(library::load(name, &code, &budget)?))?;
     }
     change.db.functions.join(&loaded, policy)?;
     Ok(Reply::OK)

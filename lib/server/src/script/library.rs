@@ -200,25 +200,25 @@ pub fn register(lua: &Lua, stage: &Stage, text: &[u8]) -> Result<Outcome<(Regist
     Ok(Ok((register.functions.take(), callbacks)))
 }
 
-/// Loads a library by running its text, which may take `instructions`; what it took is subtracted from them.
+/// Loads a library by running its text within a budget.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn load(name: String, code: &[u8], instructions: &mut u64) -> Outcome<Library> {
+pub fn load(name: String, code: &[u8], budget: &Rc<Budget>) -> Outcome<Library> {
     if code.len() > MOST {
         return Err(functions::too_much());
     }
-    if *instructions < STATE {
+    if budget.left() < STATE {
         return Err(Fault::made(format!("ERR {STOPPED}")));
     }
     let mut library = Library { name, code: code.to_vec(), functions: Vec::new() };
     let lua = state::new().map_err(|what| state::internal(&what))?;
     let registered = || {
-        let stage = Stage::new(&lua, lua.create_table()?, &lua.create_table()?, LIBRARY, *instructions)?;
+        let stage = Stage::new(&lua, lua.create_table()?, &lua.create_table()?, LIBRARY, budget)?;
         register(&lua, &stage, library.text())
     };
     let (registered, _) = registered().map_err(|what| state::internal(&what))??;
-    *instructions = Budget::left(&lua).saturating_sub(STATE);
+    budget.leave(budget.left().saturating_sub(STATE));
     if registered.is_empty() {
         return fault("ERR No functions registered");
     }

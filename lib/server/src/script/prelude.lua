@@ -1,14 +1,15 @@
--- What scripts see of Lua. Gets: `seen` (what scripts see of an error), `spent` (says whether the script was stopped), `place` (where
+-- What scripts see of Lua. Gets: `seen` (what scripts see of an error), `spent` (says why the script was stopped, if it was), `place` (where
 -- the script is), the library `redis`, the environment that scripts get, and `patterns` (what matches texts). Returns what runs a
 -- script or a function, and what runs a library's text.
 local seen, spent, place, redis, env, patterns = ...
-local error, type, tostring, rawnext, select = error, type, tostring, next, select
+local error, type, tostring, tonumber, rawnext, select = error, type, tostring, tonumber, next, select
 local pcall0, xpcall0, loadstring0, setfenv0 = pcall, xpcall, loadstring, setfenv
 local setmetatable0, getmetatable0, rawset0 = setmetatable, getmetatable, rawset
 
 -- A script that was stopped cannot go on: what catches errors raises this one again.
 local function unless_spent(...)
-  if spent() then error("Script stopped: it ran more instructions than a script may", 0) end
+  local why = spent()
+  if why then error(why, 0) end
   return ...
 end
 
@@ -116,6 +117,28 @@ function string.gsub(s, p, with, most)
   return concat(parts), count
 end
 
+local repeated = patterns.rep
+function string.rep(s, n)
+  s = text(s, 1, "rep")
+  local count = tonumber(n)
+  if not count then error("bad argument #2 to 'rep' (number expected, got " .. type(n) .. ")", 2) end
+  return repeated(s, count)
+end
+
+-- Sorting is one instruction, however many comparisons it has and however long each takes. Here each has instructions of its own.
+local sort = table.sort
+local function less(a, b) return a < b end
+function table.sort(t, order)
+  if type(t) ~= "table" then error("bad argument #1 to 'sort' (table expected, got " .. type(t) .. ")", 2) end
+  local kind, by = type(order), order
+  if kind == "nil" then
+    by = less
+  elseif kind == "function" then
+    by = function(a, b) return order(a, b) end
+  end
+  return sort(t, by)
+end
+
 local shared = {}
 for _, name in ipairs { "assert", "error", "getmetatable", "ipairs", "rawequal", "rawget", "select", "tonumber", "type", "unpack",
   "_VERSION", "string", "table", "math", "cjson", "bit", "KEYS", "ARGV" } do
@@ -142,7 +165,8 @@ local function caught(ok, what, ...)
 end
 function shared.pcall(...) return unless_spent(caught(pcall0(...))) end
 function shared.xpcall(f, handler)
-  return unless_spent(xpcall0(f, function(err) return handler(seen(err)) end))
+  -- Nothing of a script that was stopped runs any more: its handlers might go on for long.
+  return unless_spent(xpcall0(f, function(err) return spent() or handler(seen(err)) end))
 end
 
 -- Addresses differ between replicas: no script sees one.

@@ -1,9 +1,11 @@
 //! A Lua state that runs one script, or one function of a library.
 
 use core::cell::{Cell, RefCell};
+use std::rc::Rc;
+
 use mlua::{Error, Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, Variadic};
 
-use super::budget::{Budget, INSTRUCTIONS};
+use super::budget::Budget;
 use super::{bits, convert, json, library, strings, table};
 use crate::acl::user::User;
 use crate::args::Args;
@@ -49,6 +51,14 @@ impl Target<'_, '_> {
             Self::Change(change) => change.rights,
             Self::View(view) => view.rights,
         }
+    }
+
+    /// How long it may take.
+    fn budget(&self) -> Rc<Budget> {
+        Budget::new(match self {
+            Self::Change(change) => change.deadline,
+            Self::View(view) => view.deadline,
+        })
     }
 
     /// Says that memory is short.
@@ -395,17 +405,17 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Sets up a state for texts that errors call `name`. Their scripts end after `instructions`.
-    pub fn new(lua: &Lua, env: Table, redis: &Table, name: &'static str, instructions: u64) -> Result<Self> {
+    /// Sets up a state for texts that errors call `name`. Their scripts end when the budget does.
+    pub fn new(lua: &Lua, env: Table, redis: &Table, name: &'static str, budget: &Rc<Budget>) -> Result<Self> {
         let globals = lua.globals();
         globals.raw_set("cjson", json::library(lua)?)?;
         globals.raw_set("bit", bits::library(lua)?)?;
         let seen = lua.create_function(seen)?;
-        let is_spent = lua.create_function(|lua, ()| Ok(Budget::left(lua) == 0))?;
+        let spent = lua.create_function(|lua, ()| Ok(Budget::of(lua).spent()))?;
         let place = lua.create_function(move |lua, ()| place(lua, name))?;
         let patterns = strings::library(lua)?;
-        Budget::limit(lua, instructions)?;
-        let (run, load) = lua.load(PRELUDE).set_name("=redis").call((seen, is_spent, place, redis, &env, patterns))?;
+        budget.limit(lua)?;
+        let (run, load) = lua.load(PRELUDE).set_name("=redis").call((seen, spent, place, redis, &env, patterns))?;
         Ok(Self { env, run, load })
     }
 }
@@ -419,17 +429,21 @@ fn perform(
     env: Table,
     act: impl FnOnce(&Stage) -> Result<MultiValue>,
 ) -> Answer {
-    let seed = target.random();
+    let (budget, seed) = (target.budget(), target.random());
     let redis = seed_math(lua, seed).and_then(|()| redis(lua)).map_err(|what| internal(&what))?;
     let (target, three) = (RefCell::new(target), Cell::new(false));
-    let carry_out = |values: &[Value]| arguments(values).and_then(|args| target.borrow_mut().call(&args, leave));
+    // The outer error stops the script, whoever would catch the inner one.
+    let carry_out = |values: &[Value]| -> Result<Answer> {
+        budget.point().map_err(Error::runtime)?;
+        Ok(arguments(values).and_then(|args| target.borrow_mut().call(&args, leave)))
+    };
     let ran = lua.scope(|scope| {
-        let call = |lua: &Lua, values: Variadic<Value>| match carry_out(&values) {
+        let call = |lua: &Lua, values: Variadic<Value>| match carry_out(&values)? {
             Ok(reply) => convert::value(lua, &reply, three.get()),
             Err(fault) => Err(raise(fault)),
         };
         redis.raw_set("call", scope.create_function(call)?)?;
-        let pcall = |lua: &Lua, values: Variadic<Value>| match carry_out(&values) {
+        let pcall = |lua: &Lua, values: Variadic<Value>| match carry_out(&values)? {
             Ok(reply) => convert::value(lua, &reply, three.get()),
             Err(fault) => convert::error(lua, &fault),
         };
@@ -442,7 +456,7 @@ fn perform(
             _ => Err(Error::runtime("RESP version must be 2 or 3.")),
         })?;
         redis.raw_set("setresp", setresp)?;
-        act(&Stage::new(lua, env, &redis, name, INSTRUCTIONS)?)
+        act(&Stage::new(lua, env, &redis, name, &budget)?)
     });
     let values = match ran {
         Ok(values) => values.into_vec(),

@@ -1,17 +1,31 @@
 //! The scripts that a server knows by their digests.
 
-use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 use std::collections::HashMap;
+
+use archipelago_platform::atomic::{AtomicU64, Ordering::Relaxed};
+use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
+use archipelago_platform::time::Duration;
 
 use super::state;
 use crate::args::Args;
 use crate::command::{self, Command};
+use crate::deadline::{Deadline, LIMIT};
 use crate::family::generic::unknown_subcommand;
 use crate::reply::{Answer, Fault, Reply, fault};
 
-/// Scripts by the digests of their texts, in lower case. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct Scripts(Arc<Mutex<HashMap<String, Arc<[u8]>>>>);
+/// Scripts by the digests of their texts, in lower case, and how long any may run. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Scripts {
+    known: Arc<Mutex<HashMap<String, Arc<[u8]>>>>,
+    /// In milliseconds; 0: without a limit of time.
+    limit: Arc<AtomicU64>,
+}
+
+impl Default for Scripts {
+    fn default() -> Self {
+        Self { known: Arc::default(), limit: Arc::new(AtomicU64::new(LIMIT)) }
+    }
+}
 
 /// The SHA-1 of bytes, in hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> String {
@@ -20,7 +34,20 @@ pub fn digest(bytes: &[u8]) -> String {
 
 impl Scripts {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<[u8]>>> {
-        self.0.lock().expect("nothing panics while it is locked")
+        self.known.lock().expect("nothing panics while it is locked")
+    }
+
+    /// How long scripts may run from now on, in milliseconds; 0: without a limit of time.
+    pub fn limit(&self, millis: u64) {
+        self.limit.store(millis, Relaxed);
+    }
+
+    /// That of a call, if there is any.
+    pub fn deadline(&self) -> Option<Arc<Deadline>> {
+        match self.limit.load(Relaxed) {
+            0 => None,
+            millis => Some(Arc::new(Deadline::new(Duration::from_millis(millis)))),
+        }
     }
 
     /// Makes `EVAL` of an `EVALSHA`, and `EVAL_RO` of the `EVAL` of a script that says that it only reads. Remembers the text of

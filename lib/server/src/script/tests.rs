@@ -2,9 +2,14 @@
 
 use crate::acl::selector::Selector;
 use crate::acl::user::User;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
 use crate::args::Args;
 use crate::command;
 use crate::db::Db;
+use crate::deadline::Deadline;
 use crate::operation::{Call, Write};
 use crate::reply::{Protocol, Reply};
 
@@ -13,7 +18,7 @@ pub fn call(words: &[&str]) -> Call {
     let args: Args = words.iter().collect();
     let part = if words[0] == "function" { format!("function|{}", words[1]) } else { words[0].to_owned() };
     let command = command::find(part.as_bytes()).or(command::find(&args[0])).unwrap();
-    Call { command, args, db: 0, now: 1_500, seed: 7, wishes: 0, rights: None }
+    Call { command, args, db: 0, now: 1_500, seed: 7, wishes: 0, rights: None, deadline: None }
 }
 
 fn write(words: &[&str]) -> Write {
@@ -246,4 +251,82 @@ fn scripts_end() {
     assert!(eval("local t = {} for i = 1, 1e3 do t = {t} end return cjson.encode(t)").contains("excessive depth"));
     assert!(eval("return cjson.decode(string.rep('[', 1e6))").contains("recursion limit"));
     assert!(eval("local f f = function() return 1 + f() end return f()").contains("stack overflow"));
+}
+
+/// An operation that may run for so long.
+fn within(limit: Duration, words: &[&str]) -> Write {
+    Write::Call(Call { deadline: Some(Arc::new(Deadline::new(limit))), ..call(words) })
+}
+
+const LATE: &str = "Script stopped: it ran longer than a script may";
+
+#[test]
+fn what_takes_long_in_few_instructions_ends() {
+    let (mut one, mut other) = (Db::default(), Db::default());
+    for db in [&mut one, &mut other] {
+        let fill = write(&["eval", "for i = 1, 1000 do redis.call('set', 'key:' .. i, i) end", "0"]);
+        assert_eq!(shown(&db.write(&fill).reply), "$-1");
+    }
+    for body in [
+        "for i = 1, 1e9 do redis.call('keys', '*') end",
+        "for i = 1, 1e9 do redis.pcall('incr', 'n') end",
+        "while true do pcall(redis.call, 'incr', 'm') end",
+        "local a = ('x'):rep(1e6) local b = a .. 'x' for i = 1, 1e9 do local is = a < b end",
+        "local t = {} for i = 1, 1e9 do t[i % 9] = ('x'):rep(1000) .. i end",
+        "local t = {} for i = 1, 1e9 do table.insert(t, 1, i) end",
+        "local a, t = ('x'):rep(1e5), {} for i = 1, 1e4 do t[i] = a .. i end table.sort(t)",
+        "local t = {} for i = 1, 1e5 do t[i] = i end table.sort(t, function(a, b) return string.rep('', 2e9) == '' and a < b end)",
+        "xpcall(function() while true do redis.call('incr', 'x') end end, function() while true do redis.call('incr', 'h') end end)",
+        "return ('a'):gsub('a', function() while true do pcall(redis.call, 'incr', 'g') end end)",
+    ] {
+        let operation = within(Duration::from_millis(5), &["eval", body, "0"]);
+        let answer = one.write(&operation).reply;
+        assert!(shown(&answer).contains(LATE), "{body}: {}", shown(&answer));
+        assert_eq!(answer, other.write(&operation).reply, "{body}");
+        assert_eq!(one.digest(), other.digest(), "{body}");
+    }
+    assert_eq!(shown(&one.write(&write(&["exists", "h"])).reply), ":0", "no handler of a stopped script runs");
+    let set = within(Duration::ZERO, &["eval", "return redis.call('set', 'late', '1')", "0"]);
+    assert!(shown(&one.write(&set).reply).contains(LATE), "each call is a point, before it is carried out");
+    assert_eq!(shown(&one.write(&write(&["exists", "late"])).reply), ":0");
+    let library = "#!lua name=l\nwhile true do local x = ('x'):rep(1e5) end";
+    let load = within(Duration::ZERO, &["function", "load", library]);
+    assert!(shown(&one.write(&load).reply).contains(LATE));
+    let read = within(Duration::ZERO, &["eval_ro", "while true do redis.call('keys', '*') end", "0"]);
+    let Write::Call(read) = read else { unreachable!("it is a call") };
+    assert!(shown(&one.read(&crate::operation::Read::Call(read)).reply).contains(LATE));
+    let soon = within(Duration::from_secs(3600), &["eval", "return redis.call('get', 'key:7')", "0"]);
+    assert_eq!(shown(&one.write(&soon).reply), "$1 7");
+}
+
+/// Scripts whose time is over about when they end, on two replicas that begin at different moments.
+#[test]
+fn replicas_stop_a_script_at_the_same_place() {
+    let body = "for i = 1, 1000 do redis.call('rpush', KEYS[1], i) redis.call('incr', 'n') end return 'whole'";
+    let mut replicas = [Db::default(), Db::default()];
+    let [mut stopped, mut whole] = [0, 0];
+    for round in 0..200_u32 {
+        let operation = within(Duration::from_micros(u64::from(round) * 101 % 8_000), &["eval", body, "1", "l"]);
+        let barrier = Barrier::new(replicas.len());
+        let answers: Vec<Reply> = thread::scope(|scope| {
+            let (operation, barrier) = (&operation, &barrier);
+            let runs = replicas.iter_mut().enumerate().map(|(number, db)| {
+                scope.spawn(move || {
+                    barrier.wait();
+                    if number as u32 == round % 2 {
+                        thread::sleep(Duration::from_micros(u64::from(round) * 37 % 2_000));
+                    }
+                    db.write(operation).reply
+                })
+            });
+            let runs: Vec<_> = runs.collect();
+            runs.into_iter().map(|run| run.join().unwrap()).collect()
+        });
+        assert_eq!(answers[0], answers[1], "round {round}");
+        assert_eq!(replicas[0].digest(), replicas[1].digest(), "round {round}");
+        let answer = shown(&answers[0]);
+        assert!(answer == "$5 whole" || answer.contains(LATE), "{answer}");
+        *if answer == "$5 whole" { &mut whole } else { &mut stopped } += 1;
+    }
+    assert!(stopped > 20, "{stopped} were stopped, {whole} ran to their ends");
 }

@@ -5,14 +5,18 @@ use archipelago_platform::sync::Mutex;
 use super::events;
 use super::shared::{Shared, lock};
 use crate::config::keeping;
+#[cfg(feature = "lua")]
+use crate::deadline::LIMIT;
 use crate::operation::Write;
 
 /// Their names and first values.
-pub const PARAMETERS: [(&str, &str); 8] = [
+pub const PARAMETERS: [(&str, &str); 10] = [
+    ("busy-reply-threshold", "5000"),
     ("client-output-buffer-limit", "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"),
     ("hll-sparse-max-bytes", "3000"),
     ("latency-monitor-threshold", "0"),
     ("latency-tracking", "yes"),
+    ("lua-time-limit", "5000"),
     ("notify-keyspace-events", ""),
     ("slowlog-log-slower-than", "10000"),
     ("slowlog-max-len", "128"),
@@ -40,6 +44,7 @@ pub fn check(name: &str, value: &str, before: &str) -> Option<Result<String, &'s
         },
         "slowlog-log-slower-than" => number(-1),
         "slowlog-max-len" | "latency-monitor-threshold" | "tracking-table-max-keys" => number(0),
+        "lua-time-limit" | "busy-reply-threshold" => number(0),
         "protected-mode" if matches!(value, "yes" | "no") => Ok(value.to_owned()),
         "protected-mode" => Err("argument must be 'yes' or 'no'"),
         "aclfile" => Err("can't set immutable config"),
@@ -137,6 +142,8 @@ impl Shared {
             "hll-sparse-max-bytes" => return vec![Write::Sparse { most: value.parse().unwrap_or(u32::MAX) }],
             "client-output-buffer-limit" => self.limits.set(&value),
             "tracking-table-max-keys" => self.tracking.limit(value.parse().unwrap_or(0)),
+            #[cfg(feature = "lua")]
+            "busy-reply-threshold" | "lua-time-limit" => self.scripts.limit(value.parse().unwrap_or(LIMIT)),
             "requirepass" => self.acl.require(value.as_bytes()),
             _ => self.slow.configure(&name, &value),
         }
@@ -155,7 +162,7 @@ mod tests {
 
     #[test]
     fn limits_are_read_as_redis_reads_them() {
-        let before = PARAMETERS[0].1;
+        let before = PARAMETERS[1].1;
         let after = limits("normal 1mb 2k 3 PUBSUB 0 0 0", before).unwrap();
         assert_eq!(after, "normal 1048576 2000 3 slave 268435456 67108864 60 pubsub 0 0 0");
         assert_eq!(limits_of(&after, "normal"), Limits { hard: 1 << 20, soft: 2000, seconds: 3 });

@@ -21,7 +21,16 @@ use std::time::Duration;
 
 pub fn call(line: &str) -> operation::Call {
     let args: Args = line.split(' ').collect();
-    operation::Call { command: command::find(&args[0]).unwrap(), args, db: 0, now: 1, seed: 1, wishes: 0, rights: None }
+    operation::Call {
+        command: command::find(&args[0]).unwrap(),
+        args,
+        db: 0,
+        now: 1,
+        seed: 1,
+        wishes: 0,
+        rights: None,
+        deadline: None,
+    }
 }
 
 fn open(disk: &Simulated) -> Result<Store, String> {

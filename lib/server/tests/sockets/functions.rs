@@ -95,6 +95,12 @@ fn libraries_survive_kills() {
     std::fs::remove_dir_all(directory).unwrap();
 }
 
+/// Of a server that stops no script by time: how long scripts take here depends on the machine.
+fn without_time(loops: usize) -> Settings {
+    let parameters = vec![("lua-time-limit", "0".into())];
+    Settings { loops, replicas: 2, parameters, ..Settings::default() }
+}
+
 /// Takes about a second, and answers with what a key holds then.
 fn slow(flags: &str, after: &str) -> String {
     format!(
@@ -105,7 +111,7 @@ fn slow(flags: &str, after: &str) -> String {
 
 #[test]
 fn a_function_that_reads_runs_beside_changes() {
-    let server = started(Settings { loops: 1, replicas: 2, ..Settings::default() });
+    let server = started(without_time(1));
     let (mut slowly, mut writer) = (Client::new(server.address()), Client::new(server.address()));
     assert_eq!(load(&mut writer, "lib", &slow("'no-writes'", "return redis.call('get', 'n')")), "lib");
     slowly.send(&request(&["FCALL", "slow", "0"])).unwrap();
@@ -122,7 +128,7 @@ fn a_function_that_reads_runs_beside_changes() {
 
 #[test]
 fn a_function_that_is_replaced_while_it_waits_for_a_thread_is_a_change() {
-    let server = started(Settings { loops: 1, replicas: 2, ..Settings::default() });
+    let server = started(without_time(1));
     let mut clients = [(); 3].map(|()| Client::new(server.address()));
     let [busy, waits, writer] = &mut clients;
     let read = "redis.register_function{function_name='f', flags={'no-writes'}, callback=function() return 'read' end}";
@@ -151,7 +157,7 @@ fn resident() -> usize {
 
 #[test]
 fn hostile_libraries_harm_nobody() {
-    let server = started(Settings { loops: 2, replicas: 2, ..Settings::default() });
+    let server = started(without_time(2));
     let (mut hostile, mut other) = (Client::new(server.address()), Client::new(server.address()));
     assert_eq!(load(&mut other, "counts", COUNTS), "counts");
     let before = resident();

@@ -2,10 +2,17 @@
 
 use crate::client::Client;
 use crate::durable;
-use archipelago_journal::Simulated;
-use archipelago_server::config::Settings;
+use archipelago_journal::{Disk, Fault, Simulated};
+use archipelago_server::config::{Appendonly, Settings};
+use archipelago_server::deadline::Deadline;
+use archipelago_server::log::Store;
+use archipelago_server::operation::{self, Write};
+use archipelago_server::reply::Reply;
 use archipelago_server::server::Server;
+use archipelago_server::stops::{Entry, Place, Stops};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 const BODY: &str = "for i = 1, 5 do redis.call('rpush', KEYS[1], math.random(1000), redis.call('time')[2]) end \
      redis.call('sadd', 's', 'a', 'b', 'c', 'd') redis.call('rpush', KEYS[1], redis.call('spop', 's')) \
@@ -37,4 +44,174 @@ fn replicas_and_a_log_agree_on_scripts() {
     assert_eq!(client.ask("LRANGE l 0 -1"), there[0]);
     assert_eq!(client.ask("SMEMBERS s"), left[0]);
     later.stop().unwrap();
+}
+
+#[test]
+fn scripts_end_by_time_and_the_server_goes_on() {
+    let disk = Simulated::new();
+    let settings = Settings { replicas: 2, parameters: vec![("lua-time-limit", "20".into())], ..durable::settings() };
+    let server = Server::start_on(&settings, Arc::new(disk.clone())).unwrap();
+    let mut clients = [Client::new(server.address()), Client::new(server.address())];
+    assert_eq!(clients[0].ask("CONFIG GET busy-reply-threshold"), "busy-reply-threshold 20");
+    let late = "-ERR Script stopped: it ran longer than a script may script: ";
+    let endless = "while true do redis.pcall('incr', 'n') end";
+    for round in 0..4 {
+        let answer = clients[round % 2].call(&["EVAL", endless, "0"]).unwrap();
+        assert!(answer.starts_with(late), "{answer}");
+        let there = clients.each_mut().map(|client| client.ask("GET n"));
+        assert_eq!(there[0], there[1]);
+    }
+    let reads = "#!lua flags=no-writes\nwhile true do redis.call('keys', '*') end";
+    assert!(clients[0].call(&["EVAL", reads, "0"]).unwrap().starts_with(late));
+    let n = clients[1].ask("GET n");
+    assert_eq!(clients[0].ask("CONFIG SET busy-reply-threshold 0"), "+OK");
+    assert_eq!(clients[0].ask("CONFIG GET lua-time-limit"), "lua-time-limit 0");
+    assert_eq!(clients[0].ask("CONFIG SET lua-time-limit 5000"), "+OK");
+    assert_eq!(clients[0].call(&["EVAL", "return 1", "0"]).unwrap(), ":1");
+    server.stop().unwrap();
+    let later = Server::start_on(&settings, Arc::new(disk.restarted())).unwrap();
+    assert_eq!(Client::new(later.address()).ask("GET n"), n);
+    later.stop().unwrap();
+}
+
+/// A transaction of two scripts that may run for so long.
+fn long(limit: Duration) -> Write {
+    let script = |key: &str| {
+        let body = format!("for i = 1, 2000 do redis.call('incr', '{key}') end");
+        let args = ["eval", &body, "0"].iter().collect();
+        let deadline = Some(Arc::new(Deadline::new(limit)));
+        operation::Call { args, deadline, ..durable::call("eval x 0") }
+    };
+    Write::Exec { calls: vec![script("a"), script("b")], watched: Vec::new(), now: 1 }
+}
+
+fn open(disk: &Simulated, appendonly: Appendonly) -> Result<Store, String> {
+    Ok(Store::open_on(Arc::new(disk.clone()), Path::new("/data"), appendonly, 2)?.0)
+}
+
+/// Runs one, and says whether its answers were given.
+fn run(store: &Store, write: Write) -> bool {
+    let outcome = store.write_many(&mut store.handle(), vec![write]).remove(0);
+    match &outcome.reply {
+        Reply::Array(both) => both.iter().all(|reply| match reply {
+            Reply::Error(fault) => fault.0.starts_with("ERR Script stopped: it ran longer"),
+            whole => *whole == Reply::Null,
+        }),
+        refused => {
+            assert!(matches!(refused, Reply::Error(fault) if fault.0.starts_with("MISCONF")), "{refused:?}");
+            false
+        }
+    }
+}
+
+#[test]
+fn power_may_fail_at_every_call_of_a_stop() {
+    let limit = Duration::from_micros(400);
+    let count = |disk: &Simulated| {
+        let Ok(store) = open(disk, Appendonly::Always) else { return (0, 0) };
+        let mut told = (0, 0);
+        for _ in 0..3 {
+            if run(&store, long(limit)) {
+                told = durable::values(&store);
+            }
+        }
+        told
+    };
+    let whole = Simulated::new();
+    let all = count(&whole);
+    assert!(all.0 + all.1 > 0, "they were stopped before they began: {all:?}");
+    let calls = whole.calls().len();
+    assert!(calls > 60, "{calls} calls are too few");
+    for at in 0..calls {
+        let disk = Simulated::new();
+        disk.fail_at(at, Fault::PowerLoss);
+        let told = count(&disk);
+        for later in [disk.power_loss(0), disk.power_loss(1), disk.power_loss(at as u64 + 2), disk.restarted()] {
+            let store = open(&later, Appendonly::Always).unwrap_or_else(|error| panic!("after call {at}: {error}"));
+            let values = durable::values(&store);
+            assert!(values.0 >= told.0 && values.1 >= told.1, "{told:?} became {values:?} after call {at}");
+            drop(store);
+            assert_eq!(durable::values(&open(&later, Appendonly::Always).unwrap()), values, "after call {at}");
+        }
+    }
+}
+
+#[test]
+fn a_stop_that_cannot_be_kept_ends_all_changes() {
+    let disk = Simulated::new();
+    let store = open(&disk, Appendonly::Always).unwrap();
+    assert!(run(&store, long(Duration::from_micros(300))));
+    // The next sync is the log's, and the one behind it that of what is known of the script.
+    let script = long(Duration::ZERO);
+    let calls = disk.calls().len();
+    disk.fail_at(calls + 3, Fault::Io);
+    assert!(!run(&store, script));
+    assert!(store.trouble().is_some() && store.sync().is_err());
+    let values = durable::values(&store);
+    for _ in 0..2 {
+        let outcome = store.write_many(&mut store.handle(), vec![Write::Call(durable::call("INCR a"))]).remove(0);
+        assert!(matches!(&outcome.reply, Reply::Error(fault) if fault.0.starts_with("MISCONF")));
+        assert_eq!(durable::values(&store), values, "reads go on");
+    }
+}
+
+/// The log's end is where the record of its last change ends.
+fn note(disk: &Simulated, place: u64, entry: Entry) {
+    Stops::open(Arc::new(disk.clone()), Path::new("/data")).unwrap().note(Place { record: place, number: 0 }, entry);
+}
+
+fn counts_to_a_thousand() -> Write {
+    let args = ["eval", "for i = 1, 1000 do redis.call('incr', 'a') end", "0"].iter().collect();
+    Write::Call(operation::Call { args, ..durable::call("eval x 0") })
+}
+
+fn write(store: &Store, write: Write) -> u64 {
+    store.write_many(&mut store.handle(), vec![write]);
+    store.appended()
+}
+
+#[test]
+fn a_script_that_ran_when_the_process_ended_is_not_carried_out() {
+    let disk = Simulated::new();
+    let store = open(&disk, Appendonly::Always).unwrap();
+    let place = write(&store, counts_to_a_thousand());
+    write(&store, Write::Call(durable::call("INCR b")));
+    write(&store, counts_to_a_thousand());
+    drop(store);
+    assert_eq!(durable::values(&open(&disk.restarted(), Appendonly::Always).unwrap()), (2_000, 1));
+    let ended = disk.restarted();
+    note(&ended, place, Entry::Running);
+    for _ in 0..2 {
+        assert_eq!(durable::values(&open(&ended, Appendonly::Always).unwrap()), (1_000, 1));
+    }
+    let stopped = disk.restarted();
+    note(&stopped, place, Entry::Running);
+    note(&stopped, place, Entry::Stopped(500));
+    // What is torn was not synced, so nobody has seen it.
+    let directory = Path::new("/data/stopped");
+    let segments = stopped.list(directory).unwrap().into_iter().filter(|name| name.ends_with(".segment"));
+    let last = directory.join(segments.max().unwrap());
+    let torn = stopped.restarted();
+    // More than the mark that the end of a process leaves behind the last entry.
+    torn.damage(&last, |bytes| bytes.truncate(bytes.len() - 40));
+    for _ in 0..2 {
+        let (a, b) = durable::values(&open(&stopped, Appendonly::Always).unwrap());
+        assert!((1_300..1_500).contains(&a) && b == 1, "calls are most of the points: {a} and {b}");
+    }
+    assert_eq!(durable::values(&open(&torn, Appendonly::Always).unwrap()), (1_000, 1));
+}
+
+#[test]
+fn stops_of_what_a_power_failure_took_hold_for_nothing_else() {
+    let disk = Simulated::new();
+    let store = open(&disk, Appendonly::EverySecond).unwrap();
+    let place = write(&store, counts_to_a_thousand());
+    let lost = disk.power_loss(0);
+    drop(store);
+    note(&lost, place, Entry::Stopped(10));
+    let store = open(&lost, Appendonly::EverySecond).unwrap();
+    assert_eq!(durable::values(&store), (0, 0), "it was synced meanwhile");
+    assert_eq!(write(&store, counts_to_a_thousand()), place, "the place is given again");
+    drop(store);
+    assert_eq!(durable::values(&open(&lost, Appendonly::EverySecond).unwrap()), (1_000, 0));
 }
