@@ -136,6 +136,20 @@ impl Reply {
         Self::Bulks(Many::Array, all.into_iter().collect())
     }
 
+    /// Bytes that it takes, about.
+    pub fn weight(&self) -> usize {
+        let beside = match self {
+            Self::Bulk(bytes) | Self::Line(bytes) => bytes.len(),
+            Self::Text(text) => text.len(),
+            Self::Bulks(_, all) => all.encoded().len(),
+            Self::Array(all) | Self::Map(all) | Self::Pairs(all) | Self::Set(all) | Self::Push(all) => {
+                all.iter().map(Self::weight).sum()
+            }
+            _ => 0,
+        };
+        size_of::<Self>() + beside
+    }
+
     /// Returns whether it is an array.
     pub fn is_array(&self) -> bool {
         matches!(self, Self::Array(_) | Self::Bulks(Many::Array, _))
