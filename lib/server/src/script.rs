@@ -23,6 +23,7 @@ pub mod functions;
 mod json;
 mod library;
 mod pattern;
+mod reach;
 mod stage;
 mod state;
 mod strings;

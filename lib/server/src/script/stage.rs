@@ -5,7 +5,7 @@
 //! of the scripts before, and there it gets little: [`TRIAL`] bytes of memory, and few commands ([`Calls`](super::state)). If that
 //! is enough, a new state would have done the same:
 //! - All that a script can write to are values of its own and the tables of libraries; what scripts get for globals is guarded.
-//!   A state whose tables are not what they were ([`Stage::is_intact`]) is dropped.
+//!   A state whose tables are not what they were ([`Stage::is_intact`]) is dropped; most texts cannot have changed them ([`reach`](super::reach)).
 //! - Instructions are counted from the script's beginning, and a text that was compiled before is the same function: one without
 //!   variables of its own outside keeps nothing of its calls.
 //! - How much memory the garbage of others leaves it cannot see, as long as it runs out of none.
@@ -20,6 +20,7 @@ use std::rc::Rc;
 use mlua::{Error, Function, Lua, LuaOptions, Result, StdLib, Table, Value, Variadic};
 
 use super::budget::Budget;
+use super::reach::may_change_libraries;
 use super::state::{Raised, text_of};
 use super::{bits, convert, json, strings, table};
 use crate::db::Random;
@@ -49,7 +50,8 @@ thread_local! {
 /// What was compiled, by the name of what it is and its text.
 #[derive(Default)]
 struct Texts {
-    functions: HashMap<(&'static str, Box<[u8]>), Function>,
+    /// Each with whether it may change libraries.
+    functions: HashMap<(&'static str, Box<[u8]>), (Function, bool)>,
     /// Of the texts.
     bytes: usize,
 }
@@ -58,7 +60,7 @@ impl Texts {
     /// Bytes of texts before all are forgotten.
     const MOST: usize = 256 << 10;
 
-    fn insert(&mut self, name: &'static str, text: &[u8], function: Function) {
+    fn insert(&mut self, name: &'static str, text: &[u8], function: (Function, bool)) {
         if self.bytes + text.len() > Self::MOST {
             *self = Self::default();
         }
@@ -82,6 +84,8 @@ pub struct Stage {
     pub load: Function,
     intact: Function,
     random: Rc<Cell<u64>>,
+    /// Says that something ran that may have changed libraries.
+    is_doubtful: Cell<bool>,
     /// The name of what runs.
     name: Rc<Cell<&'static str>>,
     /// The state.
@@ -92,6 +96,7 @@ impl Stage {
     /// For a text that errors call `name`, within `memory` bytes more. It ends when the budget does.
     fn begin(&self, name: &'static str, seed: u64, budget: &Rc<Budget>, memory: usize) -> Result<()> {
         self.name.set(name);
+        self.is_doubtful.set(false);
         self.random.set(seed);
         self.lua.set_memory_limit(memory)?;
         budget.limit(&self.lua)
@@ -112,13 +117,24 @@ impl Stage {
         let patterns = strings::library(&lua)?;
         let prelude = lua.load(PRELUDE).set_name("=redis");
         let (run, load, intact) = prelude.call((seen, spent, place, &redis, &env, patterns))?;
-        Ok(Self { texts: RefCell::default(), env, redis, run, load, intact, random, name, lua })
+        Ok(Self {
+            texts: RefCell::default(),
+            env,
+            redis,
+            run,
+            load,
+            intact,
+            random,
+            is_doubtful: Cell::new(false),
+            name,
+            lua,
+        })
     }
 
     /// Keeps it for this thread's next script, if nothing of the last one is left.
     fn give_back(self) {
         Budget::release(&self.lua);
-        if self.lua.used_memory() <= KEPT && self.is_intact() {
+        if self.lua.used_memory() <= KEPT && (!self.is_doubtful.get() || self.is_intact()) {
             WAITS.with(|waits| waits.replace(Some(self)));
         }
     }
@@ -130,7 +146,9 @@ impl Stage {
     /// A text of the name that this stage was taken for, compiled.
     pub fn compile(&self, text: &[u8]) -> core::result::Result<Function, Fault> {
         let name = self.name.get();
-        if let Some(function) = self.texts.borrow().functions.get(&(name, text.into())) {
+        let key = (name, text.into());
+        if let Some((function, is_doubtful)) = self.texts.borrow().functions.get(&key) {
+            self.is_doubtful.set(self.is_doubtful.get() | is_doubtful);
             return Ok(function.clone());
         }
         let function = compile(&self.lua, text, name, Some(&self.env)).inspect_err(|fault| {
@@ -138,7 +156,9 @@ impl Stage {
                 Budget::of(&self.lua).fail();
             }
         })?;
-        self.texts.borrow_mut().insert(name, text, function.clone());
+        let is_doubtful = may_change_libraries(text);
+        self.is_doubtful.set(self.is_doubtful.get() | is_doubtful);
+        self.texts.borrow_mut().insert(name, text, (function.clone(), is_doubtful));
         Ok(function)
     }
 }
