@@ -33,12 +33,16 @@ pub enum Reply {
     Bulk(Vec<u8>),
     /// A number with a fraction.
     Double(f64),
+    /// The digits of such a number: bytes in RESP2.
+    Digits(String),
     /// Answers in order.
     Array(Vec<Reply>),
     /// Keys and values by turns: a map in RESP3, an array in RESP2.
     Map(Vec<Reply>),
     /// Keys and values by turns: a map in RESP3, an array of arrays of two in RESP2.
     Pairs(Vec<Reply>),
+    /// Members and scores, or names and values, by turns: an array of arrays of two in RESP3, one array in RESP2.
+    Twos(Vec<Reply>),
     /// A set in RESP3, an array in RESP2.
     Set(Vec<Reply>),
     /// The same as an [`Array`](Self::Array), [`Map`](Self::Map) or [`Set`](Self::Set) of bytes: of ranges and of all that a key
@@ -136,6 +140,23 @@ impl Reply {
         Self::Bulks(Many::Array, all.into_iter().collect())
     }
 
+    /// Bytes that it takes, about.
+    pub fn weight(&self) -> usize {
+        let beside = match self {
+            Self::Bulk(bytes) | Self::Line(bytes) => bytes.len(),
+            Self::Text(text) | Self::Digits(text) => text.len(),
+            Self::Bulks(_, all) => all.encoded().len(),
+            Self::Array(all)
+            | Self::Map(all)
+            | Self::Pairs(all)
+            | Self::Twos(all)
+            | Self::Set(all)
+            | Self::Push(all) => all.iter().map(Self::weight).sum(),
+            _ => 0,
+        };
+        size_of::<Self>() + beside
+    }
+
     /// Returns whether it is an array.
     pub fn is_array(&self) -> bool {
         matches!(self, Self::Array(_) | Self::Bulks(Many::Array, _))
@@ -175,7 +196,10 @@ impl Reply {
             Self::Array(all) => many(b'*', all.len(), all, protocol, out),
             Self::Map(all) if three => many(b'%', all.len() / 2, all, protocol, out),
             Self::Pairs(all) if three => many(b'%', all.len() / 2, all, protocol, out),
-            Self::Pairs(all) => {
+            Self::Digits(digits) if three => line(b',', digits.as_bytes(), out),
+            Self::Digits(digits) => bulk(digits.as_bytes(), out),
+            Self::Twos(all) if !three => many(b'*', all.len(), all, protocol, out),
+            Self::Pairs(all) | Self::Twos(all) => {
                 header(b'*', all.len() as i64 / 2, out);
                 all.chunks(2).for_each(|pair| many(b'*', pair.len(), pair, protocol, out));
             }
@@ -316,5 +340,14 @@ mod tests {
         out.clear();
         reply.encode(Protocol::Resp3, &mut out);
         assert_eq!(out, b"%2\r\n$1\r\na\r\n,0.5\r\n_\r\n:-9223372036854775808\r\n");
+        let reply = Reply::Twos(vec![Reply::bulk("a"), Reply::Digits("1.50".into())]);
+        for (protocol, bytes) in [
+            (Protocol::Resp2, &b"*2\r\n$1\r\na\r\n$4\r\n1.50\r\n"[..]),
+            (Protocol::Resp3, b"*1\r\n*2\r\n$1\r\na\r\n,1.50\r\n"),
+        ] {
+            out.clear();
+            reply.encode(protocol, &mut out);
+            assert_eq!(out, bytes);
+        }
     }
 }

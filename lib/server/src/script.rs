@@ -6,9 +6,8 @@
 //! - Time and randomness are the operation's.
 //! - Lua 5.1 hashes strings without a seed, so tables have the same order everywhere; keys that are tables or functions are
 //!   hashed by their addresses, and such tables cannot be walked. No address becomes a string.
-//! - Each script has a Lua state of its own. The limits of memory and instructions then stop it at the same place on each
-//!   replica: in a state that other scripts, those that only read among them, had used, its memory would begin with their
-//!   garbage.
+//! - A Lua state is used for one script after the other, and none sees what another has left there ([`stage`]). The limit of
+//!   instructions stops a script at the same place on each replica.
 //! - Time ends a script that runs too long, at one point that the replicas agree on ([`Deadline`](crate::deadline::Deadline)). It is known to
 //!   a recovery.
 //!
@@ -24,6 +23,8 @@ pub mod functions;
 mod json;
 mod library;
 mod pattern;
+mod reach;
+mod stage;
 mod state;
 mod strings;
 pub mod table;

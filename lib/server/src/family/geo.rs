@@ -157,7 +157,7 @@ fn geohash(view: &View<'_>, args: &Args) -> Answer {
 fn coordinates((longitude, latitude): Place) -> Reply {
     let human = |degrees: f64| {
         let text = format!("{degrees:.17}");
-        Reply::bulk(text.trim_end_matches('0').trim_end_matches('.'))
+        Reply::Digits(text.trim_end_matches('0').trim_end_matches('.').to_owned())
     };
     Reply::Array(vec![human(longitude), human(latitude)])
 }

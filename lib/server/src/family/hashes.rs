@@ -179,10 +179,10 @@ fn hrandfield(view: &View<'_>, args: &Args) -> Answer {
     let (count, with) = chosen(args, "WITHVALUES")?;
     let Some(hash) = view.fields(&args[1])? else { return Ok(Reply::Array(Vec::new())) };
     let all: Vec<(&[u8], &[u8])> = hash.iter().collect();
-    let mut told = Vec::new();
-    for at in choose(all.len(), count, &mut random) {
-        told.push(Reply::bulk(all[at].0));
-        told.extend(with.then(|| Reply::bulk(all[at].1)));
-    }
-    Ok(Reply::Array(told))
+    let chosen = choose(all.len(), count, &mut random).into_iter().map(|at| all[at]);
+    Ok(if with {
+        Reply::Twos(chosen.flat_map(|(name, value)| [Reply::bulk(name), Reply::bulk(value)]).collect())
+    } else {
+        Reply::bulks(chosen.map(|(name, _)| name))
+    })
 }

@@ -9,7 +9,7 @@ use crate::command::{Command, Keys, category, flag};
 use crate::db::value::Value;
 use crate::db::zset::Zset;
 use crate::db::{Change, View};
-use crate::family::parse;
+use crate::family::{parse, zranges};
 use crate::reply::{Answer, Fault, Reply, fault};
 use Join::{Diff, Inter, Union};
 use category::SORTED_SET;
@@ -131,12 +131,7 @@ fn table<'m>(members: &'m Members<'_>) -> HashMap<&'m [u8], f64> {
 
 fn told(view: &View<'_>, args: &Args, how: Join, name: &str) -> Answer {
     let (result, with_scores) = join(view, args, 1, how, name)?;
-    let mut told = Vec::new();
-    for (member, score) in result.range(0, usize::MAX) {
-        told.push(Reply::bulk(member));
-        told.extend(with_scores.then_some(Reply::Double(score)));
-    }
-    Ok(Reply::Array(told))
+    Ok(zranges::members(result.range(0, usize::MAX).into_iter(), with_scores))
 }
 
 fn stored(change: &mut Change<'_>, args: &Args, how: Join, name: &'static str) -> Answer {

@@ -168,12 +168,16 @@ impl Wanted<'_> {
 fn told(view: &View<'_>, args: &Args, by: Option<By>, reverse: bool) -> Answer {
     let wanted = wanted(args, 2, by, reverse, false)?;
     let Some(zset) = view.get::<Zset>(&args[1])? else { return Ok(Reply::Array(Vec::new())) };
-    let members = wanted.of(zset).into_iter();
-    Ok(if wanted.with_scores {
-        Reply::Array(members.flat_map(|(member, score)| [Reply::bulk(member), Reply::Double(score)]).collect())
+    Ok(members(wanted.of(zset).into_iter(), wanted.with_scores))
+}
+
+/// An answer of members, with their scores or without.
+pub fn members<'z>(all: impl Iterator<Item = (&'z [u8], f64)>, with_scores: bool) -> Reply {
+    if with_scores {
+        Reply::Twos(all.flat_map(|(member, score)| [Reply::bulk(member), Reply::Double(score)]).collect())
     } else {
-        Reply::bulks(members.map(|(member, _)| member))
-    })
+        Reply::bulks(all.map(|(member, _)| member))
+    }
 }
 
 fn zrangestore(change: &mut Change<'_>, args: &Args) -> Answer {

@@ -7,7 +7,7 @@ use crate::db::{Change, View};
 use crate::family::generic::Scan;
 use crate::family::hashes::{choose, chosen};
 use crate::family::lists::{mpop, timeout};
-use crate::family::parse;
+use crate::family::{parse, zranges};
 use crate::reply::{Answer, Fault, Reply, double, fault};
 use category::SORTED_SET;
 use flag::{BLOCKING, DENYOOM, FAST, NOSCRIPT};
@@ -186,9 +186,9 @@ fn zpop(change: &mut Change<'_>, args: &Args, max: bool) -> Answer {
     }
     let count = args.get(2).map_or(Ok(1), parse::positive)?;
     let taken = take(change, &args[1], max, usize::try_from(count).unwrap_or(usize::MAX))?;
-    Ok(Reply::Array(
-        taken.into_iter().flat_map(|(member, score)| [Reply::Bulk(member), Reply::Double(score)]).collect(),
-    ))
+    let told = taken.into_iter().flat_map(|(member, score)| [Reply::Bulk(member), Reply::Double(score)]).collect();
+    // One alone is no pair among others.
+    Ok(if args.len() == 2 { Reply::Array(told) } else { Reply::Twos(told) })
 }
 
 fn zmpop(change: &mut Change<'_>, args: &Args, at: usize) -> Answer {
@@ -242,10 +242,5 @@ fn zrandmember(view: &View<'_>, args: &Args) -> Answer {
     let (count, with) = chosen(args, "WITHSCORES")?;
     let Some(zset) = view.get::<Zset>(&args[1])? else { return Ok(Reply::Array(Vec::new())) };
     let all = zset.range(0, usize::MAX);
-    let mut told = Vec::new();
-    for at in choose(all.len(), count, &mut random) {
-        told.push(Reply::bulk(all[at].0));
-        told.extend(with.then(|| Reply::Double(all[at].1)));
-    }
-    Ok(Reply::Array(told))
+    Ok(zranges::members(choose(all.len(), count, &mut random).into_iter().map(|at| all[at]), with))
 }

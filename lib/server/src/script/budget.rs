@@ -25,6 +25,9 @@ pub const STOPPED: &str = "Script stopped: it ran more instructions than a scrip
 /// What a script is told that has no time left.
 pub const LATE: &str = "Script stopped: it ran longer than a script may";
 
+/// What stops a script of which a trial has failed: nothing but the prelude sees it.
+const TRIED: &str = "Script stopped: it needs a state of its own";
+
 /// What is left to an operation's script: to all states that it has.
 pub struct Budget {
     instructions: Cell<u64>,
@@ -34,24 +37,77 @@ pub struct Budget {
     is_late: Cell<bool>,
     began: Instant,
     deadline: Option<Arc<Deadline>>,
+    /// What the script may do in a state that is kept; it is over once it does more.
+    trial: Cell<Trial>,
+}
+
+/// Whether a script runs for a trial, in a state that is kept: see [`stage`](super::stage).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trial {
+    No,
+    Goes,
+    /// It needs a state of its own. Nothing of it runs any more in this one.
+    Failed,
+}
+
+/// What was left of a budget when something began.
+pub struct Mark {
+    instructions: u64,
+    points: u64,
 }
 
 impl Budget {
     /// That of an operation that begins now.
     pub fn new(deadline: Option<&Arc<Deadline>>) -> Rc<Self> {
         let (instructions, points, is_late) = (Cell::new(INSTRUCTIONS), Cell::new(0), Cell::new(false));
-        Rc::new(Self { instructions, points, is_late, began: Instant::now(), deadline: deadline.cloned() })
+        let (began, deadline, trial) = (Instant::now(), deadline.cloned(), Cell::new(Trial::No));
+        Rc::new(Self { instructions, points, is_late, began, deadline, trial })
     }
 
     /// Has a state's scripts stopped once nothing is left. The hook stops a script after its last instruction.
     pub fn limit(self: &Rc<Self>, lua: &Lua) -> Result<()> {
         lua.set_app_data(self.clone());
-        let budget = self.clone();
-        lua.set_hook(HookTriggers::new().every_nth_instruction(INTERVAL), move |_, _| {
+        lua.set_hook(HookTriggers::new().every_nth_instruction(INTERVAL), |lua, _| {
+            let budget = Self::of(lua);
             budget.leave(budget.left().saturating_sub(INTERVAL.into()));
             budget.point().map_err(Error::runtime)?;
             Ok(VmState::Continue)
         })
+    }
+
+    /// Has a state forget its budget, and all that it holds.
+    pub fn release(lua: &Lua) {
+        lua.remove_hook();
+        lua.remove_app_data::<Rc<Self>>();
+    }
+
+    /// Begins a trial. Returns what to go back to if it fails.
+    pub fn try_out(&self) -> Mark {
+        self.trial.set(Trial::Goes);
+        Mark { instructions: self.left(), points: self.points.get() }
+    }
+
+    /// Returns whether this is a trial.
+    pub fn is_tried(&self) -> bool {
+        self.trial.get() != Trial::No
+    }
+
+    /// Says that a trial fails: what runs needs a state of its own.
+    pub fn fail(&self) {
+        if self.trial.get() == Trial::Goes {
+            self.trial.set(Trial::Failed);
+        }
+    }
+
+    /// Ends a trial. Returns whether it went well; if not, all begins anew from the mark. (Points that were passed are passed again:
+    /// the same ones.)
+    pub fn went_well(&self, mark: Mark) -> bool {
+        let went_well = self.trial.replace(Trial::No) == Trial::Goes;
+        if !went_well {
+            self.leave(mark.instructions);
+            self.points.set(mark.points);
+        }
+        went_well
     }
 
     /// The one of a state that has one.
@@ -71,7 +127,11 @@ impl Budget {
 
     /// Returns why the script is stopped, if it is.
     pub fn spent(&self) -> Option<&'static str> {
-        if self.is_late.get() { Some(LATE) } else { (self.left() == 0).then_some(STOPPED) }
+        match self.trial.get() {
+            Trial::Failed => Some(TRIED),
+            _ if self.is_late.get() => Some(LATE),
+            _ => (self.left() == 0).then_some(STOPPED),
+        }
     }
 
     /// A point of the script: the same on each replica.

@@ -67,7 +67,10 @@ pub fn value(lua: &Lua, reply: &Reply, three: bool) -> Result<Value> {
             }
             Value::Table(table)
         }
-        Reply::Pairs(all) => {
+        Reply::Digits(digits) if three => field(lua, "double", digits.parse::<f64>().unwrap_or(f64::NAN))?,
+        Reply::Digits(digits) => Value::String(lua.create_string(digits)?),
+        Reply::Twos(all) if !three => list(lua, all, three)?,
+        Reply::Pairs(all) | Reply::Twos(all) => {
             let pairs: Vec<Reply> = all.chunks(2).map(|pair| Reply::Array(pair.to_vec())).collect();
             list(lua, &pairs, three)?
         }
@@ -109,8 +112,10 @@ impl Replies {
         if let Some(word) = text(table, "ok")? {
             return Ok(Reply::Line(word));
         }
-        if let Value::Number(number) = table.raw_get("double")? {
-            return Ok(Reply::Double(number));
+        match table.raw_get("double")? {
+            Value::Number(number) => return Ok(Reply::Double(number)),
+            Value::Integer(number) => return Ok(Reply::Double(number as f64)),
+            _ => {}
         }
         for (name, both) in [("map", true), ("set", false)] {
             if let Value::Table(all) = table.raw_get(name)? {

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use mlua::{Lua, Result, Table, Value, Variadic};
 
 use super::budget::{Budget, STOPPED};
-use super::state::{self, LIBRARY, Stage};
+use super::stage::{self, LIBRARY, Stage, staged};
+use super::state::{self, Outcome};
 use crate::db::functions::{self, Function, Library, MOST};
 use crate::reply::Fault;
 use crate::resp;
@@ -20,9 +21,6 @@ const STATE: u64 = 10_000;
 
 const NAMES: &str =
     "ERR Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
-
-/// Something that may go wrong with a fault that the library's author hears of.
-type Outcome<T> = core::result::Result<T, Fault>;
 
 fn fault<T>(text: &'static str) -> Outcome<T> {
     Err(Fault::new(text))
@@ -75,7 +73,11 @@ pub type Registered = BTreeMap<String, Function>;
 fn text(lua: &Lua, value: Value, wrong: &'static str) -> Outcome<Vec<u8>> {
     match lua.coerce_string(value) {
         Ok(Some(text)) => Ok(text.as_bytes().to_vec()),
-        _ => fault(wrong),
+        Ok(None) => fault(wrong),
+        Err(what) => {
+            stage::note_value(lua, &Value::Error(what.into()));
+            fault(wrong)
+        }
     }
 }
 
@@ -178,8 +180,9 @@ impl Register {
 }
 
 /// Runs a library's text on a stage. Returns what it registered, and the callbacks by the functions' names.
-pub fn register(lua: &Lua, stage: &Stage, text: &[u8]) -> Result<Outcome<(Registered, Table)>> {
-    let chunk = match state::compile(lua, text, LIBRARY, Some(&stage.env)) {
+pub fn register(stage: &Stage, text: &[u8]) -> Result<Outcome<(Registered, Table)>> {
+    let lua = &stage.lua;
+    let chunk = match stage.compile(text) {
         Ok(chunk) => chunk,
         Err(fault) => return Ok(Err(fault)),
     };
@@ -189,7 +192,7 @@ pub fn register(lua: &Lua, stage: &Stage, text: &[u8]) -> Result<Outcome<(Regist
     let (shared, table) = (register.clone(), callbacks.clone());
     let add = move |lua: &Lua, values: Variadic<Value>| shared.add(lua, &values, &table).map_err(state::raise);
     let add = lua.create_function(add)?;
-    let api = state::basics(lua)?;
+    let api = stage::basics(lua)?;
     api.raw_set("register_function", add)?;
     let (loaded, what): (bool, Value) = stage.load.call((chunk, api))?;
     register.open.set(false);
@@ -212,12 +215,9 @@ pub fn load(name: String, code: &[u8], budget: &Rc<Budget>) -> Outcome<Library> 
         return Err(Fault::made(format!("ERR {STOPPED}")));
     }
     let mut library = Library { name, code: code.to_vec(), functions: Vec::new() };
-    let lua = state::new().map_err(|what| state::internal(&what))?;
-    let registered = || {
-        let stage = Stage::new(&lua, lua.create_table()?, &lua.create_table()?, LIBRARY, budget)?;
-        register(&lua, &stage, library.text())
-    };
-    let (registered, _) = registered().map_err(|what| state::internal(&what))??;
+    let registered =
+        staged((LIBRARY, 0), budget, |stage| Ok(register(stage, library.text())?.map(|(functions, _)| functions)));
+    let registered = registered.map_err(|what| state::internal(&what))??;
     budget.leave(budget.left().saturating_sub(STATE));
     if registered.is_empty() {
         return fault("ERR No functions registered");

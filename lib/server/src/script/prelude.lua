@@ -1,6 +1,6 @@
 -- What scripts see of Lua. Gets: `seen` (what scripts see of an error), `spent` (says why the script was stopped, if it was), `place` (where
 -- the script is), the library `redis`, the environment that scripts get, and `patterns` (what matches texts). Returns what runs a
--- script or a function, and what runs a library's text.
+-- script or a function, what runs a library's text, and what says that a script has left nothing behind.
 local seen, spent, place, redis, env, patterns = ...
 local error, type, tostring, tonumber, rawnext, select = error, type, tostring, tonumber, next, select
 local pcall0, xpcall0, loadstring0, setfenv0 = pcall, xpcall, loadstring, setfenv
@@ -141,7 +141,7 @@ end
 
 local shared = {}
 for _, name in ipairs { "assert", "error", "getmetatable", "ipairs", "rawequal", "rawget", "select", "tonumber", "type", "unpack",
-  "_VERSION", "string", "table", "math", "cjson", "bit", "KEYS", "ARGV" } do
+  "_VERSION", "string", "table", "math", "cjson", "bit" } do
   shared[name] = _G[name]
 end
 shared.redis, shared._G = redis, env
@@ -164,9 +164,17 @@ local function caught(ok, what, ...)
   return ok, type(text) == "string" and text or what
 end
 function shared.pcall(...) return unless_spent(caught(pcall0(...))) end
+-- Handlers do not hear that there is no memory.
+local function told(ok, what, ...)
+  if not ok then seen(what) end
+  return ok, what, ...
+end
 function shared.xpcall(f, handler)
   -- Nothing of a script that was stopped runs any more: its handlers might go on for long.
-  return unless_spent(xpcall0(f, function(err) return spent() or handler(seen(err)) end))
+  return unless_spent(told(xpcall0(f, function(err)
+    err = seen(err)
+    return spent() or handler(err)
+  end)))
 end
 
 -- Addresses differ between replicas: no script sees one.
@@ -204,6 +212,7 @@ end
 function shared.loadstring(text, name)
   if type(text) ~= "string" or text:byte(1) == 27 then return nil, "only text is loaded" end
   local made, what = loadstring0(text, name)
+  if not made then seen(what) end
   return made and setfenv0(made, env), what
 end
 
@@ -221,9 +230,15 @@ local globals = shared
 guard(env, function(_, name) return (found_in(globals, name)) end)
 getmetatable0("").__metatable = false
 
-local function run(body, keys, args)
-  if not keys then return xpcall0(body, whole) end
-  return xpcall0(function() return body(keys, args) end, whole)
+-- A script has its keys and arguments as globals, a function gets them.
+local function run(body, keys, args, is_function)
+  globals = shared
+  if is_function then
+    shared.KEYS, shared.ARGV = nil, nil
+    return xpcall0(function() return body(keys, args) end, whole)
+  end
+  shared.KEYS, shared.ARGV = keys, args
+  return xpcall0(body, whole)
 end
 
 -- While a library's text runs there is `redis` with `api`, and nothing else.
@@ -234,4 +249,29 @@ local function load(text, api)
   return ok, what
 end
 
-return run, load
+-- The tables that scripts can write to, as they were. What asks for a database is another function for each script.
+local fresh = { call = true, pcall = true, setresp = true }
+local libraries = {}
+for _, name in ipairs { "string", "table", "math", "cjson", "bit", "redis" } do
+  local copy, count = {}, 0
+  for key, value in rawnext, shared[name] do copy[key], count = value, count + 1 end
+  libraries[#libraries + 1] = { shared[name], copy, count }
+end
+local function intact()
+  shared.KEYS, shared.ARGV = nil, nil
+  for index = 1, #libraries do
+    local library, copy, count = libraries[index][1], libraries[index][2], libraries[index][3]
+    if getmetatable0(library) ~= nil then return false end
+    for key, value in rawnext, library do
+      if copy[key] == value then
+        count = count - 1
+      elseif not (library == redis and fresh[key]) then
+        return false
+      end
+    end
+    if count ~= 0 then return false end
+  end
+  return rawnext(env) == nil
+end
+
+return run, load, intact

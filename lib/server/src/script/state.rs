@@ -3,10 +3,11 @@
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use mlua::{Error, Function, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, Variadic};
+use mlua::{Error, Function, Lua, MultiValue, Result, Table, Value, Variadic};
 
 use super::budget::Budget;
-use super::{bits, convert, json, library, strings, table};
+use super::stage::{self, LIBRARY, MEMORY, SCRIPT, Stage, staged};
+use super::{convert, library, table};
 use crate::acl::user::User;
 use crate::args::Args;
 use crate::command::{self, Run, flag};
@@ -16,15 +17,8 @@ use crate::family::parse;
 use crate::operation::wish;
 use crate::reply::{Answer, Fault, Reply, double, fault};
 
-/// Bytes that a script may take at a time.
-const MEMORY: usize = 128 << 20;
-
-/// The name of a script's text in errors.
-const SCRIPT: &str = "@user_script";
-/// That of a library's text.
-pub const LIBRARY: &str = "@user_function";
-
-const PRELUDE: &str = include_str!("prelude.lua");
+/// Something that may go wrong with a fault that the author of a text hears of.
+pub type Outcome<T> = core::result::Result<T, Fault>;
 
 /// What a script works on.
 pub enum Target<'a, 'd> {
@@ -182,18 +176,10 @@ pub fn only_reads(text: &[u8]) -> bool {
         && without_shebang(text).is_ok_and(|(_, flags)| flags.is_some_and(|all| all & NO_WRITES != 0))
 }
 
-/// A new state.
-pub fn new() -> Result<Lua> {
-    let options = LuaOptions::new().catch_rust_panics(false);
-    let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH, options)?;
-    lua.set_memory_limit(MEMORY)?;
-    Ok(lua)
-}
-
 /// An error that scripts see as a table: of a command, or of a registration. A function of Rust raises it, since one of Lua
 /// would take its caller's place in `return redis.call(…)`, and the error would not say where it was.
 #[derive(Debug)]
-struct Raised(Fault);
+pub struct Raised(pub Fault);
 
 impl core::fmt::Display for Raised {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -208,15 +194,6 @@ pub fn raise(fault: Fault) -> Error {
     Error::external(Raised(fault))
 }
 
-/// What scripts see of an error.
-fn seen(lua: &Lua, value: Value) -> Result<Value> {
-    let Value::Error(error) = &value else { return Ok(value) };
-    match error.downcast_ref::<Raised>() {
-        Some(Raised(fault)) => convert::error(lua, fault),
-        None => Ok(Value::String(lua.create_string(text_of(error))?)),
-    }
-}
-
 /// What is wrong, without the places of all calls.
 pub fn text_of(error: &Error) -> String {
     match error {
@@ -227,24 +204,13 @@ pub fn text_of(error: &Error) -> String {
     }
 }
 
-/// Compiles a text of this name.
-pub fn compile(lua: &Lua, text: &[u8], name: &str, env: Option<&Table>) -> core::result::Result<Function, Fault> {
-    let chunk = lua.load(text).set_name(name).set_mode(mlua::chunk::ChunkMode::Text);
-    let chunk = match env {
-        Some(env) => chunk.set_environment(env.clone()),
-        None => chunk,
-    };
-    let of = if name == SCRIPT { "script (new function)" } else { "function" };
-    chunk.into_function().map_err(|what| Fault::made(format!("ERR Error compiling {of}: {}", text_of(&what))))
-}
-
 /// Compiles a script.
 ///
 /// # Errors
 /// If it does not compile.
 pub fn check(text: &[u8]) -> core::result::Result<(), Fault> {
     let (text, _) = without_shebang(text)?;
-    compile(&new().map_err(|what| internal(&what))?, text, SCRIPT, None).map(|_| ())
+    stage::compile(&stage::new().map_err(|what| internal(&what))?, text, SCRIPT, None).map(|_| ())
 }
 
 /// An error of no script's text.
@@ -273,102 +239,6 @@ fn arguments(values: &[Value]) -> core::result::Result<Args, Fault> {
     Ok(args)
 }
 
-/// What of `redis` is there while a library is loaded, too.
-pub fn basics(lua: &Lua) -> Result<Table> {
-    let redis = lua.create_table()?;
-    let log = |_: &Lua, values: Variadic<Value>| match &values[..] {
-        [] | [_] => Err(Error::runtime("redis.log() requires two arguments or more.")),
-        // Each replica runs the script: its lines would be there many times.
-        _ => Ok(()),
-    };
-    redis.raw_set("log", lua.create_function(log)?)?;
-    for (level, name) in ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"].into_iter().enumerate() {
-        redis.raw_set(name, level)?;
-    }
-    redis.raw_set("REDIS_VERSION", "7.0.15")?;
-    redis.raw_set("REDIS_VERSION_NUM", 0x0007_000f)?;
-    Ok(redis)
-}
-
-/// The functions of `redis` that ask for no database.
-fn redis(lua: &Lua) -> Result<Table> {
-    let redis = basics(lua)?;
-    let single = |name: &'static str| {
-        move |lua: &Lua, values: Variadic<Value>| match &values[..] {
-            [Value::String(text)] => {
-                let table = lua.create_table()?;
-                let bytes = text.as_bytes().to_vec();
-                let bytes = if name == "err" { coded(&bytes) } else { bytes };
-                table.raw_set(name, lua.create_string(bytes)?)?;
-                Ok(Value::Table(table))
-            }
-            _ => convert::error(lua, &Fault::new("ERR wrong number or type of arguments")),
-        }
-    };
-    redis.raw_set("error_reply", lua.create_function(single("err"))?)?;
-    redis.raw_set("status_reply", lua.create_function(single("ok"))?)?;
-    let sha1 = |lua: &Lua, values: Variadic<Value>| match &values[..] {
-        [value] => {
-            let text = lua.coerce_string(value.clone())?;
-            Ok(text.map_or_else(|| table::digest(&[]), |text| table::digest(&text.as_bytes())))
-        }
-        _ => Err(Error::runtime("wrong number of arguments")),
-    };
-    redis.raw_set("sha1hex", lua.create_function(sha1)?)?;
-    Ok(redis)
-}
-
-/// An error's text with a code before it: the first word, if there are more.
-fn coded(bytes: &[u8]) -> Vec<u8> {
-    // As in C, a zero ends it.
-    let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    let text = bytes.strip_prefix(b"-").unwrap_or(bytes);
-    if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() }
-}
-
-/// `math.random` of the operation's own randomness.
-fn seed_math(lua: &Lua, seed: u64) -> Result<()> {
-    let math: Table = lua.globals().get("math")?;
-    let state = std::rc::Rc::new(Cell::new(seed));
-    let draws = state.clone();
-    let random = move |_: &Lua, (low, high): (Option<f64>, Option<f64>)| {
-        let mut random = Random(draws.get());
-        let fraction = (random.draw() >> 11) as f64 / (1_u64 << 53) as f64;
-        draws.set(random.0);
-        let (low, high) = match (low, high) {
-            (None, _) => return Ok(fraction),
-            (Some(high), None) => (1.0, high.floor()),
-            (Some(low), Some(high)) => (low.floor(), high.floor()),
-        };
-        if low > high {
-            return Err(Error::runtime("bad argument to 'random' (interval is empty)"));
-        }
-        Ok((fraction * (high - low + 1.0)).floor() + low)
-    };
-    math.raw_set("random", lua.create_function(random)?)?;
-    let reseed = move |_: &Lua, seed: f64| {
-        state.set(seed as i64 as u64);
-        Ok(())
-    };
-    math.raw_set("randomseed", lua.create_function(reseed)?)
-}
-
-/// Where a script is: its name, and the line.
-fn place(lua: &Lua, name: &'static str) -> Result<(Option<&'static str>, Option<usize>)> {
-    for level in 1..12 {
-        let at = lua.inspect_stack(level, |frame| {
-            let is = frame.source().source.as_deref() == Some(name);
-            is.then(|| frame.current_line())
-        });
-        match at {
-            Some(Some(line)) => return Ok((Some(name), line)),
-            Some(None) => {}
-            None => break,
-        }
-    }
-    Ok((None, None))
-}
-
 fn words<'a>(lua: &Lua, all: impl Iterator<Item = &'a [u8]>) -> Result<Table> {
     lua.create_sequence_from(all.map(|word| lua.create_string(word)).collect::<Result<Vec<_>>>()?)
 }
@@ -380,7 +250,8 @@ pub fn wrong(lua: &Lua, value: &Value) -> (String, String) {
         Value::Table(error) => {
             let text = |name: &str| -> Option<String> {
                 let value: Value = error.raw_get(name).ok()?;
-                Some(lua.coerce_string(value).ok()??.to_string_lossy())
+                let text = lua.coerce_string(value).inspect_err(|_| Budget::of(lua).fail());
+                Some(text.ok()??.to_string_lossy())
             };
             line = text("err").unwrap_or(line);
             if let (Some(source), Some(at)) = (text("source"), text("line")) {
@@ -394,60 +265,90 @@ pub fn wrong(lua: &Lua, value: &Value) -> (String, String) {
     (line, place)
 }
 
-/// A state whose tables are as scripts see them.
-pub struct Stage {
-    /// The environment of what is compiled here.
-    pub env: Table,
-    /// Runs a script, or a function with its keys and arguments.
-    run: Function,
-    /// Runs a library's text.
-    pub load: Function,
+/// The commands that a script calls.
+struct Calls<'a, 'd> {
+    target: RefCell<Target<'a, 'd>>,
+    leave: Leave,
+    budget: Rc<Budget>,
+    /// Answers that were given in a trial, in order.
+    answers: RefCell<Vec<Answer>>,
+    /// Bytes of them that are left to a trial.
+    room: Cell<usize>,
+    /// How many were called since the script began or began anew.
+    count: Cell<usize>,
 }
 
-impl Stage {
-    /// Sets up a state for texts that errors call `name`. Their scripts end when the budget does.
-    pub fn new(lua: &Lua, env: Table, redis: &Table, name: &'static str, budget: &Rc<Budget>) -> Result<Self> {
-        let globals = lua.globals();
-        globals.raw_set("cjson", json::library(lua)?)?;
-        globals.raw_set("bit", bits::library(lua)?)?;
-        let seen = lua.create_function(seen)?;
-        let spent = lua.create_function(|lua, ()| Ok(Budget::of(lua).spent()))?;
-        let place = lua.create_function(move |lua, ()| place(lua, name))?;
-        let patterns = strings::library(lua)?;
-        budget.limit(lua)?;
-        let (run, load) = lua.load(PRELUDE).set_name("=redis").call((seen, spent, place, redis, &env, patterns))?;
-        Ok(Self { env, run, load })
+impl<'a, 'd> Calls<'a, 'd> {
+    /// Bytes of answers that a trial may keep.
+    const ROOM: usize = 256 << 10;
+    /// Bytes that an answer counts as, beside its own.
+    const ANSWER: usize = 128;
+
+    fn new(target: Target<'a, 'd>, leave: Leave, budget: Rc<Budget>) -> Self {
+        let (answers, room, count) = (RefCell::default(), Cell::new(Self::ROOM), Cell::new(0));
+        Self { target: RefCell::new(target), leave, budget, answers, room, count }
+    }
+
+    /// Carries a command out, or answers as it was answered before. Shows the answer to `show`.
+    ///
+    /// # Errors
+    /// Why the script is stopped, whatever would catch the answer's error.
+    fn call<T>(&self, values: &[Value], show: impl FnOnce(&Answer) -> Result<T>) -> Result<T> {
+        self.budget.point().map_err(Error::runtime)?;
+        let at = self.count.replace(self.count.get() + 1);
+        if let Some(answer) = self.answers.borrow().get(at) {
+            return show(answer);
+        }
+        let answer = arguments(values).and_then(|args| self.target.borrow_mut().call(&args, &self.leave));
+        if !self.budget.is_tried() {
+            return show(&answer);
+        }
+        let bytes = Self::ANSWER + answer.as_ref().map_or(0, Reply::weight);
+        self.room.set(self.room.get().saturating_sub(bytes));
+        if self.room.get() == 0 {
+            self.budget.fail();
+        }
+        let shown = show(&answer);
+        self.answers.borrow_mut().push(answer);
+        self.budget.spent().map_or(shown, |why| Err(Error::runtime(why)))
     }
 }
 
 /// Has `act` run something on a stage with a database. It has a name and a label in errors.
 fn perform(
-    lua: &Lua,
     mut target: Target<'_, '_>,
-    leave: &Leave,
+    leave: Leave,
     (name, label): (&'static str, &dyn Fn() -> String),
-    env: Table,
-    act: impl FnOnce(&Stage) -> Result<MultiValue>,
+    act: impl Fn(&Stage) -> Result<Outcome<MultiValue>>,
 ) -> Answer {
     let (budget, seed) = (target.budget(), target.random());
-    let redis = seed_math(lua, seed).and_then(|()| redis(lua)).map_err(|what| internal(&what))?;
-    let (target, three) = (RefCell::new(target), Cell::new(false));
-    // The outer error stops the script, whoever would catch the inner one.
-    let carry_out = |values: &[Value]| -> Result<Answer> {
-        budget.point().map_err(Error::runtime)?;
-        Ok(arguments(values).and_then(|args| target.borrow_mut().call(&args, leave)))
-    };
-    let ran = lua.scope(|scope| {
-        let call = |lua: &Lua, values: Variadic<Value>| match carry_out(&values)? {
-            Ok(reply) => convert::value(lua, &reply, three.get()),
-            Err(fault) => Err(raise(fault)),
+    let calls = Calls::new(target, leave, budget.clone());
+    let ran = staged((name, seed), &budget, |stage| {
+        calls.count.set(0);
+        let values = on_stage(stage, &calls, || act(stage))?;
+        Ok(values.and_then(|values| told(&stage.lua, &values.into_vec(), label)))
+    });
+    ran.unwrap_or_else(|what| Err(Fault::made(format!("ERR {} script: {}", text_of(&what), label()))))
+}
+
+/// Runs `act` while scripts find the commands on the stage.
+fn on_stage<T>(stage: &Stage, calls: &Calls<'_, '_>, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    let three = Cell::new(false);
+    stage.lua.scope(|scope| {
+        let call = |lua: &Lua, values: Variadic<Value>| {
+            calls.call(&values, |answer| match answer {
+                Ok(reply) => convert::value(lua, reply, three.get()),
+                Err(fault) => Err(raise(fault.clone())),
+            })
         };
-        redis.raw_set("call", scope.create_function(call)?)?;
-        let pcall = |lua: &Lua, values: Variadic<Value>| match carry_out(&values)? {
-            Ok(reply) => convert::value(lua, &reply, three.get()),
-            Err(fault) => convert::error(lua, &fault),
+        stage.redis.raw_set("call", scope.create_function(call)?)?;
+        let pcall = |lua: &Lua, values: Variadic<Value>| {
+            calls.call(&values, |answer| match answer {
+                Ok(reply) => convert::value(lua, reply, three.get()),
+                Err(fault) => convert::error(lua, fault),
+            })
         };
-        redis.raw_set("pcall", scope.create_function(pcall)?)?;
+        stage.redis.raw_set("pcall", scope.create_function(pcall)?)?;
         let setresp = scope.create_function(|_, version: f64| match version {
             2.0 | 3.0 => {
                 three.set(version == 3.0);
@@ -455,17 +356,18 @@ fn perform(
             }
             _ => Err(Error::runtime("RESP version must be 2 or 3.")),
         })?;
-        redis.raw_set("setresp", setresp)?;
-        act(&Stage::new(lua, env, &redis, name, &budget)?)
-    });
-    let values = match ran {
-        Ok(values) => values.into_vec(),
-        Err(what) => return Err(Fault::made(format!("ERR {} script: {}", text_of(&what), label()))),
-    };
-    match &values[..] {
+        stage.redis.raw_set("setresp", setresp)?;
+        act()
+    })
+}
+
+/// The answer of what the prelude returned.
+fn told(lua: &Lua, values: &[Value], label: &dyn Fn() -> String) -> Answer {
+    match values {
         [Value::Boolean(true)] => Ok(Reply::Null),
         [Value::Boolean(true), value, ..] => convert::answer(value),
         [_, value, ..] => {
+            stage::note_value(lua, value);
             let (line, place) = wrong(lua, value);
             Err(Fault::made(format!("{line} script: {}{place}", label())))
         }
@@ -480,35 +382,31 @@ fn perform(
 pub fn run(target: Target<'_, '_>, args: &Args, keys: usize) -> Answer {
     let (text, flags) = without_shebang(&args[1])?;
     let leave = Leave::of(&target, flags)?;
-    let lua = new().map_err(|what| internal(&what))?;
-    let prepared = || {
-        lua.globals().raw_set("KEYS", words(&lua, args.from(3).take(keys))?)?;
-        lua.globals().raw_set("ARGV", words(&lua, args.from(3 + keys))?)?;
-        lua.create_table()
-    };
-    let env = prepared().map_err(|what| internal(&what))?;
-    let script = compile(&lua, text, SCRIPT, Some(&env))?;
     let label = || table::digest(&args[1]);
-    perform(&lua, target, &leave, (SCRIPT, &label), env, |stage| stage.run.call(script))
+    perform(target, leave, (SCRIPT, &label), |stage| {
+        let script = match stage.compile(text) {
+            Ok(script) => script,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let (keys, args) = (words(&stage.lua, args.from(3).take(keys))?, words(&stage.lua, args.from(3 + keys))?);
+        stage.run.call((script, keys, args, false)).map(Ok)
+    })
 }
 
 /// Calls a function: its number of keys is the second argument of `args`.
 ///
-/// The library's text is run anew, in a state of its own, as when it was loaded: it registers the same functions, and what
-/// another call has left in its variables is not there. So a call on one replica alone changes nothing.
+/// The library's text is run anew, as when it was loaded: it registers the same functions, and what another call has left in its
+/// variables is not there. So a call on one replica alone changes nothing.
 ///
 /// # Errors
 /// Those of the function.
 pub fn call(target: Target<'_, '_>, library: &Library, function: &Registered, args: &Args, keys: usize) -> Answer {
     let leave = Leave::of(&target, Some(function.flags))?;
-    let lua = new().map_err(|what| internal(&what))?;
-    let env = lua.create_table().map_err(|what| internal(&what))?;
     let label = || function.name.clone();
-    perform(&lua, target, &leave, (LIBRARY, &label), env, |stage| {
-        let (_, callbacks) =
-            library::register(&lua, stage, library.text())?.map_err(|fault| Error::runtime(fault.0))?;
+    perform(target, leave, (LIBRARY, &label), |stage| {
+        let (_, callbacks) = library::register(stage, library.text())?.map_err(|fault| Error::runtime(fault.0))?;
         let callback: Function = callbacks.raw_get(&*function.name)?;
-        let (keys, args) = (words(&lua, args.from(3).take(keys))?, words(&lua, args.from(3 + keys))?);
-        stage.run.call((callback, keys, args))
+        let (keys, args) = (words(&stage.lua, args.from(3).take(keys))?, words(&stage.lua, args.from(3 + keys))?);
+        stage.run.call((callback, keys, args, true)).map(Ok)
     })
 }

@@ -330,3 +330,100 @@ fn replicas_stop_a_script_at_the_same_place() {
     }
     assert!(stopped > 20, "{stopped} were stopped, {whole} ran to their ends");
 }
+
+#[test]
+fn a_script_leaves_nothing_behind() {
+    let run = |body: &str| shown(&Db::default().write(&write(&["eval", body, "1", "key", "arg"])).reply);
+    let untouched = "local function is(it) return type(it) == 'function' end \
+        return {#KEYS, #ARGV, string.x == nil and redis.x == nil and rawget(_G, 1) == nil and ('a'):upper() == 'A', \
+        is(string.sub) and is(math.random) and is(redis.call) and is(cjson.encode) and is(table.sort), \
+        math.pi > 3, string.nothing == nil and getmetatable(string) == nil, math.random(1000)}";
+    let first = run(untouched);
+    assert!(first.starts_with("*7 :1 :1 :1 :1 :1 :1 :"), "{first}");
+    for body in [
+        "string.x = 1 return 1",
+        "redis.x = 1 return 1",
+        "redis.call = nil redis.pcall = 1 return 1",
+        "rawset(string, 'sub', nil) return 1",
+        "math.pi = 1 return 1",
+        "cjson.encode = tostring return 1",
+        "table.sort = nil return 1",
+        "table.insert(_G, 'x') return 1",
+        "setmetatable(string, {__metatable = false, __index = function() return 1 end}) return 1",
+        "setmetatable(redis, {__index = function() return 1 end}) return 1",
+        "string.upper = function() return 'changed' end return 1",
+        "math.randomseed(7) return math.random(1000)",
+        "table.insert(KEYS, 'more') ARGV[1] = nil return 1",
+        "redis.setresp(3) return 1",
+        "return error('raised')",
+        "local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end",
+        "while true do end",
+        "string.x = 1 while true do end",
+        "return redis.call('nothing')",
+        "no script",
+    ] {
+        let _ = run(body);
+        assert_eq!(run(untouched), first, "after {body}");
+    }
+    assert_eq!(shown(&Db::default().write(&write(&["eval", "return #KEYS + #ARGV", "0"])).reply), ":0");
+}
+
+#[test]
+fn a_text_that_ran_before_runs_anew() {
+    let run = |body: &str| shown(&Db::default().write(&write(&["eval", body, "0"])).reply);
+    let counts = "local n = 0 local function more() n = n + 1 return n end return more() + more()";
+    // More texts than are kept compiled, one of them larger than all that are kept.
+    let long = format!("return {}1", "1 + ".repeat(80_000));
+    assert_eq!(run(counts), ":3");
+    for number in 0..300 {
+        assert_eq!(
+            run(&format!("{} return {number}", "-".repeat(2) + &"x".repeat(1_000) + "\n")),
+            format!(":{number}")
+        );
+        assert_eq!(run(counts), ":3");
+    }
+    assert!(run(&long).starts_with("-ERR") || run(&long) == ":80001");
+    assert_eq!(run(counts), ":3");
+    // The same text as a script and as a library is two texts.
+    assert!(run("redis.register_function('f', function() return 1 end)").starts_with("-ERR"));
+}
+
+#[test]
+fn what_needs_a_state_of_its_own_begins_anew_and_calls_nothing_twice() {
+    let counted = "redis.call('incr', 'n') ";
+    for (body, expected) in [
+        ("for n = 1, 5000 do redis.call('rpush', 'l', n) end return redis.call('llen', 'l')", ":5000"),
+        ("local s = ('x'):rep(20 * 2^20) return #s", ":20971520"),
+        ("local ok, s = pcall(string.rep, 'x', 20 * 2^20) return ok and #s", ":20971520"),
+        (
+            "local s = 'x' local ok = pcall(function() for n = 1, 24 do s = s .. s end end) return ok and #s",
+            ":16777216",
+        ),
+        (
+            "local ok, s = xpcall(function() return ('x'):rep(20 * 2^20) end, function() return 1 end) return ok and #s",
+            ":20971520",
+        ),
+        ("local f = loadstring('return #[[' .. ('x'):rep(9 * 2^20) .. ']]') return f()", ":9437184"),
+        (
+            "redis.setresp(3) local s = ('x'):rep(20 * 2^20) redis.setresp(2) return type(redis.call('get', 'no'))",
+            "$7 boolean",
+        ),
+        ("for n = 1, 3000 do redis.call('get', 'n') end return redis.call('incr', 'n')", ":2"),
+        ("redis.call('set', 'v', ('x'):rep(300000)) return #redis.call('get', 'v')", ":300000"),
+        ("error('not enough memory')", "-ERR user_script:1: not enough memory script"),
+    ] {
+        let mut db = Db::default();
+        let answer = shown(&db.write(&write(&["eval", &format!("{counted}{body}"), "0"])).reply);
+        assert!(answer.starts_with(expected), "{body}: {answer}");
+        let count = if body.contains("'incr'") { "$1 2" } else { "$1 1" };
+        assert_eq!(shown(&db.write(&write(&["get", "n"])).reply), count, "{body}");
+    }
+    // Chance is that of the operation, either way.
+    let draws = "local t = {math.random(1000), redis.call('srandmember', 's')} ";
+    let drawn = |more: &str| {
+        let mut db = Db::default();
+        let _ = db.write(&write(&["sadd", "s", "a", "b", "c", "d", "e", "f", "g", "h"]));
+        shown(&db.write(&write(&["eval", &format!("{draws}{more} t[3] = math.random(1000) return t"), "0"])).reply)
+    };
+    assert_eq!(drawn(""), drawn("local s = ('x'):rep(20 * 2^20)"));
+}
