@@ -47,11 +47,13 @@ thread_local! {
     static WAITS: RefCell<Option<Stage>> = const { RefCell::new(None) };
 }
 
+/// What a text was compiled to, and whether it may change libraries.
+type Compiled = (Function, bool);
+
 /// What was compiled, by the name of what it is and its text.
 #[derive(Default)]
 struct Texts {
-    /// Each with whether it may change libraries.
-    functions: HashMap<(&'static str, Box<[u8]>), (Function, bool)>,
+    functions: HashMap<(&'static str, Box<[u8]>), Compiled>,
     /// Of the texts.
     bytes: usize,
 }
@@ -60,7 +62,7 @@ impl Texts {
     /// Bytes of texts before all are forgotten.
     const MOST: usize = 256 << 10;
 
-    fn insert(&mut self, name: &'static str, text: &[u8], function: (Function, bool)) {
+    fn insert(&mut self, name: &'static str, text: &[u8], function: Compiled) {
         if self.bytes + text.len() > Self::MOST {
             *self = Self::default();
         }

@@ -169,8 +169,10 @@ pub fn spawn(directory: &Path) -> (Child, SocketAddr) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let address = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("listening on ")?.parse().ok());
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let address = lines.find_map(|line| line.strip_prefix("listening on ")?.parse().ok());
+    // The harness tells of a test that has run for a minute, and ends if nobody reads it.
+    thread::spawn(move || lines.for_each(drop));
     (child, address.expect("it says where it listens"))
 }
 
