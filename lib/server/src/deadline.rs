@@ -1,8 +1,9 @@
 //! A script's time limit, and how the replicas stop the script at one and the same point.
 //!
 //! Clocks differ between replicas, and what a script did before it was stopped stays. So a clock only proposes: of all replicas that run a
-//! script the first whose time is over fixes the *point* at which all of them stop it. Points are places of the script that
-//! are the same on every replica (so many instructions, or a call of a command), numbered from 1 by each.
+//! script the first whose time is over fixes the *point* at which all of them stop it. Each replica meets the same points in
+//! the same order, and numbers them from 1: one every thousand instructions, and one at each call of a command or
+//! of `string.rep`.
 //!
 //! # Argument
 //! [`State`] is behind a lock, so its steps have one order. A replica asks [`State::pass`] at each point, and goes beyond the point `p`

@@ -157,11 +157,6 @@ impl Reply {
         size_of::<Self>() + beside
     }
 
-    /// Returns whether it is an array.
-    pub fn is_array(&self) -> bool {
-        matches!(self, Self::Array(_) | Self::Bulks(Many::Array, _))
-    }
-
     /// The same answer, with a part of its own for each of its strings; within arrays, too.
     #[must_use]
     pub fn apart(self) -> Self {

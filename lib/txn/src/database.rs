@@ -66,9 +66,9 @@ impl<S: Scheme> Database<S> {
         Self { shared: Arc::new(Shared::new()) }
     }
 
-    /// An empty database whose rows may take so many bytes. Counted are rows, what [`Row::heap_bytes`] says that they own, the
-    /// records of their keys and index entries, and the old versions and removed rows that wait for readers, or are kept for snapshots; not
-    /// what keys own, and not the maps (about 16 to 60 bytes a key, see `archipelago::index`). Each thread tells in steps
+    /// Makes an empty database with a limit of memory in bytes. The limit counts rows, what [`Row::heap_bytes`] says that they own, the
+    /// records of their keys and index entries, and the old versions and removed rows that wait for readers or snapshots. It does not count
+    /// what keys own, nor the maps (about 16 to 60 bytes a key, see `archipelago::index`). Each thread tells in steps
     /// of a thousandth of the limit, 64 KiB at most.
     ///
     /// When they take as much, inserts and updates fail with [`Error::Full`]; reads, removals (which take the memory of a row until

@@ -7,7 +7,7 @@ use crate::entry::Resident;
 /// Places that entries have left are blank until the queue's end comes to them, or more are blank than not.
 const BLANK_AT_LEAST: usize = 32;
 
-/// So many places before its turn an entry is fetched: the headers of the oldest are in no cache mostly.
+/// An entry is fetched this many places before its turn: the headers of the oldest entries are mostly in no processor's cache.
 const AHEAD: usize = 4;
 
 /// A queue. Each entry's place is its number in the order of arrival, which the entry keeps; `TAG` is kept with it, so that an

@@ -41,12 +41,14 @@ pub struct Budget {
     trial: Cell<Trial>,
 }
 
-/// Whether a script runs for a trial, in a state that is kept: see [`stage`](super::stage).
+/// The trial of a script in the state that its thread keeps: see [`stage`](super::stage).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trial {
+    /// The script runs in a state of its own.
     No,
+    /// The script runs in the kept state.
     Goes,
-    /// It needs a state of its own. Nothing of it runs any more in this one.
+    /// The script needs a state of its own. Nothing of it runs any more in the kept one.
     Failed,
 }
 
@@ -120,7 +122,7 @@ impl Budget {
         self.instructions.get()
     }
 
-    /// Leaves so many instructions.
+    /// Sets the number of instructions that are left.
     pub fn leave(&self, left: u64) {
         self.instructions.set(left);
     }

@@ -50,10 +50,10 @@ thread_local! {
 /// What a text was compiled to, and whether it may change libraries.
 type Compiled = (Function, bool);
 
-/// What was compiled, by the name of what it is and its text.
+/// What was compiled, by the name of what it is, then by its text: a look-up allocates nothing.
 #[derive(Default)]
 struct Texts {
-    functions: HashMap<(&'static str, Box<[u8]>), Compiled>,
+    functions: HashMap<&'static str, HashMap<Box<[u8]>, Compiled>>,
     /// Of the texts.
     bytes: usize,
 }
@@ -62,13 +62,17 @@ impl Texts {
     /// Bytes of texts before all are forgotten.
     const MOST: usize = 256 << 10;
 
+    fn get(&self, name: &str, text: &[u8]) -> Option<&Compiled> {
+        self.functions.get(name)?.get(text)
+    }
+
     fn insert(&mut self, name: &'static str, text: &[u8], function: Compiled) {
         if self.bytes + text.len() > Self::MOST {
             *self = Self::default();
         }
         if text.len() <= Self::MOST {
             self.bytes += text.len();
-            self.functions.insert((name, text.into()), function);
+            self.functions.entry(name).or_default().insert(text.into(), function);
         }
     }
 }
@@ -95,7 +99,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// For a text that errors call `name`, within `memory` bytes more. It ends when the budget does.
+    /// Prepares the state for a text that errors call `name`. The state may take `memory` bytes in all; the text ends when the budget
+    /// does.
     fn begin(&self, name: &'static str, seed: u64, budget: &Rc<Budget>, memory: usize) -> Result<()> {
         self.name.set(name);
         self.is_doubtful.set(false);
@@ -148,8 +153,7 @@ impl Stage {
     /// A text of the name that this stage was taken for, compiled.
     pub fn compile(&self, text: &[u8]) -> core::result::Result<Function, Fault> {
         let name = self.name.get();
-        let key = (name, text.into());
-        if let Some((function, is_doubtful)) = self.texts.borrow().functions.get(&key) {
+        if let Some((function, is_doubtful)) = self.texts.borrow().get(name, text) {
             self.is_doubtful.set(self.is_doubtful.get() | is_doubtful);
             return Ok(function.clone());
         }

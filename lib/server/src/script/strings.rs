@@ -140,7 +140,8 @@ fn expand(matcher: &Matcher<'_>, span: Span, with: &[u8], out: &mut Vec<u8>) -> 
     Ok(())
 }
 
-/// `rep(text, count)`: the text so many times. Lua's own takes a step for each, also of a text of nothing, in one instruction.
+/// `rep(text, count)`: `count` copies of the text. Lua's own function takes one instruction for a step of C for each copy, also of an
+/// empty text.
 fn rep(lua: &Lua, (text, count): (Text, f64)) -> Result<Text> {
     Budget::of(lua).point().map_err(Error::runtime)?;
     let (text, count) = (text.as_bytes(), count.max(0.0) as usize);
