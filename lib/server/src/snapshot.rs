@@ -90,11 +90,6 @@ impl Snapshots {
         self.status.lock().expect("nothing panics while it is locked").clone()
     }
 
-    /// Returns whether one is being made.
-    pub fn is_running(&self) -> bool {
-        self.running.load(Relaxed)
-    }
-
     /// Ends the one that is being made and refuses others, until it is called with `false`.
     pub fn cancel(&self, cancel: bool) {
         self.cancelled.store(cancel, Relaxed);

@@ -33,7 +33,15 @@ const AGAIN: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub struct Saver {
     thread: Option<thread::JoinHandle<()>>,
+    /// A snapshot is under way, unless its thread has panicked. The thread ends after it has said that no snapshot is.
+    runs: bool,
     tried: Option<Instant>,
+}
+
+impl Saver {
+    fn is_busy(&self) -> bool {
+        self.runs && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
 }
 
 /// Seconds since 1970.
@@ -47,13 +55,13 @@ impl Shared {
     }
 
     fn saves(&self) -> bool {
-        self.store.snapshots().is_some_and(crate::snapshot::Snapshots::is_running)
+        lock(&self.saver).is_busy()
     }
 
     /// Begins a snapshot, of which `owner` is told the end. Returns whether none is under way.
     fn begin_snapshot(self: &Arc<Self>, owner: Option<Owner>) -> bool {
         let mut saver = lock(&self.saver);
-        if self.saves() || saver.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        if saver.is_busy() {
             return false;
         }
         let shared = self.clone();
@@ -62,6 +70,8 @@ impl Shared {
                 Ok(()) => Reply::OK,
                 Err(failure) => Reply::Error(Fault::made(format!("ERR {failure}"))),
             };
+            // Before the answer: the client's next request may be for another snapshot.
+            lock(&shared.saver).runs = false;
             if let Some(owner) = owner {
                 let outcome = Outcome { reply, effects: None };
                 shared.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
@@ -69,7 +79,8 @@ impl Shared {
         };
         saver.tried = Some(Instant::now());
         saver.thread = thread::Builder::new().name("snapshot".into()).spawn(run).ok();
-        saver.thread.is_some()
+        saver.runs = saver.thread.is_some();
+        saver.runs
     }
 
     /// Begins a snapshot if the settings ask for one.

@@ -263,11 +263,15 @@ fn commands_make_snapshots() {
         assert!(client.ask("LASTSAVE")[1..].parse::<u64>().unwrap() >= began);
         assert_eq!(client.ask("SET a 2"), "+OK");
         assert_eq!(client.ask("BGSAVE"), "+Background saving started");
-        until(&mut client, "rdb_changes_since_last_save:0\r\n");
+        until(&mut client, "rdb_changes_since_last_save:0\r\nrdb_bgsave_in_progress:0\r\n");
         assert_eq!(client.ask("SET b 3"), "+OK");
         assert_eq!(client.ask("BGREWRITEAOF"), "+Background append only file rewriting started");
-        until(&mut client, "rdb_changes_since_last_save:0\r\n");
+        until(&mut client, "rdb_changes_since_last_save:0\r\nrdb_bgsave_in_progress:0\r\n");
         assert_eq!(client.ask("BGSAVE NOW"), "-ERR syntax error");
+        // The end of a snapshot is told when the next one may begin.
+        for _ in 0..20 {
+            assert_eq!(client.ask("SAVE"), "+OK");
+        }
         assert_eq!(client.ask("SET c 4"), "+OK");
         server.stop().unwrap();
         let later = Server::start_on(&settings(appendonly), Arc::new(disk.restarted())).unwrap();
