@@ -105,8 +105,13 @@ static SCHEMES: &[[Known; 5]] = &[
     over_maps!("silo-snapshot", Silo, Snapshot),
 ];
 
-/// Stores that are no scheme over a map in memory: with a log, which the virtual machine has not; the global lock.
+/// Stores that are no scheme over a map in memory: in the order of the processors' clocks; with a log, which the virtual machine has
+/// not; the global lock.
 static OTHERS: &[Known] = &[
+    Known::of("mvrlu-ordered-hydralist", |_, workload, seed| load(Engine::<MvRlu, Chosen>::ordered(), workload, seed)),
+    Known::of("hekaton-ordered-hydralist", |_, workload, seed| {
+        load(Engine::<Hekaton, Chosen>::ordered(), workload, seed)
+    }),
     #[cfg(not(archipelago_sim))]
     Known::of("silo-logged-hydralist", |_, workload, seed| load(Engine::<Silo, Chosen>::logged(), workload, seed)),
     Known::of("lock", |_, workload, seed| load(Global::default(), workload, seed)),

@@ -5,7 +5,7 @@ use core::ops::RangeBounds;
 
 use archipelago_platform::touch;
 use archipelago_txn::on::Kind;
-use archipelago_txn::{Database, Error, Isolation, Scheme, Snapshot, Table, Tx};
+use archipelago_txn::{ClockKind, Database, Error, Isolation, Scheme, Snapshot, Table, Tx};
 
 #[cfg(not(archipelago_sim))]
 use crate::disk::Disk;
@@ -34,7 +34,16 @@ impl<S: Scheme, M> Engine<S, M> {
 
     /// An empty database with this isolation.
     pub fn at(isolation: Isolation) -> Self {
-        Self { home: Home::Memory(Database::new()), isolation, map: PhantomData }
+        Self::of(Database::new(), isolation)
+    }
+
+    /// An empty database, serializable, in the order of the processors' clocks.
+    pub fn ordered() -> Self {
+        Self::of(Database::new().with_clock(ClockKind::Hardware), Isolation::Serializable)
+    }
+
+    fn of(db: Database<S>, isolation: Isolation) -> Self {
+        Self { home: Home::Memory(db), isolation, map: PhantomData }
     }
 
     /// An empty database, serializable, with a log in a directory for temporary files: see [`Disk`].

@@ -11,6 +11,7 @@
 //! | [`mvrlu`] | transactions over objects, snapshots that never wait | several objects change together, and readers want one moment |
 //! | [`rlu`] | the same with two versions of an object: commits wait for readers | to compare |
 //! | [`version_lock`] | eight bytes: writers exclude each other, readers find out that they raced | you build an optimistic structure |
+//! | [`clock`] | what orders commits and snapshots: a counter, or the processors' clocks | you build transactions of many versions |
 //! | [`backoff`] | how to wait: spin, then yield | you build anything that waits |
 //!
 //! Consistency, memory, performance and when to take something else: at the head of each module.
@@ -27,6 +28,7 @@ macro_rules! debug_by_name {
 }
 
 pub mod backoff;
+pub mod clock;
 mod crowd;
 mod identity;
 pub mod lock;

@@ -96,7 +96,6 @@ mod abort;
 #[cfg(not(loom))]
 mod background;
 mod chain;
-mod clock;
 mod commit;
 mod domain;
 mod handle;
@@ -131,8 +130,8 @@ pub mod points {
 
 debug_by_name! { Snapshot Tx }
 
+pub use crate::clock::ClockKind;
 pub use abort::{Abort, Full};
-pub use clock::ClockKind;
 pub use domain::{Builder, Collection, Domain, Stats};
 pub use handle::{Counts, Handle};
 pub use horizon::Tuning;

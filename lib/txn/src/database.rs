@@ -6,6 +6,7 @@ use std::panic::{catch_unwind, resume_unwind};
 use archipelago_platform::sync::Arc;
 use archipelago_platform::{hint, thread};
 use archipelago_sync::backoff::Backoff;
+use archipelago_sync::clock::ClockKind;
 
 use crate::error::Error;
 use crate::scheme::{Scheme, Silo, linger};
@@ -95,6 +96,38 @@ impl<S: Scheme> Database<S> {
         let db = Self::new();
         db.shared.home().memory.set_limit(bytes);
         db
+    }
+
+    /// Orders commits, transactions and snapshots by another clock, for [`MvRlu`](crate::MvRlu) and
+    /// [`Hekaton`](crate::Hekaton). With [`ClockKind::Logical`], which it is otherwise, each transaction loads one word of the
+    /// database, and each that has written adds one to it: on many cores they wait for its cache line. With
+    /// [`ClockKind::Hardware`] they read the processors' clocks, and a commit waits for twice what these differ by: nothing or
+    /// some tens of nanoseconds on one socket. Where the machine has no clock that could be used, and by the other schemes, whose commits
+    /// share no word, the kind is taken as logical.
+    ///
+    /// A machine that runs the process may not change under it: see [`archipelago_platform::clock`].
+    ///
+    /// ```
+    /// use archipelago_txn::{ClockKind, Database, MvRlu};
+    /// let db = Database::<MvRlu>::new().with_clock(ClockKind::Hardware);
+    /// println!("ordered by a clock of the kind {:?}", db.clock());
+    /// ```
+    ///
+    /// # Panics
+    /// If the database has a table, or was opened: epochs of a log are counted from one life of the database to the next.
+    #[must_use]
+    pub fn with_clock(mut self, kind: ClockKind) -> Self {
+        let shared = Arc::get_mut(&mut self.shared).filter(|shared| shared.log().is_none());
+        let epochs = shared.expect("the clock is chosen first, and not of a database that was opened").epochs_mut();
+        if S::VERSIONS {
+            epochs.set_clock(kind);
+        }
+        self
+    }
+
+    /// What orders commits, transactions and snapshots.
+    pub fn clock(&self) -> ClockKind {
+        self.shared.epochs().clock()
     }
 
     /// Makes an empty table, of the database as long as that is there. Two calls make two tables. It is in memory only, also in

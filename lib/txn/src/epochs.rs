@@ -35,6 +35,7 @@ use archipelago_platform::pad::CachePadded;
 use archipelago_platform::per_thread::PerThread;
 use archipelago_platform::sync::{Mutex, MutexGuard};
 use archipelago_platform::thread;
+use archipelago_sync::clock::{Clock, ClockKind};
 
 use crate::record::{Latch, Record, Version};
 use crate::scheme::Scheme;
@@ -53,7 +54,8 @@ unsafe impl<S: Scheme> Send for Kept<S> {}
 type Open<S> = BTreeMap<u64, Vec<Kept<S>>>;
 
 pub struct Epochs<S: Scheme> {
-    clock: CachePadded<AtomicU64>,
+    /// Logical, but for schemes of many versions if so asked.
+    clock: Clock,
     /// Snapshots in the table, and those that are just being put there.
     open: CachePadded<AtomicUsize>,
     table: Mutex<Open<S>>,
@@ -103,7 +105,7 @@ impl<S: Scheme> Epochs<S> {
     pub(crate) fn new() -> Self {
         let open = CachePadded::new(AtomicUsize::new(0));
         Self {
-            clock: CachePadded::new(AtomicU64::new(1)),
+            clock: Clock::new(ClockKind::Logical),
             open,
             table: Mutex::new(BTreeMap::new()),
             running: PerThread::new(),
@@ -115,7 +117,7 @@ impl<S: Scheme> Epochs<S> {
     /// The epoch of a commit that has latched what it writes and passed a SeqCst fence. Acquire: pairs with the Release of
     /// `open`'s addition, so that the snapshots before it are seen in the table.
     pub(crate) fn now(&self) -> u64 {
-        self.clock.load(Ordering::Acquire)
+        self.clock.begin()
     }
 
     /// The clock, before all that the caller reads then. With the fences of commits: see `scheme/tictoc.rs`.
@@ -128,14 +130,22 @@ impl<S: Scheme> Epochs<S> {
     /// Lets the clock begin at an epoch that no commit has, above all that were restored. There are no transactions yet.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn begin_at(&self, epoch: u64) {
-        self.clock.store(epoch, Ordering::Relaxed);
+        self.clock.go_on_at(epoch);
+    }
+
+    /// Orders commits and snapshots by another clock. There are no transactions yet.
+    pub(crate) fn set_clock(&mut self, kind: ClockKind) {
+        self.clock = Clock::new(kind);
+    }
+
+    pub(crate) fn clock(&self) -> ClockKind {
+        self.clock.kind()
     }
 
     /// Ends the epoch of the clock, and returns it: commits that pass their fence from now on get later ones.
     #[cfg(all(feature = "durable", not(archipelago_sim)))]
     pub(crate) fn advance(&self) -> u64 {
-        // AcqRel: snapshots' Releases go on through it (see `now`).
-        let epoch = self.clock.fetch_add(1, Ordering::AcqRel);
+        let epoch = self.clock.cut();
         // With those of commits, after they have said that they are committing: `Shared::seal`.
         fence(Ordering::SeqCst);
         epoch
@@ -150,8 +160,9 @@ impl<S: Scheme> Epochs<S> {
     pub(crate) fn open(&self) -> u64 {
         let mut table = self.table();
         self.open.fetch_add(1, Ordering::Relaxed);
-        // Release: see `now`.
-        let snapshot = self.clock.fetch_add(1, Ordering::AcqRel);
+        // The clocks of two processors may show the same.
+        let mut moments = core::iter::repeat_with(|| self.clock.cut());
+        let snapshot = moments.find(|moment| !table.contains_key(moment)).expect("they go on");
         table.insert(snapshot, Vec::new());
         drop(table);
         // With the fences of commits: see the module's text.
@@ -178,14 +189,14 @@ impl<S: Scheme> Epochs<S> {
 
     /// Begins a transaction that reads the moment which is returned: all commits with stamps up to it. The caller is in a section.
     ///
-    /// `needs` loads the clock, passes a SeqCst fence and looks at the cells. If it misses ours then its fence comes before ours,
-    /// so its floor is not above what we load after that. What it may find meanwhile is the last moment of the thread: so the
+    /// `needs` asks the clock for a floor, passes a SeqCst fence and looks at the cells. If it misses ours then its floor is not above
+    /// what we get after the barrier. What it may find meanwhile is the last moment of the thread: so the
     /// clock, which every commit changes, is loaded once.
     pub(crate) fn begin(&self) -> u64 {
         let running = self.running();
         // Release, here and below: what the thread's last transaction read has been read.
         running.moment.store(running.last.load(Ordering::Relaxed) | FROM, Ordering::Release);
-        fence(Ordering::SeqCst);
+        self.clock.barrier();
         let moment = self.now();
         running.last.store(moment, Ordering::Relaxed);
         running.moment.store(moment, Ordering::Release);
@@ -196,11 +207,23 @@ impl<S: Scheme> Epochs<S> {
         self.running().moment.store(0, Ordering::Release);
     }
 
-    /// The stamp of a commit: above all moments that have been told.
-    ///
-    /// AcqRel: a reader whose moment is not below sees all that was linked before.
+    /// The stamp of a commit: above the moments of all that have missed what it stored before.
     pub(crate) fn draw(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::AcqRel) + 1
+        self.clock.stamp()
+    }
+
+    /// Waits until the moments of all that begin later are at or above a stamp.
+    pub(crate) fn settle(&self, stamp: u64) {
+        self.clock.settle(stamp);
+    }
+
+    /// Returns whether a reader of a moment sees what has this stamp; all that begin after what it tells see it, too, then.
+    pub(crate) fn shows(&self, stamp: u64, moment: u64) -> bool {
+        let shows = stamp <= moment;
+        if shows {
+            self.clock.observe(stamp, moment);
+        }
+        shows
     }
 
     pub(crate) fn horizon(&self) -> u64 {
@@ -209,7 +232,7 @@ impl<S: Scheme> Epochs<S> {
 
     /// Finds out what running transactions need.
     pub(crate) fn needs(&self) -> Needs {
-        let mut needs = Needs::above(self.now());
+        let mut needs = Needs::above(self.clock.floor());
         fence(Ordering::SeqCst);
         for running in self.running.iter() {
             match running.moment.load(Ordering::Acquire) {

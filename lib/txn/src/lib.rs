@@ -188,6 +188,8 @@ pub mod on {
 }
 
 #[cfg(not(loom))]
+pub use archipelago_sync::clock::ClockKind;
+#[cfg(not(loom))]
 pub use database::{Database, Isolation, Stats};
 #[cfg(all(feature = "durable", not(any(archipelago_sim, loom))))]
 pub use durable::{Acknowledge, Failure, Opening, Persist, Recovered};

@@ -102,6 +102,12 @@ impl<S: Scheme> Shared<S> {
         &self.home().epochs
     }
 
+    /// Of a database that nothing refers to yet.
+    pub(crate) fn epochs_mut(&mut self) -> &mut Epochs<S> {
+        // SAFETY: there until the drop; tables, and all who use them, have a reference to this.
+        unsafe { &mut (*self.home).epochs }
+    }
+
     /// Keeps a table until the database is dropped.
     pub(crate) fn keep(&self, table: Arc<dyn Any + Send + Sync>) {
         self.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(table);

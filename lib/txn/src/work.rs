@@ -355,7 +355,7 @@ impl<'t, S: Scheme> Work<'t, S> {
             let may = || (latched && self.owns(record)) || (!head.is_latched() && S::admits(version, stamp));
             // What is linked for this commit was looked at when the record became its own.
             let linked = || S::LINKS && latched && self.owns(record);
-            let under = || S::under(version, moment.epoch, self.shared.epochs()).is_some_and(Version::is_origin);
+            let under = || S::under(version, moment, self.shared.epochs()).is_some_and(Version::is_origin);
             let is = head.is_dead() || (version.is_origin() && may()) || linked() || under();
             if !is {
                 self.note_missed(record);
@@ -369,7 +369,7 @@ impl<'t, S: Scheme> Work<'t, S> {
 
     /// Returns whether what was read goes together: an error or a panic of the user's may be told only then.
     pub(crate) fn is_sound(&self) -> bool {
-        let moment = Moment { epoch: self.shared.epochs().now(), latched: false };
+        let moment = Moment { epoch: self.shared.epochs().now(), rank: 0, latched: false };
         !self.doomed && (self.snapshot.is_some() || S::judge(self, moment).is_ok())
     }
 
@@ -436,8 +436,9 @@ impl<'t, S: Scheme> Work<'t, S> {
         fence(Ordering::SeqCst);
         let epochs = self.shared.epochs();
         let epoch = if S::VERSIONS { epochs.draw() } else { epochs.now() };
+        epochs.settle(epoch);
         fence(Ordering::SeqCst);
-        let stamp = S::judge(self, Moment { epoch, latched: true })?;
+        let stamp = S::judge(self, Moment { epoch, rank: 0, latched: true })?;
         // The last step that can fail. Before anything can be read by others, so that what they commit in this epoch or
         // a later one is never durable without it.
         self.log(epoch, encoded)?;

@@ -8,7 +8,7 @@ use archipelago_check::adya::{self, Level};
 use archipelago_check::simulated::{explore, explore_with, stall};
 use archipelago_sim::{Client, SimAlloc, world};
 use archipelago_txn::{
-    Database, Error, Hekaton, Isolation, MvRlu, NoWait, Row, Scheme, Silo, Table, TicToc, WaitDie, on,
+    ClockKind, Database, Error, Hekaton, Isolation, MvRlu, NoWait, Row, Scheme, Silo, Table, TicToc, WaitDie, on,
 };
 use book::Book;
 
@@ -16,13 +16,17 @@ use book::Book;
 static ALLOC: SimAlloc = SimAlloc;
 
 fn histories<S: Scheme, M: on::Kind>(schedules: u64, isolation: Isolation, level: Level) {
+    histories_by::<S, M>(ClockKind::Logical, schedules, isolation, level);
+}
+
+fn histories_by<S: Scheme, M: on::Kind>(clock: ClockKind, schedules: u64, isolation: Isolation, level: Level) {
     let client = |book: &Book<S, M>, _: Client| {
         for _ in 0..3 {
             book.transact(isolation, |bound| world::random() % bound);
         }
     };
     let end = |book: Book<S, M>| adya::check(level, &book.finish()).assert_ok();
-    explore(schedules, Book::<S, M>::new, client, end);
+    explore(schedules, || Book::<S, M>::new(clock), client, end);
 }
 
 const SERIALIZABLE: Isolation = Isolation::Serializable;
@@ -56,6 +60,15 @@ fn hekaton() {
 #[test]
 fn mvrlu() {
     histories::<MvRlu, on::Art>(800, SERIALIZABLE, Level::Strict);
+}
+
+/// Each socket's clock differs from the others'.
+#[test]
+fn the_processors_clocks() {
+    histories_by::<Hekaton, on::Art>(ClockKind::Hardware, 400, SERIALIZABLE, Level::Strict);
+    histories_by::<MvRlu, on::Art>(ClockKind::Hardware, 800, SERIALIZABLE, Level::Strict);
+    histories_by::<Hekaton, on::Art>(ClockKind::Hardware, 200, Isolation::Snapshot, Level::Snapshot);
+    histories_by::<MvRlu, on::Art>(ClockKind::Hardware, 400, Isolation::Snapshot, Level::Snapshot);
 }
 
 #[test]
@@ -117,7 +130,12 @@ type Twins<S> = (Database<S>, Table<Twin, S>);
 
 /// Two rows with one value.
 fn twins<S: Scheme>() -> Twins<S> {
-    let db = Database::<S>::new();
+    twins_by(ClockKind::Logical)
+}
+
+fn twins_by<S: Scheme>(clock: ClockKind) -> Twins<S> {
+    let db = Database::<S>::new().with_clock(clock);
+    assert!(db.clock() == clock);
     let table = db.table::<Twin>();
     let made = db.transact(|tx| (0..2).try_for_each(|key| tx.insert(&table, Twin { key, value: 0 })));
     made.expect("keys are different");
@@ -140,19 +158,21 @@ fn look_at_both<S: Scheme>((db, table): &Twins<S>) {
 }
 
 /// A snapshot sees all of a commit or nothing, now and later, whose thread stands still anywhere in it, or when it has its stamp.
-fn commits_are_whole<S: Scheme>() {
+fn commits_are_whole<S: Scheme>(clock: ClockKind) {
     let client = |space: &Twins<S>, _: Client| {
         (0..4).for_each(|_| if world::random() % 2 == 0 { replace_both(space) } else { look_at_both(space) });
     };
     let faults = |seed: u64| vec![stall(seed as usize % 4, "txn::drawn", 1 + seed / 4 % 3)];
-    explore_with(200, faults, twins::<S>, client, drop);
-    explore(200, twins::<S>, client, drop);
+    explore_with(200, faults, || twins_by::<S>(clock), client, drop);
+    explore(200, || twins_by::<S>(clock), client, drop);
 }
 
 #[test]
 fn commits_of_many_versions_are_whole() {
-    commits_are_whole::<Hekaton>();
-    commits_are_whole::<MvRlu>();
+    for clock in [ClockKind::Logical, ClockKind::Hardware] {
+        commits_are_whole::<Hekaton>(clock);
+        commits_are_whole::<MvRlu>(clock);
+    }
 }
 
 /// An error of the closure's is told only if what it has read goes together. A transaction that has installed one of its rows holds

@@ -10,11 +10,11 @@ use archipelago_platform::sync::Weak;
 
 #[cfg(not(loom))]
 use super::background::Background;
-use super::clock::ClockKind;
 use super::handle::Handle;
 use super::horizon::{Horizon, Tuning};
 use super::shared::Shared;
 use super::version::{Link, Raw, Versioned};
+use crate::clock::ClockKind;
 
 /// Who looks for grace periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,17 +3,16 @@
 //! This is the bottom of a domain: its clock, what its handles publish, what memory it may take, and how eager it is.
 
 use archipelago_platform::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use archipelago_platform::clock::drain_stores;
 use archipelago_platform::membarrier;
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Arc, RwLock, RwLockReadGuard};
 use archipelago_platform::touch;
 
 use super::chain::Cuts;
-use super::clock::{Clock, ClockKind};
 use super::patience::Patience;
 use super::pool::Budget;
 use super::record::Record;
+use crate::clock::{Clock, ClockKind};
 use crate::crowd::processors;
 
 /// When the domain collects, and how. The defaults need no reading.
@@ -127,11 +126,7 @@ impl Horizon {
     /// The same between what a section publishes and its reading of the clock, which a fence does not order.
     #[inline]
     pub(super) fn entry_barrier(&self) {
-        if !self.settled.membarrier && self.clock.kind() == ClockKind::Hardware {
-            drain_stores()
-        } else {
-            self.reader_barrier()
-        }
+        if self.settled.membarrier { membarrier::light() } else { self.clock.barrier() }
     }
 
     fn scan_barrier(&self) {

@@ -4,8 +4,8 @@ use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::hint::point;
 use archipelago_platform::pad::CachePadded;
 
-use super::clock::{Clock, ClockKind};
 use super::points;
+use crate::clock::{Clock, ClockKind};
 
 /// Not in a section.
 const IDLE: u64 = u64::MAX;

@@ -29,7 +29,7 @@ use core::ptr::{self, NonNull};
 
 use archipelago_platform::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use super::clock::Clock;
+use crate::clock::Clock;
 use crate::watch::Watch;
 
 /// What versioned objects are made of: plain data that may be copied bit by bit and shared between threads: numbers,

@@ -27,6 +27,8 @@ use crate::work::{Done, Work};
 pub struct Moment {
     /// The commit's epoch.
     pub(crate) epoch: u64,
+    /// Commits with the same epoch are in the order of their ranks, in schemes that link before they stamp.
+    pub(crate) rank: usize,
     /// What it writes has been latched and frozen (not so when only the reads are judged).
     pub(crate) latched: bool,
 }
@@ -77,14 +79,13 @@ pub trait Scheme: sealed::Sealed + Sized + Send + Sync + 'static {
     /// Returns whether a reader of a moment sees a version, or else an older one.
     #[doc(hidden)]
     fn sees(version: &Version<Self>, moment: u64, epochs: &Epochs<Self>) -> bool {
-        let _ = epochs;
-        version.begin.load(Ordering::Relaxed) <= moment
+        epochs.shows(version.begin.load(Ordering::Relaxed), moment)
     }
 
     /// What a transaction that commits at `moment` may have read of a record with this head: the version under one that is not
-    /// stamped yet and will be above `moment`. Called after the draw of `moment` and a SeqCst fence.
+    /// stamped yet and will be after `moment`. Called after the draw of its stamp and a SeqCst fence.
     #[doc(hidden)]
-    fn under<'v>(head: &'v Version<Self>, moment: u64, epochs: &Epochs<Self>) -> Option<&'v Version<Self>> {
+    fn under<'v>(head: &'v Version<Self>, moment: Moment, epochs: &Epochs<Self>) -> Option<&'v Version<Self>> {
         let _ = (head, moment, epochs);
         None
     }

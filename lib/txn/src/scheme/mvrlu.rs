@@ -85,18 +85,18 @@ impl Scheme for MvRlu {
         // Acquire: with the Release of `publish`.
         let begin = version.begin.load(Ordering::Acquire);
         if begin & LINKED == 0 {
-            return begin <= moment;
+            return epochs.shows(begin, moment);
         }
         // SAFETY: read of a version inside of the guard.
-        is_before(unsafe { set_of(begin) }, moment, epochs)
+        is_before(unsafe { set_of(begin) }, (moment, usize::MAX), epochs)
     }
 
-    fn under<'v>(head: &'v Version<Self>, moment: u64, epochs: &Epochs<Self>) -> Option<&'v Version<Self>> {
+    fn under<'v>(head: &'v Version<Self>, moment: Moment, epochs: &Epochs<Self>) -> Option<&'v Version<Self>> {
         // Acquire, and before `begin`: what is pruned from under it is so after its stamp was seen in `begin`, by a Release.
         let under = head.older.load(Ordering::Acquire);
         let begin = head.begin.load(Ordering::Acquire);
         // SAFETY: read of a version inside of the guard.
-        if begin & LINKED == 0 || is_before(unsafe { set_of(begin) }, moment, epochs) {
+        if begin & LINKED == 0 || is_before(unsafe { set_of(begin) }, (moment.epoch, moment.rank), epochs) {
             return None;
         }
         // SAFETY: in the chain inside of the guard.
@@ -121,7 +121,7 @@ impl Scheme for MvRlu {
     }
 
     fn judge(work: &Work<'_, Self>, moment: Moment) -> Result<u64, Conflict> {
-        let holds = |record, seen| is_newest(record, seen, moment.epoch, work);
+        let holds = |record, seen| is_newest(record, seen, moment, work);
         if let Some((record, _)) = work.reads().find(|&(record, seen)| !holds(record, seen)) {
             work.note_missed(record);
             return Err(Conflict);
@@ -130,15 +130,15 @@ impl Scheme for MvRlu {
     }
 }
 
-/// Returns whether the newest version of a record at the moment `stamp`, which has been drawn, is what was seen.
-fn is_newest(record: &Record<MvRlu>, seen: &Version<MvRlu>, stamp: u64, work: &Work<'_, MvRlu>) -> bool {
+/// Returns whether the newest version of a record at `moment`, whose stamp has been drawn, is what was seen.
+fn is_newest(record: &Record<MvRlu>, seen: &Version<MvRlu>, moment: Moment, work: &Work<'_, MvRlu>) -> bool {
     // A record is latched, and taken out, before another one can be linked for its key.
     let head = if seen.is_absent() { record.settled() } else { record.head() };
     // SAFETY: a head's version inside of the guard.
     let version = unsafe { &*head.version() };
     let is = |version: &Version<MvRlu>| core::ptr::eq(version, seen);
     // What this one has linked itself leads to its own word, which is not to be asked.
-    let is_under = || MvRlu::under(version, stamp, work.shared().epochs()).is_some_and(is);
+    let is_under = || MvRlu::under(version, moment, work.shared().epochs()).is_some_and(is);
     !head.is_dead() && (is(version) || work.owns(record) || is_under())
 }
 
@@ -152,16 +152,22 @@ unsafe fn set_of<'g>(begin: u64) -> &'g AtomicU64 {
     unsafe { &*core::ptr::with_exposed_provenance((begin & !LINKED) as usize) }
 }
 
-/// Returns whether a set is stamped up to `moment`, for a reader that has met it; sees to it that it never is, otherwise.
-fn is_before(set: &AtomicU64, moment: u64, epochs: &Epochs<MvRlu>) -> bool {
+/// Sets with one stamp are in the order of their ranks: of two that look at each other, one is the first.
+fn rank(set: &AtomicU64) -> usize {
+    core::ptr::from_ref(set).addr()
+}
+
+/// Returns whether a set is stamped up to a moment, for a reader (whose rank is above all) or a commit that has met it; sees to it
+/// that it never is, otherwise.
+fn is_before(set: &AtomicU64, (moment, last): (u64, usize), epochs: &Epochs<MvRlu>) -> bool {
     let backoff = Backoff::new();
     loop {
         let word = set.load(Ordering::Acquire);
         let stamp = word & !STATE;
         match word & STATE {
             OPEN => _ = set.compare_exchange(OPEN, epochs.draw(), Ordering::AcqRel, Ordering::Relaxed),
-            _ if stamp > moment => return false,
-            0 => return word != LINKING,
+            _ if (stamp, rank(set)) > (moment, last) => return false,
+            0 => return word != LINKING && epochs.shows(stamp, moment),
             CHECK if set.compare_exchange(word, LINKING, Ordering::AcqRel, Ordering::Relaxed).is_ok() => return false,
             _ => backoff.wait(),
         }
@@ -190,11 +196,12 @@ fn decide(work: &Work<'_, MvRlu>, set: &AtomicU64, encoded: Option<Encoded>) -> 
     if encoded.is_none() && !work.validates() {
         set.store(OPEN, Ordering::Release);
         fence(Ordering::SeqCst);
-        let stamp = epochs.draw();
+        let drawn = epochs.draw();
         point("txn::drawn");
-        return Ok(set
-            .compare_exchange(OPEN, stamp, Ordering::AcqRel, Ordering::Acquire)
-            .map_or_else(|met| met, |_| stamp));
+        let stamp =
+            set.compare_exchange(OPEN, drawn, Ordering::AcqRel, Ordering::Acquire).map_or_else(|met| met, |_| drawn);
+        epochs.settle(stamp);
+        return Ok(stamp);
     }
     for attempt in 0.. {
         let state = if encoded.is_some() || attempt == ATTEMPTS { FIRM } else { CHECK };
@@ -206,8 +213,10 @@ fn decide(work: &Work<'_, MvRlu>, set: &AtomicU64, encoded: Option<Encoded>) -> 
         if set.compare_exchange(state, state | stamp, Ordering::AcqRel, Ordering::Acquire).is_err() {
             continue;
         }
+        // What is linked from here on that we miss draws a later stamp: 2 above.
+        epochs.settle(stamp);
         fence(Ordering::SeqCst);
-        MvRlu::judge(work, Moment { epoch: stamp, latched: true })?;
+        MvRlu::judge(work, Moment { epoch: stamp, rank: rank(set), latched: true })?;
         if state == FIRM {
             work.log(stamp, encoded)?;
             set.store(stamp, Ordering::Release);

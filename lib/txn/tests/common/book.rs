@@ -9,7 +9,7 @@ use archipelago_check::adya::{Action, History, Txn};
 use archipelago_check::history::Recorder;
 use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_platform::sync::Mutex;
-use archipelago_txn::{Database, Error, Index, Isolation, Row, Scheme, Table, Tx, on};
+use archipelago_txn::{ClockKind, Database, Error, Index, Isolation, Row, Scheme, Table, Tx, on};
 
 /// Keys of a book.
 pub const KEYS: u64 = 6;
@@ -99,8 +99,9 @@ impl From<Error> for Stop {
 type Notes = Vec<Action<u64>>;
 
 impl<S: Scheme, M: on::Kind> Book<S, M> {
-    pub fn new() -> Self {
-        let db = Database::new();
+    /// An empty one, ordered by a clock of this kind.
+    pub fn new(clock: ClockKind) -> Self {
+        let db = Database::new().with_clock(clock);
         let (items, logs) = (db.table(), db.table());
         let versions = AtomicU64::new(1);
         Self { db, items, logs, versions, stamps: Recorder::new(), done: Mutex::new(Vec::new()) }

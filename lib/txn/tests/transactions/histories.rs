@@ -1,13 +1,17 @@
 //! Histories of threads beside each other, judged by the checker of anomalies.
 
 use archipelago_check::adya::{self, Level};
-use archipelago_txn::{Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie, on};
+use archipelago_txn::{ClockKind, Hekaton, Isolation, MvRlu, NoWait, Scheme, Silo, TicToc, WaitDie, on};
 
 use crate::book::Book;
 
 fn histories<S: Scheme, M: on::Kind>(isolation: Isolation, level: Level) {
+    histories_by::<S, M>(ClockKind::Logical, isolation, level);
+}
+
+fn histories_by<S: Scheme, M: on::Kind>(clock: ClockKind, isolation: Isolation, level: Level) {
     for round in 0..8_u64 {
-        let book = Book::<S, M>::new();
+        let book = Book::<S, M>::new(clock);
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {
                 let book = &book;
@@ -67,6 +71,13 @@ fn hekaton_is_serializable() {
 fn mvrlu_is_serializable() {
     histories::<MvRlu, on::Art>(SERIALIZABLE, Level::Strict);
     histories::<MvRlu, on::BLinkTree>(SERIALIZABLE, Level::Strict);
+}
+
+#[test]
+fn the_processors_clocks_order_commits_too() {
+    histories_by::<Hekaton, on::Art>(ClockKind::Hardware, SERIALIZABLE, Level::Strict);
+    histories_by::<MvRlu, on::Art>(ClockKind::Hardware, SERIALIZABLE, Level::Strict);
+    histories_by::<MvRlu, on::Art>(ClockKind::Hardware, Isolation::Snapshot, Level::Snapshot);
 }
 
 #[test]
