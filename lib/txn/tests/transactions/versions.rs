@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use archipelago_check::drops::{Counted, DropCounter};
-use archipelago_txn::{Database, Error, Hekaton, Isolation, MvRlu, Row, Scheme, Silo, Table, on};
+use archipelago_txn::{ClockKind, Database, Error, Hekaton, Isolation, MvRlu, Row, Scheme, Silo, Table, on};
 
 #[derive(Clone)]
 struct Item {
@@ -25,8 +25,10 @@ impl Row for Item {
 
 const ROWS: u64 = 300;
 
-fn filled<S: Scheme>() -> (Database<S>, Table<Item, S>) {
-    let db = Database::new();
+const CLOCKS: [ClockKind; 2] = [ClockKind::Logical, ClockKind::Hardware];
+
+fn filled<S: Scheme>(clock: ClockKind) -> (Database<S>, Table<Item, S>) {
+    let db = Database::new().with_clock(clock);
     let table = db.table();
     let filled = db.transact(|tx| (0..ROWS).try_for_each(|key| tx.insert(&table, Item { key, value: 0 })));
     filled.expect("keys are different");
@@ -41,8 +43,8 @@ fn update_all<S: Scheme>(db: &Database<S>, table: &Table<Item, S>) {
 }
 
 /// Scans all rows, half of them before all are updated, the first time; returns how often it began.
-fn scan_beside_updates<S: Scheme>(isolation: Isolation) -> u64 {
-    let (db, table) = filled::<S>();
+fn scan_beside_updates<S: Scheme>(isolation: Isolation, clock: ClockKind) -> u64 {
+    let (db, table) = filled::<S>(clock);
     let begun = Cell::new(0);
     let values = db.transact_at(isolation, |tx| {
         begun.set(begun.get() + 1);
@@ -62,15 +64,21 @@ fn scan_beside_updates<S: Scheme>(isolation: Isolation) -> u64 {
 #[test]
 fn scans_beside_updates_are_never_begun_anew() {
     for isolation in [Isolation::Serializable, Isolation::Snapshot] {
-        assert_eq!(scan_beside_updates::<MvRlu>(isolation), 1);
-        assert_eq!(scan_beside_updates::<Hekaton>(isolation), 1);
+        for clock in CLOCKS {
+            assert_eq!(scan_beside_updates::<MvRlu>(isolation, clock), 1);
+            assert_eq!(scan_beside_updates::<Hekaton>(isolation, clock), 1);
+        }
     }
-    assert_eq!(scan_beside_updates::<Silo>(Isolation::Serializable), 2, "its first attempt saw two moments");
+    assert_eq!(
+        scan_beside_updates::<Silo>(Isolation::Serializable, ClockKind::Logical),
+        2,
+        "its first attempt saw two moments"
+    );
 }
 
 /// A transaction that has read what was replaced since may end, but not write.
-fn no_skew_with_the_past<S: Scheme>() {
-    let (db, table) = filled::<S>();
+fn no_skew_with_the_past<S: Scheme>(clock: ClockKind) {
+    let (db, table) = filled::<S>(clock);
     let result = db.try_transact(|tx| {
         // Of nothing that it has seen as the newest is there anything newer.
         update_all(&db, &table);
@@ -83,8 +91,8 @@ fn no_skew_with_the_past<S: Scheme>() {
 }
 
 /// Of two that write a row the first one wins, and the second one does not wait.
-fn the_first_writer_wins<S: Scheme>() {
-    let (db, table) = filled::<S>();
+fn the_first_writer_wins<S: Scheme>(clock: ClockKind) {
+    let (db, table) = filled::<S>(clock);
     let won = db.try_transact(|tx| {
         tx.update(&table, &0, |row| row.value = 7)?;
         let other = thread::scope(|scope| {
@@ -108,8 +116,8 @@ fn the_first_writer_wins<S: Scheme>() {
 }
 
 /// Rows have become long chains when a transaction comes to those that it has not read yet.
-fn long_chains<S: Scheme>() {
-    let (db, table) = filled::<S>();
+fn long_chains<S: Scheme>(clock: ClockKind) {
+    let (db, table) = filled::<S>(clock);
     update_all(&db, &table);
     let sum = db.try_transact(|tx| {
         let first = tx.get(&table, &0)?.expect("rows stay").value;
@@ -142,8 +150,8 @@ const THREADS: u64 = 4;
 /// Rows of 64 KiB.
 const SLACK: i64 = (64 << 10) / size_of::<Heavy>() as i64;
 
-fn filled_heavily<S: Scheme>(drops: &DropCounter) -> (Database<S>, Table<Heavy, S>) {
-    let db = Database::new();
+fn filled_heavily<S: Scheme>(drops: &DropCounter, clock: ClockKind) -> (Database<S>, Table<Heavy, S>) {
+    let db = Database::new().with_clock(clock);
     let table = db.table();
     let row = |key| Heavy { key, value: 0, _ballast: [key; 120], _alive: drops.value(key) };
     db.transact(|tx| (0..ROWS).try_for_each(|key| tx.insert(&table, row(key)))).expect("keys are different");
@@ -167,9 +175,9 @@ fn weigh_on_all<S: Scheme>(db: &Database<S>, table: &Table<Heavy, S>) -> u64 {
 
 /// What was replaced is freed in passing: at most as much as there is, and 64 KiB a thread. (A thread that loses its processor in
 /// a transaction may hold back more; so here it keeps the others from theirs.)
-fn updates_need_little<S: Scheme>() {
+fn updates_need_little<S: Scheme>(clock: ClockKind) {
     let drops = DropCounter::new();
-    let (db, table) = filled_heavily::<S>(&drops);
+    let (db, table) = filled_heavily::<S>(&drops, clock);
     let turn = Mutex::new(());
     let update = |key| {
         let _turn = turn.lock().expect("no panic");
@@ -182,9 +190,9 @@ fn updates_need_little<S: Scheme>() {
 }
 
 /// A snapshot that stays costs a version a row, however often the rows are replaced, and makes no writer begin anew.
-fn snapshots_keep_little<S: Scheme>() {
+fn snapshots_keep_little<S: Scheme>(clock: ClockKind) {
     let drops = DropCounter::new();
-    let (db, table) = filled_heavily::<S>(&drops);
+    let (db, table) = filled_heavily::<S>(&drops, clock);
     weigh_on_all(&db, &table);
     let view = db.snapshot();
     for _ in 0..40 {
@@ -199,9 +207,9 @@ fn snapshots_keep_little<S: Scheme>() {
 }
 
 /// Chains that became long beside a transaction are short when it has ended.
-fn chains_are_cut<S: Scheme>() {
+fn chains_are_cut<S: Scheme>(clock: ClockKind) {
     let drops = DropCounter::new();
-    let (db, table) = filled_heavily::<S>(&drops);
+    let (db, table) = filled_heavily::<S>(&drops, clock);
     let seen = db.try_transact(|tx| {
         (0..20).for_each(|_| _ = weigh_on_all(&db, &table));
         Ok::<_, Error>(tx.get(&table, &0)?.expect("rows stay").value)
@@ -211,38 +219,31 @@ fn chains_are_cut<S: Scheme>() {
     assert_eq!(drops.alive(), ROWS as i64);
 }
 
-#[test]
-fn the_past_is_not_written_from() {
-    no_skew_with_the_past::<Hekaton>();
-    no_skew_with_the_past::<MvRlu>();
+/// Runs a function that is generic over the scheme, by both, on both clocks.
+macro_rules! on_both_clocks {
+    ($($name:ident: $run:ident;)*) => { $(
+        #[test]
+        fn $name() {
+            for clock in CLOCKS {
+                $run::<Hekaton>(clock);
+                $run::<MvRlu>(clock);
+            }
+        }
+    )* };
+}
+
+on_both_clocks! {
+    the_past_is_not_written_from: no_skew_with_the_past;
+    first_writers_win: the_first_writer_wins;
+    long_chains_have_what_is_read: long_chains;
+    updates_are_bounded: updates_need_little;
+    chains_end_with_their_readers: chains_are_cut;
+    a_snapshot_that_stays_keeps_little: snapshots_keep_little;
 }
 
 #[test]
-fn first_writers_win() {
-    the_first_writer_wins::<Hekaton>();
-    the_first_writer_wins::<MvRlu>();
-}
-
-#[test]
-fn long_chains_have_what_is_read() {
-    long_chains::<Hekaton>();
-    long_chains::<MvRlu>();
-}
-
-#[test]
-fn updates_are_bounded() {
-    updates_need_little::<Hekaton>();
-    updates_need_little::<MvRlu>();
-}
-
-#[test]
-fn chains_end_with_their_readers() {
-    chains_are_cut::<Hekaton>();
-    chains_are_cut::<MvRlu>();
-}
-
-#[test]
-fn a_snapshot_that_stays_keeps_little() {
-    snapshots_keep_little::<Hekaton>();
-    snapshots_keep_little::<MvRlu>();
+#[should_panic(expected = "the clock is chosen first")]
+fn the_clock_is_chosen_before_tables() {
+    let (db, _table) = filled::<MvRlu>(ClockKind::Logical);
+    let _ = db.with_clock(ClockKind::Hardware);
 }
