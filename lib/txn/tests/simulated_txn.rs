@@ -6,6 +6,7 @@ mod book;
 
 use archipelago_check::adya::{self, Level};
 use archipelago_check::simulated::{explore, explore_with, stall};
+use archipelago_platform::atomic::{AtomicU64, Ordering};
 use archipelago_sim::{Client, SimAlloc, world};
 use archipelago_txn::{
     ClockKind, Database, Error, Hekaton, Isolation, MvRlu, NoWait, Row, Scheme, Silo, Table, TicToc, WaitDie, on,
@@ -197,4 +198,68 @@ fn errors_of_closures_are_sound() {
     errors_are_sound::<WaitDie>();
     errors_are_sound::<Hekaton>();
     errors_are_sound::<MvRlu>();
+}
+
+/// A row that one thread replaces again and again, and the newest value that anybody has been told of.
+struct Rumour<S: Scheme> {
+    twins: Twins<S>,
+    known: AtomicU64,
+}
+
+fn rumour<S: Scheme>() -> Rumour<S> {
+    Rumour { twins: twins_by(ClockKind::Hardware), known: AtomicU64::new(0) }
+}
+
+/// What a thread has been told of it sees, be it told by the commit's thread or by a reader, and whatever its own clock shows.
+fn what_is_told_is_seen<S: Scheme>() {
+    let client = |Rumour { twins: (db, table), known }: &Rumour<S>, client: Client| {
+        for value in 1..=8 {
+            if client.index == 0 {
+                let replaced = db.transact(|tx| tx.upsert(table, Twin { key: 0, value }).map(drop));
+                replaced.expect("only conflicts are in the way");
+                known.fetch_max(value, Ordering::AcqRel);
+                continue;
+            }
+            let told = known.load(Ordering::Acquire);
+            let seen = db.transact(|tx| Ok::<_, Error>(tx.get(table, &0)?.expect("rows stay").value));
+            let seen = seen.expect("only conflicts are in the way");
+            assert!(seen >= told, "{seen} after {told}");
+            known.fetch_max(seen, Ordering::AcqRel);
+        }
+    };
+    explore(300, rumour::<S>, client, drop);
+}
+
+#[test]
+fn clocks_that_differ_tell_one_story() {
+    what_is_told_is_seen::<Hekaton>();
+    what_is_told_is_seen::<MvRlu>();
+}
+
+/// Readers find what there was at their moment in chains that writers cut behind them.
+fn moments_are_kept<S: Scheme>(clock: ClockKind) {
+    let client = |space: &Twins<S>, client: Client| {
+        let (db, table) = space;
+        for _ in 0..24 {
+            if client.index < 2 {
+                replace_both(space);
+                continue;
+            }
+            let seen = db.transact(|tx| {
+                let mut value = |key| Ok::<_, Error>(tx.get(table, &key)?.expect("rows stay").value);
+                Ok::<_, Error>((value(0)?, value(1)?))
+            });
+            let (one, other) = seen.expect("only conflicts are in the way");
+            assert_eq!(one, other, "one moment");
+        }
+    };
+    explore(300, || twins_by::<S>(clock), client, drop);
+}
+
+#[test]
+fn readers_find_their_moment() {
+    for clock in [ClockKind::Logical, ClockKind::Hardware] {
+        moments_are_kept::<Hekaton>(clock);
+        moments_are_kept::<MvRlu>(clock);
+    }
 }

@@ -254,3 +254,17 @@ fn unlink(work: &Work<'_, MvRlu>, set: &AtomicU64, done: &mut Done<MvRlu>) {
         unsafe { record::retire(&work.guard, write.pending, work.memory()) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The processors' clocks may give two commits one stamp.
+    #[test]
+    fn of_equal_stamps_one_is_the_first() {
+        let (epochs, sets) = (Epochs::<MvRlu>::new(), [AtomicU64::new(7), AtomicU64::new(7)]);
+        let is_before = |one: usize, other: usize| super::is_before(&sets[one], (7, rank(&sets[other])), &epochs);
+        assert_ne!(is_before(0, 1), is_before(1, 0));
+        assert!(super::is_before(&sets[0], (7, usize::MAX), &epochs), "a reader sees both");
+    }
+}
