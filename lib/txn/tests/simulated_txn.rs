@@ -236,13 +236,17 @@ fn clocks_that_differ_tell_one_story() {
     what_is_told_is_seen::<MvRlu>();
 }
 
-/// Readers find what there was at their moment in chains that writers cut behind them.
+/// Readers find what there was at their moment in chains that writers cut behind them, and those that close snapshots.
 fn moments_are_kept<S: Scheme>(clock: ClockKind) {
     let client = |space: &Twins<S>, client: Client| {
         let (db, table) = space;
         for _ in 0..24 {
             if client.index < 2 {
                 replace_both(space);
+                continue;
+            }
+            if world::random() % 2 == 0 {
+                look_at_both(space);
                 continue;
             }
             let seen = db.transact(|tx| {
