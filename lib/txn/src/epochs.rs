@@ -18,6 +18,12 @@
 //!    C1, C2's fence would precede C1's, and C1 would have found the latch. (With locks, C1 releases the record after its load.
 //!    TicToc: see `scheme/tictoc.rs`.)
 //!
+//! # Many versions
+//! Schemes of many versions draw stamps from the clock, instead of loading it, and their transactions read moments of it. Their
+//! clock may be the processors': `archipelago_sync::clock` says what its answers promise, and the schemes where they wait for it.
+//! A snapshot is counted in `open` before it takes its moment. Who prunes by a floor looks at `open` after it got the floor,
+//! so of a snapshot that it misses the moment is not below the floor; and what is seen by moments at or above the floor is kept.
+//!
 //! # What is kept
 //! A version that was replaced is seen by the snapshots `s` with `begin <= s < begin of the next`. When its record is written,
 //! versions without such a snapshot are taken out of the chain; so a row has at most one version more than there are snapshots,

@@ -100,8 +100,8 @@
 //! A look-up costs one of the map's, and an entry in a list. A write costs a clone of the row and an allocation; an insert or a
 //! removal a record for each index. With locking schemes a look at a row writes its record twice, also to read it. A commit latches and validates: O(rows read and written), and goes through the ranges again
 //! that were read. Commits of different rows share no line that they write, except that `TicToc` stamps indexes in which keys were absent, `WaitDie` numbers transactions, and those that replace rows beside open
-//! snapshots share a lock. `Hekaton` and `MvRlu` add one to a counter that all transactions read when they begin, and look at each
-//! replaced row once more after a grace period.
+//! snapshots share a lock. `Hekaton` and `MvRlu` add one to a counter that all transactions read when they begin (on many cores
+//! [`Database::with_clock`] has them read the processors' clocks), and look at each replaced row once more after a grace period.
 //!
 //! # Memory
 //! What is replaced is freed when the transactions have ended that were there: a transaction that stays holds back all. An open

@@ -6,7 +6,8 @@
 //! writes, draws its stamp, and finds out whether what it has read is the newest still, and absent what was absent.
 //!
 //! *Why that is serializable, in the order of stamps*: the argument of `silo.rs`, with the draw of the stamp as the moment, which
-//! lies between the last latch and the first validation. What was read at the beginning is what is there at the stamp. A transaction
+//! lies between the last latch and the first validation. What was read at the beginning is what is there at the stamp.
+//! (With the processors' clocks a commit waits between the two until all of them are past its stamp.) A transaction
 //! that writes nothing needs no validation: it comes after all stamps up to its moment, and before all others. A reader waits for
 //! latches. If it misses a latch, the commit's fence comes after its own, and the stamp is above its moment.
 //!

@@ -18,13 +18,14 @@
 //! moment), or that it never will be (its stamp is above the moment, it has failed, or the stamp is drawn after the question).
 //!
 //! # Why the order of stamps is an order of serialization
-//! 1. *A reader of moment `m` sees all of a set with a stamp up to `m`, and nothing of one above.* The draw is a read-modify-write
-//!    of the clock after all links; a reader that loads `m` at or above it sees these. If the reader finds `LINKING`, it has missed
+//! 1. *A reader of moment `m` sees all of a set with a stamp up to `m`, and nothing of one above.* The draw comes after all links;
+//!    a reader whose `m` is at or above it sees these (`archipelago_sync::clock`). If the reader finds `LINKING`, it has missed
 //!    what the writer writes before its next draw, so that this draw is above `m`. With the other words it decides by their exchanges.
 //! 2. *What a commit has read is the newest at its stamp `t`.* T links, draws `t`, passes a SeqCst fence, and looks again at each
 //!    record that it has read:
 //!    - *The head is what it saw.* A set W that is linked there later has been missed: W links, passes its fence and draws, so T's
-//!      fence comes first and `t` is below W's stamp. So records that are owned, but not linked, do not matter.
+//!      fence comes first and `t` is below W's stamp. (Between its draw and the fence T waits until all clocks are past `t`.) So records
+//!      that are owned, but not linked, do not matter.
 //!    - *What it saw is under a linked head.* T asks the head's word for the moment `t`. If the set is before `t`, T gives up.
 //!      If not, that is final, and what T saw is the newest at `t` whatever becomes of the set.
 //!    - *Anything else*: T gives up, also if all that came in between is above `t`. No cell has the moment `t`, so that
@@ -35,7 +36,8 @@
 //!    key will have.
 //! 3. *Some commit gets through.* A commit waits for sets that are `FIRM` with a stamp below its own, or about to have a stamp: so
 //!    not in a circle. It fails only because of what another has committed, or owns. Of two that have each read what the other
-//!    writes, the one with the lower stamp, at last, commits: it finds the other's set above its own stamp.
+//!    writes, the one with the lower stamp, at last, commits: it finds the other's set above its own stamp. (The processors' clocks
+//!    may give both the same stamp. Then the addresses of their words decide which is the lower one.)
 //!
 //! The paper makes transactions serializable by locking what they read, too (`try_lock_const`): that writes to each record that is
 //! read. A validation loads one word of it, and transactions that only read need not even that: they are at their moment.
