@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -86,6 +86,18 @@ fn a_reader_that_stays_costs_hits_and_no_memory() {
     assert!(cache.insert(1 << 20, vec![3; 1_000]), "when the reader has gone, entries come in again");
 }
 
+/// Where entries are counted, those that wait are too: a hundredth, 512, and what a thread has not handed over.
+#[test]
+fn a_reader_that_stays_keeps_few_entries_waiting() {
+    let _beside = beside();
+    let cache: Cache<u32, u32> = Cache::builder().entries(100);
+    let pinned = cache.pin();
+    let kept = (0..50_000).filter(|key| cache.insert(*key, 0)).count();
+    assert!((100..100 + 1 + 2 * 512).contains(&kept), "{kept}");
+    drop(pinned);
+    assert!(cache.insert(0, 0));
+}
+
 /// A hasher that hashes everything to the same.
 #[derive(Default)]
 struct Same;
@@ -151,25 +163,35 @@ fn threads_come_and_go() {
     cache.check_invariants();
 }
 
+/// Returns what `work` does, in a thread of its own: if it waits for ever, the test fails all the same, and leaves the thread behind.
+fn ended<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(work()));
+    told.recv_timeout(Duration::from_secs(60)).expect("it ends, and does not panic")
+}
+
 #[test]
 fn makers_that_panic_or_fail_let_the_next_one_make() {
     let _beside = beside();
-    let cache: Cache<u32, u32> = Cache::builder().entries(10);
-    let calls = AtomicU32::new(0);
-    let values: Vec<_> = crowd(8, Duration::ZERO, |_, _| {
-        catch_unwind(AssertUnwindSafe(|| {
-            cache.get_or_try_insert_with(1, |_| {
-                thread::yield_now();
-                match calls.fetch_add(1, Relaxed) {
-                    0 | 2 => panic!("planned"),
-                    1 | 3 => Err("planned"),
-                    _ => Ok(7),
-                }
-            })
-        }))
-        .ok()
+    let (calls, values) = ended(|| {
+        let cache: Cache<u32, u32> = Cache::builder().entries(10);
+        let calls = AtomicU32::new(0);
+        let values: Vec<_> = crowd(8, Duration::ZERO, |_, _| {
+            catch_unwind(AssertUnwindSafe(|| {
+                cache.get_or_try_insert_with(1, |_| {
+                    thread::yield_now();
+                    match calls.fetch_add(1, Relaxed) {
+                        0 | 2 => panic!("planned"),
+                        1 | 3 => Err("planned"),
+                        _ => Ok(7),
+                    }
+                })
+            }))
+            .ok()
+        });
+        (calls.into_inner(), values)
     });
-    assert_eq!(calls.load(Relaxed), 5);
+    assert_eq!(calls, 5);
     assert_eq!(values.iter().filter(|value| **value == Some(Ok(7))).count(), 4);
 }
 
