@@ -69,6 +69,24 @@ fn a_part_of_a_loop_stays() {
     }
 }
 
+/// Keys that are asked for twice, the second time when so many others have come in between that a thirty-second part of the cache has
+/// forgotten them, and the least recently used has not: the queue for new ones becomes longer.
+#[test]
+fn the_queue_of_new_entries_is_as_long_as_pays() {
+    let cache: Cache<u64, (), S3Fifo> = Cache::builder().shards(1).record_hits().entries(1_000);
+    let ask = |from: u64, to: u64| {
+        let before = cache.stats().hits;
+        (from..to).for_each(|turn| {
+            cache.get_or_insert_with(turn, |_| ());
+            turn.checked_sub(50).into_iter().for_each(|again| cache.get_or_insert_with(again, |_| ()));
+        });
+        cache.stats().hits - before
+    };
+    ask(0, 20_000);
+    let hits = ask(20_000, 40_000);
+    assert!(hits > 19_000, "{hits} of 20000 keys were there when they were asked for again");
+}
+
 #[test]
 fn listeners_are_told_why() {
     static LEFT: Mutex<Vec<(u32, u32, Cause)>> = Mutex::new(Vec::new());
