@@ -80,8 +80,8 @@ impl Ghosts {
         self.sets[set].note(print(hash), at);
     }
 
-    /// Returns what is remembered of a key, and forgets it.
-    pub fn take(&mut self, hash: u64) -> Option<Ghost> {
+    /// Returns what is known of a key that is among the last `most` of its queue, and forgets it.
+    pub fn take(&mut self, hash: u64, most: usize) -> Option<Ghost> {
         if self.sets.is_empty() {
             return None;
         }
@@ -90,11 +90,11 @@ impl Ghosts {
         let mut found = set.with(print(hash));
         while found != 0 {
             let place = found.trailing_zeros() as usize;
-            if set.at[place] != 0 {
-                let (queue, at) = (u64::from(set.at[place]) % QUEUES as u64, set.at[place] >> QUEUE_BITS);
+            let (queue, at) = (u64::from(set.at[place]) % QUEUES as u64, set.at[place] >> QUEUE_BITS);
+            let age = (self.clocks[queue as usize].wrapping_sub(at) % TIMES) as usize;
+            if set.at[place] != 0 && age <= most {
                 (set.prints[place], set.at[place]) = (0, 0);
-                let age = self.clocks[queue as usize].wrapping_sub(at) % TIMES;
-                return Some(Ghost { queue, age: age as usize });
+                return Some(Ghost { queue, age });
             }
             found &= found - 1;
         }
@@ -130,11 +130,10 @@ mod tests {
     fn the_last_ones_are_remembered_once() {
         const MOST: u64 = 600;
         let mut ghosts = Ghosts::default();
-        assert_eq!(ghosts.take(hash(1)), None);
+        assert_eq!(ghosts.take(hash(1), 1), None);
         (0..5_000).for_each(|number| ghosts.note(hash(number), 0, MOST as usize));
         let mut taken = |numbers: core::ops::Range<u64>| {
-            let taken = numbers.filter_map(|number| ghosts.take(hash(number)));
-            taken.filter(|ghost| ghost.age <= MOST as usize).count() as u64
+            numbers.filter_map(|number| ghosts.take(hash(number), MOST as usize)).count() as u64
         };
         assert_eq!(taken(0..5_000 - MOST - 1), 0);
         let last = taken(5_000 - MOST - 1..5_000);
@@ -149,7 +148,7 @@ mod tests {
         // The second queue evicts one in three.
         (0..90).for_each(|number| ghosts.note(hash(number), u64::from(number % 3 == 0), 1_000));
         for (number, queue, age) in [(89, 0, 0), (87, 1, 0), (60, 1, 9), (61, 0, 19)] {
-            assert_eq!(ghosts.take(hash(number)), Some(Ghost { queue, age }), "{number}");
+            assert_eq!(ghosts.take(hash(number), 30), Some(Ghost { queue, age }), "{number}");
         }
     }
 

@@ -83,8 +83,8 @@ impl sealed::Queues for S3Fifo {
     }
 
     fn admit(&mut self, entry: Resident<'_>, _: u32) {
-        let ghost = self.ghosts.take(entry.header().hash);
-        let returns = ghost.is_some_and(|ghost| ghost.queue == SMALL && ghost.age <= self.remembered());
+        let ghost = self.ghosts.take(entry.header().hash, self.remembered());
+        let returns = ghost.is_some_and(|ghost| ghost.queue == SMALL);
         ghost.into_iter().for_each(|ghost| self.move_border(ghost));
         let fills = self.undisturbed >= FILLING && self.small.weight() > self.main.weight() / (NEW - 1);
         self.undisturbed = self.undisturbed.saturating_add(1);
@@ -162,7 +162,7 @@ impl S3Fifo {
         if ghost.age > (len / NEAR).max(2) {
             return;
         }
-        let entry = (WHOLE / len.max(1) as u32).max(1);
+        let entry = (WHOLE as usize / len.max(1)).max(1) as u32;
         self.part = match ghost.queue {
             SMALL => (self.part + entry).min(MOST_PART),
             _ => self.part.saturating_sub(entry).max(LEAST_PART),
