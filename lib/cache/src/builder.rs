@@ -22,6 +22,9 @@ const BESIDE: usize = 48;
 /// Shards have so much each, at least, in units of weight and in bytes.
 const LEAST_ENTRIES: usize = 64;
 const LEAST_BYTES: usize = 256 << 10;
+/// What may wait for readers beside a hundredth of the capacity, in the same units: some bags of every thread, of few threads.
+const WAITING_ENTRIES: usize = 512;
+const WAITING_BYTES: usize = 64 << 10;
 const MOST_SHARDS: usize = 256;
 
 type Weigher<K, V> = Box<dyn Fn(&K, &V) -> usize + Send + Sync>;
@@ -29,6 +32,8 @@ type Listener<K, V> = Box<dyn Fn(&K, &V, Cause) + Send + Sync>;
 
 pub(crate) struct Config<K, V> {
     pub capacity: usize,
+    /// What may wait for readers beside a hundredth of the capacity.
+    pub waiting: usize,
     pub weigher: Weigher<K, V>,
     pub listener: Option<Listener<K, V>>,
     pub live: Option<Duration>,
@@ -147,12 +152,12 @@ where
     {
         let own = taken_by(Layout::new::<Entry<K, V>>()) + BESIDE;
         let weight = move |key: &K, value: &V| own.saturating_add(key.heap_bytes()).saturating_add(value.heap_bytes());
-        self.build(capacity, LEAST_BYTES, Box::new(weight))
+        self.build(capacity, LEAST_BYTES, WAITING_BYTES, Box::new(weight))
     }
 
     /// A cache of at most `capacity` entries.
     pub fn entries(self, capacity: usize) -> Cache<K, V, P, S> {
-        self.build(capacity, LEAST_ENTRIES, Box::new(|_, _| 1))
+        self.build(capacity, LEAST_ENTRIES, WAITING_ENTRIES, Box::new(|_, _| 1))
     }
 
     /// A cache of at most `capacity` of what `weigher` says that an entry weighs; 0 counts as 1. It is called once for each
@@ -162,14 +167,15 @@ where
         capacity: usize,
         weigher: impl Fn(&K, &V) -> usize + Send + Sync + 'static,
     ) -> Cache<K, V, P, S> {
-        self.build(capacity, LEAST_BYTES, Box::new(move |key, value| weigher(key, value).max(1)))
+        self.build(capacity, LEAST_BYTES, WAITING_BYTES, Box::new(move |key, value| weigher(key, value).max(1)))
     }
 
-    fn build(self, capacity: usize, least: usize, weigher: Weigher<K, V>) -> Cache<K, V, P, S> {
+    fn build(self, capacity: usize, least: usize, waiting: usize, weigher: Weigher<K, V>) -> Cache<K, V, P, S> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let wanted = self.shards.unwrap_or(4 * processors).min(capacity / least).clamp(1, MOST_SHARDS);
         let config = Config {
             capacity,
+            waiting,
             weigher,
             listener: self.listener,
             live: self.live,

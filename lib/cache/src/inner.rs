@@ -21,12 +21,10 @@ use crate::table::Table;
 /// Of what a thread has taken out, so much waits before it looks what can be freed, which interrupts the other threads: as much as its
 /// part of the bound has room for, and as few entries as a core's caches hold, for their memory is used again.
 const BAG: usize = 48 << 10;
-const LEAST_BAG: usize = 8 << 10;
 /// In small caches a bag is one in so much of what may wait.
 const BAGS: usize = 8;
-/// What may wait for readers beside the capacity: one in so much of it, and this.
+/// What may wait for readers beside the capacity: one in so much of it, and [`Config::waiting`].
 const WAITING_PART: usize = 100;
-const WAITING: usize = 64 << 10;
 /// How often an insertion gives the processor away for readers to end, before it is refused.
 const PATIENCE: usize = 16;
 /// How often an insertion takes room from all other shards, before it is refused.
@@ -57,8 +55,8 @@ fn bag_entries<K, V>() -> usize {
 }
 
 /// The weight of a bag.
-fn bag_weight(capacity: usize) -> usize {
-    ((capacity / WAITING_PART + WAITING) / BAGS).clamp(LEAST_BAG, BAG)
+fn bag_weight(most_waiting: usize) -> usize {
+    (most_waiting / BAGS).min(BAG)
 }
 
 impl<K, V, P, S> Inner<K, V, P, S> {
@@ -123,6 +121,7 @@ where
 {
     pub fn new(config: Config<K, V>, shards: usize, hasher: S) -> Self {
         let capacity = possible(config.capacity);
+        let bag = bag_weight(capacity / WAITING_PART + config.waiting);
         Self {
             hasher,
             shards: (0..shards).map(|_| CachePadded::new(Shard::new())).collect(),
@@ -131,7 +130,7 @@ where
             clock: Clock::new(),
             makers: Makers::new(shards),
             hits: PerThread::new(),
-            domain: Domain::new().with_bag_limit(bag_entries::<K, V>()).with_bag_bytes(bag_weight(capacity)),
+            domain: Domain::new().with_bag_limit(bag_entries::<K, V>()).with_bag_bytes(bag),
         }
     }
 
@@ -327,7 +326,7 @@ where
     /// comes in then. What the pool has may wait as well.
     fn has_room_for_waiting(&self) -> bool {
         let has_room = || {
-            let most = self.budget.capacity() / WAITING_PART + WAITING + self.budget.pool();
+            let most = self.budget.capacity() / WAITING_PART + self.config.waiting + self.budget.pool();
             self.domain.sealed_bytes() <= most
         };
         has_room() || {

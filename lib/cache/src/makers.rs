@@ -6,6 +6,7 @@
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use archipelago_platform::pad::CachePadded;
 use archipelago_platform::sync::{Condvar, Mutex, MutexGuard};
@@ -96,7 +97,23 @@ impl Drop for Permit<'_> {
             state.making.swap_remove(at).tasks
         };
         self.shard.made.notify_all();
-        tasks.into_iter().for_each(|(_, waker)| waker.wake());
+        wake_all(tasks.into_iter().map(|(_, waker)| waker));
+    }
+}
+
+/// Wakers are users' code: one that panics keeps no other task asleep.
+fn wake_all(wakers: impl Iterator<Item = Waker>) {
+    let mut first = None;
+    for waker in wakers {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            first.get_or_insert(panic);
+        }
+    }
+    // A second panic during unwinding would abort the process.
+    if let Some(panic) = first
+        && !thread::panicking()
+    {
+        resume_unwind(panic);
     }
 }
 

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -86,6 +86,18 @@ fn a_reader_that_stays_costs_hits_and_no_memory() {
     assert!(cache.insert(1 << 20, vec![3; 1_000]), "when the reader has gone, entries come in again");
 }
 
+/// Where entries are counted, those that wait are too: a hundredth, 512, and what a thread has not handed over.
+#[test]
+fn a_reader_that_stays_keeps_few_entries_waiting() {
+    let _beside = beside();
+    let cache: Cache<u32, u32> = Cache::builder().entries(100);
+    let pinned = cache.pin();
+    let kept = (0..50_000).filter(|key| cache.insert(*key, 0)).count();
+    assert!((100..100 + 1 + 2 * 512).contains(&kept), "{kept}");
+    drop(pinned);
+    assert!(cache.insert(0, 0));
+}
+
 /// A hasher that hashes everything to the same.
 #[derive(Default)]
 struct Same;
@@ -151,25 +163,35 @@ fn threads_come_and_go() {
     cache.check_invariants();
 }
 
+/// Returns what `work` does, in a thread of its own: if it waits for ever, the test fails all the same, and leaves the thread behind.
+fn ended<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(work()));
+    told.recv_timeout(Duration::from_secs(60)).expect("it ends, and does not panic")
+}
+
 #[test]
 fn makers_that_panic_or_fail_let_the_next_one_make() {
     let _beside = beside();
-    let cache: Cache<u32, u32> = Cache::builder().entries(10);
-    let calls = AtomicU32::new(0);
-    let values: Vec<_> = crowd(8, Duration::ZERO, |_, _| {
-        catch_unwind(AssertUnwindSafe(|| {
-            cache.get_or_try_insert_with(1, |_| {
-                thread::yield_now();
-                match calls.fetch_add(1, Relaxed) {
-                    0 | 2 => panic!("planned"),
-                    1 | 3 => Err("planned"),
-                    _ => Ok(7),
-                }
-            })
-        }))
-        .ok()
+    let (calls, values) = ended(|| {
+        let cache: Cache<u32, u32> = Cache::builder().entries(10);
+        let calls = AtomicU32::new(0);
+        let values: Vec<_> = crowd(8, Duration::ZERO, |_, _| {
+            catch_unwind(AssertUnwindSafe(|| {
+                cache.get_or_try_insert_with(1, |_| {
+                    thread::yield_now();
+                    match calls.fetch_add(1, Relaxed) {
+                        0 | 2 => panic!("planned"),
+                        1 | 3 => Err("planned"),
+                        _ => Ok(7),
+                    }
+                })
+            }))
+            .ok()
+        });
+        (calls.into_inner(), values)
     });
-    assert_eq!(calls.load(Relaxed), 5);
+    assert_eq!(calls, 5);
     assert_eq!(values.iter().filter(|value| **value == Some(Ok(7))).count(), 4);
 }
 
@@ -289,6 +311,88 @@ fn destructors_that_panic_lose_nothing() {
     assert!(dropped.load(Relaxed) <= 2_000);
 }
 
+/// A value whose destructor uses its cache.
+struct Restless(u64);
+
+static RESTLESS: std::sync::LazyLock<Cache<u64, Restless>> =
+    std::sync::LazyLock::new(|| Cache::builder().shards(2).entries(64));
+
+impl Drop for Restless {
+    fn drop(&mut self) {
+        // One in four comes back, as another key, for a while.
+        if self.0.is_multiple_of(4) && self.0 > 0 {
+            RESTLESS.insert(self.0 + 1_000_000, Restless(self.0 / 4));
+            RESTLESS.remove(&(self.0 - 1));
+            let _ = RESTLESS.with(&self.0, |value| value.0);
+        }
+    }
+}
+
+#[test]
+fn destructors_may_use_the_cache() {
+    let _beside = beside();
+    crowd(4, Duration::ZERO, |thread, _| {
+        (0..2_000).for_each(|key| _ = RESTLESS.insert(key + 2_000 * thread as u64, Restless(key)));
+    });
+    (0..20).for_each(|_| {
+        RESTLESS.clear();
+        RESTLESS.sync();
+    });
+    RESTLESS.check_invariants();
+    assert_eq!(RESTLESS.stats().len, 0);
+}
+
+#[test]
+fn closures_may_use_the_cache_and_panic() {
+    let _beside = beside();
+    let drops = DropCounter::new();
+    let cache = Cache::builder().weigher(1_000, |key: &u64, _: &archipelago_check::drops::Counted| {
+        assert!(!key.is_multiple_of(50), "planned");
+        10
+    });
+    let insert = |key: u64| catch_unwind(AssertUnwindSafe(|| cache.insert(key, drops.value(key))));
+    assert_eq!((0..1_000).filter(|key| insert(*key).is_err()).count(), 20);
+    cache.check_invariants();
+    let before = cache.stats().len;
+    let mut asked = 0;
+    let panics = catch_unwind(AssertUnwindSafe(|| {
+        cache.invalidate_if(|key, _| {
+            asked += 1;
+            cache.remove(key);
+            cache.insert(key + 10_001, drops.value(*key));
+            assert!(asked < 20, "planned");
+            asked % 2 == 0
+        })
+    }));
+    assert!(panics.is_err() && before > 90);
+    cache.check_invariants();
+    let pinned = cache.pin();
+    let mut shown = pinned.iter();
+    let first = shown.next().map(|(key, value)| (*key, value.tag()));
+    cache.resize(0);
+    cache.resize(1_000);
+    // What an iterator has reached stays, and what has gone meanwhile is not shown twice.
+    assert!(first.is_some() && shown.count() <= before);
+    drop(pinned);
+    drop(cache);
+    drops.assert_all_dropped();
+}
+
+/// Far more threads at once than any machine has processors.
+#[test]
+fn a_thousand_threads_use_a_cache_of_one_entry() {
+    let _beside = beside();
+    let cache: Cache<u64, u64> = Cache::builder().entries(1);
+    crowd(1_000, Duration::ZERO, |thread, _| {
+        for key in 0..20 {
+            assert_eq!(cache.get_or_insert_with(key, |key| key * 2), key * 2);
+            cache.insert(thread as u64 + 100, 0);
+        }
+    });
+    assert_eq!(cache.stats().len, 1);
+    cache.check_invariants();
+}
+
 #[test]
 fn sizes_change_beside_insertions() {
     let _beside = beside();
@@ -377,6 +481,40 @@ fn tasks_that_wait_are_woken() {
     assert_eq!(first.as_mut().poll(&mut makes), Poll::Ready(10));
     assert_eq!(woken.0.load(Relaxed), 1);
     assert_eq!(second.as_mut().poll(&mut waits), Poll::Ready(10));
+}
+
+/// A waker that panics.
+struct Refuses;
+
+impl Wake for Refuses {
+    fn wake(self: Arc<Self>) {
+        panic!("planned");
+    }
+}
+
+#[test]
+fn wakers_that_panic_keep_no_other_task_asleep() {
+    let _beside = beside();
+    let cache: Cache<u8, u8> = Cache::builder().entries(10);
+    let woken = Arc::new(Woken::default());
+    let wakers = [Waker::from(Arc::new(Refuses)), Waker::from(woken.clone()), Waker::from(Arc::new(Refuses))];
+    for fails in [false, true] {
+        let mut first = Box::pin(cache.get_or_try_insert_async(1, async move {
+            Polls(2).await;
+            if fails { Err(()) } else { Ok(1) }
+        }));
+        assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let mut waiting: Vec<_> = wakers.iter().map(|_| Box::pin(cache.get_or_insert_async(1, async { 2 }))).collect();
+        for (task, waker) in waiting.iter_mut().zip(&wakers) {
+            assert!(task.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+        }
+        let before = woken.0.load(Relaxed);
+        let done = catch_unwind(AssertUnwindSafe(|| first.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
+        assert!(done.is_err());
+        assert_eq!(woken.0.load(Relaxed), before + 1);
+        assert_eq!(block_on(waiting.swap_remove(1)), if fails { 2 } else { 1 });
+        cache.clear();
+    }
 }
 
 #[test]

@@ -117,14 +117,8 @@ impl<K: Point, V: 'static> Directory<K, V> {
         debug_assert!(old[0].low() == new[0].low() && old[old.len() - 1].high() == new[new.len() - 1].high());
         old.iter().for_each(|leaf| leaf.die());
         let new = new.into_iter().map(|leaf| Box::into_raw(Box::new(leaf))).collect();
-        let lock = self.lock_shape();
-        let mut replaced = self.replace_locked(guard, old, new);
-        drop(lock);
-        for leaf in old {
-            // SAFETY: unlinked by the store in `replace_locked`, by the thread that owns the leaf; made by `Box::new`.
-            unsafe { replaced.push(core::ptr::from_ref(*leaf).cast_mut()) };
-        }
-        replaced
+        let _lock = self.lock_shape();
+        self.replace_locked(guard, old, new)
     }
 
     /// A panic can leave nothing in pieces: what is published is published by one store.
@@ -140,7 +134,8 @@ impl<K: Point, V: 'static> Directory<K, V> {
         let chunk = |at: usize| unsafe { &*root.chunks[at].load(Ordering::Relaxed) };
         let mut leaves: Vec<_> = (first..=last).flat_map(|at| chunk(at).leaves.iter().copied()).collect();
         let from = place(&chunk(first).lows, old[0].low());
-        leaves.splice(from..from + old.len(), new);
+        // Pointers as they were made, and not the references to them: they are to be boxes again.
+        let gone: Vec<_> = leaves.splice(from..from + old.len(), new).collect();
         // A chunk that has become small takes the next one in.
         if leaves.len() < WIDTH / 4 && last + 1 < root.chunks.len() {
             last += 1;
@@ -158,10 +153,12 @@ impl<K: Point, V: 'static> Directory<K, V> {
             let mut all: Vec<_> = root.chunks.iter().map(|chunk| chunk.load(Ordering::Relaxed)).collect();
             all.splice(first..=last, chunks);
             // Release: pairs with the Acquire in `root`.
-            self.root.store(Root::new(all), Ordering::Release);
+            let old_root = self.root.swap(Root::new(all), Ordering::Release);
             // SAFETY: as above.
-            unsafe { replaced.push(core::ptr::from_ref(root).cast_mut()) };
+            unsafe { replaced.push(old_root) };
         }
+        // SAFETY: unlinked by the store above, by the thread that owns the leaves; made by `Box::new`.
+        gone.into_iter().for_each(|leaf| unsafe { replaced.push(leaf) });
         // SAFETY: as above.
         old.into_iter().for_each(|chunk| unsafe { replaced.push(chunk) });
         replaced

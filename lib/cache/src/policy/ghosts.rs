@@ -5,6 +5,11 @@ use archipelago_platform::hint::prefetch_read;
 /// Hashes of a set.
 const WAYS: usize = 8;
 
+/// Queues that keys are evicted from; the lowest bits of a time say which.
+const QUEUES: usize = 2;
+const QUEUE_BITS: u32 = 1;
+const TIMES: u32 = 1 << (u32::BITS - QUEUE_BITS);
+
 /// What is looked at together, in one line: hashes and when each was noted, the last first. Of one that is not there both are 0.
 #[derive(Clone, Default)]
 #[repr(align(64))]
@@ -34,8 +39,17 @@ impl Set {
 #[derive(Default)]
 pub(crate) struct Ghosts {
     sets: Box<[Set]>,
-    /// Counts what was noted. The first is 1: 0 is no ghost.
-    clock: u32,
+    /// By queue, counts what was noted of it. The first is 1: 0 is no ghost.
+    clocks: [u32; QUEUES],
+}
+
+/// A key that was remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ghost {
+    /// The queue that it was evicted from.
+    pub queue: u64,
+    /// How many have been evicted from there since.
+    pub age: usize,
 }
 
 fn print(hash: u64) -> u32 {
@@ -56,31 +70,35 @@ impl Ghosts {
         }
     }
 
-    /// Notes a key, and remembers the last `most` from now on.
-    pub fn note(&mut self, hash: u64, most: usize) {
+    /// Notes a key that a queue has evicted, and remembers about the last `most` from now on.
+    pub fn note(&mut self, hash: u64, queue: u64, most: usize) {
         self.fit(most);
-        self.clock = self.clock.wrapping_add(1).max(1);
+        let clock = &mut self.clocks[queue as usize];
+        *clock = ((*clock + 1) % TIMES).max(1);
+        let at = *clock << QUEUE_BITS | queue as u32;
         let set = self.set(hash);
-        self.sets[set].note(print(hash), self.clock);
+        self.sets[set].note(print(hash), at);
     }
 
-    /// Returns whether the key is among the last `most` noted, and forgets it.
-    pub fn take(&mut self, hash: u64, most: usize) -> bool {
+    /// Returns what is known of a key that is among the last `most` of its queue, and forgets it.
+    pub fn take(&mut self, hash: u64, most: usize) -> Option<Ghost> {
         if self.sets.is_empty() {
-            return false;
+            return None;
         }
-        let (set, clock) = (self.set(hash), self.clock);
+        let set = self.set(hash);
         let set = &mut self.sets[set];
         let mut found = set.with(print(hash));
         while found != 0 {
             let place = found.trailing_zeros() as usize;
-            if set.at[place] != 0 && clock.wrapping_sub(set.at[place]) as usize <= most {
+            let (queue, at) = (u64::from(set.at[place]) % QUEUES as u64, set.at[place] >> QUEUE_BITS);
+            let age = (self.clocks[queue as usize].wrapping_sub(at) % TIMES) as usize;
+            if set.at[place] != 0 && age <= most {
                 (set.prints[place], set.at[place]) = (0, 0);
-                return true;
+                return Some(Ghost { queue, age });
             }
             found &= found - 1;
         }
-        false
+        None
     }
 
     /// Sets for `most`, at three quarters of their load at most. A change of their number forgets all: it comes when the cache has
@@ -112,15 +130,26 @@ mod tests {
     fn the_last_ones_are_remembered_once() {
         const MOST: u64 = 600;
         let mut ghosts = Ghosts::default();
-        assert!(!ghosts.take(hash(1), 1));
-        (0..5_000).for_each(|number| ghosts.note(hash(number), MOST as usize));
+        assert_eq!(ghosts.take(hash(1), 1), None);
+        (0..5_000).for_each(|number| ghosts.note(hash(number), 0, MOST as usize));
         let mut taken = |numbers: core::ops::Range<u64>| {
-            numbers.filter(|number| ghosts.take(hash(*number), MOST as usize)).count() as u64
+            numbers.filter_map(|number| ghosts.take(hash(number), MOST as usize)).count() as u64
         };
         assert_eq!(taken(0..5_000 - MOST - 1), 0);
         let last = taken(5_000 - MOST - 1..5_000);
         assert!(last > MOST * 9 / 10, "{last} of {MOST}");
         assert_eq!(taken(0..5_000), 0);
+    }
+
+    /// A ghost says which queue has evicted it, and how many of that queue since.
+    #[test]
+    fn ghosts_know_their_queue_and_age() {
+        let mut ghosts = Ghosts::default();
+        // The second queue evicts one in three.
+        (0..90).for_each(|number| ghosts.note(hash(number), u64::from(number % 3 == 0), 1_000));
+        for (number, queue, age) in [(89, 0, 0), (87, 1, 0), (60, 1, 9), (61, 0, 19)] {
+            assert_eq!(ghosts.take(hash(number), 30), Some(Ghost { queue, age }), "{number}");
+        }
     }
 
     /// A set keeps as many as it has ways, the last ones; a place that one has left is used first.
