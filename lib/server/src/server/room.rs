@@ -55,8 +55,14 @@ impl Room {
 }
 
 impl Shared {
-    /// Puts new settings in force. Returns an operation that has to come before them. Called by one loop now and then.
-    pub fn apply_limit(&self) -> Option<Write> {
+    /// Puts a new limit of memory in force, and keeps to it where no batch does. Returns what has to be done. Called by one loop now and
+    /// then, and when a setting is changed.
+    pub fn keep_limit(&self) -> Option<Write> {
+        self.apply_limit().or_else(|| self.choose_victims())
+    }
+
+    /// Puts new settings in force. Returns an operation that has to come before them.
+    fn apply_limit(&self) -> Option<Write> {
         let texts = ["maxmemory", "maxmemory-policy", "maxmemory-samples"].map(|name| self.config.get(name));
         let mut chooser = lock(&self.room.chooser);
         if chooser.texts == texts {

@@ -67,7 +67,7 @@ pub enum Verdict {
     /// It was carried out.
     Done(Outcome),
     /// The client waits for keys, for this number of milliseconds (0: for ever), and is then answered with this.
-    Blocks(u64, Reply),
+    Blocks(u64),
     /// What became of a long read, and how long it took.
     Read(Box<(Call, Outcome, Duration)>),
 }
@@ -371,15 +371,14 @@ impl Shared {
         let mut verdicts: Vec<Option<Verdict>> =
             outcomes.into_iter().map(|outcome| Some(Verdict::Done(outcome))).collect();
         for (at, mut call) in blocking {
-            let Some(Verdict::Done(Outcome { reply: nothing @ (Reply::Null | Reply::NullArray), .. })) = &verdicts[at]
-            else {
+            let Some(Verdict::Done(Outcome { reply: Reply::Null | Reply::NullArray, .. })) = &verdicts[at] else {
                 continue;
             };
             if let Some(args) = others.remove(&at) {
                 call.args = args;
             }
             if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {
-                verdicts[at] = Some(Verdict::Blocks(millis, nothing.clone()));
+                verdicts[at] = Some(Verdict::Blocks(millis));
                 aftermath.ready.extend(keys(&call));
                 lock(&self.blocked).register(owner, call);
             }
