@@ -1,7 +1,8 @@
 //! `MONITOR`: clients that see all requests.
 //!
 //! A request is shown when it is taken, commands of a transaction as they are queued. Commands for administrators, and those
-//! with passwords, are not shown. Commands that a script calls are shown when the script has ended, of one that may change something. A monitor that takes its lines too slowly is ended as a slow subscriber is.
+//! with passwords, are not shown. Commands that a script calls are shown when the script has ended, of one that may change
+//! something. A monitor that takes its lines too slowly is ended as a slow subscriber is.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex};

@@ -66,7 +66,7 @@ pub enum Letter {
 pub enum Verdict {
     /// It was carried out.
     Done(Outcome),
-    /// The client waits for keys, for this number of milliseconds (0: for ever), and is then answered with this.
+    /// The client waits for keys, for this number of milliseconds (0: for ever).
     Blocks(u64),
     /// What became of a long read, and how long it took.
     Read(Box<(Call, Outcome, Duration)>),
