@@ -219,7 +219,7 @@ pub struct Shared {
 /// 1. the order of events ([`Shared::in_order`]),
 /// 2. `blocked`: [`Shared::serve`] holds it while it asks what a client may do, carries out its command and tells of it,
 /// 3. the tables of tracking, and the hub of subscriptions: never both,
-/// 4. `clients`,
+/// 4. `clients`, and what chooses keys for the limit of memory: never both,
 /// 5. a [`Card`]'s `name` or `user`, a loop's letters, those of settings, of users and of the log of refusals: nothing is
 ///    locked behind one of these.
 ///
