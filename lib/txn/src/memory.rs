@@ -36,7 +36,8 @@ impl Memory {
 
     /// Sets the limit. Nothing has been allocated yet.
     pub(crate) fn set_limit(&self, bytes: usize) {
-        self.limit.store(bytes, Ordering::Relaxed);
+        // Sums are signed, and no machine has more.
+        self.limit.store(bytes.min(isize::MAX as usize), Ordering::Relaxed);
     }
 
     /// Returns whether anything is counted.

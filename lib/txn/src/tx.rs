@@ -1,6 +1,8 @@
 //! A transaction's face.
 
 use core::ops::RangeBounds;
+use core::panic::AssertUnwindSafe;
+use std::panic::{catch_unwind, resume_unwind};
 use std::vec;
 
 use crate::error::Error;
@@ -18,7 +20,8 @@ use crate::work::{Look, Work};
 ///
 /// # Panics
 /// All methods: if the table is another database's, or has no such index; with what the rows' own methods panic with. (A
-/// [`BLinkTree`](crate::on::BLinkTree) takes no keys longer than a quarter of a page.) The transaction is rolled back then.
+/// [`BLinkTree`](crate::on::BLinkTree) takes no keys longer than a quarter of a page.) The transaction is rolled back then; if its closure catches the panic, the step has
+/// changed nothing, and the transaction may go on.
 pub struct Tx<'t, S: Scheme = Silo> {
     pub(crate) work: Work<'t, S>,
 }
@@ -177,7 +180,7 @@ impl<'t, S: Scheme> Tx<'t, S> {
         self.write(core, sought, None).map(|()| Some(old))
     }
 
-    /// Runs a part of the transaction that can be taken back: if it fails, nothing of what it wrote is left, and the
+    /// Runs a part of the transaction that can be taken back: if it fails or panics, nothing of what it wrote is left, and the
     /// transaction may go on. What it has read counts nevertheless.
     ///
     /// ```
@@ -207,13 +210,17 @@ impl<'t, S: Scheme> Tx<'t, S> {
     ///
     /// # Errors
     /// Those of `part`.
+    ///
+    /// # Panics
+    /// As `part` does.
     pub fn savepoint<T, E>(&mut self, part: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
         let mark = self.work.mark();
-        let result = part(self);
-        if result.is_err() {
+        // A closure may catch the panic, and go on.
+        let result = catch_unwind(AssertUnwindSafe(|| part(self)));
+        if !matches!(result, Ok(Ok(_))) {
             self.work.roll_back_to(mark);
         }
-        result
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// The record of a key, to write it; linked if there is none.

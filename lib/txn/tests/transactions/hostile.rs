@@ -101,6 +101,7 @@ super::by_every_scheme! {
     two_databases_in_one_closure: two_databases;
     unique_keys_within_a_transaction: unique_keys;
     ends_of_threads: late_transactions;
+    panics_that_are_caught_inside: caught_inside;
 }
 
 const ROWS: u64 = 8;
@@ -158,6 +159,32 @@ fn panics_everywhere<S: Scheme>() {
             }
         }
     });
+}
+
+/// The closure catches the panic of a part, and goes on: nothing of the part is left, wherever it panicked.
+fn caught_inside<S: Scheme>() {
+    let db = Database::<S>::new();
+    let items = db.table::<Item>();
+    db.transact(|tx| (0..ROWS).try_for_each(|key| tx.insert(&items, Item { key, group: key + 1 }))).unwrap();
+    let mut before = groups(&db, &items);
+    for calls in 1.. {
+        let done = db.transact(|tx| {
+            FUSE.set(calls);
+            let part = catch_unwind(AssertUnwindSafe(|| tx.savepoint(|tx| all_kinds(tx, &items))));
+            FUSE.set(0);
+            tx.upsert(&items, Item { key: ROWS + 7, group: 2_000 + u64::from(calls) })?;
+            part.map_or(Ok(false), |result| result.map(|()| true))
+        });
+        let done = done.expect("nothing is in the way");
+        let mut after = groups(&db, &items);
+        assert_eq!(after.pop(), Some(2_000 + u64::from(calls)), "what it did afterwards is committed");
+        before.iter_mut().for_each(|group| *group += u64::from(done));
+        assert_eq!(after, before, "at call {calls}");
+        if done {
+            assert!(calls > 50, "{calls} calls of the user's code");
+            break;
+        }
+    }
 }
 
 fn two_databases<S: Scheme>() {

@@ -80,6 +80,17 @@ super::by_every_scheme! {
     what_is_too_large_is_refused: too_large;
     a_transaction_goes_on_with_removals: removals;
     threads_lose_nothing: threads;
+    limits_of_any_size_are_limits: sizes;
+}
+
+fn sizes<S: Scheme>() {
+    for limit in [isize::MAX as usize, isize::MAX as usize + 1, usize::MAX - 1, usize::MAX] {
+        let (db, _notes) = filled_to::<S>(limit);
+        assert!(counted(&db) > ROWS as usize * TEXT);
+    }
+    let db = Database::<S>::limited(0);
+    let notes = db.table();
+    assert_eq!(db.transact(|tx| tx.insert(&notes, Note::new(0))), Err(Error::Full));
 }
 
 fn snapshot_that_stays<S: Scheme>() {
