@@ -28,9 +28,14 @@ pub(crate) const REMOVED: u32 = 1 << 31;
 const SERIAL: usize = 4;
 /// The bytes before its body.
 pub(crate) const HEAD: usize = 16;
+/// What is there while users' code appends the body: code that does not only append would damage the log, and not its row alone.
+const MARK: [u8; HEAD] = *b"an entry's head\xff";
 
 impl<K, P: Payload> Codec<K, P> {
     /// Appends the entry of a version, without its serial; returns where that is to be.
+    ///
+    /// # Panics
+    /// If the users' code panics, or has changed what was there before.
     ///
     /// # Safety
     /// `record` is of an index with these types, `version` is a version of it; both are alive.
@@ -41,7 +46,7 @@ impl<K, P: Payload> Codec<K, P> {
         to: &mut Vec<u8>,
     ) -> usize {
         let start = to.len();
-        to.resize(start + HEAD, 0);
+        to.extend(MARK);
         let table = self.table.load(Ordering::Relaxed);
         // SAFETY: the caller's promise.
         let table = match unsafe { payload::<P, S>(version) } {
@@ -56,6 +61,8 @@ impl<K, P: Payload> Codec<K, P> {
                 table | REMOVED
             }
         };
+        let only_appended = to.get(start..start + HEAD) == Some(&MARK[..]);
+        assert!(only_appended, "`Persist::save` may only append to what it is given");
         // What is longer than a record may be is refused by its length.
         let length = u32::try_from(to.len() - start - HEAD).unwrap_or(u32::MAX);
         to[start..start + 4].copy_from_slice(&table.to_le_bytes());

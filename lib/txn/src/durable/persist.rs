@@ -21,7 +21,8 @@ use serde::{Serialize, de::DeserializeOwned};
 /// }
 /// ```
 pub trait Persist: Sized {
-    /// Appends what [`load`](Self::load) makes the same value of.
+    /// Appends what [`load`](Self::load) makes the same value of. Code that changes what is there already makes the commit panic, and
+    /// rolls the transaction back.
     fn save(&self, to: &mut Vec<u8>);
 
     /// The value, or nothing if the bytes are none: they were written by another type.

@@ -192,6 +192,52 @@ fn users_code_that_panics_while_it_is_written_rolls_back() {
     }
 }
 
+/// Rows that write over what was there before damage neither other rows nor the log.
+#[test]
+fn users_code_that_does_not_only_append_is_refused() {
+    #[derive(Clone)]
+    struct Vandal(u64, Option<fn(&mut Vec<u8>)>);
+    impl Row for Vandal {
+        type Key = u64;
+        type Map = on::Art;
+        type Indexes = ();
+        fn key(&self) -> u64 {
+            self.0
+        }
+    }
+    impl archipelago_txn::Persist for Vandal {
+        fn save(&self, to: &mut Vec<u8>) {
+            to.extend(self.0.to_le_bytes());
+            self.1.iter().for_each(|damage| damage(to));
+        }
+        fn load(from: &[u8]) -> Option<Self> {
+            Some(Self(u64::from_le_bytes(from.try_into().ok()?), None))
+        }
+    }
+    let damages: [fn(&mut Vec<u8>); 4] =
+        [Vec::clear, |to| *to = vec![0; 100], |to| to.insert(0, 0), |to| to.truncate(to.len() - 20)];
+    let disk = Simulated::new();
+    for life in 0..2 {
+        let mut opening = opening(&disk);
+        let table = opening.table::<Vandal>("vandals");
+        let db = opening.start().unwrap();
+        for damage in damages {
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                db.transact(|tx| {
+                    tx.upsert(&table, Vandal(1, None))?;
+                    tx.upsert(&table, Vandal(2, Some(damage))).map(drop)
+                })
+            }));
+            let panic = panicked.expect_err("it is refused");
+            let told = panic.downcast_ref::<&str>().copied().unwrap_or_default();
+            assert!(told.contains("only append"), "{told}");
+        }
+        assert_eq!(db.snapshot().range(&table, ..).count(), life);
+        db.transact(|tx| tx.upsert(&table, Vandal(3, None)).map(drop)).unwrap();
+        db.close().unwrap();
+    }
+}
+
 /// What is on the disk comes back whatever the limit is; then the limit holds.
 #[test]
 fn a_limit_refuses_no_recovery() {
