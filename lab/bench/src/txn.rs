@@ -119,8 +119,8 @@ const WORKLOADS: [&str; 7] = ["ycsb", "ycsb-10", "reports", "reports-by-views", 
 
 /// The stores that a comma-separated list names; `all`, `silo` and `schemes` stand for several.
 fn chosen(list: &str, stores: &[&'static Known]) -> Result<Vec<&'static Known>, Failure> {
-    // Serializable, and in memory only.
-    let plain = |name: &str| !name.contains("snapshot") && !name.contains("logged");
+    // Serializable, in memory only, by the clock that a database has if it is not told.
+    let plain = |name: &str| !["snapshot", "logged", "ordered"].iter().any(|other| name.contains(other));
     let rival = |name: &str| indexes::STORES.iter().any(|store| store.name == name);
     let silo = |name: &'static str| plain(name) && name.starts_with("silo-") && !rival(name);
     let schemes = |name: &'static str| plain(name) && name.ends_with("-hydralist");

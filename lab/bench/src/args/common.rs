@@ -207,7 +207,8 @@ pub struct Ranges<C: Args> {
 pub struct Txn<C: Args> {
     /// Stores, comma-separated: silo, tictoc, no-wait, wait-die, hekaton, mvrlu (serializable) or silo-snapshot (snapshot
     /// isolation) over hydralist, art, blink, euno-btree or euno-skiplist, as in mvrlu-art; silo-htm-btree and silo-masstree-like
-    /// (over rivals' trees); silo-logged-hydralist (with a log on the disk of temporary files); lock (one lock over trees); with the cargo feature 'peers' surrealmx, redb, sqlite; or silo
+    /// (over rivals' trees); mvrlu-ordered-hydralist and hekaton-ordered-hydralist (by the processors' clocks);
+    /// silo-logged-hydralist (with a log on the disk of temporary files); lock (one lock over trees); with the cargo feature 'peers' surrealmx, redb, sqlite; or silo
     /// (over all maps), schemes (over hydralist), all
     #[arg(long, default_value = "silo-hydralist,tictoc-hydralist,mvrlu-hydralist,silo-snapshot-hydralist,lock")]
     pub store: String,
