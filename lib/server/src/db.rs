@@ -545,9 +545,10 @@ impl Change<'_> {
     /// The database, of which a key is about to be changed: a snapshot that is under way keeps what it was.
     fn space_for(&mut self, key: &[u8]) -> &mut Space {
         self.db.open(self.index, key);
-        let space = &mut self.db.spaces[self.index as usize];
-        // What stands beside it changes with each operation.
+        // What stands beside these changes with each operation.
+        look(&self.db.spaces);
         look(&self.db.walker);
+        let space = &mut self.db.spaces[self.index as usize];
         if let Some(walk) = self.db.walker.current() {
             walk.keep(self.index, &space.keys, key);
         }
