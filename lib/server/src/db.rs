@@ -545,10 +545,9 @@ impl Change<'_> {
     /// The database, of which a key is about to be changed: a snapshot that is under way keeps what it was.
     fn space_for(&mut self, key: &[u8]) -> &mut Space {
         self.db.open(self.index, key);
-        // What stands beside these changes with each operation.
-        look(&self.db.spaces);
-        look(&self.db.walker);
         let space = &mut self.db.spaces[self.index as usize];
+        // What stands beside it changes with each operation.
+        look(&self.db.walker);
         if let Some(walk) = self.db.walker.current() {
             walk.keep(self.index, &space.keys, key);
         }
