@@ -546,8 +546,6 @@ impl Change<'_> {
     fn space_for(&mut self, key: &[u8]) -> &mut Space {
         self.db.open(self.index, key);
         let space = &mut self.db.spaces[self.index as usize];
-        // What stands beside it changes with each operation.
-        look(&self.db.walker);
         if let Some(walk) = self.db.walker.current() {
             walk.keep(self.index, &space.keys, key);
         }
