@@ -31,7 +31,6 @@ mod event_loop;
 mod events;
 mod help;
 mod info;
-pub mod lacking;
 mod metrics;
 mod monitor;
 pub mod params;
