@@ -69,9 +69,8 @@ fn a_part_of_a_loop_stays() {
     }
 }
 
-/// Keys that are asked for twice, the second time when so many others have come in between that a thirty-second part of the cache has
-/// forgotten them, and the least recently used has not: the queue of new entries becomes longer. With popular keys it becomes short
-/// again.
+/// Each key is asked for twice. Between the two requests more keys come in than a thirty-second part of the cache holds, and fewer than
+/// the cache holds: the queue of new entries grows until it keeps the keys. With popular keys the queue shrinks again.
 #[test]
 fn the_queue_of_new_entries_is_as_long_as_pays() {
     let cache: Cache<u64, (), S3Fifo> = Cache::builder().shards(1).entries(1_000);

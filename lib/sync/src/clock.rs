@@ -1,20 +1,20 @@
 //! What orders commits and snapshots: a counter that all threads share, or the processor's clock.
 //!
-//! Multi-versioning needs it: [`mvrlu`](crate::mvrlu) domains have one, and so has `archipelago-txn`. Six questions, and what each
-//! answer promises. Below, "sees" is about loads that follow the answer in program order.
+//! Multi-versioning needs it: [`mvrlu`](crate::mvrlu) domains have one, and so has `archipelago-txn`. These are its questions, and what
+//! each answer promises. Below, "sees" is about loads that follow the answer in program order.
 //!
 //! - [`begin`](Clock::begin): the local time of a snapshot. It sees whatever was linked before a [`stamp`](Clock::stamp)
 //!   not above it was drawn.
 //! - [`stamp`](Clock::stamp): the time of a commit, above the local time of every snapshot that missed a store which
 //!   precedes the call.
-//! - [`cut`](Clock::cut): the local time of a snapshot that other threads are told of, above that of every `begin` before the call
-//!   with a logical clock. What the caller stored before is seen by each thread that has got a [`floor`](Clock::floor) above
-//!   it, a stamp of a logical clock above it, or a `begin` of one.
+//! - [`cut`](Clock::cut): the local time of a snapshot that other threads have to know of. What the caller stored before the call is
+//!   seen by each thread that has got a [`floor`](Clock::floor) above it, or, from a logical clock, any time above it. Each later `begin`
+//!   of a logical clock is above it.
 //! - [`floor`](Clock::floor): not above the local time of any snapshot that begins after a full barrier
 //!   ([`barrier`](Clock::barrier)) that follows the call.
 //! - [`settle`](Clock::settle): returns when every later `begin`, on any thread, is at or above the stamp.
-//! - [`observe`](Clock::observe): the same, for who sees at its local time what was committed at the stamp: the thread
-//!   that begins after it has let any thread know sees it too.
+//! - [`observe`](Clock::observe): the same, for a thread that sees at its local time what was committed at the stamp: each
+//!   thread that begins after the first one has told of it sees it, too.
 //!
 //! *Logical.* `begin` loads the counter (Acquire), `stamp` adds one to it (AcqRel) and answers with the sum. If a snapshot
 //! at t missed a store that precedes the drawing of s, then s > t: had the counter reached t only after the drawing,

@@ -21,8 +21,8 @@
 //! # Many versions
 //! Schemes of many versions draw stamps from the clock, instead of loading it, and their transactions read moments of it. Their
 //! clock may be the processors': `archipelago_sync::clock` says what its answers promise, and the schemes where they wait for it.
-//! A snapshot is counted in `open` before it takes its moment. Who prunes by a floor looks at `open` after it got the floor,
-//! so of a snapshot that it misses the moment is not below the floor; and what is seen by moments at or above the floor is kept.
+//! A snapshot is counted in `open` before it takes its moment. A thread that prunes gets its floor before it looks at `open`. So if the
+//! thread misses a snapshot, the snapshot's moment is not below the floor, and versions that such moments see are kept.
 //!
 //! # What is kept
 //! A version that was replaced is seen by the snapshots `s` with `begin <= s < begin of the next`. When its record is written,
@@ -81,6 +81,10 @@ struct Running {
 }
 
 const FROM: u64 = 1 << 63;
+
+/// The words of sets have their highest bits for their states (`mvrlu.rs`). A processor's clock that has come as far as this may reach
+/// these bits within some years, and is not used.
+const LATEST: u64 = 1 << 59;
 
 /// The moments that running transactions read, and those that are to come.
 pub(crate) struct Needs {
@@ -141,7 +145,10 @@ impl<S: Scheme> Epochs<S> {
 
     /// Orders commits and snapshots by another clock. There are no transactions yet.
     pub(crate) fn set_clock(&mut self, kind: ClockKind) {
-        self.clock = Clock::new(kind);
+        let clock = Clock::new(kind);
+        if clock.begin() < LATEST {
+            self.clock = clock;
+        }
     }
 
     pub(crate) fn clock(&self) -> ClockKind {

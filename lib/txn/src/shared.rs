@@ -104,7 +104,7 @@ impl<S: Scheme> Shared<S> {
 
     /// Of a database that nothing refers to yet.
     pub(crate) fn epochs_mut(&mut self) -> &mut Epochs<S> {
-        // SAFETY: there until the drop; tables, and all who use them, have a reference to this.
+        // SAFETY: there until the drop; each table has a reference to this, so no table is there, and no transaction.
         unsafe { &mut (*self.home).epochs }
     }
 

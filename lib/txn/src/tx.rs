@@ -20,8 +20,8 @@ use crate::work::{Look, Work};
 ///
 /// # Panics
 /// All methods: if the table is another database's, or has no such index; with what the rows' own methods panic with. (A
-/// [`BLinkTree`](crate::on::BLinkTree) takes no keys longer than a quarter of a page.) The transaction is rolled back then; if its closure catches the panic, the step has
-/// changed nothing, and the transaction may go on.
+/// [`BLinkTree`](crate::on::BLinkTree) takes no keys longer than a quarter of a page.) The transaction is rolled back then. If its
+/// closure catches the panic, the step has changed nothing, and the transaction may go on.
 pub struct Tx<'t, S: Scheme = Silo> {
     pub(crate) work: Work<'t, S>,
 }

@@ -152,49 +152,10 @@ fn a_database_in_memory_has_nothing_to_flush() {
     db.close().unwrap();
 }
 
+/// Rows that panic while they are written, or write over what was there before, roll their transaction back, and damage neither other rows
+/// nor the log.
 #[test]
-fn users_code_that_panics_while_it_is_written_rolls_back() {
-    #[derive(Clone)]
-    struct Bomb(u64, bool);
-    impl Row for Bomb {
-        type Key = u64;
-        type Map = on::Art;
-        type Indexes = ();
-        fn key(&self) -> u64 {
-            self.0
-        }
-    }
-    impl archipelago_txn::Persist for Bomb {
-        fn save(&self, to: &mut Vec<u8>) {
-            assert!(!self.1, "planned");
-            to.extend(self.0.to_le_bytes());
-        }
-        fn load(from: &[u8]) -> Option<Self> {
-            Some(Self(u64::from_le_bytes(from.try_into().ok()?), false))
-        }
-    }
-    let disk = Simulated::new();
-    for life in 0..2 {
-        let mut opening = opening(&disk);
-        let table = opening.table::<Bomb>("bombs");
-        let db = opening.start().unwrap();
-        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            db.transact(|tx| {
-                tx.upsert(&table, Bomb(1, false))?;
-                tx.upsert(&table, Bomb(2, true)).map(drop)
-            })
-        }));
-        assert!(panicked.is_err());
-        assert_eq!(db.snapshot().range(&table, ..).count(), life);
-        db.transact(|tx| tx.upsert(&table, Bomb(3, false)).map(drop)).unwrap();
-        assert!(db.transact(|tx| Ok::<_, Error>(tx.get(&table, &1)?.is_none())).unwrap());
-        db.close().unwrap();
-    }
-}
-
-/// Rows that write over what was there before damage neither other rows nor the log.
-#[test]
-fn users_code_that_does_not_only_append_is_refused() {
+fn users_code_that_fails_while_it_is_written_rolls_back() {
     #[derive(Clone)]
     struct Vandal(u64, Option<fn(&mut Vec<u8>)>);
     impl Row for Vandal {
@@ -214,14 +175,19 @@ fn users_code_that_does_not_only_append_is_refused() {
             Some(Self(u64::from_le_bytes(from.try_into().ok()?), None))
         }
     }
-    let damages: [fn(&mut Vec<u8>); 4] =
-        [Vec::clear, |to| *to = vec![0; 100], |to| to.insert(0, 0), |to| to.truncate(to.len() - 20)];
+    let damages: [(&str, fn(&mut Vec<u8>)); 5] = [
+        ("planned", |_| panic!("planned")),
+        ("only append", Vec::clear),
+        ("only append", |to| *to = vec![0; 100]),
+        ("only append", |to| to.insert(0, 0)),
+        ("only append", |to| to.truncate(to.len() - 20)),
+    ];
     let disk = Simulated::new();
     for life in 0..2 {
         let mut opening = opening(&disk);
         let table = opening.table::<Vandal>("vandals");
         let db = opening.start().unwrap();
-        for damage in damages {
+        for (message, damage) in damages {
             let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 db.transact(|tx| {
                     tx.upsert(&table, Vandal(1, None))?;
@@ -230,10 +196,11 @@ fn users_code_that_does_not_only_append_is_refused() {
             }));
             let panic = panicked.expect_err("it is refused");
             let told = panic.downcast_ref::<&str>().copied().unwrap_or_default();
-            assert!(told.contains("only append"), "{told}");
+            assert!(told.contains(message), "{told}");
         }
         assert_eq!(db.snapshot().range(&table, ..).count(), life);
         db.transact(|tx| tx.upsert(&table, Vandal(3, None)).map(drop)).unwrap();
+        assert!(db.transact(|tx| Ok::<_, Error>(tx.get(&table, &1)?.is_none())).unwrap());
         db.close().unwrap();
     }
 }
