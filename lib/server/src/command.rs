@@ -284,7 +284,8 @@ static BY_NAME: LazyLock<FxHashMap<&'static [u8], &'static Command>> =
 
 /// All rows, in one place: a command's number is its place.
 static ALL: LazyLock<Vec<Command>> = LazyLock::new(|| {
-    let servers = [crate::server::commands::COMMANDS, crate::server::saver::COMMANDS];
+    use crate::server::{commands, lacking, saver};
+    let servers = [commands::COMMANDS, saver::COMMANDS, lacking::COMMANDS];
     family::TABLES.iter().copied().chain(servers).flatten().copied().collect()
 });
 

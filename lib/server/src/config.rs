@@ -8,6 +8,9 @@ use std::path::PathBuf;
 
 use archipelago_platform::sync::{Mutex, MutexGuard};
 
+use crate::db::hash::{LONGEST_PACKED, MOST_PACKED};
+use crate::db::set::MOST_INTEGERS;
+use crate::db::stream::{NODE_BYTES, NODE_ENTRIES};
 use crate::family::glob;
 
 /// When changes are durable.
@@ -76,6 +79,21 @@ pub struct Config {
 /// Names of one parameter: the older after the newer.
 const SAME: [&str; 2] = ["busy-reply-threshold", "lua-time-limit"];
 
+/// What is packed into one allocation, by the names of Redis's parameters: told, and fixed.
+const FORMS: &[(&str, u64)] = &[
+    ("hash-max-listpack-entries", MOST_PACKED as u64),
+    ("hash-max-listpack-value", LONGEST_PACKED as u64),
+    ("hash-max-ziplist-entries", MOST_PACKED as u64),
+    ("hash-max-ziplist-value", LONGEST_PACKED as u64),
+    ("set-max-intset-entries", MOST_INTEGERS as u64),
+    ("stream-node-max-bytes", NODE_BYTES as u64),
+    ("stream-node-max-entries", NODE_ENTRIES as u64),
+    ("zset-max-listpack-entries", MOST_PACKED as u64),
+    ("zset-max-listpack-value", LONGEST_PACKED as u64),
+    ("zset-max-ziplist-entries", MOST_PACKED as u64),
+    ("zset-max-ziplist-value", LONGEST_PACKED as u64),
+];
+
 /// The parameters that `CONFIG SET` may change.
 const MUTABLE: &[&str] = &["requirepass", "timeout", "maxclients"];
 
@@ -102,6 +120,7 @@ impl Config {
             ("requirepass", settings.password.clone().unwrap_or_default()),
             ("timeout", "0".into()),
         ];
+        values.extend(FORMS.iter().map(|(name, value)| (*name, value.to_string())));
         values.extend(tls::parameters(settings));
         values.extend(keeping::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned())));
         values.extend(crate::server::params::PARAMETERS.iter().map(|(name, value)| (*name, (*value).to_owned())));
@@ -128,7 +147,27 @@ impl Config {
     /// # Errors
     /// What is wrong, if it cannot be changed or the value is none.
     pub fn set(&self, name: &str, value: &str) -> Result<(), String> {
+        self.set_all(&[(name.into(), value.into())])
+    }
+
+    /// Changes parameters: all of them, or none.
+    ///
+    /// # Errors
+    /// What is wrong with the first that cannot be changed.
+    pub fn set_all(&self, pairs: &[(String, String)]) -> Result<(), String> {
         let mut values = self.values();
+        let mut after = values.clone();
+        for (at, (name, value)) in pairs.iter().enumerate() {
+            Self::change(&mut after, name, value)?;
+            if pairs[..at].iter().any(|(before, _)| before.eq_ignore_ascii_case(name)) {
+                return Err(format!("CONFIG SET failed (possibly related to argument '{name}') - duplicate parameter"));
+            }
+        }
+        *values = after;
+        Ok(())
+    }
+
+    fn change(values: &mut [(&'static str, String)], name: &str, value: &str) -> Result<(), String> {
         let found = values.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name));
         let (known, old) =
             found.ok_or_else(|| format!("Unknown option or number of arguments for CONFIG SET - '{name}'"))?;
@@ -147,10 +186,14 @@ impl Config {
                 "CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"
             ));
         }
-        if *known != "requirepass" && value.parse::<u32>().is_err() {
-            return Err(format!(
-                "CONFIG SET failed (possibly related to argument '{name}') - argument couldn't be parsed into an integer"
-            ));
+        let bounds = match *known {
+            "timeout" => Some((0, i64::from(i32::MAX))),
+            "maxclients" => Some((1, i64::from(u32::MAX))),
+            _ => None,
+        };
+        if let Some(bounds) = bounds {
+            let failed = |what| format!("CONFIG SET failed (possibly related to argument '{name}') - {what}");
+            keeping::within(value, bounds).map_err(failed)?;
         }
         value.clone_into(old);
         Ok(())

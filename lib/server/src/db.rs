@@ -74,6 +74,8 @@ pub struct Effects {
     pub events: Vec<Event>,
     /// Keys that were changed, if they were wished for.
     pub changes: Vec<(u32, Vec<u8>)>,
+    /// Commands that a script called, with the number of the database, if they were wished for: the first [`MOST_CALLS`].
+    pub calls: Vec<(u32, crate::args::Args)>,
     /// A read was not carried out, since it would have taken long.
     pub long: bool,
     /// A read was not carried out, since it may change something.
@@ -83,6 +85,9 @@ pub struct Effects {
     /// The arguments with which a command that waits is to be asked again, if they are others.
     pub again: Option<crate::args::Args>,
 }
+
+/// Commands of an operation that monitors are shown at most: an operation's effects are in memory as a whole.
+const MOST_CALLS: usize = 10_000;
 
 /// The response to an operation.
 #[derive(Clone, Debug, PartialEq)]
@@ -704,6 +709,13 @@ impl Change<'_> {
     /// Says that blocked clients may go on with a key.
     pub fn ready(&mut self, key: &[u8]) {
         self.db.effects.ready.push((self.index, key.to_vec()));
+    }
+
+    /// Says that a script calls a command: to monitors.
+    pub fn called(&mut self, args: &crate::args::Args) {
+        if self.wishes & wish::CALLS != 0 && self.db.effects.calls.len() < MOST_CALLS {
+            self.db.effects.calls.push((self.index, args.clone()));
+        }
     }
 
     /// Carries out another command within this operation: of a script.

@@ -49,6 +49,8 @@ pub mod wish {
     /// Not a wish, but what the caller knows: memory was short when the operation was made. Of calls that run scripts; a part
     /// of the operation, so that all replicas refuse alike.
     pub const FULL: u8 = 16;
+    /// The commands that a script calls, for monitors: of calls that go through the log.
+    pub const CALLS: u8 = 32;
 }
 
 /// The places of the keys that a command reads, for the event of a key that is not there: of a changing command those that it

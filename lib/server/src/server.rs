@@ -31,6 +31,7 @@ mod event_loop;
 mod events;
 mod help;
 mod info;
+pub mod lacking;
 mod metrics;
 mod monitor;
 pub mod params;

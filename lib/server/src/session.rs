@@ -70,6 +70,8 @@ pub struct Session {
     /// Scripts that the server knows.
     #[cfg(feature = "lua")]
     scripts: crate::script::table::Scripts,
+    /// The last command of the connection, or of the server, that was accepted: until its loop takes it.
+    pub own: Option<&'static Command>,
     /// The database after an `EXEC` that is under way.
     selects: Option<u32>,
 }
@@ -139,7 +141,10 @@ impl Session {
             }
             Run::Read(_) => Step::Read(Read::Call(self.call(command, args, moment))),
             Run::Write(_) => Step::Write(Write::Call(self.call(command, args, moment))),
-            Run::Session => self.own(command, args, moment),
+            Run::Session => {
+                self.own = Some(command);
+                self.own(command, args, moment)
+            }
         }
     }
 
@@ -206,6 +211,9 @@ impl Session {
                 Ok(Ok(db)) if db < DATABASES => {
                     self.db = db;
                     Reply::OK
+                }
+                Ok(_) if parse::integer(&args[1]).is_ok_and(|number| i32::try_from(number).is_err()) => {
+                    Reply::Error(Fault::new("ERR value is out of range, value must between -2147483648 and 2147483647"))
                 }
                 Ok(_) => Reply::Error(fault::DB_INDEX),
                 Err(fault) => Reply::Error(fault),

@@ -32,7 +32,20 @@ pub fn bytes(text: &str) -> Option<u64> {
 /// The points of `save`: seconds and changes.
 fn points(text: &str) -> Option<Vec<(u64, u64)>> {
     let numbers: Vec<u64> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
-    numbers.len().is_multiple_of(2).then(|| numbers.chunks(2).map(|pair| (pair[0], pair[1])).collect())
+    let points = || numbers.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+    (numbers.len().is_multiple_of(2) && numbers.iter().step_by(2).all(|seconds| *seconds > 0)).then(points)
+}
+
+/// A number between these two, which belong to it.
+///
+/// # Errors
+/// What Redis says of a text that is none.
+pub fn within(text: &str, (least, most): (i64, i64)) -> Result<i64, String> {
+    match text.parse() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        Ok(_) => Err(format!("argument must be between {least} and {most} inclusive")),
+        Err(_) => Err("argument couldn't be parsed into an integer".into()),
+    }
 }
 
 /// What a parameter of these is set to by a text. Returns `None` if it is none of them.
@@ -42,10 +55,11 @@ fn points(text: &str) -> Option<Vec<(u64, u64)>> {
 pub fn checked(name: &str, text: &str) -> Option<Result<String, &'static str>> {
     Some(match name {
         "save" => points(text).map(|_| text.to_owned()).ok_or("Invalid save parameters"),
-        "auto-aof-rewrite-percentage" => text
-            .parse::<u32>()
-            .map(|number| number.to_string())
-            .map_err(|_| "argument couldn't be parsed into an integer"),
+        "auto-aof-rewrite-percentage" => match within(text, (0, i64::from(i32::MAX))) {
+            Ok(number) => Ok(number.to_string()),
+            Err(_) if text.parse::<i64>().is_ok() => Err("argument must be between 0 and 2147483647 inclusive"),
+            Err(_) => Err("argument couldn't be parsed into an integer"),
+        },
         "maxmemory-samples" => match text.parse::<u32>() {
             Ok(1..) => Ok(text.to_owned()),
             _ => Err("argument must be between 1 and 2147483647 inclusive"),

@@ -75,6 +75,11 @@ impl Db {
         if self.meter.on { self.spaces.iter().map(Space::used).sum::<usize>() + self.functions.bytes() } else { 0 }
     }
 
+    /// Returns whether memory is counted.
+    pub(crate) fn counts(&self) -> bool {
+        self.meter.on
+    }
+
     /// Begins to count, with all that is there. O(keys).
     pub(super) fn begin_to_count(&mut self) {
         self.meter = Meter { on: true, open: None };

@@ -238,9 +238,10 @@ impl<'a> Search<'a> {
         };
         let searches = matches!(form, Form::Search | Form::SearchStore);
         let stores = matches!(form, Form::Radius | Form::RadiusByMember);
+        // As in Redis, a centre or a shape may be said again in the same way: the last one counts.
+        let mut from_member = None;
         while at < args.len() {
             let left = args.len() - at - 1;
-            let centered = search.center.is_some() || search.center_is_missing;
             let mut step = 1;
             match () {
                 () if args.is(at, "WITHDIST") => search.with.0 = true,
@@ -260,19 +261,29 @@ impl<'a> Search<'a> {
                     step = 2;
                 }
                 () if form == Form::SearchStore && args.is(at, "STOREDIST") => search.store_distance = true,
-                () if searches && args.is(at, "FROMMEMBER") && left >= 1 && !centered => {
+                () if searches && args.is(at, "FROMMEMBER") && left >= 1 && from_member != Some(false) => {
+                    from_member = Some(true);
                     search.member(zset, &args[at + 1])?;
                     step = 2;
                 }
-                () if searches && args.is(at, "FROMLONLAT") && left >= 2 && !centered => {
+                () if searches && args.is(at, "FROMLONLAT") && left >= 2 && from_member != Some(true) => {
+                    from_member = Some(false);
                     search.center = Some(longitude_latitude(args, at + 1)?);
                     step = 3;
                 }
-                () if searches && args.is(at, "BYRADIUS") && left >= 2 && search.shape.is_none() => {
+                () if searches
+                    && args.is(at, "BYRADIUS")
+                    && left >= 2
+                    && !matches!(search.shape, Some(Shape::Box(..))) =>
+                {
                     search.circle(args, at + 1)?;
                     step = 3;
                 }
-                () if searches && args.is(at, "BYBOX") && left >= 3 && search.shape.is_none() => {
+                () if searches
+                    && args.is(at, "BYBOX")
+                    && left >= 3
+                    && !matches!(search.shape, Some(Shape::Circle(_))) =>
+                {
                     search.rectangle(args, at + 1)?;
                     step = 4;
                 }

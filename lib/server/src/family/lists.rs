@@ -163,7 +163,8 @@ fn lpos(view: &View<'_>, args: &Args) -> Answer {
     let most = if most == 0 { list.len() } else { usize::try_from(most).unwrap_or(usize::MAX) };
     let wanted = count.map_or(1, |count| if count == 0 { usize::MAX } else { count as usize });
     let is = |(_, element): &(usize, &[u8])| **element == args[2];
-    let skip = (rank.unsigned_abs() - 1) as usize;
+    // The least number has no opposite: it is the first from the end, in Redis, too.
+    let skip = if rank == i64::MIN { 0 } else { (rank.unsigned_abs() - 1) as usize };
     let told =
         |places: &mut dyn Iterator<Item = usize>| places.skip(skip).take(wanted).map(Reply::count).collect::<Vec<_>>();
     let mut places = if rank > 0 {

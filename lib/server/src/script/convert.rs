@@ -2,6 +2,7 @@
 
 use mlua::{Error, Lua, Result, Table, Value};
 
+use super::budget::Budget;
 use crate::reply::{Answer, Fault, Many, Reply, double};
 
 /// How deep an answer may be: its tables within tables.
@@ -9,6 +10,9 @@ const DEEPEST: usize = 128;
 
 /// Bytes of the largest answer.
 const LARGEST: usize = 64 << 20;
+
+/// Values between two points of the script's budget. One that is a table takes as long as some ten instructions.
+const INTERVAL: u64 = 100;
 
 /// A table with one field.
 fn field(lua: &Lua, name: &str, value: impl mlua::IntoLua) -> Result<Value> {
@@ -87,10 +91,13 @@ fn text(table: &Table, name: &str) -> Result<Option<Vec<u8>>> {
     })
 }
 
-/// The value that a script returned, as an answer.
-pub fn answer(value: &Value) -> Answer {
-    let mut replies = Replies { room: LARGEST };
-    replies.of(value, 0).map_err(|_| Fault::new("ERR reached lua stack limit"))
+/// The value that a script returned, as an answer. It counts as run by the script.
+pub fn answer(value: &Value, budget: &Budget) -> Answer {
+    let mut replies = Replies { room: LARGEST, budget, count: 0 };
+    replies.of(value, 0).map_err(|_| match budget.spent() {
+        Some(why) => Fault::made(format!("ERR {why}")),
+        None => Fault::new("ERR reached lua stack limit"),
+    })
 }
 
 /// A number without its fraction; the least one for what is none or too large, as the processor has it in Redis.
@@ -98,13 +105,26 @@ fn whole(number: f64) -> i64 {
     if number.abs() < 9_223_372_036_854_775_808.0 { number as i64 } else { i64::MIN }
 }
 
-/// Makes answers of values. Tables may share tables: the answer is bounded, not only the values.
-struct Replies {
+/// Makes answers of values. Tables may share tables: the answer is bounded, not only the values, and so is the time.
+struct Replies<'a> {
     /// Bytes that are left.
     room: usize,
+    budget: &'a Budget,
+    /// Values so far.
+    count: u64,
 }
 
-impl Replies {
+impl Replies<'_> {
+    /// Counts a value.
+    fn step(&mut self) -> Result<()> {
+        self.count += 1;
+        if !self.count.is_multiple_of(INTERVAL) {
+            return Ok(());
+        }
+        self.budget.leave(self.budget.left().saturating_sub(INTERVAL));
+        self.budget.point().map_err(Error::runtime)
+    }
+
     fn of_table(&mut self, table: &Table, depth: usize) -> Result<Reply> {
         if let Some(err) = text(table, "err")? {
             return Ok(Reply::Error(Fault::made(String::from_utf8_lossy(&err).into_owned())));
@@ -144,6 +164,7 @@ impl Replies {
     }
 
     fn of(&mut self, value: &Value, depth: usize) -> Result<Reply> {
+        self.step()?;
         let bytes = if let Value::String(text) = value { text.as_bytes().len() } else { 0 };
         self.room = self.room.checked_sub(bytes + size_of::<Reply>()).ok_or_else(|| Error::runtime("too large"))?;
         if depth > DEEPEST {

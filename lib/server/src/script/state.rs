@@ -95,6 +95,9 @@ impl Target<'_, '_> {
         // What comes after must draw other numbers, even if this command draws none.
         self.random();
         leave.check(command)?;
+        if let Self::Change(change) = self {
+            change.called(args);
+        }
         match (self, command.run) {
             (Self::Change(change), run) => change.run(run, args),
             (Self::View(view), Run::Read(run)) => run(view, args),
@@ -365,7 +368,7 @@ fn on_stage<T>(stage: &Stage, calls: &Calls<'_, '_>, act: impl FnOnce() -> Resul
 fn told(lua: &Lua, values: &[Value], label: &dyn Fn() -> String) -> Answer {
     match values {
         [Value::Boolean(true)] => Ok(Reply::Null),
-        [Value::Boolean(true), value, ..] => convert::answer(value),
+        [Value::Boolean(true), value, ..] => convert::answer(value, &Budget::of(lua)),
         [_, value, ..] => {
             stage::note_value(lua, value);
             let (line, place) = wrong(lua, value);

@@ -261,6 +261,16 @@ fn within(limit: Duration, words: &[&str]) -> Write {
 const LATE: &str = "Script stopped: it ran longer than a script may";
 
 #[test]
+fn making_an_answer_counts_as_the_script() {
+    // 32 tables, each with the one before 32 times: the answer would be of 32 million.
+    let body = "local t = {} for i = 1, 5 do local all = {} for j = 1, 32 do all[j] = t end t = all end return t";
+    let answer = shown(&Db::default().write(&within(Duration::ZERO, &["eval", body, "0"])).reply);
+    assert!(answer.contains(LATE), "{answer}");
+    // A small one is made whole.
+    assert_eq!(eval("local t = {} return {t, t, {t}}"), "*3 *0 *0 *1 *0");
+}
+
+#[test]
 fn what_takes_long_in_few_instructions_ends() {
     let (mut one, mut other) = (Db::default(), Db::default());
     for db in [&mut one, &mut other] {

@@ -40,11 +40,12 @@ pub fn commands(command: &Command, args: &Args) -> Result<Reply, Fault> {
         (Some(b"LIST"), 3..) => Err(fault::SYNTAX),
         (Some(b"INFO"), 2) => Ok(Reply::Array(shown().map(row).collect())),
         (Some(b"INFO"), _) => {
-            Ok(Reply::Array(args.from(2).map(|name| command::find(name).map_or(Reply::NullArray, row)).collect()))
+            Ok(Reply::Array(args.from(2).map(|name| command::find(name).map_or(Reply::Null, row)).collect()))
         }
         (Some(b"DOCS"), 2) => Ok(Reply::Map(shown().flat_map(docs).collect())),
         (Some(b"DOCS"), _) => Ok(Reply::Map(args.from(2).filter_map(command::find).flat_map(docs).collect())),
-        (Some(b"GETKEYS"), 3..) => keys(args),
+        (Some(b"GETKEYS"), 4..) => Ok(Reply::bulks(keys(args)?.2)),
+        (Some(b"GETKEYSANDFLAGS"), 4..) => keys_and_uses(args),
         (Some(b"HELP"), 2) => Ok(help::of("command")),
         _ => Err(help::part(command, args, unknown_subcommand)),
     }
@@ -66,7 +67,8 @@ fn list(args: &Args) -> Result<Reply, Fault> {
     Ok(Reply::bulks(shown().filter(|command| fits(command)).map(|command| command.name)))
 }
 
-fn keys(args: &Args) -> Result<Reply, Fault> {
+/// The command of a request that is an argument, the request, and its keys.
+fn keys(args: &Args) -> Result<(&'static Command, Args, Vec<Vec<u8>>), Fault> {
     let call: Args = args.from(2).collect();
     let Some(command) = command::find(&call[0]) else {
         return Err(Fault::new("ERR Invalid command specified"));
@@ -79,8 +81,54 @@ fn keys(args: &Args) -> Result<Reply, Fault> {
     }
     match command.keys.places(&call) {
         places if places.is_empty() => Err(Fault::new("ERR Invalid arguments specified for command")),
-        places => Ok(Reply::bulks(places.into_iter().map(|place| &call[place]))),
+        places => {
+            let keys = places.into_iter().map(|place| call[place].to_vec()).collect();
+            Ok((command, call, keys))
+        }
     }
+}
+
+/// What commands do to their first key, and to the others: as Redis 7.0's table says.
+#[rustfmt::skip]
+const USES: &[(&str, &str, &[&str])] = &[
+    ("OW insert", "OW insert", &["setnx", "msetnx"]),
+    ("OW update", "OW update", &["set", "setex", "psetex", "mset", "restore"]),
+    ("OW update", "RO access", &["zdiffstore", "zinterstore", "sdiffstore", "geosearchstore", "zunionstore", "bitop", "sunionstore", "zrangestore"]),
+    ("RM delete", "RM delete", &["del", "unlink"]),
+    ("RO", "RO", &["hexists", "xlen", "scard", "type", "touch", "sismember", "hstrlen", "llen", "exists", "zcard", "hlen", "strlen"]),
+    ("RO access", "OW update", &["copy", "georadiusbymember", "georadius"]),
+    ("RW access", "RW access", &["pfdebug", "pfcount"]),
+    ("RW access delete", "RW access delete", &["brpop", "getdel", "blpop", "zmpop", "spop", "zpopmax", "lpop", "bzmpop", "rpop", "lmpop", "zpopmin", "bzpopmin", "bzpopmax", "blmpop", "hgetdel"]),
+    ("RW access delete", "OW insert", &["renamenx"]),
+    ("RW access delete", "OW update", &["rename"]),
+    ("RW access delete", "RW insert", &["lmove", "smove", "rpoplpush", "brpoplpush", "blmove"]),
+    ("RW access insert", "RO access", &["pfmerge"]),
+    ("RW access update", "RW access update", &["incrbyfloat", "hincrby", "getex", "decr", "incrby", "setbit", "move", "fcall", "eval", "decrby", "evalsha", "zincrby", "incr", "hincrbyfloat", "getset", "bitfield", "hgetex"]),
+    ("RW delete", "RW delete", &["lrem", "xautoclaim", "srem", "ltrim", "zremrangebylex", "zrem", "xtrim", "zremrangebyscore", "zremrangebyrank", "xdel", "hdel"]),
+    ("RW insert", "RW insert", &["pfadd", "rpushx", "linsert", "rpush", "lpushx", "hsetnx", "sadd", "append", "lpush"]),
+    ("RW update", "RO access", &["sinterstore"]),
+    ("RO access", "OW update", &["sort"]),
+];
+
+/// `COMMAND GETKEYSANDFLAGS`.
+fn keys_and_uses(args: &Args) -> Result<Reply, Fault> {
+    let (command, call, keys) = keys(args)?;
+    let usual = if command.has(flag::WRITE) { ("RW update", "RW update") } else { ("RO access", "RO access") };
+    let row = USES.iter().find(|(_, _, names)| names.contains(&command.name));
+    let (first, others) = match row.map_or(usual, |(first, others, _)| (*first, *others)) {
+        _ if command.name == "set" && (3..call.len()).any(|at| call.is(at, "GET")) => ("RW access update", ""),
+        // It changes nothing unless it is asked to set or to increase.
+        _ if command.name == "bitfield" && !(2..call.len()).any(|at| call.is(at, "SET") || call.is(at, "INCRBY")) => {
+            ("RO access", "")
+        }
+        uses => uses,
+    };
+    let told = |(at, key): (usize, &Vec<u8>)| {
+        let uses = if at == 0 { first } else { others };
+        let uses = uses.split(' ').map(Reply::Status).collect();
+        Reply::Array(vec![Reply::bulk(key), Reply::Set(uses)])
+    };
+    Ok(Reply::Array(keys.iter().enumerate().map(told).collect()))
 }
 
 fn docs(command: &'static Command) -> [Reply; 2] {

@@ -21,7 +21,7 @@ use crate::args::Args;
 use crate::command::Command;
 use crate::operation::Write;
 use crate::pubsub::Kind;
-use crate::reply::Reply;
+use crate::reply::{Protocol, Reply};
 use crate::resp::{Malformed, Parser};
 use crate::session::Session;
 
@@ -50,6 +50,8 @@ pub struct Client {
     pub subscriptions: BTreeSet<(Kind, Vec<u8>)>,
     /// A request that waits for the changes before it.
     pub held: Option<Args>,
+    /// An answer that waits for those of the changes before it.
+    pub late: Option<Reply>,
     /// The change that only the session can answer, the last of those that are under way.
     pub special: Option<Write>,
     /// Changes that are under way.
@@ -110,6 +112,7 @@ impl Client {
             card,
             subscriptions: BTreeSet::new(),
             held: None,
+            late: None,
             special: None,
             waits: 0,
             aside: false,
@@ -142,6 +145,11 @@ impl Client {
     /// Returns whether its next request may be taken.
     pub fn takes(&self) -> bool {
         !(self.ends || self.dead || self.blocked.is_some()) && self.output.len() - self.sent < ANSWERS
+    }
+
+    /// Returns whether it subscribes to something in RESP2, which has no form of its own for messages.
+    pub fn hears_in_answers(&self) -> bool {
+        self.session.protocol == Protocol::Resp2 && !self.subscriptions.is_empty()
     }
 
     /// The next request, of what was read.

@@ -209,10 +209,8 @@ impl Loop {
                 [] => Reply::Null,
                 name => Reply::bulk(name),
             },
-            (b"SETNAME", 3) if args[2].iter().any(|byte| !(b'!'..=b'~').contains(byte)) => {
-                return Err(Fault::new("ERR Client names cannot contain spaces, newlines or special characters."));
-            }
             (b"SETNAME", 3) => {
+                named(&args[2])?;
                 *lock(&card.name) = args[2].to_vec();
                 Reply::OK
             }
@@ -301,10 +299,14 @@ impl Loop {
             return Err(fault::SYNTAX);
         }
         let mut killed = 0;
-        for card in lock(&self.shared.clients).values().filter(|card| filter.means(card)) {
+        // They are out of the list before the answer, though their loops have not ended them yet.
+        lock(&self.shared.clients).retain(|_, card| {
+            if !filter.means(card) {
+                return true;
+            }
             let own = card.owner.id == client.card.owner.id;
             if own && spares {
-                continue;
+                return true;
             }
             killed += 1;
             if own {
@@ -312,7 +314,8 @@ impl Loop {
             } else {
                 self.shared.post(card.owner.at, Letter::Kill(card.owner));
             }
-        }
+            own
+        });
         match (args.len(), killed) {
             (3, 0) => Err(Fault::new("ERR No such client")),
             (3, _) => Ok(Reply::OK),
@@ -429,6 +432,14 @@ impl Loop {
         self.commit((owners, writes));
         true
     }
+}
+
+/// An error if this is no name for a client.
+pub fn named(name: &[u8]) -> Result<(), Fault> {
+    if name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        return Ok(());
+    }
+    Err(Fault::new("ERR Client names cannot contain spaces, newlines or special characters."))
 }
 
 /// The operation that begins or ends a client's tracking.

@@ -10,6 +10,7 @@ use super::shared::lock;
 use crate::args::Args;
 use crate::command::{self, Command, category, flag};
 use crate::family::generic::unknown_subcommand;
+use crate::family::parse;
 use crate::operation::Write;
 use crate::pubsub::Kind;
 use crate::reply::{Fault, Protocol, Reply, fault};
@@ -43,6 +44,9 @@ pub const COMMANDS: &[Command] = &[
 /// The name that clients are shown, and the version whose commands are there.
 const VERSION: &str = "7.0.15";
 
+/// Words behind `SHUTDOWN`. There are no followers to wait for, so `NOW` changes nothing; `FORCE` does not either.
+const SHUTDOWNS: [&[u8]; 4] = [b"SAVE", b"NOSAVE", b"NOW", b"FORCE"];
+
 /// What keeps a client from any but a few commands.
 pub fn refusal(client: &Client, args: &Args) -> Option<Reply> {
     if client.known && (client.subscriptions.is_empty() || client.session.protocol == Protocol::Resp3) {
@@ -52,9 +56,8 @@ pub fn refusal(client: &Client, args: &Args) -> Option<Reply> {
     if !client.known && command.is_none_or(|command| !command.has(NO_AUTH)) {
         return Some(Reply::Error(Fault::new("NOAUTH Authentication required.")));
     }
-    let may = |command: &Command| {
-        command.name.ends_with("subscribe") || matches!(command.name, "ping" | "quit" | "reset" | "hello" | "auth")
-    };
+    let may =
+        |command: &Command| command.name.ends_with("subscribe") || matches!(command.name, "ping" | "quit" | "reset");
     if client.subscriptions.is_empty() || command.is_none_or(may) {
         return None;
     }
@@ -114,7 +117,7 @@ impl Loop {
             "script" => client.session.script(&args),
             "slowlog" => self.slowlog(command, &args).into(),
             "latency" => self.latency(command, &args).into(),
-            "debug" => self.debug(command, &args).into(),
+            "debug" => self.debug(client, command, &args).into(),
             "lolwut" => Reply::Text(format!("Islands, and boats between them. Redis ver. {VERSION}\n")),
             "monitor" => {
                 client.monitors = true;
@@ -123,9 +126,22 @@ impl Loop {
             }
             "wait" => return self.wait(client, &args),
             "role" => Reply::Array(vec![Reply::bulk("master"), Reply::Int(0), Reply::Array(Vec::new())]),
+            "module" | "cluster" | "readonly" | "readwrite" | "asking" | "failover" | "replicaof" | "slaveof" => {
+                super::lacking::answer(command, &args).into()
+            }
             "save" | "bgsave" | "bgrewriteaof" | "lastsave" => return self.snapshots(client, command, &args),
+            "shutdown" if args.len() == 2 && args.is(1, "ABORT") => {
+                Reply::Error(Fault::new("ERR No shutdown in progress."))
+            }
+            "shutdown" if args.from(1).any(|word| !SHUTDOWNS.iter().any(|known| word.eq_ignore_ascii_case(known))) => {
+                Reply::Error(fault::SYNTAX)
+            }
             "shutdown" => {
-                let last = if args.is(1, "NOSAVE") { Some(false) } else { args.is(1, "SAVE").then_some(true) };
+                let last = if (1..args.len()).any(|at| args.is(at, "NOSAVE")) {
+                    Some(false)
+                } else {
+                    (1..args.len()).any(|at| args.is(at, "SAVE")).then_some(true)
+                };
                 *lock(&self.shared.last_save) = last;
                 self.shared.end();
                 client.ends = true;
@@ -188,6 +204,11 @@ impl Loop {
         let hub = lock(&self.shared.hub);
         let kind = if args[1].to_ascii_uppercase().starts_with(b"SHARD") { Kind::Shard } else { Kind::Channel };
         match args[1].to_ascii_uppercase().as_slice() {
+            b"NUMPAT" | b"HELP" if args.len() > 2 => unknown(command, args),
+            b"CHANNELS" | b"SHARDCHANNELS" if args.len() > 3 => Reply::Error(Fault::made(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{}'. Try PUBSUB HELP.",
+                String::from_utf8_lossy(&args[1])
+            ))),
             b"CHANNELS" | b"SHARDCHANNELS" => {
                 let fits = |name: &[u8]| args.get(2).is_none_or(|pattern| crate::family::glob::fits(pattern, name));
                 Reply::bulks(hub.channels(kind).map(|(name, _)| name).filter(|name| fits(name)))
@@ -204,10 +225,12 @@ impl Loop {
     }
 
     fn hello(&mut self, client: &mut Client, args: &Args) -> Reply {
-        let protocol = match args.get(1) {
+        let wrong = Fault::new("ERR Protocol version is not an integer or out of range");
+        let protocol = match args.get(1).map(|digits| parse::integer_or(digits, wrong)) {
             None => client.session.protocol,
-            Some(b"2") => Protocol::Resp2,
-            Some(b"3") => Protocol::Resp3,
+            Some(Ok(2)) => Protocol::Resp2,
+            Some(Ok(3)) => Protocol::Resp3,
+            Some(Err(fault)) => return Reply::Error(fault),
             Some(_) => return Reply::Error(Fault::new("NOPROTO unsupported protocol version")),
         };
         let (mut at, mut name) = (2, None);
@@ -219,10 +242,14 @@ impl Loop {
                 }
                 at += 3;
             } else if args.is(at, "SETNAME") && at + 1 < args.len() {
+                if let Err(fault) = super::clients::named(&args[at + 1]) {
+                    return Reply::Error(fault);
+                }
                 name = Some(args[at + 1].to_vec());
                 at += 2;
             } else {
-                return Reply::Error(fault::SYNTAX);
+                let option = String::from_utf8_lossy(&args[at]);
+                return Reply::Error(Fault::made(format!("ERR Syntax error in HELLO option '{option}'")));
             }
         }
         if !client.known {
@@ -258,16 +285,13 @@ impl Loop {
                 ))
             }
             (b"SET", 4..) if args.len().is_multiple_of(2) => {
-                let words: Vec<&[u8]> = args.from(2).collect();
-                let mut writes = Vec::new();
-                for pair in words.chunks(2) {
-                    let (name, value) = (String::from_utf8_lossy(pair[0]), String::from_utf8_lossy(pair[1]));
-                    if let Err(what) = self.shared.config.set(&name, &value) {
-                        return Err(Reply::Error(Fault::made(format!("ERR {what}"))));
-                    }
-                    writes.extend(self.shared.configure(&name));
+                let words: Vec<String> = args.from(2).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+                let pairs: Vec<_> = words.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+                if let Err(what) = self.shared.config.set_all(&pairs) {
+                    return Err(Reply::Error(Fault::made(format!("ERR {what}"))));
                 }
-                Ok(writes)
+                let told = pairs.iter().flat_map(|(name, _)| self.shared.configure(name));
+                Ok(told.chain(self.shared.keep_limit()).collect())
             }
             (b"RESETSTAT", 2) => {
                 self.shared.counts.commands.store(0, Relaxed);

@@ -8,15 +8,17 @@ use super::client::{Client, Mute};
 use super::clients;
 use super::event_loop::Loop;
 use super::help;
+use super::now;
 use crate::args::Args;
 use crate::command::Command;
 use crate::family::generic::unknown_subcommand;
 use crate::family::parse;
 use crate::reply::{Fault, Reply};
+use crate::session::{Moment, Session, Step};
 
 impl Loop {
     /// `DEBUG`: what suites of tests use, and no more.
-    pub(super) fn debug(&mut self, command: &Command, args: &Args) -> Result<Reply, Fault> {
+    pub(super) fn debug(&mut self, client: &Client, command: &Command, args: &Args) -> Result<Reply, Fault> {
         match (args[1].to_ascii_uppercase().as_slice(), args.len()) {
             // Redis stops as a whole; here the connections of one loop wait.
             (b"SLEEP", 3) => {
@@ -28,10 +30,32 @@ impl Loop {
                 self.shared.no_expiry.store(&args[2] == b"0", Relaxed);
                 Ok(Reply::OK)
             }
+            (b"OBJECT", 3) => self.described(client.session.db, &args[2]),
             (b"JMAP", 2) => Ok(Reply::OK),
             (b"HELP", 2) => Ok(help::of("debug")),
             _ => Err(help::part(command, args, unknown_subcommand)),
         }
+    }
+
+    /// A key's line of `DEBUG OBJECT`: without an address, and with the time of no use.
+    fn described(&mut self, db: u32, key: &[u8]) -> Result<Reply, Fault> {
+        let mut session = Session::default();
+        session.db = db;
+        let mut ask = |words: &[&[u8]]| match session
+            .accept(words.iter().collect(), Moment { now: now(), ..Moment::default() })
+        {
+            Step::Read(read) => self.handle.read(&read).map_or(Reply::Null, |outcome| outcome.reply),
+            _ => Reply::Null,
+        };
+        let (Reply::Bulk(encoding), Reply::Bulk(dump)) = (ask(&[b"object", b"encoding", key]), ask(&[b"dump", key]))
+        else {
+            return Err(Fault::new("ERR no such key"));
+        };
+        // Without the type, the version and the check.
+        let (encoding, bytes) = (String::from_utf8_lossy(&encoding), dump.len().saturating_sub(11));
+        let line =
+            format!("Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{bytes} lru:0 lru_seconds_idle:0");
+        Ok(Reply::Line(line.into_bytes()))
     }
 
     /// `WAIT`: there are no followers, so that nothing but the time is waited for.

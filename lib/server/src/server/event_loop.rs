@@ -315,12 +315,13 @@ impl Loop {
         // Where this loop carries changes out, it still knows which clients have more to do.
         let mut stopped = self.shared.store.waits() || client.special.is_some() || client.blocked.is_some();
         match verdict {
-            Verdict::Blocks(millis, nothing) => {
+            Verdict::Blocks(millis) => {
                 client.waits -= 1;
                 client.dead |= client.closed;
                 stopped = true;
                 let until = (millis > 0).then(|| Instant::now() + Duration::from_millis(millis.min(1 << 40)));
-                client.blocked = Some((until, nothing));
+                // Of all commands: in Redis, too, those that answer null otherwise.
+                client.blocked = Some((until, Reply::NullArray));
                 self.deadlines.extend(until.map(|until| (until, owner.slot)));
             }
             // What only read has been replaced since by what changes something: it waits on, as a change.
@@ -404,20 +405,13 @@ impl Loop {
         if self.number == 0 && self.tick <= now {
             let stopped = self.shared.no_expiry.load(Relaxed) || self.shared.pause.is_on(super::now());
             let more = !stopped && self.expire();
-            self.keep_limit();
+            if let Some(write) = self.shared.keep_limit() {
+                self.commit((vec![None], vec![write]));
+            }
             if !more {
                 self.shared.save_on_time();
             }
             self.tick = now + if more { BUSY_TICK } else { TICK };
-        }
-    }
-
-    /// Puts a new limit of memory in force, and keeps to it where no batch does.
-    fn keep_limit(&mut self) {
-        let meter = self.shared.apply_limit();
-        let next = meter.or_else(|| self.shared.choose_victims());
-        if let Some(write) = next {
-            self.commit((vec![None], vec![write]));
         }
     }
 
@@ -467,6 +461,9 @@ impl Loop {
     /// there may be more.
     fn take_requests(&mut self, client: &mut Client, batch: &mut Batch) -> bool {
         let mut bytes = 0;
+        if let Some(reply) = client.late.take() {
+            client.answer(&reply);
+        }
         // Changes make messages for those who listen.
         if self.shared.listens() && self.shared.is_full() {
             return true;
@@ -494,7 +491,7 @@ impl Loop {
                 },
             };
             bytes += args.bytes();
-            // A request behind a change waits for it, unless it is a change, too.
+            // A request behind a change waits for it, unless it is a change, too. (One that is refused has its answer wait.)
             if client.waits > 0 && command::find(&args[0]).is_none_or(|command| !command.has(flag::WRITE)) {
                 client.held = Some(args);
                 return true;
@@ -523,11 +520,10 @@ impl Loop {
             if let Some(command) = command::find(&args[0]) {
                 self.shared.stats.reject(self.number, command);
             }
-            client.answer(&refusal);
-            return true;
+            return self.reply(client, refusal);
         }
         client.session.no_room = self.shared.room.is_full();
-        let moment = Moment { now: now(), seed: self.random.draw(), wishes: 0 };
+        let moment = Moment { now: now(), seed: self.random.draw(), wishes: self.shared.shown_wishes() };
         client.last = moment.now;
         self.shared.show(client, &args);
         let step = match client.session.accept(args, moment) {
@@ -535,8 +531,13 @@ impl Loop {
             Step::Write(Write::Call(call)) if call.command.name == "fcall" => Step::Read(Read::Call(call)),
             step => step,
         };
+        self.note_own(client, &step);
         let reply = match step {
             Step::Reply(reply) => reply,
+            // One that hears messages tells them from answers by their form.
+            Step::Read(Read::Call(call)) if call.command.name == "ping" && client.hears_in_answers() => {
+                Reply::bulks([&b"pong"[..], call.args.get(1).unwrap_or_default()])
+            }
             Step::Read(Read::Call(call)) => match self.read(client, call) {
                 Looked::Answer(reply) => reply,
                 Looked::Aside => return false,
@@ -549,6 +550,16 @@ impl Loop {
                 reply
             }
         };
+        self.reply(client, reply)
+    }
+
+    /// Gives an answer in its place: behind those of the client's changes that are under way. Returns whether the next request may be
+    /// taken.
+    fn reply(&self, client: &mut Client, reply: Reply) -> bool {
+        if client.waits > 0 {
+            client.late = Some(reply);
+            return false;
+        }
         client.answer(&reply);
         true
     }

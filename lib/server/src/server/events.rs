@@ -14,6 +14,7 @@ use archipelago_platform::sync::{Arc, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 
 use super::shared::{Encoded, Letter, Shared, Subscription, lock};
+use crate::args::Args;
 use crate::blocked::{Key, Owner};
 use crate::db::{Effects, Event};
 use crate::operation::{Write, wish};
@@ -78,6 +79,8 @@ pub struct Aftermath {
     pub changes: Vec<(u64, Vec<u8>)>,
     /// Whole databases were changed.
     pub flushed: bool,
+    /// Commands that scripts called, and the numbers of the databases.
+    calls: Vec<(u32, Args)>,
 }
 
 impl Aftermath {
@@ -88,6 +91,7 @@ impl Aftermath {
         self.events.extend(effects.events);
         self.changes.extend(effects.changes.into_iter().map(|(_, key)| (by, key)));
         self.flushed |= effects.flushed;
+        self.calls.extend(effects.calls);
     }
 }
 
@@ -106,6 +110,7 @@ impl Shared {
     /// Tells those who listen.
     pub fn tell(&self, aftermath: &Aftermath) {
         self.tell_events(&aftermath.events);
+        aftermath.calls.iter().for_each(|(db, args)| self.show_call(*db, args));
         if !aftermath.changes.is_empty() || aftermath.flushed {
             self.invalidate(&aftermath.changes, aftermath.flushed);
         }

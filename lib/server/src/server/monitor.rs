@@ -1,11 +1,12 @@
 //! `MONITOR`: clients that see all requests.
 //!
 //! A request is shown when it is taken, commands of a transaction as they are queued. Commands for administrators, and those
-//! with passwords, are not shown. A monitor that takes its lines too slowly is ended as a slow subscriber is.
+//! with passwords, are not shown. Commands that a script calls are shown when the script has ended, of one that may change
+//! something. A monitor that takes its lines too slowly is ended as a slow subscriber is.
 
 use archipelago_platform::atomic::{AtomicUsize, Ordering::Relaxed};
 use archipelago_platform::sync::{Arc, Mutex};
-use core::fmt::Write as _;
+use core::fmt::{Display, Write as _};
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,6 +15,7 @@ use super::shared::{Letter, Shared, lock};
 use crate::args::Args;
 use crate::blocked::Owner;
 use crate::command::{self, flag};
+use crate::operation::wish;
 
 /// Who sees all requests.
 #[derive(Default)]
@@ -36,6 +38,11 @@ impl Monitors {
 }
 
 impl Shared {
+    /// What is wished for of operations: bits of [`wish`].
+    pub fn shown_wishes(&self) -> u8 {
+        if self.monitors.count.load(Relaxed) == 0 { 0 } else { wish::CALLS }
+    }
+
     /// Shows a request to those who see all.
     pub fn show(&self, client: &Client, args: &Args) {
         if self.monitors.count.load(Relaxed) == 0 {
@@ -45,7 +52,16 @@ impl Shared {
         if command.is_none_or(|command| command.has(flag::ADMIN) || matches!(command.name, "auth" | "hello")) {
             return;
         }
-        let line = line(client, args).into_bytes();
+        self.show_line(line(client.session.db, client.card.peer, args));
+    }
+
+    /// Shows a command that a script has called.
+    pub fn show_call(&self, db: u32, args: &Args) {
+        self.show_line(line(db, "lua", args));
+    }
+
+    fn show_line(&self, line: String) {
+        let line = line.into_bytes();
         let body = Arc::new((line.clone(), line));
         for owner in lock(&self.monitors.all).iter() {
             self.post(owner.at, Letter::Message(vec![*owner], body.clone(), None));
@@ -53,10 +69,10 @@ impl Shared {
     }
 }
 
-fn line(client: &Client, args: &Args) -> String {
+fn line(db: u32, from: impl Display, args: &Args) -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, micros) = (since.as_secs(), since.subsec_micros());
-    let mut line = format!("+{seconds}.{micros:06} [{} {}]", client.session.db, client.card.peer);
+    let mut line = format!("+{seconds}.{micros:06} [{db} {from}]");
     for word in args.from(0) {
         line.push_str(" \"");
         for byte in word {

@@ -9,6 +9,7 @@ use crate::command::{Command, Run};
 use crate::db::Outcome;
 use crate::operation::{Call, Read, Write, wish};
 use crate::reply::{Fault, Reply};
+use crate::session::Step;
 
 impl Client {
     /// Returns whether keys that it reads now are to be noted.
@@ -96,6 +97,17 @@ impl Loop {
             reads.for_each(|call| self.note_keys(client, call));
         }
         client.caching = None;
+    }
+
+    /// Notes a command of the session itself: it takes no time. (`EXEC` is noted with its commands, others of the server when they are
+    /// carried out.)
+    pub(super) fn note_own(&self, client: &mut Client, step: &Step) {
+        let Some(command) = client.session.own.take() else { return };
+        client.command = Some(command);
+        if !matches!(step, Step::Server(..) | Step::Write(Write::Exec { .. })) {
+            let failed = matches!(step, Step::Reply(reply) if reply.is_error());
+            self.shared.stats.note(self.number, command, Duration::ZERO, failed);
+        }
     }
 
     /// Carries out a command of the server, and notes its time. Returns whether the client's next request may be taken.

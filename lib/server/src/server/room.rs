@@ -38,7 +38,6 @@ struct Chooser {
     texts: [String; 3],
     policy: Policy,
     samples: usize,
-    counts: bool,
     random: Option<Random>,
 }
 
@@ -55,28 +54,37 @@ impl Room {
 }
 
 impl Shared {
-    /// Puts new settings in force. Returns an operation that has to come before them. Called by one loop now and then.
-    pub fn apply_limit(&self) -> Option<Write> {
-        let texts = ["maxmemory", "maxmemory-policy", "maxmemory-samples"].map(|name| self.config.get(name));
+    /// Puts a new limit of memory in force, and keeps to it where no batch does. Returns what has to be done. Called by one loop now and
+    /// then, and when a setting is changed.
+    pub fn keep_limit(&self) -> Option<Write> {
+        self.apply_limit().or_else(|| self.choose_victims())
+    }
+
+    /// Puts new settings in force. Returns an operation that has to come before them.
+    ///
+    /// Whether the database counts, and how, is asked of itself: operations of two loops that change the policy at the same
+    /// moment may come in the other order than the policies, and a log has what settings before the start asked for. Then the
+    /// next call mends it.
+    fn apply_limit(&self) -> Option<Write> {
         let mut chooser = lock(&self.room.chooser);
-        if chooser.texts == texts {
-            return None;
+        // Read under the lock: of two loops, neither puts older settings in force after the other's.
+        let texts = ["maxmemory", "maxmemory-policy", "maxmemory-samples"].map(|name| self.config.get(name));
+        if chooser.texts != texts {
+            let [limit, policy, samples] = &texts;
+            let limit = keeping::bytes(limit).unwrap_or(0);
+            chooser.policy = Policy::named(policy).unwrap_or_default();
+            chooser.samples = samples.parse().unwrap_or(5);
+            chooser.random.get_or_insert(Random(now()));
+            chooser.texts = texts;
+            self.room.limit.store(limit, Relaxed);
+            if limit == 0 {
+                self.room.full.store(false, Relaxed);
+            }
         }
-        let [limit, policy, samples] = &texts;
-        let limit = keeping::bytes(limit).unwrap_or(0);
-        let policy = Policy::named(policy).unwrap_or_default();
-        chooser.samples = samples.parse().unwrap_or(5);
-        chooser.random.get_or_insert(Random(now()));
-        let lfu = policy.order == Order::Lfu;
-        let other = lfu != (chooser.policy.order == Order::Lfu);
-        let meter = ((limit > 0 && !chooser.counts) || other).then_some(Write::Meter { lfu });
-        chooser.counts |= meter.is_some();
-        (chooser.policy, chooser.texts) = (policy, texts);
-        self.room.limit.store(limit, Relaxed);
-        if limit == 0 {
-            self.room.full.store(false, Relaxed);
-        }
-        meter
+        let lfu = chooser.policy.order == Order::Lfu;
+        let (counts, other) = self.store.db().inspect(0, |db| (db.counts(), db.lfu != lfu)).ok()?;
+        let uncounted = !counts && self.room.limit.load(Relaxed) > 0;
+        (uncounted || other).then_some(Write::Meter { lfu })
     }
 
     /// What is to be removed for the limit's sake, if anything is. Notes whether changes are refused.

@@ -1,6 +1,6 @@
 //! Snapshots by command, by `save`'s points, and when the log has outgrown the data; on a thread of their own.
 
-use archipelago_platform::sync::Arc;
+use archipelago_platform::sync::{Arc, Mutex};
 use archipelago_platform::thread;
 use archipelago_platform::time::{Duration, Instant};
 
@@ -42,6 +42,31 @@ impl Saver {
     fn is_busy(&self) -> bool {
         self.runs && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
+
+    /// Begins a snapshot: a thread makes it and then tells what came of it. Returns whether none is under way. `place` is where the saver
+    /// of `of` is.
+    fn begin<S: Send + Sync + 'static, T>(
+        of: Arc<S>,
+        place: fn(&S) -> &Mutex<Self>,
+        make: impl FnOnce(&S) -> T + Send + 'static,
+        tell: impl FnOnce(&S, T) + Send + 'static,
+    ) -> bool {
+        let shared = of.clone();
+        let mut saver = lock(place(&shared));
+        if saver.is_busy() {
+            return false;
+        }
+        let run = move || {
+            let made = make(&of);
+            // Before it is told: the client's next request may be for another snapshot.
+            lock(place(&of)).runs = false;
+            tell(&of, made);
+        };
+        saver.tried = Some(Instant::now());
+        saver.thread = thread::Builder::new().name("snapshot".into()).spawn(run).ok();
+        saver.runs = saver.thread.is_some();
+        saver.runs
+    }
 }
 
 /// Seconds since 1970.
@@ -60,27 +85,17 @@ impl Shared {
 
     /// Begins a snapshot, of which `owner` is told the end. Returns whether none is under way.
     fn begin_snapshot(self: &Arc<Self>, owner: Option<Owner>) -> bool {
-        let mut saver = lock(&self.saver);
-        if saver.is_busy() {
-            return false;
-        }
-        let shared = self.clone();
-        let run = move || {
-            let reply = match shared.store.snapshot(seconds()) {
-                Ok(()) => Reply::OK,
-                Err(failure) => Reply::Error(Fault::made(format!("ERR {failure}"))),
-            };
-            // Before the answer: the client's next request may be for another snapshot.
-            lock(&shared.saver).runs = false;
+        let make = |shared: &Self| match shared.store.snapshot(seconds()) {
+            Ok(()) => Reply::OK,
+            Err(failure) => Reply::Error(Fault::made(format!("ERR {failure}"))),
+        };
+        let tell = move |shared: &Self, reply| {
             if let Some(owner) = owner {
                 let outcome = Outcome { reply, effects: None };
                 shared.post(owner.at, Letter::Answers(vec![(owner, Verdict::Done(outcome))]));
             }
         };
-        saver.tried = Some(Instant::now());
-        saver.thread = thread::Builder::new().name("snapshot".into()).spawn(run).ok();
-        saver.runs = saver.thread.is_some();
-        saver.runs
+        Saver::begin(self.clone(), |shared| &shared.saver, make, tell)
     }
 
     /// Begins a snapshot if the settings ask for one.
@@ -162,5 +177,35 @@ impl Loop {
         };
         client.answer(&reply);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn the_next_snapshot_may_begin_once_the_end_is_told() {
+        let saver = Arc::new(Mutex::new(Saver::default()));
+        let (made, makes) = mpsc::channel::<()>();
+        let (tells, told) = mpsc::channel();
+        let (ends, end) = mpsc::channel::<()>();
+        let begin = |make: mpsc::Receiver<()>, tell: mpsc::Sender<()>, end: mpsc::Receiver<()>| {
+            let tell = move |_: &Mutex<Saver>, ()| {
+                tell.send(()).unwrap();
+                let _ = end.recv();
+            };
+            Saver::begin(saver.clone(), |saver| saver, move |_| _ = make.recv(), tell)
+        };
+        let nothing = || (mpsc::channel().1, mpsc::channel().0, mpsc::channel().1);
+        assert!(begin(makes, tells, end));
+        let (make, tell, other) = nothing();
+        assert!(!begin(make, tell, other), "one is under way");
+        drop(made);
+        told.recv().unwrap();
+        // The thread is still there: it goes on when it is let.
+        assert!(!lock(&saver).is_busy(), "its end was told");
+        drop(ends);
     }
 }

@@ -66,8 +66,8 @@ pub enum Letter {
 pub enum Verdict {
     /// It was carried out.
     Done(Outcome),
-    /// The client waits for keys, for this number of milliseconds (0: for ever), and is then answered with this.
-    Blocks(u64, Reply),
+    /// The client waits for keys, for this number of milliseconds (0: for ever).
+    Blocks(u64),
     /// What became of a long read, and how long it took.
     Read(Box<(Call, Outcome, Duration)>),
 }
@@ -219,7 +219,7 @@ pub struct Shared {
 /// 1. the order of events ([`Shared::in_order`]),
 /// 2. `blocked`: [`Shared::serve`] holds it while it asks what a client may do, carries out its command and tells of it,
 /// 3. the tables of tracking, and the hub of subscriptions: never both,
-/// 4. `clients`,
+/// 4. `clients`, and what chooses keys for the limit of memory: never both,
 /// 5. a [`Card`]'s `name` or `user`, a loop's letters, those of settings, of users and of the log of refusals: nothing is
 ///    locked behind one of these.
 ///
@@ -371,15 +371,14 @@ impl Shared {
         let mut verdicts: Vec<Option<Verdict>> =
             outcomes.into_iter().map(|outcome| Some(Verdict::Done(outcome))).collect();
         for (at, mut call) in blocking {
-            let Some(Verdict::Done(Outcome { reply: nothing @ (Reply::Null | Reply::NullArray), .. })) = &verdicts[at]
-            else {
+            let Some(Verdict::Done(Outcome { reply: Reply::Null | Reply::NullArray, .. })) = &verdicts[at] else {
                 continue;
             };
             if let Some(args) = others.remove(&at) {
                 call.args = args;
             }
             if let (Some(owner), Some(millis)) = (owners[at], timeout(&call)) {
-                verdicts[at] = Some(Verdict::Blocks(millis, nothing.clone()));
+                verdicts[at] = Some(Verdict::Blocks(millis));
                 aftermath.ready.extend(keys(&call));
                 lock(&self.blocked).register(owner, call);
             }

@@ -1,4 +1,4 @@
-//! RESP3: what redis-server 7.0.15 answered to the same commands after `HELLO 3`, byte for byte.
+//! What redis-server 7.0.15 answered to the same commands, byte for byte: in RESP2, and in RESP3 after `HELLO 3`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use archipelago_server::server::Settings;
 
-use crate::client::{request, started};
+use crate::client::{Client, request, started};
 
 /// Words of a line, of which one between quotes may have blanks.
 fn words(line: &str) -> Vec<&str> {
@@ -14,21 +14,22 @@ fn words(line: &str) -> Vec<&str> {
     quoted.flat_map(|(at, part)| if at % 2 == 1 { vec![part] } else { part.split_whitespace().collect() }).collect()
 }
 
-#[test]
-fn resp3_is_as_redis_has_it() {
+/// Sends the requests of each line at once, those between semicolons, and compares the answers: a line of the file is requests, a tab
+/// and answers, in which a bar is an end of line.
+fn compare(protocol: &str, file: &str) {
     let server = started(Settings { loops: 1, ..Settings::default() });
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    // A command and its answer, in which a bar is an end of line.
-    let lines = include_str!("resp3.txt").lines().map(|line| line.split_once('\t').expect("a tab is between them"));
-    stream.write_all(&request(&["HELLO", "3"])).unwrap();
+    let lines = file.lines().map(|line| line.split_once('\t').expect("a tab is between them"));
+    stream.write_all(&request(&["HELLO", protocol])).unwrap();
     let mut hello = vec![0; 1_024];
     let length = stream.read(&mut hello).unwrap();
-    assert!(hello[..length].starts_with(b"%7\r\n"));
+    assert!(hello[..length].starts_with(if protocol == "3" { b"%7\r\n" } else { b"*14\r\n" }));
     let mut wrong = Vec::new();
     for (command, expected) in lines {
-        stream.write_all(&request(&words(command))).unwrap();
+        let requests: Vec<u8> = command.split(';').flat_map(|one| request(&words(one))).collect();
+        stream.write_all(&requests).unwrap();
         // What comes behind each answer says where it ends.
         stream.write_all(&request(&["ECHO", "end of this answer"])).unwrap();
         let (mut answer, end) = (Vec::new(), b"$18\r\nend of this answer\r\n");
@@ -44,5 +45,63 @@ fn resp3_is_as_redis_has_it() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    server.stop().unwrap();
+}
+
+#[test]
+fn resp3_is_as_redis_has_it() {
+    compare("3", include_str!("resp3.txt"));
+}
+
+/// A request that is refused is answered behind the changes before it, which wait for the end of a round.
+#[test]
+fn answers_come_in_the_order_of_requests_and_are_those_of_redis() {
+    compare("2", include_str!("resp2.txt"));
+}
+
+#[test]
+fn a_client_that_was_killed_is_in_no_list() {
+    let server = started(Settings { loops: 2, ..Settings::default() });
+    let (mut one, mut other) = (Client::new(server.address()), Client::new(server.address()));
+    other.ask("CLIENT SETNAME other");
+    let id = other.ask("CLIENT ID")[1..].to_owned();
+    // Loops are two, so that the other's ends it when it comes to it.
+    assert_eq!(one.ask(&format!("CLIENT KILL ID {id}")), ":1");
+    assert!(!one.ask("CLIENT LIST").contains("name=other"));
+    assert!(other.call(&["PING"]).is_err());
+    server.stop().unwrap();
+}
+
+#[test]
+fn commands_of_the_session_are_counted() {
+    let server = started(Settings::default());
+    let mut client = Client::new(server.address());
+    for line in ["WATCH a", "MULTI", "EXEC", "WATCH a", "UNWATCH", "SELECT 1", "SELECT x", "DISCARD"] {
+        client.ask(line);
+    }
+    let told = client.ask("INFO commandstats");
+    for (name, calls, failed) in
+        [("watch", 2, 0), ("multi", 1, 0), ("exec", 1, 0), ("unwatch", 1, 0), ("select", 2, 1), ("discard", 1, 1)]
+    {
+        let line = told.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:"))).unwrap_or_default();
+        assert!(line.contains(&format!(":calls={calls},")), "{name}: {line}");
+        assert!(line.contains(&format!("failed_calls={failed}")), "{name}: {line}");
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn monitors_see_what_scripts_call() {
+    let server = started(Settings::default());
+    let (mut monitor, mut client) = (Client::new(server.address()), Client::new(server.address()));
+    assert_eq!(monitor.ask("MONITOR"), "+OK");
+    let body = "redis.call('select', 3) redis.pcall('nosuch') redis.call('set', KEYS[1], '1') return redis.call('get', KEYS[1])";
+    assert_eq!(client.call(&["EVAL", body, "1", "key"]).unwrap(), "1");
+    client.ask("GET key");
+    let mut seen = || monitor.answer().unwrap().split_once(' ').unwrap().1.to_owned();
+    assert!(seen().contains("\"EVAL\""));
+    assert_eq!(seen(), "[3 lua] \"set\" \"key\" \"1\"");
+    assert_eq!(seen(), "[3 lua] \"get\" \"key\"");
+    assert!(seen().ends_with("\"GET\" \"key\""));
     server.stop().unwrap();
 }

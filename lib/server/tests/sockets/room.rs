@@ -189,7 +189,14 @@ fn keys_go_until_the_rest_is_below_the_limit() {
         server.stop().unwrap();
         if appendonly != Appendonly::No {
             let later = Server::start_on(&settings, Arc::new(disk.restarted())).unwrap();
-            assert_eq!(Client::new(later.address()).ask("DBSIZE"), format!(":{left}"), "what was evicted stays away");
+            let mut client = Client::new(later.address());
+            assert_eq!(client.ask("DBSIZE"), format!(":{left}"), "what was evicted stays away");
+            // The log says LFU where the policy was; the settings of this start do not.
+            let asks = (0..500).any(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                client.ask("OBJECT FREQ key:599").starts_with("-ERR An LFU maxmemory policy is not selected")
+            });
+            assert!(asks, "{policy}: the policy of the last start is in force");
         }
     }
 }
