@@ -8,6 +8,7 @@
 //! While counting is on and no key is open, `Space::heap` is the sum of [`Value::heap`] over the space's entries. A key is opened
 //! before it is changed ([`Db::open`]), with what it took; it is settled when the next one is opened, or at the operation's end.
 
+use super::seen::look;
 use super::set::Set;
 use super::small::Small;
 use super::table::Keyed;
@@ -94,7 +95,8 @@ impl Db {
 
     /// Notes what a key takes that is about to be changed.
     pub(super) fn open(&mut self, index: u32, key: &[u8]) {
-        if !self.meter.on || self.meter.open.as_ref().is_some_and(|(at, open, _)| (*at, &**open) == (index, key)) {
+        if !look(&self.meter.on) || self.meter.open.as_ref().is_some_and(|(at, open, _)| (*at, &**open) == (index, key))
+        {
             return;
         }
         self.settle();
