@@ -94,9 +94,6 @@ const FORMS: &[(&str, u64)] = &[
     ("zset-max-ziplist-value", LONGEST_PACKED as u64),
 ];
 
-/// The parameters that `CONFIG SET` may change.
-const MUTABLE: &[&str] = &["requirepass", "timeout", "maxclients"];
-
 impl Config {
     /// What the settings say.
     pub fn new(settings: &Settings) -> Self {
@@ -171,31 +168,12 @@ impl Config {
         let found = values.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name));
         let (known, old) =
             found.ok_or_else(|| format!("Unknown option or number of arguments for CONFIG SET - '{name}'"))?;
-        if let Some(checked) =
-            keeping::checked(known, value).or_else(|| crate::server::params::check(known, value, old))
-        {
-            let failed = |what| format!("CONFIG SET failed (possibly related to argument '{name}') - {what}");
-            let checked = checked.map_err(failed)?;
-            let names = if SAME.contains(known) { &SAME[..] } else { &[*known] };
-            let all = values.iter_mut().filter(|(name, _)| names.contains(name));
-            all.for_each(|(_, value)| value.clone_from(&checked));
-            return Ok(());
-        }
-        if !MUTABLE.contains(known) {
-            return Err(format!(
-                "CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"
-            ));
-        }
-        let bounds = match *known {
-            "timeout" => Some((0, i64::from(i32::MAX))),
-            "maxclients" => Some((1, i64::from(u32::MAX))),
-            _ => None,
-        };
-        if let Some(bounds) = bounds {
-            let failed = |what| format!("CONFIG SET failed (possibly related to argument '{name}') - {what}");
-            keeping::within(value, bounds).map_err(failed)?;
-        }
-        value.clone_into(old);
+        let failed = |what| format!("CONFIG SET failed (possibly related to argument '{name}') - {what}");
+        let checked = keeping::checked(known, value).or_else(|| crate::server::params::check(known, value, old));
+        let checked = checked.unwrap_or_else(|| Err("can't set immutable config".into())).map_err(failed)?;
+        let names = if SAME.contains(known) { &SAME[..] } else { &[*known] };
+        let all = values.iter_mut().filter(|(name, _)| names.contains(name));
+        all.for_each(|(_, value)| value.clone_from(&checked));
         Ok(())
     }
 }

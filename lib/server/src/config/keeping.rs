@@ -36,13 +36,13 @@ fn points(text: &str) -> Option<Vec<(u64, u64)>> {
     (numbers.len().is_multiple_of(2) && numbers.iter().step_by(2).all(|seconds| *seconds > 0)).then(points)
 }
 
-/// A number between these two, which belong to it.
+/// The number that a text is, if it is between these two or one of them.
 ///
 /// # Errors
-/// What Redis says of a text that is none.
-pub fn within(text: &str, (least, most): (i64, i64)) -> Result<i64, String> {
-    match text.parse() {
-        Ok(number) if (least..=most).contains(&number) => Ok(number),
+/// What Redis says of another text.
+pub fn within(text: &str, least: i64, most: i64) -> Result<String, String> {
+    match text.parse::<i64>() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number.to_string()),
         Ok(_) => Err(format!("argument must be between {least} and {most} inclusive")),
         Err(_) => Err("argument couldn't be parsed into an integer".into()),
     }
@@ -52,25 +52,20 @@ pub fn within(text: &str, (least, most): (i64, i64)) -> Result<i64, String> {
 ///
 /// # Errors
 /// What is wrong with the text.
-pub fn checked(name: &str, text: &str) -> Option<Result<String, &'static str>> {
+pub fn checked(name: &str, text: &str) -> Option<Result<String, String>> {
     Some(match name {
-        "save" => points(text).map(|_| text.to_owned()).ok_or("Invalid save parameters"),
-        "auto-aof-rewrite-percentage" => match within(text, (0, i64::from(i32::MAX))) {
-            Ok(number) => Ok(number.to_string()),
-            Err(_) if text.parse::<i64>().is_ok() => Err("argument must be between 0 and 2147483647 inclusive"),
-            Err(_) => Err("argument couldn't be parsed into an integer"),
-        },
-        "maxmemory-samples" => match text.parse::<u32>() {
-            Ok(1..) => Ok(text.to_owned()),
-            _ => Err("argument must be between 1 and 2147483647 inclusive"),
-        },
+        "requirepass" => Ok(text.to_owned()),
+        "timeout" | "auto-aof-rewrite-percentage" => within(text, 0, i32::MAX.into()),
+        "maxclients" => within(text, 1, u32::MAX.into()),
+        "maxmemory-samples" => within(text, 1, i32::MAX.into()),
+        "save" => points(text).map(|_| text.to_owned()).ok_or("Invalid save parameters".into()),
         "maxmemory-policy" => Policy::NAMES
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(text))
             .map(|(name, _)| (*name).to_owned())
-            .ok_or("argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction"),
+            .ok_or("argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction".into()),
         "maxmemory" | "auto-aof-rewrite-min-size" => {
-            bytes(text).map(|bytes| bytes.to_string()).ok_or("argument must be a memory value")
+            bytes(text).map(|bytes| bytes.to_string()).ok_or("argument must be a memory value".into())
         }
         _ => return None,
     })

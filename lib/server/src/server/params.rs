@@ -27,31 +27,27 @@ pub const PARAMETERS: [(&str, &str); 10] = [
 ///
 /// # Errors
 /// What is wrong with the value.
-pub fn check(name: &str, value: &str, before: &str) -> Option<Result<String, &'static str>> {
-    let number = |least: i64| match value.parse::<i64>() {
-        Ok(number) if number >= least => Ok(number.to_string()),
-        Ok(_) if least == 0 => Err("argument must be between 0 and 9223372036854775807 inclusive"),
-        Ok(_) => Err("argument must be between -1 and 9223372036854775807 inclusive"),
-        Err(_) => Err("argument couldn't be parsed into an integer"),
-    };
+pub fn check(name: &str, value: &str, before: &str) -> Option<Result<String, String>> {
+    let number = |least| keeping::within(value, least, i64::MAX);
     Some(match name {
         "notify-keyspace-events" => {
-            events::classes(value).map(events::shown).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")
+            let invalid = "Invalid event class character. Use 'Ag$lshzxeKEtmdn'.";
+            events::classes(value).map(events::shown).ok_or(invalid.into())
         }
         "hll-sparse-max-bytes" => match keeping::bytes(value).and_then(|bytes| u32::try_from(bytes).ok()) {
             Some(bytes) => Ok(bytes.to_string()),
-            None => Err("argument must be a memory value"),
+            None => Err("argument must be a memory value".into()),
         },
         "slowlog-log-slower-than" => number(-1),
         "slowlog-max-len" | "latency-monitor-threshold" | "tracking-table-max-keys" => number(0),
         "lua-time-limit" | "busy-reply-threshold" => number(0),
         "protected-mode" if matches!(value, "yes" | "no") => Ok(value.to_owned()),
-        "protected-mode" => Err("argument must be 'yes' or 'no'"),
-        "aclfile" => Err("can't set immutable config"),
+        "protected-mode" => Err("argument must be 'yes' or 'no'".into()),
+        "aclfile" => Err("can't set immutable config".into()),
         "acllog-max-len" => number(0),
-        "acl-pubsub-default" => Err("users are made without channels"),
-        "latency-tracking" => Err("commands are always timed"),
-        "client-output-buffer-limit" => limits(value, before),
+        "acl-pubsub-default" => Err("users are made without channels".into()),
+        "latency-tracking" => Err("commands are always timed".into()),
+        "client-output-buffer-limit" => limits(value, before).map_err(str::to_owned),
         _ => return None,
     })
 }
@@ -169,7 +165,7 @@ mod tests {
         assert!(limits("normal 1 2", before).is_err() && limits("other 1 2 3", before).is_err());
         assert_eq!(
             check("slowlog-max-len", "-5", ""),
-            Some(Err("argument must be between 0 and 9223372036854775807 inclusive"))
+            Some(Err("argument must be between 0 and 9223372036854775807 inclusive".into()))
         );
     }
 }
