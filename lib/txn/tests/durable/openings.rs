@@ -156,8 +156,9 @@ fn a_database_in_memory_has_nothing_to_flush() {
 /// nor the log.
 #[test]
 fn users_code_that_fails_while_it_is_written_rolls_back() {
+    type Damage = fn(&mut Vec<u8>);
     #[derive(Clone)]
-    struct Vandal(u64, Option<fn(&mut Vec<u8>)>);
+    struct Vandal(u64, Option<Damage>);
     impl Row for Vandal {
         type Key = u64;
         type Map = on::Art;
@@ -175,7 +176,7 @@ fn users_code_that_fails_while_it_is_written_rolls_back() {
             Some(Self(u64::from_le_bytes(from.try_into().ok()?), None))
         }
     }
-    let damages: [(&str, fn(&mut Vec<u8>)); 5] = [
+    let damages: [(&str, Damage); 5] = [
         ("planned", |_| panic!("planned")),
         ("only append", Vec::clear),
         ("only append", |to| *to = vec![0; 100]),
